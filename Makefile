@@ -1,9 +1,10 @@
 # make demo         label a sample image; opens napari where there is a screen
 # make test         checks, some tests of the app with PyQt6, and all tests with PyQt5
-# make test-pyqt6   some tests of the app with PyQt6
+# make test-pyqt6   some tests of the app with PyQt6; test-pyside6: with PySide6
 # make lint         checks only
 # make format       put the code in form
 # make docs         the site of the documentation, in docs/_build/html
+# make wheelhouse   all that a machine without a network needs to install this
 
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
@@ -27,9 +28,9 @@ export LIBGL_ALWAYS_SOFTWARE := 1
 # A worker without work takes some of another's.
 PYTEST := -m pytest -n auto --maxprocesses 4 --dist worksteal
 
-.PHONY: help demo test test-pyqt6 lint format docs system kernels
+.PHONY: help demo test test-pyqt6 test-pyside6 lint format docs wheelhouse system kernels
 help:
-	@sed -n 's/^# //p' $(firstword $(MAKEFILE_LIST)) | head -6
+	@sed -n 's/^# //p' $(firstword $(MAKEFILE_LIST)) | head -7
 
 demo: .venv/installed
 	@$(BIN)/napari-saf demo -o demo
@@ -40,8 +41,8 @@ test: kernels lint test-pyqt6
 # The bindings differ in enumerations, signals and fonts: all docks, and the ways through them.
 # The workflow for GitHub runs all tests with both.
 SMOKE := $(addprefix tests/gui/,test_all_docks.py test_class_keys.py test_stroke_layer.py walks)
-test-pyqt6: .venv-pyqt6/installed
-	@QT_API=pyqt6 PYTEST_QT_API=pyqt6 OMP_NUM_THREADS=1 eval "$(SCREEN)" .venv-pyqt6/bin/python $(PYTEST) -q $(SMOKE)
+test-pyqt6 test-pyside6: test-%: .venv-%/installed
+	@QT_API=$* PYTEST_QT_API=$* OMP_NUM_THREADS=1 eval "$(SCREEN)" .venv-$*/bin/python $(PYTEST) -q $(SMOKE)
 
 # In the background, while the code is checked: the tests wait for them.
 kernels: .venv/installed
@@ -61,6 +62,12 @@ docs: .venv/installed-docs
 	@$(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet -b html docs docs/_build/html
 	@echo "docs/_build/html/index.html"
 
+# For this system and Python. There: pip install --no-index --find-links wheelhouse 'napari-saf[all]'
+wheelhouse: .venv/installed
+	@$(BIN)/python -m pip wheel -qq --disable-pip-version-check -c constraints.txt -w wheelhouse '.[all]'
+	@ls wheelhouse | wc -l | xargs printf '%s wheels in wheelhouse/: copy the folder, then there\n'
+	@echo "  pip install --no-index --find-links wheelhouse 'napari-saf[all]'"
+
 system:
 	@.ci/system-packages $(PYTHON)
 
@@ -78,12 +85,12 @@ system:
 	@$(BIN)/python $(INSTALL) -e '.[docs]'
 	@touch $@
 
-# Only PyQt6 is installed here; everything else is taken from .venv.
-.venv-pyqt6/installed: .venv/installed
-	@test -x .venv-pyqt6/bin/python || $(BIN)/python -m venv .venv-pyqt6
-	@echo "installing PyQt6 into .venv-pyqt6"
+# Only the binding is installed here; everything else is taken from .venv.
+.venv-%/installed: .venv/installed
+	@test -x .venv-$*/bin/python || $(BIN)/python -m venv .venv-$*
+	@echo "installing $* into .venv-$*"
 	@packages='import sysconfig; print(sysconfig.get_path("purelib"))'; \
-		here=$$($(BIN)/python -c "$$packages"); there=$$(.venv-pyqt6/bin/python -c "$$packages"); \
+		here=$$($(BIN)/python -c "$$packages"); there=$$(.venv-$*/bin/python -c "$$packages"); \
 		echo "import site; site.addsitedir('$$here')" > "$$there/base.pth"
-	@.venv-pyqt6/bin/python $(INSTALL) PyQt6
+	@.venv-$*/bin/python $(INSTALL) $*
 	@touch $@

@@ -1,15 +1,19 @@
 """The wheel, installed in an environment that has the dependencies but not the checkout."""
 
 import os
+import re
 import subprocess
 import sys
 import sysconfig
+import tarfile
 import textwrap
 import venv
 import zipfile
 from pathlib import Path
 
 import pytest
+from packaging.metadata import Metadata
+from readme_renderer import markdown
 
 from napari_saf.io import read_image
 from napari_saf.samples import SAMPLES
@@ -18,14 +22,36 @@ ROOT = Path(__file__).parents[1]
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(os.name == "nt", reason="paths of POSIX")]
 
 
-@pytest.fixture(scope="module")
-def wheel(tmp_path_factory):
-    out = tmp_path_factory.mktemp("dist")
-    build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(out)]
-    done = subprocess.run([*build, str(ROOT)], capture_output=True, text=True)
+def build(source, out, *what):
+    """Build what is asked for, with the date of a release."""
+    command = [sys.executable, "-m", "build", *what, "--no-isolation", "--outdir", str(out)]
+    variables = os.environ | {"SOURCE_DATE_EPOCH": "1700000000"}
+    done = subprocess.run([*command, str(source)], env=variables, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
-    (path,) = out.glob("napari_saf-*.whl")
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory):
+    out = tmp_path_factory.mktemp("dist")
+    build(ROOT, out, "--sdist", "--wheel")
+    return out
+
+
+@pytest.fixture(scope="module")
+def wheel(built):
+    (path,) = built.glob("napari_saf-*.whl")
     return path
+
+
+@pytest.fixture(scope="module")
+def unpacked(built, tmp_path_factory):
+    """Unpack the source distribution."""
+    (path,) = built.glob("napari_saf-*.tar.gz")
+    there = tmp_path_factory.mktemp("source")
+    with tarfile.open(path) as archive:
+        archive.extractall(there, filter="data")
+    (folder,) = there.iterdir()
+    return folder
 
 
 @pytest.fixture(scope="module")
@@ -67,6 +93,28 @@ def test_the_wheel_holds_manifest_samples_and_types(wheel):
     wanted |= {f"napari_saf/_sample_images/{sample.file}" for sample in SAMPLES.values()}
     assert wanted <= names
     assert not {name for name in names if name.startswith(("tests/", "benchmarks/", "docs/"))}
+
+
+def test_builds_are_reproducible_and_the_source_distribution_lacks_nothing(
+    built, unpacked, tmp_path
+):
+    build(unpacked, tmp_path, "--sdist", "--wheel")
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {
+        path.name: path.read_bytes() for path in built.iterdir()
+    }
+
+
+def test_the_page_of_the_release_renders_and_its_links_lead_somewhere(unpacked):
+    metadata = Metadata.from_email((unpacked / "PKG-INFO").read_bytes())
+    page = markdown.render(metadata.description)
+    assert page
+    links = re.findall(r'(?:href|src)="([^"]*)"', page)
+    ours = f"/napari-saf/napari-saf/blob/v{metadata.version}/"
+    files = [link.partition(ours)[2] for link in links if ours in link]
+    pictures = [link for link in links if link.endswith(".png")]
+    assert files and pictures
+    assert all(link.startswith(("https://", "#")) for link in links)
+    assert all((unpacked / file.partition("#")[0]).exists() for file in files)
 
 
 def test_the_installed_package_is_not_the_checkout_and_its_command_works(installed, tmp_path):
