@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 
 import npe2
 import numpy as np
@@ -242,7 +243,7 @@ def test_tables_and_lists_are_reached_and_left_by_tab(frames, viewer, qtbot):
     for frame, dock in frames.values():
         frame.raise_()
         qtbot.waitUntil(dock.isVisible)
-        for table in dock.findChildren((QTableView, QListWidget)):
+        for table in (*dock.findChildren(QTableView), *dock.findChildren(QListWidget)):
             if table.isVisible() and table.model().rowCount():
                 assert table.focusPolicy() & Qt.FocusPolicy.TabFocus
                 table.setFocus()
@@ -280,7 +281,8 @@ def offered_methods(dock):
 
 def cut_widgets(dock):
     """Return what of a dock shows less than its words, or is cut by the dock itself."""
-    for widget in dock.findChildren((QLabel, QAbstractButton, QComboBox)):
+    kinds = QLabel, QAbstractButton, QComboBox
+    for widget in itertools.chain.from_iterable(map(dock.findChildren, kinds)):
         if not widget.isVisible():
             continue
         where = widget.mapTo(dock, QPoint())

@@ -148,7 +148,7 @@ class RunDock(QWidget):
         self._clock.stop()
         self._keys.release()
         self.controller.shut_down()
-        for choice in self.findChildren((LayerChoice, ImageList)):
+        for choice in (*self.findChildren(LayerChoice), *self.findChildren(ImageList)):
             choice.disconnect_viewer()
         for event, slot in self._events:
             event.disconnect(slot)

@@ -8,7 +8,6 @@ from typing import Any
 from magicgui.widgets import Widget
 from qtpy.QtCore import QEvent, QObject, QSize, Qt
 from qtpy.QtWidgets import (
-    QWIDGETSIZE_MAX,
     QBoxLayout,
     QFrame,
     QHBoxLayout,
@@ -79,7 +78,7 @@ def create_fold(title: str, content: QWidget) -> QCollapsible:
         # The fold itself makes it 0 pixels high; Tab would still go through it.
         fold.content().setVisible(is_open)
         if is_open:
-            fold.content().setMaximumHeight(QWIDGETSIZE_MAX)
+            fold.content().setMaximumHeight(2**24 - 1)  # QWIDGETSIZE_MAX, which PySide6 lacks
 
     fold.toggled.connect(show)
     fold.setDuration(0)
