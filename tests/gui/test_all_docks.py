@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 
 import npe2
 import numpy as np
@@ -61,6 +60,11 @@ def frames(viewer):
     return docks
 
 
+def widgets_in(parent, kinds):
+    """Return the widgets of any of the kinds: PySide6 finds children of one kind at a time."""
+    return [widget for widget in parent.findChildren(QWidget) if isinstance(widget, kinds)]
+
+
 def needs_words(widget):
     if isinstance(widget, QScrollBar) or widget.objectName().startswith("qt_"):
         return False
@@ -80,7 +84,7 @@ def test_every_dock_explains_itself_and_is_no_wider_than_it_may(frames, monkeypa
     silent = [
         f"{name}: {type(widget).__name__} {getattr(widget, 'text', str)()!r}"
         for name, (_, dock) in frames.items()
-        for widget in dock.findChildren(INTERACTIVE)
+        for widget in widgets_in(dock, INTERACTIVE)
         if needs_words(widget) and not words_on(widget, dock)
     ]
     assert not silent, "\n".join(silent)
@@ -227,7 +231,7 @@ def test_tab_goes_through_what_is_unfolded_only(frames, viewer, qtbot):
         for fold in folds:
             fold.toggleButton().click()
             # A fold may lie in another one, and have nothing but words in it.
-            if any(map(can_be_used, fold.content().findChildren(INTERACTIVE))):
+            if any(map(can_be_used, widgets_in(fold.content(), INTERACTIVE))):
                 reached = reached_by_tab(dock, qtbot)
                 assert any(is_in_any(w, [fold.content()]) for w in reached), (name, fold.text())
             fold.toggleButton().click()
@@ -243,7 +247,7 @@ def test_tables_and_lists_are_reached_and_left_by_tab(frames, viewer, qtbot):
     for frame, dock in frames.values():
         frame.raise_()
         qtbot.waitUntil(dock.isVisible)
-        for table in (*dock.findChildren(QTableView), *dock.findChildren(QListWidget)):
+        for table in widgets_in(dock, (QTableView, QListWidget)):
             if table.isVisible() and table.model().rowCount():
                 assert table.focusPolicy() & Qt.FocusPolicy.TabFocus
                 table.setFocus()
@@ -256,7 +260,7 @@ def test_tables_and_lists_are_reached_and_left_by_tab(frames, viewer, qtbot):
 def reached_by_tab(dock, qtbot):
     """Return the widgets of a dock that take the keyboard one after another."""
     window, reached = dock.window(), []
-    widget = next(filter(can_be_used, dock.findChildren(INTERACTIVE)))
+    widget = next(filter(can_be_used, widgets_in(dock, INTERACTIVE)))
     widget.setFocus()
     while widget not in reached:
         reached.append(widget)
@@ -281,8 +285,7 @@ def offered_methods(dock):
 
 def cut_widgets(dock):
     """Return what of a dock shows less than its words, or is cut by the dock itself."""
-    kinds = QLabel, QAbstractButton, QComboBox
-    for widget in itertools.chain.from_iterable(map(dock.findChildren, kinds)):
+    for widget in widgets_in(dock, (QLabel, QAbstractButton, QComboBox)):
         if not widget.isVisible():
             continue
         where = widget.mapTo(dock, QPoint())
