@@ -3,6 +3,7 @@
 python benchmarks/objects.py [--draws 1] [--nuclei 3] [--taught own|one]
 python benchmarks/objects.py --shapes 100
 python benchmarks/objects.py --side 4096
+python benchmarks/objects.py --tiles 8192
 
 The images of the folders nuclei and nuclei_more, with strokes as of `scribbles_nuclei.py`, and the
 settings that the strokes choose. With ``--taught one`` each image is labelled by what was taught on
@@ -16,15 +17,18 @@ their pixels and have a tenth of its own, and an object merges if that is so for
 
 With ``--shapes`` so many pairs of discs and ellipses that touch, as the tests have them, and the
 share that is found at an intersection over union of .7; with ``--side`` processor time for an image
-of scattered discs of so many pixels a side.
+of scattered discs of so many pixels a side, with ``--tiles`` time and memory for a store of them.
 """
 
 from __future__ import annotations
 
 import argparse
 import csv
+import itertools
 import os
+import resource
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from importlib import import_module
@@ -33,6 +37,7 @@ from typing import Any
 
 import imageio.v3 as iio
 import numpy as np
+import zarr
 from numpy.typing import NDArray
 from scipy import ndimage
 from scribbles_nuclei import NUCLEUS, draw
@@ -173,13 +178,38 @@ def shapes(count: int) -> None:
             print(f"{name:9} spacing {spacing}: {np.mean(found):.3f} of {2 * count}", flush=True)
 
 
-def large(side: int) -> None:
-    """Print the processor time of splitting and measuring many discs."""
+def scattered(side: int) -> NDArray[np.uint8]:
+    """Return many discs."""
     rng, around = np.random.default_rng(0), np.hypot(*np.mgrid[-20:21, -20:21])
     kinds = np.zeros((side, side), np.uint8)
     for _ in range(27_000 * side**2 // 4096**2):
         row, column = rng.integers(20, side - 21, 2)
         kinds[row - 20 : row + 21, column - 20 : column + 21] |= around <= rng.uniform(6, 13)
+    return kinds
+
+
+def tiled(side: int) -> None:
+    """Print time and memory of splitting and measuring a store of many discs, side by side."""
+    with tempfile.TemporaryDirectory() as folder:
+        sides = {"shape": (side, side), "chunks": (512, 512)}
+        stored = zarr.create_array(f"{folder}/kinds.zarr", dtype="uint8", **sides)
+        corners = range(0, side, 2048)
+        for row, column in itertools.product(corners, corners):
+            stored[row : row + 2048, column : column + 2048] = scattered(2048)
+        began = time.process_time()
+        objects = saf.split_large(stored, f"{folder}/objects.ome.zarr")
+        split, first = time.process_time(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        objects.table()
+        print(
+            f"{len(objects.kinds) - 1} objects: split {split - began:.1f} s, {first / 1024:.0f} "
+            f"MiB, table {time.process_time() - split:.1f} s, "
+            f"{resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f} MiB"
+        )
+
+
+def large(side: int) -> None:
+    """Print the processor time of splitting and measuring many discs."""
+    kinds = scattered(side)
     began = time.process_time()
     parts = find_parts(kinds)
     objects = parts.join()
@@ -201,12 +231,16 @@ def main() -> None:
     parser.add_argument("--taught", choices=("own", "one"), default="own")
     parser.add_argument("--shapes", type=int, metavar="PAIRS")
     parser.add_argument("--side", type=int)
+    parser.add_argument("--tiles", type=int, metavar="SIDE")
     options = parser.parse_args()
     if options.shapes is not None:
         shapes(options.shapes)
         return
     if options.side is not None:
         large(options.side)
+        return
+    if options.tiles is not None:
+        tiled(options.tiles)
         return
     jobs = jobs_of(options.taught)
     for seed in range(options.draws):

@@ -98,7 +98,9 @@ from .result import (
 )
 from .tiles import (
     LargeLabels as LargeLabels,
+    LargeObjects as LargeObjects,
     label_large as label_large,
+    split_large as split_large,
 )
 
 __version__: str

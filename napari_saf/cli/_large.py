@@ -77,7 +77,7 @@ def label_in_tiles(job: LargeJob, out: Path, n_processes: int, values: Any) -> i
         return 0
     with (
         workers(values["scheduler"], n_processes) as client,
-        _bar(job.image.source) as progress,
+        tile_bar(job.image.source) as progress,
     ):
         found = run_large(job, out, client=client, overwrite=values["overwrite"], progress=progress)
     _print_result(found)
@@ -137,7 +137,7 @@ def _print_result(found: LargeLabels) -> None:
 
 
 @contextmanager
-def _bar(title: str) -> Iterator[Callable[[int, int], None] | None]:
+def tile_bar(title: str) -> Iterator[Callable[[int, int], None] | None]:
     if not sys.stderr.isatty():
         yield None
         return

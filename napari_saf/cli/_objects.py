@@ -11,6 +11,7 @@ import numpy as np
 
 from napari_saf import io
 from napari_saf.batch import check_outputs
+from napari_saf.cli._large import tile_bar, workers
 from napari_saf.cli._methods import DEBUG, IMAGES, PATH, output, overwrite
 from napari_saf.errors import InvalidInput, SafError
 from napari_saf.objects import (
@@ -23,12 +24,14 @@ from napari_saf.objects import (
     track_objects,
 )
 from napari_saf.storage import make_folder
+from napari_saf.tiles import split_large
 
 _SUFFIXES = {"geojson": ".geojson", "rois": ".zip", "coco": ".json"}
 _OPTIONS: list[click.Parameter] = [
     IMAGES,
     output("TABLE", f"The table of all objects ({', '.join(io.TABLE_SUFFIXES)}); other files go "
-           "to its folder."),
+           "to its folder. OUT.ome.zarr: the numbers of a mask larger than memory, in tiles, "
+           "beside OUT.csv."),
     click.Option(["--image", "pictures"], type=PATH, metavar="FILE|FOLDER",
                  help="What was labelled, for intensities; of several masks the folder, in which "
                  "each is looked for by the name of its mask."),
@@ -51,6 +54,15 @@ _OPTIONS: list[click.Parameter] = [
     click.Option(["--tracks"], type=PATH, metavar="FOLDER",
                  help="Follow objects along the first axis, frames of a series, and save tracks as "
                  "the Cell Tracking Challenge has them; the table has their numbers."),
+    click.Option(["--tile"], type=click.IntRange(min=16), metavar="N",
+                 help="Of OUT.ome.zarr: pixels a side. [default: 1024 in planes, 128 in volumes]"),
+    click.Option(["--halo"], type=click.IntRange(min=1), metavar="N",
+                 help="So many pixels around a tile are seen, too: the radius of objects, and some "
+                 "more. [default: 64 in planes, 24 in volumes]"),
+    click.Option(["--jobs", "n_processes"], type=click.IntRange(min=1), default=1,
+                 show_default=True, metavar="N", help="Processes for tiles."),
+    click.Option(["--scheduler"], metavar="ADDRESS",
+                 help="Use the workers of a dask scheduler for tiles, in place of --jobs."),
     overwrite("files that are there"),
     DEBUG,
 ]  # fmt: skip
@@ -74,8 +86,11 @@ def objects(
     The labels of a mask, whoever made it, are the kinds of its objects. Frames of a series are gone
     through one by one.
     """
-    io.check_suffix(out, io.TABLE_SUFFIXES)
     paths = _masks(images)
+    if _is_in_tiles(out, len(paths), bool(masks or tracks), values):
+        _split_in_tiles(paths[0], out, pictures, kinds, uncertainty, overwrite, values)
+        return
+    io.check_suffix(out, io.TABLE_SUFFIXES)
     if len(paths) > 1 and tracks:
         raise click.UsageError("--tracks: goes with one mask")
     if len(paths) > 1 and (uncertainty or (pictures and not pictures.is_dir())):
@@ -117,6 +132,59 @@ def objects(
     click.echo(out)
     if failed:
         raise SafError(f"{len(failed)} of {len(paths)} masks could not be done")
+
+
+def _is_in_tiles(out: Path, n_masks: int, has_others: bool, values: dict[str, Any]) -> bool:
+    """Tell whether a mask is to be split in tiles; refuse what does not go with that."""
+    is_store = out.name.lower().endswith(".ome.zarr")
+    if is_store and (n_masks > 1 or has_others or any(values[name] for name in _SUFFIXES)):
+        raise click.UsageError(f"{out}: goes with one mask, and no other formats")
+    if not is_store and any(values[name] for name in ("tile", "halo", "scheduler")):
+        raise click.UsageError("--tile, --halo, --scheduler: go with -o OUT.ome.zarr")
+    return is_store
+
+
+def _split_in_tiles(
+    path: Path,
+    out: Path,
+    pictures: Path | None,
+    kinds: Sequence[int],
+    uncertainty: Path | None,
+    overwrite: bool,
+    values: dict[str, Any],
+) -> None:
+    """Split a mask of any size into a store of numbers, and save the table beside it."""
+    table = out.with_name(f"{io.mask_stem(out)}.csv")
+    sources = [one for one in (path, pictures, uncertainty) if one is not None]
+    check_outputs([out, table], sources)
+    if table.exists() and not overwrite:
+        raise InvalidInput(f"{table}: is there already; --overwrite replaces it")
+    opened = io.open_lazily(path)
+    is_split_by_first = values["slices"] or opened.axes.startswith("t")
+    with (
+        workers(values["scheduler"], values["n_processes"]) as client,
+        tile_bar(str(path)) as progress,
+    ):
+        found = split_large(
+            path,
+            out,
+            uncertainty=uncertainty,
+            smallest=values["smallest"],
+            neck=values["neck"],
+            axis=0 if is_split_by_first and len(opened.shape) > 2 else None,
+            kinds=tuple(kinds) or None,
+            tile=values["tile"],
+            halo=values["halo"],
+            client=client,
+            overwrite=overwrite,
+            progress=progress,
+        )
+    click.echo(out)
+    for note in found.notes:
+        click.echo(f"napari-saf: note: {path}: {note}", err=True)
+    click.echo(f"{path}: {np.count_nonzero(found.kinds)} objects")
+    io.save_table(table, found.table(_picture(path, pictures)) or _joined([]))
+    click.echo(table)
 
 
 def _measure(

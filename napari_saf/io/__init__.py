@@ -17,6 +17,7 @@ from napari_saf.io._labelling import (
     read_mask,
 )
 from napari_saf.io._labels import (
+    Axes,
     color_labels,
     color_table,
     count_labels,

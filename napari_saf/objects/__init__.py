@@ -8,7 +8,9 @@ from napari_saf.objects._split import (
     SMALLEST,
     Objects,
     Parts,
+    find_heights,
     find_parts,
+    find_saddles,
     split_objects,
 )
 from napari_saf.objects._track import Tracks, save_tracks, track_objects

@@ -27,6 +27,8 @@ _SHARPNESS = 4
 _BLUR = 0.7
 """Standard deviation in pixels of the blur that levels the steps of distances between pixels."""
 _LEAST = 1e-6
+_MARGIN = 4
+"""Pixels around a kind that the blur sees."""
 _HOLE = 20
 """Holes of fewer pixels, as texture leaves them, are no border."""
 
@@ -136,19 +138,25 @@ class Parts:
     """Basins of a watershed in every kind, and how they join; made by `find_parts`.
 
     `labels` numbers the parts, 1, 2, ...; by their number are `kinds`, `peaks`, the highest value
-    in each, and `sizes` in pixels. `pairs` (n, 2) are neighbours, and `saddles` the highest values
-    between them, descending.
+    in each, `tops`, the first place of that in the image, row by row, and `sizes` in pixels.
+    `pairs` (n, 2) are neighbours, and `saddles` the highest values between them, descending.
     """
 
     labels: NDArray[np.int32]
     kinds: NDArray[np.int64]
     peaks: NDArray[np.float32]
+    tops: NDArray[np.int64]
     sizes: NDArray[np.int64]
     pairs: NDArray[np.int64]
     saddles: NDArray[np.float32]
 
     def join(self, *, smallest: int = SMALLEST, neck: float = NECK) -> Objects:
         """Return the objects by the size that they must have and the depth of necks."""
+        numbers, kinds = self.number(smallest, neck)
+        return Objects(numbers[self.labels], kinds)
+
+    def number(self, smallest: int, neck: float) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
+        """Return the object of each part, 0 for none, and the kind of each object."""
         if (as_whole(smallest) or 0) < 1:
             raise InvalidInput(f"smallest: expected a whole number of 1 or more, got {smallest!r}")
         if not 0 <= neck <= 1:
@@ -174,7 +182,7 @@ class Parts:
         numbers = np.where(is_object, numbers[roots], np.uint32(0))
         kinds = np.zeros(int(numbers.max(initial=0)) + 1, np.int64)
         kinds[numbers[is_object]] = self.kinds[is_object]
-        return Objects(numbers[self.labels], kinds)
+        return numbers, kinds
 
 
 def find_parts(
@@ -186,6 +194,18 @@ def find_parts(
     kinds: Sequence[int] | None = None,
 ) -> Parts:
     """Return the parts that `split_objects` joins; its parameters and errors."""
+    return find_heights(labels, uncertainty=uncertainty, spacing=spacing, axis=axis, kinds=kinds)[0]
+
+
+def find_heights(
+    labels: ArrayLike,
+    *,
+    uncertainty: ArrayLike | None = None,
+    spacing: Sequence[float] | None = None,
+    axis: int | None = None,
+    kinds: Sequence[int] | None = None,
+) -> tuple[Parts, NDArray[np.float32]]:
+    """Return the parts that `split_objects` joins, and the heights of which they are basins."""
     array = as_labels(labels, "labels")
     array = array.astype(np.uint8) if array.dtype.kind == "b" else array
     certainty = _certainty(uncertainty, array.shape)
@@ -195,8 +215,8 @@ def find_parts(
         raise InvalidInput(f"labels: expected planes or volumes, got shape {array.shape}")
     sides = _sides(spacing, array.ndim, axis)
     wanted = None if kinds is None else as_labels(as_list(kinds, "kinds"), "kinds")
-    found = np.zeros(array.shape, np.int32)
-    blocks: list[tuple[Any, ...]] = [(array, certainty, found)]
+    found, heights = np.zeros(array.shape, np.int32), np.zeros(array.shape, np.float32)
+    blocks: list[tuple[Any, ...]] = [(array, certainty, found, heights)]
     if axis is not None:
         slices = [None if a is None else np.moveaxis(a, axis, 0) for a in blocks[0]]
         n_slices = array.shape[axis]
@@ -204,11 +224,12 @@ def find_parts(
     tables: list[tuple[NDArray[Any], ...]] = [(np.zeros(1, np.int64), np.zeros(1, np.float32))]
     edges: list[tuple[NDArray[Any], ...]] = [(np.zeros((0, 2), np.int64), np.zeros(0, np.float32))]
     count = 0
-    for own_labels, own_certainty, out in blocks:
+    for own_labels, own_certainty, out, own_heights in blocks:
         for kind, box, mask in _masks(own_labels, wanted):
             weights = None if own_certainty is None else own_certainty[box]
-            basins, own_peaks, own_pairs, own_saddles = _basins(mask, weights, sides)
+            basins, values, own_peaks, own_pairs, own_saddles = _basins(mask, weights, sides)
             out[box] += np.where(mask, basins + np.int32(count), 0)
+            own_heights[box] += values
             tables.append((np.full(len(own_peaks), kind), own_peaks))
             edges.append((own_pairs + count, own_saddles))
             count += len(own_peaks)
@@ -217,7 +238,8 @@ def find_parts(
     order = np.argsort(-saddles, kind="stable")
     sizes = np.bincount(found.ravel(), minlength=count + 1)
     sizes[0] = 0
-    return Parts(found, owners, peaks, sizes, pairs[order], saddles[order])
+    tops = _first_places(found, heights, peaks)
+    return Parts(found, owners, peaks, tops, sizes, pairs[order], saddles[order]), heights
 
 
 def _certainty(
@@ -250,7 +272,7 @@ def _sides(
 def _masks(
     labels: NDArray[np.integer], wanted: NDArray[np.integer] | None
 ) -> Iterator[tuple[int, tuple[slice, ...], NDArray[np.bool_]]]:
-    """Yield each label that is wanted, a box around it with a margin of a pixel, and where it is.
+    """Yield each label that is wanted, a box around it with a margin, and where it is.
 
     Margins show the distance to the border; there is none where the image ends.
     """
@@ -259,14 +281,14 @@ def _masks(
     ranks = LabelMap(present).unpaint(labels)
     boxes = ndimage.find_objects(ranks)
     for rank, (kind, box) in enumerate(zip(present.tolist(), boxes, strict=True), start=1):
-        box = tuple(slice(max(side.start - 1, 0), side.stop + 1) for side in box)
+        box = tuple(slice(max(side.start - _MARGIN, 0), side.stop + _MARGIN) for side in box)
         yield kind, box, ranks[box] == rank
 
 
 def _basins(
     mask: NDArray[np.bool_], certainty: NDArray[np.floating] | None, sides: NDArray[np.float64]
-) -> tuple[NDArray[np.int32], NDArray[np.float32], NDArray[np.int64], NDArray[np.float32]]:
-    """Return the basins of a mask, 1, 2, ...; their peaks; pairs that touch; saddles between.
+) -> tuple[NDArray[Any], ...]:
+    """Return the basins of a mask, 1, 2, ...; heights; peaks; pairs that touch; saddles between.
 
     What is slow goes through the connected pieces one by one: mostly, there is little in a mask.
     """
@@ -301,8 +323,18 @@ def _basins(
         inside = pieces[box] == piece
         starts = np.where(inside, markers[box], 0)
         flooded[box] += watershed(-heights[box], starts, around, mask=inside)
-    pairs, saddles = _saddles(flooded, heights)
-    return basins[pieces] + flooded, peaks[1:], pairs, saddles
+    pairs, saddles = find_saddles(flooded, heights)
+    return basins[pieces] + flooded, heights, peaks[1:], pairs, saddles
+
+
+def _first_places(
+    parts: NDArray[np.int32], heights: NDArray[np.float32], peaks: NDArray[np.float32]
+) -> NDArray[np.int64]:
+    """Return where each part first has its highest value, row by row."""
+    found = np.zeros(len(peaks), np.int64)
+    places = np.flatnonzero((heights == peaks[parts]) & (parts > 0))[::-1]
+    found[parts.reshape(-1)[places]] = places
+    return found
 
 
 def _distances(
@@ -335,7 +367,7 @@ def _small_holes(inside: NDArray[np.bool_]) -> NDArray[np.bool_]:
     return np.asarray(is_small[holes])
 
 
-def _saddles(
+def find_saddles(
     basins: NDArray[np.int32], heights: NDArray[np.float32]
 ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
     """Return pairs of basins that touch, also at corners, and the highest value between them."""

@@ -9,5 +9,6 @@ from napari_saf.tiles._label import (
     label_large,
     run_large,
 )
+from napari_saf.tiles._objects import LargeObjects, split_large
 from napari_saf.tiles._plan import Plan
 from napari_saf.tiles._store import LabelStore

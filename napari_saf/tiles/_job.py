@@ -20,6 +20,7 @@ from napari_saf.parameters import to_plain
 from napari_saf.problem import ImageOptions
 from napari_saf.tiles._plan import Plan, make_plan
 from napari_saf.tiles._store import LabelStore
+from napari_saf.tiles._tiling import Tiling
 
 LEARN_PIXELS = 2**20
 _MOST_SENT = 2**26
@@ -32,27 +33,15 @@ class Work:
 
     plan: Plan
     image: LazyImage | tuple[str, int | None]
-    mask: LazyImage | str | None
+    mask: LazyImage | tuple[str, int | None] | Literal["finite"] | None
     out: Path
-
-    def opened(self, image: Any) -> LazyImage:
-        if isinstance(image, LazyImage):
-            return image
-        path, axis = image if isinstance(image, tuple) else (image, None)
-        return _opened(path, axis, json.dumps(self.plan.source))
 
     def do(self, tile: tuple[int, ...]) -> dict[int, int]:
         """Label a tile of the finest level, or make one of a coarser level; return its sizes."""
         level, *place = tile
-        region = self.plan.region(place, level)
-        store = LabelStore(self.out)
+        region, store = self.plan.region(place), LabelStore(self.out)
         if level:
-            steps = self.plan.steps_between(level - 1)
-            shape = self.plan.level_shapes()[level - 1]
-            sides = zip(region, steps, shape, strict=True)
-            finer = tuple(slice(r.start * k, min(r.stop * k, n)) for r, k, n in sides)
-            every = tuple(slice(None, None, k) for k in steps)
-            store.write(level, region, store.read(level - 1, finer)[every])
+            store.coarsen(self.plan, tile)
             return {}
         with memory_errors_translated("choose smaller tiles"):
             labels = self.label(region)
@@ -63,16 +52,35 @@ class Work:
     def label(self, region: Region) -> Any:
         """Return the labels of a region."""
         crop = self.plan.surroundings(region)
-        values = self.opened(self.image).read(crop)
+        values = opened(self.image, self.plan).read(crop)
         mask: Any = self.mask
         if mask is not None and mask != "finite":
-            mask = self.opened(mask).read(crop)[..., 0] != 0
+            mask = opened(mask, self.plan).read(crop)[..., 0] != 0
         try:
             labels = self.plan.label(values, mask)
         except SafError as error:
             raise type(error)(f"at {spelled(region)}: {error}") from error
         inner = zip(region, crop, strict=True)
         return labels[tuple(slice(r.start - c.start, r.stop - c.start) for r, c in inner)]
+
+
+def opened(image: LazyImage | tuple[str, int | None], plan: Tiling) -> LazyImage:
+    """Return an image in a worker, from what `sent` made of it."""
+    return image if isinstance(image, LazyImage) else _opened(*image, json.dumps(plan.source))
+
+
+def sent(image: LazyImage, is_sent: bool) -> LazyImage | tuple[str, int | None]:
+    """Return what a worker, if it is another process, opens an image from."""
+    if not is_sent:
+        return image
+    if os.path.exists(image.source):
+        return os.path.abspath(image.source), image.given_axis
+    if image.n_bytes_in_memory > _MOST_SENT:
+        raise InvalidInput(
+            "source: an array in memory is not sent to other processes; save it as zarr "
+            "or .npy and give its path, or do without --jobs and client"
+        )
+    return image
 
 
 @functools.lru_cache(maxsize=4)
@@ -164,21 +172,8 @@ class LargeJob:
 
     def work(self, plan: Plan, out: Path, is_sent: bool) -> Work:
         """Return what labels tiles, here or, if it `is_sent`, in other processes."""
-
-        def sent(image: LazyImage) -> Any:
-            if not is_sent:
-                return image
-            if os.path.exists(image.source):
-                return os.path.abspath(image.source), image.given_axis
-            if image.n_bytes_in_memory > _MOST_SENT:
-                raise InvalidInput(
-                    "source: an array in memory is not sent to other processes; save it as zarr "
-                    "or .npy and give its path, or do without --jobs and client"
-                )
-            return image
-
-        mask = sent(self.mask) if isinstance(self.mask, LazyImage) else self.mask
-        return Work(plan, sent(self.image), mask, out.absolute())
+        mask = sent(self.mask, is_sent) if isinstance(self.mask, LazyImage) else self.mask
+        return Work(plan, sent(self.image, is_sent), mask, out.absolute())
 
 
 def _recipe_of(given: Any) -> Recipe:

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
 import time
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Generator, Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from napari_saf.batch import is_in_process, run_tasks
-from napari_saf.errors import Cancelled, InvalidInput, SafError
-from napari_saf.io import PrototypeSet, Recipe, spelled
+from napari_saf.batch import is_in_process
+from napari_saf.errors import Cancelled
+from napari_saf.io import PrototypeSet, Recipe
 from napari_saf.methods import AbstractMethod, not_cancelled, run_to_end
-from napari_saf.tiles._job import LEARN_PIXELS, LargeJob, Work
+from napari_saf.tiles._engine import begin, check_same, check_unchanged, do_tiles
+from napari_saf.tiles._job import LEARN_PIXELS, LargeJob
 from napari_saf.tiles._plan import Plan
 from napari_saf.tiles._store import Journal, LabelStore
 
@@ -196,22 +196,21 @@ def iterate_large(
         store.remove()
     finished = store.finished(job.request)
     if finished is not None:
-        _check_same(job, finished["source"], store.path)
+        check_same(job, finished["source"], store.path)
         sizes = {int(label): int(count) for label, count in finished["finished"].items()}
         n_tiles = int(finished["n_tiles"])
         seconds = time.perf_counter() - began
         return LargeLabels(store.path, job.image.shape, sizes, n_tiles, n_tiles, seconds)
-    journal = Journal(store.journal)
+    journal = Journal(store.journal, Plan)
     try:
-        plan = _begun(job, store, journal, goes_on)
+        plan = begin(job, store, journal, goes_on)
         n_before = sum(tile[0] == 0 for tile in journal.done)
         work = job.work(plan, store.path, client is not None and not is_in_process(client))
-        yield from _do_all(work, journal, client)
-        again = job.image.reopened()
-        if again.state != job.image.state:
-            raise InvalidInput(
-                f"{job.image.source}: was changed while it was labelled; --overwrite begins anew"
-            )
+        levels = range(len(plan.level_shapes()))
+        tiles = [(level, *at) for level in levels for at in plan.tiles(level)]
+        for tile in do_tiles(plan, work.do, tiles, journal, client):
+            yield LargeStep(plan, tile, journal.done, len(tiles))
+        check_unchanged(job.image)
         sizes = Counter[int]()
         for own in journal.done.values():
             sizes.update(own)
@@ -223,72 +222,3 @@ def iterate_large(
     n_tiles = len(plan.tiles())
     found = {label: sizes[label] for label in sorted(sizes)}
     return LargeLabels(store.path, tuple(plan.shape), found, n_tiles, n_before, seconds, notes)
-
-
-def _begun(job: LargeJob, store: LabelStore, journal: Journal, goes_on: bool) -> Plan:
-    """Return the plan of an earlier run, if it is of the same job, or begin with a new one."""
-    if journal.plan is not None and store.is_of(journal.plan):
-        if journal.plan.request != job.request and not goes_on:
-            raise InvalidInput(
-                f"{store.path}: is half made by a run with other settings; --overwrite begins anew"
-            )
-        _check_same(job, journal.plan.source, store.path)
-        return journal.plan
-    plan = job.plan()
-    store.create(plan)
-    journal.begin(plan)
-    return plan
-
-
-def _check_same(job: LargeJob, source: Any, path: Path) -> None:
-    if source != json.loads(json.dumps(job.state)):
-        raise InvalidInput(
-            f"{job.image.source}: image or mask changed since {path} was begun; "
-            "--overwrite begins anew"
-        )
-
-
-def _do_all(
-    work: Work, journal: Journal, client: Client | None
-) -> Generator[LargeStep, None, None]:
-    """Do the tiles that are left; one of a coarser level once those that it is made of are there.
-
-    Neighbours come one after another, so that coarser levels follow soon.
-    """
-    plan, done = work.plan, journal.done
-    tiles = [(level, *at) for level in range(len(plan.level_shapes())) for at in plan.tiles(level)]
-    left = [tile for tile in tiles if tile not in done]
-    missing = Counter(plan.coarser(tile) for tile in left)
-    ready = deque(sorted((tile for tile in left if not missing[tile]), key=_z_order))
-    yield LargeStep(plan, None, done, len(tiles))
-    for tile, outcome in run_tasks(client, work.do, ready):
-        journal.add(tile, _told(outcome, tile, plan))
-        coarser = plan.coarser(tile)
-        missing[coarser] -= 1
-        if coarser is not None and not missing[coarser] and coarser not in done:
-            ready.appendleft(coarser)
-        yield LargeStep(plan, tile, done, len(tiles))
-
-
-def _z_order(tile: tuple[int, ...]) -> tuple[int, int]:
-    """Return where a tile comes in Morton's order, coarse levels first."""
-    level, *place = tile
-    bits = max(place, default=0).bit_length()
-    code = 0
-    for bit in reversed(range(bits)):
-        for at in place:
-            code = 2 * code + (at >> bit & 1)
-    return -level, code
-
-
-def _told(outcome: Callable[[], dict[int, int]], tile: tuple[int, ...], plan: Plan) -> Any:
-    """Return the outcome of a tile; an error that does not say where it is of says it then."""
-    try:
-        return outcome()
-    except Cancelled:
-        raise
-    except SafError as error:
-        where = spelled(plan.region(tile[1:], tile[0]))
-        if where in str(error) or isinstance(error, InvalidInput):
-            raise
-        raise type(error)(f"tile {where}: {error}") from error

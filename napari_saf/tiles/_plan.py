@@ -16,7 +16,6 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from napari_saf import storage
 from napari_saf.arrays import check_window
 from napari_saf.errors import InvalidInput
 from napari_saf.features import REACH, Scaling
@@ -29,10 +28,22 @@ from napari_saf.flow import (
 )
 from napari_saf.graph import GraphUnion, GridGraph
 from napari_saf.input import ImageOptions, contrast_noise, prepare_images
-from napari_saf.io import LazyImage, PrototypeSet, Recipe, Region, label_axes, with_taught
+from napari_saf.io import (
+    Axes,
+    LazyImage,
+    PrototypeSet,
+    Recipe,
+    Region,
+    label_axes,
+    map_labels,
+    with_taught,
+    write_note,
+)
 from napari_saf.methods import AssignmentFlow, method_with_prototypes
 from napari_saf.parameters import to_plain
 from napari_saf.problem import Problem
+from napari_saf.result import LabelMap
+from napari_saf.tiles._tiling import Tiling
 
 _WINDOWS_OF_HALO = 3
 """Beside what features see, a tile is labelled with so many windows around it."""
@@ -49,31 +60,21 @@ _MOST_SAMPLED = 2**20
 _MOST_STEPPED = 2**18
 """Values of a level that is looked at whole; values from which the scaling is taken; pixels of
 the blocks from which the steps are taken."""
-_LEAST_LEVEL = 256
 
 
-class Plan(storage.VersionedModel):
+class Plan(Tiling):
     """How a large image is labelled, as JSON holds it; positions and sizes are in pixels.
 
-    The recipe is that of the assignment flow with the prototypes; `request` is what was asked for,
-    of which the same plan would come.
+    The recipe is that of the assignment flow with the prototypes.
     """
 
     kind: Literal["tiles"]
-    request: dict[str, Any]
-    source: dict[str, Any]
     recipe: dict[str, Any]
     steps: list[float]
     kernels: str
     noise: list[float] | None
-    shape: list[int]
-    axes: str
-    tile: list[int]
-    chunk: list[int]
-    halo: list[int]
     block: list[int]
     blocks: list[list[int]]
-    notes: list[str]
 
     def method(self) -> AssignmentFlow:
         """Return what labels a tile: the flow with the steps of the plan."""
@@ -96,56 +97,10 @@ class Plan(storage.VersionedModel):
         """The largest label that may come out."""
         return max(self.label_map_of().by_label())
 
-    @property
-    def n_bytes(self) -> int:
-        """Bytes of the labels of all levels before they are compressed."""
-        kind = np.min_scalar_type(self.most_label)
-        return sum(math.prod(shape) * kind.itemsize for shape in self.level_shapes())
-
-    def level_shapes(self) -> list[tuple[int, ...]]:
-        """Return the shapes of the pyramid: long axes of the tile are halved from level to level.
-
-        Axes that a tile has one pixel of, such as time, are not.
-        """
-        shapes = [tuple(self.shape)]
-        while any(
-            n > _LEAST_LEVEL and side > 1 for n, side in zip(shapes[-1], self.tile, strict=True)
-        ):
-            shapes.append(
-                tuple(
-                    -(-n // 2) if n > _LEAST_LEVEL and side > 1 else n
-                    for n, side in zip(shapes[-1], self.tile, strict=True)
-                )
-            )
-        return shapes
-
-    def tiles(self, level: int = 0) -> list[tuple[int, ...]]:
-        """Return the places of the tiles of a level, in units of tiles."""
-        sides = zip(self.level_shapes()[level], self.tile, strict=True)
-        return list(itertools.product(*(range(-(-n // side)) for n, side in sides)))
-
-    def region(self, place: Sequence[int], level: int = 0) -> Region:
-        """Return what a tile of a level covers."""
-        sides = zip(place, self.tile, self.level_shapes()[level], strict=True)
-        return tuple(slice(k * side, min((k + 1) * side, n)) for k, side, n in sides)
-
-    def steps_between(self, level: int) -> tuple[int, ...]:
-        """Return how many pixels of a level, along each axis, one of the coarser level is of."""
-        shapes = self.level_shapes()
-        return tuple(1 + (a != b) for a, b in zip(shapes[level], shapes[level + 1], strict=True))
-
-    def coarser(self, tile: tuple[int, ...]) -> tuple[int, ...] | None:
-        """Return the tile (level, place) of the next coarser level, if any, that one is part of."""
-        level, *place = tile
-        if level + 1 == len(self.level_shapes()):
-            return None
-        steps = self.steps_between(level)
-        return (level + 1, *(at // step for at, step in zip(place, steps, strict=True)))
-
-    def surroundings(self, region: Region) -> Region:
-        """Return a region with the halo around it, within the image."""
-        sides = zip(region, self.halo, self.shape, strict=True)
-        return tuple(slice(max(0, r.start - h), min(n, r.stop + h)) for r, h, n in sides)
+    def describe(self, axes: Axes, numbers: list[int]) -> tuple[LabelMap, str]:
+        taught = self.label_map_of()
+        known = map_labels(np.array(numbers), taught.names, taught.colors)
+        return known, write_note(axes, taught.names, taught.colors, taught, self.recipe)
 
     def label(
         self, values: NDArray[Any], mask: NDArray[np.bool_] | Literal["finite"] | None

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import zarr
@@ -24,11 +23,9 @@ from napari_saf.io import (
     describe_zarr,
     is_zarr,
     label_axes,
-    map_labels,
     mask_stem,
-    write_note,
 )
-from napari_saf.tiles._plan import Plan
+from napari_saf.tiles._tiling import Tiling
 
 fcntl: ModuleType | None
 try:
@@ -40,12 +37,6 @@ _KEY = "napari-saf-tiles"
 """Name of the attribute that says which plan a store is of, and whether all of it is there."""
 Done = dict[tuple[int, ...], dict[int, int]]
 """Pixels of each label by level and place of a tile."""
-
-
-def plan_digest(plan: Plan) -> str:
-    """Return a short name for a plan."""
-    text = json.dumps(plan.model_dump(by_alias=True), sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 class LabelStore:
@@ -107,7 +98,7 @@ class LabelStore:
         storage.remove_path(self.journal)
         storage.remove_path(self.path)
 
-    def create(self, plan: Plan) -> None:
+    def create(self, plan: Tiling) -> None:
         """Make the empty arrays of all levels."""
         with storage.write_errors(self.path):
             storage.make_folder(self.path.parent)
@@ -122,12 +113,12 @@ class LabelStore:
                     dtype=kind,
                     dimension_names=plan.axes,
                 )
-            group.attrs[_KEY] = {"plan": plan_digest(plan)}
+            group.attrs[_KEY] = {"plan": plan.digest}
 
-    def is_of(self, plan: Plan) -> bool:
+    def is_of(self, plan: Tiling) -> bool:
         """Tell whether the arrays of a plan are there."""
         about = self._about()
-        return about is not None and about.get("plan") == plan_digest(plan)
+        return about is not None and about.get("plan") == plan.digest
 
     def write(self, level: int, region: Region, labels: NDArray[Any]) -> None:
         """Write whole shards of a level."""
@@ -147,9 +138,21 @@ class LabelStore:
         """Return labels of a level that were written."""
         return np.asarray(_array(self.path, level, "r")[region])
 
-    def finish(self, plan: Plan, image: LazyImage, sizes: dict[int, int]) -> None:
-        """Say what the labels are, which makes the store a mask, and remove the journal."""
-        shapes, taught = plan.level_shapes(), plan.label_map_of()
+    def coarsen(self, plan: Tiling, tile: tuple[int, ...]) -> None:
+        """Make a tile (level, place) of a coarser level from the next finer one."""
+        level, *place = tile
+        region, steps = plan.region(place, level), plan.steps_between(level - 1)
+        sides = zip(region, steps, plan.level_shapes()[level - 1], strict=True)
+        finer = tuple(slice(r.start * k, min(r.stop * k, n)) for r, k, n in sides)
+        every = tuple(slice(None, None, k) for k in steps)
+        self.write(level, region, self.read(level - 1, finer)[every])
+
+    def finish(self, plan: Tiling, image: LazyImage, counts: dict[int, int]) -> None:
+        """Say what the labels are, which makes the store a mask, and remove the journal.
+
+        `counts` is what a later call of the same request is told.
+        """
+        shapes = plan.level_shapes()
         paths = [str(level) for level in range(len(shapes))]
         scale = [image.sizes.get(name, (1.0, "pixel")) for name in image.axes]
         axes = label_axes(
@@ -158,17 +161,16 @@ class LabelStore:
             [size for size, _ in scale] if image.sizes else None,
             [unit for _, unit in scale] if image.sizes else None,
         )
-        known = map_labels(np.array(sorted(sizes)), taught.names, taught.colors)
-        note = write_note(axes, taught.names, taught.colors, taught, plan.recipe)
+        known, note = plan.describe(axes, sorted(counts))
         attributes = describe_zarr(paths, shapes, axes, known, note, mask_stem(self.path))
         if self.image is not None:
             attributes["ome"]["image-label"]["source"] = {"image": "../../"}
         about = {
-            "plan": plan_digest(plan),
+            "plan": plan.digest,
             "request": plan.request,
             "source": plan.source,
             "n_tiles": len(plan.tiles()),
-            "finished": {str(label): count for label, count in sorted(sizes.items())},
+            "finished": {str(label): count for label, count in sorted(counts.items())},
         }
         with storage.write_errors(self.path):
             # What a writer that was killed has left.
@@ -191,12 +193,15 @@ def _list_labels(folder: Path, name: str) -> None:
     group.attrs["ome"] = ome | {"labels": sorted({*ome.get("labels", []), name})}
 
 
-class Journal:
+P = TypeVar("P", bound=Tiling)
+
+
+class Journal(Generic[P]):
     """What is done, a line for each tile, after the plan; of one process at a time."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self.plan: Plan | None = None
+    def __init__(self, path: Path, model: type[P]) -> None:
+        self._path, self._model = path, model
+        self.plan: P | None = None
         self.done: Done = {}
         with storage.write_errors(path):
             storage.make_folder(path.parent)
@@ -224,7 +229,7 @@ class Journal:
             return
         with storage.format_errors(self._path, "a journal of tiles"):
             try:
-                self.plan = Plan.model_validate(storage.parse_json(whole[0]))
+                self.plan = self._model.model_validate(storage.parse_json(whole[0]))
             except ValidationError as error:
                 raise InvalidInput(f"not a plan: {error.errors()[0]['msg']}") from error
             for line in whole[1:]:
@@ -232,7 +237,7 @@ class Journal:
                 sizes = {int(label): int(count) for label, count in entry["sizes"].items()}
                 self.done[tuple(map(int, entry["tile"]))] = sizes
 
-    def begin(self, plan: Plan) -> None:
+    def begin(self, plan: P) -> None:
         """Begin anew with a plan."""
         with storage.write_errors(self._path):
             self._file.truncate(0)

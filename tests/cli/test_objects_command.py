@@ -160,3 +160,21 @@ def test_a_damaged_mask_costs_no_other_its_rows(cli, tmp_path):
     outcome = cli("objects", ".", "-o", "t.csv")
     assert outcome.code == 1 and "b.labels.tif" in outcome.err and "1 of 3" in outcome.err
     assert [row["image"] for row in rows("t.csv")] == ["a.labels.tif", "c.labels.tif"]
+
+
+def test_a_mask_is_split_in_tiles(cli):
+    labels = discs(3, 2)
+    save_masks("m.ome.zarr", labels, scale=(0.5, 0.5), units="um", names={2: "nucleus"})
+    iio.imwrite("m.tif", np.random.default_rng(0).integers(0, 255, labels.shape, np.uint8))
+    own = ("objects", "m.ome.zarr", "-o", "o.ome.zarr", "--image", "m.tif", "--tile", "32")
+    outcome = cli(*own)
+    assert outcome.code == 0, outcome.err
+    assert "m.ome.zarr: 3 objects" in outcome.out
+    assert np.array_equal(saf.read_mask("o.ome.zarr").labels, saf.split_objects(labels).labels)
+    found = rows("o.csv")
+    assert [int(row["object"]) for row in found] == [1, 2, 3]
+    assert found[0]["name"] == "nucleus" and "intensity_mean" in found[0]
+    assert cli(*own).is_error("o.csv", "--overwrite")
+    assert cli(*own, "--overwrite").code == 0
+    assert cli(*own, "--geojson").code == 2
+    assert cli("objects", "m.ome.zarr", "-o", "t.csv", "--halo", "8").code == 2

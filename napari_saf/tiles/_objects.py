@@ -1,0 +1,430 @@
+"""Objects of label images larger than memory: parts of tiles, joined at seams, then numbered."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from napari_saf import storage
+from napari_saf.arrays import as_labels, as_list, as_whole
+from napari_saf.batch import is_in_process
+from napari_saf.device import memory_errors_translated
+from napari_saf.errors import Cancelled, InvalidInput
+from napari_saf.io import (
+    Axes,
+    LazyImage,
+    Region,
+    label_axes,
+    map_labels,
+    measure_large,
+    open_lazily,
+    read_mask,
+    spelled,
+    write_note,
+)
+from napari_saf.methods import not_cancelled
+from napari_saf.objects import NECK, SMALLEST, find_heights
+from napari_saf.result import LabelMap
+from napari_saf.tiles._engine import Tile, begin, check_same, check_unchanged, do_tiles
+from napari_saf.tiles._job import opened, sent
+from napari_saf.tiles._seams import JoinedParts, join_tiles, save_table, tile_table
+from napari_saf.tiles._store import Journal, LabelStore
+from napari_saf.tiles._tiling import Tiling
+
+if TYPE_CHECKING:
+    import zarr
+    from distributed import Client
+
+_PARTS = -1
+"""Level of the tiles whose parts are found, before those of the finest level are numbered."""
+_TILE, _HALO = {2: 1024, 3: 128}, {2: 64, 3: 24}
+_CHUNK = {2: 256, 3: 64}
+_MOST_OBJECT = 2**32 - 1
+_OBJECTS = "objects"
+"""Group of the store that holds the kind of each object."""
+
+
+class ObjectPlan(Tiling):
+    """How objects are found in tiles, as JSON holds it; see `split_large`."""
+
+    kind: Literal["objects"]
+    smallest: int
+    neck: float
+    kinds: list[int] | None
+    axis: int | None
+    spacing: list[float] | None
+    names: dict[int, str]
+
+    @property
+    def most_label(self) -> int:
+        return _MOST_OBJECT
+
+    def describe(self, axes: Axes, numbers: list[int]) -> tuple[LabelMap, str]:
+        return map_labels(np.zeros(1, int)), write_note(axes)
+
+    def region(self, place: Sequence[int], level: int = 0) -> Region:
+        return super().region(place, max(level, 0))
+
+    def coarser(self, tile: Tile) -> Tile | None:
+        return None if tile[0] == _PARTS else super().coarser(tile)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class LargeObjects:
+    """The objects of a large label image, as `split_large` leaves them.
+
+    Attributes
+    ----------
+    path : Path
+        The OME-Zarr folder of their numbers.
+    shape : tuple of int
+        Of the finest level.
+    kinds : array of int of shape (largest number + 1,)
+        Kind of each object by its number.
+    names : mapping of int to str
+        What kinds are called.
+    seconds : float
+        What this run took.
+    notes : tuple of str
+        What a person should know.
+    """
+
+    path: Path
+    shape: tuple[int, ...]
+    kinds: NDArray[np.int64]
+    names: Mapping[int, str]
+    seconds: float = 0.0
+    notes: tuple[str, ...] = ()
+
+    @property
+    def labels(self) -> zarr.Array[Any]:
+        """The numbers of the finest level, a zarr array of which parts are read when asked for."""
+        return LabelStore(self.path).level(0)
+
+    def table(
+        self,
+        image: Any = None,
+        *,
+        scale: Sequence[float] | None = None,
+        units: Sequence[str] | str | None = None,
+        channel_axis: int | None = None,
+        cancelled: Callable[[], bool] = not_cancelled,
+    ) -> dict[str, NDArray[Any]]:
+        """Measure objects part by part, see `measure_large`; the columns of `object_table`."""
+        if len(self.kinds) < 2:
+            return {}
+        found = measure_large(
+            self.path,
+            image,
+            scale=scale,
+            units=units,
+            channel_axis=channel_axis,
+            cancelled=cancelled,
+        )
+        kinds = self.kinds[found["label"]]
+        names = [self.names.get(kind, f"label {kind}") for kind in kinds.tolist()]
+        others = ("label", "name", "euler_number")
+        rest = {name: column for name, column in found.items() if name not in others}
+        return {"kind": kinds, "name": np.array(names), "object": found["label"], **rest}
+
+
+def split_large(
+    labels: Any,
+    out: str | os.PathLike[str],
+    *,
+    uncertainty: Any = None,
+    spacing: Sequence[float] | None = None,
+    smallest: int = SMALLEST,
+    neck: float = NECK,
+    axis: int | None = None,
+    kinds: Sequence[int] | None = None,
+    tile: int | None = None,
+    halo: int | None = None,
+    client: Client | None = None,
+    overwrite: bool = False,
+    progress: Callable[[int, int], object] | None = None,
+    cancelled: Callable[[], bool] = not_cancelled,
+) -> LargeObjects:
+    """Find the single objects in a label image of any size, tile by tile, into an OME-Zarr.
+
+    The objects, and their numbers, are those of `split_objects` where tiles see the whole of what
+    decides about them. Memory is bounded by a tile, and by the number of objects. A run that was
+    stopped, or killed, goes on where it was.
+
+    Parameters
+    ----------
+    labels : path or array
+        What `label_large` wrote, or any label image that it would take as an image.
+    out : path
+        As in `label_large`.
+    uncertainty : path or array, optional
+        As in `split_objects`.
+    spacing : sequence of float, optional
+        Size of a pixel along each axis. None: as the file says, otherwise the same along all.
+    smallest, neck, axis, kinds
+        As in `split_objects`.
+    tile : int, optional
+        Side of a tile in pixels, 16 or more; by default 1024 in planes, 128 in volumes.
+    halo : int, optional
+        So many pixels around a tile are seen, too: at least the radius of objects, and some
+        more; by default 64 in planes, 24 in volumes.
+    client, overwrite, progress, cancelled
+        As in `label_large`; tiles are gone through twice.
+
+    Returns
+    -------
+    LargeObjects
+
+    Raises
+    ------
+    InvalidInput
+        As `split_objects`, or if the labels changed since the run began, or something else is at
+        `out`.
+    FormatError
+        Naming the file, and the region, that cannot be read.
+    ComputeError
+        If a tile does not fit into memory, or a process dies of it.
+    SafError
+        If the store cannot be written, or another process is at it.
+    """
+    began = time.perf_counter()
+    asked = {"smallest": smallest, "neck": neck, "axis": axis, "tile": tile, "halo": halo}
+    job = ObjectJob.of(labels, uncertainty, spacing=spacing, kinds=kinds, **asked)
+    store = LabelStore(Path(out))
+    parts = store.path.with_name(f"{store.path.name}.parts")
+    if overwrite:
+        storage.remove_path(parts)
+        store.remove()
+    finished = store.finished(job.request)
+    if finished is None:
+        journal = Journal(store.journal, ObjectPlan)
+        try:
+            steps = _split(job, store, journal, parts, client)
+            for n_done, n_tiles in steps:
+                if cancelled():
+                    raise Cancelled
+                if progress is not None and n_done:
+                    progress(n_done, n_tiles)
+        finally:
+            journal.close()
+    else:
+        check_same(job, finished["source"], store.path)
+    storage.remove_path(parts)
+    own_kinds, notes = _read_objects(store)
+    seconds = time.perf_counter() - began
+    return LargeObjects(store.path, job.image.shape, own_kinds, job.names, seconds, notes)
+
+
+def _split(
+    job: ObjectJob,
+    store: LabelStore,
+    journal: Journal[ObjectPlan],
+    parts: Path,
+    client: Client | None,
+) -> Iterator[tuple[int, int]]:
+    """Yield how many tiles are done, and how many there are."""
+    plan = begin(job, store, journal)
+    if not journal.done:
+        storage.remove_path(parts)
+    work = job.work(plan, store.path, parts, client is not None and not is_in_process(client))
+    storage.make_folder(parts)
+    levels = range(_PARTS, len(plan.level_shapes()))
+    tiles = [(level, *at) for level in levels for at in plan.tiles(max(level, 0))]
+    firsts = [tile for tile in tiles if tile[0] == _PARTS]
+    for _ in do_tiles(plan, work.do, firsts, journal, client):
+        yield len(journal.done), len(tiles)
+    joined = join_tiles(plan, {tile[1:]: work.table_of(tile) for tile in firsts}, plan.axis)
+    numbers, kinds = joined.parts.number(plan.smallest, plan.neck)
+    work.save_numbers(joined, numbers)
+    for _ in do_tiles(plan, work.do, tiles[len(firsts) :], journal, client):
+        yield len(journal.done), len(tiles)
+    for image in (job.image, job.uncertainty):
+        if image is not None:
+            check_unchanged(image)
+    notes = list(plan.notes)
+    if joined.n_unseen:
+        notes.append(
+            f"{joined.n_unseen} parts are larger than what tiles see around them: with a larger "
+            "halo they may be split otherwise"
+        )
+    _write_objects(store, kinds, notes)
+    store.finish(plan, job.image, {})
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class ObjectJob:
+    """A label image and what is asked of its objects, checked; see `split_large`."""
+
+    image: LazyImage
+    uncertainty: LazyImage | None
+    names: Mapping[int, str]
+    request: dict[str, Any]
+
+    @classmethod
+    def of(
+        cls,
+        labels: Any,
+        uncertainty: Any,
+        *,
+        spacing: Sequence[float] | None,
+        kinds: Sequence[int] | None,
+        **asked: Any,
+    ) -> ObjectJob:
+        image, names = open_lazily(labels), dict[int, str]()
+        if isinstance(labels, str | os.PathLike):
+            names = dict(read_mask(labels, lazily=True).names)
+        if image.n_channels != 1 or image.dtype.kind not in "biu":
+            raise InvalidInput(
+                f"labels: expected whole numbers without channels, got {image.dtype} with "
+                f"{image.n_channels} channels"
+            )
+        doubt = None if uncertainty is None else open_lazily(uncertainty)
+        if doubt is not None and (doubt.shape != image.shape or doubt.n_channels != 1):
+            raise InvalidInput(f"uncertainty: expected shape {image.shape}, got {doubt.shape}")
+        for name, least in (("tile", 16), ("halo", 1)):
+            value = asked[name]
+            if value is not None and (as_whole(value) or 0) < least:
+                raise InvalidInput(f"{name}: expected {least} or more, got {value!r}")
+        known = image.as_file().scale if spacing is None else as_list(spacing, "spacing")
+        wanted = None if kinds is None else as_labels(as_list(kinds, "kinds"), "kinds").tolist()
+        own_axis = asked["axis"]
+        if own_axis is not None and as_whole(own_axis) is not None:
+            asked["axis"] = own_axis % len(image.shape) if abs(own_axis) <= 3 else own_axis
+        given = {**asked, "spacing": None if known is None else list(known), "kinds": wanted}
+        # What is wrong with them is told now, not of the first tile.
+        corner = np.zeros([min(2, side) for side in image.shape], np.uint8)
+        places = {name: given[name] for name in ("spacing", "axis", "kinds")}
+        found, _ = find_heights(corner, **places)
+        found.join(smallest=asked["smallest"], neck=asked["neck"])
+        return cls(image, doubt, names, json.loads(json.dumps(given)))
+
+    @property
+    def state(self) -> dict[str, Any]:
+        """What tells whether labels and uncertainty changed."""
+        own = None if self.uncertainty is None else self.uncertainty.state
+        return {"image": self.image.state, "uncertainty": own}
+
+    def plan(self) -> ObjectPlan:
+        asked, shape = self.request, self.image.shape
+        n_axes = len(shape) - (asked["axis"] is not None)
+
+        def sides(given: int | None, standard: int, alone: int) -> list[int]:
+            own = [standard if given is None else given] * len(shape)
+            if asked["axis"] is not None:
+                own[asked["axis"]] = alone
+            return own
+
+        chunk = sides(None, _CHUNK[n_axes], 1)
+        if asked["tile"] is not None:
+            chunk = [min(side, asked["tile"]) for side in chunk]
+        wanted = sides(asked["tile"], _TILE[n_axes], 1)
+        chunk = [min(c, n) for c, n in zip(chunk, shape, strict=True)]
+        wanted = [min(w, n) for w, n in zip(wanted, shape, strict=True)]
+        own = {name: asked[name] for name in ("smallest", "neck", "kinds", "axis", "spacing")}
+        return ObjectPlan(
+            schema=1,
+            kind="objects",
+            request=asked,
+            source=json.loads(json.dumps(self.state)),
+            shape=list(shape),
+            axes=label_axes(len(shape), self.image.axes or None, None, None).names,
+            tile=[-(-side // part) * part for side, part in zip(wanted, chunk, strict=True)],
+            chunk=chunk,
+            halo=sides(asked["halo"], _HALO[n_axes], 0),
+            notes=list(self.image.notes),
+            names=dict(self.names),
+            **own,
+        )
+
+    def work(self, plan: ObjectPlan, out: Path, parts: Path, is_sent: bool) -> _Work:
+        doubt = None if self.uncertainty is None else sent(self.uncertainty, is_sent)
+        return _Work(plan, sent(self.image, is_sent), doubt, out.absolute(), parts.absolute())
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class _Work:
+    """What a worker needs to do any tile; the parts of tiles are kept in a folder until the end."""
+
+    plan: ObjectPlan
+    labels: LazyImage | tuple[str, int | None]
+    uncertainty: LazyImage | tuple[str, int | None] | None
+    out: Path
+    parts: Path
+
+    def do(self, tile: Tile) -> dict[int, int]:
+        """Find the parts of a tile, give them their numbers, or make a tile of a coarser level."""
+        level, *place = tile
+        store, region = LabelStore(self.out), self.plan.region(place)
+        if level > 0:
+            store.coarsen(self.plan, tile)
+        elif level == 0:
+            store.write(0, region, self._numbered(tile))
+        else:
+            with memory_errors_translated("choose smaller tiles"):
+                self._find_parts(tile, region)
+        return {}
+
+    def _find_parts(self, tile: Tile, region: Region) -> None:
+        crop = self.plan.surroundings(region)
+        labels = opened(self.labels, self.plan).read(crop)[..., 0]
+        doubt = None
+        if self.uncertainty is not None:
+            doubt = opened(self.uncertainty, self.plan).read(crop)[..., 0]
+        try:
+            parts, heights = find_heights(
+                labels,
+                uncertainty=doubt,
+                spacing=self.plan.spacing,
+                axis=self.plan.axis,
+                kinds=self.plan.kinds,
+            )
+        except InvalidInput as error:
+            raise InvalidInput(f"at {spelled(region)}: {error}") from error
+        save_table(self.table_of(tile), tile_table(self.plan, region, parts, heights))
+
+    def _numbered(self, tile: Tile) -> NDArray[np.uint32]:
+        with np.load(self.table_of(tile)) as table:
+            numbers: NDArray[np.uint32] = np.load(self._numbers_of(tile))
+            return np.asarray(numbers[table["inner"]])
+
+    def table_of(self, tile: Tile) -> Path:
+        """Return the file of what is known of the parts of a tile."""
+        return self.parts / f"{'.'.join(map(str, tile[1:]))}.npz"
+
+    def _numbers_of(self, tile: Tile) -> Path:
+        return self.parts / f"{'.'.join(map(str, tile[1:]))}.npy"
+
+    def save_numbers(self, joined: JoinedParts, numbers: NDArray[np.uint32]) -> None:
+        """Save the object of each part, tile by tile."""
+        ends = [*list(joined.starts.values())[1:], len(joined.owners) - 1]
+        for (place, start), end in zip(joined.starts.items(), ends, strict=True):
+            own = np.append(0, joined.owners[start + 1 : end + 1])
+            with storage.write_errors(self.parts):
+                np.save(self._numbers_of((0, *place)), numbers[own])
+
+
+def _write_objects(store: LabelStore, kinds: NDArray[np.int64], notes: Sequence[str]) -> None:
+    import zarr
+
+    with storage.write_errors(store.path):
+        group = zarr.open_group(store.path, mode="r+").create_group(_OBJECTS, overwrite=True)
+        group.create_array("kinds", data=kinds)
+        group.attrs["notes"] = list(notes)
+
+
+def _read_objects(store: LabelStore) -> tuple[NDArray[np.int64], tuple[str, ...]]:
+    import zarr
+
+    with storage.format_errors(store.path, "a store of objects"):
+        group = zarr.open_group(store.path / _OBJECTS, mode="r")
+        kinds: Any = group["kinds"]
+        notes: Any = group.attrs["notes"]
+        return np.asarray(kinds[:]), tuple(map(str, notes))

@@ -1,0 +1,249 @@
+"""The parts of objects that tiles found, brought together where tiles meet.
+
+A part is known by the place of its peak: tiles that see the same one in their surroundings agree.
+Where a tile does not see so far, two parts are one if they cover mostly the same pixels at a seam.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from napari_saf.io import Region
+from napari_saf.objects import Parts, find_saddles
+from napari_saf.storage import atomic_write
+from napari_saf.tiles._tiling import Tiling
+
+_ROWS = ("kinds", "peaks", "tops", "is_own", "sizes", "pairs", "saddles")
+Arrays = dict[str, NDArray[Any]]
+
+
+def grown(plan: Tiling, region: Region) -> Region:
+    """Return a region with a pixel around it, within the image, where tiles see any."""
+    sides = zip(region, plan.halo, plan.shape, strict=True)
+    return tuple(slice(max(0, r.start - (h > 0)), min(n, r.stop + (h > 0))) for r, h, n in sides)
+
+
+def cut(array: NDArray[Any], around: Region, region: Region) -> NDArray[Any]:
+    """Return a region of an array that covers what is around it."""
+    sides = zip(around, region, strict=True)
+    return array[tuple(slice(r.start - a.start, r.stop - a.start) for a, r in sides)]
+
+
+def tile_table(plan: Tiling, region: Region, parts: Parts, heights: NDArray[np.float32]) -> Arrays:
+    """Return what is known of the parts of a tile, which are 1, 2, ... in `inner`.
+
+    A row for each part that a tile, or a pixel around it, has: `kinds`, `peaks`, `tops` (their
+    places in the image), `sizes` within the tile, and whether the top is the tile's own.
+    """
+    crop, around = plan.surroundings(region), grown(plan, region)
+    wide, levels = cut(parts.labels, crop, around), cut(heights, crop, around)
+    present = np.unique(wide)
+    present = present[present > 0]
+    ranks = np.zeros(len(parts.kinds), np.uint32)
+    ranks[present] = np.arange(1, len(present) + 1)
+    wide = ranks[wide]
+    inner = cut(wide, around, region)
+    places = np.unravel_index(parts.tops[present], parts.labels.shape)
+    places = tuple(place + side.start for place, side in zip(places, crop, strict=True))
+    is_own = [(p >= r.start) & (p < r.stop) for p, r in zip(places, region, strict=True)]
+    pairs, saddles = find_saddles(inner, cut(levels, around, region))
+    table: Arrays = {
+        "kinds": parts.kinds[present],
+        "peaks": parts.peaks[present],
+        "tops": np.asarray(np.ravel_multi_index(places, tuple(plan.shape))),
+        "is_own": np.all(is_own, axis=0),
+        "sizes": np.bincount(inner.ravel(), minlength=len(present) + 1)[1:],
+        "pairs": pairs,
+        "saddles": saddles,
+    }
+    for axis, is_end in itertools.product(range(len(region)), (False, True)):
+        slab = seam_of(plan, region, axis, is_end)
+        table[f"parts{axis}{is_end:d}"] = cut(wide, around, slab)
+        table[f"heights{axis}{is_end:d}"] = cut(levels, around, slab)
+    return {**table, "inner": inner}
+
+
+def seam_of(plan: Tiling, region: Region, axis: int, is_end: bool) -> Region:
+    """Return the pixels of both tiles along a side of a tile."""
+    around = list(grown(plan, region))
+    side, whole = region[axis], around[axis]
+    at = side.stop if is_end else side.start
+    around[axis] = slice(max(at - 1, whole.start), min(at + 1, whole.stop))
+    return tuple(around)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class JoinedParts:
+    """The parts of all tiles: `parts` without an image, and which of them each part of a tile is.
+
+    Parts of tiles are numbered on from tile to tile: those of a tile follow its `start`.
+    """
+
+    parts: Parts
+    owners: NDArray[np.int64]
+    starts: Mapping[tuple[int, ...], int]
+    n_unseen: int
+
+
+def join_tiles(
+    plan: Tiling, files: Mapping[tuple[int, ...], Path], axis: int | None
+) -> JoinedParts:
+    """Bring the parts of tiles together, from the table of each; along an axis nothing joins."""
+    starts, rows = dict[tuple[int, ...], int](), list[Arrays]()
+    count = 0
+    for place, file in files.items():
+        with np.load(file) as table:
+            own = {name: table[name] for name in table.files if name in _ROWS}
+        starts[place] = count
+        rows.append(own | {"pairs": own["pairs"] + count})
+        count += len(own["kinds"])
+    table = {name: np.concatenate([one[name] for one in rows]) for name in rows[0]}
+    keys = np.stack([table["kinds"], table["tops"]])
+    owners = np.unique(keys, axis=1, return_inverse=True)[1].reshape(-1) if count else keys[0]
+    owners = np.append(-1, owners)  # of no part
+    edges, same = [(table["pairs"], table["saddles"])], list[NDArray[np.int64]]()
+    for first, second, step in _neighbours(files, axis):
+        seam = _Seam.read(plan, files, starts, (first, second), step)
+        edges.append(seam.saddles())
+        if sum(map(abs, step)) == 1:
+            same.append(seam.same(owners))
+    owners, n_unseen = _grouped(owners[1:], same)
+    pairs, saddles = (np.concatenate(column) for column in zip(*edges, strict=True))
+    parts, owners = _whole(plan, table, owners, pairs, saddles, axis)
+    return JoinedParts(parts, owners, starts, n_unseen)
+
+
+def _neighbours(
+    files: Mapping[tuple[int, ...], Path], axis: int | None
+) -> list[tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]]:
+    """Return each pair of tiles that touch, also at corners, and the step between them."""
+    n_axes = len(next(iter(files)))
+    steps = [s for s in itertools.product((-1, 0, 1), repeat=n_axes) if s > (0,) * n_axes]
+    steps = [step for step in steps if axis is None or not step[axis]]
+    found = []
+    for place, step in itertools.product(files, steps):
+        other = tuple(k + s for k, s in zip(place, step, strict=True))
+        if other in files:
+            found.append((place, other, step))
+    return found
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class _Seam:
+    """The pixels along which two tiles touch: parts by either tile, heights, and whose they are."""
+
+    parts: tuple[NDArray[np.int64], NDArray[np.int64]]
+    heights: tuple[NDArray[Any], NDArray[Any]]
+    is_own: tuple[NDArray[np.bool_], NDArray[np.bool_]]
+
+    @classmethod
+    def read(
+        cls,
+        plan: Tiling,
+        files: Mapping[tuple[int, ...], Path],
+        starts: Mapping[tuple[int, ...], int],
+        places: tuple[tuple[int, ...], tuple[int, ...]],
+        step: Sequence[int],
+    ) -> _Seam:
+        axis = next(k for k, own in enumerate(step) if own)
+        regions = [plan.region(place) for place in places]
+        slabs = [seam_of(plan, regions[k], axis, k == 0) for k in (0, 1)]
+        sides = zip(*slabs, strict=True)
+        both = tuple(slice(max(a.start, b.start), min(a.stop, b.stop)) for a, b in sides)
+        parts, heights, is_own = [], [], []
+        for k, place in enumerate(places):
+            with np.load(files[place]) as table:
+                own = cut(table[f"parts{axis}{k == 0:d}"], slabs[k], both).astype(np.int64)
+                heights.append(cut(table[f"heights{axis}{k == 0:d}"], slabs[k], both))
+            parts.append(np.where(own > 0, own + starts[place], 0))
+            inside = np.zeros(own.shape, bool)
+            meet = zip(both, regions[k], strict=True)
+            shared = [slice(max(a.start, r.start), min(a.stop, r.stop)) for a, r in meet]
+            cut(inside, both, tuple(shared))[...] = True
+            is_own.append(inside)
+        return cls((parts[0], parts[1]), (heights[0], heights[1]), (is_own[0], is_own[1]))
+
+    def saddles(self) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+        """Return the pairs of parts that touch across the seam, and how high they do."""
+        (a, b), (is_a, is_b) = self.parts, self.is_own
+        parts = np.where(is_a, a, np.where(is_b, b, 0))
+        return find_saddles(parts, np.where(is_a, *self.heights))
+
+    def same(self, owners: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the pairs of owners of which both cover mostly what the other does."""
+        known, ranks = np.unique(owners[np.stack(self.parts)], return_inverse=True)
+        a, b = ranks.reshape(2, -1)
+        shared = np.zeros((len(known), len(known)), np.int64)
+        np.add.at(shared, (a, b), 1)
+        union = shared.sum(axis=1)[:, None] + shared.sum(axis=0) - shared
+        is_same = (2 * shared > union) & (known >= 0) & (known[:, None] >= 0)
+        pairs = np.argwhere(is_same)
+        return np.asarray(known[pairs[pairs[:, 0] != pairs[:, 1]]].T)
+
+
+def _grouped(
+    owners: NDArray[np.int64], same: Sequence[NDArray[np.int64]]
+) -> tuple[NDArray[np.int64], int]:
+    """Return owners of which those that are the same are one, and how many of these there are."""
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
+
+    pairs = np.concatenate([np.zeros((2, 0), np.int64), *same], axis=1)
+    n = int(owners.max(initial=-1)) + 1
+    graph = coo_array((np.ones(pairs.shape[1], np.int8), (pairs[0], pairs[1])), shape=(n, n))
+    group = connected_components(graph, directed=False)[1] if n else np.zeros(0, np.int64)
+    return group[owners], len(np.unique(group[pairs[0]]))
+
+
+def _whole(
+    plan: Tiling,
+    table: Arrays,
+    owners: NDArray[np.int64],
+    pairs: NDArray[np.int64],
+    saddles: NDArray[np.float32],
+    axis: int | None,
+) -> tuple[Parts, NDArray[np.int64]]:
+    """Return parts as `find_parts` orders them, and which of them each part of a tile is.
+
+    What a tile says whose own the peak is counts before what others say of it.
+    """
+    n = int(owners.max(initial=-1)) + 1
+    order = np.lexsort((-table["peaks"], ~table["is_own"], owners))
+    first = order[np.flatnonzero(np.diff(owners[order], prepend=-1))]
+    tops, kinds = table["tops"][first], table["kinds"][first]
+    planes = np.zeros(n) if axis is None else np.unravel_index(tops, tuple(plan.shape))[axis]
+    order = np.lexsort((tops, kinds, planes))
+    ranks = np.zeros(n + 1, np.int64)
+    ranks[order + 1] = np.arange(1, n + 1)
+    owners = ranks[np.append(-1, owners) + 1]
+    sizes = np.bincount(owners[1:], table["sizes"], n + 1).astype(np.int64)
+    ends = np.sort(owners[pairs], axis=1)
+    by_part = np.append(0, kinds[order])[ends]
+    is_pair = (ends[:, 0] < ends[:, 1]) & (by_part[:, 0] == by_part[:, 1])
+    found, inverse = np.unique(ends[is_pair], axis=0, return_inverse=True)
+    highest = np.zeros(len(found), np.float32)
+    np.maximum.at(highest, inverse.reshape(-1), saddles[is_pair])
+    down = np.argsort(-highest, kind="stable")
+    parts = Parts(
+        np.zeros(0, np.int32),
+        np.append(0, kinds[order]),
+        np.append(np.float32(0), table["peaks"][first][order]),
+        np.append(0, tops[order]),
+        sizes,
+        found[down],
+        highest[down],
+    )
+    return parts, owners
+
+
+def save_table(path: Path, table: Arrays) -> None:
+    """Save the table of a tile."""
+    with atomic_write(path) as temporary, temporary.open("wb") as file:
+        np.savez_compressed(file, allow_pickle=False, **table)
