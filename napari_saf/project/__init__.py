@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+from napari_saf.project._archive import (
+    PROJECT_SUFFIX,
+    load_project,
+    project_digest,
+    save_project,
+)
 from napari_saf.project._files import (
     DigestCache,
     FileReference,
@@ -10,10 +16,4 @@ from napari_saf.project._files import (
     find_files,
 )
 from napari_saf.project._layers import EncodedLabels, ProjectLayer
-from napari_saf.project._project import (
-    PROJECT_SUFFIX,
-    Project,
-    ProjectImage,
-    load_project,
-    save_project,
-)
+from napari_saf.project._project import Project, ProjectImage

@@ -107,14 +107,13 @@ def find_files(
     home: Path | None,
     folders: Sequence[str | os.PathLike[str]] = (),
     *,
+    is_trusted: bool = False,
     digest: Digest | None = None,
     cancelled: Callable[[], bool] = lambda: False,
 ) -> list[FoundFile]:
     """Find the files that a project refers to.
 
-    Nothing outside `home`, the folder of the project, and the folders is looked at: a project may
-    come from anywhere. A file is looked for at its path, then by its content in the folders, then
-    there by its name.
+    A file is looked for at its path, then by its content in the folders, then there by its name.
 
     Parameters
     ----------
@@ -124,6 +123,9 @@ def find_files(
         The folder of the project.
     folders : sequence of paths, optional
         Those that a person named.
+    is_trusted : bool
+        The project was written here, so that its paths may lead anywhere. Of others, which may come
+        from anywhere, nothing outside `home` and the folders is looked at.
     digest : callable, optional
         In place of `content_digest`, such as a `DigestCache`.
     cancelled : callable, optional
@@ -131,11 +133,12 @@ def find_files(
     """
     digest = digest or content_digest
     roots = [Path(os.path.abspath(one)) for one in (*filter(None, [home]), *folders)]
+    open_roots = [Path(one.path.anchor) for one in references] if is_trusted else []
     found: list[FoundFile] = []
     for one in references:
         if cancelled():
             raise Cancelled
-        found.append(_at_path(one, home, roots, digest))
+        found.append(_at_path(one, home, [*roots, *open_roots], digest))
     if all(one.state == "found" for one in found) or not folders:
         return found
     inside = []

@@ -79,6 +79,11 @@ class EncodedLabels:
         except MemoryError as error:
             raise ComputeError(f"not enough memory for labels of shape {self.shape}") from error
 
+    def labels(self) -> NDArray[np.int64]:
+        """Return the labels above 0 that some pixel has, ascending."""
+        found = np.unique(self._runs()[1]).astype(np.int64)
+        return found[found > 0]
+
     def _runs(self) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
         n_bytes = self.n_runs * _RUN_BYTES
         n_pixels = math.prod(self.shape)
@@ -119,6 +124,9 @@ class ProjectLayer:
         At which parts of the labels were merged into these regions; None: they are labels.
     is_edited : bool
         Whether the labels were changed by hand.
+    prototypes : mapping of int to array of shape (n_own, n_features)
+        What stands for each label, where that is known.
+    is_visible : bool
     """
 
     kind: LayerKind
@@ -131,3 +139,5 @@ class ProjectLayer:
     recipe: str = ""
     level: float | None = None
     is_edited: bool = False
+    prototypes: Mapping[int, NDArray[np.float32]] = dataclasses.field(default_factory=dict)
+    is_visible: bool = True

@@ -1,44 +1,19 @@
-"""A project and its file: a zip archive of JSON and run lengths, with a hash of all of it."""
+"""A project: images, with what lies over them, what labelled them, and how the docks stood."""
 
 from __future__ import annotations
 
 import dataclasses
-import hashlib
-import importlib.metadata
-import io
-import json
 import os
-import re
-import zipfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-from pydantic import Field, field_validator
-
-from napari_saf import storage
 from napari_saf.errors import InvalidInput
-from napari_saf.io import PaintedClass, Recipe, with_taught
-from napari_saf.parameters import to_plain
+from napari_saf.io import Recipe
 from napari_saf.project._files import Digest, FileReference, FoundFile, find_files
-from napari_saf.project._layers import EncodedLabels, LayerKind, ProjectLayer
+from napari_saf.project._layers import ProjectLayer
 
-PROJECT_SUFFIX = ".napari-saf"
-_KIND = "napari-saf project"
-_SCHEMA = 1
-_UPGRADES: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {}
-"""What makes the JSON of a version that of the next one."""
-_MAIN = "project.json"
-_RUNS = re.compile(r"layers/\d{1,9}\.runs")
-_MOST_BYTES = 2**31
-_MOST_JSON_BYTES = 2**26
-_N_DIGITS = 64
-_DATE = (1980, 1, 1, 0, 0, 0)
-"""Of all entries: the same project is the same file."""
-_VERSION = importlib.metadata.version("napari-saf")
 Stage = Literal["untouched", "taught", "labelled", "exported"]
-Length = Annotated[int, Field(gt=0, le=2**48)]
-Share = Annotated[float, Field(ge=0, le=1)]
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -52,11 +27,14 @@ class ProjectImage:
         Strokes and labels, the lowest first.
     results : tuple of FileReference
         Masks and tables that were written of it.
+    reader : str
+        The plugin of napari that opened the file; empty: napari itself.
     """
 
     file: FileReference
     layers: tuple[ProjectLayer, ...] = ()
     results: tuple[FileReference, ...] = ()
+    reader: str = ""
 
     @property
     def stage(self) -> Stage:
@@ -111,15 +89,18 @@ class Project:
         self,
         folders: Sequence[str | os.PathLike[str]] = (),
         *,
+        is_trusted: bool = False,
         digest: Digest | None = None,
         cancelled: Callable[[], bool] = lambda: False,
     ) -> list[FoundFile]:
         """Return where the images are now, see `find_files`.
 
-        They are looked for in the folder of the project and in the given ones, nowhere else.
+        They are looked for in the folder of the project and in the given ones, nowhere else, unless
+        the project is trusted.
         """
-        files = [image.file for image in self.images]
-        return find_files(files, self.home, folders, digest=digest, cancelled=cancelled)
+        files, home = [image.file for image in self.images], self.home
+        own: dict[str, Any] = {"is_trusted": is_trusted, "digest": digest, "cancelled": cancelled}
+        return find_files(files, home, folders, **own)
 
     def with_found(self, found: Iterable[FoundFile]) -> Project:
         """Return the project with its images where they were found; others stay as they were."""
@@ -130,275 +111,3 @@ class Project:
                 image = dataclasses.replace(image, file=file)
             images.append(image)
         return dataclasses.replace(self, images=tuple(images))
-
-
-class _FileEntry(storage.FileModel):
-    path: storage.Text
-    digest: str
-    n_bytes: Annotated[int, Field(ge=0)]
-
-    @field_validator("path")
-    @classmethod
-    def _check_path(cls, path: str) -> str:
-        if not path or "\0" in path:
-            raise ValueError("expected a path")
-        return path
-
-
-class _ClassEntry(storage.FileModel):
-    label: Annotated[int, Field(gt=0, lt=2**32)]
-    name: storage.Text
-    color: Annotated[list[Share], Field(min_length=3, max_length=3)]
-
-
-class _PlaceEntry(storage.FileModel):
-    axes: list[int] | None = None
-    singletons: list[int] | None = None
-    channels: int | None = None
-
-
-class _LayerEntry(storage.FileModel):
-    kind: LayerKind
-    name: storage.Text
-    shape: Annotated[list[Length], Field(min_length=1, max_length=8)]
-    runs: str
-    n_runs: Annotated[int, Field(gt=0)]
-    classes: list[_ClassEntry]
-    scale: list[float]
-    translate: list[float]
-    place: _PlaceEntry
-    recipe: storage.Text
-    level: Share | None
-    is_edited: bool
-
-
-class _ImageEntry(storage.FileModel):
-    file: _FileEntry
-    layers: list[_LayerEntry]
-    results: list[_FileEntry]
-
-
-class _ProjectFile(storage.VersionedModel):
-    kind: Literal["napari-saf project"]
-    software: str
-    images: list[_ImageEntry]
-    recipes: dict[storage.Text, dict[str, Any]]
-    applied: storage.Text
-    dictionaries: dict[storage.Text, _FileEntry]
-    docks: dict[str, dict[str, Any]]
-    current: Annotated[int, Field(ge=0)] | None
-
-
-def save_project(path: str | os.PathLike[str], project: Project) -> Path:
-    """Save a project.
-
-    Parameters
-    ----------
-    path : path
-        Ends in ``.napari-saf``. Files that the project refers to are named relative to its folder.
-    project : Project
-        What is saved.
-
-    Raises
-    ------
-    InvalidInput
-        If the name ends in something else, or the values of the docks are not for JSON.
-    SafError
-        If the file cannot be written.
-    """
-    target = Path(path)
-    if target.suffix.lower() != PROJECT_SUFFIX:
-        raise InvalidInput(f"{target}: expected a name that ends in {PROJECT_SUFFIX}")
-    content = _to_bytes(project, Path(os.path.abspath(target)).parent)
-    with storage.atomic_write(target) as temporary, temporary.open("wb") as stream:
-        stream.write(content)
-        stream.flush()
-        os.fsync(stream.fileno())  # else a crash of the computer may leave the name alone
-    return target
-
-
-def load_project(path: str | os.PathLike[str]) -> Project:
-    """Load a project; nothing in the file is executed, and no file that it names is looked at.
-
-    Raises
-    ------
-    FormatError
-        Naming the file and what is wrong with it: damaged, of an unknown version, an entry that is
-        unknown, missing or of the wrong kind.
-    """
-    file = Path(path)
-    with storage.format_errors(file, "a project"):
-        content = storage.read_limited(file, _MOST_BYTES)
-        return _from_bytes(content, Path(os.path.abspath(file)).parent)
-
-
-def _to_bytes(project: Project, home: Path) -> bytes:
-    """Return the content of a file in a folder."""
-    contents: list[bytes] = []
-
-    def file_entry(one: FileReference) -> dict[str, Any]:
-        try:
-            path = Path(os.path.relpath(one.path, home)).as_posix()
-        except ValueError:  # on Windows, of two drives
-            path = one.path.as_posix()
-        return {"path": path, "digest": one.digest, "n_bytes": one.n_bytes}
-
-    def layer_entry(layer: ProjectLayer) -> dict[str, Any]:
-        contents.append(layer.pixels.content)
-        names = ("kind", "name", "scale", "translate", "place", "recipe", "level", "is_edited")
-        runs = {"runs": _runs_name(len(contents) - 1), "n_runs": layer.pixels.n_runs}
-        classes = [
-            {"label": int(label), "name": one.name, "color": list(one.color)}
-            for label, one in layer.classes.items()
-        ]
-        own = {name: getattr(layer, name) for name in names}
-        return own | {"shape": layer.pixels.shape, "classes": classes} | runs
-
-    images = [
-        {
-            "file": file_entry(image.file),
-            "layers": [layer_entry(layer) for layer in image.layers],
-            "results": [file_entry(one) for one in image.results],
-        }
-        for image in project.images
-    ]
-    main = {
-        "kind": _KIND,
-        "schema": _SCHEMA,
-        "software": _VERSION,
-        "images": images,
-        "recipes": {name: _plain_recipe(one) for name, one in project.recipes.items()},
-        "applied": project.applied,
-        "dictionaries": {name: file_entry(one) for name, one in project.dictionaries.items()},
-        "docks": project.docks,
-        "current": project.current,
-    }
-    try:
-        text = json.dumps(main, allow_nan=False, ensure_ascii=False, indent=1)
-    except (TypeError, ValueError, RecursionError) as error:
-        raise InvalidInput(f"project: expected values that JSON can hold: {error}") from error
-    return _archive(text.encode("utf-8", "backslashreplace"), contents)
-
-
-def _runs_name(number: int) -> str:
-    return f"layers/{number}.runs"
-
-
-def _plain_recipe(recipe: Recipe) -> dict[str, Any]:
-    """Return a recipe as a file holds it, with what strokes taught."""
-    raw = recipe.raw
-    if not raw:
-        options = None if recipe.options is None else recipe.options.to_plain()
-        method = {"method": recipe.method.name, "parameters": to_plain(recipe.method)}
-        raw = {"schema": 1, "input": options, **method}
-    return with_taught(raw, recipe.taught)
-
-
-def _archive(text: bytes, contents: Sequence[bytes]) -> bytes:
-    """Return a zip archive; the hash of all of it before is its comment."""
-    stream = io.BytesIO()
-    with zipfile.ZipFile(stream, "w") as archive:
-        main = zipfile.ZipInfo(_MAIN, _DATE)
-        archive.writestr(main, text, zipfile.ZIP_DEFLATED, compresslevel=1)
-        for number, content in enumerate(contents):
-            archive.writestr(zipfile.ZipInfo(_runs_name(number), _DATE), content)
-        archive.comment = b"0" * _N_DIGITS
-    whole = stream.getvalue()[:-_N_DIGITS]
-    return whole + hashlib.sha256(whole).hexdigest().encode()
-
-
-def _unarchive(content: bytes) -> tuple[object, dict[str, bytes]]:
-    """Return the JSON values and the other entries of an archive; InvalidInput if damaged."""
-    digest = hashlib.sha256(content[:-_N_DIGITS]).hexdigest().encode()
-    if digest != content[-_N_DIGITS:]:
-        raise InvalidInput("it is damaged, or was changed by another program")
-    entries: dict[str, bytes] = {}
-    with zipfile.ZipFile(io.BytesIO(content)) as archive:
-        for info in archive.infolist():
-            is_main = info.filename == _MAIN
-            if info.filename in entries or not (is_main or _RUNS.fullmatch(info.filename)):
-                raise InvalidInput(f"unknown entry {info.filename!r:.60}")
-            # The sizes are those of the archive: what is not packed cannot grow.
-            is_packed = info.compress_type == zipfile.ZIP_DEFLATED and is_main
-            if not is_packed and info.compress_type != zipfile.ZIP_STORED:
-                raise InvalidInput(f"{info.filename}: packed in an unknown way")
-            most = _MOST_JSON_BYTES if is_main else info.compress_size
-            if info.file_size > most or info.compress_size > len(content):
-                raise InvalidInput(f"{info.filename}: too large")
-            entries[info.filename] = archive.read(info)
-    if _MAIN not in entries:
-        raise InvalidInput(f"missing entry {_MAIN!r}")
-    return storage.parse_json(entries.pop(_MAIN)), entries
-
-
-def _from_bytes(content: bytes, home: Path) -> Project:
-    """Return the project that a file in a folder holds."""
-    plain, entries = _unarchive(content)
-    if isinstance(plain, dict) and plain.get("kind") == _KIND:
-        while type(plain.get("schema")) is int and plain["schema"] in _UPGRADES:
-            plain = _UPGRADES[plain["schema"]](plain)
-    main = storage.validated(_ProjectFile, plain)
-    recipes = {name: _recipe(name, raw) for name, raw in main.recipes.items()}
-    used = [layer.runs for image in main.images for layer in image.layers]
-    if sorted(used) != sorted(entries):
-        raise InvalidInput("layers: expected the runs of each, once")
-    named = {layer.recipe for image in main.images for layer in image.layers} | {main.applied}
-    unknown = named - {"", *recipes}
-    if unknown:
-        raise InvalidInput(f"recipes: missing entry {min(unknown)!r}")
-    if main.current is not None and main.current >= len(main.images):
-        raise InvalidInput(f"current: expected the number of an image, got {main.current}")
-    images = tuple(
-        ProjectImage(
-            _reference(image.file, home),
-            tuple(_layer(layer, entries[layer.runs]) for layer in image.layers),
-            tuple(_reference(one, home) for one in image.results),
-        )
-        for image in main.images
-    )
-    files = {name: _reference(one, home) for name, one in main.dictionaries.items()}
-    return Project(images, recipes, main.applied, files, main.docks, main.current, home)
-
-
-def _reference(entry: _FileEntry, home: Path) -> FileReference:
-    path = Path(os.path.normpath(os.path.join(home, entry.path)))
-    return FileReference(path, entry.digest, entry.n_bytes)
-
-
-def _recipe(name: str, raw: dict[str, Any]) -> Recipe:
-    try:
-        return Recipe.from_plain(raw)
-    except (TypeError, ValueError, ArithmeticError) as error:
-        raise InvalidInput(f"recipes.{name}: {error}") from error
-
-
-def _layer(entry: _LayerEntry, runs: bytes) -> ProjectLayer:
-    pixels = EncodedLabels(tuple(entry.shape), runs, entry.n_runs)
-    try:
-        pixels.check()
-    except InvalidInput as error:
-        raise InvalidInput(f"{entry.runs}: {error}") from error
-    n_axes = len(entry.shape)
-    lengths = {len(entry.scale), len(entry.translate)}
-    if lengths not in ({0}, {n_axes}):
-        raise InvalidInput(f"{entry.runs}: expected scale and place for each axis")
-    classes = {one.label: PaintedClass(one.name, _color(one.color)) for one in entry.classes}
-    if len(classes) < len(entry.classes):
-        raise InvalidInput(f"{entry.runs}: expected each class once")
-    return ProjectLayer(
-        entry.kind,
-        entry.name,
-        pixels,
-        classes,
-        tuple(entry.scale),
-        tuple(entry.translate),
-        entry.place.model_dump(exclude_none=True),
-        entry.recipe,
-        entry.level,
-        entry.is_edited,
-    )
-
-
-def _color(values: Sequence[float]) -> tuple[float, float, float]:
-    red, green, blue = values
-    return red, green, blue

@@ -9,10 +9,16 @@ import numpy as np
 import pytest
 import tifffile
 import zarr
-from project_cases import make, pack, parts, pixels
+from project_cases import CLASSES, STROKES, make, pack, parts, pixels
 
 import napari_saf as saf
-from napari_saf.project import DigestCache, FileReference, content_digest, find_files
+from napari_saf.project import (
+    DigestCache,
+    FileReference,
+    content_digest,
+    find_files,
+    project_digest,
+)
 
 
 @pytest.fixture
@@ -123,6 +129,14 @@ def test_nothing_outside_the_folder_is_looked_at(folder, tmp_path, monkeypatch, 
     assert not [path for path in looked if not path.startswith(str(folder))]
 
 
+def test_of_a_project_that_was_written_here_files_are_looked_at_anywhere(folder, tmp_path):
+    (tmp_path / "a").mkdir()
+    project = saf.load_project(folder / "p.napari-saf")
+    again = saf.load_project(saf.save_project(tmp_path / "a" / "p.napari-saf", project))
+    assert states(again) == ["missing", "missing"]
+    assert [one.state for one in again.find_images(is_trusted=True)] == ["found", "found"]
+
+
 @pytest.mark.skipif(not os.path.exists("/dev/zero"), reason="this system has no endless file")
 def test_a_link_to_an_endless_file_is_no_image(folder):
     path = folder / "images" / "image 0.tif"
@@ -134,20 +148,22 @@ def test_a_link_to_an_endless_file_is_no_image(folder):
         content_digest(path)
 
 
-def test_a_project_of_the_version_before_is_read(folder, monkeypatch):
-    main, entries = parts(folder / "p.napari-saf")
-    older = main | {"schema": 0, "panels": main["docks"]}
-    del older["docks"]
-    (folder / "p.napari-saf").write_bytes(pack(older, entries))
-
-    def upgrade(plain):
-        renamed = {"docks" if key == "panels" else key: one for key, one in plain.items()}
-        return renamed | {"schema": 1}
-
-    with pytest.raises(saf.FormatError, match="schema"):
-        saf.load_project(folder / "p.napari-saf")
-    monkeypatch.setitem(saf.project._project._UPGRADES, 0, upgrade)
-    assert saf.load_project(folder / "p.napari-saf").docks == main["docks"]
+def test_a_project_of_the_version_before_is_read(folder):
+    shutil.copy(Path(__file__).parent / "project_schema_1.napari-saf", folder / "old.napari-saf")
+    project = saf.load_project(folder / "old.napari-saf")
+    assert states(project) == ["found", "found"]
+    assert [image.stage for image in project.images] == ["labelled", "taught"]
+    strokes, labels = project.images[0].layers
+    np.testing.assert_array_equal(strokes.pixels.to_array(), STROKES)
+    assert strokes.classes == CLASSES
+    np.testing.assert_array_equal(labels.pixels.to_array(), np.where(pixels(0) > 0.5, 2, 1))
+    assert (labels.recipe, labels.level, labels.scale) == ("strokes", 0.25, (0.5, 0.25))
+    assert (labels.is_edited, labels.place) == (True, {"axes": [0, 1]})
+    assert project.recipe.taught.names == {} and len(project.recipe.taught.vectors)
+    assert project.docks == {"Segment": {"method": "saf", "scale": 5}}
+    path = saf.save_project(folder / "new.napari-saf", project)
+    assert parts(path)[0]["schema"] == 2
+    assert project_digest(saf.load_project(path)) == project_digest(project)
 
 
 def store(path, seed=0):

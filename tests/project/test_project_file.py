@@ -13,7 +13,7 @@ from hypothesis.extra import numpy as npst
 from project_cases import STROKES, make, pack, parts, pixels
 
 import napari_saf as saf
-from napari_saf.project import EncodedLabels
+from napari_saf.project import EncodedLabels, project_digest
 
 
 @pytest.fixture(scope="module")
@@ -59,6 +59,7 @@ def test_what_is_saved_comes_back(folder):
             dataclasses.astuple(layer) for layer in one.layers
         ]
     assert (again.docks, again.current, again.home) == (given.docks, 0, folder)
+    assert [image.reader for image in again.images] == ["", ""]
     assert [image.stage for image in again.images] == ["labelled", "taught"]
     np.testing.assert_array_equal(again.images[1].layers[0].pixels.to_array(), STROKES)
     labels = [one.recipe.run(pixels(7)).labels for one in (given, again)]
@@ -78,6 +79,27 @@ def test_the_recipe_that_is_applied_is_named():
     assert dataclasses.replace(project, applied="b").recipe is project.recipes["b"]
     with pytest.raises(saf.InvalidInput, match="there are: none"):
         _ = saf.Project().recipe
+
+
+def test_prototypes_of_labels_come_back(tmp_path):
+    path, vectors = tmp_path / "a", np.random.default_rng(0).random((2, 3)).astype(np.float32)
+    path.write_bytes(b"a")
+    pixels = EncodedLabels.of(STROKES)
+    layer = saf.ProjectLayer("labels", "l", pixels, prototypes={2: vectors}, is_visible=False)
+    image = saf.ProjectImage(saf.FileReference.of(path), (layer,), reader="other")
+    project = saf.Project((image,))
+    again = saf.load_project(saf.save_project(tmp_path / "p.napari-saf", project)).images[0]
+    np.testing.assert_array_equal(again.layers[0].prototypes[2], vectors)
+    assert (again.layers[0].is_visible, again.reader) == (False, "other")
+    assert again.layers[0].pixels.labels().tolist() == [1, 2]
+
+
+def test_docks_and_the_image_on_screen_are_no_work(folder):
+    project = saf.load_project(folder / "p.napari-saf")
+    other = dataclasses.replace(project, docks={}, current=1)
+    assert project_digest(other) == project_digest(project)
+    fewer = dataclasses.replace(project, images=project.images[:1])
+    assert project_digest(fewer) != project_digest(project)
 
 
 def make_with_recipes(*names):
@@ -104,6 +126,9 @@ def test_what_no_file_can_hold_is_refused(tmp_path, project, words):
     with pytest.raises(saf.InvalidInput, match=r"ends in \.napari-saf"):
         saf.save_project(tmp_path / "p.zip", saf.Project())
     assert not [*tmp_path.iterdir()]
+
+
+CLASS = {"label": 1, "name": "a", "color": [0.0, 0.0, 0.0], "prototypes": []}
 
 
 def refused(path, content, words=r"m\.napari-saf"):
@@ -190,7 +215,8 @@ def test_values_that_were_changed_and_signed_are_refused_or_are_values(folder, t
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"schema": 2}, "schema: expected 1, got 2"),
+        ({"schema": 3}, "schema: expected 1 to 2, got 3"),
+        ({"schema": 0}, "schema: expected 1 to 2, got 0"),
         ({"schema": True}, "schema"),
         ({"kind": "labels"}, "kind"),
         ({"extra": 1}, "unknown entry 'extra'"),
@@ -217,7 +243,13 @@ def test_impossible_values_are_named(folder, tmp_path, changes, words):
         ({"scale": [float("inf"), 1.0]}, "finite"),
         ({"runs": "../../outside"}, "layers: expected the runs of each"),
         ({"level": 1.5}, "level"),
-        ({"classes": [{"label": 1, "name": "a", "color": [0.0, 0.0, 0.0]}] * 2}, "each class once"),
+        ({"classes": [CLASS | {"prototypes": [[1.0], [1.0, 2.0]]}]}, "as many numbers each"),
+        ({"classes": [CLASS | {"prototypes": [[1e39]]}]}, "finite prototypes"),
+        (
+            {"classes": [CLASS | {"label": n, "prototypes": [[1.0] * n]} for n in (1, 2)]},
+            "as many numbers for each",
+        ),
+        ({"classes": [CLASS] * 2}, "each class once"),
     ],
 )
 def test_impossible_layers_are_named(folder, tmp_path, changes, words):
@@ -238,7 +270,7 @@ def test_archives_made_to_harm_are_refused(folder, tmp_path, monkeypatch):
     refused(path, b"", "damaged")
     bomb = [("layers/9.runs", bytes(2**24))]
     refused(path, pack(main, entries, others=bomb), "packed in an unknown way")
-    monkeypatch.setattr("napari_saf.project._project._MOST_JSON_BYTES", 2**20)
+    monkeypatch.setattr("napari_saf.project._archive._MOST_JSON_BYTES", 2**20)
     refused(path, pack(b" " * 2**21, entries), "too large")
 
 
