@@ -90,8 +90,8 @@ def start_assignment(problem: saf.Problem, n_labels: int = 16) -> np.ndarray:
     """Return the assignment that a default run starts from, in float64."""
     import torch
 
-    from napari_saf.features import distances
     from napari_saf.flow import k_centres
+    from napari_saf.points import distances
 
     features = torch.from_numpy(problem.features).double()
     table = distances(features, k_centres(features, n_labels, np.random.default_rng(0))[0])

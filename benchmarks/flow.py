@@ -36,7 +36,6 @@ from numpy.typing import NDArray
 
 import napari_saf as saf
 from napari_saf.device import DeviceName, resolve_device
-from napari_saf.features import distances
 from napari_saf.flow import (
     AffinityOperator,
     AssignmentField,
@@ -47,6 +46,7 @@ from napari_saf.flow import (
 )
 from napari_saf.flow._simplex import SeedConstraint, normalize_
 from napari_saf.input import PLAIN, ImageOptions
+from napari_saf.points import distances
 from napari_saf.samples import read_sample
 
 FLOW = functools.partial(saf.SelfAssignmentFlow, max_labels=16, start="features", epsilon=1.0)

@@ -31,6 +31,7 @@ from numpy.typing import NDArray
 from scipy.ndimage import label
 
 import napari_saf as saf
+from napari_saf.features import FeatureExtractor
 from napari_saf.methods import StrokeChoice, stroke_choices
 from napari_saf.methods._stroke_choice import left_out_accuracy, regions_without_stroke
 
@@ -138,7 +139,7 @@ def _seen(image: Array, strokes: Array, choices: dict[str, StrokeChoice]) -> See
     """Return what the rule decides by: regions of each class, and strokes told right."""
     many, side = choices["many"], choices["object"].options.max_side
 
-    def read(features: str) -> saf.Problem:
+    def read(features: str | FeatureExtractor) -> saf.Problem:
         options = dataclasses.replace(many.options, max_side=side, features=features)
         return saf.Problem.from_image(image, seeds=strokes, **options.arguments())
 

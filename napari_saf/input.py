@@ -13,7 +13,16 @@ from numpy.typing import ArrayLike, NDArray
 from napari_saf.arrays import all_finite, as_whole, check_mask, check_window
 from napari_saf.device import raise_if_interrupted
 from napari_saf.errors import InvalidInput, NotFinite
-from napari_saf.features import FEATURES, Scaling, channels_last, check_group_source, image_groups
+from napari_saf.features import (
+    FEATURES,
+    FeatureExtractor,
+    Scaling,
+    channels_last,
+    check_group_source,
+    extractor_of,
+    image_groups,
+    perceived,
+)
 from napari_saf.graph import CoarseGrid, GridGraph, coarse_means, coarse_shape
 from napari_saf.parameters import check_bounds, documented, from_plain, parameter
 
@@ -51,11 +60,9 @@ class ImageOptions:
     """
 
     # fmt: off
-    features: str = parameter(
+    features: str | FeatureExtractor = parameter(
         AUTO, label="Features", choices=(AUTO, *FEATURES),
-        choice_labels={AUTO: "automatic", "intensity": "intensity or colour",
-                       "lab": "perceived colour", "texture": "colour and texture",
-                       "multiscale": "edges and texture", "position": "colour and position"},
+        choice_labels={AUTO: "automatic"} | {name: one.title for name, one in FEATURES.items()},
         help="What describes a pixel; perceived colour is that of CIE L*a*b*.")
     window: int | tuple[int, ...] | Literal["auto"] = parameter(
         AUTO, label="Scale", minimum=1, step=2,
@@ -92,14 +99,28 @@ class ImageOptions:
             object.__setattr__(self, name, getattr(self, name) if number is None else number)
         object.__setattr__(self, "window", _sides(self.window))
         object.__setattr__(self, "scaling", _scaling_of(self.scaling))
-        known = (AUTO, *FEATURES, GIVEN_FEATURES)
-        if not isinstance(self.features, str) or self.features not in known:
+        made = self.extractor
+        if made is None and self.features not in (AUTO, GIVEN_FEATURES):
             raise InvalidInput(
-                f"features: expected {', '.join(known[:-1])} or an array, got {self.features!r}"
+                f"features: expected {', '.join((AUTO, *FEATURES))} or an array, "
+                f"got {self.features!r}"
             )
+        if made is not None:  # by name where that says all
+            plain = made.to_plain()
+            object.__setattr__(self, "features", plain if isinstance(plain, str) else made)
         check_bounds(self)
         if self.groups is not None:
             check_group_source(self.groups)
+
+    @property
+    def extractor(self) -> FeatureExtractor | None:
+        """What makes the features; None for those that were given, or are not chosen yet."""
+        return extractor_of(self.features)
+
+    @property
+    def features_name(self) -> str:
+        """The name of the features, one of the choices."""
+        return self.features if isinstance(self.features, str) else self.features.name
 
     def for_others(self, rescale: bool | None = None) -> ImageOptions:
         """Return the options for another image, scaled by its own values if `rescale` says so."""
@@ -150,7 +171,10 @@ class ImageOptions:
         return {name: getattr(self, name) for name in names}
 
     def to_plain(self) -> dict[str, Any]:
-        return dataclasses.asdict(self)
+        own = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        scaling = None if self.scaling is None else dataclasses.asdict(self.scaling)
+        features = self.features if self.extractor is None else self.extractor.to_plain()
+        return own | {"features": features, "scaling": scaling}
 
     @classmethod
     def from_plain(cls, plain: object) -> ImageOptions:
@@ -222,24 +246,36 @@ def prepare_images(
     clipped = scaling.share_outside(seen) if is_scaled and options.scaling is not None else 0.0
     options = dataclasses.replace(options, scaling=scaling, rescale=options.scaling is None)
     groups = None if options.groups is None else image_groups(options.groups, arrays, inside)
+
+    def scaled(k: int) -> tuple[NDArray[np.float32], list[int], NDArray[np.bool_] | None]:
+        """Return an image at working size, the axes of its windows, and the mask."""
+        array, mask, shape = arrays[k], inside[k], shapes[k]
+        values = array if mask is None else np.where(mask[..., None], array, scaling.low)
+        raise_if_interrupted()
+        found, small = scaling.apply(values), mask
+        if shape != array.shape[:-1]:
+            found = coarse_means(found, shape, mask)
+            small = None if mask is None else coarse_means(mask, shape) > 1e-6
+        raise_if_interrupted()
+        return found, _averaged_axes(options.window, shape), small
+
+    extractor = None if given is not None else options.extractor
+    if extractor is not None:
+        extractor = extractor.fitted(map(scaled, range(len(arrays))))
+        options = dataclasses.replace(options, features=extractor)
     grids: list[GridGraph] = []
     rows: list[NDArray[np.generic]] = []
     for k, (array, mask, shape) in enumerate(zip(arrays, inside, shapes, strict=True)):
-        values = array if mask is None else np.where(mask[..., None], array, scaling.low)
-        raise_if_interrupted()
-        scaled, small = scaling.apply(values), mask
-        features = None if given is None else _check_given(given, k, array)
+        image, axes, small = scaled(k)
         is_coarse = shape != array.shape[:-1]
-        if is_coarse:
-            scaled = coarse_means(scaled, shape, mask)
-            features = None if features is None else coarse_means(features, shape, mask)
-            small = None if mask is None else coarse_means(mask, shape) > 1e-6
+        if given is None:
+            assert extractor is not None
+            features = extractor.features(image, axes, small)
+        else:
+            features = _check_given(given, k, array)
+            features = coarse_means(features, shape, mask) if is_coarse else features
         raise_if_interrupted()
-        if features is None:
-            axes = _averaged_axes(options.window, shape)
-            features = FEATURES[options.features](scaled, axes, small)
-        raise_if_interrupted()
-        grid = _grid_of(scaled, small, options, noise)
+        grid = _grid_of(image, small, options, noise)
         grid = CoarseGrid(grid, array.shape[:-1], mask) if is_coarse else grid
         grids.append(grid)
         rows.append(grid.gather(features))
@@ -261,7 +297,7 @@ def contrast_noise(
 def _guide_and_noise(
     scaled: NDArray[np.float32], mask: NDArray[np.bool_] | None, options: ImageOptions
 ) -> tuple[NDArray[np.float32], NDArray[np.float64]]:
-    guide = FEATURES["lab"](scaled) if scaled.shape[-1] == 3 else scaled
+    guide = perceived(scaled)
     window = check_window(options.window, scaled.shape[:-1])  # type: ignore[arg-type]
     return guide, _noise_variances(guide, [side > 1 for side in window], mask)
 

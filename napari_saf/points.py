@@ -1,4 +1,4 @@
-"""Points that stand for others: k-means, weighted means, medoids."""
+"""Points in feature space: distances, k-means, weighted means, medoids."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from scipy.spatial.distance import cdist
 
 from napari_saf.device import Tensor, torch
-from napari_saf.features import distances
 
 _N_FIRST = 4
 _BATCH = 16
@@ -26,6 +25,26 @@ _MAX_DOUBLINGS = 40
 _ROUNDING = 1e-14
 _N_COMPARED, _DIFFERENCE = 1000, 1e-3
 """So many points are compared; a part of their range, whose square float32 tells from 0."""
+MAX_EXACT_FEATURES = 25
+"""With more features, squared distances are computed by a product of matrices."""
+
+
+def distances(features: Tensor, points: Tensor) -> Tensor:
+    """Return |f_i - p_j| (n_nodes, n_points) from differences: products cancel far from 0."""
+    return torch.cdist(features, points, compute_mode="donot_use_mm_for_euclid_dist")
+
+
+def squared_distances(features: Tensor, points: Tensor, norms: Tensor | None = None) -> Tensor:
+    """Return |f_i - p_j|^2 (..., n_nodes, n_points), by a product of matrices with many features.
+
+    `norms`, the squared lengths of the features, spare a pass over them.
+    """
+    if features.shape[-1] <= MAX_EXACT_FEATURES:
+        return distances(features, points).square_()
+    own = features.square().sum(dim=-1) if norms is None else norms
+    products = torch.matmul(features, points.transpose(-1, -2))
+    products.mul_(-2).add_(own[..., None]).add_(points.square().sum(dim=-1)[..., None, :])
+    return products.clamp_(min=0)
 
 
 def weighted_means(weights: Tensor, features: Tensor, otherwise: Tensor | None = None) -> Tensor:

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from napari_saf.arrays import all_finite, as_labels, as_list, own_floats
 from napari_saf.device import memory_errors_translated
 from napari_saf.errors import InvalidInput
-from napari_saf.features import Scaling
+from napari_saf.features import FeatureExtractor, Scaling
 from napari_saf.graph import AbstractGraph, GraphUnion, GridGraph
 from napari_saf.input import GIVEN_FEATURES, prepare_images
 from napari_saf.input import ImageOptions as ImageOptions
@@ -152,7 +152,7 @@ class Problem:
         cls,
         image: ArrayLike,
         *,
-        features: str | ArrayLike = "auto",
+        features: str | FeatureExtractor | ArrayLike = "auto",
         window: int | Sequence[int] | Literal["auto"] = "auto",
         weights: str = "auto",
         channel_axis: int | None = None,
@@ -173,11 +173,12 @@ class Problem:
         image : array
             2-D, 3-D or n-D, any real dtype, with or without an axis of channels. Of a masked
             array, pixels that are masked in any channel are left out.
-        features : {"auto", "intensity", "lab", "texture", "multiscale", "position"} or array
-            What describes a pixel: its scaled values; CIE L*a*b* / 100; colour (intensity) and
-            how much lightness varies around the pixel; intensities, edges and texture at several
-            scales (scikit-image); colour (intensity) and the place in the image, for strokes; or
-            an array (..., n_features), image-shaped.
+        features : str, FeatureExtractor or array
+            What describes a pixel: "auto"; "intensity", its scaled values; "lab", CIE L*a*b* /
+            100; "texture", colour (intensity) and how much lightness varies around the pixel;
+            "multiscale", intensities, edges and texture at several scales (scikit-image);
+            "position", colour (intensity) and the place in the image, for strokes; an extractor;
+            or an array (..., n_features), image-shaped.
         window : int or sequence of int, or "auto"
             Odd side length, in pixels, of the window over which labels are averaged.
         weights : {"auto", "uniform", "nonlocal", "contrast"}
@@ -212,7 +213,7 @@ class Problem:
         grids, fields = _read_images(
             [image],
             [mask],
-            features if isinstance(features, str) else [features],
+            features if isinstance(features, str | FeatureExtractor) else [features],
             [seeds],
             groups if isinstance(groups, str) else [groups],
             {"window": window, "weights": weights, "channel_axis": channel_axis}
@@ -226,7 +227,7 @@ class Problem:
         cls,
         images: Sequence[ArrayLike],
         *,
-        features: str | Sequence[ArrayLike] = "auto",
+        features: str | FeatureExtractor | Sequence[ArrayLike] = "auto",
         window: int | Sequence[int] | Literal["auto"] = "auto",
         weights: str = "auto",
         channel_axis: int | None = None,
@@ -279,17 +280,18 @@ class Problem:
 def _read_images(
     images: list[ArrayLike],
     masks: list[Any],
-    features: str | Sequence[ArrayLike],
+    features: str | FeatureExtractor | Sequence[ArrayLike],
     seeds: list[Any],
     groups: str | list[Any],
     options: dict[str, Any],
 ) -> tuple[list[GridGraph], dict[str, Any]]:
     """Return the grid of each image, and the other fields of the problem of all."""
     given = None
-    if not isinstance(features, str):
+    if not isinstance(features, str | FeatureExtractor):
         given = [own_floats(x, "features") for x in as_list(features, "features")]
+        features = GIVEN_FEATURES
     wanted = ImageOptions(
-        features=features if isinstance(features, str) else GIVEN_FEATURES,
+        features=features,
         groups=groups if isinstance(groups, str) else None,
         **options,
     )

@@ -55,7 +55,7 @@ def test_a_problem_says_what_was_chosen_and_its_recipe_repeats_it():
 def test_texture_is_the_weighted_deviation_around_a_pixel(axes):
     image = np.random.default_rng(0).random((12, 15, 1)).astype(np.float32)
     inside = np.random.default_rng(1).random((12, 15)) > 0.3
-    found = FEATURES["texture"](image, axes, inside)
+    found = FEATURES["texture"]().features(image, axes, inside)
     weight = inside.astype(float)
     total = gaussian_filter(weight, 2, axes=axes)
     light = image[..., 0].astype(float)

@@ -393,6 +393,6 @@ def test_preparation_ends_at_the_first_yes(at):
 def test_features_of_many_scales_can_be_interrupted_between_planes_and_scales(at):
     image, asked = np.random.default_rng(0).random((40, 50, 2), dtype=np.float32), itertools.count()
     with pytest.raises(Cancelled), interruptible(lambda: next(asked) >= at):
-        FEATURES["multiscale"](image)
+        FEATURES["multiscale"]().features(image)
     expected = multiscale_basic_features(image, sigma_min=1, sigma_max=6, channel_axis=-1)
-    np.testing.assert_array_equal(FEATURES["multiscale"](image), standardized(expected))
+    np.testing.assert_array_equal(FEATURES["multiscale"]().features(image), standardized(expected))

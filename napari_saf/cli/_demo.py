@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from napari_saf import io
 from napari_saf.cli import run_with_progress
 from napari_saf.cli._methods import DEBUG, output
-from napari_saf.features import colours_of
+from napari_saf.features import extractor_of
 from napari_saf.methods import SelfAssignmentFlow
 from napari_saf.problem import Problem
 from napari_saf.result import STATUS_TEXTS, Segmentation
@@ -63,7 +63,8 @@ def save_run_figure(path: Path, image: io.ImageFile, result: Segmentation, title
     The prototypes are shown in their colours; of a stack the middle plane is shown.
     """
     labels, points = np.asarray(result.labels), result.prototypes
-    colours = colours_of(points, result.recipe["input"]["features"])
+    extractor = extractor_of(result.recipe["input"]["features"])
+    colours = None if extractor is None else extractor.colours(points)
     assert colours is not None
     figure = Figure(figsize=(14, 3.8), layout="constrained")
     original, labelled, prototypes, entropy = figure.subplots(1, 4)

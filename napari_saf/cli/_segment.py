@@ -151,11 +151,12 @@ def _task(values: dict[str, Any], paths: list[Path]) -> LabelTask:
         recipe = recipe.for_others() if values["seeds"] is None else recipe
         options, method = recipe.options or options, METHODS[recipe.method.name]
     made: AbstractMethod = make_method(method, given, None if recipe is None else recipe.method)
-    features = values["features"] or options.features
+    features = values["features"] or options.features_name
     known = None if prototypes is None else prototypes.options
-    if known is not None and known.features != features:
+    if known is not None and known.features_name != features:
+        made_of = known.features_name
         raise click.UsageError(
-            f"--prototypes: those of the file are made of {known.features!r}, not of {features!r}"
+            f"--prototypes: those of the file are made of {made_of!r}, not of {features!r}"
         )
     scaling = values.pop("scaling")
     if scaling == "first" and options.scaling is None:

@@ -22,7 +22,7 @@ from numpy.typing import ArrayLike, NDArray
 from napari_saf.arrays import own_floats
 from napari_saf.device import Tensor, torch
 from napari_saf.errors import InvalidInput
-from napari_saf.features import distances
+from napari_saf.points import distances
 
 FLOOR = math.log(1e-10)
 """Lowest log coordinate, relative to the largest of its row."""

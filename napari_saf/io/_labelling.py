@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from napari_saf.errors import FormatError, InvalidInput
-from napari_saf.features import FEATURES
+from napari_saf.features import extractor_of
 from napari_saf.io._figure import save_figure
 from napari_saf.io._image import read_labels
 from napari_saf.io._labels import check_color, check_name, label_axes, map_labels
@@ -284,6 +284,6 @@ def _prototypes(given: Labelling, suffix: str) -> PrototypeSet:
         points = {label: own.mean(axis=0, keepdims=True) for label, own in points.items()}
     options = given.prototypes.options
     plain = (given.recipe or {}).get("input")
-    if options is None and isinstance(plain, dict) and plain.get("features") in FEATURES:
+    if options is None and isinstance(plain, dict) and extractor_of(plain.get("features")):
         options = ImageOptions.from_plain(plain)
     return PrototypeSet.from_points(points, names=given.names, colors=given.colors, options=options)

@@ -16,7 +16,6 @@ from pydantic import Field, field_validator
 from napari_saf import storage
 from napari_saf.arrays import as_dict, as_whole
 from napari_saf.errors import InvalidInput
-from napari_saf.features import FEATURES
 from napari_saf.input import GIVEN_FEATURES, ImageOptions
 from napari_saf.io._labels import check_color, check_name, count_labels
 from napari_saf.methods import METHODS, AbstractMethod, method_with_prototypes
@@ -28,8 +27,6 @@ from napari_saf.result import MOST_LABELS, Segmentation
 
 _MOST_TAUGHT = 256
 """Prototypes in a recipe, unless there are more labels."""
-_OF_ONE_IMAGE = "position"
-"""Features that say nothing of another image."""
 _GIVEN = "was given as an array, which a recipe cannot repeat"
 
 
@@ -161,7 +158,7 @@ class PrototypeSet:
         numbers = np.unique(known.seeds[known.seeds > 0])
         points = {int(n): _means(problem.features[known.seeds == n], n_means) for n in numbers}
         given = problem.options
-        options = None if given is None or given.features not in FEATURES else given
+        options = None if given is None or given.extractor is None else given
         return cls.from_points(points, names=names, colors=colors, options=options)
 
     @classmethod
@@ -195,7 +192,8 @@ class PrototypeSet:
         longer than 32.
         """
         options = problem.options
-        if options is None or options.features not in FEATURES or options.features == _OF_ONE_IMAGE:
+        extractor = None if options is None else options.extractor
+        if extractor is None or not extractor.is_portable:
             return None
         n_labels = max(1, len(count_labels(np.asarray(labels))[0]))
         return cls.from_labels(problem, labels, max(1, min(8, _MOST_TAUGHT // n_labels)))

@@ -16,7 +16,6 @@ from scipy.sparse.csgraph import dijkstra
 from napari_saf.arrays import as_array, as_whole, check_size
 from napari_saf.device import torch
 from napari_saf.errors import InvalidInput
-from napari_saf.features import distances
 from napari_saf.flow import (
     AssignmentField,
     Flow,
@@ -30,7 +29,7 @@ from napari_saf.graph import GraphUnion, GridGraph, mean_nearest_distance, path_
 from napari_saf.methods._flow import AbstractFlow, run_flow
 from napari_saf.methods._method import AbstractMethod, Call, Iteration, map_steps
 from napari_saf.parameters import documented, parameter
-from napari_saf.points import sampled_means
+from napari_saf.points import distances, sampled_means
 from napari_saf.problem import Problem
 from napari_saf.result import MOST_LABELS, Segmentation, Snapshot, Status
 

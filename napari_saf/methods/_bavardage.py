@@ -11,12 +11,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from napari_saf.device import torch
 from napari_saf.errors import InvalidInput
-from napari_saf.features import squared_distances
 from napari_saf.methods._clustering import AbstractState, Tasks
 from napari_saf.methods._few_shot import AbstractFewShotMethod, prepared, prepared_in_few_axes
 from napari_saf.methods._method import Caution, limit_parameter, tolerance_parameter
 from napari_saf.parameters import documented, parameter
-from napari_saf.points import weighted_means
+from napari_saf.points import squared_distances, weighted_means
 
 _LEAST_EIGENVALUE = 1e-10
 

@@ -16,7 +16,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from napari_saf.device import torch
-from napari_saf.features import MAX_EXACT_FEATURES, squared_distances
 from napari_saf.flow import (
     Cancelled,
     check_seeds_fit,
@@ -42,7 +41,7 @@ from napari_saf.methods._method import (
     tolerance_parameter,
 )
 from napari_saf.parameters import parameter
-from napari_saf.points import weighted_means
+from napari_saf.points import MAX_EXACT_FEATURES, squared_distances, weighted_means
 from napari_saf.problem import Problem
 from napari_saf.result import Record, Snapshot, Status
 

@@ -10,12 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from napari_saf.device import torch
-from napari_saf.features import distances, squared_distances
 from napari_saf.flow import row_maxima
 from napari_saf.graph import SparseProduct
 from napari_saf.methods._clustering import Tasks
 from napari_saf.methods._fairness import DECIDED, START_GAP, AbstractFairState, FairSetup, mean_gap
-from napari_saf.points import weighted_means, weighted_medoid
+from napari_saf.points import distances, squared_distances, weighted_means, weighted_medoid
 
 _MAX_TRIALS = 12
 _START_BOUND = 10.0

@@ -16,10 +16,10 @@ from scipy import sparse
 from scipy.special import rel_entr, xlogy
 
 from napari_saf.device import torch
-from napari_saf.features import squared_distances
 from napari_saf.flow import normalize_, softmax
 from napari_saf.graph import Averager, SparseProduct
 from napari_saf.methods._clustering import AbstractState, Tasks
+from napari_saf.points import squared_distances
 
 _CHUNK = 1024
 _MAX_UPDATES = 6

@@ -13,7 +13,6 @@ from numpy.typing import ArrayLike, NDArray
 from napari_saf.arrays import as_labels, own_floats
 from napari_saf.device import float_type, resolve_device, torch
 from napari_saf.errors import InvalidInput
-from napari_saf.features import squared_distances
 from napari_saf.flow import count_classes
 from napari_saf.methods._clustering import AbstractClustering, AbstractState, Tasks, run_clustering
 from napari_saf.methods._laplacian import (
@@ -31,7 +30,7 @@ from napari_saf.methods._method import (
     tolerance_parameter,
 )
 from napari_saf.parameters import documented, parameter
-from napari_saf.points import sampled_means, weighted_means
+from napari_saf.points import sampled_means, squared_distances, weighted_means
 from napari_saf.problem import Problem
 
 _CHUNK_BYTES = 2**28

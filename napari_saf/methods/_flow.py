@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from napari_saf.device import float_type, raise_if_interrupted, torch
-from napari_saf.features import distances
 from napari_saf.flow import (
     STEPPERS,
     AbstractStepper,
@@ -40,7 +39,7 @@ from napari_saf.methods._method import (
     seed_parameter,
 )
 from napari_saf.parameters import documented, parameter
-from napari_saf.points import global_means, sampled_means
+from napari_saf.points import distances, global_means, sampled_means
 from napari_saf.problem import Problem
 
 MOST_CHOSEN = 8

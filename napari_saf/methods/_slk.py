@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from napari_saf.device import torch
-from napari_saf.features import squared_distances
 from napari_saf.flow import count_classes, softmax
 from napari_saf.graph import AffinityGraph
 from napari_saf.methods._clustering import AbstractClustering, AbstractState, Tasks, start_points
@@ -25,7 +24,7 @@ from napari_saf.methods._laplacian import (
 )
 from napari_saf.methods._method import Call
 from napari_saf.parameters import documented, parameter
-from napari_saf.points import weighted_means
+from napari_saf.points import squared_distances, weighted_means
 from napari_saf.problem import Problem
 
 PrototypeUpdate = Literal["bo", "ms", "means"]

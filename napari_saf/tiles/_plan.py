@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from napari_saf.arrays import check_window
 from napari_saf.errors import InvalidInput
-from napari_saf.features import REACH, Scaling
+from napari_saf.features import FEATURES, Scaling
 from napari_saf.flow import (
     AdamsBashforthMoulton,
     AdamsSchedule,
@@ -147,7 +147,8 @@ def make_plan(
     n_stepped = max(1, _MOST_STEPPED // math.prod(block))
     problem = _problem(values[:n_stepped], masks[:n_stepped], options, noise)
     history = flow.run(problem).history
-    reach = REACH[options.features] + (options.weights != "uniform")
+    assert options.extractor is not None
+    reach = options.extractor.receptive_field + (options.weights != "uniform")
     plain = {"schema": 1, "method": flow.name, "parameters": to_plain(flow)}
     return Plan(
         schema=1,
@@ -201,10 +202,11 @@ def _checked(recipe: Recipe) -> Recipe:
             "recipe: regions are merged over the whole image, not in tiles; label without regions "
             "(--regions none), and number the regions of a part of the mask"
         )
-    if options.features not in ("auto", *REACH):
+    if options.extractor is not None and options.extractor.normalisation == "image":
+        fixed = [name for name, one in FEATURES.items() if one.normalisation == "fixed"]
         raise InvalidInput(
-            f"features: {options.features!r} hang on the whole image; in tiles choose one of "
-            f"{', '.join(REACH)}"
+            f"features: {options.features_name!r} hang on the whole image; in tiles choose one of "
+            f"{', '.join(fixed)}"
         )
     if options.groups is not None and not options.groups.startswith("channel"):
         raise InvalidInput(

@@ -5,9 +5,9 @@ import pytest
 import torch
 
 import napari_saf as saf
-from napari_saf.features import distances
 from napari_saf.flow import AssignmentField, SelfAssignmentField, k_centres
 from napari_saf.methods import AssignmentFlow
+from napari_saf.points import distances
 
 SHAPE, N_LABELS, RHO, STEP, N_STEPS = (16, 20), 5, 0.1, 0.1, 15
 BOUND = {torch.float32: 1e-4, torch.float64: 1e-10}

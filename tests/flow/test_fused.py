@@ -8,7 +8,6 @@ import torch
 
 import napari_saf as saf
 from napari_saf.errors import Cancelled
-from napari_saf.features import distances
 from napari_saf.flow import (
     AdamsSchedule,
     AssignmentField,
@@ -17,6 +16,7 @@ from napari_saf.flow import (
     _fused,
 )
 from napari_saf.flow._simplex import SeedConstraint, normalize_
+from napari_saf.points import distances
 
 N_COLUMNS = 5
 

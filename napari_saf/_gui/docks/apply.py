@@ -248,7 +248,8 @@ def repeat_job(
     title, live = title or recipe.method.name.upper(), None
     if recipe.taught is not None:
         width = recipe.taught.vectors.shape[1]
-        expected = {"intensity": width, "lab": 3, "texture": width - 1}.get(options.features)
+        extractor = options.extractor
+        expected = None if extractor is None else extractor.channels_of(width)
         if expected not in (None, n_channels):
             raise InvalidInput(
                 f"{image.name}: expected as many channels as the prototypes have ({expected}), "

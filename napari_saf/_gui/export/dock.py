@@ -96,7 +96,7 @@ class RepeatSection(QWidget):
             window = options.window
             sides = " x ".join(map(str, window)) if isinstance(window, tuple) else str(window)
             scale = f", scale {sides}" if recipe.method.uses_window else ""
-            features = FEATURE_LABELS.get(options.features, options.features)
+            features = FEATURE_LABELS.get(options.features_name, options.features_name)
             level = "" if recipe.level is None else f", regions at level {recipe.level:g}"
             text = f"{METHODS[recipe.method.name].title}, {features}{scale}{level}."
             if recipe.taught is not None:

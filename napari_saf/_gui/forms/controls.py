@@ -31,7 +31,7 @@ from superqt import QFlowLayout
 from superqt.utils import signals_blocked
 
 from napari_saf._gui.forms.layout import fill_layout
-from napari_saf.features import colours_of
+from napari_saf.features import FeatureExtractor, extractor_of
 
 PROTOTYPE_FILTER = "Prototypes (*.json)"
 _SLIDER_END = 41
@@ -255,10 +255,11 @@ class Swatches(QWidget):
 
 
 def fill_color(
-    prototype: NDArray[np.floating], features: str, otherwise: NDArray[Any]
+    prototype: NDArray[np.floating], features: str | FeatureExtractor, otherwise: NDArray[Any]
 ) -> NDArray[Any]:
     """Return the colour of a prototype; `otherwise` for features that are no colours."""
-    found = colours_of(prototype[None], features) if np.isfinite(prototype).all() else None
+    extractor = extractor_of(features) if np.isfinite(prototype).all() else None
+    found = None if extractor is None else extractor.colours(prototype[None])
     return otherwise if found is None else found[0]
 
 

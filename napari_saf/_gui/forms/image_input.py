@@ -27,6 +27,7 @@ from napari_saf._gui.layers.placement import (
 )
 from napari_saf._gui.layers.reading import ImageJob
 from napari_saf.errors import InvalidInput
+from napari_saf.features import FEATURES
 from napari_saf.input import AUTO
 from napari_saf.parameters import describe
 from napari_saf.problem import ImageOptions
@@ -226,7 +227,7 @@ class ImageInput(QObject):
         sides = options.window if isinstance(options.window, tuple) else (options.window,)
         size = "the full size" if options.max_side is None else f"{options.max_side} px a side"
         texts = {
-            "features": FEATURE_LABELS.get(options.features, ""),
+            "features": FEATURE_LABELS.get(options.features_name, ""),
             "weights": f"edges: {_OPTIONS['weights'].choice_labels[options.weights]}",
             "max_side": size,
         }
@@ -272,9 +273,9 @@ class ImageInput(QObject):
         extents = [entry for entry in _EXTENTS if entry[1] != "volumes" or n_axes > 3]
         self.choices["extent"].offer(extents)
         self.show_row("extent", n_axes > 2)
-        is_rgb = len(self._channel_labels()) == 3
-        names = [name for name in FEATURE_LABELS if name != "lab" or is_rgb]
-        names = names if self._may_be_chosen else [name for name in names if name != AUTO]
+        n_channels = len(self._channel_labels())
+        names = [AUTO] * self._may_be_chosen
+        names += [name for name, one in FEATURES.items() if one.channels in (None, n_channels)]
         offered = [(FEATURE_LABELS[name], name) for name in names]
         self.choices["features"].set_others(offered)
         self.read_axes()

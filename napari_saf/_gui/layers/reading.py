@@ -99,7 +99,7 @@ class ImageJob:
             pixels, axis = self.read_image(cancelled)
             mask: NDArray[Any] | None = None
             groups: NDArray[Any] | str | None = options.groups
-            features: NDArray[Any] | str = options.features
+            features: Any = options.features
             if self.mask is not None:
                 mask = self._spread(self.mask.read(cancelled))
             if self.groups is not None:

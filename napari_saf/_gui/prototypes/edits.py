@@ -19,11 +19,10 @@ from napari_saf._gui.prototypes.labels import LabelState, LayerSource, Source
 from napari_saf._gui.runs.run import RunStart
 from napari_saf.device import torch
 from napari_saf.errors import InvalidInput
-from napari_saf.features import distances
 from napari_saf.graph import GridGraph
 from napari_saf.io import count_labels
 from napari_saf.methods import AbstractMethod, method_for_warm_start, method_with_prototypes
-from napari_saf.points import k_means
+from napari_saf.points import distances, k_means
 from napari_saf.problem import Problem
 from napari_saf.result import LabelImage, LabelMap, Segmentation
 

@@ -15,7 +15,6 @@ from napari_saf._gui.forms.controls import fill_color
 from napari_saf._gui.layers import metadata
 from napari_saf._gui.layers.live import N_COLORS, label_colors
 from napari_saf.errors import InvalidInput
-from napari_saf.features import FEATURES
 from napari_saf.io import PrototypeSet
 from napari_saf.problem import ImageOptions
 from napari_saf.recording import PackedArray
@@ -225,7 +224,7 @@ def prototype_set(source: Source, rescale: bool | None = None) -> PrototypeSet:
     if not len(numbers):
         raise InvalidInput("these labels come without prototypes")
     colors = dict(zip(numbers.tolist(), source.colors(numbers)[:, :3].tolist(), strict=True))
-    if options is not None and options.features not in FEATURES:
+    if options is not None and options.extractor is None:
         options = None
     if options is not None and rescale is not None:
         options = replace(options, rescale=rescale)

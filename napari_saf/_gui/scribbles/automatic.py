@@ -58,7 +58,7 @@ class AutomaticSettings(QCheckBox):
     def note(self) -> str:
         """What describes a pixel, and the size of the work; empty where a person sets that."""
         options = self.choice.options
-        features = FEATURE_LABELS[options.features].partition(" (")[0]
+        features = FEATURE_LABELS[options.features_name].partition(" (")[0]
         text = f"automatic: {features}, scale {options.window}, {options.max_side} px"
         return text if self.isChecked() else ""
 

@@ -1,0 +1,288 @@
+"""What describes the pixels of an image: the features that have a name."""
+
+from __future__ import annotations
+
+import dataclasses
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
+from itertools import combinations_with_replacement
+from typing import Any, ClassVar, Literal, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.ndimage import gaussian_filter
+from skimage import color, feature, filters
+
+from napari_saf.device import raise_if_interrupted, torch
+from napari_saf.errors import InvalidInput
+from napari_saf.parameters import check_bounds, from_plain, to_plain
+
+Image = NDArray[np.float32]
+Axes = Sequence[int] | None
+Mask = NDArray[np.bool_] | None
+
+
+@dataclasses.dataclass(frozen=True)
+class FeatureExtractor(ABC):
+    """What makes features of the pixels of an image; `FEATURES` has those with a name.
+
+    A frozen dataclass of its parameters, fields that are made by `parameter`: form, options and
+    recipe come from them.
+
+    Attributes
+    ----------
+    name : str
+        In options and recipes.
+    title : str
+        In forms.
+    channels : int or None
+        How many an image must have; None: any number.
+    normalisation : {"fixed", "image"}
+        Whether values depend on what is close to a pixel alone, so that any part of an image has
+        the features that it has in the whole; or on all of the image.
+    is_portable : bool
+        Whether features of one image stand for the same in another.
+    receptive_field : int
+        How many pixels away from a pixel its features look.
+    stride : int
+        Pixels from one place where features are computed to the next; parts of an image that begin
+        at multiples of it have the features of the whole.
+    """
+
+    name: ClassVar[str]
+    title: ClassVar[str]
+    channels: ClassVar[int | None] = None
+    normalisation: ClassVar[Literal["fixed", "image"]] = "fixed"
+    is_portable: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        check_bounds(self)
+
+    @property
+    def receptive_field(self) -> int:
+        return 0
+
+    @property
+    def stride(self) -> int:
+        return 1
+
+    @abstractmethod
+    def features(self, image: Image, axes: Axes = None, mask: Mask = None) -> Image:
+        """Return the features (..., n_features) of an image (..., channels) in [0, 1].
+
+        `axes` are those along which pixels are neighbours, by default all.
+        """
+
+    def fitted(self, images: Iterable[tuple[Image, Axes, Mask]]) -> Self:
+        """Return the extractor with what it learns from images, for others to be described alike.
+
+        `images` are the arguments of `features`.
+        """
+        return self
+
+    def colours(self, points: NDArray[np.floating]) -> NDArray[np.floating] | None:
+        """Return the colours (n_points, 3), 0 to 1, of features; None if they have none."""
+        return None
+
+    def channels_of(self, n_features: int) -> int | None:
+        """Return how many channels an image has that has so many features, if that is known."""
+        return self.channels
+
+    def to_plain(self) -> str | dict[str, Any]:
+        """Return what a recipe holds: the name, with the parameters if there are any."""
+        own = to_plain(self)
+        return {"kind": self.name, **own} if own else self.name
+
+
+class Intensity(FeatureExtractor):
+    """The values of the channels."""
+
+    name, title = "intensity", "intensity or colour"
+
+    def features(self, image: Image, axes: Axes = None, mask: Mask = None) -> Image:
+        return image
+
+    def colours(self, points: NDArray[np.floating]) -> NDArray[np.floating] | None:
+        if points.shape[1] not in (1, 3):
+            return None
+        return np.broadcast_to(np.clip(points, 0, 1), (len(points), 3))
+
+    def channels_of(self, n_features: int) -> int | None:
+        return n_features
+
+
+class Lab(FeatureExtractor):
+    """CIE L*a*b* / 100."""
+
+    name, title = "lab", "perceived colour"
+    channels = 3
+
+    def features(self, image: Image, axes: Axes = None, mask: Mask = None) -> Image:
+        if image.shape[-1] != 3:
+            raise InvalidInput(f"features 'lab': expected 3 channels, got {image.shape[-1]}")
+        flat, found = image.reshape(-1, 3), np.empty((image.size // 3, 3), np.float32)
+        for start in range(0, len(flat), _INTERRUPTED_EVERY):
+            rows = slice(start, start + _INTERRUPTED_EVERY)
+            found[rows] = color.rgb2lab(flat[rows]) / 100
+            raise_if_interrupted()
+        return found.reshape(image.shape)
+
+    def colours(self, points: NDArray[np.floating]) -> NDArray[np.floating] | None:
+        if points.shape[1] != 3:
+            return None
+        return np.asarray(color.lab2rgb(100 * points.astype(float)))
+
+
+def perceived(image: Image) -> Image:
+    """Return perceived colour, or the values of channels that are no colour."""
+    return Lab().features(image) if image.shape[-1] == 3 else image
+
+
+class Texture(FeatureExtractor):
+    """Perceived colour, or intensities, and how much lightness varies around a pixel."""
+
+    name, title = "texture", "colour and texture"
+    _AROUND, _WEIGHT = 2.0, 2.0
+    """Width in pixels of what is around, and weight beside colour: the best of those that were
+    tried on photographs that people segmented."""
+
+    @property
+    def receptive_field(self) -> int:
+        return round(4 * self._AROUND)  # as scipy has it
+
+    def features(self, image: Image, axes: Axes = None, mask: Mask = None) -> Image:
+        colour = perceived(image)
+        raise_if_interrupted()
+        light = colour[..., 0] if image.shape[-1] == 3 else image.mean(axis=-1)
+        weight = np.ones_like(light) if mask is None else mask.astype(np.float32)
+        along = tuple(range(light.ndim) if axes is None else axes)
+        blurred = []
+        for x in (1.0, light, light**2):
+            blurred.append(gaussian_filter(weight * x, self._AROUND, axes=along))
+            raise_if_interrupted()
+        mean, square = (x / np.maximum(blurred[0], 1e-6) for x in blurred[1:])
+        deviation = np.sqrt(np.maximum(square - mean**2, 0))
+        return np.concatenate([colour, self._WEIGHT * deviation[..., None]], axis=-1)
+
+    def colours(self, points: NDArray[np.floating]) -> NDArray[np.floating] | None:
+        return (Lab() if points.shape[1] == 4 else Intensity()).colours(points[:, :-1])
+
+    def channels_of(self, n_features: int) -> int | None:
+        return n_features - 1
+
+
+class Multiscale(FeatureExtractor):
+    """Brightness, edges and curvatures at several widths, each standardized over the image."""
+
+    name, title = "multiscale", "edges and texture"
+    normalisation = "image"
+
+    @property
+    def receptive_field(self) -> int:
+        return 4 * 8 + 2  # of the widest blur, and second differences
+
+    def features(self, image: Image, axes: Axes = None, mask: Mask = None) -> Image:
+        thin = [axis for axis, side in enumerate(image.shape[:-1]) if side == 1]
+        for axis in thin:
+            # Differences want two pixels; along a copy there are none.
+            image = image.repeat(2, axis)
+        longest = max(image.shape[:-1])
+        widest = min(8, max(1, longest // 8))
+        widths = np.logspace(0, np.log2(widest), num=int(np.log2(widest)) + 1, base=2)
+        jobs = [(channel, width) for channel in np.moveaxis(image, -1, 0) for width in widths]
+        n_each = image.ndim + 1
+        features = np.empty((*image.shape[:-1], len(jobs) * n_each), np.float32)
+        with ThreadPoolExecutor(torch.get_num_threads()) as pool:
+            # Each with what interrupts this thread.
+            found = [pool.submit(copy_context().run, _at_width, *job) for job in jobs]
+            for k, each in enumerate(found):
+                for at, own in enumerate(each.result(), start=k * n_each):
+                    features[..., at] = own
+                    raise_if_interrupted()
+        first = tuple(slice(1 if axis in thin else None) for axis in range(image.ndim - 1))
+        raise_if_interrupted()
+        return standardized(features[first])
+
+
+def _at_width(channel: Image, width: float) -> list[Image]:
+    """Return brightness, edges and curvatures of a plane or volume blurred by a width.
+
+    As `skimage.feature.multiscale_basic_features`, which cannot be interrupted.
+    """
+    blurred = filters.gaussian(np.ascontiguousarray(channel), sigma=width)
+    raise_if_interrupted()
+    found = [blurred, filters.sobel(blurred)]
+    raise_if_interrupted()
+    slopes = np.gradient(blurred)
+    slopes = slopes if blurred.ndim > 1 else [slopes]
+    bends = []
+    for first, second in combinations_with_replacement(range(blurred.ndim), 2):
+        bends.append(np.gradient(slopes[first], axis=second))
+        raise_if_interrupted()
+    curvatures = np.empty((blurred.ndim, *blurred.shape), blurred.dtype)
+    n_rows = max(1, _INTERRUPTED_EVERY * len(blurred) // blurred.size)
+    for start in range(0, len(blurred), n_rows):
+        rows = slice(start, start + n_rows)
+        curvatures[:, rows] = feature.hessian_matrix_eigvals([bend[rows] for bend in bends])
+        raise_if_interrupted()
+    return [*found, *curvatures]
+
+
+_INTERRUPTED_EVERY = 2**20
+"""So many pixels of a volume take a second where most is done."""
+
+
+def standardized(features: NDArray[np.generic]) -> Image:
+    """Return features, channels last, of which each weighs the same.
+
+    Their mean is 0, and the variances sum to that of a uniform variable in [0, 1]: distances
+    stay in the range of an image.
+    """
+    values = np.asarray(features, dtype=np.float32)
+    flat = values.reshape(-1, values.shape[-1])
+    spread = flat.std(axis=0)
+    raise_if_interrupted()
+    scale = np.where(spread > 1e-6, spread, 1) * np.sqrt(12 * flat.shape[1])
+    mean, found = flat.mean(axis=0), np.empty(flat.shape, np.float32)
+    raise_if_interrupted()
+    for start in range(0, len(flat), _INTERRUPTED_EVERY):
+        rows = slice(start, start + _INTERRUPTED_EVERY)
+        found[rows] = (flat[rows] - mean) / scale
+        raise_if_interrupted()
+    return found.reshape(values.shape)
+
+
+class Position(FeatureExtractor):
+    """Perceived colour, or intensities, and the place in the image."""
+
+    name, title = "position", "colour and position"
+    normalisation = "image"
+    is_portable = False
+    _WEIGHT = 0.3
+    """Distance of the two ends of the longest side; black and white are 1 apart."""
+
+    def features(self, image: Image, axes: Axes = None, mask: Mask = None) -> Image:
+        shape = image.shape[:-1]
+        place = np.moveaxis(np.indices(shape, dtype=np.float32), 0, -1)
+        place *= self._WEIGHT / max(shape)
+        return np.concatenate([perceived(image), place], axis=-1)
+
+
+FEATURES: dict[str, type[FeatureExtractor]] = {
+    cls.name: cls for cls in (Intensity, Lab, Texture, Multiscale, Position)
+}
+"""The extractors by name."""
+
+
+def extractor_of(features: object) -> FeatureExtractor | None:
+    """Return what makes features, by name, by what a recipe holds, or itself; None if nothing."""
+    if isinstance(features, FeatureExtractor):
+        return features
+    if isinstance(features, str):
+        return FEATURES[features]() if features in FEATURES else None
+    if not isinstance(features, dict) or features.get("kind") not in FEATURES:
+        return None
+    own = {name: value for name, value in features.items() if name != "kind"}
+    return from_plain(FEATURES[features["kind"]], own, "features")

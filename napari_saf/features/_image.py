@@ -1,0 +1,157 @@
+"""Images as arrays: their channels, the scaling of their values, and groups of their pixels."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from skimage import filters
+
+from napari_saf.arrays import as_array, as_whole
+from napari_saf.errors import InvalidInput
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Scaling:
+    """The affine map of image values `low` and `high` to 0 and 1; what lies outside is clipped."""
+
+    low: float
+    high: float
+
+    @classmethod
+    def given(cls, low: float, high: float) -> Scaling:
+        """Return the scaling of bounds that a user gave, if that is a range that float32 holds."""
+        least, most = float(np.finfo(np.float32).tiny), float(np.finfo(np.float32).max)
+        if not (max(abs(low), abs(high)) <= most and least <= high - low <= most):
+            raise InvalidInput(
+                f"scaling: expected low below high, {least:.1e} to {most:.1e} apart, "
+                f"got {low:g} and {high:g}"
+            )
+        return cls(low, high)
+
+    @classmethod
+    def of(cls, images: Sequence[NDArray[np.generic]]) -> Scaling:
+        """Return the scaling for finite image values (any shape), all images together.
+
+        0.1 % at either end are left out where that leaves a range, so that a few hot pixels
+        do not flatten all the rest. Raises InvalidInput if all values are equal.
+        """
+        low = min(float(np.min(image)) for image in images)
+        high = max(float(np.max(image)) for image in images)
+        if low == high:
+            raise InvalidInput(f"image: expected differing values, all of them are {low:g}")
+        sample = np.concatenate([_thinned(image) for image in images])
+        inner = np.percentile(sample, [0.1, 99.9])
+        return cls(*(float(x) for x in inner)) if inner[0] < inner[1] else cls(low, high)
+
+    def apply(self, image: NDArray[np.generic]) -> NDArray[np.float32]:
+        """Return the image as float32 in [0, 1]."""
+        short = image.dtype.itemsize <= 2 or image.dtype == np.float32
+        values: NDArray[Any] = image.astype(np.float32 if short else np.float64)
+        # Halved, so that the range of any two floats is a float.
+        values *= 0.5
+        values -= values.dtype.type(0.5 * self.low)
+        values /= values.dtype.type(0.5 * self.high - 0.5 * self.low)
+        return np.asarray(np.clip(values, 0, 1), dtype=np.float32)
+
+    def share_outside(self, images: Sequence[NDArray[np.generic]]) -> float:
+        """Return the share of the values, estimated from a sample, that would be clipped."""
+        values = np.concatenate([_thinned(image) for image in images])
+        return float(np.mean((values < self.low) | (values > self.high)))
+
+
+def _thinned(image: NDArray[np.generic], size: int = 1_000_000) -> NDArray[np.float64]:
+    flat = image.reshape(-1)
+    return flat[:: max(1, len(flat) // size)].astype(np.float64)
+
+
+def is_rgb(shape: Sequence[int]) -> bool:
+    """Return whether an image of this shape may be RGB(A): a last axis of 3 or 4."""
+    return len(shape) >= 3 and shape[-1] in (3, 4)
+
+
+def channels_last(
+    image: ArrayLike, channel_axis: int | None
+) -> tuple[NDArray[np.generic], int | None]:
+    """Return the image with its channels as last axis, and the number of that axis as given.
+
+    Without a channel axis, a last axis of length 3 or 4 is taken for RGB(A) and any other
+    image gets one channel. The alpha of RGBA is dropped.
+    """
+    array = as_array(image, "image")
+    if array.dtype.kind not in "biuf":
+        raise InvalidInput(f"image: expected real numbers, got dtype {array.dtype}")
+    if array.ndim < 1 + (channel_axis is not None) or array.size == 0:
+        raise InvalidInput(f"image: expected pixels, got an array of shape {array.shape}")
+    if channel_axis is None:
+        if not is_rgb(array.shape):
+            return array[..., None], None
+        return array[..., :3], array.ndim - 1
+    axis = as_whole(channel_axis)
+    if axis is None or not -array.ndim <= axis < array.ndim:
+        raise InvalidInput(f"channel_axis: the image has {array.ndim} axes, got {channel_axis!r}")
+    return np.moveaxis(array, axis, -1), axis % array.ndim
+
+
+_GROUP_SOURCES = "'image', 'axis:N', 'channel:N' or 'channel:N:THRESHOLD'"
+
+
+def check_group_source(source: str) -> str:
+    """Return the text if it names a source of groups, or raise InvalidInput.
+
+    ``"image"``: every image is a group; ``"axis:N"``: every position along axis N of the image
+    without its channels, a slice or a time; ``"channel:N"``: two groups, channel N above or not
+    above a threshold, found by Otsu's method, or given after another colon in units of the image.
+    """
+    _parse_groups(source)
+    return source
+
+
+def image_groups(
+    source: str, arrays: Sequence[NDArray[Any]], masks: Sequence[NDArray[np.bool_] | None]
+) -> list[NDArray[np.int64]]:
+    """Return the groups 1, 2, ... of the pixels of images, whose channels come last.
+
+    See `check_group_source`; pixels outside the masks do not count in a threshold.
+    """
+    kind, number, threshold = _parse_groups(source)
+    if kind == "image":
+        shapes = [array.shape[:-1] for array in arrays]
+        return [np.full(shape, k, dtype=np.int64) for k, shape in enumerate(shapes, start=1)]
+    if kind == "axis":
+        n_axes = min(array.ndim for array in arrays) - 1
+        if not 0 <= number < n_axes:
+            raise InvalidInput(f"groups: expected an axis from 0 to {n_axes - 1}, got {number}")
+        return [np.indices(array.shape[:-1])[number] + 1 for array in arrays]
+    for array in arrays:
+        if not 0 <= number < array.shape[-1]:
+            raise InvalidInput(
+                f"groups: expected a channel from 0 to {array.shape[-1] - 1}, got {number}"
+            )
+    channels = [np.asarray(array[..., number]) for array in arrays]
+    if threshold is None:
+        pairs = zip(channels, masks, strict=True)
+        seen = np.concatenate([c.ravel() if m is None else c[m] for c, m in pairs])
+        if seen.min() == seen.max():
+            raise InvalidInput(f"groups: channel {number} is constant, it makes one group only")
+        threshold = float(filters.threshold_otsu(seen + np.uint8(0)))  # bools have no histogram
+    return [np.where(channel > threshold, 2, 1) for channel in channels]
+
+
+def _parse_groups(source: str) -> tuple[str, int, float | None]:
+    kind, *rest = source.split(":")
+    try:
+        if kind == "image" and not rest:
+            return kind, 0, None
+        if kind == "axis" and len(rest) == 1:
+            return kind, int(rest[0]), None
+        if kind == "channel" and len(rest) in (1, 2):
+            threshold = float(rest[1]) if len(rest) == 2 else None
+            if threshold is None or np.isfinite(threshold):
+                return kind, int(rest[0]), threshold
+    except ValueError:
+        pass
+    raise InvalidInput(f"groups: expected {_GROUP_SOURCES}, or arrays, got {source!r}")

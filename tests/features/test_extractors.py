@@ -1,0 +1,105 @@
+"""The laws that every feature with a name keeps, and the way of one with parameters."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+import napari_saf as saf
+from napari_saf.features import FEATURES, FeatureExtractor
+from napari_saf.io import Recipe
+from napari_saf.parameters import parameter
+from napari_saf.problem import ImageOptions
+
+FIXED = [name for name, cls in FEATURES.items() if cls.normalisation == "fixed"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Bands(FeatureExtractor):
+    """Powers of brightness, less their mean over the images that were fitted."""
+
+    name, title = "bands", "bands of brightness"
+    n_bands: int = parameter(2, bounds=(1, 8), label="Bands", help="How many.")
+    mean: float | None = parameter(None, label="Mean", in_form=False, help="Of the images.")
+
+    def features(self, image, axes=None, mask=None):
+        light = image.mean(axis=-1) - self.mean
+        return np.stack([light**k for k in range(1, self.n_bands + 1)], axis=-1)
+
+    def fitted(self, images):
+        if self.mean is not None:
+            return self
+        means = [float(image.mean()) for image, _, _ in images]
+        return dataclasses.replace(self, mean=sum(means) / len(means))
+
+
+@pytest.fixture
+def image():
+    return np.random.default_rng(0).random((40, 44, 3)).astype(np.float32)
+
+
+@pytest.mark.parametrize("name", FIXED)
+def test_a_part_has_the_features_of_the_whole(name, image):
+    extractor = FEATURES[name]()
+    reach, stride = extractor.receptive_field, extractor.stride
+    first = -(-8 // stride) * stride
+    part = extractor.features(image[first:34, first:])
+    whole = extractor.features(image)[first:34, first:]
+    inner = slice(reach, len(part) - reach), slice(reach, None)
+    assert part[inner].size
+    np.testing.assert_allclose(part[inner], whole[inner], atol=1e-5)
+
+
+@pytest.mark.parametrize("name", [name for name in FEATURES if name not in FIXED])
+def test_what_hangs_on_the_whole_image_differs_in_parts(name, image):
+    extractor = FEATURES[name]()
+    assert abs(extractor.features(image[8:]) - extractor.features(image)[8:]).max() > 1e-3
+
+
+@pytest.mark.parametrize("name", ["intensity", "lab", "texture"])
+def test_the_number_of_features_says_how_many_channels_there_were(name, image):
+    extractor = FEATURES[name]()
+    assert extractor.channels_of(extractor.features(image).shape[-1]) == 3
+
+
+@pytest.mark.parametrize("name", ["intensity", "lab", "texture"])
+def test_features_that_hold_a_colour_give_it_back(name):
+    colour = np.array([[[0.9, 0.2, 0.1]]], np.float32)
+    points = FEATURES[name]().features(colour)[0]
+    np.testing.assert_allclose(FEATURES[name]().colours(points), colour[0], atol=1e-3)
+
+
+def test_an_extractor_without_parameters_is_its_name():
+    assert ImageOptions(features=FEATURES["lab"]()) == ImageOptions(features="lab")
+    assert ImageOptions(features="lab").to_plain()["features"] == "lab"
+
+
+def test_what_an_extractor_learned_goes_with_the_recipe(monkeypatch, image):
+    monkeypatch.setitem(FEATURES, "bands", Bands)
+    problem = saf.Problem.from_image(image, features=Bands(3), window=3, max_side=None)
+    scaled = problem.options.scaling.apply(image)
+    assert problem.options.features.mean == pytest.approx(scaled.mean())
+    result = saf.SelfAssignmentFlow(max_labels=3).run(problem)
+    plain = result.recipe["input"]["features"]
+    assert plain == {"kind": "bands", "n_bands": 3, "mean": problem.options.features.mean}
+    recipe = Recipe.from_plain(result.recipe)
+    np.testing.assert_array_equal(recipe.run(image).labels, result.labels)
+    other = recipe.problem(image / 2, rescale=False)
+    assert other.options.features == problem.options.features
+    taught = saf.PrototypeSet.from_labels(problem, result.labels)
+    assert taught.recipe().options.features == problem.options.features
+
+
+@pytest.mark.parametrize(
+    ("features", "words"),
+    [
+        ({"kind": "bands", "n_bands": 0}, "input.n_bands: expected at least 1"),
+        ({"kind": "bands", "n_bins": 3}, "input.features: unknown entry 'n_bins'"),
+        ({"kind": "none such"}, "input.features: expected"),
+        (["lab"], "input.features: expected"),
+    ],
+)
+def test_a_recipe_with_other_features_is_refused_by_name(monkeypatch, features, words):
+    monkeypatch.setitem(FEATURES, "bands", Bands)
+    with pytest.raises(saf.InvalidInput, match=words):
+        ImageOptions.from_plain({"features": features})
