@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 import math
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
+from typing import Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -244,6 +246,12 @@ class GridGraph(AbstractGraph):
             return self._apply(self.neighbour_sum, values)
         own = self.weights[:, self.weights.shape[1] // 2, None]
         return np.asarray(self.average(values) - own * own_floats(values, "values"))
+
+    def without_weights(self) -> Self:
+        """Return the grid with equal weights, which take no memory."""
+        bare = copy.copy(self)
+        bare.weights, bare.stride = None, 1
+        return bare
 
     def spread(self, values: NDArray[np.generic], fill: float = 0) -> NDArray[np.generic]:
         """Return node values in the shape of the grid, `fill` outside the mask."""

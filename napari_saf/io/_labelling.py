@@ -21,7 +21,8 @@ from napari_saf.io._large_table import measure_large
 from napari_saf.io._lazy import open_lazily
 from napari_saf.io._masks import binary_paths, save_binary_masks, save_masks
 from napari_saf.io._note import note_path, read_note, write_note
-from napari_saf.io._paths import LABELS_MARK, MASK_MARK, mask_stem
+from napari_saf.io._paths import LABELS_MARK, MASK_MARK, PROBABILITY_MARK, mask_stem
+from napari_saf.io._probabilities import Kind, save_probabilities
 from napari_saf.io._prototypes import save_prototypes
 from napari_saf.io._recipe import PrototypeSet, load_recipe, save_recipe
 from napari_saf.io._regions import number_regions, region_table, save_table
@@ -42,7 +43,8 @@ class Labelling:
     labels; `plane` and `title` are for the figure. Where labels are of a slice or a part of an
     image, the `place` says how a layer of them lies over it: ``shape``, ``scale``, ``translate``
     and ``units`` along its axes, which of these are ``singletons``, that stand for one slice, and
-    which ``axes`` of the image they are; ``channels`` is the one that stands for all channels.
+    which ``axes`` of the image they are; ``channels`` is the one that stands for all channels. The
+    `probabilities` are maps of some labels, by number, see `probability_maps`.
     """
 
     labels: NDArray[Any]
@@ -58,6 +60,7 @@ class Labelling:
     plane: tuple[int, ...] | None = None
     title: str = ""
     place: dict[str, Any] | None = None
+    probabilities: Mapping[int, NDArray[np.floating]] = dataclasses.field(default_factory=dict)
 
     @property
     def all_names(self) -> Mapping[int, str]:
@@ -177,7 +180,7 @@ class Wanted:
     """Which files are wanted, each by its suffix; an empty one means that it is not.
 
     `connected` gives the table a row for each connected region, as it has beside `numbered` ones;
-    those of fewer than `min_pixels` pixels are left out of both.
+    those of fewer than `min_pixels` pixels are left out of both. Probabilities may be `in_bytes`.
     """
 
     masks: str = ""
@@ -186,13 +189,16 @@ class Wanted:
     numbered: str = ""
     figure: str = ""
     prototypes: str = ""
+    probabilities: str = ""
     recipe: bool = False
     connected: bool = False
     min_pixels: int = 1
+    in_bytes: bool = False
 
     @property
     def is_empty(self) -> bool:
-        return self == Wanted(connected=self.connected, min_pixels=self.min_pixels)
+        more = {name: getattr(self, name) for name in ("connected", "min_pixels", "in_bytes")}
+        return self == Wanted(**more)
 
 
 class Export:
@@ -203,9 +209,11 @@ class Export:
 
     def __init__(self, folder: Path, name: str, labelling: Labelling, wanted: Wanted) -> None:
         if labelling.is_large and wanted != dataclasses.replace(
-            wanted, masks="", binary="", numbered="", figure="", prototypes=""
+            wanted, masks="", binary="", numbered="", figure="", prototypes="", probabilities=""
         ):
             raise InvalidInput(ONLY_TABLES)
+        if wanted.recipe and labelling.recipe is None:
+            raise InvalidInput("recipe: these labels come without one")
         self._steps = list(_steps(folder / name, labelling, wanted))
         self.paths = [path for paths, _ in self._steps for path in paths]
         if not self.paths:
@@ -256,11 +264,22 @@ def _steps(
     if wanted.prototypes:
         path = Path(f"{stem}_prototypes{wanted.prototypes}")
         yield [path], partial(save_prototypes, path, _prototypes(given, path.suffix))
+    if wanted.probabilities:
+        path = Path(f"{stem}{PROBABILITY_MARK}{wanted.probabilities}")
+        yield [path], _map_saver(path, given, wanted.in_bytes, styled)
     if wanted.recipe:
-        if given.recipe is None:
-            raise InvalidInput("recipe: these labels come without one")
         path = Path(f"{stem}.recipe.json")
-        yield [path], partial(save_recipe, path, given.recipe)
+        yield [path], partial(save_recipe, path, given.recipe or {})
+
+
+def _map_saver(
+    path: Path, given: Labelling, in_bytes: bool, styled: dict[str, Any]
+) -> Callable[[], object]:
+    if not given.probabilities:
+        raise InvalidInput("probabilities: these labels come without any, or none is chosen")
+    labels, maps = [*given.probabilities], [*given.probabilities.values()]
+    kind: Kind = "uint8" if in_bytes else "float32"
+    return lambda: save_probabilities(path, np.stack(maps), labels=labels, kind=kind, **styled)
 
 
 def _mask_steps(

@@ -239,7 +239,7 @@ def test_foreign_labels_have_neither_prototypes_nor_recipe(viewer, export, qtbot
     viewer.add_labels(LABELS, name="mine")
     dock = export()
     off = [box for box in dock.findChildren(QCheckBox) if not box.isEnabled()]
-    assert [box.text() for box in off] == ["Prototypes", "Recipe"]
+    assert [box.text() for box in off] == ["Prototypes", "Probability maps", "Recipe"]
     assert all("not computed here" in box.toolTip() for box in off)
     assert (
         not dock.applying.button.isEnabled() and "Nothing to repeat" in dock.repeat.summary.text()

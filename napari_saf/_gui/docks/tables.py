@@ -1,4 +1,4 @@
-"""Tables: a model whose rows a click on a heading sorts, and the table of what was labelled."""
+"""Tables: a model whose rows a click on a heading sorts, the table of labels, a list of labels."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from napari.layers import Labels
 from numpy.typing import NDArray
 from qtpy.QtCore import QAbstractTableModel, QModelIndex, QSize, Qt, Signal
 from qtpy.QtGui import QColor, QIcon, QPixmap
@@ -16,15 +17,19 @@ from qtpy.QtWidgets import (
     QApplication,
     QHeaderView,
     QLabel,
+    QListWidget,
+    QListWidgetItem,
     QTableView,
     QTableWidget,
     QTableWidgetItem,
     QVBoxLayout,
     QWidget,
 )
+from superqt.utils import signals_blocked
 
 from napari_saf._gui.forms.controls import StatusArea, ask_for_path
 from napari_saf._gui.forms.layout import create_button, create_row, fill_layout
+from napari_saf._gui.layers.metadata import class_names, colors_of
 from napari_saf.errors import SafError
 from napari_saf.io import TABLE_SUFFIXES, mask_suffix, save_table, table_text
 
@@ -32,6 +37,7 @@ Table = Mapping[str, NDArray[Any]]
 ROW_HEIGHT = 22
 RIGHT = Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter
 _FEWEST_ROWS, _MOST_ROWS = 4, 12
+_MOST_TICKS, _TICK_HEIGHT = 3, 20
 _ROOM, _WIDEST_NAME, _SWATCH_SIDE, _SQUARE_SIDE = 12, 72, 10, 12
 _NARROW = "QTableView, QHeaderView::section {font-size: 8pt;} QHeaderView::section {padding: 2px;}"
 """So that all but the means of further channels fits side by side."""
@@ -307,3 +313,35 @@ def square_icon(color: NDArray[np.floating], side: int = _SQUARE_SIDE) -> QIcon:
 def to_qcolor(color: NDArray[np.floating]) -> QColor:
     """Return a colour (red, green, blue, ...), each in [0, 1], as Qt's."""
     return QColor.fromRgbF(*(float(x) for x in np.clip(color[:3], 0, 1)))
+
+
+class LabelList(QListWidget):
+    """The labels of a layer, each to be ticked."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._show_rows(1)
+
+    def show_labels(
+        self, layer: Labels, numbers: NDArray[np.integer], sizes: NDArray[np.integer] | None = None
+    ) -> None:
+        """Offer labels; of several sizes the largest, which is the ground, is not ticked."""
+        names, colors, state = class_names(layer), colors_of(layer, numbers), Qt.CheckState
+        ground = -1 if sizes is None or len(sizes) < 2 else int(sizes.argmax())
+        with signals_blocked(self):
+            self.clear()
+            for row, number in enumerate(numbers.tolist()):
+                item = QListWidgetItem(names.get(number, f"label {number}"), self)
+                item.setData(Qt.ItemDataRole.UserRole, number)
+                item.setIcon(square_icon(colors[row]))
+                item.setCheckState(state.Unchecked if row == ground else state.Checked)
+        self._show_rows(min(max(len(numbers), 1), _MOST_TICKS))
+
+    def _show_rows(self, count: int) -> None:
+        self.setFixedHeight(count * _TICK_HEIGHT + 2 * self.frameWidth() + 2)
+
+    @property
+    def ticked(self) -> list[int]:
+        items = [self.item(row) for row in range(self.count())]
+        ticked = [one for one in items if one.checkState() == Qt.CheckState.Checked]
+        return [int(one.data(Qt.ItemDataRole.UserRole)) for one in ticked]

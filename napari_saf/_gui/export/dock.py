@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -16,6 +17,7 @@ from napari_saf._gui.docks.apply import APPLY_TITLE, BUSY, ApplySection
 from napari_saf._gui.docks.run_dock import RunDock
 from napari_saf._gui.docks.tables import TableSection
 from napari_saf._gui.export.files import ExportChoice, labelling_reader, measure, write_files
+from napari_saf._gui.export.probabilities import ProbabilitySection
 from napari_saf._gui.forms.choices import LayerChoice
 from napari_saf._gui.forms.controls import FolderField, ask_for_path, json_path
 from napari_saf._gui.forms.image_input import FEATURE_LABELS
@@ -139,7 +141,7 @@ class ExportWidget(RunDock):
         self._raw: object = None
         self._repeated: Recipe | None = None
         self._measuring = QTimer(self, singleShot=True, interval=_PATIENCE)
-        self.table = TableSection(self.status)
+        self.table, self.maps = TableSection(self.status), ProbabilitySection(self, viewer)
         self.choice, self.applying = ExportChoice(), ApplySection(self, viewer, _APPLY_HELP)
         self.repeat = RepeatSection(self.applying, self)
         self.labels = LayerChoice(viewer, Labels)
@@ -158,7 +160,8 @@ class ExportWidget(RunDock):
         fold = create_fold(APPLY_TITLE, self.repeat)
         self._table_fold = create_fold("Table", self.table)
         buttons = [self.button, self.open_button, self._stop_button]
-        self._lay_out([rows, self.choice, where, self._table_fold, fold], buttons, [])
+        maps = create_fold("Probability maps", self.maps)
+        self._lay_out([rows, self.choice, where, self._table_fold, maps, fold], buttons, [])
         self._connect(
             (self.labels.layer_changed, self._on_labels_changed),
             (self.applying.changed, self._update_enabled),
@@ -175,12 +178,15 @@ class ExportWidget(RunDock):
         self._on_labels_changed()
 
     def start(self, *, may_replace: bool = False) -> None:
-        folder, wanted = self.folder.path, self.choice.wanted
+        folder, in_bytes = self.folder.path, self.maps.in_bytes.isChecked()
+        wanted = dataclasses.replace(self.choice.wanted, in_bytes=in_bytes)
         if self.is_busy or self._reason() or folder is None:
             return
         path = folder / self.file_name.text().strip()
         with self.showing_errors():
-            read = labelling_reader(self._viewer, self.labels.layer, self.image.layer)
+            chosen = (self.labels.layer, self.image.layer)
+            maps = (self.maps.reader(),) if wanted.probabilities else ()
+            read = labelling_reader(self._viewer, *chosen, *maps)
             self.begin_task(
                 "writing",
                 lambda report, cancelled: write_files(read, path, wanted, may_replace, cancelled),
@@ -252,6 +258,7 @@ class ExportWidget(RunDock):
     def _release(self) -> None:
         self._watch(None)
         self._measuring.stop()
+        self.maps.choose(None)
         self._raw = self.repeat.recipe = self._repeated = None
 
     def _fits(self, image: Image) -> bool:
@@ -310,6 +317,9 @@ class ExportWidget(RunDock):
         self.choice.offer("recipe", f"No recipe: {why_not}." if why_not else "")
         has_prototypes = labels is not None and metadata.prototypes_of(labels) is not None
         self.choice.offer("prototypes", "" if has_prototypes else _NOT_OURS)
+        self.maps.choose(labels)
+        why_none = self.maps.in_the_way
+        self.choice.offer("probabilities", f"{why_none.capitalize()}." if why_none else "")
         self._update_enabled()
 
     def _measure(self) -> None:

@@ -28,6 +28,7 @@ from napari_saf.io import (
     FIGURE_SUFFIXES,
     MASK_MARK,
     MASK_SUFFIXES,
+    PROBABILITY_SUFFIXES,
     PROTOTYPE_SUFFIXES,
     TABLE_SUFFIXES,
     Export,
@@ -61,6 +62,9 @@ _KINDS: dict[str, tuple[str, tuple[str, ...], str]] = {
     "prototypes": (
         "Prototypes", PROTOTYPE_SUFFIXES,
         "The mean features of each label, to label other images with (f*)."),
+    "probabilities": (
+        "Probability maps", PROBABILITY_SUFFIXES,
+        "How much each pixel is of each label, an image for each of those ticked below (W)."),
     "recipe": ("Recipe", (), "A file that repeats the run from Python or a terminal (.json)."),
 }  # fmt: skip
 """The kinds of files by their name in `Wanted`: label, formats, help."""
@@ -162,11 +166,15 @@ _TIMES = ("second", "millisecond", "microsecond", "nanosecond", "minute", "hour"
 
 
 def labelling_reader(
-    viewer: napari.Viewer, layer: Labels, image: Image | None
+    viewer: napari.Viewer,
+    layer: Labels,
+    image: Image | None,
+    maps: Callable[[], Mapping[int, NDArray[np.floating]]] = dict,
 ) -> Callable[[Callable[[], bool]], Labelling]:
     """Return what reads a layer as it is now, without its singleton axes outside the plane.
 
-    It is called in the thread that writes: of the pixels the layer may hold only a promise.
+    It is called in the thread that writes: of the pixels the layer may hold only a promise. So are
+    the probability maps that are to be saved.
     """
     axes = placement.squeezed_axes(layer)
     index = tuple(slice(None) if axis in axes else 0 for axis in range(layer.ndim))
@@ -204,7 +212,9 @@ def labelling_reader(
             colors = colormap.map(present) if len(present) else np.empty((0, 4))
             colors = np.clip(np.asarray(colors, dtype=float), 0, 1)
             named = dict(zip(present.tolist(), colors.tolist(), strict=True))
-            return dataclasses.replace(known, labels=own, image=shown, colors=named)
+            soft = {label: values.reshape(own.shape) for label, values in maps().items()}
+            found = dataclasses.replace(known, labels=own, image=shown, colors=named)
+            return dataclasses.replace(found, probabilities=soft)
 
     return read
 

@@ -14,6 +14,12 @@ from skimage.color import deltaE_ciede2000, rgb2lab
 
 from napari_saf._gui.layers import metadata
 from napari_saf._gui.layers.placement import Placement, labelled_axes, lay_over
+from napari_saf._gui.layers.probabilities import (
+    SOFT_KEY,
+    SoftLabels,
+    forget_soft_labels,
+    trim_soft_labels,
+)
 from napari_saf.graph import AbstractGraph, GridGraph
 from napari_saf.io import PrototypeSet, with_level, with_taught
 from napari_saf.regions import RegionHierarchy
@@ -147,10 +153,16 @@ class LiveLayer:
                 self.layer.colormap = colormap_of(self._colors)
             self.layer.refresh(extent=False, thumbnail=False, highlight=False)
 
-    def finish(self, result: Segmentation, graph: AbstractGraph | None = None) -> None:
+    def finish(
+        self,
+        result: Segmentation,
+        graph: AbstractGraph | None = None,
+        soft: SoftLabels | None = None,
+    ) -> None:
         """Show the final labels, numbered by size or as the strokes are; regions keep their colour.
 
-        With the graph, pixels that stand for a label are marked by points.
+        With the graph, pixels that stand for a label are marked by points. The layer carries the
+        soft labels.
         """
         assert not isinstance(result.labels, list)
         if self.layer is None:
@@ -172,7 +184,9 @@ class LiveLayer:
             "columns": result.columns,
             "status": result.status.value,
             "history": result.history,
+            SOFT_KEY: soft,
         }
+        trim_soft_labels(self._viewer, self.layer)
         self.layer.refresh(extent=False)
         if result.exemplars is not None and isinstance(graph, GridGraph):
             self._mark(graph.positions(result.exemplars), result.columns)
@@ -309,12 +323,19 @@ class EditedLayer(LiveLayer):
         """Change some pixels; both arrays have the axes that were labelled."""
         if not self.is_lost:
             np.copyto(self.labels(), labels, where=where, casting="unsafe")
+            forget_soft_labels(self.layer)
             self.layer.refresh(extent=False)
 
-    def finish(self, result: Segmentation, graph: AbstractGraph | None = None) -> None:
+    def finish(
+        self,
+        result: Segmentation,
+        graph: AbstractGraph | None = None,
+        soft: SoftLabels | None = None,
+    ) -> None:
         """Show the final labels; metadata are for whoever edits."""
         assert not isinstance(result.labels, list)
         if not self.is_lost:
+            forget_soft_labels(self.layer)  # which are those of other labels
             self._write(result.labels)
             self.layer.refresh(extent=False)
 

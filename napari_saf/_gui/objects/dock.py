@@ -16,6 +16,7 @@ from qtpy.QtWidgets import QCheckBox, QLabel, QPushButton
 from superqt import QLabeledDoubleSlider, QLabeledSlider
 
 from napari_saf._gui.docks.run_dock import RunDock
+from napari_saf._gui.docks.tables import LabelList
 from napari_saf._gui.forms.choices import LayerChoice
 from napari_saf._gui.forms.controls import ask_for_path
 from napari_saf._gui.forms.layout import FormSection, create_button, create_fold, create_row
@@ -29,7 +30,7 @@ from napari_saf._gui.layers.placement import (
 )
 from napari_saf._gui.layers.reading import Pixels
 from napari_saf._gui.layers.view import center_on
-from napari_saf._gui.objects.source import HELP, SAVE_FILTER, KindList, Measures, Source, is_series
+from napari_saf._gui.objects.source import HELP, SAVE_FILTER, Measures, Source, is_series
 from napari_saf._gui.objects.table import ObjectTable
 from napari_saf.io import count_labels
 from napari_saf.objects import (
@@ -67,7 +68,7 @@ class ObjectsWidget(RunDock):
         self.labels.choose(labels_to_choose(viewer))
         self.image = LayerChoice(viewer, Image, self._fits, none="none")
         self.uncertainty = LayerChoice(viewer, Image, self._fits, none="none")
-        self.kinds, self.slices = KindList(), QCheckBox("each by itself")
+        self.kinds, self.slices = LabelList(), QCheckBox("each by itself")
         self.smallest = QLabeledSlider(Qt.Orientation.Horizontal)
         self.smallest.setRange(1, _MOST_SMALLEST)
         self.smallest.setValue(SMALLEST)
@@ -303,14 +304,13 @@ class ObjectsWidget(RunDock):
     def cut(self, line: Any) -> None:
         """Cut the object that most of a line (n, ndim) lies in."""
         corners = np.round(line).astype(int)
-        shape = np.array(self.layer.data.shape)
         steps = np.abs(np.diff(corners, axis=0)).max(axis=1, initial=0)
         between = [
             np.linspace(a, b, int(n) + 1)
             for a, b, n in zip(corners, corners[1:], steps, strict=False)
         ]
         dense = np.round(np.concatenate([corners[:1], *between])).astype(int)
-        dense = dense[((dense >= 0) & (dense < shape)).all(axis=1)]
+        dense = dense[((dense >= 0) & (dense < self.layer.data.shape)).all(axis=1)]
         under = np.asarray(self.layer.data)[tuple(dense.T)]
         numbers, counts = np.unique(under[under > 0], return_counts=True)
         if not len(numbers):

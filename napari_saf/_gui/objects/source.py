@@ -10,12 +10,8 @@ from typing import Any
 import numpy as np
 from napari.layers import Image, Labels
 from numpy.typing import NDArray
-from qtpy.QtCore import Qt
-from qtpy.QtWidgets import QListWidget, QListWidgetItem
-from superqt.utils import signals_blocked
 
-from napari_saf._gui.docks.tables import square_icon
-from napari_saf._gui.layers.metadata import class_names, colors_of
+from napari_saf._gui.layers.metadata import class_names
 from napari_saf._gui.layers.placement import image_region, pixels_of, squeezed_axes
 from napari_saf._gui.layers.reading import Pixels
 from napari_saf.io import MASK_SUFFIXES, TABLE_SUFFIXES, mask_suffix, save_masks, save_table
@@ -30,7 +26,6 @@ from napari_saf.objects import (
 
 Cancelled = Callable[[], bool]
 Measures = dict[str, NDArray[Any]]
-_MOST_ROWS, _ROW_HEIGHT = 3, 20
 HELP = {
     "smallest": "Pixels: what is smaller joins the object that it touches, or is left out.",
     "neck": "Per cent by which a neck is narrower than the narrower of two parts, at least.",
@@ -138,35 +133,3 @@ def is_series(layer: Labels) -> bool:
     """Whether the slices of a layer are frames: those are gone through one by one."""
     axes = squeezed_axes(layer)
     return len(axes) > 2 and str(layer.axis_labels[axes[0]]).lower() in ("t", "time")
-
-
-class KindList(QListWidget):
-    """The labels of a layer, each to be ticked."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._show_rows(1)
-
-    def show_labels(
-        self, layer: Labels, numbers: NDArray[np.integer], sizes: NDArray[np.integer]
-    ) -> None:
-        """Offer labels; of several the most frequent, which is the ground, is not ticked."""
-        names, colors, state = class_names(layer), colors_of(layer, numbers), Qt.CheckState
-        ground = int(sizes.argmax()) if len(sizes) > 1 else -1
-        with signals_blocked(self):
-            self.clear()
-            for row, number in enumerate(numbers.tolist()):
-                item = QListWidgetItem(names.get(number, f"label {number}"), self)
-                item.setData(Qt.ItemDataRole.UserRole, number)
-                item.setIcon(square_icon(colors[row]))
-                item.setCheckState(state.Unchecked if row == ground else state.Checked)
-        self._show_rows(min(max(len(numbers), 1), _MOST_ROWS))
-
-    def _show_rows(self, count: int) -> None:
-        self.setFixedHeight(count * _ROW_HEIGHT + 2 * self.frameWidth() + 2)
-
-    @property
-    def ticked(self) -> list[int]:
-        items = [self.item(row) for row in range(self.count())]
-        ticked = [one for one in items if one.checkState() == Qt.CheckState.Checked]
-        return [int(one.data(Qt.ItemDataRole.UserRole)) for one in ticked]

@@ -141,7 +141,8 @@ class RunController(QObject):
         if isinstance(shown, Frame):
             live.show(shown.labels, int(shown.numbers.max(initial=0)))
         else:
-            live.finish(self.run.by_label(shown), None if problem is None else problem.graph)
+            graph = None if problem is None else problem.graph
+            live.finish(self.run.by_label(shown), graph, self.run.soft_labels(shown))
         if not self._is_in_sight:
             self._is_in_sight = True
             index = job.image_job.pixels.index

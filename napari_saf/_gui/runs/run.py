@@ -20,6 +20,7 @@ from qtpy.QtCore import QObject, Signal
 from napari_saf._gui.forms.words import parameters_by_hand
 from napari_saf._gui.layers.live import LiveLayer
 from napari_saf._gui.layers.placement import Placement
+from napari_saf._gui.layers.probabilities import SoftLabels
 from napari_saf._gui.layers.reading import ImageJob, ProblemReader
 from napari_saf._gui.settings import current_settings
 from napari_saf.device import (
@@ -346,6 +347,11 @@ class Run(Task):
             return result
         rows = self._start.prototypes_by_label(result.prototypes, self.classes)
         return dataclasses.replace(result, prototypes=rows)
+
+    def soft_labels(self, result: Segmentation) -> SoftLabels | None:
+        """Return what is to be kept of how much each pixel is of each label."""
+        problem = self.problem
+        return None if problem is None else SoftLabels.of(problem, result, self.classes)
 
     def _label(self, report: object, cancelled: Callable[[], bool]) -> Segmentation:
         method, read = self.job.method, self._reader.read(self.job.image_job, cancelled)

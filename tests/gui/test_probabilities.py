@@ -1,0 +1,151 @@
+"""Probability maps in the app: as layers and as files, of the labels that are ticked."""
+
+import numpy as np
+import pytest
+from gui_cases import blocks, layer_of, stack
+from qtpy.QtCore import Qt
+from test_apply import CORNERS, teach
+
+from napari_saf._gui.export.dock import ExportWidget
+from napari_saf._gui.layers import probabilities
+from napari_saf._gui.layers.probabilities import soft_labels_of
+from napari_saf._gui.prototypes.dock import PrototypesWidget
+from napari_saf._gui.scribbles.dock import ScribblesWidget
+from napari_saf._gui.segment.dock import SegmentWidget
+from napari_saf.io import read_image
+
+pytestmark = pytest.mark.gui
+
+
+@pytest.fixture
+def segment(model, open_on):
+    model.add_image(blocks(), name="blocks")
+    return open_on(model, SegmentWidget)
+
+
+def run(dock, settle):
+    dock.start()
+    settle(dock)
+    (layer,) = [one for one in dock._viewer.layers if soft_labels_of(one) is not None]
+    return layer
+
+
+def tick(section, *labels):
+    for row in range(section.labels.count()):
+        item = section.labels.item(row)
+        wanted = item.data(Qt.ItemDataRole.UserRole) in labels
+        item.setCheckState(Qt.CheckState.Checked if wanted else Qt.CheckState.Unchecked)
+
+
+def maps_shown(export, settle):
+    """Press the button; return the layers by name."""
+    before = list(export._viewer.layers)
+    export.maps.button.click()
+    settle(export)
+    return [layer for layer in export._viewer.layers if layer not in before]
+
+
+def test_ticked_labels_are_shown_where_and_as_they_were_labelled(segment, model, open_on, settle):
+    labels = run(segment, settle)
+    labels.metadata["class_names"] = {1: "sky"}
+    export = open_on(model, ExportWidget)
+    export.labels.choose(labels)
+    assert export.maps.labels.ticked == list(range(1, labels.data.max() + 1))
+    tick(export.maps, 1, 2)
+    shown = maps_shown(export, settle)
+    assert [layer.name for layer in shown] == [
+        f"{labels.name} P(sky)",
+        f"{labels.name} P(label 2)",
+    ]
+    for number, layer in enumerate(shown, start=1):
+        np.testing.assert_array_equal(layer.data > 0.5, labels.data == number)
+        np.testing.assert_array_equal(layer.scale, labels.scale)
+        np.testing.assert_allclose(layer.colormap.colors[-1], labels.get_color(number), atol=1e-3)
+    assert maps_shown(export, settle) == []  # the same layers, filled again
+
+
+def test_the_slice_that_was_labelled_has_its_maps(model, open_on, settle):
+    model.add_image(stack(), name="ball", scale=(3, 1, 1))
+    model.dims.set_point(0, 6)
+    segment = open_on(model, SegmentWidget)
+    segment.input.choose(extent="slice")
+    labels = run(segment, settle)
+    export = open_on(model, ExportWidget)
+    export.labels.choose(labels)
+    tick(export.maps, 1)
+    (layer,) = maps_shown(export, settle)
+    assert layer.data.shape == labels.data.shape
+    np.testing.assert_array_equal(layer.extent.world, labels.extent.world)
+
+
+@pytest.mark.parametrize("in_bytes", [False, True])
+@pytest.mark.parametrize("suffix", [".ome.zarr", ".tif"])
+def test_files_hold_what_is_ticked(segment, model, open_on, settle, tmp_path, suffix, in_bytes):
+    labels = run(segment, settle)
+    export = open_on(model, ExportWidget)
+    export.labels.choose(labels)
+    export.folder.set_path(tmp_path)
+    export.file_name.setText("kept")
+    for kind in ("masks", "regions"):
+        export.choice.choose(kind, "")
+    export.choice.choose("probabilities", suffix)
+    export.maps.in_bytes.setChecked(in_bytes)
+    tick(export.maps, 2, 3)
+    export.start()
+    settle(export)
+    assert [path.name for path in tmp_path.iterdir()] == [f"kept.probabilities{suffix}"]
+    maps = read_image(tmp_path / f"kept.probabilities{suffix}").array
+    assert maps.dtype == (np.uint8 if in_bytes else np.float32) and len(maps) == 2
+    for own, number in zip(maps, (2, 3), strict=True):
+        np.testing.assert_array_equal(own > (127 if in_bytes else 0.5), labels.data == number)
+    tick(export.maps)
+    export.start()
+    settle(export)
+    assert export.status.is_error and "none is chosen" in export.status.text
+
+
+def test_strokes_have_maps_by_the_number_of_their_class(model, open_on, settle):
+    model.add_image(blocks(), name="blocks")
+    dock = open_on(model, ScribblesWidget)
+    dock.follow.setChecked(False)
+    dock.buttons["new_strokes"].click()
+    for number, (row, column) in CORNERS.items():
+        rows = np.arange(row, row + 4)
+        dock.strokes.layer.data_setitem((rows, np.full(4, column)), number)
+    teach(dock, settle)
+    soft = soft_labels_of(dock.result)
+    assert soft.labels == sorted(CORNERS)
+    for number in CORNERS:
+        (own,) = soft.images([number])
+        np.testing.assert_array_equal(own > 0.5, dock.result.data == number)
+
+
+def test_labels_that_were_edited_or_opened_have_none(segment, model, open_on, settle):
+    labels = run(segment, settle)
+    prototypes = open_on(model, PrototypesWidget)
+    prototypes.choose(labels)
+    settle(prototypes)
+    prototypes.table.select((1, 2))
+    prototypes.edit("merge")
+    settle(prototypes)
+    assert soft_labels_of(labels) is None
+    export = open_on(model, ExportWidget)
+    for layer in (labels, model.add_labels(np.ones((4, 4), int))):
+        export.labels.choose(layer)
+        assert not export.maps.button.isEnabled()
+        assert "not computed" in export.maps.button.toolTip()
+        assert not export.choice._ticks["probabilities"].isEnabled()
+
+
+def test_older_results_let_go_of_theirs_where_memory_is_short(segment, settle, monkeypatch):
+    first = run(segment, settle)
+    segment.form.choose("slk")
+    segment.start()
+    settle(segment)
+    second = layer_of(segment._viewer, "blocks [SLK")
+    assert soft_labels_of(first) is not None
+    monkeypatch.setattr(probabilities, "_MOST_BYTES", soft_labels_of(second).assignment.nbytes)
+    segment.start()
+    settle(segment)
+    kept = [one for one in segment._viewer.layers if soft_labels_of(one) is not None]
+    assert len(kept) == 1 and kept[0].name.startswith("blocks [SLK")
