@@ -1,6 +1,10 @@
 """The public names of the package: what type checkers see, and what is loaded at first use."""
 
 from . import metrics as metrics
+from .batch import (
+    ApplyOptions as ApplyOptions,
+    apply_to_images as apply_to_images,
+)
 from .comparison import (
     Comparison as Comparison,
     Variant as Variant,

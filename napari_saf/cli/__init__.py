@@ -22,6 +22,7 @@ T = TypeVar("T")
 
 _COMMANDS = {
     "segment": "Label one image, several, or a folder of them.",
+    "run": "Label images by a project, a recipe, prototypes or a patch dictionary.",
     "export": "Save a label image for other programs: masks, table, figure, prototypes.",
     "objects": "Split what touches in label images, and measure every object.",
     "compare": "Label one image in several ways, and show the results side by side.",

@@ -11,8 +11,8 @@ import click
 from matplotlib.figure import Figure
 
 from napari_saf import io
-from napari_saf.batch import DictionaryTask, check_outputs, run_batch
-from napari_saf.cli import print_failure, run_with_progress
+from napari_saf.batch import DictionaryTask, check_outputs
+from napari_saf.cli import run_with_progress
 from napari_saf.cli._methods import (
     DEBUG,
     IMAGES,
@@ -24,6 +24,7 @@ from napari_saf.cli._methods import (
     output,
     overwrite,
 )
+from napari_saf.cli._run import run_jobs
 from napari_saf.dictionary import (
     DICTIONARY_SUFFIX,
     RECONSTRUCTIONS,
@@ -150,24 +151,7 @@ def _apply(path: Path, images: tuple[Path, ...], out: Path, debug: bool, **optio
     """
     found, paths = PatchDictionary.load(path), io.find_images(images)
     task = DictionaryTask(dictionary=found, folder=out, **options)
-    began, n_done, failed = time.perf_counter(), 0, []
-    for k, outcome in enumerate(run_batch(task, task.plan(paths)), start=1):
-        if outcome.state == "failed":
-            failed.append(outcome.job.path)
-            print_failure(outcome, debug=debug)
-        elif outcome.result is not None:
-            n_done += 1
-            measures = f"{outcome.result:.1f} dB, {outcome.seconds:.1f} s"
-            click.echo(f"{outcome.job.path}: {measures} ({k} of {len(paths)})")
-    seconds = time.perf_counter() - began
-    skipped = len(paths) - n_done - len(failed)
-    texts = [f"{n_done} done in {seconds:.1f} s"]
-    texts += [f"{n_done / seconds:.2f} images a second"] if n_done else []
-    texts += [f"{skipped} were there already"] if skipped else []
-    click.echo(", ".join(texts))
-    if failed:
-        click.echo(f"napari-saf: {len(failed)} failed: {', '.join(failed)}", err=True)
-    return 1 if failed else 0
+    return run_jobs(task, task.plan(paths), debug=debug, n_processes=1, client=None)
 
 
 def _summary(dictionary: PatchDictionary) -> str:

@@ -17,17 +17,29 @@ from napari_saf.errors import SafError
 from napari_saf.io import PrototypeSet, Recipe, is_zarr
 from napari_saf.tiles import LARGE, LargeJob, LargeLabels, Plan, run_large
 
-OPTIONS = [
+TILES = [
     click.Option(["--tile"], type=click.IntRange(min=0), metavar="N",
                  help="Label in tiles of N pixels a side, whatever the size of the image, into a "
                  "pyramid OUT.ome.zarr, or IMAGE.ome.zarr/labels/NAME; 0: never. [default: from "
                  "16 million pixels on, if OUT is one of these; 512 in planes, 96 in volumes]"),
     click.Option(["--dry-run"], is_flag=True,
                  help="Of an image in tiles: print tiles, memory, time and disk, write nothing."),
-    click.Option(["--scheduler"], metavar="ADDRESS",
-                 help="Use the workers of a dask scheduler, such as tcp://host:8786, for images or "
-                 "tiles, in place of --jobs; they must see the same files."),
 ]  # fmt: skip
+SCHEDULER = click.Option(
+    ["--scheduler"],
+    metavar="ADDRESS",
+    help="Use the workers of a dask scheduler, such as tcp://host:8786, for images or tiles, in "
+    "place of --jobs; they must see the same files.",
+)
+JOBS = click.Option(
+    ["--jobs", "n_processes"],
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    metavar="N",
+    help="Images at a time, each in a process of its own with a share of the threads; to start one "
+    "takes seconds; sums over other threads round otherwise, which may turn single pixels.",
+)
 
 
 def large_job(task: LabelTask, paths: list[Path], out: Path, values: Any) -> LargeJob | None:

@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-import time
-from collections import Counter
 from collections.abc import Mapping
-from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 import click
 
-from napari_saf.batch import Job, LabelSummary, LabelTask, Outcome, plan_jobs, run_batch
-from napari_saf.cli import print_failure, progress_bar
-from napari_saf.cli._large import OPTIONS as _LARGE_OPTIONS
-from napari_saf.cli._large import label_in_tiles, large_job, workers
+from napari_saf.batch import LabelTask, plan_jobs
+from napari_saf.cli._large import JOBS, SCHEDULER, TILES, label_in_tiles, large_job, workers
 from napari_saf.cli._methods import (
     DEBUG,
     IMAGES,
@@ -31,6 +26,7 @@ from napari_saf.cli._methods import (
     probability_step,
     problem_source,
 )
+from napari_saf.cli._run import FORMAT, SCALING, run_jobs
 from napari_saf.errors import FormatError
 from napari_saf.features import Scaling
 from napari_saf.io import (
@@ -46,7 +42,6 @@ from napari_saf.methods import METHODS, AbstractMethod, choose_for_strokes
 from napari_saf.objects import NECK, SMALLEST, ObjectStep
 from napari_saf.problem import ImageOptions
 from napari_saf.regions import USUAL_LEVEL
-from napari_saf.result import STATUS_TEXTS
 
 _CAUTIONS = [f"{name}: {m.caution.reason}" for name, m in METHODS.items() if m.caution]
 _OPTIONS = [
@@ -58,10 +53,7 @@ _OPTIONS = [
         help=" ".join(["Method. [default: saf]", *_CAUTIONS]),
     ),
     *image_options("features", "window", "weights", "channel_axis"),
-    click.Option(["--scaling"], type=ParameterValue(["range"], choices=["each", "first"]),
-                 help="Values that become 0 and 1: the 0.1 and 99.9 percentiles of each image, "
-                 "what they were in the image that a recipe or prototypes come from, or two "
-                 "numbers for all images. [default: as the recipe says, else each]"),
+    SCALING,
     *image_options("max_side", "mask", "seeds", "groups"),
     click.Option(["--choose"], is_flag=True,
                  help="Let the seeds choose features, scale and how far they reach (saf.choose_for_"
@@ -85,15 +77,11 @@ _OPTIONS = [
     *PROBABILITIES,
     click.Option(["--recipe"], type=PATH, metavar="FILE",
                  help="Repeat what a recipe says; options given beside it take precedence."),
-    click.Option(["--format", "suffix"], type=click.Choice(list(MASK_SUFFIXES)),
-                 default=".tif", show_default=True, help="Format of the masks in a folder."),
+    FORMAT,
     overwrite("masks and recipes that are there"),
-    click.Option(["--jobs", "n_processes"], type=click.IntRange(min=1), default=1,
-                 show_default=True, metavar="N",
-                 help="Images at a time, each in a process of its own with a share of the threads; "
-                 "to start one takes seconds; sums over other threads round otherwise, which "
-                 "may turn single pixels."),
-    *_LARGE_OPTIONS,
+    JOBS,
+    *TILES,
+    SCHEDULER,
     DEBUG,
 ]  # fmt: skip
 
@@ -119,26 +107,9 @@ def segment(
     large = None if together else large_job(task, paths, out, values)
     if large is not None:
         return label_in_tiles(large, out, n_processes, values)
-    noun = "label" if task.level is None else "region"
     jobs = plan_jobs(paths, out, suffix=suffix, together=together)
-    began, outcomes = time.perf_counter(), []
     with workers(values["scheduler"]) as client:
-        for outcome in run_batch(task, jobs, n_processes=n_processes, client=client, progress=_bar):
-            _print_outcome(outcome, noun, debug=debug)
-            outcomes.append(outcome)
-    failed = [outcome.job.path for outcome in outcomes if outcome.state == "failed"]
-    if len(jobs) > 1 or outcomes[0].state == "skipped":
-        counts = Counter[str](failed=len(failed))
-        for outcome in outcomes:
-            if outcome.state != "failed":
-                counts[outcome.state] += len(outcome.job.images)
-        states = {"done": "labelled", "skipped": "done before", "failed": "failed"}
-        text = ", ".join(f"{counts[key]} {state}" for key, state in states.items() if counts[key])
-        plural = "s" * (counts.total() != 1)
-        click.echo(f"{counts.total()} image{plural}: {text}, {time.perf_counter() - began:.1f} s")
-        for path in failed:
-            click.echo(f"failed: {path}")
-    return 1 if failed else 0
+        return run_jobs(task, jobs, debug=debug, n_processes=n_processes, client=client)
 
 
 def _task(values: dict[str, Any], paths: list[Path]) -> LabelTask:
@@ -230,19 +201,3 @@ def _recipe(values: Mapping[str, Any], prototypes: PrototypeSet | None) -> Recip
     options = prototypes.options or ImageOptions()
     recipe = dataclasses.replace(prototypes, options=options).recipe()
     return recipe if name in (None, recipe.method.name) else None
-
-
-def _bar(job: Job, number: int, count: int) -> AbstractContextManager[Any]:
-    return progress_bar(job.title if count == 1 else f"{job.title} ({number} of {count})")
-
-
-def _print_outcome(outcome: Outcome[LabelSummary], noun: str, *, debug: bool) -> None:
-    job, result = outcome.job, outcome.result
-    if result is not None:
-        for mask, count in zip(job.masks, result.n_labels, strict=True):
-            counted = f"{count} {noun}{'s' * (count != 1)}"
-            click.echo(f"{mask}: {counted}, {STATUS_TEXTS[result.status]}, {result.seconds:.1f} s")
-        for note in result.notes:
-            click.echo(f"napari-saf: note: {job.path}: {note}", err=True)
-    if outcome.state == "failed":
-        print_failure(outcome, debug=debug)

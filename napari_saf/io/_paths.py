@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -28,25 +29,34 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 def find_images(paths: Sequence[Path]) -> list[Path]:
     """Return the images among files and folders; a folder stands for the images in it.
 
+    A path with ``*`` or ``?`` that is no file stands for the images and folders that fit it.
     What an earlier run left in a folder (``name_labels``, ``name.probabilities``, ...) is not taken
     for images; InvalidInput if there are no others.
     """
     images: list[Path] = []
     for path in paths:
-        if not path.is_dir() or is_zarr(path):
+        if not path.exists() and any(sign in str(path) for sign in "*?"):
+            found = [Path(one) for one in sorted(glob.glob(str(path)))]
+            inside = [one for one in found if _is_image(one) or (one.is_dir() and not is_zarr(one))]
+            if not inside:
+                raise InvalidInput(f"{path}: no image fits this pattern")
+            images += find_images(inside)
+        elif not path.is_dir() or is_zarr(path):
             images.append(path)
-            continue
-        inside = [
-            file
-            for file in sorted(path.iterdir())
-            if not file.name.startswith(".") and not mask_stem(file).endswith(_RESULT_MARKS)
-            if is_zarr(file) or (not file.is_dir() and file.suffix.lower() in _IMAGE_SUFFIXES)
-        ]
-        if not inside:
-            known = ", ".join(_IMAGE_SUFFIXES)
-            raise InvalidInput(f"{path}: expected images in the folder ({known}, .zarr)")
-        images += inside
+        else:
+            inside = [file for file in sorted(path.iterdir()) if _is_image(file)]
+            if not inside:
+                known = ", ".join(_IMAGE_SUFFIXES)
+                raise InvalidInput(f"{path}: expected images in the folder ({known}, .zarr)")
+            images += inside
     return images
+
+
+def _is_image(path: Path) -> bool:
+    """Tell by its name whether a file in a folder is an image, and not what a run has left."""
+    if path.name.startswith(".") or mask_stem(path).endswith(_RESULT_MARKS):
+        return False
+    return is_zarr(path) or (not path.is_dir() and path.suffix.lower() in _IMAGE_SUFFIXES)
 
 
 def is_zarr(path: Path) -> bool:

@@ -63,7 +63,7 @@ def test_apply_writes_masks_reconstructions_and_a_table(cli, picture, dictionary
     paths = [picture("images/a.png", (24, 28)), picture("images/b.png", (20, 22), seed=1)]
     outcome = cli("dictionary", "apply", dictionary, "images", "-o", "out")
     assert (outcome.code, outcome.err) == (0, "")
-    assert "images a second" in outcome.out
+    assert "2 labelled" in outcome.out and " dB, " in outcome.out
     names = {"a_labels.tif", "a_reconstruction.tif", "b_labels.tif", "b_reconstruction.tif"}
     assert set(os.listdir("out")) == names | {"dictionary.csv"}
     found = saf.PatchDictionary.load(dictionary)
@@ -111,15 +111,15 @@ def test_nothing_is_done_twice(cli, picture, dictionary):
     before = os.stat("out/a_labels.tif").st_mtime_ns
     outcome = cli("dictionary", "apply", dictionary, *paths, "-o", "out")
     assert outcome.code == 0
-    assert "1 done" in outcome.out
-    assert "1 were there already" in outcome.out
+    assert "1 labelled" in outcome.out
+    assert "1 done before" in outcome.out
     assert os.stat("out/a_labels.tif").st_mtime_ns == before
     assert [row["image"] for row in table()] == ["a.png", "b.png"]
     os.remove("out/a_reconstruction.tif")
-    assert "1 done" in cli("dictionary", "apply", dictionary, *paths, "-o", "out").out
+    assert "a_labels.tif: " in cli("dictionary", "apply", dictionary, *paths, "-o", "out").out
     assert len(table()) == 2
     again = cli("dictionary", "apply", dictionary, *paths, "-o", "out", "--overwrite")
-    assert "2 done" in again.out
+    assert "2 labelled" in again.out
     assert len(table()) == 2
 
 
@@ -130,7 +130,7 @@ def test_an_image_that_was_changed_is_labelled_again_and_keeps_one_row(cli, pict
     after = os.stat("out/a_labels.tif").st_mtime + 1
     os.utime(paths[0], (after, after))
     again = cli(*run)
-    assert "1 done" in again.out and "1 were there already" in again.out
+    assert "1 labelled, 1 done before" in again.out
     assert sorted(row["image"] for row in table()) == ["a.png", "b.png"]
 
 
@@ -145,7 +145,7 @@ def test_images_of_one_name_in_two_folders_are_told_apart(cli, picture, dictiona
     assert other.is_error("another x.png", "a/x.png")
     assert table() == before
     assert (
-        "1 done"
+        "x_labels.tif: "
         in cli("dictionary", "apply", dictionary, "b/x.png", "-o", "out", "--overwrite").out
     )
 
@@ -155,7 +155,7 @@ def test_a_row_that_was_cut_off_is_made_again(cli, picture, dictionary):
     assert cli("dictionary", "apply", dictionary, path, "-o", "out").code == 0
     with open("out/dictionary.csv", "rb+") as file:
         file.truncate(os.path.getsize("out/dictionary.csv") - 3)
-    assert "1 done" in cli("dictionary", "apply", dictionary, path, "-o", "out").out
+    assert "a_labels.tif: " in cli("dictionary", "apply", dictionary, path, "-o", "out").out
     assert [row["image"] for row in table()] == ["a.png"]
 
 
@@ -176,13 +176,13 @@ def test_a_bad_file_does_not_stop_the_rest_and_is_named_at_the_end(
     outcome = cli("dictionary", "apply", dictionary, *paths, "-o", "out")
     assert outcome.code == 1
     assert os.path.exists("out/a_labels.tif")
-    *lines, last = outcome.err.strip().splitlines()
+    lines = outcome.err.strip().splitlines()
     assert len(lines) == 2
     assert "bad.png" in lines[0]
     assert "channels as the dictionary has (1)" in lines[1]
-    assert "2 failed" in last
-    assert "bad.png" in last
-    assert "rgb.png" in last
+    assert "1 labelled, 2 failed" in outcome.out
+    named = [line for line in outcome.out.splitlines() if line.startswith("failed: ")]
+    assert len(named) == 2 and "bad.png" in named[0] and "rgb.png" in named[1]
     assert [row["image"] for row in table()] == ["a.png"]
 
 

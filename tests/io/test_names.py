@@ -91,4 +91,4 @@ def test_commands_take_files_of_every_name(tmp_path, monkeypatch, capsys, argume
         for row in csv.reader(table.splitlines()):
             assert not any(cell.startswith(("=", "+", "@")) for cell in row)
         assert main([files.get(argument, argument) for argument in arguments]) == 0
-        assert "1 were there" in capsys.readouterr().out
+        assert "1 done before" in capsys.readouterr().out

@@ -1,0 +1,205 @@
+"""Apply what was learned on some images to others: the one way of app, command line and Python."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from napari_saf.batch._dictionary import DictionaryTask
+from napari_saf.batch._engine import AbstractTask, Job, Outcome, plan_jobs, run_batch
+from napari_saf.batch._labelling import LabelTask
+from napari_saf.dictionary import DICTIONARY_SUFFIX, PatchDictionary
+from napari_saf.errors import InvalidInput
+from napari_saf.features import Scaling
+from napari_saf.io import (
+    ProbabilityStep,
+    PrototypeSet,
+    Recipe,
+    find_images,
+    load_prototypes,
+    load_recipe,
+)
+from napari_saf.methods import not_cancelled
+from napari_saf.project import PROJECT_SUFFIX, Project, find_files, load_project
+from napari_saf.storage import format_errors, read_json
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+Learned = Recipe | PatchDictionary
+"""What all that was learned comes down to."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class ApplyOptions:
+    """How images of files are labelled by what was learned.
+
+    Parameters
+    ----------
+    scaling : bool, Scaling or None
+        Which values of an image become 0 and 1: its own 0.1 and 99.9 percentiles (True), those that
+        did in the first image (False), or given ones; None: as the recipe says. Dictionaries have
+        values of their own.
+    suffix : str
+        Format of the masks, see `save_masks`.
+    mask : "finite" or None
+        Whether pixels that are NaN or infinite are left out; else such images are refused.
+    probabilities : ProbabilityStep or None
+        Which maps of probabilities lie beside each mask.
+    overwrite : bool
+        Whether what is there is made anew and replaced, whoever made it.
+    dictionary : mapping
+        Arguments of `PatchDictionary.apply`, where a dictionary is applied.
+    """
+
+    scaling: bool | Scaling | None = None
+    suffix: str = ".tif"
+    mask: str | None = None
+    probabilities: ProbabilityStep | None = None
+    overwrite: bool = False
+    dictionary: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+    def task(self, learned: Learned, out: Path) -> AbstractTask[Any]:
+        """Return what is done with every image."""
+        if isinstance(learned, PatchDictionary):
+            if self.probabilities is not None or self.scaling is not None:
+                raise InvalidInput(
+                    "a patch dictionary labels pixels by their nearest atom and scales images as "
+                    "those that it was learned from: there are no probabilities, and no scaling"
+                )
+            own: dict[str, Any] = {"mask_format": self.suffix, "overwrite": self.overwrite}
+            own |= {"window": learned.window} | self.dictionary
+            return DictionaryTask(dictionary=learned, folder=out, **own)
+        task = LabelTask.repeating(
+            learned,
+            rescale=None if isinstance(self.scaling, Scaling) else self.scaling,
+            mask=self.mask,
+            overwrite=self.overwrite,
+            probabilities=self.probabilities,
+        )
+        if not isinstance(self.scaling, Scaling):
+            return task
+        options = dataclasses.replace(task.source.options, scaling=self.scaling, rescale=False)
+        return dataclasses.replace(task, source=dataclasses.replace(task.source, options=options))
+
+    def plan(
+        self, learned: Learned, images: Sequence[Path], out: Path
+    ) -> tuple[AbstractTask[Any], list[Job]]:
+        """Return what is done with every image, and the jobs; InvalidInput if they cannot be."""
+        task = self.task(learned, out)
+        if isinstance(task, DictionaryTask):
+            return task, task.plan(images)
+        return task, plan_jobs(images, out, suffix=self.suffix, together=False)
+
+
+def as_learned(
+    given: Recipe | PrototypeSet | PatchDictionary | Project | str | os.PathLike[str],
+) -> Learned:
+    """Return the recipe or the dictionary that something learned, or its file, stands for.
+
+    FormatError if the file is none of a project, a recipe, prototypes or a dictionary; InvalidInput
+    if nothing was taught in a project, or it is not known what prototypes are made of.
+    """
+    if isinstance(given, str | os.PathLike):
+        return as_learned(_load(Path(given)))
+    if isinstance(given, Project):
+        if not given.recipes and len(given.dictionaries) == 1:
+            ((name, file),) = given.dictionaries.items()
+            (found,) = find_files([file], given.home)
+            if found.path is None or found.state != "found":
+                raise InvalidInput(f"project: the dictionary {name} is not at {file.path}")
+            return PatchDictionary.load(found.path)
+        return given.recipe
+    if isinstance(given, PrototypeSet):
+        return given.recipe()
+    if isinstance(given, Recipe | PatchDictionary):
+        return given
+    raise InvalidInput(
+        f"learned: expected a project, recipe, prototypes, dictionary or the path of one, got "
+        f"{given!r:.60}"
+    )
+
+
+def _load(path: Path) -> Recipe | PrototypeSet | PatchDictionary | Project:
+    suffix = path.suffix.lower()
+    if suffix == PROJECT_SUFFIX:
+        return load_project(path)
+    if suffix == DICTIONARY_SUFFIX:
+        return PatchDictionary.load(path)
+    with format_errors(path, "a project, recipe, file of prototypes or dictionary"):
+        plain = read_json(path)
+    is_prototypes = isinstance(plain, dict) and plain.get("kind") == "prototypes"
+    return load_prototypes(path) if is_prototypes else load_recipe(path)
+
+
+def apply_to_images(
+    learned: Recipe | PrototypeSet | PatchDictionary | Project | str | os.PathLike[str],
+    images: Sequence[str | os.PathLike[str]],
+    out: str | os.PathLike[str],
+    *,
+    options: ApplyOptions | None = None,
+    n_processes: int = 1,
+    client: Client | None = None,
+    on_outcome: Callable[[Outcome[Any]], object] = lambda outcome: None,
+    cancelled: Callable[[], bool] = not_cancelled,
+) -> list[Outcome[Any]]:
+    """Label image files by what was learned on others; the same as `napari-saf run` and the docks.
+
+    What an earlier call with the same arguments has done is not done again, so that one that was
+    stopped, or killed, goes on. An image that cannot be labelled stops no other.
+
+    Parameters
+    ----------
+    learned : Project, Recipe, PrototypeSet, PatchDictionary or path
+        Or the file of one of them.
+    images : sequence of path
+        Files, folders, or patterns such as ``slides/*.tif``.
+    out : path
+        A mask, for one image, or a folder: that of ``name.png`` is called ``name_labels`` in it.
+    options : ApplyOptions, optional
+        Scaling, formats, and what is saved beside the masks.
+    n_processes : int
+        Images at a time, each in a process of its own.
+    client : dask.distributed.Client, optional
+        Workers to use in their place; they must see the same files.
+    on_outcome : callable, optional
+        Called with what became of each image, once it is known.
+    cancelled : callable, optional
+        Asked now and then; the work ends once it returns True, and what is done stays.
+
+    Returns
+    -------
+    list of Outcome
+        Of each image its ``state``, "done", "skipped" (there already) or "failed", and its
+        ``error``.
+
+    Raises
+    ------
+    InvalidInput
+        Before any work, if a file is in the way that came of something else.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import numpy as np
+    >>> import napari_saf as saf
+    >>> folder = tempfile.mkdtemp()
+    >>> image = np.repeat([[0.1, 0.9]], 4, axis=0).repeat(4, axis=1)
+    >>> np.save(f"{folder}/a.npy", image)
+    >>> problem = saf.Problem.from_image(image, features="intensity", max_side=None)
+    >>> taught = saf.PrototypeSet.from_labels(problem, (image > 0.5) + 1)
+    >>> (outcome,) = saf.apply_to_images(taught, [folder], f"{folder}/labels")
+    >>> outcome.state, outcome.job.masks[0].name
+    ('done', 'a_labels.tif')
+    """
+    paths = find_images([Path(image) for image in images])
+    task, jobs = (options or ApplyOptions()).plan(as_learned(learned), paths, Path(out))
+    own: dict[str, Any] = {"n_processes": n_processes, "client": client, "cancelled": cancelled}
+    outcomes = []
+    for outcome in run_batch(task, jobs, **own):
+        outcomes.append(outcome)
+        on_outcome(outcome)
+    return outcomes

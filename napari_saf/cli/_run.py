@@ -1,0 +1,138 @@
+"""``napari-saf run``, and how every command does its images."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+import click
+
+from napari_saf.batch import (
+    AbstractTask,
+    ApplyOptions,
+    Job,
+    LabelSummary,
+    LabelTask,
+    Outcome,
+    as_learned,
+    run_batch,
+)
+from napari_saf.cli import print_failure, progress_bar
+from napari_saf.cli._large import JOBS, SCHEDULER, workers
+from napari_saf.cli._methods import (
+    DEBUG,
+    IMAGES,
+    PATH,
+    PROBABILITIES,
+    ParameterValue,
+    image_options,
+    output,
+    overwrite,
+    probability_step,
+)
+from napari_saf.io import MASK_SUFFIXES, find_images
+from napari_saf.result import STATUS_TEXTS
+
+SCALING = click.Option(
+    ["--scaling"],
+    type=ParameterValue(["range"], choices=["each", "first"]),
+    help="Values that become 0 and 1: the 0.1 and 99.9 percentiles of each image, what they were "
+    "in the image that a recipe or prototypes come from, or two numbers for all images. [default: "
+    "as the recipe says, else each]",
+)
+FORMAT = click.Option(
+    ["--format", "suffix"],
+    type=click.Choice(list(MASK_SUFFIXES)),
+    default=".tif",
+    show_default=True,
+    help="Format of the masks in a folder.",
+)
+_OPTIONS = [
+    click.Argument(["learned"], type=PATH, metavar="PROJECT"),
+    IMAGES,
+    output("OUT", "A mask for one image, or a folder."),
+    SCALING,
+    *image_options("mask"),
+    *PROBABILITIES,
+    FORMAT,
+    overwrite("masks and recipes that are there"),
+    JOBS,
+    SCHEDULER,
+    DEBUG,
+]
+
+
+@click.command("run", params=_OPTIONS)
+def run(
+    learned: Path,
+    images: tuple[Path, ...],
+    out: Path,
+    scaling: Any,
+    mask: str | None,
+    suffix: str,
+    n_processes: int,
+    scheduler: str | None,
+    debug: bool,
+    **values: Any,
+) -> int:
+    """Label images by what was learned on others.
+
+    PROJECT is a project (.napari-saf), or a recipe, a file of prototypes or a patch dictionary.
+    Images may be files, folders or patterns. What an earlier run has done is not done again.
+    """
+    options = ApplyOptions(
+        scaling={"each": True, "first": False}.get(scaling, scaling),
+        suffix=suffix,
+        mask=mask,
+        probabilities=probability_step(values),
+        overwrite=values["overwrite"],
+    )
+    task, jobs = options.plan(as_learned(learned), find_images(images), out)
+    with workers(scheduler) as client:
+        return run_jobs(task, jobs, debug=debug, n_processes=n_processes, client=client)
+
+
+def run_jobs(
+    task: AbstractTask[Any], jobs: Sequence[Job], *, debug: bool, n_processes: int, client: Any
+) -> int:
+    """Do jobs, and print what becomes of each; return the exit code."""
+    began, outcomes = time.perf_counter(), []
+    for outcome in run_batch(task, jobs, n_processes=n_processes, client=client, progress=_bar):
+        _print_outcome(task, outcome, debug=debug)
+        outcomes.append(outcome)
+    failed = [outcome.job.path for outcome in outcomes if outcome.state == "failed"]
+    if len(jobs) > 1 or outcomes[0].state == "skipped":
+        counts = Counter[str](failed=len(failed))
+        for outcome in outcomes:
+            if outcome.state != "failed":
+                counts[outcome.state] += len(outcome.job.images)
+        states = {"done": "labelled", "skipped": "done before", "failed": "failed"}
+        text = ", ".join(f"{counts[key]} {state}" for key, state in states.items() if counts[key])
+        plural = "s" * (counts.total() != 1)
+        click.echo(f"{counts.total()} image{plural}: {text}, {time.perf_counter() - began:.1f} s")
+        for path in failed:
+            click.echo(f"failed: {path}")
+    return 1 if failed else 0
+
+
+def _bar(job: Job, number: int, count: int) -> AbstractContextManager[Any]:
+    return progress_bar(job.title if count == 1 else f"{job.title} ({number} of {count})")
+
+
+def _print_outcome(task: AbstractTask[Any], outcome: Outcome[Any], *, debug: bool) -> None:
+    job, result = outcome.job, outcome.result
+    if isinstance(result, LabelSummary) and isinstance(task, LabelTask):
+        noun = "label" if task.level is None else "region"
+        for mask, count in zip(job.masks, result.n_labels, strict=True):
+            counted = f"{count} {noun}{'s' * (count != 1)}"
+            click.echo(f"{mask}: {counted}, {STATUS_TEXTS[result.status]}, {result.seconds:.1f} s")
+        for note in result.notes:
+            click.echo(f"napari-saf: note: {job.path}: {note}", err=True)
+    elif result is not None:  # how well a dictionary rebuilds the image
+        click.echo(f"{job.masks[0]}: {result:.1f} dB, {outcome.seconds:.1f} s")
+    if outcome.state == "failed":
+        print_failure(outcome, debug=debug)
