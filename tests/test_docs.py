@@ -11,10 +11,12 @@ import json
 import operator
 import re
 import shlex
+import shutil
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import click
 import numpy as np
@@ -24,6 +26,7 @@ from markdown_it import MarkdownIt
 
 import napari_saf as saf
 from napari_saf.cli import _group
+from napari_saf.cli import main as command_line
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
@@ -62,6 +65,12 @@ def test_every_picture_is_shown_and_small() -> None:
     pictures = list((ROOT / "docs/pictures").iterdir())
     assert {picture.name for picture in pictures} <= shown
     assert all(picture.stat().st_size < 2**20 for picture in pictures)
+
+
+def test_every_picture_is_made_by_a_script() -> None:
+    scripts = [*ROOT.glob("docs/*.py"), *ROOT.glob("tests/gui/walks/test_walk_*.py")]
+    code = "\n".join(path.read_text(encoding="utf-8") for path in scripts)
+    assert all(path.stem in code for path in (ROOT / "docs/pictures").iterdir())
 
 
 def test_every_page_is_in_the_list_of_one_page() -> None:
@@ -187,6 +196,20 @@ def test_the_quick_start_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert {"labels.tif", "regions.csv", "labels.recipe.json"} <= written
 
 
+def test_the_gallery_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its lines of Python and of the terminal, in the order of the page."""
+    shutil.copytree(ROOT / "sample_images", tmp_path / "sample_images")
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {}
+    tasks = TEXTS[ROOT / "docs/gallery.md"].split("\n## ")
+    assert len(tasks) == 1 + 10
+    for task in tasks:
+        for block in blocks(task, "python"):
+            exec(compile(block, "gallery.md", "exec"), names)
+        for _, *words in lines_for_the_terminal(task):
+            assert command_line(words) in (0, None), words
+
+
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_examples_name_what_is_there(page: Path) -> None:
     for block in blocks(TEXTS[page], "python"):
@@ -210,7 +233,7 @@ def test_command_lines_are_understood(
     Path("tables").mkdir()
     Path("tables/labels_prototypes.csv").write_text("0,0\n1,1\n", encoding="utf-8")
     [prototypes] = blocks(TEXTS[ROOT / "docs/prototypes.md"], "json")
-    for name in ("slide", "taught"):
+    for name in ("slide", "taught", "nuclei", "photo"):
         Path(f"{name}.prototypes.json").write_text(prototypes, encoding="utf-8")
     for _, *words in lines_for_the_terminal(TEXTS[page]):
         command: click.Command = _group
