@@ -19,20 +19,24 @@ _LEAST_SHARE = 0.01
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class _Edit:
     places: NDArray[np.integer]
-    before: NDArray[np.uint32]
-    after: NDArray[np.uint32] | np.uint32
+    before: NDArray[np.unsignedinteger]
+    after: NDArray[np.unsignedinteger] | int
     kinds: tuple[NDArray[np.int64], NDArray[np.int64]]
 
 
 class ObjectEditor:
     """Objects in an array of their own, `labels`, which every edit changes in place.
 
-    Errors leave all as it was: InvalidInput for numbers that no object has, objects of several
-    kinds, or a line that parts nothing.
+    It has 16 bits a pixel, which napari shows as they are, where that leaves as many numbers for
+    new objects as there are objects. Errors leave all as it was: InvalidInput for numbers that no
+    object has, objects of several kinds, a line that parts nothing, or if no number is left.
     """
 
     def __init__(self, objects: Objects) -> None:
-        self.labels, self._objects = objects.labels.copy(), objects
+        is_small = 2 * len(objects.kinds) < 2**16
+        kind = np.uint16 if is_small else np.uint32
+        self.labels: NDArray[np.unsignedinteger] = objects.labels.astype(kind)
+        self._objects = objects
         self._kinds = objects.kinds.copy()
         self._done: list[_Edit] = []
         self._undone: list[_Edit] = []
@@ -40,8 +44,19 @@ class ObjectEditor:
 
     @property
     def objects(self) -> Objects:
-        """The objects as they are now; their image is that of the editor."""
-        return dataclasses.replace(self._objects, labels=self.labels, kinds=self._kinds)
+        """The objects as they are now, in an image of their own."""
+        labels = self.labels.astype(np.uint32)
+        return dataclasses.replace(self._objects, labels=labels, kinds=self._kinds)
+
+    @property
+    def numbers(self) -> NDArray[np.int64]:
+        """The numbers of the objects as they are now, ascending."""
+        return np.flatnonzero(self._kinds)
+
+    @property
+    def next_number(self) -> int:
+        """The number of the next new object."""
+        return len(self._kinds)
 
     @property
     def is_corrected(self) -> bool:
@@ -63,14 +78,14 @@ class ObjectEditor:
             raise InvalidInput("merge: the objects are of several kinds")
         kinds = self._kinds.copy()
         kinds[others] = 0
-        self._apply(np.flatnonzero(np.isin(self.labels, others)), np.uint32(first), kinds)
+        self._apply(np.flatnonzero(np.isin(self.labels, others)), first, kinds)
         return first
 
     def delete(self, numbers: Sequence[int]) -> None:
         """Leave objects out."""
         gone, kinds = self._checked(numbers, 1), self._kinds.copy()
         kinds[gone] = 0
-        self._apply(np.flatnonzero(np.isin(self.labels, gone)), np.uint32(0), kinds)
+        self._apply(np.flatnonzero(np.isin(self.labels, gone)), 0, kinds)
 
     def cut(self, number: int, line: ArrayLike) -> list[int]:
         """Part an object along a line, through all slices of a volume; return the numbers.
@@ -100,8 +115,10 @@ class ObjectEditor:
             ~np.isin(parts, kept), return_distances=False, return_indices=True
         )
         order = kept[np.argsort(-sizes[kept], kind="stable")]
-        numbers = [number, *range(len(self._kinds), len(self._kinds) + len(order) - 1)]
-        table = np.zeros(len(sizes), np.uint32)
+        numbers = [number, *range(self.next_number, self.next_number + len(order) - 1)]
+        if numbers[-1] > 2 ** (8 * self.labels.itemsize) - 1:
+            raise InvalidInput("objects: no number is left for another; save them, and load them")
+        table = np.zeros(len(sizes), self.labels.dtype)
         table[order] = numbers
         places = np.ravel_multi_index(
             tuple(axis + side.start for axis, side in zip(np.nonzero(inside), box, strict=True)),
@@ -151,7 +168,7 @@ class ObjectEditor:
     def _apply(
         self,
         places: NDArray[np.integer],
-        after: NDArray[np.uint32] | np.uint32,
+        after: NDArray[np.unsignedinteger] | int,
         kinds: NDArray[np.int64],
     ) -> None:
         flat = self.labels.reshape(-1)

@@ -169,8 +169,11 @@ class Parts:
                 owners[part] = part = owners[owners[part]]
             return part
 
-        for (first, second), saddle in zip(self.pairs.tolist(), self.saddles.tolist(), strict=True):
-            a, b = sorted((find(first), find(second)))
+        # Plain numbers: of many small lists the collector of garbage would go through all there is.
+        ends = (column.tolist() for column in self.pairs.T)
+        for first, second, saddle in zip(*ends, self.saddles.tolist(), strict=True):
+            a, b = find(first), find(second)
+            a, b = min(a, b), max(a, b)
             is_wide = saddle > (1 - neck) * min(peaks[a], peaks[b])
             if a != b and (is_wide or min(sizes[a], sizes[b]) < smallest):
                 owners[b] = a

@@ -285,6 +285,20 @@ def test_a_layer_that_goes_takes_its_objects_along(dock, model, settle):
     assert not dock.buttons["split"].isEnabled()
 
 
+def test_all_rows_are_selected_without_asking_for_each(qtbot, monkeypatch):
+    table, asked = ObjectTable(), []
+    qtbot.addWidget(table)
+    table.show()
+    numbers = np.arange(1, 3001)
+    table.show_table({"object": numbers, "pixels": numbers})
+    count = type(table.model).rowCount
+    monkeypatch.setattr(type(table.model), "rowCount", lambda *a: asked.append(1) or count(*a))
+    table.view.selectAll()
+    table.grab()
+    assert table.selected == numbers.tolist()
+    assert len(asked) < 1000
+
+
 def test_the_table_is_sorted_and_filtered_by_a_measure(qtbot):
     table = ObjectTable()
     qtbot.addWidget(table)

@@ -100,3 +100,23 @@ def test_numbers_that_no_object_has_are_refused(numbers):
         with pytest.raises(saf.InvalidInput, match="objects"):
             call(numbers)
     assert not editor.can_undo
+
+
+def test_numbers_take_16_bits_as_long_as_they_may_double():
+    for count, kind in ((3, np.uint16), (2**15, np.uint32)):
+        labels = np.arange(count + 1, dtype=np.uint32).reshape(1, -1)
+        editor = ObjectEditor(saf.Objects(labels, np.minimum(labels[0], 1).astype(np.int64)))
+        assert editor.labels.dtype == kind and editor.next_number == count + 1
+        assert editor.objects.labels.dtype == np.uint32
+        assert np.array_equal(editor.objects.labels, labels)
+
+
+def test_a_cut_for_which_no_number_is_left_is_refused():
+    labels = np.ones((3, 9), np.uint32)
+    editor = ObjectEditor(saf.Objects(labels, np.array([0, 1])))
+    editor.labels[0, 0] = 2**16 - 1
+    editor.adopt(1)
+    before = editor.labels.copy()
+    with pytest.raises(saf.InvalidInput, match="no number is left"):
+        editor.cut(1, [(0, 4), (2, 4)])
+    assert np.array_equal(editor.labels, before)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -220,7 +219,7 @@ class ObjectsWidget(RunDock):
         for kind in np.unique(kinds).tolist():
             own = kinds == kind
             share = 100 * sizes[own].sum() / sizes.sum()
-            name = self.editor.objects.kind_name(kind)
+            name = str(table["name"][own.argmax()])
             count = f"{own.sum():,}".replace(",", "\u2009")
             texts.append(f"{name}: {count} objects, {share:.1f} % of the area")
         self.counts.setText("\n".join(texts) or "no objects")
@@ -240,7 +239,7 @@ class ObjectsWidget(RunDock):
         assert self.editor is not None
         if self._painted.isActive():
             self._adopt()
-        return dataclasses.replace(self.editor.objects, labels=self.editor.labels.copy())
+        return self.editor.objects
 
     def _edit(self, words: str, call: Callable[[ObjectEditor], object]) -> None:
         if self.editor is None or self.is_busy:
@@ -256,14 +255,14 @@ class ObjectsWidget(RunDock):
 
     def _keep(self) -> None:
         assert self.editor is not None
-        others = np.setdiff1d(self.editor.objects.numbers, self.table.shown)
+        others = np.setdiff1d(self.editor.numbers, self.table.shown)
         self._edit(f"{len(others)} objects deleted", lambda editor: editor.delete(others.tolist()))
 
     def _paint(self) -> None:
         """Let the person paint a new object."""
         assert self.editor is not None
         self._viewer.layers.selection.active = self.layer
-        self.layer.selected_label = len(self.editor.objects.kinds)
+        self.layer.selected_label = self.editor.next_number
         self.layer.mode = "paint"
 
     def _adopt(self) -> None:

@@ -110,7 +110,7 @@ class Source:
         image = None if self.image is None else self.image.read(cancelled)
         return object_table(objects, image, **self.placed)
 
-    def in_layer(self, numbers: NDArray[np.uint32]) -> NDArray[np.uint32]:
+    def in_layer(self, numbers: NDArray[np.unsignedinteger]) -> NDArray[np.unsignedinteger]:
         """Return numbers with the axes of the layer."""
         gaps = (axis not in self.axes for axis in range(self.layer.ndim))
         return numbers[tuple(np.newaxis if gap else slice(None) for gap in gaps)]

@@ -33,7 +33,10 @@ class ObjectModel(MeasuredModel):
 
     def numbers_at(self, rows: Collection[int]) -> list[int]:
         """Return the objects in rows on screen."""
-        return [int(self._table["object"][self.rows[row]]) for row in rows]
+        if not self.rows:
+            return []
+        found: list[int] = self._table["object"][np.asarray(self.rows)[list(rows)]].tolist()
+        return found
 
     def rows_of(self, numbers: Collection[int]) -> list[int]:
         """Return the rows on screen of objects."""
@@ -142,6 +145,8 @@ class ObjectTable(QWidget):
         self.view = TableView(self.model)
         self.view.setSelectionMode(QAbstractItemView.SelectionMode.ExtendedSelection)
         self.view.allow_sorting()
+        # Its own, of nothing: headings ask row by row whether all of a column is selected.
+        self.view.horizontalHeader().setSelectionModel(QItemSelectionModel(self.model, self))
         self.view.setMinimumHeight(_LEAST_HEIGHT)
         self.view.horizontalHeader().setDefaultSectionSize(_CELL_WIDTH)
         self.view.setToolTip("Click a row, or an object in the image; Ctrl chooses several.")
