@@ -70,6 +70,15 @@ class RegionHierarchy:
         The level, 0 to 1, from which on a pair is one region; ascending.
     sizes : array of int of shape (n_finest + 1,)
         Pixels of each of the finest regions; the first entry, for no label, is 0.
+
+    Examples
+    --------
+    >>> labels = np.kron([[1, 2], [2, 1]], np.ones((20, 20), int))
+    >>> regions = saf.merge_regions(labels, labels / 2)
+    >>> [int(regions.with_count(n).max()) for n in (4, 2, 1)]
+    [4, 2, 1]
+    >>> len(np.unique(regions.at_level(1)))
+    1
     """
 
     finest: NDArray[np.int32]
@@ -154,6 +163,13 @@ def merge_regions(
     colour (L*a*b*) and local contrast, the mean gradients of both along their boundary, their
     sizes, and the share of the boundary of the smaller one that they have in common. The weights
     were fitted to 120 photographs that people segmented.
+
+    Examples
+    --------
+    >>> labels = np.kron([[1, 2], [2, 1]], np.ones((20, 20), int))  # a chessboard
+    >>> regions = saf.merge_regions(labels, labels / 2)
+    >>> int(regions.finest.max()), int(regions.with_count(2).max())
+    (4, 2)
     """
     array, channels = as_labels(labels, "labels"), channels_last(image, channel_axis)[0]
     if array.shape != channels.shape[:-1]:

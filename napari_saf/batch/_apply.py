@@ -53,6 +53,16 @@ class ApplyOptions:
         Whether what is there is made anew and replaced, whoever made it.
     dictionary : mapping
         Arguments of `PatchDictionary.apply`, where a dictionary is applied.
+
+    Examples
+    --------
+    >>> np.save("image.npy", np.kron([[0.1, 0.9]], np.ones((8, 8))))
+    >>> problem = saf.Problem.from_image(np.load("image.npy"), features="intensity")
+    >>> recipe = saf.load_recipe(saf.save_recipe("a.recipe.json", saf.SLK().run(problem).recipe))
+    >>> options = saf.ApplyOptions(suffix=".png")
+    >>> [outcome] = saf.apply_to_images(recipe, ["image.npy"], "masks/", options=options)
+    >>> outcome.state, outcome.job.masks[0].suffix
+    ('done', '.png')
     """
 
     scaling: bool | Scaling | None = None

@@ -45,6 +45,13 @@ class Labelling:
     and ``units`` along its axes, which of these are ``singletons``, that stand for one slice, and
     which ``axes`` of the image they are; ``channels`` is the one that stands for all channels. The
     `probabilities` are maps of some labels, by number, see `probability_maps`.
+
+    Examples
+    --------
+    >>> labels = np.array([[1, 1, 0], [2, 2, 2]])
+    >>> labelling = saf.Labelling(labels, scale=(2, 2), units=("um", "um"))
+    >>> labelling.table(connected=False)["area_um2"].tolist()
+    [8.0, 12.0]
     """
 
     labels: NDArray[Any]

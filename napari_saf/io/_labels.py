@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from napari_saf.arrays import as_dict, as_list, own_floats
 from napari_saf.errors import InvalidInput
@@ -162,3 +162,18 @@ def label_axes(
 
 def spelled_out(unit: str) -> str:
     return _SPELLED_OUT.get(unit.replace("μ", "µ"), unit)  # a Greek mu, a micro sign
+
+
+def check_vectors(vectors: ArrayLike) -> NDArray[np.float32]:
+    """Return prototypes, a row each, or raise InvalidInput."""
+    array = np.asarray(vectors)
+    if array.dtype.kind not in "biuf" or array.ndim != 2 or not array.size:
+        raise InvalidInput(
+            f"prototypes: expected a row of numbers for each, got {array.dtype} of shape "
+            f"{array.shape}"
+        )
+    with np.errstate(over="ignore"):
+        rows = array.astype(np.float32)
+    if not np.isfinite(rows).all():
+        raise InvalidInput("prototypes: expected finite numbers")
+    return rows

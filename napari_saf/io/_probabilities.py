@@ -146,6 +146,13 @@ def save_probabilities(
         If the suffix is unknown, or the maps are none.
     SafError
         If the file cannot be written.
+
+    Examples
+    --------
+    >>> maps = np.stack([np.full((4, 8), 0.25), np.full((4, 8), 0.75)])
+    >>> path = saf.save_probabilities("maps.tif", maps, labels=[1, 2])
+    >>> saf.read_image(path).array.shape
+    (2, 4, 8)
     """
     target = Path(path)
     suffix = check_suffix(target, PROBABILITY_SUFFIXES)

@@ -17,7 +17,7 @@ from napari_saf import storage
 from napari_saf.arrays import as_dict, as_whole
 from napari_saf.errors import InvalidInput
 from napari_saf.input import GIVEN_FEATURES, ImageOptions
-from napari_saf.io._labels import check_color, check_name, count_labels
+from napari_saf.io._labels import check_color, check_name, check_vectors, count_labels
 from napari_saf.methods import METHODS, AbstractMethod, method_with_prototypes
 from napari_saf.parameters import from_plain, to_plain
 from napari_saf.points import sampled_means
@@ -89,6 +89,14 @@ class PrototypeSet:
         Red, green and blue in [0, 1], by label; not all need one.
     options : ImageOptions or None
         The features that the prototypes are made of, and the scaling of the image before.
+
+    Examples
+    --------
+    >>> image = np.kron([[0.1, 0.9]], np.ones((8, 8)))
+    >>> problem = saf.Problem.from_image(image, features="intensity")
+    >>> taught = saf.PrototypeSet.from_labels(problem, 1 + (image > 0.5))
+    >>> np.array_equal(taught.recipe().run(image.T).labels, 1 + (image.T > 0.5))  # another image
+    True
     """
 
     vectors: NDArray[np.float32]
@@ -98,7 +106,7 @@ class PrototypeSet:
     options: ImageOptions | None = None
 
     def __post_init__(self) -> None:
-        vectors = _check_vectors(self.vectors)
+        vectors = check_vectors(self.vectors)
         given = np.arange(1, len(vectors) + 1) if self.labels is None else np.asarray(self.labels)
         if given.shape != (len(vectors),) or given.dtype.kind not in "iu":
             raise InvalidInput(
@@ -207,7 +215,7 @@ class PrototypeSet:
         if len(given) < len(entries):
             raise InvalidInput("labels: expected each label once")
         return cls.from_points(
-            {n: _check_vectors(one.prototypes) for n, one in given.items()},
+            {n: check_vectors(one.prototypes) for n, one in given.items()},
             names={n: one.name for n, one in given.items() if "name" in one.model_fields_set},
             colors={n: one.color for n, one in given.items() if "color" in one.model_fields_set},
             options=options,
@@ -372,6 +380,14 @@ def save_recipe(
         If the recipe holds something that a file cannot repeat, such as a given affinity.
     SafError
         If the file cannot be written, or is there and may not be overwritten.
+
+    Examples
+    --------
+    >>> problem = saf.Problem.from_image(np.kron([[0.0, 1.0]], np.ones((8, 8))), window=3)
+    >>> result = saf.SLK(n_clusters=2).run(problem)
+    >>> path = saf.save_recipe("labels.recipe.json", result.recipe)
+    >>> saf.load_recipe(path).method.n_clusters
+    2
     """
     _refuse_given(recipe.get("parameters"))
     options = recipe.get("input")
@@ -398,6 +414,14 @@ def load_recipe(path: str | os.PathLike[str]) -> Recipe:
         Naming the file and what is wrong with it: not JSON, an unknown version of the schema,
         an unknown method or parameter, a value of the wrong kind or out of bounds, or
         something that a recipe cannot repeat.
+
+    Examples
+    --------
+    >>> image = np.kron([[0.0, 1.0]], np.ones((8, 8)))
+    >>> result = saf.SLK(n_clusters=2).run(saf.Problem.from_image(image))
+    >>> recipe = saf.load_recipe(saf.save_recipe("labels.recipe.json", result.recipe))
+    >>> np.array_equal(recipe.run(image).labels, result.labels)
+    True
     """
     file = Path(path)
     with storage.format_errors(file, "a recipe"):
@@ -423,17 +447,3 @@ def _means(features: NDArray[np.floating], n_means: int) -> NDArray[np.float32]:
     if len(means) == 1:
         means = features.mean(axis=0, dtype=np.float64, keepdims=True)
     return np.asarray(means, np.float32)
-
-
-def _check_vectors(vectors: ArrayLike) -> NDArray[np.float32]:
-    array = np.asarray(vectors)
-    if array.dtype.kind not in "biuf" or array.ndim != 2 or not array.size:
-        raise InvalidInput(
-            f"prototypes: expected a row of numbers for each, got {array.dtype} of shape "
-            f"{array.shape}"
-        )
-    with np.errstate(over="ignore"):
-        rows = array.astype(np.float32)
-    if not np.isfinite(rows).all():
-        raise InvalidInput("prototypes: expected finite numbers")
-    return rows

@@ -43,6 +43,15 @@ class FewShotTasks:
     ------
     InvalidInput
         If shapes disagree, features are not finite, or a task lacks seeds of a class.
+
+    Examples
+    --------
+    >>> features = np.tile(np.eye(4), (2, 3, 1))  # two tasks of twelve nodes, four classes
+    >>> seeds = np.tile([1, 2, 3, 4] + 8 * [0], (2, 1))  # one of each class is known
+    >>> tasks = saf.FewShotTasks(features, seeds, labels=np.tile([1, 2, 3, 4], (2, 3)))
+    >>> found = saf.LaplacianShot().run_tasks(tasks.features, tasks.seeds)
+    >>> tasks.accuracies(found).tolist()
+    [1.0, 1.0]
     """
 
     features: NDArray[np.floating]
@@ -150,6 +159,14 @@ def load_tasks(path: str | os.PathLike[str]) -> FewShotTasks:
         Naming the file and what is wrong with it.
     SafError
         If pyarrow is missing.
+
+    Examples
+    --------
+    >>> features, seeds = np.tile(np.eye(4), (2, 3, 1)), np.tile([1, 2, 3, 4] + 8 * [0], (2, 1))
+    >>> np.savez("tasks.npz", features=features, seeds=seeds)
+    >>> tasks = saf.load_tasks("tasks.npz")
+    >>> tasks.n_tasks, saf.Bavardage().run_tasks(tasks.features, tasks.seeds).shape
+    (2, (2, 12))
     """
     file = Path(path)
     suffix = file.suffix.lower()

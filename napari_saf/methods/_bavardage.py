@@ -54,6 +54,15 @@ class Bavardage(AbstractFewShotMethod):
     one query: the common mean outweighs it. A `within_scatter` that is given (n_features,
     n_features) is of preprocessed features, symmetric, without negative eigenvalues, and taken as
     it is.
+
+    Examples
+    --------
+    >>> classes = np.repeat([1, 2], 20)
+    >>> noise = np.random.default_rng(0).normal(scale=0.1, size=(40, 5))
+    >>> features, seeds = np.eye(5)[classes] + noise, np.where(np.arange(40) % 20 < 1, classes, 0)
+    >>> problem = saf.Problem(features, saf.AffinityGraph.k_nearest(features, 5), seeds=seeds)
+    >>> np.array_equal(saf.Bavardage().run(problem).labels, classes)  # of which two were known
+    True
     """
 
     name: ClassVar[str] = "bavardage"

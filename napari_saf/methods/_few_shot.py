@@ -293,6 +293,15 @@ class LaplacianShot(AbstractFewShotMethod):
     its seeds by k-means, none of which is rectified. And neighbours are those in space: W are the
     weights of the graph, scaled so that a row sums to `n_neighbors` on average, as above. In
     `run_tasks`, where there is no graph, they are the nearest in any case.
+
+    Examples
+    --------
+    >>> image = np.kron([[0.1, 0.9], [0.9, 0.1]], np.ones((16, 16)))
+    >>> seeds = np.zeros(image.shape, int)
+    >>> seeds[4, 2:10], seeds[4, 20:28] = 1, 2  # a stroke in a dark square, one in a bright square
+    >>> problem = saf.Problem.from_image(image, seeds=seeds)
+    >>> np.array_equal(saf.LaplacianShot().run(problem).labels, 1 + (image > 0.5))
+    True
     """
 
     name: ClassVar[str] = "laplacianshot"

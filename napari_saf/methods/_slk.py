@@ -86,6 +86,15 @@ class SLK(AbstractClustering):
     Tables, features that do not come from an image, with seeds that are all labels there are: the
     prototypes are means unless other ones are given, and rows of 64 features or more are taken less
     their mean and at unit length.
+
+    Examples
+    --------
+    >>> image = np.kron([[0.0, 0.5, 1.0]], np.ones((12, 12)))
+    >>> problem = saf.Problem.from_image(image)
+    >>> result = saf.SLK(n_clusters=3).run(problem)
+    >>> pixels = problem.graph.positions(result.exemplars)  # the mode of each label
+    >>> sorted(image[tuple(pixels.T)].tolist())
+    [0.0, 0.5, 1.0]
     """
 
     name: ClassVar[str] = "slk"

@@ -82,6 +82,12 @@ def save_objects(path: str | os.PathLike[str], objects: Objects) -> Path:
         If the suffix is none of these, or there are more axes.
     SafError
         If a library is missing or the file cannot be written.
+
+    Examples
+    --------
+    >>> objects = saf.split_objects(np.kron([[1, 0, 2]], np.ones((8, 8), int)))
+    >>> saf.save_objects("cells.json", objects).name  # as COCO has them
+    'cells.json'
     """
     target = Path(path)
     suffix = check_suffix(target, OBJECT_SUFFIXES)
@@ -112,6 +118,13 @@ def load_objects(path: str | os.PathLike[str], shape: Sequence[int] | None = Non
         If the file is damaged or none of these.
     SafError
         If a library is missing.
+
+    Examples
+    --------
+    >>> objects = saf.split_objects(np.kron([[1, 0, 2]], np.ones((8, 8), int)))
+    >>> loaded = saf.load_objects(saf.save_objects("cells.json", objects))
+    >>> np.array_equal(loaded.labels, objects.labels)
+    True
     """
     source = Path(path)
     suffix = check_suffix(source, OBJECT_SUFFIXES)

@@ -47,6 +47,13 @@ class Objects:
         What kinds are called.
     notes : tuple of str
         What a person should know of them, such as that outlines in a file overlap.
+
+    Examples
+    --------
+    >>> labels = np.kron([[1, 0, 1], [0, 2, 0]], np.ones((8, 8), int))
+    >>> objects = saf.split_objects(labels)
+    >>> objects.numbers.tolist(), objects.kinds.tolist(), int(objects.labels.max())
+    ([1, 2, 3], [0, 1, 1, 2], 3)
     """
 
     labels: NDArray[np.uint32]

@@ -36,6 +36,15 @@ class Tracks:
         centroid is along each other axis, in pixels.
     parents : mapping of int to int
         The track that divided, by those that it divided into.
+
+    Examples
+    --------
+    >>> frames = np.zeros((3, 16, 32), int)
+    >>> for t, frame in enumerate(frames):
+    ...     frame[4:12, 4 + 4 * t : 12 + 4 * t] = 1  # a square that moves
+    >>> tracks = saf.track_objects(saf.split_objects(frames, axis=0))
+    >>> tracks.table["track"].tolist(), tracks.table["frame"].tolist()
+    ([1, 1, 1], [0, 1, 2])
     """
 
     objects: Objects
@@ -96,6 +105,16 @@ def track_objects(
     -----
     Linear assignment of the squared distances, first between neighbouring frames, then of the ends
     of tracks to starts and to divisions (Jaqaman et al., https://doi.org/10.1038/nmeth.1237).
+
+    Examples
+    --------
+    >>> frames = np.zeros((3, 16, 32), int)
+    >>> for t, frame in enumerate(frames):
+    ...     frame[4:12, 4 + 4 * t : 12 + 4 * t] = 1  # a square that moves
+    >>> objects = saf.split_objects(frames, axis=0)
+    >>> tracks = saf.track_objects(objects)
+    >>> len(objects.numbers), np.unique(tracks.labels).tolist()
+    (3, [0, 1])
     """
     shape = objects.labels.shape
     if len(shape) not in (3, 4):
@@ -150,6 +169,13 @@ def save_tracks(folder: str | os.PathLike[str], tracks: Tracks) -> list[Path]:
         If there are more than 65,535 tracks.
     SafError
         If a file cannot be written.
+
+    Examples
+    --------
+    >>> frames = np.kron([[[1]], [[1]]], np.ones((8, 8), int))  # two frames of one thing
+    >>> tracks = saf.track_objects(saf.split_objects(frames, axis=0))
+    >>> [path.name for path in saf.save_tracks("01_RES", tracks)]
+    ['mask000.tif', 'mask001.tif', 'res_track.txt']
     """
     import tifffile
 

@@ -144,6 +144,13 @@ def save_project(path: str | os.PathLike[str], project: Project) -> Path:
         If the name ends in something else, or the values of the docks are not for JSON.
     SafError
         If the file cannot be written.
+
+    Examples
+    --------
+    >>> np.save("image.npy", np.eye(8))
+    >>> project = saf.Project((saf.ProjectImage(saf.FileReference.of("image.npy")),))
+    >>> saf.save_project("cells.napari-saf", project).name
+    'cells.napari-saf'
     """
     target = Path(path)
     if target.suffix.lower() != PROJECT_SUFFIX:
@@ -164,6 +171,14 @@ def load_project(path: str | os.PathLike[str]) -> Project:
     FormatError
         Naming the file and what is wrong with it: damaged, of an unknown version, an entry that is
         unknown, missing or of the wrong kind.
+
+    Examples
+    --------
+    >>> np.save("image.npy", np.eye(8))
+    >>> project = saf.Project((saf.ProjectImage(saf.FileReference.of("image.npy")),))
+    >>> loaded = saf.load_project(saf.save_project("cells.napari-saf", project))
+    >>> [found.state for found in loaded.find_images()]
+    ['found']
     """
     file = Path(path)
     with storage.format_errors(file, "a project"):

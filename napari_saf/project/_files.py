@@ -35,6 +35,13 @@ class FileReference:
     digest : str
         See `content_digest`.
     n_bytes : int
+
+    Examples
+    --------
+    >>> np.save("image.npy", np.eye(8))
+    >>> np.save("copy.npy", np.eye(8))
+    >>> saf.FileReference.of("image.npy").digest == saf.FileReference.of("copy.npy").digest
+    True
     """
 
     path: Path

@@ -35,6 +35,13 @@ class EncodedLabels:
         Compressed by zlib: the lengths of all runs in row-major order, then their labels, as
         little-endian unsigned numbers of 32 bits.
     n_runs : int
+
+    Examples
+    --------
+    >>> labels = np.kron([[0, 3], [1, 0]], np.ones((100, 100), int))
+    >>> encoded = saf.EncodedLabels.of(labels)
+    >>> np.array_equal(encoded.to_array(), labels), len(encoded.content) < 200**2
+    (True, True)
     """
 
     shape: tuple[int, ...]
@@ -127,6 +134,13 @@ class ProjectLayer:
     prototypes : mapping of int to array of shape (n_own, n_features)
         What stands for each label, where that is known.
     is_visible : bool
+
+    Examples
+    --------
+    >>> labels = np.kron([[1, 2]], np.ones((8, 8), int))
+    >>> layer = saf.ProjectLayer("labels", "nuclei", saf.EncodedLabels.of(labels))
+    >>> layer.pixels.labels().tolist()
+    [1, 2]
     """
 
     kind: LayerKind

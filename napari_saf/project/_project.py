@@ -29,6 +29,12 @@ class ProjectImage:
         Masks and tables that were written of it.
     reader : str
         The plugin of napari that opened the file; empty: napari itself.
+
+    Examples
+    --------
+    >>> np.save("image.npy", np.eye(8))
+    >>> saf.ProjectImage(saf.FileReference.of("image.npy")).stage
+    'untouched'
     """
 
     file: FileReference
@@ -65,6 +71,15 @@ class Project:
         Number of the image that was on screen.
     home : Path or None
         The folder of the file that the project was loaded from.
+
+    Examples
+    --------
+    >>> np.save("image.npy", np.eye(8))
+    >>> pixels = saf.EncodedLabels.of(2 * np.eye(8, dtype=int))
+    >>> strokes = saf.ProjectLayer("strokes", "mine", pixels)
+    >>> image = saf.ProjectImage(saf.FileReference.of("image.npy"), (strokes,))
+    >>> [one.stage for one in saf.Project((image,)).images]
+    ['taught']
     """
 
     images: tuple[ProjectImage, ...] = ()

@@ -48,6 +48,13 @@ class LargeLabels:
         What this run took.
     notes : tuple of str
         What a person should know.
+
+    Examples
+    --------
+    >>> image = np.kron([[0.1, 0.9], [0.9, 0.1]], np.ones((64, 64), np.float32))
+    >>> found = saf.label_large(image, saf.SLK(n_clusters=2), "masks.ome.zarr", tile=64)
+    >>> found.shape, found.labels[:2, :3].shape  # only these are read
+    ((128, 128), (2, 3))
     """
 
     path: Path
@@ -129,6 +136,13 @@ def label_large(
         If a tile does not fit into memory, or a process dies of it.
     SafError
         If the store cannot be written, or another process is at it.
+
+    Examples
+    --------
+    >>> image = np.kron([[0.1, 0.9], [0.9, 0.1]], np.ones((64, 64), np.float32))
+    >>> found = saf.label_large(image, saf.SLK(n_clusters=2), "mask.ome.zarr", tile=64)
+    >>> found.n_tiles, sorted(found.sizes.values())
+    (4, [8192, 8192])
     """
     job = LargeJob.of(
         source,

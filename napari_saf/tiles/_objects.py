@@ -95,6 +95,13 @@ class LargeObjects:
         What this run took.
     notes : tuple of str
         What a person should know.
+
+    Examples
+    --------
+    >>> kinds = np.kron([[1, 0, 0, 2]], np.ones((32, 32), int))
+    >>> found = saf.split_large(kinds, "objects.ome.zarr", tile=64)
+    >>> found.shape, sorted(found.kinds.tolist())
+    ((32, 128), [0, 1, 2])
     """
 
     path: Path
@@ -194,6 +201,15 @@ def split_large(
         If a tile does not fit into memory, or a process dies of it.
     SafError
         If the store cannot be written, or another process is at it.
+
+    Examples
+    --------
+    >>> rows, columns = np.ogrid[:64, :128]
+    >>> discs = [(rows - 32) ** 2 + (columns - x) ** 2 < 150 for x in (32, 60, 96)]
+    >>> kinds = np.logical_or.reduce(discs).astype(int)  # two touch, one lies over two tiles
+    >>> found = saf.split_large(kinds, "discs.ome.zarr", tile=64)
+    >>> found.kinds.tolist()
+    [0, 1, 1, 1]
     """
     began = time.perf_counter()
     asked = {"smallest": smallest, "neck": neck, "axis": axis, "tile": tile, "halo": halo}
