@@ -132,7 +132,7 @@ class PrototypeSet:
     def from_labels(
         cls,
         problem: Problem,
-        labels: ArrayLike | None = None,
+        labels: ArrayLike | list[NDArray[Any]] | None = None,
         n_each: int = 8,
         *,
         names: Mapping[int, str] | None = None,
@@ -193,17 +193,21 @@ class PrototypeSet:
         )
 
     @classmethod
-    def taught_by(cls, problem: Problem, labels: ArrayLike) -> PrototypeSet | None:
+    def taught_by(
+        cls, problem: Problem, labels: ArrayLike | list[NDArray[Any]]
+    ) -> PrototypeSet | None:
         """Return `from_labels`, or None where the features are of this image alone.
 
-        Of many labels fewer means each, one at least: a recipe stays small, and 300 labels take no
-        longer than 32.
+        Labels of several images are a list. Of many labels fewer means each, one at least: a
+        recipe stays small, and 300 labels take no longer than 32.
         """
         options = problem.options
         extractor = None if options is None else options.extractor
         if extractor is None or not extractor.is_portable:
             return None
-        n_labels = max(1, len(count_labels(np.asarray(labels))[0]))
+        several = labels if isinstance(labels, list) else [labels]
+        numbers = np.concatenate([np.ravel(np.asarray(one)) for one in several])
+        n_labels = max(1, len(count_labels(numbers)[0]))
         return cls.from_labels(problem, labels, max(1, min(8, _MOST_TAUGHT // n_labels)))
 
     @classmethod

@@ -17,3 +17,4 @@ from napari_saf.project._files import (
 )
 from napari_saf.project._layers import EncodedLabels, ProjectLayer
 from napari_saf.project._project import Project, ProjectImage
+from napari_saf.project._teach import teach_together

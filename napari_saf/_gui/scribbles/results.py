@@ -21,16 +21,16 @@ from napari_saf._gui.layers.placement import NO_IMAGE, Placement, pixels_of
 from napari_saf._gui.layers.reading import ImageJob, Index, fingerprint
 from napari_saf._gui.layers.view import center_on
 from napari_saf._gui.runs.controller import RunController
-from napari_saf._gui.runs.run import WarmStart, without_gaps
+from napari_saf._gui.runs.run import WarmStart
 from napari_saf._gui.scribbles.strokes import Strokes, above_0
 from napari_saf.errors import InvalidInput, SafError
 from napari_saf.io import PrototypeSet, Recipe, count_labels
 from napari_saf.methods import not_cancelled
 from napari_saf.problem import Problem
+from napari_saf.project import teach_together
 from napari_saf.result import Segmentation, Status
 
 TITLE = "from strokes"
-_SHARED = ("features", "window", "weights", "channel_axis", "max_side")
 _RING_SHARE = 1 / 15
 _LEAST_RING = 8
 _NEAR = 1e-3
@@ -227,24 +227,17 @@ class StrokeResults:
 
         def learn(cancelled: Callable[[], bool]) -> Recipe:
             seeds = [job.read_seeds(cancelled) for job in jobs]
-            problem = Problem.from_images(
+            found = teach_together(
                 [job.pixels.read(cancelled) for job in jobs],
-                seeds=seeds,
-                masks="finite" if self.finite_only else None,
-                **{name: getattr(jobs[0].options, name) for name in _SHARED},
+                [one for one in seeds if one is not None],
+                method,
+                jobs[0].options,
+                finite_only=self.finite_only,
+                cancelled=cancelled,
             )
-            taught: PrototypeSet | None
-            if len({tuple(np.unique(above_0(one))) for one in seeds if one is not None}) > 1:
-                # Where a class was not painted its pixels would count for another one.
-                taught = PrototypeSet.from_labels(problem)
-            else:
-                problem, classes = without_gaps(problem)
-                labels = method.run(problem).labels
-                several = labels if isinstance(labels, list) else [labels]
-                taught = PrototypeSet.taught_by(problem, [classes.paint(one) for one in several])
-            assert taught is not None and problem.options is not None
-            scaled = dataclasses.replace(options, scaling=problem.options.scaling)
-            taught = PrototypeSet.from_points(taught.by_label(), options=scaled, **known)
+            assert found.options is not None
+            scaled = dataclasses.replace(options, scaling=found.options.scaling)
+            taught = PrototypeSet.from_points(found.by_label(), options=scaled, **known)
             return Recipe(method, scaled, {}, None, taught)
 
         return learn
