@@ -29,6 +29,7 @@ from napari_saf._gui.export.dock import ExportWidget
 from napari_saf._gui.scribbles.dock import ScribblesWidget
 from napari_saf._gui.segment.dock import SegmentWidget
 from napari_saf.cli import main as command_line
+from napari_saf.samples import read_sample
 
 PICTURES = Path(__file__).parent / "pictures"
 N_COLOURS = 255
@@ -348,6 +349,37 @@ def make_walk_pictures() -> None:
             keep(Image.open(path), path.name)
 
 
+def make_project_picture() -> None:
+    """Take a picture of the Project dock: four parts of one slide, strokes on two of them."""
+    pixels = read_sample("histology").array
+    half = [side // 2 for side in pixels.shape[:2]]
+    with tempfile.TemporaryDirectory() as folder:
+        for k, (row, column) in enumerate(itertools.product((0, 1), (0, 1))):
+            part = pixels[row * half[0] :, column * half[1] :][: half[0], : half[1]]
+            Image.fromarray(part).save(Path(folder) / f"slide {k + 1}.png")
+        viewer = napari.Viewer()
+        viewer.window.resize(1280, 800)
+        _, strokes = viewer.window.add_plugin_dock_widget("napari-saf", "Scribbles")
+        _, dock = viewer.window.add_plugin_dock_widget("napari-saf", "Project")
+        dock.add_files([Path(folder)])
+        wait(1)
+        for at in (1, 0):
+            dock.go_to(dock.session.entries[at])
+            strokes.new_strokes()
+            strokes.classes.renamed.emit(1, "nuclei")
+            strokes.classes.renamed.emit(2, "tissue")
+            dark = viewer.layers[0].data.mean(axis=-1)
+            for number, value in ((1, 5), (2, 70)):
+                near = np.abs(dark - np.percentile(dark, value)) < 2
+                strokes.strokes.layer.data_setitem(np.nonzero(near), number)
+            follow(strokes)
+        dock.save_to(Path(folder) / "slides.napari-saf")
+        wait_until(lambda: not dock.is_calculating)
+        take(viewer, "project_dock.png")
+        dock.file.give_up()
+        viewer.close()
+
+
 MAKERS = {
     "demo": make_demo_picture,
     "diagnostics": make_diagnostics_picture,
@@ -361,6 +393,7 @@ MAKERS = {
     "scribbles": make_scribbles_pictures,
     "prototypes": make_prototypes_picture,
     "compare": make_compare_pictures,
+    "project": make_project_picture,
     "walks": make_walk_pictures,
 }
 

@@ -42,6 +42,7 @@ APP_LAYERS = [
         "compare",
         "prototypes",
         "objects",
+        "project",
     },
     {"demo"},
 ]

@@ -16,5 +16,5 @@ from napari_saf.project._files import (
     find_files,
 )
 from napari_saf.project._layers import EncodedLabels, ProjectLayer
-from napari_saf.project._project import Project, ProjectImage
+from napari_saf.project._project import Project, ProjectImage, Stage
 from napari_saf.project._teach import teach_together

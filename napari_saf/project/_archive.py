@@ -187,9 +187,18 @@ def load_project(path: str | os.PathLike[str]) -> Project:
 
 
 def project_digest(project: Project) -> str:
-    """Return a hash of images, layers and recipes; docks and the current image do not count."""
-    work = dataclasses.replace(project, docks={}, current=None)
-    return _to_bytes(work, Path(os.path.abspath(os.sep)))[-_N_DIGITS:].decode()
+    """Return a hash of images by their content, layers and recipes: what is worth to be saved.
+
+    Docks, the image on screen, and where files are, do not count.
+    """
+    root = Path(os.path.abspath(os.sep))
+    images = []
+    for image in project.images:
+        file = dataclasses.replace(image.file, path=root / "image")
+        results = tuple(dataclasses.replace(one, path=root / "result") for one in image.results)
+        images.append(dataclasses.replace(image, file=file, results=results))
+    work = dataclasses.replace(project, images=tuple(images), docks={}, current=None)
+    return _to_bytes(work, root)[-_N_DIGITS:].decode()
 
 
 def _to_bytes(project: Project, home: Path) -> bytes:

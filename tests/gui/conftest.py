@@ -12,6 +12,7 @@ from gui_cases import ENDLESS, TIMEOUT, blocks
 from napari.components import ViewerModel
 
 from napari_saf._gui.forms import image_input
+from napari_saf._gui.project import recovery
 from napari_saf._gui.scribbles import strokes
 from napari_saf._gui.segment import regions
 from napari_saf._gui.segment.dock import SegmentWidget
@@ -66,8 +67,9 @@ def own_settings(tmp_path, monkeypatch):
 
 @pytest.fixture(autouse=True)
 def own_data_folder(tmp_path, monkeypatch):
-    """Strokes are kept for this test alone."""
-    monkeypatch.setattr(strokes, "user_data_path", lambda *names, **options: tmp_path / "data")
+    """Strokes and projects are kept for this test alone."""
+    for module in (strokes, recovery):
+        monkeypatch.setattr(module, "user_data_path", lambda *names, **options: tmp_path / "data")
 
 
 @pytest.fixture

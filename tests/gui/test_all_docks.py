@@ -254,7 +254,7 @@ def test_tables_and_lists_are_reached_and_left_by_tab(frames, viewer, qtbot):
                 qtbot.keyClick(table, Qt.Key.Key_Tab)
                 assert dock.window().focusWidget() is not table
                 left.add(type(table).__name__)
-    assert left == {"ClassTable", "ImageList", "LabelList", "LabelTable"}
+    assert left == {"ClassTable", "ImageList", "ImageTable", "LabelList", "LabelTable"}
 
 
 def reached_by_tab(dock, qtbot):

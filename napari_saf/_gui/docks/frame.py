@@ -13,7 +13,7 @@ import napari
 import npe2
 from napari.utils.key_bindings import coerce_keybinding
 from qtpy.QtCore import QEvent, QObject, QSize, Qt, QTimer, QUrl
-from qtpy.QtGui import QImage
+from qtpy.QtGui import QImage, QKeySequence
 from qtpy.QtWidgets import QApplication, QDockWidget, QTextBrowser, QToolButton, QWidget
 
 import napari_saf
@@ -22,6 +22,8 @@ from napari_saf.errors import FormatError
 
 _PLUGIN = "napari-saf"
 _BUTTON_NAME = "napari-saf help"
+_KEYS = (QEvent.Type.ShortcutOverride, QEvent.Type.KeyPress)
+_SAVE = QKeySequence.StandardKey.Save
 
 
 def page_of(dock: QWidget) -> str:
@@ -99,7 +101,7 @@ class DockLifetime(QObject):
         self, viewer: napari.viewer.Viewer, dock: QWidget, ended: Callable[[], None]
     ) -> None:
         super().__init__(dock)
-        self._dock, self._ended = dock, ended
+        self._viewer, self._dock, self._ended = viewer, dock, ended
         self.has_ended = self.has_joined = False
         self._has_been_shown = self._is_closing = False
         # The frame and the window may be gone before the dock.
@@ -135,6 +137,11 @@ class DockLifetime(QObject):
                 self.end()
         elif watched is self._dock and kind == QEvent.Type.Show:
             self._on_shown()
+        elif watched is self._dock and kind in _KEYS and event.matches(_SAVE):
+            event.accept()  # else the key of napari's menu would save layers
+            if kind == QEvent.Type.KeyPress:
+                save_project(self._viewer)
+            return True
         elif watched is self._window() and kind == QEvent.Type.Close:
             self._is_closing = True
             QTimer.singleShot(0, self._on_close_asked)
@@ -228,6 +235,20 @@ class Shortcuts:
         if key not in self._keys or not self._dock.isVisible():
             return False
         return getattr(self._dock, self._keys[key])() is not False
+
+
+def docks_of(viewer: Any) -> list[QWidget]:
+    """Return the docks that a viewer has, the one that the mouse visited last first."""
+    return [one._dock for one in _latest_first(viewer)]
+
+
+def save_project(viewer: Any) -> None:
+    """Save by the dock that can, which is opened if need be."""
+    savers: list[Any] = [dock for dock in docks_of(viewer) if hasattr(dock, "save_project")]
+    if not savers and hasattr(viewer, "window"):
+        savers = [viewer.window.add_plugin_dock_widget(_PLUGIN, "Project")[1]]
+    for dock in savers[:1]:
+        dock.save_project()
 
 
 _visits: weakref.WeakKeyDictionary[Shortcuts, None] = weakref.WeakKeyDictionary()

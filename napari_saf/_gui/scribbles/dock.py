@@ -38,7 +38,8 @@ from napari_saf._gui.scribbles.strokes import (
 )
 from napari_saf.errors import SafError
 from napari_saf.io import PrototypeSet, load_strokes
-from napari_saf.methods import METHODS, SweepMethod, stroke_choices
+from napari_saf.methods import METHODS, AbstractMethod, SweepMethod, stroke_choices
+from napari_saf.problem import ImageOptions
 from napari_saf.result import STATUS_TEXTS, Segmentation, Status
 
 DEFAULT_OPTIONS = stroke_choices()["object"].options
@@ -165,6 +166,10 @@ class ScribblesWidget(RunDock):
 
     def _is_other(self, layer: Image) -> bool:
         return is_given(layer) and layer != self.input.image
+
+    def stroke_settings(self) -> tuple[AbstractMethod, ImageOptions]:
+        max_side = self.input.choices["max_side"].value
+        return self.form.read(), dataclasses.replace(self.input.whole_options(), max_side=max_side)
 
     @property
     def result(self) -> Any:

@@ -1,0 +1,1 @@
+"""The Project dock."""

@@ -1,0 +1,449 @@
+"""The Project dock: the images that are worked on, saved with all that was done, one file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from datetime import datetime
+from functools import partial
+from pathlib import Path
+from typing import Any, ClassVar
+
+import napari
+from qtpy.QtCore import QTimer
+from qtpy.QtGui import QShowEvent
+from qtpy.QtWidgets import QFileDialog, QLabel, QMenu
+
+from napari_saf._gui.docks.run_dock import RunDock
+from napari_saf._gui.docks.values import dock_values, open_docks, show_dock_values
+from napari_saf._gui.forms.controls import ask_for_path
+from napari_saf._gui.forms.layout import create_button, create_row
+from napari_saf._gui.project import recovery
+from napari_saf._gui.project.keeping import CloseGuard, ProjectFile, ask_to_save
+from napari_saf._gui.project.missing import MissingSection
+from napari_saf._gui.project.session import Entry, ProjectSession
+from napari_saf._gui.project.table import ImageTable
+from napari_saf._gui.project.work import Settings, export_all, label_all, picture, works_of
+from napari_saf.errors import SafError
+from napari_saf.io import Recipe, find_images
+from napari_saf.methods import stroke_choices
+from napari_saf.project import (
+    PROJECT_SUFFIX,
+    FileReference,
+    FoundFile,
+    Project,
+    ProjectLayer,
+    load_project,
+)
+
+_FILTER = f"Project (*{PROJECT_SUFFIX})"
+_KEEP_MILLISECONDS = 110_000
+"""With the time to write it, no more than two minutes of work are lost in a crash."""
+_OWN = "Project"
+_WIDTH = 380
+"""So that the tabs of all docks fit side by side."""
+_FOUND = "all images are found"
+_BUTTONS = {
+    "new_project": ("New", "Put all images away and begin an empty project."),
+    "open_project": ("Open …", "Open a project: its images, strokes, labels, docks."),
+    "save_project": ("Save", "Save all that was done with these images (Ctrl+S in our docks)."),
+    "save_as": ("Save as …", "Save the project as another file."),
+    "add_images": ("Add …", "Add image files; they are opened when they are gone to."),
+    "remove_image": ("Remove", "Take the chosen image out of the project, not from disk."),
+    "go_to_previous": ("◂ Previous", "Put this image away and show the one before ({before})."),
+    "go_to_next": ("Next ▸", "Put this image away and show the next one ({after})."),
+    "label_all": (
+        "Label all",
+        "Let the strokes on all images teach together, then label every image; what was corrected "
+        "by hand is left as it is. Without strokes: by the recipe that labelled an image.",
+    ),
+    "export_all": ("Export all …", "Write the labels of all images as masks into a folder."),
+    "recover": ("Recover", "Open what was kept of a project that was not saved."),
+    "discard": ("Discard", "Delete what was kept of it."),
+}
+"""Text and help of a button by the method that it calls; keys stand for what is in braces."""
+
+
+class ProjectWidget(RunDock):
+    """The images of a project, one of which is on screen; saved as one file, and on its own."""
+
+    shortcuts: ClassVar[Mapping[str, str]] = {
+        **RunDock.shortcuts,
+        "PageDown": "go_to_next",
+        "PageUp": "go_to_previous",
+    }
+
+    def __init__(self, viewer: napari.viewer.Viewer) -> None:
+        super().__init__(viewer)
+        self.session, self.file = ProjectSession(viewer), ProjectFile()
+        self.table, self._name = ImageTable(self.session), QLabel(wordWrap=True)
+        self.missing, self._lost = MissingSection(self, self.session), list[Path]()
+        self._note = QLabel(wordWrap=True)
+        keys = {"before": self._key_of("go_to_previous"), "after": self._key_of("go_to_next")}
+        self.buttons = {
+            name: create_button(text, help.format(**keys), getattr(self, name))
+            for name, (text, help) in _BUTTONS.items()
+        }
+        self.recent = create_button("Recent", "Projects that were opened or saved last.")
+        self.recent.setMenu(QMenu(self.recent))
+        self._guard = CloseGuard(self, self.may_close)
+        self._keeping = QTimer(self, interval=_KEEP_MILLISECONDS)
+        self._refreshing = QTimer(self, singleShot=True, interval=0)
+        self._lay_out_controls()
+        self._connect(
+            (self.recent.menu().aboutToShow, self._list_recent),
+            (self._keeping.timeout, self.keep),
+            (self._refreshing.timeout, self.refresh),
+            (self.session.changed, self._refreshing.start),
+            (viewer.layers.selection.events.active, self._on_selected),
+            (viewer.layers.events.inserted, self._on_selected),
+            (viewer.layers.events.removed, self._on_selected),
+            (self.table.wanted, self.go_to),
+            (self.missing.taken, self._on_found),
+            (self.table.selectionModel().selectionChanged, self._update_enabled),
+        )
+        self._keeping.start()
+        self._look_for_lost()
+        self.refresh()
+
+    def _lay_out_controls(self) -> None:
+        def row(*names: str) -> Any:
+            return create_row(*(self.buttons[name] for name in names))
+
+        files = create_row(*(self.buttons[n] for n in ("new_project", "open_project")), self.recent)
+        self._lost_row = create_row(self._note, self.buttons["recover"], self.buttons["discard"])
+        parts = [
+            self._lost_row,
+            files,
+            row("save_project", "save_as"),
+            self._name,
+            self.table,
+            self.missing,
+            row("add_images", "remove_image"),
+            row("go_to_previous", "go_to_next"),
+        ]
+        work = [self.buttons["label_all"], self.buttons["export_all"], self._stop_button]
+        self._lay_out(parts, work, [])
+        self.table.setMinimumHeight(self.table.height_of(5))
+        self.setMinimumWidth(_WIDTH)
+
+    def showEvent(self, event: QShowEvent) -> None:
+        super().showEvent(event)
+        self._guard.watch(self.window())
+
+    def _release(self) -> None:
+        with suppress(SafError):  # there is nobody to tell
+            self.file.end(self._snapshot())
+        self._keeping.stop()
+        self.session.release()
+
+    # The file
+
+    def new_project(self) -> None:
+        if self.may_close():
+            self.session.close_all()
+            self.file.begin(None)
+            self.status.reset()
+            self.refresh()
+
+    def open_project(self) -> None:
+        ask_for_path(self, "Open project", str(Path.cwd()), _FILTER, self.load, opens=True)
+
+    def load(self, path: str | Path, *, is_recovered: bool = False) -> None:
+        """Open a project, after a question where work is not saved."""
+        if not self.may_close():
+            return
+        target = Path(path)
+
+        def read(report: object, cancelled: Callable[[], bool]) -> Any:
+            project = load_project(target)
+            own: dict[str, Any] = {"digest": self.session.digests, "cancelled": cancelled}
+            is_trusted = recovery.is_own(target)
+            return project, project.find_images(is_trusted=is_trusted, **own)
+
+        self.begin_task(f"opening {target.name}", read, partial(self._show, target, is_recovered))
+
+    def _show(self, path: Path, is_recovered: bool, found: tuple[Project, list[FoundFile]]) -> None:
+        """Show a project that was read."""
+        project, states = found
+        self.session.take_project(project, states)
+        known = project.docks.get(_OWN, {}).get("path")
+        if is_recovered:
+            self.file.begin(Path(known) if isinstance(known, str) and known else None)
+            self.session.take_copies(path.with_name(f"{path.stem}_images"))
+        else:
+            self.file.begin(path, project)
+            with suppress(SafError):
+                recovery.note_recent(path, is_saved_here=False)
+        self._open_docks(project)
+        entries = self.session.entries
+        at_hand = [one for one in entries if one.state == "found"]
+        first = None if project.current is None else entries[project.current]
+        if at_hand:
+            self.go_to(first if first in at_hand else at_hand[0])
+        self._show_dock_values(project)
+        if is_recovered:
+            self.file.keep(self._snapshot())  # before what the crash left goes
+            recovery.forget(path)
+            self._look_for_lost()
+        self.refresh()
+        self.status.reset("\n".join(filter(None, [self.status.text, self.missing.note])))
+
+    def save_project(self) -> None:
+        """Save the project, where it was saved before, else where a person says."""
+        if self.file.path is None:
+            self.save_as()
+        else:
+            self.save_to(self.file.path)
+
+    def save_as(self) -> None:
+        start = self.file.path or Path.cwd() / f"project{PROJECT_SUFFIX}"
+        ask_for_path(self, "Save project", str(start), _FILTER, self.save_to)
+
+    def save_to(self, path: str | Path) -> None:
+        """Save the project in the background."""
+        target, build = _with_suffix(Path(path)), self._snapshot()
+        self.status.set_text(f"saving {target.name} …")
+
+        def write(cancelled: object) -> Project:
+            return self.file.save(build, target)
+
+        self.run_in_background("save", write, self._on_saved)
+
+    def _on_saved(self, project: Project) -> None:
+        self.session.take_built(project)
+        self._name.setText(f"{self.file.name}, saved {datetime.now():%H:%M}")
+        self.status.reset(f"saved {len(project.images)} images")
+
+    def keep(self) -> None:
+        """Keep what is not saved, in case of a crash."""
+        build = self._snapshot()
+        self.run_in_background("keep", lambda cancelled: self.file.keep(build), self._on_kept)
+
+    def _on_kept(self, is_unsaved: bool) -> None:
+        if is_unsaved:
+            self._name.setText(f"{self.file.name}: not saved")
+
+    def may_close(self) -> bool:
+        """Ask what to do with work that is not saved, if there is any; return whether to go on."""
+        build = self._snapshot()
+        try:
+            if not self.file.is_unsaved(build):
+                return True
+            answer = ask_to_save(self, self.file.name)
+            if answer == "save":
+                path = self.file.path
+                if path is None:
+                    start = str(Path.cwd() / f"project{PROJECT_SUFFIX}")
+                    chosen, _ = QFileDialog.getSaveFileName(self, "Save project", start, _FILTER)
+                    path = _with_suffix(Path(chosen)) if chosen else None
+                if path is None:
+                    return False
+                self.file.save(build, path)
+            elif answer == "discard":
+                self.file.give_up()
+        except SafError as error:
+            self._show_error(str(error))
+            return False
+        return answer != "cancel"
+
+    def _snapshot(self) -> Callable[[Path], Project]:
+        """Return what makes the project as it is now, with the docks that are open."""
+        docks = {title: dock_values(one) for title, one in open_docks(self._viewer).items()}
+        docks[_OWN] = {"path": "" if self.file.path is None else str(self.file.path.absolute())}
+        return self.session.snapshot(docks)
+
+    def _open_docks(self, project: Project) -> None:
+        there = open_docks(self._viewer)
+        for title in project.docks if hasattr(self._viewer, "window") else ():
+            if title != _OWN and title not in there:
+                with suppress(ValueError, KeyError):  # of another version
+                    self._viewer.window.add_plugin_dock_widget("napari-saf", title)
+
+    def _show_dock_values(self, project: Project) -> None:
+        for title, dock in open_docks(self._viewer).items():
+            values = project.docks.get(title)
+            if values is not None and dock is not self:
+                show_dock_values(dock, dict(values))
+
+    def _list_recent(self) -> None:
+        menu = self.recent.menu()
+        menu.clear()
+        for path in recovery.recent_projects():
+            menu.addAction(str(path)).triggered.connect(partial(self._load_recent, path))
+        if menu.isEmpty():
+            menu.addAction("none yet").setEnabled(False)
+
+    def _load_recent(self, path: Path, *checked: object) -> None:
+        self.load(path)
+
+    # What a crash left
+
+    def _look_for_lost(self) -> None:
+        self._lost = recovery.lost_projects()
+        self._lost_row.setVisible(bool(self._lost))
+        if self._lost:
+            with suppress(OSError):
+                time = datetime.fromtimestamp(self._lost[0].stat().st_mtime)
+                self._note.setText(f"Work of {time:%Y-%m-%d %H:%M} was not saved")
+
+    def recover(self) -> None:
+        """Open what was kept of a project that was not saved."""
+        self.load(self._lost[0], is_recovered=True)
+
+    def discard(self) -> None:
+        """Delete it."""
+        recovery.forget(self._lost[0])
+        self._look_for_lost()
+
+    # The images
+
+    def refresh(self) -> None:
+        """Show the images as they are now; pictures of those not on screen come by and by."""
+        self.table.refresh()
+        waiting = self.table.missing_pictures()
+        if waiting and "picture" not in self._background:
+            entry = waiting[0]
+            self.table.show_picture(entry, None)
+            make = partial(picture, entry.path)
+            self.run_in_background("picture", make, partial(self._show_picture, entry))
+        self._update_enabled()
+
+    def _show_picture(self, entry: Entry, pixels: Any) -> None:
+        self.table.show_picture(entry, pixels)
+        self.refresh()
+
+    def _on_selected(self, event: object = None) -> None:
+        self._refreshing.start()
+
+    def _update_enabled(self, *changed: object) -> None:
+        super()._update_enabled()
+        entries, chosen = self.session.entries, self.table.chosen
+        is_free = not self.is_busy
+        wanted = {
+            "remove_image": chosen is not None,
+            "go_to_previous": len(entries) > 1,
+            "go_to_next": len(entries) > 1,
+            "label_all": bool(entries),
+            "export_all": bool(entries),
+            "open_project": True,
+            "new_project": True,
+        }
+        for name, is_possible in wanted.items():
+            self.buttons[name].setEnabled(is_free and is_possible)
+        self.missing.refresh(chosen, is_free)
+
+    def add_images(self) -> None:
+        paths, _ = QFileDialog.getOpenFileNames(self, "Add images", str(Path.cwd()))
+        self.add_files([Path(path) for path in paths])
+
+    def add_files(self, paths: list[Path]) -> None:
+        """Add image files, and the images in folders."""
+        with self.showing_errors():
+            self.session.add_files(find_images(paths) if paths else [])
+            if self.session.current is None and self.session.entries:
+                self.go_to(self.session.entries[0])
+
+    def remove_image(self) -> None:
+        if self.table.chosen is not None:
+            self.session.remove(self.table.chosen)
+
+    def go_to(self, entry: Entry) -> None:
+        """Show an image with its layers, and put the others away."""
+        with self.showing_errors():
+            note = self.session.go_to(entry)
+            self.status.reset(note)
+            for dock in open_docks(self._viewer).values():
+                if type(dock).stroke_settings is not RunDock.stroke_settings:
+                    dock.input.choose(image=entry.layer, strokes=self.session.strokes(entry))
+        self.table.refresh()
+        self.table.choose(entry)
+
+    def go_to_next(self) -> None:
+        self._step(1)
+
+    def go_to_previous(self) -> None:
+        self._step(-1)
+
+    def _step(self, n_rows: int) -> None:
+        """Go to the next image that is at hand, around the ends of the list."""
+        order = [one for one in self.table.entries if one.state == "found"]
+        current = self.session.current
+        if order and not self.is_busy:
+            place = order.index(current) + n_rows if current in order else 0
+            self.go_to(order[place % len(order)])
+
+    def _on_found(self) -> None:
+        """Say what is still missing; show an image if none is shown."""
+        found = [one for one in self.session.entries if one.state == "found"]
+        if self.session.current is None and found:
+            self.go_to(found[0])
+        self.status.reset(self.missing.note or _FOUND)
+
+    # All images
+
+    def label_all(self) -> None:
+        """Let the strokes on all images teach together, and label every image."""
+        with self.showing_errors():
+            settings, build = self._stroke_settings(), self._snapshot()
+            entries, pixels = list(self.session.entries), self.session.pixels_in_memory()
+
+            def work(report: Any, cancelled: Callable[[], bool]) -> tuple[int, list[str]]:
+                project = build(self.file.path or self.file.recovery_path)
+                works = works_of(entries, project, pixels)
+                recipe = project.recipe if project.recipes else None
+                return label_all(works, settings, recipe, report, cancelled)
+
+            self.begin_task(
+                "labelling", work, partial(self._on_all_done, "labelled"), self._take_step
+            )
+
+    def export_all(self) -> None:
+        folder = QFileDialog.getExistingDirectory(self, "Export masks to")
+        if folder:
+            self.export_to(Path(folder))
+
+    def export_to(self, folder: Path) -> None:
+        """Write the labels of all images that have some as masks into a folder."""
+        build, entries = self._snapshot(), list(self.session.entries)
+        pixels = self.session.pixels_in_memory()
+
+        def work(report: Any, cancelled: Callable[[], bool]) -> tuple[int, list[str]]:
+            project = build(self.file.path or self.file.recovery_path)
+            works = works_of(entries, project, pixels)
+            return export_all(works, dict(project.recipes), folder, report, cancelled)
+
+        self.begin_task("writing", work, partial(self._on_all_done, "exported"), self._take_step)
+
+    def _stroke_settings(self) -> Settings:
+        """Return how strokes label: as an open dock says, else as Scribbles begins."""
+        found = (dock.stroke_settings() for dock in open_docks(self._viewer).values())
+        default = stroke_choices()["object"]
+        return next(filter(None, found), (default.method, default.options))
+
+    def _take_step(self, step: tuple[Any, Any]) -> None:
+        """Take a text with a fraction, a recipe by its name, or what became of an image."""
+        what, value = step
+        if isinstance(value, Recipe):
+            self.session.recipes |= {what: value} if what else {}
+        elif isinstance(value, ProjectLayer):
+            with self.showing_errors():
+                self.session.replace_layer(what, value)
+            self._refreshing.start()
+        elif isinstance(value, FileReference):
+            what.results = (*(one for one in what.results if one.path != value.path), value)
+            self._refreshing.start()
+        else:
+            self.show_task(value, what)
+
+    def _on_all_done(self, words: str, outcome: tuple[int, list[str]]) -> None:
+        n_done, notes = outcome
+        n = len(self.session.entries)
+        self.status.show_progress(1.0, "\n".join([f"{n_done} of {n} images {words}", *notes]))
+        self.refresh()
+
+
+def _with_suffix(path: Path) -> Path:
+    """Return a path that ends as projects do."""
+    is_whole = path.name.lower().endswith(PROJECT_SUFFIX)
+    return path if is_whole else path.with_name(f"{path.name}{PROJECT_SUFFIX}")

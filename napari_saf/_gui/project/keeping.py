@@ -1,0 +1,147 @@
+"""The file of a project: saved when that is asked for, and on its own in case of a crash."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+from qtpy.QtCore import QEvent, QObject
+from qtpy.QtWidgets import QMainWindow, QMessageBox, QOpenGLWidget, QWidget
+
+from napari_saf._gui.project import recovery
+from napari_saf._gui.project.session import Build
+from napari_saf.project import Project, project_digest, save_project
+
+_ASKED = "{} is not saved."
+_DETAIL = "Strokes, labels or corrections were made since. What is not saved is lost."
+
+
+class ProjectFile:
+    """Where a project is saved, and where it is kept on its own meanwhile.
+
+    The methods that write are for any thread, one at a time.
+    """
+
+    def __init__(self) -> None:
+        self.path: Path | None = None
+        self.is_given_up = False
+        self._saved = self._kept = ""
+        self._recovery: Path | None = None
+        self._writing = threading.Lock()
+
+    @property
+    def name(self) -> str:
+        return "The project" if self.path is None else self.path.name
+
+    @property
+    def recovery_path(self) -> Path:
+        if self._recovery is None:
+            self._recovery = recovery.new_recovery_path()
+        return self._recovery
+
+    def begin(self, path: Path | None, project: Project | None = None) -> None:
+        """Go on with another project, which is as it was saved; None: with one that never was."""
+        with self._writing:
+            self.path, self.is_given_up = path, False
+            self._saved = "" if project is None else project_digest(project)
+            self._forget()
+
+    def save(self, build: Build, path: Path) -> Project:
+        """Save a project; SafError if it cannot be."""
+        with self._writing:
+            project = build(path)
+            save_project(path, project)
+            self.path, self._saved = path, project_digest(project)
+            self._forget()
+            recovery.note_recent(path, is_saved_here=True)
+            return project
+
+    def keep(self, build: Build) -> bool:
+        """Keep a project in case of a crash, if something is not saved; return whether it is so."""
+        with self._writing:
+            if self.is_given_up:
+                return False
+            project, is_unsaved = self._built(build)
+            digest = project_digest(project)
+            if is_unsaved and digest != self._kept:
+                save_project(self.recovery_path, project)
+                self._kept = digest
+            elif not is_unsaved:
+                self._forget()
+            return is_unsaved
+
+    def is_unsaved(self, build: Build) -> bool:
+        """Tell whether a project holds work that is not saved."""
+        with self._writing:
+            return not self.is_given_up and self._built(build)[1]
+
+    def give_up(self) -> None:
+        """Do not keep what is not saved."""
+        with self._writing:
+            self.is_given_up = True
+            self._forget()
+
+    def end(self, build: Build) -> None:
+        """Keep what is not saved for whoever comes next; SafError if that fails."""
+        try:
+            self.keep(build)
+        finally:
+            recovery.release(self.recovery_path)
+
+    def _built(self, build: Build) -> tuple[Project, bool]:
+        project = build(self.recovery_path)
+        is_worth = self.path is not None or any(image.layers for image in project.images)
+        return project, is_worth and project_digest(project) != self._saved
+
+    def _forget(self) -> None:
+        if self._recovery is not None:
+            recovery.forget(self._recovery)
+        self._kept = ""
+
+
+class CloseGuard(QObject):
+    """Asks before a window closes; not where a program closes it, which no answer could stop."""
+
+    def __init__(self, parent: QObject, may_close: Callable[[], bool]) -> None:
+        super().__init__(parent)
+        self._may_close, self._is_asking = may_close, False
+
+    def watch(self, window: QWidget) -> None:
+        window.removeEventFilter(self)
+        window.installEventFilter(self)
+
+    def eventFilter(self, watched: QObject, event: QEvent) -> bool:
+        if event.type() != QEvent.Type.Close or not isinstance(watched, QMainWindow):
+            return False
+        if self._is_asking:
+            event.ignore()
+            return True
+        if not event.spontaneous() and not _has_canvas(watched):
+            return False
+        self._is_asking = True
+        try:
+            may_close = self._may_close()
+        finally:
+            self._is_asking = False
+        if not may_close:
+            event.ignore()
+        return not may_close
+
+
+def _has_canvas(window: QMainWindow) -> bool:
+    """Tell whether a window is as it was: a viewer that is closed hides its canvas before."""
+    center = window.centralWidget()
+    canvas = None if center is None else center.findChild(QOpenGLWidget)
+    return canvas is not None and bool(canvas.isVisible())
+
+
+def ask_to_save(parent: QWidget, name: str) -> str:
+    """Ask what to do with unsaved work; return ``"save"``, ``"discard"`` or ``"cancel"``."""
+    kind = QMessageBox.StandardButton
+    box = QMessageBox(QMessageBox.Icon.Question, "napari-saf", _ASKED.format(name), parent=parent)
+    box.setInformativeText(_DETAIL)
+    box.setStandardButtons(kind.Save | kind.Discard | kind.Cancel)
+    box.setDefaultButton(kind.Save)
+    answers = {int(kind.Save): "save", int(kind.Discard): "discard"}
+    return answers.get(int(box.exec_()), "cancel")

@@ -1,0 +1,192 @@
+"""Between label layers over an image and those of a project."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import napari
+import numpy as np
+from napari.layers import Image, Labels
+from numpy.typing import NDArray
+
+from napari_saf._gui.layers.live import N_COLORS, colormap_of, label_colors
+from napari_saf._gui.layers.metadata import (
+    LEVEL_KEY,
+    METADATA_KEY,
+    NAMES_KEY,
+    STROKES_KEY,
+    class_names,
+    colors_of,
+    image_id_of,
+    is_given,
+    is_strokes,
+    metadata_of,
+    points_of,
+    prototype_entries,
+    raw_recipe,
+)
+from napari_saf._gui.layers.placement import (
+    channel_axis_of,
+    image_axes_of,
+    labelled_image,
+    lay_over,
+    pixels_of,
+)
+from napari_saf._gui.layers.reading import fingerprint
+from napari_saf.errors import InvalidInput
+from napari_saf.io import PaintedClass, Recipe
+from napari_saf.project import EncodedLabels, ProjectLayer
+
+EDITED_KEY = "is_edited"
+"""Entry of a result that was changed by hand after its run."""
+Encoded = dict[str, tuple[int, EncodedLabels]]
+"""The pixels of layers by their id, with a checksum, as they were encoded last."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class PendingLayer:
+    """A label layer as it is now but for its pixels, which another thread encodes.
+
+    The colours (256, 3) are by label, the raw recipe is that of its run, if it has one.
+    """
+
+    layer: ProjectLayer
+    id: str
+    data: NDArray[Any]
+    colors: NDArray[np.floating]
+    raw: Any
+
+    def encode(self, known: Encoded, add_recipe: Callable[[Any], str]) -> ProjectLayer:
+        """Return the layer of a project; pixels that are as they were are not encoded anew."""
+        checksum = fingerprint(self.data, None)
+        before = known.get(self.id)
+        if before is None or before[0] != checksum or before[1].shape != self.data.shape:
+            before = known[self.id] = (checksum, EncodedLabels.of(self.data))
+        pixels = before[1]
+        present = [n for n in pixels.labels().tolist() if n <= N_COLORS]
+        named = {n: one.name for n, one in self.layer.classes.items()}
+        classes = {}
+        for number in sorted({*present, *named, *self.layer.prototypes}):
+            red, green, blue = self.colors[(number - 1) % N_COLORS + 1].tolist()
+            classes[number] = PaintedClass(named.get(number, ""), (red, green, blue))
+        recipe = add_recipe(self.raw)
+        return dataclasses.replace(self.layer, pixels=pixels, classes=classes, recipe=recipe)
+
+
+_NO_PIXELS = EncodedLabels.of(np.zeros(1, np.uint8))
+
+
+def layers_of(viewer: napari.Viewer, image: Image) -> list[Any]:
+    """Return the label layers over an image that a project keeps, the lowest first."""
+    own = str(image.unique_id)
+    found = []
+    for layer in viewer.layers:
+        if not isinstance(layer, Labels) or layer.multiscale or type(layer.data) is not np.ndarray:
+            continue
+        known = image_id_of(layer)
+        if known == own or (not known and _belongs(viewer, layer, image)):
+            found.append(layer)
+    return found
+
+
+def _belongs(viewer: napari.Viewer, layer: Labels, image: Image) -> bool:
+    """Tell whether labels that came from anywhere are of an image: they have its pixels."""
+
+    def fits(other: Any) -> bool:
+        shape = pixels_of(other).shape[: other.ndim]
+        return is_given(other) and layer.data.shape in (shape, shape[:-1], shape[1:])
+
+    return bool(labelled_image(viewer, layer, fits) == image)
+
+
+def pending(layer: Labels) -> PendingLayer:
+    """Return a layer as it is now, for another thread to encode."""
+    axes, channels, place = image_axes_of(layer), channel_axis_of(layer), dict[str, Any]()
+    if axes is not None:
+        place = {"axes": [*axes[0]], "singletons": [*axes[1]]}
+        place |= {} if channels is None else {"channels": channels}
+    every = np.arange(N_COLORS + 1)
+    names = {n: PaintedClass(name, (1, 1, 1)) for n, name in class_names(layer).items() if n > 0}
+    level = metadata_of(layer).get(LEVEL_KEY)
+    known = ProjectLayer(
+        "strokes" if is_strokes(layer) else "labels",
+        str(layer.name),
+        _NO_PIXELS,
+        names,
+        tuple(float(one) for one in layer.scale),
+        tuple(float(one) for one in layer.translate),
+        place,
+        level=None if level is None else float(level),
+        is_edited=bool(metadata_of(layer).get(EDITED_KEY)),
+        prototypes={n: np.asarray(own, np.float32) for n, own in points_of(layer).items()},
+        is_visible=bool(layer.visible),
+    )
+    colors = np.round(colors_of(layer, every)[:, :3], 4)
+    return PendingLayer(known, str(layer.unique_id), layer.data, colors, raw_recipe(layer))
+
+
+def show_layer(
+    viewer: napari.Viewer, image: Image, kept: ProjectLayer, recipes: Mapping[str, Recipe]
+) -> Labels:
+    """Show a layer of a project over its image; InvalidInput if it does not fit."""
+    pixels = kept.pixels.to_array()
+    if kept.kind == "strokes" and pixels.dtype.itemsize < 2:
+        pixels = pixels.astype(np.uint8)
+    if pixels.ndim > image.ndim:
+        raise InvalidInput(f"{kept.name}: has more axes than {image.name}")
+    place = dict(kept.place)
+    axes = tuple(place.get("axes") or range(image.ndim - pixels.ndim, image.ndim))
+    if len(axes) != pixels.ndim or not all(0 <= axis < image.ndim for axis in axes):
+        raise InvalidInput(f"{kept.name}: has other axes than {image.name}")
+    transform: dict[str, Any] = {
+        "units": tuple(image.units[axis] for axis in axes),
+        "axis_labels": tuple(image.axis_labels[axis] for axis in axes),
+    }
+    if kept.scale:
+        transform |= {"scale": kept.scale, "translate": kept.translate}
+    if pixels.ndim == image.ndim:
+        own = {"rotate": image.rotate, "shear": image.shear, "affine": image.affine.affine_matrix}
+        transform |= own
+    colors = {n: (*one.color, 1.0) for n, one in kept.classes.items()}
+    layer = viewer.add_labels(
+        pixels,
+        name=kept.name,
+        colormap=colormap_of(label_colors(colors)),
+        metadata=_metadata(image, kept, recipes),
+        visible=kept.is_visible,
+        **transform,
+    )
+    lay_over(viewer, layer, image)
+    if kept.kind == "strokes":
+        layer.opacity, layer.brush_size = 1.0, max(3, round(min(pixels.shape[-2:]) / 80))
+    return layer
+
+
+def _metadata(image: Image, kept: ProjectLayer, recipes: Mapping[str, Recipe]) -> dict[str, Any]:
+    names = {n: one.name for n, one in kept.classes.items() if one.name}
+    if kept.kind == "strokes":
+        return {NAMES_KEY: names, STROKES_KEY: str(image.unique_id)}
+    entry: dict[str, Any] = {"image": str(image.unique_id)}
+    for name in ("axes", "singletons"):
+        if kept.place.get(name) is not None:
+            entry[name] = tuple(kept.place[name])
+    entry |= {"channels": kept.place["channels"]} if "channels" in kept.place else {}
+    if kept.recipe in recipes:
+        entry["recipe"] = recipes[kept.recipe].raw
+    if kept.prototypes:
+        entry |= prototype_entries(dict(kept.prototypes))
+    if kept.level is not None:
+        entry[LEVEL_KEY] = kept.level
+    if len(entry) == 1:  # labels that were not computed here
+        return {NAMES_KEY: names}
+    entry |= {EDITED_KEY: True} if kept.is_edited else {}
+    return {NAMES_KEY: names, METADATA_KEY: entry}
+
+
+def path_of(image: Any) -> Path | None:
+    """Return the file of an image layer; None where it came from none."""
+    path = image.source.path
+    return Path(path).absolute() if isinstance(path, str) and Path(path).exists() else None

@@ -1,0 +1,233 @@
+"""What is done with all images of a project, in a thread: pictures, teaching, labels, masks."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from napari_saf._gui.project.session import TAUGHT, Entry
+from napari_saf.errors import Cancelled, InvalidInput, SafError
+from napari_saf.features import is_rgb
+from napari_saf.io import (
+    MASK_MARK,
+    PaintedClass,
+    PrototypeSet,
+    Recipe,
+    is_zarr,
+    mask_stem,
+    open_lazily,
+    read_image,
+    save_masks,
+    with_taught,
+)
+from napari_saf.methods import AbstractMethod, run_to_end
+from napari_saf.problem import ImageOptions
+from napari_saf.project import (
+    EncodedLabels,
+    FileReference,
+    Project,
+    ProjectImage,
+    ProjectLayer,
+    teach_together,
+)
+from napari_saf.regions import merge_regions
+from napari_saf.result import Status
+from napari_saf.storage import make_folder
+
+Asked = Callable[[], bool]
+Settings = tuple[AbstractMethod, ImageOptions]
+_SIDE = 40
+_MOST_BYTES = 2**27
+"""Of files that are read for a picture in the list alone."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class Work:
+    """An image of the list, as it is saved, with its pixels where they are in memory alone."""
+
+    entry: Entry
+    image: ProjectImage
+    pixels: Any = None
+
+    def read(self) -> NDArray[Any]:
+        if self.pixels is not None:
+            return np.asarray(self.pixels)
+        assert self.entry.path is not None
+        return read_image(self.entry.path).array
+
+    def layers(self, kind: str) -> list[ProjectLayer]:
+        return [layer for layer in self.image.layers if layer.kind == kind]
+
+
+def works_of(entries: Sequence[Entry], project: Project, pixels: Mapping[int, Any]) -> list[Work]:
+    """Return the images that are at hand; of some the pixels, by number, are in memory alone."""
+    pairs = zip(entries, project.images, strict=True)
+    works = [Work(entry, image, pixels.get(k)) for k, (entry, image) in enumerate(pairs)]
+    return [work for work in works if work.entry.state == "found"]
+
+
+def picture(path: Path | None, cancelled: Asked) -> NDArray[np.uint8] | None:
+    """Return a small picture of an image file, RGB; None where that would take long."""
+    if path is None or cancelled():
+        return None
+    try:
+        if is_zarr(path):
+            pixels = np.asarray(open_lazily(path).levels()[-1])
+        elif path.stat().st_size > _MOST_BYTES:
+            return None
+        else:
+            pixels = read_image(path).array
+    except (SafError, OSError, MemoryError):
+        return None
+    n_last = 3 if is_rgb(pixels.shape) else 2
+    while pixels.ndim > n_last:
+        pixels = pixels[len(pixels) // 2]
+    pixels = pixels if pixels.ndim > 2 else pixels[..., None]
+    step = max(1, max(pixels.shape[:2]) // _SIDE)
+    small = np.nan_to_num(pixels[::step, ::step, :3].astype(np.float32))
+    low, high = np.percentile(small, (1, 99))
+    shown = np.clip((small - low) / max(high - low, 1e-12), 0, 1)
+    return np.round(255 * np.broadcast_to(shown, (*shown.shape[:2], 3))).astype(np.uint8)
+
+
+def teach(works: Sequence[Work], settings: Settings, cancelled: Asked) -> Recipe | None:
+    """Return what strokes on all images teach together; None where there are too few."""
+    method, options = settings
+    images, seeds = [], []
+    names, colors = dict[int, str](), dict[int, Sequence[float]]()
+    for work in works:
+        for layer in work.layers("strokes"):
+            painted = layer.pixels.labels()
+            if not len(painted):
+                continue
+            if cancelled():
+                raise Cancelled
+            pixels = work.read()
+            own = layer.pixels.to_array().reshape(_without_ones(layer.pixels.shape, pixels))
+            images.append(pixels)
+            seeds.append(own)
+            names |= {n: one.name for n, one in layer.classes.items() if n not in names}
+            colors |= {n: one.color for n, one in layer.classes.items() if n not in colors}
+    if len({int(n) for one in seeds for n in np.unique(one) if n}) < 2:
+        return None
+    found = teach_together(images, seeds, method, options, cancelled=cancelled)
+    known = {n: name for n, name in names.items() if name}
+    taught = PrototypeSet.from_points(
+        found.by_label(), names=known, colors=colors, options=found.options
+    )
+    return Recipe.from_plain(with_taught(taught.recipe().raw, taught))
+
+
+def _without_ones(shape: tuple[int, ...], pixels: NDArray[Any]) -> tuple[int, ...]:
+    """Return the shape of strokes without an axis of one pixel that stands for all channels."""
+    return shape if len(shape) <= pixels.ndim - 1 else tuple(n for n in shape if n > 1)
+
+
+def label_all(
+    works: Sequence[Work],
+    settings: Settings,
+    recipe: Recipe | None,
+    report: Callable[[object], None],
+    cancelled: Asked,
+) -> tuple[int, list[str]]:
+    """Label all images by what their strokes teach together, or by a recipe where they are few.
+
+    Report text and fraction, then the name of the recipe with it, and each image with its layer.
+    Return how many were labelled, and what is to be said of others.
+    """
+    report(("learning from the strokes", 0.0))
+    taught = teach(works, settings, cancelled)
+    name = TAUGHT if taught is not None else ""
+    used = recipe if taught is None else taught
+    if used is None:
+        raise InvalidInput("paint strokes of two classes on some image first")
+    report((name, used))
+    n_done, notes = 0, list[str]()
+    for k, work in enumerate(works):
+        if cancelled():
+            raise Cancelled
+        if any(layer.is_edited for layer in work.layers("labels")):
+            notes.append(f"{work.entry.name}: corrected by hand, left as it is")
+            continue
+        report((f"{k + 1} of {len(works)}: {work.entry.name}", k / len(works)))
+        try:
+            report((work.entry, label_image(used, work, name, cancelled)))
+            n_done += 1
+        except SafError as error:
+            notes.append(f"{work.entry.name}: {error}")
+    return n_done, notes
+
+
+def label_image(recipe: Recipe, work: Work, name: str, cancelled: Asked) -> ProjectLayer:
+    """Label an image as `Recipe.run` does."""
+    pixels, own = work.read(), recipe.for_others()
+    problem = own.problem(pixels)
+    result = run_to_end(own.method.iterate(problem, cancelled=cancelled))
+    if result.status is Status.CANCELLED:
+        raise Cancelled
+    labels: Any = result.labels
+    if recipe.level is not None:
+        axis = problem.options.channel_axis if problem.options is not None else None
+        tree = merge_regions(labels, pixels, channel_axis=axis, cancelled=cancelled)
+        labels = tree.at_level(recipe.level)
+    taught, classes = recipe.taught, dict[int, PaintedClass]()
+    if taught is not None and recipe.level is None:
+        for n, color in taught.colors.items():
+            red, green, blue = map(float, color[:3])
+            classes[n] = PaintedClass(taught.names.get(n, ""), (red, green, blue))
+    title = f"{mask_stem(work.entry.name)} [{name or own.method.name.upper()}]"
+    encoded = EncodedLabels.of(labels)
+    known = {} if taught is None else taught.by_label()
+    made = ProjectLayer("labels", title, encoded, classes, recipe=name, prototypes=known)
+    return dataclasses.replace(made, level=recipe.level)
+
+
+def export_all(
+    works: Sequence[Work],
+    recipes: dict[str, Recipe],
+    folder: Path,
+    report: Callable[[object], None],
+    cancelled: Asked,
+) -> tuple[int, list[str]]:
+    """Write the labels of each image that has some as a mask; report each image with its file."""
+    n_done, notes, taken = 0, list[str](), set[str]()
+    make_folder(folder)
+    labelled = [(work, work.layers("labels")) for work in works if work.layers("labels")]
+    for k, (work, layers) in enumerate(labelled):
+        if cancelled():
+            raise Cancelled
+        layer = next((one for one in reversed(layers) if one.is_visible), layers[-1])
+        stem, number = mask_stem(work.entry.name), 1
+        while (name := f"{stem}{f'-{number}' if number > 1 else ''}{MASK_MARK}.tif") in taken:
+            number += 1
+        taken.add(name)
+        report((f"{k + 1} of {len(labelled)}: {name}", k / len(labelled)))
+        try:
+            report((work.entry, _save(folder / name, layer, recipes)))
+            n_done += 1
+        except SafError as error:
+            notes.append(f"{work.entry.name}: {error}")
+    return n_done, notes
+
+
+def _save(path: Path, layer: ProjectLayer, recipes: dict[str, Recipe]) -> FileReference:
+    recipe, points = recipes.get(layer.recipe), dict(layer.prototypes)
+    classes = {n: one for n, one in layer.classes.items() if n > 0}
+    labels = layer.pixels.to_array()
+    alone = tuple(k for k in layer.place.get("singletons", ()) if labels.shape[k] == 1)
+    kept = [k for k in range(labels.ndim) if k not in alone]
+    save_masks(
+        path,
+        np.squeeze(labels, axis=alone),
+        scale=[abs(layer.scale[k]) for k in kept] if layer.scale else None,
+        names={n: one.name for n, one in classes.items() if one.name},
+        colors={n: one.color for n, one in classes.items()},
+        prototypes=PrototypeSet.from_points(points) if points else None,
+        recipe=None if recipe is None else recipe.raw,
+    )
+    return FileReference.of(path)

@@ -1,0 +1,399 @@
+"""The Project dock: images come and go with their strokes, and all of it is one file."""
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tifffile
+from gui_cases import TIMEOUT, blocks
+from napari.components import ViewerModel
+from qtpy.QtCore import QEvent, Qt
+
+import napari_saf as saf
+from napari_saf._gui.layers.metadata import class_names, is_strokes, recipe_of
+from napari_saf._gui.project import dock as dock_module
+from napari_saf._gui.project import recovery
+from napari_saf._gui.project.dock import ProjectWidget
+from napari_saf._gui.scribbles.dock import ScribblesWidget
+
+pytestmark = [pytest.mark.gui]
+SIDE = 32
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Three images of four squares; the squares of the second one are turned."""
+    folder = tmp_path / "images"
+    folder.mkdir()
+    for k in range(3):
+        tifffile.imwrite(folder / f"{k}.tif", np.rot90(blocks(SIDE), k), photometric="rgb")
+    return folder
+
+
+@pytest.fixture
+def dock(model, open_on, folder, settle):
+    dock = open_on(model, ProjectWidget)
+    dock.add_files([folder])
+    settle(dock)
+    return dock
+
+
+@pytest.fixture
+def scribbles(model, open_on):
+    dock = open_on(model, ScribblesWidget)
+    dock.follow.setChecked(False)
+    return dock
+
+
+def paint(scribbles, **rows):
+    """Paint a short line of each class in its row of the image on screen."""
+    if scribbles.strokes.layer is None:
+        scribbles.new_strokes()
+    for name, row in rows.items():
+        pixels = (np.full(5, row), np.arange(3, 8) + (16 if name.endswith("b") else 0))
+        scribbles.strokes.layer.data_setitem(pixels, int(name[1]))
+    return np.array(scribbles.strokes.layer.data)
+
+
+def stages(dock):
+    return [dock.session.stage(entry) for entry in dock.session.entries]
+
+
+def names(viewer):
+    return [layer.name for layer in viewer.layers]
+
+
+def strokes_on(viewer):
+    (layer,) = [layer for layer in viewer.layers if is_strokes(layer)]
+    return layer
+
+
+def save(dock, path, settle):
+    dock.save_to(path)
+    settle(dock)
+    return saf.load_project(dock.file.path)
+
+
+def test_files_are_listed_and_the_first_is_shown(model, dock):
+    assert [entry.name for entry in dock.session.entries] == ["0.tif", "1.tif", "2.tif"]
+    assert names(model) == ["0"]
+    assert stages(dock) == ["untouched"] * 3
+    assert dock.table.chosen is dock.session.current
+
+
+def test_images_that_are_opened_are_part_of_it(model, dock, folder):
+    model.open(str(folder / "1.tif"), plugin="napari")
+    assert len(dock.session.entries) == 3
+    assert dock.session.entries[1].layer is model.layers["1"]
+    model.add_image(blocks(), name="made here")
+    assert [entry.name for entry in dock.session.entries][3:] == ["made here"]
+    model.layers.remove("made here")
+    assert len(dock.session.entries) == 3
+
+
+def test_strokes_go_and_come_back_with_their_image(model, dock, scribbles):
+    before = paint(scribbles, c1=4, c2=24)
+    scribbles.strokes.rename(2, "sky")
+    scribbles.strokes.set_color(2, (0.0, 0.5, 1.0))
+    dock.go_to_next()
+    assert names(model) == ["1"]
+    assert stages(dock) == ["taught", "untouched", "untouched"]
+    assert scribbles.input.strokes is None
+    dock.go_to_previous()
+    np.testing.assert_array_equal(strokes_on(model).data, before)
+    assert class_names(strokes_on(model))[2] == "sky"
+    assert scribbles.strokes.layer is strokes_on(model)
+    np.testing.assert_allclose(scribbles.strokes.color(2), (0, 0.5, 1, 1), atol=0.01)
+
+
+def test_next_and_previous_go_around_the_ends(model, dock):
+    for name in ("1", "2", "0"):
+        dock.go_to_next()
+        assert names(model) == [name]
+    dock.go_to_previous()
+    assert names(model) == ["2"]
+
+
+def test_what_is_saved_is_opened_again(model, dock, scribbles, open_on, tmp_path, settle):
+    before = paint(scribbles, c1=4, c2=24)
+    scribbles.start()
+    settle(scribbles)
+    labels = np.array(scribbles.result.data)
+    project = save(dock, tmp_path / "p", settle)
+    assert dock.file.path == tmp_path / "p.napari-saf"
+    assert [image.stage for image in project.images] == ["labelled", "untouched", "untouched"]
+    second = ViewerModel()
+    other = open_on(second, ProjectWidget)
+    other.load(tmp_path / "p.napari-saf")
+    settle(other)
+    np.testing.assert_array_equal(strokes_on(second).data, before)
+    (result,) = [one for one in second.layers if one.name.endswith("]")]
+    np.testing.assert_array_equal(result.data, labels)
+    again = recipe_of(result).run(np.asarray(second.layers["0"].data))
+    expected = project.recipe.run(np.asarray(model.layers["0"].data))
+    np.testing.assert_array_equal(again.labels, expected.labels)
+    build = other._snapshot()
+    assert not other.file.is_unsaved(build)
+
+
+def test_after_one_more_stroke_it_is_not_saved(dock, scribbles, tmp_path, settle):
+    paint(scribbles, c1=4)
+    save(dock, tmp_path / "p", settle)
+    assert not dock.file.is_unsaved(dock._snapshot())
+    paint(scribbles, c1=5)
+    assert dock.file.is_unsaved(dock._snapshot())
+    save(dock, tmp_path / "p", settle)
+    assert not dock.file.is_unsaved(dock._snapshot())
+
+
+def test_strokes_on_all_images_teach_together(model, dock, scribbles, settle):
+    """Each image shows two of four classes; all four are found on the third one."""
+    paint(scribbles, c1=4, c2=24)
+    dock.go_to_next()
+    paint(scribbles, c3=4, c4b=4)
+    dock.label_all()
+    settle(dock)
+    assert "3 of 3 images labelled" in dock.status.text
+    assert stages(dock) == ["labelled"] * 3
+    dock.go_to(dock.session.entries[2])
+    labels = model.layers[-1].data
+    corners = [labels[4, 4], labels[4, 28], labels[28, 4], labels[28, 28]]
+    assert sorted(np.unique(corners)) == [1, 2, 3, 4]
+
+
+def test_label_all_gives_what_the_recipe_of_the_file_gives(dock, scribbles, tmp_path, settle):
+    paint(scribbles, c1=4, c2=24)
+    dock.label_all()
+    settle(dock)
+    project = save(dock, tmp_path / "p", settle)
+    for image in project.images:
+        expected = project.recipe.run(saf.read_image(image.file.path).array).labels
+        labels = [one for one in image.layers if one.kind == "labels"][-1]
+        np.testing.assert_array_equal(labels.pixels.to_array(), expected)
+
+
+def test_what_was_corrected_by_hand_is_left(model, dock, scribbles, settle):
+    paint(scribbles, c1=4, c2=24)
+    dock.label_all()
+    settle(dock)
+    result = next(one for one in model.layers if one.name.endswith("]"))
+    result.data_setitem((np.array([0]), np.array([0])), 7)
+    dock.label_all()
+    settle(dock)
+    assert "0.tif: corrected by hand" in dock.status.text
+    assert next(one for one in model.layers if one.name.endswith("]")).data[0, 0] == 7
+
+
+def test_masks_of_all_images_are_exported(dock, scribbles, tmp_path, settle):
+    paint(scribbles, c1=4, c2=24)
+    dock.label_all()
+    settle(dock)
+    dock.export_to(tmp_path / "out")
+    settle(dock)
+    assert stages(dock) == ["exported"] * 3
+    mask = saf.read_mask(tmp_path / "out" / "0.labels.tif")
+    assert mask.recipe is not None and set(np.unique(mask.labels)) == {1, 2}
+
+
+def test_an_image_without_a_file_is_kept_beside_the_project(open_on, tmp_path, settle):
+    first, second = ViewerModel(), ViewerModel()
+    first.add_image(blocks(), name="made here")
+    dock = open_on(first, ProjectWidget)
+    layer = first.add_labels(np.eye(SIDE, dtype=np.uint8), name="mine")
+    save(dock, tmp_path / "p", settle)
+    assert [path.name for path in (tmp_path / "p_images").iterdir()] == ["made_here.npy"]
+    dock.file.begin(None)
+    other = open_on(second, ProjectWidget)
+    other.load(tmp_path / "p.napari-saf")
+    settle(other)
+    np.testing.assert_array_equal(second.layers[0].data, blocks())
+    np.testing.assert_array_equal(second.layers["mine"].data, layer.data)
+
+
+def test_what_is_missing_is_looked_for_in_a_folder(model, dock, open_on, tmp_path, folder, settle):
+    save(dock, tmp_path / "p", settle)
+    moved = tmp_path / "moved"
+    shutil.move(folder, moved)
+    (moved / "1.tif").rename(moved / "other.tif")
+    second = ViewerModel()
+    other = open_on(second, ProjectWidget)
+    other.load(tmp_path / "p.napari-saf")
+    settle(other)
+    assert "3 images are missing" in other.status.text
+    assert not other.missing.isHidden()
+    other.missing.look_in(moved)
+    settle(other)
+    assert [entry.name for entry in other.session.entries] == ["0.tif", "other.tif", "2.tif"]
+    assert other.missing.isHidden()
+    assert len(second.layers) == 1
+
+
+def test_strokes_do_not_land_on_a_changed_image_unasked(
+    dock, scribbles, open_on, tmp_path, folder, settle
+):
+    before = paint(scribbles, c1=4, c2=24)
+    save(dock, tmp_path / "p", settle)
+    tifffile.imwrite(folder / "0.tif", 255 - blocks(SIDE), photometric="rgb")
+    second = ViewerModel()
+    other = open_on(second, ProjectWidget)
+    other.load(tmp_path / "p.napari-saf")
+    settle(other)
+    assert "1 image is changed" in other.status.text
+    assert not [layer for layer in second.layers if is_strokes(layer)]
+    entry = other.session.entries[0]
+    other.go_to(entry)
+    assert "has changed" in other.status.text and entry.layer is None
+    other.table.choose(entry)
+    other.missing.accept.click()
+    other.go_to(entry)
+    np.testing.assert_array_equal(strokes_on(second).data, before)
+
+
+def test_one_image_is_found_by_a_person(dock, open_on, tmp_path, folder, settle):
+    save(dock, tmp_path / "p", settle)
+    (folder / "1.tif").rename(tmp_path / "x.tif")
+    other = open_on(ViewerModel(), ProjectWidget)
+    other.load(tmp_path / "p.napari-saf")
+    settle(other)
+    entry = other.session.entries[1]
+    other.missing.take_file(entry, folder / "0.tif")
+    assert entry.state == "changed"
+    other.missing.take_file(entry, tmp_path / "x.tif")
+    assert entry.state == "found"
+
+
+def test_a_project_from_elsewhere_may_not_name_files_anywhere(dock, open_on, tmp_path, settle):
+    project = save(dock, tmp_path / "p", settle)
+    (tmp_path / "deep").mkdir()
+    path = saf.save_project(tmp_path / "deep" / "f.napari-saf", project)
+    for _ in range(2):  # to be opened does not make it known
+        second = open_on(ViewerModel(), ProjectWidget)
+        second.load(path)
+        settle(second)
+        assert {entry.state for entry in second.session.entries} == {"missing"}
+    assert recovery.recent_projects()[0] == path
+
+
+# What is kept in case of a crash
+
+
+def recovery_files(tmp_path):
+    return sorted((tmp_path / "data" / "recovery").glob("*.napari-saf"))
+
+
+def test_what_is_not_saved_is_kept_and_offered(dock, scribbles, open_on, tmp_path, settle):
+    before = paint(scribbles, c1=4, c2=24)
+    dock.keep()
+    settle(dock)
+    (kept,) = recovery_files(tmp_path)
+    lost = kept.with_name("1-1-1.napari-saf")  # of a process that is gone
+    shutil.copy(kept, lost)
+    second = ViewerModel()
+    other = open_on(second, ProjectWidget)
+    assert not other._lost_row.isHidden()
+    other.recover()
+    settle(other)
+    np.testing.assert_array_equal(strokes_on(second).data, before)
+    assert other._lost_row.isHidden() and not lost.exists()
+    assert other.file.is_unsaved(other._snapshot())
+
+
+def test_saved_work_is_not_kept(dock, scribbles, tmp_path, settle):
+    paint(scribbles, c1=4)
+    dock.keep()
+    settle(dock)
+    assert recovery_files(tmp_path)
+    save(dock, tmp_path / "p", settle)
+    assert not recovery_files(tmp_path)
+    dock.keep()
+    settle(dock)
+    assert not recovery_files(tmp_path)
+
+
+def test_an_image_without_a_file_is_recovered(open_on, tmp_path, settle):
+    first, second = ViewerModel(), ViewerModel()
+    first.add_image(blocks(), name="made here")
+    first.add_labels(np.eye(SIDE, dtype=np.uint8), name="mine")
+    dock = open_on(first, ProjectWidget)
+    dock.keep()
+    settle(dock)
+    dock.shut_down()  # with its window, and what was not saved
+    other = open_on(second, ProjectWidget)
+    other.recover()
+    settle(other)
+    np.testing.assert_array_equal(second.layers[0].data, blocks())
+    project = save(other, tmp_path / "p", settle)
+    assert project.images[0].file.path == tmp_path / "p_images" / "made_here.npy"
+
+
+def test_what_was_not_saved_can_be_discarded(open_on, tmp_path):
+    folder = tmp_path / "data" / "recovery"
+    folder.mkdir(parents=True)
+    saf.save_project(folder / "1-1-1.napari-saf", saf.Project())
+    dock = open_on(ViewerModel(), ProjectWidget)
+    dock.discard()
+    assert not recovery_files(tmp_path) and dock._lost_row.isHidden()
+
+
+# The window
+
+
+@pytest.fixture
+def answers(monkeypatch):
+    """Answers to the question whether to save, in order, and the names that it was asked of."""
+    given, asked = [], []
+
+    def ask(parent, name):
+        asked.append(name)
+        return given.pop(0)
+
+    monkeypatch.setattr(dock_module, "ask_to_save", ask)
+    return given, asked
+
+
+def test_a_window_with_unsaved_work_asks_before_it_closes(window, open_dock, answers, tmp_path):
+    given, asked = answers
+    dock = open_dock(window, ProjectWidget)
+    frame = dock.window()
+    frame.show()
+    window.add_image(blocks(), name="a")
+    window.add_labels(np.eye(SIDE, dtype=np.uint8))
+    given += ["cancel"]
+    assert not frame.close()
+    assert frame.isVisible() and asked == ["The project"]
+    dock.file.path = tmp_path / "p.napari-saf"
+    given += ["save"]
+    assert dock.may_close()
+    assert saf.load_project(tmp_path / "p.napari-saf").images[0].stage == "labelled"
+    assert dock.may_close() and len(asked) == 2
+
+
+def test_ctrl_s_in_any_dock_saves_the_project(window, open_dock, qtbot, tmp_path):
+    window.add_image(blocks(), name="a")
+    scribbles, dock = open_dock(window, ScribblesWidget), open_dock(window, ProjectWidget)
+    dock.file.path = tmp_path / "p.napari-saf"
+    qtbot.keyClick(scribbles, Qt.Key.Key_S, Qt.KeyboardModifier.ControlModifier)
+    qtbot.waitUntil(lambda: not dock.is_calculating, timeout=TIMEOUT)
+    assert Path(tmp_path / "p.napari-saf").exists()
+
+
+def test_docks_come_back_with_their_values(window, open_dock, tmp_path, settle):
+    window.add_image(blocks(), name="a")
+    scribbles, dock = open_dock(window, ScribblesWidget), open_dock(window, ProjectWidget)
+    scribbles.input.scale.set_value(21)
+    scribbles.form.set_values({"rho": 0.3})
+    save(dock, tmp_path / "p", settle)
+    scribbles.input.scale.set_value(5)
+    scribbles.form.set_values({"rho": 0.1})
+    dock.load(tmp_path / "p.napari-saf")
+    settle(dock)
+    assert scribbles.input.scale.value == 21
+    assert scribbles.form.values()["rho"] == 0.3
+
+
+def test_closing_is_an_event_that_can_be_refused(window, open_dock):
+    """The guard does not stand in the way of other events, or of programs that close."""
+    dock = open_dock(window, ProjectWidget)
+    assert not dock._guard.eventFilter(dock, QEvent(QEvent.Type.Close))
+    assert not dock._guard.eventFilter(dock.window(), QEvent(QEvent.Type.Resize))
