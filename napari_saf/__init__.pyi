@@ -26,6 +26,10 @@ from .errors import (
     InvalidInput as InvalidInput,
     SafError as SafError,
 )
+from .features import (
+    DeepFeatures as DeepFeatures,
+    FeatureExtractor as FeatureExtractor,
+)
 from .flow import (
     AdamsBashforthMoulton as AdamsBashforthMoulton,
     BogackiShampine as BogackiShampine,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -276,11 +277,19 @@ def prepare_images(
             features = coarse_means(features, shape, mask) if is_coarse else features
         raise_if_interrupted()
         grid = _grid_of(image, small, options, noise)
+        if extractor is not None and options.weights != "uniform":
+            features = extractor.refined(features, partial(_average, grid))
         grid = CoarseGrid(grid, array.shape[:-1], mask) if is_coarse else grid
         grids.append(grid)
         rows.append(grid.gather(features))
     nodes = rows[0] if len(rows) == 1 else np.concatenate(rows)
     return grids, {"features": nodes, "groups": groups, "options": options, "clipped": clipped}
+
+
+def _average(grid: GridGraph, image: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return the means over the windows of a grid, 0 outside its mask."""
+    rows = np.asarray(grid.gather(image), np.float32)
+    return np.asarray(grid.spread(grid.average(rows)), np.float32)
 
 
 def contrast_noise(

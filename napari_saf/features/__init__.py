@@ -1,5 +1,6 @@
 """What images say of their pixels: scaled values, features, groups."""
 
+from napari_saf.features._deep import DeepFeatures
 from napari_saf.features._extractors import (
     FEATURES,
     FeatureExtractor,
@@ -14,3 +15,5 @@ from napari_saf.features._image import (
     image_groups,
     is_rgb,
 )
+
+FEATURES[DeepFeatures.name] = DeepFeatures

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from itertools import combinations_with_replacement
@@ -44,11 +44,6 @@ class FeatureExtractor(ABC):
         the features that it has in the whole; or on all of the image.
     is_portable : bool
         Whether features of one image stand for the same in another.
-    receptive_field : int
-        How many pixels away from a pixel its features look.
-    stride : int
-        Pixels from one place where features are computed to the next; parts of an image that begin
-        at multiples of it have the features of the whole.
     """
 
     name: ClassVar[str]
@@ -62,10 +57,15 @@ class FeatureExtractor(ABC):
 
     @property
     def receptive_field(self) -> int:
+        """How many pixels away from a pixel its features look."""
         return 0
 
     @property
     def stride(self) -> int:
+        """Pixels from one place where features are computed to the next.
+
+        Parts of an image that begin at multiples of it have the features of the whole.
+        """
         return 1
 
     @abstractmethod
@@ -74,6 +74,10 @@ class FeatureExtractor(ABC):
 
         `axes` are those along which pixels are neighbours, by default all.
         """
+
+    def refined(self, features: Image, average: Callable[[Image], Image]) -> Image:
+        """Return features that follow the edges of an image; `average` takes means within them."""
+        return features
 
     def fitted(self, images: Iterable[tuple[Image, Axes, Mask]]) -> Self:
         """Return the extractor with what it learns from images, for others to be described alike.

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -102,6 +102,14 @@ class Plan(Tiling):
         known = map_labels(np.array(numbers), taught.names, taught.colors)
         return known, write_note(axes, taught.names, taught.colors, taught, self.recipe)
 
+    def surroundings(self, region: Region) -> Region:
+        """Return a region with its halo, from where features begin as in the whole image."""
+        options = Recipe.from_plain(self.recipe).options
+        assert options is not None and options.extractor is not None
+        step, crop = options.extractor.stride, super().surroundings(region)
+        pairs = zip(crop, self.halo, strict=True)
+        return tuple(slice(r.start - r.start % step if h else r.start, r.stop) for r, h in pairs)
+
     def label(
         self, values: NDArray[Any], mask: NDArray[np.bool_] | Literal["finite"] | None
     ) -> NDArray[np.unsignedinteger[Any]]:
@@ -143,12 +151,16 @@ def make_plan(
     if options.weights == "contrast":
         own = [contrast_noise(v, m, options) for v, m in zip(values, masks, strict=True)]
         noise = np.mean(own, axis=0).tolist()
+    assert options.extractor is not None
+    extractor = options.extractor.fitted(_scaled(values, masks, window, options))
+    options = dataclasses.replace(options, features=extractor)
     flow, taught = _learn(recipe, values, masks, options)
     n_stepped = max(1, _MOST_STEPPED // math.prod(block))
     problem = _problem(values[:n_stepped], masks[:n_stepped], options, noise)
     history = flow.run(problem).history
-    assert options.extractor is not None
-    reach = options.extractor.receptive_field + (options.weights != "uniform")
+    reach = extractor.receptive_field + (options.weights != "uniform")
+    # What comes from a coarser grid is averaged over windows once more.
+    n_sides = 2 * _WINDOWS_OF_HALO + (extractor.stride > 1)
     plain = {"schema": 1, "method": flow.name, "parameters": to_plain(flow)}
     return Plan(
         schema=1,
@@ -163,7 +175,7 @@ def make_plan(
         axes=label_axes(len(image.shape), image.axes or None, None, None).names,
         tile=shard,
         chunk=chunk,
-        halo=[reach + _WINDOWS_OF_HALO * (s // 2) * 2 if s > 1 else 0 for s in window],
+        halo=[reach + n_sides * (s // 2) if s > 1 else 0 for s in window],
         block=block,
         blocks=[list(place) for place in places],
         notes=list(image.notes),
@@ -364,6 +376,20 @@ def _learn(
         labels = None if flow.prototype_labels is None else np.asarray(flow.prototype_labels, int)
         taught = PrototypeSet(np.atleast_2d(flow.prototypes).astype(np.float32), labels)
     return flow, dataclasses.replace(taught, options=None)
+
+
+def _scaled(
+    values: list[NDArray[Any]],
+    masks: Sequence[NDArray[np.bool_] | None],
+    window: Sequence[int],
+    options: ImageOptions,
+) -> Iterator[tuple[NDArray[np.float32], list[int], NDArray[np.bool_] | None]]:
+    """Yield blocks as extractors are fitted to them: in [0, 1], with axes and mask."""
+    assert options.scaling is not None
+    axes = [axis for axis, side in enumerate(window) if side > 1]
+    for block, mask in zip(values, masks, strict=True):
+        inside = block if mask is None else np.where(mask[..., None], block, options.scaling.low)
+        yield options.scaling.apply(inside), axes, mask
 
 
 def _problem(

@@ -51,7 +51,7 @@ def runs(draw):
     name = draw(st.sampled_from(sorted(saf.METHODS)))
     values = {p.name: draw(values_of(p)) for p in describe(saf.METHODS[name])}
     look = {
-        "features": draw(st.sampled_from(list(FEATURES))),
+        "features": draw(st.sampled_from([name for name in FEATURES if name != "deep"])),
         "window": draw(st.sampled_from([1, 3, 5])),
         "weights": draw(st.sampled_from(["uniform", "nonlocal", "contrast"])),
         "max_side": draw(st.sampled_from([None, None, 8])),

@@ -1,0 +1,286 @@
+"""Features of a trained network: windows of the image, principal components, upsampling."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import dataclasses
+import math
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from napari_saf.device import check_memory, raise_if_interrupted, torch
+from napari_saf.errors import InvalidInput
+from napari_saf.features._cache import find_array, keep_array, key_of
+from napari_saf.features._extractors import Axes, FeatureExtractor, Image, Mask, perceived
+from napari_saf.features._network import (
+    ARCHITECTURES,
+    Network,
+    find_weights,
+    hash_of,
+    load_network,
+    remember_weights,
+)
+from napari_saf.parameters import documented, parameter, to_plain
+
+_MOST_UNITS = 32
+"""Units of the network, patches of a transformer, in the inner part of a window at most."""
+_MARGIN = 2
+"""Units around the inner part, whose features are left to the next window."""
+_MOST_SAMPLED = 4096
+"""Places by which the principal components are found."""
+_MOST_BASIS = 2**24
+
+
+@documented
+@dataclasses.dataclass(frozen=True)
+class DeepFeatures(FeatureExtractor):
+    """Features of a network that was trained on many images, beside perceived colour.
+
+    The image is covered by windows that overlap, each of which goes through the network; what the
+    chosen layers give is reduced to its principal components and comes up to the image's size by
+    bilinear interpolation, then by means over the windows of the graph, where those stop at
+    edges. Weights come from a safetensors file; nothing is downloaded, and nothing in the file is
+    executed. What `fitted` finds (hash, layers, windows, components) a recipe holds.
+
+    Notes
+    -----
+    Windows lie at multiples of `step` pixels, so features shift with an image that is shifted by
+    such a multiple; those of convolutional networks, away from the borders, by any multiple of
+    their stride. With a `step` of one patch a transformer's do, too, at the cost of a window for
+    each patch.
+    """
+
+    # fmt: off
+    architecture: str = parameter(
+        ARCHITECTURES[0], label="Network", choices=ARCHITECTURES,
+        help="Architecture by the name that timm has for it; the weights must be of it.")
+    weights_file: str = parameter(
+        "", label="Weights",
+        help="A file of weights as safetensors, which you have: nothing is downloaded.")
+    layers: tuple[int, ...] | None = parameter(
+        None, label="Layers", is_list=True, advanced=True,
+        help="Blocks or stages whose features are taken, from 0; by default the last block of a "
+        "transformer, and the stages at 8 and 16 pixels of others.")
+    n_components: int = parameter(
+        32, bounds=(1, 256), label="Components", advanced=True,
+        help="Principal components to which features are reduced.")
+    sha256: str = parameter("", label="SHA-256", in_form=False, help="Of the file of weights.")
+    window: int = parameter(
+        0, bounds=(0, 2**14), label="Window", in_form=False,
+        help="Side of the windows in pixels; 0: what suits the first image.")
+    step: int = parameter(
+        0, bounds=(0, 2**14), label="Step", in_form=False,
+        help="Pixels from one window to the next; 0: what suits the first image.")
+    basis: str = parameter(
+        "", label="Basis", in_form=False,
+        help="Mean and principal components of the first images, float32 in base64.")
+    # fmt: on
+    name: ClassVar[str] = "deep"
+    title: ClassVar[str] = "deep (a network)"
+
+    def __post_init__(self) -> None:
+        layers: Any = self.layers
+        if layers is not None:
+            numbers = np.atleast_1d(np.asarray(layers))
+            if numbers.dtype.kind not in "iuf" or (numbers % 1).any():
+                raise InvalidInput(f"layers: expected whole numbers, got {layers!r:.60}")
+            object.__setattr__(self, "layers", tuple(int(k) for k in numbers))
+        super().__post_init__()
+        if len(self.basis) > _MOST_BASIS:
+            raise InvalidInput(f"basis: expected at most {_MOST_BASIS} letters")
+        if self.window and (self.window - self.step) % 2:
+            raise InvalidInput("step: expected as much before as behind it in a window")
+        if (self.window == 0) != (self.step == 0) or self.step > self.window:
+            raise InvalidInput(f"step: expected at most the window, {self.window}, got {self.step}")
+
+    @property
+    def receptive_field(self) -> int:
+        """What parts must have around them, so that windows are complete that end in them."""
+        return self._margin + self.step + self.window // 8
+
+    @property
+    def stride(self) -> int:
+        return max(1, self.step)
+
+    @property
+    def _margin(self) -> int:
+        return (self.window - self.step) // 2
+
+    def to_plain(self) -> dict[str, Any]:
+        own = to_plain(self) | {"weights_file": Path(self.weights_file).name}
+        return {"kind": self.name, **own}
+
+    def network(self) -> Network:
+        """Return the network with the weights of the file, which is found by its hash, too."""
+        file = find_weights(self.weights_file, self.sha256)
+        return load_network(self.architecture, file, self.layers)
+
+    def fitted(self, images: Iterable[tuple[Image, Axes, Mask]]) -> Self:
+        if self.basis:
+            return self
+        network = self.network()
+        file = find_weights(self.weights_file, self.sha256)
+        sha256, every = hash_of(file), [(image, _planes(image, axes)) for image, axes, _ in images]
+        remember_weights(file, sha256)
+        found = dataclasses.replace(self, sha256=sha256, layers=network.layers)
+        if not self.window:
+            longest = max(max(planes.shape[1:3]) for _, planes in every)
+            step, margin = _window(longest, network.unit)
+            found = dataclasses.replace(found, step=step, window=step + 2 * margin)
+        key = key_of(found._settings() | {"fit": 1}, *(image for image, _ in every))
+        basis = find_array(key)
+        if basis is None:
+            raw = [found._raw(planes, network) for _, planes in every]
+            sizes = [int(info["num_chs"]) for info in network.model.feature_info]
+            basis = _principal(raw, found.n_components, [sizes[k] for k in network.layers])
+            own = dataclasses.replace(found, basis=_encoded(basis))
+            for (image, _), one in zip(every, raw, strict=True):
+                keep_array(key_of(own._settings(), image), _reduced(one, basis))
+            keep_array(key, basis)
+        return dataclasses.replace(found, basis=_encoded(basis))
+
+    def features(self, image: Image, axes: Axes = None, mask: Mask = None) -> Image:
+        if not self.basis:
+            return self.fitted([(image, axes, mask)]).features(image, axes, mask)
+        reduced = find_array(key_of(self._settings(), image))
+        planes = _planes(image, axes)
+        network = self.network()
+        if reduced is None:
+            reduced = _reduced(self._raw(planes, network), self._decoded())
+        shape = planes.shape[1:3]
+        field = torch.from_numpy(reduced).movedim(-1, 1)
+        size = [side * network.grid for side in field.shape[2:]]
+        large = torch.nn.functional.interpolate(field, size, mode="bilinear")
+        deep = large[:, :, : shape[0], : shape[1]].movedim(1, -1).numpy()
+        raise_if_interrupted()
+        plane = _plane_axes(image, axes)
+        whole = [image.shape[k] for k in range(image.ndim - 1) if k not in plane] + [*shape, -1]
+        deep = np.moveaxis(deep.reshape(whole), (-3, -2), plane)
+        return np.concatenate([perceived(image), deep], axis=-1, dtype=np.float32)
+
+    def refined(self, features: Image, average: Callable[[Image], Image]) -> Image:
+        n_deep = len(self._decoded()) - 1
+        means = average(np.ascontiguousarray(features[..., -n_deep:]))
+        return np.concatenate([features[..., :-n_deep], means], axis=-1)
+
+    def _settings(self) -> dict[str, Any]:
+        """Return what features hang on beside the image."""
+        own = to_plain(self) | {"device": self.network().device.type, "version": 1}
+        return {name: value for name, value in own.items() if name != "weights_file"}
+
+    def _raw(self, planes: Image, network: Network) -> Image:
+        """Return the features (n_planes, n_rows, n_columns, d) of planes on the network's grid."""
+        step, margin, grid = self.step, self._margin, network.grid
+        if step % network.unit or margin % network.unit:
+            raise InvalidInput(
+                f"step: expected step and margin in multiples of {network.unit}, as "
+                f"{self.architecture} has it, got {step} and {margin}"
+            )
+        n_planes, *sides, n_channels = planes.shape
+        counts = [-(-side // step) for side in sides]
+        around = [
+            (margin, count * step + margin - side)
+            for count, side in zip(counts, sides, strict=True)
+        ]
+        width = sum(int(network.model.feature_info[k]["num_chs"]) for k in network.layers)
+        groups = [[0, 1, 2]] if n_channels == 3 else [[k] * 3 for k in range(n_channels)]
+        inner, skip = step // grid, margin // grid
+        shape = (n_planes, *(count * inner for count in counts), width * len(groups))
+        check_memory(4.0 * math.prod(shape), torch.device("cpu"), "choose a smaller working size")
+        found = np.empty(shape, np.float32)
+        places = [
+            (p, r, c, g)
+            for p in range(n_planes)
+            for g in range(len(groups))
+            for r in range(counts[0])
+            for c in range(counts[1])
+        ]
+        at, padded = -1, planes
+        for start in range(0, len(places), network.at_once()):
+            windows, batch = [], places[start : start + network.at_once()]
+            for p, r, c, g in batch:
+                if p != at:
+                    at, padded = p, np.pad(planes[p], (*around, (0, 0)), mode="reflect")
+                rows, columns = (slice(k * step, k * step + self.window) for k in (r, c))
+                windows.append(padded[rows, columns][..., groups[g]])
+            raise_if_interrupted()
+            kept = slice(skip, skip + inner)
+            for (p, r, c, g), one in zip(batch, network.features(windows).numpy(), strict=True):
+                rows, columns = (slice(k * inner, (k + 1) * inner) for k in (r, c))
+                found[p, rows, columns, g * width : (g + 1) * width] = one[kept, kept]
+        return found[:, : -(-sides[0] // grid), : -(-sides[1] // grid)]
+
+    def _decoded(self) -> Image:
+        """Return mean and components (1 + n, d)."""
+        try:
+            numbers = np.frombuffer(base64.b64decode(self.basis, validate=True), "<f4")
+        except (binascii.Error, ValueError) as error:
+            raise InvalidInput("basis: expected float32 in base64") from error
+        n_rows = int(numbers[0]) if len(numbers) and np.isfinite(numbers).all() else 0
+        if n_rows < 2 or (len(numbers) - 1) % n_rows:
+            raise InvalidInput("basis: expected a mean and components of the same size")
+        return numbers[1:].reshape(n_rows, -1)
+
+
+def _encoded(basis: Image) -> str:
+    numbers = np.concatenate([[len(basis)], basis.ravel()]).astype("<f4")
+    return base64.b64encode(numbers.tobytes()).decode()
+
+
+def _window(side: int, unit: int) -> tuple[int, int]:
+    """Return step and margin, in pixels, of the fewest windows that are not too large."""
+    n_units = -(-side // unit)
+    count = -(-n_units // _MOST_UNITS)
+    return -(-n_units // count) * unit, _MARGIN * unit
+
+
+def _plane_axes(image: Image, axes: Axes) -> tuple[int, int]:
+    """Return the two axes of planes: those that are labelled together, or the last."""
+    n_axes = image.ndim - 1
+    if n_axes < 2:
+        raise InvalidInput("features 'deep': expected an image of two axes or more")
+    chosen = sorted(axes) if axes is not None and len(axes) == 2 else (n_axes - 2, n_axes - 1)
+    return chosen[0], chosen[1]
+
+
+def _planes(image: Image, axes: Axes) -> Image:
+    """Return the planes (n_planes, n_rows, n_columns, channels) of an image."""
+    moved = np.moveaxis(image, _plane_axes(image, axes), (-3, -2))
+    return moved.reshape(-1, *moved.shape[-3:])
+
+
+def _principal(raw: list[Image], n_components: int, sizes: list[int]) -> Image:
+    """Return mean and components (1 + n, d) that reduce features, layers of so many in a row.
+
+    Each layer counts as much; the variances of what comes out sum to that of a uniform variable
+    in [0, 1], as those of colours do about.
+    """
+    rows = np.concatenate([one.reshape(-1, one.shape[-1]) for one in raw])
+    rows = rows[:: max(1, len(rows) // _MOST_SAMPLED)].astype(np.float64)
+    mean = rows.mean(axis=0)
+    rows -= mean
+    ends = np.cumsum(np.resize(sizes, rows.shape[1] // sum(sizes) * len(sizes)))
+    blocks = np.split(rows.var(axis=0), ends[:-1])
+    scales = [1 / math.sqrt(max(float(block.sum()), 1e-30)) for block in blocks]
+    weights = np.repeat(scales, [len(block) for block in blocks])
+    rows *= weights
+    values, vectors = np.linalg.eigh(rows.T @ rows / len(rows))
+    values, vectors = values[::-1][:n_components], vectors[:, ::-1][:, :n_components].T
+    kept = values > 1e-9 * max(values[0], 1e-30)
+    values, vectors = values[kept], vectors[kept]
+    largest = np.abs(vectors).argmax(axis=1)
+    vectors *= np.sign(vectors[np.arange(len(vectors)), largest])[:, None]
+    scale = 1 / math.sqrt(12 * max(float(values.sum()), 1e-30))
+    return np.concatenate([mean[None], vectors * weights * scale]).astype(np.float32)
+
+
+def _reduced(raw: Image, basis: Image) -> Image:
+    if raw.shape[-1] != basis.shape[1]:
+        raise InvalidInput(
+            f"basis: expected components of {raw.shape[-1]} features, got {basis.shape[1]}"
+        )
+    return np.asarray((raw - basis[0]) @ basis[1:].T, np.float32)
