@@ -40,7 +40,7 @@ class ObjectEditor:
         self._kinds = objects.kinds.copy()
         self._done: list[_Edit] = []
         self._undone: list[_Edit] = []
-        self._is_painted = False
+        self.is_painted = False
 
     @property
     def objects(self) -> Objects:
@@ -61,7 +61,7 @@ class ObjectEditor:
     @property
     def is_corrected(self) -> bool:
         """Whether there is anything that objects found anew would lose."""
-        return self._is_painted or bool(self._done)
+        return self.is_painted or bool(self._done)
 
     @property
     def can_undo(self) -> bool:
@@ -139,7 +139,7 @@ class ObjectEditor:
         kinds[new[new > 0]] = kind
         kinds[counts == 0] = 0
         is_changed = not np.array_equal(kinds, self._kinds)
-        self._kinds, self._is_painted = kinds, True
+        self._kinds, self.is_painted = kinds, True
         self._done.clear()
         self._undone.clear()
         return is_changed

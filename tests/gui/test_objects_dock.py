@@ -2,6 +2,7 @@
 
 import csv
 
+import napari
 import numpy as np
 import pytest
 from qtpy.QtCore import Qt
@@ -47,7 +48,7 @@ class Mouse:
 def drag(dock, *places, modifiers=()):
     events = Mouse(dock.layer.data_to_world(places[0]))
     events.modifiers = list(modifiers)
-    steps = dock._on_mouse(dock.layer, events)
+    steps = dock.canvas.on_mouse(dock.layer, events)
     next(steps, None)
     for place in places[1:]:
         events.type, events.position = "mouse_move", dock.layer.data_to_world(place)
@@ -157,6 +158,62 @@ def test_a_painted_object_gets_a_row(dock, settle):
     dock.layer.paint((5, 60), dock.layer.selected_label)
     settle(dock, 120)
     assert dock.table.model.table["object"].tolist() == [1, 2, 3, 4]
+
+
+def press(layer, keys):
+    layer.keymap[napari.utils.key_bindings.coerce_keybinding(keys)](layer)
+
+
+def test_strokes_of_the_brush_go_back_with_their_row(dock, settle):
+    layer = split(dock, settle)
+    before = layer.data.copy()
+    dock.table.select([3])
+    dock.buttons["delete"].click()
+    settle(dock)
+    press(layer, "Control-Z")  # of a correction
+    settle(dock, 120)
+    assert np.array_equal(layer.data, before) and dock.table.model.rowCount() == 3
+    dock.buttons["new"].click()
+    layer.paint((5, 60), layer.selected_label)
+    press(layer, "Control-Z")  # before its row came
+    settle(dock, 120)
+    assert np.array_equal(layer.data, before) and dock.table.model.rowCount() == 3
+    dock.buttons["redo"].click()
+    settle(dock, 120)
+    painted = layer.data.copy()
+    assert dock.table.model.table["object"].tolist() == [1, 2, 3, 4]
+    dock.table.select([1, 2])
+    dock.buttons["merge"].click()
+    for expected in (painted, before):
+        press(layer, "Control-Z")
+        settle(dock, 120)
+        assert np.array_equal(layer.data, expected)
+    assert dock.table.model.table["object"].tolist() == [1, 2, 3]
+
+
+def test_the_line_that_cuts_is_seen_while_it_is_drawn(dock, model, settle):
+    layer = split(dock, settle)
+    dock.buttons["cut"].click()
+    line = model.layers["cut line"]
+    assert model.layers.selection.active is layer
+    event = Mouse(layer.data_to_world((2, 20)))
+    steps = dock.canvas.on_mouse(layer, event)
+    next(steps)
+    event.type, event.position = "mouse_move", layer.data_to_world((38, 20))
+    next(steps)
+    assert np.allclose(line.data[0], [(2, 20), (38, 20)])
+    assert np.allclose(line.data_to_world((2, 20)), layer.data_to_world((2, 20)))
+    event.type = "mouse_release"
+    next(steps, None)
+    settle(dock)
+    assert not line.data and dock.table.model.rowCount() == 4
+    model.layers.remove(line)  # by the person
+    drag(dock, (20, 66), (20, 94))
+    dock.buttons["cut"].click()
+    assert layer.mouse_pan and "cut line" not in model.layers
+    dock.buttons["cut"].click()
+    model.layers.remove(layer)
+    assert "cut line" not in model.layers and not dock.buttons["cut"].isChecked()
 
 
 def test_an_object_that_is_painted_on_is_measured_anew_and_stays(dock, settle, tmp_path):

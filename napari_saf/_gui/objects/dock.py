@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,12 +23,12 @@ from napari_saf._gui.layers.metadata import carry_objects, labels_to_choose
 from napari_saf._gui.layers.placement import (
     image_region,
     labelled_image,
-    lay_over,
     pixels_of,
     squeezed_axes,
 )
 from napari_saf._gui.layers.reading import Pixels
 from napari_saf._gui.layers.view import center_on
+from napari_saf._gui.objects.canvas import OBJECTS_KEY, ObjectCanvas
 from napari_saf._gui.objects.source import HELP, SAVE_FILTER, Measures, Source, is_series
 from napari_saf._gui.objects.table import ObjectTable
 from napari_saf.io import count_labels
@@ -43,8 +43,6 @@ from napari_saf.objects import (
     track_objects,
 )
 
-OBJECTS_KEY = "napari_saf_objects"
-"""Entry of the metadata of a layer of objects."""
 _PATIENCE = 60
 """Milliseconds without a change after which objects are shown anew."""
 _MOST_SMALLEST, _MOST_NECK = 500, 50
@@ -58,7 +56,7 @@ class ObjectsWidget(RunDock):
     def __init__(self, viewer: napari.viewer.Viewer) -> None:
         super().__init__(viewer)
         self.editor: ObjectEditor | None = None
-        self.layer: Any = None
+        self.canvas = ObjectCanvas(viewer, self)
         self._source: Source | None = None
         self._parts: Parts | None = None
         self._preview = QTimer(self, singleShot=True, interval=_PATIENCE)
@@ -89,6 +87,11 @@ class ObjectsWidget(RunDock):
             (self.table.chosen, self._on_chosen),
             (self.table.filtered, self._update_enabled),
             (viewer.layers.events.removed, self._on_removed),
+            (self.canvas.picked, self._on_picked),
+            (self.canvas.drawn, self.cut),
+            (self.canvas.painted, self._painted.start),
+            (self.canvas.undo_asked, self.undo),
+            (self.canvas.redo_asked, self.redo),
         )
         self._on_labels_changed()
 
@@ -104,12 +107,12 @@ class ObjectsWidget(RunDock):
         self._rows = rows
         slots: dict[str, Callable[[], object]] = {
             "merge": lambda: self._edit("merged", lambda e: e.merge(self.table.selected)),
-            "cut": lambda: self._on_cut_toggled(),
+            "cut": self._on_cut_toggled,
             "delete": lambda: self._edit("deleted", lambda e: e.delete(self.table.selected)),
             "new": self._paint,
             "keep": self._keep,
-            "undo": lambda: self._edit("taken back", ObjectEditor.undo),
-            "redo": lambda: self._edit("done again", ObjectEditor.redo),
+            "undo": self.undo,
+            "redo": self.redo,
             "save": self._ask_to_save,
             "split": self.start,
             "track": self.track,
@@ -126,6 +129,11 @@ class ObjectsWidget(RunDock):
         fold = create_fold("Advanced", advanced)
         below = [self.counts, create_row(*own[:4]), self.table, create_row(*own[4:8])]
         self._lay_out([rows, fold], [own[8], self._stop_button], below)
+
+    @property
+    def layer(self) -> Any:
+        """The layer of objects, None without one."""
+        return self.canvas.layer
 
     def start(self) -> None:
         """Split what is ticked; corrections are lost."""
@@ -170,46 +178,15 @@ class ObjectsWidget(RunDock):
     def _show(self, source: Source, joined: tuple[Objects, Measures]) -> None:
         """Put objects into their layer and the table."""
         objects, table = joined
-        is_same = self._source is not None and self._source.layer is source.layer
+        is_other = self._source is None or self._source.layer is not source.layer
         self._source, self.editor = source, ObjectEditor(objects)
         shown = source.in_layer(self.editor.labels)
-        if is_same and self.layer is not None and self.layer.data.shape == shown.shape:
-            self.layer.data = shown
-        else:
-            self._leave_layer()
-            self._add_layer(source.layer, shown)
+        self.canvas.show(source.layer, shown, self._fits, anew=is_other)
         self._show_table(table)
         by_slice, (smallest, neck) = source.placed["axis"] == 0, self._numbers()
         kinds = tuple(self.kinds.ticked) or None
         carry_objects(source.layer, ObjectStep(smallest, neck, kinds, by_slice).plain)
         self.status.show_progress(1.0, f"{len(objects.numbers)} objects")
-
-    def _add_layer(self, labels: Labels, shown: Any) -> None:
-        base = labels.name.partition(" [")[0]
-        self.layer = self._viewer.add_labels(
-            shown,
-            name=f"{base} [Objects]",
-            scale=labels.scale,
-            translate=labels.translate,
-            units=labels.units,
-            axis_labels=labels.axis_labels,
-            metadata={OBJECTS_KEY: True},
-        )
-        labels.visible = False
-        image = labelled_image(self._viewer, labels, self._fits)
-        if image is not None:
-            lay_over(self._viewer, self.layer, image)
-        self.layer.mouse_drag_callbacks.append(self._on_mouse)
-        self.layer.events.paint.connect(self._on_paint)
-
-    def _leave_layer(self) -> None:
-        if self.layer is not None:
-            self.layer.events.paint.disconnect(self._on_paint)
-            self.layer.mouse_drag_callbacks.remove(self._on_mouse)
-        self.layer = None
-
-    def _on_paint(self, event: Any) -> None:
-        self._painted.start()
 
     def _show_table(self, table: dict[str, Any]) -> None:
         assert self.editor is not None
@@ -258,12 +235,29 @@ class ObjectsWidget(RunDock):
         others = np.setdiff1d(self.editor.numbers, self.table.shown)
         self._edit(f"{len(others)} objects deleted", lambda editor: editor.delete(others.tolist()))
 
+    def undo(self) -> None:
+        """Take the last correction back, or the last stroke of the brush if that was later."""
+        self._step_back("taken back", ObjectEditor.undo, "undo")
+
+    def redo(self) -> None:
+        """Do again what was taken back last."""
+        self._step_back("done again", ObjectEditor.redo, "redo")
+
+    def _step_back(self, words: str, call: Callable[[ObjectEditor], object], name: str) -> None:
+        if self._painted.isActive():
+            self._adopt()
+        if self.editor is None or self.is_busy:
+            return
+        if getattr(self.editor, f"can_{name}"):
+            self._edit(words, call)
+        elif self.editor.is_painted:
+            getattr(self.layer, name)()  # napari's own, of strokes
+            self._painted.start()
+
     def _paint(self) -> None:
         """Let the person paint a new object."""
         assert self.editor is not None
-        self._viewer.layers.selection.active = self.layer
-        self.layer.selected_label = self.editor.next_number
-        self.layer.mode = "paint"
+        self.canvas.paint(self.editor.next_number)
 
     def _adopt(self) -> None:
         """Take what was painted as objects of the first kind that is ticked."""
@@ -275,48 +269,20 @@ class ObjectsWidget(RunDock):
 
     def _on_cut_toggled(self) -> None:
         is_on = self.buttons["cut"].isChecked()
-        if self.layer is not None:
-            self._viewer.layers.selection.active = self.layer
-            self.layer.mode = "pan_zoom"
-            self.layer.mouse_pan = not is_on
+        self.canvas.cut(is_on)
         self.status.reset("draw a line across an object" if is_on else "")
-
-    def _on_mouse(self, layer: Labels, event: Any) -> Iterator[None]:
-        """Choose the object that is clicked, or cut along the line that is drawn."""
-        if str(layer.mode) != "pan_zoom" or self.editor is None:
-            return
-        line = [layer.world_to_data(event.position)]
-        yield
-        while event.type == "mouse_move":
-            line.append(layer.world_to_data(event.position))
-            yield
-        if self.buttons["cut"].isChecked():
-            self.cut(np.array(line))
-        elif len(line) < 3:
-            value = layer.get_value(event.position, world=True)
-            number, chosen = int(value or 0), self.table.selected
-            if "Control" in event.modifiers:
-                self.table.select({*chosen} ^ {number})
-            else:
-                self.table.select([number] if number else [])
 
     def cut(self, line: Any) -> None:
         """Cut the object that most of a line (n, ndim) lies in."""
-        corners = np.round(line).astype(int)
-        steps = np.abs(np.diff(corners, axis=0)).max(axis=1, initial=0)
-        between = [
-            np.linspace(a, b, int(n) + 1)
-            for a, b, n in zip(corners, corners[1:], steps, strict=False)
-        ]
-        dense = np.round(np.concatenate([corners[:1], *between])).astype(int)
-        dense = dense[((dense >= 0) & (dense < self.layer.data.shape)).all(axis=1)]
-        under = np.asarray(self.layer.data)[tuple(dense.T)]
-        numbers, counts = np.unique(under[under > 0], return_counts=True)
-        if not len(numbers):
+        number = self.canvas.object_under(line)
+        if not number:
             self.status.reset("the line crosses no object")
             return
-        number = int(numbers[counts.argmax()])
         self._edit(f"object {number} cut", lambda editor: editor.cut(number, line[:, -2:]))
+
+    def _on_picked(self, number: int, joins: bool) -> None:
+        chosen = self.table.selected
+        self.table.select({*chosen} ^ {number} if joins else {number} - {0})
 
     def _on_chosen(self, numbers: list[int]) -> None:
         if self.layer is not None and numbers and str(self.layer.mode) == "pan_zoom":
@@ -406,7 +372,8 @@ class ObjectsWidget(RunDock):
         if event.value is self.layer:
             for key in ("join", "measures"):
                 self.drop_background(key)
-            self._leave_layer()
+            self.canvas.leave()
+            self.buttons["cut"].setChecked(False)
             self.editor = self._parts = None
             self.table.show_table({})
             self.counts.setText("")
@@ -431,8 +398,8 @@ class ObjectsWidget(RunDock):
             "merge": n_chosen > 1,
             "delete": n_chosen > 0,
             "keep": is_filtered,
-            "undo": editor is not None and editor.can_undo,
-            "redo": editor is not None and editor.can_redo,
+            "undo": editor is not None and (editor.can_undo or editor.is_painted),
+            "redo": editor is not None and (editor.can_redo or editor.is_painted),
             "track": self._source is not None and self._source.placed["axis"] == 0,
         }
         for name in ("merge", "cut", "delete", "new", "keep", "undo", "redo", "track", "save"):
@@ -441,7 +408,7 @@ class ObjectsWidget(RunDock):
     def _release(self) -> None:
         self._preview.stop()
         self._painted.stop()
-        self._leave_layer()
+        self.canvas.leave()
         self.editor = self._parts = self._source = None
 
 

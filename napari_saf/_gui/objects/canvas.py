@@ -1,0 +1,147 @@
+"""The layer of objects, and what a person does to it with mouse and keys."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import napari
+import numpy as np
+from napari.layers import Image, Labels
+from numpy.typing import NDArray
+from qtpy.QtCore import QObject, Signal
+
+from napari_saf._gui.layers.placement import labelled_image, lay_over
+
+OBJECTS_KEY = "napari_saf_objects"
+"""Entry of the metadata of a layer of objects."""
+_LINE, _LINE_WIDTH, _LINE_COLOR = "cut line", 2, "yellow"
+
+
+class ObjectCanvas(QObject):
+    """The layer that shows numbers of objects in place of labels, and the line that cuts them.
+
+    `picked` sends the object that was clicked, 0 for none, and whether it joins those chosen;
+    `drawn` a line (n, ndim) of pixels; `painted` comes after strokes of the brush.
+    """
+
+    picked = Signal(int, bool)
+    drawn = Signal(object)
+    painted = Signal()
+    undo_asked = Signal()
+    redo_asked = Signal()
+
+    def __init__(self, viewer: napari.viewer.Viewer, parent: QObject) -> None:
+        super().__init__(parent)
+        self._viewer = viewer
+        self.layer: Any = None
+        self._line: Any = None
+
+    def show(
+        self, labels: Labels, numbers: NDArray[Any], fits: Callable[[Image], bool], *, anew: bool
+    ) -> None:
+        """Show numbers over labels; `anew`: in a layer of their own, the one before is left."""
+        if not anew and self.layer is not None and self.layer.data.shape == numbers.shape:
+            self.layer.data = numbers
+            return
+        self.leave()
+        base = labels.name.partition(" [")[0]
+        self.layer = self._viewer.add_labels(
+            numbers,
+            name=f"{base} [Objects]",
+            scale=labels.scale,
+            translate=labels.translate,
+            units=labels.units,
+            axis_labels=labels.axis_labels,
+            metadata={OBJECTS_KEY: True},
+        )
+        labels.visible = False
+        image = labelled_image(self._viewer, labels, fits)
+        if image is not None:
+            lay_over(self._viewer, self.layer, image)
+        self.layer.mouse_drag_callbacks.append(self.on_mouse)
+        self.layer.events.paint.connect(self._on_paint)
+        for keys, signal in (("Control-Z", self.undo_asked), ("Control-Shift-Z", self.redo_asked)):
+            self.layer.bind_key(keys, lambda layer, signal=signal: signal.emit(), overwrite=True)
+
+    def leave(self) -> None:
+        """Let go of the layer, which stays as it is."""
+        if self.layer is not None:
+            self.layer.events.paint.disconnect(self._on_paint)
+            self.layer.mouse_drag_callbacks.remove(self.on_mouse)
+            for keys in ("Control-Z", "Control-Shift-Z"):
+                self.layer.bind_key(keys, None)
+        self.layer = None
+        self.cut(False)
+
+    def paint(self, number: int) -> None:
+        """Let the person paint an object."""
+        self._viewer.layers.selection.active = self.layer
+        self.layer.selected_label = number
+        self.layer.mode = "paint"
+
+    @property
+    def is_cutting(self) -> bool:
+        """Whether the mouse draws lines that cut."""
+        return self._line is not None
+
+    def cut(self, is_on: bool) -> None:
+        """Let the person draw lines, which are shown as they are drawn, or no longer."""
+        line, self._line = self._line, None
+        if line is not None and line in self._viewer.layers:
+            self._viewer.layers.remove(line)
+        if self.layer is None:
+            return
+        if is_on:
+            layer = self.layer
+            placed = {"scale": layer.scale, "translate": layer.translate, "units": layer.units}
+            names = layer.axis_labels
+            self._line = self._viewer.add_shapes(
+                ndim=layer.ndim, name=_LINE, edge_color=_LINE_COLOR, axis_labels=names, **placed
+            )
+        self._viewer.layers.selection.active = self.layer
+        self.layer.mode = "pan_zoom"
+        self.layer.mouse_pan = not is_on
+
+    def object_under(self, line: NDArray[Any]) -> int:
+        """Return the object that most of a line (n, ndim) lies in, 0 for none."""
+        corners = np.round(line).astype(int)
+        shape = np.array(self.layer.data.shape)
+        steps = np.abs(np.diff(corners, axis=0)).max(axis=1, initial=0)
+        between = [
+            np.linspace(a, b, int(n) + 1)
+            for a, b, n in zip(corners, corners[1:], steps, strict=False)
+        ]
+        dense = np.round(np.concatenate([corners[:1], *between])).astype(int)
+        dense = dense[((dense >= 0) & (dense < shape)).all(axis=1)]
+        under = np.asarray(self.layer.data)[tuple(dense.T)]
+        numbers, counts = np.unique(under[under > 0], return_counts=True)
+        return int(numbers[counts.argmax()]) if len(numbers) else 0
+
+    def on_mouse(self, layer: Labels, event: Any) -> Iterator[None]:
+        """Tell which object is clicked, or the line that is drawn."""
+        if str(layer.mode) != "pan_zoom":
+            return
+        line = [layer.world_to_data(event.position)]
+        yield
+        while event.type == "mouse_move":
+            line.append(layer.world_to_data(event.position))
+            self._show_line(line)
+            yield
+        if self.is_cutting:
+            self._show_line([])
+            self.drawn.emit(np.array(line))
+        elif len(line) < 3:
+            value = layer.get_value(event.position, world=True)
+            self.picked.emit(int(value or 0), "Control" in event.modifiers)
+
+    def _show_line(self, line: list[Any]) -> None:
+        if self._line is None or self._line not in self._viewer.layers:
+            return
+        width = _LINE_WIDTH / self._viewer.scene.camera.zoom / float(np.min(self.layer.scale))
+        self._line.data = []
+        if line:
+            self._line.add_paths([np.array(line)], edge_width=width, edge_color=_LINE_COLOR)
+
+    def _on_paint(self, event: Any) -> None:
+        self.painted.emit()
