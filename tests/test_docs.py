@@ -199,20 +199,36 @@ def test_the_quick_start_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert {"labels.tif", "regions.csv", "labels.recipe.json"} <= written
 
 
-def test_the_gallery_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its lines of Python and of the terminal, in the order of the page."""
+def files_of_others(image: np.ndarray) -> None:
+    """Write what the page on other programs begins with."""
+    painted = np.zeros(image.shape, np.uint8)
+    painted[8, 66:74], painted[68, 18:27], painted[50, 5:60] = 1, 2, 3
+    saf.save_masks("painted.tif", painted)
+    kinds = {1: "bright", 2: "dim", 3: "ground"}
+    objects = saf.split_objects(painted, smallest=1)
+    saf.save_objects("annotations.geojson", dataclasses.replace(objects, names=kinds))
+    saf.save_probabilities("probabilities.tif", np.stack([image / 255.0, 1 - image / 255.0]))
+    np.save("slice.npy", image)
+    Path("slices").mkdir()
+    np.save("slices/other.npy", image.T)
+
+
+@pytest.mark.parametrize("page", ["gallery", "coming_from"])
+def test_the_page_runs(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its lines of Python and of the terminal, in their order."""
     for library in ("laptrack", "shapely"):
         pytest.importorskip(library)
     shutil.copytree(ROOT / "sample_images", tmp_path / "sample_images")
     monkeypatch.chdir(tmp_path)
-    names: dict[str, Any] = {}
-    tasks = TEXTS[ROOT / "docs/gallery.md"].split("\n## ")
-    assert len(tasks) == 1 + 10
-    for task in tasks:
-        for block in blocks(task, "python"):
-            exec(compile(block, "gallery.md", "exec"), names)
-        for _, *words in lines_for_the_terminal(task):
-            assert command_line(words) in (0, None), words
+    names: dict[str, Any] = {"np": np, "saf": saf}
+    if page == "coming_from":
+        files_of_others(saf.read_image("sample_images/nuclei.tif").array[12])
+    for fence in MarkdownIt().parse(TEXTS[ROOT / f"docs/{page}.md"]):
+        if fence.info == "python":
+            exec(compile(fence.content, page, "exec"), names)
+        elif fence.info == "sh":
+            for _, *words in lines_for_the_terminal(fence.content):
+                assert command_line(words) == 0, words
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
@@ -223,11 +239,10 @@ def test_examples_name_what_is_there(page: Path) -> None:
             assert hasattr(saf, name), name
 
 
-def lines_for_the_terminal(text: str) -> Iterator[list[str]]:
-    for block in blocks(text, "sh", ""):
-        for line in block.replace("\\\n", " ").splitlines():
-            if line.startswith("napari-saf "):
-                yield shlex.split(line, comments=True)
+def lines_for_the_terminal(block: str) -> Iterator[list[str]]:
+    for line in block.replace("\\\n", " ").splitlines():
+        if line.startswith("napari-saf "):
+            yield shlex.split(line, comments=True)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
@@ -240,7 +255,8 @@ def test_command_lines_are_understood(
     [prototypes] = blocks(TEXTS[ROOT / "docs/prototypes.md"], "json")
     for name in ("slide", "taught", "nuclei", "photo"):
         Path(f"{name}.prototypes.json").write_text(prototypes, encoding="utf-8")
-    for _, *words in lines_for_the_terminal(TEXTS[page]):
+    lines = map(lines_for_the_terminal, blocks(TEXTS[page], "sh", ""))
+    for _, *words in itertools.chain.from_iterable(lines):
         command: click.Command = _group
         while isinstance(command, click.Group):
             name = words.pop(0)
