@@ -48,7 +48,7 @@ _N_COLOURS, _BLUR, _LEAST_WIDTH = 8, 2.0, 7
 into pieces that are so wide somewhere.
 """
 WEIGHTS = np.array(
-    [-0.18, -3.92, -3.34, -3.21, -13.89, 8.02, -11.24, -1.29, -0.20, -0.30, 0.84, 0.52]
+    [-0.13, -4.06, -3.27, -3.41, -15.84, 9.87, -11.80, -0.96, -0.21, -0.30, 0.82, 0.49]
 )
 """Of the cues and 1 in the log odds that two regions are one: fitted to the parts of a first click.
 

@@ -366,6 +366,17 @@ def test_contrast_counts_few_pixels_of_a_wide_window(shape, window, count):
     assert reach // grid.stride * grid.stride >= 0.6 * reach
 
 
+@pytest.mark.parametrize("window", [7, 13])
+def test_the_rim_of_a_mask_is_no_contrast(window):
+    mask = np.random.default_rng(0).random((30, 30)) < 0.8
+    options = {"mask": mask, "window": window, "max_side": None, "scaling": (0, 1)}
+    weights = saf.Problem.from_image(
+        np.full((30, 30), 0.6), weights="contrast", **options
+    ).graph.weights
+    there = weights > 0
+    np.testing.assert_allclose(weights, there / there.sum(axis=1, keepdims=True), rtol=1e-4)
+
+
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_a_mask_with_nan_is_refused(photo, dtype):
     mask = np.ones((20, 24), dtype)

@@ -158,7 +158,8 @@ def make_plan(
     n_stepped = max(1, _MOST_STEPPED // math.prod(block))
     problem = _problem(values[:n_stepped], masks[:n_stepped], options, noise)
     history = flow.run(problem).history
-    reach = extractor.receptive_field + (options.weights != "uniform")
+    # A patch reaches a pixel, and what smooths it before one more.
+    reach = extractor.receptive_field + 2 * (options.weights != "uniform")
     # What comes from a coarser grid is averaged over windows once more.
     n_sides = 2 * _WINDOWS_OF_HALO + (extractor.stride > 1)
     plain = {"schema": 1, "method": flow.name, "parameters": to_plain(flow)}
