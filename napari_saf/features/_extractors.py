@@ -177,6 +177,72 @@ class Texture(FeatureExtractor):
         return n_features - 1
 
 
+class Patterns(FeatureExtractor):
+    """Colour, and how often each local binary pattern occurs around a pixel.
+
+    A pattern says which of the 8 pixels at some radius are brighter than the one between them, up
+    to turns: Ojala, Pietikäinen and Mäenpää, https://doi.org/10.1109/TPAMI.2002.1017623. Those of
+    two radii are counted in a Gaussian window; roots of the shares make distances those of
+    Hellinger. With them stand the deviation of lightness in the same window, and colour.
+    Volumes have the patterns of their planes.
+    """
+
+    name, title = "patterns", "texture patterns"
+    _RADII, _N_POINTS, _AROUND, _COLOUR = (1, 2), 8, 8.0, 0.5
+    """Radii in pixels, width of the window, and weight of colour: chosen on the mosaics of even
+    index of ``benchmarks/features.py``."""
+    _N_PATTERNS = len(_RADII) * (_N_POINTS + 2)
+
+    @property
+    def receptive_field(self) -> int:
+        return round(4 * self._AROUND) + max(self._RADII) + 1
+
+    def features(self, image: Image, axes: Axes = None, mask: Mask = None) -> Image:
+        colour = perceived(image)
+        light = colour[..., 0] if image.shape[-1] == 3 else image.mean(axis=-1)
+        along = tuple(range(light.ndim) if axes is None else axes)
+        inside = np.ones_like(light) if mask is None else mask.astype(np.float32)
+        total = np.maximum(gaussian_filter(inside, self._AROUND, axes=along), 1e-6)
+
+        def around(values: Image) -> Image:
+            raise_if_interrupted()
+            return np.asarray(gaussian_filter(inside * values, self._AROUND, axes=along) / total)
+
+        found = np.empty((*light.shape, colour.shape[-1] + self._N_PATTERNS + 1), np.float32)
+        found[..., : colour.shape[-1]] = self._COLOUR * colour
+        at = colour.shape[-1]
+        for radius in self._RADII:
+            patterns = _local_patterns(light, along[-2:], self._N_POINTS, radius)
+            for pattern in range(self._N_POINTS + 2):
+                share = around((patterns == pattern).astype(np.float32))
+                found[..., at] = np.sqrt(np.maximum(share, 0) / len(self._RADII))
+                at += 1
+        variance = around(light**2) - around(light) ** 2
+        found[..., at] = np.sqrt(np.maximum(variance, 0))
+        return found
+
+    def colours(self, points: NDArray[np.floating]) -> NDArray[np.floating] | None:
+        own = points[:, : -self._N_PATTERNS - 1] / self._COLOUR
+        return (Lab() if own.shape[1] == 3 else Intensity()).colours(own)
+
+    def channels_of(self, n_features: int) -> int | None:
+        return n_features - self._N_PATTERNS - 1
+
+
+def _local_patterns(light: Image, axes: Sequence[int], n_points: int, radius: int) -> NDArray[Any]:
+    """Return the uniform patterns, 0 to n_points + 1, in the planes of one or two axes."""
+    moved = np.moveaxis(light, axes, range(-len(axes), 0))
+    sides = moved.shape[-2:] if len(axes) == 2 else (1, moved.shape[-1])
+    found = np.empty((moved.size // max(sides[0] * sides[1], 1), *sides), np.uint8)
+    for plane, own in zip(moved.reshape(found.shape), found, strict=True):
+        # Rounded, so that what is flat stays flat.
+        levels = np.pad(np.clip(255 * plane, 0, 255).round().astype(np.uint8), radius + 1, "edge")
+        patterns = feature.local_binary_pattern(levels, n_points, radius, "uniform")
+        own[:] = patterns[radius + 1 : -radius - 1, radius + 1 : -radius - 1]
+        raise_if_interrupted()
+    return np.moveaxis(found.reshape(moved.shape), range(-len(axes), 0), axes)
+
+
 class Multiscale(FeatureExtractor):
     """Brightness, edges and curvatures at several widths, each standardized over the image."""
 
@@ -275,7 +341,7 @@ class Position(FeatureExtractor):
 
 
 FEATURES: dict[str, type[FeatureExtractor]] = {
-    cls.name: cls for cls in (Intensity, Lab, Texture, Multiscale, Position)
+    cls.name: cls for cls in (Intensity, Lab, Texture, Patterns, Multiscale, Position)
 }
 """The extractors by name."""
 

@@ -39,12 +39,14 @@ def image():
 
 
 @pytest.mark.parametrize("name", FIXED)
-def test_a_part_has_the_features_of_the_whole(name, image):
+def test_a_part_has_the_features_of_the_whole(name):
     extractor = FEATURES[name]()
     reach, stride = extractor.receptive_field, extractor.stride
     first = -(-8 // stride) * stride
-    part = extractor.features(image[first:34, first:])
-    whole = extractor.features(image)[first:34, first:]
+    last = first + 2 * reach + 10
+    image = np.random.default_rng(0).random((last + 6, last + 10, 3)).astype(np.float32)
+    part = extractor.features(image[first:last, first:])
+    whole = extractor.features(image)[first:last, first:]
     inner = slice(reach, len(part) - reach), slice(reach, None)
     assert part[inner].size
     np.testing.assert_allclose(part[inner], whole[inner], atol=1e-5)
@@ -56,17 +58,53 @@ def test_what_hangs_on_the_whole_image_differs_in_parts(name, image):
     assert abs(extractor.features(image[8:]) - extractor.features(image)[8:]).max() > 1e-3
 
 
-@pytest.mark.parametrize("name", ["intensity", "lab", "texture"])
+@pytest.mark.parametrize("name", ["intensity", "lab", "texture", "patterns"])
 def test_the_number_of_features_says_how_many_channels_there_were(name, image):
     extractor = FEATURES[name]()
     assert extractor.channels_of(extractor.features(image).shape[-1]) == 3
 
 
-@pytest.mark.parametrize("name", ["intensity", "lab", "texture"])
+@pytest.mark.parametrize("name", ["intensity", "lab", "texture", "patterns"])
 def test_features_that_hold_a_colour_give_it_back(name):
     colour = np.array([[[0.9, 0.2, 0.1]]], np.float32)
     points = FEATURES[name]().features(colour)[0]
     np.testing.assert_allclose(FEATURES[name]().colours(points), colour[0], atol=1e-3)
+
+
+def patterns_of(image, **options):
+    """Return the shares of local binary patterns, without colour and deviation."""
+    return FEATURES["patterns"]().features(image, **options)[..., image.shape[-1] : -1] ** 2
+
+
+def test_shares_of_patterns_sum_to_one_inside_a_mask(image):
+    mask = np.zeros(image.shape[:2], bool)
+    mask[5:30, 8:] = True
+    for given in (None, mask):
+        inside = slice(None) if given is None else mask
+        shares = patterns_of(image, mask=given)[inside]
+        np.testing.assert_allclose(shares.sum(axis=-1), 1, atol=1e-5)
+
+
+def test_patterns_keep_their_shares_where_the_image_is_turned_or_of_other_contrast():
+    levels = np.random.default_rng(0).integers(0, 16, (30, 24, 1)).astype(np.float32)
+    found = patterns_of(levels / 15)
+    turned = patterns_of(np.rot90(levels).copy() / 15)
+    np.testing.assert_allclose(np.rot90(found), turned, atol=1e-4)
+    np.testing.assert_allclose(found, patterns_of(levels / 30 + 0.25), atol=0.05)
+
+
+def test_a_stripe_and_a_spot_have_other_patterns():
+    stripes = np.tile([0.2, 0.8], (40, 20))[..., None].astype(np.float32)
+    spots = stripes * 0 + 0.2
+    spots[::4, ::4] = 0.8
+    apart = abs(patterns_of(stripes) - patterns_of(spots)).sum(axis=-1)
+    assert apart.min() > 0.5
+
+
+def test_a_stack_has_the_patterns_of_its_planes(image):
+    stack = np.stack([image, image[::-1]])
+    found = patterns_of(stack, axes=(1, 2))
+    np.testing.assert_allclose(found[1], patterns_of(stack[1]), atol=1e-6)
 
 
 def test_an_extractor_without_parameters_is_its_name():
