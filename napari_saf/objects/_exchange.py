@@ -38,6 +38,7 @@ OBJECT_SUFFIXES = (".geojson", ".zip", ".json")
 _MOST_BYTES = 2**30
 _MOST_NUMBER, _FARTHEST = 2**24, 2.0**31
 """The largest number of an object, and coordinate, that a file may have."""
+_SOME = 5
 _MOVE, _LINE, _CLOSE = 0.0, 1.0, 4.0
 """How a path of ImageJ goes on."""
 
@@ -97,7 +98,12 @@ def save_objects(path: str | os.PathLike[str], objects: Objects) -> Path:
     return target
 
 
-def load_objects(path: str | os.PathLike[str], shape: Sequence[int] | None = None) -> Objects:
+def load_objects(
+    path: str | os.PathLike[str],
+    shape: Sequence[int] | None = None,
+    *,
+    image: str | None = None,
+) -> Objects:
     """Load objects that `save_objects`, QuPath, ImageJ or a program with COCO wrote.
 
     Parameters
@@ -106,6 +112,9 @@ def load_objects(path: str | os.PathLike[str], shape: Sequence[int] | None = Non
         See `save_objects`. Several images of COCO, of one size, are planes.
     shape : sequence of int, optional
         Shape of the image. None: that of the file, or as large as the outlines are.
+    image : str, optional
+        Name of the file of the image, of several of COCO, whose objects are wanted alone; sets of
+        images of several sizes are read so.
 
     Returns
     -------
@@ -115,7 +124,9 @@ def load_objects(path: str | os.PathLike[str], shape: Sequence[int] | None = Non
     Raises
     ------
     FormatError
-        If the file is damaged or none of these.
+        If the file is damaged or none of these, or has no such image.
+    InvalidInput
+        If an image of another format than COCO is asked for.
     SafError
         If a library is missing.
 
@@ -128,8 +139,10 @@ def load_objects(path: str | os.PathLike[str], shape: Sequence[int] | None = Non
     """
     source = Path(path)
     suffix = check_suffix(source, OBJECT_SUFFIXES)
+    if image is not None and suffix != ".json":
+        raise InvalidInput(f"image: goes with COCO (.json), got {source.name}")
     with format_errors(source, "a file of objects"):
-        shapes, stated = _READERS[suffix](source)
+        shapes, stated = _READERS[suffix](source) if image is None else _read_coco(source, image)
         return _draw(shapes, tuple(shape) if shape is not None else stated)
 
 
@@ -360,17 +373,27 @@ def _write_coco(path: Path, objects: Objects) -> None:
     write_json(path, json.dumps(plain, separators=(",", ":")))
 
 
-def _read_coco(path: Path) -> tuple[list[_Shape], tuple[int, ...] | None]:
+def _read_coco(path: Path, image: str | None = None) -> tuple[list[_Shape], tuple[int, ...] | None]:
     plain: Any = parse_json(read_limited(path, _MOST_BYTES))
-    planes = {image["id"]: plane for plane, image in enumerate(plain["images"])}
-    sizes = {(int(image["height"]), int(image["width"])) for image in plain["images"]}
+    images = plain["images"]
+    if image is not None:
+        images = [one for one in images if image in (one["file_name"], _last(one["file_name"]))]
+        if len(images) != 1:
+            some = ", ".join(str(one["file_name"]) for one in plain["images"][:_SOME])
+            raise InvalidInput(f"expected one image {image}, found {len(images)}; there are {some}")
+    planes = {one["id"]: plane for plane, one in enumerate(images)}
+    sizes = {(int(one["height"]), int(one["width"])) for one in images}
     if len(sizes) != 1:
-        raise InvalidInput(f"expected images of one size, got {len(sizes)} sizes")
+        raise InvalidInput(
+            f"images of {len(sizes)} sizes: give the name of one, as load_objects(path, image=NAME)"
+        )
     size = sizes.pop()
     names = {one["id"]: str(one["name"]) for one in plain.get("categories", ())}
     shapes = []
     for one in plain["annotations"]:
         rings, places, found = [], None, one["segmentation"]
+        if image is not None and one["image_id"] not in planes:
+            continue
         if isinstance(found, dict):
             places = _decode(found, size)
         else:
@@ -379,6 +402,10 @@ def _read_coco(path: Path) -> tuple[list[_Shape], tuple[int, ...] | None]:
         name, number = names.get(kind, f"label {kind}"), as_whole(one.get("object", 0)) or 0
         shapes.append(_Shape(number, kind, name, planes[one["image_id"]], rings, places))
     return shapes, size if len(planes) == 1 else (len(planes), *size)
+
+
+def _last(name: str) -> str:
+    return str(name).replace("\\", "/").rpartition("/")[2]
 
 
 def _decode(runs: dict[str, Any], size: tuple[int, int]) -> NDArray[np.integer[Any]]:

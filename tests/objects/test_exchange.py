@@ -214,3 +214,34 @@ def test_numbers_that_no_image_has_are_refused(tmp_path, old, new):
     path.write_text(text.replace(old, new), encoding="utf-8")
     with pytest.raises(saf.FormatError):
         saf.load_objects(path, (100, 9, 9))
+
+
+def test_one_image_of_a_set_of_several_sizes_is_read(tmp_path):
+    squares = {"a/first.png": (6, 8), "b\\second.png": (9, 5)}
+    images = [
+        {"id": k, "file_name": name, "height": height, "width": width}
+        for k, (name, (height, width)) in enumerate(squares.items())
+    ]
+    annotations = [
+        {
+            "id": k,
+            "image_id": k,
+            "category_id": 3,
+            "segmentation": [[0, 0, 3, 0, 3, 2 + k, 0, 2 + k]],
+        }
+        for k in range(2)
+    ]
+    plain = {"images": images, "annotations": annotations, "categories": [{"id": 3, "name": "x"}]}
+    path = tmp_path / "set.json"
+    path.write_text(json.dumps(plain))
+    for k, name in enumerate(squares):
+        for asked in (name, name[2:]):
+            objects = saf.load_objects(path, image=asked)
+            assert objects.labels.shape == squares[name] and objects.names == {3: "x"}
+            assert objects.labels.sum() == 3 * (2 + k)
+    with pytest.raises(saf.FormatError, match="2 sizes: give the name"):
+        saf.load_objects(path)
+    with pytest.raises(saf.FormatError, match="found 0; there are a/first"):
+        saf.load_objects(path, image="third.png")
+    with pytest.raises(saf.InvalidInput, match="COCO"):
+        saf.load_objects(tmp_path / "a.zip", image="first.png")
