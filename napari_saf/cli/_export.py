@@ -14,9 +14,18 @@ from numpy.typing import NDArray
 
 from napari_saf import io
 from napari_saf.batch import check_outputs
-from napari_saf.cli._methods import DEBUG, PATH, ParameterValue, output, overwrite
+from napari_saf.cli._methods import (
+    DEBUG,
+    OUTLINE_SUFFIXES,
+    OUTLINES,
+    PATH,
+    ParameterValue,
+    output,
+    overwrite,
+)
 from napari_saf.errors import InvalidInput
 from napari_saf.features import channels_last
+from napari_saf.objects import Objects, save_objects
 from napari_saf.problem import ImageOptions, Problem
 from napari_saf.storage import make_folder
 from napari_saf.tiles import LARGE
@@ -50,7 +59,8 @@ _OPTIONS: list[click.Parameter] = [
                  help="An image in which each connected region has a number of its own, that of "
                  "the table."),
     click.Option(["--min-pixels"], type=click.IntRange(min=1), metavar="N",
-                 help="Leave connected regions of fewer pixels out of both."),
+                 help="Leave connected regions of fewer pixels out of both, and of outlines."),
+    *OUTLINES,
     click.Option(["--figure"], type=click.Choice(io.FIGURE_SUFFIXES),
                  help="Image, labels and legend."),
     click.Option(["--prototypes"], type=click.Choice(io.PROTOTYPE_SUFFIXES),
@@ -89,14 +99,8 @@ def export(
 
     Without an option that says what, a table (.csv) and a figure (.png) are saved.
     """
-    asked = io.Wanted(**{key: value for key, value in wanted.items() if value is not None})
-    if asked.min_pixels > 1 and not (asked.connected or asked.numbered):
-        raise click.UsageError("--min-pixels: goes with --connected or --numbered")
-    if n_each > 1 and asked.prototypes != ".json":
-        raise click.UsageError("--per-label: goes with --prototypes .json")
     is_large = io.is_zarr(source) and math.prod(io.open_lazily(source).shape) >= LARGE
-    if asked.is_empty:
-        asked = dataclasses.replace(asked, regions=".csv", figure="" if is_large else ".png")
+    suffixes, asked = _read_wanted(wanted, n_each, is_large)
     if is_large:
         size = (None if scale is None else scale.tolist(), unit)
         table = out / f"{io.mask_stem(source)}_regions{asked.regions}"
@@ -113,12 +117,44 @@ def export(
     if asked.prototypes:
         found = _prototypes(labelling, stated, n_each)
         labelling = dataclasses.replace(labelling, prototypes=found)
-    files = io.Export(out, io.mask_stem(source), labelling, asked)
+    stem = io.mask_stem(source)
+    files = None if asked.is_empty else io.Export(out, stem, labelling, asked)
+    outlines = [out / f"{stem}_regions{suffix}" for suffix in suffixes]
     sources = [path for path in (source, image_file) if path is not None]
-    check_outputs(files.paths, sources, overwrite=overwrite)
+    check_outputs([*(files.paths if files else ()), *outlines], sources, overwrite=overwrite)
     make_folder(out)
-    for path in files.write():
+    for path in files.write() if files else ():
         click.echo(path)
+    _save_outlines(outlines, labelling, asked.min_pixels)
+
+
+def _read_wanted(
+    wanted: dict[str, Any], n_each: int, is_large: bool
+) -> tuple[list[str], io.Wanted]:
+    """Return the formats of outlines, and the other files, that are asked for."""
+    outlines = [suffix for name, suffix in OUTLINE_SUFFIXES.items() if wanted.pop(name)]
+    asked = io.Wanted(**{key: value for key, value in wanted.items() if value is not None})
+    if asked.min_pixels > 1 and not (asked.connected or asked.numbered or outlines):
+        raise click.UsageError("--min-pixels: goes with --connected or --numbered, or outlines")
+    if n_each > 1 and asked.prototypes != ".json":
+        raise click.UsageError("--per-label: goes with --prototypes .json")
+    if outlines and is_large:
+        raise click.UsageError(f"--regions only: {io.ONLY_TABLES}")
+    if asked.is_empty and not outlines:
+        asked = dataclasses.replace(asked, regions=".csv", figure="" if is_large else ".png")
+    return outlines, asked
+
+
+def _save_outlines(paths: Sequence[Path], given: io.Labelling, min_pixels: int) -> None:
+    """Save the outlines of connected regions, each a thing of the kind of its label."""
+    if not paths:
+        return
+    numbers = io.number_regions(given.labels, axes=given.axes, min_pixels=min_pixels)
+    kinds = np.zeros(int(numbers.max()) + 1, np.int64)
+    kinds[numbers] = np.where(numbers, given.labels, 0)
+    objects = Objects(numbers.astype(np.uint32), kinds, given.all_names)
+    for path in paths:
+        click.echo(save_objects(path, objects))
 
 
 def _export_table(

@@ -31,6 +31,12 @@ T = TypeVar("T", bound=AbstractMethod)
 PATH: Any = click.Path(path_type=Path)
 DEBUG = click.Option(["--debug"], is_flag=True, help="Show the traceback of an error.")
 IMAGES = click.Argument(["images"], nargs=-1, required=True, type=PATH, metavar="IMAGE...")
+OUTLINE_SUFFIXES = {"geojson": ".geojson", "rois": ".zip", "coco": ".json"}
+OUTLINES = [
+    click.Option(["--geojson"], is_flag=True, help="Outlines for QuPath."),
+    click.Option(["--rois"], is_flag=True, help="Outlines for ImageJ, a set of ROIs."),
+    click.Option(["--coco"], is_flag=True, help="Annotations as COCO has them."),
+]
 _PREFIX = "parameter__"
 _NONE = "none"
 

@@ -12,7 +12,15 @@ import numpy as np
 from napari_saf import io
 from napari_saf.batch import check_outputs
 from napari_saf.cli._large import tile_bar, workers
-from napari_saf.cli._methods import DEBUG, IMAGES, PATH, output, overwrite
+from napari_saf.cli._methods import (
+    DEBUG,
+    IMAGES,
+    OUTLINE_SUFFIXES,
+    OUTLINES,
+    PATH,
+    output,
+    overwrite,
+)
 from napari_saf.errors import InvalidInput, SafError
 from napari_saf.objects import (
     NECK,
@@ -26,7 +34,6 @@ from napari_saf.objects import (
 from napari_saf.storage import make_folder
 from napari_saf.tiles import split_large
 
-_SUFFIXES = {"geojson": ".geojson", "rois": ".zip", "coco": ".json"}
 _OPTIONS: list[click.Parameter] = [
     IMAGES,
     output("TABLE", f"The table of all objects ({', '.join(io.TABLE_SUFFIXES)}); other files go "
@@ -48,9 +55,7 @@ _OPTIONS: list[click.Parameter] = [
     click.Option(["--uncertainty"], type=PATH, metavar="FILE",
                  help="How uncertain each pixel is, 0 to 1: objects are split there, too."),
     click.Option(["--masks"], type=click.Choice(io.MASK_SUFFIXES), help="The numbers as an image."),
-    click.Option(["--geojson"], is_flag=True, help="Outlines for QuPath."),
-    click.Option(["--rois"], is_flag=True, help="Outlines for ImageJ, a set of ROIs."),
-    click.Option(["--coco"], is_flag=True, help="Annotations as COCO has them."),
+    *OUTLINES,
     click.Option(["--tracks"], type=PATH, metavar="FOLDER",
                  help="Follow objects along the first axis, frames of a series, and save tracks as "
                  "the Cell Tracking Challenge has them; the table has their numbers."),
@@ -95,7 +100,7 @@ def objects(
         raise click.UsageError("--tracks: goes with one mask")
     if len(paths) > 1 and (uncertainty or (pictures and not pictures.is_dir())):
         raise click.UsageError("--image, --uncertainty: a file goes with one mask")
-    formats = [suffix for name, suffix in _SUFFIXES.items() if values.pop(name)]
+    formats = [suffix for name, suffix in OUTLINE_SUFFIXES.items() if values.pop(name)]
     formats += [masks] if masks else []
     files = {
         path: [out.with_name(f"{_stem(path)}.objects{suffix}") for suffix in formats]
@@ -137,7 +142,7 @@ def objects(
 def _is_in_tiles(out: Path, n_masks: int, has_others: bool, values: dict[str, Any]) -> bool:
     """Tell whether a mask is to be split in tiles; refuse what does not go with that."""
     is_store = out.name.lower().endswith(".ome.zarr")
-    if is_store and (n_masks > 1 or has_others or any(values[name] for name in _SUFFIXES)):
+    if is_store and (n_masks > 1 or has_others or any(values[name] for name in OUTLINE_SUFFIXES)):
         raise click.UsageError(f"{out}: goes with one mask, and no other formats")
     if not is_store and any(values[name] for name in ("tile", "halo", "scheduler")):
         raise click.UsageError("--tile, --halo, --scheduler: go with -o OUT.ome.zarr")

@@ -220,3 +220,24 @@ def test_a_large_mask_is_measured_without_being_read_whole(cli, monkeypatch):
     assert parts == whole
     outcome = cli("export", "m.ome.zarr", "-o", "out", "--figure", ".png")
     assert outcome.code == 2 and "--regions only" in outcome.err
+
+
+def test_outlines_of_regions_for_other_programs(cli):
+    pytest.importorskip("shapely")
+    pytest.importorskip("roifile")
+    labels = np.zeros((20, 30), np.uint8)
+    labels[2:8, 2:9], labels[2:8, 20:25], labels[12:18, 5:25], labels[0, 0] = 1, 1, 2, 2
+    save_masks("m.tif", labels, names={2: "lake"})
+    outcome = cli("export", "m.tif", "-o", "out", "--geojson", "--rois", "--coco",
+                  "--numbered", ".tif", "--min-pixels", "2")  # fmt: skip
+    assert (outcome.code, outcome.err) == (0, "")
+    numbers = read_labels("out/m_regions.tif").array
+    assert numbers.max() == 3
+    for suffix in (".geojson", ".zip", ".json"):
+        found = saf.load_objects(f"out/m_regions{suffix}", labels.shape)
+        assert np.array_equal(found.labels, numbers)
+        assert found.names == {1: "label 1", 2: "lake"}
+        assert np.array_equal(found.kind_image, np.where(numbers, labels, 0))
+    assert cli("export", "m.tif", "-o", "alone", "--geojson").code == 0
+    assert os.listdir("alone") == ["m_regions.geojson"]
+    assert cli("export", "m.tif", "-o", "alone", "--geojson").is_error("--overwrite")
