@@ -139,9 +139,7 @@ def _has_canvas(window: QMainWindow) -> bool:
 def ask_to_save(parent: QWidget, name: str) -> str:
     """Ask what to do with unsaved work; return ``"save"``, ``"discard"`` or ``"cancel"``."""
     kind = QMessageBox.StandardButton
-    box = QMessageBox(QMessageBox.Icon.Question, "napari-saf", _ASKED.format(name), parent=parent)
-    box.setInformativeText(_DETAIL)
-    box.setStandardButtons(kind.Save | kind.Discard | kind.Cancel)
-    box.setDefaultButton(kind.Save)
-    answers = {int(kind.Save): "save", int(kind.Discard): "discard"}
-    return answers.get(int(box.exec_()), "cancel")
+    text = f"{_ASKED.format(name)}\n{_DETAIL}"
+    buttons = kind.Save | kind.Discard | kind.Cancel
+    answer = QMessageBox.question(parent, "napari-saf", text, buttons, kind.Save)
+    return {kind.Save: "save", kind.Discard: "discard"}.get(answer, "cancel")
