@@ -52,6 +52,13 @@ class DeepFeatures(FeatureExtractor):
     such a multiple; those of convolutional networks, away from the borders, by any multiple of
     their stride. With a `step` of one patch a transformer's do, too, at the cost of a window for
     each patch.
+
+    Examples
+    --------
+    >>> deep = saf.DeepFeatures("vit_small_patch14_dinov2", "weights.safetensors", n_components=16)
+    >>> saf.Problem.from_image(np.eye(64), features=deep)  # a file that you have: none is downloaded
+    Traceback (most recent call last):
+    napari_saf.errors.InvalidInput: weights_file: no such file at weights.safetensors; ...
     """
 
     # fmt: off

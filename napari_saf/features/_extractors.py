@@ -44,6 +44,16 @@ class FeatureExtractor(ABC):
         the features that it has in the whole; or on all of the image.
     is_portable : bool
         Whether features of one image stand for the same in another.
+
+    Examples
+    --------
+    >>> class Inverse(saf.FeatureExtractor):
+    ...     name = title = "inverse"
+    ...     def features(self, image, axes=None, mask=None):
+    ...         return 1 - image
+    >>> problem = saf.Problem.from_image(np.eye(16), features=Inverse(), scaling=(0, 1))
+    >>> np.array_equal(problem.features[:, 0], 1 - np.eye(16).ravel())
+    True
     """
 
     name: ClassVar[str]
