@@ -56,7 +56,7 @@ class DeepFeatures(FeatureExtractor):
     Examples
     --------
     >>> deep = saf.DeepFeatures("vit_small_patch14_dinov2", "weights.safetensors", n_components=16)
-    >>> saf.Problem.from_image(np.eye(64), features=deep)  # a file that you have: none is downloaded
+    >>> saf.Problem.from_image(np.eye(64), features=deep)  # none is downloaded
     Traceback (most recent call last):
     napari_saf.errors.InvalidInput: weights_file: no such file at weights.safetensors; ...
     """

@@ -47,13 +47,14 @@ class FeatureExtractor(ABC):
 
     Examples
     --------
-    >>> class Inverse(saf.FeatureExtractor):
-    ...     name = title = "inverse"
+    >>> class Gradient(saf.FeatureExtractor):
+    ...     name = title = "gradient"
     ...     def features(self, image, axes=None, mask=None):
-    ...         return 1 - image
-    >>> problem = saf.Problem.from_image(np.eye(16), features=Inverse(), scaling=(0, 1))
-    >>> np.array_equal(problem.features[:, 0], 1 - np.eye(16).ravel())
-    True
+    ...         return np.hypot(*np.gradient(image[..., 0]))[..., None]
+    >>> image = np.kron([[0.0, 1.0]], np.ones((8, 8)))
+    >>> found = Gradient().features(image[..., None])
+    >>> saf.Problem.from_image(image, features=found).features.shape
+    (128, 1)
     """
 
     name: ClassVar[str]
