@@ -25,7 +25,6 @@ from qtpy.QtWidgets import (
     QLineEdit,
     QListWidget,
     QOpenGLWidget,
-    QPushButton,
     QScrollBar,
     QStyle,
     QStyleOptionButton,
@@ -190,7 +189,7 @@ def test_buttons_stand_right_below_the_form_of_every_dock(frames, viewer, qtbot)
 
 def gaps(dock, most=24):
     """Return what is wrong of a form that should be as high as it needs, with buttons below it."""
-    (stop,) = (button for button in dock.findChildren(QPushButton) if button.text() == "Stop")
+    stop = dock._stop_button
     (form,) = (area for area in dock.findChildren(FormArea) if area.parentWidget() is dock)
     rows = [w for w in dock.children() if isinstance(w, QWidget) and w.isVisible()]
     unused = dock.rect().bottom() - max(row.geometry().bottom() for row in rows)
@@ -214,7 +213,7 @@ def test_no_dock_is_widened_by_a_long_name(viewer, qtbot):
         for fold in dock.findChildren(QCollapsible):
             fold.expand(animate=False)
         dock.status.show_error(f"{LONG_NAME}.tif is there already", "Replace it")
-        (line,) = (w for w in dock.findChildren(QLabel) if w.text().endswith("already"))
+        (line,) = (w for w in dock.status.findChildren(QLabel) if w.text().endswith("already"))
         qtbot.waitUntil(lambda line=line: has_room(line, line.text()), timeout=2000)
         assert dock.status.text == f"{LONG_NAME}.tif is there already"
         assert not [f for f in cut_widgets(dock) if "sticks out" in f], name

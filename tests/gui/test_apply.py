@@ -6,10 +6,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from gui_cases import TIMEOUT, apply_to, blocks, choose_files, rename
-from qtpy.QtWidgets import QPlainTextEdit
+from qtpy.QtWidgets import QPlainTextEdit, QPushButton
 
 import napari_saf as saf
-from napari_saf._gui.docks.apply import BUSY, ApplySection
+from napari_saf._gui.dictionary.dock import DictionaryWidget
+from napari_saf._gui.docks.apply import BUSY
 from napari_saf._gui.export.dock import ExportWidget
 from napari_saf._gui.layers.masks import read_layer
 from napari_saf._gui.prototypes.dock import PrototypesWidget
@@ -84,11 +85,11 @@ def test_the_printed_command_the_recipe_and_export_label_as_apply_does(
     (shown,) = export.findChildren(QPlainTextEdit)
     typed = shlex.split(shown.toPlainText().replace("FOLDER", "images").replace("OUT", "masks"))
     monkeypatch.chdir(tmp_path)
-    export.repeat.save_to(typed[typed.index("--recipe") + 1])
+    export.repeat.save_to(typed[2])
     assert typed[0] == "napari-saf" and main(typed[1:]) == 0
     np.testing.assert_array_equal(read_labels(tmp_path / "masks/other_labels.tif").array, applied)
 
-    recipe = saf.load_recipe(typed[typed.index("--recipe") + 1])
+    recipe = saf.load_recipe(typed[2])
     assert recipe.taught.names[7] == "sky" and recipe.method.name == method
     np.testing.assert_array_equal(recipe.run(other.data).labels, applied)
 
@@ -240,23 +241,63 @@ def test_files_in_the_way_are_named(taught, folder, settle):
     assert taught.status.is_error and "redo what is there" in taught.status.text
 
 
-def test_results_go_beside_the_images_unless_another_folder_was_chosen(model, qtbot, tmp_path):
-    section = ApplySection(None, model, "help")
-    qtbot.addWidget(section)
+def test_results_go_beside_the_images_unless_another_folder_was_chosen(model, open_on, tmp_path):
+    dialog = open_on(model, PrototypesWidget).applying
     (tmp_path / "one.npy").touch()
-    choose_files(section, tmp_path / "a")
-    assert section.results.path == tmp_path / "a_labels"
-    section.source.set_path(tmp_path / "one.npy")
-    assert section.results.path == tmp_path
-    section.results.set_path(tmp_path / "mine")
-    section.source.set_path(tmp_path / "b")
-    assert section.results.path == tmp_path / "mine"
+    choose_files(dialog, tmp_path / "a")
+    assert dialog.results.path == tmp_path / "a_labels"
+    dialog.source.set_path(tmp_path / "one.npy")
+    assert dialog.results.path == tmp_path
+    dialog.results.set_path(tmp_path / "mine")
+    dialog.source.set_path(tmp_path / "b")
+    assert dialog.results.path == tmp_path / "mine"
 
 
-def test_without_an_image_none_is_chosen_and_files_can_be(model, qtbot):
-    section = ApplySection(None, model, "help")
-    qtbot.addWidget(section)
-    section.update_enabled("")
-    assert not section.takes_files and not section.button.isEnabled()
+def test_without_an_image_none_is_chosen_and_files_can_be(model, open_on):
+    dialog = open_on(model, PrototypesWidget).applying
+    dialog.update_enabled("")
+    assert not dialog.takes_files and not dialog.button.isEnabled()
     image = model.add_image(blocks(), name="blocks")
-    assert section.layer == image
+    assert dialog.layer == image
+
+
+def test_every_dock_that_holds_something_learned_has_the_same_two_buttons(model, open_on):
+    model.add_image(blocks(), name="blocks")
+    for kind in (ScribblesWidget, PrototypesWidget, ExportWidget, DictionaryWidget):
+        dock = open_on(model, kind)
+        dialog = dock.applying
+        dialog.update_enabled("")
+        assert dock.isAncestorOf(dialog.row) and dialog.isHidden()
+        dialog.to_folder.click()
+        assert dialog.isVisible() and dialog.takes_files and not dialog.isModal()
+        dialog.update_enabled("")  # which the dock has done anew
+        dialog.to_image.click()
+        assert not dialog.takes_files
+        dialog.update_enabled("nothing was learned yet")
+        assert not (dialog.to_image.isEnabled() or dialog.to_folder.isEnabled())
+        dialog.update_enabled(BUSY)  # how it goes can be looked at
+        assert dialog.to_folder.isEnabled() and not dialog.button.isEnabled()
+
+
+def test_the_dialog_shows_how_it_goes_and_stops_it(taught, folder, settle, qtbot):
+    for number in range(9):
+        np.save(folder / f"{number}.npy", np.roll(blocks(), number, axis=0))
+    dialog = taught.applying
+    dialog.to_folder.click()
+    dialog.source.set_path(folder)
+    for button in dialog.findChildren(QPushButton):
+        assert not button.autoDefault(), "Enter in a field presses it"
+    dialog.maps.choose(".npy")
+    assert not dialog.stop.isEnabled()
+    dialog.button.click()
+    qtbot.waitUntil(lambda: " of 10: " in dialog.status.text, timeout=TIMEOUT)
+    dialog.stop.click()
+    settle(taught)
+    assert "left" in dialog.status.text and dialog.status.text == taught.status.text
+    results = folder.with_name("images_labels")
+    n_maps = len(list(results.glob("*.probabilities.npy")))
+    assert 0 < n_maps == len(list(results.glob("*.tif"))) < 10
+    dialog.button.click()
+    settle(taught)
+    assert f"{10 - n_maps} of 10 images done" in dialog.status.text
+    assert len(np.load(results / "0.probabilities.npy")) == len(CORNERS)

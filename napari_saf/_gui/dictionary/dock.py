@@ -22,10 +22,9 @@ from napari_saf._gui.dictionary.layers import (
     ResultsSection,
     count_atoms,
     create_layers,
-    describe_ratios,
     describe_results,
 )
-from napari_saf._gui.docks.apply import APPLY_TITLE, BUSY, ApplySection
+from napari_saf._gui.docks.apply import BUSY, ApplyDialog
 from napari_saf._gui.docks.run_dock import RunDock
 from napari_saf._gui.forms.choices import Choice, ImageList
 from napari_saf._gui.forms.controls import OddSlider, ask_for_path
@@ -37,7 +36,6 @@ from napari_saf._gui.layers.metadata import is_given
 from napari_saf._gui.layers.reading import ImageJob
 from napari_saf._gui.layers.view import LabelFinder, Place
 from napari_saf._gui.runs.run import Frame, RunJob
-from napari_saf.batch import DictionaryTask
 from napari_saf.dictionary import (
     DICTIONARY_SUFFIX,
     LearnedDictionary,
@@ -71,7 +69,7 @@ class DictionaryWidget(RunDock):
         self.form = MethodForm(viewer, [PatchDictionaryLearning], asks_prototypes=False)
         self.scale, self.channels = OddSlider(_DEFAULT_WINDOW), Choice()
         self.atoms, self.results = AtomsSection(), ResultsSection(viewer)
-        self.applying = ApplySection(self, viewer, _APPLY_HELP, fits=is_given, has_brightness=False)
+        self.applying = ApplyDialog(self, viewer, _APPLY_HELP, fits=is_given, has_brightness=False)
         self._learn_help = (
             "Learn atoms from the ticked images; what is learned is shown live "
             f"({self._key_of('run_or_stop')})."
@@ -88,8 +86,7 @@ class DictionaryWidget(RunDock):
             "Side of the window over which labels are averaged: small keeps detail, large smooths.",
         )
         fold = create_fold("Advanced", self.form.advanced)
-        self._apply_fold = create_fold(APPLY_TITLE, self.applying)
-        widgets = [section, self.form.basic, fold, self.atoms, self._apply_fold, self.results]
+        widgets = [section, self.form.basic, fold, self.atoms, self.applying.row, self.results]
         self._lay_out(widgets, [self.learn, self._stop_button], [])
         atoms = self.atoms
         self._connect(
@@ -253,7 +250,6 @@ class DictionaryWidget(RunDock):
     def _show_new(self, new: ColoredDictionary) -> None:
         self._atom_labels.highlight(())
         self.atoms.begin(new)
-        self._apply_fold.expand(animate=False)
         self._on_edited(new)
 
     def _on_edited(self, edited: ColoredDictionary) -> None:
@@ -299,8 +295,8 @@ class DictionaryWidget(RunDock):
         }
 
     def _apply(self) -> None:
-        if self.applying.takes_files:
-            self._apply_to_files()
+        if self.applying.takes_files and self.current is not None:
+            self.applying.start(self.current.dictionary, dictionary=self._options())
         else:
             self._apply_to_target([])
 
@@ -340,15 +336,6 @@ class DictionaryWidget(RunDock):
         self._task_layer = target
         verb = "comparing on" if others else "applying to"
         self.begin_task(f"{verb} {target.name}", calculate, show)
-
-    def _apply_to_files(self) -> None:
-        current, results = self.current, self.applying.results.path
-        if current is not None and results is not None:
-            with self.showing_errors():
-                redo = self.applying.overwrite.isChecked()
-                own = self._options() | {"folder": results, "overwrite": redo}
-                task = DictionaryTask(dictionary=current.dictionary, **own)
-                self.applying.start_files(task, task.plan, describe_ratios)
 
     def _on_layer_removed(self, event: Any) -> None:
         self.results.forget_layer(event.value)

@@ -313,8 +313,3 @@ def _attributes(region: ImageRegion, title: str) -> dict[str, Any]:
     metadata = {METADATA_KEY: {"image": str(region.image.unique_id)}}
     own = {"name": f"{region.image.name} [{title}]", "metadata": metadata}
     return own | region.placement.transform
-
-
-def describe_ratios(ratios: list[float]) -> str:
-    """Return how well images of a folder were rebuilt, as the end of a line."""
-    return f", {sum(ratios) / len(ratios):.1f} dB on average" if ratios else ""

@@ -1,10 +1,10 @@
-"""Apply to image: what labels an open image, or the images of a folder, as one was labelled."""
+"""Apply to image or folder: what labels open images and files as one was labelled."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,12 +12,24 @@ from typing import Any
 import napari
 from napari.layers import Image, Labels
 from qtpy.QtCore import Signal
-from qtpy.QtWidgets import QCheckBox
+from qtpy.QtWidgets import QCheckBox, QDialog, QPushButton, QVBoxLayout, QWidget
 
 from napari_saf._gui.docks.run_dock import RunDock
 from napari_saf._gui.forms.choices import BRIGHTNESS, BRIGHTNESS_HELP, Choice, LayerChoice
-from napari_saf._gui.forms.controls import PROTOTYPE_FILTER, FolderField, ask_for_path, json_path
-from napari_saf._gui.forms.layout import FormSection, create_button, enable
+from napari_saf._gui.forms.controls import (
+    PROTOTYPE_FILTER,
+    FolderField,
+    StatusArea,
+    ask_for_path,
+    json_path,
+)
+from napari_saf._gui.forms.layout import (
+    FormSection,
+    create_button,
+    create_row,
+    enable,
+    fill_layout,
+)
 from napari_saf._gui.forms.words import list_names
 from napari_saf._gui.layers.large import narrowed
 from napari_saf._gui.layers.live import LiveLayer, label_colors
@@ -32,11 +44,17 @@ from napari_saf._gui.layers.placement import (
 )
 from napari_saf._gui.layers.reading import ImageJob
 from napari_saf._gui.runs.run import RunJob
-from napari_saf.batch import Job, LabelTask, plan_jobs, run_batch
+from napari_saf.batch import ApplyOptions, Learned, run_batch
 from napari_saf.errors import InvalidInput
-from napari_saf.io import MASK_SUFFIXES, PrototypeSet, Recipe, find_images, save_prototypes
+from napari_saf.io import (
+    PROBABILITY_SUFFIXES,
+    ProbabilityStep,
+    PrototypeSet,
+    Recipe,
+    find_images,
+    save_prototypes,
+)
 
-APPLY_TITLE = "Apply to image …"
 BUSY = "wait for the end, or stop"
 _FILES = object()
 _FILES_TEXT = "a file or folder …"
@@ -45,19 +63,29 @@ _SAVE_HELP = (
     "label other images with, in the Prototypes dock or on the command line."
 )
 _REDO = "redo what is there"
-_FILE_ROWS = {
+_NO_MAPS = "none"
+_WIDTH, _MARGIN = 420, 10
+_ROWS = {
+    "image": ("Apply to", "An open image, or files."),
     "source": ("Images in", "A folder, all images of which are labelled, or one file."),
     "results": ("Results in", "The folder for the labels; it is made if need be."),
+    "brightness": ("Brightness", BRIGHTNESS_HELP),
+    "maps": (
+        "Probabilities",
+        "Maps of how much each pixel is of each label, beside the labels of each image (W).",
+    ),
     "overwrite": ("", "Without this, images that have labels from here are skipped."),
 }
+_FILE_ROWS = ("source", "results", "maps", "overwrite")
 
 
-class ApplySection(FormSection):
-    """What to apply something to, an open image or a file or folder, and the button for it.
+class ApplyDialog(QDialog):
+    """What to apply something to, an open image or files, how it goes, and what stops it.
 
-    Images are offered that fit; `none` is the text for no choice, if there is to be none at first.
-    The help is that of the button, which calls `apply` of the dock. With brightness, it is asked
-    which values count as black and white, which is given to the `classifier`: what is saved.
+    A dock shows its `row` of buttons, which open the dialog; the button Apply calls `apply` of the
+    dock, whose status is shown here, too. Images are offered that fit; `none` is the text for no
+    choice, if there is to be none at first. With brightness, it is asked which values count as
+    black and white, which is given to the `classifier`: what is saved. The row ends in `more`.
     """
 
     changed = Signal()
@@ -72,27 +100,41 @@ class ApplySection(FormSection):
         *,
         none: str | None = None,
         has_brightness: bool = True,
+        more: Sequence[QWidget] = (),
     ) -> None:
-        super().__init__()
-        self._dock, self._viewer, self._classifier = dock, viewer, classifier
-        self.image = LayerChoice(viewer, Image, fits, none=none, last=[(_FILES_TEXT, _FILES)])
-        self.brightness = Choice(BRIGHTNESS)
-        self.source, self.results = FolderField(_FILE_ROWS["source"][1]), FolderField("Results")
-        self.overwrite = QCheckBox(_REDO)
-        self.button, self._help = create_button("Apply", help, lambda: dock.apply()), help
-        self.save = create_button("Save classifier …", _SAVE_HELP, self._ask_to_save)
+        super().__init__(dock)
+        self.setWindowTitle("Apply to other images")
+        self.setMinimumWidth(_WIDTH)
+        self._dock, self._viewer, self._classifier, self._help = dock, viewer, classifier, help
         self._suggested: Path | None = None
         self.has_brightness = has_brightness
-        self.add_row("Apply to", self.image, "An open image, or files.")
-        for name, (text, tooltip) in _FILE_ROWS.items():
-            self.add_row(text, getattr(self, name), tooltip)
-        if has_brightness:
-            self.add_row("Brightness", self.brightness, BRIGHTNESS_HELP)
-        self.layout().addWidget(self.button)
-        if classifier is not None:
-            self.layout().addWidget(self.save)
+        self.image = LayerChoice(viewer, Image, fits, none=none, last=[(_FILES_TEXT, _FILES)])
+        self.brightness = Choice(BRIGHTNESS)
+        self.source, self.results = FolderField(_ROWS["source"][1]), FolderField("Results")
+        self.maps = Choice([(_NO_MAPS, ""), *((suffix, suffix) for suffix in PROBABILITY_SUFFIXES)])
+        self.overwrite, self.status = QCheckBox(_REDO), StatusArea()
+        self.button = create_button("Apply", help, lambda: dock.apply())
+        self.stop = create_button("Stop", "End the work; what is done stays.")
+        self.save = create_button("Save classifier …", _SAVE_HELP, self._ask_to_save)
+        self._rows, self.row = FormSection(), QWidget()
+        for name, (text, tooltip) in _ROWS.items():
+            self._rows.add_row(text, getattr(self, name), tooltip)
+        close = create_button("Close", "Work goes on.", self.close)
+        buttons = create_row(self.button, self.stop, close)
+        fill_layout(QVBoxLayout(self), self._rows, buttons, self.status)
+        self.layout().setContentsMargins(_MARGIN, _MARGIN, _MARGIN, _MARGIN)
+        self.layout().addStretch()
+        for button in self.findChildren(QPushButton):
+            button.setAutoDefault(False)  # Enter in a field would press one
+        self.to_image = create_button("Apply to image …", help, lambda: self.ask(to_files=False))
+        self.to_folder = create_button("Apply to folder …", help, lambda: self.ask(to_files=True))
+        kept = [] if classifier is None else [self.save]
+        rows = [create_row(self.to_image, self.to_folder)]
+        rows += [create_row(*kept, *more)] if kept or more else []
+        fill_layout(QVBoxLayout(self.row), *rows)
+        self.stop.clicked.connect(lambda: dock.run_or_stop())
+        self.status.mirror(dock.status)
         self.image.currentIndexChanged.connect(self._on_chosen)
-        self.image.activated.connect(lambda: self.source.setFocus())
         self.image.layer_changed.connect(self._on_chosen)
         self.source.changed.connect(self._suggest_results)
         self.results.changed.connect(self.changed)
@@ -107,46 +149,53 @@ class ApplySection(FormSection):
         """Whether a file or folder is to be labelled, and no layer."""
         return self.image.value is _FILES
 
+    def ask(self, *, to_files: bool) -> None:
+        """Show the dialog, for files or for an open image; it leaves the viewer usable."""
+        if to_files or self.takes_files:
+            self.image.setCurrentIndex(self.image.count() - 1 if to_files else 0)
+        self.adjustSize()
+        self.show()
+        self.raise_()
+        (self.source if to_files else self.image).setFocus()
+
     def update_enabled(self, why_not: str, why_not_saved: str = "") -> None:
         enable(self.save, why_not_saved, _SAVE_HELP)
         missing = "" if self.layer is not None or self.takes_files else "choose an image first"
         if self.takes_files and None in (self.source.path, self.results.path):
             missing = "choose a folder first"
         enable(self.button, why_not or missing, self._help)
+        for button in (self.to_image, self.to_folder):
+            enable(button, "" if why_not == BUSY else why_not, self._help)
+        self.stop.setEnabled(self._dock.is_busy)
 
-    def start(self, recipe: Recipe, labels: Any = None, **look: Any) -> None:
-        """Label what is chosen by a recipe, in a run or a task of the dock; see `repeat_job`."""
-        rescale, results = self.brightness.value, self.results.path
-        finite_only = self._dock.finite_only
-        if self.takes_files and results is not None:
-            own = {"mask": "finite" if finite_only else None, "rescale": rescale}
-            task = LabelTask.repeating(recipe, overwrite=self.overwrite.isChecked(), **own)
-            plan = partial(plan_jobs, out=results, suffix=MASK_SUFFIXES[0], together=False)
-            self.start_files(task, plan)
-            return
-        job = repeat_job(self._viewer, recipe, self.layer, labels, rescale, **look)
-        self._dock.controller.start(job.masked() if finite_only else job)
-
-    def start_files(
+    def start(
         self,
-        task: Any,
-        plan: Callable[[list[Path]], list[Job]],
-        summarize: Callable[[list[Any]], str] = lambda results: "",
+        learned: Learned,
+        labels: Any = None,
+        dictionary: Mapping[str, Any] | None = None,
+        **look: Any,
     ) -> None:
-        """Do a batch task for the files, as a task of the dock; their results end its summary."""
+        """Label what is chosen, in a run or a task of the dock; see `repeat_job`, `ApplyOptions`.
+
+        A dictionary, which has its arguments, labels files only.
+        """
         source, results, dock = self.source.path, self.results.path, self._dock
-        if source is None or results is None:
-            return
-
-        def show(summary: tuple[str, bool]) -> None:
-            text, has_failed = summary
-            if has_failed:
-                dock.status.show_error(text)
-            else:
-                dock.status.show_progress(1.0, text)
-
-        work = partial(_apply_to_files, task, plan, source, f"in {results.name}", summarize)
-        dock.begin_task("looking for images", work, show, lambda step: dock.show_task(*step))
+        rescale = self.brightness.value if self.has_brightness else None
+        if self.takes_files and source is not None and results is not None:
+            options = ApplyOptions(
+                scaling=rescale,
+                mask="finite" if dock.finite_only else None,
+                probabilities=ProbabilityStep(self.maps.value) if self.maps.value else None,
+                overwrite=self.overwrite.isChecked(),
+                dictionary=dict(dictionary or {}),
+            )
+            work = partial(_apply_to_files, learned, options, source, results)
+            dock.begin_task(
+                "looking for images", work, self._show_summary, lambda step: dock.show_task(*step)
+            )
+        elif isinstance(learned, Recipe):
+            job = repeat_job(self._viewer, learned, self.layer, labels, rescale, **look)
+            dock.controller.start(job.masked() if dock.finite_only else job)
 
     def save_to(self, path: str) -> None:
         if self._classifier is not None:
@@ -155,13 +204,22 @@ class ApplySection(FormSection):
                 name = save_prototypes(json_path(path), found).name
                 self._dock.status.reset(f"saved {name}: load it in the Prototypes dock")
 
+    def _show_summary(self, summary: tuple[str, bool]) -> None:
+        text, has_failed = summary
+        if has_failed:
+            self._dock.status.show_error(text)
+        else:
+            self._dock.status.show_progress(1.0, text)
+
     def _ask_to_save(self) -> None:
         start = str(Path.cwd() / "taught.prototypes.json")
         ask_for_path(self, "Save classifier", start, PROTOTYPE_FILTER, self.save_to)
 
     def _on_chosen(self, *changed: object) -> None:
         for name in _FILE_ROWS:
-            self.show_row(getattr(self, name), self.takes_files)
+            is_shown = self.takes_files and (name != "maps" or self.has_brightness)
+            self._rows.show_row(getattr(self, name), is_shown)
+        self._rows.show_row(self.brightness, self.has_brightness)
         self.changed.emit()
 
     def _suggest_results(self) -> None:
@@ -175,15 +233,14 @@ class ApplySection(FormSection):
 
 
 def _apply_to_files(
-    task: Any,
-    plan: Callable[[list[Path]], list[Job]],
+    learned: Learned,
+    options: ApplyOptions,
     source: Path,
-    where: str,
-    summarize: Callable[[list[Any]], str],
+    results: Path,
     report: Callable[[object], None],
     cancelled: Callable[[], bool],
 ) -> tuple[str, bool]:
-    """Do a task for the images of a folder, or one file; report a fraction and a text.
+    """Label the images of a folder, or one file; report a fraction and a text.
 
     Return a summary with the names of images that failed, and whether any did.
     """
@@ -191,14 +248,16 @@ def _apply_to_files(
     n_images = len(paths)
     report((0.0, f"0 of {n_images}"))
     try:
-        for k, outcome in enumerate(run_batch(task, plan(paths), cancelled=cancelled), start=1):
+        task, jobs = options.plan(learned, paths, results)
+        for k, outcome in enumerate(run_batch(task, jobs, cancelled=cancelled), start=1):
             outcomes[outcome.state].append(outcome)
             report((k / n_images, f"{k} of {n_images}: {outcome.job.title} {outcome.state}"))
     except InvalidInput as error:
         raise InvalidInput(str(error).replace("--overwrite", f"*{_REDO}*")) from error
     done, skipped, failed = (outcomes[state] for state in ("done", "skipped", "failed"))
-    results = [outcome.result for outcome in done if outcome.result is not None]
-    lines = [f"{len(done)} of {n_images} images done, {where}{summarize(results)}"]
+    ratios = [outcome.result for outcome in done if isinstance(outcome.result, float)]
+    mean = f", {sum(ratios) / len(ratios):.1f} dB on average" if ratios else ""
+    lines = [f"{len(done)} of {n_images} images done, in {results.name}{mean}"]
     if skipped:
         lines.append(f"{len(skipped)} skipped: results were there")
     n_left = n_images - len(done) - len(skipped) - len(failed)

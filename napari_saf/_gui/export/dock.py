@@ -13,7 +13,7 @@ from napari.layers import Image, Labels
 from qtpy.QtCore import QTimer
 from qtpy.QtWidgets import QFrame, QLabel, QLineEdit, QPlainTextEdit, QVBoxLayout, QWidget
 
-from napari_saf._gui.docks.apply import APPLY_TITLE, BUSY, ApplySection
+from napari_saf._gui.docks.apply import BUSY, ApplyDialog
 from napari_saf._gui.docks.run_dock import RunDock
 from napari_saf._gui.docks.tables import TableSection
 from napari_saf._gui.export.files import ExportChoice, labelling_reader, measure, write_files
@@ -71,7 +71,7 @@ _COMMAND_STYLE = "font-family: monospace; font-size: 8pt;"
 class RepeatSection(QWidget):
     """What repeats a recipe: where it is applied; or a file and a command."""
 
-    def __init__(self, applying: ApplySection, dock: RunDock) -> None:
+    def __init__(self, applying: ApplyDialog, dock: RunDock) -> None:
         super().__init__()
         self.recipe: Recipe | None = None
         self._dock, self._applying, self._stem, self._why_not = dock, applying, "", ""
@@ -83,7 +83,7 @@ class RepeatSection(QWidget):
         look = {"frameShape": QFrame.Shape.NoFrame, "styleSheet": _COMMAND_STYLE}
         self._command = QPlainTextEdit(readOnly=True, toolTip=_FOLDER_HELP, **look)
         self._command.setFixedHeight(_COMMAND_HEIGHT)
-        widgets = (self.summary, applying, folder, self._save, self._command)
+        widgets = (self.summary, applying.row, self._save, folder, self._command)
         fill_layout(QVBoxLayout(self), *widgets)
 
     def show_recipe(self, recipe: Recipe | None, why_not: str, stem: str) -> None:
@@ -108,9 +108,7 @@ class RepeatSection(QWidget):
                 text = f"{text} Here {_NEEDS_STROKES}."
             self.summary.setText(text)
             self._applying.brightness.choose(options.rescale or options.scaling is None)
-        self._command.setPlainText(
-            f"napari-saf segment FOLDER --recipe {stem}.recipe.json -o OUT --jobs 4"
-        )
+        self._command.setPlainText(f"napari-saf run {stem}.recipe.json FOLDER -o OUT --jobs 4")
 
     def update_enabled(self, is_free: bool) -> None:
         """Enable what can be done; a recipe is applied while no other work is under way."""
@@ -142,7 +140,7 @@ class ExportWidget(RunDock):
         self._repeated: Recipe | None = None
         self._measuring = QTimer(self, singleShot=True, interval=_PATIENCE)
         self.table, self.maps = TableSection(self.status), ProbabilitySection(self, viewer)
-        self.choice, self.applying = ExportChoice(), ApplySection(self, viewer, _APPLY_HELP)
+        self.choice, self.applying = ExportChoice(), ApplyDialog(self, viewer, _APPLY_HELP)
         self.repeat = RepeatSection(self.applying, self)
         self.labels = LayerChoice(viewer, Labels)
         self.labels.choose(metadata.labels_to_choose(viewer))
@@ -157,7 +155,7 @@ class ExportWidget(RunDock):
         rows.add_row("Image", self.image, "What was labelled: for brightness and the figure.")
         where.add_row("Name", self.file_name, "What the names of the files begin with.")
         where.add_row("Folder", self.folder, "Where the files go.")
-        fold = create_fold(APPLY_TITLE, self.repeat)
+        fold = create_fold("Apply the recipe", self.repeat)
         self._table_fold = create_fold("Table", self.table)
         buttons = [self.button, self.open_button, self._stop_button]
         maps = create_fold("Probability maps", self.maps)

@@ -156,6 +156,7 @@ def ask_for_path(
 class StatusArea(QWidget):
     """A progress bar over a line of text over a button, where an action is suggested."""
 
+    changed = Signal()
     suggested_action_clicked = Signal()
 
     def __init__(self) -> None:
@@ -205,13 +206,23 @@ class StatusArea(QWidget):
         self._bar.setUpdatesEnabled(True)
         if style != self._line.styleSheet():
             self._line.setStyleSheet(style)
-        self.set_text(text)
         self.action_button.setText(suggested_action)
         self.action_button.setVisible(bool(suggested_action))
+        self.set_text(text)
 
     def set_text(self, text: str) -> None:
         """Change the text, not the bar; long words, such as file names, can wrap."""
         self._line.setText(_LONG_WORD.sub(lambda match: _BREAK.join(match[0]), text))
+        self.changed.emit()
+
+    def mirror(self, other: StatusArea) -> None:
+        """Show what another one shows, but for actions."""
+
+        def copy() -> None:
+            fraction, style = other._bar.value() / _STEPS, other._line.styleSheet()
+            self.show_progress(fraction, other.text, style=style)
+
+        other.changed.connect(copy)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)

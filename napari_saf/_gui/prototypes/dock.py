@@ -10,12 +10,12 @@ from typing import Any
 import napari
 from napari.layers import Image, Labels
 
-from napari_saf._gui.docks.apply import APPLY_TITLE, BUSY, ApplySection
+from napari_saf._gui.docks.apply import BUSY, ApplyDialog
 from napari_saf._gui.docks.label_table import LabelTable
 from napari_saf._gui.docks.run_dock import RunDock
 from napari_saf._gui.forms.choices import LayerChoice
 from napari_saf._gui.forms.controls import PROTOTYPE_FILTER, ask_for_path
-from napari_saf._gui.forms.layout import FormSection, create_button, create_fold, create_row, enable
+from napari_saf._gui.forms.layout import FormSection, create_button, create_row, enable
 from napari_saf._gui.layers.live import EditedLayer
 from napari_saf._gui.layers.metadata import ARE_STROKES, is_given, is_strokes, labels_to_choose
 from napari_saf._gui.layers.placement import image_region, labelled_image
@@ -110,10 +110,9 @@ class PrototypesWidget(RunDock):
             for name, slot in slots.items()
         }
         *edit_buttons, load, undo, redo = self.buttons.values()
-        self.applying = ApplySection(self, self._viewer, _APPLY_HELP, self._classifier)
-        self.applying.layout().addWidget(create_row(self.applying.save, load))
-        fold = create_fold(APPLY_TITLE, self.applying)
-        widgets = [choices, self.table, create_row(*edit_buttons), fold]
+        own = (_APPLY_HELP, self._classifier)
+        self.applying = ApplyDialog(self, self._viewer, *own, more=[load])
+        widgets = [choices, self.table, create_row(*edit_buttons), self.applying.row]
         self._lay_out(widgets, [undo, redo, self._stop_button], [])
 
     def _release(self) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 from napari.layers import Image, Labels
 from qtpy.QtWidgets import QCheckBox
 
-from napari_saf._gui.docks.apply import APPLY_TITLE, BUSY, ApplySection
+from napari_saf._gui.docks.apply import BUSY, ApplyDialog
 from napari_saf._gui.docks.large import LargeSection
 from napari_saf._gui.docks.run_dock import RunDock
 from napari_saf._gui.forms.choices import LayerChoice
@@ -142,7 +142,7 @@ class ScribblesWidget(RunDock):
             more.add_row(text, getattr(self, name), tooltip)
         new, restore, add, erase, suggest, update = buttons.values()
         own, none = (_APPLY_HELP, self._classifier, self._is_other), "choose an image"
-        self.applying = ApplySection(self, self._viewer, *own, none=none)
+        self.applying = ApplyDialog(self, self._viewer, *own, none=none)
         self.large = LargeSection(self._viewer, self.input, self.form, self._results.learner)
         sections = [
             self.input.section,
@@ -152,7 +152,7 @@ class ScribblesWidget(RunDock):
             self._method,
             self.form.basic,
             create_fold("Start from labels", more),
-            create_fold(APPLY_TITLE, self.applying),
+            self.applying.row,
             create_fold("Features", self.input.features),
             create_fold("Advanced", self.form.advanced),
         ]

@@ -30,8 +30,8 @@ def test_what_strokes_taught_labels_another_image_in_3_clicks(hands, take_pictur
     hands.clicks = 0
     hands.press(dock, "Apply to image …")
     for name, truth in (("before", inside[::-1]), ("after", inside[:, ::-1])):
-        hands.choose(hands.field(dock, "Apply to"), name)
-        hands.press(dock, "Apply")
+        hands.choose(hands.field(dock.applying, "Apply to"), name)
+        hands.press(dock.applying, "Apply")
         assert hands.clicks == (3 if name == "before" else 5)
         hands.wait_until(lambda name=name: f"{name} [from strokes]" in layers)
         hands.wait_for_end(dock)
@@ -90,18 +90,17 @@ def settle(hands, dock) -> None:
     hands.viewer.screenshot(flash=False)
 
 
-def test_what_strokes_taught_labels_a_folder_in_4_clicks(hands, take_picture, tmp_path):
+def test_what_strokes_taught_labels_a_folder_in_3_clicks(hands, take_picture, tmp_path):
     """Each file gets the labels that the image would get in the window."""
     dock, inside = taught_on_the_leaf(hands, tmp_path)
     (tmp_path / "photos").mkdir()
     for number in (1, 2):
         iio.imwrite(tmp_path / "photos" / f"{number}.png", np.rot90(leaf()[0], number))
     n_before = hands.clicks
-    hands.press(dock, "Apply to image …")
-    hands.choose(hands.field(dock, "Apply to"), "a file or folder …")
-    hands.type(hands.field(dock, "Images in"), str(tmp_path / "photos"))
-    hands.press(dock, "Apply")
-    assert hands.clicks - n_before == 4
+    hands.press(dock, "Apply to folder …")
+    hands.type(hands.field(dock.applying, "Images in"), str(tmp_path / "photos"))
+    hands.press(dock.applying, "Apply")
+    assert hands.clicks - n_before == 3
     hands.wait_until(lambda: dock.status.text == "2 of 2 images done, in photos_labels")
     hands.wait_for_end(dock)
     take_picture(hands, "first_day_apply_folder")

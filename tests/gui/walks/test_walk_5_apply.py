@@ -29,18 +29,19 @@ def apply_dictionary(hands, folder, walls) -> None:
     with hands.answer(folder / "wall.safetensors"):
         hands.press(dock, "Load …")
     hands.wait_until(lambda: dock.current is not None)
-    hands.choose(hands.field(dock, "Apply to"), "wall")
-    hands.press(dock, "Apply")
+    hands.press(dock, "Apply to image …")
+    hands.choose(hands.field(dock.applying, "Apply to"), "wall")
+    hands.press(dock.applying, "Apply")
     hands.wait_until(lambda: "wall [partition]" in layers)
     hands.wait_for_end(dock)
     assert share_told_apart(layers["wall [partition]"].data, walls[0]) > 0.95
     hands.press(dock, "Labels")
     assert layers["wall [partition]"].visible and not layers["wall [reconstruction]"].visible
 
-    hands.choose(hands.field(dock, "Apply to"), "a file or folder …")
-    hands.type(hands.field(dock, "Images in"), "walls")
-    hands.type(hands.field(dock, "Results in"), "results")
-    hands.press(dock, "Apply")
+    hands.choose(hands.field(dock.applying, "Apply to"), "a file or folder …")
+    hands.type(hands.field(dock.applying, "Images in"), "walls")
+    hands.type(hands.field(dock.applying, "Results in"), "results")
+    hands.press(dock.applying, "Apply")
     hands.wait_until(lambda: "2 of 2 images done" in dock.status.text)
     for path, texture in zip(sorted((folder / "results").glob("*_labels*")), walls, strict=True):
         assert share_told_apart(read_labels(path).array, texture) > 0.95
@@ -57,8 +58,8 @@ def apply_prototypes(hands, folder) -> None:
     hands.wait_for_end(segment)
     dock = hands.open_dock("Prototypes")
     hands.press(dock, "Apply to image …")
-    hands.choose(hands.field(dock, "Apply to"), "second")
-    hands.press(dock, "Apply")
+    hands.choose(hands.field(dock.applying, "Apply to"), "second")
+    hands.press(dock.applying, "Apply")
     above = layers.index("second") + 1
     hands.wait_until(lambda: layers[above].name.startswith("second"))
     hands.wait_for_end(dock)

@@ -41,9 +41,10 @@ def test_walk(hands, take_picture, tmp_path, monkeypatch):
     hands.press(dock, "Export")
     hands.wait_until(lambda: dock.status.text.startswith("saved"))
 
+    hands.press(dock, "Apply the recipe")
     hands.press(dock, "Apply to image …")
-    hands.choose(hands.field(dock, "Apply to"), "others")
-    hands.press(dock, "Apply")
+    hands.choose(hands.field(dock.applying, "Apply to"), "others")
+    hands.press(dock.applying, "Apply")
     hands.wait_until(lambda: "others [SAF, Labels 4]" in layers)
     hands.wait_for_end(dock)
     hands.go_home()
