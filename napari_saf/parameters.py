@@ -78,6 +78,7 @@ class Parameter:
     # What the form says for choices that are no plain words.
     choice_labels: Mapping[str, str] = dataclasses.field(default_factory=dict)
     none: str = "automatic"  # What the form says for None, where that is allowed.
+    files: str = ""  # For a text that is the path of a file: a pattern, such as *.csv.
     is_list: bool = False  # Whether an array is a few numbers in a row that a person can type.
     # Whether a form asks for it; library, command line and recipe always take it.
     in_form: bool = True

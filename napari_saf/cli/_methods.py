@@ -15,7 +15,7 @@ import numpy as np
 from napari_saf.batch import ProblemSource
 from napari_saf.comparison import parameter_named
 from napari_saf.errors import FormatError
-from napari_saf.features import Scaling, check_group_source
+from napari_saf.features import FEATURES, FeatureExtractor, Scaling, check_group_source
 from napari_saf.io import (
     PROBABILITY_SUFFIXES,
     ProbabilityStep,
@@ -172,7 +172,37 @@ def image_options(*names: str) -> list[click.Option]:
             if item.kind == "choice":
                 described["type"] = click.Choice(item.choices)
         options.append(click.Option([flag_of(name)], **described))
+        for item in _extractor_parameters().values() if name == "features" else ():
+            own = ParameterValue(["text" if item.hint is str else item.kind])
+            text = f"{item.help} With --features {_owner(item.name)}."
+            options.append(click.Option([flag_of(item.name)], type=own, help=text))
     return options
+
+
+def _extractor_parameters() -> dict[str, Parameter]:
+    """Return what extractors ask for, by name."""
+    every = [item for cls in FEATURES.values() for item in describe(cls) if item.in_form]
+    return {item.name: item for item in every}
+
+
+def _owner(name: str) -> str:
+    """Return the features that have a parameter."""
+    owners = [own for own, cls in FEATURES.items() if any(p.name == name for p in describe(cls))]
+    return " or ".join(owners)
+
+
+def _features_of(values: Mapping[str, Any], options: ImageOptions) -> str | FeatureExtractor:
+    """Return the features that are given, with their parameters; those of the options otherwise."""
+    known = _extractor_parameters()
+    given = {name: values[name] for name in known if values.get(name) is not None}
+    wanted = values.get("features") or options.features_name
+    features = options.features if wanted == options.features_name else wanted
+    own = {item.name for item in describe(FEATURES[wanted])} if wanted in FEATURES else set()
+    for name in given.keys() - own:
+        raise click.UsageError(f"{flag_of(name)}: goes with --features {_owner(name)}")
+    if isinstance(features, FeatureExtractor):
+        return dataclasses.replace(features, **given)
+    return FEATURES[wanted](**given) if given else features
 
 
 def problem_source(
@@ -192,6 +222,7 @@ def problem_source(
     changes: dict[str, Any] = {
         name: None if value == _NONE else value for name, value in given.items()
     }
+    changes["features"] = _features_of(values, options)
     groups: str | None = values.get("groups")
     groups_file: Path | None = None
     if groups is not None:

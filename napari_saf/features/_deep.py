@@ -6,7 +6,7 @@ import base64
 import binascii
 import dataclasses
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -33,6 +33,7 @@ _MARGIN = 2
 _MOST_SAMPLED = 4096
 """Places by which the principal components are found."""
 _MOST_BASIS = 2**24
+_ROWS = 64
 
 
 @documented
@@ -66,7 +67,7 @@ class DeepFeatures(FeatureExtractor):
         ARCHITECTURES[0], label="Network", choices=ARCHITECTURES,
         help="Architecture by the name that timm has for it; the weights must be of it.")
     weights_file: str = parameter(
-        "", label="Weights",
+        "", label="Weights", files="*.safetensors",
         help="A file of weights as safetensors, which you have: nothing is downloaded.")
     layers: tuple[int, ...] | None = parameter(
         None, label="Layers", is_list=True, advanced=True,
@@ -158,16 +159,18 @@ class DeepFeatures(FeatureExtractor):
         network = self.network()
         if reduced is None:
             reduced = _reduced(self._raw(planes, network), self._decoded())
-        shape = planes.shape[1:3]
-        field = torch.from_numpy(reduced).movedim(-1, 1)
-        size = [side * network.grid for side in field.shape[2:]]
-        large = torch.nn.functional.interpolate(field, size, mode="bilinear")
-        deep = large[:, :, : shape[0], : shape[1]].movedim(1, -1).numpy()
-        raise_if_interrupted()
-        plane = _plane_axes(image, axes)
-        whole = [image.shape[k] for k in range(image.ndim - 1) if k not in plane] + [*shape, -1]
-        deep = np.moveaxis(deep.reshape(whole), (-3, -2), plane)
-        return np.concatenate([perceived(image), deep], axis=-1, dtype=np.float32)
+        colour, plane = perceived(image), _plane_axes(image, axes)
+        n_colours, n_deep = colour.shape[-1], reduced.shape[-1]
+        found = np.empty((*colour.shape[:-1], n_colours + n_deep), np.float32)
+        found[..., :n_colours] = colour
+        # Views of the planes: nothing of the image's size is held twice.
+        target = np.moveaxis(found[..., n_colours:], plane, (-3, -2))
+        places = np.ndindex(target.shape[:-3])
+        for at, one in zip(places, reduced, strict=True):
+            for rows, block in _upsampled(one, network.grid, target.shape[-3:-1]):
+                target[at][rows] = block
+                raise_if_interrupted()
+        return found
 
     def refined(self, features: Image, average: Callable[[Image], Image]) -> Image:
         n_deep = len(self._decoded()) - 1
@@ -231,6 +234,21 @@ class DeepFeatures(FeatureExtractor):
         if n_rows < 2 or (len(numbers) - 1) % n_rows:
             raise InvalidInput("basis: expected a mean and components of the same size")
         return numbers[1:].reshape(n_rows, -1)
+
+
+def _upsampled(field: Image, grid: int, shape: tuple[int, ...]) -> Iterator[tuple[slice, Image]]:
+    """Yield rows of a plane of so many pixels, between places (n_rows, n_columns, n) in a grid."""
+    n_rows, n_columns = field.shape[:2]
+    columns = np.clip((np.arange(shape[1]) + 0.5) / grid - 0.5, 0, n_columns - 1)
+    left = np.minimum(columns.astype(int), max(0, n_columns - 2))
+    right, share = np.minimum(left + 1, n_columns - 1), (columns - left)[:, None]
+    wide = (field[:, left] * (1 - share) + field[:, right] * share).astype(np.float32)
+    for start in range(0, shape[0], _ROWS):
+        rows = np.clip((np.arange(start, min(start + _ROWS, shape[0])) + 0.5) / grid - 0.5, 0, None)
+        rows = np.minimum(rows, n_rows - 1).astype(np.float32)
+        above = np.minimum(rows.astype(int), max(0, n_rows - 2))
+        below, part = np.minimum(above + 1, n_rows - 1), (rows - above)[:, None, None]
+        yield slice(start, start + len(rows)), wide[above] * (1 - part) + wide[below] * part
 
 
 def _encoded(basis: Image) -> str:

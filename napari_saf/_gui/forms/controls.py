@@ -103,14 +103,14 @@ class OddSlider(QWidget):
 
 
 class FolderField(QWidget):
-    """The path of a folder, for a purpose that its dialog names."""
+    """The path of a folder, or of one of some `files`, for a purpose that its dialog names."""
 
     changed = Signal()
 
-    def __init__(self, purpose: str) -> None:
+    def __init__(self, purpose: str, *, files: str = "") -> None:
         super().__init__()
-        self._purpose = purpose
-        self._line = QLineEdit(placeholderText="choose a folder")
+        self._purpose, self._files = purpose, files
+        self._line = QLineEdit(placeholderText=f"choose a {'file' if files else 'folder'}")
         button = QPushButton("…", toolTip=purpose)
         button.setFixedWidth(_BUTTON_WIDTH)
         fill_layout(QHBoxLayout(self), self._line, button)
@@ -123,10 +123,17 @@ class FolderField(QWidget):
         return Path(text).expanduser() if text else None
 
     def set_path(self, path: Path) -> None:
-        self._line.setText(str(path))
+        self.set_text(str(path))
+
+    def set_text(self, text: str) -> None:
+        self._line.setText(text)
 
     def _on_clicked(self) -> None:
-        found = QFileDialog.getExistingDirectory(self, self._purpose, self._line.text())
+        purpose, text = self._purpose, self._line.text()
+        if self._files:
+            found, _ = QFileDialog.getOpenFileName(self, purpose, text, self._files)
+        else:
+            found = QFileDialog.getExistingDirectory(self, purpose, text)
         if found:
             self._line.setText(found)
 

@@ -12,6 +12,7 @@ from qtpy.QtCore import QObject, Signal
 
 from napari_saf._gui.forms.choices import Choice, LayerChoice, SizeChoice
 from napari_saf._gui.forms.controls import OddSlider
+from napari_saf._gui.forms.extractor_rows import ExtractorRows
 from napari_saf._gui.forms.layout import FormSection
 from napari_saf._gui.forms.words import choice_entries
 from napari_saf._gui.layers.large import LargeRegion, narrowed
@@ -27,7 +28,7 @@ from napari_saf._gui.layers.placement import (
 )
 from napari_saf._gui.layers.reading import ImageJob
 from napari_saf.errors import InvalidInput
-from napari_saf.features import FEATURES
+from napari_saf.features import FEATURES, extractor_of
 from napari_saf.input import AUTO
 from napari_saf.parameters import describe
 from napari_saf.problem import ImageOptions
@@ -122,6 +123,8 @@ class ImageInput(QObject):
         for section, rows in ((self.section, _IMAGE_ROWS), (self.features, _FEATURE_ROWS)):
             for name, (label, help) in rows.items():
                 section.add_row(label, self.choices[name], help)
+                if name == "features":
+                    self.extractor_rows = ExtractorRows(viewer, section)
         self.show_row("groups", False)
         image = self.choices["image"]
         self.choices["channels"].currentIndexChanged.connect(self._on_channels_changed)
@@ -133,6 +136,9 @@ class ImageInput(QObject):
         image.layer_changed.connect(self.image_changed)
         for name in _CHOSEN:
             self.choices[name].currentIndexChanged.connect(self.options_changed)
+        features = self.choices["features"]
+        features.currentIndexChanged.connect(lambda: self.extractor_rows.show(features.value))
+        self.extractor_rows.changed.connect(self.options_changed)
         self.axes_changed.connect(self.options_changed)
         self.scale.changed.connect(self.options_changed)
         self.choices["strokes"].layer_changed.connect(self.strokes_changed)
@@ -148,6 +154,10 @@ class ImageInput(QObject):
     def choose(self, **values: object) -> None:
         """Choose layers and other values by the name of their choice, if they are offered."""
         for name, value in values.items():
+            extractor = extractor_of(value) if name == "features" else None
+            if extractor is not None:
+                self.extractor_rows.set_values(extractor)
+                value = extractor.name
             self.choices[name].choose(value)
         if "groups" in values:
             self._on_groups_chosen()
@@ -193,7 +203,7 @@ class ImageInput(QObject):
         return ImageOptions(
             window="auto" if side is None else region.window(side)[0],
             channel_axis=region.channel_axis_read,
-            features=features if isinstance(features, str) else "array",
+            features="array" if isinstance(features, Layer) else self.extractor_rows.read(features),
             weights=values["weights"],
             groups=None if isinstance(groups, Layer) else groups,
             max_side=values["max_side"],

@@ -13,10 +13,19 @@ from magicgui.widgets.bases import BaseValueWidget, ValuedContainerWidget
 from napari.layers import Labels
 from numpy.typing import NDArray
 from qtpy.QtCore import QObject, Qt, Signal
-from qtpy.QtWidgets import QDoubleSpinBox, QGridLayout, QLabel, QLineEdit, QSlider, QWidget
+from qtpy.QtWidgets import (
+    QComboBox,
+    QDoubleSpinBox,
+    QGridLayout,
+    QLabel,
+    QLineEdit,
+    QSlider,
+    QWidget,
+)
 from superqt.utils import signals_blocked
 
 from napari_saf._gui.forms.choices import HEADING, Choice, Entries, LayerChoice
+from napari_saf._gui.forms.controls import FolderField
 from napari_saf._gui.forms.layout import FormSection
 from napari_saf._gui.forms.words import choice_entries
 from napari_saf._gui.layers.metadata import METADATA_KEY, is_result, points_of
@@ -114,7 +123,7 @@ class MethodForm(QObject):
             and (self._asks_start or not parameter.at_start)
         }
         self.fields = {
-            name: _create_field(parameter, self._viewer)
+            name: create_field(parameter, self._viewer)
             for name, parameter in self._parameters.items()
         }
         for name, field in self.fields.items():
@@ -170,8 +179,13 @@ def described(method: type[AbstractMethod]) -> str:
     return method.summary if method.caution is None else f"{method.summary} {method.caution.reason}"
 
 
-def _create_field(parameter: Parameter, viewer: napari.Viewer) -> BaseValueWidget[Any]:
+def create_field(parameter: Parameter, viewer: napari.Viewer) -> BaseValueWidget[Any]:
+    """Return the field of a parameter, at its default."""
     default, name, kind = parameter.default, parameter.name, parameter.kind
+    if parameter.files:
+        return _QtField(_FileLine(parameter), default, name)
+    if kind == "text" or parameter.hint is str:
+        return _QtField(_TextBox(parameter), default, name)
     if kind in ("bool", "choice"):
         options: dict[str, Any] = {"text": " "}
         if kind == "choice":
@@ -273,6 +287,42 @@ class _NumbersLine(QLineEdit):
     def show_value(self, value: object) -> None:
         numbers = () if value is None else np.atleast_1d(np.asarray(value, dtype=float))
         self.setText(", ".join(f"{number:g}" for number in numbers))
+
+
+class _TextBox(QComboBox):
+    """A text, some of which are offered."""
+
+    edited = Signal()
+
+    def __init__(self, parameter: Parameter) -> None:
+        super().__init__()
+        self.setEditable(True)
+        self.setInsertPolicy(QComboBox.InsertPolicy.NoInsert)
+        self.addItems(parameter.choices)
+        self.currentTextChanged.connect(self.edited)
+
+    def read(self) -> str:
+        return str(self.currentText()).strip()
+
+    def show_value(self, value: str) -> None:
+        self.setCurrentText(value)
+        self.lineEdit().setCursorPosition(0)
+
+
+class _FileLine(FolderField):
+    """The path of a file."""
+
+    edited = Signal()
+
+    def __init__(self, parameter: Parameter) -> None:
+        super().__init__(parameter.help, files=f"{parameter.label} ({parameter.files})")
+        self.changed.connect(self.edited)
+
+    def read(self) -> str:
+        return "" if self.path is None else str(self.path)
+
+    def show_value(self, value: str) -> None:
+        self.set_text(value)
 
 
 class _SliderWithEnds(QWidget):

@@ -1,0 +1,160 @@
+"""Deep features beside the forward pass of timm: time, memory, and strokes on features kept.
+
+``python benchmarks/deep.py [ARCHITECTURE]``, with random weights, on 1024 x 1024 pixels. Times are
+of the processor, ratios of one run side by side; memory is the peak of a process of its own above
+what it holds before. Strokes: labels on the problem that a first stroke left, with the settings of
+the Scribbles dock for objects, and the problem itself from features that an earlier session left.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import multiprocessing
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import safetensors.torch
+import torch
+
+import napari_saf as saf
+from napari_saf.features import DeepFeatures, _cache
+from napari_saf.methods import stroke_choices
+
+SIDE = 1024
+
+
+def import_timm() -> Any:
+    """Return timm, also beside a torchvision of another build, whose operators nothing needs."""
+    try:
+        import torchvision  # noqa: F401
+    except RuntimeError:
+        for name in ("nms", "qnms"):
+            torch.library.define(f"torchvision::{name}", "(Tensor a, Tensor b, float c) -> Tensor")
+    import timm
+
+    return timm
+
+
+def picture() -> np.ndarray[Any, Any]:
+    from skimage.data import astronaut
+    from skimage.transform import resize
+
+    return np.asarray(resize(astronaut(), (SIDE, SIDE)), dtype=np.float32)
+
+
+def forward(architecture: str, file: Path) -> Callable[[], object]:
+    """Return timm's own forward pass on the whole image."""
+    timm = import_timm()
+    model = timm.create_model(architecture, num_classes=0, dynamic_img_size=True).eval()
+    model.load_state_dict(safetensors.torch.load_file(file), strict=False)
+    side = -(-SIDE // model.patch_embed.patch_size[0]) * model.patch_embed.patch_size[0]
+    image = torch.nn.functional.interpolate(
+        torch.from_numpy(picture()).movedim(-1, 0)[None], (side, side)
+    )
+
+    def run() -> object:
+        with torch.inference_mode():
+            return model.forward_features(image)
+
+    return run
+
+
+def ours(architecture: str, file: Path) -> Callable[[], object]:
+    """Return features of the image, with components and interpolation, nothing kept before."""
+    import_timm()
+    extractor, image = DeepFeatures(architecture, str(file)), picture()
+    extractor.network()
+
+    def run() -> object:
+        with tempfile.TemporaryDirectory() as folder:
+            _cache.cache_folder = lambda: Path(folder)
+            return extractor.features(image)
+
+    return run
+
+
+def peak(kind: str, architecture: str, file: Path, pipe: Any) -> None:
+    """Send the bytes that a run takes at its peak, above what there was before it."""
+    run, own = {"timm": forward, "ours": ours}[kind](architecture, file), psutil.Process()
+    before, seen, is_done = own.memory_info().rss, [0], threading.Event()
+
+    def watch() -> None:
+        while not is_done.wait(0.002):
+            seen.append(own.memory_info().rss - before)
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    run()
+    is_done.set()
+    watcher.join()
+    pipe.send(max(seen))
+
+
+def memory(kind: str, architecture: str, file: Path) -> float:
+    """Return the peak of a process of its own in MiB, above what it held with the model."""
+    context = multiprocessing.get_context("spawn")
+    end, other = context.Pipe()
+    process = context.Process(target=peak, args=(kind, architecture, file, other))
+    process.start()
+    n_bytes = end.recv()
+    process.join()
+    return float(n_bytes) / 2**20
+
+
+def seconds(run: Callable[[], object]) -> float:
+    began = time.process_time()
+    run()
+    return time.process_time() - began
+
+
+def strokes(architecture: str, file: Path) -> None:
+    """Print how long strokes take on features that are there."""
+    seeds = np.zeros((SIDE, SIDE), dtype=int)
+    seeds[100:120, 100:300], seeds[800:820, 400:700] = 1, 2
+    choice = stroke_choices()["object"]
+    extractor = DeepFeatures(architecture, str(file))
+    options = dataclasses.replace(choice.options, features=extractor).arguments()
+    with tempfile.TemporaryDirectory() as folder:
+        _cache.cache_folder = lambda: Path(folder)
+        saf.Problem.from_image(picture(), **options)
+        began = time.process_time()
+        problem = saf.Problem.from_image(picture(), **options)
+        print(f"  problem from features kept on disk   {time.process_time() - began:6.2f} s")
+        plain = saf.Problem.from_image(picture(), **(options | {"features": "lab"}))
+        for number in range(3):
+            seeds[300 + 20 * number, 100:300] = 1
+            for name, one in (("deep", problem), ("lab", plain)):
+                began = time.process_time()
+                choice.method.run(one.with_seeds(seeds))
+                took = time.process_time() - began
+                print(f"  stroke {number + 1} to labels, {name:4}             {took:6.2f} s")
+
+
+def main(architecture: str) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "weights.safetensors"
+        torch.manual_seed(0)
+        model = import_timm().create_model(architecture, num_classes=0)
+        safetensors.torch.save_file(model.state_dict(), file)
+        runs = {"timm": forward(architecture, file), "ours": ours(architecture, file)}
+        times = {kind: min(seconds(run) for _ in range(2)) for kind, run in runs.items()}
+        peaks = {kind: memory(kind, architecture, file) for kind in runs}
+        print(f"{architecture}, {SIDE} x {SIDE}, {torch.get_num_threads()} threads")
+        for kind in runs:
+            print(f"  {kind}   {times[kind]:6.1f} s   {peaks[kind]:6.0f} MiB")
+        print(
+            f"  ratio  {times['ours'] / times['timm']:6.2f}     "
+            f"{peaks['ours'] / peaks['timm']:6.2f}"
+        )
+        strokes(architecture, file)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:] or ["vit_small_patch14_dinov2"])

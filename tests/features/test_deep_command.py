@@ -1,0 +1,51 @@
+"""Deep features on the command line: options of their own, and a recipe that finds the weights."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from napari_saf.cli import main
+from napari_saf.io import read_labels
+
+
+@pytest.fixture
+def picture(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    image = np.full((48, 64), 60.0)
+    image[:, 32:] = 180
+    np.save("a.npy", image + np.random.default_rng(0).normal(0, 8, image.shape))
+    return "a.npy"
+
+
+def test_a_recipe_repeats_what_options_say(picture, weights, capsys):
+    own = ["--features", "deep", "--architecture", "test_vit", "--layers", "2,5"]
+    own += ["--weights-file", str(weights("test_vit")), "--n-components", "4"]
+    assert main(["segment", picture, "-o", "mask.tif", "--max-labels", "2", *own]) == 0
+    recipe = json.loads(Path("mask.recipe.json").read_text(encoding="utf-8"))
+    features = recipe["input"]["features"]
+    assert (features["architecture"], features["layers"]) == ("test_vit", [2, 5])
+    assert features["weights_file"] == "test_vit.safetensors"
+    assert main(["segment", picture, "-o", "again.tif", "--recipe", "mask.recipe.json"]) == 0
+    np.testing.assert_array_equal(read_labels("again.tif").array, read_labels("mask.tif").array)
+
+
+def test_another_file_than_that_of_the_recipe_is_refused(picture, weights, tmp_path, capsys):
+    own = ["--features", "deep", "--architecture", "test_vit"]
+    file = ["--weights-file", str(weights("test_vit"))]
+    assert main(["segment", picture, "-o", "mask.tif", "--max-labels", "2", *own, *file]) == 0
+    repeated = ["segment", picture, "--recipe", "mask.recipe.json", "-o"]
+    assert main([*repeated, "again.tif", *file]) == 0
+    recipe = json.loads(Path("mask.recipe.json").read_text(encoding="utf-8"))
+    recipe["input"]["features"]["sha256"] = "0" * 64
+    Path("mask.recipe.json").write_text(json.dumps(recipe), encoding="utf-8")
+    assert main([*repeated, "third.tif", *file]) != 0
+    assert "SHA-256 000000000000" in capsys.readouterr().err
+
+
+def test_options_of_deep_features_go_with_them(picture, capsys):
+    assert main(["segment", picture, "-o", "m.tif", "--architecture", "vgg16"]) != 0
+    assert "--architecture: goes with --features deep" in capsys.readouterr().err
+    assert main(["segment", picture, "-o", "m.tif", "--features", "deep"]) != 0
+    assert "choose a file of weights" in capsys.readouterr().err
