@@ -117,6 +117,19 @@ class Project:
         own: dict[str, Any] = {"is_trusted": is_trusted, "digest": digest, "cancelled": cancelled}
         return find_files(files, home, folders, **own)
 
+    def find_dictionaries(
+        self,
+        folders: Sequence[str | os.PathLike[str]] = (),
+        *,
+        is_trusted: bool = False,
+        cancelled: Callable[[], bool] = lambda: False,
+    ) -> dict[str, FoundFile]:
+        """Return where the dictionaries are now by their names, as `find_images`."""
+        files = list(self.dictionaries.values())
+        own: dict[str, Any] = {"is_trusted": is_trusted, "cancelled": cancelled}
+        found = find_files(files, self.home, folders, **own)
+        return dict(zip(self.dictionaries, found, strict=True))
+
     def with_found(self, found: Iterable[FoundFile]) -> Project:
         """Return the project with its images where they were found; others stay as they were."""
         images = []

@@ -11,11 +11,13 @@ from napari.components import ViewerModel
 from qtpy.QtCore import QEvent, Qt
 
 import napari_saf as saf
+from napari_saf._gui.dictionary.dock import DictionaryWidget
 from napari_saf._gui.layers.metadata import class_names, is_strokes, recipe_of
 from napari_saf._gui.project import dock as dock_module
 from napari_saf._gui.project import recovery
 from napari_saf._gui.project.dock import ProjectWidget
 from napari_saf._gui.scribbles.dock import ScribblesWidget
+from napari_saf.features import Scaling
 
 pytestmark = [pytest.mark.gui]
 SIDE = 32
@@ -390,6 +392,25 @@ def test_docks_come_back_with_their_values(window, open_dock, tmp_path, settle):
     settle(dock)
     assert scribbles.input.scale.value == 21
     assert scribbles.form.values()["rho"] == 0.3
+
+
+def test_a_dictionary_comes_back_by_its_file(model, open_on, tmp_path, settle):
+    atoms = np.random.default_rng(0).random((2, 3, 3, 1)).astype(np.float32)
+    given = saf.PatchDictionary(atoms=atoms, usage=np.array([3, 1]), scaling=Scaling(0.0, 1.0))
+    given.save(tmp_path / "d.safetensors")
+    first = open_on(model, DictionaryWidget)
+    dock = open_on(model, ProjectWidget)
+    first.load(tmp_path / "d.safetensors")
+    settle(first)
+    project = save(dock, tmp_path / "p", settle)
+    assert project.find_dictionaries()["d.safetensors"].state == "found"
+    second = ViewerModel()
+    other, opened = open_on(second, DictionaryWidget), open_on(second, ProjectWidget)
+    opened.load(tmp_path / "p.napari-saf")
+    settle(opened)
+    settle(other)
+    np.testing.assert_array_equal(other.current.dictionary.atoms, atoms)
+    assert saf.load_project(tmp_path / "p.napari-saf").dictionaries.keys() == {"d.safetensors"}
 
 
 def test_closing_is_an_event_that_can_be_refused(window, open_dock):

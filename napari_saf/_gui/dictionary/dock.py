@@ -221,7 +221,7 @@ class DictionaryWidget(RunDock):
         path = Path(path)
 
         def show(dictionary: PatchDictionary) -> None:
-            new = ColoredDictionary.of(dictionary)
+            new, self.dictionary_file = ColoredDictionary.of(dictionary), path
             self.scale.set_value(dictionary.window)
             self._show_new(new)
             self.status.show_progress(1.0, f"{path.name}: {new.description}")
@@ -232,12 +232,17 @@ class DictionaryWidget(RunDock):
 
     def save(self, path: str | Path) -> None:
         path, current = Path(path).with_suffix(DICTIONARY_SUFFIX), self.current
-        if current is not None:
-            self.begin_task(
-                f"saving {path.name}",
-                lambda report, stop: current.dictionary.save(path),
-                lambda _: self.status.show_progress(1.0, f"saved as {path.name}"),
-            )
+        if current is None:
+            return
+
+        def show(saved: object) -> None:
+            if self.current is current:
+                self.dictionary_file = path
+            self.status.show_progress(1.0, f"saved as {path.name}")
+
+        self.begin_task(
+            f"saving {path.name}", lambda report, stop: current.dictionary.save(path), show
+        )
 
     def _on_load_clicked(self) -> None:
         ask_for_path(self, "Open a dictionary", "", _FILTER, self.load, opens=True)

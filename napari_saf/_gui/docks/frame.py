@@ -17,6 +17,7 @@ from qtpy.QtGui import QImage, QKeySequence
 from qtpy.QtWidgets import QApplication, QDockWidget, QTextBrowser, QToolButton, QWidget
 
 import napari_saf
+from napari_saf._gui.layers.sight import unwrapped
 from napari_saf._gui.napari_workarounds import free_graphics_in_canvas
 from napari_saf.errors import FormatError
 
@@ -256,7 +257,8 @@ _visits: weakref.WeakKeyDictionary[Shortcuts, None] = weakref.WeakKeyDictionary(
 
 
 def _latest_first(viewer: napari.Viewer) -> list[Shortcuts]:
-    return [one for one in reversed(list(_visits)) if one._viewer == viewer]
+    own = unwrapped(viewer)  # two that show the same are equal
+    return [one for one in reversed(list(_visits)) if unwrapped(one._viewer) is own]
 
 
 def _create_action(key: str) -> Callable[[Any], None]:

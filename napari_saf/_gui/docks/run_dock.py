@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 from typing import Any, ClassVar
 
 import napari
@@ -53,6 +54,7 @@ class RunDock(QWidget):
     first_text: ClassVar[str] = "reading the image …"
     input: ImageInput  # in docks that have one
     applying: Any  # the section Apply to image, in docks that have one
+    dictionary_file: Path | None = None  # of what is shown, in the dock of dictionaries
 
     def __init__(self, viewer: napari.viewer.Viewer) -> None:
         super().__init__()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from napari.layers import Layer
@@ -11,6 +13,8 @@ from pydantic_core import to_jsonable_python
 from napari_saf._gui.docks.frame import docks_of, frame_of
 from napari_saf._gui.docks.run_dock import RunDock
 from napari_saf.errors import SafError
+from napari_saf.methods import AbstractMethod, stroke_choices
+from napari_saf.problem import ImageOptions
 
 
 def open_docks(viewer: Any) -> dict[str, RunDock]:
@@ -22,6 +26,26 @@ def open_docks(viewer: Any) -> dict[str, RunDock]:
         if isinstance(dock, RunDock):
             found[title] = dock
     return found
+
+
+def stroke_settings(viewer: Any) -> tuple[AbstractMethod, ImageOptions]:
+    """Return how strokes label: as an open dock says, else as the Scribbles dock begins."""
+    found = (dock.stroke_settings() for dock in open_docks(viewer).values())
+    default = stroke_choices()["object"]
+    return next(filter(None, found), (default.method, default.options))
+
+
+def dictionary_files(viewer: Any) -> list[Path]:
+    """Return the files of the dictionaries that docks show."""
+    found = (dock.dictionary_file for dock in open_docks(viewer).values())
+    return [path for path in found if path is not None]
+
+
+def show_dictionaries(viewer: Any, paths: Iterable[Path]) -> None:
+    """Open dictionaries in the docks that show some."""
+    docks: list[Any] = [one for one in open_docks(viewer).values() if hasattr(one, "atoms")]
+    for dock, path in zip(docks, paths, strict=False):
+        dock.load(path)
 
 
 def dock_values(dock: RunDock) -> dict[str, Any]:

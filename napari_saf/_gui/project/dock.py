@@ -15,7 +15,14 @@ from qtpy.QtGui import QShowEvent
 from qtpy.QtWidgets import QFileDialog, QLabel, QMenu
 
 from napari_saf._gui.docks.run_dock import RunDock
-from napari_saf._gui.docks.values import dock_values, open_docks, show_dock_values
+from napari_saf._gui.docks.values import (
+    dictionary_files,
+    dock_values,
+    open_docks,
+    show_dictionaries,
+    show_dock_values,
+    stroke_settings,
+)
 from napari_saf._gui.forms.controls import ask_for_path
 from napari_saf._gui.forms.layout import create_button, create_row
 from napari_saf._gui.project import recovery
@@ -23,10 +30,9 @@ from napari_saf._gui.project.keeping import CloseGuard, ProjectFile, ask_to_save
 from napari_saf._gui.project.missing import MissingSection
 from napari_saf._gui.project.session import Entry, ProjectSession
 from napari_saf._gui.project.table import ImageTable
-from napari_saf._gui.project.work import Settings, export_all, label_all, picture, works_of
+from napari_saf._gui.project.work import export_all, label_all, picture, works_of
 from napari_saf.errors import SafError
 from napari_saf.io import Recipe, find_images
-from napari_saf.methods import stroke_choices
 from napari_saf.project import (
     PROJECT_SUFFIX,
     FileReference,
@@ -42,7 +48,6 @@ _KEEP_MILLISECONDS = 110_000
 _OWN = "Project"
 _WIDTH = 380
 """So that the tabs of all docks fit side by side."""
-_FOUND = "all images are found"
 _BUTTONS = {
     "new_project": ("New", "Put all images away and begin an empty project."),
     "open_project": ("Open …", "Open a project: its images, strokes, labels, docks."),
@@ -157,15 +162,19 @@ class ProjectWidget(RunDock):
 
         def read(report: object, cancelled: Callable[[], bool]) -> Any:
             project = load_project(target)
-            own: dict[str, Any] = {"digest": self.session.digests, "cancelled": cancelled}
-            is_trusted = recovery.is_own(target)
-            return project, project.find_images(is_trusted=is_trusted, **own)
+            own: dict[str, Any] = {"is_trusted": recovery.is_own(target), "cancelled": cancelled}
+            dictionaries = project.find_dictionaries(**own)
+            images = project.find_images(digest=self.session.digests, **own)
+            paths = [one.path for one in dictionaries.values() if one.state == "found"]
+            return project, images, paths
 
         self.begin_task(f"opening {target.name}", read, partial(self._show, target, is_recovered))
 
-    def _show(self, path: Path, is_recovered: bool, found: tuple[Project, list[FoundFile]]) -> None:
+    def _show(
+        self, path: Path, is_recovered: bool, found: tuple[Project, list[FoundFile], list[Path]]
+    ) -> None:
         """Show a project that was read."""
-        project, states = found
+        project, states, dictionaries = found
         self.session.take_project(project, states)
         known = project.docks.get(_OWN, {}).get("path")
         if is_recovered:
@@ -182,6 +191,7 @@ class ProjectWidget(RunDock):
         if at_hand:
             self.go_to(first if first in at_hand else at_hand[0])
         self._show_dock_values(project)
+        show_dictionaries(self._viewer, dictionaries)
         if is_recovered:
             self.file.keep(self._snapshot())  # before what the crash left goes
             recovery.forget(path)
@@ -251,7 +261,7 @@ class ProjectWidget(RunDock):
         """Return what makes the project as it is now, with the docks that are open."""
         docks = {title: dock_values(one) for title, one in open_docks(self._viewer).items()}
         docks[_OWN] = {"path": "" if self.file.path is None else str(self.file.path.absolute())}
-        return self.session.snapshot(docks)
+        return self.session.snapshot(docks, dictionary_files(self._viewer))
 
     def _open_docks(self, project: Project) -> None:
         there = open_docks(self._viewer)
@@ -270,12 +280,9 @@ class ProjectWidget(RunDock):
         menu = self.recent.menu()
         menu.clear()
         for path in recovery.recent_projects():
-            menu.addAction(str(path)).triggered.connect(partial(self._load_recent, path))
+            menu.addAction(str(path)).triggered.connect(lambda on=False, path=path: self.load(path))
         if menu.isEmpty():
             menu.addAction("none yet").setEnabled(False)
-
-    def _load_recent(self, path: Path, *checked: object) -> None:
-        self.load(path)
 
     # What a crash left
 
@@ -378,14 +385,14 @@ class ProjectWidget(RunDock):
         found = [one for one in self.session.entries if one.state == "found"]
         if self.session.current is None and found:
             self.go_to(found[0])
-        self.status.reset(self.missing.note or _FOUND)
+        self.status.reset(self.missing.note or "all images are found")
 
     # All images
 
     def label_all(self) -> None:
         """Let the strokes on all images teach together, and label every image."""
         with self.showing_errors():
-            settings, build = self._stroke_settings(), self._snapshot()
+            settings, build = stroke_settings(self._viewer), self._snapshot()
             entries, pixels = list(self.session.entries), self.session.pixels_in_memory()
 
             def work(report: Any, cancelled: Callable[[], bool]) -> tuple[int, list[str]]:
@@ -414,12 +421,6 @@ class ProjectWidget(RunDock):
             return export_all(works, dict(project.recipes), folder, report, cancelled)
 
         self.begin_task("writing", work, partial(self._on_all_done, "exported"), self._take_step)
-
-    def _stroke_settings(self) -> Settings:
-        """Return how strokes label: as an open dock says, else as Scribbles begins."""
-        found = (dock.stroke_settings() for dock in open_docks(self._viewer).values())
-        default = stroke_choices()["object"]
-        return next(filter(None, found), (default.method, default.options))
 
     def _take_step(self, step: tuple[Any, Any]) -> None:
         """Take a text with a fraction, a recipe by its name, or what became of an image."""

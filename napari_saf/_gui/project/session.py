@@ -200,8 +200,11 @@ class ProjectSession(QObject):
             entry.file, entry.state = None, "found"
             self.changed.emit()
 
-    def snapshot(self, docks: Docks) -> Build:
-        """Return what makes the project as it is now, in another thread, to be saved at a path."""
+    def snapshot(self, docks: Docks, dictionaries: Sequence[Path]) -> Build:
+        """Return what makes the project as it is now, in another thread, to be saved at a path.
+
+        Without dictionaries those that the project had stay in it.
+        """
         parts = []
         for entry in self.entries:
             layers: Sequence[PendingLayer] | None = None
@@ -209,7 +212,7 @@ class ProjectSession(QObject):
                 layers = [pending(one) for one in layers_of(self._viewer, entry.layer)]
             parts.append((entry, layers))
         current = None if self.current is None else self.entries.index(self.current)
-        recipes, dictionaries = dict(self.recipes), dict(self.dictionaries)
+        recipes, files = dict(self.recipes), dict(self.dictionaries)
 
         def build(target: Path) -> Project:
             found, images = _Recipes(recipes), []
@@ -222,7 +225,8 @@ class ProjectSession(QObject):
                 file = entry.file or self._reference(entry, target)
                 images.append(ProjectImage(file, own, entry.results, entry.reader))
             kept, applied = found.kept()
-            return Project(tuple(images), kept, applied, dictionaries, docks, current)
+            own_files = {one.name: FileReference.of(one, self.digests) for one in dictionaries}
+            return Project(tuple(images), kept, applied, own_files or files, docks, current)
 
         return build
 
