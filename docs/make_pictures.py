@@ -376,7 +376,6 @@ def make_project_picture() -> None:
         dock.save_to(Path(folder) / "slides.napari-saf")
         wait_until(lambda: not dock.is_calculating)
         take(viewer, "project_dock.png")
-        dock.file.give_up()
         viewer.close()
 
 

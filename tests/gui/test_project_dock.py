@@ -313,6 +313,29 @@ def test_saved_work_is_not_kept(dock, scribbles, tmp_path, settle):
     assert not recovery_files(tmp_path)
 
 
+def test_what_was_discarded_is_kept_again_once_work_goes_on(dock, scribbles, tmp_path, settle):
+    """Such as when napari's own question is answered with Cancel."""
+    paint(scribbles, c1=4)
+    dock.file.give_up(dock._snapshot())
+    dock.keep()
+    settle(dock)
+    assert not recovery_files(tmp_path) and not dock.file.is_unsaved(dock._snapshot())
+    paint(scribbles, c1=5)
+    dock.keep()
+    settle(dock)
+    assert recovery_files(tmp_path)
+
+
+def test_strokes_on_an_image_whose_file_is_gone_are_saved(
+    dock, scribbles, folder, tmp_path, settle
+):
+    before = paint(scribbles, c1=4)
+    (folder / "0.tif").unlink()
+    project = save(dock, tmp_path / "p", settle)
+    np.testing.assert_array_equal(project.images[0].layers[0].pixels.to_array(), before)
+    assert project.find_images()[0].state == "missing"
+
+
 def test_an_image_without_a_file_is_recovered(open_on, tmp_path, settle):
     first, second = ViewerModel(), ViewerModel()
     first.add_image(blocks(), name="made here")

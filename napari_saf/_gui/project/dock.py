@@ -251,7 +251,7 @@ class ProjectWidget(RunDock):
                     return False
                 self.file.save(build, path)
             elif answer == "discard":
-                self.file.give_up()
+                self.file.give_up(build)
         except SafError as error:
             self._show_error(str(error))
             return False

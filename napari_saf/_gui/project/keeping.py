@@ -25,8 +25,7 @@ class ProjectFile:
 
     def __init__(self) -> None:
         self.path: Path | None = None
-        self.is_given_up = False
-        self._saved = self._kept = ""
+        self._saved = self._kept = self._given_up = ""
         self._recovery: Path | None = None
         self._writing = threading.Lock()
 
@@ -43,7 +42,7 @@ class ProjectFile:
     def begin(self, path: Path | None, project: Project | None = None) -> None:
         """Go on with another project, which is as it was saved; None: with one that never was."""
         with self._writing:
-            self.path, self.is_given_up = path, False
+            self.path = path
             self._saved = "" if project is None else project_digest(project)
             self._forget()
 
@@ -60,10 +59,7 @@ class ProjectFile:
     def keep(self, build: Build) -> bool:
         """Keep a project in case of a crash, if something is not saved; return whether it is so."""
         with self._writing:
-            if self.is_given_up:
-                return False
-            project, is_unsaved = self._built(build)
-            digest = project_digest(project)
+            project, digest, is_unsaved = self._built(build)
             if is_unsaved and digest != self._kept:
                 save_project(self.recovery_path, project)
                 self._kept = digest
@@ -74,12 +70,12 @@ class ProjectFile:
     def is_unsaved(self, build: Build) -> bool:
         """Tell whether a project holds work that is not saved."""
         with self._writing:
-            return not self.is_given_up and self._built(build)[1]
+            return self._built(build)[2]
 
-    def give_up(self) -> None:
-        """Do not keep what is not saved."""
+    def give_up(self, build: Build) -> None:
+        """Do not keep a project as it is now; work that is done after all is kept again."""
         with self._writing:
-            self.is_given_up = True
+            self._given_up = self._built(build)[1]
             self._forget()
 
     def end(self, build: Build) -> None:
@@ -89,10 +85,12 @@ class ProjectFile:
         finally:
             recovery.release(self.recovery_path)
 
-    def _built(self, build: Build) -> tuple[Project, bool]:
+    def _built(self, build: Build) -> tuple[Project, str, bool]:
+        """Return a project, its hash, and whether it holds work that is not saved."""
         project = build(self.recovery_path)
+        digest = project_digest(project)
         is_worth = self.path is not None or any(image.layers for image in project.images)
-        return project, is_worth and project_digest(project) != self._saved
+        return project, digest, is_worth and digest not in (self._saved, self._given_up)
 
     def _forget(self) -> None:
         if self._recovery is not None:

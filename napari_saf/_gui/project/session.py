@@ -14,10 +14,12 @@ from typing import Any
 import napari
 import numpy as np
 from napari.layers import Image, Labels, Layer
+from numpy.typing import NDArray
 from qtpy.QtCore import QObject, Signal
 
 from napari_saf._gui.layers.large import is_large
 from napari_saf._gui.layers.metadata import image_id_of, is_given, is_strokes, metadata_of
+from napari_saf._gui.layers.placement import pixels_of
 from napari_saf._gui.layers.reading import fingerprint
 from napari_saf._gui.project.layers import (
     EDITED_KEY,
@@ -78,8 +80,9 @@ class Entry:
 class ProjectSession(QObject):
     """The images of a viewer as a project.
 
-    Images that are opened in napari are part of it. Of the others one is shown at a time: its
-    layers are put away when another one is gone to, and come back with it.
+    Images that are opened in napari are part of it, but for large ones that came from no file. Of
+    the others one is shown at a time: its layers are put away when another one is gone to, and come
+    back with it.
     """
 
     changed = Signal()
@@ -236,14 +239,14 @@ class ProjectSession(QObject):
         For another folder it is written again: a project is moved with what lies beside it.
         """
         if entry.path is not None:
-            entry.file = FileReference.of(entry.path, self.digests)
+            try:
+                entry.file = FileReference.of(entry.path, self.digests)
+            except InvalidInput:  # it is gone: what was painted on it is kept all the same
+                return FileReference(entry.path, "gone", 0)
             return entry.file
         folder = target.parent / f"{target.stem}_images"
         known = entry.copies.get(folder)
         if known is None or not known.path.exists():
-            pixels = entry.layer.data if entry.memory is None else entry.memory[0]
-            if not isinstance(pixels, np.ndarray) and is_large(entry.layer):
-                raise InvalidInput(f"{entry.name}: save this image to a file first, it is large")
             make_folder(folder)
             copies = [one.copies[folder] for one in self.entries if folder in one.copies]
             taken = {one.path.name for one in copies}
@@ -251,14 +254,14 @@ class ProjectSession(QObject):
             while (name := f"{stem}{f'_{number}' if number > 1 else ''}.npy") in taken:
                 number += 1
             with atomic_write(folder / name) as temporary, temporary.open("wb") as stream:
-                np.save(stream, np.asarray(pixels), allow_pickle=False)
+                np.save(stream, _pixels(entry), allow_pickle=False)
             known = entry.copies[folder] = FileReference.of(folder / name, self.digests)
         return known
 
     def pixels_in_memory(self) -> dict[int, Any]:
         """Return the pixels of images that came from no file, by the number of the image."""
         own = [(k, entry) for k, entry in enumerate(self.entries) if entry.path is None]
-        return {k: one.layer.data if one.memory is None else one.memory[0] for k, one in own}
+        return {k: _pixels(one) for k, one in own}
 
     def take_built(self, project: Project) -> None:
         """Take over the recipes of a project that was built."""
@@ -342,6 +345,8 @@ class ProjectSession(QObject):
         if not isinstance(layer, Image) or not is_given(layer):
             return
         path = path_of(layer)
+        if path is None and is_large(layer):
+            return  # nobody could keep it
         entry = next((one for one in self.entries if path is not None and one.path == path), None)
         if entry is None:
             reader = str(layer.source.reader_plugin or "")
@@ -374,6 +379,12 @@ def _mark_edited(event: Any) -> None:
     entry = metadata_of(event.source)
     if entry:
         entry[EDITED_KEY] = True
+
+
+def _pixels(entry: Entry) -> NDArray[Any]:
+    """Return the pixels of an image that is in memory alone."""
+    held = pixels_of(entry.layer) if entry.memory is None else entry.memory[0]
+    return np.asarray(held[0] if isinstance(held, list | tuple) else held)
 
 
 class _Recipes:
