@@ -295,6 +295,7 @@ def take(viewer: napari.Viewer, name: str, seconds: float = 1) -> None:
     for widget in QApplication.allWidgets():
         if "Notification" in type(widget).__name__:
             widget.close()
+    viewer.theme = "dark"  # whatever the person prefers who makes the pictures
     wait(seconds)
     keep(Image.fromarray(viewer.screenshot(canvas_only=False)), name)
 
