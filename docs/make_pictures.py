@@ -285,7 +285,6 @@ def make_prototypes_picture() -> None:
     dock.rename(merged, "stained")
     dock.rename(order[-1], "lumen")
     dock.lock(order[-1])
-    dock.findChild(QCollapsible).expand(animate=False)
     take(viewer, "prototypes_dock.png")
     viewer.close()
 
