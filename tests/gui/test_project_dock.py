@@ -12,6 +12,7 @@ from qtpy.QtCore import QEvent, Qt
 
 import napari_saf as saf
 from napari_saf._gui.dictionary.dock import DictionaryWidget
+from napari_saf._gui.docks.values import show_dock_values
 from napari_saf._gui.layers.metadata import class_names, is_strokes, recipe_of
 from napari_saf._gui.project import dock as dock_module
 from napari_saf._gui.project import recovery
@@ -415,6 +416,22 @@ def test_docks_come_back_with_their_values(window, open_dock, tmp_path, settle):
     settle(dock)
     assert scribbles.input.scale.value == 21
     assert scribbles.form.values()["rho"] == 0.3
+
+
+ODD = (None, True, -3, 10**30, 1e308, "x" * 300, [1], {"a": 1}, [[]])
+
+
+@pytest.mark.parametrize("odd", ODD, ids=repr)
+def test_odd_values_of_docks_are_left_out(model, scribbles, odd):
+    model.add_image(blocks(), name="a")
+    before = scribbles.form.method
+    names = ("image", "channels", "extent", "features", "weights", "max_side", "none")
+    parameters = dict.fromkeys([*scribbles.form.fields, "none"], odd)
+    values = {"method": odd, "scale": odd, "choices": dict.fromkeys(names, odd)}
+    show_dock_values(scribbles, values | {"parameters": parameters})
+    show_dock_values(scribbles, values | {"method": "af", "parameters": parameters})
+    show_dock_values(scribbles, {"choices": odd, "parameters": odd})
+    assert scribbles.form.method is before and scribbles.input.image is model.layers["a"]
 
 
 def test_a_dictionary_comes_back_by_its_file(model, open_on, tmp_path, settle):

@@ -16,6 +16,8 @@ from napari_saf.errors import SafError
 from napari_saf.methods import AbstractMethod, stroke_choices
 from napari_saf.problem import ImageOptions
 
+_MOST_SCALE = 1000
+
 
 def open_docks(viewer: Any) -> dict[str, RunDock]:
     """Return the docks of a viewer by title."""
@@ -69,10 +71,11 @@ def show_dock_values(dock: RunDock, values: dict[str, Any]) -> None:
     form, chosen = getattr(dock, "form", None), getattr(dock, "input", None)
     scale, choices = values.get("scale"), values.get("choices")
     if chosen is not None:
-        if scale is None or type(scale) is int:
+        if scale is None or (type(scale) is int and 0 < scale < _MOST_SCALE):
             chosen.scale.set_value(scale)
         own = choices if isinstance(choices, dict) else {}
-        chosen.choose(**{name: x for name, x in own.items() if name in chosen.choices})
+        known = {name: x for name, x in own.items() if name in chosen.choices and _is_plain(x)}
+        chosen.choose(**known)
     parameters = values.get("parameters")
     if form is not None and isinstance(values.get("method"), str):
         form.choose(values["method"])

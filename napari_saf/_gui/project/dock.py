@@ -81,9 +81,8 @@ class ProjectWidget(RunDock):
     def __init__(self, viewer: napari.viewer.Viewer) -> None:
         super().__init__(viewer)
         self.session, self.file = ProjectSession(viewer), ProjectFile()
-        self.table, self._name = ImageTable(self.session), QLabel(wordWrap=True)
-        self.missing, self._lost = MissingSection(self, self.session), list[Path]()
-        self._note = QLabel(wordWrap=True)
+        self.table, self.missing = ImageTable(self.session), MissingSection(self, self.session)
+        self._name, self._note = QLabel(wordWrap=True), QLabel(wordWrap=True)
         keys = {"before": self._key_of("go_to_previous"), "after": self._key_of("go_to_next")}
         self.buttons = {
             name: create_button(text, help.format(**keys), getattr(self, name))
@@ -137,9 +136,10 @@ class ProjectWidget(RunDock):
         self._guard.watch(self.window())
 
     def _release(self) -> None:
-        with suppress(SafError):  # there is nobody to tell
+        with suppress(SafError):  # nobody is there
             self.file.end(self._snapshot())
         self._keeping.stop()
+        self._guard.end()
         self.session.release()
 
     # The file
@@ -287,7 +287,7 @@ class ProjectWidget(RunDock):
     # What a crash left
 
     def _look_for_lost(self) -> None:
-        self._lost = recovery.lost_projects()
+        self._lost: list[Path] = recovery.lost_projects()
         self._lost_row.setVisible(bool(self._lost))
         if self._lost:
             with suppress(OSError):

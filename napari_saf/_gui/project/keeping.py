@@ -104,13 +104,19 @@ class CloseGuard(QObject):
     def __init__(self, parent: QObject, may_close: Callable[[], bool]) -> None:
         super().__init__(parent)
         self._may_close, self._is_asking = may_close, False
+        self._has_ended = False
 
     def watch(self, window: QWidget) -> None:
         window.removeEventFilter(self)
         window.installEventFilter(self)
 
+    def end(self) -> None:
+        """Ask no more."""
+        self._has_ended = True
+
     def eventFilter(self, watched: QObject, event: QEvent) -> bool:
-        if event.type() != QEvent.Type.Close or not isinstance(watched, QMainWindow):
+        is_closing = event.type() == QEvent.Type.Close and not self._has_ended
+        if not is_closing or not isinstance(watched, QMainWindow):
             return False
         if self._is_asking:
             event.ignore()

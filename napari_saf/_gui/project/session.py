@@ -193,7 +193,11 @@ class ProjectSession(QObject):
         """Take images in a folder that will not stay into memory."""
         for entry in self.entries:
             if entry.path is not None and entry.path.parent == folder and entry.state == "found":
-                pixels = np.load(entry.path, allow_pickle=False)
+                try:
+                    pixels = np.load(entry.path, allow_pickle=False)
+                except (OSError, ValueError) as error:
+                    _logger.warning("%s cannot be read: %s", entry.path, error)
+                    continue
                 entry.memory = (pixels, {"name": entry.path.stem}, "image")
                 entry.name, entry.path, entry.file = entry.path.stem, None, None
 
