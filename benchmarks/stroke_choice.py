@@ -33,12 +33,17 @@ from scipy.ndimage import label
 import napari_saf as saf
 from napari_saf.features import FeatureExtractor
 from napari_saf.methods import StrokeChoice, stroke_choices
-from napari_saf.methods._stroke_choice import left_out_accuracy, regions_without_stroke
+from napari_saf.methods._stroke_choice import (
+    _LEAST_OF_STROKE,
+    left_out_accuracy,
+    regions_without_stroke,
+)
 
 DATA = Path(os.environ.get("NAPARI_SAF_DATA", "../shared/data"))
 Array = NDArray[Any]
 Case = tuple[str, Array, Array, Callable[[NDArray[np.bool_]], float]]
-Seen = tuple[list[tuple[NDArray[np.floating], bool]], float | None, float | None]
+Regions = tuple[NDArray[np.floating], bool, NDArray[np.floating]]
+Seen = tuple[list[Regions], float | None, float | None]
 RULES = list(itertools.product((0.03, 0.1, 0.3), (2, 3, 4, 6, 8), (0.05, 0.1, 0.15, 0.3)))
 N_FOLDS = 5
 
@@ -155,7 +160,11 @@ def _seen(image: Array, strokes: Array, choices: dict[str, StrokeChoice]) -> See
 def _picked(seen: Seen, least_size: float, fewest: int, least_gain: float) -> str:
     """Return what the rule of `choose_for_strokes` picks with other numbers."""
     regions, colour, texture = seen
-    if all((sizes >= least_size).sum() < (1 if lost else fewest) for sizes, lost in regions):
+    if all(
+        (sizes >= least_size).sum() < (1 if lost else fewest)
+        and (in_strokes >= _LEAST_OF_STROKE).sum() < fewest
+        for sizes, lost, in_strokes in regions
+    ):
         return "object"
     if colour is None or texture is None or texture - colour < least_gain:
         return "many"

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.ndimage import find_objects
 from scipy.ndimage import label as label_regions
 
 from napari_saf.features import Scaling, channels_last
@@ -24,6 +25,10 @@ _FEWEST_REGIONS = 4
 """So many regions without a stroke say that the strokes of a class stand for many things. With
 `_LEAST_SIZE` chosen on photographs with strokes and on nuclei. Chosen for each fifth of the images
 by the others, they do as well within 3 % for every kind of strokes."""
+_LEAST_OF_STROKE, _SHORTEST_STROKE = 0.2, 9
+"""Share of the square, or cube, of the median length of the strokes from which on a region counts,
+too, and the length in pixels, more than the window, from which on strokes say how large things are.
+Chosen on nuclei that merge; no photograph with strokes is chosen otherwise by 0.2 to 0.3."""
 _LEAST_GAIN = 0.1
 """Of the pixels of left-out strokes; texture must tell so many more right than colour. Nuclei are
 found as well with 0.05 to 0.15."""
@@ -129,7 +134,8 @@ def choose_for_strokes(
     stand for many things if in some class
 
     - a stroke is lost in that way, and there is a region without strokes; or
-    - there are four regions without strokes.
+    - there are four regions without strokes; where things merge into one region, those count that
+      have a fifth of the square of the median length of the strokes, if that is 9 pixels or more.
 
     Else they stand for objects. For many things, where each class has two strokes or more, edges
     and texture take the place of colour if, of the pixels of a stroke that is left out, a tenth
@@ -224,16 +230,20 @@ def left_out_accuracy(problem: Problem) -> float | None:
 
 def _is_of_many(pixels: NDArray[np.bool_], painted: NDArray[np.bool_]) -> bool:
     """Return whether strokes stand for more than the regions of a class that they touch."""
-    sizes, is_lost = regions_without_stroke(pixels, painted)
-    return int((sizes >= _LEAST_SIZE).sum()) >= (1 if is_lost else _FEWEST_REGIONS)
+    sizes, is_lost, in_strokes = regions_without_stroke(pixels, painted)
+    return (
+        int((sizes >= _LEAST_SIZE).sum()) >= (1 if is_lost else _FEWEST_REGIONS)
+        or int((in_strokes >= _LEAST_OF_STROKE).sum()) >= _FEWEST_REGIONS
+    )
 
 
 def regions_without_stroke(
     pixels: NDArray[np.bool_], painted: NDArray[np.bool_]
-) -> tuple[NDArray[np.floating], bool]:
+) -> tuple[NDArray[np.floating], bool, NDArray[np.floating]]:
     """Return the sizes of regions of a class without a stroke, and whether a stroke is alone.
 
-    Sizes are shares of the median size of the regions with a stroke; a stroke is alone, of two or
+    Sizes are shares of the median size of the regions with a stroke, and at last of the square, or
+    cube, of the median length of the strokes, 0 where that is short; a stroke is alone, of two or
     more, if no other is in its regions.
     """
     regions, count = label_regions(pixels)
@@ -241,9 +251,12 @@ def regions_without_stroke(
     sizes = np.bincount(regions.ravel(), minlength=count + 1)[1:]
     touched = [np.setdiff1d(regions[strokes == k], 0) for k in range(1, n_strokes + 1)]
     if not sum(map(len, touched)):
-        return np.empty(0), False
+        return np.empty(0), False, np.empty(0)
     # In how many strokes a region is.
     visits = np.bincount(np.concatenate(touched), minlength=count + 1)
-    without = sizes[visits[1:] == 0] / np.median(sizes[visits[1:] > 0])
+    without, typical = sizes[visits[1:] == 0], np.median(sizes[visits[1:] > 0])
+    boxes = [[side.stop - side.start for side in box] for box in find_objects(strokes)]
+    length = np.median(np.max(boxes, axis=1))
+    in_strokes = without / length**painted.ndim * (length >= _SHORTEST_STROKE)
     is_lost = n_strokes > 1 and any(len(own) and (visits[own] == 1).all() for own in touched)
-    return without, is_lost
+    return without / typical, is_lost, in_strokes

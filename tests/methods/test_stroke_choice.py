@@ -47,6 +47,18 @@ def test_a_second_stroke_on_a_thing_of_its_own_needs_fewer_others():
     assert not is_of_many(image, strokes)
 
 
+def test_where_things_merge_the_length_of_a_stroke_says_how_large_one_is():
+    image, strokes = dots(1)
+    image[20:60] = 1  # more than ten times as large as a dot
+    strokes[:] = 0
+    strokes[40, 5:16], strokes[70, 2:60] = 1, 2
+    assert is_of_many(image, strokes)
+    strokes[40, 5:60] = 1
+    assert not is_of_many(image, strokes)
+    strokes[40, 11:] = 0  # no longer than the window
+    assert not is_of_many(image, strokes)
+
+
 def test_a_class_of_the_others_makes_an_object_of_the_first():
     image, strokes = dots(6)
     for row in range(4, 96, 16):
