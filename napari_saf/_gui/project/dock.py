@@ -149,7 +149,7 @@ class ProjectWidget(RunDock):
             self.session.close_all()
             self.file.begin(None)
             self.status.reset()
-            self.refresh()
+            self._name.setText("")
 
     def open_project(self) -> None:
         ask_for_path(self, "Open project", str(Path.cwd()), _FILTER, self.load, opens=True)
@@ -196,7 +196,7 @@ class ProjectWidget(RunDock):
             self.file.keep(self._snapshot())  # before what the crash left goes
             recovery.forget(path)
             self._look_for_lost()
-        self.refresh()
+        self._name.setText("" if self.file.path is None else self.file.name)
         self.status.reset("\n".join(filter(None, [self.status.text, self.missing.note])))
 
     def save_project(self) -> None:
