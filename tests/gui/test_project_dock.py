@@ -18,6 +18,7 @@ from napari_saf._gui.project import dock as dock_module
 from napari_saf._gui.project import recovery
 from napari_saf._gui.project.dock import ProjectWidget
 from napari_saf._gui.scribbles.dock import ScribblesWidget
+from napari_saf.cli import main
 from napari_saf.features import Scaling
 
 pytestmark = [pytest.mark.gui]
@@ -168,13 +169,19 @@ def test_strokes_on_all_images_teach_together(model, dock, scribbles, settle):
 
 def test_label_all_gives_what_the_recipe_of_the_file_gives(dock, scribbles, tmp_path, settle):
     paint(scribbles, c1=4, c2=24)
+    dock.go_to_next()
+    paint(scribbles, c1=24, c2=4)
     dock.label_all()
     settle(dock)
-    project = save(dock, tmp_path / "p", settle)
+    project, out = save(dock, tmp_path / "p", settle), tmp_path / "run"
+    file, images = str(tmp_path / "p.napari-saf"), str(tmp_path / "images")
+    assert main(["run", file, images, "-o", str(out)]) == 0
     for image in project.images:
         expected = project.recipe.run(saf.read_image(image.file.path).array).labels
         labels = [one for one in image.layers if one.kind == "labels"][-1]
         np.testing.assert_array_equal(labels.pixels.to_array(), expected)
+        mask = saf.read_labels(out / f"{image.file.path.stem}_labels.tif").array
+        np.testing.assert_array_equal(mask, expected)
 
 
 def test_what_was_corrected_by_hand_is_left(model, dock, scribbles, settle):
