@@ -286,6 +286,15 @@ def make_prototypes_picture() -> None:
     dock.rename(order[-1], "lumen")
     dock.lock(order[-1])
     take(viewer, "prototypes_dock.png")
+    dock.status.reset()
+    dialog = dock.applying
+    dialog.ask(to_files=True)
+    dialog.source.set_path(Path("slides"))
+    dialog.maps.choose(".ome.zarr")
+    wait(1)
+    with tempfile.TemporaryDirectory() as folder:
+        dialog.grab().save(f"{folder}/dialog.png")
+        keep(Image.open(f"{folder}/dialog.png").convert("RGB"), "apply_dialog.png")
     viewer.close()
 
 
