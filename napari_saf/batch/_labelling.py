@@ -308,6 +308,8 @@ class LabelTask(AbstractTask[LabelSummary]):
             found = dataclasses.replace(found, scaling=None)
         left = [field.name for field in dataclasses.fields(own) if getattr(own, field.name) == AUTO]
         found = dataclasses.replace(found, **dict.fromkeys(left, AUTO))  # type: ignore[arg-type]
+        if found.extractor and own.extractor and found.extractor.is_fit_of(own.extractor):
+            found = dataclasses.replace(found, features=own.features)
         if self.source.axis_from_file:
             found = dataclasses.replace(found, channel_axis=own.channel_axis)
         return next(plain) == next(plain) and found == own

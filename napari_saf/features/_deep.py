@@ -33,6 +33,8 @@ _MARGIN = 2
 _MOST_SAMPLED = 4096
 """Places by which the principal components are found."""
 _MOST_BASIS = 2**24
+_FOUND = ("layers", "sha256", "window", "step", "basis")
+"""What `fitted` finds, where it is not given."""
 _ROWS = 64
 
 
@@ -151,6 +153,15 @@ class DeepFeatures(FeatureExtractor):
             keep_array(key, basis)
         return dataclasses.replace(found, basis=_encoded(basis))
 
+    def is_fit_of(self, other: FeatureExtractor) -> bool:
+        if not isinstance(other, DeepFeatures):
+            return False
+        found = {name: getattr(other, name) or getattr(self, name) for name in _FOUND}
+        name = other.weights_file
+        if Path(name).is_file():
+            found["sha256"] = hash_of(Path(name))
+        return self == dataclasses.replace(other, weights_file=self.weights_file, **found)
+
     def features(self, image: Image, axes: Axes = None, mask: Mask = None) -> Image:
         if not self.basis:
             return self.fitted([(image, axes, mask)]).features(image, axes, mask)
@@ -163,6 +174,7 @@ class DeepFeatures(FeatureExtractor):
         n_colours, n_deep = colour.shape[-1], reduced.shape[-1]
         found = np.empty((*colour.shape[:-1], n_colours + n_deep), np.float32)
         found[..., :n_colours] = colour
+        del colour
         # Views of the planes: nothing of the image's size is held twice.
         target = np.moveaxis(found[..., n_colours:], plane, (-3, -2))
         places = np.ndindex(target.shape[:-3])

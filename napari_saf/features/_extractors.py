@@ -97,6 +97,10 @@ class FeatureExtractor(ABC):
         """
         return self
 
+    def is_fit_of(self, other: FeatureExtractor) -> bool:
+        """Return whether this is the other, or what it became by `fitted`."""
+        return self == other
+
     def colours(self, points: NDArray[np.floating]) -> NDArray[np.floating] | None:
         """Return the colours (n_points, 3), 0 to 1, of features; None if they have none."""
         return None
@@ -138,8 +142,8 @@ class Lab(FeatureExtractor):
         if image.shape[-1] != 3:
             raise InvalidInput(f"features 'lab': expected 3 channels, got {image.shape[-1]}")
         flat, found = image.reshape(-1, 3), np.empty((image.size // 3, 3), np.float32)
-        for start in range(0, len(flat), _INTERRUPTED_EVERY):
-            rows = slice(start, start + _INTERRUPTED_EVERY)
+        for start in range(0, len(flat), _CONVERTED):
+            rows = slice(start, start + _CONVERTED)
             found[rows] = color.rgb2lab(flat[rows]) / 100
             raise_if_interrupted()
         return found.reshape(image.shape)
@@ -311,6 +315,8 @@ def _at_width(channel: Image, width: float) -> list[Image]:
     return [*found, *curvatures]
 
 
+_CONVERTED = 2**16
+"""Pixels whose colours are converted together; in between they have several times the room."""
 _INTERRUPTED_EVERY = 2**20
 """So many pixels of a volume take a second where most is done."""
 

@@ -44,6 +44,19 @@ def test_another_file_than_that_of_the_recipe_is_refused(picture, weights, tmp_p
     assert "SHA-256 000000000000" in capsys.readouterr().err
 
 
+def test_what_was_done_is_not_done_again_unless_the_weights_changed(picture, weights, capsys):
+    file = Path("own.safetensors")
+    file.write_bytes(weights("test_vit").read_bytes())
+    own = ["--features", "deep", "--architecture", "test_vit", "--weights-file", str(file)]
+    command = ["segment", picture, "-o", "mask.tif", "--max-labels", "2", *own]
+    assert main(command) == 0 and "done before" not in capsys.readouterr().out
+    assert main(command) == 0 and "1 done before" in capsys.readouterr().out
+    content = bytearray(file.read_bytes())
+    content[-2] ^= 1
+    file.write_bytes(content)
+    assert main([*command, "--overwrite"]) == 0 and "done before" not in capsys.readouterr().out
+
+
 def test_options_of_deep_features_go_with_them(picture, capsys):
     assert main(["segment", picture, "-o", "m.tif", "--architecture", "vgg16"]) != 0
     assert "--architecture: goes with --features deep" in capsys.readouterr().err
