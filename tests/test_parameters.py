@@ -69,7 +69,7 @@ def test_dotted_names_reach_nested_fields():
 @given(
     st.fixed_dictionaries(
         {
-            "max_labels": st.integers(2, 255),
+            "max_labels": st.integers(2, 65_535),
             "s": st.floats(0, 1),
             "affinity.sigma2": st.floats(1e-6, 10),
             "affinity.landmarks": st.none() | st.integers(2, 2000),

@@ -64,7 +64,7 @@ class AbstractClustering(AbstractMethod):
     tolerance: float = tolerance_parameter(1e-4)
     max_iterations: int = limit_parameter(100)
     n_clusters: int = parameter(
-        8, label="Labels", bounds=(2, 255), at_start=True,
+        8, label="Labels", bounds=(2, 65_535), at_start=True,
         help="Number of labels (K); some may end empty.")
     seed: int = seed_parameter()
     # fmt: on

@@ -137,7 +137,7 @@ class SelfAssignmentFlow(AbstractFlow):
 
     # fmt: off
     max_labels: int | None = parameter(
-        None, label="Labels up to", bounds=(2, 255), at_start=True,
+        None, label="Labels up to", bounds=(2, 65_535), at_start=True,
         help="Most labels that may come out; the image decides how many survive, and, if this is "
         "automatic, how many there are at first (c).")
     s: float = parameter(

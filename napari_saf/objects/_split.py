@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -22,6 +23,9 @@ from napari_saf.result import LabelMap
 
 SMALLEST = 20
 NECK = 0.03
+_WIDE = 9.7
+"""Distance from the border, in pixels, above which a neck need not be deeper: what makes necks in
+the outline of a single thing, its pixels, does not grow with it."""
 _SHARPNESS = 4
 """Power of the certainty that multiplies the distance."""
 _BLUR = 0.7
@@ -106,7 +110,8 @@ def split_objects(
         Pixels. What is smaller belongs to the object that it touches, or is left out.
     neck : float
         0 to 1: two parts are two objects if the neck between them is narrower than the narrower
-        part by at least this share of its width. 0 splits at every neck, 1 at none.
+        part by at least this share of its width, or of some 20 pixels where it is wider. 0 splits
+        at every neck, 1 at none.
     axis : int, optional
         Go along this axis slice by slice, each by itself. None: the image is one plane or volume.
     kinds : sequence of int, optional
@@ -126,8 +131,8 @@ def split_objects(
     The distance to the border of the kind, in which holes of fewer than 20 pixels do not count,
     times the fourth power of 1 - uncertainty has a maximum in each part; a watershed assigns pixels
     to maxima. Two neighbouring basins are joined, highest
-    saddle first, if the saddle is higher than 1 - `neck` times the lower of both maxima: what
-    remains are the basins of the h-maxima of the logarithm, with h = -log(1 - neck).
+    saddle first, if the lower of both maxima rises above the saddle by less than `neck` times
+    itself, or than 9.7 `neck` / (1 - `neck`) pixels if that is less.
 
     Examples
     --------
@@ -168,6 +173,7 @@ class Parts:
             raise InvalidInput(f"smallest: expected a whole number of 1 or more, got {smallest!r}")
         if not 0 <= neck <= 1:
             raise InvalidInput(f"neck: expected a number from 0 to 1, got {neck!r}")
+        most = _WIDE * neck / (1 - neck) if neck < 1 else math.inf
         owners = list(range(len(self.kinds)))
         sizes, peaks = self.sizes.tolist(), self.peaks.tolist()
 
@@ -181,7 +187,8 @@ class Parts:
         for first, second, saddle in zip(*ends, self.saddles.tolist(), strict=True):
             a, b = find(first), find(second)
             a, b = min(a, b), max(a, b)
-            is_wide = saddle > (1 - neck) * min(peaks[a], peaks[b])
+            peak = min(peaks[a], peaks[b])
+            is_wide = saddle > peak - min(neck * peak, most)
             if a != b and (is_wide or min(sizes[a], sizes[b]) < smallest):
                 owners[b] = a
                 sizes[a] += sizes[b]

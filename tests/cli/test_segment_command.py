@@ -335,7 +335,7 @@ def test_methods_are_listed_with_help_and_bounds(cli):
     everything, one = cli("methods"), cli("methods", "af")
     assert everything.code == one.code == 0
     assert "affinity.sigma2" in everything.out
-    assert "at least 2, at most 255" in everything.out
+    assert "at least 2, at most 65535" in everything.out
     assert "prototypes" in one.out
     assert "max_labels" not in one.out
 

@@ -11,6 +11,7 @@ import napari_saf as saf
 from napari_saf._gui.layers.metadata import recipe_of
 from napari_saf._gui.objects.dock import ObjectsWidget
 from napari_saf._gui.objects.table import ObjectTable
+from napari_saf.objects import NECK
 
 pytestmark = pytest.mark.gui
 
@@ -88,7 +89,7 @@ def test_the_recipe_of_the_labels_ends_in_their_objects(dock, settle):
     settle(dock, 120)
     assert recipe_of(dock.labels.layer).objects == {
         "smallest": 33,
-        "neck": 0.03,
+        "neck": NECK,
         "kinds": [2],
         "by_slice": False,
     }
@@ -102,7 +103,7 @@ def test_a_control_that_moves_shows_other_objects_at_once(dock, settle):
     dock.smallest.setValue(500)
     settle(dock, 120)
     assert dock.layer.data.max() == 1
-    dock.neck.setValue(3)
+    dock.neck.setValue(100 * NECK)
     dock.smallest.setValue(20)
     settle(dock, 120)
     dock.table.select([1, 2])
