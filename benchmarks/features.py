@@ -6,8 +6,8 @@ Mosaics have 200 pixels a side and 2 to 5 textures, each in 3 cells of a Voronoi
 2 have a stroke of 20 pixels. Textures are Brodatz tiles, of equal mean and contrast, or brick
 facades, each facade a texture. The score is the share of the pixels without a stroke that are
 right; of nuclei, with strokes of ``scribbles_nuclei.py``, it is F1. The method is what the
-Scribbles dock takes for textures, with other features. Even images are for choosing, odd ones for
-reporting.
+Scribbles dock takes for textures, with other features; "automatic" is what it chooses itself. Even
+images are for choosing, odd ones for reporting.
 
 Beside the features that have a name there are others which are in no package of ours: Gabor
 filters, scattering of first and second order, filters that are patches of the image, whitened, or
@@ -244,6 +244,10 @@ class Other(FeatureExtractor):
 
 def label(image: Array, strokes: Array, name: str) -> Array:
     """Label by the method that the Scribbles dock takes for textures, with named features."""
+    if name == "automatic":
+        chosen = saf.choose_for_strokes(image, strokes)
+        problem = saf.Problem.from_image(image, seeds=strokes, **chosen.options.arguments())
+        return np.asarray(chosen.method.run(problem).labels)
     colour = image.ndim == 3
     choice = stroke_choices(3 if colour else 1)["texture"]
     if name == "colour":
@@ -259,11 +263,8 @@ def label(image: Array, strokes: Array, name: str) -> Array:
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
-    named = [
-        "intensity",
-        "colour",
-        *(name for name in FEATURES if name not in ("intensity", "lab")),
-    ]
+    fixed = [name for name, cls in FEATURES.items() if not dataclasses.fields(cls)]
+    named = ["automatic", "colour", *(name for name in fixed if name != "lab")]
     parser.add_argument("--images", choices=("even", "odd", "all"), default="odd")
     parser.add_argument("--mosaics", type=int, default=32, help="before those are chosen")
     parser.add_argument("--only", nargs="+", choices=[*named, *OTHERS], default=[*named, *OTHERS])

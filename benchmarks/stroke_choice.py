@@ -43,7 +43,7 @@ DATA = Path(os.environ.get("NAPARI_SAF_DATA", "../shared/data"))
 Array = NDArray[Any]
 Case = tuple[str, Array, Array, Callable[[NDArray[np.bool_]], float]]
 Regions = tuple[NDArray[np.floating], bool, NDArray[np.floating]]
-Seen = tuple[list[Regions], float | None, float | None]
+Seen = tuple[list[Regions], dict[str, float | None]]
 RULES = list(itertools.product((0.03, 0.1, 0.3), (2, 3, 4, 6, 8), (0.05, 0.1, 0.15, 0.3)))
 N_FOLDS = 5
 
@@ -153,22 +153,26 @@ def _seen(image: Array, strokes: Array, choices: dict[str, StrokeChoice]) -> See
     labels = problem.graph.spread(many.method.run(problem).assignment.argmax(axis=1) + 1)
     painted = problem.graph.spread(problem.seeds)
     regions = [regions_without_stroke(labels == k, painted == k) for k in (1, 2)]
-    by_texture = left_out_accuracy(read(choices["texture"].options.features))
-    return regions, left_out_accuracy(problem), by_texture
+    wanted = {name: choices[name].options.features for name in ("many", "texture", "patterns")}
+    return regions, {name: left_out_accuracy(read(own)) for name, own in wanted.items()}
 
 
 def _picked(seen: Seen, least_size: float, fewest: int, least_gain: float) -> str:
     """Return what the rule of `choose_for_strokes` picks with other numbers."""
-    regions, colour, texture = seen
+    regions, told = seen
     if all(
         (sizes >= least_size).sum() < (1 if lost else fewest)
         and (in_strokes >= _LEAST_OF_STROKE).sum() < fewest
         for sizes, lost, in_strokes in regions
     ):
         return "object"
-    if colour is None or texture is None or texture - colour < least_gain:
-        return "many"
-    return "texture"
+    best = "many"
+    for name, found in told.items():
+        most = told[best]
+        gain = 0.3 if name == "patterns" else least_gain
+        if found is not None and most is not None and found - most >= gain:
+            best = name
+    return best
 
 
 def _row(

@@ -121,6 +121,20 @@ def test_one_class_is_refused():
         saf.choose_for_strokes(image, np.where(strokes == 1, 1, 0))
 
 
+def test_fine_texture_takes_the_place_of_edges_where_it_tells_more():
+    rng = np.random.default_rng(0)
+    rows, columns = np.indices((96, 96))
+    is_fine = (rows // 24 + columns // 24) % 2 == 0
+    fine, coarse = (gaussian_filter(rng.normal(size=is_fine.shape), s) for s in (0.5, 1.2))
+    image = np.where(is_fine, fine / fine.std(), coarse / coarse.std())
+    strokes = np.zeros(image.shape, dtype=int)
+    for top, left in ((0, 0), (48, 0)):
+        strokes[top + 12, left + 4 : left + 20] = 1
+        strokes[top + 12, left + 28 : left + 44] = 2
+    choice = saf.choose_for_strokes(image, strokes)
+    assert choice.options.features == "patterns"
+
+
 def test_texture_takes_the_place_of_colour_only_where_colour_does_not_tell():
     rng = np.random.default_rng(0)
     rough = dots(6)[0] > 0.5
