@@ -75,10 +75,11 @@ class ApplyOptions:
     def task(self, learned: Learned, out: Path) -> AbstractTask[Any]:
         """Return what is done with every image."""
         if isinstance(learned, PatchDictionary):
-            if self.probabilities is not None or self.scaling is not None:
+            if (self.probabilities, self.scaling, self.mask) != (None, None, None):
                 raise InvalidInput(
                     "a patch dictionary labels pixels by their nearest atom and scales images as "
-                    "those that it was learned from: there are no probabilities, and no scaling"
+                    "those that it was learned from: there are no probabilities, no scaling, no "
+                    "mask"
                 )
             own: dict[str, Any] = {"mask_format": self.suffix, "overwrite": self.overwrite}
             own |= {"window": learned.window} | self.dictionary

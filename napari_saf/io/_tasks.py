@@ -209,7 +209,12 @@ def _read_parquet(file: Path) -> dict[str, NDArray[Any]]:
     wide = [name for name in names if name not in _COLUMNS]
     if wide == ["features"] and not types.is_primitive(table.schema.field("features").type):
         lists = table["features"].combine_chunks()
+        lengths = lists.value_lengths()
+        if lists.null_count or len(lengths.unique()) > 1:
+            raise InvalidInput("features: expected lists of one length")
         features = lists.flatten().to_numpy(zero_copy_only=False).reshape(len(lists), -1)
+    elif not wide:
+        raise InvalidInput(f"expected columns of features, got {', '.join(names)}")
     else:
         features = np.stack([table[name].to_numpy() for name in wide], axis=1)
     tasks = as_labels(table["task"].to_numpy(), "task")

@@ -169,7 +169,8 @@ def _at_path(
         inner = str(one.path.relative_to(home)).replace("\\", "/")
         paths.append(Path(os.path.normpath(home / inner)))
     for path in paths:
-        if any(path.is_relative_to(root) for root in roots) and path.exists():
+        # That of `os` is False where the system refuses the path.
+        if any(path.is_relative_to(root) for root in roots) and os.path.exists(path):
             return FoundFile(path, "found" if _is_same(one, path, digest) else "changed")
     return FoundFile(None, "missing")
 

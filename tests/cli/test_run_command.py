@@ -174,3 +174,10 @@ def test_one_image_that_fails_stops_no_other_and_a_stop_keeps_what_is_done(image
     assert [one.state for one in first] == ["done"]
     again = saf.apply_to_images(recipe, [tmp_path / "images"], tmp_path / "new")
     assert [one.state for one in again] == ["skipped", "done"]
+
+
+@pytest.mark.parametrize("learned", ["dictionary"], indirect=True)
+def test_a_mask_is_refused_for_a_dictionary_which_has_no_use_for_it(learned, images, tmp_path):
+    options = saf.ApplyOptions(mask="finite")
+    with pytest.raises(InvalidInput, match="no mask"):
+        saf.apply_to_images(learned[0], [tmp_path / "images"], tmp_path / "out", options=options)

@@ -127,3 +127,26 @@ def test_accuracy_counts_queries_alone(arrays):
     np.testing.assert_allclose(tasks.accuracies(found), [1, 2 / 3, 1 / 3])
     with pytest.raises(saf.InvalidInput, match="found"):
         tasks.accuracies(found[:2])
+
+
+@pytest.mark.parametrize("last", [[[1.0], [1.0, 2.0, 3.0]], [None, [0.0, 1.0, 2.0, 4.0]]])
+def test_lists_of_several_lengths_are_refused(tmp_path, last):
+    """Else the numbers of one node would count for the next."""
+    pyarrow = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    rows = [[0.0, 1.0], [1.0, 0.0], *last]
+    table = {"task": [0] * 4, "seed": [1, 2, 0, 0], "features": rows}
+    parquet.write_table(pyarrow.table(table), tmp_path / "a.parquet")
+    with pytest.raises(saf.errors.FormatError, match="features: expected lists of one"):
+        saf.load_tasks(tmp_path / "a.parquet")
+
+
+def test_a_table_without_features_is_refused(tmp_path):
+    pyarrow = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    table = {"task": [0] * 4, "seed": [1, 2, 0, 0]}
+    parquet.write_table(pyarrow.table(table), tmp_path / "a.parquet")
+    with pytest.raises(saf.errors.FormatError, match="expected columns of features"):
+        saf.load_tasks(tmp_path / "a.parquet")

@@ -220,3 +220,8 @@ def test_while_a_project_is_open_a_file_is_hashed_once(tmp_path, monkeypatch):
     path.write_bytes(b"other")
     cache(path)
     assert calls == [Path(path)] * 2
+
+
+def test_a_path_that_no_file_can_have_is_missing(tmp_path):
+    found = find_files([FileReference(tmp_path / ("a" * 5000), "sha256:0", 1)], tmp_path)
+    assert [one.state for one in found] == ["missing"]
