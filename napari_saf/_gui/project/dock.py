@@ -26,7 +26,14 @@ from napari_saf._gui.docks.values import (
 from napari_saf._gui.forms.controls import ask_for_path
 from napari_saf._gui.forms.layout import create_button, create_row
 from napari_saf._gui.project import recovery
-from napari_saf._gui.project.keeping import CloseGuard, ProjectFile, ask_to_save
+from napari_saf._gui.project.keeping import (
+    PROJECT_FILTER,
+    CloseGuard,
+    ProjectFile,
+    ask_to_save,
+    ask_where_to_save,
+    with_suffix,
+)
 from napari_saf._gui.project.missing import MissingSection
 from napari_saf._gui.project.session import Entry, ProjectSession
 from napari_saf._gui.project.table import ImageTable
@@ -34,7 +41,6 @@ from napari_saf._gui.project.work import export_all, label_all, picture, works_o
 from napari_saf.errors import SafError
 from napari_saf.io import Recipe, find_images
 from napari_saf.project import (
-    PROJECT_SUFFIX,
     FileReference,
     FoundFile,
     Project,
@@ -42,7 +48,6 @@ from napari_saf.project import (
     load_project,
 )
 
-_FILTER = f"Project (*{PROJECT_SUFFIX})"
 _KEEP_MILLISECONDS = 110_000
 """With the time to write it, no more than two minutes of work are lost in a crash."""
 _OWN = "Project"
@@ -152,7 +157,7 @@ class ProjectWidget(RunDock):
             self._name.setText("")
 
     def open_project(self) -> None:
-        ask_for_path(self, "Open project", str(Path.cwd()), _FILTER, self.load, opens=True)
+        ask_for_path(self, "Open project", str(Path.cwd()), PROJECT_FILTER, self.load, opens=True)
 
     def load(self, path: str | Path, *, is_recovered: bool = False) -> None:
         """Open a project, after a question where work is not saved."""
@@ -207,12 +212,13 @@ class ProjectWidget(RunDock):
             self.save_to(self.file.path)
 
     def save_as(self) -> None:
-        start = self.file.path or Path.cwd() / f"project{PROJECT_SUFFIX}"
-        ask_for_path(self, "Save project", str(start), _FILTER, self.save_to)
+        path = ask_where_to_save(self, self.file.path)
+        if path is not None:
+            self.save_to(path)
 
     def save_to(self, path: str | Path) -> None:
         """Save the project in the background."""
-        target, build = _with_suffix(Path(path)), self._snapshot()
+        target, build = with_suffix(Path(path)), self._snapshot()
         self.status.set_text(f"saving {target.name} …")
 
         def write(cancelled: object) -> Project:
@@ -242,11 +248,7 @@ class ProjectWidget(RunDock):
                 return True
             answer = ask_to_save(self, self.file.name)
             if answer == "save":
-                path = self.file.path
-                if path is None:
-                    start = str(Path.cwd() / f"project{PROJECT_SUFFIX}")
-                    chosen, _ = QFileDialog.getSaveFileName(self, "Save project", start, _FILTER)
-                    path = _with_suffix(Path(chosen)) if chosen else None
+                path = self.file.path or ask_where_to_save(self, None)
                 if path is None:
                     return False
                 self.file.save(build, path)
@@ -442,9 +444,3 @@ class ProjectWidget(RunDock):
         n = len(self.session.entries)
         self.status.show_progress(1.0, "\n".join([f"{n_done} of {n} images {words}", *notes]))
         self.refresh()
-
-
-def _with_suffix(path: Path) -> Path:
-    """Return a path that ends as projects do."""
-    is_whole = path.name.lower().endswith(PROJECT_SUFFIX)
-    return path if is_whole else path.with_name(f"{path.name}{PROJECT_SUFFIX}")

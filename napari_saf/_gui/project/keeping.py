@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from qtpy.QtCore import QEvent, QObject
-from qtpy.QtWidgets import QMainWindow, QMessageBox, QOpenGLWidget, QWidget
+from qtpy.QtWidgets import QFileDialog, QMainWindow, QMessageBox, QOpenGLWidget, QWidget
 
 from napari_saf._gui.project import recovery
 from napari_saf._gui.project.session import Build
-from napari_saf.project import Project, project_digest, save_project
+from napari_saf.errors import SafError
+from napari_saf.project import PROJECT_SUFFIX, Project, project_digest, save_project
 
+PROJECT_FILTER = f"Project (*{PROJECT_SUFFIX})"
 _ASKED = "{} is not saved."
 _DETAIL = "Strokes, labels or corrections were made since. What is not saved is lost."
 
@@ -68,13 +71,16 @@ class ProjectFile:
             return is_unsaved
 
     def is_unsaved(self, build: Build) -> bool:
-        """Tell whether a project holds work that is not saved."""
+        """Tell whether a project holds work that is not saved, or cannot be kept."""
         with self._writing:
-            return self._built(build)[2]
+            try:
+                return self._built(build)[2]
+            except SafError:
+                return True
 
     def give_up(self, build: Build) -> None:
         """Do not keep a project as it is now; work that is done after all is kept again."""
-        with self._writing:
+        with self._writing, suppress(SafError):
             self._given_up = self._built(build)[1]
             self._forget()
 
@@ -147,3 +153,24 @@ def ask_to_save(parent: QWidget, name: str) -> str:
     buttons = kind.Save | kind.Discard | kind.Cancel
     answer = QMessageBox.question(parent, "napari-saf", text, buttons, kind.Save)
     return {kind.Save: "save", kind.Discard: "discard"}.get(answer, "cancel")
+
+
+def ask_where_to_save(parent: QWidget, path: Path | None) -> Path | None:
+    """Ask where to save, at first where it was; None: nowhere, or not over what is there."""
+    start = path or Path.cwd() / f"project{PROJECT_SUFFIX}"
+    text, _ = QFileDialog.getSaveFileName(parent, "Save project", str(start), PROJECT_FILTER)
+    if not text:
+        return None
+    found = with_suffix(Path(text))
+    if found == Path(text) or not found.exists():  # else the dialog has asked
+        return found
+    kind = QMessageBox.StandardButton
+    text = f"{found.name} is there already. Replace it?"
+    answer = QMessageBox.question(parent, "napari-saf", text, kind.Yes | kind.No, kind.No)
+    return found if answer == kind.Yes else None
+
+
+def with_suffix(path: Path) -> Path:
+    """Return a path that ends as projects do."""
+    is_whole = path.name.lower().endswith(PROJECT_SUFFIX)
+    return path if is_whole else path.with_name(f"{path.name}{PROJECT_SUFFIX}")

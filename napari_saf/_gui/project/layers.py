@@ -44,6 +44,7 @@ EDITED_KEY = "is_edited"
 """Entry of a result that was changed by hand after its run."""
 Encoded = dict[str, tuple[int, EncodedLabels]]
 """The pixels of layers by their id, with a checksum, as they were encoded last."""
+_MOST_LABELS = 2**32 - 1
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -88,8 +89,15 @@ def layers_of(viewer: napari.Viewer, image: Image) -> list[Any]:
             continue
         known = image_id_of(layer)
         if known == own or (not known and _belongs(viewer, layer, image)):
-            found.append(layer)
+            found += [layer] * _can_be_kept(layer.data)
     return found
+
+
+def _can_be_kept(data: NDArray[Any]) -> bool:
+    """Tell whether no label is below 0 or above what the file of a project holds."""
+    if data.dtype.kind != "i" and data.dtype.itemsize <= 4:
+        return True
+    return bool(data.min() >= 0 and data.max() <= _MOST_LABELS)
 
 
 def _belongs(viewer: napari.Viewer, layer: Labels, image: Image) -> bool:

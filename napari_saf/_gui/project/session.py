@@ -252,10 +252,8 @@ class ProjectSession(QObject):
         known = entry.copies.get(folder)
         if known is None or not known.path.exists():
             make_folder(folder)
-            copies = [one.copies[folder] for one in self.entries if folder in one.copies]
-            taken = {one.path.name for one in copies}
             stem, number = file_stem(entry.name), 1
-            while (name := f"{stem}{f'_{number}' if number > 1 else ''}.npy") in taken:
+            while (folder / (name := f"{stem}{f'_{number}' if number > 1 else ''}.npy")).exists():
                 number += 1
             with atomic_write(folder / name) as temporary, temporary.open("wb") as stream:
                 np.save(stream, _pixels(entry), allow_pickle=False)

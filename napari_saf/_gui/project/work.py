@@ -33,6 +33,7 @@ from napari_saf.project import (
     Project,
     ProjectImage,
     ProjectLayer,
+    content_digest,
     teach_together,
 )
 from napari_saf.regions import merge_regions
@@ -194,9 +195,13 @@ def export_all(
     report: Callable[[object], None],
     cancelled: Asked,
 ) -> tuple[int, list[str]]:
-    """Write the labels of each image that has some as a mask; report each image with its file."""
+    """Write the labels of each image that has some as a mask; report each image with its file.
+
+    What is there already stays, unless it is as it was when this project wrote it.
+    """
     n_done, notes, taken = 0, list[str](), set[str]()
     make_folder(folder)
+    written = {one.path: one.digest for work in works for one in work.image.results}
     labelled = [(work, work.layers("labels")) for work in works if work.layers("labels")]
     for k, (work, layers) in enumerate(labelled):
         if cancelled():
@@ -208,7 +213,10 @@ def export_all(
         taken.add(name)
         report((f"{k + 1} of {len(labelled)}: {name}", k / len(labelled)))
         try:
-            report((work.entry, _save(folder / name, layer, recipes)))
+            path = folder.absolute() / name
+            if path.exists() and written.get(path) != content_digest(path):
+                raise InvalidInput(f"{name} is there already, choose another folder")
+            report((work.entry, _save(path, layer, recipes)))
             n_done += 1
         except SafError as error:
             notes.append(f"{work.entry.name}: {error}")

@@ -1,0 +1,98 @@
+"""The Project dock loses nothing: neither files that are there nor the way out of a window."""
+
+import numpy as np
+import pytest
+from gui_cases import blocks
+from napari.components import ViewerModel
+from qtpy.QtWidgets import QFileDialog, QMessageBox
+
+import napari_saf as saf
+from napari_saf._gui.project import dock as dock_module
+from napari_saf._gui.project import recovery
+from napari_saf._gui.project.dock import ProjectWidget
+from napari_saf.errors import SafError
+
+pytestmark = [pytest.mark.gui]
+SIDE = 32
+STROKES = np.eye(SIDE, dtype=np.uint8)
+
+
+def save(dock, path, settle):
+    dock.save_to(path)
+    settle(dock)
+    return saf.load_project(dock.file.path)
+
+
+def test_another_image_of_a_name_has_a_file_of_its_own(open_on, tmp_path, settle):
+    """One that the project was opened with is not written over."""
+    first, second = ViewerModel(), ViewerModel()
+    for name in ("made", "other"):
+        first.add_image(blocks(), name=name)
+    save(open_on(first, ProjectWidget), tmp_path / "p", settle)
+    dock = open_on(second, ProjectWidget)
+    dock.load(tmp_path / "p.napari-saf")
+    settle(dock)
+    dock.go_to(dock.session.entries[1])
+    second.add_image(255 - blocks(), name="made")
+    project = save(dock, tmp_path / "p", settle)
+    found = [np.load(image.file.path) for image in project.images]
+    np.testing.assert_array_equal(found[0], blocks())
+    np.testing.assert_array_equal(found[2], 255 - blocks())
+
+
+def test_a_window_closes_although_its_work_cannot_be_kept(model, open_on, monkeypatch):
+    dock = open_on(model, ProjectWidget)
+    model.add_image(blocks(), name="a")
+    model.add_labels(STROKES)
+    answers, asked = ["cancel", "discard"], []
+    monkeypatch.setattr(
+        dock_module, "ask_to_save", lambda parent, name: asked.append(name) or answers.pop(0)
+    )
+
+    def fail():
+        raise SafError("no room")
+
+    monkeypatch.setattr(recovery, "new_recovery_path", fail)
+    assert not dock.may_close()
+    assert dock.may_close() and len(asked) == 2
+
+
+def test_labels_below_0_are_no_reason_that_nothing_is_kept(model, open_on, tmp_path, settle):
+    dock = open_on(model, ProjectWidget)
+    model.add_image(blocks(), name="a")
+    model.add_labels(STROKES, name="mine")
+    model.add_labels(-STROKES.astype(np.int32), name="odd")
+    project = save(dock, tmp_path / "p", settle)
+    assert [layer.name for layer in project.images[0].layers] == ["mine"]
+
+
+def test_a_name_without_its_ending_is_not_written_over(
+    model, open_on, tmp_path, settle, monkeypatch
+):
+    path = tmp_path / "p.napari-saf"
+    saf.save_project(path, saf.Project())
+    before = path.read_bytes()
+    dock = open_on(model, ProjectWidget)
+    model.add_image(blocks(), name="a")
+    chosen = str(tmp_path / "p")
+    monkeypatch.setattr(QFileDialog, "getSaveFileName", lambda *given: (chosen, ""))
+    monkeypatch.setattr(QMessageBox, "question", lambda *given: QMessageBox.StandardButton.No)
+    dock.save_as()
+    settle(dock)
+    assert path.read_bytes() == before
+
+
+def test_masks_of_others_are_not_written_over(model, open_on, tmp_path, settle):
+    dock = open_on(model, ProjectWidget)
+    model.add_image(blocks(), name="a")
+    model.add_labels(STROKES, name="mine")
+    (tmp_path / "a.labels.tif").write_bytes(b"precious")
+    dock.export_to(tmp_path)
+    settle(dock)
+    assert (tmp_path / "a.labels.tif").read_bytes() == b"precious"
+    assert "is there already" in dock.status.text
+    dock.export_to(tmp_path / "out")
+    settle(dock)
+    dock.export_to(tmp_path / "out")
+    settle(dock)
+    assert "1 of 1 images exported" in dock.status.text
