@@ -102,7 +102,7 @@ def test_names_of_files_may_be_no_text_and_no_window_is_loaded(tmp_path):
     saf.PatchDictionary.learn([image], n_atoms=3, patch_size=3).save(tmp_path / "words.safetensors")
     for command, words in (
         (("segment", name, "-o", "out", "--max-labels", "2"), "1 done before"),
-        (("dictionary", "apply", "words.safetensors", name, "-o", "applied"), "1 were there"),
+        (("dictionary", "apply", "words.safetensors", name, "-o", "applied"), "1 done before"),
         (("compare", name, "-o", "page.html", "--overwrite"), "page.html"),
     ):
         for _ in range(2):
