@@ -429,7 +429,15 @@ class Monkey:
         button = self._one(self._widgets(QAbstractButton))
         if button is not None:
             self._say(f"press {button.text()!r} ({type(button).__name__})")
-            button.click()
+            menu = button.menu() if hasattr(button, "menu") else None
+            if menu is None:
+                button.click()
+            else:  # which would wait for a choice
+                menu.aboutToShow.emit()
+                action = self._one([action for action in menu.actions() if action.isEnabled()])
+                if action is not None:
+                    self._say(f"choose {action.text()!r}")
+                    action.trigger()
 
     def run(self) -> None:
         """Start what a dock is for, and look at it for a while."""
