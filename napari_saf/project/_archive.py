@@ -368,6 +368,8 @@ def _layer(entry: _LayerEntry, runs: bytes) -> ProjectLayer:
     lengths = {len(entry.scale), len(entry.translate)}
     if lengths not in ({0}, {n_axes}):
         raise InvalidInput(f"{entry.runs}: expected scale and place for each axis")
+    if not all(0 <= axis < n_axes for axis in entry.place.singletons or ()):
+        raise InvalidInput(f"{entry.runs}: expected singletons below {n_axes}")
     classes = {one.label: PaintedClass(one.name, _color(one.color)) for one in entry.classes}
     if len(classes) < len(entry.classes):
         raise InvalidInput(f"{entry.runs}: expected each class once")

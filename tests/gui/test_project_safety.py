@@ -96,3 +96,22 @@ def test_masks_of_others_are_not_written_over(model, open_on, tmp_path, settle):
     dock.export_to(tmp_path / "out")
     settle(dock)
     assert "1 of 1 images exported" in dock.status.text
+
+
+@pytest.mark.parametrize(
+    ("scale", "translate"),
+    [((0.0, 1.0), (0.0, 0.0)), ((1e-320, 1.0), (0.0, 0.0)), ((1.0, 1.0), (1e308, -1e308))],
+)
+def test_sizes_that_cannot_be_drawn_are_left_out(
+    model, open_on, tmp_path, settle, scale, translate
+):
+    np.save(tmp_path / "a.npy", blocks())
+    pixels = saf.EncodedLabels.of(STROKES)
+    layer = saf.ProjectLayer("labels", "odd", pixels, scale=scale, translate=translate)
+    image = saf.ProjectImage(saf.FileReference.of(tmp_path / "a.npy"), (layer,))
+    saf.save_project(tmp_path / "p.napari-saf", saf.Project((image,)))
+    dock = open_on(model, ProjectWidget)
+    dock.load(tmp_path / "p.napari-saf")
+    settle(dock)
+    assert dock.file.name == "p.napari-saf" and not dock.status.text
+    assert tuple(model.layers["odd"].scale) == (1, 1)

@@ -242,6 +242,7 @@ def test_impossible_values_are_named(folder, tmp_path, changes, words):
         ({"scale": [1.0]}, "scale and place"),
         ({"scale": [float("inf"), 1.0]}, "finite"),
         ({"runs": "../../outside"}, "layers: expected the runs of each"),
+        ({"place": {"singletons": [2]}}, "singletons below 2"),
         ({"level": 1.5}, "level"),
         ({"classes": [CLASS | {"prototypes": [[1.0], [1.0, 2.0]]}]}, "as many numbers each"),
         ({"classes": [CLASS | {"prototypes": [[1e39]]}]}, "finite prototypes"),

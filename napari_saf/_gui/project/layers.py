@@ -45,6 +45,7 @@ EDITED_KEY = "is_edited"
 Encoded = dict[str, tuple[int, EncodedLabels]]
 """The pixels of layers by their id, with a checksum, as they were encoded last."""
 _MOST_LABELS = 2**32 - 1
+_MOST = 1e15
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -153,7 +154,9 @@ def show_layer(
         "units": tuple(image.units[axis] for axis in axes),
         "axis_labels": tuple(image.axis_labels[axis] for axis in axes),
     }
-    if kept.scale:
+    # Sizes that no viewer can draw are left out.
+    sizes, places = np.abs(kept.scale), np.abs(kept.translate)
+    if len(sizes) and 1 / _MOST <= sizes.min() and max(sizes.max(), places.max()) <= _MOST:
         transform |= {"scale": kept.scale, "translate": kept.translate}
     if pixels.ndim == image.ndim:
         own = {"rotate": image.rotate, "shear": image.shear, "affine": image.affine.affine_matrix}
