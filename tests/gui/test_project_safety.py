@@ -115,3 +115,27 @@ def test_sizes_that_cannot_be_drawn_are_left_out(
     settle(dock)
     assert dock.file.name == "p.napari-saf" and not dock.status.text
     assert tuple(model.layers["odd"].scale) == (1, 1)
+
+
+def test_layers_that_do_not_fit_stay_in_the_project(model, open_on, tmp_path, settle):
+    np.save(tmp_path / "a.npy", np.stack([blocks()[..., 0]] * 3))
+    pixels = saf.EncodedLabels.of(np.stack([STROKES] * 3))
+    layers = (
+        saf.ProjectLayer("labels", "deep", pixels),
+        saf.ProjectLayer("labels", "flat", saf.EncodedLabels.of(STROKES)),
+    )
+    image = saf.ProjectImage(saf.FileReference.of(tmp_path / "a.npy"), layers)
+    saf.save_project(tmp_path / "p.napari-saf", saf.Project((image,)))
+    np.save(tmp_path / "a.npy", blocks()[..., 0])
+    dock = open_on(model, ProjectWidget)
+    dock.load(tmp_path / "p.napari-saf")
+    settle(dock)
+    (entry,) = dock.session.entries
+    dock.session.accept(entry)
+    dock.go_to(entry)
+    for _ in range(2):  # also once the image was put away
+        assert [layer.name for layer in model.layers] == ["a", "flat"]
+        project = save(dock, tmp_path / "q", settle)
+        assert [layer.name for layer in project.images[0].layers] == ["deep", "flat"]
+        dock.session._put_away(entry)
+        dock.go_to(entry)

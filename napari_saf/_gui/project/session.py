@@ -6,7 +6,7 @@ import dataclasses
 import json
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -59,10 +59,10 @@ Build = Callable[[Path], Project]
 class Entry:
     """An image of the project, and the layer that shows it, if one does.
 
-    The path is None for an image that is in memory alone; the `layers` are as they were when the
-    image was last on screen, the `memory` data and arguments of a layer that came from no file, the
-    `copies` the files that were made of it, by folder. An image that is missing, or has changed,
-    keeps its `file`.
+    The path is None for an image that is in memory alone; the `layers` are those that are not
+    on screen, as they last were, the `memory` data and arguments of a layer that came from no
+    file, the `copies` the files that were made of it, by folder. An image that is missing, or has
+    changed, keeps its `file`.
     """
 
     name: str
@@ -123,7 +123,7 @@ class ProjectSession(QObject):
         kinds = {layer.kind for layer in entry.layers}
         if entry.layer is not None:
             shown = [one for one in layers_of(self._viewer, entry.layer) if one.data.any()]
-            kinds = {"strokes" if is_strokes(one) else "labels" for one in shown}
+            kinds |= {"strokes" if is_strokes(one) else "labels" for one in shown}
         return "labelled" if "labels" in kinds else "taught" if kinds else "untouched"
 
     def add_files(self, paths: Sequence[Path]) -> None:
@@ -214,21 +214,18 @@ class ProjectSession(QObject):
         """
         parts = []
         for entry in self.entries:
-            layers: Sequence[PendingLayer] | None = None
+            layers: Sequence[PendingLayer] = ()
             if entry.layer is not None:
                 layers = [pending(one) for one in layers_of(self._viewer, entry.layer)]
-            parts.append((entry, layers))
+            parts.append((entry, entry.layers, layers))
         current = None if self.current is None else self.entries.index(self.current)
         recipes, files = dict(self.recipes), dict(self.dictionaries)
 
         def build(target: Path) -> Project:
             found, images = _Recipes(recipes), []
-            for entry, layers in parts:
-                own = entry.layers
-                if layers is not None:
-                    own = tuple(one.encode(self._encoded, found.add) for one in layers)
-                else:
-                    found.used |= {layer.recipe for layer in own}
+            for entry, away, layers in parts:
+                found.used |= {layer.recipe for layer in away}
+                own = (*away, *(one.encode(self._encoded, found.add) for one in layers))
                 file = entry.file or self._reference(entry, target)
                 images.append(ProjectImage(file, own, entry.results, entry.reader))
             kept, applied = found.kept()
@@ -286,7 +283,7 @@ class ProjectSession(QObject):
         """Keep the labels over an image that is going, and pixels that are in memory alone."""
         image, found = entry.layer, _Recipes(self.recipes)
         own = [pending(one) for one in layers_of(self._viewer, image)]
-        entry.layers = tuple(one.encode(self._encoded, found.add) for one in own)
+        entry.layers += tuple(one.encode(self._encoded, found.add) for one in own)
         self.recipes = found.recipes
         entry.memory = image.as_layer_data_tuple() if path_of(image) is None else None
         entry.layer = None
@@ -298,7 +295,11 @@ class ProjectSession(QObject):
         else:
             assert entry.path is not None
             entry.layer = _open_file(self._viewer, entry.path, entry.reader)
-        notes = []
+        return self._show_layers(entry)
+
+    def _show_layers(self, entry: Entry) -> list[str]:
+        """Show the layers of an image, but for those that do not fit, which stay in the project."""
+        notes, unfit = list[str](), list[ProjectLayer]()
         for kept in entry.layers:
             try:
                 layer = show_layer(self._viewer, entry.layer, kept, self.recipes)
@@ -307,6 +308,8 @@ class ProjectSession(QObject):
                 self._encoded[str(layer.unique_id)] = (checksum, kept.pixels)
             except SafError as error:
                 notes.append(str(error))
+                unfit.append(kept)
+        entry.layers = tuple(unfit)
         return notes
 
     def replace_layer(self, entry: Entry, made: ProjectLayer) -> None:
@@ -355,9 +358,8 @@ class ProjectSession(QObject):
             self.entries.append(Entry(layer.name, path, layer, reader=reader))
         elif entry.layer is None and entry.state == "found":
             entry.layer = layer
-            with self._own_change(), suppress(SafError):
-                for kept in entry.layers:
-                    self._follow(show_layer(self._viewer, layer, kept, self.recipes))
+            with self._own_change():
+                self._show_layers(entry)
         self.changed.emit()
 
     def _on_removing(self, event: Any) -> None:
