@@ -109,10 +109,8 @@ class PrototypeSet:
         vectors = check_vectors(self.vectors)
         given = np.arange(1, len(vectors) + 1) if self.labels is None else np.asarray(self.labels)
         if given.shape != (len(vectors),) or given.dtype.kind not in "iu":
-            raise InvalidInput(
-                f"labels: expected {len(vectors)} whole numbers, got {given.dtype} "
-                f"of shape {given.shape}"
-            )
+            got = f"{given.dtype} of shape {given.shape}"
+            raise InvalidInput(f"labels: expected {len(vectors)} whole numbers, got {got}")
         wrong = given[(given < 1) | (given > MOST_LABELS)]
         if len(wrong):
             raise InvalidInput(f"labels: expected 1 to {MOST_LABELS}, got {wrong[0]}")
@@ -122,8 +120,7 @@ class PrototypeSet:
             raise InvalidInput(f"options: expected ImageOptions, got {self.options!r:.60}")
         if self.options is not None:
             check_repeatable(self.options)
-        colors = as_dict(self.colors, "colors")
-        colors = {label: check_color(color)[:3] for label, color in colors.items()}
+        colors = {n: check_color(one)[:3] for n, one in as_dict(self.colors, "colors").items()}
         object.__setattr__(self, "vectors", vectors)
         object.__setattr__(self, "labels", given.astype(np.int64))
         object.__setattr__(self, "colors", colors)
