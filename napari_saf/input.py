@@ -254,15 +254,8 @@ def prepare_images(
 
     def scaled(k: int) -> tuple[NDArray[np.float32], list[int], NDArray[np.bool_] | None]:
         """Return an image at working size, the axes of its windows, and the mask."""
-        array, mask, shape = arrays[k], inside[k], shapes[k]
-        values = array if mask is None else np.where(mask[..., None], array, scaling.low)
-        raise_if_interrupted()
-        found, small = scaling.apply(values), mask
-        if shape != array.shape[:-1]:
-            found = coarse_means(found, shape, mask)
-            small = None if mask is None else coarse_means(mask, shape) > 1e-6
-        raise_if_interrupted()
-        return found, _averaged_axes(options.window, shape), small
+        image, small = scaling.apply_at(shapes[k], arrays[k], inside[k])
+        return image, _averaged_axes(options.window, shapes[k]), small
 
     extractor = None if given is not None else options.extractor
     if extractor is not None:

@@ -11,7 +11,9 @@ from numpy.typing import ArrayLike, NDArray
 from skimage import filters
 
 from napari_saf.arrays import as_array, as_whole
+from napari_saf.device import raise_if_interrupted
 from napari_saf.errors import InvalidInput
+from napari_saf.graph import coarse_means
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -56,6 +58,19 @@ class Scaling:
         values -= values.dtype.type(0.5 * self.low)
         values /= values.dtype.type(0.5 * self.high - 0.5 * self.low)
         return np.asarray(np.clip(values, 0, 1), dtype=np.float32)
+
+    def apply_at(
+        self, shape: tuple[int, ...], image: NDArray[Any], mask: NDArray[np.bool_] | None
+    ) -> tuple[NDArray[np.float32], NDArray[np.bool_] | None]:
+        """Return an image, channels last, in [0, 1] at a size to work at, and its mask there."""
+        values = image if mask is None else np.where(mask[..., None], image, self.low)
+        raise_if_interrupted()
+        found, small = self.apply(values), mask
+        if shape != image.shape[:-1]:
+            found = coarse_means(found, shape, mask)
+            small = None if mask is None else coarse_means(mask, shape) > 1e-6
+        raise_if_interrupted()
+        return found, small
 
     def share_outside(self, images: Sequence[NDArray[np.generic]]) -> float:
         """Return the share of the values, estimated from a sample, that would be clipped."""
