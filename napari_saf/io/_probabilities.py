@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -23,6 +24,8 @@ from napari_saf.storage import atomic_write
 
 Kind = Literal["float32", "uint8"]
 _CHUNK = 1024
+_NO_XML = re.compile(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+"""Characters that a description in XML cannot hold."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -233,7 +236,7 @@ def _write_tiff(path: Path, maps: _Maps) -> None:
     import tifffile
 
     metadata = ome_entries(maps.axes) | {"axes": maps.letters.upper()}
-    metadata["Channel"] = {"Name": maps.titles}
+    metadata["Channel"] = {"Name": [_NO_XML.sub("?", title) for title in maps.titles]}
     with tifffile.TiffWriter(path, ome=True, bigtiff=maps.array.nbytes > 2**31) as file:
         file.write(maps.placed, compression="zlib", photometric="minisblack", metadata=metadata)
 

@@ -169,3 +169,11 @@ def test_maps_in_a_folder_are_no_images(tmp_path):
     for suffix in PROBABILITY_SUFFIXES:
         saf.save_probabilities(tmp_path / f"photo.probabilities{suffix}", MAPS)
     assert [path.name for path in find_images([tmp_path])] == ["photo.npy"]
+
+
+def test_names_with_characters_that_xml_has_not_can_be_read(tmp_path):
+    maps = np.full((1, 4, 8), 0.5)
+    path = saf.save_probabilities(tmp_path / "a.tif", maps, names={1: "a\x0bb\x00 é"})
+    assert saf.read_image(path).array.shape == (4, 8)
+    with tifffile.TiffFile(path) as file:
+        assert "a?b? é" in file.ome_metadata
