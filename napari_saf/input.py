@@ -112,7 +112,8 @@ class ImageOptions:
             )
         if made is not None:  # by name where that says all
             plain = made.to_plain()
-            object.__setattr__(self, "features", plain if isinstance(plain, str) else made)
+            is_known = isinstance(plain, str) and plain in FEATURES
+            object.__setattr__(self, "features", plain if is_known else made)
         check_bounds(self)
         if self.groups is not None:
             check_group_source(self.groups)

@@ -52,8 +52,7 @@ class FeatureExtractor(ABC):
     ...     def features(self, image, axes=None, mask=None):
     ...         return np.hypot(*np.gradient(image[..., 0]))[..., None]
     >>> image = np.kron([[0.0, 1.0]], np.ones((8, 8)))
-    >>> found = Gradient().features(image[..., None])
-    >>> saf.Problem.from_image(image, features=found).features.shape
+    >>> saf.Problem.from_image(image, features=Gradient()).features.shape
     (128, 1)
     """
 
