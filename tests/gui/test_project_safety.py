@@ -1,5 +1,7 @@
 """The Project dock loses nothing: neither files that are there nor the way out of a window."""
 
+import struct
+
 import numpy as np
 import pytest
 from gui_cases import blocks
@@ -139,3 +141,25 @@ def test_layers_that_do_not_fit_stay_in_the_project(model, open_on, tmp_path, se
         assert [layer.name for layer in project.images[0].layers] == ["deep", "flat"]
         dock.session._put_away(entry)
         dock.go_to(entry)
+
+
+def test_a_damaged_image_is_told_whatever_its_reader_raises(
+    model, open_on, tmp_path, settle, monkeypatch
+):
+    def fail(*arguments, **options):
+        raise struct.error("too short")
+
+    monkeypatch.setattr(ViewerModel, "open", fail)
+    (tmp_path / "bad.png").write_bytes(b"x")
+    dock = open_on(model, ProjectWidget)
+    dock.add_files([tmp_path / "bad.png"])
+    settle(dock)
+    assert "bad.png: cannot be read" in dock.status.text
+
+
+def test_once_a_project_is_open_it_is_not_being_opened(model, open_on, tmp_path, settle):
+    saf.save_project(tmp_path / "p.napari-saf", saf.Project())
+    dock = open_on(model, ProjectWidget)
+    dock.load(tmp_path / "p.napari-saf")
+    settle(dock)
+    assert "opening" not in dock.status.text

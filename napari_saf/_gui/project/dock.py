@@ -180,6 +180,7 @@ class ProjectWidget(RunDock):
     ) -> None:
         """Show a project that was read."""
         project, states, dictionaries = found
+        self.status.reset()
         self.session.take_project(project, states)
         known = project.docks.get(_OWN, {}).get("path")
         if is_recovered:

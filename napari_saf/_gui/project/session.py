@@ -48,7 +48,6 @@ _WORDS = {
     "missing": "is missing: press *Find …*, or look in a folder",
     "changed": "has changed since strokes were painted on it: press *Use as it is* to keep them",
 }
-_READER_ERRORS = (ValueError, OSError, RuntimeError, LookupError, TypeError, AttributeError)
 TAUGHT = "strokes on all images"
 """Name of the recipe that strokes on several images taught together."""
 Docks = dict[str, dict[str, Any]]
@@ -435,7 +434,7 @@ def _open_file(viewer: napari.Viewer, path: Path, reader: str) -> Any:
     for plugin in dict.fromkeys([reader, "napari"] if reader else ["napari"]):
         try:
             opened = viewer.open(str(path), plugin=plugin)
-        except _READER_ERRORS as error:
+        except Exception as error:  # noqa: BLE001 - whatever a reader raises for a damaged file
             _logger.info("%s: %s cannot open it: %s", path, plugin, error)
             continue
         images = [layer for layer in opened if isinstance(layer, Image)]
