@@ -255,6 +255,9 @@ def _split(
     levels = range(_PARTS, len(plan.level_shapes()))
     tiles = [(level, *at) for level in levels for at in plan.tiles(max(level, 0))]
     firsts = [tile for tile in tiles if tile[0] == _PARTS]
+    for tile in firsts:
+        if not work.table_of(tile).exists():  # someone removed it since
+            journal.done.pop(tile, None)
     for _ in do_tiles(plan, work.do, firsts, journal, client):
         yield len(journal.done), len(tiles)
     joined = join_tiles(plan, {tile[1:]: work.table_of(tile) for tile in firsts}, plan.axis)
