@@ -12,6 +12,7 @@ import napari_saf as saf
 from napari_saf._gui.project import dock as dock_module
 from napari_saf._gui.project import recovery
 from napari_saf._gui.project.dock import ProjectWidget
+from napari_saf._gui.project.work import picture
 from napari_saf.errors import SafError
 
 pytestmark = [pytest.mark.gui]
@@ -163,3 +164,10 @@ def test_once_a_project_is_open_it_is_not_being_opened(model, open_on, tmp_path,
     dock.load(tmp_path / "p.napari-saf")
     settle(dock)
     assert "opening" not in dock.status.text
+
+
+@pytest.mark.parametrize("shape", [(9,), (1, 1), (2, 2, 9, 9), (9, 9, 3)])
+def test_a_file_of_any_shape_has_a_picture_or_none(tmp_path, shape):
+    np.save(tmp_path / "a.npy", np.ones(shape))
+    found = picture(tmp_path / "a.npy", lambda: False)
+    assert found is None if len(shape) < 2 else found.ndim == 3

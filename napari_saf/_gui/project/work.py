@@ -85,6 +85,8 @@ def picture(path: Path | None, cancelled: Asked) -> NDArray[np.uint8] | None:
             pixels = read_image(path).array
     except (SafError, OSError, MemoryError):
         return None
+    if pixels.ndim < 2:
+        return None
     n_last = 3 if is_rgb(pixels.shape) else 2
     while pixels.ndim > n_last:
         pixels = pixels[len(pixels) // 2]
