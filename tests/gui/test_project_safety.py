@@ -171,3 +171,14 @@ def test_a_file_of_any_shape_has_a_picture_or_none(tmp_path, shape):
     np.save(tmp_path / "a.npy", np.ones(shape))
     found = picture(tmp_path / "a.npy", lambda: False)
     assert found is None if len(shape) < 2 else found.ndim == 3
+
+
+def test_pixels_that_were_replaced_are_saved_anew(model, open_on, tmp_path, settle):
+    dock = open_on(model, ProjectWidget)
+    model.add_image(blocks(), name="made")
+    save(dock, tmp_path / "p", settle)
+    model.layers["made"].data = 255 - blocks()
+    for _ in range(2):
+        project = save(dock, tmp_path / "p", settle)
+        np.testing.assert_array_equal(np.load(project.images[0].file.path), 255 - blocks())
+    assert len(list((tmp_path / "p_images").iterdir())) == 2

@@ -60,8 +60,8 @@ class Entry:
 
     The path is None for an image that is in memory alone; the `layers` are those that are not
     on screen, as they last were, the `memory` data and arguments of a layer that came from no
-    file, the `copies` the files that were made of it, by folder. An image that is missing, or has
-    changed, keeps its `file`.
+    file, the `copies` the files that were made of it, by folder and checksum. An image that is
+    missing, or has changed, keeps its `file`.
     """
 
     name: str
@@ -73,7 +73,7 @@ class Entry:
     file: FileReference | None = None
     state: str = "found"
     memory: Any = None
-    copies: dict[Path, FileReference] = dataclasses.field(default_factory=dict)
+    copies: dict[tuple[Path, int], FileReference] = dataclasses.field(default_factory=dict)
 
 
 class ProjectSession(QObject):
@@ -245,7 +245,8 @@ class ProjectSession(QObject):
                 return FileReference(entry.path, "gone", 0)
             return entry.file
         folder = target.parent / f"{target.stem}_images"
-        known = entry.copies.get(folder)
+        place = folder, fingerprint(_pixels(entry), None)  # a person may give a layer other pixels
+        known = entry.copies.get(place)
         if known is None or not known.path.exists():
             make_folder(folder)
             stem, number = file_stem(entry.name), 1
@@ -253,7 +254,7 @@ class ProjectSession(QObject):
                 number += 1
             with atomic_write(folder / name) as temporary, temporary.open("wb") as stream:
                 np.save(stream, _pixels(entry), allow_pickle=False)
-            known = entry.copies[folder] = FileReference.of(folder / name, self.digests)
+            known = entry.copies[place] = FileReference.of(folder / name, self.digests)
         return known
 
     def pixels_in_memory(self) -> dict[int, Any]:
