@@ -215,9 +215,8 @@ def split_large(
     asked = {"smallest": smallest, "neck": neck, "axis": axis, "tile": tile, "halo": halo}
     job = ObjectJob.of(labels, uncertainty, spacing=spacing, kinds=kinds, **asked)
     store = LabelStore(Path(out))
-    parts = store.path.with_name(f"{store.path.name}.parts")
+    parts = store.path / ".parts"  # within, so that nobody else's folder is taken for it
     if overwrite:
-        storage.remove_path(parts)
         store.remove()
     finished = store.finished(job.request)
     if finished is None:
