@@ -64,7 +64,7 @@ def fewshot(
         [_METHODS[name] for name in methods or _METHODS], given_parameters(values)
     )
     check_outputs([out], [file], overwrite=overwrite)
-    tasks = io.load_tasks(file).normalized(*filter(None, normalize.split(",")))
+    tasks = io.load_tasks(file).normalized(*filter(None, normalize.replace(" ", "").split(",")))
     is_query = tasks.seeds == 0
     if not is_query.any():
         raise InvalidInput(f"{file}: expected queries, nodes whose seed is 0, got none")

@@ -50,7 +50,7 @@ def test_all_queries_get_the_labels_of_every_method(cli, tasks):
 
 def test_a_method_its_parameters_and_normalized_features(cli, tasks):
     outcome = cli("fewshot", "a.npz", "-o", "t.csv", "--method", "laplacianshot",
-                  "--laplacian-weight", 0.7, "--normalize", "power,unit")  # fmt: skip
+                  "--laplacian-weight", 0.7, "--normalize", "power, unit")  # fmt: skip
     assert outcome.code == 0, outcome.err
     done = tasks.normalized("power", "unit")
     method = saf.LaplacianShot(laplacian_weight=0.7)
