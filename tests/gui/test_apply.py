@@ -24,17 +24,22 @@ CORNERS = {3: (6, 6), 1: (6, 22), 7: (22, 6), 2: (22, 22)}
 """Where classes are painted, by number: none is that of its size."""
 
 
-@pytest.fixture
-def taught(model, open_on, settle, qtbot):
-    """The Scribbles dock with labels of four classes."""
-    model.add_image(blocks(), name="blocks")
-    dock = open_on(model, ScribblesWidget)
+def teach_corners(dock, settle):
+    """Paint a stroke of each class in the Scribbles dock, and update."""
     dock.follow.setChecked(False)
     dock.buttons["new_strokes"].click()
     for number, (row, column) in CORNERS.items():
         rows = np.arange(row, row + 4)
         dock.strokes.layer.data_setitem((rows, np.full(4, column)), number)
     teach(dock, settle)
+
+
+@pytest.fixture
+def taught(model, open_on, settle, qtbot):
+    """The Scribbles dock with labels of four classes."""
+    model.add_image(blocks(), name="blocks")
+    dock = open_on(model, ScribblesWidget)
+    teach_corners(dock, settle)
     rename(dock.classes, 7, "sky")
     return dock
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from gui_cases import blocks, layer_of, stack
 from qtpy.QtCore import Qt
-from test_apply import CORNERS, teach
+from test_apply import CORNERS, teach_corners
 
 from napari_saf._gui.export.dock import ExportWidget
 from napari_saf._gui.layers import probabilities
@@ -107,12 +107,7 @@ def test_files_hold_what_is_ticked(segment, model, open_on, settle, tmp_path, su
 def test_strokes_have_maps_by_the_number_of_their_class(model, open_on, settle):
     model.add_image(blocks(), name="blocks")
     dock = open_on(model, ScribblesWidget)
-    dock.follow.setChecked(False)
-    dock.buttons["new_strokes"].click()
-    for number, (row, column) in CORNERS.items():
-        rows = np.arange(row, row + 4)
-        dock.strokes.layer.data_setitem((rows, np.full(4, column)), number)
-    teach(dock, settle)
+    teach_corners(dock, settle)
     soft = soft_labels_of(dock.result)
     assert soft.labels == sorted(CORNERS)
     for number in CORNERS:

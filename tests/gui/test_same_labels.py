@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from gui_cases import blocks, choose_files
-from test_apply import CORNERS, teach
+from test_apply import teach_corners
 
 import napari_saf as saf
 from napari_saf._gui.dictionary.dock import DictionaryWidget
@@ -22,12 +22,7 @@ pytestmark = pytest.mark.gui
 def strokes(model, open_on, settle, path):
     """Strokes in the Scribbles dock; a project with what they taught."""
     dock = open_on(model, ScribblesWidget)
-    dock.follow.setChecked(False)
-    dock.buttons["new_strokes"].click()
-    for number, (row, column) in CORNERS.items():
-        rows = np.arange(row, row + 4)
-        dock.strokes.layer.data_setitem((rows, np.full(4, column)), number)
-    teach(dock, settle)
+    teach_corners(dock, settle)
     return dock, save_project(
         path / "work.napari-saf", Project(recipes={"x": recipe_of(dock.result)})
     )
