@@ -69,12 +69,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     0, 1 (bad input, failed computation), 2 (usage) or 130 (interrupted).
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
+    debug = "--debug" in given
     for stream in (sys.stdout, sys.stderr):
         # Names of files, and signs such as ρ, that the terminal or a pipe cannot hold.
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     try:
-        code = _group.main(given, prog_name="napari-saf", standalone_mode=False)
+        code = _group.main(given, prog_name="napari-saf", standalone_mode=False, obj=debug)
     except click.exceptions.Abort:
         click.echo("napari-saf: interrupted", err=True)
         return 130
@@ -82,7 +83,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         error.show()
         return error.exit_code
     except (SafError, MemoryError, OSError) as error:
-        return report(error, debug="--debug" in given)
+        return report(error, debug=debug)
     return code if isinstance(code, int) else 0
 
 
@@ -125,7 +126,7 @@ def progress_bar(title: str) -> Iterator[Callable[[Snapshot], None] | None]:
         progress.update(task, completed=1)
 
 
-def print_failure(outcome: Outcome[Any], *, debug: bool) -> None:
-    if debug:
+def print_failure(outcome: Outcome[Any]) -> None:
+    if click.get_current_context().obj:  # --debug
         click.echo(outcome.trace, err=True)
     report(SafError(outcome.error), debug=False, about=outcome.job.path)

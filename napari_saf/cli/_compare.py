@@ -16,21 +16,8 @@ from numpy.typing import NDArray
 
 from napari_saf import io
 from napari_saf.batch import check_outputs, save_labels
+from napari_saf.cli import _methods as flags
 from napari_saf.cli import run_with_progress
-from napari_saf.cli._methods import (
-    DEBUG,
-    IMAGES,
-    PATH,
-    ParameterValue,
-    given_parameters,
-    image_options,
-    make_method,
-    make_methods,
-    method_options,
-    output,
-    overwrite,
-    problem_source,
-)
 from napari_saf.comparison import (
     COMPARISON_SUFFIXES,
     OPTION_AXES,
@@ -50,46 +37,47 @@ from napari_saf.storage import atomic_write, make_folder
 
 _SUFFIXES = ", ".join(COMPARISON_SUFFIXES)
 _COMPARE_OPTIONS = [
-    click.Argument(["image"], type=PATH),
-    output("OUT", f"A page, picture or table ({_SUFFIXES}), or a folder for all three, with a mask "
-           "and a recipe for each result."),
+    click.Argument(["image"], type=flags.PATH),
+    flags.output("OUT", f"A page, picture or table ({_SUFFIXES}), or a folder for all three, with "
+                 "a mask and a recipe for each result."),
     click.Option(["--method", "methods"], type=click.Choice(list(METHODS)), multiple=True,
                  help="A method; may be given several times. [default: saf]"),
     click.Option(["--grid"], multiple=True, metavar="NAME=VALUE,...",
                  help="Values to go through, such as s=0,0.5,1: of a parameter of the methods "
                  f"or of {', '.join(OPTION_AXES)}. Given several times: all combinations."),
-    click.Option(["--truth"], type=PATH, metavar="FILE",
+    click.Option(["--truth"], type=flags.PATH, metavar="FILE",
                  help="Regions 1, 2, ... as they should be, in an image of that size; 0 does not "
                  "count. The table then says how well each result agrees."),
     click.Option(["--paint"], type=click.Choice(["mean", "palette"]), default="mean",
                  show_default=True,
                  help="Labels in the mean colour of the image, or in clear colours."),
-    *image_options(),
-    overwrite("what is there"),
-    DEBUG,
+    *flags.image_options(),
+    flags.overwrite("what is there"),
+    flags.DEBUG,
 ]  # fmt: skip
 _SWEEP_NAME, _SWEEP = next(
     (name, method) for name, method in METHODS.items() if issubclass(method, SweepMethod)
 )
-_GROUPS, _WINDOW = image_options("groups", "window")
+_GROUPS, _WINDOW = flags.image_options("groups", "window")
 _GROUPS.help = f"{_GROUPS.help} [default for several images: image]"
 _WINDOW.help = "Side of the window of neighbours, for ncut. [default: 3]"
 _SWEEP_OPTIONS = [
-    IMAGES,
-    output("FOLDER", "Where the table (.csv), the plot (.png) and the masks go."),
-    click.Option(["--weights"], type=ParameterValue(["list"], optional=True), metavar="FLOAT,...",
-                 help="Fairness weights. [default: 0, and nine up to ten times the objective]"),
+    flags.IMAGES,
+    flags.output("FOLDER", "Where the table (.csv), the plot (.png) and the masks go."),
+    click.Option(["--weights"], type=flags.ParameterValue(["list"], optional=True),
+                 metavar="FLOAT,...", help="Fairness weights. [default: 0, and nine up to ten "
+                 "times the objective]"),
     _GROUPS,
-    *image_options("features"),
+    *flags.image_options("features"),
     _WINDOW,
-    *image_options("channel_axis", "scaling", "mask"),
+    *flags.image_options("channel_axis", "scaling", "mask"),
     click.Option(["--masks"], is_flag=True, help="Save the labels of every weight, too."),
-    overwrite("what is there"),
-    DEBUG,
+    flags.overwrite("what is there"),
+    flags.DEBUG,
 ]  # fmt: skip
 
 
-@click.command("compare", params=method_options(_COMPARE_OPTIONS))
+@click.command("compare", params=flags.method_options(_COMPARE_OPTIONS))
 def compare(
     image: Path,
     out: Path,
@@ -98,7 +86,6 @@ def compare(
     truth: Path | None,
     paint: Any,
     overwrite: bool,
-    debug: bool,
     **values: Any,
 ) -> None:
     """Label one image in several ways and show the results side by side.
@@ -111,8 +98,8 @@ def compare(
         places = [out / f"comparison{suffix}" for suffix in (".html", ".png", ".csv")]
     elif out.suffix.lower() not in COMPARISON_SUFFIXES:
         raise InvalidInput(f"{out}: expected a folder, or a name that ends in {_SUFFIXES}")
-    source = problem_source(values)
-    variants = _variants(methods or ("saf",), given_parameters(values), grid, source.options)
+    source = flags.problem_source(values)
+    variants = _variants(methods or ("saf",), flags.given_parameters(values), grid, source.options)
     stems = [f"{io.mask_stem(image)}_{io.file_stem(name)}" for name in short_names(variants)]
     masks = [(out / f"{stem}{io.LABELS_MARK}.tif", out / f"{stem}.recipe.json") for stem in stems]
     each = dict(zip(variants, masks, strict=True)) if is_folder else {}
@@ -164,7 +151,7 @@ def _variants(
 ) -> list[Variant]:
     """Return what is compared; a parameter is given to each method that has it."""
     types = [METHODS[name] for name in names]
-    methods = make_methods(types, given)
+    methods = flags.make_methods(types, given)
     axes: dict[str, list[object]] = {}
     for entry in grid:
         name, equals, text = entry.partition("=")
@@ -175,14 +162,15 @@ def _variants(
     return variants_of(methods, axes, options)
 
 
-@click.command("fair-sweep", params=method_options(_SWEEP_OPTIONS, {_SWEEP_NAME: _SWEEP}, [SWEPT]))
+@click.command(
+    "fair-sweep", params=flags.method_options(_SWEEP_OPTIONS, {_SWEEP_NAME: _SWEEP}, [SWEPT])
+)
 def fair_sweep(
     images: tuple[Path, ...],
     out: Path,
     weights: Any,
     masks: bool,
     overwrite: bool,
-    debug: bool,
     **values: Any,
 ) -> None:
     """Cluster images together at one fairness weight after another.
@@ -194,14 +182,14 @@ def fair_sweep(
     values["groups"] = values["groups"] or ("image" if len(paths) > 1 else None)
     if values["groups"] is None:
         raise click.UsageError("--groups: one image needs groups; see --help")
-    source = problem_source(values, len(paths))
+    source = flags.problem_source(values, len(paths))
     table, plot = out / "fair_sweep.csv", out / "fair_sweep.png"
     mask_places = [
         [out / f"{io.mask_stem(path)}{io.LABELS_MARK}_{number}.tif" for path in paths]
         for number in range(count_points(weights) if masks else 0)
     ]
     check_outputs([table, plot, *itertools.chain(*mask_places)], paths, overwrite=overwrite)
-    method = make_method(_SWEEP, given_parameters(values))
+    method = flags.make_method(_SWEEP, flags.given_parameters(values))
     assert isinstance(method, SweepMethod)
     files, problem, axis = source.read(paths)
     title = paths[0].name if len(paths) == 1 else f"{len(paths)} images"

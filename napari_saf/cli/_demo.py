@@ -29,7 +29,7 @@ from napari_saf.storage import atomic_write, make_folder
     click.Option(["--headless"], is_flag=True, help="Open no window, even if there is a screen."),
     DEBUG,
 ])  # fmt: skip
-def demo(out: Path, sample: str, headless: bool, debug: bool) -> None:
+def demo(out: Path, sample: str, headless: bool) -> None:
     """Label a sample image with the defaults and show what came out."""
     make_folder(out)
     image = read_sample(sample)

@@ -12,18 +12,8 @@ from matplotlib.figure import Figure
 
 from napari_saf import io
 from napari_saf.batch import DictionaryTask, check_outputs
+from napari_saf.cli import _methods as flags
 from napari_saf.cli import run_with_progress
-from napari_saf.cli._methods import (
-    DEBUG,
-    IMAGES,
-    PATH,
-    given_parameters,
-    image_options,
-    make_method,
-    method_options,
-    output,
-    overwrite,
-)
 from napari_saf.cli._run import run_jobs
 from napari_saf.dictionary import (
     DICTIONARY_SUFFIX,
@@ -37,28 +27,28 @@ from napari_saf.problem import Problem
 from napari_saf.result import STATUS_TEXTS
 from napari_saf.storage import atomic_write, make_folder
 
-_DICTIONARY = click.Argument(["path"], type=PATH, metavar="DICTIONARY")
+_DICTIONARY = click.Argument(["path"], type=flags.PATH, metavar="DICTIONARY")
 _WINDOW = click.Option(["--window"], type=int, default=3, show_default=True, metavar="ODD",
                        help="Side of the averaging window in pixels, the scale (N).")  # fmt: skip
-_CHANNELS = image_options("channel_axis")[0]
+_CHANNELS = flags.image_options("channel_axis")[0]
 _LEARN = [
-    IMAGES,
-    output("DICTIONARY", f"Where the dictionary goes ({DICTIONARY_SUFFIX})."),
+    flags.IMAGES,
+    flags.output("DICTIONARY", f"Where the dictionary goes ({DICTIONARY_SUFFIX})."),
     _WINDOW,
     _CHANNELS,
-    overwrite("a dictionary that is there"),
-    DEBUG,
+    flags.overwrite("a dictionary that is there"),
+    flags.DEBUG,
 ]
 _SHOW = [
     _DICTIONARY,
-    output("SHEET.png", "Where a picture of the atoms goes.", required=False),
-    overwrite("a picture that is there"),
-    DEBUG,
+    flags.output("SHEET.png", "Where a picture of the atoms goes.", required=False),
+    flags.overwrite("a picture that is there"),
+    flags.DEBUG,
 ]
 _APPLY = [
     _DICTIONARY,
-    IMAGES,
-    output("FOLDER", "Where masks, reconstructions and the table (.csv) go."),
+    flags.IMAGES,
+    flags.output("FOLDER", "Where masks, reconstructions and the table (.csv) go."),
     _WINDOW,
     click.Option(["--reconstruction"], type=click.Choice(RECONSTRUCTIONS), default="blended",
                  show_default=True, help="How images are rebuilt: atoms at the matched "
@@ -69,8 +59,8 @@ _APPLY = [
                  default=".tif", show_default=True, help="Format of the masks."),
     click.Option(["--device"], default="auto", show_default=True,
                  help="Where to compute: auto, cpu, cuda or mps."),
-    overwrite("everything that is there"),
-    DEBUG,
+    flags.overwrite("everything that is there"),
+    flags.DEBUG,
 ]  # fmt: skip
 
 
@@ -79,7 +69,9 @@ def dictionary() -> None:
     """Learn, show and apply patch dictionaries."""
 
 
-@dictionary.command("learn", params=method_options(_LEARN, {"dictionary": PatchDictionaryLearning}))
+@dictionary.command(
+    "learn", params=flags.method_options(_LEARN, {"dictionary": PatchDictionaryLearning})
+)
 def _learn(
     images: tuple[Path, ...],
     out: Path,
@@ -91,7 +83,7 @@ def _learn(
     """Learn a dictionary from one or several images, or a folder of them."""
     io.check_suffix(out, [DICTIONARY_SUFFIX])
     check_outputs([out], overwrite=overwrite)
-    method = make_method(PatchDictionaryLearning, given_parameters(values))
+    method = flags.make_method(PatchDictionaryLearning, flags.given_parameters(values))
     paths = io.find_images(images)
     files = [io.read_image(path) for path in paths]
     axis = files[0].stated_channel_axis if channel_axis is None else channel_axis
@@ -111,7 +103,7 @@ def _learn(
 
 
 @dictionary.command("show", params=_SHOW)
-def _show(path: Path, out: Path | None, overwrite: bool, debug: bool) -> None:
+def _show(path: Path, out: Path | None, overwrite: bool) -> None:
     """Say what a dictionary is, and draw its atoms."""
     found = PatchDictionary.load(path)
     click.echo(f"{path}: {_summary(found)}")
@@ -144,14 +136,14 @@ def _save_atoms(path: Path, dictionary: PatchDictionary, title: str) -> None:
 
 
 @dictionary.command("apply", params=_APPLY)
-def _apply(path: Path, images: tuple[Path, ...], out: Path, debug: bool, **options: Any) -> int:
+def _apply(path: Path, images: tuple[Path, ...], out: Path, **options: Any) -> int:
     """Label images with a dictionary and rebuild them from its atoms.
 
     What an earlier run has done is not done again.
     """
     found, paths = PatchDictionary.load(path), io.find_images(images)
     task = DictionaryTask(dictionary=found, folder=out, **options)
-    return run_jobs(task, task.plan(paths), debug=debug, n_processes=1, client=None)
+    return run_jobs(task, task.plan(paths), n_processes=1, client=None)
 
 
 def _summary(dictionary: PatchDictionary) -> str:

@@ -14,15 +14,7 @@ from numpy.typing import NDArray
 
 from napari_saf import io
 from napari_saf.batch import check_outputs
-from napari_saf.cli._methods import (
-    DEBUG,
-    OUTLINE_SUFFIXES,
-    OUTLINES,
-    PATH,
-    ParameterValue,
-    output,
-    overwrite,
-)
+from napari_saf.cli import _methods as flags
 from napari_saf.errors import InvalidInput
 from napari_saf.features import channels_last
 from napari_saf.objects import Objects, save_objects
@@ -43,9 +35,9 @@ def _read_names(ctx: click.Context, param: click.Parameter, texts: Sequence[str]
 
 
 _OPTIONS: list[click.Parameter] = [
-    click.Argument(["source"], type=PATH, metavar="LABELS"),
-    output("FOLDER", "Where the files go."),
-    click.Option(["--image", "image_file"], type=PATH, metavar="FILE",
+    click.Argument(["source"], type=flags.PATH, metavar="LABELS"),
+    flags.output("FOLDER", "Where the files go."),
+    click.Option(["--image", "image_file"], type=flags.PATH, metavar="FILE",
                  help="What was labelled: for intensities, figure and prototypes."),
     click.Option(["--masks"], type=click.Choice(io.MASK_SUFFIXES), help="The label image."),
     click.Option(["--binary"], type=click.Choice(io.MASK_SUFFIXES),
@@ -60,7 +52,7 @@ _OPTIONS: list[click.Parameter] = [
                  "the table."),
     click.Option(["--min-pixels"], type=click.IntRange(min=1), metavar="N",
                  help="Leave connected regions of fewer pixels out of both, and of outlines."),
-    *OUTLINES,
+    *flags.OUTLINES,
     click.Option(["--figure"], type=click.Choice(io.FIGURE_SUFFIXES),
                  help="Image, labels and legend."),
     click.Option(["--prototypes"], type=click.Choice(io.PROTOTYPE_SUFFIXES),
@@ -71,13 +63,13 @@ _OPTIONS: list[click.Parameter] = [
     click.Option(["--recipe"], is_flag=True, help="The recipe beside the labels."),
     click.Option(["--name", "names"], callback=_read_names, multiple=True, metavar="LABEL=NAME",
                  help="Name of a label; may be given again for others."),
-    click.Option(["--scale"], type=ParameterValue(["list"]), metavar="SIZE[,SIZE...]",
+    click.Option(["--scale"], type=flags.ParameterValue(["list"]), metavar="SIZE[,SIZE...]",
                  help="Size of a pixel, or along each axis, if the files do not say it."),
     click.Option(["--unit"], help="Its unit, such as um."),
     click.Option(["--channel-axis"], type=int,
                  help="Axis of the channels of the image, if the file does not say it."),
-    overwrite("files that are there"),
-    DEBUG,
+    flags.overwrite("files that are there"),
+    flags.DEBUG,
 ]  # fmt: skip
 
 
@@ -89,7 +81,6 @@ def export(
     names: dict[int, str],
     n_each: int,
     overwrite: bool,
-    debug: bool,
     scale: NDArray[np.float64] | None,
     unit: str | None,
     channel_axis: int | None,
@@ -132,7 +123,7 @@ def _read_wanted(
     wanted: dict[str, Any], n_each: int, is_large: bool
 ) -> tuple[list[str], io.Wanted]:
     """Return the formats of outlines, and the other files, that are asked for."""
-    outlines = [suffix for name, suffix in OUTLINE_SUFFIXES.items() if wanted.pop(name)]
+    outlines = [suffix for name, suffix in flags.OUTLINE_SUFFIXES.items() if wanted.pop(name)]
     asked = io.Wanted(**{key: value for key, value in wanted.items() if value is not None})
     if asked.min_pixels > 1 and not (asked.connected or asked.numbered or outlines):
         raise click.UsageError("--min-pixels: goes with --connected or --numbered, or outlines")

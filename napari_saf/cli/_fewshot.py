@@ -12,15 +12,7 @@ from numpy.typing import NDArray
 
 from napari_saf import io
 from napari_saf.batch import check_outputs
-from napari_saf.cli._methods import (
-    DEBUG,
-    PATH,
-    given_parameters,
-    make_methods,
-    method_options,
-    output,
-    overwrite,
-)
+from napari_saf.cli import _methods as flags
 from napari_saf.errors import InvalidInput
 from napari_saf.methods import METHODS, TaskMethod
 from napari_saf.storage import make_folder
@@ -29,8 +21,8 @@ _METHODS = {name: method for name, method in METHODS.items() if issubclass(metho
 _OF_IMAGES = ("laplacian", "n_clusters", "new_labels", "seed")
 """Parameters that do nothing in tasks."""
 _OPTIONS: list[click.Parameter] = [
-    click.Argument(["file"], type=PATH),
-    output("TABLE", f"The labels of all queries, a column for each method "
+    click.Argument(["file"], type=flags.PATH),
+    flags.output("TABLE", f"The labels of all queries, a column for each method "
            f"({', '.join(io.TABLE_SUFFIXES)})."),
     click.Option(["--method", "methods"], type=click.Choice(list(_METHODS)), multiple=True,
                  help="A method; may be given several times. [default: all]"),
@@ -38,19 +30,18 @@ _OPTIONS: list[click.Parameter] = [
                  help=f"Steps of {', '.join(io.NORMALIZATIONS)}, which features go through in "
                  "order before the methods prepare each task: square root, unit length, less the "
                  "mean of the base classes."),
-    overwrite("the table"),
-    DEBUG,
+    flags.overwrite("the table"),
+    flags.DEBUG,
 ]  # fmt: skip
 
 
-@click.command("fewshot", params=method_options(_OPTIONS, _METHODS, _OF_IMAGES))
+@click.command("fewshot", params=flags.method_options(_OPTIONS, _METHODS, _OF_IMAGES))
 def fewshot(
     file: Path,
     out: Path,
     methods: tuple[str, ...],
     normalize: str,
     overwrite: bool,
-    debug: bool,
     **values: Any,
 ) -> None:
     """Label the queries of few-shot tasks, all tasks of a file at once.
@@ -60,8 +51,8 @@ def fewshot(
     tasks, and the interval that holds it with 95 % confidence.
     """
     io.check_suffix(out, io.TABLE_SUFFIXES)
-    chosen = make_methods(
-        [_METHODS[name] for name in methods or _METHODS], given_parameters(values)
+    chosen = flags.make_methods(
+        [_METHODS[name] for name in methods or _METHODS], flags.given_parameters(values)
     )
     check_outputs([out], [file], overwrite=overwrite)
     tasks = io.load_tasks(file).normalized(*filter(None, normalize.replace(" ", "").split(",")))

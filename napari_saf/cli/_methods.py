@@ -12,24 +12,20 @@ from typing import Any, TypeVar
 import click
 import numpy as np
 
+from napari_saf import io
 from napari_saf.batch import ProblemSource
 from napari_saf.comparison import parameter_named
 from napari_saf.errors import FormatError
 from napari_saf.features import FEATURES, FeatureExtractor, Scaling, check_group_source
-from napari_saf.io import (
-    PROBABILITY_SUFFIXES,
-    ProbabilityStep,
-    PrototypeSet,
-    load_prototypes,
-    read_array,
-)
 from napari_saf.methods import METHODS, AbstractMethod
 from napari_saf.parameters import READERS, Parameter, build, describe, values_of
 from napari_saf.problem import ImageOptions
 
 T = TypeVar("T", bound=AbstractMethod)
 PATH: Any = click.Path(path_type=Path)
-DEBUG = click.Option(["--debug"], is_flag=True, help="Show the traceback of an error.")
+DEBUG = click.Option(
+    ["--debug"], is_flag=True, expose_value=False, help="Show the traceback of an error."
+)
 IMAGES = click.Argument(["images"], nargs=-1, required=True, type=PATH, metavar="IMAGE...")
 OUTLINE_SUFFIXES = {"geojson": ".geojson", "rois": ".zip", "coco": ".json"}
 OUTLINES = [
@@ -51,7 +47,7 @@ def overwrite(what: str) -> click.Option:
 
 
 PROBABILITIES = [
-    click.Option(["--probabilities"], type=click.Choice(PROBABILITY_SUFFIXES),
+    click.Option(["--probabilities"], type=click.Choice(io.PROBABILITY_SUFFIXES),
                  help="Beside each mask maps of how much each pixel is of each label (W)."),
     click.Option(["--probability-of"], type=click.IntRange(min=1), multiple=True, metavar="LABEL",
                  help="Of this label only; may be given again for others."),
@@ -60,14 +56,14 @@ PROBABILITIES = [
 ]  # fmt: skip
 
 
-def probability_step(values: Mapping[str, Any]) -> ProbabilityStep | None:
+def probability_step(values: Mapping[str, Any]) -> io.ProbabilityStep | None:
     """Return which maps are asked for, if any are."""
     suffix, labels, in_bytes = (values[one.name] for one in PROBABILITIES)
     if suffix is None:
         if labels or in_bytes:
             raise click.UsageError("--probability-of, --bytes: go with --probabilities")
         return None
-    return ProbabilityStep(suffix, "uint8" if in_bytes else "float32", labels or None)
+    return io.ProbabilityStep(suffix, "uint8" if in_bytes else "float32", labels or None)
 
 
 def _read_list(text: str) -> list[float]:
@@ -81,7 +77,7 @@ def _read_range(text: str) -> Scaling:
 
 def _read_rows(path: str) -> object:
     """Read an array, or prototypes with what is known of them."""
-    return load_prototypes(path) if Path(path).suffix.lower() == ".json" else read_array(path)
+    return io.load_prototypes(path) if Path(path).suffix.lower() == ".json" else io.read_array(path)
 
 
 def _read_level(text: str) -> float:
@@ -345,8 +341,10 @@ def _own_names(
     method has stands for the one parameter whose dotted name ends in it.
     """
     found: dict[str, object] = {}
-    for key, value in sorted(given.items(), key=lambda pair: not isinstance(pair[1], PrototypeSet)):
-        if not isinstance(value, PrototypeSet):
+    for key, value in sorted(
+        given.items(), key=lambda pair: not isinstance(pair[1], io.PrototypeSet)
+    ):
+        if not isinstance(value, io.PrototypeSet):
             meant = [own for own in known if own.rpartition(".")[2] == key]
             found[meant[0] if key not in known and len(meant) == 1 else key] = value
         elif value.arguments().keys() <= set(known):
@@ -380,7 +378,7 @@ def flag_of(name: str) -> str:
     click.Argument(["names"], nargs=-1, type=click.Choice(list(METHODS)), metavar="[METHOD]..."),
     DEBUG,
 ])  # fmt: skip
-def methods(names: tuple[str, ...], debug: bool) -> None:
+def methods(names: tuple[str, ...]) -> None:
     """List the methods and their parameters."""
     from rich import box
     from rich.console import Console

@@ -11,16 +11,8 @@ import numpy as np
 
 from napari_saf import io
 from napari_saf.batch import check_outputs
+from napari_saf.cli import _methods as flags
 from napari_saf.cli._large import tile_bar, workers
-from napari_saf.cli._methods import (
-    DEBUG,
-    IMAGES,
-    OUTLINE_SUFFIXES,
-    OUTLINES,
-    PATH,
-    output,
-    overwrite,
-)
 from napari_saf.errors import InvalidInput, SafError
 from napari_saf.objects import (
     NECK,
@@ -35,11 +27,11 @@ from napari_saf.storage import make_folder
 from napari_saf.tiles import split_large
 
 _OPTIONS: list[click.Parameter] = [
-    IMAGES,
-    output("TABLE", f"The table of all objects ({', '.join(io.TABLE_SUFFIXES)}); other files go "
-           "to its folder. OUT.ome.zarr: the numbers of a mask larger than memory, in tiles, "
-           "beside OUT.csv."),
-    click.Option(["--image", "pictures"], type=PATH, metavar="FILE|FOLDER",
+    flags.IMAGES,
+    flags.output("TABLE", f"The table of all objects ({', '.join(io.TABLE_SUFFIXES)}); other files "
+                 "go to its folder. OUT.ome.zarr: the numbers of a mask larger than memory, in "
+                 "tiles, beside OUT.csv."),
+    click.Option(["--image", "pictures"], type=flags.PATH, metavar="FILE|FOLDER",
                  help="What was labelled, for intensities; of several masks the folder, in which "
                  "each is looked for by the name of its mask."),
     click.Option(["--kind", "kinds"], type=click.IntRange(min=1), multiple=True, metavar="LABEL",
@@ -52,11 +44,11 @@ _OPTIONS: list[click.Parameter] = [
                  "narrower than the narrower part by this share of its width."),
     click.Option(["--slices"], is_flag=True,
                  help="Each slice of a volume by itself, along its first axis."),
-    click.Option(["--uncertainty"], type=PATH, metavar="FILE",
+    click.Option(["--uncertainty"], type=flags.PATH, metavar="FILE",
                  help="How uncertain each pixel is, 0 to 1: objects are split there, too."),
     click.Option(["--masks"], type=click.Choice(io.MASK_SUFFIXES), help="The numbers as an image."),
-    *OUTLINES,
-    click.Option(["--tracks"], type=PATH, metavar="FOLDER",
+    *flags.OUTLINES,
+    click.Option(["--tracks"], type=flags.PATH, metavar="FOLDER",
                  help="Follow objects along the first axis, frames of a series, and save tracks as "
                  "the Cell Tracking Challenge has them; the table has their numbers."),
     click.Option(["--tile"], type=click.IntRange(min=16), metavar="N",
@@ -68,8 +60,8 @@ _OPTIONS: list[click.Parameter] = [
                  show_default=True, metavar="N", help="Processes for tiles."),
     click.Option(["--scheduler"], metavar="ADDRESS",
                  help="Use the workers of a dask scheduler for tiles, in place of --jobs."),
-    overwrite("files that are there"),
-    DEBUG,
+    flags.overwrite("files that are there"),
+    flags.DEBUG,
 ]  # fmt: skip
 
 
@@ -83,7 +75,6 @@ def objects(
     masks: str | None,
     tracks: Path | None,
     overwrite: bool,
-    debug: bool,
     **values: Any,
 ) -> None:
     """Split what touches in label images, and measure every object.
@@ -92,15 +83,17 @@ def objects(
     through one by one.
     """
     paths = _masks(images)
+    is_by_slice = values["slices"] or tracks is not None
+    step = ObjectStep(values["smallest"], values["neck"], tuple(kinds) or None, is_by_slice)
     if _is_in_tiles(out, len(paths), bool(masks or tracks), values):
-        _split_in_tiles(paths[0], out, pictures, kinds, uncertainty, overwrite, values)
+        _split_in_tiles(paths[0], out, step, pictures, uncertainty, overwrite, values)
         return
     io.check_suffix(out, io.TABLE_SUFFIXES)
     if len(paths) > 1 and tracks:
         raise click.UsageError("--tracks: goes with one mask")
     if len(paths) > 1 and (uncertainty or (pictures and not pictures.is_dir())):
         raise click.UsageError("--image, --uncertainty: a file goes with one mask")
-    formats = [suffix for name, suffix in OUTLINE_SUFFIXES.items() if values.pop(name)]
+    formats = [suffix for name, suffix in flags.OUTLINE_SUFFIXES.items() if values.pop(name)]
     formats += [masks] if masks else []
     files = {
         path: [out.with_name(f"{_stem(path)}.objects{suffix}") for suffix in formats]
@@ -112,18 +105,11 @@ def objects(
         [out, *follows, *(f for own in files.values() for f in own)], sources, overwrite=overwrite
     )
     make_folder(out.parent)
-    doubt = None if uncertainty is None else io.read_image(uncertainty).array
-    tables = []
-    step = ObjectStep(
-        values["smallest"],
-        values["neck"],
-        tuple(kinds) or None,
-        values["slices"] or tracks is not None,
-    )
-    failed: list[Path] = []
+    uncertain = None if uncertainty is None else io.read_image(uncertainty).array
+    tables, failed = [], list[Path]()
     for path in paths:
         try:
-            table = _measure(path, step, pictures, doubt, tracks, files[path])
+            table = _measure(path, step, pictures, uncertain, tracks, files[path])
         except SafError as error:
             if len(paths) == 1:
                 raise
@@ -142,7 +128,9 @@ def objects(
 def _is_in_tiles(out: Path, n_masks: int, has_others: bool, values: dict[str, Any]) -> bool:
     """Tell whether a mask is to be split in tiles; refuse what does not go with that."""
     is_store = out.name.lower().endswith(".ome.zarr")
-    if is_store and (n_masks > 1 or has_others or any(values[name] for name in OUTLINE_SUFFIXES)):
+    if is_store and (
+        n_masks > 1 or has_others or any(values[name] for name in flags.OUTLINE_SUFFIXES)
+    ):
         raise click.UsageError(f"{out}: goes with one mask, and no other formats")
     if not is_store and any(values[name] for name in ("tile", "halo", "scheduler")):
         raise click.UsageError("--tile, --halo, --scheduler: go with -o OUT.ome.zarr")
@@ -152,8 +140,8 @@ def _is_in_tiles(out: Path, n_masks: int, has_others: bool, values: dict[str, An
 def _split_in_tiles(
     path: Path,
     out: Path,
+    step: ObjectStep,
     pictures: Path | None,
-    kinds: Sequence[int],
     uncertainty: Path | None,
     overwrite: bool,
     values: dict[str, Any],
@@ -165,7 +153,7 @@ def _split_in_tiles(
     if table.exists() and not overwrite:
         raise InvalidInput(f"{table}: is there already; --overwrite replaces it")
     opened = io.open_lazily(path)
-    is_split_by_first = values["slices"] or opened.axes.startswith("t")
+    is_by_first = (step.by_slice or opened.axes.startswith("t")) and len(opened.shape) > 2
     with (
         workers(values["scheduler"], values["n_processes"]) as client,
         tile_bar(str(path)) as progress,
@@ -174,10 +162,10 @@ def _split_in_tiles(
             path,
             out,
             uncertainty=uncertainty,
-            smallest=values["smallest"],
-            neck=values["neck"],
-            axis=0 if is_split_by_first and len(opened.shape) > 2 else None,
-            kinds=tuple(kinds) or None,
+            smallest=step.smallest,
+            neck=step.neck,
+            axis=0 if is_by_first else None,
+            kinds=step.kinds,
             tile=values["tile"],
             halo=values["halo"],
             client=client,
@@ -185,9 +173,7 @@ def _split_in_tiles(
             progress=progress,
         )
     click.echo(out)
-    for note in found.notes:
-        click.echo(f"napari-saf: note: {path}: {note}", err=True)
-    click.echo(f"{path}: {np.count_nonzero(found.kinds)} objects")
+    _print_found(path, found.notes, int(np.count_nonzero(found.kinds)))
     io.save_table(table, found.table(_picture(path, pictures)) or _joined([]))
     click.echo(table)
 
@@ -219,10 +205,14 @@ def _measure(
     for file in files:
         _save(file, found, given)
         click.echo(file)
-    for note in found.notes:
-        click.echo(f"napari-saf: note: {path}: {note}", err=True)
-    click.echo(f"{path}: {len(found.numbers)} objects")
+    _print_found(path, found.notes, len(found.numbers))
     return table
+
+
+def _print_found(path: Path, notes: Sequence[str], n_objects: int) -> None:
+    for note in notes:
+        click.echo(f"napari-saf: note: {path}: {note}", err=True)
+    click.echo(f"{path}: {n_objects} objects")
 
 
 def _masks(given: Sequence[Path]) -> list[Path]:

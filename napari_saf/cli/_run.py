@@ -21,25 +21,15 @@ from napari_saf.batch import (
     as_learned,
     run_batch,
 )
+from napari_saf.cli import _methods as flags
 from napari_saf.cli import print_failure, progress_bar
 from napari_saf.cli._large import JOBS, SCHEDULER, workers
-from napari_saf.cli._methods import (
-    DEBUG,
-    IMAGES,
-    PATH,
-    PROBABILITIES,
-    ParameterValue,
-    image_options,
-    output,
-    overwrite,
-    probability_step,
-)
 from napari_saf.io import MASK_SUFFIXES, find_images
 from napari_saf.result import STATUS_TEXTS
 
 SCALING = click.Option(
     ["--scaling"],
-    type=ParameterValue(["range"], choices=["each", "first"]),
+    type=flags.ParameterValue(["range"], choices=["each", "first"]),
     help="Values that become 0 and 1: the 0.1 and 99.9 percentiles of each image, what they were "
     "in the image that a recipe or prototypes come from, or two numbers for all images. [default: "
     "as the recipe says, else each]",
@@ -52,17 +42,17 @@ FORMAT = click.Option(
     help="Format of the masks in a folder.",
 )
 _OPTIONS = [
-    click.Argument(["learned"], type=PATH, metavar="PROJECT"),
-    IMAGES,
-    output("OUT", "A mask for one image, or a folder."),
+    click.Argument(["learned"], type=flags.PATH, metavar="PROJECT"),
+    flags.IMAGES,
+    flags.output("OUT", "A mask for one image, or a folder."),
     SCALING,
-    *image_options("mask"),
-    *PROBABILITIES,
+    *flags.image_options("mask"),
+    *flags.PROBABILITIES,
     FORMAT,
-    overwrite("masks and recipes that are there"),
+    flags.overwrite("masks and recipes that are there"),
     JOBS,
     SCHEDULER,
-    DEBUG,
+    flags.DEBUG,
 ]
 
 
@@ -76,7 +66,6 @@ def run(
     suffix: str,
     n_processes: int,
     scheduler: str | None,
-    debug: bool,
     **values: Any,
 ) -> int:
     """Label images by what was learned on others.
@@ -88,21 +77,19 @@ def run(
         scaling={"each": True, "first": False}.get(scaling, scaling),
         suffix=suffix,
         mask=mask,
-        probabilities=probability_step(values),
+        probabilities=flags.probability_step(values),
         overwrite=values["overwrite"],
     )
     task, jobs = options.plan(as_learned(learned), find_images(images), out)
     with workers(scheduler) as client:
-        return run_jobs(task, jobs, debug=debug, n_processes=n_processes, client=client)
+        return run_jobs(task, jobs, n_processes=n_processes, client=client)
 
 
-def run_jobs(
-    task: AbstractTask[Any], jobs: Sequence[Job], *, debug: bool, n_processes: int, client: Any
-) -> int:
+def run_jobs(task: AbstractTask[Any], jobs: Sequence[Job], *, n_processes: int, client: Any) -> int:
     """Do jobs, and print what becomes of each; return the exit code."""
     began, outcomes = time.perf_counter(), []
     for outcome in run_batch(task, jobs, n_processes=n_processes, client=client, progress=_bar):
-        _print_outcome(task, outcome, debug=debug)
+        _print_outcome(task, outcome)
         outcomes.append(outcome)
     failed = [outcome.job.path for outcome in outcomes if outcome.state == "failed"]
     if len(jobs) > 1 or outcomes[0].state == "skipped":
@@ -123,7 +110,7 @@ def _bar(job: Job, number: int, count: int) -> AbstractContextManager[Any]:
     return progress_bar(job.title if count == 1 else f"{job.title} ({number} of {count})")
 
 
-def _print_outcome(task: AbstractTask[Any], outcome: Outcome[Any], *, debug: bool) -> None:
+def _print_outcome(task: AbstractTask[Any], outcome: Outcome[Any]) -> None:
     job, result = outcome.job, outcome.result
     if isinstance(result, LabelSummary) and isinstance(task, LabelTask):
         noun = "label" if task.level is None else "region"
@@ -135,4 +122,4 @@ def _print_outcome(task: AbstractTask[Any], outcome: Outcome[Any], *, debug: boo
     elif result is not None:  # how well a dictionary rebuilds the image
         click.echo(f"{job.masks[0]}: {result:.1f} dB, {outcome.seconds:.1f} s")
     if outcome.state == "failed":
-        print_failure(outcome, debug=debug)
+        print_failure(outcome)

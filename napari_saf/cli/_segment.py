@@ -9,35 +9,13 @@ from typing import Any
 
 import click
 
+from napari_saf import io
 from napari_saf.batch import LabelTask, plan_jobs
+from napari_saf.cli import _methods as flags
 from napari_saf.cli._large import JOBS, SCHEDULER, TILES, label_in_tiles, large_job, workers
-from napari_saf.cli._methods import (
-    DEBUG,
-    IMAGES,
-    PATH,
-    PROBABILITIES,
-    ParameterValue,
-    given_parameters,
-    image_options,
-    make_method,
-    method_options,
-    output,
-    overwrite,
-    probability_step,
-    problem_source,
-)
 from napari_saf.cli._run import FORMAT, SCALING, run_jobs
 from napari_saf.errors import FormatError
 from napari_saf.features import Scaling
-from napari_saf.io import (
-    MASK_SUFFIXES,
-    PrototypeSet,
-    Recipe,
-    find_images,
-    load_recipe,
-    read_image,
-    read_labels,
-)
 from napari_saf.methods import METHODS, AbstractMethod, choose_for_strokes
 from napari_saf.objects import NECK, SMALLEST, ObjectStep
 from napari_saf.problem import ImageOptions
@@ -45,23 +23,23 @@ from napari_saf.regions import USUAL_LEVEL
 
 _CAUTIONS = [f"{name}: {m.caution.reason}" for name, m in METHODS.items() if m.caution]
 _OPTIONS = [
-    IMAGES,
-    output("OUT", f"A mask ({', '.join(MASK_SUFFIXES)}) for one image, or a folder."),
+    flags.IMAGES,
+    flags.output("OUT", f"A mask ({', '.join(io.MASK_SUFFIXES)}) for one image, or a folder."),
     click.Option(
         ["--method"],
         type=click.Choice(list(METHODS)),
         help=" ".join(["Method. [default: saf]", *_CAUTIONS]),
     ),
-    *image_options("features", "window", "weights", "channel_axis"),
+    *flags.image_options("features", "window", "weights", "channel_axis"),
     SCALING,
-    *image_options("max_side", "mask", "seeds", "groups"),
+    *flags.image_options("max_side", "mask", "seeds", "groups"),
     click.Option(["--choose"], is_flag=True,
                  help="Let the seeds choose features, scale and how far they reach (saf.choose_for_"
                  "strokes), with the method af; options given beside it take precedence."),
     click.Option(["--together"], is_flag=True,
                  help="One set of labels for all images, instead of each by itself."),
     click.Option(["--regions", "level"], is_flag=False, flag_value=str(USUAL_LEVEL),
-                 type=ParameterValue(["level"], optional=True), metavar="[LEVEL|none]",
+                 type=flags.ParameterValue(["level"], optional=True), metavar="[LEVEL|none]",
                  help="Numbered regions in place of labels: parts of labels cut by colour, merged "
                  f"up to a level from 0, many, to 1, few; {USUAL_LEVEL} where no level follows."),
     click.Option(["--objects"], is_flag=True,
@@ -74,26 +52,25 @@ _OPTIONS = [
     click.Option(["--object-neck"], type=click.FloatRange(0, 1), metavar="DEPTH",
                  help="How much narrower the neck between two objects is than the narrower one."
                  f"  [default: {NECK}]"),
-    *PROBABILITIES,
-    click.Option(["--recipe"], type=PATH, metavar="FILE",
+    *flags.PROBABILITIES,
+    click.Option(["--recipe"], type=flags.PATH, metavar="FILE",
                  help="Repeat what a recipe says; options given beside it take precedence."),
     FORMAT,
-    overwrite("masks and recipes that are there"),
+    flags.overwrite("masks and recipes that are there"),
     JOBS,
     *TILES,
     SCHEDULER,
-    DEBUG,
+    flags.DEBUG,
 ]  # fmt: skip
 
 
-@click.command("segment", params=method_options(_OPTIONS))
+@click.command("segment", params=flags.method_options(_OPTIONS))
 def segment(
     images: tuple[Path, ...],
     out: Path,
     suffix: str,
     together: bool,
     n_processes: int,
-    debug: bool,
     **values: Any,
 ) -> int:
     """Label images.
@@ -102,26 +79,30 @@ def segment(
     again, so that a run that was stopped goes on. A large image is labelled in tiles, into a
     pyramid that holds its recipe.
     """
-    paths = find_images(images)
+    paths = io.find_images(images)
     task = _task(values, paths)
     large = None if together else large_job(task, paths, out, values)
     if large is not None:
         return label_in_tiles(large, out, n_processes, values)
     jobs = plan_jobs(paths, out, suffix=suffix, together=together)
     with workers(values["scheduler"]) as client:
-        return run_jobs(task, jobs, debug=debug, n_processes=n_processes, client=client)
+        return run_jobs(task, jobs, n_processes=n_processes, client=client)
 
 
 def _task(values: dict[str, Any], paths: list[Path]) -> LabelTask:
     """Return what is done with every image: as a recipe says, but for what is given."""
-    given = given_parameters(values)
-    prototypes = next((value for value in given.values() if isinstance(value, PrototypeSet)), None)
+    given = flags.given_parameters(values)
+    prototypes = next(
+        (value for value in given.values() if isinstance(value, io.PrototypeSet)), None
+    )
     recipe = _chosen(values, paths) if values["choose"] else _recipe(values, prototypes)
     options, method = ImageOptions(), METHODS[values["method"] or "saf"]
     if recipe is not None:
         recipe = recipe.for_others() if values["seeds"] is None else recipe
         options, method = recipe.options or options, METHODS[recipe.method.name]
-    made: AbstractMethod = make_method(method, given, None if recipe is None else recipe.method)
+    made: AbstractMethod = flags.make_method(
+        method, given, None if recipe is None else recipe.method
+    )
     features = values["features"] or options.features_name
     known = None if prototypes is None else prototypes.options
     if known is not None and known.features_name != features:
@@ -137,20 +118,20 @@ def _task(values: dict[str, Any], paths: list[Path]) -> LabelTask:
     else:
         options = options.for_others(None if scaling is None else scaling == "each")
     is_new = values["recipe"] is None
-    source = problem_source(values, len(paths), options, axis_from_file=is_new)
+    source = flags.problem_source(values, len(paths), options, axis_from_file=is_new)
     level = values["level"]
     if level is None:
         level = None if recipe is None else recipe.level
     level = level if isinstance(level, float) else None  # the word none
     own: dict[str, Any] = {"objects": _object_step(values, recipe)}
-    own["probabilities"] = probability_step(values)
+    own["probabilities"] = flags.probability_step(values)
     task = LabelTask(made, source, overwrite=values["overwrite"], level=level, **own)
     if "prototypes" not in given and recipe is not None and values["seeds"] is None:
         prototypes = recipe.taught
     return task if prototypes is None else task.naming(prototypes)
 
 
-def _object_step(values: Mapping[str, Any], recipe: Recipe | None) -> ObjectStep | None:
+def _object_step(values: Mapping[str, Any], recipe: io.Recipe | None) -> ObjectStep | None:
     """Return how labels are split into objects: as given, else as the recipe says."""
     given = {
         "smallest": values["smallest_object"],
@@ -168,29 +149,29 @@ def _object_step(values: Mapping[str, Any], recipe: Recipe | None) -> ObjectStep
     return dataclasses.replace(step or ObjectStep(), **changes)
 
 
-def _chosen(values: Mapping[str, Any], paths: list[Path]) -> Recipe:
+def _chosen(values: Mapping[str, Any], paths: list[Path]) -> io.Recipe:
     """Return what the seeds choose, as a recipe."""
     if values["seeds"] is None or values["recipe"] is not None:
         raise click.UsageError("--choose: goes with --seeds, and without --recipe")
-    source = problem_source(values, len(paths))
-    image, mask = read_image(paths[0]), source.mask
+    source = flags.problem_source(values, len(paths))
+    image, mask = io.read_image(paths[0]), source.mask
     choice = choose_for_strokes(
         image.array,
-        read_labels(values["seeds"]).array,
+        io.read_labels(values["seeds"]).array,
         channel_axis=source.options_for(image).channel_axis,
-        mask=mask if mask in (None, "finite") else read_image(mask).array,
+        mask=mask if mask in (None, "finite") else io.read_image(mask).array,
     )
     if values["method"] not in (None, choice.method.name):
         raise click.UsageError(f"--choose: goes with the method {choice.method.name!r}")
     click.echo(f"{paths[0]}: {choice.summary}")
-    return Recipe(choice.method, choice.options, {})
+    return io.Recipe(choice.method, choice.options, {})
 
 
-def _recipe(values: Mapping[str, Any], prototypes: PrototypeSet | None) -> Recipe | None:
+def _recipe(values: Mapping[str, Any], prototypes: io.PrototypeSet | None) -> io.Recipe | None:
     """Return what is to be repeated: the recipe of a file, or that of prototypes."""
     path, name = values["recipe"], values["method"]
     if path is not None:
-        recipe = load_recipe(path)
+        recipe = io.load_recipe(path)
         if name not in (None, recipe.method.name):
             raise click.UsageError(f"--method: the recipe is one of {recipe.method.name!r}")
         if recipe.options is None:
