@@ -248,7 +248,6 @@ _Side = Annotated[int, Field(ge=1), AfterValidator(_odd)]
 def _adapter(
     kind: Kind, hint: Any, minimum: float | None, maximum: float | None
 ) -> TypeAdapter[Any]:
-    """Return what validates the scalar values of a field."""
     hints: dict[str, Any] = {
         "int": Annotated[int, Field(ge=minimum, le=maximum)],
         "float": Annotated[float, Field(allow_inf_nan=False, ge=minimum, le=maximum)],

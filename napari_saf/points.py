@@ -204,7 +204,6 @@ def weighted_medoid(
 def _lower_bounds(
     from_batch: Tensor, w: Tensor, offsets: Tensor, batch: Tensor, left: Tensor
 ) -> Tensor:
-    """Return bounds of the sums of points that are left, from the sums of a batch of points."""
     sums, farthest = from_batch @ w, float(offsets.square().sum(dim=1).max().sqrt())
     # |E(b) - W |x_r - x_b||
     cones = (sums[:, None] - float(w.sum()) * from_batch[:, left]).abs_().amax(dim=0)

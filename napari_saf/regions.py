@@ -87,7 +87,6 @@ class RegionHierarchy:
     sizes: NDArray[np.int64] = dataclasses.field(init=False)
 
     def __post_init__(self) -> None:
-        """Count the pixels."""
         sizes = np.bincount(self.finest.ravel())
         sizes[0] = 0
         object.__setattr__(self, "sizes", sizes)
@@ -286,7 +285,6 @@ class Parts:
         )
 
     def _merge(self, a: int, b: int) -> None:
-        """Make region b part of region a."""
         self.sizes[a] += self.sizes[b]
         self.histograms[a] += self.histograms[b]
         common = self.boundaries[a].pop(b)[0]

@@ -50,7 +50,6 @@ class LabelMap:
 
     @classmethod
     def identity(cls, n_columns: int) -> LabelMap:
-        """Return the map in which label l is column l - 1."""
         return cls(np.arange(1, n_columns + 1))
 
     @classmethod

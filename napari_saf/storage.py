@@ -113,7 +113,6 @@ def _swap_folders(new: Path, target: Path) -> None:
 
 
 def make_folder(path: Path) -> None:
-    """Make a folder and those above it; SafError if it cannot be made."""
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -149,7 +149,6 @@ def _read_truth(path: Path, image: io.ImageFile, channel_axis: int | None) -> ND
 def _variants(
     names: Sequence[str], given: Mapping[str, object], grid: Sequence[str], options: ImageOptions
 ) -> list[Variant]:
-    """Return what is compared; a parameter is given to each method that has it."""
     types = [METHODS[name] for name in names]
     methods = flags.make_methods(types, given)
     axes: dict[str, list[object]] = {}

@@ -57,7 +57,6 @@ PROBABILITIES = [
 
 
 def probability_step(values: Mapping[str, Any]) -> io.ProbabilityStep | None:
-    """Return which maps are asked for, if any are."""
     suffix, labels, in_bytes = (values[one.name] for one in PROBABILITIES)
     if suffix is None:
         if labels or in_bytes:
@@ -176,13 +175,11 @@ def image_options(*names: str) -> list[click.Option]:
 
 
 def _extractor_parameters() -> dict[str, Parameter]:
-    """Return what extractors ask for, by name."""
     every = [item for cls in FEATURES.values() for item in describe(cls) if item.in_form]
     return {item.name: item for item in every}
 
 
 def _owner(name: str) -> str:
-    """Return the features that have a parameter."""
     owners = [own for own, cls in FEATURES.items() if any(p.name == name for p in describe(cls))]
     return " or ".join(owners)
 
@@ -285,7 +282,6 @@ def _option(
 
 
 def given_parameters(values: Mapping[str, Any]) -> dict[str, object]:
-    """Return those of the values that parameters of methods were given, by dotted name."""
     given = {
         key.removeprefix(_PREFIX).replace("__", "."): value
         for key, value in values.items()
@@ -357,7 +353,6 @@ def _own_names(
 
 
 def summary(item: Parameter) -> str:
-    """Return default, bounds and condition of a parameter in a few words."""
     texts = [f"default {_NONE if item.default is None else item.default}"]
     texts += [f"at least {item.minimum:.10g}"] if item.minimum is not None else []
     texts += [f"at most {item.maximum:.10g}"] if item.maximum is not None else []

@@ -234,7 +234,6 @@ def _stem(mask: Path) -> str:
 
 
 def _picture(mask: Path, pictures: Path | None) -> Path | None:
-    """Return the image of a mask, if there are images."""
     if pictures is None or not pictures.is_dir():
         return pictures
     found = [path for path in io.find_images([pictures]) if io.mask_stem(path) == _stem(mask)]

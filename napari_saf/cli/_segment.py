@@ -150,7 +150,6 @@ def _object_step(values: Mapping[str, Any], recipe: io.Recipe | None) -> ObjectS
 
 
 def _chosen(values: Mapping[str, Any], paths: list[Path]) -> io.Recipe:
-    """Return what the seeds choose, as a recipe."""
     if values["seeds"] is None or values["recipe"] is not None:
         raise click.UsageError("--choose: goes with --seeds, and without --recipe")
     source = flags.problem_source(values, len(paths))
@@ -168,7 +167,6 @@ def _chosen(values: Mapping[str, Any], paths: list[Path]) -> io.Recipe:
 
 
 def _recipe(values: Mapping[str, Any], prototypes: io.PrototypeSet | None) -> io.Recipe | None:
-    """Return what is to be repeated: the recipe of a file, or that of prototypes."""
     path, name = values["recipe"], values["method"]
     if path is not None:
         recipe = io.load_recipe(path)

@@ -263,7 +263,6 @@ class Column:
         return f"{value:{self.form}}"
 
     def best_of(self, rows: Sequence[Row]) -> float | None:
-        """Return the best value, if there is one among several."""
         values = [float(getattr(row, self.field)) for row in rows] if self.best else []
         values = [value for value in values if math.isfinite(value)]
         if len(values) < 2:

@@ -87,7 +87,6 @@ class ImageFile:
 
     @property
     def label_axes(self) -> str:
-        """Letters of the axes that a label image of this image has."""
         return self.axes.replace("c", "")
 
 

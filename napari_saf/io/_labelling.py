@@ -228,7 +228,6 @@ class Export:
 
     @property
     def in_the_way(self) -> list[Path]:
-        """The files that are there already."""
         return [path for path in self.paths if path.exists()]
 
     def write(self, cancelled: Callable[[], bool] = lambda: False) -> list[Path]:

@@ -107,7 +107,6 @@ class LazyImage:
         self.n_levels = is_level.index(False) if False in is_level else len(levels)
 
     def reopened(self) -> LazyImage:
-        """Return the image as it is now."""
         path = Path(self.source)
         return open_lazily(path if path.exists() else self.origin, self.given_axis)
 
@@ -139,7 +138,6 @@ class LazyImage:
         return ImageFile(self.levels()[0], self._axis, self.axes, scale, units)
 
     def level_shape(self, level: int) -> tuple[int, ...]:
-        """Return the shape of a level, without channels."""
         shape = self._levels[level].shape
         return tuple(int(n) for k, n in enumerate(shape) if k != self._axis)
 

@@ -199,7 +199,6 @@ def region_agreement(labels: ArrayLike, references: ArrayLike) -> RegionAgreemen
 
 
 def _entropy(counts: NDArray[np.floating]) -> float:
-    """Return the entropy of counts, in bits."""
     return float(entr(counts / counts.sum()).sum() / np.log(2))
 
 

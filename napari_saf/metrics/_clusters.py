@@ -358,7 +358,6 @@ def _check_table(n_rows: int, n_columns: int) -> None:
 
 
 def _contingency(rows: NDArray[np.int64], columns: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Return how often each row meets each column."""
     shape = (int(rows.max()) + 1, int(columns.max()) + 1)
     _check_table(*shape)
     counts = np.bincount(rows * shape[1] + columns, minlength=shape[0] * shape[1])

@@ -7,8 +7,8 @@ from qtpy.QtCore import Qt
 from test_apply import CORNERS, teach_corners
 
 from napari_saf._gui.export.dock import ExportWidget
-from napari_saf._gui.layers import probabilities
-from napari_saf._gui.layers.probabilities import soft_labels_of
+from napari_saf._gui.layers import metadata
+from napari_saf._gui.layers.metadata import soft_labels_of
 from napari_saf._gui.prototypes.dock import PrototypesWidget
 from napari_saf._gui.scribbles.dock import ScribblesWidget
 from napari_saf._gui.segment.dock import SegmentWidget
@@ -139,7 +139,7 @@ def test_older_results_let_go_of_theirs_where_memory_is_short(segment, settle, m
     settle(segment)
     second = layer_of(segment._viewer, "blocks [SLK")
     assert soft_labels_of(first) is not None
-    monkeypatch.setattr(probabilities, "_MOST_BYTES", soft_labels_of(second).assignment.nbytes)
+    monkeypatch.setattr(metadata, "_MOST_BYTES", soft_labels_of(second).assignment.nbytes)
     segment.start()
     settle(segment)
     kept = [one for one in segment._viewer.layers if soft_labels_of(one) is not None]

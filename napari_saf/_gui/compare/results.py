@@ -57,7 +57,6 @@ class ComparisonLayers:
         self._timer.start()
 
     def layer(self, variant: Variant) -> Any:
-        """Return the layer of a variant, or None if it is gone."""
         live = self._lives.get(variant)
         layer = None if live is None else live.layer
         return layer if layer is not None and layer in self._viewer.layers else None

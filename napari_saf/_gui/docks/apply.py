@@ -14,6 +14,7 @@ from napari.layers import Image, Labels
 from qtpy.QtCore import Signal
 from qtpy.QtWidgets import QCheckBox, QDialog, QPushButton, QVBoxLayout, QWidget
 
+from napari_saf import io
 from napari_saf._gui.docks.run_dock import RunDock
 from napari_saf._gui.forms.choices import BRIGHTNESS, BRIGHTNESS_HELP, Choice, LayerChoice
 from napari_saf._gui.forms.controls import (
@@ -31,29 +32,13 @@ from napari_saf._gui.forms.layout import (
     fill_layout,
 )
 from napari_saf._gui.forms.words import list_names
+from napari_saf._gui.layers import placement
 from napari_saf._gui.layers.large import narrowed
 from napari_saf._gui.layers.live import LiveLayer, label_colors
-from napari_saf._gui.layers.placement import (
-    NO_IMAGE,
-    ImageRegion,
-    channel_axis_of,
-    image_axes_of,
-    labelled_axes,
-    pixels_of,
-    positions_on_screen,
-)
 from napari_saf._gui.layers.reading import ImageJob
 from napari_saf._gui.runs.run import RunJob
 from napari_saf.batch import ApplyOptions, Learned, run_batch
 from napari_saf.errors import InvalidInput
-from napari_saf.io import (
-    PROBABILITY_SUFFIXES,
-    ProbabilityStep,
-    PrototypeSet,
-    Recipe,
-    find_images,
-    save_prototypes,
-)
 
 BUSY = "wait for the end, or stop"
 _FILES = object()
@@ -95,7 +80,7 @@ class ApplyDialog(QDialog):
         dock: RunDock,
         viewer: napari.Viewer,
         help: str,
-        classifier: Callable[[bool], PrototypeSet] | None = None,
+        classifier: Callable[[bool], io.PrototypeSet] | None = None,
         fits: Callable[[Any], bool] = lambda layer: True,
         *,
         none: str | None = None,
@@ -111,7 +96,9 @@ class ApplyDialog(QDialog):
         self.image = LayerChoice(viewer, Image, fits, none=none, last=[(_FILES_TEXT, _FILES)])
         self.brightness = Choice(BRIGHTNESS)
         self.source, self.results = FolderField(_ROWS["source"][1]), FolderField("Results")
-        self.maps = Choice([(_NO_MAPS, ""), *((suffix, suffix) for suffix in PROBABILITY_SUFFIXES)])
+        self.maps = Choice(
+            [(_NO_MAPS, ""), *((suffix, suffix) for suffix in io.PROBABILITY_SUFFIXES)]
+        )
         self.overwrite, self.status = QCheckBox(_REDO), StatusArea()
         self.button = create_button("Apply", help, lambda: dock.apply())
         self.stop = create_button("Stop", "End the work; what is done stays.")
@@ -185,7 +172,7 @@ class ApplyDialog(QDialog):
             options = ApplyOptions(
                 scaling=rescale,
                 mask="finite" if dock.finite_only else None,
-                probabilities=ProbabilityStep(self.maps.value) if self.maps.value else None,
+                probabilities=io.ProbabilityStep(self.maps.value) if self.maps.value else None,
                 overwrite=self.overwrite.isChecked(),
                 dictionary=dict(dictionary or {}),
             )
@@ -193,7 +180,7 @@ class ApplyDialog(QDialog):
             dock.begin_task(
                 "looking for images", work, self._show_summary, lambda step: dock.show_task(*step)
             )
-        elif isinstance(learned, Recipe):
+        elif isinstance(learned, io.Recipe):
             job = repeat_job(self._viewer, learned, self.layer, labels, rescale, **look)
             dock.controller.start(job.masked() if dock.finite_only else job)
 
@@ -201,7 +188,7 @@ class ApplyDialog(QDialog):
         if self._classifier is not None:
             with self._dock.showing_errors():
                 found = self._classifier(self.brightness.value)
-                name = save_prototypes(json_path(path), found).name
+                name = io.save_prototypes(json_path(path), found).name
                 self._dock.status.reset(f"saved {name}: load it in the Prototypes dock")
 
     def _show_summary(self, summary: tuple[str, bool]) -> None:
@@ -244,7 +231,7 @@ def _apply_to_files(
 
     Return a summary with the names of images that failed, and whether any did.
     """
-    paths, outcomes = find_images([source]), defaultdict(list)
+    paths, outcomes = io.find_images([source]), defaultdict(list)
     n_images = len(paths)
     report((0.0, f"0 of {n_images}"))
     try:
@@ -271,7 +258,7 @@ def _apply_to_files(
 
 def repeat_job(
     viewer: napari.viewer.Viewer,
-    recipe: Recipe,
+    recipe: io.Recipe,
     image: Image | None,
     labels: Any = None,
     rescale: bool | None = None,
@@ -287,7 +274,7 @@ def repeat_job(
     there is no image, it is not known how it became features, or its axes or channels do not fit.
     """
     if image is None:
-        raise InvalidInput(NO_IMAGE)
+        raise InvalidInput(placement.NO_IMAGE)
     recipe = recipe.for_others()
     if recipe.options is None:
         raise InvalidInput("it is not known what the prototypes are made of")
@@ -295,9 +282,13 @@ def repeat_job(
     cut = _axes_like(labels, image, has_channels)
     n_axes = _n_axes(viewer, recipe.options.window, image, labels, has_channels)
     across, channel = cut or _last_axes(recipe, image, n_axes)
-    region = ImageRegion(image, channel, positions_on_screen(viewer, image, across))
+    region = placement.ImageRegion(
+        image, channel, placement.positions_on_screen(viewer, image, across)
+    )
     region = narrowed(viewer, region)
-    n_channels = 3 if image.rgb else 1 if channel is None else pixels_of(image).shape[channel]
+    n_channels = (
+        3 if image.rgb else 1 if channel is None else placement.pixels_of(image).shape[channel]
+    )
     own = recipe.options.resolve([region.shape], n_channels)
     assert not isinstance(own.window, str)
     window, note = region.fit(own.window)
@@ -327,7 +318,7 @@ def _n_axes(
 ) -> int:
     """Return how many axes were labelled; those on screen where nothing tells."""
     if labels is not None:
-        return len(labelled_axes(labels))
+        return len(placement.labelled_axes(labels))
     if isinstance(window, tuple):
         return len(window)
     return min(int(viewer.dims.ndisplay), int(image.ndim) - has_channels)
@@ -339,11 +330,11 @@ _Cut = tuple[tuple[int, ...], int | None]
 
 def _axes_like(labels: Any, image: Image, has_channels: bool) -> _Cut | None:
     """Return how an image is cut that has the axes of the one that was labelled first, or None."""
-    recorded = None if labels is None else image_axes_of(labels)
+    recorded = None if labels is None else placement.image_axes_of(labels)
     if recorded is None:
         return None
     axes, singletons = recorded
-    own_channels = channel_axis_of(labels)
+    own_channels = placement.channel_axis_of(labels)
     if own_channels is not None:
         across = tuple(axis for axis in singletons if axis != own_channels)
         return (across, own_channels) if has_channels and image.ndim == len(axes) else None
@@ -355,7 +346,7 @@ def _axes_like(labels: Any, image: Image, has_channels: bool) -> _Cut | None:
     return tuple(axes[axis] for axis in singletons), channel
 
 
-def _last_axes(recipe: Recipe, image: Image, n_axes: int) -> _Cut:
+def _last_axes(recipe: io.Recipe, image: Image, n_axes: int) -> _Cut:
     """Return how any other image is cut: the last axes are labelled."""
     assert recipe.options is not None
     channel = None if image.rgb else recipe.options.channel_axis

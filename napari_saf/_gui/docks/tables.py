@@ -162,7 +162,6 @@ class MeasuredModel(TableModel):
         return {name: values[self.rows] for name, values in self._table.items()}
 
     def show_table(self, table: Table, colors: Mapping[int, Sequence[float]]) -> None:
-        """Show other columns, and labels in these colours."""
         self._table, self._colors, self._names = dict(table), colors, list(table)
         titles = map(column_title, table)
         helps = {name: f"{text} Click to sort." for name, text in _HELP.items()}
@@ -246,7 +245,6 @@ class TableSection(QWidget):
         self._show_reason(text)
 
     def copy(self) -> None:
-        """Copy the table to the clipboard, with tabs."""
         QApplication.clipboard().setText(table_text(self.model.table))
         self._status.reset(f"copied {self.model.rowCount()} rows")
 

@@ -38,13 +38,11 @@ def stroke_settings(viewer: Any) -> tuple[AbstractMethod, ImageOptions]:
 
 
 def dictionary_files(viewer: Any) -> list[Path]:
-    """Return the files of the dictionaries that docks show."""
     found = (dock.dictionary_file for dock in open_docks(viewer).values())
     return [path for path in found if path is not None]
 
 
 def show_dictionaries(viewer: Any, paths: Iterable[Path]) -> None:
-    """Open dictionaries in the docks that show some."""
     docks: list[Any] = [one for one in open_docks(viewer).values() if hasattr(one, "atoms")]
     for dock, path in zip(docks, paths, strict=False):
         dock.load(path)

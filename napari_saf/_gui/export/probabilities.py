@@ -14,8 +14,12 @@ from qtpy.QtWidgets import QCheckBox
 from napari_saf._gui.docks.run_dock import RunDock
 from napari_saf._gui.docks.tables import LabelList
 from napari_saf._gui.forms.layout import FormSection, create_button, enable
-from napari_saf._gui.layers.metadata import class_names, colors_of
-from napari_saf._gui.layers.probabilities import show_probabilities, soft_labels_of
+from napari_saf._gui.layers.metadata import (
+    class_names,
+    colors_of,
+    show_probabilities,
+    soft_labels_of,
+)
 
 NO_PROBABILITIES = (
     "these labels come without: they were not computed here since napari was opened, or were edited"

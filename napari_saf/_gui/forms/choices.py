@@ -183,7 +183,6 @@ class ImageList(QListWidget):
         return [layer for layer, item in self._items if item.checkState() == Qt.CheckState.Checked]
 
     def choose(self, layers: Sequence[Layer]) -> None:
-        """Tick these images and no others."""
         with signals_blocked(self):
             for layer, item in self._items:
                 _tick(item, layer in layers)

@@ -243,8 +243,6 @@ class Swatch:
 
 
 class Swatches(QWidget):
-    """Squares side by side, wrapped into lines."""
-
     def __init__(self) -> None:
         super().__init__()
         self._layout = QFlowLayout(self)

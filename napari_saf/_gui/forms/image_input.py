@@ -7,28 +7,22 @@ from collections.abc import Sequence
 from typing import Any
 
 import napari
+from magicgui.widgets.bases import BaseValueWidget
 from napari.layers import Image, Labels, Layer
 from qtpy.QtCore import QObject, Signal
+from superqt.utils import signals_blocked
 
 from napari_saf._gui.forms.choices import Choice, LayerChoice, SizeChoice
 from napari_saf._gui.forms.controls import OddSlider
-from napari_saf._gui.forms.extractor_rows import ExtractorRows
 from napari_saf._gui.forms.layout import FormSection
+from napari_saf._gui.forms.method_form import create_field
 from napari_saf._gui.forms.words import choice_entries
+from napari_saf._gui.layers import placement
 from napari_saf._gui.layers.large import LargeRegion, narrowed
 from napari_saf._gui.layers.metadata import is_given
-from napari_saf._gui.layers.placement import (
-    NO_IMAGE,
-    ImageRegion,
-    Placement,
-    channel_axes,
-    pixels_of,
-    plane_on_screen,
-    slice_on_screen,
-)
 from napari_saf._gui.layers.reading import ImageJob
 from napari_saf.errors import InvalidInput
-from napari_saf.features import FEATURES, extractor_of
+from napari_saf.features import FEATURES, FeatureExtractor, extractor_of
 from napari_saf.input import AUTO
 from napari_saf.parameters import describe
 from napari_saf.problem import ImageOptions
@@ -80,6 +74,52 @@ _FEATURE_ROWS = {
     ),
     "mask": ("Mask", "Label only where this layer is not 0."),
 }
+
+
+class ExtractorRows(QObject):
+    """What features ask for, such as a file of weights, as rows; those of the chosen are shown."""
+
+    changed = Signal()
+
+    def __init__(self, viewer: napari.Viewer, section: FormSection) -> None:
+        super().__init__()
+        self._section = section
+        self.fields: dict[str, dict[str, BaseValueWidget[Any]]] = {}
+        self._given: dict[str, FeatureExtractor] = {}
+        for name, cls in FEATURES.items():
+            asked = [item for item in describe(cls) if item.in_form]
+            self.fields[name] = {item.name: create_field(item, viewer) for item in asked}
+            for item in asked:
+                field = self.fields[name][item.name]
+                section.add_row(item.label, field, item.help)
+                field.changed.connect(lambda *value: self.changed.emit())
+        self.show("")
+
+    def show(self, chosen: object) -> None:
+        """Show the rows of one extractor, by its name."""
+        for name, fields in self.fields.items():
+            for field in fields.values():
+                self._section.show_row(field, name == chosen)
+
+    def read(self, chosen: str) -> str | FeatureExtractor:
+        """Return the extractor of a name as the rows say; the name, where there are none.
+
+        One that was given comes back with what it learned, as long as the rows say the same.
+        """
+        fields, given = self.fields.get(chosen), self._given.get(chosen)
+        if not fields:
+            return chosen
+        made = FEATURES[chosen](**{name: field.value for name, field in fields.items()})
+        is_same = all(getattr(made, name) == getattr(given, name, None) for name in fields)
+        return given if given is not None and is_same else made
+
+    def set_values(self, extractor: FeatureExtractor) -> None:
+        """Show the parameters of an extractor."""
+        self._given[extractor.name] = extractor
+        with signals_blocked(self):
+            for name, field in self.fields[extractor.name].items():
+                field.value = getattr(extractor, name)
+        self.changed.emit()
 
 
 class ImageInput(QObject):
@@ -198,7 +238,7 @@ class ImageInput(QObject):
         values = {name: box.value for name, box in self.choices.items()}
         return self._options(self.whole_region(), values | {"max_side": None})
 
-    def _options(self, region: ImageRegion, values: dict[str, Any]) -> ImageOptions:
+    def _options(self, region: placement.ImageRegion, values: dict[str, Any]) -> ImageOptions:
         side, features, groups = self.scale.value, values["features"], values["groups"]
         return ImageOptions(
             window="auto" if side is None else region.window(side)[0],
@@ -244,35 +284,34 @@ class ImageInput(QObject):
         scale = [f"scale {max(sides)}"] * (self.scale.value is None and is_averaged)
         return ", ".join([*(texts[name] for name in left), *scale])
 
-    def region(self) -> ImageRegion:
+    def region(self) -> placement.ImageRegion:
         """Return what of the image is labelled, with the slices that are on screen."""
         return narrowed(self._viewer, self._region(), self.strokes)
 
-    def place_for_strokes(self) -> tuple[Placement, tuple[int, ...]]:
+    def place_for_strokes(self) -> tuple[placement.Placement, tuple[int, ...]]:
         """Return where new strokes lie, and their shape: over all slices, or what is on screen."""
         return narrowed(self._viewer, self._region()).whole()
 
-    def whole_region(self) -> ImageRegion:
-        """Return all slices of the image."""
+    def whole_region(self) -> placement.ImageRegion:
         return self._region(is_whole=True)
 
-    def _region(self, is_whole: bool = False) -> ImageRegion:
+    def _region(self, is_whole: bool = False) -> placement.ImageRegion:
         if self.image is None:
-            raise InvalidInput(NO_IMAGE)
+            raise InvalidInput(placement.NO_IMAGE)
         image, channels = self.image, self.choices["channels"].value
-        whole = ImageRegion(image, channels, {}, tuple(range(image.ndim)))
+        whole = placement.ImageRegion(image, channels, {}, tuple(range(image.ndim)))
         extent = self.choices["extent"].value if len(whole.axes) > 2 else "volume"
         if extent == "volume":
             return whole
         if extent == "slice" and not is_whole:
-            fixed = slice_on_screen(self._viewer, image, whole.axes)
+            fixed = placement.slice_on_screen(self._viewer, image, whole.axes)
             return dataclasses.replace(whole, fixed=fixed)
         n_shown = 3 if extent == "volumes" else 2
-        together = plane_on_screen(self._viewer, image, whole.axes, n_shown)
+        together = placement.plane_on_screen(self._viewer, image, whole.axes, n_shown)
         return dataclasses.replace(whole, together=together)
 
     def _on_image_changed(self) -> None:
-        axes = channel_axes(self.image)
+        axes = placement.channel_axes(self.image)
         # An axis of the same name with as many channels holds channels again.
         self.choices["channels"].offer([("none", None), *axes])
         self.show_row("channels", bool(axes))
@@ -299,7 +338,7 @@ class ImageInput(QObject):
             entries: list[tuple[str, object]] = []
             axes = self._region().axes
             if len(axes) > 2 and self.choices["extent"].value != "slice":
-                plane = plane_on_screen(self._viewer, self.image, axes)
+                plane = placement.plane_on_screen(self._viewer, self.image, axes)
                 entries = [
                     (f"slices ({axis_name(self.image, axis)})", f"axis:{number}")
                     for number, axis in enumerate(axes)
@@ -319,7 +358,7 @@ class ImageInput(QObject):
         axis = self.choices["channels"].value
         if self.image is None or axis is None:
             return _COLOURS if self.image is not None and self.image.rgb else ("brightness",)
-        n_channels = pixels_of(self.image).shape[axis]
+        n_channels = placement.pixels_of(self.image).shape[axis]
         return [f"channel {k}" for k in range(n_channels)] if n_channels > 1 else ("brightness",)
 
     def _may_be_features(self, layer: Layer) -> bool:

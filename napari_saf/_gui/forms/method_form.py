@@ -92,7 +92,6 @@ class MethodForm(QObject):
         return build(self.method, self.values())
 
     def values(self) -> dict[str, object]:
-        """Return the value of every parameter that exists under the present choices."""
         values = {name: field.value for name, field in self.fields.items() if self._holds(name)}
         if self.prototypes_field is not None and self.prototypes_field.labels is not None:
             values["prototype_labels"] = self.prototypes_field.labels
@@ -180,7 +179,6 @@ def described(method: type[AbstractMethod]) -> str:
 
 
 def create_field(parameter: Parameter, viewer: napari.Viewer) -> BaseValueWidget[Any]:
-    """Return the field of a parameter, at its default."""
     default, name, kind = parameter.default, parameter.name, parameter.kind
     if parameter.files:
         return _QtField(_FileLine(parameter), default, name)
@@ -263,8 +261,6 @@ class _NumberBox(QDoubleSpinBox):
 
 
 class _NumbersLine(QLineEdit):
-    """Some numbers with commas between; empty for None."""
-
     edited = Signal()
 
     def __init__(self, parameter: Parameter) -> None:
@@ -310,8 +306,6 @@ class _TextBox(QComboBox):
 
 
 class _FileLine(FolderField):
-    """The path of a file."""
-
     edited = Signal()
 
     def __init__(self, parameter: Parameter) -> None:
@@ -366,8 +360,6 @@ class _SliderWithEnds(QWidget):
 
 
 class PrototypesChoice(LayerChoice):
-    """Prototypes of an earlier result."""
-
     edited = Signal()
 
     def __init__(self, viewer: napari.Viewer) -> None:

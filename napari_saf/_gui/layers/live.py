@@ -14,12 +14,6 @@ from skimage.color import deltaE_ciede2000, rgb2lab
 
 from napari_saf._gui.layers import metadata
 from napari_saf._gui.layers.placement import Placement, labelled_axes, lay_over
-from napari_saf._gui.layers.probabilities import (
-    SOFT_KEY,
-    SoftLabels,
-    forget_soft_labels,
-    trim_soft_labels,
-)
 from napari_saf.graph import AbstractGraph, GridGraph
 from napari_saf.io import PrototypeSet, with_level, with_taught
 from napari_saf.regions import RegionHierarchy
@@ -56,11 +50,7 @@ _N_APART, _APART = 10, 20.0
 
 _DARK = 0.45
 """A colour whose red, green and blue are below this."""
-
-
 _CLEAR_TO_WHITE = Colormap([[1, 1, 1, 0], [1, 1, 1, 1]], name="clear to white")
-
-
 _LABEL_COLORS = np.array(label_colormap(N_COLORS).colors, dtype=np.float32)
 """Made here: what napari calls warns, and warnings are no thread's own while runs are under way."""
 _LABEL_COLORS[1 : 1 + len(_FIRST), :3] = _FIRST
@@ -157,7 +147,7 @@ class LiveLayer:
         self,
         result: Segmentation,
         graph: AbstractGraph | None = None,
-        soft: SoftLabels | None = None,
+        soft: metadata.SoftLabels | None = None,
     ) -> None:
         """Show the final labels, numbered by size or as the strokes are; regions keep their colour.
 
@@ -170,6 +160,12 @@ class LiveLayer:
         if self.is_lost:
             return
         self._write(result.labels)
+        self._describe(result, graph, soft)
+        self.layer.refresh(extent=False)
+
+    def _describe(
+        self, result: Segmentation, graph: AbstractGraph | None, soft: metadata.SoftLabels | None
+    ) -> None:
         if not self._keeps_colors:
             # Columns that died come last, so that labels a person paints later have colours.
             order = result.label_map.extended(N_COLORS).columns[:N_COLORS] % N_COLORS
@@ -184,10 +180,9 @@ class LiveLayer:
             "columns": result.columns,
             "status": result.status.value,
             "history": result.history,
-            SOFT_KEY: soft,
+            metadata.SOFT_KEY: soft,
         }
-        trim_soft_labels(self._viewer, self.layer)
-        self.layer.refresh(extent=False)
+        metadata.trim_soft_labels(self._viewer, self.layer)
         if result.exemplars is not None and isinstance(graph, GridGraph):
             self._mark(graph.positions(result.exemplars), result.columns)
 
@@ -261,8 +256,6 @@ class LiveLayer:
         )
         self._pixels = self.layer.data
         lay_over(self._viewer, self.layer, self.image, self._strokes)
-        if self._strokes in self._viewer.layers:
-            self._viewer.layers.selection.active = self._strokes
 
     def _write(self, labels: LabelImage) -> None:
         assert self._pixels is not None
@@ -323,21 +316,14 @@ class EditedLayer(LiveLayer):
         """Change some pixels; both arrays have the axes that were labelled."""
         if not self.is_lost:
             np.copyto(self.labels(), labels, where=where, casting="unsafe")
-            forget_soft_labels(self.layer)
+            metadata.forget_soft_labels(self.layer)
             self.layer.refresh(extent=False)
 
-    def finish(
-        self,
-        result: Segmentation,
-        graph: AbstractGraph | None = None,
-        soft: SoftLabels | None = None,
+    def _describe(
+        self, result: Segmentation, graph: AbstractGraph | None, soft: metadata.SoftLabels | None
     ) -> None:
-        """Show the final labels; metadata are for whoever edits."""
-        assert not isinstance(result.labels, list)
-        if not self.is_lost:
-            forget_soft_labels(self.layer)  # which are those of other labels
-            self._write(result.labels)
-            self.layer.refresh(extent=False)
+        """Leave metadata to whoever edits, but for the soft labels, which are of other labels."""
+        metadata.forget_soft_labels(self.layer)
 
 
 class UncertaintyLayer:
@@ -377,8 +363,6 @@ class UncertaintyLayer:
         options = self._appearance | self._placement.transform
         self.layer = self._viewer.add_image(pixels, **options)
         lay_over(self._viewer, self.layer, self._image, self._strokes)
-        if self._strokes in self._viewer.layers:
-            self._viewer.layers.selection.active = self._strokes
 
     def hide(self) -> None:
         if self.layer is not None and self.layer in self._viewer.layers:

@@ -12,6 +12,7 @@ from weakref import WeakSet
 import numpy as np
 from napari.layers import Image, Labels
 
+from napari_saf import io
 from napari_saf._gui.layers.live import colormap_of, label_colors
 from napari_saf._gui.layers.metadata import (
     LEVEL_KEY,
@@ -21,15 +22,6 @@ from napari_saf._gui.layers.metadata import (
 )
 from napari_saf._gui.layers.sight import unwrapped
 from napari_saf.errors import FormatError, SafError
-from napari_saf.io import (
-    LABELS_MARK,
-    MASK_MARK,
-    is_own_mask,
-    is_zarr,
-    mask_stem,
-    open_lazily,
-    read_mask,
-)
 from napari_saf.tiles import LARGE
 
 LayerData = tuple[Any, dict[str, Any], str]
@@ -38,7 +30,7 @@ LayerData = tuple[Any, dict[str, Any], str]
 def read_layer(path: Path) -> LayerData:
     """Return a label image as data, arguments and kind of a layer; errors as `read_mask`."""
     levels = _large_levels(path)
-    mask = read_mask(path, lazily=bool(levels))
+    mask = io.read_mask(path, lazily=bool(levels))
     if mask.labels.ndim < 2:
         raise FormatError(f"{path}: expected a label image, got shape {mask.labels.shape}")
     metadata: dict[str, Any] = {NAMES_KEY: dict(mask.names)}
@@ -48,7 +40,7 @@ def read_layer(path: Path) -> LayerData:
         level = {LEVEL_KEY: regions.get("level")} if isinstance(regions, dict) else {}
         metadata[METADATA_KEY] = {"recipe": mask.recipe} | prototype_entries(points) | level
     arguments: dict[str, Any] = {
-        "name": mask_stem(path).removesuffix(MASK_MARK).removesuffix(LABELS_MARK),
+        "name": io.mask_stem(path).removesuffix(io.MASK_MARK).removesuffix(io.LABELS_MARK),
         "colormap": colormap_of(label_colors(mask.colors)),
         "metadata": metadata,
     }
@@ -72,9 +64,9 @@ def read_layer(path: Path) -> LayerData:
 
 def _large_levels(path: Path) -> list[Any]:
     """Return the levels of a mask that is too large to be read whole; none of others."""
-    if not is_zarr(path):
+    if not io.is_zarr(path):
         return []
-    found = open_lazily(path)
+    found = io.open_lazily(path)
     return found.levels() if math.prod(found.shape) >= LARGE else []
 
 
@@ -96,7 +88,7 @@ _asked: WeakSet[Any] = WeakSet()
 def read_if_mask(path: str, cancelled: object) -> LayerData | None:
     """Return what `read_layer` does for a mask of ours; None for any other file, or damaged."""
     with suppress(SafError):
-        return read_layer(Path(path)) if is_own_mask(Path(path)) else None
+        return read_layer(Path(path)) if io.is_own_mask(Path(path)) else None
     return None
 
 

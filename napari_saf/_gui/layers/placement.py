@@ -228,8 +228,11 @@ def lay_over(
     """Move a layer directly above its image and what else is shown of that, but below strokes.
 
     From below: the image, images blended with it, labels, what else was computed, points, strokes.
+    Strokes become active.
     """
     order, own = [one for one in viewer.layers if one != layer], str(image.unique_id)
+    if strokes in order:
+        viewer.layers.selection.active = strokes
     if image not in order:
         return
 

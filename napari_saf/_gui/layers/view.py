@@ -214,7 +214,6 @@ class LabelFinder(QObject):
         return search
 
     def go(self, layer: Labels, place: Place | None) -> None:
-        """Go to a place of a layer, if it is not in sight."""
         if place is None or place.is_in_sight or layer not in self._viewer.layers:
             return
         now = self._view()

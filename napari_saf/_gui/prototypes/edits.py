@@ -247,7 +247,6 @@ def refine(target: EditTarget, labels: NDArray[Any], cancelled: Callable[[], boo
 
 
 def count_pixels(labels: NDArray[Any]) -> dict[int, int]:
-    """Return how many pixels each label above 0 has."""
     if not labels.size or labels.dtype.kind not in "iub":
         return {}
     numbers, sizes = count_labels(labels)

@@ -52,7 +52,6 @@ class LabelState:
         return replace(self, locked=others | {number} if locked else others)
 
     def with_prototypes(self, prototypes: Prototypes) -> LabelState:
-        """Add prototypes, in place of those that the same labels have."""
         return replace(self, prototypes={**self.prototypes, **prototypes})
 
     def without(self, numbers: Collection[int]) -> LabelState:
@@ -140,8 +139,6 @@ class LayerSource:
 
 
 class FileSource:
-    """The state of a file of prototypes, which has no pixels."""
-
     layer = None
 
     def __init__(self, title: str, loaded: PrototypeSet) -> None:

@@ -19,8 +19,8 @@ from qtpy.QtCore import QObject, Signal
 
 from napari_saf._gui.forms.words import parameters_by_hand
 from napari_saf._gui.layers.live import LiveLayer
+from napari_saf._gui.layers.metadata import SoftLabels
 from napari_saf._gui.layers.placement import Placement
-from napari_saf._gui.layers.probabilities import SoftLabels
 from napari_saf._gui.layers.reading import ImageJob, ProblemReader
 from napari_saf._gui.settings import current_settings
 from napari_saf.device import (
