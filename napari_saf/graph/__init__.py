@@ -2,6 +2,7 @@
 
 from napari_saf.graph._box import BoxSum, WeightedAverage
 from napari_saf.graph._distances import (
+    NearestDistances,
     Neighbours,
     mean_nearest_distance,
     nearest_neighbours,

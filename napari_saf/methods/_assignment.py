@@ -25,7 +25,7 @@ from napari_saf.flow import (
     count_classes,
     from_assignment,
 )
-from napari_saf.graph import GraphUnion, GridGraph, mean_nearest_distance, path_costs
+from napari_saf.graph import GraphUnion, GridGraph, NearestDistances, path_costs
 from napari_saf.methods._flow import AbstractFlow, run_flow
 from napari_saf.methods._method import AbstractMethod, Call, Iteration, map_steps
 from napari_saf.parameters import documented, parameter
@@ -42,6 +42,8 @@ with strokes, where 6, or a unit of 0.03 or 0.08, change the mean agreement by l
 _BLUR = 0.05
 """Share of the mean distance below which distances count as alike."""
 _N_APPEARANCES = 64
+_MOST_KEPT = 2**24
+"""Entries of a table of distances to the strokes of a class that is kept for the next stroke."""
 
 
 @documented
@@ -381,12 +383,31 @@ def _stroke_costs(call: Call, n_classes: int, n_nearest: int, paths: float) -> N
     assert problem.seeds is not None
     unknown = np.ones(problem.n_nodes)
     members = [np.flatnonzero(problem.seeds == label) for label in range(1, n_classes + 1)]
+    nearest: dict[int, NearestDistances] = problem.remember(f"nearest strokes, {n_nearest}", dict)
+    lengths: dict[int, tuple[NDArray[np.int64], NDArray[np.float64]]]
+    lengths = problem.remember("lengths of paths", dict)
+
+    def by_features(label: int, own: NDArray[np.int64]) -> NDArray[np.float64]:
+        found = NearestDistances.of(features, own, n_nearest, nearest.get(label))
+        if found.lengths.size <= _MOST_KEPT:
+            nearest[label] = found
+        return found.mean()
+
+    def by_paths(label: int, own: NDArray[np.int64]) -> NDArray[np.float64]:
+        before, found = lengths.get(label, (own[:0], unknown))
+        if not np.array_equal(before, own):
+            edges = problem.remember("paths", lambda: path_costs(problem.graph.steps(), features))
+            # Geodesic distances: Bai and Sapiro, https://doi.org/10.1007/s11263-008-0191-z.
+            found = np.asarray(dijkstra(edges, directed=False, min_only=True, indices=own))
+            if found.size <= _MOST_KEPT:
+                lengths[label] = own, found
+        return found
 
     def relative(
-        measure: Callable[[NDArray[np.int64]], NDArray[np.float64]],
+        measure: Callable[[int, NDArray[np.int64]], NDArray[np.float64]],
     ) -> NDArray[np.float64]:
         """Return d_k / (d_k + d_l), d_l the least of the others; a half where nothing is known."""
-        columns = [unknown if call.cancelled() else measure(own) for own in members]
+        columns = [unknown if call.cancelled() else measure(*own) for own in enumerate(members)]
         table = np.stack(columns, axis=1)
         known = np.isfinite(table)
         if not known.any():
@@ -397,13 +418,8 @@ def _stroke_costs(call: Call, n_classes: int, n_nearest: int, paths: float) -> N
         is_first = np.arange(n_classes) == table.argmin(axis=1)[:, None]
         return np.asarray(table / (table + np.where(is_first, second, first)))
 
-    costs = relative(lambda own: mean_nearest_distance(features[own], features, n_nearest))
-    if paths > 0:
-        edges = problem.remember("paths", lambda: path_costs(problem.graph.steps(), features))
-        # Geodesic distances: Bai and Sapiro, https://doi.org/10.1007/s11263-008-0191-z.
-        shortest = functools.partial(dijkstra, edges, directed=False, min_only=True)
-        costs += paths * relative(lambda own: np.asarray(shortest(indices=own)))
-    return costs
+    costs = relative(by_features)
+    return costs + paths * relative(by_paths) if paths > 0 else costs
 
 
 def _appearance_costs(

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import napari_saf as saf
-from napari_saf.graph import mean_nearest_distance
+from napari_saf.graph import NearestDistances, mean_nearest_distance
 from napari_saf.input import PLAIN
 
 
@@ -91,6 +91,32 @@ def test_the_mean_distance_to_the_nearest_is_that_of_a_table(d):
     for k in (1, 4, 7, 50):
         expected = table[:, :k].mean(axis=1)
         np.testing.assert_allclose(mean_nearest_distance(points, queries, k), expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("d", [2, 20])
+def test_distances_to_more_and_more_strokes_are_those_to_all_at_once(d):
+    features = np.random.default_rng(0).normal(size=(400, d)).astype(np.float32)
+    sets = [np.arange(3), np.arange(9), np.r_[:9, 200:260], np.r_[:9, 200:260], np.arange(5, 30)]
+    found = None
+    for nodes in sets:
+        found = NearestDistances.of(features, nodes, 6, found)
+        expected = mean_nearest_distance(features[nodes], features, 6)
+        np.testing.assert_allclose(found.mean(), expected, rtol=1e-5, atol=1e-6)
+        table = np.linalg.norm(features[:, None] - features[nodes], axis=2)
+        nearest = np.sort(table, axis=1)[:, :6]
+        np.testing.assert_allclose(found.lengths[:, : len(nodes)], nearest, rtol=1e-4, atol=1e-4)
+
+
+def test_a_stroke_more_or_less_gives_the_labels_of_a_problem_that_is_new():
+    image, strokes, _ = scene()
+    rng = np.random.default_rng(0)
+    image = image + rng.normal(0, 0.2, image.shape)
+    grown = np.where(rng.random(strokes.shape) < 0.05, 1 + (image > image.mean()), strokes)
+    problem = saf.Problem.from_image(image, seeds=strokes, **PLAIN)
+    for seeds in (strokes, grown, strokes):
+        labels = saf.AssignmentFlow().run(problem.with_seeds(seeds)).labels
+        anew = saf.AssignmentFlow().run(saf.Problem.from_image(image, seeds=seeds, **PLAIN)).labels
+        np.testing.assert_array_equal(labels, anew)
 
 
 def test_only_regions_that_a_stroke_touches_stay_if_that_is_asked():
