@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -92,20 +93,18 @@ class CoarseGrid(GridGraph):
     def _vote(self, coarse: NDArray[np.generic]) -> NDArray[np.generic]:
         """Return at every pixel the label with most weight among the nodes around it."""
         between = self._between()
-        image = coarse[np.ix_(*(low + (share > 0.5) for low, share in between))]
+        image = _enlarged(coarse, [low + (share > 0.5) for low, share in between])
         ends = list(itertools.product((0, 1), repeat=len(between)))
         corners = []
         for end in ends:
-            where = [
-                np.minimum(low + step, side - 1)
-                for (low, _), step, side in zip(between, end, self.shape, strict=True)
-            ]
+            steps = zip(end, self.shape, strict=True)
+            where = [np.minimum(np.arange(side) + step, side - 1) for step, side in steps]
             corners.append(coarse[np.ix_(*where)])
-        unlike = np.zeros(self.image_shape, dtype=bool)
-        for corner in corners[1:]:
-            unlike |= corner != corners[0]
-        places = np.nonzero(unlike)
-        labels = np.stack([corner[places] for corner in corners])
+        unlike = np.any([corner != coarse for corner in corners], axis=0)
+        every = np.flatnonzero(_enlarged(unlike, [low for low, _ in between]))
+        places = np.unravel_index(every, self.image_shape)
+        nodes = tuple(low[place] for (low, _), place in zip(between, places, strict=True))
+        labels = np.stack([corner[nodes] for corner in corners])
         shares = [share[place] for (_, share), place in zip(between, places, strict=True)]
         weights = np.stack(
             [
@@ -126,6 +125,13 @@ class CoarseGrid(GridGraph):
             low = np.minimum(place.astype(np.int64), max(small - 2, 0))
             found.append((low, place - low))
         return found
+
+
+def _enlarged(image: NDArray[Any], places: Sequence[NDArray[np.int64]]) -> NDArray[Any]:
+    """Return what is at the places along each axis; the last axis first, where rows are few."""
+    for axis in reversed(range(image.ndim)):
+        image = image.take(places[axis], axis=axis)
+    return image
 
 
 def coarse_means(

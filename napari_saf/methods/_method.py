@@ -253,7 +253,7 @@ class AbstractMethod(ABC):
             "parameters": to_plain(self),
             "input": None if problem.options is None else problem.options.to_plain(),
             "versions": {
-                "napari-saf": importlib.metadata.version("napari-saf"),
+                "napari-saf": _own_version(),
                 "numpy": np.__version__,
                 "python": platform.python_version(),
                 "torch": torch.__version__,
@@ -404,6 +404,11 @@ class Reporter:
         few = numbers.astype(np.min_scalar_type(int(numbers.max())))
         labels = few[self.columns_of_nodes().cpu().numpy()]
         return self.problem.graph.to_image(labels)  # type: ignore[return-value]
+
+
+@functools.cache
+def _own_version() -> str:
+    return importlib.metadata.version("napari-saf")  # which reads a file
 
 
 def _ended() -> torch.Tensor:

@@ -83,10 +83,10 @@ def test_strokes_keep_their_labels(n_nearest):
     np.testing.assert_array_equal(labels[strokes > 0], strokes[strokes > 0])
 
 
-@pytest.mark.parametrize("d", [2, 20])
-def test_the_mean_distance_to_the_nearest_is_that_of_a_table(d):
+@pytest.mark.parametrize(("n_points", "d"), [(7, 2), (7, 20), (1200, 2), (1200, 20)])
+def test_the_mean_distance_to_the_nearest_is_that_of_a_table(n_points, d):
     rng = np.random.default_rng(0)
-    points, queries = rng.normal(size=(7, d)), rng.normal(size=(11, d))
+    points, queries = rng.normal(size=(n_points, d)), rng.normal(size=(1300, d))
     table = np.sort(np.linalg.norm(queries[:, None] - points, axis=2), axis=1)
     for k in (1, 4, 7, 50):
         expected = table[:, :k].mean(axis=1)
