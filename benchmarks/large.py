@@ -3,6 +3,8 @@
 python benchmarks/large.py [--mosaics 6] [--windows 3 9 21] [--tiles 128 256 512]
 python benchmarks/large.py --sizes 2048 8192 16384 [--labels 16] [--folder FOLDER]
 python benchmarks/large.py --speed [--labels 16]
+python benchmarks/large.py --workers 1 2 1 2 [--sizes 4096] [--labels 16]
+python benchmarks/large.py --simulated 64 100000 [--seconds 1]
 python benchmarks/large.py --computed 100000 [--first 200] [--labels 3] [--folder FOLDER]
 
 Mosaics of photographs, and a stack of three-dimensional noise, labelled by the assignment
@@ -21,6 +23,8 @@ The data folder comes from NAPARI_SAF_DATA (default ../shared/data beside the ch
 from __future__ import annotations
 
 import argparse
+import asyncio
+import json
 import os
 import resource
 import shutil
@@ -28,6 +32,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import deque
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +44,7 @@ from numpy.typing import NDArray
 from scipy.ndimage import gaussian_filter
 
 import napari_saf as saf
+from napari_saf.batch import connected, local_client, run_tasks
 from napari_saf.features import Scaling
 from napari_saf.points import sampled_means
 from napari_saf.problem import ImageOptions
@@ -287,6 +293,79 @@ def computed(side: int, n_first: int, n_labels: int, folder: Path) -> None:
             return
 
 
+def workers(counts: list[int], n_labels: int, side: int, folder: Path) -> None:
+    """Print tiles a second for some numbers of processes, once all of them have begun."""
+    path, out = folder / f"sheet{side}.ome.zarr", folder / "workers.ome.zarr"
+    if not path.exists():
+        sheet(path, side)
+    job, rates = LargeJob.of(path, colors(n_labels)), list[float]()
+    for n_workers in counts:
+        shutil.rmtree(out, ignore_errors=True)
+        times = list[float]()
+        load = os.getloadavg()[0]
+        with local_client(n_workers) as client:
+            for step in iterate_large(job, out, client=client):
+                times += [time.perf_counter()] if step.tile and not step.tile[0] else []
+        n_first = 8 * n_workers
+        rates.append((len(times) - n_first) / (times[-1] - times[n_first - 1]))
+        print(
+            f"{n_workers} processes: {rates[-1]:.2f} tiles a second, "
+            f"{rates[-1] / rates[0]:.2f} times the first; load before {load:.1f}",
+            flush=True,
+        )
+
+
+def sleep(seconds: float) -> None:
+    time.sleep(seconds)
+
+
+def simulated(n_workers: int, n_tasks: int, seconds: float) -> None:
+    """Print how busy workers are that sleep for each task, and the memory of the scheduler.
+
+    The scheduler is a process of its own, and so are every 16 workers; they talk by TCP.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "scheduler.json"
+        known = ["--scheduler-file", str(file)]
+        shared = [sys.executable, "-m", "distributed.cli.dask_scheduler", "--port", "0", *known]
+        scheduler = subprocess.Popen([*shared, "--no-dashboard"], stderr=subprocess.DEVNULL)
+        own = [sys.executable, __file__, "--sleepers", "16", str(file)]
+        hosts = [subprocess.Popen(own, stderr=subprocess.DEVNULL) for _ in range(n_workers // 16)]
+        try:
+            while not file.exists():
+                time.sleep(0.1)
+            with connected(json.loads(file.read_text())["address"]) as client:
+                client.wait_for_workers(n_workers)
+                before, began = client.run_on_scheduler(memory), time.perf_counter()
+                for n_done, (_, outcome) in enumerate(
+                    run_tasks(client, sleep, deque([seconds] * n_tasks)), start=1
+                ):
+                    outcome()
+                    if n_done % (n_tasks // 10) == 0:
+                        busy = n_done * seconds / n_workers / (time.perf_counter() - began)
+                        most = client.run_on_scheduler(memory)
+                        print(
+                            f"{n_done} tasks: {busy:.1%} of {n_workers} workers busy; scheduler "
+                            f"{most:.0f} MiB, {before:.0f} before; load {os.getloadavg()[0]:.1f}",
+                            flush=True,
+                        )
+        finally:
+            for one in (*hosts, scheduler):
+                one.terminate()
+
+
+def sleepers(n_workers: int, file: str) -> None:
+    """Be so many workers of a scheduler, in one process, until it is ended."""
+    from distributed import Worker
+
+    async def serve() -> None:
+        workers = [Worker(scheduler_file=file, nthreads=1) for _ in range(n_workers)]
+        await asyncio.gather(*workers)
+        await asyncio.gather(*(one.finished() for one in workers))
+
+    asyncio.run(serve())
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--mosaics", type=int, default=6)
@@ -296,6 +375,10 @@ def main() -> None:
     parser.add_argument("--speed", action="store_true")
     parser.add_argument("--computed", type=int, metavar="SIDE")
     parser.add_argument("--first", type=int, default=200, help="tiles of the computed source")
+    parser.add_argument("--workers", type=int, nargs="+", metavar="N", help="processes")
+    parser.add_argument("--simulated", type=int, nargs=2, metavar=("WORKERS", "TASKS"))
+    parser.add_argument("--seconds", type=float, default=1.0, help="of a simulated task")
+    parser.add_argument("--sleepers", nargs=2, help=argparse.SUPPRESS)
     parser.add_argument("--labels", type=int, default=16)
     parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()))
     parser.add_argument("--run", type=Path, help=argparse.SUPPRESS)
@@ -305,6 +388,16 @@ def main() -> None:
         return
     if given.computed is not None:
         computed(given.computed, given.first, given.labels, given.folder)
+        return
+    if given.sleepers is not None:
+        sleepers(int(given.sleepers[0]), given.sleepers[1])
+        return
+    if given.simulated is not None:
+        n_workers, n_tasks = given.simulated
+        simulated(n_workers, n_tasks, given.seconds)
+        return
+    if given.workers is not None:
+        workers(given.workers, given.labels, (given.sizes or [4096])[0], given.folder)
         return
     if given.speed:
         speed(given.labels)

@@ -185,7 +185,7 @@ def _place(keys: Sequence[int | str]) -> str:
 
 
 @contextmanager
-def format_errors(file: Path, expected: str) -> Iterator[None]:
+def format_errors(file: object, expected: str) -> Iterator[None]:
     """Turn whatever goes wrong while a file is read into a FormatError that names the file.
 
     `expected` is what the file should be, with its article, as in "a recipe". ComputeError for

@@ -49,7 +49,7 @@ def local_client(n_processes: int) -> Iterator[Client]:
             n_workers=n_processes,
             threads_per_worker=1,
             memory_limit=0,
-            dashboard_address=None,
+            dashboard_address="127.0.0.1:0",
             silence_logs=logging.CRITICAL,
         ) as cluster,
         Client(cluster) as client,

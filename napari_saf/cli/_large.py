@@ -14,7 +14,7 @@ import click
 from napari_saf.batch import LabelTask, connected, local_client
 from napari_saf.device import gibibytes
 from napari_saf.errors import SafError
-from napari_saf.io import PrototypeSet, Recipe, is_zarr
+from napari_saf.io import PrototypeSet, Recipe, is_zarr, url_of
 from napari_saf.tiles import LARGE, LargeJob, LargeLabels, Plan, run_large
 
 TILES = [
@@ -45,14 +45,15 @@ JOBS = click.Option(
 def large_job(task: LabelTask, paths: list[Path], out: Path, values: Any) -> LargeJob | None:
     """Return the job of an image that is labelled in tiles, None for others."""
     is_pyramid = out.name.lower().endswith(".ome.zarr") or out.parent.name == "labels"
-    is_asked = bool(values["tile"]) or values["dry_run"]
+    url = next(filter(None, map(url_of, paths)), None)
+    is_asked = bool(values["tile"]) or values["dry_run"] or url is not None
     if values["tile"] == 0 or not (is_pyramid or is_asked) or len(paths) > 1:
         if is_asked:
-            raise click.UsageError("--tile, --dry-run: go with one image")
+            raise click.UsageError("--tile, --dry-run, URLs: go with one image")
         return None
     source, taught = task.source, None
     kinds = (".tif", ".tiff", ".npy")
-    if not is_asked and not (is_zarr(paths[0]) or paths[0].suffix.lower() in kinds):
+    if not (is_asked or is_zarr(paths[0]) or paths[0].suffix.lower() in kinds):
         return None
     prototypes = getattr(task.method, "prototypes", None)
     if task.method.labels_are_given and prototypes is not None:
@@ -60,7 +61,7 @@ def large_job(task: LabelTask, paths: list[Path], out: Path, values: Any) -> Lar
         taught = PrototypeSet(prototypes, labels, task.names, task.colors)
     try:
         job = LargeJob.of(
-            paths[0],
+            url or paths[0],
             Recipe(task.method, source.options, {}, task.level, taught),
             mask=source.mask,
             tile=values["tile"],

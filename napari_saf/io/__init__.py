@@ -72,5 +72,6 @@ from napari_saf.io._regions import (
     table_text,
     write_csv,
 )
+from napari_saf.io._remote import url_of
 from napari_saf.io._strokes import PaintedClass, load_strokes, save_strokes
 from napari_saf.io._tasks import NORMALIZATIONS, FewShotTasks, load_tasks

@@ -6,7 +6,7 @@ import dataclasses
 import itertools
 import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree
@@ -19,6 +19,7 @@ from napari_saf.storage import check_room, format_errors
 
 if TYPE_CHECKING:
     import zarr
+    from zarr.abc.store import Store
 
 PNG_MARK = ("Comment", "napari-saf label image: the index of a pixel is its label")
 """Note in an indexed PNG whose indices count, not its colours."""
@@ -257,8 +258,8 @@ def _read_zarr(path: Path) -> ImageFile:
     return ImageFile.of(np.asarray(stored), names, sizes)
 
 
-def open_zarr(path: Path) -> tuple[list[zarr.Array], str, Sizes]:
-    """Return the levels of the first multiscale image of an OME-Zarr folder, its axes and sizes.
+def open_zarr(path: Path | Store) -> tuple[list[zarr.Array], str, Sizes]:
+    """Return the levels of the first multiscale image of an OME-Zarr, its axes and sizes.
 
     Only metadata are read: `check_chunks` comes before pixels.
     """
@@ -294,7 +295,7 @@ def _member(group: zarr.Group, name: object) -> Any:
     return group[name]
 
 
-def _checked_codecs(array: zarr.Array) -> tuple[list[_Codec], _Codec]:
+def check_codecs(array: zarr.Array) -> tuple[list[_Codec], _Codec]:
     """Return the codecs of chunks in the order of encoding, if all of them may be used.
 
     With the configuration of the shards, an empty one if there are none.
@@ -331,37 +332,44 @@ def check_chunks(
     ValueError also for codecs that execute something. Of a `region`, its chunks alone count, and
     of those the files that are not `known`, to which they are added.
     """
-    codecs, shard = _checked_codecs(array)
+    check_codecs(array)
     n_bytes = math.prod(array.chunks) * array.dtype.itemsize
     n_chunks = math.prod(-(-n // k) for n, k in zip(array.shape, array.chunks, strict=True))
     if region is None and n_chunks > _MAX_CHUNKS and n_bytes < _LEAST_CHUNK:
         raise ValueError(
             f"{n_chunks} chunks of {n_bytes} bytes: expected at most {_MAX_CHUNKS}, or larger ones"
         )
-    stored = array.shards or array.chunks
     within = [slice(0, side) for side in array.shape] if region is None else region
-    counts = [
-        range(one.start // side, -(-one.stop // side))
-        for one, side in zip(within, stored, strict=True)
-    ]
-    n_in_shard = math.prod(stored) // math.prod(array.chunks)
-    names = [_name(codec) for codec in codecs]
-    for place in itertools.product(*counts):
-        file = folder / array.metadata.encode_chunk_key(place)
+    for key in chunk_keys(array, within):
+        file = folder / key
         if not file.exists() or (known is not None and file in known):
             continue
         if not file.is_file():  # such as a link to a device without an end
-            raise ValueError(f"chunk {place}: expected a file")
-        chunks = [file.read_bytes()]
-        if shard:
-            chunks = _chunks_of_shard(chunks[0], shard, n_in_shard)
-        for chunk in chunks:
-            if not _is_fine(chunk, names, _MOST_WIDENED * n_bytes + _HEADER):
-                raise ValueError(
-                    f"a chunk is damaged, or more than the {n_bytes} bytes of its pixels: {file}"
-                )
+            raise ValueError(f"chunk {key}: expected a file")
+        check_chunk(array, file.read_bytes(), file)
         if known is not None:
             known.add(file)
+
+
+def chunk_keys(array: zarr.Array, region: Sequence[slice]) -> Iterator[str]:
+    """Yield the names of the chunks, or shards, of a region."""
+    sides = zip(region, array.shards or array.chunks, strict=True)
+    counts = [range(one.start // side, -(-one.stop // side)) for one, side in sides]
+    return map(array.metadata.encode_chunk_key, itertools.product(*counts))
+
+
+def check_chunk(array: zarr.Array, content: bytes, name: object) -> None:
+    """Raise ValueError if a chunk, or shard, is damaged, or is more than its pixels."""
+    codecs, shard = check_codecs(array)
+    n_bytes = math.prod(array.chunks) * array.dtype.itemsize
+    chunks, names = [content], [_name(codec) for codec in codecs]
+    if shard:
+        n_in_shard = math.prod(array.shards or ()) // math.prod(array.chunks)
+        chunks = _chunks_of_shard(content, shard, n_in_shard)
+    if not all(_is_fine(chunk, names, _MOST_WIDENED * n_bytes + _HEADER) for chunk in chunks):
+        raise ValueError(
+            f"a chunk is damaged, or more than the {n_bytes} bytes of its pixels: {name}"
+        )
 
 
 def _chunks_of_shard(content: bytes, shard: _Codec, n_chunks: int) -> list[bytes]:

@@ -21,12 +21,14 @@ from napari_saf.io._image import (
     ImageFile,
     Sizes,
     check_chunks,
+    check_codecs,
     imagej_sizes,
     letters_of,
     ome_sizes,
     open_zarr,
 )
 from napari_saf.io._paths import file_state, is_zarr
+from napari_saf.io._remote import RemoteArray, RemoteFolder, url_of
 from napari_saf.storage import check_unpacked, format_errors
 
 Region = tuple[slice, ...]
@@ -107,8 +109,13 @@ class LazyImage:
         self.n_levels = is_level.index(False) if False in is_level else len(levels)
 
     def reopened(self) -> LazyImage:
-        path = Path(self.source)
-        return open_lazily(path if path.exists() else self.origin, self.given_axis)
+        is_named = self.is_remote or os.path.exists(self.source)
+        return open_lazily(self.source if is_named else self.origin, self.given_axis)
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether it lies behind a URL, which is its `source`."""
+        return isinstance(self.origin, RemoteArray)
 
     @property
     def n_bytes_in_memory(self) -> int:
@@ -125,8 +132,7 @@ class LazyImage:
     def levels(self) -> list[Any]:
         """Return the arrays of all levels, none of which has a codec that is not known."""
         for one in self._levels if self._folder is not None else ():
-            assert self._folder is not None
-            check_chunks(one, self._folder / one.path, [slice(0, 0)] * one.ndim)
+            check_codecs(one)
         return list(self._levels)
 
     def as_file(self) -> ImageFile:
@@ -183,8 +189,9 @@ def open_lazily(source: Any, channel_axis: int | None = None) -> LazyImage:
 
     Parameters
     ----------
-    source : path or array
-        OME-Zarr (0.1 to 0.5), a zarr array, a TIFF file in tiles, strips or one block, ``.npy``;
+    source : path, URL or array
+        OME-Zarr (0.1 to 0.5), a zarr array, also behind a URL that fsspec knows; a TIFF file in
+        tiles, strips or one block, ``.npy``;
         or an array: dask, zarr, NumPy, memory-mapped or not; or a list of the levels of a pyramid.
     channel_axis : int, optional
         As in `Problem.from_image`, if the file does not say it.
@@ -202,6 +209,10 @@ def open_lazily(source: Any, channel_axis: int | None = None) -> LazyImage:
         return LazyImage(levels, found.axes, found.sizes, channel_axis, found.source, found.state)
     if not isinstance(source, (str, os.PathLike)):
         return _open_array(source, channel_axis)
+    url = url_of(source)
+    if url is not None:
+        with format_errors(url, "an image"):
+            return _open_url(url, channel_axis)
     path = Path(source)
     if not path.exists():
         raise FormatError(f"{path}: no such file")
@@ -251,7 +262,7 @@ def _open_folder(path: Path, channel_axis: int | None) -> LazyImage:
     if isinstance(opened, zarr.Group):
         levels, names, sizes = open_zarr(path)
     first = levels[0]
-    check_chunks(first, path, [slice(0, 0)] * first.ndim)  # the codecs
+    check_codecs(first)
     _check_piece(first.shards or first.chunks, first.dtype.itemsize)
     state = _state_of(path / first.path)
     text = json.dumps(first.metadata.to_dict(), sort_keys=True, default=str)
@@ -266,6 +277,26 @@ def _open_folder(path: Path, channel_axis: int | None) -> LazyImage:
         value = first.fill_value
         notes = (f"{path}: {missing} chunks are not there and count as {value}, as zarr has it",)
     return LazyImage(levels, names, sizes, channel_axis, str(path), state, folder, notes)
+
+
+def _open_url(url: str, channel_axis: int | None) -> LazyImage:
+    """Open a zarr behind a URL: how many of its chunks are there is not known."""
+    import zarr
+
+    folder = RemoteFolder(url)
+    opened = zarr.open(folder.store(), mode="r")
+    levels, names, sizes = [opened], "", Sizes()
+    if isinstance(opened, zarr.Group):
+        levels, names, sizes = open_zarr(folder.store())
+    first = levels[0]
+    check_codecs(first)
+    _check_piece(first.shards or first.chunks, first.dtype.itemsize)
+    arrays = [RemoteArray(folder, one) for one in levels]
+    if arrays[0].is_hollow():
+        raise ValueError("no chunk of it is there")
+    return LazyImage(
+        arrays, names, sizes, channel_axis, url, {"url": url, "metadata": folder.digest}
+    )
 
 
 def _open_tiff(path: Path, channel_axis: int | None) -> LazyImage:

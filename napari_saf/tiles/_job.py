@@ -73,6 +73,8 @@ def sent(image: LazyImage, is_sent: bool) -> LazyImage | tuple[str, int | None]:
     """Return what a worker, if it is another process, opens an image from."""
     if not is_sent:
         return image
+    if image.is_remote:
+        return image.source, image.given_axis
     if os.path.exists(image.source):
         return os.path.abspath(image.source), image.given_axis
     if image.n_bytes_in_memory > _MOST_SENT:

@@ -57,9 +57,7 @@ _MOST_READ = 2**29
 """Blocks to choose from, as many as are read with so many pixels of the pieces of a file."""
 _MOST_COARSE = 2**24
 _MOST_SAMPLED = 2**20
-_MOST_STEPPED = 2**18
-"""Values of a level that is looked at whole; values from which the scaling is taken; pixels of
-the blocks from which the steps are taken."""
+"""Values of a level that is looked at whole; values from which the scaling is taken."""
 
 
 class Plan(Tiling):
@@ -155,9 +153,7 @@ def make_plan(
     extractor = options.extractor.fitted(_scaled(values, masks, window, options))
     options = dataclasses.replace(options, features=extractor)
     flow, taught = _learn(recipe, values, masks, options)
-    n_stepped = max(1, _MOST_STEPPED // math.prod(block))
-    problem = _problem(values[:n_stepped], masks[:n_stepped], options, noise)
-    history = flow.run(problem).history
+    history = flow.run(_problem(values, masks, options, noise)).history
     # A patch reaches a pixel, and what smooths it before one more.
     reach = extractor.receptive_field + 2 * (options.weights != "uniform")
     # What comes from a coarser grid is averaged over windows once more.

@@ -1,5 +1,6 @@
 """``napari-saf segment`` of an image that is labelled in tiles."""
 
+import fsspec
 import numpy as np
 import pytest
 import zarr
@@ -75,3 +76,15 @@ def test_a_scheduler_that_is_not_there_is_one_line(cli, scan, monkeypatch):
     address = "tcp://127.0.0.1:9"
     run = ("segment", scan, "-o", "m.ome.zarr", "--tile", "32", "--scheduler", address)
     assert cli(*run).is_error(address, "no scheduler")
+
+
+def test_an_image_behind_a_url(cli, scan, tmp_path):
+    fsspec.filesystem("memory").put(str(scan), "/a.zarr", recursive=True)
+    try:
+        outcome = cli("segment", "memory://a.zarr", "-o", "m.ome.zarr", *PLAIN)
+        assert "m.ome.zarr: 2 labels, 1 tile, " in outcome.out
+        assert cli("segment", "memory://a.zarr", "-o", "m.png", *PLAIN).is_error(".ome.zarr")
+        assert cli("segment", "memory://a.zarr", scan, "-o", "out", *PLAIN).code == 2
+        assert cli("segment", "memory://b.zarr", "-o", "n.ome.zarr").is_error("memory://b.zarr")
+    finally:
+        fsspec.filesystem("memory").rm("/a.zarr", recursive=True)

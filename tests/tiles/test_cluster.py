@@ -16,9 +16,14 @@ def test_threads_give_the_same_labels(tmp_path):
     distributed = pytest.importorskip("distributed")
     pixels = picture((100, 130))
     expected = saf.label_large(pixels, recipe(), tmp_path / "e.ome.zarr", tile=64)
-    settings = {"processes": False, "n_workers": 1, "threads_per_worker": 2}
+    settings = {
+        "processes": False,
+        "n_workers": 1,
+        "threads_per_worker": 2,
+        "dashboard_address": ":0",
+    }
     with (
-        distributed.LocalCluster(**settings, dashboard_address=None) as cluster,
+        distributed.LocalCluster(**settings) as cluster,
         distributed.Client(cluster) as client,
     ):
         out = tmp_path / "m.ome.zarr"
@@ -47,9 +52,14 @@ def double(item):
 def test_tasks_may_be_added_while_others_are_done():
     """More than workers take at a time, each once, whoever does them."""
     distributed = pytest.importorskip("distributed")
-    settings = {"processes": False, "n_workers": 1, "threads_per_worker": 2}
+    settings = {
+        "processes": False,
+        "n_workers": 1,
+        "threads_per_worker": 2,
+        "dashboard_address": ":0",
+    }
     with (
-        distributed.LocalCluster(**settings, dashboard_address=None) as cluster,
+        distributed.LocalCluster(**settings) as cluster,
         distributed.Client(cluster) as client,
     ):
         for own in (None, client):

@@ -113,7 +113,7 @@ def test_workers_of_dask_and_arrays_of_dask(tmp_path):
     labels = blobs((100, 130))
     settings = {"processes": False, "n_workers": 1, "threads_per_worker": 2}
     with (
-        distributed.LocalCluster(**settings, dashboard_address=None) as cluster,
+        distributed.LocalCluster(**settings, dashboard_address=":0") as cluster,
         distributed.Client(cluster) as client,
     ):
         found = saf.split_large(

@@ -1,0 +1,99 @@
+"""Images behind URLs give the labels of those on disk, and their faults are told."""
+
+import json
+import threading
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+
+import fsspec
+import numpy as np
+import pytest
+import zarr
+from test_label_large import picture, recipe, write_zarr
+
+import napari_saf as saf
+from napari_saf.io import open_lazily
+from napari_saf.tiles import LargeJob
+
+
+@pytest.fixture
+def memory():
+    """The file system of memory, empty."""
+    files = fsspec.filesystem("memory")
+    yield files
+    files.rm("/", recursive=True)
+
+
+def put(memory, source):
+    """Copy a store into memory, in place of what is there; return its URL."""
+    if memory.exists(f"/{source.name}"):
+        memory.rm(f"/{source.name}", recursive=True)
+    memory.put(str(source), f"/{source.name}", recursive=True)
+    return f"memory://{source.name}"
+
+
+@pytest.mark.parametrize("kind", ["0.4", "0.5", "sharded", "plain"])
+def test_a_url_gives_the_same_labels(tmp_path, memory, kind):
+    path, pixels = tmp_path / "a.zarr", picture()
+    if kind == "plain":
+        zarr.create_array(path, data=pixels, chunks=(40, 40, 3))
+    elif kind == "sharded":
+        write_zarr(path, pixels, chunks=(16, 16, 3), shards=(64, 64, 3))
+    else:
+        write_zarr(path, pixels, kind, levels=2)
+    url = put(memory, path)
+    found = saf.label_large(url, recipe(), tmp_path / "m.ome.zarr", tile=64)
+    expected = saf.label_large(path, recipe(), tmp_path / "e.ome.zarr", tile=64)
+    np.testing.assert_array_equal(found.labels[:], expected.labels[:])
+    work = LargeJob.of(url, recipe()).work(LargeJob.of(url, recipe()).plan(), path, is_sent=True)
+    assert work.image == (url, None)
+
+
+def test_a_web_server_will_do(tmp_path):
+    pytest.importorskip("aiohttp")
+    write_zarr(tmp_path / "a.zarr", picture())
+
+    class Handler(SimpleHTTPRequestHandler):
+        def log_message(self, *_):
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Handler, directory=tmp_path)) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{server.server_port}/a.zarr"
+        there = (slice(20, 70), slice(30, 40))
+        np.testing.assert_array_equal(open_lazily(url).read(there), picture()[there])
+        with pytest.raises(saf.FormatError, match=r"b\.zarr: .*no zarr store is there"):
+            open_lazily(url.replace("a.zarr", "b.zarr"))
+        server.shutdown()
+    with pytest.raises(saf.FormatError, match="cannot be read as an image"):
+        open_lazily(url)
+
+
+def test_faults_of_what_is_behind_a_url_are_told(tmp_path, memory):
+    source = write_zarr(tmp_path / "a.zarr", picture())
+    url = put(memory, source)
+    whole = memory.cat("/a.zarr/0/c/1/1/0")
+    memory.pipe("/a.zarr/0/c/1/1/0", whole[: len(whole) // 2])
+    image = open_lazily(url)
+    with pytest.raises(saf.FormatError, match=r"read at \[32:40, 32:40\]: .*damaged.*0/c/1/1/0"):
+        image.read((slice(32, 40), slice(32, 40)))
+    memory.rm("/a.zarr/0/c/1/1/0")  # counts as the fill value, as zarr has it
+    assert not image.read((slice(32, 40), slice(32, 40))).any()
+    about = json.loads(memory.cat("/a.zarr/zarr.json"))
+    about["attributes"]["ome"]["multiscales"][0]["datasets"][0]["path"] = "../b.zarr/0"
+    memory.pipe("/a.zarr/zarr.json", json.dumps(about).encode())
+    with pytest.raises(saf.FormatError, match="within the folder"):
+        open_lazily(url)
+    zarr.create_array(tmp_path / "h.zarr", shape=(10**6, 10**6), chunks=(1024, 1024), dtype="u1")
+    with pytest.raises(saf.FormatError, match="no chunk of it is there"):
+        open_lazily(put(memory, tmp_path / "h.zarr"))
+    with pytest.raises(saf.FormatError, match="nix"):
+        open_lazily("nix://a.zarr")
+
+
+def test_an_image_behind_a_url_that_is_another_one_is_refused(tmp_path, memory):
+    url = put(memory, write_zarr(tmp_path / "a.zarr", picture()))
+    saf.label_large(url, recipe(), tmp_path / "m.ome.zarr")
+    put(memory, write_zarr(tmp_path / "a.zarr", picture((100, 120))))
+    with pytest.raises(saf.InvalidInput, match="changed since"):
+        saf.label_large(url, recipe(), tmp_path / "m.ome.zarr")
