@@ -1,6 +1,11 @@
 """What all tests share."""
 
+import importlib.util
+
 import pytest
+
+_OF_THE_APP = ["pytestqt.plugin", "npe2._pytest_plugin", "napari.utils._testsupport"]
+pytest_plugins = _OF_THE_APP if importlib.util.find_spec("napari") else []
 
 
 def pytest_configure(config: pytest.Config) -> None:
