@@ -55,7 +55,14 @@ from napari_saf.io._probabilities import (
     save_probabilities,
     soft_images,
 )
-from napari_saf.io._prototypes import load_prototypes, read_array, save_prototypes
+from napari_saf.io._prototypes import (
+    PaintedClass,
+    load_prototypes,
+    load_strokes,
+    read_array,
+    save_prototypes,
+    save_strokes,
+)
 from napari_saf.io._recipe import (
     PrototypeSet,
     Recipe,
@@ -73,5 +80,4 @@ from napari_saf.io._regions import (
     write_csv,
 )
 from napari_saf.io._remote import url_of
-from napari_saf.io._strokes import PaintedClass, load_strokes, save_strokes
 from napari_saf.io._tasks import NORMALIZATIONS, FewShotTasks, load_tasks

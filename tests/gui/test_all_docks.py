@@ -189,7 +189,7 @@ def test_buttons_stand_right_below_the_form_of_every_dock(frames, viewer, qtbot)
 
 def gaps(dock, most=24):
     """Return what is wrong of a form that should be as high as it needs, with buttons below it."""
-    stop = dock._stop_button
+    stop = dock.stop_button
     (form,) = (area for area in dock.findChildren(FormArea) if area.parentWidget() is dock)
     rows = [w for w in dock.children() if isinstance(w, QWidget) and w.isVisible()]
     unused = dock.rect().bottom() - max(row.geometry().bottom() for row in rows)

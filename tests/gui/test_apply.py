@@ -206,7 +206,7 @@ def test_stop_ends_a_folder_after_what_is_done_and_apply_goes_on(taught, folder,
     choose_files(taught.applying, folder)
     taught.applying.button.click()
     qtbot.waitUntil(lambda: " of 20: " in taught.status.text, timeout=TIMEOUT)
-    taught._stop_button.click()
+    taught.stop_button.click()
     settle(taught)
     n_done = len(list(folder.with_name("images_labels").glob("*.tif")))
     assert taught.status.text.endswith(f"stopped, {20 - n_done} left") and 0 < n_done < 20
@@ -225,7 +225,7 @@ def test_nothing_is_applied_or_saved_while_labels_follow_the_strokes(taught, lon
     long_run(taught)
     assert not any(button.isEnabled() for button in buttons)
     assert all(BUSY in button.toolTip().lower() for button in buttons)
-    taught._stop_button.click()
+    taught.stop_button.click()
     settle(taught)
     assert all(button.isEnabled() for button in buttons)
 

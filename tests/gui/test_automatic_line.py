@@ -44,7 +44,7 @@ def test_what_is_set_by_hand_is_no_longer_said(dock, run):
     dock.input.choose(features="lab", weights="uniform")
     assert words(dock) == ["the full size"]
     dock.input.choose(max_side=240)
-    assert not dock._choice.is_shown(dock.automatic)
+    assert not dock.choice.is_shown(dock.automatic)
     options = run(dock).recipe["input"]
     assert [options[name] for name in ("features", "window", "weights", "max_side")] == [
         *("lab", 5, "uniform", 240)
@@ -80,7 +80,7 @@ def test_a_volume_that_is_removed_leaves_no_line(viewer, dock):
     viewer.layers.remove(image)
     assert words(dock)[0] == "colour and texture"
     viewer.layers.clear()
-    assert not dock._choice.is_shown(dock.automatic)
+    assert not dock.choice.is_shown(dock.automatic)
 
 
 @pytest.mark.parametrize(

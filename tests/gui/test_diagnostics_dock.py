@@ -75,7 +75,7 @@ def point_to(plot, time):
 
 def stop(qtbot, dock):
     with qtbot.waitSignal(dock.controller.finished, timeout=TIMEOUT):
-        dock._stop_button.click()
+        dock.stop_button.click()
 
 
 def test_curves_and_labels_of_a_run_of_another_dock(viewer, diagnostics, dock, run, qtbot):

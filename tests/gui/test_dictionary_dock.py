@@ -217,7 +217,7 @@ def test_stop_leaves_a_dictionary(model, dock, qtbot, settle):
     with qtbot.waitSignal(dock.controller.advanced, timeout=TIMEOUT):
         pass
     with qtbot.waitSignal(dock.controller.finished, timeout=TIMEOUT):
-        qtbot.mouseClick(dock._stop_button, LEFT)
+        qtbot.mouseClick(dock.stop_button, LEFT)
     settle(dock)
     assert "stopped" in dock.status.text
     assert not dock.status.is_error
@@ -442,7 +442,7 @@ def test_stop_ends_an_application(full, model, qtbot, settle):
     full.applying.image.choose(model.add_image(np.tile(stripes(), (12, 12)), name="large"))
     qtbot.mouseClick(full.applying.button, LEFT)
     assert full.is_busy and not full.applying.button.isEnabled()
-    qtbot.mouseClick(full._stop_button, LEFT)
+    qtbot.mouseClick(full.stop_button, LEFT)
     settle(full)
     assert full.status.text == "stopped" and not named(model, "partition")
 
@@ -498,7 +498,7 @@ def test_stop_ends_a_folder_after_what_is_done(full, tmp_path, qtbot, settle):
     choose_files(full.applying, source, tmp_path / "out")
     full.apply()
     qtbot.waitUntil(lambda: " of 30: " in full.status.text, timeout=TIMEOUT)
-    qtbot.mouseClick(full._stop_button, LEFT)
+    qtbot.mouseClick(full.stop_button, LEFT)
     settle(full)
     assert "left" in full.status.text
 

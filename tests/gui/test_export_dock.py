@@ -266,13 +266,13 @@ def test_stop_leaves_out_the_files_that_were_not_begun(done, qtbot, tmp_path, mo
         return save(*arguments, **options)
 
     monkeypatch.setattr(_labelling, "save_table", save_slowly)
-    assert not done._stop_button.isEnabled()
+    assert not done.stop_button.isEnabled()
     click(qtbot, done.button)
     assert begun.wait(TIMEOUT / 1000)
-    click(qtbot, done._stop_button)
+    click(qtbot, done.stop_button)
     clicked.set()
     qtbot.waitUntil(lambda: not done.is_busy, timeout=TIMEOUT)
-    assert done.status.text.startswith("stopped: saved") and not done._stop_button.isEnabled()
+    assert done.status.text.startswith("stopped: saved") and not done.stop_button.isEnabled()
     assert names(tmp_path / "out") == ["blocks_SAF.labels.tif", "blocks_SAF_regions.csv"]
 
 
@@ -284,7 +284,7 @@ def test_stop_while_the_labels_are_read_saves_nothing(done, qtbot, tmp_path, mon
 
     monkeypatch.setattr(Pixels, "read", read)
     click(qtbot, done.button)
-    click_and_wait(qtbot, done, done._stop_button)
+    click_and_wait(qtbot, done, done.stop_button)
     assert done.status.text == "stopped: nothing was saved" and not (tmp_path / "out").exists()
 
 
@@ -467,7 +467,7 @@ def test_a_repeated_run_can_be_stopped(viewer, export, qtbot):
     with qtbot.waitSignal(dock.controller.advanced, timeout=TIMEOUT):
         dock.applying.button.click()
     with qtbot.waitSignal(dock.controller.finished, timeout=TIMEOUT):
-        dock._stop_button.click()
+        dock.stop_button.click()
     assert dock.status.text.startswith("stopped: ")
     assert isinstance(layer_of(viewer, "blocks [SAF"), Labels)
 

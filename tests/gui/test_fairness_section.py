@@ -27,7 +27,7 @@ def fair(dock):
 
 def sweep(qtbot, dock):
     with qtbot.waitSignal(dock.controller.finished, timeout=TIMEOUT):
-        qtbot.mouseClick(dock.fairness._button, Qt.MouseButton.LeftButton)
+        qtbot.mouseClick(dock.fairness.button, Qt.MouseButton.LeftButton)
 
 
 def test_the_section_is_there_for_methods_that_spread_labels_only(dock):
@@ -40,11 +40,11 @@ def test_the_section_is_there_for_methods_that_spread_labels_only(dock):
 
 def test_the_scale_is_asked_where_it_matters(fair):
     scale = fair.input.scale
-    assert not fair._choice.is_shown(scale)
+    assert not fair.choice.is_shown(scale)
     fair.form.set_values({"objective": "ncut"})
-    assert fair._choice.is_shown(scale)
+    assert fair.choice.is_shown(scale)
     fair.form.choose("saf")
-    assert fair._choice.is_shown(scale)
+    assert fair.choice.is_shown(scale)
 
 
 def test_groups_are_read_from_a_channel_by_default(fair, run):
@@ -112,26 +112,26 @@ def test_groups_follow_the_slices_until_others_are_chosen(model, open_on):
 def test_a_click_on_the_trade_off_shows_that_solution(viewer, fair, qtbot):
     fair.show()
     sweep(qtbot, fair)
-    qtbot.waitUntil(fair.fairness._canvas.isVisible, timeout=TIMEOUT)
+    qtbot.waitUntil(fair.fairness.canvas.isVisible, timeout=TIMEOUT)
     qtbot.wait(200)
     points = fair.fairness.trade_off.points
     layer = viewer.layers[-1]
     np.testing.assert_array_equal(layer.data, points[-1].segmentation.labels)
     plot = fair.fairness
-    plot._canvas.draw()
-    places = plot._axes.transData.transform(plot._places)
+    plot.canvas.draw()
+    places = plot.axes.transData.transform(plot.places)
     across = np.diff(places[:, 0])
     assert (across >= 0).all() and across.any()  # from plain to fair, as the slider runs
     number = len(points) - 4
     x, y = places[number]
     assert np.abs(np.delete(places, number, axis=0) - (x, y)).sum(axis=1).min() > 5
-    ratio = plot._canvas.device_pixel_ratio
-    spot = QPoint(round(x / ratio), round((plot._canvas.height() * ratio - y) / ratio))
-    qtbot.mouseClick(plot._canvas, Qt.MouseButton.LeftButton, pos=spot)
+    ratio = plot.canvas.device_pixel_ratio
+    spot = QPoint(round(x / ratio), round((plot.canvas.height() * ratio - y) / ratio))
+    qtbot.mouseClick(plot.canvas, Qt.MouseButton.LeftButton, pos=spot)
     np.testing.assert_array_equal(layer.data, points[number].segmentation.labels)
     recipe = layer.metadata[METADATA_KEY]["recipe"]
     assert recipe["parameters"]["fairness_weight"] == points[number].weight
-    fair.fairness._slider.setValue(3)
+    fair.fairness.slider.setValue(3)
     np.testing.assert_array_equal(layer.data, points[3].segmentation.labels)
 
 
@@ -148,7 +148,7 @@ def test_a_new_run_forgets_the_sweep(fair, qtbot, run):
     sweep(qtbot, fair)
     run(fair)
     assert fair.fairness.trade_off is None
-    assert fair.fairness._slider_row.isHidden()
+    assert fair.fairness.slider_row.isHidden()
 
 
 def test_a_sweep_can_be_stopped(fair, qtbot, viewer):

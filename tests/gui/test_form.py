@@ -199,9 +199,9 @@ def test_af_without_prototypes_says_so(dock, run):
 
 
 def test_the_device_is_named(dock):
-    assert dock._device.text().endswith("float32")
+    assert dock.device_note.text().endswith("float32")
     dock.form.set_values({"dtype": "float64", "device": "cpu"})
-    assert dock._device.text() == "CPU, float64"
+    assert dock.device_note.text() == "CPU, float64"
 
 
 def test_a_new_result_is_offered_to_the_form(viewer, dock, run):

@@ -269,7 +269,7 @@ def test_a_mask_on_disk_is_measured_part_by_part(model, image, open_on, settle, 
     dock = open_on(model, ExportWidget)
     dock.show()
     dock.labels.choose(layer)
-    dock._table_fold.expand()
+    dock.table_fold.expand()
     settle(dock, 400)
     expected = saf.region_table(labels, sheet(), scale=(2, 2), brief=True)
     shown = dock.table.model.table

@@ -354,7 +354,7 @@ def test_stop_rename_and_close(dock, model, qtbot, settle, press, click):
     with qtbot.waitSignal(dock.controller.began, timeout=TIMEOUT):
         dock.edit("refine")
     assert not dock.buttons["merge"].isEnabled()
-    qtbot.mouseClick(dock._stop_button, LEFT)
+    qtbot.mouseClick(dock.stop_button, LEFT)
     settle(dock)
     assert labels_of(dock).min() >= 1
     press(dock, "undo")

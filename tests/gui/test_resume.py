@@ -28,7 +28,7 @@ def stop(qtbot):
 
         def on_advanced(frame):
             if frame.time >= time:
-                dock._stop_button.click()
+                dock.stop_button.click()
 
         dock.controller.advanced.connect(on_advanced)
         dock.controller.returned.connect(results.append)
@@ -82,7 +82,7 @@ def test_a_stop_before_the_run_went_on_leaves_what_there_was(dock, run, stop, qt
     stop(dock, 0.1)
     with qtbot.waitSignal(dock.controller.finished, timeout=TIMEOUT):
         dock.stopped.button.click()
-        dock._stop_button.click()
+        dock.stop_button.click()
     assert is_offered(dock)
     assert run(dock, resume(dock)).status is saf.Status.CONVERGED
 
@@ -159,7 +159,7 @@ def test_neither_an_end_nor_a_sweep_is_resumed(dock, run, qtbot):
     run(dock)
     assert not is_offered(dock)
     dock.form.choose("fair")
-    dock.controller.advanced.connect(dock._stop_button.click)
+    dock.controller.advanced.connect(dock.stop_button.click)
     run(dock, dock.start_sweep)
     assert not is_offered(dock)
 

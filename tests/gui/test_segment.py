@@ -77,19 +77,19 @@ def test_stop_leaves_a_valid_labelling(viewer, dock, long_run, qtbot):
     results = []
     dock.controller.returned.connect(results.append)
     with qtbot.waitSignal(dock.controller.finished, timeout=TIMEOUT):
-        dock._stop_button.click()
+        dock.stop_button.click()
     assert results[0].status is saf.Status.CANCELLED
     (layer,) = result_layers(viewer)
     np.testing.assert_array_equal(layer.data, results[0].labels)
     assert layer.data.min() >= 1
     assert dock.status.text.startswith("stopped: ")
-    assert dock._run_button.isEnabled() and not dock._stop_button.isEnabled()
+    assert dock.run_button.isEnabled() and not dock.stop_button.isEnabled()
 
 
 def test_stop_before_the_first_labels(dock, qtbot):
     with qtbot.waitSignal(dock.controller.finished, timeout=TIMEOUT):
         dock.start()
-        dock._stop_button.click()
+        dock.stop_button.click()
     assert dock.status.text.startswith("stopped")
 
 
@@ -240,20 +240,20 @@ def test_nothing_of_a_removed_layer_is_held(window, viewer, dock, run):
 def test_run_is_greyed_with_the_reason_where_it_can_only_fail(viewer, qtbot):
     dock = SegmentWidget(viewer)
     qtbot.addWidget(dock)
-    assert not dock._run_button.isEnabled() and "no image" in dock.status.text
+    assert not dock.run_button.isEnabled() and "no image" in dock.status.text
     viewer.add_image(blocks())
-    assert dock._run_button.isEnabled() and not dock.status.text
+    assert dock.run_button.isEnabled() and not dock.status.text
     for method in ("af", "laplacianshot"):
         dock.form.choose(method)
-        assert not dock._run_button.isEnabled()
+        assert not dock.run_button.isEnabled()
         assert "paint strokes of two classes first" in dock.status.text
-        assert dock._run_button.toolTip() == dock.status.text
+        assert dock.run_button.toolTip() == dock.status.text
     strokes = np.zeros(blocks().shape[:2], dtype=int)
     strokes[0, 0], strokes[-1, -1] = 1, 2
     dock.input.choose(strokes=viewer.add_labels(strokes))
-    assert dock._run_button.isEnabled() and not dock.status.text
+    assert dock.run_button.isEnabled() and not dock.status.text
     viewer.layers.clear()
-    assert not dock._run_button.isEnabled()
+    assert not dock.run_button.isEnabled()
 
 
 def shown(dock):

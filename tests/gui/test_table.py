@@ -24,7 +24,7 @@ def dock(model, open_on, settle):
     layer = model.add_labels(QUADRANTS.copy(), name="mine", scale=(2, 2), units="um")
     layer.metadata["class_names"] = {2: "sea"}
     dock = open_on(model, ExportWidget)
-    dock._table_fold.expand()
+    dock.table_fold.expand()
     measured(dock, settle)
     return dock
 

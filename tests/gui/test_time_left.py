@@ -101,7 +101,7 @@ def test_memory_is_said_where_it_is_much(dock, long_run, settle, monkeypatch, sh
     monkeypatch.setattr(runs, "_LARGE_SHARE", share)
     long_run(dock)
     assert ("memory: about" in dock.status.text) == is_said
-    dock._stop_button.click()
+    dock.stop_button.click()
     settle(dock)
 
 

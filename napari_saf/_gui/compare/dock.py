@@ -69,8 +69,8 @@ class CompareWidget(RunDock):
     def _lay_out_controls(self) -> None:
         key = self._key_of("run_or_stop")
         self._run_help = f"Run every combination, one after another ({key})."
-        self._run_button = create_button("Compare", self._run_help, self.start)
-        self._stop_button.setToolTip(f"End with the results that are finished ({key}).")
+        self.run_button = create_button("Compare", self._run_help, self.start)
+        self.stop_button.setToolTip(f"End with the results that are finished ({key}).")
         help = "Show the results in napari's grid, or leave it."
         self._side_button = create_button("Side by side", help, self.show_side_by_side)
         self._side_button.setCheckable(True)
@@ -86,7 +86,7 @@ class CompareWidget(RunDock):
             below.layout().setStretch(place, stretch)
         self._lay_out(
             [self.input.section, self.choice, self._rows, features],
-            [self._run_button, self._stop_button],
+            [self.run_button, self.stop_button],
             [self.table, self.swatches, below],
         )
 
@@ -201,7 +201,7 @@ class CompareWidget(RunDock):
         except SafError as error:
             if not self.choice.settings.value:  # those of another dock may be right by then
                 self._why_not = describe_error(error)
-        self._run_button.setText(f"Compare {n_runs} runs" if n_runs > 1 else "Compare")
+        self.run_button.setText(f"Compare {n_runs} runs" if n_runs > 1 else "Compare")
         self._update_enabled()
 
     def _on_reported(self, report: Any) -> None:
@@ -325,6 +325,6 @@ class CompareWidget(RunDock):
         for results in (self.table, self.swatches):
             results.setVisible(is_there)
         is_done = is_there and not self.is_busy
-        self._offer(self._run_button, self._why_not, self._run_help, not self.is_busy)
+        self._offer(self.run_button, self._why_not, self._run_help, not self.is_busy)
         self._side_button.setEnabled(is_done)
         self._save_button.setEnabled(is_done)

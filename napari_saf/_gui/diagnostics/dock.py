@@ -165,7 +165,7 @@ class DiagnosticsWidget(RunDock):
         self.branch_fold = create_fold("Branch: go on with other parameters", self.branch)
         self._lay_out(
             [rows, self.description, self.plot, self.entropy, self._apart, self.branch_fold],
-            [self.resume_button, self._stop_button],
+            [self.resume_button, self.stop_button],
             [],
         )
 

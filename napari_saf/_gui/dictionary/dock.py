@@ -87,7 +87,7 @@ class DictionaryWidget(RunDock):
         )
         fold = create_fold("Advanced", self.form.advanced)
         widgets = [section, self.form.basic, fold, self.atoms, self.applying.row, self.results]
-        self._lay_out(widgets, [self.learn, self._stop_button], [])
+        self._lay_out(widgets, [self.learn, self.stop_button], [])
         atoms = self.atoms
         self._connect(
             (self.images.changed, self._offer_channels),

@@ -72,13 +72,13 @@ class RunDock(QWidget):
         self.controller = RunController(viewer)
         self.status = StatusArea()
         key = self._key_of("run_or_stop")
-        self._stop_button = create_button("Stop", f"End the work and keep what there is ({key}).")
+        self.stop_button = create_button("Stop", f"End the work and keep what there is ({key}).")
         self._clock = QTimer(self, interval=500)
         self.setMinimumWidth(LEAST_WIDTH)
         self._keys = Shortcuts(viewer, self, self.shortcuts)
         self._lifetime = DockLifetime(viewer, self, self._on_gone)
         self._connect(
-            (self._stop_button.clicked, self._on_stop_clicked),
+            (self.stop_button.clicked, self._on_stop_clicked),
             (self._clock.timeout, self._on_clock),
             (self.status.suggested_action_clicked, self._on_suggested_action_clicked),
             (self.controller.began, self._on_began),
@@ -121,7 +121,7 @@ class RunDock(QWidget):
 
     def run_or_stop(self) -> bool:
         """Stop what goes on, else start a run; return whether the dock can."""
-        if self._stop_button.isEnabled():
+        if self.stop_button.isEnabled():
             self._on_stop_clicked()
         elif type(self).start is RunDock.start:
             return False
@@ -316,7 +316,7 @@ class RunDock(QWidget):
         self._update_enabled()
 
     def _update_enabled(self) -> None:
-        self._stop_button.setEnabled(self.is_busy)
+        self.stop_button.setEnabled(self.is_busy)
 
     def _offer(self, button: QPushButton, reason: str, tooltip: str, is_free: bool = True) -> None:
         """Enable the button of the dock's work, or say in the status line why that cannot be."""

@@ -149,17 +149,17 @@ class ExportWidget(RunDock):
         self.folder.set_path(Path.home())
         self.button = create_button("Export", "", self.start)
         self.open_button = create_button("Open mask …", _OPEN_HELP, self._on_open_clicked)
-        self._stop_button.setToolTip(_STOP_HELP)
+        self.stop_button.setToolTip(_STOP_HELP)
         rows, where = FormSection(), FormSection()
         rows.add_row("Labels", self.labels, "The Labels layer to save.")
         rows.add_row("Image", self.image, "What was labelled: for brightness and the figure.")
         where.add_row("Name", self.file_name, "What the names of the files begin with.")
         where.add_row("Folder", self.folder, "Where the files go.")
         fold = create_fold("Apply the recipe", self.repeat)
-        self._table_fold = create_fold("Table", self.table)
-        buttons = [self.button, self.open_button, self._stop_button]
+        self.table_fold = create_fold("Table", self.table)
+        buttons = [self.button, self.open_button, self.stop_button]
         maps = create_fold("Probability maps", self.maps)
-        self._lay_out([rows, self.choice, where, self._table_fold, maps, fold], buttons, [])
+        self._lay_out([rows, self.choice, where, self.table_fold, maps, fold], buttons, [])
         self._connect(
             (self.labels.layer_changed, self._on_labels_changed),
             (self.applying.changed, self._update_enabled),
@@ -168,7 +168,7 @@ class ExportWidget(RunDock):
             (self.choice.changed, self._update_enabled),
             (self.choice.changed, self._measuring.start),
             (self.image.layer_changed, self._measuring.start),
-            (self._table_fold.toggled, self._measuring.start),
+            (self.table_fold.toggled, self._measuring.start),
             (self._measuring.timeout, self._measure),
             (self.table.label_chosen, self._choose_label),
             (viewer.layers.events.inserted, self._on_layer_inserted),
@@ -323,7 +323,7 @@ class ExportWidget(RunDock):
     def _measure(self) -> None:
         """Show what is labelled, if somebody looks."""
         labels = self.labels.layer
-        if not self._table_fold.isExpanded():
+        if not self.table_fold.isExpanded():
             return
         if labels is None:
             self.table.show_reason(f"{_NO_LABELS}.")

@@ -128,7 +128,7 @@ class ObjectsWidget(RunDock):
         rows.add_row("Frames", self.buttons["track"], HELP["track"])
         fold = create_fold("Advanced", advanced)
         below = [self.counts, create_row(*own[:4]), self.table, create_row(*own[4:8])]
-        self._lay_out([rows, fold], [own[8], self._stop_button], below)
+        self._lay_out([rows, fold], [own[8], self.stop_button], below)
 
     @property
     def layer(self) -> Any:

@@ -131,7 +131,7 @@ class ProjectWidget(RunDock):
             row("add_images", "remove_image"),
             row("go_to_previous", "go_to_next"),
         ]
-        work = [self.buttons["label_all"], self.buttons["export_all"], self._stop_button]
+        work = [self.buttons["label_all"], self.buttons["export_all"], self.stop_button]
         self._lay_out(parts, work, [])
         self.table.setMinimumHeight(self.table.height_of(5))
         self.setMinimumWidth(_WIDTH)

@@ -113,7 +113,7 @@ class PrototypesWidget(RunDock):
         own = (_APPLY_HELP, self._classifier)
         self.applying = ApplyDialog(self, self._viewer, *own, more=[load])
         widgets = [choices, self.table, create_row(*edit_buttons), self.applying.row]
-        self._lay_out(widgets, [undo, redo, self._stop_button], [])
+        self._lay_out(widgets, [undo, redo, self.stop_button], [])
 
     def _release(self) -> None:
         self._viewer.layers.events.removed.disconnect(self._on_layer_removed)

@@ -156,7 +156,7 @@ class ScribblesWidget(RunDock):
             create_fold("Features", self.input.features),
             create_fold("Advanced", self.form.advanced),
         ]
-        self._lay_out(sections, [update, self._stop_button], [self.large, self.autosave.note])
+        self._lay_out(sections, [update, self.stop_button], [self.large, self.autosave.note])
 
     def _release(self) -> None:
         self.autosave.flush()

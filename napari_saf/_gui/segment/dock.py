@@ -73,24 +73,24 @@ class SegmentWidget(RunDock):
         self.large = LargeSection(viewer, self.input, self.form, self._learner)
         key = self._key_of("run_or_stop")
         self._run_help = f"Label the image; the labels form on screen ({key})."
-        self._run_button = create_button("Run", self._run_help, self.start)
+        self.run_button = create_button("Run", self._run_help, self.start)
         right = Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter
-        self._device = QLabel(alignment=right, toolTip=_DEVICE_HELP)
-        self._choice = FormSection()
-        self._choice.add_row("Method", self.form.box, "How to label.")
-        self._choice.add_row("Scale", self.input.scale, _SCALE_HELP)
+        self.device_note = QLabel(alignment=right, toolTip=_DEVICE_HELP)
+        self.choice = FormSection()
+        self.choice.add_row("Method", self.form.box, "How to label.")
+        self.choice.add_row("Scale", self.input.scale, _SCALE_HELP)
         self.automatic = QLabel(wordWrap=True, styleSheet="font-size: 8pt")
-        self._choice.add_row("", self.automatic, _AUTOMATIC_HELP)
+        self.choice.add_row("", self.automatic, _AUTOMATIC_HELP)
         self._lay_out(
             [
                 self.input.section,
-                self._choice,
+                self.choice,
                 self.form.basic,
                 self.fairness,
                 create_fold("Features", self.input.features),
                 create_fold("Advanced", self.form.advanced),
             ],
-            [self._run_button, self._stop_button, self.stopped.button, self._device],
+            [self.run_button, self.stop_button, self.stopped.button, self.device_note],
             [self.swatches, self.regions, self.large],
         )
         self._connect_controls()
@@ -180,7 +180,7 @@ class SegmentWidget(RunDock):
 
     def _update_enabled(self) -> None:
         super()._update_enabled()
-        self._offer(self._run_button, self._why_not(), self._run_help)
+        self._offer(self.run_button, self._why_not(), self._run_help)
 
     def _why_not(self) -> str:
         """Return why a run could only fail; empty if it may not."""
@@ -201,7 +201,7 @@ class SegmentWidget(RunDock):
             values, uses_window = self.form.values(), self.form.read().uses_window
         except SafError:
             return  # what is wrong is said when it is run
-        self._choice.show_row(self.input.scale, uses_window)
+        self.choice.show_row(self.input.scale, uses_window)
         self.input.show_row("weights", uses_window)
         field = self.form.prototypes_field
         if field is not None:
@@ -215,7 +215,7 @@ class SegmentWidget(RunDock):
             device = resolve_device(str(values.get("device", "cpu"))).type.upper()
         except SafError:
             device = f"{values['device']}: not there"
-        self._device.setText(", ".join([device, str(values.get("dtype", ""))]).strip(", "))
+        self.device_note.setText(", ".join([device, str(values.get("dtype", ""))]).strip(", "))
 
     def _on_libraries_loaded(self, loaded: object) -> None:
         self._on_form_changed()
@@ -225,7 +225,7 @@ class SegmentWidget(RunDock):
         words = [self.input.choice_note(), f"{n_labels} labels at first" if n_labels else ""]
         text = ", ".join(filter(None, words))
         self.automatic.setText(f"Automatic: {text}")
-        self._choice.show_row(self.automatic, bool(text))
+        self.choice.show_row(self.automatic, bool(text))
 
     def _foresee(self) -> None:
         """Say how long a run would take, where that is long, and offer a smaller size."""

@@ -47,17 +47,17 @@ class FairnessSection(QWidget):
         self._viewer = viewer
         self.trade_off: TradeOff | None = None
         self._before: NDArray[np.float64] | None = None
-        self._canvas: Any = None
-        self._places = np.zeros((0, 2))
-        self._button = create_button(
+        self.canvas: Any = None
+        self.places = np.zeros((0, 2))
+        self.button = create_button(
             "Trade-off: what does fairness cost?",
             "Cluster at one fairness weight after another and plot the price: how much worse "
             "the clustering gets (objective) for labels spread more evenly (fairness error).",
             self.sweep_clicked,
         )
         help = "Go through the solutions of the trade-off."
-        self._slider = QSlider(Qt.Orientation.Horizontal, pageStep=1, toolTip=help)
-        self._slider_row = create_row(QLabel("plain"), self._slider, QLabel("fair"), stretch=0)
+        self.slider = QSlider(Qt.Orientation.Horizontal, pageStep=1, toolTip=help)
+        self.slider_row = create_row(QLabel("plain"), self.slider, QLabel("fair"), stretch=0)
         self._summary = QLabel(wordWrap=True)
         self.table = create_table(
             "Share of each group in each label: in the plain clustering, and now. The last row is "
@@ -68,13 +68,13 @@ class FairnessSection(QWidget):
             header.setMinimumSectionSize(1)
         self.table.verticalHeader().setDefaultSectionSize(_ROW_HEIGHT)
         self._layout = QVBoxLayout(self)
-        fill_layout(self._layout, self._button, self._slider_row, self._summary, self.table)
-        self._slider.valueChanged.connect(self._on_slider_moved)
+        fill_layout(self._layout, self.button, self.slider_row, self._summary, self.table)
+        self.slider.valueChanged.connect(self._on_slider_moved)
         self.reset()
 
     def reset(self) -> None:
         self.trade_off = self._before = None
-        for widget in (self._canvas, self._slider_row, self._summary, self.table):
+        for widget in (self.canvas, self.slider_row, self._summary, self.table):
             if widget is not None:
                 widget.hide()
 
@@ -92,15 +92,15 @@ class FairnessSection(QWidget):
         n_columns = plain.assignment.shape[1]
         self._before = _shares_by_column(problem, plain.labels, plain.columns, n_columns)
         last = len(found.points) - 1
-        with signals_blocked(self._slider):
-            self._slider.setRange(0, last)
-            self._slider.setValue(last)
-        self._slider_row.show()
+        with signals_blocked(self.slider):
+            self.slider.setRange(0, last)
+            self.slider.setValue(last)
+        self.slider_row.show()
         self._mark_point(last)
 
     def choose(self, number: int) -> None:
         if self.trade_off is not None and 0 <= number < len(self.trade_off.points):
-            self._slider.setValue(number)
+            self.slider.setValue(number)
 
     def show_result(self, problem: Problem, result: Segmentation, live: LiveLayer) -> None:
         """Show the shares of the groups in each label, before and after, where there are groups."""
@@ -148,44 +148,44 @@ class FairnessSection(QWidget):
 
         An infinite error stands at the rim.
         """
-        if self._canvas is None:
+        if self.canvas is None:
             # matplotlib takes a while to load, and must find the binding that is in use.
             from matplotlib.backends.backend_qtagg import FigureCanvasQTAgg
             from matplotlib.figure import Figure
 
             figure = Figure(layout="constrained")
-            self._canvas = FigureCanvasQTAgg(figure)  # type: ignore[no-untyped-call]
-            self._canvas.setStyleSheet("background-color: transparent;")
-            self._canvas.setFixedHeight(_PLOT_HEIGHT)
-            self._canvas.setToolTip("Click a point to see its labels.")
-            self._canvas.mpl_connect("button_press_event", self._on_plot_clicked)
-            self._axes = figure.subplots()
+            self.canvas = FigureCanvasQTAgg(figure)  # type: ignore[no-untyped-call]
+            self.canvas.setStyleSheet("background-color: transparent;")
+            self.canvas.setFixedHeight(_PLOT_HEIGHT)
+            self.canvas.setToolTip("Click a point to see its labels.")
+            self.canvas.mpl_connect("button_press_event", self._on_plot_clicked)
+            self.axes = figure.subplots()
             figure.patch.set_alpha(0)
-            self._layout.insertWidget(1, self._canvas)
+            self._layout.insertWidget(1, self.canvas)
         errors = np.array([point.fairness_error for point in found.points])
         rim = 1.15 * max(errors[np.isfinite(errors)], default=1.0)
-        self._places = np.column_stack(
+        self.places = np.column_stack(
             [np.where(np.isfinite(errors), errors, rim), [one.objective for one in found.points]]
         )
         ink = get_theme(self._viewer.theme).text.as_hex()
-        self._axes.clear()
-        self._axes.set_facecolor("none")
-        self._axes.invert_xaxis()
-        self._axes.plot(*self._places.T, "o-", color="#4c9be8", markersize=5)
-        (self._mark,) = self._axes.plot([], [], "o", color="#f5a623", markersize=9)
-        self._axes.set_xlabel("fairness error", fontsize=8, color=ink)
-        self._axes.set_ylabel("objective", fontsize=8, color=ink)
-        self._axes.tick_params(labelsize=7, colors=ink)
-        self._axes.spines[:].set_color(ink)
-        self._canvas.show()
+        self.axes.clear()
+        self.axes.set_facecolor("none")
+        self.axes.invert_xaxis()
+        self.axes.plot(*self.places.T, "o-", color="#4c9be8", markersize=5)
+        (self._mark,) = self.axes.plot([], [], "o", color="#f5a623", markersize=9)
+        self.axes.set_xlabel("fairness error", fontsize=8, color=ink)
+        self.axes.set_ylabel("objective", fontsize=8, color=ink)
+        self.axes.tick_params(labelsize=7, colors=ink)
+        self.axes.spines[:].set_color(ink)
+        self.canvas.show()
 
     def _mark_point(self, number: int) -> None:
-        self._mark.set_data(*self._places[number : number + 1].T)
-        self._canvas.draw_idle()
+        self._mark.set_data(*self.places[number : number + 1].T)
+        self.canvas.draw_idle()
 
     def _on_plot_clicked(self, event: Any) -> None:
-        if len(self._places):
-            places = self._axes.transData.transform(self._places)
+        if len(self.places):
+            places = self.axes.transData.transform(self.places)
             self.choose(int(np.linalg.norm(places - (event.x, event.y), axis=1).argmin()))
 
 
