@@ -1,14 +1,15 @@
 """Projects: how long one takes to open and save, and what a crash takes.
 
 python benchmarks/project.py [--images 50] [--side 2000]
-xvfb-run -a -s "-screen 0 1280x800x24" python benchmarks/project.py --kill 50 [--interval 2]
+xvfb-run -a -s "-screen 0 1280x800x24" python benchmarks/project.py --kill 50 [--together 5]
 
 The first makes images with strokes and labels on each, and prints seconds, and those of the
 processor, for a project of them.
 
-The second starts the app that many times with work by script (strokes, runs, edits, going to
-other images) while the project is kept every so many seconds, kills it (SIGKILL) at a random
-moment, and prints how much of the work was lost, in seconds, and whether the file could be opened.
+The second starts the app that many times, several at a time, with work by script (strokes, runs,
+edits, going to other images), kills it (SIGKILL) at a random moment of four intervals, and prints
+how much of the work was lost, in seconds, and whether the file could be opened. The interval at
+which work is kept is the app's own; another is for trying this script.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
 
@@ -100,53 +102,71 @@ def open_and_save(n_images: int, side: int, folder: Path) -> None:
 
 
 def work(folder: Path, interval: float, seed: int) -> None:
-    """Work in the app until killed: note each stroke in a file before and after it is painted."""
+    """Work in the app until killed: note each stroke in a file after it is painted.
+
+    Every second time the Project dock is open, too, and there is a project that is saved.
+    """
     import napari
     from qtpy.QtWidgets import QApplication
 
-    from napari_saf._gui.project.dock import ProjectWidget
-    from napari_saf._gui.scribbles.dock import ScribblesWidget
+    from napari_saf._gui.session.workspace import KEEP_MILLISECONDS
 
-    rng = random.Random(seed)
+    rng, pause = random.Random(seed), interval / 20
     viewer = napari.Viewer()
-    viewer.window.add_plugin_dock_widget("napari-saf", "Scribbles")
-    viewer.window.add_plugin_dock_widget("napari-saf", "Project")
-    window = QApplication.instance().topLevelWidgets()
-    (scribbles,) = {one for top in window for one in top.findChildren(ScribblesWidget)}
-    (project,) = {one for top in window for one in top.findChildren(ProjectWidget)}
-    project.add_files([folder / "images"])
-    project._keeping.setInterval(int(1000 * interval))
+    _, scribbles = viewer.window.add_plugin_dock_widget("napari-saf", "Scribbles")
+    workspace, project = scribbles.workspace, None
+    session, timer = workspace.session, workspace._timer
+    assert timer.interval() == KEEP_MILLISECONDS
+    if 1000 * interval != KEEP_MILLISECONDS:
+        timer.setInterval(round(1000 * interval))
     if seed % 2:
+        _, project = viewer.window.add_plugin_dock_widget("napari-saf", "Project")
+        project.add_files([folder / "images"])
         project.save_to(folder / "project")
+    else:
+        session.add_files(sorted((folder / "images").iterdir()))
+        session.go_to(session.entries[0])
     n_done = 0
     with (folder / "log.txt").open("a") as log:
         print("ready", time.time(), file=log, flush=True)
         while True:
-            if scribbles.input.strokes is None:
+            image, strokes = session.current.layer, session.strokes(session.current)
+            scribbles.input.choose(image=image, strokes=strokes)
+            if strokes is None:
                 scribbles.new_strokes()
-            side = scribbles.strokes.layer.data.shape[0]
-            n_done += 1
+            layer, n_done = scribbles.strokes.layer, n_done + 1
+            side = layer.data.shape[0]
             rows = np.array([n_done // side % side]), np.array([n_done % side])
-            scribbles.strokes.layer.data_setitem(rows, 1 + rng.randrange(2))
-            name = project.session.current.name
-            print("painted", time.time(), name, rows[0][0], rows[1][0], file=log, flush=True)
+            layer.data_setitem(rows, 1 + rng.randrange(2))
+            print(
+                "painted",
+                time.time(),
+                session.current.name,
+                *(int(one[0]) for one in rows),
+                file=log,
+                flush=True,
+            )
             if scribbles.result is not None and rng.random() < 0.1:
                 scribbles.result.data_setitem(rows, 2)
-            if rng.random() < 0.05 and not project.is_busy:
-                project.go_to_next()
-            if seed % 2 and rng.random() < 0.02:
+            if rng.random() < 0.05:
+                k = session.entries.index(session.current) + 1
+                session.go_to(session.entries[k % len(session.entries)])
+            if project is not None and rng.random() < 0.02:
                 project.save_project()
-            end = time.monotonic() + rng.random() * 0.1
+            end = time.monotonic() + rng.random() * pause
             while time.monotonic() < end:
                 QApplication.processEvents()
-                time.sleep(0.005)
+                time.sleep(0.01)
 
 
-def killed_once(folder: Path, interval: float, seed: int, data: Path) -> tuple[float, str]:
+def killed_once(folder: Path, interval: float, seed: int) -> tuple[float, str]:
     """Return how many seconds of work a kill at a random moment lost, and what was opened."""
+    (folder / "images").mkdir(parents=True)
+    rng, data, log = np.random.default_rng(0), folder / "data", folder / "log.txt"
+    for k in range(3):
+        tifffile.imwrite(folder / "images" / f"{k}.tif", rng.integers(0, 255, (64, 64), np.uint8))
     command = [sys.executable, __file__, "--work", str(folder), "--interval", str(interval)]
     environment = os.environ | {"XDG_DATA_HOME": str(data)}
-    log = folder / "log.txt"
     log.write_text("")
     with (folder / "errors.txt").open("w") as errors:
         process = subprocess.Popen(
@@ -155,14 +175,21 @@ def killed_once(folder: Path, interval: float, seed: int, data: Path) -> tuple[f
     while "ready" not in log.read_text():
         if process.poll() is not None:
             raise RuntimeError((folder / "errors.txt").read_text()[-2000:])
-        time.sleep(0.05)
-    time.sleep(random.Random(seed).uniform(0.2, 5 * interval))
+        time.sleep(0.2)
+    time.sleep(random.Random(seed).uniform(0.2, 4 * interval))
+    if process.poll() is not None:
+        raise RuntimeError((folder / "errors.txt").read_text()[-2000:])
     process.send_signal(signal.SIGKILL)
     process.wait()
-    killed = time.time()
+    return lost_by(folder, time.time())
+
+
+def lost_by(folder: Path, killed: float) -> tuple[float, str]:
+    """Return for how many seconds before the end work is in no file; all of them can be opened."""
+    data = folder / "data"
     kept = [*(data / "napari-saf" / "recovery").glob("*.napari-saf"), *folder.glob("*.napari-saf")]
     painted: dict[tuple[str, int, int], float] = {}
-    for line in log.read_text().splitlines():
+    for line in (folder / "log.txt").read_text().splitlines():
         words = line.split()
         if words[0] == "painted" and len(words) == 5:
             painted[words[2], int(words[3]), int(words[4])] = float(words[1])
@@ -174,24 +201,21 @@ def killed_once(folder: Path, interval: float, seed: int, data: Path) -> tuple[f
                     places = np.argwhere(layer.pixels.to_array())
                     found |= {(image.file.path.name, int(y), int(x)) for y, x in places}
     lost = [when for place, when in painted.items() if place not in found]
-    return (killed - min(lost) if lost else 0.0), f"{len(kept)} kept, {len(found)} pixels"
+    text = f"{len(kept)} kept, {len(found)} of {len(painted)} pixels"
+    return (killed - min(lost) if lost else 0.0), text
 
 
-def kill(n_times: int, interval: float, folder: Path) -> None:
+def kill(n_times: int, interval: float, n_together: int, folder: Path) -> None:
     """Print what kills at random moments lost."""
-    (folder / "images").mkdir()
-    rng = np.random.default_rng(0)
-    for k in range(3):
-        tifffile.imwrite(folder / "images" / f"{k}.tif", rng.integers(0, 255, (64, 64), np.uint8))
     losses = []
-    for seed in range(n_times):
-        data = folder / f"data{seed}"
-        lost, words = killed_once(folder, interval, seed, data)
-        losses.append(lost)
-        print(f"{seed + 1}: {lost:.1f} s lost, {words}", flush=True)
-        shutil.rmtree(data, ignore_errors=True)
-        for path in folder.glob("*.napari-saf"):
-            path.unlink()
+    with ThreadPoolExecutor(n_together) as pool:
+        runs = [
+            pool.submit(killed_once, folder / str(seed), interval, seed) for seed in range(n_times)
+        ]
+        for run in as_completed(runs):
+            lost, words = run.result()
+            losses.append(lost)
+            print(f"{len(losses)}: {lost:.1f} s lost, {words}", flush=True)
     print(json.dumps({"killed": n_times, "interval": interval, "most lost": round(max(losses), 1)}))
 
 
@@ -201,7 +225,8 @@ def main() -> None:
     parser.add_argument("--images", type=int, default=50)
     parser.add_argument("--side", type=int, default=2000)
     parser.add_argument("--kill", type=int)
-    parser.add_argument("--interval", type=float, default=2.0)
+    parser.add_argument("--interval", type=float, default=60.0)
+    parser.add_argument("--together", type=int, default=5)
     parser.add_argument("--work", type=Path)
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
@@ -211,7 +236,7 @@ def main() -> None:
     folder = Path(tempfile.mkdtemp(prefix="napari-saf-project-"))
     try:
         if given.kill:
-            kill(given.kill, given.interval, folder)
+            kill(given.kill, given.interval, given.together, folder)
         else:
             open_and_save(given.images, given.side, folder)
     finally:

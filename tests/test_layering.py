@@ -32,6 +32,7 @@ APP_LAYERS = [
     {"layers"},
     {"forms"},
     {"runs"},
+    {"session"},
     {"docks"},
     {
         "segment",

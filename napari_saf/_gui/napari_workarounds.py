@@ -34,3 +34,12 @@ def free_graphics_in_canvas(viewer: napari.viewer.Viewer, dock: QWidget) -> Call
     removing = viewer.layers.events.removing
     removing.connect(make_current)
     return lambda: removing.disconnect(make_current)
+
+
+def is_close_question(widget: object) -> bool:
+    """Tell whether a widget is the dialog by which napari asks before its window closes.
+
+    Needed with napari 0.9: its keys Ctrl+Q and Ctrl+W, and its menu, ask before the window hears
+    that it is to close, and nothing public comes before them.
+    """
+    return type(widget).__name__ == "ConfirmCloseDialog"

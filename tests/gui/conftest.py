@@ -12,10 +12,10 @@ from gui_cases import ENDLESS, TIMEOUT, blocks
 from napari.components import ViewerModel
 
 from napari_saf._gui.forms import image_input
-from napari_saf._gui.project import recovery
 from napari_saf._gui.scribbles import strokes
 from napari_saf._gui.segment import regions
 from napari_saf._gui.segment.dock import SegmentWidget
+from napari_saf._gui.session import recovery
 from napari_saf.input import PLAIN
 from napari_saf.problem import ImageOptions
 
@@ -105,6 +105,17 @@ def settle(qtbot):
     def wait(dock, milliseconds=0):
         qtbot.wait(milliseconds)
         qtbot.waitUntil(lambda: not dock.is_busy and not dock.is_calculating, timeout=TIMEOUT)
+
+    return wait
+
+
+@pytest.fixture
+def keep(qtbot):
+    """Let what is not saved be kept, as it is now and then."""
+
+    def wait(dock):
+        dock.workspace.keep()
+        qtbot.waitUntil(lambda: not dock.workspace.is_keeping, timeout=TIMEOUT)
 
     return wait
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 from qtpy.QtCore import Qt
 
+from napari_saf._gui.session.workspace import LostLine
+
 TIMEOUT = 60_000
 
 ENDLESS = {
@@ -99,3 +101,13 @@ def choose_files(section, source, results=None):
     section.source.set_path(source)
     if results is not None:
         section.results.set_path(results)
+
+
+def recover(dock):
+    """Press Recover in a dock."""
+    dock.findChild(LostLine).recover.click()
+
+
+def discard(dock):
+    """Press Discard in a dock."""
+    dock.findChild(LostLine).discard.click()

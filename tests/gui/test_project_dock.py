@@ -6,18 +6,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tifffile
-from gui_cases import TIMEOUT, blocks
+from gui_cases import TIMEOUT, blocks, discard, recover
 from napari.components import ViewerModel
-from qtpy.QtCore import QEvent, Qt
+from qtpy.QtCore import Qt
 
 import napari_saf as saf
 from napari_saf._gui.dictionary.dock import DictionaryWidget
-from napari_saf._gui.docks.values import show_dock_values
 from napari_saf._gui.layers.metadata import class_names, is_strokes, recipe_of
-from napari_saf._gui.project import dock as dock_module
-from napari_saf._gui.project import recovery
 from napari_saf._gui.project.dock import ProjectWidget
 from napari_saf._gui.scribbles.dock import ScribblesWidget
+from napari_saf._gui.session import recovery, workspace
+from napari_saf._gui.session.values import show_dock_values
 from napari_saf.cli import main
 from napari_saf.features import Scaling
 
@@ -138,18 +137,18 @@ def test_what_is_saved_is_opened_again(model, dock, scribbles, open_on, tmp_path
     expected = project.recipe.run(np.asarray(model.layers["0"].data))
     np.testing.assert_array_equal(again.labels, expected.labels)
     assert other._name.text() == "p.napari-saf"
-    build = other._snapshot()
+    build = other.workspace.snapshot()
     assert not other.file.is_unsaved(build)
 
 
 def test_after_one_more_stroke_it_is_not_saved(dock, scribbles, tmp_path, settle):
     paint(scribbles, c1=4)
     save(dock, tmp_path / "p", settle)
-    assert not dock.file.is_unsaved(dock._snapshot())
+    assert not dock.file.is_unsaved(dock.workspace.snapshot())
     paint(scribbles, c1=5)
-    assert dock.file.is_unsaved(dock._snapshot())
+    assert dock.file.is_unsaved(dock.workspace.snapshot())
     save(dock, tmp_path / "p", settle)
-    assert not dock.file.is_unsaved(dock._snapshot())
+    assert not dock.file.is_unsaved(dock.workspace.snapshot())
 
 
 def test_strokes_on_all_images_teach_together(model, dock, scribbles, settle):
@@ -293,45 +292,40 @@ def recovery_files(tmp_path):
     return sorted((tmp_path / "data" / "recovery").glob("*.napari-saf"))
 
 
-def test_what_is_not_saved_is_kept_and_offered(dock, scribbles, open_on, tmp_path, settle):
+def test_what_is_not_saved_is_kept_and_offered(dock, scribbles, open_on, tmp_path, settle, keep):
     before = paint(scribbles, c1=4, c2=24)
-    dock.keep()
-    settle(dock)
+    keep(dock)
     (kept,) = recovery_files(tmp_path)
     lost = kept.with_name("1-1-1.napari-saf")  # of a process that is gone
     shutil.copy(kept, lost)
     second = ViewerModel()
     other = open_on(second, ProjectWidget)
-    assert not other._lost_row.isHidden()
-    other.recover()
+    assert other.workspace.lost
+    recover(other)
     settle(other)
     np.testing.assert_array_equal(strokes_on(second).data, before)
-    assert other._lost_row.isHidden() and not lost.exists()
-    assert other.file.is_unsaved(other._snapshot())
+    assert not other.workspace.lost and not lost.exists()
+    assert other.file.is_unsaved(other.workspace.snapshot())
 
 
-def test_saved_work_is_not_kept(dock, scribbles, tmp_path, settle):
+def test_saved_work_is_not_kept(dock, scribbles, tmp_path, settle, keep):
     paint(scribbles, c1=4)
-    dock.keep()
-    settle(dock)
+    keep(dock)
     assert recovery_files(tmp_path)
     save(dock, tmp_path / "p", settle)
     assert not recovery_files(tmp_path)
-    dock.keep()
-    settle(dock)
+    keep(dock)
     assert not recovery_files(tmp_path)
 
 
-def test_what_was_discarded_is_kept_again_once_work_goes_on(dock, scribbles, tmp_path, settle):
+def test_what_was_discarded_is_kept_once_work_goes_on(dock, scribbles, tmp_path, settle, keep):
     """Such as when napari's own question is answered with Cancel."""
     paint(scribbles, c1=4)
-    dock.file.give_up(dock._snapshot())
-    dock.keep()
-    settle(dock)
-    assert not recovery_files(tmp_path) and not dock.file.is_unsaved(dock._snapshot())
+    dock.file.give_up(dock.workspace.snapshot())
+    keep(dock)
+    assert not recovery_files(tmp_path) and not dock.file.is_unsaved(dock.workspace.snapshot())
     paint(scribbles, c1=5)
-    dock.keep()
-    settle(dock)
+    keep(dock)
     assert recovery_files(tmp_path)
 
 
@@ -345,16 +339,15 @@ def test_strokes_on_an_image_whose_file_is_gone_are_saved(
     assert project.find_images()[0].state == "missing"
 
 
-def test_an_image_without_a_file_is_recovered(open_on, tmp_path, settle):
+def test_an_image_without_a_file_is_recovered(open_on, tmp_path, settle, keep):
     first, second = ViewerModel(), ViewerModel()
     first.add_image(blocks(), name="made here")
     first.add_labels(np.eye(SIDE, dtype=np.uint8), name="mine")
     dock = open_on(first, ProjectWidget)
-    dock.keep()
-    settle(dock)
+    keep(dock)
     dock.shut_down()  # with its window, and what was not saved
     other = open_on(second, ProjectWidget)
-    other.recover()
+    recover(other)
     settle(other)
     np.testing.assert_array_equal(second.layers[0].data, blocks())
     project = save(other, tmp_path / "p", settle)
@@ -366,8 +359,8 @@ def test_what_was_not_saved_can_be_discarded(open_on, tmp_path):
     folder.mkdir(parents=True)
     saf.save_project(folder / "1-1-1.napari-saf", saf.Project())
     dock = open_on(ViewerModel(), ProjectWidget)
-    dock.discard()
-    assert not recovery_files(tmp_path) and dock._lost_row.isHidden()
+    discard(dock)
+    assert not recovery_files(tmp_path) and not dock.workspace.lost
 
 
 # The window
@@ -382,7 +375,7 @@ def answers(monkeypatch):
         asked.append(name)
         return given.pop(0)
 
-    monkeypatch.setattr(dock_module, "ask_to_save", ask)
+    monkeypatch.setattr(workspace, "ask_to_save", ask)
     return given, asked
 
 
@@ -398,9 +391,9 @@ def test_a_window_with_unsaved_work_asks_before_it_closes(window, open_dock, ans
     assert frame.isVisible() and asked == ["The project"]
     dock.file.path = tmp_path / "p.napari-saf"
     given += ["save"]
-    assert dock.may_close()
+    assert dock.workspace.may_close()
     assert saf.load_project(tmp_path / "p.napari-saf").images[0].stage == "labelled"
-    assert dock.may_close() and len(asked) == 2
+    assert dock.workspace.may_close() and len(asked) == 2
 
 
 def test_ctrl_s_in_any_dock_saves_the_project(window, open_dock, qtbot, tmp_path):
@@ -459,10 +452,3 @@ def test_a_dictionary_comes_back_by_its_file(model, open_on, tmp_path, settle):
     settle(other)
     np.testing.assert_array_equal(other.current.dictionary.atoms, atoms)
     assert saf.load_project(tmp_path / "p.napari-saf").dictionaries.keys() == {"d.safetensors"}
-
-
-def test_closing_is_an_event_that_can_be_refused(window, open_dock):
-    """The guard does not stand in the way of other events, or of programs that close."""
-    dock = open_dock(window, ProjectWidget)
-    assert not dock._guard.eventFilter(dock, QEvent(QEvent.Type.Close))
-    assert not dock._guard.eventFilter(dock.window(), QEvent(QEvent.Type.Resize))

@@ -9,10 +9,9 @@ from napari.components import ViewerModel
 from qtpy.QtWidgets import QFileDialog, QMessageBox
 
 import napari_saf as saf
-from napari_saf._gui.project import dock as dock_module
-from napari_saf._gui.project import recovery
 from napari_saf._gui.project.dock import ProjectWidget
 from napari_saf._gui.project.work import picture
+from napari_saf._gui.session import recovery, workspace
 from napari_saf.errors import SafError
 
 pytestmark = [pytest.mark.gui]
@@ -49,15 +48,15 @@ def test_a_window_closes_although_its_work_cannot_be_kept(model, open_on, monkey
     model.add_labels(STROKES)
     answers, asked = ["cancel", "discard"], []
     monkeypatch.setattr(
-        dock_module, "ask_to_save", lambda parent, name: asked.append(name) or answers.pop(0)
+        workspace, "ask_to_save", lambda parent, name: asked.append(name) or answers.pop(0)
     )
 
     def fail():
         raise SafError("no room")
 
     monkeypatch.setattr(recovery, "new_recovery_path", fail)
-    assert not dock.may_close()
-    assert dock.may_close() and len(asked) == 2
+    assert not dock.workspace.may_close()
+    assert dock.workspace.may_close() and len(asked) == 2
 
 
 def test_labels_below_0_are_no_reason_that_nothing_is_kept(model, open_on, tmp_path, settle):

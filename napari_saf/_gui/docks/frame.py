@@ -19,6 +19,7 @@ from qtpy.QtWidgets import QApplication, QDockWidget, QTextBrowser, QToolButton,
 import napari_saf
 from napari_saf._gui.layers.sight import unwrapped
 from napari_saf._gui.napari_workarounds import free_graphics_in_canvas
+from napari_saf._gui.session.workspace import frame_of, workspace_of
 from napari_saf.errors import FormatError
 
 _PLUGIN = "napari-saf"
@@ -37,13 +38,6 @@ def page_of(dock: QWidget) -> str:
             if str(command.python_name) == python_name:
                 return str(command.id.partition(".")[2])
     return "index"
-
-
-def frame_of(dock: QWidget) -> QDockWidget | None:
-    frame: QWidget | None = dock.parentWidget()
-    while frame is not None and not isinstance(frame, QDockWidget):
-        frame = frame.parentWidget()
-    return frame
 
 
 _FOLDERS = ("_docs", "../docs")
@@ -102,7 +96,9 @@ class DockLifetime(QObject):
         self, viewer: napari.viewer.Viewer, dock: QWidget, ended: Callable[[], None]
     ) -> None:
         super().__init__(dock)
-        self._viewer, self._dock, self._ended = viewer, dock, ended
+        self._dock, self._ended = dock, ended
+        self.workspace = workspace_of(viewer)
+        self.workspace.join(dock)
         self.has_ended = self.has_joined = False
         self._has_been_shown = self._is_closing = False
         # The frame and the window may be gone before the dock.
@@ -130,6 +126,7 @@ class DockLifetime(QObject):
                         watched.removeEventFilter(self)
             self._disconnect_workaround()
             self._ended()
+            self.workspace.leave(self._dock)
 
     def eventFilter(self, watched: QObject, event: QEvent) -> bool:
         kind = event.type()
@@ -140,8 +137,9 @@ class DockLifetime(QObject):
             self._on_shown()
         elif watched is self._dock and kind in _KEYS and event.matches(_SAVE):
             event.accept()  # else the key of napari's menu would save layers
-            if kind == QEvent.Type.KeyPress:
-                save_project(self._viewer)
+            project = self.workspace.project_dock() if kind == QEvent.Type.KeyPress else None
+            if project is not None:
+                project.save_project()
             return True
         elif watched is self._window() and kind == QEvent.Type.Close:
             self._is_closing = True
@@ -152,6 +150,7 @@ class DockLifetime(QObject):
         return False
 
     def _on_shown(self) -> None:
+        self.workspace.watch(self._dock.window())
         frame, window = frame_of(self._dock), self._dock.window()
         if frame is not None and frame is not self._frame():
             self._frame = weakref.ref(frame)
@@ -236,20 +235,6 @@ class Shortcuts:
         if key not in self._keys or not self._dock.isVisible():
             return False
         return getattr(self._dock, self._keys[key])() is not False
-
-
-def docks_of(viewer: Any) -> list[QWidget]:
-    """Return the docks that a viewer has, the one that the mouse visited last first."""
-    return [one._dock for one in _latest_first(viewer)]
-
-
-def save_project(viewer: Any) -> None:
-    """Save by the dock that can, which is opened if need be."""
-    savers: list[Any] = [dock for dock in docks_of(viewer) if hasattr(dock, "save_project")]
-    if not savers and hasattr(viewer, "window"):
-        savers = [viewer.window.add_plugin_dock_widget(_PLUGIN, "Project")[1]]
-    for dock in savers[:1]:
-        dock.save_project()
 
 
 _visits: weakref.WeakKeyDictionary[Shortcuts, None] = weakref.WeakKeyDictionary()

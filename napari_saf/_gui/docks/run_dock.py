@@ -25,6 +25,7 @@ from napari_saf._gui.layers.reader import prefer_reader
 from napari_saf._gui.runs.controller import RunController
 from napari_saf._gui.runs.run import Frame, RunJob, Task, load_libraries
 from napari_saf._gui.runs.time_left import TimeLeft
+from napari_saf._gui.session.workspace import LostLine
 from napari_saf.errors import NotFinite, SafError
 from napari_saf.methods import AbstractMethod
 from napari_saf.problem import ImageOptions
@@ -77,6 +78,7 @@ class RunDock(QWidget):
         self.setMinimumWidth(LEAST_WIDTH)
         self._keys = Shortcuts(viewer, self, self.shortcuts)
         self._lifetime = DockLifetime(viewer, self, self._on_gone)
+        self.workspace = self._lifetime.workspace
         self._connect(
             (self.stop_button.clicked, self._on_stop_clicked),
             (self._clock.timeout, self._on_clock),
@@ -191,6 +193,8 @@ class RunDock(QWidget):
         area.addStretch()
         layout = QVBoxLayout(self)
         layout.setContentsMargins(0, 0, 0, 0)
+        if self.workspace.lost:
+            layout.addWidget(LostLine(self.workspace))
         layout.addWidget(FormArea(content))
         layout.addLayout(area, stretch=1)
 

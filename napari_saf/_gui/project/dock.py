@@ -11,35 +11,22 @@ from typing import Any, ClassVar
 
 import napari
 from qtpy.QtCore import QTimer
-from qtpy.QtGui import QShowEvent
 from qtpy.QtWidgets import QFileDialog, QLabel, QMenu
 
 from napari_saf._gui.docks.run_dock import RunDock
-from napari_saf._gui.docks.values import (
-    dictionary_files,
-    dock_values,
-    open_docks,
-    show_dictionaries,
-    show_dock_values,
-    stroke_settings,
-)
 from napari_saf._gui.forms.controls import ask_for_path
 from napari_saf._gui.forms.layout import create_button, create_row
-from napari_saf._gui.project import recovery
-from napari_saf._gui.project.keeping import (
-    PROJECT_FILTER,
-    CloseGuard,
-    ProjectFile,
-    ask_to_save,
-    ask_where_to_save,
-    with_suffix,
-)
 from napari_saf._gui.project.missing import MissingSection
-from napari_saf._gui.project.session import Entry, ProjectSession
 from napari_saf._gui.project.table import ImageTable
 from napari_saf._gui.project.work import export_all, label_all, picture, works_of
+from napari_saf._gui.session import recovery
+from napari_saf._gui.session.keeping import PROJECT_FILTER, ask_where_to_save, with_suffix
+from napari_saf._gui.session.session import Entry
+from napari_saf._gui.session.values import show_dock_values
+from napari_saf._gui.session.workspace import PROJECT
 from napari_saf.errors import SafError
 from napari_saf.io import Recipe, find_images
+from napari_saf.methods import stroke_choices
 from napari_saf.project import (
     FileReference,
     FoundFile,
@@ -48,9 +35,6 @@ from napari_saf.project import (
     load_project,
 )
 
-_KEEP_MILLISECONDS = 110_000
-"""With the time to write it, no more than two minutes of work are lost in a crash."""
-_OWN = "Project"
 _WIDTH = 380
 """So that the tabs of all docks fit side by side."""
 _BUTTONS = {
@@ -68,8 +52,6 @@ _BUTTONS = {
         "by hand is left as it is. Without strokes: by the recipe that labelled an image.",
     ),
     "export_all": ("Export all …", "Write the labels of all images as masks into a folder."),
-    "recover": ("Recover", "Open what was kept of a project that was not saved."),
-    "discard": ("Discard", "Delete what was kept of it."),
 }
 """Text and help of a button by the method that it calls; keys stand for what is in braces."""
 
@@ -85,9 +67,9 @@ class ProjectWidget(RunDock):
 
     def __init__(self, viewer: napari.viewer.Viewer) -> None:
         super().__init__(viewer)
-        self.session, self.file = ProjectSession(viewer), ProjectFile()
+        self.session, self.file = self.workspace.session, self.workspace.file
         self.table, self.missing = ImageTable(self.session), MissingSection(self, self.session)
-        self._name, self._note = QLabel(wordWrap=True), QLabel(wordWrap=True)
+        self._name = QLabel("" if self.file.path is None else self.file.name, wordWrap=True)
         keys = {"before": self._key_of("go_to_previous"), "after": self._key_of("go_to_next")}
         self.buttons = {
             name: create_button(text, help.format(**keys), getattr(self, name))
@@ -95,15 +77,14 @@ class ProjectWidget(RunDock):
         }
         self.recent = create_button("Recent", "Projects that were opened or saved last.")
         self.recent.setMenu(QMenu(self.recent))
-        self._guard = CloseGuard(self, self.may_close)
-        self._keeping = QTimer(self, interval=_KEEP_MILLISECONDS)
         self._refreshing = QTimer(self, singleShot=True, interval=0)
         self._lay_out_controls()
         self._connect(
             (self.recent.menu().aboutToShow, self._list_recent),
-            (self._keeping.timeout, self.keep),
+            (self.workspace.kept, self._on_kept),
             (self._refreshing.timeout, self.refresh),
             (self.session.changed, self._refreshing.start),
+            (self.session.noted, self.status.reset),
             (viewer.layers.selection.events.active, self._on_selected),
             (viewer.layers.events.inserted, self._on_selected),
             (viewer.layers.events.removed, self._on_selected),
@@ -111,8 +92,6 @@ class ProjectWidget(RunDock):
             (self.missing.taken, self._on_found),
             (self.table.selectionModel().selectionChanged, self._update_enabled),
         )
-        self._keeping.start()
-        self._look_for_lost()
         self.refresh()
 
     def _lay_out_controls(self) -> None:
@@ -120,9 +99,7 @@ class ProjectWidget(RunDock):
             return create_row(*(self.buttons[name] for name in names))
 
         files = create_row(*(self.buttons[n] for n in ("new_project", "open_project")), self.recent)
-        self._lost_row = create_row(self._note, self.buttons["recover"], self.buttons["discard"])
         parts = [
-            self._lost_row,
             files,
             row("save_project", "save_as"),
             self._name,
@@ -136,21 +113,10 @@ class ProjectWidget(RunDock):
         self.table.setMinimumHeight(self.table.height_of(5))
         self.setMinimumWidth(_WIDTH)
 
-    def showEvent(self, event: QShowEvent) -> None:
-        super().showEvent(event)
-        self._guard.watch(self.window())
-
-    def _release(self) -> None:
-        with suppress(SafError):  # nobody is there
-            self.file.end(self._snapshot())
-        self._keeping.stop()
-        self._guard.end()
-        self.session.release()
-
     # The file
 
     def new_project(self) -> None:
-        if self.may_close():
+        if self.workspace.may_close():
             self.session.close_all()
             self.file.begin(None)
             self.status.reset()
@@ -161,7 +127,7 @@ class ProjectWidget(RunDock):
 
     def load(self, path: str | Path, *, is_recovered: bool = False) -> None:
         """Open a project, after a question where work is not saved."""
-        if not self.may_close():
+        if not self.workspace.may_close():
             return
         target = Path(path)
 
@@ -182,7 +148,7 @@ class ProjectWidget(RunDock):
         project, states, dictionaries = found
         self.status.reset()
         self.session.take_project(project, states)
-        known = project.docks.get(_OWN, {}).get("path")
+        known = project.docks.get(PROJECT, {}).get("path")
         if is_recovered:
             self.file.begin(Path(known) if isinstance(known, str) and known else None)
             self.session.take_copies(path.with_name(f"{path.stem}_images"))
@@ -197,11 +163,12 @@ class ProjectWidget(RunDock):
         if at_hand:
             self.go_to(first if first in at_hand else at_hand[0])
         self._show_dock_values(project)
-        show_dictionaries(self._viewer, dictionaries)
+        shown = [one for one in self.workspace.docks.values() if hasattr(one, "atoms")]
+        for dock, file in zip(shown, dictionaries, strict=False):
+            dock.load(file)
         if is_recovered:
-            self.file.keep(self._snapshot())  # before what the crash left goes
-            recovery.forget(path)
-            self._look_for_lost()
+            self.file.keep(self.workspace.snapshot())  # before what the crash left goes
+            self.workspace.forget_lost(path)
         self._name.setText("" if self.file.path is None else self.file.name)
         self.status.reset("\n".join(filter(None, [self.status.text, self.missing.note])))
 
@@ -219,11 +186,11 @@ class ProjectWidget(RunDock):
 
     def save_to(self, path: str | Path) -> None:
         """Save the project in the background."""
-        target, build = with_suffix(Path(path)), self._snapshot()
+        target, snapshot = with_suffix(Path(path)), self.workspace.snapshot()
         self.status.set_text(f"saving {target.name} …")
 
         def write(cancelled: object) -> Project:
-            return self.file.save(build, target)
+            return self.file.save(snapshot, target)
 
         self.run_in_background("save", write, self._on_saved)
 
@@ -232,49 +199,18 @@ class ProjectWidget(RunDock):
         self._name.setText(f"{self.file.name}, saved {datetime.now():%H:%M}")
         self.status.reset(f"saved {len(project.images)} images")
 
-    def keep(self) -> None:
-        """Keep what is not saved, in case of a crash."""
-        build = self._snapshot()
-        self.run_in_background("keep", lambda cancelled: self.file.keep(build), self._on_kept)
-
     def _on_kept(self, is_unsaved: bool) -> None:
         if is_unsaved:
             self._name.setText(f"{self.file.name}: not saved")
 
-    def may_close(self) -> bool:
-        """Ask what to do with work that is not saved, if there is any; return whether to go on."""
-        build = self._snapshot()
-        try:
-            if not self.file.is_unsaved(build):
-                return True
-            answer = ask_to_save(self, self.file.name)
-            if answer == "save":
-                path = self.file.path or ask_where_to_save(self, None)
-                if path is None:
-                    return False
-                self.file.save(build, path)
-            elif answer == "discard":
-                self.file.give_up(build)
-        except SafError as error:
-            self._show_error(str(error))
-            return False
-        return answer != "cancel"
-
-    def _snapshot(self) -> Callable[[Path], Project]:
-        """Return what makes the project as it is now, with the docks that are open."""
-        docks = {title: dock_values(one) for title, one in open_docks(self._viewer).items()}
-        docks[_OWN] = {"path": "" if self.file.path is None else str(self.file.path.absolute())}
-        return self.session.snapshot(docks, dictionary_files(self._viewer))
-
     def _open_docks(self, project: Project) -> None:
-        there = open_docks(self._viewer)
         for title in project.docks if hasattr(self._viewer, "window") else ():
-            if title != _OWN and title not in there:
+            if title not in (PROJECT, *self.workspace.docks):
                 with suppress(ValueError, KeyError):  # of another version
                     self._viewer.window.add_plugin_dock_widget("napari-saf", title)
 
     def _show_dock_values(self, project: Project) -> None:
-        for title, dock in open_docks(self._viewer).items():
+        for title, dock in self.workspace.docks.items():
             values = project.docks.get(title)
             if values is not None and dock is not self:
                 show_dock_values(dock, dict(values))
@@ -286,25 +222,6 @@ class ProjectWidget(RunDock):
             menu.addAction(str(path)).triggered.connect(lambda on=False, path=path: self.load(path))
         if menu.isEmpty():
             menu.addAction("none yet").setEnabled(False)
-
-    # What a crash left
-
-    def _look_for_lost(self) -> None:
-        self._lost: list[Path] = recovery.lost_projects()
-        self._lost_row.setVisible(bool(self._lost))
-        if self._lost:
-            with suppress(OSError):
-                time = datetime.fromtimestamp(self._lost[0].stat().st_mtime)
-                self._note.setText(f"Work of {time:%Y-%m-%d %H:%M} was not saved")
-
-    def recover(self) -> None:
-        """Open what was kept of a project that was not saved."""
-        self.load(self._lost[0], is_recovered=True)
-
-    def discard(self) -> None:
-        """Delete it."""
-        recovery.forget(self._lost[0])
-        self._look_for_lost()
 
     # The images
 
@@ -363,7 +280,7 @@ class ProjectWidget(RunDock):
         with self.showing_errors():
             note = self.session.go_to(entry)
             self.status.reset(note)
-            for dock in open_docks(self._viewer).values():
+            for dock in self.workspace.docks.values():
                 if type(dock).stroke_settings is not RunDock.stroke_settings:
                     dock.input.choose(image=entry.layer, strokes=self.session.strokes(entry))
         self.table.refresh()
@@ -395,11 +312,11 @@ class ProjectWidget(RunDock):
     def label_all(self) -> None:
         """Let the strokes on all images teach together, and label every image."""
         with self.showing_errors():
-            settings, build = stroke_settings(self._viewer), self._snapshot()
+            settings, snapshot = self._stroke_settings(), self.workspace.snapshot()
             entries, pixels = list(self.session.entries), self.session.pixels_in_memory()
 
             def work(report: Any, cancelled: Callable[[], bool]) -> tuple[int, list[str]]:
-                project = build(self.file.path or self.file.recovery_path)
+                project = snapshot.build(None)
                 works = works_of(entries, project, pixels)
                 recipe = project.recipe if project.recipes else None
                 return label_all(works, settings, recipe, report, cancelled)
@@ -408,6 +325,12 @@ class ProjectWidget(RunDock):
                 "labelling", work, partial(self._on_all_done, "labelled"), self._take_step
             )
 
+    def _stroke_settings(self) -> Any:
+        """Return how strokes label: as an open dock says, else as the Scribbles dock begins."""
+        found = (dock.stroke_settings() for dock in self.workspace.docks.values())
+        default = stroke_choices()["object"]
+        return next(filter(None, found), (default.method, default.options))
+
     def export_all(self) -> None:
         folder = QFileDialog.getExistingDirectory(self, "Export masks to")
         if folder:
@@ -415,11 +338,11 @@ class ProjectWidget(RunDock):
 
     def export_to(self, folder: Path) -> None:
         """Write the labels of all images that have some as masks into a folder."""
-        build, entries = self._snapshot(), list(self.session.entries)
+        snapshot, entries = self.workspace.snapshot(), list(self.session.entries)
         pixels = self.session.pixels_in_memory()
 
         def work(report: Any, cancelled: Callable[[], bool]) -> tuple[int, list[str]]:
-            project = build(self.file.path or self.file.recovery_path)
+            project = snapshot.build(None)
             works = works_of(entries, project, pixels)
             return export_all(works, dict(project.recipes), folder, report, cancelled)
 

@@ -12,7 +12,7 @@ from qtpy.QtWidgets import QFileDialog, QHBoxLayout, QWidget
 
 from napari_saf._gui.docks.run_dock import RunDock
 from napari_saf._gui.forms.layout import create_button, fill_layout
-from napari_saf._gui.project.session import Entry, ProjectSession
+from napari_saf._gui.session.session import Entry, ProjectSession
 from napari_saf.project import FileReference, FoundFile, find_files
 
 _LOOK_HELP = "Find all missing images by their content in a folder and those in it."

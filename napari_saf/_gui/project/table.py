@@ -11,7 +11,7 @@ from qtpy.QtGui import QColor, QFont, QIcon, QImage, QPixmap
 from qtpy.QtWidgets import QHeaderView
 
 from napari_saf._gui.docks.tables import TableModel, TableView
-from napari_saf._gui.project.session import Entry, ProjectSession
+from napari_saf._gui.session.session import Entry, ProjectSession
 
 _HEADINGS = (
     ("Image", "Double-click, or Next and Previous, shows an image with its layers."),

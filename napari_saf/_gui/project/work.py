@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from napari_saf._gui.project.session import TAUGHT, Entry
+from napari_saf._gui.session.session import Entry
+from napari_saf._gui.session.snapshot import TAUGHT
 from napari_saf.errors import Cancelled, InvalidInput, SafError
 from napari_saf.features import is_rgb
 from napari_saf.io import (

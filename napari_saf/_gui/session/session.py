@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,40 +18,39 @@ from numpy.typing import NDArray
 from qtpy.QtCore import QObject, Signal
 
 from napari_saf._gui.layers.large import is_large
-from napari_saf._gui.layers.metadata import image_id_of, is_given, is_strokes, metadata_of
+from napari_saf._gui.layers.metadata import image_id_of, is_given, is_strokes
 from napari_saf._gui.layers.placement import pixels_of
 from napari_saf._gui.layers.reading import fingerprint
-from napari_saf._gui.project.layers import (
-    EDITED_KEY,
+from napari_saf._gui.session.layers import (
     Encoded,
-    PendingLayer,
+    adopt,
+    is_work,
     layers_of,
+    mark_edited,
+    open_image,
     path_of,
     pending,
     show_layer,
 )
+from napari_saf._gui.session.snapshot import Docks, PendingImage, SharedRecipes, Snapshot
 from napari_saf.errors import InvalidInput, SafError
-from napari_saf.io import Recipe, file_stem, mask_stem, read_image
+from napari_saf.io import Recipe, file_stem
 from napari_saf.project import (
     DigestCache,
     FileReference,
     FoundFile,
     Project,
-    ProjectImage,
     ProjectLayer,
     Stage,
 )
 from napari_saf.storage import atomic_write, make_folder
 
 _logger = logging.getLogger(__name__)
+_LEFT = "{}: was removed; what lies over it stays in the project until you remove that, too"
 _WORDS = {
     "missing": "is missing: press *Find …*, or look in a folder",
     "changed": "has changed since strokes were painted on it: press *Use as it is* to keep them",
 }
-TAUGHT = "strokes on all images"
-"""Name of the recipe that strokes on several images taught together."""
-Docks = dict[str, dict[str, Any]]
-Build = Callable[[Path], Project]
 
 
 @dataclasses.dataclass(slots=True, eq=False)
@@ -59,15 +58,16 @@ class Entry:
     """An image of the project, and the layer that shows it, if one does.
 
     The path is None for an image that is in memory alone; the `layers` are those that are not
-    on screen, as they last were, the `memory` data and arguments of a layer that came from no
-    file, the `copies` the files that were made of it, by folder and checksum. An image that is
-    missing, or has changed, keeps its `file`.
+    on screen, as they last were, the `left` those still on screen whose image a person removed, the
+    `memory` data and arguments of a layer that came from no file, the `copies` the files that were
+    made of it, by folder and checksum. An image that is missing, or has changed, keeps its `file`.
     """
 
     name: str
     path: Path | None = None
     layer: Any = None
     layers: tuple[ProjectLayer, ...] = ()
+    left: list[Any] = dataclasses.field(default_factory=list)
     results: tuple[FileReference, ...] = ()
     reader: str = ""
     file: FileReference | None = None
@@ -81,10 +81,11 @@ class ProjectSession(QObject):
 
     Images that are opened in napari are part of it, but for large ones that came from no file. Of
     the others one is shown at a time: its layers are put away when another one is gone to, and come
-    back with it.
+    back with it. What is to be known of layers that were removed is `noted`.
     """
 
     changed = Signal()
+    noted = Signal(str)
 
     def __init__(self, viewer: napari.Viewer) -> None:
         super().__init__()
@@ -112,17 +113,23 @@ class ProjectSession(QObject):
         shown = [entry for entry in self.entries if entry.layer is not None]
         active = self._viewer.layers.selection.active
         own = {str(getattr(active, "unique_id", "")), "" if active is None else image_id_of(active)}
-        chosen = (entry for entry in shown if str(entry.layer.unique_id) in own)
-        return next(chosen, shown[-1] if shown else None)
+        for entry in shown:
+            if own & {str(image.unique_id) for image in self._images(entry)}:
+                return entry
+        return shown[-1] if shown else None
+
+    @property
+    def has_work(self) -> bool:
+        """Whether there is something to lose: strokes, results, what was painted by hand."""
+        return any(one.layers or any(map(is_work, self._shown(one))) for one in self.entries)
 
     def stage(self, entry: Entry) -> Stage:
         """Return how far the work on an image is."""
         if entry.results:
             return "exported"
         kinds = {layer.kind for layer in entry.layers}
-        if entry.layer is not None:
-            shown = [one for one in layers_of(self._viewer, entry.layer) if one.data.any()]
-            kinds |= {"strokes" if is_strokes(one) else "labels" for one in shown}
+        shown = [one for one in self._shown(entry) if one.data.any()]
+        kinds |= {"strokes" if is_strokes(one) else "labels" for one in shown}
         return "labelled" if "labels" in kinds else "taught" if kinds else "untouched"
 
     def add_files(self, paths: Sequence[Path]) -> None:
@@ -144,7 +151,7 @@ class ProjectSession(QObject):
         """
         if entry.state != "found":
             raise InvalidInput(f"{entry.name} {_WORDS[entry.state]}")
-        with self._own_change():
+        with self._own_change(), self._viewer.layers.batched_update():
             for other in self.entries:
                 if other is not entry:
                     self._put_away(other)
@@ -156,12 +163,11 @@ class ProjectSession(QObject):
 
     def strokes(self, entry: Entry) -> Any:
         """Return the topmost strokes on an image on screen, or None."""
-        own = [] if entry.layer is None else layers_of(self._viewer, entry.layer)
-        return next((one for one in reversed(own) if is_strokes(one)), None)
+        return next((one for one in reversed(self._shown(entry)) if is_strokes(one)), None)
 
     def close_all(self) -> None:
         """Put all images away and begin an empty project."""
-        with self._own_change():
+        with self._own_change(), self._viewer.layers.batched_update():
             for entry in self.entries:
                 self._put_away(entry)
         self.entries, self.recipes, self.dictionaries = [], {}, {}
@@ -174,7 +180,8 @@ class ProjectSession(QObject):
         self.recipes, self.dictionaries = dict(project.recipes), dict(project.dictionaries)
         for image, one in zip(project.images, found, strict=True):
             path = one.path or image.file.path
-            entry = Entry(path.name, path, None, image.layers, image.results, image.reader)
+            entry = Entry(path.name, path, None, image.layers)
+            entry.results, entry.reader = image.results, image.reader
             entry.file, entry.state = replace(image.file, path=path), one.state
             self.entries.append(entry)
         self.changed.emit()
@@ -206,46 +213,35 @@ class ProjectSession(QObject):
             entry.file, entry.state = None, "found"
             self.changed.emit()
 
-    def snapshot(self, docks: Docks, dictionaries: Sequence[Path]) -> Build:
-        """Return what makes the project as it is now, in another thread, to be saved at a path.
-
-        Without dictionaries those that the project had stay in it.
-        """
-        parts = []
-        for entry in self.entries:
-            layers: Sequence[PendingLayer] = ()
-            if entry.layer is not None:
-                layers = [pending(one) for one in layers_of(self._viewer, entry.layer)]
-            parts.append((entry, entry.layers, layers))
+    def snapshot(self, docks: Docks, dictionaries: Sequence[Path]) -> Snapshot:
+        """Return the project as it is now; without dictionaries those that it had stay in it."""
+        images = []
+        for one in self.entries:
+            layers = [pending(layer) for layer in self._shown(one)]
+            own = (partial(self._reference, one), one.path is None, one.layers, layers)
+            images.append(PendingImage(*own, one.results, one.reader))
         current = None if self.current is None else self.entries.index(self.current)
-        recipes, files = dict(self.recipes), dict(self.dictionaries)
+        known = (dict(self.recipes), docks, dictionaries, dict(self.dictionaries))
+        return Snapshot(images, current, *known, self.digests, self._encoded, self.has_work)
 
-        def build(target: Path) -> Project:
-            found, images = _Recipes(recipes), []
-            for entry, away, layers in parts:
-                found.used |= {layer.recipe for layer in away}
-                own = (*away, *(one.encode(self._encoded, found.add) for one in layers))
-                file = entry.file or self._reference(entry, target)
-                images.append(ProjectImage(file, own, entry.results, entry.reader))
-            kept, applied = found.kept()
-            own_files = {one.name: FileReference.of(one, self.digests) for one in dictionaries}
-            return Project(tuple(images), kept, applied, own_files or files, docks, current)
-
-        return build
-
-    def _reference(self, entry: Entry, target: Path) -> FileReference:
+    def _reference(self, entry: Entry, target: Path | None) -> FileReference:
         """Return the file of an image; one that is in memory alone is written beside the project.
 
         For another folder it is written again: a project is moved with what lies beside it.
         """
+        if entry.file is not None:
+            return entry.file
         if entry.path is not None:
             try:
                 entry.file = FileReference.of(entry.path, self.digests)
             except InvalidInput:  # it is gone: what was painted on it is kept all the same
                 return FileReference(entry.path, "gone", 0)
             return entry.file
+        checksum = fingerprint(_pixels(entry), None)  # a person may give a layer other pixels
+        if target is None:
+            return FileReference(Path(entry.name), f"memory:{checksum}", 0)
         folder = target.parent / f"{target.stem}_images"
-        place = folder, fingerprint(_pixels(entry), None)  # a person may give a layer other pixels
+        place = folder, checksum
         known = entry.copies.get(place)
         if known is None or not known.path.exists():
             make_folder(folder)
@@ -266,26 +262,39 @@ class ProjectSession(QObject):
         """Take over the recipes of a project that was built."""
         self.recipes = dict(project.recipes)
 
+    def _images(self, entry: Entry) -> list[Any]:
+        """Return the layers that show an image: a file of several channels may be several."""
+        if entry.layer is None:
+            return []
+        others = (one for one in self._viewer.layers if isinstance(one, Image) and is_given(one))
+        same = [one for one in others if entry.path is not None and path_of(one) == entry.path]
+        return [entry.layer, *(one for one in same if one != entry.layer)]
+
+    def _shown(self, entry: Entry) -> list[Any]:
+        """Return the label layers of an image that are on screen, the lowest first."""
+        layers = self._viewer.layers
+        found = [one for image in self._images(entry) for one in layers_of(self._viewer, image)]
+        found += [one for one in entry.left if one in layers and one not in found]
+        return sorted(found, key=layers.index)
+
     def _put_away(self, entry: Entry) -> None:
         """Take the layers of an image from the viewer, and keep its labels."""
-        image, layers = entry.layer, self._viewer.layers
-        if image is None or image not in layers:
-            return
-        self._keep(entry)
-        own, known = layers_of(self._viewer, image), str(image.unique_id)
-        gone = [one for one in layers if one in own or image_id_of(one) == known or one == image]
-        # A file of several channels is several layers.
-        gone += [one for one in layers if entry.path is not None and path_of(one) == entry.path]
-        for layer in dict.fromkeys(gone):
+        layers, images, own = self._viewer.layers, self._images(entry), self._shown(entry)
+        found = SharedRecipes(self.recipes)
+        encoded = [pending(one).encode(self._encoded, found.add) for one in own]
+        entry.layers += tuple(one for one in encoded if one is not None)
+        self.recipes = found.recipes
+        ids = {str(image.unique_id) for image in images}
+        gone = [one for one in layers if one in own or one in images or image_id_of(one) in ids]
+        self._let_go(entry)
+        entry.left = []
+        for layer in gone:
             layers.remove(layer)
 
-    def _keep(self, entry: Entry) -> None:
-        """Keep the labels over an image that is going, and pixels that are in memory alone."""
-        image, found = entry.layer, _Recipes(self.recipes)
-        own = [pending(one) for one in layers_of(self._viewer, image)]
-        entry.layers += tuple(one.encode(self._encoded, found.add) for one in own)
-        self.recipes = found.recipes
-        entry.memory = image.as_layer_data_tuple() if path_of(image) is None else None
+    def _let_go(self, entry: Entry) -> None:
+        """Keep what of an image is in memory alone: its layer is going."""
+        if entry.layer is not None and entry.path is None:
+            entry.memory = entry.layer.as_layer_data_tuple()
         entry.layer = None
 
     def _open(self, entry: Entry) -> list[str]:
@@ -294,16 +303,34 @@ class ProjectSession(QObject):
             entry.layer = self._viewer.add_layer(Layer.create(*entry.memory))
         else:
             assert entry.path is not None
-            entry.layer = _open_file(self._viewer, entry.path, entry.reader)
+            self._check(entry)
+            open_now = (one for one in self._viewer.layers if isinstance(one, Image))
+            shown = next((one for one in open_now if path_of(one) == entry.path), None)
+            entry.layer = shown or open_image(self._viewer, entry.path, entry.reader)
         return self._show_layers(entry)
+
+    def _check(self, entry: Entry) -> None:
+        """Raise InvalidInput if a file that was seen before has another content now."""
+        file, path = entry.file, entry.path
+        if file is not None and path is not None and self._digest(path) != file.digest:
+            entry.state = "changed"
+            raise InvalidInput(f"{entry.name} {_WORDS[entry.state]}")
+
+    def _digest(self, path: Path) -> str:
+        try:
+            return self.digests(path)
+        except OSError as error:
+            raise InvalidInput(f"{path}: cannot be read: {error.strerror or error}") from error
 
     def _show_layers(self, entry: Entry) -> list[str]:
         """Show the layers of an image, but for those that do not fit, which stay in the project."""
         notes, unfit = list[str](), list[ProjectLayer]()
+        for layer in entry.left:
+            adopt(layer, entry.layer)
+        entry.left = []
         for kept in entry.layers:
             try:
                 layer = show_layer(self._viewer, entry.layer, kept, self.recipes)
-                self._follow(layer)
                 checksum = fingerprint(layer.data, None)
                 self._encoded[str(layer.unique_id)] = (checksum, kept.pixels)
             except SafError as error:
@@ -322,7 +349,7 @@ class ProjectSession(QObject):
                         self._viewer.layers.remove(layer)
                     elif not is_strokes(layer):
                         layer.visible = False
-                self._follow(show_layer(self._viewer, entry.layer, made, self.recipes))
+                show_layer(self._viewer, entry.layer, made, self.recipes)
                 if active in self._viewer.layers:
                     self._viewer.layers.selection.active = active
         else:
@@ -340,13 +367,13 @@ class ProjectSession(QObject):
             self._is_own_change = before
 
     def _on_inserted(self, event: Any) -> None:
+        if isinstance(event.value, Labels):
+            event.value.events.paint.connect(mark_edited)
         if not self._is_own_change:
             self._take(event.value)
 
     def _take(self, layer: Any) -> None:
-        """Take an image that was opened into the project, and watch what is painted on results."""
-        if isinstance(layer, Labels):
-            self._follow(layer)
+        """Take an image that was opened into the project."""
         if not isinstance(layer, Image) or not is_given(layer):
             return
         path = path_of(layer)
@@ -357,94 +384,49 @@ class ProjectSession(QObject):
             reader = str(layer.source.reader_plugin or "")
             self.entries.append(Entry(layer.name, path, layer, reader=reader))
         elif entry.layer is None and entry.state == "found":
-            entry.layer = layer
-            with self._own_change():
-                self._show_layers(entry)
+            try:
+                self._check(entry)
+            except InvalidInput as error:
+                self.noted.emit(str(error))
+            else:
+                entry.layer = layer
+                with self._own_change():
+                    self._show_layers(entry)
         self.changed.emit()
 
     def _on_removing(self, event: Any) -> None:
-        """Keep what lies over an image that a person removes."""
+        """Keep what lies over an image that a person removes, until it comes back."""
         layer = self._viewer.layers[event.index]
-        entry = next((one for one in self.entries if one.layer == layer), None)
-        if entry is None or self._is_own_change:
+        if self._is_own_change:
             return
-        if self.stage(entry) == "untouched":
-            self.entries.remove(entry)
-        else:
-            self._keep(entry)
+        for entry in list(self.entries):
+            images = self._images(entry)
+            if layer in images:
+                rest = [one for one in images if one != layer]
+                entry.left = self._shown(entry)
+                if rest:
+                    entry.layer = rest[0]
+                else:
+                    self._let_go(entry)
+            elif layer in entry.left:
+                entry.left.remove(layer)
+            else:
+                continue
+            self._forget_if_empty(entry)
         self.changed.emit()
 
-    def _follow(self, layer: Labels) -> None:
-        """Note when a person paints on a result."""
-        layer.events.paint.connect(_mark_edited)
-
-
-def _mark_edited(event: Any) -> None:
-    entry = metadata_of(event.source)
-    if entry:
-        entry[EDITED_KEY] = True
+    def _forget_if_empty(self, entry: Entry) -> None:
+        """Forget an image that was removed with all that lay over it."""
+        if entry.layer is not None or entry.layers:
+            return
+        n_left = sum(bool(one.data.any()) for one in entry.left)
+        if not n_left:
+            self.entries.remove(entry)
+        else:
+            self.noted.emit(_LEFT.format(entry.name))
 
 
 def _pixels(entry: Entry) -> NDArray[Any]:
     """Return the pixels of an image that is in memory alone."""
     held = pixels_of(entry.layer) if entry.memory is None else entry.memory[0]
     return np.asarray(held[0] if isinstance(held, list | tuple) else held)
-
-
-class _Recipes:
-    """The recipes of a project while it is put together: those that are the same are one."""
-
-    def __init__(self, known: dict[str, Recipe]) -> None:
-        self.recipes, self.used = dict(known), set[str]()
-        self._names = {_text(recipe.raw): name for name, recipe in known.items()}
-
-    def add(self, raw: Any) -> str:
-        """Return the name of a recipe; empty for what none can repeat."""
-        text = _text(raw)
-        if text not in self._names:
-            try:
-                recipe = Recipe.from_plain(raw)
-            except (TypeError, ValueError, ArithmeticError):
-                return ""
-            stem, number = recipe.method.name, 1
-            while (name := f"{stem}{f' {number}' if number > 1 else ''}") in self.recipes:
-                number += 1
-            self.recipes[name] = recipe
-            self._names[text] = name
-        name = self._names[text]
-        self.used.add(name)
-        return name
-
-    def kept(self) -> tuple[dict[str, Recipe], str]:
-        """Return the recipes that are in use, and which of them labels other images."""
-        wanted = self.used | {TAUGHT}
-        kept = {name: one for name, one in self.recipes.items() if name in wanted}
-        from_strokes = [name for name, one in kept.items() if one.taught is not None]
-        return kept, next(iter([TAUGHT] * (TAUGHT in kept) + from_strokes[::-1] + [*kept]), "")
-
-
-def _text(raw: Any) -> str:
-    try:
-        return json.dumps(raw, sort_keys=True)
-    except (TypeError, ValueError):
-        return ""
-
-
-def _open_file(viewer: napari.Viewer, path: Path, reader: str) -> Any:
-    """Open an image as it was opened before; SafError if it cannot be."""
-    for plugin in dict.fromkeys([reader, "napari"] if reader else ["napari"]):
-        try:
-            opened = viewer.open(str(path), plugin=plugin)
-        except Exception as error:  # noqa: BLE001 - whatever a reader raises for a damaged file
-            _logger.info("%s: %s cannot open it: %s", path, plugin, error)
-            continue
-        images = [layer for layer in opened if isinstance(layer, Image)]
-        if images:
-            return images[0]
-        for layer in opened:
-            viewer.layers.remove(layer)
-    image = read_image(path)
-    is_rgb = image.channel_axis is not None and image.stated_channel_axis is None
-    known = {"scale": image.scale, "units": image.units}
-    options = {key: value for key, value in known.items() if value is not None}
-    return viewer.add_image(image.array, name=mask_stem(path), rgb=is_rgb, **options)

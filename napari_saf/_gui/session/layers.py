@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -37,11 +38,12 @@ from napari_saf._gui.layers.placement import (
 )
 from napari_saf._gui.layers.reading import fingerprint
 from napari_saf.errors import InvalidInput
-from napari_saf.io import PaintedClass, Recipe
+from napari_saf.io import PaintedClass, Recipe, mask_stem, read_image
 from napari_saf.project import EncodedLabels, ProjectLayer
 
-EDITED_KEY = "is_edited"
-"""Entry of a result that was changed by hand after its run."""
+_logger = logging.getLogger(__name__)
+_EDITED_KEY = "napari_saf_edited"
+"""Entry of labels that were changed by hand; of a result among those that its next run replaces."""
 Encoded = dict[str, tuple[int, EncodedLabels]]
 """The pixels of layers by their id, with a checksum, as they were encoded last."""
 _MOST_LABELS = 2**32 - 1
@@ -61,8 +63,13 @@ class PendingLayer:
     colors: NDArray[np.floating]
     raw: Any
 
-    def encode(self, known: Encoded, add_recipe: Callable[[Any], str]) -> ProjectLayer:
-        """Return the layer of a project; pixels that are as they were are not encoded anew."""
+    def encode(self, known: Encoded, add_recipe: Callable[[Any], str]) -> ProjectLayer | None:
+        """Return the layer of a project; pixels that are as they were are not encoded anew.
+
+        None where labels are below 0, or above what the file of a project holds.
+        """
+        if not _can_be_kept(self.data):
+            return None
         checksum = fingerprint(self.data, None)
         before = known.get(self.id)
         if before is None or before[0] != checksum or before[1].shape != self.data.shape:
@@ -90,12 +97,35 @@ def layers_of(viewer: napari.Viewer, image: Image) -> list[Any]:
             continue
         known = image_id_of(layer)
         if known == own or (not known and _belongs(viewer, layer, image)):
-            found += [layer] * _can_be_kept(layer.data)
+            found.append(layer)
     return found
 
 
+def is_work(layer: Labels) -> bool:
+    """Tell whether labels would be lost with the viewer: a file has what was only opened."""
+    is_made = is_strokes(layer) or bool(metadata_of(layer)) or _is_edited(layer)
+    is_opened = layer.source.path is not None or layer.source.sample is not None
+    return (is_made or not is_opened) and bool(layer.data.any())
+
+
+def mark_edited(event: Any) -> None:
+    """Note that a person painted on labels."""
+    (metadata_of(event.source) or event.source.metadata)[_EDITED_KEY] = True
+
+
+def _is_edited(layer: Labels) -> bool:
+    return bool((metadata_of(layer) or layer.metadata).get(_EDITED_KEY))
+
+
+def adopt(layer: Labels, image: Image) -> None:
+    """Lay labels over an image that was opened again, of which they were before."""
+    if is_strokes(layer):
+        layer.metadata[STROKES_KEY] = str(image.unique_id)
+    elif metadata_of(layer):
+        metadata_of(layer)["image"] = str(image.unique_id)
+
+
 def _can_be_kept(data: NDArray[Any]) -> bool:
-    """Tell whether no label is below 0 or above what the file of a project holds."""
     if data.dtype.kind != "i" and data.dtype.itemsize <= 4:
         return True
     return bool(data.min() >= 0 and data.max() <= _MOST_LABELS)
@@ -129,7 +159,7 @@ def pending(layer: Labels) -> PendingLayer:
         tuple(float(one) for one in layer.translate),
         place,
         level=None if level is None else float(level),
-        is_edited=bool(metadata_of(layer).get(EDITED_KEY)),
+        is_edited=_is_edited(layer) and not is_strokes(layer),
         prototypes={n: np.asarray(own, np.float32) for n, own in points_of(layer).items()},
         is_visible=bool(layer.visible),
     )
@@ -191,13 +221,33 @@ def _metadata(image: Image, kept: ProjectLayer, recipes: Mapping[str, Recipe]) -
         entry |= prototype_entries(dict(kept.prototypes))
     if kept.level is not None:
         entry[LEVEL_KEY] = kept.level
+    edited = {_EDITED_KEY: True} if kept.is_edited else {}
     if len(entry) == 1:  # labels that were not computed here
-        return {NAMES_KEY: names}
-    entry |= {EDITED_KEY: True} if kept.is_edited else {}
-    return {NAMES_KEY: names, METADATA_KEY: entry}
+        return {NAMES_KEY: names} | edited
+    return {NAMES_KEY: names, METADATA_KEY: entry | edited}
 
 
 def path_of(image: Any) -> Path | None:
     """Return the file of an image layer; None where it came from none."""
     path = image.source.path
     return Path(path).absolute() if isinstance(path, str) and Path(path).exists() else None
+
+
+def open_image(viewer: napari.Viewer, path: Path, reader: str) -> Any:
+    """Open an image as it was opened before; SafError if it cannot be."""
+    for plugin in dict.fromkeys([reader, "napari"] if reader else ["napari"]):
+        try:
+            opened = viewer.open(str(path), plugin=plugin)
+        except Exception as error:  # noqa: BLE001 - whatever a reader raises for a damaged file
+            _logger.info("%s: %s cannot open it: %s", path, plugin, error)
+            continue
+        images = [layer for layer in opened if isinstance(layer, Image)]
+        if images:
+            return images[0]
+        for layer in opened:
+            viewer.layers.remove(layer)
+    image = read_image(path)
+    is_rgb = image.channel_axis is not None and image.stated_channel_axis is None
+    known = {"scale": image.scale, "units": image.units}
+    options = {key: value for key, value in known.items() if value is not None}
+    return viewer.add_image(image.array, name=mask_stem(path), rgb=is_rgb, **options)

@@ -2,53 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 from napari.layers import Layer
 from pydantic_core import to_jsonable_python
 
-from napari_saf._gui.docks.frame import docks_of, frame_of
-from napari_saf._gui.docks.run_dock import RunDock
 from napari_saf.errors import SafError
-from napari_saf.methods import AbstractMethod, stroke_choices
-from napari_saf.problem import ImageOptions
 
 _MOST_SCALE = 1000
 
 
-def open_docks(viewer: Any) -> dict[str, RunDock]:
-    """Return the docks of a viewer by title."""
-    found = {}
-    for dock in docks_of(viewer):
-        frame = frame_of(dock)
-        title = type(dock).__name__ if frame is None else frame.windowTitle().partition(" (")[0]
-        if isinstance(dock, RunDock):
-            found[title] = dock
-    return found
-
-
-def stroke_settings(viewer: Any) -> tuple[AbstractMethod, ImageOptions]:
-    """Return how strokes label: as an open dock says, else as the Scribbles dock begins."""
-    found = (dock.stroke_settings() for dock in open_docks(viewer).values())
-    default = stroke_choices()["object"]
-    return next(filter(None, found), (default.method, default.options))
-
-
-def dictionary_files(viewer: Any) -> list[Path]:
-    found = (dock.dictionary_file for dock in open_docks(viewer).values())
-    return [path for path in found if path is not None]
-
-
-def show_dictionaries(viewer: Any, paths: Iterable[Path]) -> None:
-    docks: list[Any] = [one for one in open_docks(viewer).values() if hasattr(one, "atoms")]
-    for dock, path in zip(docks, paths, strict=False):
-        dock.load(path)
-
-
-def dock_values(dock: RunDock) -> dict[str, Any]:
+def dock_values(dock: Any) -> dict[str, Any]:
     """Return what a dock says, as values for JSON; layers that are chosen are left out."""
     values: dict[str, Any] = {}
     form, chosen = getattr(dock, "form", None), getattr(dock, "input", None)
@@ -64,7 +29,7 @@ def dock_values(dock: RunDock) -> dict[str, Any]:
     return values
 
 
-def show_dock_values(dock: RunDock, values: dict[str, Any]) -> None:
+def show_dock_values(dock: Any, values: dict[str, Any]) -> None:
     """Show values that `dock_values` returned, as far as the dock still has them."""
     form, chosen = getattr(dock, "form", None), getattr(dock, "input", None)
     scale, choices = values.get("scale"), values.get("choices")

@@ -1,0 +1,287 @@
+"""What all docks of a viewer share: its project, kept from the first dock to the end."""
+
+from __future__ import annotations
+
+import weakref
+from contextlib import suppress
+from datetime import datetime
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import napari
+from napari.utils.notifications import show_error
+from qtpy.QtCore import QEvent, QObject, Qt, QTimer, Signal
+from qtpy.QtWidgets import (
+    QApplication,
+    QDialog,
+    QDockWidget,
+    QHBoxLayout,
+    QLabel,
+    QMainWindow,
+    QOpenGLWidget,
+    QWidget,
+)
+
+from napari_saf._gui.forms.layout import create_button, fill_layout
+from napari_saf._gui.forms.words import describe_error
+from napari_saf._gui.layers.sight import unwrapped
+from napari_saf._gui.napari_workarounds import is_close_question
+from napari_saf._gui.runs.run import Task
+from napari_saf._gui.session import recovery
+from napari_saf._gui.session.keeping import ProjectFile, ask_to_save, ask_where_to_save
+from napari_saf._gui.session.session import ProjectSession
+from napari_saf._gui.session.snapshot import Snapshot
+from napari_saf._gui.session.values import dock_values
+from napari_saf._gui.settings import current_settings
+from napari_saf.errors import SafError
+
+KEEP_MILLISECONDS = 60_000
+"""What is done right after one copy is in the next, which may take as long to be written."""
+PROJECT = "Project"
+_CLOSING_SECONDS = 10.0
+_PLUGIN = "napari-saf"
+_workspaces: weakref.WeakSet[Workspace] = weakref.WeakSet()
+
+
+class Workspace(QObject):
+    """The project of a viewer, from its first dock to the end of its window.
+
+    What is not saved is kept on its own, in case of a crash, and asked for before the window
+    closes. `lost` are copies of work that others left, the newest first.
+    """
+
+    kept = Signal(bool)
+    lost_changed = Signal()
+
+    def __init__(self, viewer: napari.Viewer) -> None:
+        super().__init__()
+        self._viewer = viewer
+        self.session, self.file = ProjectSession(viewer), ProjectFile()
+        self.lost = recovery.lost_projects()
+        self._docks: list[Any] = []
+        self._window: Any = lambda: None
+        self._task: Task | None = None
+        self._said = ""  # why work is not kept
+        self._is_asking = self._is_closing = self.has_ended = False
+        self._timer = QTimer(self, interval=KEEP_MILLISECONDS)
+        self._timer.timeout.connect(self.keep)
+        self._timer.start()
+        QApplication.instance().aboutToQuit.connect(self.end)
+        _workspaces.add(self)
+
+    @property
+    def docks(self) -> dict[str, Any]:
+        """The docks by title."""
+        return {title_of(dock): dock for dock in self._docks}
+
+    def join(self, dock: QWidget) -> None:
+        self._docks.append(dock)
+        dock.destroyed.connect(partial(self._leave, id(dock)))  # where nothing else told
+
+    def leave(self, dock: QWidget) -> None:
+        """Take note of a dock that was closed; once its window has, too, the work ends."""
+        self._leave(id(dock))
+
+    def _leave(self, known: int, gone: object = None) -> None:
+        self._docks = [dock for dock in self._docks if id(dock) != known]
+        is_open = False
+        with suppress(RuntimeError):  # Qt has deleted the window
+            is_open = self._window() is not None and self._window().isVisible()
+        if not (self._docks or is_open):
+            self.end()
+
+    def watch(self, window: QWidget | None) -> None:
+        """Ask before a window closes."""
+        while window is not None and not isinstance(window, QMainWindow):
+            window = window.parentWidget()  # of a dock that floats
+        if window is not None and window is not self._window():
+            self._window = weakref.ref(window)
+            self.setParent(window)  # which outlives the docks
+            window.installEventFilter(self)
+
+    def end(self) -> None:
+        """Keep what is not saved for whoever comes next, and let go of the viewer."""
+        if self.has_ended:
+            return
+        self.has_ended = True
+        window = self._window()
+        if window is not None:
+            with suppress(RuntimeError):  # Qt has deleted it
+                window.removeEventFilter(self)
+        self._timer.stop()
+        if self._task is not None:
+            self._task.silence()
+            self._task.wait(_CLOSING_SECONDS)
+            self._task = None
+        with suppress(SafError):  # nobody is there
+            if current_settings().keeps_strokes:
+                self.file.keep(self.snapshot())
+        self.file.end()
+        self.session.release()
+        self._docks.clear()
+
+    def project_dock(self) -> Any:
+        """Return the Project dock, opened if need be; None without a window."""
+        if PROJECT not in self.docks and hasattr(self._viewer, "window"):
+            self._viewer.window.add_plugin_dock_widget(_PLUGIN, PROJECT)
+        return self.docks.get(PROJECT)
+
+    def snapshot(self) -> Snapshot:
+        """Return the project as it is now, with the docks that are open."""
+        docks = {title: dock_values(dock) for title, dock in self.docks.items()}
+        path = self.file.path
+        docks[PROJECT] = {"path": "" if path is None else str(path.absolute())}
+        files = (dock.dictionary_file for dock in self._docks)
+        return self.session.snapshot(docks, [one for one in files if one is not None])
+
+    def keep(self) -> None:
+        """Keep what is not saved, in a thread."""
+        if self._task is None and current_settings().keeps_strokes:
+            snapshot = self.snapshot()
+            task = self._task = Task(lambda report, cancelled: self.file.keep(snapshot))
+            task.returned.connect(self._on_kept)
+            task.failed.connect(self._on_failed)
+            task.finished.connect(self._on_finished)
+            task.start()
+
+    @property
+    def is_keeping(self) -> bool:
+        return self._task is not None
+
+    def may_close(self) -> bool:
+        """Ask what to do with work that is not saved, if there is any; return whether to go on."""
+        snapshot, window = self.snapshot(), self._window()
+        try:
+            if not self.file.is_unsaved(snapshot):
+                return True
+            answer = ask_to_save(window, self.file.name)
+            if answer == "save":
+                path = self.file.path or ask_where_to_save(window, None)
+                if path is None:
+                    return False
+                self.file.save(snapshot, path)
+            elif answer == "discard":
+                self.file.give_up(snapshot)
+        except SafError as error:
+            show_error(describe_error(error))
+            return False
+        return answer != "cancel"
+
+    def forget_lost(self, path: Path) -> None:
+        """Remove a copy of work that others left."""
+        recovery.forget(path)
+        self.lost = recovery.lost_projects()
+        self.lost_changed.emit()
+
+    def eventFilter(self, watched: QObject, event: QEvent) -> bool:
+        kind = event.type()
+        if self.has_ended or watched is not self._window():
+            return False
+        if kind == QEvent.Type.ChildPolished and is_close_question(event.child()):
+            self._precede(event.child())
+        elif kind == QEvent.Type.Close:
+            # What a program closes no answer could stop.
+            is_asked = event.spontaneous() or _has_canvas(watched)
+            if is_asked and not self._ask_once():
+                event.ignore()
+                return True
+            self._is_closing = True
+            QTimer.singleShot(0, self._on_close_asked)
+        elif kind == QEvent.Type.Hide and self._is_closing and not self._docks:
+            self.end()  # not later: a viewer that closes itself deletes its window at once
+        return False
+
+    def _ask_once(self) -> bool:
+        """Ask, unless that is under way; return whether to go on."""
+        if self._is_asking:
+            return False
+        self._is_asking = True
+        try:
+            return self.may_close()
+        finally:
+            self._is_asking = False
+
+    def _precede(self, question: QDialog) -> None:
+        """Ask before the question of napari comes into sight, which does not where that ends it."""
+        if not self._is_asking and not self._ask_once():
+            question.setAttribute(Qt.WidgetAttribute.WA_DontShowOnScreen)
+            QTimer.singleShot(0, question.reject)
+
+    def _on_close_asked(self) -> None:
+        self._is_closing = False
+
+    def _on_kept(self, is_unsaved: bool) -> None:
+        self._said = ""
+        self.kept.emit(is_unsaved)
+
+    def _on_failed(self, error: Exception) -> None:
+        text = f"work that is not saved cannot be kept: {describe_error(error)}"
+        if text != self._said:
+            show_error(text)
+        self._said = text
+
+    def _on_finished(self) -> None:
+        if self._task is not None:
+            self._task.wait(_CLOSING_SECONDS)
+        self._task = None
+
+
+def workspace_of(viewer: Any) -> Workspace:
+    """Return the workspace of a viewer, a new one for its first dock."""
+    own = unwrapped(viewer)
+    known = (one for one in _workspaces if unwrapped(one._viewer) is own and not one.has_ended)
+    return next(known, None) or Workspace(viewer)
+
+
+class LostLine(QWidget):
+    """A line in a dock: offers work that was not saved, until somebody has decided."""
+
+    def __init__(self, workspace: Workspace) -> None:
+        super().__init__()
+        self._workspace, self._note = workspace, QLabel(wordWrap=True)
+        help = "Open what was kept of it, in the Project dock."
+        self.recover = create_button("Recover", help, self._recover)
+        self.discard = create_button("Discard", "Delete what was kept of it.", self._discard)
+        fill_layout(QHBoxLayout(self), self._note, self.recover, self.discard)
+        self.layout().setStretch(0, 1)
+        workspace.lost_changed.connect(self.refresh)
+        self.refresh()
+
+    def refresh(self) -> None:
+        lost = self._workspace.lost
+        self.setVisible(bool(lost))
+        if lost:
+            with suppress(OSError):
+                time = datetime.fromtimestamp(lost[0].stat().st_mtime)
+                self._note.setText(f"Work of {time:%Y-%m-%d %H:%M} was not saved")
+
+    def _recover(self) -> None:
+        dock = self._workspace.project_dock()
+        if dock is not None and self._workspace.lost:
+            dock.load(self._workspace.lost[0], is_recovered=True)
+
+    def _discard(self) -> None:
+        if self._workspace.lost:
+            self._workspace.forget_lost(self._workspace.lost[0])
+
+
+def frame_of(dock: QWidget) -> QDockWidget | None:
+    frame: QWidget | None = dock.parentWidget()
+    while frame is not None and not isinstance(frame, QDockWidget):
+        frame = frame.parentWidget()
+    return frame
+
+
+def title_of(dock: QWidget) -> str:
+    frame = frame_of(dock)
+    if frame is None:
+        return type(dock).__name__.removesuffix("Widget")
+    return str(frame.windowTitle().partition(" (")[0])
+
+
+def _has_canvas(window: Any) -> bool:
+    """Tell whether a window is as it was: a viewer that is closed hides its canvas before."""
+    center = window.centralWidget()
+    canvas = None if center is None else center.findChild(QOpenGLWidget)
+    return canvas is not None and bool(canvas.isVisible())

@@ -1,0 +1,298 @@
+"""The project of a viewer is there from its first dock on, whichever that is."""
+
+import napari.settings
+import numpy as np
+import pytest
+from gui_cases import blocks, discard, recover
+from napari._qt.dialogs.confirm_close_dialog import ConfirmCloseDialog
+from napari.components import ViewerModel
+from qtpy.QtCore import QTimer
+from qtpy.QtWidgets import QApplication
+
+import napari_saf as saf
+from napari_saf._gui.layers.metadata import is_strokes
+from napari_saf._gui.project.dock import ProjectWidget
+from napari_saf._gui.scribbles.dock import ScribblesWidget
+from napari_saf._gui.segment.dock import SegmentWidget
+from napari_saf._gui.session import recovery, workspace
+from napari_saf._gui.session.workspace import LostLine
+
+pytestmark = [pytest.mark.gui]
+SIDE = 32
+STROKES = np.eye(SIDE, dtype=np.uint8)
+
+
+def recovered(tmp_path):
+    """Return the projects that were kept."""
+    return sorted((tmp_path / "data" / "recovery").glob("*.napari-saf"))
+
+
+def leave_behind(folder, image):
+    """Leave work on an image as a process does that was killed."""
+    (folder / "data" / "recovery").mkdir(parents=True, exist_ok=True)
+    np.save(folder / "a.npy", image)
+    layer = saf.ProjectLayer("strokes", "mine", saf.EncodedLabels.of(STROKES))
+    found = saf.ProjectImage(saf.FileReference.of(folder / "a.npy"), (layer,))
+    path = folder / "data" / "recovery" / "1-1-1.napari-saf"
+    return saf.save_project(path, saf.Project((found,), current=0))
+
+
+@pytest.fixture
+def answers(monkeypatch):
+    """Answers to the question whether to save, in order; each is noted with its time."""
+    given, asked = [], []
+
+    def ask(parent, name):
+        asked.append(name)
+        return given.pop(0)
+
+    monkeypatch.setattr(workspace, "ask_to_save", ask)
+    return given, asked
+
+
+@pytest.mark.parametrize("kind", [ScribblesWidget, SegmentWidget])
+def test_work_is_kept_whichever_dock_is_open(model, open_on, keep, tmp_path, kind):
+    model.add_image(blocks(), name="a")
+    dock = open_on(model, kind)
+    keep(dock)
+    assert not recovered(tmp_path)  # nothing was done yet
+    model.add_labels(STROKES, name="mine")
+    keep(dock)
+    (path,) = recovered(tmp_path)
+    (image,) = saf.load_project(path).images
+    np.testing.assert_array_equal(image.layers[0].pixels.to_array(), STROKES)
+
+
+def test_work_of_a_dock_that_goes_is_kept(model, open_on, tmp_path):
+    model.add_image(blocks(), name="a")
+    dock = open_on(model, ScribblesWidget)
+    model.add_labels(STROKES, name="mine")
+    dock.shut_down()
+    assert recovered(tmp_path) and recovery.lost_projects()
+
+
+def test_nothing_is_kept_where_a_person_wants_that(model, open_on, keep, tmp_path):
+    settings = napari.settings.get_plugin_settings("napari-saf")
+    settings.strokes.keeps_strokes = False
+    model.add_image(blocks(), name="a")
+    dock = open_on(model, ScribblesWidget)
+    model.add_labels(STROKES, name="mine")
+    keep(dock)
+    dock.shut_down()
+    assert not recovered(tmp_path)
+
+
+def test_images_without_layers_are_not_copied(model, open_on, keep, tmp_path):
+    for name in ("a", "b"):
+        model.add_image(blocks() if name == "a" else blocks(24), name=name)
+    dock = open_on(model, ScribblesWidget)
+    model.add_labels(STROKES, name="mine")
+    keep(dock)
+    (path,) = recovered(tmp_path)
+    assert len(saf.load_project(path).images) == 1
+    assert [one.name for one in path.with_name(f"{path.stem}_images").iterdir()] == ["a.npy"]
+
+
+def test_a_mask_that_was_only_opened_is_no_work(model, open_on, tmp_path):
+    np.save(tmp_path / "a.npy", STROKES)
+    model.add_image(blocks(), name="a")
+    dock = open_on(model, ScribblesWidget)
+    model.open(str(tmp_path / "a.npy"), layer_type="labels", plugin="napari")
+    assert not dock.workspace.file.is_unsaved(dock.workspace.snapshot())
+    model.layers["a [1]"].data_setitem((np.array([0]), np.array([5])), 2)
+    assert dock.workspace.file.is_unsaved(dock.workspace.snapshot())
+
+
+def test_docks_of_a_viewer_share_one_workspace(model, open_on):
+    docks = [open_on(model, kind) for kind in (ScribblesWidget, ProjectWidget)]
+    other = open_on(ViewerModel(), ScribblesWidget)
+    assert docks[0].workspace is docks[1].workspace is not other.workspace
+    docks[1].shut_down()
+    assert not docks[0].workspace.has_ended
+    docks[0].shut_down()
+    assert docks[0].workspace.has_ended
+
+
+def test_lost_work_is_offered_by_any_dock_and_recovered(window, open_dock, settle, tmp_path):
+    leave_behind(tmp_path, blocks())
+    dock = open_dock(window, ScribblesWidget)
+    assert "was not saved" in dock.findChild(LostLine)._note.text()
+    recover(dock)
+    project = dock.workspace.docks["Project"]
+    settle(project)
+    (strokes,) = [layer for layer in window.layers if is_strokes(layer)]
+    np.testing.assert_array_equal(strokes.data, STROKES)
+    assert dock.findChild(LostLine).isHidden()
+    assert dock.workspace.file.is_unsaved(dock.workspace.snapshot())
+
+
+def test_lost_work_can_be_discarded_in_any_dock(model, open_on, tmp_path):
+    leave_behind(tmp_path, blocks())
+    docks = [open_on(model, kind) for kind in (ScribblesWidget, SegmentWidget)]
+    discard(docks[0])
+    assert not recovered(tmp_path)
+    assert all(dock.findChild(LostLine).isHidden() for dock in docks)
+    assert open_on(ViewerModel(), ScribblesWidget).findChild(LostLine) is None
+
+
+# The window
+
+
+def painted(window, open_dock):
+    """Return a window in sight with the Scribbles dock and work that is not saved."""
+    window.add_image(blocks(), name="a")
+    dock = open_dock(window, ScribblesWidget)
+    dock.window().show()
+    window.add_labels(STROKES, name="mine")
+    return dock.window(), dock
+
+
+def test_a_window_asks_with_any_dock(window, open_dock, answers):
+    given, asked = answers
+    frame, _ = painted(window, open_dock)
+    given += ["cancel"]
+    assert not frame.close() and frame.isVisible() and asked == ["The project"]
+
+
+def test_a_window_asks_after_its_docks_were_closed(window, open_dock, answers, keep, tmp_path):
+    given, asked = answers
+    frame, dock = painted(window, open_dock)
+    window.window.remove_dock_widget(dock)
+    assert dock._lifetime.has_ended and not dock.workspace.has_ended
+    keep(dock)
+    assert recovered(tmp_path)
+    given += ["cancel", "discard"]
+    assert not frame.close()
+    assert frame.close() and len(asked) == 2
+    assert dock.workspace.has_ended and not recovered(tmp_path)
+
+
+@pytest.mark.parametrize("keys", ["Ctrl+Q", "Ctrl+W"])
+def test_the_question_comes_before_that_of_napari(window, open_dock, answers, keys):
+    """Where it is answered with Cancel napari asks nothing at all."""
+    given, asked = answers
+    frame, _ = painted(window, open_dock)
+    napari.settings.get_settings().application.confirm_close_window = True
+    seen = []
+
+    def look():
+        """Reject the dialog of napari once it is in sight."""
+        shown = [one for one in QApplication.topLevelWidgets() if _is_in_sight(one)]
+        seen.extend(len(asked) for _ in shown)
+        for dialog in shown:
+            dialog.reject()
+
+    given += ["cancel", "discard"]
+    looking = QTimer(interval=50)
+    looking.timeout.connect(look)
+    looking.start()
+    for n_asked in (1, 2):
+        frame.close(quit_app=keys == "Ctrl+Q", confirm_need=True)
+        assert frame.isVisible() and len(asked) == n_asked
+    looking.stop()
+    assert seen == [2]
+
+
+def _is_in_sight(widget):
+    return isinstance(widget, ConfirmCloseDialog) and widget.isVisible()
+
+
+def test_closing_does_not_ask_where_nothing_can_be_kept(model, open_on, answers, monkeypatch):
+    """Nothing is written to tell whether there is work that is not saved."""
+    model.add_image(blocks(), name="a")
+    dock = open_on(model, ScribblesWidget)
+
+    def fail():
+        raise saf.SafError("no room")
+
+    monkeypatch.setattr(recovery, "new_recovery_path", fail)
+    assert dock.workspace.may_close()
+
+
+def test_that_work_cannot_be_kept_is_said_once(model, open_on, keep, monkeypatch):
+    model.add_image(blocks(), name="a")
+    dock = open_on(model, ScribblesWidget)
+    model.add_labels(STROKES, name="mine")
+    said = []
+    monkeypatch.setattr(workspace, "show_error", said.append)
+
+    def fail():
+        raise saf.SafError("no room")
+
+    monkeypatch.setattr(recovery, "new_recovery_path", fail)
+    keep(dock)
+    keep(dock)
+    assert said == ["work that is not saved cannot be kept: no room"]
+
+
+# Images that a person removes
+
+
+def test_strokes_whose_image_was_removed_wait_for_it(model, open_on, keep, tmp_path):
+    np.save(tmp_path / "a.npy", blocks()[..., 0])
+    dock = open_on(model, ScribblesWidget)
+    model.open(str(tmp_path / "a.npy"), plugin="napari")
+    dock.new_strokes()
+    strokes = dock.strokes.layer
+    strokes.data_setitem((np.array([3]), np.array([4])), 1)
+    session, notes = dock.workspace.session, []
+    session.noted.connect(notes.append)
+    model.layers.remove("a")
+    assert session.stage(session.entries[0]) == "taught" and notes[0].startswith("a: was removed")
+    strokes.data_setitem((np.array([5]), np.array([4])), 1)
+    keep(dock)
+    (image,) = saf.load_project(recovered(tmp_path)[0]).images
+    assert image.layers[0].pixels.to_array().sum() == 2
+    model.open(str(tmp_path / "a.npy"), plugin="napari")
+    assert len(model.layers) == 2
+    assert session.strokes(session.entries[0]) == strokes
+    assert session.entries[0].layer == model.layers["a"]
+
+
+def test_an_image_that_went_with_its_strokes_is_forgotten(model, open_on):
+    model.add_image(blocks(), name="a")
+    dock = open_on(model, ScribblesWidget)
+    model.add_labels(STROKES, name="mine")
+    session = dock.workspace.session
+    model.layers.remove("a")
+    assert len(session.entries) == 1
+    model.layers.remove("mine")
+    assert not session.entries
+
+
+def test_strokes_do_not_go_to_an_image_that_has_changed(model, open_on, keep, tmp_path):
+    np.save(tmp_path / "a.npy", blocks()[..., 0])
+    dock = open_on(model, ScribblesWidget)
+    model.open(str(tmp_path / "a.npy"), plugin="napari")
+    model.add_labels(STROKES, name="mine")
+    keep(dock)
+    model.layers.remove("a")
+    np.save(tmp_path / "a.npy", 255 - blocks()[..., 0])
+    model.open(str(tmp_path / "a.npy"), plugin="napari")
+    (entry,) = dock.workspace.session.entries
+    assert entry.state == "changed" and entry.layer is None
+
+
+def test_strokes_on_any_channel_of_a_file_are_kept(model, open_on, tmp_path, settle):
+    """A file of several channels is several layers."""
+    np.save(tmp_path / "a.npy", np.moveaxis(blocks(), -1, 0))
+    dock = open_on(model, ProjectWidget)
+    model.open(str(tmp_path / "a.npy"), plugin="napari", channel_axis=0)
+    assert len(model.layers) == 3 and len(dock.session.entries) == 1
+    scribbles = open_on(model, ScribblesWidget)
+    scribbles.input.choose(image=model.layers[1])
+    scribbles.new_strokes()
+    scribbles.strokes.layer.data_setitem((np.array([3]), np.array([4])), 1)
+    dock.save_to(tmp_path / "p")
+    settle(dock)
+    (image,) = saf.load_project(tmp_path / "p.napari-saf").images
+    assert image.layers[0].pixels.to_array().sum() == 1
+
+
+def test_a_dock_that_qt_deletes_leaves(model, qtbot):
+    dock = ScribblesWidget(model)
+    dock._lifetime.has_ended = True  # such as in a viewer that was never in sight
+    dock._on_gone()
+    with qtbot.waitSignal(dock.destroyed):
+        dock.deleteLater()
+    assert dock.workspace.has_ended and not dock.workspace.docks
