@@ -142,18 +142,21 @@ def _held_out(rows: dict[str, list[dict[str, Any]]]) -> dict[str, float]:
 
 def _seen(image: Array, strokes: Array, choices: dict[str, StrokeChoice]) -> Seen:
     """Return what the rule decides by: regions of each class, and strokes told right."""
-    many, side = choices["many"], choices["object"].options.max_side
+    many, by_object = choices["many"], choices["object"].options
+    side, colour = by_object.max_side, by_object.features
 
     def read(features: str | FeatureExtractor) -> saf.Problem:
         options = dataclasses.replace(many.options, max_side=side, features=features)
         return saf.Problem.from_image(image, seeds=strokes, **options.arguments())
 
-    problem = read(many.options.features)
+    problem = read(colour)
     assert isinstance(problem.graph, saf.GridGraph) and problem.seeds is not None
-    labels = problem.graph.spread(many.method.run(problem).assignment.argmax(axis=1) + 1)
+    method = dataclasses.replace(many.method, rounds=0)
+    labels = problem.graph.spread(method.run(problem).assignment.argmax(axis=1) + 1)
     painted = problem.graph.spread(problem.seeds)
     regions = [regions_without_stroke(labels == k, painted == k) for k in (1, 2)]
-    wanted = {name: choices[name].options.features for name in ("many", "texture", "patterns")}
+    wanted = {"many": colour}
+    wanted |= {name: choices[name].options.features for name in ("texture", "patterns")}
     return regions, {name: left_out_accuracy(read(own)) for name, own in wanted.items()}
 
 

@@ -176,6 +176,7 @@ class Problem:
         features : str, FeatureExtractor or array
             What describes a pixel: "auto"; "intensity", its scaled values; "lab", CIE L*a*b* /
             100; "texture", colour (intensity) and how much lightness varies around the pixel;
+            "local", colour (intensity) and how much lighter the pixel is than those around it;
             "patterns", colour (intensity) and local binary patterns around the pixel;
             "multiscale", intensities, edges and texture at several scales (scikit-image);
             "position", colour (intensity) and the place in the image, for strokes; an extractor;

@@ -173,14 +173,9 @@ class Texture(FeatureExtractor):
     def features(self, image: Image, axes: Axes = None, mask: Mask = None) -> Image:
         colour = perceived(image)
         raise_if_interrupted()
-        light = colour[..., 0] if image.shape[-1] == 3 else image.mean(axis=-1)
-        weight = np.ones_like(light) if mask is None else mask.astype(np.float32)
-        along = tuple(range(light.ndim) if axes is None else axes)
-        blurred = []
-        for x in (1.0, light, light**2):
-            blurred.append(gaussian_filter(weight * x, self._AROUND, axes=along))
-            raise_if_interrupted()
-        mean, square = (x / np.maximum(blurred[0], 1e-6) for x in blurred[1:])
+        light = _lightness(colour)
+        average = _average_around(light, self._AROUND, axes, mask)
+        mean, square = average(light), average(light**2)
         deviation = np.sqrt(np.maximum(square - mean**2, 0))
         return np.concatenate([colour, self._WEIGHT * deviation[..., None]], axis=-1)
 
@@ -189,6 +184,52 @@ class Texture(FeatureExtractor):
 
     def channels_of(self, n_features: int) -> int | None:
         return n_features - 1
+
+
+class Local(FeatureExtractor):
+    """Perceived colour, or intensities, and how much lighter a pixel is than what is around it.
+
+    That is its lightness less the Gaussian mean, for several widths.
+    """
+
+    name, title = "local", "colour and surroundings"
+    _AROUND = (8.0, 16.0, 32.0)
+    """Widths in pixels. On nuclei these do as well as one width, the length of a stroke."""
+
+    @property
+    def receptive_field(self) -> int:
+        return round(4 * max(self._AROUND))  # as scipy has it
+
+    def features(self, image: Image, axes: Axes = None, mask: Mask = None) -> Image:
+        colour = perceived(image)
+        light = _lightness(colour)
+        means = [_average_around(light, width, axes, mask)(light) for width in self._AROUND]
+        return np.concatenate([colour, light[..., None] - np.stack(means, axis=-1)], axis=-1)
+
+    def colours(self, points: NDArray[np.floating]) -> NDArray[np.floating] | None:
+        own = points[:, : -len(self._AROUND)]
+        return (Lab() if own.shape[1] == 3 else Intensity()).colours(own)
+
+    def channels_of(self, n_features: int) -> int | None:
+        return n_features - len(self._AROUND)
+
+
+def _lightness(colour: Image) -> Image:
+    """Return L*, or the mean of channels that are no colour."""
+    return colour[..., 0] if colour.shape[-1] == 3 else colour.mean(axis=-1)
+
+
+def _average_around(like: Image, width: float, axes: Axes, mask: Mask) -> Callable[[Image], Image]:
+    """Return what takes Gaussian means of planes or volumes along axes, within the mask."""
+    along = tuple(range(like.ndim) if axes is None else axes)
+    inside = np.ones_like(like) if mask is None else mask.astype(np.float32)
+    total = np.maximum(gaussian_filter(inside, width, axes=along), 1e-6)
+
+    def average(values: Image) -> Image:
+        raise_if_interrupted()
+        return np.asarray(gaussian_filter(inside * values, width, axes=along) / total)
+
+    return average
 
 
 class Patterns(FeatureExtractor):
@@ -213,15 +254,9 @@ class Patterns(FeatureExtractor):
 
     def features(self, image: Image, axes: Axes = None, mask: Mask = None) -> Image:
         colour = perceived(image)
-        light = colour[..., 0] if image.shape[-1] == 3 else image.mean(axis=-1)
+        light = _lightness(colour)
         along = tuple(range(light.ndim) if axes is None else axes)
-        inside = np.ones_like(light) if mask is None else mask.astype(np.float32)
-        total = np.maximum(gaussian_filter(inside, self._AROUND, axes=along), 1e-6)
-
-        def around(values: Image) -> Image:
-            raise_if_interrupted()
-            return np.asarray(gaussian_filter(inside * values, self._AROUND, axes=along) / total)
-
+        around = _average_around(light, self._AROUND, axes, mask)
         found = np.empty((*light.shape, colour.shape[-1] + self._N_PATTERNS + 1), np.float32)
         found[..., : colour.shape[-1]] = self._COLOUR * colour
         at = colour.shape[-1]
@@ -357,7 +392,7 @@ class Position(FeatureExtractor):
 
 
 FEATURES: dict[str, type[FeatureExtractor]] = {
-    cls.name: cls for cls in (Intensity, Lab, Texture, Patterns, Multiscale, Position)
+    cls.name: cls for cls in (Intensity, Lab, Texture, Local, Patterns, Multiscale, Position)
 }
 """The extractors by name."""
 

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable
 from typing import ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.ndimage import distance_transform_edt
 from scipy.ndimage import label as label_regions
-from scipy.sparse.csgraph import dijkstra
 
 from napari_saf.arrays import as_array, as_whole, check_size
 from napari_saf.device import torch
@@ -25,25 +23,17 @@ from napari_saf.flow import (
     count_classes,
     from_assignment,
 )
-from napari_saf.graph import GraphUnion, GridGraph, NearestDistances, path_costs
+from napari_saf.graph import GridGraph
 from napari_saf.methods._flow import AbstractFlow, run_flow
 from napari_saf.methods._method import AbstractMethod, Call, Iteration, map_steps
+from napari_saf.methods._stroke_costs import grids_of, learned_costs, stroke_costs
 from napari_saf.parameters import documented, parameter
-from napari_saf.points import distances, sampled_means
+from napari_saf.points import distances
 from napari_saf.problem import Problem
 from napari_saf.result import MOST_LABELS, Segmentation, Snapshot, Status
 
 _MIN_CHANGED = 0.002
 """Share of the nodes; if fewer change label from one flow to the next, that was the last."""
-_UNIT = 0.05
-_APPEARANCE_WEIGHT = 3.0
-"""Weight of what was labelled next to the strokes themselves. With `_UNIT` chosen on photographs
-with strokes, where 6, or a unit of 0.03 or 0.08, change the mean agreement by less than 0.5 %."""
-_BLUR = 0.05
-"""Share of the mean distance below which distances count as alike."""
-_N_APPEARANCES = 64
-_MOST_KEPT = 2**24
-"""Entries of a table of distances to the strokes of a class that is kept for the next stroke."""
 
 
 @documented
@@ -71,6 +61,10 @@ class AssignmentFlow(AbstractFlow):
        of class k, as it was labelled, among the nodes that look alike (share the nearest of 64
        means of features), every class counted as if it had as many nodes as the others (Rother,
        Kolmogorov and Blake, "GrabCut", https://doi.org/10.1145/1015706.1015720).
+
+    4. in place of 3, with `nearby`: d_k / (d_k + d_l), weighted by 0.5, d_k the distance in feature
+       space to the mean of class k, as it was labelled, in a Gaussian window of that width (Lankton
+       and Tannenbaum, https://doi.org/10.1109/TIP.2008.2004611).
 
     An assignment to start from is then what classes learn from first.
 
@@ -111,6 +105,10 @@ class AssignmentFlow(AbstractFlow):
         4, label="Learn again", bounds=(0, 20), advanced=True, for_seeds=True,
         help="How often, at most, a label learns again: from all pixels that it has, not only "
         "from its strokes.")
+    nearby: float = parameter(
+        0.0, label="Learn nearby", bounds=(0, 1000), step=1, advanced=True, for_seeds=True,
+        help="From how far around, in pixels of the working size, a label learns again, where "
+        "brightness differs from place to place; 0: from all of the image.")
     connected: bool = parameter(
         False, label="One piece", for_seeds=True,
         help="Keep only regions that a stroke touches; other regions get the label around them.")
@@ -188,7 +186,7 @@ class AssignmentFlow(AbstractFlow):
         labels, result, n_done = self._learned(call, len(points))
         first, call = call, dataclasses.replace(call, initial=None, before=None)
         first = first if labels is None else call
-        by_strokes = _stroke_costs(call, len(points), n_nearest, self.paths)
+        by_strokes = stroke_costs(call, len(points), n_nearest, self.paths)
         n_runs = max(1, self.rounds + (labels is None or n_done > 0))
         for k in range(n_done, n_runs):
             own = call if k else first
@@ -199,8 +197,8 @@ class AssignmentFlow(AbstractFlow):
                 own = dataclasses.replace(call, max_iterations=left)
             costs = by_strokes
             if labels is not None:
-                costs = costs + _appearance_costs(call.problem, labels, len(points))
-            table = torch.from_numpy(_UNIT * costs).to(call.features)
+                costs = costs + learned_costs(call.problem, labels, len(points), self.nearby)
+            table = torch.from_numpy(costs).to(call.features)
             steps = run_flow(self, self._flow(own, table, points), own)
             change = functools.partial(_continue, before=result, share=(k, n_runs))
             later = yield from map_steps(steps, change)
@@ -243,11 +241,7 @@ class AssignmentFlow(AbstractFlow):
     def _connect(self, call: Call, result: Segmentation) -> tuple[Segmentation, NDArray[np.int64]]:
         """Keep only the regions that a seed touches; return the labels of the nodes, too."""
         labels, problem = result.assignment.argmax(axis=1) + 1, call.problem
-        graph, grids = problem.graph, list[tuple[GridGraph, slice]]()
-        if isinstance(graph, GraphUnion):
-            grids = list(zip(graph.grids, graph.slices, strict=True))
-        elif isinstance(graph, GridGraph):
-            grids = [(graph, slice(None))]
+        graph, grids = problem.graph, grids_of(problem.graph)
         if problem.seeds is None or not grids:
             return result, labels
         labels = np.concatenate(
@@ -375,68 +369,3 @@ def _keep_touched(
     outside = loose | (labels == 0)
     nearest = distance_transform_edt(outside, return_distances=False, return_indices=True)
     return np.asarray(grid.gather(np.where(loose, labels[tuple(nearest)], labels)))
-
-
-def _stroke_costs(call: Call, n_classes: int, n_nearest: int, paths: float) -> NDArray[np.float64]:
-    """Return what the seeds say of each class (n_nodes, n_classes): costs 1 and 2 of the flow."""
-    problem, features = call.problem, call.problem.features
-    assert problem.seeds is not None
-    unknown = np.ones(problem.n_nodes)
-    members = [np.flatnonzero(problem.seeds == label) for label in range(1, n_classes + 1)]
-    nearest: dict[int, NearestDistances] = problem.remember(f"nearest strokes, {n_nearest}", dict)
-    lengths: dict[int, tuple[NDArray[np.int64], NDArray[np.float64]]]
-    lengths = problem.remember("lengths of paths", dict)
-
-    def by_features(label: int, own: NDArray[np.int64]) -> NDArray[np.float64]:
-        found = NearestDistances.of(features, own, n_nearest, nearest.get(label))
-        if found.lengths.size <= _MOST_KEPT:
-            nearest[label] = found
-        return found.mean()
-
-    def by_paths(label: int, own: NDArray[np.int64]) -> NDArray[np.float64]:
-        before, found = lengths.get(label, (own[:0], unknown))
-        if not np.array_equal(before, own):
-            edges = problem.remember("paths", lambda: path_costs(problem.graph.steps(), features))
-            # Geodesic distances: Bai and Sapiro, https://doi.org/10.1007/s11263-008-0191-z.
-            found = np.asarray(dijkstra(edges, directed=False, min_only=True, indices=own))
-            if found.size <= _MOST_KEPT:
-                lengths[label] = own, found
-        return found
-
-    def relative(
-        measure: Callable[[int, NDArray[np.int64]], NDArray[np.float64]],
-    ) -> NDArray[np.float64]:
-        """Return d_k / (d_k + d_l), d_l the least of the others; a half where nothing is known."""
-        columns = [unknown if call.cancelled() else measure(*own) for own in enumerate(members)]
-        table = np.stack(columns, axis=1)
-        known = np.isfinite(table)
-        if not known.any():
-            return np.full_like(table, 0.5)
-        blur = _BLUR * table[known].mean() + 1e-30
-        table = np.where(known, table, 1e6 * (table[known].max() + blur)) + blur
-        first, second = np.partition(table, 1, axis=1)[:, :2].T[..., None]
-        is_first = np.arange(n_classes) == table.argmin(axis=1)[:, None]
-        return np.asarray(table / (table + np.where(is_first, second, first)))
-
-    costs = relative(by_features)
-    return costs + paths * relative(by_paths) if paths > 0 else costs
-
-
-def _appearance_costs(
-    problem: Problem, labels: NDArray[np.integer], n_classes: int
-) -> NDArray[np.float64]:
-    """Return what labels 1, 2, ..., 0 for none, say of each class: cost 3 of the flow."""
-    appearance = problem.remember("appearance", lambda: _appearance(problem.features))
-    size = (n_classes + 1, int(appearance.max()) + 1)
-    cells = np.ravel_multi_index((labels, appearance), size)
-    counts = np.bincount(cells, minlength=size[0] * size[1]).reshape(size)[1:].T
-    shares = counts / counts.sum(axis=0).clip(min=1) + 1 / len(appearance)
-    unlikely = 1 - shares / shares.sum(axis=1, keepdims=True)  # 1 - p_k
-    return np.asarray(_APPEARANCE_WEIGHT * unlikely[appearance])
-
-
-def _appearance(features: NDArray[np.floating]) -> NDArray[np.int64]:
-    """Return which of a few means of the features, found by k-means, is nearest to each node."""
-    means = sampled_means(features, _N_APPEARANCES, max_iterations=10).astype(features.dtype)
-    table = distances(torch.from_numpy(features), torch.from_numpy(means))
-    return table.argmin(dim=1).numpy()

@@ -75,17 +75,17 @@ def stroke_choices(n_channels: int = 3, n_axes: int = 2) -> dict[str, StrokeChoi
     colour = "lab" if n_channels == 3 else "intensity"
     # A volume of twice the side has eight times the nodes.
     side = 480 if n_axes < 3 else 240
-    many = ImageOptions(features=colour, window=7, weights="contrast", max_side=side)
-    alike: dict[str, object] = {"connected": False, "paths": 0.0, "rounds": 0}
+    many = ImageOptions(features="local", window=7, weights="contrast", max_side=side)
+    alike: dict[str, object] = {"connected": False, "paths": 0.0, "rounds": 0, "nearby": 0.0}
     return {
         "object": StrokeChoice(
             ImageOptions(features=colour, window=13, weights="contrast", max_side=240),
-            {"connected": True, "paths": 1.0, "rounds": 4},
+            {"connected": True, "paths": 1.0, "rounds": 4, "nearby": 0.0},
             "objects in one piece",
         ),
         "many": StrokeChoice(
             many,
-            alike,
+            alike | {"rounds": 1, "nearby": 16.0},
             "all that looks like a stroke",
         ),
         "texture": StrokeChoice(
@@ -186,17 +186,21 @@ def choose_by(
 ) -> str:
     """Return which of the `stroke_choices` suits the strokes on one image.
 
-    `read` makes the problem, with seeds, by the options that it is given, at the size for objects:
-    a quarter of the work finds the same regions. Empty if cancelled; errors are those of methods.
+    `read` makes the problem, with seeds, by the options that it is given, at the size for objects,
+    by colour, and nothing is learned again: less work finds the same regions. Empty if cancelled;
+    errors are those of methods.
     """
-    side = choices["object"].options.max_side
-    options = dataclasses.replace(choices["many"].options, max_side=side)
+    by_object = choices["object"].options
+    options = dataclasses.replace(
+        choices["many"].options, features=by_object.features, max_side=by_object.max_side
+    )
     problem = read(options)
     grid = problem.graph
     assert isinstance(grid, GridGraph) and problem.seeds is not None
     classes, seeds = np.unique(np.append(0, problem.seeds), return_inverse=True)
     numbered = problem.with_seeds(seeds[1:])
-    result = run_to_end(choices["many"].method.iterate(numbered, cancelled=cancelled))
+    method = dataclasses.replace(choices["many"].method, rounds=0)
+    result = run_to_end(method.iterate(numbered, cancelled=cancelled))
     if result.status is Status.CANCELLED:
         return ""
     labels = grid.spread(result.assignment.argmax(axis=1) + 1)

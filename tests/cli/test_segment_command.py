@@ -234,7 +234,7 @@ def test_seeds_choose_settings(cli, read_recipe):
     assert found.code == 0 and "looks like a stroke" in found.out, found.err
     recipe = read_recipe("m.recipe.json")
     assert recipe["method"] == "af" and recipe["input"]["window"] == 5
-    assert recipe["parameters"]["rounds"] == 0 and recipe["input"]["max_side"] == 480
+    assert recipe["parameters"]["rounds"] == 1 and recipe["input"]["max_side"] == 480
     assert ((np.load("m.npy") == 1) == (dots > 0)).mean() > 0.9
     assert "done before" in cli(*run, "--window", "5").out
     assert "--seeds" in cli(*run[:5]).err

@@ -58,17 +58,31 @@ def test_what_hangs_on_the_whole_image_differs_in_parts(name, image):
     assert abs(extractor.features(image[8:]) - extractor.features(image)[8:]).max() > 1e-3
 
 
-@pytest.mark.parametrize("name", ["intensity", "lab", "texture", "patterns"])
+@pytest.mark.parametrize("name", ["intensity", "lab", "texture", "local", "patterns"])
 def test_the_number_of_features_says_how_many_channels_there_were(name, image):
     extractor = FEATURES[name]()
     assert extractor.channels_of(extractor.features(image).shape[-1]) == 3
 
 
-@pytest.mark.parametrize("name", ["intensity", "lab", "texture", "patterns"])
+@pytest.mark.parametrize("name", ["intensity", "lab", "texture", "local", "patterns"])
 def test_features_that_hold_a_colour_give_it_back(name):
     colour = np.array([[[0.9, 0.2, 0.1]]], np.float32)
     points = FEATURES[name]().features(colour)[0]
     np.testing.assert_allclose(FEATURES[name]().colours(points), colour[0], atol=1e-3)
+
+
+def test_surroundings_see_no_slow_change_of_brightness_and_nothing_outside_a_mask():
+    local = FEATURES["local"]()
+    image = np.random.default_rng(0).random((300, 40, 1)).astype(np.float32)
+    image[:, 20:] = image[:, 20:].mean()
+    ramp = np.linspace(0, 1, 300, dtype=np.float32)[:, None, None]
+    inner = slice(local.receptive_field, -local.receptive_field)
+    found, beside_ramp = local.features(image), local.features(image + ramp)
+    np.testing.assert_allclose(found[inner, :, 1:], beside_ramp[inner, :, 1:], atol=1e-4)
+    mask = np.broadcast_to(np.arange(40) < 20, (300, 40))
+    other = np.where(mask[..., None], image, 100)
+    given = [local.features(one, mask=mask)[mask] for one in (image, other)]
+    np.testing.assert_allclose(given[0], given[1], atol=1e-5)
 
 
 def patterns_of(image, **options):

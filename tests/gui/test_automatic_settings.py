@@ -51,7 +51,7 @@ def test_dots_are_many_things_and_all_are_labelled(dock, stroke):
     assert dock.automatic.isChecked() and chosen(dock) == (True, 1.0, 4, 13)
     stroke(dock, 7, 5, 1)
     stroke(dock, 1, 2, 2, 60)
-    assert chosen(dock) == (False, 0.0, 0, 7)
+    assert chosen(dock) == (False, 0.0, 1, 7)
     assert dock.automatic.isChecked() and "looks like" in dock.automatic.text()
     assert "automatic: perceived colour, scale 7, 480 px" in dock.status.text
     found = np.squeeze(dock.result.data) == 1
@@ -63,7 +63,7 @@ def test_the_recipe_holds_what_was_chosen(dock, stroke):
     stroke(dock, 1, 2, 2, 60)
     recipe = dock.result.metadata["napari_saf"]["recipe"]
     assert recipe["input"]["window"] == 7 and recipe["input"]["max_side"] == 480
-    assert recipe["parameters"]["rounds"] == 0 and not recipe["parameters"]["connected"]
+    assert recipe["parameters"]["rounds"] == 1 and not recipe["parameters"]["connected"]
 
 
 def test_the_choice_follows_undo(dock, stroke, settle):
@@ -98,7 +98,7 @@ def test_a_changed_control_is_kept_until_automatic_is_on_again(dock, stroke, set
     assert chosen(dock) == before and "automatic" not in dock.status.text
     dock.automatic.click()
     settle(dock, 80)
-    assert dock.automatic.isChecked() and chosen(dock) == (False, 0.0, 0, 7)
+    assert dock.automatic.isChecked() and chosen(dock) == (False, 0.0, 1, 7)
 
 
 def test_controls_that_are_not_chosen_leave_it_on(dock):

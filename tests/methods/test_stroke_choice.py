@@ -96,7 +96,7 @@ def test_a_choice_labels_as_it_says():
     image, strokes = dots(6)
     colour = np.stack([image] * 3)
     choice = saf.choose_for_strokes(colour, strokes, channel_axis=0, scaling=(0, 1))
-    assert choice.options.channel_axis == 0 and choice.options.features == "lab"
+    assert choice.options.channel_axis == 0 and choice.options.features == "local"
     problem = saf.Problem.from_image(colour, seeds=strokes, **choice.options.arguments())
     result = choice.method.run(problem)
     assert ((result.labels == 1) == (image > 0.5)).mean() > 0.98
@@ -144,10 +144,10 @@ def test_texture_takes_the_place_of_colour_only_where_colour_does_not_tell():
         strokes[row - 4 : row - 1, 2:60] = 2
     smooth = gaussian_filter(rng.normal(size=rough.shape), 5)
     image = np.where(rough, rng.normal(size=rough.shape), smooth / smooth.std())
-    for step, features in ((1, "multiscale"), (8, "intensity")):
+    for step, features in ((1, "multiscale"), (8, "local")):
         choice = saf.choose_for_strokes(image + step * rough, strokes)
         assert not choice.parameters["connected"]
         assert choice.options.features == features
         # With one stroke of a class none can be left out.
         single = np.where(np.indices(rough.shape)[0] < 40, strokes, 0)
-        assert saf.choose_for_strokes(image + step * rough, single).options.features == "intensity"
+        assert saf.choose_for_strokes(image + step * rough, single).options.features != "multiscale"

@@ -197,6 +197,26 @@ def test_classes_learn_from_what_they_were_given():
     assert last.history.n_evaluations[-1] == last.n_evaluations
 
 
+def test_classes_that_learn_nearby_follow_a_slow_change_of_brightness():
+    rows, columns = np.indices((96, 96))
+    truth = ((rows - 4) % 16 < 7) & ((columns - 4) % 16 < 7)
+    noise = np.random.default_rng(0).normal(0, 0.02, truth.shape)
+    image = 0.4 * truth + np.linspace(0, 0.3, 96) + noise
+    strokes = np.zeros(truth.shape, dtype=int)
+    strokes[7, 5:10], strokes[1, 2:30] = 1, 2  # at the dark end
+    problem = saf.Problem.from_image(
+        image, seeds=strokes, features="intensity", window=5, weights="contrast", max_side=None
+    )
+
+    def share_right(**parameters):
+        labels = saf.AssignmentFlow(paths=0, **parameters).run(problem).labels
+        return ((labels == 1) == truth).mean()
+
+    assert share_right(nearby=8) > 0.97
+    assert share_right(nearby=0) < 0.9
+    assert share_right(nearby=0, rounds=0) < 0.9
+
+
 def test_paths_tell_two_like_regions_apart():
     image, strokes = two_blobs()
     problem = saf.Problem.from_image(image, seeds=strokes, **PLAIN)
@@ -293,7 +313,8 @@ def test_volumes_networks_and_many_classes():
     seeds = np.zeros(100, dtype=int)
     seeds[::20] = np.arange(1, 6)
     graph = saf.AffinityGraph.k_nearest(points, 3, symmetrise=True)
-    found = saf.AssignmentFlow().run(saf.Problem(points, graph, seeds=seeds)).labels
+    nearby = saf.AssignmentFlow(nearby=8)  # on a graph that is no image: learns from all of it
+    found = nearby.run(saf.Problem(points, graph, seeds=seeds)).labels
     np.testing.assert_array_equal(found, np.repeat(np.arange(1, 6), 20))
 
 
