@@ -180,6 +180,32 @@ def test_everything_is_labelled_and_gone_on_with(
     np.testing.assert_allclose(other.large.layer.extent.world, image.extent.world)
 
 
+def test_other_settings_are_said_and_taken_when_started_anew(
+    model, image, open_on, qtbot, tmp_path, small_tiles, monkeypatch
+):
+    dock = open_on(model, SegmentWidget)
+    dock.large.store.set_path(tmp_path / "m.ome.zarr")
+    with monkeypatch.context() as paused:
+        pause_after(3, dock, paused)
+        dock.large.start()
+        wait_for_all(dock, qtbot)
+    assert dock.large.anew_button.isHidden()  # nothing was changed
+    dock.input.scale.set_value(9)
+    texts = []
+    with monkeypatch.context() as paused:
+        pause_after(2, dock, paused)
+        paused.setattr(dock.large.status, "show_progress", lambda _, text: texts.append(text))
+        dock.large.start()
+        wait_for_all(dock, qtbot)
+    assert "Start anew" in texts[-1] and not dock.large.anew_button.isHidden()
+    first = dock.large.layer
+    dock.large.anew_button.click()
+    wait_for_all(dock, qtbot)
+    assert dock.large.status.text.startswith("done") and dock.large.anew_button.isHidden()
+    assert first not in model.layers and dock.large.layer in model.layers
+    assert dock.large.layer.metadata["napari_saf"]["recipe"]["input"]["window"] == (9, 9)
+
+
 def test_a_store_that_is_whole_is_shown_and_another_one_stays(
     model, image, open_on, qtbot, tmp_path
 ):

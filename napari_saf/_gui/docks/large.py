@@ -39,6 +39,10 @@ _START_HELP = (
     "already is not done again, also after napari was closed."
 )
 _PAUSE_HELP = "Stop after the present tile; Label everything goes on from there."
+_ANEW_HELP = (
+    "Remove the labels that are there so far, and label everything with what the dock says."
+)
+_AS_BEGUN = "with the settings it was begun with: Pause, then Start anew takes those of the dock"
 _STORE_HELP = (
     "The folder for the labels, NAME.ome.zarr, a pyramid that napari and other programs open; "
     "choose the same one again to go on with it."
@@ -68,9 +72,12 @@ class LargeSection(FormSection):
         self.store = FolderField(_STORE_HELP)
         self.start_button = create_button("Label everything", _START_HELP, self.start)
         self.pause_button = create_button("Pause", _PAUSE_HELP, self.pause)
+        anew = partial(self.start, is_anew=True)
+        self.anew_button = create_button("Start anew", _ANEW_HELP, anew)
+        self.anew_button.hide()
         self.add_row("Large image", self._note)
         self.add_row("Labels in", self.store, _STORE_HELP)
-        self.layout().addWidget(create_row(self.start_button, self.pause_button))
+        self.layout().addWidget(create_row(self.start_button, self.pause_button, self.anew_button))
         self.layout().addWidget(self.status)
         chosen.image_changed.connect(self._on_image_changed)
         self.store.changed.connect(self._update_enabled)
@@ -85,8 +92,8 @@ class LargeSection(FormSection):
         """The labels of everything, once there are some."""
         return None if self._grown is None else self._grown.layer
 
-    def start(self) -> None:
-        """Begin, or go on with what the store holds."""
+    def start(self, *, is_anew: bool = False) -> None:
+        """Begin, or go on with what the store holds, unless that `is_anew` replaced."""
         image, out = self._input.image, self.store.path
         if self.is_busy or out is None or not is_large(image):
             return
@@ -101,8 +108,11 @@ class LargeSection(FormSection):
         except SafError as error:
             self.status.show_error(describe_error(error))
             return
+        if is_anew and self.layer in self._viewer.layers:
+            self._viewer.layers.remove(self.layer)
         self._grown = _Everything(self._viewer, image, place, out)
-        task = self._task = Task(partial(_label, image, learner, region.channel_axis, values, out))
+        own = region.channel_axis, values, out, is_anew
+        task = self._task = Task(partial(_label, image, learner, *own))
         for signal, slot in (
             (task.advanced, self._on_advanced),
             (task.returned, self._on_returned),
@@ -111,6 +121,7 @@ class LargeSection(FormSection):
             (task.finished, self._on_finished),
         ):
             signal.connect(slot)
+        self.anew_button.hide()
         self.status.reset("learning from parts of the image …")
         self._update_enabled()
         task.start()
@@ -145,11 +156,13 @@ class LargeSection(FormSection):
         if self.store.path is None:
             why_not = "choose a folder for the labels first"
         enable(self.start_button, why_not, _START_HELP)
+        enable(self.anew_button, "pause first" if self.is_busy else why_not, _ANEW_HELP)
         enable(self.pause_button, "" if self.is_busy else "nothing goes on", _PAUSE_HELP)
 
     def _on_advanced(self, step: _Shown) -> None:
         if self._grown is not None and self._task is not None:
             self._grown.show(step)
+            self.anew_button.setVisible(step.is_as_begun)
             is_stopping = self._task.is_cancelled
             text = "stopping after the present tile …" if is_stopping else step.text
             self.status.show_progress(step.fraction, text)
@@ -180,13 +193,17 @@ class LargeSection(FormSection):
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class _Shown:
-    """What is shown of the work: how far it is, and the levels, which grow in the thread."""
+    """What is shown of the work: how far it is, and the levels, which grow in the thread.
+
+    It `is_as_begun` where the settings are those of an earlier run, and no longer the dock's.
+    """
 
     levels: list[Any]
     taught: PrototypeSet | None
     recipe: dict[str, Any] | None
     fraction: float
     text: str = ""
+    is_as_begun: bool = False
 
 
 class _Everything:
@@ -234,6 +251,7 @@ def _label(
     channel_axis: int | None,
     mask: Any,
     out: Path,
+    is_anew: bool,
     report: Callable[[object], None],
     cancelled: Callable[[], bool],
 ) -> LargeLabels:
@@ -262,12 +280,15 @@ def _label(
             if n_done > n_before:
                 left = (now - began) / (n_done - n_before) * (n_tiles - n_done)
                 text += f", {duration_text(left)} left"
+            is_as_begun = step.plan.request != job.request
+            if is_as_begun:
+                text = f"{text}; {_AS_BEGUN}"
             own = step.plan.label_map_of(), step.plan.recipe
-            report(_Shown(levels.arrays, *own, n_done / n_tiles, text))
+            report(_Shown(levels.arrays, *own, n_done / n_tiles, text, is_as_begun))
         if cancelled():
             raise Cancelled
 
-    steps = iterate_large(job, out, goes_on=True)
+    steps = iterate_large(job, out, overwrite=is_anew, goes_on=True)
     with closing(steps):
         found = run_to_end(steps, follow)
     if levels is None:  # all was done before

@@ -31,6 +31,7 @@ from napari_saf.device import (
     torch,
 )
 from napari_saf.errors import SafError
+from napari_saf.flow import kernels_key
 from napari_saf.io import PrototypeSet
 from napari_saf.methods import AbstractMethod, Cancelled, SweepMethod, run_to_end
 from napari_saf.problem import Problem
@@ -139,8 +140,11 @@ class Task(QObject):
 
 
 def load_libraries(cancelled: Callable[[], bool]) -> None:
-    """Import what runs need and docks do not; `Task` has imported torch."""
-    import sklearn.cluster  # noqa: F401
+    """Load what runs need and docks do not; `Task` has imported torch."""
+    import sklearn.cluster
+    import sklearn.decomposition  # noqa: F401
+
+    kernels_key()
 
 
 @functools.cache
