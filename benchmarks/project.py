@@ -3,6 +3,8 @@
 python benchmarks/project.py [--images 50] [--side 2000]
 xvfb-run -a -s "-screen 0 1280x800x24" python benchmarks/project.py --kill 50 [--together 5]
 
+python benchmarks/project.py --mutate 2000
+
 The first makes images with strokes and labels on each, and prints seconds, and those of the
 processor, for a project of them.
 
@@ -10,12 +12,18 @@ The second starts the app that many times, several at a time, with work by scrip
 edits, going to other images), kills it (SIGKILL) at a random moment of four intervals, and prints
 how much of the work was lost, in seconds, and whether the file could be opened. The interval at
 which work is kept is the app's own; another is for trying this script.
+
+The third changes bytes of a project file that many times, and as often a value in it, after which
+it is hashed anew, as who means harm does; it opens each file, looks for its images, and prints what
+became of that, and which paths were touched outside of the folder of the project.
 """
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
+import hashlib
+import io
 import json
 import os
 import random
@@ -25,6 +33,8 @@ import subprocess
 import sys
 import tempfile
 import time
+import zipfile
+from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
@@ -35,10 +45,31 @@ import tifffile
 from scipy.ndimage import zoom
 
 import napari_saf as saf
+from napari_saf.features import FEATURES
+from napari_saf.io import Recipe
+from napari_saf.parameters import to_plain
 from napari_saf.project import DigestCache, EncodedLabels
 
 NOISE = 0.01
 """Share of pixels whose label is a random one: labels of flows are as ragged."""
+ODD: tuple[Any, ...] = (
+    None,
+    True,
+    -1,
+    0,
+    0.5,
+    2**63,
+    1e308,
+    "",
+    "/etc/passwd",
+    "../../x",
+    "\\0",
+    [],
+    [0],
+    {},
+    {"a": 1},
+)
+"""Values in the place of others."""
 
 
 def labels_of(side: int, rng: np.random.Generator) -> Any:
@@ -219,6 +250,89 @@ def kill(n_times: int, interval: float, n_together: int, folder: Path) -> None:
     print(json.dumps({"killed": n_times, "interval": interval, "most lost": round(max(losses), 1)}))
 
 
+def mutated(content: bytes, rng: random.Random) -> bytes:
+    """Return a file that was cut, or in which bytes are others, missing, doubled or new."""
+    at, n = rng.randrange(len(content)), rng.choice((1, 1, 2, 40))
+    before, own, after = content[:at], content[at : at + n], content[at + n :]
+    other = bytes(byte ^ rng.randrange(1, 256) for byte in own)
+    kinds = (before + other + after, before, before + after, before + own + own + after)
+    found = rng.choice([*kinds, before + other + own + after])
+    return found if found != content else before
+
+
+def signed(content: bytes, rng: random.Random) -> bytes:
+    """Return a file in which a value is another one, with the hash that belongs to it."""
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        entries = {name: archive.read(name) for name in archive.namelist()}
+    main = json.loads(entries.pop("project.json"))
+    places: list[tuple[Any, Any]] = []
+
+    def walk(value: Any) -> None:
+        for key in value if isinstance(value, dict) else range(len(value)):
+            places.append((value, key))
+            if isinstance(value[key], dict | list):
+                walk(value[key])
+
+    walk(main)
+    inner, key = rng.choice(places)
+    inner[key] = rng.choice(ODD)
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w") as archive:
+        archive.writestr("project.json", json.dumps(main), zipfile.ZIP_DEFLATED)
+        for name, runs in entries.items():
+            archive.writestr(name, runs)
+        archive.comment = b"0" * 64
+    whole = stream.getvalue()[:-64]
+    return whole + hashlib.sha256(whole).hexdigest().encode()
+
+
+def mutate(n_times: int, folder: Path) -> None:
+    """Print what opening changed files came to."""
+    inside, rng, outside = folder / "inside", random.Random(0), set[str]()
+    inside.mkdir()
+    path, images = inside / "p.napari-saf", inside / "image.npy"
+    np.save(images, np.eye(40))
+    layer = saf.ProjectLayer("strokes", "s", EncodedLabels.of(np.eye(40, dtype=np.uint8)))
+    problem = saf.Problem.from_image(np.eye(40), window=3)
+    recipe = Recipe.from_plain(saf.SLK(n_clusters=2).run(problem).recipe)
+    image = saf.ProjectImage(saf.FileReference.of(images), (layer,))
+    saf.save_project(path, saf.Project((image,), {"slk": recipe}, docks={"a": {"b": 1}}))
+    content, is_watching = path.read_bytes(), False
+
+    def watch(event: str, arguments: tuple[Any, ...]) -> None:
+        runs = event in ("exec", "compile", "os.system", "subprocess.Popen", "pickle.find_class")
+        touches = event in ("open", "os.listdir", "os.scandir", "os.remove", "os.rename", "import")
+        if is_watching and (runs or touches):
+            name = str(arguments[0]) if arguments else ""
+            if runs or not os.path.abspath(name).startswith(str(inside)):
+                outside.add(f"{event} {name}"[:120])
+
+    stat = os.stat
+
+    def watched_stat(name: Any, *given: Any, **options: Any) -> Any:
+        if not isinstance(name, int):
+            watch("open", (os.fspath(name),))
+        return stat(name, *given, **options)
+
+    for kind in (*saf.METHODS.values(), *FEATURES.values()):  # annotations are evaluated once
+        to_plain(kind())
+    saf.load_project(path).find_images()
+    sys.addaudithook(watch)
+    setattr(os, "stat", watched_stat)  # noqa: B010 - the hook does not hear of it
+    for title, change in (("bytes", mutated), ("values, hashed anew", signed)):
+        counts = Counter[str]()
+        for _ in range(n_times):
+            path.write_bytes(change(content, rng))
+            is_watching = True
+            try:
+                saf.load_project(path).find_images()
+                counts["opened"] += 1
+            except saf.FormatError:
+                counts["FormatError"] += 1
+            is_watching = False
+        print(f"{title}: {dict(counts)}; outside of the folder: {sorted(outside) or 'nothing'}")
+
+
 def main() -> None:
     """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -227,6 +341,7 @@ def main() -> None:
     parser.add_argument("--kill", type=int)
     parser.add_argument("--interval", type=float, default=60.0)
     parser.add_argument("--together", type=int, default=5)
+    parser.add_argument("--mutate", type=int)
     parser.add_argument("--work", type=Path)
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
@@ -237,6 +352,8 @@ def main() -> None:
     try:
         if given.kill:
             kill(given.kill, given.interval, given.together, folder)
+        elif given.mutate:
+            mutate(given.mutate, folder)
         else:
             open_and_save(given.images, given.side, folder)
     finally:

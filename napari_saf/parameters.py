@@ -318,7 +318,10 @@ def to_plain(method: object) -> dict[str, Any]:
 
 
 def from_plain(cls: type[T], plain: object, where: str = "parameters") -> T:
-    """Make a dataclass of parameters from what `to_plain` returned."""
+    """Make a dataclass of parameters from what `to_plain` returned.
+
+    A file is taken by its name alone: what comes from elsewhere names no place on this computer.
+    """
     if not isinstance(plain, dict):
         raise InvalidInput(f"{where}: expected an object, got {type(plain).__name__}")
     fields = {item.name: item for item in _fields_of(cls)}
@@ -334,5 +337,7 @@ def from_plain(cls: type[T], plain: object, where: str = "parameters") -> T:
                 known = ", ".join(variants)
                 raise InvalidInput(f"{where}.{name}: expected a kind among {known}, got {kind!r}")
             value = from_plain(variants[kind], entry, f"{where}.{name}")
+        elif fields[name].files and isinstance(value, str):
+            value = value.replace("\\", "/").rpartition("/")[2]
         arguments[name] = np.asarray(value) if isinstance(value, list) else value
     return cls(**arguments)

@@ -115,13 +115,17 @@ def as_learned(
     if nothing was taught in a project, or it is not known what prototypes are made of.
     """
     if isinstance(given, str | os.PathLike):
-        return as_learned(_load(Path(given)))
+        loaded = _load(Path(given))
+        try:
+            return as_learned(loaded)
+        except InvalidInput as error:
+            raise InvalidInput(f"{os.fspath(given)}: {error}") from error
     if isinstance(given, Project):
         if not given.recipes and len(given.dictionaries) == 1:
             ((name, file),) = given.dictionaries.items()
             (found,) = find_files([file], given.home)
             if found.path is None or found.state != "found":
-                raise InvalidInput(f"project: the dictionary {name} is not at {file.path}")
+                raise InvalidInput(f"the dictionary {name} is not at {file.path}")
             return PatchDictionary.load(found.path)
         return given.recipe
     if isinstance(given, PrototypeSet):

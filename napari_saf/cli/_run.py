@@ -23,7 +23,7 @@ from napari_saf.batch import (
 )
 from napari_saf.cli import _methods as flags
 from napari_saf.cli import print_failure, progress_bar
-from napari_saf.cli._large import JOBS, SCHEDULER, workers
+from napari_saf.cli._large import JOBS, SCHEDULER, TILES, label_in_tiles, large_job, workers
 from napari_saf.io import MASK_SUFFIXES, find_images
 from napari_saf.result import STATUS_TEXTS
 
@@ -51,6 +51,7 @@ _OPTIONS = [
     FORMAT,
     flags.overwrite("masks and recipes that are there"),
     JOBS,
+    *TILES,
     SCHEDULER,
     flags.DEBUG,
 ]
@@ -65,13 +66,13 @@ def run(
     mask: str | None,
     suffix: str,
     n_processes: int,
-    scheduler: str | None,
     **values: Any,
 ) -> int:
     """Label images by what was learned on others.
 
     PROJECT is a project (.napari-saf), or a recipe, a file of prototypes or a patch dictionary.
-    Images may be files, folders or patterns. What an earlier run has done is not done again.
+    Images may be files, folders or patterns. What an earlier run has done is not done again. A
+    large image is labelled in tiles, into a pyramid, but for those by a dictionary.
     """
     options = ApplyOptions(
         scaling={"each": True, "first": False}.get(scaling, scaling),
@@ -80,8 +81,15 @@ def run(
         probabilities=flags.probability_step(values),
         overwrite=values["overwrite"],
     )
-    task, jobs = options.plan(as_learned(learned), find_images(images), out)
-    with workers(scheduler) as client:
+    paths = find_images(images)
+    task, jobs = options.plan(as_learned(learned), paths, out)
+    if isinstance(task, LabelTask):
+        large = large_job(task, paths, out, values)
+        if large is not None:
+            return label_in_tiles(large, out, n_processes, values)
+    elif values["tile"] or values["dry_run"]:
+        raise click.UsageError("--tile, --dry-run: a dictionary labels images whole")
+    with workers(values["scheduler"]) as client:
         return run_jobs(task, jobs, n_processes=n_processes, client=client)
 
 

@@ -97,7 +97,7 @@ class Project:
             return self.recipes[self.applied]
         if len(self.recipes) != 1:
             names = ", ".join(self.recipes) or "none"
-            raise InvalidInput(f"project: expected a recipe to apply, there are: {names}")
+            raise InvalidInput(f"expected a project with a recipe to apply, there are: {names}")
         return next(iter(self.recipes.values()))
 
     def find_images(

@@ -141,13 +141,26 @@ def test_a_dictionary_of_a_project_is_applied_if_it_is_the_one_that_was_saved(
     labels = read_labels("out/a_labels.tif").array
     np.testing.assert_array_equal(labels, found.apply(images["a"], window=3).labels)
     assert cli("run", path, "images", "-o", "more", "--probabilities", ".npy").is_error("atom")
+    refused = cli("run", path, "images/a.npy", "-o", "a.ome.zarr", "--tile", "16")
+    assert refused.code == 2 and "whole" in refused.err
     found.without([0]).save(atoms)
     assert cli("run", path, "images", "-o", "again").is_error("atoms")
 
 
+@pytest.mark.parametrize("learned", ["strokes", "recipe"], indirect=True)
+def test_a_large_image_is_labelled_in_tiles(cli, images, learned):
+    _, path, label = learned
+    run = cli("run", path, "images/a.npy", "-o", "a.ome.zarr", "--tile", "16")
+    assert run.code == 0 and "tiles" in run.out
+    whole = label(images["a"])
+    assert (read_labels("a.ome.zarr").array == whole).mean() > 0.95
+    refused = cli("run", path, "images", "-o", "out", "--tile", "16")
+    assert refused.code == 2 and "one image" in refused.err
+
+
 def test_what_was_not_learned_is_refused(cli, images, tmp_path):
     path = save_project(tmp_path / "empty.napari-saf", Project())
-    assert cli("run", path, "images", "-o", "out").is_error("recipe")
+    assert cli("run", path, "images", "-o", "out").is_error("empty.napari-saf")
     np.save("array.npy", np.zeros(3))
     (tmp_path / "list.json").write_text("[1]")
     for name in ("array.npy", "list.json", "missing.json", "missing.napari-saf"):

@@ -112,6 +112,13 @@ def test_a_recipe_holds_what_was_learned_and_no_path(deep, image, tmp_path, no_s
     np.testing.assert_array_equal(again.labels, result.labels)
 
 
+@pytest.mark.parametrize("place", ["/etc/", "../../", "C:\\\\evil\\\\", ""])
+def test_a_recipe_leads_to_no_file_elsewhere(deep, image, place):
+    raw = saf.SLK(n_clusters=2).run(saf.Problem.from_image(image, features=deep, **PLAIN)).recipe
+    raw["input"]["features"]["weights_file"] = f"{place}passwd.safetensors"
+    assert Recipe.from_plain(raw).options.features.weights_file == "passwd.safetensors"
+
+
 def _strokes(image):
     strokes = np.zeros(image.shape[:2], int)
     strokes[4:20, 4:20], strokes[100:120, 100:140] = 1, 2

@@ -171,7 +171,7 @@ def test_every_changed_byte_is_found(folder, tmp_path):
     """Cut, changed, doubled and inserted bytes, anywhere in the file."""
     content, draw = (folder / "p.napari-saf").read_bytes(), random.Random(0)
     path = tmp_path / "m.napari-saf"
-    for _ in range(1400):
+    for _ in range(300):
         at, n = draw.randrange(len(content)), draw.choice((1, 1, 2, 40))
         other = bytes(byte ^ draw.randrange(1, 256) for byte in content[at : at + n])
         new = draw.choice(
@@ -192,7 +192,7 @@ def test_values_that_were_changed_and_signed_are_refused_or_are_values(folder, t
     main, entries = parts(folder / "p.napari-saf")
     draw, path, n_read = random.Random(1), tmp_path / "m.napari-saf", 0
     before = {file: file.stat().st_mtime_ns for file in folder.rglob("*")}
-    for _ in range(600):
+    for _ in range(200):
         other, _ = changed(main, draw)
         if draw.random() < 0.2:
             name = draw.choice([*entries])
@@ -208,7 +208,7 @@ def test_values_that_were_changed_and_signed_are_refused_or_are_values(folder, t
             n_read += 1
             again = saf.load_project(saf.save_project(tmp_path / "n.napari-saf", project))
             assert len(again.images) == len(project.images)
-    assert n_read < 200  # names, values of docks, paths, numbers of a recipe
+    assert n_read < 67  # names, values of docks, paths, numbers of a recipe
     assert {file: file.stat().st_mtime_ns for file in folder.rglob("*")} == before
 
 
