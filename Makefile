@@ -35,7 +35,9 @@ help:
 demo: .venv/installed
 	@$(BIN)/napari-saf demo -o demo
 
-test: kernels lint test-pyqt6
+# mypy takes one core only.
+test: kernels
+	@$(MAKE) --no-print-directory -j2 lint test-pyqt6
 	@OMP_NUM_THREADS=1 eval "$(SCREEN)" $(BIN)/python $(PYTEST)
 
 # The bindings differ in enumerations, signals and fonts: all docks, and the ways through them.
