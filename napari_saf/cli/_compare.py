@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +52,6 @@ _COMPARE_OPTIONS = [
                  help="Labels in the mean colour of the image, or in clear colours."),
     *flags.image_options(),
     flags.overwrite("what is there"),
-    flags.DEBUG,
 ]  # fmt: skip
 _SWEEP_NAME, _SWEEP = next(
     (name, method) for name, method in METHODS.items() if issubclass(method, SweepMethod)
@@ -73,40 +71,31 @@ _SWEEP_OPTIONS = [
     *flags.image_options("channel_axis", "scaling", "mask"),
     click.Option(["--masks"], is_flag=True, help="Save the labels of every weight, too."),
     flags.overwrite("what is there"),
-    flags.DEBUG,
 ]  # fmt: skip
 
 
-@click.command("compare", params=flags.method_options(_COMPARE_OPTIONS))
-def compare(
-    image: Path,
-    out: Path,
-    methods: tuple[str, ...],
-    grid: tuple[str, ...],
-    truth: Path | None,
-    paint: Any,
-    overwrite: bool,
-    **values: Any,
-) -> None:
+@flags.command("compare", flags.method_options(_COMPARE_OPTIONS))
+def compare(given: Any) -> None:
     """Label one image in several ways and show the results side by side.
 
     The labels of all results have common numbers and colours.
     """
+    image, out = given.image, given.out
     is_folder = out.is_dir() or not out.suffix
     places = [out]
     if is_folder:
         places = [out / f"comparison{suffix}" for suffix in (".html", ".png", ".csv")]
     elif out.suffix.lower() not in COMPARISON_SUFFIXES:
         raise InvalidInput(f"{out}: expected a folder, or a name that ends in {_SUFFIXES}")
-    source = flags.problem_source(values)
-    variants = _variants(methods or ("saf",), flags.given_parameters(values), grid, source.options)
+    source = flags.problem_source(vars(given))
+    variants = _variants(given, source.options)
     stems = [f"{io.mask_stem(image)}_{io.file_stem(name)}" for name in short_names(variants)]
     masks = [(out / f"{stem}{io.LABELS_MARK}.tif", out / f"{stem}.recipe.json") for stem in stems]
     each = dict(zip(variants, masks, strict=True)) if is_folder else {}
-    check_outputs([*places, *itertools.chain(*each.values())], [image], overwrite=overwrite)
+    check_outputs([*places, *itertools.chain(*each.values())], [image], overwrite=given.overwrite)
     file = io.read_image(image)
     channel_axis = source.options_for(file).channel_axis
-    regions = None if truth is None else _read_truth(truth, file, channel_axis)
+    regions = None if given.truth is None else _read_truth(given.truth, file, channel_axis)
 
     def read(options: ImageOptions) -> Problem:
         return source.problem([file], dataclasses.replace(options, channel_axis=channel_axis))
@@ -120,7 +109,7 @@ def compare(
             found,
             file.array,
             truth=regions,
-            paint=paint,
+            paint=given.paint,
             channel_axis=channel_axis,
             title=image.name,
         )
@@ -146,13 +135,11 @@ def _read_truth(path: Path, image: io.ImageFile, channel_axis: int | None) -> ND
     return truth
 
 
-def _variants(
-    names: Sequence[str], given: Mapping[str, object], grid: Sequence[str], options: ImageOptions
-) -> list[Variant]:
-    types = [METHODS[name] for name in names]
-    methods = flags.make_methods(types, given)
+def _variants(given: Any, options: ImageOptions) -> list[Variant]:
+    types = [METHODS[name] for name in given.methods or ("saf",)]
+    methods = flags.make_methods(types, flags.given_parameters(vars(given)))
     axes: dict[str, list[object]] = {}
-    for entry in grid:
+    for entry in given.grid:
         name, equals, text = entry.partition("=")
         name = name.strip().replace("-", "_")
         if not equals or name in axes:
@@ -161,34 +148,26 @@ def _variants(
     return variants_of(methods, axes, options)
 
 
-@click.command(
-    "fair-sweep", params=flags.method_options(_SWEEP_OPTIONS, {_SWEEP_NAME: _SWEEP}, [SWEPT])
-)
-def fair_sweep(
-    images: tuple[Path, ...],
-    out: Path,
-    weights: Any,
-    masks: bool,
-    overwrite: bool,
-    **values: Any,
-) -> None:
+@flags.command("fair-sweep", flags.method_options(_SWEEP_OPTIONS, {_SWEEP_NAME: _SWEEP}, [SWEPT]))
+def fair_sweep(given: Any) -> None:
     """Cluster images together at one fairness weight after another.
 
     Show what an even spread of the labels over groups costs.
     """
+    out, weights = given.out, vars(given).pop("weights")  # which are no weights of an image
     weights = None if isinstance(weights, str) else weights
-    paths = io.find_images(images)
-    values["groups"] = values["groups"] or ("image" if len(paths) > 1 else None)
-    if values["groups"] is None:
+    paths = io.find_images(given.images)
+    given.groups = given.groups or ("image" if len(paths) > 1 else None)
+    if given.groups is None:
         raise click.UsageError("--groups: one image needs groups; see --help")
-    source = flags.problem_source(values, len(paths))
+    source = flags.problem_source(vars(given), len(paths))
     table, plot = out / "fair_sweep.csv", out / "fair_sweep.png"
     mask_places = [
         [out / f"{io.mask_stem(path)}{io.LABELS_MARK}_{number}.tif" for path in paths]
-        for number in range(count_points(weights) if masks else 0)
+        for number in range(count_points(weights) if given.masks else 0)
     ]
-    check_outputs([table, plot, *itertools.chain(*mask_places)], paths, overwrite=overwrite)
-    method = flags.make_method(_SWEEP, flags.given_parameters(values))
+    check_outputs([table, plot, *itertools.chain(*mask_places)], paths, overwrite=given.overwrite)
+    method = flags.make_method(_SWEEP, flags.given_parameters(vars(given)))
     assert isinstance(method, SweepMethod)
     files, problem, axis = source.read(paths)
     title = paths[0].name if len(paths) == 1 else f"{len(paths)} images"

@@ -5,14 +5,15 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 import click
 import numpy as np
 from matplotlib.figure import Figure
 
 from napari_saf import io
+from napari_saf.cli import _methods as flags
 from napari_saf.cli import run_with_progress
-from napari_saf.cli._methods import DEBUG, output
 from napari_saf.features import extractor_of
 from napari_saf.methods import SelfAssignmentFlow
 from napari_saf.problem import Problem
@@ -21,16 +22,16 @@ from napari_saf.samples import SAMPLES, read_sample
 from napari_saf.storage import atomic_write, make_folder
 
 
-@click.command("demo", params=[
-    output("FOLDER", "Where mask, figure and recipe go.",
-           required=False, default="demo", show_default=True),
+@flags.command("demo", [
+    flags.output("FOLDER", "Where mask, figure and recipe go.",
+                 required=False, default="demo", show_default=True),
     click.Option(["--sample"], type=click.Choice(list(SAMPLES)), default="astronaut",
                  show_default=True, help="Which sample image."),
     click.Option(["--headless"], is_flag=True, help="Open no window, even if there is a screen."),
-    DEBUG,
 ])  # fmt: skip
-def demo(out: Path, sample: str, headless: bool) -> None:
+def demo(given: Any) -> None:
     """Label a sample image with the defaults and show what came out."""
+    out, sample = given.out, given.sample
     make_folder(out)
     image = read_sample(sample)
     click.echo(f"{SAMPLES[sample].title}: {' × '.join(map(str, image.array.shape))}")
@@ -46,7 +47,7 @@ def demo(out: Path, sample: str, headless: bool) -> None:
     has_screen = sys.platform in ("darwin", "win32") or any(
         os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY")
     )
-    if headless or not has_screen:
+    if given.headless or not has_screen:
         click.echo("no screen: napari stays closed")
         return
     try:

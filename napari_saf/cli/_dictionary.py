@@ -37,13 +37,11 @@ _LEARN = [
     _WINDOW,
     _CHANNELS,
     flags.overwrite("a dictionary that is there"),
-    flags.DEBUG,
 ]
 _SHOW = [
     _DICTIONARY,
     flags.output("SHEET.png", "Where a picture of the atoms goes.", required=False),
     flags.overwrite("a picture that is there"),
-    flags.DEBUG,
 ]
 _APPLY = [
     _DICTIONARY,
@@ -60,7 +58,6 @@ _APPLY = [
     click.Option(["--device"], default="auto", show_default=True,
                  help="Where to compute: auto, cpu, cuda or mps."),
     flags.overwrite("everything that is there"),
-    flags.DEBUG,
 ]  # fmt: skip
 
 
@@ -69,26 +66,20 @@ def dictionary() -> None:
     """Learn, show and apply patch dictionaries."""
 
 
-@dictionary.command(
-    "learn", params=flags.method_options(_LEARN, {"dictionary": PatchDictionaryLearning})
+@flags.command(
+    "learn", flags.method_options(_LEARN, {"dictionary": PatchDictionaryLearning}), dictionary
 )
-def _learn(
-    images: tuple[Path, ...],
-    out: Path,
-    window: int,
-    channel_axis: int | None,
-    overwrite: bool,
-    **values: Any,
-) -> None:
+def _learn(given: Any) -> None:
     """Learn a dictionary from one or several images, or a folder of them."""
+    out = given.out
     io.check_suffix(out, [DICTIONARY_SUFFIX])
-    check_outputs([out], overwrite=overwrite)
-    method = flags.make_method(PatchDictionaryLearning, flags.given_parameters(values))
-    paths = io.find_images(images)
+    check_outputs([out], overwrite=given.overwrite)
+    method = flags.make_method(PatchDictionaryLearning, flags.given_parameters(vars(given)))
+    paths = io.find_images(given.images)
     files = [io.read_image(path) for path in paths]
-    axis = files[0].stated_channel_axis if channel_axis is None else channel_axis
+    axis = files[0].stated_channel_axis if given.channel_axis is None else given.channel_axis
     arrays = [file.array for file in files]
-    problem = Problem.from_images(arrays, window=window, channel_axis=axis, **PLAIN)
+    problem = Problem.from_images(arrays, window=given.window, channel_axis=axis, **PLAIN)
     title = paths[0].name if len(paths) == 1 else f"{len(paths)} images"
     began = time.perf_counter()
     result = run_with_progress(method.iterate(problem), title)
@@ -102,15 +93,16 @@ def _learn(
         click.echo(f"napari-saf: note: {note}", err=True)
 
 
-@dictionary.command("show", params=_SHOW)
-def _show(path: Path, out: Path | None, overwrite: bool) -> None:
+@flags.command("show", _SHOW, dictionary)
+def _show(given: Any) -> None:
     """Say what a dictionary is, and draw its atoms."""
+    path, out = given.path, given.out
     found = PatchDictionary.load(path)
     click.echo(f"{path}: {_summary(found)}")
     click.echo(f"learned from {', '.join(found.images) or 'unknown images'}")
     click.echo(f"with napari-saf {found.software}, s = {found.s:g}, window {found.window}")
     if out is not None:
-        check_outputs([out], overwrite=overwrite)
+        check_outputs([out], overwrite=given.overwrite)
         make_folder(out.parent)
         _save_atoms(out, found, path.name)
         click.echo(out)
@@ -135,14 +127,16 @@ def _save_atoms(path: Path, dictionary: PatchDictionary, title: str) -> None:
         figure.savefig(temporary, dpi=150, format="png")
 
 
-@dictionary.command("apply", params=_APPLY)
-def _apply(path: Path, images: tuple[Path, ...], out: Path, **options: Any) -> int:
+@flags.command("apply", _APPLY, dictionary)
+def _apply(given: Any) -> int:
     """Label images with a dictionary and rebuild them from its atoms.
 
     What an earlier run has done is not done again.
     """
-    found, paths = PatchDictionary.load(path), io.find_images(images)
-    task = DictionaryTask(dictionary=found, folder=out, **options)
+    options = vars(given)
+    found = PatchDictionary.load(options.pop("path"))
+    paths = io.find_images(options.pop("images"))
+    task = DictionaryTask(dictionary=found, folder=options.pop("out"), **options)
     return run_jobs(task, task.plan(paths), n_processes=1, client=None)
 
 

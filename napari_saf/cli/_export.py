@@ -69,65 +69,52 @@ _OPTIONS: list[click.Parameter] = [
     click.Option(["--channel-axis"], type=int,
                  help="Axis of the channels of the image, if the file does not say it."),
     flags.overwrite("files that are there"),
-    flags.DEBUG,
 ]  # fmt: skip
 
 
-@click.command("export", params=_OPTIONS)
-def export(
-    source: Path,
-    out: Path,
-    image_file: Path | None,
-    names: dict[int, str],
-    n_each: int,
-    overwrite: bool,
-    scale: NDArray[np.float64] | None,
-    unit: str | None,
-    channel_axis: int | None,
-    **wanted: Any,
-) -> None:
+@flags.command("export", _OPTIONS)
+def export(given: Any) -> None:
     """Save a label image for other programs: masks, a table of regions, a figure, prototypes.
 
     Without an option that says what, a table (.csv) and a figure (.png) are saved.
     """
+    source, image = given.source, None
     is_large = io.is_zarr(source) and math.prod(io.open_lazily(source).shape) >= LARGE
-    suffixes, asked = _read_wanted(wanted, n_each, is_large)
+    suffixes, asked = _read_wanted(given, is_large)
     if is_large:
-        size = (None if scale is None else scale.tolist(), unit)
-        table = out / f"{io.mask_stem(source)}_regions{asked.regions}"
-        check_outputs([table], [source], overwrite=overwrite)
-        _export_table(table, source, image_file, asked, names, *size, channel_axis)
+        _export_table(given, asked)
         return
-    image = None if image_file is None else io.read_image(image_file)
-    axis = stated = channel_axis
-    if image is not None and axis is None:
-        axis, stated = image.channel_axis, image.stated_channel_axis
-    labelling = _labelling(source, image, scale, unit)
-    names = {**labelling.names, **names}
+    axis = stated = given.channel_axis
+    if given.image_file is not None:
+        image = io.read_image(given.image_file)
+        if axis is None:
+            axis, stated = image.channel_axis, image.stated_channel_axis
+    labelling = _labelling(source, image, given.scale, given.unit)
+    names = {**labelling.names, **given.names}
     labelling = dataclasses.replace(labelling, names=names, channel_axis=axis)
     if asked.prototypes:
-        found = _prototypes(labelling, stated, n_each)
+        found = _prototypes(labelling, stated, given.n_each)
         labelling = dataclasses.replace(labelling, prototypes=found)
     stem = io.mask_stem(source)
-    files = None if asked.is_empty else io.Export(out, stem, labelling, asked)
-    outlines = [out / f"{stem}_regions{suffix}" for suffix in suffixes]
-    sources = [path for path in (source, image_file) if path is not None]
-    check_outputs([*(files.paths if files else ()), *outlines], sources, overwrite=overwrite)
-    make_folder(out)
+    files = None if asked.is_empty else io.Export(given.out, stem, labelling, asked)
+    outlines = [given.out / f"{stem}_regions{suffix}" for suffix in suffixes]
+    sources = [path for path in (source, given.image_file) if path is not None]
+    check_outputs([*(files.paths if files else ()), *outlines], sources, overwrite=given.overwrite)
+    make_folder(given.out)
     for path in files.write() if files else ():
         click.echo(path)
     _save_outlines(outlines, labelling, asked.min_pixels)
 
 
-def _read_wanted(
-    wanted: dict[str, Any], n_each: int, is_large: bool
-) -> tuple[list[str], io.Wanted]:
+def _read_wanted(given: Any, is_large: bool) -> tuple[list[str], io.Wanted]:
     """Return the formats of outlines, and the other files, that are asked for."""
-    outlines = [suffix for name, suffix in flags.OUTLINE_SUFFIXES.items() if wanted.pop(name)]
-    asked = io.Wanted(**{key: value for key, value in wanted.items() if value is not None})
+    outlines = [suffix for name, suffix in flags.OUTLINE_SUFFIXES.items() if getattr(given, name)]
+    fields = {field.name for field in dataclasses.fields(io.Wanted)}
+    known = {key: value for key, value in vars(given).items() if key in fields}
+    asked = io.Wanted(**{key: value for key, value in known.items() if value is not None})
     if asked.min_pixels > 1 and not (asked.connected or asked.numbered or outlines):
         raise click.UsageError("--min-pixels: goes with --connected or --numbered, or outlines")
-    if n_each > 1 and asked.prototypes != ".json":
+    if given.n_each > 1 and asked.prototypes != ".json":
         raise click.UsageError("--per-label: goes with --prototypes .json")
     if outlines and is_large:
         raise click.UsageError(f"--regions only: {io.ONLY_TABLES}")
@@ -148,34 +135,27 @@ def _save_outlines(paths: Sequence[Path], given: io.Labelling, min_pixels: int) 
         click.echo(save_objects(path, objects))
 
 
-def _export_table(
-    table: Path,
-    source: Path,
-    image_file: Path | None,
-    asked: io.Wanted,
-    names: dict[int, str],
-    scale: list[float] | None,
-    unit: str | None,
-    channel_axis: int | None,
-) -> None:
+def _export_table(given: Any, asked: io.Wanted) -> None:
     """Save what the regions of a mask measure that is not read whole."""
+    table = given.out / f"{io.mask_stem(given.source)}_regions{asked.regions}"
+    check_outputs([table], [given.source], overwrite=given.overwrite)
     if asked != dataclasses.replace(
         io.Wanted(regions=asked.regions), connected=asked.connected, min_pixels=asked.min_pixels
     ):
         raise click.UsageError(f"--regions only: {io.ONLY_TABLES}")
-    mask = io.read_mask(source, lazily=True)
-    n_axes = len(mask.labels.shape)
+    mask = io.read_mask(given.source, lazily=True)
+    scale = None if given.scale is None else given.scale.tolist()
     found = io.measure_large(
-        source,
-        image_file,
-        scale=scale if scale is None or len(scale) > 1 else scale * n_axes,
-        units=unit,
-        names={**mask.names, **names},
-        channel_axis=channel_axis,
+        given.source,
+        given.image_file,
+        scale=scale and scale * (len(mask.labels.shape) if len(scale) == 1 else 1),
+        units=given.unit,
+        names={**mask.names, **given.names},
+        channel_axis=given.channel_axis,
         connected=asked.connected,
         min_pixels=asked.min_pixels,
     )
-    make_folder(table.parent)
+    make_folder(given.out)
     click.echo(io.save_table(table, found))
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from pathlib import Path
 from typing import Any
 
 import click
@@ -31,31 +30,24 @@ _OPTIONS: list[click.Parameter] = [
                  "order before the methods prepare each task: square root, unit length, less the "
                  "mean of the base classes."),
     flags.overwrite("the table"),
-    flags.DEBUG,
 ]  # fmt: skip
 
 
-@click.command("fewshot", params=flags.method_options(_OPTIONS, _METHODS, _OF_IMAGES))
-def fewshot(
-    file: Path,
-    out: Path,
-    methods: tuple[str, ...],
-    normalize: str,
-    overwrite: bool,
-    **values: Any,
-) -> None:
+@flags.command("fewshot", flags.method_options(_OPTIONS, _METHODS, _OF_IMAGES))
+def fewshot(given: Any) -> None:
     """Label the queries of few-shot tasks, all tasks of a file at once.
 
     FILE is .npz with features, seeds and perhaps rows, labels, base, or .parquet with a row for
     each node; see the page on few-shot tasks. With true labels the accuracy is told: its mean over
     tasks, and the interval that holds it with 95 % confidence.
     """
+    file, out = given.file, given.out
     io.check_suffix(out, io.TABLE_SUFFIXES)
-    chosen = flags.make_methods(
-        [_METHODS[name] for name in methods or _METHODS], flags.given_parameters(values)
-    )
-    check_outputs([out], [file], overwrite=overwrite)
-    tasks = io.load_tasks(file).normalized(*filter(None, normalize.replace(" ", "").split(",")))
+    wanted = [_METHODS[name] for name in given.methods or _METHODS]
+    chosen = flags.make_methods(wanted, flags.given_parameters(vars(given)))
+    check_outputs([out], [file], overwrite=given.overwrite)
+    steps = filter(None, given.normalize.replace(" ", "").split(","))
+    tasks = io.load_tasks(file).normalized(*steps)
     is_query = tasks.seeds == 0
     if not is_query.any():
         raise InvalidInput(f"{file}: expected queries, nodes whose seed is 0, got none")

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import sys
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, TypeVar
 
 import click
@@ -23,7 +25,7 @@ from napari_saf.problem import ImageOptions
 
 T = TypeVar("T", bound=AbstractMethod)
 PATH: Any = click.Path(path_type=Path)
-DEBUG = click.Option(
+_DEBUG = click.Option(
     ["--debug"], is_flag=True, expose_value=False, help="Show the traceback of an error."
 )
 IMAGES = click.Argument(["images"], nargs=-1, required=True, type=PATH, metavar="IMAGE...")
@@ -35,6 +37,22 @@ OUTLINES = [
 ]
 _PREFIX = "parameter__"
 _NONE = "none"
+
+
+def command(
+    name: str, params: Sequence[click.Parameter], group: Any = click
+) -> Callable[[Callable[[Any], int | None]], click.Command]:
+    """Make a command of a function that is given its options as attributes of one value."""
+
+    def made(function: Callable[[Any], int | None]) -> click.Command:
+        @functools.wraps(function)
+        def call(**values: Any) -> int | None:
+            return function(SimpleNamespace(**values))
+
+        found: click.Command = group.command(name, params=[*params, _DEBUG])(call)
+        return found
+
+    return made
 
 
 def output(metavar: str, text: str, **more: Any) -> click.Option:
@@ -369,18 +387,17 @@ def flag_of(name: str) -> str:
     return "--" + name.replace(".", "-").replace("_", "-")
 
 
-@click.command("methods", params=[
+@command("methods", [
     click.Argument(["names"], nargs=-1, type=click.Choice(list(METHODS)), metavar="[METHOD]..."),
-    DEBUG,
 ])  # fmt: skip
-def methods(names: tuple[str, ...]) -> None:
+def methods(given: Any) -> None:
     """List the methods and their parameters."""
     from rich import box
     from rich.console import Console
     from rich.table import Table
 
     console = Console(width=None if sys.stdout.isatty() else 120)
-    for name in names or METHODS:
+    for name in given.names or METHODS:
         caution, text = METHODS[name].caution, f"\n{METHODS[name].summary}"
         if caution is not None:
             text = f" ({caution.heading}){text}\n{caution.reason}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -61,55 +62,37 @@ _OPTIONS: list[click.Parameter] = [
     click.Option(["--scheduler"], metavar="ADDRESS",
                  help="Use the workers of a dask scheduler for tiles, in place of --jobs."),
     flags.overwrite("files that are there"),
-    flags.DEBUG,
 ]  # fmt: skip
 
 
-@click.command("objects", params=_OPTIONS)
-def objects(
-    images: tuple[Path, ...],
-    out: Path,
-    pictures: Path | None,
-    kinds: Sequence[int],
-    uncertainty: Path | None,
-    masks: str | None,
-    tracks: Path | None,
-    overwrite: bool,
-    **values: Any,
-) -> None:
+@flags.command("objects", _OPTIONS)
+def objects(given: Any) -> None:
     """Split what touches in label images, and measure every object.
 
     The labels of a mask, whoever made it, are the kinds of its objects. Frames of a series are gone
     through one by one.
     """
-    paths = _masks(images)
-    is_by_slice = values["slices"] or tracks is not None
-    step = ObjectStep(values["smallest"], values["neck"], tuple(kinds) or None, is_by_slice)
-    if _is_in_tiles(out, len(paths), bool(masks or tracks), values):
-        _split_in_tiles(paths[0], out, step, pictures, uncertainty, overwrite, values)
+    paths, out, tracks = _masks(given.images), given.out, given.tracks
+    uncertainty = given.uncertainty
+    is_by_slice = given.slices or tracks is not None
+    step = ObjectStep(given.smallest, given.neck, tuple(given.kinds) or None, is_by_slice)
+    formats = [suffix for name, suffix in flags.OUTLINE_SUFFIXES.items() if getattr(given, name)]
+    formats += [given.masks] if given.masks else []
+    if out.name.lower().endswith(".ome.zarr"):
+        if len(paths) > 1 or formats or tracks:
+            raise click.UsageError(f"{out}: goes with one mask, and no other formats")
+        _split_in_tiles(paths[0], step, given)
         return
+    if given.tile or given.halo or given.scheduler:
+        raise click.UsageError("--tile, --halo, --scheduler: go with -o OUT.ome.zarr")
     io.check_suffix(out, io.TABLE_SUFFIXES)
-    if len(paths) > 1 and tracks:
-        raise click.UsageError("--tracks: goes with one mask")
-    if len(paths) > 1 and (uncertainty or (pictures and not pictures.is_dir())):
-        raise click.UsageError("--image, --uncertainty: a file goes with one mask")
-    formats = [suffix for name, suffix in flags.OUTLINE_SUFFIXES.items() if values.pop(name)]
-    formats += [masks] if masks else []
-    files = {
-        path: [out.with_name(f"{_stem(path)}.objects{suffix}") for suffix in formats]
-        for path in paths
-    }
-    sources = [path for path in (*paths, uncertainty) if path is not None]
-    follows = [] if tracks is None else [tracks / "res_track.txt"]
-    check_outputs(
-        [out, *follows, *(f for own in files.values() for f in own)], sources, overwrite=overwrite
-    )
+    files = _object_files(given, paths, formats)
     make_folder(out.parent)
     uncertain = None if uncertainty is None else io.read_image(uncertainty).array
     tables, failed = [], list[Path]()
     for path in paths:
         try:
-            table = _measure(path, step, pictures, uncertain, tracks, files[path])
+            table = _measure(path, step, given.pictures, uncertain, tracks, files[path])
         except SafError as error:
             if len(paths) == 1:
                 raise
@@ -125,56 +108,54 @@ def objects(
         raise SafError(f"{len(failed)} of {len(paths)} masks could not be done")
 
 
-def _is_in_tiles(out: Path, n_masks: int, has_others: bool, values: dict[str, Any]) -> bool:
-    """Tell whether a mask is to be split in tiles; refuse what does not go with that."""
-    is_store = out.name.lower().endswith(".ome.zarr")
-    if is_store and (
-        n_masks > 1 or has_others or any(values[name] for name in flags.OUTLINE_SUFFIXES)
-    ):
-        raise click.UsageError(f"{out}: goes with one mask, and no other formats")
-    if not is_store and any(values[name] for name in ("tile", "halo", "scheduler")):
-        raise click.UsageError("--tile, --halo, --scheduler: go with -o OUT.ome.zarr")
-    return is_store
+def _object_files(
+    given: Any, paths: Sequence[Path], formats: Sequence[str]
+) -> dict[Path, list[Path]]:
+    """Return where the objects of each mask go; refuse to overwrite what is there."""
+    is_file = given.pictures and not given.pictures.is_dir()
+    if len(paths) > 1 and given.tracks:
+        raise click.UsageError("--tracks: goes with one mask")
+    if len(paths) > 1 and (given.uncertainty or is_file):
+        raise click.UsageError("--image, --uncertainty: a file goes with one mask")
+    files = {
+        path: [given.out.with_name(f"{_stem(path)}.objects{suffix}") for suffix in formats]
+        for path in paths
+    }
+    sources = [path for path in (*paths, given.uncertainty) if path is not None]
+    follows = [] if given.tracks is None else [given.tracks / "res_track.txt"]
+    outputs = [given.out, *follows, *itertools.chain(*files.values())]
+    check_outputs(outputs, sources, overwrite=given.overwrite)
+    return files
 
 
-def _split_in_tiles(
-    path: Path,
-    out: Path,
-    step: ObjectStep,
-    pictures: Path | None,
-    uncertainty: Path | None,
-    overwrite: bool,
-    values: dict[str, Any],
-) -> None:
+def _split_in_tiles(path: Path, step: ObjectStep, given: Any) -> None:
     """Split a mask of any size into a store of numbers, and save the table beside it."""
+    out: Path = given.out
     table = out.with_name(f"{io.mask_stem(out)}.csv")
-    sources = [one for one in (path, pictures, uncertainty) if one is not None]
+    sources = [one for one in (path, given.pictures, given.uncertainty) if one is not None]
     check_outputs([out, table], sources)
-    if table.exists() and not overwrite:
+    if table.exists() and not given.overwrite:
         raise InvalidInput(f"{table}: is there already; --overwrite replaces it")
     opened = io.open_lazily(path)
     is_by_first = (step.by_slice or opened.axes.startswith("t")) and len(opened.shape) > 2
-    with (
-        workers(values["scheduler"], values["n_processes"]) as client,
-        tile_bar(str(path)) as progress,
-    ):
+    with workers(given.scheduler, given.n_processes) as client, tile_bar(str(path)) as progress:
         found = split_large(
             path,
             out,
-            uncertainty=uncertainty,
+            uncertainty=given.uncertainty,
             smallest=step.smallest,
             neck=step.neck,
             axis=0 if is_by_first else None,
             kinds=step.kinds,
-            tile=values["tile"],
-            halo=values["halo"],
+            tile=given.tile,
+            halo=given.halo,
             client=client,
-            overwrite=overwrite,
+            overwrite=given.overwrite,
             progress=progress,
         )
     click.echo(out)
     _print_found(path, found.notes, int(np.count_nonzero(found.kinds)))
-    io.save_table(table, found.table(_picture(path, pictures)) or _joined([]))
+    io.save_table(table, found.table(_picture(path, given.pictures)) or _joined([]))
     click.echo(table)
 
 

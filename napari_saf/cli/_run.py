@@ -6,11 +6,11 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from pathlib import Path
 from typing import Any
 
 import click
 
+from napari_saf import io
 from napari_saf.batch import (
     AbstractTask,
     ApplyOptions,
@@ -24,7 +24,6 @@ from napari_saf.batch import (
 from napari_saf.cli import _methods as flags
 from napari_saf.cli import print_failure, progress_bar
 from napari_saf.cli._large import JOBS, SCHEDULER, TILES, label_in_tiles, large_job, workers
-from napari_saf.io import MASK_SUFFIXES, find_images
 from napari_saf.result import STATUS_TEXTS
 
 SCALING = click.Option(
@@ -36,7 +35,7 @@ SCALING = click.Option(
 )
 FORMAT = click.Option(
     ["--format", "suffix"],
-    type=click.Choice(list(MASK_SUFFIXES)),
+    type=click.Choice(list(io.MASK_SUFFIXES)),
     default=".tif",
     show_default=True,
     help="Format of the masks in a folder.",
@@ -53,21 +52,11 @@ _OPTIONS = [
     JOBS,
     *TILES,
     SCHEDULER,
-    flags.DEBUG,
 ]
 
 
-@click.command("run", params=_OPTIONS)
-def run(
-    learned: Path,
-    images: tuple[Path, ...],
-    out: Path,
-    scaling: Any,
-    mask: str | None,
-    suffix: str,
-    n_processes: int,
-    **values: Any,
-) -> int:
+@flags.command("run", _OPTIONS)
+def run(given: Any) -> int:
     """Label images by what was learned on others.
 
     PROJECT is a project (.napari-saf), or a recipe, a file of prototypes or a patch dictionary.
@@ -75,22 +64,22 @@ def run(
     large image is labelled in tiles, into a pyramid, but for those by a dictionary.
     """
     options = ApplyOptions(
-        scaling={"each": True, "first": False}.get(scaling, scaling),
-        suffix=suffix,
-        mask=mask,
-        probabilities=flags.probability_step(values),
-        overwrite=values["overwrite"],
+        scaling={"each": True, "first": False}.get(given.scaling, given.scaling),
+        suffix=given.suffix,
+        mask=given.mask,
+        probabilities=flags.probability_step(vars(given)),
+        overwrite=given.overwrite,
     )
-    paths = find_images(images)
-    task, jobs = options.plan(as_learned(learned), paths, out)
+    paths = io.find_images(given.images)
+    task, jobs = options.plan(as_learned(given.learned), paths, given.out)
     if isinstance(task, LabelTask):
-        large = large_job(task, paths, out, values)
+        large = large_job(task, paths, given.out, vars(given))
         if large is not None:
-            return label_in_tiles(large, out, n_processes, values)
-    elif values["tile"] or values["dry_run"]:
+            return label_in_tiles(large, given.out, given.n_processes, vars(given))
+    elif given.tile or given.dry_run:
         raise click.UsageError("--tile, --dry-run: a dictionary labels images whole")
-    with workers(values["scheduler"]) as client:
-        return run_jobs(task, jobs, n_processes=n_processes, client=client)
+    with workers(given.scheduler) as client:
+        return run_jobs(task, jobs, n_processes=given.n_processes, client=client)
 
 
 def run_jobs(task: AbstractTask[Any], jobs: Sequence[Job], *, n_processes: int, client: Any) -> int:

@@ -60,33 +60,25 @@ _OPTIONS = [
     JOBS,
     *TILES,
     SCHEDULER,
-    flags.DEBUG,
 ]  # fmt: skip
 
 
-@click.command("segment", params=flags.method_options(_OPTIONS))
-def segment(
-    images: tuple[Path, ...],
-    out: Path,
-    suffix: str,
-    together: bool,
-    n_processes: int,
-    **values: Any,
-) -> int:
+@flags.command("segment", flags.method_options(_OPTIONS))
+def segment(given: Any) -> int:
     """Label images.
 
     Beside each mask goes a recipe that repeats it; a mask whose recipe says the same is not made
     again, so that a run that was stopped goes on. A large image is labelled in tiles, into a
     pyramid that holds its recipe.
     """
-    paths = io.find_images(images)
+    paths, values = io.find_images(given.images), vars(given)
     task = _task(values, paths)
-    large = None if together else large_job(task, paths, out, values)
+    large = None if given.together else large_job(task, paths, given.out, values)
     if large is not None:
-        return label_in_tiles(large, out, n_processes, values)
-    jobs = plan_jobs(paths, out, suffix=suffix, together=together)
-    with workers(values["scheduler"]) as client:
-        return run_jobs(task, jobs, n_processes=n_processes, client=client)
+        return label_in_tiles(large, given.out, given.n_processes, values)
+    jobs = plan_jobs(paths, given.out, suffix=given.suffix, together=given.together)
+    with workers(given.scheduler) as client:
+        return run_jobs(task, jobs, n_processes=given.n_processes, client=client)
 
 
 def _task(values: dict[str, Any], paths: list[Path]) -> LabelTask:
