@@ -42,7 +42,8 @@ test: kernels
 
 # The bindings differ in enumerations, signals and fonts: all docks, and the ways through them.
 # The workflow for GitHub runs all tests with both.
-SMOKE := $(addprefix tests/gui/,test_all_docks.py test_class_keys.py test_stroke_layer.py walks)
+SMOKE := $(addprefix tests/gui/,test_all_docks.py test_class_keys.py test_stroke_layer.py) \
+	$(wildcard tests/gui/walks/test_walk_*.py)
 test-pyqt6 test-pyside6: test-%: .venv-%/installed
 	@QT_API=$* PYTEST_QT_API=$* OMP_NUM_THREADS=1 eval "$(SCREEN)" .venv-$*/bin/python $(PYTEST) -q $(SMOKE)
 

@@ -13,6 +13,8 @@ from napari_saf._gui.layers.placement import image_region, labelled_image
 from napari_saf._gui.layers.view import LabelFinder, deepest_pixel
 from napari_saf._gui.prototypes.edits import EditTarget
 from napari_saf._gui.prototypes.labels import FileSource, prototype_set
+from napari_saf._gui.scribbles.dock import ScribblesWidget
+from napari_saf._gui.segment.dock import SegmentWidget
 from napari_saf.input import PLAIN
 from napari_saf.methods import not_cancelled
 
@@ -30,8 +32,13 @@ def channels_of_planes(shape, axis, seed=0):
 
 
 @pytest.fixture
-def empty_dock(viewer):
-    return viewer.window.add_plugin_dock_widget("napari-saf", "Segment")[1]
+def viewer(model):
+    return model
+
+
+@pytest.fixture
+def empty_dock(viewer, open_on):
+    return open_on(viewer, SegmentWidget)
 
 
 @pytest.fixture
@@ -157,9 +164,9 @@ def test_labels_lie_over_all_channels_of_their_frame(viewer, label, shape, axis)
     assert labelling_reader(viewer, labels, layer)(not_cancelled).labels.shape == again.shape
 
 
-def test_strokes_lie_over_all_channels_of_their_frame(viewer, qtbot):
+def test_strokes_lie_over_all_channels_of_their_frame(viewer, open_on, qtbot):
     viewer.add_image(channels_of_planes((5, 3, 32, 32), 1), rgb=False, name="a")
-    dock = viewer.window.add_plugin_dock_widget("napari-saf", "Scribbles")[1]
+    dock = open_on(viewer, ScribblesWidget)
     dock.input.choose(channels=1)
     viewer.dims.set_current_step(0, 3)
     viewer.dims.set_current_step(1, 2)

@@ -7,11 +7,21 @@ import pytest
 from gui_cases import ENDLESS, TIMEOUT, blocks, stack
 from napari.layers import Labels
 
+from napari_saf._gui.compare.dock import CompareWidget
+from napari_saf._gui.diagnostics.dock import DiagnosticsWidget
+from napari_saf._gui.export.dock import ExportWidget
 from napari_saf._gui.layers.sight import results_in_sight
+from napari_saf._gui.scribbles.dock import ScribblesWidget
+from napari_saf._gui.segment.dock import SegmentWidget
 
 pytestmark = pytest.mark.gui
 
 EVERY = slice(None)
+
+
+@pytest.fixture
+def viewer(model_or_window):
+    return model_or_window
 
 
 @pytest.fixture
@@ -74,8 +84,8 @@ def test_a_volume_and_its_slices_are_not_mixed(viewer, add_result):
     assert in_sight(viewer) == [slices[1]]
 
 
-def test_a_branch_is_hidden_by_the_next_result(viewer, dock, run):
-    diagnostics = viewer.window.add_plugin_dock_widget("napari-saf", "Diagnostics")[1]
+def test_a_branch_is_hidden_by_the_next_result(viewer, dock, open_dock, run):
+    diagnostics = open_dock(viewer, DiagnosticsWidget)
     run(dock)
     diagnostics.slider.setValue(0)
     diagnostics.branch_fold.expand(animate=False)
@@ -84,7 +94,7 @@ def test_a_branch_is_hidden_by_the_next_result(viewer, dock, run):
     assert [layer.name for layer in in_sight(viewer)] == ["blocks [SAF] [1]"]
 
 
-def test_a_result_of_a_dock_that_is_closed_is_hidden_too(viewer, dock, run):
+def test_a_result_of_a_dock_that_is_closed_is_hidden_too(viewer, window, dock, run):
     run(dock)
     viewer.window.remove_dock_widget(dock)
     again = viewer.window.add_plugin_dock_widget("napari-saf", "Segment")[1]
@@ -92,9 +102,9 @@ def test_a_result_of_a_dock_that_is_closed_is_hidden_too(viewer, dock, run):
     assert [layer.name for layer in in_sight(viewer)] == ["blocks [SAF] [1]"]
 
 
-def test_a_repeated_run_hides_the_one_before(viewer, dock, run):
+def test_a_repeated_run_hides_the_one_before(viewer, dock, open_dock, run):
     run(dock)
-    export = viewer.window.add_plugin_dock_widget("napari-saf", "Export")[1]
+    export = open_dock(viewer, ExportWidget)
     export.labels.choose(in_sight(viewer)[0])
     for _ in range(2):
         run(export, start=export.apply)
@@ -110,8 +120,8 @@ def test_results_of_other_slices_stay(viewer, dock, run):
     assert [layer.translate[0] for layer in in_sight(viewer)] == [1, 2]
 
 
-def test_results_side_by_side_are_left_alone(viewer, dock, qtbot, run):
-    compare = viewer.window.add_plugin_dock_widget("napari-saf", "Compare")[1]
+def test_results_side_by_side_are_left_alone(viewer, dock, open_dock, qtbot, run):
+    compare = open_dock(viewer, CompareWidget)
     for name, box in compare.choice.boxes.items():
         box.setChecked(name == "slk")
     compare.choice.rows[0].choose(None)
@@ -125,12 +135,9 @@ def test_results_side_by_side_are_left_alone(viewer, dock, qtbot, run):
     assert blocks().shape[:2] == made[0].data.shape
 
 
-def test_two_runs_on_one_image_take_no_turns(viewer, qtbot):
+def test_two_runs_on_one_image_take_no_turns(viewer, open_dock, qtbot):
     viewer.add_image(blocks(), name="blocks")
-    docks = [
-        viewer.window.add_plugin_dock_widget("napari-saf", name)[1]
-        for name in ("Segment", "Scribbles")
-    ]
+    docks = [open_dock(viewer, kind) for kind in (SegmentWidget, ScribblesWidget)]
     for dock in docks:
         dock.form.set_values(ENDLESS)
     docks[0].start()

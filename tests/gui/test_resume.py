@@ -92,7 +92,7 @@ def test_strokes_keep_their_numbers(viewer, dock, run, stop):
     strokes.data = strokes.data * 3
     dock.input.choose(strokes=strokes)
     dock.form.choose("af")
-    dock.form.set_values(SLOW | {"stepper.step": 0.02})
+    dock.form.set_values(SLOW | {"stepper.step": 0.02, "stop.max_steps": 800})
     stop(dock, 0.1)
     labels = run(dock, resume(dock)).labels
     assert set(np.unique(labels)) == {3, 6}
