@@ -67,6 +67,16 @@ def done(viewer, export):
     return export()
 
 
+def test_what_was_exported_is_so_in_the_project(viewer, done, settle):
+    session = done.workspace.session
+    assert session.stage(session.entries[0]) == "labelled"
+    done.start()
+    settle(done)
+    assert session.stage(session.entries[0]) == "exported"
+    names = [one.path.name for one in session.entries[0].results]
+    assert names and all((done.folder.path / name).exists() for name in names)
+
+
 def click(qtbot, widget):
     assert widget.isEnabled()
     place = QPoint(12, widget.height() // 2)

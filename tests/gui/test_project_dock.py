@@ -110,6 +110,20 @@ def test_strokes_go_and_come_back_with_their_image(model, dock, scribbles):
     np.testing.assert_allclose(scribbles.strokes.color(2), (0, 0.5, 1, 1), atol=0.01)
 
 
+def test_layers_that_go_with_others_are_no_fault(model, dock):
+    """Such as what a dock shows of a result."""
+    for name in ("lower", "upper"):
+        model.add_labels(np.eye(SIDE, dtype=np.uint8), name=name)
+
+    def follow(event):
+        if event.value.name == "lower":
+            model.layers.remove("upper")
+
+    model.layers.events.removed.connect(follow)
+    dock.go_to_next()
+    assert names(model) == ["1"]
+
+
 def test_next_and_previous_go_around_the_ends(model, dock):
     for name in ("1", "2", "0"):
         dock.go_to_next()

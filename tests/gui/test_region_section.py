@@ -12,7 +12,7 @@ from napari.layers import Labels
 
 import napari_saf as saf
 from napari_saf._gui.export.dock import ExportWidget
-from napari_saf._gui.layers.metadata import is_regions
+from napari_saf._gui.layers.metadata import is_regions, recipe_of
 from napari_saf._gui.prototypes.dock import PrototypesWidget
 from napari_saf._gui.segment import dock as segment_dock
 from napari_saf._gui.segment import regions as region_section
@@ -465,3 +465,26 @@ def test_exported_regions_are_those_on_screen_and_are_repeated(
     assert export.labels.layer == repeated and "level 0.1" in export.repeat.summary.text()
     viewer.layers.remove(regions)  # which the repeated ones have hidden
     assert in_sight(viewer) == ["SAF, regions"] and dock.regions.labels_button.isChecked()
+
+
+def test_what_is_in_view_is_applied_to_another_image(viewer, dock, label, settle):
+    """The dock goes on showing the result that it has."""
+    label(dock)
+    dock.regions.regions_button.click()
+    shown, other = dock.regions.shown, viewer.add_image(blocks()[::-1] // 2, name="other")
+    dock.applying.image.choose(other)
+    dock.applying.button.click()
+    settle(dock)
+    (regions,) = [one for one in viewer.layers if is_regions(one) and one != shown.layer]
+    recipe = Recipe.from_plain(regions.metadata["napari_saf"]["recipe"])
+    assert recipe.level is not None and regions.name.startswith("other")
+    assert dock.regions.shown is shown and not dock.applying.row.isHidden()
+    expected = recipe_of(shown.layer).run(np.asarray(other.data), rescale=False)
+    tree = saf.merge_regions(expected.labels, np.asarray(other.data))
+    np.testing.assert_array_equal(regions.data, tree.at_level(recipe.level))
+
+
+def test_without_a_result_nothing_can_be_applied(dock, label):
+    assert dock.applying.row.isHidden()
+    label(dock)
+    assert not dock.applying.row.isHidden() and dock.applying.to_folder.isEnabled()

@@ -29,15 +29,16 @@ def strokes(model, open_on, settle, path):
 
 
 def segmented(model, open_on, settle):
-    segment = open_on(model, SegmentWidget)
-    segment.start()
-    settle(segment)
-    return next(one for one in model.layers if one.name.endswith("[SAF]"))
+    """A run in the Segment dock."""
+    dock = open_on(model, SegmentWidget)
+    dock.start()
+    settle(dock)
+    return dock
 
 
 def prototypes(model, open_on, settle, path):
     """The labels of a run in the Prototypes dock; its classifier."""
-    labels = segmented(model, open_on, settle)
+    labels = segmented(model, open_on, settle).regions.shown.layer
     dock = open_on(model, PrototypesWidget)
     dock.choose(labels)
     settle(dock)
@@ -47,11 +48,17 @@ def prototypes(model, open_on, settle, path):
 
 def recipe(model, open_on, settle, path):
     """The labels of a run in the Export dock; its recipe."""
-    labels = segmented(model, open_on, settle)
+    labels = segmented(model, open_on, settle).regions.shown.layer
     dock = open_on(model, ExportWidget)
     dock.labels.choose(labels)
     dock.repeat.save_to(str(path / "own.recipe.json"))
     return dock, path / "own.recipe.json"
+
+
+def segment(model, open_on, settle, path):
+    """A run in the Segment dock; its recipe."""
+    dock = segmented(model, open_on, settle)
+    return dock, saf.save_recipe(path / "own.recipe.json", recipe_of(dock.regions.shown.layer).raw)
 
 
 def dictionary(model, open_on, settle, path):
@@ -66,7 +73,7 @@ def dictionary(model, open_on, settle, path):
     return dock, path / "own.safetensors"
 
 
-@pytest.mark.parametrize("learn", [strokes, prototypes, recipe, dictionary])
+@pytest.mark.parametrize("learn", [strokes, prototypes, recipe, segment, dictionary])
 def test_dock_dialog_run_and_python_label_alike(learn, model, open_on, settle, tmp_path):
     model.add_image(blocks(), name="blocks")
     dock, path = learn(model, open_on, settle, tmp_path)

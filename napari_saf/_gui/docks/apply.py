@@ -34,11 +34,14 @@ from napari_saf._gui.forms.layout import (
 from napari_saf._gui.forms.words import list_names
 from napari_saf._gui.layers import placement
 from napari_saf._gui.layers.large import narrowed
-from napari_saf._gui.layers.live import LiveLayer, label_colors
+from napari_saf._gui.layers.live import LiveLayer, RegionsLayer, label_colors
 from napari_saf._gui.layers.reading import ImageJob
+from napari_saf._gui.layers.sight import results_in_sight
 from napari_saf._gui.runs.run import RunJob
 from napari_saf.batch import ApplyOptions, Learned, run_batch
 from napari_saf.errors import InvalidInput
+from napari_saf.problem import ImageOptions
+from napari_saf.regions import RegionHierarchy, merge_regions
 
 BUSY = "wait for the end, or stop"
 _FILES = object()
@@ -49,6 +52,7 @@ _SAVE_HELP = (
 )
 _REDO = "redo what is there"
 _NO_MAPS = "none"
+_NEEDS_STROKES = "the strokes taught nothing that holds for other images"
 _WIDTH, _MARGIN = 420, 10
 _ROWS = {
     "image": ("Apply to", "An open image, or files."),
@@ -92,6 +96,7 @@ class ApplyDialog(QDialog):
         self.setMinimumWidth(_WIDTH)
         self._dock, self._viewer, self._classifier, self._help = dock, viewer, classifier, help
         self._suggested: Path | None = None
+        self._level: float | None = None  # of the recipe that was applied last
         self.has_brightness = has_brightness
         self.image = LayerChoice(viewer, Image, fits, none=none, last=[(_FILES_TEXT, _FILES)])
         self.brightness = Choice(BRIGHTNESS)
@@ -145,6 +150,11 @@ class ApplyDialog(QDialog):
         self.raise_()
         (self.source if to_files else self.image).setFocus()
 
+    def take_brightness(self, options: ImageOptions | None) -> None:
+        """Choose the scaling of brightness that a recipe has."""
+        if options is not None:
+            self.brightness.choose(options.rescale or options.scaling is None)
+
     def update_enabled(self, why_not: str, why_not_saved: str = "") -> None:
         enable(self.save, why_not_saved, _SAVE_HELP)
         missing = "" if self.layer is not None or self.takes_files else "choose an image first"
@@ -181,8 +191,34 @@ class ApplyDialog(QDialog):
                 "looking for images", work, self._show_summary, lambda step: dock.show_task(*step)
             )
         elif isinstance(learned, io.Recipe):
+            self._level = learned.level
             job = repeat_job(self._viewer, learned, self.layer, labels, rescale, **look)
             dock.controller.start(job.masked() if dock.finite_only else job)
+
+    def merge(self, then: Callable[[Any], object] = lambda layer: None) -> None:
+        """Merge the labels of a run that has ended into regions, where the recipe asks for that.
+
+        Those are shown, and given to what is to be done then.
+        """
+        level, live, request = self._level, self._dock.controller.live, self._dock.controller.job
+        self._level = None
+        if level is None or live is None or request is None:
+            return
+        labels, job = live.labels().copy(), request.image_job
+
+        def work(cancelled: Callable[[], bool]) -> RegionHierarchy:
+            pixels, axis = job.read_image(cancelled)
+            return merge_regions(labels, pixels, channel_axis=axis, cancelled=cancelled)
+
+        def show(tree: RegionHierarchy) -> None:
+            if not live.is_lost:
+                regions = RegionsLayer(self._viewer, live)
+                regions.show_level(tree, level)
+                shown = (live.image, regions.layer, job.pixels.index)
+                results_in_sight(self._viewer).show_result(*shown)
+                then(regions.layer)
+
+        self._dock.run_in_background("regions", work, show)
 
     def save_to(self, path: str) -> None:
         if self._classifier is not None:
@@ -217,6 +253,14 @@ class ApplyDialog(QDialog):
             self._suggested = source.parent if source.is_file() else beside
             self.results.set_path(self._suggested)
         self.changed.emit()
+
+
+def why_not_repeated(recipe: io.Recipe) -> str:
+    """Return why a recipe labels no other images; empty where it does."""
+    if recipe.options is None:
+        return "the run was on a graph, not on an image"
+    needs_strokes = recipe.method.follows_seeds and recipe.taught is None
+    return _NEEDS_STROKES if needs_strokes else ""
 
 
 def _apply_to_files(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ from napari.layers import Image, Labels
 from qtpy.QtCore import QTimer
 from qtpy.QtWidgets import QFrame, QLabel, QLineEdit, QPlainTextEdit, QVBoxLayout, QWidget
 
-from napari_saf._gui.docks.apply import BUSY, ApplyDialog
+from napari_saf._gui.docks.apply import BUSY, ApplyDialog, why_not_repeated
 from napari_saf._gui.docks.run_dock import RunDock
 from napari_saf._gui.docks.tables import TableSection
 from napari_saf._gui.export.files import ExportChoice, labelling_reader, measure, write_files
@@ -24,7 +23,6 @@ from napari_saf._gui.forms.image_input import FEATURE_LABELS
 from napari_saf._gui.forms.layout import FormSection, create_button, create_fold, fill_layout
 from napari_saf._gui.forms.words import list_names
 from napari_saf._gui.layers import metadata
-from napari_saf._gui.layers.live import RegionsLayer
 from napari_saf._gui.layers.masks import LayerData, read_layer
 from napari_saf._gui.layers.placement import image_region, labelled_image
 from napari_saf._gui.layers.reader import ZARR_FILE
@@ -32,7 +30,6 @@ from napari_saf._gui.layers.sight import results_in_sight
 from napari_saf.errors import InvalidInput
 from napari_saf.io import Recipe, file_stem, save_recipe
 from napari_saf.methods import METHODS
-from napari_saf.regions import RegionHierarchy, merge_regions
 from napari_saf.result import Segmentation
 
 _APPLY_HELP = "Label that image with the same method, parameters, features and scale."
@@ -62,7 +59,6 @@ _TAUGHT = (
     "Images without strokes are labelled by what the strokes taught, also the one that they were "
     "painted on."
 )
-_NEEDS_STROKES = "the strokes taught nothing that holds for other images"
 _COMMAND_HEIGHT = 66
 """Four lines."""
 _COMMAND_STYLE = "font-family: monospace; font-size: 8pt;"
@@ -91,7 +87,7 @@ class RepeatSection(QWidget):
         self._stem, self._why_not = stem, ""
         if recipe is None or recipe.options is None:
             self.recipe = None
-            reason = why_not or "the run was on a graph, not on an image"
+            reason = why_not if recipe is None else why_not_repeated(recipe)
             self.summary.setText(f"Nothing to repeat: {reason}.")
         else:
             self.recipe, options = recipe, recipe.options
@@ -101,13 +97,13 @@ class RepeatSection(QWidget):
             features = FEATURE_LABELS.get(options.features_name, options.features_name)
             level = "" if recipe.level is None else f", regions at level {recipe.level:g}"
             text = f"{METHODS[recipe.method.name].title}, {features}{scale}{level}."
+            self._why_not = why_not_repeated(recipe)
             if recipe.taught is not None:
                 text = f"{text} {_TAUGHT}"
-            elif recipe.method.follows_seeds:
-                self._why_not = _NEEDS_STROKES
-                text = f"{text} Here {_NEEDS_STROKES}."
+            elif self._why_not:
+                text = f"{text} Here {self._why_not}."
             self.summary.setText(text)
-            self._applying.brightness.choose(options.rescale or options.scaling is None)
+            self._applying.take_brightness(options)
         self._command.setPlainText(f"napari-saf run {stem}.recipe.json FOLDER -o OUT --jobs 4")
 
     def update_enabled(self, is_free: bool) -> None:
@@ -136,8 +132,8 @@ class ExportWidget(RunDock):
     def __init__(self, viewer: napari.viewer.Viewer) -> None:
         super().__init__(viewer)
         self._watched: Any = None
+        self._written_of: Any = None  # the image of the files that are written
         self._raw: object = None
-        self._repeated: Recipe | None = None
         self._measuring = QTimer(self, singleShot=True, interval=_PATIENCE)
         self.table, self.maps = TableSection(self.status), ProbabilitySection(self, viewer)
         self.choice, self.applying = ExportChoice(), ApplyDialog(self, viewer, _APPLY_HELP)
@@ -183,6 +179,7 @@ class ExportWidget(RunDock):
         path = folder / self.file_name.text().strip()
         with self.showing_errors():
             chosen = (self.labels.layer, self.image.layer)
+            self._written_of = self.image.layer
             maps = (self.maps.reader(),) if wanted.probabilities else ()
             read = labelling_reader(self._viewer, *chosen, *maps)
             self.begin_task(
@@ -222,7 +219,7 @@ class ExportWidget(RunDock):
         return self.is_busy and super().run_or_stop()
 
     def _apply(self) -> None:
-        recipe = self._repeated = self.repeat.recipe
+        recipe = self.repeat.recipe
         if recipe is not None and self._task is None:
             self.applying.start(recipe, self.labels.layer)
 
@@ -231,33 +228,14 @@ class ExportWidget(RunDock):
         self.drop_background("regions")
 
     def _on_returned(self, result: Segmentation) -> None:
-        """Where the recipe has a level, merge the labels into regions and show these."""
         super()._on_returned(result)
-        live, request, recipe = self.controller.live, self.controller.job, self._repeated
-        if recipe is None or recipe.level is None or live is None or request is None:
-            return
-        level, labels, job = recipe.level, live.labels().copy(), request.image_job
-
-        def merge(cancelled: Callable[[], bool]) -> RegionHierarchy:
-            pixels, axis = job.read_image(cancelled)
-            return merge_regions(labels, pixels, channel_axis=axis, cancelled=cancelled)
-
-        def show(tree: RegionHierarchy) -> None:
-            if not live.is_lost:
-                regions = RegionsLayer(self._viewer, live)
-                regions.show_level(tree, level)
-                results_in_sight(self._viewer).show_result(
-                    live.image, regions.layer, job.pixels.index
-                )
-                self.labels.choose(regions.layer)  # to repeat it once more
-
-        self.run_in_background("regions", merge, show)
+        self.applying.merge(self.labels.choose)  # to repeat it once more
 
     def _release(self) -> None:
         self._watch(None)
         self._measuring.stop()
         self.maps.choose(None)
-        self._raw = self.repeat.recipe = self._repeated = None
+        self._raw = self.repeat.recipe = self._written_of = None
 
     def _fits(self, image: Image) -> bool:
         labels = self.labels.layer
@@ -369,6 +347,7 @@ class ExportWidget(RunDock):
             self.status.show_error(f"{named} {are} there already", text)
             return
         assert self._task is not None
+        self.workspace.session.take_results(self._written_of, written)
         text = f"saved {named}" if written else "nothing was saved"
         if self._task.is_cancelled:
             self.status.reset(f"stopped: {text}")

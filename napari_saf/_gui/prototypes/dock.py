@@ -166,7 +166,7 @@ class PrototypesWidget(RunDock):
                 self._image.choose(labelled_image(self._viewer, layer, self._fits_labels))
             options = None if source is None else source.options
             if options is not None:
-                self.applying.brightness.choose(options.rescale or options.scaling is None)
+                self.applying.take_brightness(options)
             self._show_rows()
             self._on_image_changed()
             if is_strokes(layer) and not self.is_busy:

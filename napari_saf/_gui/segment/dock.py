@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from qtpy.QtCore import Qt, QTimer
 from qtpy.QtWidgets import QLabel
 
+from napari_saf._gui.docks.apply import BUSY, ApplyDialog, why_not_repeated
 from napari_saf._gui.docks.large import LargeSection, Learner
 from napari_saf._gui.docks.run_dock import RunDock
 from napari_saf._gui.forms.controls import Swatch, Swatches, fill_color
@@ -23,6 +24,7 @@ from napari_saf._gui.forms.layout import FormSection, create_button, create_fold
 from napari_saf._gui.forms.method_form import MethodForm
 from napari_saf._gui.forms.words import describe_error
 from napari_saf._gui.layers.live import LiveLayer
+from napari_saf._gui.layers.metadata import is_given, recipe_of
 from napari_saf._gui.layers.placement import NO_IMAGE
 from napari_saf._gui.runs.run import Frame, RunJob, StoppedStart
 from napari_saf._gui.runs.time_left import Forecast, forecast, may_take_long, shorter_side
@@ -38,6 +40,7 @@ from napari_saf.problem import ImageOptions, Problem
 from napari_saf.regions import RegionHierarchy, merge_regions
 from napari_saf.result import Segmentation, Status
 
+_APPLY_HELP = "Label that image with the method, parameters, features and scale of these labels."
 _SCALE_HELP = (
     "Side of the window over which labels are averaged: small keeps detail, large smooths (N)."
 )
@@ -60,7 +63,7 @@ class SegmentWidget(RunDock):
 
     def __init__(self, viewer: napari.viewer.Viewer) -> None:
         super().__init__(viewer)
-        self._was_sweep = False
+        self._was_sweep = self._is_applied = False
         self._side: int | None = None  # at which a run that takes long would be short
         self._forecast = ""  # what was said of a run that would take long
         self._waiting = QTimer(self, singleShot=True, interval=_PATIENCE)
@@ -71,6 +74,7 @@ class SegmentWidget(RunDock):
         self.swatches, self.fairness = Swatches(), FairnessSection(viewer)
         self.regions, self.stopped = RegionSection(viewer), StoppedRun(viewer)
         self.large = LargeSection(viewer, self.input, self.form, self._learner)
+        self.applying = ApplyDialog(self, viewer, _APPLY_HELP, fits=is_given)
         key = self._key_of("run_or_stop")
         self._run_help = f"Label the image; the labels form on screen ({key})."
         self.run_button = create_button("Run", self._run_help, self.start)
@@ -91,7 +95,7 @@ class SegmentWidget(RunDock):
                 create_fold("Advanced", self.form.advanced),
             ],
             [self.run_button, self.stop_button, self.stopped.button, self.device_note],
-            [self.swatches, self.regions, self.large],
+            [self.swatches, self.regions, self.applying.row, self.large],
         )
         self._connect_controls()
         self._on_method_changed()
@@ -101,6 +105,7 @@ class SegmentWidget(RunDock):
         self._connect(
             (self._viewer.layers.events.removed, self._on_layer_removed),
             (self._viewer.dims.events.order, self.input.read_axes),
+            (self.applying.changed, self._update_enabled),
             (self.form.method_changed, self._on_method_changed),
             (self.form.changed, self._on_form_changed),
             (self.input.options_changed, self._show_automatic),
@@ -115,6 +120,7 @@ class SegmentWidget(RunDock):
             (self.fairness.chosen, self._on_solution_chosen),
             (self.regions.wanted, self._on_regions_wanted),
             (self.regions.view_changed, self.swatches.setHidden),  # they are of labels
+            (self.regions.view_changed, self._update_enabled),
             (self.controller.swept, self._on_swept),
         )
 
@@ -133,7 +139,7 @@ class SegmentWidget(RunDock):
 
         With `live` in the layer of the run under way, which ends.
         """
-        self._was_sweep, self.finite_only = is_sweep, finite_only
+        self._was_sweep, self.finite_only, self._is_applied = is_sweep, finite_only, False
         image, strokes = self.input.image, self.input.strokes
         with self.showing_errors():
             job, method = self.input.job(finite_only=finite_only), self.form.read()
@@ -162,7 +168,8 @@ class SegmentWidget(RunDock):
         """Go on with the run that was stopped, as it was set then."""
         job = self.stopped.check()
         if job is not None:
-            self._was_sweep, self.finite_only = False, job.image_job.finite_only
+            self._was_sweep = self._is_applied = False
+            self.finite_only = job.image_job.finite_only
             self.controller.start(job)
 
     def start_sweep(self) -> None:
@@ -178,9 +185,26 @@ class SegmentWidget(RunDock):
         self.form.set_has_seeds(self.input.strokes is not None)
         self._update_enabled()
 
-    def _update_enabled(self) -> None:
+    def _update_enabled(self, *changed: object) -> None:
         super()._update_enabled()
         self._offer(self.run_button, self._why_not(), self._run_help)
+        shown = self.regions.shown
+        self.applying.row.setVisible(shown is not None)
+        if shown is not None:
+            self.applying.update_enabled(BUSY if self.is_busy else self._why_not_applied(shown))
+
+    def _why_not_applied(self, shown: LiveLayer) -> str:
+        try:
+            return why_not_repeated(recipe_of(shown.layer))
+        except SafError as error:
+            return describe_error(error)
+
+    def _apply(self) -> None:
+        """Label other images as the labels, or the regions, in view were made."""
+        shown = self.regions.shown
+        if shown is not None:
+            self._is_applied = True
+            self.applying.start(recipe_of(shown.layer), shown.layer)
 
     def _why_not(self) -> str:
         """Return why a run could only fail; empty if it may not."""
@@ -248,6 +272,8 @@ class SegmentWidget(RunDock):
             self.status.show_progress(0.0, self._forecast, _SMALLER.format(found.side))
 
     def _faster(self) -> str:
+        if self._is_applied:
+            return ""
         job, seconds = self.controller.job, self.controller.seconds
         left = self._time_left.seconds_left(seconds)
         side = None if job is None else shorter_side(job.image_job, seconds, left)
@@ -264,12 +290,17 @@ class SegmentWidget(RunDock):
         self.start(is_sweep=self._was_sweep, live=self.controller.live)
 
     def _run_again(self, *, rescale: bool) -> None:
-        self.start(is_sweep=self._was_sweep, rescale=rescale, finite_only=self.finite_only)
+        if self._is_applied:
+            super()._run_again(rescale=rescale)
+        else:
+            self.start(is_sweep=self._was_sweep, rescale=rescale, finite_only=self.finite_only)
 
     def _on_began(self) -> None:
         self._waiting.stop()
         self.drop_background("forecast")
         super()._on_began()
+        if self._is_applied:
+            return
         self._forget_result()
         if self.controller.job is not None:
             self.stopped.begin(self.controller.job)
@@ -288,6 +319,9 @@ class SegmentWidget(RunDock):
 
     def _on_advanced(self, frame: Frame) -> None:
         run = self.controller.run
+        if self._is_applied:
+            super()._on_advanced(frame)
+            return
         if self._frame is None and run is not None and run.problem is not None:
             self.fairness.begin(run.problem, frame.labels, len(frame.shares))
             if self.form.values().get("max_labels", 0) is None:
@@ -299,6 +333,9 @@ class SegmentWidget(RunDock):
         super()._on_returned(result)
         run = self.controller.run
         assert run is not None
+        if self._is_applied:
+            self.applying.merge()
+            return
         if run.live.is_lost:
             self._forget_outcome()
         elif run.job.image != self.input.image:
@@ -331,6 +368,8 @@ class SegmentWidget(RunDock):
         live, problem, request = self._shown
         self.fairness.show_result(problem, result, live)
         self.drop_background("regions")
+        with suppress(SafError):
+            self.applying.take_brightness(recipe_of(live.layer).options)
         if live.layer is not None and not live.is_lost:
             self.regions.offer(live, request.image_job.pixels.index)
         if len(result.history):

@@ -129,6 +129,12 @@ class RegionSection(QWidget):
                 self._view(self._result)
 
     @property
+    def shown(self) -> LiveLayer | None:
+        """What is in view: the labels of the result, or its regions; None without a result."""
+        is_regions = self._layer is not None and self._layer.layer.visible
+        return self._layer if is_regions else self._result
+
+    @property
     def _level(self) -> float:
         return float(self.slider.value()) / 100
 

@@ -151,7 +151,7 @@ class ProjectSession(QObject):
         """
         if entry.state != "found":
             raise InvalidInput(f"{entry.name} {_WORDS[entry.state]}")
-        with self._own_change(), self._viewer.layers.batched_update():
+        with self._own_change():
             for other in self.entries:
                 if other is not entry:
                     self._put_away(other)
@@ -167,7 +167,7 @@ class ProjectSession(QObject):
 
     def close_all(self) -> None:
         """Put all images away and begin an empty project."""
-        with self._own_change(), self._viewer.layers.batched_update():
+        with self._own_change():
             for entry in self.entries:
                 self._put_away(entry)
         self.entries, self.recipes, self.dictionaries = [], {}, {}
@@ -288,8 +288,10 @@ class ProjectSession(QObject):
         gone = [one for one in layers if one in own or one in images or image_id_of(one) in ids]
         self._let_go(entry)
         entry.left = []
-        for layer in gone:
-            layers.remove(layer)
+        with layers.batched_update():  # napari collects garbage once
+            for layer in gone:
+                if layer in layers:  # else a dock has removed it with another one
+                    layers.remove(layer)
 
     def _let_go(self, entry: Entry) -> None:
         """Keep what of an image is in memory alone: its layer is going."""
@@ -338,6 +340,14 @@ class ProjectSession(QObject):
                 unfit.append(kept)
         entry.layers = tuple(unfit)
         return notes
+
+    def take_results(self, image: Any, paths: Sequence[Path]) -> None:
+        """Note files that were written of the labels of an image layer."""
+        for entry in self.entries:
+            if image is not None and image in self._images(entry):
+                kept = [one for one in entry.results if one.path not in paths]
+                entry.results = (*kept, *(FileReference.of(one, self.digests) for one in paths))
+                self.changed.emit()
 
     def replace_layer(self, entry: Entry, made: ProjectLayer) -> None:
         """Take labels that were made of an image in the place of those of the same name."""
