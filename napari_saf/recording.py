@@ -13,7 +13,7 @@ from numcodecs import Blosc
 from numpy.typing import NDArray
 from scipy.special import entr, softmax
 
-from napari_saf.result import History, LabelImage, Record, Segmentation, Snapshot
+from napari_saf.result import History, LabelImage, LabelMap, Record, Segmentation, Snapshot
 
 _BLOCK_BYTES = 2**24
 _FLOOR = 1e-10
@@ -209,6 +209,7 @@ class Recording:
         self._clock: float | None = None
         self._records: list[Record] = []
         self._start = (0.0, 0)
+        self.label_map = LabelMap.identity(0)  # of the newest step
 
     @property
     def labels(self) -> tuple[RecordedLabels, ...]:
@@ -256,7 +257,8 @@ class Recording:
         if self._clock is None:
             self._clock = time.thread_time() - snapshot.seconds
         at, seconds = record.time, time.thread_time() - self._clock
-        self._labels.offer(step, seconds, lambda: _pack_labels(at, step, snapshot.labels))
+        self.label_map = named = snapshot.label_map
+        self._labels.offer(step, seconds, lambda: _pack_labels(at, step, snapshot.labels, named))
         if snapshot.has_assignment:
             read = snapshot.read_logarithm
             self._states.offer(step, seconds, lambda: _pack_state(at, step, read(), np.asarray))
@@ -267,8 +269,7 @@ class Recording:
         if not self._records:
             return
         step, at = len(self._records) - 1, self._records[-1].time
-        images = result.labels if isinstance(result.labels, list) else [result.labels]
-        self._labels.add(_pack_labels(at, step, list(map(result.label_map.unpaint, images))))
+        self._labels.add(_pack_labels(at, step, result.labels, result.label_map))
         if self.states and self.states[-1].step < step:
             self._states.add(_pack_state(at, step, result.assignment, _logarithm))
 
@@ -283,9 +284,12 @@ class Recording:
         return other
 
 
-def _pack_labels(at: float, step: int, labels: LabelImage | list[LabelImage]) -> RecordedLabels:
+def _pack_labels(
+    at: float, step: int, labels: LabelImage | list[LabelImage], label_map: LabelMap
+) -> RecordedLabels:
     images = labels if isinstance(labels, list) else [labels]
-    return RecordedLabels(at, step, tuple(map(PackedArray.of, images)))
+    columns = map(label_map.unpaint, images)
+    return RecordedLabels(at, step, tuple(map(PackedArray.of, columns)))
 
 
 def _pack_state(

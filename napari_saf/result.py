@@ -197,6 +197,9 @@ class Snapshot:
         How much of the run is done, 0 to 1.
     seconds : float
         Time since the run began.
+    label_map : LabelMap
+        The label of each column: column + 1, whatever the final labels will be, unless given
+        prototypes fix it.
 
     Examples
     --------
@@ -210,22 +213,18 @@ class Snapshot:
     record: Record
     fraction: float
     seconds: float
+    label_map: LabelMap
     _read_labels: Callable[[], LabelImage | list[LabelImage]]
     _read_prototypes: Callable[[], NDArray[np.float32]]
     _read_logarithm: Callable[[], NDArray[np.floating]] | None = None
 
     @property
     def labels(self) -> LabelImage | list[LabelImage]:
-        """Label image of this step: column + 1, 0 outside the mask; a list for several images.
+        """Label image of this step, numbered by `label_map`, 0 outside the mask; or a list of them.
 
         SafError if the run has moved on.
         """
         return self._read_labels()
-
-    @property
-    def label_map(self) -> LabelMap:
-        """The numbers of `labels`: label l is column l - 1, whatever the final labels will be."""
-        return LabelMap.identity(len(self.record.label_shares))
 
     @property
     def prototypes(self) -> NDArray[np.float32]:

@@ -27,7 +27,7 @@ from napari_saf.flow import AssignmentField, Flow, Start
 from napari_saf.graph import GridGraph
 from napari_saf.methods import AssignmentFlow, Call, Cancelled, run_flow, run_to_end
 from napari_saf.problem import Problem
-from napari_saf.result import LabelImage
+from napari_saf.result import LabelImage, LabelMap
 
 Reconstruction = Literal["matched", "blended", "fitted"]
 RECONSTRUCTIONS: tuple[Reconstruction, ...] = ("matched", "blended", "fitted")
@@ -248,7 +248,8 @@ class Application:
             return AssignmentField(averager, table, points, method.rho, self._cancelled)
 
         start = Start.at(torch.zeros_like(table))
-        flow = Flow(start, make_field, method.stepper, method.stop, fixed_meaning=True)
+        named = LabelMap.identity(start.n_columns)
+        flow = Flow(start, make_field, method.stepper, method.stop, label_map=named)
         labels = np.asarray(run_to_end(run_flow(method, flow, call)).labels).astype(np.int64) - 1
         return torch.from_numpy(labels.ravel()).to(table.device)
 

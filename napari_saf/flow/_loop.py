@@ -16,7 +16,6 @@ from napari_saf.flow._simplex import (
     FLOOR,
     SeedConstraint,
     Start,
-    new_field,
     row_blocks,
     softmax,
     take_columns,
@@ -24,7 +23,7 @@ from napari_saf.flow._simplex import (
 )
 from napari_saf.flow._steppers import AbstractRun, AbstractStepper
 from napari_saf.parameters import check_bounds, documented, parameter
-from napari_saf.result import Record, Segmentation, Status
+from napari_saf.result import LabelMap, Record, Segmentation, Status
 
 _VAGUE = -0.1
 """Log coordinate of what a node does not prefer, where a run ended before it could say more."""
@@ -117,7 +116,7 @@ class StopWatch:
 class Flow:
     """A flow that is ready to start; its right-hand side is made once the first labels are out.
 
-    `fixed_meaning`: whether label l is column l - 1, rather than the l-th largest.
+    `label_map` has the labels of the columns where their meaning is fixed; None: by size.
     """
 
     start: Start
@@ -125,15 +124,15 @@ class Flow:
     stepper: AbstractStepper
     stop: StoppingRule
     notes: tuple[str, ...] = ()
-    fixed_meaning: bool = False
+    label_map: LabelMap | None = None
 
 
 class FlowRun:
     """A flow under way: log coordinates, the columns that are left, labels, records.
 
     `seeds` (n_nodes,) are column + 1, 0 for none. `n_columns` is the number of columns of the
-    start, `n_possible` how many of them a node can have. With what was `before`, which the flow
-    starts from, its clock, its counts and its records go on.
+    start. With what was `before`, which the flow starts from, its clock, its counts and its records
+    go on.
     """
 
     def __init__(
@@ -149,28 +148,23 @@ class FlowRun:
         self._time_before = self.records[-1].time if self.records else 0.0
         self.n_columns = start.n_columns
         self._flow, self._cancelled = flow, cancelled
-        every = torch.arange(start.n_columns, device=start.labels.device)
-        self._active = every if start.active is None else start.active
-        self.n_possible = len(self._active)
-        self._labels, seed_columns = start.labels, None
-        if seeds is not None:
-            place = torch.full((start.n_columns + 1,), -1, device=every.device)
-            place[self._active + 1] = torch.arange(self.n_possible, device=every.device)
-            seed_columns = place[seeds]
+        self._active = torch.arange(start.n_columns, device=start.labels.device)
+        self._labels, seed_columns = start.labels, None if seeds is None else seeds - 1
+        if seed_columns is not None:
             self._labels = torch.where(seed_columns >= 0, seed_columns, start.labels)
         self._constrain = SeedConstraint(seed_columns)
         self._v: Tensor | None = None
         self._run: AbstractRun | None = None
         # The sum over time of what nodes lack of certainty.
-        self._uncertainty = torch.zeros(len(start.labels), device=every.device)
+        self._uncertainty = torch.zeros(len(start.labels), device=start.labels.device)
         if before is not None and before.uncertainty is not None:
             own = torch.from_numpy(before.uncertainty * (self._time_before / self._scale))
-            self._uncertainty += own.to(every.device)
+            self._uncertainty += own.to(start.labels.device)
 
     @property
     def _scale(self) -> float:
         """By what the uncertainty of no preference becomes 1."""
-        return self.n_possible / max(self.n_possible - 1, 1)
+        return self.n_columns / max(self.n_columns - 1, 1)
 
     def columns_of_nodes(self) -> Tensor:
         """Return the column of the start that each node prefers; valid until the next step."""
@@ -227,10 +221,8 @@ class FlowRun:
             prototypes = np.full((self.n_columns, own.shape[1]), np.nan, dtype=np.float32)
             prototypes[self._active.cpu().numpy()] = own
         if len(self._active) < self.n_columns:
-            if self._run is not None and self.n_possible == self.n_columns:
-                whole = with_columns(self._run.field.scratch[0], self.n_columns)
-            else:
-                whole = new_field(v, self.n_columns)
+            assert self._run is not None
+            whole = with_columns(self._run.field.scratch[0], self.n_columns)
             whole.zero_().index_copy_(1, self._active, assignment)
         self._v = self._run = None
         shares = uncertainty.clamp_(0, 1).float().cpu().numpy()

@@ -204,16 +204,14 @@ def update_labels(labels: Tensor, v: Tensor) -> float:
 class Start:
     """The start of a flow: first its labels, then all of it.
 
-    `labels` (n_nodes,) says which of the active columns a node prefers, or what to show of one that
-    prefers none. `logarithm` makes the log coordinates (n_nodes, n_active), rows with a maximum
-    of 0, whose memory the caller may have. `active` are the columns that a node can have,
-    ascending; None: all.
+    `labels` (n_nodes,) says which column a node prefers, or what to show of one that prefers none.
+    `logarithm` makes the log coordinates (n_nodes, n_columns), rows with a maximum of 0, whose
+    memory the caller may have.
     """
 
     labels: Tensor
     n_columns: int
     logarithm: Callable[[], Tensor]
-    active: Tensor | None = None
 
     @classmethod
     def at(cls, logarithm: Tensor) -> Start:

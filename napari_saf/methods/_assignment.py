@@ -30,7 +30,7 @@ from napari_saf.methods._stroke_costs import grids_of, learned_costs, stroke_cos
 from napari_saf.parameters import documented, parameter
 from napari_saf.points import distances
 from napari_saf.problem import Problem
-from napari_saf.result import MOST_LABELS, Segmentation, Snapshot, Status
+from napari_saf.result import MOST_LABELS, LabelMap, Segmentation, Snapshot, Status
 
 _MIN_CHANGED = 0.002
 """Share of the nodes; if fewer change label from one flow to the next, that was the last."""
@@ -160,25 +160,20 @@ class AssignmentFlow(AbstractFlow):
         known: NDArray[np.int64] | None = None,
     ) -> Flow:
         """Return the flow for distances (n_nodes, n_points), of the known labels (n_points,)."""
-        nearest, n_columns, active = table.argmin(dim=1), len(points), None
-        if known is not None:
-            n_columns, active = int(known.max()), torch.from_numpy(known - 1).to(table.device)
-        start = Start(nearest, n_columns, lambda: torch.zeros_like(table), active)
+        nearest, n_columns = table.argmin(dim=1), len(points)
+        start = Start(nearest, n_columns, lambda: torch.zeros_like(table))
         if call.initial is not None:
             given = _check_start(call.initial, call, n_columns)
-            if active is not None:
-                given = given[:, active]
-                if (given.amax(dim=1) < 0).any():
-                    raise InvalidInput("initial: prefers a label that has no prototype")
             undecided = given.amin(dim=1) == given.amax(dim=1)
             labels = torch.where(undecided, nearest, given.argmax(dim=1))
-            start = Start(labels, n_columns, lambda: given, active)
+            start = Start(labels, n_columns, lambda: given)
 
         def make_field() -> AssignmentField:
             averager = call.problem.graph.averager(call.features.device, call.features.dtype)
             return AssignmentField(averager, table, points, self.rho, call.cancelled)
 
-        return Flow(start, make_field, self.stepper, self.stop, fixed_meaning=True)
+        named = LabelMap.identity(n_columns) if known is None else LabelMap(known)
+        return Flow(start, make_field, self.stepper, self.stop, label_map=named)
 
     def _learn(self, call: Call, n_nearest: int) -> Iteration:
         """Run the flow with what strokes say, then again with what was labelled."""
@@ -240,7 +235,7 @@ class AssignmentFlow(AbstractFlow):
 
     def _connect(self, call: Call, result: Segmentation) -> tuple[Segmentation, NDArray[np.int64]]:
         """Keep only the regions that a seed touches; return the labels of the nodes, too."""
-        labels, problem = result.assignment.argmax(axis=1) + 1, call.problem
+        labels, problem = result.label_map.numbers[result.assignment.argmax(axis=1)], call.problem
         graph, grids = problem.graph, grids_of(problem.graph)
         if problem.seeds is None or not grids:
             return result, labels
@@ -299,11 +294,6 @@ class AssignmentFlow(AbstractFlow):
         if self.prototypes is not None:
             return len(self.prototypes)
         return 1 if problem.seeds is None else count_classes(problem.seeds)
-
-    def _n_extra_columns(self, problem: Problem, device: torch.device) -> tuple[float, float]:
-        labels = self._labels()
-        count = 0 if labels is None else int(labels.max())
-        return count, count
 
 
 def _continue(snapshot: Snapshot, before: Segmentation | None, share: tuple[int, int]) -> Snapshot:

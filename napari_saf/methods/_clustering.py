@@ -43,7 +43,7 @@ from napari_saf.methods._method import (
 from napari_saf.parameters import parameter
 from napari_saf.points import MAX_EXACT_FEATURES, squared_distances, weighted_means
 from napari_saf.problem import Problem
-from napari_saf.result import Record, Snapshot, Status
+from napari_saf.result import LabelMap, Record, Snapshot, Status
 
 _MIN_REORDERED_NODES = 2**16
 """With fewer nodes, the fields stay in the caches of the processor in any order."""
@@ -139,7 +139,7 @@ def run_clustering(
         call.began,
         lambda: labels[place],
         lambda: state.v[place],
-        keeps_numbers=call.seeds is not None,
+        label_map=None if call.seeds is None else LabelMap.identity(n_columns),
     )
     if call.before is not None:
         reporter.records += call.before.history.records()

@@ -41,6 +41,7 @@ from napari_saf.methods._method import (
 from napari_saf.parameters import documented, parameter
 from napari_saf.points import distances, global_means, sampled_means
 from napari_saf.problem import Problem
+from napari_saf.result import LabelMap
 
 MOST_CHOSEN = 8
 """Labels that a run begins with at most, where the image decides how many."""
@@ -74,7 +75,13 @@ def run_flow(method: AbstractMethod, flow: Flow, call: Call) -> Iteration:
     if call.max_iterations is not None:
         stop = dataclasses.replace(flow.stop, max_steps=call.max_iterations)
         flow = dataclasses.replace(flow, stop=stop)
-    run = FlowRun(flow, call.seeds, call.cancelled, call.before)
+    seeds, label_map = call.seeds, flow.label_map
+    if seeds is not None and label_map is not None:
+        columns = label_map.unpaint(seeds.cpu().numpy()).astype(np.int64)
+        seeds = torch.from_numpy(columns).to(seeds.device)
+    elif seeds is not None:
+        label_map = LabelMap.identity(flow.start.n_columns)
+    run = FlowRun(flow, seeds, call.cancelled, call.before)
     reporter = Reporter(
         method,
         call.problem,
@@ -82,8 +89,7 @@ def run_flow(method: AbstractMethod, flow: Flow, call: Call) -> Iteration:
         call.began,
         run.columns_of_nodes,
         run.logarithm,
-        n_possible=run.n_possible,
-        keeps_numbers=flow.fixed_meaning or call.seeds is not None,
+        label_map=label_map,
         records=run.records,
     )
     status = yield from map_steps(run.steps(), reporter.snapshot)

@@ -298,8 +298,7 @@ class Reporter:
 
     `columns_of_nodes` returns the column of the start (n_nodes,) that each node prefers now,
     `logarithm` log coordinates (n_nodes, n_columns) of the state now. `n_columns` are those of
-    the start, of which a node can have `n_possible`; None: all. Label l is column l - 1 where
-    numbers are kept, otherwise the l-th largest.
+    the start. `label_map` has their labels where these are fixed; None: by size, in the end.
     """
 
     method: AbstractMethod
@@ -309,8 +308,7 @@ class Reporter:
     columns_of_nodes: Callable[[], torch.Tensor]
     logarithm: Callable[[], torch.Tensor]
     _: dataclasses.KW_ONLY
-    keeps_numbers: bool
-    n_possible: int | None = None
+    label_map: LabelMap | None
     records: list[Record] = dataclasses.field(default_factory=list)
     _n_snapshots: int = 0
 
@@ -333,13 +331,16 @@ class Reporter:
             record = self.records[-1]
         else:
             sizes = np.bincount(self.columns_of_nodes().cpu().numpy(), minlength=self.n_columns)
-            highest = math.log(self.n_possible or self.n_columns)
-            record = Record(0.0, 0, highest, math.nan, sizes / sizes.sum(), math.nan, 0.0)
+            record = Record(
+                0.0, 0, math.log(self.n_columns), math.nan, sizes / sizes.sum(), math.nan, 0.0
+            )
+        label_map = self.label_map or LabelMap.identity(self.n_columns)
         return Snapshot(
             record,
             fraction,
             time.perf_counter() - self.began,
-            while_current(lambda: self._label_image(np.arange(1, self.n_columns + 1))),
+            label_map,
+            while_current(lambda: self._label_image(label_map.numbers)),
             while_current(self.mean_features),
             while_current(lambda: np.asarray(self.logarithm().cpu().numpy())),
         )
@@ -367,13 +368,12 @@ class Reporter:
         if uncertainty is None:
             scale = self.n_columns / max(self.n_columns - 1, 1)
             uncertainty = np.asarray((1 - assignment.max(axis=1)) * scale)
-        named = LabelMap.identity(len(sizes)) if self.keeps_numbers else LabelMap.by_size(sizes)
-        columns = named.columns
+        named = self.label_map or LabelMap.by_size(sizes)
         return Segmentation(
             # the type of the labels is for those in use
             labels=self._label_image(np.where(sizes > 0, named.numbers, 0)),
             assignment=assignment,
-            prototypes=prototypes[columns].astype(np.float32, copy=False),
+            prototypes=named.rows(prototypes),
             label_map=named,
             n_labels=int(np.count_nonzero(sizes)),
             history=History.of(self.records),
@@ -382,7 +382,7 @@ class Reporter:
             seconds=time.perf_counter() - self.began,
             recipe=self.method.recipe(self.problem),
             notes=self.problem.notes + notes,
-            exemplars=None if exemplars is None else exemplars[columns],
+            exemplars=None if exemplars is None else exemplars[named.columns],
             uncertainty=uncertainty,
         )
 

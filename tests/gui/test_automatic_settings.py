@@ -53,7 +53,7 @@ def test_dots_are_many_things_and_all_are_labelled(dock, stroke):
     stroke(dock, 1, 2, 2, 60)
     assert chosen(dock) == (False, 0.0, 1, 7)
     assert dock.automatic.isChecked() and "looks like" in dock.automatic.text()
-    assert "automatic: perceived colour, scale 7, 480 px" in dock.status.text
+    assert "automatic: colour and surroundings, scale 7, 480 px" in dock.status.text
     found = np.squeeze(dock.result.data) == 1
     assert (found == dots()[1]).mean() > 0.98
 

@@ -31,7 +31,7 @@ class RecordedRun:
     run: Run
     recording: Recording
     before: RecordedRun | None = None
-    label_map: LabelMap = dataclasses.field(default_factory=lambda: LabelMap.identity(0))
+    label_map: LabelMap | None = None
 
     @property
     def job(self) -> RunJob:
@@ -52,7 +52,7 @@ class RecordedRun:
     def shown_numbers(self, n_columns: int) -> NDArray[np.int64]:
         """Return the number of each column on screen: painted, by size, or as it comes."""
         painted = self.run.classes
-        shown = painted if painted.n_columns else self.label_map
+        shown = painted if painted.n_columns else self.label_map or self.recording.label_map
         return shown.extended(n_columns).numbers[:n_columns]
 
     def labels_at(self, recorded: RecordedLabels) -> LabelImage:
@@ -60,7 +60,7 @@ class RecordedRun:
         return LabelMap(self.shown_numbers(int(own.max(initial=0)))).paint(own)
 
     def color(self, column: int) -> NDArray[np.float32]:
-        if self.run.classes.n_columns:
+        if self.run.classes.n_columns or self.job.method.labels_are_given:
             column = int(self.shown_numbers(column + 1)[column]) - 1
         return self.live.color(column)
 

@@ -350,7 +350,10 @@ class Run(Task):
         if self.job.is_sweep:
             return result
         rows = self._start.prototypes_by_label(result.prototypes, self.classes)
-        return dataclasses.replace(result, prototypes=rows)
+        shown = result.label_map
+        if self.job.method.labels_are_given:  # colours are by label
+            shown = LabelMap.identity(len(rows))
+        return dataclasses.replace(result, prototypes=rows, label_map=shown)
 
     def soft_labels(self, result: Segmentation) -> SoftLabels | None:
         """Return what is to be kept of how much each pixel is of each label."""
@@ -393,12 +396,12 @@ class Run(Task):
             self.recording.watch(snapshot)
 
     def _frame_of(self, snapshot: Snapshot) -> Frame:
-        shares, labels = snapshot.record.label_shares, snapshot.labels
+        columns, labels = snapshot.label_map.numbers, snapshot.labels
         own = labels[-1] if isinstance(labels, list) else labels
         return Frame(
             self._start.paint(own, self.classes),
-            self.classes.extended(len(shares)).numbers[: len(shares)],
-            shares,
+            self.classes.extended(int(columns.max())).numbers[columns - 1],
+            snapshot.record.label_shares,
             snapshot.prototypes,
             snapshot.n_labels,
             snapshot.record.time,

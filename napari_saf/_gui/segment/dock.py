@@ -38,7 +38,7 @@ from napari_saf.io import Recipe
 from napari_saf.methods import METHODS, AbstractMethod, SweepMethod, TradeOff, TradeOffPoint
 from napari_saf.problem import ImageOptions, Problem
 from napari_saf.regions import RegionHierarchy, merge_regions
-from napari_saf.result import Segmentation, Status
+from napari_saf.result import LabelMap, Segmentation, Status
 
 _APPLY_HELP = "Label that image with the method, parameters, features and scale of these labels."
 _SCALE_HELP = (
@@ -327,7 +327,8 @@ class SegmentWidget(RunDock):
             if self.form.values().get("max_labels", 0) is None:
                 self._show_automatic(len(frame.shares))
         super()._on_advanced(frame)
-        self._show_prototypes(frame.prototypes, frame.shares, np.arange(len(frame.shares)))
+        named = LabelMap(frame.numbers)
+        self._show_prototypes(named.rows(frame.prototypes), frame.shares, named.columns)
 
     def _on_returned(self, result: Segmentation) -> None:
         super()._on_returned(result)
@@ -433,12 +434,13 @@ class SegmentWidget(RunDock):
         else:
             return
         features, color = request.image_job.options.features, live.color
-        order = sorted(range(len(columns)), key=lambda k: -shares[columns[k]])
+        order = sorted(np.flatnonzero(columns >= 0), key=lambda k: -shares[columns[k]])
         numbers = {} if run is None else dict(enumerate(run.classes.numbers))
         swatches = []
         for k in order:
             column = int(columns[k])
-            border = color(numbers.get(column, column + 1) - 1)
+            own = k if request.method.labels_are_given else column
+            border = color(numbers.get(column, own + 1) - 1)
             if shares[column] > 0:
                 fill = fill_color(prototypes[k], features, border)
                 text = f"label {numbers.get(column, k + 1)}: {100 * shares[column]:.1f} %"
