@@ -128,7 +128,7 @@ class _Frame:
         self._cancelled = cancelled
         self._fixed = () if frame is None else (slice(frame, frame + 1),)
         self.shape = labels.shape[len(self._fixed) :]
-        stored = getattr(labels.origin, "shards", None) or getattr(labels.origin, "chunks", None)
+        stored = getattr(labels.finest, "shards", None) or getattr(labels.finest, "chunks", None)
         sides = [_PART.get(len(self.shape), 2048)] * len(self.shape)
         if isinstance(stored, tuple) and all(isinstance(side, int) for side in stored):
             own = stored[len(self._fixed) : len(self._fixed) + len(self.shape)]

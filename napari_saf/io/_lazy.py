@@ -55,7 +55,7 @@ class LazyImage:
     n_levels : int
         The image itself, and smaller ones of a pyramid.
     source : str
-        Its path, or that it is an array; `origin` is what it was opened from.
+        Its path, or that it is an array; `finest` is the array of the image itself.
     state : dict
         What tells that the image changed.
     notes : tuple of str
@@ -97,7 +97,7 @@ class LazyImage:
         own = "".join(names[k] for k in kept) if names else ""
         self.axes = own if stated == self._axis or stated is None else ""
         self.sizes, self.dtype, self.notes = sizes, first.dtype, notes
-        self.given_axis, self.origin = channel_axis, levels[0]
+        self.given_axis, self.finest = channel_axis, levels[0]
         self.source, self.state = source, state
         self._levels, self._folder = list(levels), folder
         self._known: set[Path] = set()
@@ -110,22 +110,22 @@ class LazyImage:
 
     def reopened(self) -> LazyImage:
         is_named = self.is_remote or os.path.exists(self.source)
-        return open_lazily(self.source if is_named else self.origin, self.given_axis)
+        return open_lazily(self.source if is_named else self.finest, self.given_axis)
 
     @property
     def is_remote(self) -> bool:
         """Whether it lies behind a URL, which is its `source`."""
-        return isinstance(self.origin, RemoteArray)
+        return isinstance(self.finest, RemoteArray)
 
     @property
     def n_bytes_in_memory(self) -> int:
         """Bytes of an array that is in memory."""
-        return self.origin.nbytes if isinstance(self.origin, np.ndarray) else 0
+        return self.finest.nbytes if isinstance(self.finest, np.ndarray) else 0
 
     @property
     def piece(self) -> tuple[int, ...]:
         """Sides of what is read as one, without channels; 1 where any pixel is read alone."""
-        chunks = getattr(self.origin, "chunks", None) or (1,) * self.origin.ndim
+        chunks = getattr(self.finest, "chunks", None) or (1,) * self.finest.ndim
         sides = [max(one) if isinstance(one, tuple) else int(one) for one in chunks]
         return tuple(side for axis, side in enumerate(sides) if axis != self._axis)
 
@@ -205,7 +205,7 @@ def open_lazily(source: Any, channel_axis: int | None = None) -> LazyImage:
     """
     if isinstance(source, (list, tuple)) and source:
         found = _open_array(source[0], channel_axis)
-        levels = [found.origin, *source[1:]]
+        levels = [found.finest, *source[1:]]
         return LazyImage(levels, found.axes, found.sizes, channel_axis, found.source, found.state)
     if not isinstance(source, (str, os.PathLike)):
         return _open_array(source, channel_axis)

@@ -42,7 +42,7 @@ def source_of(image: Image) -> Any:
     levels, path = levels_of(image), image.source.path
     if path is not None:
         try:
-            if tuple(open_lazily(path).origin.shape) == tuple(levels[0].shape):
+            if tuple(open_lazily(path).finest.shape) == tuple(levels[0].shape):
                 return path
         except (FormatError, InvalidInput):
             pass  # napari has another reader
