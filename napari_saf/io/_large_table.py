@@ -19,7 +19,6 @@ from napari_saf.io._measures import (
     Sums,
     euler_counts,
     join_sums,
-    measures_of,
     outline_lengths,
     region_sums,
 )
@@ -169,10 +168,8 @@ class _Frame:
             numbers = np.arange(1, len(own) + 1)
             if not len(own):
                 return {}
-        spacing = [axes.scale.get(name, 1.0) for name in axes.names]
-        measured = measures_of(sums, spacing)
         label_map = map_labels(np.unique(own), names)
-        return table_rows(own, numbers, sums["pixels"], n_labelled, measured, label_map, columns)
+        return table_rows(sums, own, numbers, n_labelled, label_map, axes, columns)
 
     def _add(self, place: Place, has_euler: bool, has_perimeter: bool) -> None:
         """Measure a part, and see which of its regions go on in parts before."""

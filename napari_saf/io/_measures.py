@@ -28,27 +28,22 @@ HALO = 2
 """Pixels around a part that outlines within it hang on."""
 
 
-def measure_regions(
-    regions: NDArray[np.integer[Any]],
-    image: NDArray[Any] | None,
-    spacing: Sequence[float],
-    *,
-    has_euler: bool = False,
-) -> dict[str, NDArray[Any]]:
-    """Return what regions 1, 2, ... of a plane or volume measure, a value for each that is there.
+def whole_sums(
+    regions: NDArray[np.integer[Any]], image: NDArray[Any] | None, *, has_euler: bool = False
+) -> Sums:
+    """Return the sums of regions 1, 2, ... of a whole plane or volume; an image has channels last.
 
-    As `skimage.measure.regionprops_table` does, in one pass over the pixels instead of one for
-    each region; the image has channels last. The Euler number takes as long as all else.
+    One pass over the pixels, where `skimage.measure.regionprops_table` makes one for each region.
+    The Euler number takes as long as all else.
     """
     sums = region_sums(regions, image, [0] * regions.ndim)
     if regions.ndim == 2:
-        sums["perimeter"] = np.bincount(
-            regions.ravel(), outline_lengths(regions).ravel(), minlength=int(sums["id"][-1]) + 1
-        )[sums["id"]]
+        lengths = outline_lengths(regions).ravel()
+        sums["perimeter"] = np.bincount(regions.ravel(), lengths)[sums["id"]]
     if has_euler:
         framed = np.pad(regions, 1)
         sums["euler_number"] = euler_counts(framed, framed)[sums["id"]]
-    return measures_of(sums, spacing)
+    return sums
 
 
 def region_sums(

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from napari_saf.arrays import as_labels, as_whole
 from napari_saf.errors import InvalidInput, SafError
 from napari_saf.io._labels import Axes, count_labels, image_channels, label_axes, map_labels
-from napari_saf.io._measures import measure_regions
+from napari_saf.io._measures import Sums, measures_of, whole_sums
 from napari_saf.io._paths import TABLE_SUFFIXES, check_suffix, printable, table_cell
 from napari_saf.result import LabelMap
 from napari_saf.storage import atomic_write
@@ -277,37 +277,33 @@ def _table(
     is_inside = regions > 0
     if not is_inside.any():
         return {}
-    counts = np.bincount(regions.ravel())
-    places = 1 + np.flatnonzero(counts[1:])
-    owners = np.zeros(len(counts), np.int64)
+    sums = whole_sums(regions, image, has_euler="euler_number" in columns)
+    owners = np.zeros(int(sums["id"][-1]) + 1, np.int64)
     owners[regions[is_inside]] = labels[is_inside]
-    pixels, own = counts[places], owners[places]
-    spacing = [axes.scale.get(name, 1.0) for name in axes.names]
-    measured = measure_regions(regions, image, spacing, has_euler="euler_number" in columns)
-    numbers = None if given is None else places
+    numbers = None if given is None else sums["id"]
     n_labelled = int(np.count_nonzero(labels))
-    return table_rows(own, numbers, pixels, n_labelled, measured, label_map, columns)
+    return table_rows(sums, owners[sums["id"]], numbers, n_labelled, label_map, axes, columns)
 
 
 def table_rows(
+    sums: Sums,
     own: NDArray[Any],
     numbers: NDArray[Any] | None,
-    pixels: NDArray[Any],
     n_labelled: int,
-    measured: Mapping[str, NDArray[Any]],
     label_map: LabelMap,
+    axes: Axes,
     columns: Mapping[str, str],
 ) -> Table:
     """Return a row for each region: its label, number (if any), size, and measures."""
+    measured = measures_of(sums, [axes.scale.get(name, 1.0) for name in axes.names])
     table: Table = {"label": own}
     table["name"] = np.array([label_map.names[label] for label in own.tolist()])
     if numbers is not None:
         table["region"] = numbers
-    table |= {"pixels": pixels, "share": pixels / n_labelled}
+    table |= {"pixels": sums["pixels"], "share": sums["pixels"] / n_labelled}
     for name, column in columns.items():
         # scikit-image's boxes end behind their last pixel.
-        n_axes = sum(key.startswith("bbox") for key in measured) // 2
-        is_end = name.startswith("bbox") and int(name.partition("-")[2]) >= n_axes
+        is_end = name.startswith("bbox") and int(name.partition("-")[2]) >= len(axes.names)
         table[column] = measured[name] - 1 if is_end else measured[name]
     return table
 
