@@ -2,14 +2,16 @@
 
 ``python benchmarks/deep.py [ARCHITECTURE]``, with random weights, on 1024 x 1024 pixels. Times are
 of the processor, ratios of one run side by side; memory is the peak of a process of its own above
-what it holds before. Strokes: labels on the problem that a first stroke left, with the settings of
-the Scribbles dock for objects, and the problem itself from features that an earlier session left.
+what it holds before, the median of three. Strokes: first and final labels on the problem that a
+first stroke left, with the settings of the Scribbles dock for objects, and the problem itself from
+features that an earlier session left.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import multiprocessing
+import statistics
 import sys
 import tempfile
 import threading
@@ -154,7 +156,10 @@ def main(architecture: str) -> None:
         safetensors.torch.save_file(model.state_dict(), file)
         runs = {"timm": forward(architecture, file), "ours": ours(architecture, file)}
         times = {kind: min(seconds(run) for _ in range(2)) for kind, run in runs.items()}
-        peaks = {kind: memory(kind, architecture, file) for kind in runs}
+        peaks = {
+            kind: statistics.median(memory(kind, architecture, file) for _ in range(3))
+            for kind in runs
+        }
         print(f"{architecture}, {SIDE} x {SIDE}, {torch.get_num_threads()} threads")
         for kind in runs:
             print(f"  {kind}   {times[kind]:6.1f} s   {peaks[kind]:6.0f} MiB")

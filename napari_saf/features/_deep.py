@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from napari_saf.device import check_memory, raise_if_interrupted, torch
 from napari_saf.errors import InvalidInput
@@ -35,7 +36,7 @@ _MOST_SAMPLED = 4096
 _MOST_BASIS = 2**24
 _FOUND = ("layers", "sha256", "window", "step", "basis")
 """What `fitted` finds, where it is not given."""
-_ROWS = 64
+_ROWS = 32
 
 
 @documented
@@ -170,12 +171,13 @@ class DeepFeatures(FeatureExtractor):
         network = self.network()
         if reduced is None:
             reduced = _reduced(self._raw(planes, network), self._decoded())
-        colour, plane = perceived(image), _plane_axes(image, axes)
-        n_colours, n_deep = colour.shape[-1], reduced.shape[-1]
-        found = np.empty((*colour.shape[:-1], n_colours + n_deep), np.float32)
-        found[..., :n_colours] = colour
-        del colour
-        # Views of the planes: nothing of the image's size is held twice.
+        n_deep, plane = reduced.shape[-1], _plane_axes(image, axes)
+        n_colours = image.shape[-1]
+        found = np.empty((*image.shape[:-1], n_colours + n_deep), np.float32)
+        # In stripes, and into views of planes: nothing of the image's size is held twice.
+        for start in range(0, len(image), _ROWS):
+            rows = slice(start, start + _ROWS)
+            found[rows, ..., :n_colours] = perceived(image[rows])
         target = np.moveaxis(found[..., n_colours:], plane, (-3, -2))
         places = np.ndindex(target.shape[:-3])
         for at, one in zip(places, reduced, strict=True):
@@ -204,10 +206,6 @@ class DeepFeatures(FeatureExtractor):
             )
         n_planes, *sides, n_channels = planes.shape
         counts = [-(-side // step) for side in sides]
-        around = [
-            (margin, count * step + margin - side)
-            for count, side in zip(counts, sides, strict=True)
-        ]
         width = sum(int(network.model.feature_info[k]["num_chs"]) for k in network.layers)
         groups = [[0, 1, 2]] if n_channels == 3 else [[k] * 3 for k in range(n_channels)]
         inner, skip = step // grid, margin // grid
@@ -221,14 +219,14 @@ class DeepFeatures(FeatureExtractor):
             for r in range(counts[0])
             for c in range(counts[1])
         ]
-        at, padded = -1, planes
         for start in range(0, len(places), network.at_once()):
             windows, batch = [], places[start : start + network.at_once()]
             for p, r, c, g in batch:
-                if p != at:
-                    at, padded = p, np.pad(planes[p], (*around, (0, 0)), mode="reflect")
-                rows, columns = (slice(k * step, k * step + self.window) for k in (r, c))
-                windows.append(padded[rows, columns][..., groups[g]])
+                pixels = (
+                    _mirrored(k * step - margin, self.window, side)
+                    for k, side in zip((r, c), sides, strict=True)
+                )
+                windows.append(planes[p][np.ix_(*pixels, np.array(groups[g]))])
             raise_if_interrupted()
             kept = slice(skip, skip + inner)
             for (p, r, c, g), one in zip(batch, network.features(windows).numpy(), strict=True):
@@ -250,17 +248,28 @@ class DeepFeatures(FeatureExtractor):
 
 def _upsampled(field: Image, grid: int, shape: tuple[int, ...]) -> Iterator[tuple[slice, Image]]:
     """Yield rows of a plane of so many pixels, between places (n_rows, n_columns, n) in a grid."""
-    n_rows, n_columns = field.shape[:2]
-    columns = np.clip((np.arange(shape[1]) + 0.5) / grid - 0.5, 0, n_columns - 1)
-    left = np.minimum(columns.astype(int), max(0, n_columns - 2))
-    right, share = np.minimum(left + 1, n_columns - 1), (columns - left)[:, None]
-    wide = (field[:, left] * (1 - share) + field[:, right] * share).astype(np.float32)
+    between = []
+    for side, count in zip(shape, field.shape, strict=False):
+        places = np.clip((np.arange(side) + 0.5) / grid - 0.5, 0, count - 1)
+        low = np.minimum(places.astype(int), max(0, count - 2))
+        high = np.minimum(low + 1, count - 1)
+        between.append((low, high, (places - low).astype(np.float32)))
+    above, below, part = between[0]
+    left, right, share = between[1]
     for start in range(0, shape[0], _ROWS):
-        rows = np.clip((np.arange(start, min(start + _ROWS, shape[0])) + 0.5) / grid - 0.5, 0, None)
-        rows = np.minimum(rows, n_rows - 1).astype(np.float32)
-        above = np.minimum(rows.astype(int), max(0, n_rows - 2))
-        below, part = np.minimum(above + 1, n_rows - 1), (rows - above)[:, None, None]
-        yield slice(start, start + len(rows)), wide[above] * (1 - part) + wide[below] * part
+        rows = slice(start, min(start + _ROWS, shape[0]))
+        weight = part[rows, None, None]
+        tall = field[above[rows]] * (1 - weight) + field[below[rows]] * weight
+        wide = tall[:, left] * (1 - share[:, None])
+        wide += tall[:, right] * share[:, None]
+        yield rows, wide
+
+
+def _mirrored(start: int, length: int, side: int) -> NDArray[np.int64]:
+    """Return so many pixels of a side, from a first one on that may be before it."""
+    period = max(1, 2 * (side - 1))
+    places = np.arange(start, start + length) % period
+    return np.minimum(places, period - places)
 
 
 def _encoded(basis: Image) -> str:
@@ -296,16 +305,17 @@ def _principal(raw: list[Image], n_components: int, sizes: list[int]) -> Image:
     Each layer counts as much; the variances of what comes out sum to that of a uniform variable
     in [0, 1], as those of colours do about.
     """
-    rows = np.concatenate([one.reshape(-1, one.shape[-1]) for one in raw])
-    rows = rows[:: max(1, len(rows) // _MOST_SAMPLED)].astype(np.float64)
+    flat = [one.reshape(-1, one.shape[-1]) for one in raw]
+    stride = max(1, sum(map(len, flat)) // _MOST_SAMPLED)
+    rows = np.concatenate([one[::stride] for one in flat]).astype(np.float64)
     mean = rows.mean(axis=0)
     rows -= mean
-    ends = np.cumsum(np.resize(sizes, rows.shape[1] // sum(sizes) * len(sizes)))
-    blocks = np.split(rows.var(axis=0), ends[:-1])
+    products = rows.T @ rows / len(rows)
+    ends = np.cumsum(np.resize(sizes, len(mean) // sum(sizes) * len(sizes)))
+    blocks = np.split(products.diagonal(), ends[:-1])
     scales = [1 / math.sqrt(max(float(block.sum()), 1e-30)) for block in blocks]
     weights = np.repeat(scales, [len(block) for block in blocks])
-    rows *= weights
-    values, vectors = np.linalg.eigh(rows.T @ rows / len(rows))
+    values, vectors = np.linalg.eigh(weights[:, None] * products * weights)
     values, vectors = values[::-1][:n_components], vectors[:, ::-1][:, :n_components].T
     kept = values > 1e-9 * max(values[0], 1e-30)
     values, vectors = values[kept], vectors[kept]

@@ -32,7 +32,7 @@ ARCHITECTURES = (
 _USUAL_REDUCTIONS = (8, 16)
 """Of the stages of convolutional networks whose features are taken."""
 _MOST_AT_ONCE = {"cpu": 1, "cuda": 16, "mps": 4}
-_BLOCK = 2**24
+_BLOCK = 2**20
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -97,35 +97,26 @@ def load_network(
     weights of that architecture, ComputeError if timm cannot be used.
     """
     state = file.stat()
-    return _load(
-        architecture, file, layers, resolve_device(device), (state.st_size, state.st_mtime_ns)
+    where = resolve_device(device)
+    model = _load(architecture, file, where, (state.st_size, state.st_mtime_ns))
+    reductions = [int(one["reduction"]) for one in model.feature_info]
+    chosen, about = _chosen_layers(reductions, layers), model.pretrained_cfg
+    return Network(
+        model,
+        chosen,
+        tuple(reductions[k] for k in chosen),
+        where,
+        tuple(about["mean"]),
+        tuple(about["std"]),
     )
 
 
 @functools.lru_cache(maxsize=1)
-def _load(
-    architecture: str,
-    file: Path,
-    layers: tuple[int, ...] | None,
-    device: torch.device,
-    state: tuple[int, int],
-) -> Network:
+def _load(architecture: str, file: Path, device: torch.device, state: tuple[int, int]) -> Any:
     model = _make_model(architecture)
     _fill(model, architecture, file)
-    info = [int(one["reduction"]) for one in model.feature_info]
-    chosen = _chosen_layers(info, layers)
     model.eval().requires_grad_(False).to(device)
-    if device.type == "cuda":
-        model.half()
-    about = model.pretrained_cfg
-    return Network(
-        model,
-        chosen,
-        tuple(info[k] for k in chosen),
-        device,
-        tuple(about["mean"]),
-        tuple(about["std"]),
-    )
+    return model.half() if device.type == "cuda" else model
 
 
 def _make_model(architecture: str) -> Any:

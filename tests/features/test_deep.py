@@ -2,6 +2,7 @@
 
 import dataclasses
 import pickle
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -9,7 +10,7 @@ import safetensors.torch
 import torch
 
 import napari_saf as saf
-from napari_saf.features import DeepFeatures, _cache, _deep
+from napari_saf.features import DeepFeatures, _cache, _deep, _network
 from napari_saf.io import Recipe
 from napari_saf.methods import AssignmentFlow
 
@@ -142,6 +143,29 @@ def test_the_cache_gives_the_same_and_spares_the_network(deep, image, monkeypatc
     np.testing.assert_array_equal(fitted.features(image), first)
     with pytest.raises(TypeError):
         fitted.features(image[::-1].copy())
+
+
+def test_the_network_is_loaded_once_for_an_image(deep, image):
+    _network._load.cache_clear()
+    deep.features(image)
+    assert _network._load.cache_info().misses == 1
+
+
+def test_at_full_size_there_is_little_beside_the_features(deep, image):
+    image = np.tile(image, (4, 4, 1))
+    fitted = deep.fitted([(image, None, None)])
+    fitted.features(image[:8, :8])
+    tracemalloc.start()
+    found = fitted.features(image)
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert most < 1.15 * found.nbytes
+
+
+@pytest.mark.parametrize("side", [1, 2, 3, 7])
+def test_windows_are_mirrored_at_the_borders(side):
+    expected = np.pad(np.arange(side), (5, 9), mode="reflect")
+    np.testing.assert_array_equal(_deep._mirrored(-5, side + 14, side), expected)
 
 
 def test_what_is_kept_and_damaged_is_computed_again(deep, image):
