@@ -21,7 +21,7 @@ from napari_saf.errors import Cancelled
 from napari_saf.flow._affinity import AffinityOperator, Basis
 from napari_saf.flow._simplex import (
     column_sums,
-    columns_first,
+    columns_first_,
     cross_product,
     new_field,
     shifted_softmax,
@@ -37,8 +37,6 @@ _PSEUDO_INVERSE_TOLERANCE = 1e-9
 It must stay near the rounding level of the products over all nodes: 1e-3 would leave the
 flow at the barycentre, where all labels overlap, for ever.
 """
-_MOST_SHARED = 2**26
-"""Entries of a sketch with equal rows that is laid out for the kernels, where all have memory."""
 
 
 def not_cancelled() -> bool:
@@ -90,8 +88,8 @@ class AbstractField(ABC):
     def planes(self) -> Tensor | None:
         """Return what the compiled kernels mix into the likelihood, one row after another.
 
-        The distances, if the field `has_costs`, or the sketch of the affinity, transposed; None
-        where there is none.
+        The distances, if the field `has_costs`, or the sketch of the affinity, transposed, as 16
+        bits; None where there is none. What torch computes with is gone then.
         """
 
     @abstractmethod
@@ -133,8 +131,7 @@ class AssignmentField(AbstractField):
         torch.add(v, self._distances, alpha=-1 / self._rho, out=out)
 
     def planes(self) -> Tensor:
-        self._distances = columns_first(self._distances)
-        return self._distances.T
+        return columns_first_(self._distances).T
 
     def factors(self, overlap: Tensor, coefficients: Tensor) -> Tensor:
         return torch.tensor([-1 / self._rho], dtype=torch.float32)
@@ -168,6 +165,7 @@ class SelfAssignmentField(AbstractField):
     ) -> None:
         super().__init__(averager, features, n_columns, cancelled)
         self._operator, self._features, self._s, self._rho = operator, features, s, rho
+        self._unit = 1.0
 
     def _write_likelihood(self, v: Tensor, out: Tensor) -> None:
         w = self.assignment
@@ -190,13 +188,16 @@ class SelfAssignmentField(AbstractField):
 
     def planes(self) -> Tensor | None:
         operator = self._operator
-        if not isinstance(operator, Basis) or operator.n_shared > _MOST_SHARED:
+        if not isinstance(operator, Basis):
             return None
-        return operator.planes()
+        planes, self._unit = operator.take_planes()
+        return planes
 
     def factors(self, overlap: Tensor, coefficients: Tensor) -> Tensor:
+        coefficients = self._unit * coefficients
         quadratic = coefficients.T @ coefficients
-        return torch.cat(self._gradient(overlap, coefficients, quadratic)).float()
+        affinity, own = self._gradient(overlap, coefficients, quadratic)
+        return torch.cat((self._unit * affinity, own)).float()
 
     def prototypes(self, assignment: Tensor) -> NDArray[np.float32]:
         """Return the representative of every column: weighted means, or (W'W)^+ W'F."""

@@ -29,7 +29,7 @@ from platformdirs import user_cache_path
 from napari_saf.device import Tensor, torch
 from napari_saf.errors import Cancelled
 from napari_saf.flow._field import AbstractField
-from napari_saf.graph import Averager, BoxSum, WeightedAverage
+from napari_saf.graph import AbstractGraph, Averager, BoxSum, GridGraph, WeightedAverage
 
 _log = logging.getLogger(__name__)
 
@@ -37,8 +37,8 @@ IS_TRIED = sys.platform == "linux" and platform.machine() == "x86_64"
 """Whether the machine code was tried on this kind of machine; elsewhere torch computes."""
 SWITCH = "NAPARI_SAF_KERNELS"
 """The environment variable that switches the kernels off where it is 0."""
-_SOURCE = Path(__file__).with_name("_kernels.py")
-_ROWS = _SOURCE.with_name("_kernel_rows.py")
+_SOURCE = Path(__file__).with_name("_kernel_compiler.py")
+_KERNELS = _SOURCE.with_name("_kernels.py"), _SOURCE.with_name("_kernel_rows.py")
 _LEAST_ENTRIES = 2**16
 """Below, a run gains less than the 0.05 s that it takes to load the kernels, once in a process. A
 first click takes 0.67 of the processor time of torch here, 0.66 at 2^19."""
@@ -48,7 +48,7 @@ _MOST_IN_ROW = 1024
 _LEAST_SLICES = 64
 _NODES = 2**14
 """Nodes of a block where the geometry does not matter."""
-_ROW = 256
+_ROW = 512
 """Nodes that `overlap` and `read` take at a time."""
 
 
@@ -80,7 +80,7 @@ def _target() -> Path:
     import llvmlite.binding as llvm
 
     parts = (
-        *(path.read_text(encoding="utf-8") for path in (_SOURCE, _ROWS)),
+        *(path.read_text(encoding="utf-8") for path in (_SOURCE, *_KERNELS)),
         str(llvm.llvm_version_info),
         llvm.get_process_triple(),
         llvm.get_host_cpu_name(),
@@ -92,7 +92,7 @@ def _target() -> Path:
 
 @functools.cache
 def _load(target: Path) -> dict[str, Callable[..., None]]:
-    """Return the functions of a file that `_kernels.py` wrote; they hold what they need."""
+    """Return the functions of a file that `_kernel_compiler.py` wrote; they hold what they need."""
     import llvmlite.binding as llvm
 
     llvm.initialize_native_target()
@@ -209,11 +209,13 @@ class Grid(NamedTuple):
         return np.array(found, dtype=np.int64)
 
     def scratch_size(self, n_columns: int, boxes: NDArray[np.int64]) -> int:
-        """Return the floats of the buffers of the largest tile."""
+        """Return the floats of the buffers of the largest tile; see `begin` in `_kernels.py`."""
         rz, ry, rx = self.radii
-        rows = int((boxes[:, 3] - boxes[:, 2]).max()) + 2 * ry
-        width = int((boxes[:, 5] - boxes[:, 4]).max()) + 2 * rx + 16
-        return (n_columns * (2 * rz + 5) * rows + rows + 2 * n_columns + 2) * width + 64
+        rows, width = (int(sides.max()) for sides in (boxes[:, 3::2] - boxes[:, 2::2]).T)
+        inner, outer = n_columns * rows * width, n_columns * (rows + 2 * ry) * (width + 2 * rx)
+        ring = (2 * rz + 1) * (outer if len(self.offsets) else inner)
+        row = (width + 2 * rx + 15) // 16 * 16
+        return ring + outer + inner + (rows + 2 * ry) * width + 15 + (2 * n_columns + 5) * row
 
 
 def _three(values: Sequence[int], fill: int) -> tuple[int, ...]:
@@ -221,6 +223,13 @@ def _three(values: Sequence[int], fill: int) -> tuple[int, ...]:
     if len(values) == 2:
         return int(values[0]), fill, int(values[1])
     return (fill,) * (3 - len(values)) + tuple(int(value) for value in values)
+
+
+def steps_grid(graph: AbstractGraph, n_entries: int, device: torch.device) -> bool:
+    """Return whether kernels step fields of so many entries on a graph, in float32."""
+    is_known = isinstance(graph, GridGraph) and len(graph.shape) <= 3
+    is_suited = is_known and n_entries >= _LEAST_ENTRIES and device.type == "cpu"
+    return is_suited and kernels() is not None
 
 
 class Fused:
@@ -262,7 +271,8 @@ class Fused:
         """Evaluate at the predicted state, correct it, and return the error.
 
         The fields (n_nodes, n_columns) are the state, its slope, the slope before, and what is
-        written: the slope at the predicted state, and the corrected one.
+        written: the slope at the predicted state, and the corrected one. Slopes are int16 in which
+        the kernels keep their 16 bits.
         """
         field, (n, c), costs_only = self._field, fields[0].shape, self._field.has_costs
         if field.cancelled():
@@ -275,17 +285,18 @@ class Fused:
         if not costs_only:
             n_sums = 2
             sums = self._all(
-                "overlap", self._chunks, (c + 1) * _ROW, 2 + (c + len(self._planes)) * c,
+                "overlap", self._chunks, (c + 5) * _ROW, 2 + (c + len(self._planes)) * c,
                 [*fields[:3], numbers, self._planes, shape],
             )  # fmt: skip
             both = torch.from_numpy(sums[2:].reshape(-1, c))
             overlap, coefficients = both[:c].triu() + both[:c].triu(1).T, both[c:]
         factors = field.factors(overlap, coefficients).contiguous()
+        planes = self._planes, None
         grid, boxes = self._grid, self._grid.boxes(c)
         sums = self._all(
             "step", boxes, grid.scratch_size(c, boxes), n_sums,
-            [*fields, numbers, self._planes, factors, seeds, grid.weights, grid.offsets, grid.first,
-             grid.places, grid.inverse, shape],
+            [*fields, numbers, *(planes if costs_only else planes[::-1]), factors, seeds,
+             grid.weights, grid.offsets, grid.first, grid.places, grid.inverse, shape],
         )  # fmt: skip
         if costs_only:
             field.objective = sums[1] / n

@@ -45,8 +45,8 @@ def log(x):
 
 
 @kernel
-def softmax(u, o, t, c, m, row):
-    """W = exp V / sum_j exp V_j, in place."""
+def exponentials(u, o, t, c, m, row):
+    """V <- exp V in place, and the sums over the columns."""
     for x in range(m):
         u[row + x] = f32(0)
     for j in range(c):
@@ -54,6 +54,12 @@ def softmax(u, o, t, c, m, row):
             e = exp(u[o + j * t + x])
             u[o + j * t + x] = e
             u[row + x] += e
+
+
+@kernel
+def softmax(u, o, t, c, m, row):
+    """W = exp V / sum_j exp V_j, in place."""
+    exponentials(u, o, t, c, m, row)
     for x in range(m):
         u[row + x] = f32(1) / u[row + x]
     for j in range(c):
@@ -62,16 +68,21 @@ def softmax(u, o, t, c, m, row):
 
 
 @kernel
-def normalize(u, o, t, c, m, row, least):
-    """V <- max(V - max_j V_j, least), in place."""
+def maxima(u, o, t, c, m, row):
+    """max_j V_j."""
     for x in range(m):
         u[row + x] = u[o + x]
     for j in range(1, c):
         for x in range(m):
             u[row + x] = max(u[row + x], u[o + j * t + x])
-    for j in range(c):
+
+
+@kernel
+def decode(u, o, t, n_rows, m, source, i, stride):
+    """Numbers of 16 bits, from i on in each of some rows, as they are."""
+    for k in range(n_rows):
         for x in range(m):
-            u[o + j * t + x] = max(u[o + j * t + x] - u[row + x], least)
+            u[o + k * t + x] = f32(source[i + k * stride + x])
 
 
 @kernel

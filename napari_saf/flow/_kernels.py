@@ -1,7 +1,6 @@
 """The steps of the flows as loops over the pixels of a grid, compiled by numba.
 
-This file is run, never imported: ``python _kernels.py PART TARGET`` writes the machine code of the
-functions at its end, for the processor it runs on, where `_fused` loads it from.
+The functions at the end are compiled by `_kernel_compiler.py`, and called from `_fused`.
 
 Fields have their columns first, (n_columns, n_nodes), so that every loop goes over neighbouring
 nodes and is vectorised whatever the number of columns. A tile of a grid, with a rim as wide as the
@@ -9,27 +8,38 @@ window, is worked through slice by slice along the first axis, in memory that st
 what is averaged never becomes a field. An image in 2-D has one row a slice.
 
 Pointers are those of arrays in C order; `o` is where something begins in one, `t` the distance
-between columns in it, m the number of nodes in a row of a tile.
+between columns in it, m the number of nodes in a row of a tile. Slopes, which are softmaxes, are
+stored in units of 1 / 65535, 16 bits, and the sketch in units that its factors hold.
 """
 
-import json
-import os
-import sys
 from collections import namedtuple
-from struct import unpack_from
 
-import llvmlite.binding as llvm
 import numpy as np
-from _kernel_rows import exp, f32, inner, kernel, log, mix, normalize, softmax
-from numba import njit, types
+from _kernel_rows import (
+    decode,
+    exp,
+    exponentials,
+    f32,
+    i32,
+    inner,
+    kernel,
+    log,
+    maxima,
+    mix,
+    softmax,
+)
+from numba import types
 
 FLOOR = f32(np.log(1e-10))
 LEAST_EXPONENT = f32(-60)
+ROW = 512
+WHOLE = f32(65535)
 
 Job = namedtuple(
     "Job",
-    "v s before ahead_s ahead a b c1 c2 c3 cost factors seeds weights offsets first places inverse "
-    "n c r depth height width rz ry rx n_positions is_masked has_seeds is_self scratch sums",
+    "v s before ahead_s ahead a b c1 c2 c3 cost sketch factors seeds weights offsets first places "
+    "inverse n c r depth height width rz ry rx n_positions is_masked has_seeds is_self scratch "
+    "sums",
 )
 """A step of a whole grid: fields, factors, and the geometry; see `step`."""
 
@@ -43,7 +53,8 @@ def predict(job, u, o, t, i, m):
     for j in range(job.c):
         k = j * job.n + i
         for x in range(m):
-            u[o + j * t + x] = job.v[k + x] + job.a * job.s[k + x] + job.b * job.before[k + x]
+            slopes = job.a * f32(job.s[k + x]) + job.b * f32(job.before[k + x])
+            u[o + j * t + x] = job.v[k + x] + slopes
 
 
 @kernel
@@ -67,54 +78,54 @@ def nodes(job, row, x0, x1):
 
 
 @kernel
-def likelihood(job, tile, i, m):
-    """P + g(W) / rho of a row, in buffer one: g = -D, or the gradient in its factors."""
-    u, t, c = job.scratch, tile.t, job.c
-    predict(job, u, tile.one, t, i, m)
+def likelihood(job, tile, o, t, i, m):
+    """P + g(W) / rho of a row: g = -D, or the gradient in its factors."""
+    u, c = job.scratch, job.c
     if not job.is_self:
-        mix_costs(job, u, tile.one, t, i, m)
+        factor = job.factors[0]
+        for j in range(c):
+            k = j * job.n + i
+            for x in range(m):
+                slopes = job.a * f32(job.s[k + x]) + job.b * f32(job.before[k + x])
+                u[o + j * t + x] = job.v[k + x] + factor * job.cost[k + x] + slopes
         return
+    predict(job, u, o, t, i, m)
     for j in range(c):
         for x in range(m):
-            u[tile.two + j * t + x] = u[tile.one + j * t + x]
-    softmax(u, tile.two, t, c, m, tile.row)
-    mix(u, tile.one, t, c, m, u, tile.two, t, c, job.factors, job.r * c)
-    mix(u, tile.one, t, c, m, job.cost, i, job.n, job.r, job.factors, 0)
-
-
-@kernel
-def mix_costs(job, u, o, t, i, m):
-    """P - D / rho."""
-    factor = job.factors[0]
-    for j in range(job.c):
-        k = j * job.n + i
-        for x in range(m):
-            u[o + j * t + x] += factor * job.cost[k + x]
+            u[tile.two + j * tile.t + x] = u[o + j * t + x]
+    softmax(u, tile.two, tile.t, c, m, tile.row)
+    mix(u, o, t, c, m, u, tile.two, tile.t, c, job.factors, job.r * c)
+    for k in range(0, job.r, 4):
+        rows = min(4, job.r - k)
+        decode(u, tile.three, tile.t, rows, m, job.sketch, i + k * job.n, job.n)
+        mix(u, o, t, c, m, u, tile.three, tile.t, rows, job.factors, k * c)
 
 
 @kernel
 def slab(job, tile, z, raw):
     """The likelihood of a slice of the tile with its rim, zero where no node is."""
-    u, t = job.scratch, tile.t
-    for k in range(raw, raw + job.c * tile.ph * tile.pw):
-        u[k] = f32(0)
-    if z < 0 or z >= job.depth:
-        return
+    u, t, plane = job.scratch, tile.t, tile.ph * tile.pw
     x0, x1 = max(0, tile.x0 - job.rx), min(job.width, tile.x1 + job.rx)
-    for y in range(max(0, tile.y0 - job.ry), min(job.height, tile.y1 + job.ry)):
+    y0, y1 = max(0, tile.y0 - job.ry), min(job.height, tile.y1 + job.ry)
+    is_there = 0 <= z < job.depth
+    if job.is_masked or not is_there or (y1 - y0) * (x1 - x0) < plane:
+        for k in range(raw, raw + job.c * plane):
+            u[k] = f32(0)
+    if not is_there:
+        return
+    for y in range(y0, y1):
+        to = raw + (y - tile.y0 + job.ry) * tile.pw - tile.x0 + job.rx
         i, end = nodes(job, z * job.height + y, x0, x1)
         m = end - i
         if m == 0:
             continue
-        likelihood(job, tile, i, m)
+        if not job.is_masked:
+            likelihood(job, tile, to + x0, plane, i, m)
+            continue
+        likelihood(job, tile, tile.one, t, i, m)
         for j in range(job.c):
-            to = raw + (j * tile.ph + y - tile.y0 + job.ry) * tile.pw - tile.x0 + job.rx
-            if job.is_masked:
-                for x in range(m):
-                    u[to + job.places[i + x]] = u[tile.one + j * t + x]
-            else:
-                for x in range(m):
-                    u[to + x0 + x] = u[tile.one + j * t + x]
+            for x in range(m):
+                u[to + j * plane + job.places[i + x]] = u[tile.one + j * t + x]
 
 
 @kernel
@@ -195,19 +206,41 @@ def average(job, tile, z, y, i, m):
 
 @kernel
 def weigh(job, tile, z, y, width):
-    """sum_o w_o(p) L(p + o) over the positions o of the window, for each pixel p of a row."""
-    u, plane = job.scratch, tile.ph * tile.pw
+    """sum_o w_o(p) L(p + o) over the positions o of the window, for each pixel p of a row.
+
+    Four positions at a time.
+    """
+    u, weights, plane = job.scratch, job.weights, tile.ph * tile.pw
     for k in range(tile.total, tile.total + job.c * width):
         u[k] = f32(0)
     n_pixels = job.depth * job.height * job.width
-    for k in range(job.n_positions):
-        dz, dy, dx = job.offsets[3 * k], job.offsets[3 * k + 1], job.offsets[3 * k + 2]
-        slot = (z + dz + job.rz) % (2 * job.rz + 1)
-        w = k * n_pixels + (z * job.height + y) * job.width + tile.x0
-        o = tile.ring + slot * job.c * plane + (y + dy - tile.y0 + job.ry) * tile.pw + dx + job.rx
+    start = (z * job.height + y) * job.width + tile.x0
+    fours = job.n_positions // 4 * 4
+    for k in range(0, fours, 4):
+        w0 = k * n_pixels + start
+        w1, w2, w3 = w0 + n_pixels, w0 + 2 * n_pixels, w0 + 3 * n_pixels
+        o0, o1 = position(job, tile, z, y, k), position(job, tile, z, y, k + 1)
+        o2, o3 = position(job, tile, z, y, k + 2), position(job, tile, z, y, k + 3)
+        for j in range(job.c):
+            to, p = tile.total + j * width, j * plane
+            for x in range(width):
+                one = weights[w0 + x] * u[o0 + p + x] + weights[w1 + x] * u[o1 + p + x]
+                other = weights[w2 + x] * u[o2 + p + x] + weights[w3 + x] * u[o3 + p + x]
+                u[to + x] += one + other
+    for k in range(fours, job.n_positions):
+        w, o = k * n_pixels + start, position(job, tile, z, y, k)
         for j in range(job.c):
             for x in range(width):
-                u[tile.total + j * width + x] += job.weights[w + x] * u[o + j * plane + x]
+                u[tile.total + j * width + x] += weights[w + x] * u[o + j * plane + x]
+
+
+@kernel
+def position(job, tile, z, y, k):
+    """Where the neighbours at a position of the window begin, of a row of pixels."""
+    dz, dy, dx = job.offsets[3 * k], job.offsets[3 * k + 1], job.offsets[3 * k + 2]
+    slot = (z + dz + job.rz) % (2 * job.rz + 1)
+    row = slot * job.c * tile.ph + y + dy - tile.y0 + job.ry
+    return tile.ring + row * tile.pw + dx + job.rx
 
 
 @kernel
@@ -216,46 +249,65 @@ def correct(job, tile, i, m):
 
     The error is |softmax(V) - softmax(P)|, summed up.
     """
-    u, t, c, n, row = job.scratch, tile.t, job.c, job.n, tile.row
-    normalize(u, tile.one, t, c, m, row, LEAST_EXPONENT)
-    softmax(u, tile.one, t, c, m, row)
+    u, t, c, n, row, top = job.scratch, tile.t, job.c, job.n, tile.row, tile.three
+    maxima(u, tile.one, t, c, m, top)
+    for j in range(c):
+        for x in range(m):
+            u[tile.one + j * t + x] = max(u[tile.one + j * t + x] - u[top + x], LEAST_EXPONENT)
+    exponentials(u, tile.one, t, c, m, row)
+    for x in range(m):
+        u[row + x] = f32(1) / u[row + x]
     for j in range(c):
         k, o = j * n + i, tile.one + j * t
         for x in range(m):
-            job.ahead_s[k + x] = u[o + x]
+            u[o + x] *= u[row + x]
+            job.ahead_s[k + x] = np.uint16(i32(WHOLE * u[o + x] + f32(0.5)))
         for x in range(m):
-            u[o + x] = job.v[k + x] + job.c1 * job.s[k + x] + job.c2 * u[o + x]
-        for x in range(m):
-            u[o + x] += job.c3 * job.before[k + x]
-    normalize(u, tile.one, t, c, m, row, FLOOR)
-    if job.has_seeds:
-        for x in range(m):
-            seed = job.seeds[i + x]
-            if seed >= 0:
-                for j in range(c):
-                    u[tile.one + j * t + x] = f32(0) if j == seed else FLOOR
+            slopes = job.c1 * f32(job.s[k + x]) + job.c3 * f32(job.before[k + x])
+            u[o + x] = job.v[k + x] + job.c2 * u[o + x] + slopes
+    maxima(u, tile.one, t, c, m, top)
+    for x in range(m):
+        u[row + x] = f32(0)
     for j in range(c):
+        k, o = j * n + i, tile.one + j * t
         for x in range(m):
-            job.ahead[j * n + i + x] = u[tile.one + j * t + x]
-    softmax(u, tile.one, t, c, m, row)
+            u[o + x] = max(u[o + x] - u[top + x], FLOOR)
+        if job.has_seeds:
+            for x in range(m):
+                if job.seeds[i + x] >= 0:
+                    u[o + x] = f32(0) if j == job.seeds[i + x] else FLOOR
+        for x in range(m):
+            job.ahead[k + x] = u[o + x]
+            e = exp(u[o + x])
+            u[o + x] = e
+            u[row + x] += e
     predict(job, u, tile.two, t, i, m)
-    softmax(u, tile.two, t, c, m, row)
     compare(job, tile, i, m)
 
 
 @kernel
 def compare(job, tile, i, m):
-    """Sums of |U - W|, and of W D, W and W^2, over a row, U in buffer one, W in buffer two."""
-    u, t, c, sums = job.scratch, tile.t, job.c, job.sums
+    """Sums of |U - W|, and of W D, W and W^2, over a row.
+
+    exp U is in buffer one, its sums in the row; the logarithm of W in buffer two.
+    """
+    u, t, c, sums, row, total = job.scratch, tile.t, job.c, job.sums, tile.row, tile.three
+    exponentials(u, tile.two, t, c, m, total)
+    for x in range(m):
+        u[row + x] = f32(1) / u[row + x]
+        u[total + x] = f32(1) / u[total + x]
     for j in range(c):
+        one, two = tile.one + j * t, tile.two + j * t
         error = f32(0)
         for x in range(m):
-            error += abs(u[tile.one + j * t + x] - u[tile.two + j * t + x])
+            w = u[two + x] * u[total + x]
+            u[two + x] = w
+            error += abs(u[one + x] * u[row + x] - w)
         sums[0] += error
         if not job.is_self:
             cost, mass, square = f32(0), f32(0), f32(0)
             for x in range(m):
-                w = u[tile.two + j * t + x]
+                w = u[two + x]
                 cost += w * job.cost[j * job.n + i + x]
                 mass += w
                 square += w * w
@@ -300,42 +352,49 @@ def begin(job, box):
     one = (lines + ph * (x1 - x0) + 15) // 16 * 16
     two = one + job.c * t
     three = two + job.c * t
+    row = three + 4 * t
     for k in range(lines):
         job.scratch[k] = f32(0)
-    return Tile(z0, z1, y0, y1, x0, x1, ph, pw, t, 0, raw, total, lines, one, two, three, three)
+    return Tile(z0, z1, y0, y1, x0, x1, ph, pw, t, 0, raw, total, lines, one, two, three, row)
 
 
 Floats, Doubles = types.CPointer(types.float32), types.CPointer(types.float64)
-Whole, Short = types.CPointer(types.int64), types.CPointer(types.int32)
+Whole, Places = types.CPointer(types.int64), types.CPointer(types.int32)
+Slopes, Sketch = types.CPointer(types.uint16), types.CPointer(types.int16)
 
 
 def step(
-    v, s, before, ahead_s, ahead, numbers, cost, factors, seeds, weights, offsets, first, places,
-    inverse, grid, box, scratch, sums,
+    v, s, before, ahead_s, ahead, numbers, cost, sketch, factors, seeds, weights, offsets, first,
+    places, inverse, grid, box, scratch, sums,
 ):  # fmt: skip
     """Evaluate the right-hand side and correct the state in a tile of a grid."""
     job = Job(
-        v, s, before, ahead_s, ahead, f32(numbers[0]), f32(numbers[1]), f32(numbers[2]),
-        f32(numbers[3]), f32(numbers[4]), cost, factors, seeds, weights, offsets, first, places,
-        inverse, grid[0], grid[1], grid[2], grid[3], grid[4], grid[5], grid[6], grid[7], grid[8],
-        grid[9], grid[10], grid[11], grid[12], scratch, sums,
+        v, s, before, ahead_s, ahead, f32(numbers[0]) / WHOLE, f32(numbers[1]) / WHOLE,
+        f32(numbers[2]) / WHOLE, f32(numbers[3]), f32(numbers[4]) / WHOLE, cost, sketch, factors,
+        seeds, weights, offsets, first, places, inverse, grid[0], grid[1], grid[2], grid[3],
+        grid[4], grid[5], grid[6], grid[7], grid[8], grid[9], grid[10], grid[11], grid[12],
+        scratch, sums,
     )  # fmt: skip
     step_tile(job, begin(job, box))
 
 
-def overlap(v, s, before, numbers, cost, grid, box, scratch, sums):
+def overlap(v, s, before, numbers, sketch, grid, box, scratch, sums):
     """W'W and Phi'W, W = softmax(V + a S + b S'), of the nodes of a box in the order of nodes."""
-    n, c, r, m, row = grid[0], grid[1], grid[2], 256, 256 * grid[1]
-    a, b = f32(numbers[0]), f32(numbers[1])
-    for i in range(box[0], box[1], m):
-        m = min(256, box[1] - i)
+    n, c, r = grid[0], grid[1], grid[2]
+    four, row = ROW * c, ROW * (c + 4)
+    a, b = f32(numbers[0]) / WHOLE, f32(numbers[1]) / WHOLE
+    for i in range(box[0], box[1], ROW):
+        m = min(ROW, box[1] - i)
         for j in range(c):
             k = j * n + i
             for x in range(m):
-                scratch[j * 256 + x] = v[k + x] + a * s[k + x] + b * before[k + x]
-        softmax(scratch, 0, 256, c, m, row)
-        inner(scratch, 0, 256, c, m, scratch, 0, 256, c, sums, 2, True)
-        inner(scratch, 0, 256, c, m, cost, i, n, r, sums, 2 + c * c, False)
+                scratch[j * ROW + x] = v[k + x] + a * f32(s[k + x]) + b * f32(before[k + x])
+        softmax(scratch, 0, ROW, c, m, row)
+        inner(scratch, 0, ROW, c, m, scratch, 0, ROW, c, sums, 2, True)
+        for k in range(0, r, 4):
+            rows = min(4, r - k)
+            decode(scratch, four, ROW, rows, m, sketch, i + k * n, n)
+            inner(scratch, 0, ROW, c, m, scratch, four, ROW, rows, sums, 2 + (c + k) * c, False)
 
 
 def read(v, labels, highest, grid, box, scratch, sums):
@@ -345,9 +404,9 @@ def read(v, labels, highest, grid, box, scratch, sums):
     Z = sum_j exp V_j and the largest of W 1 / Z.
     """
     n, c = grid[0], grid[1]
-    best, total, product = 0, 256, 512
-    for i in range(box[0], box[1], 256):
-        m = min(256, box[1] - i)
+    best, total, product = 0, ROW, 2 * ROW
+    for i in range(box[0], box[1], ROW):
+        m = min(ROW, box[1] - i)
         for x in range(m):
             scratch[best + x] = f32(0)
             scratch[total + x] = f32(0)
@@ -380,66 +439,10 @@ def read(v, labels, highest, grid, box, scratch, sums):
 
 
 SIGNATURES = {
-    step: [Floats] * 5 + [Doubles, Floats, Floats, Whole, Floats, Whole, Whole, Short, Floats]
-    + [Whole, Whole, Floats, Doubles],
-    overlap: [Floats] * 3 + [Doubles, Floats, Whole, Whole, Floats, Doubles],
+    step: [
+        Floats, Slopes, Slopes, Slopes, Floats, Doubles, Floats, Sketch, Floats, Whole, Floats,
+        Whole, Whole, Places, Floats, Whole, Whole, Floats, Doubles,
+    ],
+    overlap: [Floats, Slopes, Slopes, Doubles, Sketch, Whole, Whole, Floats, Doubles],
     read: [Floats, Whole, Floats, Whole, Whole, Floats, Doubles],
 }  # fmt: skip
-
-
-KNOWN = {"memset", "memcpy"}
-"""The functions outside that machine code may call: a name that is unknown where it is loaded ends
-the program."""
-
-
-def needed(code):
-    """The names that an object file, 64 bits ELF, leaves undefined, by its table of symbols."""
-    (start,), (size, count) = unpack_from("<Q", code, 40), unpack_from("<HH", code, 58)
-    sections = [unpack_from("<IIQQQQII", code, start + k * size) for k in range(count)]
-    found = set()
-    for _, kind, _, _, offset, length, link, _ in sections:
-        if kind != 2:  # SHT_SYMTAB
-            continue
-        names = sections[link][4]
-        for place in range(offset, offset + length, 24):
-            name, _, _, section = unpack_from("<IBBH", code, place)
-            if name and section == 0:  # SHN_UNDEF
-                found.add(code[names + name : code.index(b"\0", names + name)].decode())
-    return found
-
-
-def main(part, target):
-    """Write the names of the functions, a line of JSON, and the machine code of each."""
-    # Rows that differ in a loop are compared there: over the loops around it they overlap.
-    llvm.set_option("", "-hoist-runtime-checks=false")
-    llvm.initialize_native_target()
-    llvm.initialize_native_asmprinter()
-    machine = llvm.Target.from_default_triple().create_target_machine(
-        cpu=llvm.get_host_cpu_name(),
-        features=llvm.get_host_cpu_features().flatten(),
-        opt=3,
-        reloc="static" if llvm.get_process_triple().startswith("x86") else "default",
-        codemodel="jitdefault",
-        jit=True,
-    )
-    names, codes = {}, []
-    for function, arguments in SIGNATURES.items():
-        # The functions alone: wrappers need numba where they are called.
-        compiled = njit(
-            types.void(*arguments), fastmath=True, nogil=True, error_model="numpy",
-            no_cpython_wrapper=True, no_cfunc_wrapper=True,
-        )(function)  # fmt: skip
-        (found,) = compiled.overloads.values()
-        code = machine.emit_object(llvm.parse_assembly(found.library.get_llvm_str()))
-        missing = needed(code) - KNOWN
-        if missing:
-            raise SystemExit(f"{function.__name__} calls {missing}, which is not there at run time")
-        names[function.__name__] = found.fndesc.mangled_name, len(code)
-        codes.append(code)
-    with open(part, "wb") as file:
-        file.write(json.dumps(names).encode() + b"\n" + b"".join(codes))
-    os.replace(part, target)
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])

@@ -100,8 +100,8 @@ class StopWatch:
     def _stands_still(self, time: float, labels: Tensor, entropy: float) -> bool:
         span = time - self._since
         changed = min(
-            float((labels != self._labels).sum()) / len(labels) / span,
-            float((labels != self._earlier).sum()) / len(labels),
+            int((labels != self._labels).count_nonzero()) / len(labels) / span,
+            int((labels != self._earlier).count_nonzero()) / len(labels),
         )
         still = changed < self._rule.changed and entropy > self._entropy * 0.99**span
         self._since, self._entropy = time, entropy
@@ -283,7 +283,7 @@ class FlowRun:
         shares[self._active.cpu().numpy()] = sizes / len(self._labels)
         masses = field.masses.clamp(min=1e-300)
         if self.records:
-            self._uncertainty.add_(1 - highest, alpha=time - self.records[-1].time)
+            self._uncertainty.add_(highest.sub_(1), alpha=self.records[-1].time - time)
         self.records.append(
             Record(
                 time=time,

@@ -63,9 +63,25 @@ def is_columns_first(field: Tensor) -> bool:
     return field.dim() == 2 and field.shape[1] > 1 and field.stride(0) == 1
 
 
-def columns_first(field: Tensor) -> Tensor:
-    """Return a field in such memory."""
-    return new_field(field.new_empty(field.shape[1]), len(field)).copy_(field.T).T
+def columns_first_(field: Tensor) -> Tensor:
+    """Give a field such memory in place, so that nobody holds what it had."""
+    if is_columns_first(field):
+        return field
+    whole = new_field(field.new_empty(field.shape[1]), len(field))
+    for rows in row_blocks(field):
+        whole[:, rows] = field[rows].T.contiguous()  # in a third of the time
+    field.data = whole.T
+    return field
+
+
+def distance_table(features: Tensor, points: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the distances (n_nodes, n_points), and the number of the nearest point of a node."""
+    table = new_field(features, len(points))
+    nearest = torch.empty(len(features), dtype=torch.int64, device=features.device)
+    for rows in row_blocks(table):
+        table[rows] = distances(features[rows], points)
+        torch.argmin(table[rows], dim=1, out=nearest[rows])
+    return table, nearest
 
 
 def cross_product(left: Tensor, right: Tensor) -> Tensor:

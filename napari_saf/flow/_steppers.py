@@ -22,7 +22,7 @@ from napari_saf.flow._field import AbstractField
 from napari_saf.flow._fused import SWITCH, Fused, kernels_key
 from napari_saf.flow._simplex import (
     SeedConstraint,
-    columns_first,
+    columns_first_,
     entropy,
     new_field,
     row_blocks,
@@ -174,7 +174,10 @@ class _AdamsRun(_AbstractAdaptiveRun):
         is_known = isinstance(constrain, SeedConstraint) and isinstance(field, AbstractField)
         if is_known and (self._schedule is None or _is_computed_here(scheme.kernels)):
             self._fused = Fused.of(field, v)
-        super().__init__(field, v if self._fused is None else columns_first(v), constrain, scheme)
+        super().__init__(field, v if self._fused is None else columns_first_(v), constrain, scheme)
+        if self._fused is not None:
+            slope = torch.empty(v.shape[1], dtype=torch.int16)
+            self.memory[:3] = (new_field(slope, len(v)).T for _ in range(3))
         self._attempt(0.0)
         self.memory[0], self.memory[2] = self.memory[2], self.memory[0]
 

@@ -21,7 +21,9 @@ from napari_saf.flow import (
     check_seeds_fit,
     class_means,
     count_classes,
+    distance_table,
     from_assignment,
+    new_field,
 )
 from napari_saf.graph import GridGraph
 from napari_saf.methods._flow import AbstractFlow, run_flow
@@ -137,7 +139,7 @@ class AssignmentFlow(AbstractFlow):
     def _prepare(self, call: Call) -> Flow:
         points, labels = self._points(call), self._labels()
         if labels is None:
-            return self._flow(call, distances(call.features, points), points)
+            return self._flow(call, *distance_table(call.features, points), points)
         known = np.unique(labels)
         if call.problem.seeds is not None:
             unknown = np.setdiff1d(call.problem.seeds, [0, *known])
@@ -150,18 +152,22 @@ class AssignmentFlow(AbstractFlow):
                 from_point = distances(call.features, point[None])[:, 0]
                 table[:, column] = torch.minimum(table[:, column], from_point)
         means = torch.stack([some.mean(dim=0) for some in own])
-        return self._flow(call, table, means, known)
+        return self._flow(call, table, table.argmin(dim=1), means, known)
 
     def _flow(
         self,
         call: Call,
         table: torch.Tensor,
+        nearest: torch.Tensor,
         points: torch.Tensor,
         known: NDArray[np.int64] | None = None,
     ) -> Flow:
-        """Return the flow for distances (n_nodes, n_points), of the known labels (n_points,)."""
-        nearest, n_columns = table.argmin(dim=1), len(points)
-        start = Start(nearest, n_columns, lambda: torch.zeros_like(table))
+        """Return the flow for distances (n_nodes, n_points), of the known labels (n_points,).
+
+        `nearest` (n_nodes,) says which of the points is nearest to each node.
+        """
+        n_columns = len(points)
+        start = Start(nearest, n_columns, lambda: new_field(table, n_columns))
         if call.initial is not None:
             given = _check_start(call.initial, call, n_columns)
             undecided = given.amin(dim=1) == given.amax(dim=1)
@@ -194,7 +200,8 @@ class AssignmentFlow(AbstractFlow):
             if labels is not None:
                 costs = costs + learned_costs(call.problem, labels, len(points), self.nearby)
             table = torch.from_numpy(costs).to(call.features)
-            steps = run_flow(self, self._flow(own, table, points), own)
+            flow = self._flow(own, table, table.argmin(dim=1), points)
+            steps = run_flow(self, flow, own)
             change = functools.partial(_continue, before=result, share=(k, n_runs))
             later = yield from map_steps(steps, change)
             if result is not None and later.status is Status.CANCELLED:

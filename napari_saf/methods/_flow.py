@@ -24,10 +24,12 @@ from napari_saf.flow import (
     check_seeds_fit,
     class_means,
     count_classes,
+    distance_table,
     from_assignment,
     k_centres,
     normalize_,
     spectral_points,
+    steps_grid,
 )
 from napari_saf.methods._method import (
     AbstractMethod,
@@ -39,7 +41,7 @@ from napari_saf.methods._method import (
     seed_parameter,
 )
 from napari_saf.parameters import documented, parameter
-from napari_saf.points import distances, global_means, sampled_means
+from napari_saf.points import global_means, sampled_means
 from napari_saf.problem import Problem
 from napari_saf.result import LabelMap
 
@@ -47,6 +49,8 @@ MOST_CHOSEN = 8
 """Labels that a run begins with at most, where the image decides how many."""
 _LEFT = 0.3
 """Share of the variance of averaged features that their means leave, where the image decides."""
+_N_PER_NODE = 12
+"""Numbers a node takes besides fields of labels: labels now, before and earlier, uncertainty."""
 _MOST_GLOBAL = 16
 """Up to here means are sought one after another, which takes long for many."""
 
@@ -68,6 +72,16 @@ class AbstractFlow(AbstractMethod):
         StoppingRule(), label="Stop", advanced=True, variants={"flow": StoppingRule},
         help="When the run ends.")
     # fmt: on
+
+    def _numbers_in_fields(self, problem: Problem, n_columns: int, device: torch.device) -> int:
+        # With kernels state, state ahead and distances, or the start, and slopes of half the size.
+        is_fused = self._is_fused(problem, n_columns, device)
+        return 5 * n_columns + _N_PER_NODE if is_fused else self._n_fields * n_columns
+
+    def _is_fused(self, problem: Problem, n_columns: int, device: torch.device) -> bool:
+        """Return whether compiled kernels step the flow."""
+        is_known = self.dtype == "float32" and isinstance(self.stepper, AdamsBashforthMoulton)
+        return is_known and steps_grid(problem.graph, problem.n_nodes * n_columns, device)
 
 
 def run_flow(method: AbstractMethod, flow: Flow, call: Call) -> Iteration:
@@ -225,14 +239,14 @@ class SelfAssignmentFlow(AbstractFlow):
             points = features
         if self.start == "k-means" and call.seeds is None:
             centres = torch.from_numpy(found).to(features)
-            nearest = distances(points, centres).argmin(dim=1)
+            nearest = distance_table(points, centres)[1]
         else:
             means = None if call.seeds is None else class_means(points, call.seeds)
             centres, nearest = k_centres(points, n_labels, rng, means)
         return Start(
             nearest,
             len(centres),
-            lambda: normalize_(distances(points, centres).mul_(-self.epsilon)),
+            lambda: normalize_(distance_table(points, centres)[0].mul_(-self.epsilon)),
         )
 
     def _means(self, points: NDArray[np.floating]) -> NDArray[np.floating]:
@@ -253,7 +267,15 @@ class SelfAssignmentFlow(AbstractFlow):
         if not isinstance(self.affinity, GaussianAffinity):
             return 0, 0  # there is no sketch
         dtype = float_type(self.dtype, device)
-        return self.affinity.sketch_width(problem.features, device, dtype)
+        width, most = self.affinity.sketch_width(problem.features, device, dtype)
+        if self._is_fused(problem, self._n_columns(problem), device):
+            width = max(width, most / 2)  # kernels take all rows, in 16 bits
+        return width, most
+
+    def _is_fused(self, problem: Problem, n_columns: int, device: torch.device) -> bool:
+        if not isinstance(self.affinity, GaussianAffinity) or self.affinity.landmarks is None:
+            return False
+        return AbstractFlow._is_fused(self, problem, n_columns, device)
 
 
 def method_for_warm_start(method: AbstractMethod) -> AbstractMethod:

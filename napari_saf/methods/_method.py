@@ -276,6 +276,10 @@ class AbstractMethod(ABC):
         """Return about how many numbers a node takes besides fields and features, and at most."""
         return 0, 0
 
+    def _numbers_in_fields(self, problem: Problem, n_columns: int, device: torch.device) -> int:
+        """Return how many numbers a node takes at most in the fields of a run."""
+        return self._n_fields * n_columns
+
     def _check_memory(
         self, problem: Problem, initial: ArrayLike | None, device: torch.device, itemsize: int
     ) -> None:
@@ -283,7 +287,8 @@ class AbstractMethod(ABC):
             n_columns = self._n_columns(problem)
         else:
             n_columns = np.shape(initial)[-1]
-        per_node = self._n_fields * n_columns + 4 * problem.features.shape[1]
+        fields = self._numbers_in_fields(problem, n_columns, device)
+        per_node = fields + 4 * problem.features.shape[1]
         extra, most = self._n_extra_columns(problem, device)
         need = itemsize * problem.n_nodes * (per_node + extra)
         # What is reduced has more distinct features.

@@ -111,6 +111,59 @@ def test_kernels_step_as_torch_does(case):
                 own.copy_(run.v.argmax(dim=1))
 
 
+GUARD = 2**14
+
+
+class Guarded:
+    """numpy, with NaN behind each buffer and behind the sums that kernels write to."""
+
+    def __init__(self):
+        self.behind = []
+
+    def __getattr__(self, name):
+        return getattr(np, name)
+
+    def empty(self, shape, dtype=float):
+        n, rows = int(np.prod(shape)), np.atleast_1d(shape)
+        whole = np.full(n + GUARD, np.nan, dtype)
+        self.behind.append(whole[n:])
+        return whole[:n].reshape(rows)
+
+    def zeros(self, shape, dtype=float):
+        if dtype is not float:
+            return np.zeros(shape, dtype)
+        found = self.empty(shape, dtype)
+        found[...] = 0
+        return found
+
+
+EXTREMES = {
+    "a row": ((1, 1500), 9),
+    "a column": ((1500, 1), 9),
+    "a window as high as the image": ((5, 400), 5),
+    "a long window": ((300, 40), (41, 1)),
+    "flat": ((3, 60, 70), (3, 3, 7)),
+    "deep": ((40, 9, 11), (7, 9, 3)),
+    "some voxels": ((1, 8, 10), 3),
+}
+
+
+@pytest.mark.parametrize("kind, n_columns", [("plain", 7), ("masked", 2), ("weighted", 70)])
+@pytest.mark.parametrize("case", EXTREMES)
+def test_kernels_write_within_their_buffers(case, kind, n_columns, monkeypatch):
+    monkeypatch.setitem(globals(), "N_COLUMNS", n_columns)
+    shape, window = EXTREMES[case]
+    graph = grid(shape, window, **({} if kind == "plain" else {kind: True}))
+    monkeypatch.setattr(_fused, "np", guarded := Guarded())
+    for s in (None, 0.0):
+        run = make_run(graph, s, kernels=True)
+        run.advance()
+        run.read(run.v.argmax(dim=1))
+        assert torch.isfinite(run.v).all()
+    assert len(guarded.behind) > 6
+    assert all(np.isnan(values).all() for values in guarded.behind)
+
+
 def test_seeds_stay_where_they_are():
     graph = grid((70, 90), 3)
     seeds = torch.full((graph.n_nodes,), -1)
@@ -200,7 +253,7 @@ def test_one_process_compiles(elsewhere):
 def test_what_machine_code_calls_is_found(monkeypatch):
     monkeypatch.syspath_prepend(_fused._SOURCE.parent)
     llvm = pytest.importorskip("llvmlite.binding")
-    needed = importlib.import_module("_kernels").needed
+    needed = importlib.import_module("_kernel_compiler").needed
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     machine = llvm.Target.from_default_triple().create_target_machine(jit=True)
