@@ -16,6 +16,7 @@ import torch
 import napari_saf as saf
 from napari_saf import device
 from napari_saf.device import memory_errors_translated, memory_limit
+from napari_saf.flow import _fused
 from napari_saf.input import PLAIN
 
 
@@ -184,3 +185,17 @@ def test_a_folder_run_within_a_limit_goes_on_after_an_image_that_is_too_large(tm
     )
     assert "Traceback" not in done.stderr
     assert (tmp_path / "out" / "b_small_labels.tif").exists()
+
+
+def test_compiled_kernels_need_less_than_torch(monkeypatch):
+    if _fused.kernels() is None:
+        pytest.skip("no kernels are compiled here")
+    monkeypatch.setattr(_fused, "_MANY_ENTRIES", 0)
+    image = np.random.default_rng(0).random((70, 80, 3))
+    problem = saf.Problem.from_image(image, **PLAIN)
+    method = saf.SelfAssignmentFlow(max_labels=16)
+    with memory_limit(4 * problem.n_nodes * 16 * 13):
+        method.run(problem, max_iterations=1)
+        monkeypatch.setenv(_fused.SWITCH, "0")
+        with pytest.raises(saf.ComputeError, match="not enough memory"):
+            method.run(problem, max_iterations=1)

@@ -42,6 +42,7 @@ _KERNELS = _SOURCE.with_name("_kernels.py"), _SOURCE.with_name("_kernel_rows.py"
 _LEAST_ENTRIES = 2**16
 """Below, a run gains less than the 0.05 s that it takes to load the kernels, once in a process. A
 first click takes 0.67 of the processor time of torch here, 0.66 at 2^19."""
+_MANY_ENTRIES = 2**22
 _CACHED_FLOATS = 2**18
 """Of the buffers of a tile, so that they stay in the second-level cache."""
 _MOST_IN_ROW = 1024
@@ -225,11 +226,10 @@ def _three(values: Sequence[int], fill: int) -> tuple[int, ...]:
     return (fill,) * (3 - len(values)) + tuple(int(value) for value in values)
 
 
-def steps_grid(graph: AbstractGraph, n_entries: int, device: torch.device) -> bool:
-    """Return whether kernels step fields of so many entries on a graph, in float32."""
-    is_known = isinstance(graph, GridGraph) and len(graph.shape) <= 3
-    is_suited = is_known and n_entries >= _LEAST_ENTRIES and device.type == "cpu"
-    return is_suited and kernels() is not None
+def saves_memory(graph: AbstractGraph, n_entries: int, device: torch.device) -> bool:
+    """Return whether kernels step fields of so many entries on a graph, where memory matters."""
+    is_known = isinstance(graph, GridGraph) and len(graph.shape) <= 3 and device.type == "cpu"
+    return is_known and n_entries >= _MANY_ENTRIES and kernels() is not None
 
 
 class Fused:

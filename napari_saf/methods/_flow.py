@@ -28,8 +28,8 @@ from napari_saf.flow import (
     from_assignment,
     k_centres,
     normalize_,
+    saves_memory,
     spectral_points,
-    steps_grid,
 )
 from napari_saf.methods._method import (
     AbstractMethod,
@@ -81,7 +81,7 @@ class AbstractFlow(AbstractMethod):
     def _is_fused(self, problem: Problem, n_columns: int, device: torch.device) -> bool:
         """Return whether compiled kernels step the flow."""
         is_known = self.dtype == "float32" and isinstance(self.stepper, AdamsBashforthMoulton)
-        return is_known and steps_grid(problem.graph, problem.n_nodes * n_columns, device)
+        return is_known and saves_memory(problem.graph, problem.n_nodes * n_columns, device)
 
 
 def run_flow(method: AbstractMethod, flow: Flow, call: Call) -> Iteration:
