@@ -1,15 +1,16 @@
 """Images larger than memory: tiles against the whole image.
 
 python benchmarks/large.py [--mosaics 6] [--windows 3 9 21] [--tiles 128 256 512]
+python benchmarks/large.py --mosaics 0 --tiles 64 96
 python benchmarks/large.py --sizes 2048 8192 16384 [--labels 16] [--folder FOLDER]
 python benchmarks/large.py --speed [--labels 16]
 python benchmarks/large.py --workers 1 2 1 2 [--sizes 4096] [--labels 16]
 python benchmarks/large.py --simulated 64 100000 [--seconds 1]
 python benchmarks/large.py --computed 100000 [--first 200] [--labels 3] [--folder FOLDER]
 
-Mosaics of photographs, and a stack of three-dimensional noise, labelled by the assignment
-flow with the same 12 prototypes in tiles and as a whole: with the steps of the plan, and with steps
-of its own.
+Mosaics of photographs, or without them a stack of three-dimensional noise, labelled by the
+assignment flow with the same 12 prototypes in tiles and as a whole: with the steps of the plan, and
+with steps of its own.
 
 With sizes: sheets of photographs of so many pixels a side, labelled from OME-Zarr into a pyramid:
 what the plan estimates, memory of the process, time of the processor.
@@ -56,13 +57,14 @@ N_PROTOTYPES = 12
 NEAR = 8
 
 
-def photographs() -> list[Path]:
-    return sorted((DATA / "bsds_dev" / "images").glob("*.jpg"))
+def photographs(*folders: str) -> list[Path]:
+    found = [sorted((DATA / name / "images").glob("*.jpg")) for name in folders or ("bsds_dev",)]
+    return [path for paths in found for path in paths]
 
 
 def mosaic(number: int, rows: int = 2, columns: int = 3) -> Image:
     """Return photographs side by side, turned to one shape: 1443 x 642 pixels for two rows."""
-    paths = photographs()
+    paths = photographs("bsds_dev", "bsds_more")
     first = number * rows * columns
     tiles = [iio.imread(paths[(first + k) % len(paths)]) for k in range(rows * columns)]
     turned = [np.rot90(one) if one.shape[0] > one.shape[1] else one for one in tiles]
@@ -116,43 +118,35 @@ def tiled(plan: Plan, image: Image) -> tuple[Image, NDArray[np.bool_]]:
 
 
 def seams(n_mosaics: int, windows: list[int], tiles: list[int]) -> None:
-    print("agreement of tiles with the whole image, least and mean of the images, %")
-    print(
-        "window tile | steps of the plan: least  mean  near/far | own steps: least  mean  near/far"
-    )
+    """Print how well tiles agree with the whole, of mosaics, or without any of the stack."""
+    images = [(mosaic(k), "lab") for k in range(n_mosaics)] or [(stack(), "intensity")]
+    print("agreement of tiles with the whole image, and disagreement near seams and elsewhere, %")
+    print("window tile | steps of the plan:  all  near  far | own steps:  all  near  far")
     for window in windows:
         found: dict[int, list[list[float]]] = {}
-        images = [(mosaic(k), "lab") for k in range(n_mosaics)] + [(stack(), "intensity")]
         for image, features in images:
-            volume = features == "intensity"
             job, plan = plan_of(image, window, features, tiles[0])
-            values = image[..., None] if volume else image
+            values = image if image.ndim > len(plan.shape) else image[..., None]
             fixed = plan.label(values, None)
             free = np.asarray(job.recipe.method.run(job.recipe.problem(image)).labels)
             for tile in tiles:
-                if volume and tile > 128:
-                    continue
-                own_tile = tile // 2 if volume else tile
-                own = plan.model_copy(update={"tile": [own_tile] * len(plan.shape)})
+                own = plan.model_copy(update={"tile": [tile] * len(plan.shape)})
                 labels, near = tiled(own, image)
                 row: list[float] = []
                 for whole in (fixed, free):
                     wrong = labels != whole
-                    far = max(float(wrong[~near].mean()), 1 / wrong.size)
-                    row += [100 * (1 - float(wrong.mean())), float(wrong[near].mean()) / far]
+                    parts = [wrong[near], wrong[~near]]
+                    row += [100 * (1 - float(wrong.mean())), *(100 * one.mean() for one in parts)]
                 found.setdefault(tile, []).append(row)
-                print(
-                    f"  {window:3} {tile:4} {features:9} " + " ".join(f"{x:8.3f}" for x in row),
-                    f"steps {len(plan.steps)}",
-                    flush=True,
-                )
+                _print_row(f"{window:6} {tile:4} each ", row, f"steps {len(plan.steps)}")
         for tile, rows in found.items():
-            least, mean, most = (f(rows, axis=0) for f in (np.min, np.mean, np.max))
-            print(
-                f"{window:6} {tile:4} | {least[0]:7.3f} {mean[0]:7.3f} {most[1]:6.2f} |"
-                f" {least[2]:7.3f} {mean[2]:7.3f} {most[3]:6.2f}",
-                flush=True,
-            )
+            for name, f in (("least", np.min), ("mean", np.mean), ("most", np.max)):
+                _print_row(f"{window:6} {tile:4} {name:5}", list(f(rows, axis=0)))
+
+
+def _print_row(title: str, row: list[float], more: str = "") -> None:
+    halves = (" ".join(f"{one:8.4f}" for one in half) for half in (row[:3], row[3:]))
+    print(f"{title} | {' | '.join(halves)} {more}", flush=True)
 
 
 def speed(n_labels: int) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import math
+import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,6 +19,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 _AHEAD = 2
 """Tasks that are sent for each thread of the workers: a scheduler need not know all of them."""
+_COUNTED_SECONDS = 1.0
+"""How often workers are counted: they may come and go."""
 _PATIENCE = "20s"
 _ATTEMPTS = 2
 """How many workers may die of a task."""
@@ -87,10 +91,13 @@ def run_tasks(
     from distributed import as_completed
 
     running, queue = dict[Any, T](), as_completed()
-    n_most = max(4, _AHEAD * sum(client.nthreads().values()))
+    n_most, counted = 0, -math.inf
 
     def send() -> None:
-        while items and len(running) < n_most:
+        nonlocal n_most, counted
+        if time.monotonic() - counted > _COUNTED_SECONDS:
+            n_most, counted = _AHEAD * sum(client.nthreads().values()), time.monotonic()
+        while items and len(running) < max(4, n_most):
             future = client.submit(function, items[0], pure=False)
             running[future] = items.popleft()
             queue.add(future)

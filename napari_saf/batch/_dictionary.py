@@ -49,6 +49,9 @@ class DictionaryTask(AbstractTask[float]):
     def __post_init__(self) -> None:
         check_odd("window", self.window, 1, None)
 
+    def absolute(self) -> DictionaryTask:
+        return dataclasses.replace(self, folder=self.folder.absolute())
+
     def plan(self, images: Sequence[Path]) -> list[Job]:
         """Return the jobs, one for each image; their results are all in the folder."""
         jobs = []

@@ -44,6 +44,12 @@ class Job:
         """All files that the job writes."""
         return (*self.masks, self.companion)
 
+    def absolute(self) -> Job:
+        """Return the job for a process that has another working directory."""
+        images = tuple(path.absolute() for path in self.images)
+        masks = tuple(path.absolute() for path in self.masks)
+        return Job(images, masks, self.companion.absolute())
+
     @property
     def title(self) -> str:
         """The name of the image, or how many there are."""
@@ -72,6 +78,10 @@ class Outcome(Generic[R]):
 
 class AbstractTask(ABC, Generic[R]):
     """What is done with every job; sent to the processes that share the work."""
+
+    @abstractmethod
+    def absolute(self) -> AbstractTask[R]:
+        """Return the task for a process that has another working directory."""
 
     @abstractmethod
     def prepare(self, jobs: Sequence[Job]) -> Collection[Job]:
@@ -198,8 +208,9 @@ def _failed(job: Job, error: BaseException, seconds: float = 0.0) -> Outcome[R]:
 def _run_on_workers(
     task: AbstractTask[R], jobs: Sequence[Job], client: Client
 ) -> Iterator[Outcome[R]]:
-    for job, outcome in run_tasks(client, partial(_run, task), deque(jobs)):
+    own = {job.absolute(): job for job in jobs}
+    for job, outcome in run_tasks(client, partial(_run, task.absolute()), deque(own)):
         try:
-            yield outcome()
+            yield dataclasses.replace(outcome(), job=own[job])
         except SafError as error:  # its process died
-            yield _failed(job, error)
+            yield _failed(own[job], error)

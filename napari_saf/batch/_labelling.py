@@ -75,6 +75,13 @@ class ProblemSource:
         files = {"mask": mask, "seeds": self.seeds, "groups": self.groups}
         return {name: path for name, path in files.items() if path is not None}
 
+    def absolute(self) -> ProblemSource:
+        """Return the source for a process that has another working directory."""
+        files: dict[str, Any] = {name: path.absolute() for name, path in self.files.items()}
+        if "mask" in files:
+            files["mask"] = str(files["mask"])
+        return dataclasses.replace(self, **files)
+
     def read(self, paths: Sequence[Path]) -> tuple[list[ImageFile], Problem, int | None]:
         """Return images that are labelled together, their problem and their axis of channels."""
         images = [read_image(path) for path in paths]
@@ -150,6 +157,9 @@ class LabelTask(AbstractTask[LabelSummary]):
         """Return the task with the names and colours of what its labels stand for."""
         known = tuple(taught.by_label())
         return dataclasses.replace(self, names=taught.names, colors=taught.colors, known=known)
+
+    def absolute(self) -> LabelTask:
+        return dataclasses.replace(self, source=self.source.absolute())
 
     def prepare(self, jobs: Sequence[Job]) -> set[Job]:
         """Return the jobs that are done, see `AbstractTask.prepare`."""

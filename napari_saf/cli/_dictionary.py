@@ -14,6 +14,7 @@ from napari_saf import io
 from napari_saf.batch import DictionaryTask, check_outputs
 from napari_saf.cli import _methods as flags
 from napari_saf.cli import run_with_progress
+from napari_saf.cli._large import JOBS, SCHEDULER, TILES, label_in_tiles, workers
 from napari_saf.cli._run import run_jobs
 from napari_saf.dictionary import (
     DICTIONARY_SUFFIX,
@@ -26,6 +27,7 @@ from napari_saf.input import PLAIN
 from napari_saf.problem import Problem
 from napari_saf.result import STATUS_TEXTS
 from napari_saf.storage import atomic_write, make_folder
+from napari_saf.tiles import DictionaryJob
 
 _DICTIONARY = click.Argument(["path"], type=flags.PATH, metavar="DICTIONARY")
 _WINDOW = click.Option(["--window"], type=int, default=3, show_default=True, metavar="ODD",
@@ -46,7 +48,8 @@ _SHOW = [
 _APPLY = [
     _DICTIONARY,
     flags.IMAGES,
-    flags.output("FOLDER", "Where masks, reconstructions and the table (.csv) go."),
+    flags.output("FOLDER", "Where masks, reconstructions and the table (.csv) go; or OUT.ome.zarr "
+                 "for the labels alone of one image of any size, in tiles."),
     _WINDOW,
     click.Option(["--reconstruction"], type=click.Choice(RECONSTRUCTIONS), default="blended",
                  show_default=True, help="How images are rebuilt: atoms at the matched "
@@ -58,6 +61,9 @@ _APPLY = [
     click.Option(["--device"], default="auto", show_default=True,
                  help="Where to compute: auto, cpu, cuda or mps."),
     flags.overwrite("everything that is there"),
+    JOBS,
+    *TILES,
+    SCHEDULER,
 ]  # fmt: skip
 
 
@@ -134,10 +140,19 @@ def _apply(given: Any) -> int:
     What an earlier run has done is not done again.
     """
     options = vars(given)
-    found = PatchDictionary.load(options.pop("path"))
-    paths = io.find_images(options.pop("images"))
-    task = DictionaryTask(dictionary=found, folder=options.pop("out"), **options)
-    return run_jobs(task, task.plan(paths), n_processes=1, client=None)
+    found, out = PatchDictionary.load(options.pop("path")), options.pop("out")
+    paths, n_processes = io.find_images(options.pop("images")), options.pop("n_processes")
+    tile, is_dry, scheduler = (options.pop(name) for name in ("tile", "dry_run", "scheduler"))
+    if out.name.endswith(".ome.zarr") and len(paths) == 1:
+        own = {name: options[name] for name in ("window", "channel_axis")}
+        job = DictionaryJob.of(io.url_of(paths[0]) or paths[0], found, tile=tile or None, **own)
+        values = {"dry_run": is_dry, "scheduler": scheduler, "overwrite": options["overwrite"]}
+        return label_in_tiles(job, out, n_processes, values)
+    if tile or is_dry:
+        raise click.UsageError("--tile, --dry-run: go with one image, into OUT.ome.zarr")
+    task = DictionaryTask(dictionary=found, folder=out, **options)
+    with workers(scheduler) as client:
+        return run_jobs(task, task.plan(paths), n_processes=n_processes, client=client)
 
 
 def _summary(dictionary: PatchDictionary) -> str:

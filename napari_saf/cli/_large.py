@@ -15,7 +15,7 @@ from napari_saf.batch import LabelTask, connected, local_client
 from napari_saf.device import gibibytes
 from napari_saf.errors import SafError
 from napari_saf.io import PrototypeSet, Recipe, is_zarr, url_of
-from napari_saf.tiles import LARGE, LargeJob, LargeLabels, Plan, run_large
+from napari_saf.tiles import LARGE, AbstractLargeJob, LargeJob, LargeLabels, run_large
 
 TILES = [
     click.Option(["--tile"], type=click.IntRange(min=0), metavar="N",
@@ -82,7 +82,7 @@ def large_job(task: LabelTask, paths: list[Path], out: Path, values: Any) -> Lar
     return job
 
 
-def label_in_tiles(job: LargeJob, out: Path, n_processes: int, values: Any) -> int:
+def label_in_tiles(job: AbstractLargeJob, out: Path, n_processes: int, values: Any) -> int:
     """Print the plan of a job, and do it; return the exit code."""
     if values["dry_run"]:
         plan = job.plan()
@@ -109,7 +109,7 @@ def workers(scheduler: str | None, n_processes: int = 1) -> Iterator[Any]:
         yield client
 
 
-def _print_plan(job: LargeJob, plan: Plan, n_processes: int) -> None:
+def _print_plan(job: AbstractLargeJob, plan: Any, n_processes: int) -> None:
     def sides(numbers: Any) -> str:
         return " x ".join(map(str, numbers))
 

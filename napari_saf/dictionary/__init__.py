@@ -1,6 +1,11 @@
 """Patch dictionaries: atoms that turning, mirroring and small shifts leave alike."""
 
-from napari_saf.dictionary._apply import RECONSTRUCTIONS, PatchSegmentation, Reconstruction
+from napari_saf.dictionary._apply import (
+    RECONSTRUCTIONS,
+    PatchSegmentation,
+    Reconstruction,
+    label_patches,
+)
 from napari_saf.dictionary._atoms import DICTIONARY_SUFFIX
 from napari_saf.dictionary._dictionary import (
     LearnedDictionary,

@@ -6,7 +6,7 @@ import dataclasses
 import itertools
 import time
 from collections.abc import Callable, Iterator
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,9 +25,16 @@ from napari_saf.dictionary._distance import (
 from napari_saf.errors import InvalidInput
 from napari_saf.flow import AssignmentField, Flow, Start
 from napari_saf.graph import GridGraph
-from napari_saf.methods import AssignmentFlow, Call, Cancelled, run_flow, run_to_end
+from napari_saf.methods import (
+    AssignmentFlow,
+    Call,
+    Cancelled,
+    not_cancelled,
+    run_flow,
+    run_to_end,
+)
 from napari_saf.problem import Problem
-from napari_saf.result import LabelImage, LabelMap
+from napari_saf.result import History, LabelImage, LabelMap, Segmentation
 
 Reconstruction = Literal["matched", "blended", "fitted"]
 RECONSTRUCTIONS: tuple[Reconstruction, ...] = ("matched", "blended", "fitted")
@@ -181,17 +188,11 @@ class Application:
         window: int,
     ) -> None:
         """Label a tile; keep how the pixels of its core match, and paint their atoms."""
-        size, scaling = self._dictionary.patch_size, self._dictionary.scaling
-        rows, columns = (slice(one.start, one.stop + size - 1) for one in outer)
-        scaled = self._pixels[rows, columns].astype(np.float64) - scaling.low
-        scaled = (scaled / (scaling.high - scaling.low)).astype(np.float32)
-        pixels = torch.from_numpy(scaled).movedim(-1, 0).to(self._atoms.device)
-        field = PatchField(pixels, size)
-        any_contrast = self._dictionary.any_contrast
-        own = field.match(self._atoms, any_contrast=any_contrast)
-        self._raise_if_cancelled()
-        within = own.within(self._dictionary.shift_window)
-        labels = self._flow_labels(within.distances, method, window)
+        size, any_contrast = self._dictionary.patch_size, self._dictionary.any_contrast
+        field, own, within = self._match(outer)
+        found = self._flow(within.distances, method, window)
+        atoms = np.asarray(found.labels).astype(np.int64).ravel() - 1
+        labels = torch.from_numpy(atoms).to(self._atoms.device)
         self._raise_if_cancelled()
         inner = tuple(
             slice(some.start - all_.start, some.stop - all_.start)
@@ -223,6 +224,25 @@ class Application:
         nearest = own.distances.flatten(1).argmin(dim=0)[nodes]
         self._paint(nearest, own.of(nearest, nodes), field, outer)
 
+    def _match(self, outer: tuple[slice, slice]) -> tuple[PatchField, Matches, Matches]:
+        """Return the patches of a tile, how each matches atoms, and the best match near it."""
+        size, scaling = self._dictionary.patch_size, self._dictionary.scaling
+        rows, columns = (slice(one.start, one.stop + size - 1) for one in outer)
+        scaled = self._pixels[rows, columns].astype(np.float64) - scaling.low
+        scaled = (scaled / (scaling.high - scaling.low)).astype(np.float32)
+        pixels = torch.from_numpy(scaled).movedim(-1, 0).to(self._atoms.device)
+        field = PatchField(pixels, size)
+        own = field.match(self._atoms, any_contrast=self._dictionary.any_contrast)
+        self._raise_if_cancelled()
+        return field, own, own.within(self._dictionary.shift_window)
+
+    def label_whole(self, method: AssignmentFlow, window: int) -> tuple[LabelImage, History]:
+        """Return the labels of all pixels, as of one tile, and what the flow recorded."""
+        within = self._match((slice(0, self._shape[0]), slice(0, self._shape[1])))[2]
+        found = self._flow(within.distances, method, window)
+        rim = self._dictionary.patch_size // 2
+        return np.pad(np.asarray(found.labels), rim, mode="edge"), found.history
+
     def _first_pixels(
         self, places: torch.Tensor, field: PatchField, outer: tuple[slice, slice]
     ) -> torch.Tensor:
@@ -230,10 +250,8 @@ class Application:
         first: torch.Tensor = (places // field.shape[1] + outer[0].start) * self._pixels.shape[1]
         return first.add_(places % field.shape[1] + outer[1].start)
 
-    def _flow_labels(
-        self, distances: torch.Tensor, method: AssignmentFlow, window: int
-    ) -> torch.Tensor:
-        """Return the atom of every interior pixel by the assignment flow."""
+    def _flow(self, distances: torch.Tensor, method: AssignmentFlow, window: int) -> Segmentation:
+        """Return the labels of interior pixels by the assignment flow; label l is atom l - 1."""
         shape = tuple(distances.shape[1:])
         graph = GridGraph(shape, window=min(window, *(side - (side + 1) % 2 for side in shape)))
         n_values = self._atoms[0].numel()
@@ -250,8 +268,7 @@ class Application:
         start = Start.at(torch.zeros_like(table))
         named = LabelMap.identity(start.n_columns)
         flow = Flow(start, make_field, method.stepper, method.stop, label_map=named)
-        labels = np.asarray(run_to_end(run_flow(method, flow, call)).labels).astype(np.int64) - 1
-        return torch.from_numpy(labels.ravel()).to(table.device)
+        return run_to_end(run_flow(method, flow, call))
 
     def _paint(
         self, labels: torch.Tensor, matched: Matches, field: PatchField, outer: tuple[slice, slice]
@@ -298,6 +315,14 @@ class Application:
     def _raise_if_cancelled(self) -> None:
         if self._cancelled():
             raise Cancelled
+
+
+def label_patches(
+    dictionary: PatchAtoms, pixels: NDArray[Any], method: AssignmentFlow, window: int
+) -> tuple[LabelImage, History]:
+    """Return the labels of pixels (height, width, n_channels), and what the flow recorded."""
+    application = Application(dictionary, pixels, "fitted", method.device, not_cancelled)
+    return application.label_whole(method, window)
 
 
 def _fit(patches: torch.Tensor, wanted: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

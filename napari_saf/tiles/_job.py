@@ -7,12 +7,14 @@ import functools
 import json
 import os
 import time
+from abc import ABC, abstractmethod
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
 from napari_saf.device import memory_errors_translated, memory_limit
+from napari_saf.dictionary import PatchDictionary
 from napari_saf.errors import InvalidInput, SafError
 from napari_saf.io import LazyImage, PrototypeSet, Recipe, Region, load_recipe, open_lazily, spelled
 from napari_saf.methods import AbstractMethod
@@ -29,12 +31,16 @@ _MOST_SENT = 2**26
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Work:
-    """What a worker needs to label any tile; an image in a file is opened where it is read."""
+    """What a worker needs to label any tile; an image in a file is opened where it is read.
 
-    plan: Plan
+    Where the plan says only how a `dictionary` labels, this is it.
+    """
+
+    plan: Any
     image: LazyImage | tuple[str, int | None]
     mask: LazyImage | tuple[str, int | None] | Literal["finite"] | None
     out: Path
+    dictionary: PatchDictionary | None = None
 
     def do(self, tile: tuple[int, ...]) -> dict[int, int]:
         """Label a tile of the finest level, or make one of a coarser level; return its sizes."""
@@ -57,7 +63,8 @@ class Work:
         if mask is not None and mask != "finite":
             mask = opened(mask, self.plan).read(crop)[..., 0] != 0
         try:
-            labels = self.plan.label(values, mask)
+            more = () if self.dictionary is None else (self.dictionary,)
+            labels = self.plan.label(values, mask, *more)
         except SafError as error:
             raise type(error)(f"at {spelled(region)}: {error}") from error
         inner = zip(region, crop, strict=True)
@@ -92,16 +99,71 @@ def _opened(path: str, channel_axis: int | None, state: str) -> LazyImage:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
-class LargeJob:
-    """A large image with what is to be done with it, checked; `plan` is made when it is asked for.
+class AbstractLargeJob(ABC):
+    """A large image that is to be labelled, checked; see `label_large` for the parameters."""
 
-    See `label_large` for the parameters.
-    """
+    plan_type: ClassVar[type[Tiling]]
 
     image: LazyImage
     mask: LazyImage | Literal["finite"] | None
+    tile: int | None
+
+    @property
+    def state(self) -> dict[str, Any]:
+        """What tells whether image and mask changed."""
+        own = self.mask.state if isinstance(self.mask, LazyImage) else self.mask
+        return {"image": self.image.state, "mask": own}
+
+    @property
+    @abstractmethod
+    def request(self) -> dict[str, Any]:
+        """What is asked for, as JSON holds it."""
+
+    @abstractmethod
+    def plan(self) -> Any:
+        """Learn from blocks; the same image and request give the same plan."""
+
+    def probe(self, plan: Tiling) -> tuple[float, float]:
+        """Label a tile in the middle of the image; return seconds, and bytes of the fields."""
+        tiles, needs = plan.tiles(), [0.0]
+        region = plan.region(tiles[len(tiles) // 2])
+        work = self.work(plan, Path(), is_sent=False)
+        with memory_limit(None, lambda need, room: needs.append(need)):
+            began = time.perf_counter()
+            work.label(region)
+            return time.perf_counter() - began, max(needs)
+
+    def work(self, plan: Tiling, out: Path, is_sent: bool) -> Work:
+        """Return what labels tiles, here or, if it `is_sent`, in other processes."""
+        mask = sent(self.mask, is_sent) if isinstance(self.mask, LazyImage) else self.mask
+        return Work(plan, sent(self.image, is_sent), mask, out.absolute())
+
+
+def opened_with_mask(
+    source: Any, mask: Any, channel_axis: int | None, tile: int | None
+) -> tuple[LazyImage, LazyImage | Literal["finite"] | None, int | None]:
+    """Open an image and its mask; return the fields of a job, checked."""
+    image = open_lazily(source, channel_axis)
+    if mask is not None and not (isinstance(mask, str) and mask == "finite"):
+        mask = open_lazily(mask)
+        if mask.shape != image.shape or mask.n_channels != 1:
+            raise InvalidInput(f"mask: expected the shape {image.shape}, got {mask.shape}")
+    return image, mask, check_count("tile", tile, 16)
+
+
+def check_count(name: str, value: int | None, least: int) -> int | None:
+    if value is not None and (not isinstance(value, int) or value < least):
+        raise InvalidInput(f"{name}: expected {least} or more, got {value!r}")
+    return value
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class LargeJob(AbstractLargeJob):
+    """A job of a method, or of what was taught."""
+
+    plan_type = Plan
+
     recipe: Recipe
-    tile: int | None = None
     learn_pixels: int = LEARN_PIXELS
 
     @classmethod
@@ -119,25 +181,12 @@ class LargeJob:
         found = _recipe_of(recipe)
         if channel_axis is None and found.options is not None:
             channel_axis = found.options.channel_axis
-        image = open_lazily(source, channel_axis)
-        if mask is not None and not (isinstance(mask, str) and mask == "finite"):
-            mask = open_lazily(mask)
-            if mask.shape != image.shape or mask.n_channels != 1:
-                raise InvalidInput(f"mask: expected the shape {image.shape}, got {mask.shape}")
-        for name, value, least in (("tile", tile, 16), ("learn_pixels", learn_pixels, 1)):
-            if value is not None and (not isinstance(value, int) or value < least):
-                raise InvalidInput(f"{name}: expected {least} or more, got {value!r}")
-        return cls(image, mask, found, tile, learn_pixels)
-
-    @property
-    def state(self) -> dict[str, Any]:
-        """What tells whether image and mask changed."""
-        own = self.mask.state if isinstance(self.mask, LazyImage) else self.mask
-        return {"image": self.image.state, "mask": own}
+        own = opened_with_mask(source, mask, channel_axis, tile)
+        check_count("learn_pixels", learn_pixels, 1)
+        return cls(*own, found, learn_pixels)
 
     @property
     def request(self) -> dict[str, Any]:
-        """What is asked for, as JSON holds it."""
         recipe, options = self.recipe, self.recipe.options
         plain = {
             "method": recipe.method.name,
@@ -151,31 +200,15 @@ class LargeJob:
         return dict(json.loads(json.dumps(plain)))
 
     def plan(self) -> Plan:
-        """Learn from blocks; the same image and request give the same plan."""
-        own = make_plan(
+        return make_plan(
             self.image,
             self.mask,
             self.recipe,
             tile=self.tile,
             learn_pixels=self.learn_pixels,
             request=self.request,
+            source=self.state,
         )
-        return own.model_copy(update={"source": json.loads(json.dumps(self.state))})
-
-    def probe(self, plan: Plan) -> tuple[float, float]:
-        """Label a tile in the middle of the image; return seconds, and bytes of the fields."""
-        tiles, needs = plan.tiles(), [0.0]
-        region = plan.region(tiles[len(tiles) // 2])
-        work = self.work(plan, Path(), is_sent=False)
-        with memory_limit(None, lambda need, room: needs.append(need)):
-            began = time.perf_counter()
-            work.label(region)
-            return time.perf_counter() - began, max(needs)
-
-    def work(self, plan: Plan, out: Path, is_sent: bool) -> Work:
-        """Return what labels tiles, here or, if it `is_sent`, in other processes."""
-        mask = sent(self.mask, is_sent) if isinstance(self.mask, LazyImage) else self.mask
-        return Work(plan, sent(self.image, is_sent), mask, out.absolute())
 
 
 def _recipe_of(given: Any) -> Recipe:

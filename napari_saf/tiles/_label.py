@@ -12,11 +12,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from napari_saf.batch import is_in_process
+from napari_saf.dictionary import DICTIONARY_SUFFIX, PatchDictionary
 from napari_saf.errors import Cancelled
 from napari_saf.io import PrototypeSet, Recipe
 from napari_saf.methods import AbstractMethod, not_cancelled, run_to_end
+from napari_saf.tiles._dictionary import DictionaryJob
 from napari_saf.tiles._engine import begin, check_same, check_unchanged, do_tiles
-from napari_saf.tiles._job import LEARN_PIXELS, LargeJob
+from napari_saf.tiles._job import LEARN_PIXELS, AbstractLargeJob, LargeJob
 from napari_saf.tiles._plan import Plan
 from napari_saf.tiles._store import Journal, LabelStore
 
@@ -75,7 +77,7 @@ class LargeLabels:
 
 def label_large(
     source: Any,
-    recipe: Recipe | PrototypeSet | AbstractMethod | str | os.PathLike[str],
+    recipe: Recipe | PrototypeSet | AbstractMethod | PatchDictionary | str | os.PathLike[str],
     out: str | os.PathLike[str],
     *,
     mask: Any = None,
@@ -98,9 +100,10 @@ def label_large(
     source : path or array
         OME-Zarr 0.4 or 0.5, a zarr array, a TIFF file in tiles, ``.npy``, or an array: dask, zarr,
         NumPy, memory-mapped. 2-D, 3-D or more, with or without channels.
-    recipe : Recipe, path, PrototypeSet or method
+    recipe : Recipe, path, PrototypeSet, PatchDictionary or method
         What repeats a run, or what strokes taught; a method alone labels with automatic options.
-        Its working size (`max_side`) does not count: tiles have full resolution.
+        Its working size (`max_side`) does not count: tiles have full resolution. Of a dictionary
+        each pixel gets its atom, as by `PatchDictionary.apply`.
     out : path
         Ends in ``.ome.zarr``, or is ``IMAGE.ome.zarr/labels/NAME`` within an OME-Zarr 0.5.
     mask : path, array or "finite", optional
@@ -144,14 +147,14 @@ def label_large(
     >>> found.n_tiles, sorted(found.sizes.values())
     (4, [8192, 8192])
     """
-    job = LargeJob.of(
-        source,
-        recipe,
-        mask=mask,
-        channel_axis=channel_axis,
-        tile=tile,
-        learn_pixels=learn_pixels,
-    )
+    own: dict[str, Any] = {"mask": mask, "channel_axis": channel_axis, "tile": tile}
+    if isinstance(recipe, str | os.PathLike) and str(recipe).endswith(DICTIONARY_SUFFIX):
+        recipe = PatchDictionary.load(recipe)
+    job: AbstractLargeJob
+    if isinstance(recipe, PatchDictionary):
+        job = DictionaryJob.of(source, recipe, **own)
+    else:
+        job = LargeJob.of(source, recipe, learn_pixels=learn_pixels, **own)
     return run_large(
         job, out, client=client, overwrite=overwrite, progress=progress, cancelled=cancelled
     )
@@ -171,7 +174,7 @@ class LargeStep:
 
 
 def run_large(
-    job: LargeJob,
+    job: AbstractLargeJob,
     out: str | os.PathLike[str],
     *,
     client: Client | None = None,
@@ -193,7 +196,7 @@ def run_large(
 
 
 def iterate_large(
-    job: LargeJob,
+    job: AbstractLargeJob,
     out: str | os.PathLike[str],
     *,
     client: Client | None = None,
@@ -215,7 +218,7 @@ def iterate_large(
         n_tiles = int(finished["n_tiles"])
         seconds = time.perf_counter() - began
         return LargeLabels(store.path, job.image.shape, sizes, n_tiles, n_tiles, seconds)
-    journal = Journal(store.journal, Plan)
+    journal = Journal[Any](store.journal, job.plan_type)
     try:
         plan = begin(job, store, journal, goes_on)
         n_before = sum(tile[0] == 0 for tile in journal.done)

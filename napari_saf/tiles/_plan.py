@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import json
 import math
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal
@@ -45,12 +46,13 @@ from napari_saf.problem import Problem
 from napari_saf.result import LabelMap
 from napari_saf.tiles._tiling import Tiling
 
-_WINDOWS_OF_HALO = 3
-"""Beside what features see, a tile is labelled with so many windows around it."""
+WINDOWS_OF_HALO = {1: 3, 2: 3, 3: 4}
+"""Beside what features see, a tile is labelled with so many windows around it: in volumes of noise
+flows take longer, and what is farther away counts."""
 _BLOCK = {1: 4096, 2: 128, 3: 32}
 _TILE = {1: 2**18, 2: 512, 3: 96}
 _CHUNK = {1: 2**16, 2: 256, 3: 48}
-"""Sides, by the number of axes along which labels are averaged; 1 along the others."""
+"""Sides, by the number of axes along which labels are averaged, as above; 1 along the others."""
 _BLOCK_WINDOWS = 3
 _LEAST_CANDIDATES, _MOST_CANDIDATES = 256, 4096
 _MOST_READ = 2**29
@@ -131,20 +133,21 @@ def make_plan(
     tile: int | None,
     learn_pixels: int,
     request: dict[str, Any],
+    source: dict[str, Any],
 ) -> Plan:
     """Learn what a recipe asks for from blocks of an image; see `label_large`."""
     wait_for_kernels()
     recipe = _checked(recipe if recipe.method.labels_are_given else recipe.for_others())
     options = _resolved(recipe, image)
     window = check_window(options.window, image.shape)  # type: ignore[arg-type]
-    block, chunk, shard = _sides(image.shape, window, tile)
+    block, chunk, shard = sides_of(image.shape, window, tile)
     places, seen = choose_blocks(image, mask, block, max(1, learn_pixels // math.prod(block)))
     if options.scaling is None:
         scaling = Scaling.of([seen])
         options = dataclasses.replace(options, scaling=scaling, rescale=True)
-    regions = [_region(place, block, image.shape) for place in places]
+    regions = [region_of(place, block, image.shape) for place in places]
     values = [image.read(region) for region in regions]
-    masks = [_read_mask(mask, one, region) for one, region in zip(values, regions, strict=True)]
+    masks = [read_mask(mask, one, region) for one, region in zip(values, regions, strict=True)]
     noise = None
     if options.weights == "contrast":
         own = [contrast_noise(v, m, options) for v, m in zip(values, masks, strict=True)]
@@ -157,13 +160,14 @@ def make_plan(
     # A patch reaches a pixel, and what smooths it before one more.
     reach = extractor.receptive_field + 2 * (options.weights != "uniform")
     # What comes from a coarser grid is averaged over windows once more.
-    n_sides = 2 * _WINDOWS_OF_HALO + (extractor.stride > 1)
+    n_averaged = max(1, min(3, sum(side > 1 for side in window)))
+    n_sides = 2 * WINDOWS_OF_HALO[n_averaged] + (extractor.stride > 1)
     plain = {"schema": 1, "method": flow.name, "parameters": to_plain(flow)}
     return Plan(
         schema=1,
         kind="tiles",
         request=request,
-        source=image.state,
+        source=json.loads(json.dumps(source)),
         recipe=with_taught(plain | {"input": options.to_plain()}, taught),
         steps=np.diff(history.time).tolist(),
         kernels=kernels_key(),
@@ -179,7 +183,7 @@ def make_plan(
     )
 
 
-def _sides(
+def sides_of(
     shape: Sequence[int], window: Sequence[int], tile: int | None
 ) -> tuple[list[int], list[int], list[int]]:
     """Return the sides of blocks to learn from, of chunks, and of tiles, which are whole chunks."""
@@ -279,7 +283,7 @@ def choose_blocks(
     rows, kept, sample = [], [], []
     n_values = max(1, _MOST_SAMPLED // len(places))
     for place in places:
-        region = _region(place, block, image.shape)
+        region = region_of(place, block, image.shape)
         if whole is None:
             values = image.read(region)
         else:
@@ -402,11 +406,11 @@ def _problem(
     return Problem(graph=graph, **fields)
 
 
-def _region(place: Sequence[int], side: Sequence[int], shape: Sequence[int]) -> Region:
+def region_of(place: Sequence[int], side: Sequence[int], shape: Sequence[int]) -> Region:
     return tuple(slice(k, min(k + s, n)) for k, s, n in zip(place, side, shape, strict=True))
 
 
-def _read_mask(
+def read_mask(
     mask: LazyImage | Literal["finite"] | None, values: NDArray[Any], region: Region
 ) -> NDArray[np.bool_] | None:
     """Return where a region is to be labelled, None for everywhere."""

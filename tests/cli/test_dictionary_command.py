@@ -14,7 +14,7 @@ from processes import Command
 
 import napari_saf as saf
 from napari_saf.batch import DictionaryTask, _dictionary, run_batch
-from napari_saf.io import read_image
+from napari_saf.io import read_image, read_mask
 from napari_saf.storage import hidden_name
 
 FEW = ("--n-atoms", "4", "--patch-size", "5", "--landmarks", "20", "--n-samples", "300")
@@ -79,6 +79,21 @@ def test_apply_writes_masks_reconstructions_and_a_table(cli, picture, dictionary
         assert float(row["error"]) == pytest.approx(expected.error, rel=1e-4)
         usage = [int(row[f"atom_{k}"]) for k in range(1, found.n_atoms + 1)]
         assert usage == expected.usage.tolist()
+
+
+def test_labels_in_tiles_and_several_processes(cli, picture, dictionary):
+    image = picture("a.png", (40, 50), seed=2)
+    np.save("a.npy", iio.imread(image))
+    run = ("dictionary", "apply", dictionary, "a.npy", "-o", "m.ome.zarr", "--tile", "32")
+    assert "tiles: 4 of 32 x 32" in cli(*run, "--dry-run").out
+    outcome = cli(*run)
+    assert "m.ome.zarr: " in outcome.out and "4 tiles" in outcome.out, outcome.err
+    expected = saf.PatchDictionary.load(dictionary).apply(iio.imread(image)).labels
+    assert (read_mask("m.ome.zarr").labels == expected).mean() > 0.98
+    assert cli("dictionary", "apply", dictionary, image, "-o", "out", "--tile", "32").code == 2
+    others = [picture(f"{k}.png", (24, 28), seed=k) for k in range(3)]
+    assert cli("dictionary", "apply", dictionary, *others, "-o", "out", "--jobs", "2").code == 0
+    assert sorted(row["image"] for row in table()) == ["0.png", "1.png", "2.png"]
 
 
 def test_alpha_is_no_channel(cli, tmp_path):

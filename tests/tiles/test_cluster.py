@@ -2,6 +2,8 @@
 
 import os
 import signal
+import threading
+import time
 from collections import deque
 
 import numpy as np
@@ -9,7 +11,7 @@ import pytest
 from test_label_large import picture, recipe, write_zarr
 
 import napari_saf as saf
-from napari_saf.batch import local_client, run_tasks
+from napari_saf.batch import _cluster, local_client, run_tasks
 
 
 def test_threads_give_the_same_labels(tmp_path):
@@ -69,6 +71,35 @@ def test_tasks_may_be_added_while_others_are_done():
                 if item < 100 and item % 4 == 0:
                     items.appendleft(100 + item)
             assert found == {n: 2 * n for n in (*range(1, 12), 104, 108)}
+
+
+def test_workers_that_come_later_take_their_share(monkeypatch):
+    distributed = pytest.importorskip("distributed")
+    monkeypatch.setattr(_cluster, "_COUNTED_SECONDS", 0.0)
+    settings = {"processes": False, "n_workers": 0, "dashboard_address": ":0"}
+    with (
+        distributed.LocalCluster(**settings) as cluster,
+        distributed.Client(cluster) as client,
+    ):
+        sent, own = [], client.submit
+
+        def submit(*given, **more):
+            sent.append(len(sent))
+            return own(*given, **more)
+
+        monkeypatch.setattr(client, "submit", submit)
+        items = deque(range(40))
+        found = run_tasks(client, double, items)
+        late = threading.Timer(0.3, lambda: cluster.scale(8))
+        late.start()
+        next(found)
+        while client.nthreads() and sum(client.nthreads().values()) < 8:
+            time.sleep(0.05)
+        before = len(sent)
+        next(found)
+        assert before <= 8 and len(sent) >= before + 8  # no longer four at a time
+        assert len(list(found)) == 38
+        late.join()
 
 
 @pytest.mark.slow

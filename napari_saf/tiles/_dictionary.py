@@ -1,0 +1,142 @@
+"""The labels of a patch dictionary in tiles: which atom each pixel of a large image is of."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import math
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from napari_saf.dictionary import PatchDictionary, check_odd, label_patches
+from napari_saf.flow import AdamsSchedule, StoppingRule, kernels_key, wait_for_kernels
+from napari_saf.io import Axes, label_axes, map_labels, write_note
+from napari_saf.methods import AssignmentFlow
+from napari_saf.result import LabelMap
+from napari_saf.tiles._job import AbstractLargeJob, Work, opened_with_mask
+from napari_saf.tiles._plan import WINDOWS_OF_HALO, choose_blocks, read_mask, region_of, sides_of
+from napari_saf.tiles._tiling import Tiling
+
+_STEP_PIXELS = 2**18
+"""Pixels of the blocks from which the steps are taken."""
+
+
+class DictionaryPlan(Tiling):
+    """How a dictionary labels a large image, as JSON holds it."""
+
+    kind: Literal["dictionary"]
+    window: int
+    n_atoms: int
+    steps: list[float]
+    kernels: str
+    block: list[int]
+    blocks: list[list[int]]
+
+    @property
+    def most_label(self) -> int:
+        return self.n_atoms
+
+    def describe(self, axes: Axes, numbers: list[int]) -> tuple[LabelMap, str]:
+        return map_labels(np.array(numbers)), write_note(axes)
+
+    def label(
+        self,
+        values: NDArray[Any],
+        mask: NDArray[np.bool_] | Literal["finite"] | None,
+        dictionary: PatchDictionary,
+    ) -> NDArray[Any]:
+        """Return the labels of pixels, channels last; 0 outside of the mask."""
+        stepper = AdamsSchedule(tuple(self.steps), self.kernels)
+        stop = StoppingRule(entropy=0, changed=0, max_steps=max(1, len(self.steps)))
+        pixels, inside = _filled(values, mask, dictionary)
+        method = AssignmentFlow(stepper=stepper, stop=stop)
+        labels, _ = label_patches(dictionary, pixels, method, self.window)
+        return labels if inside is None else np.where(inside, labels, 0).astype(labels.dtype)
+
+
+def _filled(
+    values: NDArray[Any],
+    mask: NDArray[np.bool_] | Literal["finite"] | None,
+    dictionary: PatchDictionary,
+) -> tuple[NDArray[Any], NDArray[np.bool_] | None]:
+    """Return pixels for a dictionary, with the mask of what is not of the ground."""
+    if mask is None:
+        return dictionary.planes(values, -1), None
+    inside = np.isfinite(values).all(axis=-1) if isinstance(mask, str) else mask
+    return np.where(inside[..., None], values, dictionary.scaling.low), inside
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class DictionaryJob(AbstractLargeJob):
+    """A large image that a dictionary labels; see `label_large` and `PatchDictionary.apply`."""
+
+    plan_type = DictionaryPlan
+
+    dictionary: PatchDictionary
+    window: int = 3
+
+    @classmethod
+    def of(
+        cls,
+        source: Any,
+        dictionary: PatchDictionary,
+        *,
+        window: int = 3,
+        mask: Any = None,
+        channel_axis: int | None = None,
+        tile: int | None = None,
+    ) -> DictionaryJob:
+        """Open the image and its mask, and check that they fit."""
+        check_odd("window", window, 1, None)
+        own = opened_with_mask(source, mask, channel_axis, tile)
+        sides = [min(side, 2 * dictionary.patch_size) for side in own[0].shape]
+        dictionary.planes(np.zeros([*sides, own[0].n_channels]), -1)
+        return cls(*own, dictionary, window)
+
+    @property
+    def request(self) -> dict[str, Any]:
+        one = self.dictionary
+        text = repr((one.atoms.shape, one.scaling, one.distance, one.shift_window)).encode()
+        digest = hashlib.sha256(np.ascontiguousarray(one.atoms).tobytes() + text).hexdigest()[:16]
+        return {"dictionary": digest, "window": self.window, "tile": self.tile}
+
+    def plan(self) -> DictionaryPlan:
+        wait_for_kernels()
+        one, image = self.dictionary, self.image
+        least = (max(self.window, one.patch_size),) * 2
+        block, chunk, shard = sides_of(image.shape, least, self.tile)
+        n_blocks = max(1, _STEP_PIXELS // math.prod(block))
+        places, _ = choose_blocks(image, self.mask, block, n_blocks)
+        strips = []
+        for place in places:
+            region = region_of(place, block, image.shape)
+            values = image.read(region)
+            strips.append(_filled(values, read_mask(self.mask, values, region), one)[0])
+        history = label_patches(one, np.hstack(strips), AssignmentFlow(), self.window)[1]
+        reach = 2 * (one.patch_size // 2) + one.shift_window // 2
+        return DictionaryPlan(
+            schema=1,
+            kind="dictionary",
+            request=self.request,
+            source=json.loads(json.dumps(self.state)),
+            window=self.window,
+            n_atoms=one.n_atoms,
+            steps=np.diff(history.time).tolist(),
+            kernels=kernels_key(),
+            shape=list(image.shape),
+            axes=label_axes(2, image.axes or None, None, None).names,
+            tile=shard,
+            chunk=chunk,
+            halo=[reach + 2 * WINDOWS_OF_HALO[2] * (self.window // 2)] * 2,
+            block=block,
+            blocks=[list(place) for place in places],
+            notes=list(image.notes),
+        )
+
+    def work(self, plan: Tiling, out: Path, is_sent: bool) -> Work:
+        own = super(DictionaryJob, self).work(plan, out, is_sent)
+        return dataclasses.replace(own, dictionary=self.dictionary)
