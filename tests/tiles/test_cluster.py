@@ -3,7 +3,6 @@
 import os
 import signal
 import threading
-import time
 from collections import deque
 
 import numpy as np
@@ -81,25 +80,20 @@ def test_workers_that_come_later_take_their_share(monkeypatch):
         distributed.LocalCluster(**settings) as cluster,
         distributed.Client(cluster) as client,
     ):
-        sent, own = [], client.submit
+        sent, own, under_way = [], client.submit, []
 
         def submit(*given, **more):
-            sent.append(len(sent))
+            sent.append(given)
             return own(*given, **more)
 
         monkeypatch.setattr(client, "submit", submit)
-        items = deque(range(40))
-        found = run_tasks(client, double, items)
         late = threading.Timer(0.3, lambda: cluster.scale(8))
         late.start()
-        next(found)
-        while client.nthreads() and sum(client.nthreads().values()) < 8:
-            time.sleep(0.05)
-        before = len(sent)
-        next(found)
-        assert before <= 8 and len(sent) >= before + 8  # no longer four at a time
-        assert len(list(found)) == 38
+        for n_done, _ in enumerate(run_tasks(client, double, deque(range(40)))):
+            client.wait_for_workers(8)
+            under_way.append(len(sent) - n_done)
         late.join()
+    assert max(under_way) > 8  # not four for ever
 
 
 @pytest.mark.slow
