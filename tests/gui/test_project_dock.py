@@ -110,6 +110,15 @@ def test_strokes_go_and_come_back_with_their_image(model, dock, scribbles):
     np.testing.assert_allclose(scribbles.strokes.color(2), (0, 0.5, 1, 1), atol=0.01)
 
 
+def test_layers_are_put_away_at_once(model, dock):
+    """napari collects garbage after each removal, or each batch of them."""
+    model.add_labels(np.eye(SIDE, dtype=np.uint8), name="mine")
+    batches = []
+    model.layers.events.end_batch.connect(lambda event: batches.append(len(model.layers)))
+    dock.go_to_next()
+    assert batches == [0] and names(model) == ["1"]
+
+
 def test_layers_that_go_with_others_are_no_fault(model, dock):
     """Such as what a dock shows of a result."""
     for name in ("lower", "upper"):
@@ -402,7 +411,7 @@ def test_a_window_with_unsaved_work_asks_before_it_closes(window, open_dock, ans
     window.add_labels(np.eye(SIDE, dtype=np.uint8))
     given += ["cancel"]
     assert not frame.close()
-    assert frame.isVisible() and asked == ["The project"]
+    assert frame.isVisible() and asked == ["Your work"]
     dock.file.path = tmp_path / "p.napari-saf"
     given += ["save"]
     assert dock.workspace.may_close()

@@ -151,7 +151,7 @@ def test_a_window_asks_with_any_dock(window, open_dock, answers):
     given, asked = answers
     frame, _ = painted(window, open_dock)
     given += ["cancel"]
-    assert not frame.close() and frame.isVisible() and asked == ["The project"]
+    assert not frame.close() and frame.isVisible() and asked == ["Your work"]
 
 
 def test_a_window_asks_after_its_docks_were_closed(window, open_dock, answers, keep, tmp_path):

@@ -13,7 +13,7 @@ from napari_saf.project import PROJECT_SUFFIX, Project, project_digest, save_pro
 
 PROJECT_FILTER = f"Project (*{PROJECT_SUFFIX})"
 _ASKED = "{} is not saved."
-_DETAIL = "Strokes, labels or corrections were made since. What is not saved is lost."
+_DETAIL = "Strokes, labels and corrections that are not saved are lost."
 
 
 class ProjectFile:
@@ -30,7 +30,7 @@ class ProjectFile:
 
     @property
     def name(self) -> str:
-        return "The project" if self.path is None else self.path.name
+        return "Your work" if self.path is None else self.path.name
 
     def begin(self, path: Path | None, project: Project | None = None) -> None:
         """Go on with another project, which is as it was saved; None: with one that never was."""

@@ -280,6 +280,8 @@ class ProjectSession(QObject):
     def _put_away(self, entry: Entry) -> None:
         """Take the layers of an image from the viewer, and keep its labels."""
         layers, images, own = self._viewer.layers, self._images(entry), self._shown(entry)
+        if not (images or own):
+            return
         found = SharedRecipes(self.recipes)
         encoded = [pending(one).encode(self._encoded, found.add) for one in own]
         entry.layers += tuple(one for one in encoded if one is not None)

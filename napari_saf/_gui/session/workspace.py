@@ -16,14 +16,14 @@ from qtpy.QtWidgets import (
     QApplication,
     QDialog,
     QDockWidget,
-    QHBoxLayout,
     QLabel,
     QMainWindow,
     QOpenGLWidget,
+    QVBoxLayout,
     QWidget,
 )
 
-from napari_saf._gui.forms.layout import create_button, fill_layout
+from napari_saf._gui.forms.layout import create_button, create_row, fill_layout
 from napari_saf._gui.forms.words import describe_error
 from napari_saf._gui.layers.sight import unwrapped
 from napari_saf._gui.napari_workarounds import is_close_question
@@ -41,6 +41,7 @@ KEEP_MILLISECONDS = 60_000
 PROJECT = "Project"
 _CLOSING_SECONDS = 10.0
 _PLUGIN = "napari-saf"
+_MARGINS = (8, 6, 8, 0)
 _workspaces: weakref.WeakSet[Workspace] = weakref.WeakSet()
 
 
@@ -239,12 +240,12 @@ class LostLine(QWidget):
 
     def __init__(self, workspace: Workspace) -> None:
         super().__init__()
-        self._workspace, self._note = workspace, QLabel(wordWrap=True)
+        self._workspace, self._note = workspace, QLabel()
         help = "Open what was kept of it, in the Project dock."
         self.recover = create_button("Recover", help, self._recover)
         self.discard = create_button("Discard", "Delete what was kept of it.", self._discard)
-        fill_layout(QHBoxLayout(self), self._note, self.recover, self.discard)
-        self.layout().setStretch(0, 1)
+        fill_layout(QVBoxLayout(self), self._note, create_row(self.recover, self.discard))
+        self.layout().setContentsMargins(*_MARGINS)
         workspace.lost_changed.connect(self.refresh)
         self.refresh()
 
