@@ -13,28 +13,17 @@ import pandas
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from napari_saf import io
+from napari_saf import comparison, io
 from napari_saf.batch import check_outputs, save_labels
 from napari_saf.cli import _methods as flags
 from napari_saf.cli import run_with_progress
-from napari_saf.comparison import (
-    COMPARISON_SUFFIXES,
-    OPTION_AXES,
-    Variant,
-    comparison_table,
-    iterate_comparison,
-    read_values,
-    save_comparison,
-    short_names,
-    variants_of,
-)
 from napari_saf.errors import InvalidInput
 from napari_saf.features import channels_last
 from napari_saf.methods import METHODS, SWEPT, SweepMethod, TradeOff, count_points, map_steps
 from napari_saf.problem import ImageOptions, Problem
 from napari_saf.storage import atomic_write, make_folder
 
-_SUFFIXES = ", ".join(COMPARISON_SUFFIXES)
+_SUFFIXES = ", ".join(comparison.COMPARISON_SUFFIXES)
 _COMPARE_OPTIONS = [
     click.Argument(["image"], type=flags.PATH),
     flags.output("OUT", f"A page, picture or table ({_SUFFIXES}), or a folder for all three, with "
@@ -43,7 +32,8 @@ _COMPARE_OPTIONS = [
                  help="A method; may be given several times. [default: saf]"),
     click.Option(["--grid"], multiple=True, metavar="NAME=VALUE,...",
                  help="Values to go through, such as s=0,0.5,1: of a parameter of the methods "
-                 f"or of {', '.join(OPTION_AXES)}. Given several times: all combinations."),
+                 f"or of {', '.join(comparison.OPTION_AXES)}. Given several times: all "
+                 "combinations."),
     click.Option(["--truth"], type=flags.PATH, metavar="FILE",
                  help="Regions 1, 2, ... as they should be, in an image of that size; 0 does not "
                  "count. The table then says how well each result agrees."),
@@ -85,11 +75,13 @@ def compare(given: Any) -> None:
     places = [out]
     if is_folder:
         places = [out / f"comparison{suffix}" for suffix in (".html", ".png", ".csv")]
-    elif out.suffix.lower() not in COMPARISON_SUFFIXES:
+    elif out.suffix.lower() not in comparison.COMPARISON_SUFFIXES:
         raise InvalidInput(f"{out}: expected a folder, or a name that ends in {_SUFFIXES}")
     source = flags.problem_source(vars(given))
     variants = _variants(given, source.options)
-    stems = [f"{io.mask_stem(image)}_{io.file_stem(name)}" for name in short_names(variants)]
+    stems = [
+        f"{io.mask_stem(image)}_{io.file_stem(name)}" for name in comparison.short_names(variants)
+    ]
     masks = [(out / f"{stem}{io.LABELS_MARK}.tif", out / f"{stem}.recipe.json") for stem in stems]
     each = dict(zip(variants, masks, strict=True)) if is_folder else {}
     check_outputs([*places, *itertools.chain(*each.values())], [image], overwrite=given.overwrite)
@@ -100,11 +92,11 @@ def compare(given: Any) -> None:
     def read(options: ImageOptions) -> Problem:
         return source.problem([file], dataclasses.replace(options, channel_axis=channel_axis))
 
-    steps = map_steps(iterate_comparison(variants, read), lambda step: step.snapshot)
+    steps = map_steps(comparison.iterate_comparison(variants, read), lambda step: step.snapshot)
     found = run_with_progress(steps, image.name)
     for place in places:
         make_folder(place.parent)
-        save_comparison(
+        comparison.save_comparison(
             place,
             found,
             file.array,
@@ -119,7 +111,7 @@ def compare(given: Any) -> None:
         io.save_recipe(recipe, one.recipe | {"images": [image.name]})
     for failure in found.failures:
         click.echo(f"napari-saf: not run: {failure.variant.name}: {failure.error}", err=True)
-    for row in comparison_table(found, regions):
+    for row in comparison.comparison_table(found, regions):
         agreement = "" if np.isnan(row.covering) else f", covering {row.covering:.3f}"
         click.echo(f"{row.name}: {row.n_labels} labels{agreement}, {row.seconds:.1f} s")
     for place in places:
@@ -135,7 +127,7 @@ def _read_truth(path: Path, image: io.ImageFile, channel_axis: int | None) -> ND
     return truth
 
 
-def _variants(given: Any, options: ImageOptions) -> list[Variant]:
+def _variants(given: Any, options: ImageOptions) -> list[comparison.Variant]:
     types = [METHODS[name] for name in given.methods or ("saf",)]
     methods = flags.make_methods(types, flags.given_parameters(vars(given)))
     axes: dict[str, list[object]] = {}
@@ -144,8 +136,8 @@ def _variants(given: Any, options: ImageOptions) -> list[Variant]:
         name = name.strip().replace("-", "_")
         if not equals or name in axes:
             raise click.UsageError(f"--grid: expected NAME=VALUE,..., each name once, got {entry}")
-        axes[name] = read_values(name, text, types)
-    return variants_of(methods, axes, options)
+        axes[name] = comparison.read_values(name, text, types)
+    return comparison.variants_of(methods, axes, options)
 
 
 @flags.command("fair-sweep", flags.method_options(_SWEEP_OPTIONS, {_SWEEP_NAME: _SWEEP}, [SWEPT]))

@@ -10,17 +10,7 @@ from typing import Any
 
 import click
 
-from napari_saf import io
-from napari_saf.batch import (
-    AbstractTask,
-    ApplyOptions,
-    Job,
-    LabelSummary,
-    LabelTask,
-    Outcome,
-    as_learned,
-    run_batch,
-)
+from napari_saf import batch, io
 from napari_saf.cli import _methods as flags
 from napari_saf.cli import print_failure, progress_bar
 from napari_saf.cli._large import JOBS, SCHEDULER, TILES, label_in_tiles, large_job, workers
@@ -63,7 +53,7 @@ def run(given: Any) -> int:
     Images may be files, folders or patterns. What an earlier run has done is not done again. A
     large image is labelled in tiles, into a pyramid, but for those by a dictionary.
     """
-    options = ApplyOptions(
+    options = batch.ApplyOptions(
         scaling={"each": True, "first": False}.get(given.scaling, given.scaling),
         suffix=given.suffix,
         mask=given.mask,
@@ -71,8 +61,8 @@ def run(given: Any) -> int:
         overwrite=given.overwrite,
     )
     paths = io.find_images(given.images)
-    task, jobs = options.plan(as_learned(given.learned), paths, given.out)
-    if isinstance(task, LabelTask):
+    task, jobs = options.plan(batch.as_learned(given.learned), paths, given.out)
+    if isinstance(task, batch.LabelTask):
         large = large_job(task, paths, given.out, vars(given))
         if large is not None:
             return label_in_tiles(large, given.out, given.n_processes, vars(given))
@@ -82,10 +72,14 @@ def run(given: Any) -> int:
         return run_jobs(task, jobs, n_processes=given.n_processes, client=client)
 
 
-def run_jobs(task: AbstractTask[Any], jobs: Sequence[Job], *, n_processes: int, client: Any) -> int:
+def run_jobs(
+    task: batch.AbstractTask[Any], jobs: Sequence[batch.Job], *, n_processes: int, client: Any
+) -> int:
     """Do jobs, and print what becomes of each; return the exit code."""
     began, outcomes = time.perf_counter(), []
-    for outcome in run_batch(task, jobs, n_processes=n_processes, client=client, progress=_bar):
+    for outcome in batch.run_batch(
+        task, jobs, n_processes=n_processes, client=client, progress=_bar
+    ):
         _print_outcome(task, outcome)
         outcomes.append(outcome)
     failed = [outcome.job.path for outcome in outcomes if outcome.state == "failed"]
@@ -103,13 +97,13 @@ def run_jobs(task: AbstractTask[Any], jobs: Sequence[Job], *, n_processes: int, 
     return 1 if failed else 0
 
 
-def _bar(job: Job, number: int, count: int) -> AbstractContextManager[Any]:
+def _bar(job: batch.Job, number: int, count: int) -> AbstractContextManager[Any]:
     return progress_bar(job.title if count == 1 else f"{job.title} ({number} of {count})")
 
 
-def _print_outcome(task: AbstractTask[Any], outcome: Outcome[Any]) -> None:
+def _print_outcome(task: batch.AbstractTask[Any], outcome: batch.Outcome[Any]) -> None:
     job, result = outcome.job, outcome.result
-    if isinstance(result, LabelSummary) and isinstance(task, LabelTask):
+    if isinstance(result, batch.LabelSummary) and isinstance(task, batch.LabelTask):
         noun = "label" if task.level is None else "region"
         for mask, count in zip(job.masks, result.n_labels, strict=True):
             counted = f"{count} {noun}{'s' * (count != 1)}"

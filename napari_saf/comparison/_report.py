@@ -5,11 +5,11 @@ from __future__ import annotations
 import base64
 import dataclasses
 import html
-import io
 import json
 import math
 import os
 from collections.abc import Mapping, Sequence
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -17,27 +17,17 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from skimage.color import gray2rgb
 
+from napari_saf import io
 from napari_saf.comparison._comparison import COLUMNS, Comparison, Row, comparison_table
 from napari_saf.comparison._variants import Layout, lay_out, short_names
 from napari_saf.errors import InvalidInput
-from napari_saf.io import (
-    FIGURE_SUFFIXES,
-    check_suffix,
-    color_labels,
-    color_table,
-    displayed_plane,
-    map_labels,
-    printable,
-    thinned,
-    write_csv,
-)
 from napari_saf.storage import atomic_write
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-COMPARISON_SUFFIXES = (".html", *FIGURE_SUFFIXES, ".csv")
+COMPARISON_SUFFIXES = (".html", *io.FIGURE_SUFFIXES, ".csv")
 """What the name of a saved comparison may end in."""
 
 _Pixels = NDArray[np.uint8]
@@ -128,7 +118,7 @@ def save_comparison(
     'comparison.csv'
     """
     target = Path(path)
-    suffix = check_suffix(target, COMPARISON_SUFFIXES)
+    suffix = io.check_suffix(target, COMPARISON_SUFFIXES)
     if not comparison.results:
         raise InvalidInput("comparison: expected at least one result")
     rows = comparison_table(comparison, truth)
@@ -136,19 +126,19 @@ def save_comparison(
         import pandas  # takes half a second to load
 
         table = pandas.DataFrame(map(dataclasses.asdict, rows))
-        write_csv(target, table.replace([np.inf, -np.inf], np.nan))
+        io.write_csv(target, table.replace([np.inf, -np.inf], np.nan))
         return target
     labels = comparison.results[0].labels
     middle = tuple(side // 2 for side in labels.shape[:-2])
-    plane = displayed_plane(np.asarray(image), labels, channel_axis, middle)
+    plane = io.displayed_plane(np.asarray(image), labels, channel_axis, middle)
     plane = plane if plane.dtype == np.uint8 else np.round(255 * np.clip(plane, 0, 1))
     pixels = np.asarray(plane if plane.ndim == 3 else gray2rgb(plane), np.uint8)
     given = [Panel(title or "image", "", pixels)]
     if truth is not None:
         regions = np.asarray(truth)
-        label_map = map_labels(regions)
+        label_map = io.map_labels(regions)
         note = f"{label_map.n_columns} region{'s' * (label_map.n_columns != 1)}"
-        given.append(Panel("truth", note, color_labels(thinned(regions[middle]), label_map)))
+        given.append(Panel("truth", note, io.color_labels(io.thinned(regions[middle]), label_map)))
     results = result_panels(comparison, rows, pixels, paint, colors)
     figure = _draw(given, results, lay_out([one.variant for one in comparison.results]))
     with atomic_write(target) as temporary:
@@ -172,9 +162,11 @@ def result_panels(
         raise InvalidInput(f"paint: expected mean or palette, got {paint!r}")
     count = comparison.n_numbers
     middle = tuple(side // 2 for side in comparison.results[0].labels.shape[:-2])
-    planes = [thinned(result.labels[middle]) for result in comparison.results]
+    planes = [io.thinned(result.labels[middle]) for result in comparison.results]
     if paint == "palette":
-        tables = [color_table(map_labels(np.arange(count + 1), colors=colors))[1:]] * len(planes)
+        tables = [io.color_table(io.map_labels(np.arange(count + 1), colors=colors))[1:]] * len(
+            planes
+        )
     else:
         # A label without pixels in a plane has its mean over the planes that show it.
         import pandas
@@ -238,7 +230,7 @@ def _draw_panel(axes: Axes, panel: Panel, a_line: int, side: float, height: floa
     above = (panel.title, 14 if panel.note else 4, 9, "black"), (panel.note, 4, 7.5, "0.35")
     for text, points, size, color in above:
         axes.annotate(
-            printable(text),
+            io.printable(text),
             (0, 1),
             (0, points),
             xycoords="axes fraction",
@@ -260,7 +252,7 @@ def _draw_panel(axes: Axes, panel: Panel, a_line: int, side: float, height: floa
 
 def _page(title: str, comparison: Comparison, rows: Sequence[Row], figure: Figure) -> str:
     """Return an HTML page that needs no other file: figure, table, failures, recipes."""
-    drawing = io.BytesIO()
+    drawing = BytesIO()
     figure.savefig(drawing, format="svg")  # holds every pixel, at any size
     source = "data:image/svg+xml;base64," + base64.b64encode(drawing.getvalue()).decode("ascii")
     count, heading = len(comparison.results), html.escape(f"{title}: comparison")

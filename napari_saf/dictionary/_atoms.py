@@ -13,20 +13,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from pydantic import Field
 
+from napari_saf import storage
 from napari_saf.arrays import check_size
 from napari_saf.device import torch
 from napari_saf.dictionary._distance import all_transforms, check_odd, shapes
 from napari_saf.dictionary._sample import distances_between
 from napari_saf.errors import InvalidInput
 from napari_saf.features import Scaling, channels_last
-from napari_saf.storage import (
-    FileModel,
-    Text,
-    VersionedModel,
-    format_errors,
-    load_tensors,
-    save_tensors,
-)
 
 DICTIONARY_SUFFIX = ".safetensors"
 """What the name of a dictionary ends in."""
@@ -35,12 +28,12 @@ _PLAIN = ("s", "window", "shift_window", "distance", "software")
 _Count = Annotated[int, Field(ge=0, lt=2**62)]
 
 
-class _Scaling(FileModel):
+class _Scaling(storage.FileModel):
     low: float
     high: float
 
 
-class _Header(VersionedModel):
+class _Header(storage.VersionedModel):
     patch_size: _Count
     channels: _Count
     scaling: _Scaling
@@ -50,8 +43,8 @@ class _Header(VersionedModel):
     shift_window: _Count
     distance: float
     usage: list[_Count]
-    software: Text
-    images: list[Text]
+    software: storage.Text
+    images: list[storage.Text]
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -193,7 +186,7 @@ class PatchAtoms:
             "images": list(self.images),
         }
         header |= {name: getattr(self, name) for name in _PLAIN}
-        save_tensors(path, {"atoms": np.ascontiguousarray(self.atoms, dtype="<f4")}, header)
+        storage.save_tensors(path, {"atoms": np.ascontiguousarray(self.atoms, dtype="<f4")}, header)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
@@ -205,8 +198,8 @@ class PatchAtoms:
             Naming the file and what is wrong with it: no such file, not a safetensors file,
             truncated, of an unknown version, without atoms, or with impossible values.
         """
-        with format_errors(Path(path), "a dictionary"):
-            tensors, header = load_tensors(path, _Header)
+        with storage.format_errors(Path(path), "a dictionary"):
+            tensors, header = storage.load_tensors(path, _Header)
             if "atoms" not in tensors:
                 names = ", ".join(sorted(tensors)) or "none"
                 raise InvalidInput(f"expected a tensor 'atoms', got {names}")

@@ -15,21 +15,8 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from napari_saf import flow
 from napari_saf.device import torch
-from napari_saf.flow import (
-    Cancelled,
-    check_seeds_fit,
-    class_means,
-    count_classes,
-    entropy,
-    from_assignment,
-    normalize_,
-    one_hot_,
-    row_blocks,
-    row_maxima,
-    softmax,
-    update_labels,
-)
 from napari_saf.graph import AffinityGraph
 from napari_saf.methods._method import (
     AbstractMethod,
@@ -77,7 +64,7 @@ class AbstractClustering(AbstractMethod):
         return run_clustering(self, call, self._start, self.tolerance, self.max_iterations)
 
     def _n_columns(self, problem: Problem) -> int:
-        n_seeded = 0 if problem.seeds is None else count_classes(problem.seeds)
+        n_seeded = 0 if problem.seeds is None else flow.count_classes(problem.seeds)
         return max(self.n_clusters, n_seeded)
 
     def _takes_mean(self, features: torch.Tensor, dtype: torch.dtype) -> bool:
@@ -93,7 +80,7 @@ def start_points(call: Call, n_clusters: int, draw: int | np.random.RandomState)
     or those of the run that goes on.
     """
     if call.initial is not None:
-        weights = torch.softmax(from_assignment(call.initial, call.features), dim=1)
+        weights = torch.softmax(flow.from_assignment(call.initial, call.features), dim=1)
         points = weighted_means(weights, call.features)
         if call.before is not None:
             columns, own = call.before.columns, torch.from_numpy(call.before.prototypes)
@@ -101,7 +88,7 @@ def start_points(call: Call, n_clusters: int, draw: int | np.random.RandomState)
         return points
     points = call.features[:0]
     if call.seeds is not None:
-        points = class_means(call.features, call.seeds)
+        points = flow.class_means(call.features, call.seeds)
     if len(points) >= n_clusters:
         return points
     # Some may be drawn where one is given: draw as many as if none were.
@@ -148,9 +135,9 @@ def run_clustering(
     yield reporter.snapshot(0.0)
     try:
         status = yield from _alternate(state, labels, reporter, limit, tolerance)
-    except Cancelled:
+    except flow.Cancelled:
         status = Status.CANCELLED
-        update_labels(labels, state.v)
+        flow.update_labels(labels, state.v)
         _conclude(state, labels, reporter.records, is_current=False)
     n_empty = int((torch.bincount(labels, minlength=n_columns) == 0).sum())
     if n_empty:
@@ -176,10 +163,10 @@ def _alternate(
     falls = [(a.objective - b.objective, abs(b.objective)) for a, b in itertools.pairwise(records)]
     gains = [fall / max(size, 1e-300) for fall, size in falls]
     for _ in state.warm_up():
-        update_labels(labels, state.v)
+        flow.update_labels(labels, state.v)
         yield reporter.snapshot(0.0)
     state.begin()
-    update_labels(labels, state.v)
+    flow.update_labels(labels, state.v)
     if not records:
         records.append(_record(state, labels, 0, 0.0))
     status = None
@@ -190,7 +177,7 @@ def _alternate(
             break
         before = state.objectives
         state.advance()
-        changed = update_labels(labels, state.v)
+        changed = flow.update_labels(labels, state.v)
         records.append(_record(state, labels, len(records), changed))
         gains.append(float(state.gains(before)[0]))
         if gains[-1] <= tolerance:
@@ -210,9 +197,9 @@ def _conclude(
     if records:
         is_current = not state.conclude() and is_current
     prototypes = state.prototypes()
-    for block in row_blocks(state.assignment):
+    for block in flow.row_blocks(state.assignment):
         shares = state.assignment[block]
-        is_largest = shares == row_maxima(shares)
+        is_largest = shares == flow.row_maxima(shares)
         rows = (is_largest.sum(dim=1) > 1).nonzero()[:, 0]
         squares = squared_distances(state.features[block][rows], prototypes)
         labels[block][rows] = squares.masked_fill_(~is_largest[rows], torch.inf).argmin(dim=1)
@@ -229,7 +216,7 @@ def _record(state: AbstractState, labels: torch.Tensor, iteration: int, changed:
     return Record(
         time=float(iteration),
         n_evaluations=state.n_evaluations,
-        entropy=entropy(w, state.v, w.gather(1, labels[:, None])[:, 0]),
+        entropy=flow.entropy(w, state.v, w.gather(1, labels[:, None])[:, 0]),
         objective=float(state.objectives[0]),
         label_shares=(sizes / len(labels)).numpy(),
         rank_bound=float((overlap.diagonal() / masses).sum()),  # tr(C^-1 W'W)
@@ -314,7 +301,7 @@ class Tasks:
         """Return log coordinates of the assignment to start from."""
         if self.initial is None:
             return None
-        return from_assignment(self.initial, self.blocks.flatten(0, 1))
+        return flow.from_assignment(self.initial, self.blocks.flatten(0, 1))
 
 
 class AbstractState(ABC):
@@ -340,7 +327,7 @@ class AbstractState(ABC):
         self.v = torch.zeros(len(self.features), n_columns).to(self.features)
         self.assignment = torch.full_like(self.v, 1 / n_columns)
         self._seeds = None if tasks.seed_blocks is None else tasks.seed_blocks.flatten()
-        check_seeds_fit(self._seeds, n_columns)
+        flow.check_seeds_fit(self._seeds, n_columns)
 
     def warm_up(self) -> Iterator[None]:
         """Go to where the run starts; yields where there is something to show."""
@@ -381,14 +368,14 @@ class AbstractState(ABC):
     def move(self, v: torch.Tensor) -> None:
         """Go to log coordinates, which are overwritten; seeds stay where they are."""
         self.v = self.constrain(v)
-        softmax(self.v, out=self.assignment)
+        flow.softmax(self.v, out=self.assignment)
 
     def constrain(self, v: torch.Tensor) -> torch.Tensor:
         """Normalise log coordinates in place and make the rows of seeds vertices."""
-        normalize_(v)
+        flow.normalize_(v)
         if self._seeds is not None:
             rows = self._seeds.nonzero()[:, 0]
-            one_hot_(v, rows, self._seeds[rows] - 1)
+            flow.one_hot_(v, rows, self._seeds[rows] - 1)
         return v
 
     def hard_assignment(self, labels: torch.Tensor) -> torch.Tensor:

@@ -22,6 +22,7 @@ from qtpy.QtWidgets import (
 )
 from superqt.utils import signals_blocked
 
+from napari_saf import comparison as compare
 from napari_saf._gui.forms.choices import Choice
 from napari_saf._gui.forms.image_input import with_side
 from napari_saf._gui.forms.layout import FormSection, fill_layout
@@ -29,20 +30,6 @@ from napari_saf._gui.forms.method_form import described
 from napari_saf._gui.layers.placement import ImageRegion
 from napari_saf._gui.layers.reading import ImageJob, Pixels, ProblemReader
 from napari_saf._gui.runs.run import without_gaps
-from napari_saf.comparison import (
-    OPTION_AXES,
-    Comparison,
-    ComparisonStep,
-    Row,
-    Variant,
-    comparison_table,
-    iterate_comparison,
-    lay_out,
-    open_axes,
-    parameter_named,
-    read_values,
-    variants_of,
-)
 from napari_saf.errors import InvalidInput
 from napari_saf.input import AUTO
 from napari_saf.methods import METHODS, AbstractMethod, run_to_end
@@ -94,20 +81,22 @@ class ComparisonChoice(QWidget):
     def axis_names(self) -> list[str]:
         return [row.name for row in self.rows if row.name]
 
-    def variants(self, options: ImageOptions, known: Mapping[str, AbstractMethod]) -> list[Variant]:
+    def variants(
+        self, options: ImageOptions, known: Mapping[str, AbstractMethod]
+    ) -> list[compare.Variant]:
         """Return what is asked for, of the methods that are known, the others by their defaults.
 
         InvalidInput is raised if no method is ticked, or values are wrong.
         """
         types, rows = self.methods, [row for row in self.rows if row.name]
-        axes = {row.name: read_values(row.name, row.text, types) for row in rows}
+        axes = {row.name: compare.read_values(row.name, row.text, types) for row in rows}
         if isinstance(options.window, tuple) and "window" in axes:
             axes["window"] = [
                 with_side(options.window, side) if isinstance(side, int) else side
                 for side in axes["window"]
             ]
         methods = [known.get(method.name) or method() for method in types]
-        return variants_of(methods, axes, options)
+        return compare.variants_of(methods, axes, options)
 
     def _on_methods_changed(self) -> None:
         """Offer what may vary: basic parameters, options of the image, advanced parameters."""
@@ -118,7 +107,7 @@ class ComparisonChoice(QWidget):
         basic = [item for item in found.values() if not item.advanced]
         advanced = [item for item in found.values() if item.advanced]
         for row in self.rows:
-            row.offer([*basic, *(_OPTIONS[name] for name in OPTION_AXES), *advanced])
+            row.offer([*basic, *(_OPTIONS[name] for name in compare.OPTION_AXES), *advanced])
         self.changed.emit()
 
 
@@ -199,19 +188,19 @@ def _first_values(item: Parameter) -> str:
     return ", ".join(f"{value:g}" for value in within)
 
 
-def whole_name(variant: Variant, n_words: int | None = None) -> str:
+def whole_name(variant: compare.Variant, n_words: int | None = None) -> str:
     """Return all that was chosen for a variant, with so many words of each label of the form."""
     texts = []
     for axis, value in variant.place:
-        item = _OPTIONS.get(axis) or parameter_named(type(variant.method), axis)
+        item = _OPTIONS.get(axis) or compare.parameter_named(type(variant.method), axis)
         label = "" if item is None else item.label  # the name of a method is enough
         texts.append(" ".join([*label.split()[:n_words], value]))
     return ", ".join(texts)
 
 
-def panel_names(variants: Sequence[Variant]) -> list[str]:
+def panel_names(variants: Sequence[compare.Variant]) -> list[str]:
     """Return for each variant what distinguishes it, as long as there is room for."""
-    axes, layout = open_axes(variants), lay_out(variants)
+    axes, layout = compare.open_axes(variants), compare.lay_out(variants)
     if not axes:
         return [whole_name(variant) for variant in variants]
     # The sides of a window without those of 1, each once: 3 for 1 x 3 x 3.
@@ -246,9 +235,9 @@ class ComparisonJob:
 
     image_job: ImageJob
     region: ImageRegion
-    variants: Sequence[Variant]
-    comparison: Comparison = Comparison(())
-    rows: Sequence[Row] = ()
+    variants: Sequence[compare.Variant]
+    comparison: compare.Comparison = compare.Comparison(())
+    rows: Sequence[compare.Row] = ()
     truth: NDArray[Any] | None = None
 
     def run(
@@ -268,7 +257,7 @@ class ComparisonJob:
             job = dataclasses.replace(self.image_job, options=options)
             return without_gaps(reader.read(job, cancelled))[0]
 
-        def on_step(step: ComparisonStep) -> None:
+        def on_step(step: compare.ComparisonStep) -> None:
             nonlocal n_reported, last
             for result in step.results[n_reported:]:
                 report(result)
@@ -277,8 +266,10 @@ class ComparisonJob:
                 last = time.perf_counter()
                 report((step.snapshot.fraction, whole_name(step.variant)))
 
-        found = run_to_end(iterate_comparison(self.variants, read, cancelled=cancelled), on_step)
-        rows = comparison_table(found, measured.truth)
+        found = run_to_end(
+            compare.iterate_comparison(self.variants, read, cancelled=cancelled), on_step
+        )
+        rows = compare.comparison_table(found, measured.truth)
         return dataclasses.replace(measured, comparison=found, rows=rows)
 
     def with_truth(self, truth: Pixels | None, cancelled: Callable[[], bool]) -> ComparisonJob:
@@ -294,5 +285,5 @@ class ComparisonJob:
                 raise InvalidInput(f"truth: expected the shape {expected}, got {regions.shape}")
             if not regions.any():
                 raise InvalidInput("truth: expected labelled pixels, got 0 everywhere")
-        rows = comparison_table(self.comparison, regions)
+        rows = compare.comparison_table(self.comparison, regions)
         return dataclasses.replace(self, rows=rows, truth=regions)
