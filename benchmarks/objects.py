@@ -11,7 +11,8 @@ the first image of its kind (fluorescence, stained, grey) in its folder, which i
 same foreground: the connected components, the watershed of the distance to the border from all its
 maxima as in the gallery of scikit-image, and `split_objects`, with its defaults, without the
 uncertainty, and with neck and smallest object chosen for each fifth of the images by the other
-four. AP is TP / (TP + FP + FN) at an intersection over union above .5, the mean of images, and
+four; and `split_objects` on the foreground of a random forest on multi-scale features, taught
+likewise. AP is TP / (TP + FP + FN) at an intersection over union above .5, the mean of images, and
 pooled over all objects; a nucleus is split if two or more objects lie in it by at least half of
 their pixels and have a tenth of its own, and an object merges if that is so for nuclei in it.
 
@@ -41,8 +42,9 @@ import zarr
 from numpy.typing import NDArray
 from scipy import ndimage
 from scribbles_nuclei import NUCLEUS, draw
-from skimage.feature import peak_local_max
+from skimage.feature import multiscale_basic_features, peak_local_max
 from skimage.segmentation import watershed
+from sklearn.ensemble import RandomForestClassifier
 
 import napari_saf as saf
 from napari_saf.objects import find_parts
@@ -69,6 +71,20 @@ def gallery(mask: Mask) -> Labels:
     return np.asarray(watershed(-distance, markers, mask=mask))
 
 
+def forest(taught: NDArray[Any], strokes: NDArray[np.integer[Any]], image: NDArray[Any]) -> Mask:
+    """Return the nuclei that a random forest finds, taught by strokes on an image."""
+
+    def features(one: NDArray[Any]) -> NDArray[np.floating]:
+        axis = -1 if one.ndim == 3 else None
+        return np.asarray(multiscale_basic_features(one, sigma_max=8, channel_axis=axis))
+
+    trees = RandomForestClassifier(100, max_depth=10, n_jobs=-1, random_state=0)
+    trees.fit(features(taught)[strokes > 0], strokes[strokes > 0])
+    found = features(image)
+    labels = trees.predict(found.reshape(-1, found.shape[-1]))
+    return np.asarray(labels.reshape(found.shape[:-1]) == NUCLEUS)
+
+
 def counts(truth: Labels, found: Labels) -> NDArray[np.float64]:
     """Return TP, FP, FN at .5, the same at .7, nuclei that are split, objects that merge."""
     _, truth = np.unique(np.append(0, truth), return_inverse=True)
@@ -89,8 +105,8 @@ def counts(truth: Labels, found: Labels) -> NDArray[np.float64]:
 
 def label(
     job: tuple[str, str, str], seed: int, n_nuclei: int
-) -> tuple[Labels, Mask, NDArray[np.float32]]:
-    """Return the truth, the nuclei that were found, and how uncertain pixels were."""
+) -> tuple[Labels, Mask, NDArray[np.float32], Mask]:
+    """Return the truth, the nuclei found, how uncertain pixels were, and nuclei of a forest."""
     folder, name, teacher = job
 
     def read(one: str) -> tuple[Any, Any]:
@@ -102,6 +118,7 @@ def label(
     choice = saf.choose_for_strokes(image, strokes)
     problem = saf.Problem.from_image(image, seeds=strokes, **choice.options.arguments())
     result = choice.method.run(problem)
+    taught_image = image
     if name != teacher:
         taught: Any = saf.PrototypeSet.from_labels(problem, result.labels).recipe()
         image, truth = read(name)
@@ -109,14 +126,20 @@ def label(
         result = taught.method.run(problem)
     values: Any = result.uncertainty
     uncertainty: Any = problem.graph.to_image(values)
-    return truth, np.asarray(result.labels) == NUCLEUS, uncertainty
+    return (
+        truth,
+        np.asarray(result.labels) == NUCLEUS,
+        uncertainty,
+        forest(taught_image, strokes, image),
+    )
 
 
 def measure(job: tuple[str, str, str], seed: int, n_nuclei: int) -> dict[str, Any]:
     """Return the counts of each way on one image; of ours for each choice of neck and size."""
-    truth, mask, uncertainty = label(job, seed, n_nuclei)
+    truth, mask, uncertainty, trees = label(job, seed, n_nuclei)
     parts, plain = find_parts(mask, uncertainty=uncertainty), find_parts(mask)
     ways: dict[str, Callable[[], Any]] = {
+        "random forest": lambda: find_parts(trees).join().labels,
         "components": lambda: components(mask),
         "scikit-image": lambda: gallery(mask),
         "distance alone": lambda: plain.join().labels,

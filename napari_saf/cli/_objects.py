@@ -16,6 +16,7 @@ from napari_saf.cli import _methods as flags
 from napari_saf.cli._large import tile_bar, workers
 from napari_saf.errors import InvalidInput, SafError
 from napari_saf.objects import (
+    GEFF,
     NECK,
     SMALLEST,
     Objects,
@@ -51,7 +52,8 @@ _OPTIONS: list[click.Parameter] = [
     *flags.OUTLINES,
     click.Option(["--tracks"], type=flags.PATH, metavar="FOLDER",
                  help="Follow objects along the first axis, frames of a series, and save tracks as "
-                 "the Cell Tracking Challenge has them; the table has their numbers."),
+                 "the Cell Tracking Challenge has them, or as a geff if it ends in .geff; the table "
+                 "gets their numbers."),
     click.Option(["--tile"], type=click.IntRange(min=16), metavar="N",
                  help="Of OUT.ome.zarr: pixels a side. [default: 1024 in planes, 128 in volumes]"),
     click.Option(["--halo"], type=click.IntRange(min=1), metavar="N",
@@ -122,7 +124,9 @@ def _object_files(
         for path in paths
     }
     sources = [path for path in (*paths, given.uncertainty) if path is not None]
-    follows = [] if given.tracks is None else [given.tracks / "res_track.txt"]
+    follows = [] if given.tracks is None else [given.tracks]
+    if given.tracks is not None and given.tracks.suffix != GEFF:
+        follows = [given.tracks / "res_track.txt"]
     outputs = [given.out, *follows, *itertools.chain(*files.values())]
     check_outputs(outputs, sources, overwrite=given.overwrite)
     return files

@@ -21,6 +21,7 @@ _REACH = 1.5
 """Diameters that an object moves from one frame to the next, at most, where nothing is given."""
 _MOST = 2**16 - 1
 """Numbers in the images of the Cell Tracking Challenge."""
+GEFF = ".geff"
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -148,14 +149,18 @@ def track_objects(
 
 
 def save_tracks(folder: str | os.PathLike[str], tracks: Tracks) -> list[Path]:
-    """Save tracks as the Cell Tracking Challenge has results: a mask a frame, and a list.
+    """Save tracks as the Cell Tracking Challenge has results, or as a geff.
 
-    A track with a gap is written as several, each the parent of the next.
+    Results of the challenge are a mask a frame, and a list; a track with a gap is written as
+    several, each the parent of the next. A geff is a graph in a zarr store,
+    https://liveimagetrackingtools.org/geff: the objects with frame, centroid in pixels and track,
+    and from which one to the next each goes on.
 
     Parameters
     ----------
     folder : path
-        Where ``mask000.tif``, ... and ``res_track.txt`` go; made if it is not there.
+        A geff if it ends in ``.geff``, written over. Else where ``mask000.tif``, ... and
+        ``res_track.txt`` go; made if it is not there.
     tracks : Tracks
         As `track_objects` gives them.
 
@@ -179,6 +184,9 @@ def save_tracks(folder: str | os.PathLike[str], tracks: Tracks) -> list[Path]:
     """
     import tifffile
 
+    if Path(folder).suffix == GEFF:
+        _save_geff(Path(folder), tracks)
+        return [Path(folder)]
     track, frame = tracks.table["track"], tracks.table["frame"]
     is_new = (np.diff(track, prepend=0) != 0) | (np.diff(frame, prepend=-2) > 1)
     pieces = np.cumsum(is_new)
@@ -208,6 +216,37 @@ def save_tracks(folder: str | os.PathLike[str], tracks: Tracks) -> list[Path]:
     with atomic_write(listing) as temporary:
         temporary.write_text("".join(f"{line}\n" for line in lines), encoding="ascii")
     return [*paths, listing]
+
+
+def _save_geff(path: Path, tracks: Tracks) -> None:
+    import zarr
+
+    columns = {"t" if name == "frame" else name: values for name, values in tracks.table.items()}
+    columns["seg_id"] = nodes = columns.pop("object").astype(np.uint64)
+    axes = [name for name in "tzyx" if name in columns]
+    same = np.flatnonzero(np.diff(columns["track"]) == 0)  # rows are by track and frame
+    edges = [np.stack([nodes[same], nodes[same + 1]], axis=1)]
+    numbers, first = np.unique(columns["track"], return_index=True)
+    last = np.append(first[1:], len(nodes)) - 1
+    for child, parent in tracks.parents.items():
+        ends = last[np.searchsorted(numbers, parent)], first[np.searchsorted(numbers, child)]
+        edges.append(nodes[list(ends)][None])
+    kinds = {name: {"identifier": name, "dtype": str(x.dtype)} for name, x in columns.items()}
+    about = {
+        "geff_version": "1.0",
+        "directed": True,
+        "axes": [{"name": name, "type": "time" if name == "t" else "space"} for name in axes],
+        "node_props_metadata": kinds,
+        "edge_props_metadata": {},
+        "track_node_props": {"tracklet": "track"},
+    }
+    with atomic_write(path) as temporary:
+        group = zarr.open_group(temporary, mode="w", zarr_format=2)
+        group.attrs["geff"] = about
+        group.create_array("nodes/ids", data=nodes)
+        group.create_array("edges/ids", data=np.concatenate(edges))
+        for name, values in columns.items():
+            group.create_array(f"nodes/props/{name}/values", data=values)
 
 
 def _linked(

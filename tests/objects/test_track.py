@@ -5,6 +5,7 @@ import sys
 import numpy as np
 import pytest
 import tifffile
+import zarr
 
 import napari_saf as saf
 
@@ -127,3 +128,33 @@ def test_objects_of_several_frames_and_planes_are_refused_and_nothing_has_no_tra
     monkeypatch.setitem(sys.modules, "laptrack", None)
     with pytest.raises(saf.SafError, match=r"napari-saf\[track\]"):
         saf.track_objects(objects_of(moving_discs()[0][:3]))
+
+
+def test_a_geff_holds_objects_and_how_each_goes_on(tmp_path):
+    truth, seen, _ = moving_discs(missing=0.02)
+    tracks = saf.track_objects(objects_of(seen))
+    (path,) = saf.save_tracks(tmp_path / "tracks.geff", tracks)
+    saf.save_tracks(path, tracks)  # written over
+    group = zarr.open_group(path, mode="r")
+    about, nodes, edges = group.attrs["geff"], group["nodes/ids"][:], group["edges/ids"][:]
+    assert about["directed"] and [axis["name"] for axis in about["axes"]] == ["t", "y", "x"]
+    np.testing.assert_array_equal(np.sort(nodes), tracks.objects.numbers)
+    values = {name: group[f"nodes/props/{name}/values"][:] for name in about["node_props_metadata"]}
+    row = {int(node): k for k, node in enumerate(nodes)}
+    ends = np.array([[row[int(end)] for end in edge] for edge in edges])
+    assert edges.dtype == nodes.dtype and len(np.unique(edges, axis=0)) == len(edges)
+    assert (np.diff(values["t"][ends], axis=1) >= 1).all()
+    # Along a track one after the other, and to both of what it divides into.
+    at_division = values["track"][ends[:, 0]] != values["track"][ends[:, 1]]
+    found = {tuple(pair[::-1]) for pair in values["track"][ends[at_division]].tolist()}
+    assert found == set(tracks.parents.items())
+    assert (~at_division).sum() == len(nodes) - len(set(values["track"].tolist()))
+    assert abs(values["y"][ends] - values["y"][ends[:, ::-1]]).max() < 20
+    assert truth.shape[0] > values["t"].max()
+
+
+def test_a_geff_of_nothing_is_an_empty_graph(tmp_path):
+    tracks = saf.track_objects(saf.split_objects(np.zeros((3, 8, 8), int), axis=0))
+    (path,) = saf.save_tracks(tmp_path / "none.geff", tracks)
+    group = zarr.open_group(path, mode="r")
+    assert group["nodes/ids"].shape == (0,) and group["edges/ids"].shape == (0, 2)
