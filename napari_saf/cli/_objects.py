@@ -52,8 +52,8 @@ _OPTIONS: list[click.Parameter] = [
     *flags.OUTLINES,
     click.Option(["--tracks"], type=flags.PATH, metavar="FOLDER",
                  help="Follow objects along the first axis, frames of a series, and save tracks as "
-                 "the Cell Tracking Challenge has them, or as a geff if it ends in .geff; the table "
-                 "gets their numbers."),
+                 "the Cell Tracking Challenge has them, or as a geff if it ends in .geff; the "
+                 "table gets their numbers."),
     click.Option(["--tile"], type=click.IntRange(min=16), metavar="N",
                  help="Of OUT.ome.zarr: pixels a side. [default: 1024 in planes, 128 in volumes]"),
     click.Option(["--halo"], type=click.IntRange(min=1), metavar="N",

@@ -355,6 +355,10 @@ def test_all_rows_are_selected_without_asking_for_each(qtbot, monkeypatch):
     table.grab()
     assert table.selected == numbers.tolist()
     assert len(asked) < 1000
+    table.select(numbers[:-1])  # rows that follow each other are one range
+    assert len(table.view.selectionModel().selection()) == 1
+    table.select([2, 3, 4, 8, 10])
+    assert table.selected == [2, 3, 4, 8, 10]
 
 
 def test_the_table_is_sorted_and_filtered_by_a_measure(qtbot):

@@ -146,6 +146,7 @@ class ObjectsWidget(RunDock):
         def split(
             report: object, cancelled: Callable[[], bool]
         ) -> tuple[Parts, tuple[Objects, Measures]]:
+            Labels(np.zeros((1, 1), np.uint32))  # napari loads its colours of a type at first use
             parts = source.find_parts(kinds, cancelled)
             return parts, source.join(parts, *numbers, cancelled)
 

@@ -190,8 +190,11 @@ class ObjectTable(QWidget):
         """Select objects, and scroll to the first."""
         rows, selection = self.model.rows_of(numbers), QItemSelection()
         last = self.model.columnCount() - 1
-        for row in rows:
-            selection.select(self.model.index(row, 0), self.model.index(row, last))
+        # Rows that follow each other are one range: Qt compares ranges pair by pair.
+        runs = np.split(np.array(rows, int), np.flatnonzero(np.diff(rows) > 1) + 1)
+        for run in runs if rows else ():
+            first, end = int(run[0]), int(run[-1])
+            selection.select(self.model.index(first, 0), self.model.index(end, last))
         flags = QItemSelectionModel.SelectionFlag.ClearAndSelect
         self.view.selectionModel().select(selection, flags)
         if rows:
