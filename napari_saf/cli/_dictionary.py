@@ -23,6 +23,7 @@ from napari_saf.dictionary import (
     PatchDictionary,
     PatchDictionaryLearning,
 )
+from napari_saf.features import FEATURES
 from napari_saf.input import PLAIN
 from napari_saf.problem import Problem
 from napari_saf.result import STATUS_TEXTS
@@ -37,9 +38,11 @@ _LEARN = [
     flags.IMAGES,
     flags.output("DICTIONARY", f"Where the dictionary goes ({DICTIONARY_SUFFIX})."),
     _WINDOW,
+    click.Option(["--features"], type=click.Choice(list(FEATURES)), default="intensity",
+                 show_default=True, help="Of what atoms are patches."),
     _CHANNELS,
     flags.overwrite("a dictionary that is there"),
-]
+]  # fmt: skip
 _SHOW = [
     _DICTIONARY,
     flags.output("SHEET.png", "Where a picture of the atoms goes.", required=False),
@@ -85,7 +88,8 @@ def _learn(given: Any) -> None:
     files = [io.read_image(path) for path in paths]
     axis = files[0].stated_channel_axis if given.channel_axis is None else given.channel_axis
     arrays = [file.array for file in files]
-    problem = Problem.from_images(arrays, window=given.window, channel_axis=axis, **PLAIN)
+    own = PLAIN | {"window": given.window, "channel_axis": axis, "features": given.features}
+    problem = Problem.from_images(arrays, **own)
     title = paths[0].name if len(paths) == 1 else f"{len(paths)} images"
     began = time.perf_counter()
     result = run_with_progress(method.iterate(problem), title)
@@ -123,7 +127,7 @@ def _save_atoms(path: Path, dictionary: PatchDictionary, title: str) -> None:
     for panel in panels:
         panel.set_axis_off()
     shares = 100 * dictionary.usage / max(int(dictionary.usage.sum()), 1)
-    for k, atom in enumerate(dictionary.atoms.clip(0, 1)):
+    for k, atom in enumerate(dictionary.colours(dictionary.atoms).clip(0, 1)):
         picture = atom if atom.shape[-1] == 3 else atom.mean(axis=-1)
         panels[k].imshow(picture, cmap="gray", vmin=0, vmax=1, interpolation="nearest")
         panels[k].set_title(f"{k + 1}: {shares[k]:.1f} %", fontsize=7)
@@ -158,4 +162,5 @@ def _apply(given: Any) -> int:
 def _summary(dictionary: PatchDictionary) -> str:
     count, size, channels = dictionary.n_atoms, dictionary.patch_size, dictionary.n_channels
     kind = f", {channels} channels" if channels > 1 else ""
+    kind += f", of {dictionary.features}" if dictionary.features != "intensity" else ""
     return f"{count} atom{'s' * (count != 1)} of {size} × {size}{kind}"

@@ -13,3 +13,4 @@ from napari_saf.dictionary._dictionary import (
     PatchDictionaryLearning,
 )
 from napari_saf.dictionary._distance import check_odd, patch_distance
+from napari_saf.dictionary._sample import why_no_atoms

@@ -137,14 +137,16 @@ class Application:
         self._began, place = time.perf_counter(), resolve_device(device)
         self._dictionary, self._pixels = dictionary, pixels
         self._reconstruction, self._cancelled = reconstruction, cancelled
-        size, n_channels = dictionary.patch_size, dictionary.n_channels
+        size, n_features = dictionary.patch_size, dictionary.atoms.shape[3]
+        # Intensities are scaled a tile at a time; other features look around themselves.
+        self._features = None if dictionary.features == "intensity" else dictionary.values(pixels)
         self._shape = (pixels.shape[0] - size + 1, pixels.shape[1] - size + 1)
         self._atoms = torch.from_numpy(dictionary.atoms).movedim(-1, 1).to(place).contiguous()
         # Row 8 k + T: atom k turned back by T, channels last.
         turned = all_transforms(self._atoms)[:, INVERSE].flatten(0, 1)
         self._turned = turned.permute(0, 2, 3, 1).contiguous()
         # Weighted sums of painted atoms; the last column holds the weights.
-        self._sums = self._atoms.new_zeros(pixels.shape[0] * pixels.shape[1], n_channels + 1)
+        self._sums = self._atoms.new_zeros(pixels.shape[0] * pixels.shape[1], n_features + 1)
         # The row of the atom that each pixel would paint around itself.
         self._around = torch.zeros(self._shape, dtype=torch.int32, device=place)
         self._labels = np.zeros(self._shape, dtype=np.min_scalar_type(dictionary.n_atoms))
@@ -160,7 +162,7 @@ class Application:
         for outer, core in _tiles(self._shape, window, dictionary.n_atoms, dictionary.patch_size):
             self._label(outer, core, method, window)
         low, high = dictionary.scaling.low, dictionary.scaling.high
-        made = self._painted()
+        made = dictionary.colours(self._painted())
         made *= high - low
         made += low
         difference = np.subtract(self._pixels, made, dtype=np.float32, casting="unsafe")
@@ -226,11 +228,13 @@ class Application:
 
     def _match(self, outer: tuple[slice, slice]) -> tuple[PatchField, Matches, Matches]:
         """Return the patches of a tile, how each matches atoms, and the best match near it."""
-        size, scaling = self._dictionary.patch_size, self._dictionary.scaling
+        size = self._dictionary.patch_size
         rows, columns = (slice(one.start, one.stop + size - 1) for one in outer)
-        scaled = self._pixels[rows, columns].astype(np.float64) - scaling.low
-        scaled = (scaled / (scaling.high - scaling.low)).astype(np.float32)
-        pixels = torch.from_numpy(scaled).movedim(-1, 0).to(self._atoms.device)
+        if self._features is None:
+            values = self._dictionary.values(self._pixels[rows, columns])
+        else:
+            values = self._features[rows, columns]
+        pixels = torch.from_numpy(values).movedim(-1, 0).to(self._atoms.device)
         field = PatchField(pixels, size)
         own = field.match(self._atoms, any_contrast=self._dictionary.any_contrast)
         self._raise_if_cancelled()
@@ -297,7 +301,7 @@ class Application:
                 self._sums.index_add_(0, first + (row * width + column), values[:, row, column])
 
     def _painted(self) -> NDArray[np.float32]:
-        """Return the averages, (height, width, n_channels), eq. (6.14).
+        """Return the averages, (height, width, n_features), eq. (6.14).
 
         A pixel that no atom covers has the value of the atom of the nearest interior pixel.
         """
@@ -310,7 +314,7 @@ class Application:
             top = (row - rim).clamp(0, self._shape[0] - 1)
             left = (column - rim).clamp(0, self._shape[1] - 1)
             means[bare] = self._turned[self._around[top, left].long(), row - top, column - left]
-        return np.asarray(means.view(self._pixels.shape).float().cpu().numpy())
+        return np.asarray(means.view(*self._pixels.shape[:2], -1).float().cpu().numpy())
 
     def _raise_if_cancelled(self) -> None:
         if self._cancelled():

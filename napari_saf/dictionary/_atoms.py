@@ -17,9 +17,9 @@ from napari_saf import storage
 from napari_saf.arrays import check_size
 from napari_saf.device import torch
 from napari_saf.dictionary._distance import all_transforms, check_odd, shapes
-from napari_saf.dictionary._sample import distances_between
+from napari_saf.dictionary._sample import distances_between, why_no_atoms
 from napari_saf.errors import InvalidInput
-from napari_saf.features import Scaling, channels_last
+from napari_saf.features import FeatureExtractor, Scaling, channels_last, extractor_of
 
 DICTIONARY_SUFFIX = ".safetensors"
 """What the name of a dictionary ends in."""
@@ -45,6 +45,7 @@ class _Header(storage.VersionedModel):
     usage: list[_Count]
     software: storage.Text
     images: list[storage.Text]
+    features: storage.Text = "intensity"
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -60,6 +61,7 @@ class PatchAtoms:
     any_contrast: bool = False
     distance: float = 0.0
     images: tuple[str, ...] = ()
+    features: str = "intensity"
     software: str = dataclasses.field(
         default_factory=lambda: importlib.metadata.version("napari-saf")
     )
@@ -73,6 +75,10 @@ class PatchAtoms:
         if not np.isfinite(atoms).all():
             raise InvalidInput("atoms: expected finite numbers")
         check_size("atoms", atoms, atoms[0].size)
+        is_plain, features = self.features == "intensity", self._extractor
+        points = np.zeros((1, shape[3]), np.float32)
+        if why_no_atoms(type(features)) or not (is_plain or features.colours(points) is not None):
+            raise InvalidInput(f"features: no atoms of {shape[3]} numbers are {self.features!r}")
         usage = np.asarray(self.usage)
         if usage.shape != shape[:1] or usage.dtype.kind not in "iu" or (usage < 0).any():
             raise InvalidInput(f"usage: expected {shape[0]} counts, got {usage!r}")
@@ -101,8 +107,36 @@ class PatchAtoms:
 
     @property
     def n_channels(self) -> int:
-        """Channels of the atoms and of the images that they suit."""
-        return int(self.atoms.shape[3])
+        """Channels of the images that they suit."""
+        return self._extractor.channels_of(self.atoms.shape[3]) or 0
+
+    @property
+    def receptive_field(self) -> int:
+        """How many pixels away from a pixel its features look."""
+        return self._extractor.receptive_field
+
+    @property
+    def _extractor(self) -> FeatureExtractor:
+        found = extractor_of(self.features)
+        if found is None:
+            raise InvalidInput(f"features: expected a name, got {self.features!r:.60}")
+        return found
+
+    def values(self, pixels: NDArray[Any]) -> NDArray[np.float32]:
+        """Return scaled features (height, width, n_features) of what `planes` returned."""
+        if self.features != "intensity":
+            return self._extractor.features(self.scaling.apply(pixels))
+        low, high = self.scaling.low, self.scaling.high
+        return np.asarray((pixels.astype(np.float64) - low) / (high - low), np.float32)
+
+    def colours(self, values: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Return what features (..., n_features) look like: scaled values (..., n_channels)."""
+        if self.features == "intensity":
+            return values
+        found = self._extractor.colours(values.reshape(-1, values.shape[-1]))
+        assert found is not None
+        own = found[:, : self.n_channels].reshape(*values.shape[:-1], self.n_channels)
+        return np.array(own, np.float32)
 
     def planes(self, image: ArrayLike, channel_axis: int | None = None) -> NDArray[Any]:
         """Return an image with its channels last, checked against the dictionary."""
@@ -179,13 +213,15 @@ class PatchAtoms:
         header = {
             "schema": 1,
             "patch_size": self.patch_size,
-            "channels": self.n_channels,
+            "channels": self.atoms.shape[3],
             "scaling": dataclasses.asdict(self.scaling),
             "invariance": "dihedral-8 contrast" if self.any_contrast else "dihedral-8",
             "usage": self.usage.tolist(),
             "images": list(self.images),
         }
         header |= {name: getattr(self, name) for name in _PLAIN}
+        if self.features != "intensity":  # which files of before do not name
+            header["features"] = self.features
         storage.save_tensors(path, {"atoms": np.ascontiguousarray(self.atoms, dtype="<f4")}, header)
 
     @classmethod
@@ -215,6 +251,7 @@ class PatchAtoms:
                 usage=np.array(header.usage, dtype=np.int64),
                 scaling=Scaling(header.scaling.low, header.scaling.high),
                 images=tuple(header.images),
+                features=header.features,
                 any_contrast="contrast" in header.invariance,
                 **{name: getattr(header, name) for name in _PLAIN},
             )

@@ -59,8 +59,8 @@ class PatchDictionary(PatchAtoms):
 
     Parameters
     ----------
-    atoms : array of shape (n_atoms, p, p, n_channels), float32
-        In scaled values: 0 and 1 are `scaling.low` and `scaling.high` of an image.
+    atoms : array of shape (n_atoms, p, p, n_features), float32
+        Of intensities in scaled values: 0 and 1 are `scaling.low` and `scaling.high` of an image.
     usage : array of int of shape (n_atoms,)
         How many pixels each atom labelled while learning.
     scaling : Scaling
@@ -71,6 +71,9 @@ class PatchDictionary(PatchAtoms):
         Mean squared distance of a patch to its atom while learning.
     images : tuple of str
         Names of what it was learned from.
+    features : str
+        Of what atoms are patches: "intensity", "lab", "texture", "local" or
+        "patterns".
     software : str
         Version of napari-saf that learned it.
 
@@ -108,7 +111,7 @@ class PatchDictionary(PatchAtoms):
         images : sequence of array, or array
             2-D, any sizes, one number of channels; or one such image.
         n_atoms, patch_size, s, options
-            As in `PatchDictionaryLearning`.
+            As in `PatchDictionaryLearning`; and `features` as of `PatchDictionary`.
         window : int
             Odd side of the averaging window.
         channel_axis : int, optional
@@ -122,8 +125,8 @@ class PatchDictionary(PatchAtoms):
             If images or parameters do not suit.
         """
         options |= {"n_atoms": n_atoms, "patch_size": patch_size, "s": s, "names": names}
-        steps = cls.iterate(images, window=window, channel_axis=channel_axis, **options)
-        return run_to_end(steps).dictionary
+        options |= {"window": window, "channel_axis": channel_axis}
+        return run_to_end(cls.iterate(images, **options)).dictionary
 
     @staticmethod
     def iterate(
@@ -132,6 +135,7 @@ class PatchDictionary(PatchAtoms):
         window: int = 3,
         channel_axis: int | None = None,
         names: Sequence[str] = (),
+        features: str = "intensity",
         cancelled: Callable[[], bool] = not_cancelled,
         **options: Any,
     ) -> Generator[Snapshot, None, LearnedDictionary]:
@@ -140,7 +144,8 @@ class PatchDictionary(PatchAtoms):
         if isinstance(images, np.ndarray):
             has_channels = channel_axis is not None or is_rgb(images.shape)
             images = [images] if images.ndim == 2 + has_channels else list(images)
-        problem = Problem.from_images(images, window=window, channel_axis=channel_axis, **PLAIN)
+        own = PLAIN | {"window": window, "channel_axis": channel_axis, "features": features}
+        problem = Problem.from_images(images, **own)
         result = yield from method.iterate(problem, cancelled=cancelled)
         assert isinstance(result, LearnedDictionary)
         learned = dataclasses.replace(result.dictionary, images=tuple(as_list(names, "names")))
@@ -287,7 +292,7 @@ class PatchDictionaryLearning(AbstractFlow):
         check_odd("shift_window", self.shift_window, 1, 15)
 
     def _iterate(self, call: Call) -> Iteration:
-        grids, scaling = whole_images(call.problem, self.patch_size, self.shift_window)
+        grids, scaling, extractor = whole_images(call.problem, self.patch_size, self.shift_window)
         if call.initial is not None:
             raise InvalidInput("initial: expected none, a dictionary starts from its landmarks")
         training = _Training(self, call, grids)
@@ -303,16 +308,14 @@ class PatchDictionaryLearning(AbstractFlow):
             window=int(grids[0].window[0]),
             shift_window=int(self.shift_window),
             any_contrast=self.any_contrast,
+            features=extractor.name,
             distance=training.objective[-1],
         )
-        values = {field.name: getattr(result, field.name) for field in dataclasses.fields(result)}
-        values |= {
-            "labels": training.patches.to_images(result.labels),
-            "prototypes": prototypes,
-            "recipe": self.recipe(call.problem),
-            "alignment": tuple(training.objective),
-        }
-        return LearnedDictionary(**values, dictionary=dictionary)
+        own = {field.name: getattr(result, field.name) for field in dataclasses.fields(result)}
+        own["labels"] = training.patches.to_images(result.labels)
+        own |= {"prototypes": prototypes, "recipe": self.recipe(call.problem)}
+        alignment = tuple(training.objective)
+        return LearnedDictionary(**own, dictionary=dictionary, alignment=alignment)
 
     def _n_columns(self, problem: Problem) -> int:
         return self.n_atoms
@@ -324,8 +327,7 @@ class PatchDictionaryLearning(AbstractFlow):
 class _Training:
     """The self-assignment flow of the patches of images, then the alignment of the atoms.
 
-    `call` is on the interior pixels, whose patches are the nodes; `atoms`, of shape
-    (n_atoms, n_channels, p, p), are those known so far, `objective` that of their updates.
+    `atoms` (n_atoms, n_features, p, p) are those known so far, `objective` that of their updates.
     """
 
     def __init__(
@@ -339,8 +341,8 @@ class _Training:
         graph = inner[0] if isinstance(call.problem.graph, GridGraph) else GraphUnion(inner)
         # The flow asks for affinities alone, never for the features of these nodes.
         features = call.features.new_zeros(graph.n_nodes, 1)
-        problem = Problem(features.cpu().numpy(), graph)
-        self._call = Call(problem, features, None, call.max_iterations, call.cancelled, call.began)
+        own = Problem(features.cpu().numpy(), graph)
+        self._call = Call(own, features, None, call.max_iterations, call.cancelled, call.began)
         rng = np.random.default_rng(method.seed)
         count = max(method.landmarks, 2 * method.n_atoms)
         self._landmarks, _ = self.patches.draw(count, rng)

@@ -23,7 +23,7 @@ from napari_saf.dictionary._distance import (
     windows_of,
 )
 from napari_saf.errors import InvalidInput
-from napari_saf.features import Scaling
+from napari_saf.features import FeatureExtractor, Scaling
 from napari_saf.graph import GraphUnion, GridGraph
 from napari_saf.problem import Problem
 from napari_saf.result import LabelImage
@@ -36,8 +36,11 @@ _MOST_UPDATES = 50
 
 def whole_images(
     problem: Problem, patch_size: int, shift_window: int
-) -> tuple[tuple[GridGraph, ...], Scaling]:
-    """Return grids and scaling of whole 2-D images with room for patches, or raise InvalidInput."""
+) -> tuple[tuple[GridGraph, ...], Scaling, FeatureExtractor]:
+    """Return grids, scaling and features of whole 2-D images with room for patches.
+
+    InvalidInput if there are others, or features that no atoms can be made of.
+    """
     graph, options = problem.graph, problem.options
     if not isinstance(graph, GridGraph | GraphUnion):
         raise InvalidInput("problem: expected images, got another graph")
@@ -51,10 +54,23 @@ def whole_images(
                 "got a mask or weights"
             )
         check_patch_fits(patch_size, grid.shape, shift_window)
-    if options is None or options.features != "intensity" or options.scaling is None:
+    extractor = None if options is None else options.extractor
+    if options is None or extractor is None or options.scaling is None:
         got = "none" if options is None else repr(options.features)
-        raise InvalidInput(f"features: expected 'intensity', got {got}")
-    return grids, options.scaling
+        raise InvalidInput(f"features: expected a name, such as 'intensity', got {got:.60}")
+    reason = why_no_atoms(type(extractor))
+    if reason:
+        raise InvalidInput(f"features: {extractor.name!r} {reason}")
+    return grids, options.scaling, extractor
+
+
+def why_no_atoms(features: type[FeatureExtractor]) -> str:
+    """Return why there is no dictionary of such features; nothing where there is."""
+    if not features.is_equivariant:
+        return "of a patch that is shifted, turned or mirrored are others: atoms would not fit it"
+    if features.colours is FeatureExtractor.colours:
+        return "stand for no colours, from which an image could be rebuilt"
+    return ""
 
 
 class ImagePatches:

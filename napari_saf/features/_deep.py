@@ -92,6 +92,7 @@ class DeepFeatures(FeatureExtractor):
     # fmt: on
     name: ClassVar[str] = "deep"
     title: ClassVar[str] = "deep (a network)"
+    is_equivariant: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         layers: Any = self.layers

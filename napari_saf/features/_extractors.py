@@ -44,6 +44,9 @@ class FeatureExtractor(ABC):
         the features that it has in the whole; or on all of the image.
     is_portable : bool
         Whether features of one image stand for the same in another.
+    is_equivariant : bool
+        Whether an image that is shifted, turned by a quarter or mirrored has its features shifted,
+        turned or mirrored.
 
     Examples
     --------
@@ -61,6 +64,7 @@ class FeatureExtractor(ABC):
     channels: ClassVar[int | None] = None
     normalisation: ClassVar[Literal["fixed", "image"]] = "fixed"
     is_portable: ClassVar[bool] = True
+    is_equivariant: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         check_bounds(self)
@@ -380,7 +384,7 @@ class Position(FeatureExtractor):
 
     name, title = "position", "colour and position"
     normalisation = "image"
-    is_portable = False
+    is_portable = is_equivariant = False
     _WEIGHT = 0.3
     """Distance of the two ends of the longest side; black and white are 1 apart."""
 

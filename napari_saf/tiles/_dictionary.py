@@ -100,7 +100,9 @@ class DictionaryJob(AbstractLargeJob):
     @property
     def request(self) -> dict[str, Any]:
         one = self.dictionary
-        text = repr((one.atoms.shape, one.scaling, one.distance, one.shift_window)).encode()
+        text = repr(
+            (one.atoms.shape, one.scaling, one.distance, one.shift_window, one.features)
+        ).encode()
         digest = hashlib.sha256(np.ascontiguousarray(one.atoms).tobytes() + text).hexdigest()[:16]
         return {"dictionary": digest, "window": self.window, "tile": self.tile}
 
@@ -117,7 +119,7 @@ class DictionaryJob(AbstractLargeJob):
             values = image.read(region)
             strips.append(_filled(values, read_mask(self.mask, values, region), one)[0])
         history = label_patches(one, np.hstack(strips), AssignmentFlow(), self.window)[1]
-        reach = 2 * (one.patch_size // 2) + one.shift_window // 2
+        reach = 2 * (one.patch_size // 2) + one.shift_window // 2 + one.receptive_field
         return DictionaryPlan(
             schema=1,
             kind="dictionary",

@@ -48,6 +48,13 @@ def test_what_is_learned_is_what_the_library_learns(cli, picture):
     assert found.images == ("a.png", "b.png")
 
 
+def test_atoms_of_features_are_learned_and_others_refused_with_the_reason(cli, picture):
+    learn = ("dictionary", "learn", picture("a.png", (24, 28)), *FEW, "--features")
+    assert cli(*learn, "texture", "-o", "d.safetensors").code == 0
+    assert cli(*learn, "position", "-o", "e.safetensors").is_error("atoms would not fit")
+    assert "of texture" in cli("dictionary", "show", "d.safetensors", "-o", "sheet.png").out
+
+
 def test_a_sheet_of_atoms(cli, dictionary):
     outcome = cli("dictionary", "show", dictionary, "-o", "sheet.png")
     assert (outcome.code, outcome.err) == (0, "")

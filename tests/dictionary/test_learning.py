@@ -1,5 +1,6 @@
 """Laws of learning a patch dictionary."""
 
+import dataclasses
 import functools
 import itertools
 
@@ -15,6 +16,7 @@ from napari_saf.dictionary._sample import (
     sketch,
     update_atoms,
 )
+from napari_saf.features import FEATURES
 from napari_saf.input import PLAIN
 from napari_saf.methods import run_to_end
 from napari_saf.parameters import build, describe
@@ -282,16 +284,73 @@ def test_bad_input_is_named(images, options, words):
         saf.PatchDictionary.learn(images, **options)
 
 
-def test_masks_and_other_features_are_refused():
-    method, mask = saf.PatchDictionaryLearning(**QUICK), np.ones((40, 48), dtype=bool)
+def test_masks_are_refused():
+    mask = np.ones((40, 48), dtype=bool)
     mask[0] = False
-    rgb = np.stack([texture()] * 3, axis=-1)
-    for problem, words in (
-        (saf.Problem.from_image(texture(), mask=mask, **PLAIN), "mask"),
-        (
-            saf.Problem.from_image(rgb, features="lab", weights="uniform", max_side=None),
-            "intensity",
-        ),
-    ):
-        with pytest.raises(saf.InvalidInput, match=words):
-            method.run(problem)
+    with pytest.raises(saf.InvalidInput, match="mask"):
+        saf.PatchDictionaryLearning(**QUICK).run(
+            saf.Problem.from_image(texture(), mask=mask, **PLAIN)
+        )
+
+
+def colourful():
+    image = np.stack([texture(), 1 - texture(seed=1), texture(seed=2).T.repeat(2, 1)[:40, :48]], -1)
+    return (255 * image.clip(0, 1)).astype(np.uint8)
+
+
+@pytest.mark.parametrize("features", ["lab", "texture", "patterns"])
+def test_atoms_of_features_rebuild_the_colours_of_images(features, tmp_path):
+    image = colourful()
+    dictionary = saf.PatchDictionary.learn(image, features=features, **QUICK)
+    assert dictionary.features == features and dictionary.n_channels == 3
+    dictionary.save(tmp_path / "d.safetensors")
+    again = saf.PatchDictionary.load(tmp_path / "d.safetensors")
+    found, turned_ = again.apply(image), again.apply(np.rot90(image))
+    assert found.reconstruction.shape == image.shape
+    # Better than the best single colour.
+    flat = image.reshape(-1, 3) / 255.0
+    assert found.psnr > 1 - 10 * np.log10(flat.var(axis=0).mean())
+    alike = np.rot90(found.labels)[8:-8, 8:-8] == turned_.labels[8:-8, 8:-8]
+    assert alike.mean() > 0.95
+
+
+def test_grey_images_have_atoms_of_texture():
+    dictionary = saf.PatchDictionary.learn(texture(), features="texture", **QUICK)
+    found = dictionary.apply(texture(seed=3))
+    assert dictionary.atoms.shape[3] == 2 and dictionary.n_channels == 1
+    assert found.reconstruction.shape == (40, 48) and found.psnr > 10
+
+
+@pytest.mark.parametrize(
+    ("features", "words"),
+    [
+        ("position", "'position' of a patch that is shifted"),
+        ("multiscale", "'multiscale' stand for no colours"),
+        (np.zeros((40, 48, 2)), "expected a name"),
+    ],
+)
+def test_features_without_atoms_are_refused_with_the_reason(features, words):
+    with pytest.raises(saf.InvalidInput, match=words):
+        saf.PatchDictionaryLearning(**QUICK).run(
+            saf.Problem.from_image(texture(), **PLAIN | {"features": features})
+        )
+
+
+@pytest.mark.parametrize(
+    "features", ["intensity", "lab", "texture", "local", "patterns", "multiscale"]
+)
+def test_features_said_to_be_equivariant_turn_with_the_image(features):
+    image = colourful()[:, :40].astype(np.float32) / 255
+    extractor = FEATURES[features]()
+    assert extractor.is_equivariant
+    whole = extractor.features(image)
+    for turn in (np.rot90, np.fliplr):
+        found = extractor.features(np.ascontiguousarray(turn(image)))
+        np.testing.assert_allclose(found, turn(whole), atol=0.03)
+        assert np.abs(found - turn(whole)).mean() < 1e-3
+
+
+def test_a_file_with_other_features_is_refused(learned, tmp_path):
+    for features in ("deep", "none such", "texture", "lab"):
+        with pytest.raises(saf.InvalidInput, match="features"):
+            dataclasses.replace(learned.dictionary, features=features)

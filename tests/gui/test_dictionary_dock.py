@@ -104,6 +104,19 @@ def test_atoms_are_shown_while_they_are_learned(dock, qtbot):
         assert dictionary.atoms.shape[1:] == (5, 5, 1)
 
 
+def test_atoms_of_texture_are_learned_shown_and_applied(model, dock, run, qtbot, settle):
+    assert "multiscale" not in dock.features.values() and "deep" not in dock.features.values()
+    dock.features.choose("texture")
+    run(dock)
+    settle(dock)
+    dictionary = dock.current.dictionary
+    assert dictionary.features == "texture" and dictionary.atoms.shape[3] == 2
+    assert "colour and texture" in dock.current.description
+    qtbot.mouseClick(dock.applying.button, LEFT)
+    settle(dock)
+    assert model.layers["stripes [reconstruction]"].data.shape == (36, 40)
+
+
 def test_several_images_are_learned_together(model, dock, run, settle):
     second = model.add_image(stripes(30, 50, seed=1).T, name="turned")
     dock.images.choose([model.layers["stripes"], second])

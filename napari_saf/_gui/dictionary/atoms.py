@@ -70,7 +70,8 @@ class AtomView(QWidget):
         """Show atoms; of those that are chosen, the ones that are still there stay so."""
         self.shown, self._is_locked = shown, is_locked
         self.chosen &= frozenset(() if shown is None or is_locked else shown.atom_ids)
-        atoms = () if shown is None else shown.dictionary.atoms
+        known = None if shown is None else shown.dictionary
+        atoms = () if known is None else known.colours(known.atoms)
         self._images = [_to_qimage(_to_rgb(atom)) for atom in atoms]
         self._arrange()
 
@@ -97,7 +98,7 @@ class AtomView(QWidget):
         dictionary = self.shown.dictionary
         count, total = int(dictionary.usage[k]), max(1, int(dictionary.usage.sum()))
         text = f"atom {k + 1}: {count:,} pixels ({100 * count / total:.1f} %)"
-        rgb = _to_rgb(dictionary.transforms()[k])
+        rgb = _to_rgb(dictionary.colours(dictionary.transforms()[k]))
         zoom = max(1, _TRANSFORMS_SIDE // dictionary.patch_size)
         opaque = np.insert(rgb, 3, 255, axis=-1).repeat(zoom, axis=1).repeat(zoom, axis=2)
         gap = _TRANSFORMS_GAP

@@ -41,8 +41,9 @@ from napari_saf.dictionary import (
     LearnedDictionary,
     PatchDictionary,
     PatchDictionaryLearning,
+    why_no_atoms,
 )
-from napari_saf.features import Scaling
+from napari_saf.features import FEATURES, Scaling
 from napari_saf.input import PLAIN
 from napari_saf.problem import ImageOptions
 from napari_saf.result import STATUS_TEXTS
@@ -68,6 +69,8 @@ class DictionaryWidget(RunDock):
         self.images = ImageList(viewer)
         self.form = MethodForm(viewer, [PatchDictionaryLearning], asks_prototypes=False)
         self.scale, self.channels = OddSlider(_DEFAULT_WINDOW), Choice()
+        known = [cls for cls in FEATURES.values() if not why_no_atoms(cls)]
+        self.features = Choice([(cls.title, cls.name) for cls in known])
         self.atoms, self.results = AtomsSection(), ResultsSection(viewer)
         self.applying = ApplyDialog(self, viewer, _APPLY_HELP, fits=is_given, has_brightness=False)
         self._learn_help = (
@@ -79,6 +82,9 @@ class DictionaryWidget(RunDock):
         section.add_row("Learn from", self.images, "Tick one or several images.")
         section.add_row(
             "Channel axis", self.channels, "The axis that holds channels; named as its slider is."
+        )
+        section.add_row(
+            "Features", self.features, "Of what atoms are patches, which are shown as colours."
         )
         section.add_row(
             "Scale",
@@ -144,7 +150,8 @@ class DictionaryWidget(RunDock):
         region = self._region(image)
         window, axis = self.scale.value, region.channel_axis_read
         assert window is not None
-        options = ImageOptions(window=window, channel_axis=axis, **PLAIN)
+        own = PLAIN | {"features": self.features.value}
+        options = ImageOptions(window=window, channel_axis=axis, **own)
         return ImageJob(region.pixels, options)
 
     def _region(self, image: Image) -> placement.ImageRegion:
@@ -173,7 +180,8 @@ class DictionaryWidget(RunDock):
         run = self.controller.run
         if run is None or run.problem is None:
             return
-        assert isinstance(run.job.method, PatchDictionaryLearning)
+        options = run.problem.options
+        assert isinstance(run.job.method, PatchDictionaryLearning) and options is not None
         side = run.job.method.patch_size
         counts = np.round(frame.shares * run.problem.n_nodes).astype(int)
         atoms = frame.prototypes.reshape(len(counts), side, side, -1)
@@ -181,7 +189,10 @@ class DictionaryWidget(RunDock):
         order = [int(k) for k in np.argsort(-counts, kind="stable") if is_seen[k]]
         if order:
             dictionary = PatchDictionary(
-                atoms=atoms[order], usage=counts[order], scaling=Scaling(0.0, 1.0)
+                atoms=atoms[order],
+                usage=counts[order],
+                scaling=Scaling(0.0, 1.0),
+                features=options.features_name,
             )
             colors = np.array([run.live.color(column) for column in order])
             self.atoms.show_live(ColoredDictionary(dictionary, tuple(order), colors))
@@ -223,6 +234,7 @@ class DictionaryWidget(RunDock):
         def show(dictionary: PatchDictionary) -> None:
             new, self.dictionary_file = ColoredDictionary.of(dictionary), path
             self.scale.set_value(dictionary.window)
+            self.features.choose(dictionary.features)
             self._show_new(new)
             self.status.show_progress(1.0, f"{path.name}: {new.description}")
 

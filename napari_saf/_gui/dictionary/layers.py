@@ -29,6 +29,7 @@ from napari_saf._gui.layers.placement import ImageRegion, lay_over, place
 from napari_saf._gui.layers.sight import results_in_sight
 from napari_saf.dictionary import DICTIONARY_SUFFIX, PatchDictionary, PatchSegmentation
 from napari_saf.errors import InvalidInput
+from napari_saf.features import FEATURES
 
 _DICTIONARY_KEY = "dictionary"
 """Where the metadata of a layer hold the dictionary whose atoms it shows."""
@@ -84,7 +85,9 @@ class ColoredDictionary:
     def description(self) -> str:
         side, n_channels = self.dictionary.patch_size, self.dictionary.n_channels
         kind = {1: "grey", 3: "RGB"}.get(n_channels, f"{n_channels} channels")
-        return f"{count_atoms(self.dictionary.n_atoms)} of {side} × {side} px, {kind}"
+        text = f"{count_atoms(self.dictionary.n_atoms)} of {side} × {side} px, {kind}"
+        features = self.dictionary.features
+        return text if features == "intensity" else f"{text}, {FEATURES[features].title}"
 
 
 def count_atoms(n_atoms: int) -> str:
@@ -140,7 +143,8 @@ def _read_dictionaries(path: str | list[str]) -> list[Any]:
     for one in paths:
         dictionary = PatchDictionary.load(one)
         is_rgb = dictionary.n_channels == 3
-        atoms = dictionary.atoms if is_rgb else dictionary.atoms.mean(axis=-1)
+        atoms = dictionary.colours(dictionary.atoms)
+        atoms = atoms if is_rgb else atoms.mean(axis=-1)
         layers.append((atoms, {"name": one.stem, "rgb": is_rgb}, "image"))
     return layers
 
