@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import zarr
 from gui_cases import TIMEOUT, blocks
+from napari.components import ViewerModel
 from napari.layers import Image
 
 import napari_saf as saf
@@ -14,6 +15,7 @@ from napari_saf._gui.docks.large import _suggested_store
 from napari_saf._gui.export.dock import ExportWidget
 from napari_saf._gui.layers import large, masks
 from napari_saf._gui.layers.placement import ImageRegion
+from napari_saf._gui.project.dock import ProjectWidget
 from napari_saf._gui.scribbles.dock import ScribblesWidget
 from napari_saf._gui.segment.dock import SegmentWidget
 from napari_saf.problem import ImageOptions
@@ -317,3 +319,35 @@ def test_the_folder_that_is_offered_is_one_whatever_the_layer_is_called(path):
     layer._source = layer.source.model_copy(update={"path": path})
     found = _suggested_store(layer)
     assert found == Path.cwd() / "data_plate_1_C_well.labels.ome.zarr"
+
+
+def test_labels_of_a_large_image_come_back_with_their_project(
+    model, pyramid, open_on, qtbot, tmp_path, small_tiles, settle, monkeypatch
+):
+    """They are too large for its file, which has their folder."""
+    monkeypatch.setattr(masks, "LARGE", 100 * 100)
+    dock, project = open_on(model, SegmentWidget), open_on(model, ProjectWidget)
+    model.open(str(tmp_path / "sheet.zarr" / "0"), plugin="napari")
+    dock.large.store.set_path(tmp_path / "m.ome.zarr")
+    dock.large.start()
+    wait_for_all(dock, qtbot)
+    labels = np.asarray(large.levels_of(dock.large.layer)[0])
+    project.save_to(tmp_path / "p")
+    settle(project)
+    (image,) = saf.load_project(tmp_path / "p.napari-saf").images
+    assert [one.path for one in image.results] == [tmp_path / "m.ome.zarr"] and not image.layers
+    second = ViewerModel()
+    other = open_on(second, ProjectWidget)
+    other.load(tmp_path / "p.napari-saf")
+    settle(other)
+    assert len(second.layers) == 2, other.status.text
+    np.testing.assert_array_equal(np.asarray(large.levels_of(second.layers[1])[0]), labels)
+    entry = other.session.entries[0]
+    other.session._put_away(entry)
+    assert not second.layers
+    other.go_to(entry)
+    assert len(second.layers) == 2
+    other.save_to(tmp_path / "q")
+    settle(other)
+    (again,) = saf.load_project(tmp_path / "q.napari-saf").images
+    assert [one.path for one in again.results] == [tmp_path / "m.ome.zarr"]

@@ -21,7 +21,7 @@ from napari_saf._gui.forms.method_form import MethodForm
 from napari_saf._gui.forms.words import describe_error, duration_text
 from napari_saf._gui.layers.large import GrowingLevels, SpreadArray, is_large, source_of
 from napari_saf._gui.layers.live import colormap_of, label_colors
-from napari_saf._gui.layers.metadata import METADATA_KEY, NAMES_KEY
+from napari_saf._gui.layers.metadata import METADATA_KEY, NAMES_KEY, STORE_KEY
 from napari_saf._gui.layers.placement import Placement, lay_over, pixels_of
 from napari_saf._gui.runs.run import Task
 from napari_saf.errors import InvalidInput, SafError
@@ -235,7 +235,8 @@ class _Everything:
             name=self._out.name.removesuffix(".ome.zarr"),
             colormap=colormap_of(label_colors({} if taught is None else taught.colors)),
             metadata={
-                METADATA_KEY: place.entry(self._image) | {"recipe": step.recipe},
+                METADATA_KEY: place.entry(self._image)
+                | {"recipe": step.recipe, STORE_KEY: str(self._out.absolute())},
                 NAMES_KEY: {} if taught is None else dict(taught.names),
             },
             **place.transform,

@@ -29,7 +29,7 @@ LayerData = tuple[Any, dict[str, Any], str]
 
 def read_layer(path: Path) -> LayerData:
     """Return a label image as data, arguments and kind of a layer; errors as `read_mask`."""
-    levels = _large_levels(path)
+    levels = large_levels(path)
     mask = io.read_mask(path, lazily=bool(levels))
     if mask.labels.ndim < 2:
         raise FormatError(f"{path}: expected a label image, got shape {mask.labels.shape}")
@@ -62,7 +62,7 @@ def read_layer(path: Path) -> LayerData:
     return labels, arguments, "labels"
 
 
-def _large_levels(path: Path) -> list[Any]:
+def large_levels(path: Path) -> list[Any]:
     """Return the levels of a mask that is too large to be read whole; none of others."""
     if not io.is_zarr(path):
         return []

@@ -26,6 +26,9 @@ part of which image it is."""
 PARTS_KEY = "parts"
 """Entry of that: the prototypes of labels that have several, by label."""
 
+STORE_KEY = "store"
+"""Entry of that of labels of a large image: the folder that they are written to."""
+
 LEVEL_KEY = "level"
 """Entry of that of numbered regions: the level at which they were merged."""
 

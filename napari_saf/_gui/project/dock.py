@@ -18,7 +18,7 @@ from napari_saf._gui.forms.controls import ask_for_path
 from napari_saf._gui.forms.layout import create_button, create_row
 from napari_saf._gui.project.missing import MissingSection
 from napari_saf._gui.project.table import ImageTable
-from napari_saf._gui.project.work import export_all, label_all, picture, works_of
+from napari_saf._gui.project.work import export_all, find_stores, label_all, picture, works_of
 from napari_saf._gui.session import recovery
 from napari_saf._gui.session.keeping import PROJECT_FILTER, ask_where_to_save, with_suffix
 from napari_saf._gui.session.session import Entry
@@ -136,18 +136,22 @@ class ProjectWidget(RunDock):
             own: dict[str, Any] = {"is_trusted": recovery.is_own(target), "cancelled": cancelled}
             dictionaries = project.find_dictionaries(**own)
             images = project.find_images(digest=self.session.digests, **own)
+            stores = [find_stores(image, project.home, **own) for image in project.images]
             paths = [one.path for one in dictionaries.values() if one.state == "found"]
-            return project, images, paths
+            return project, images, stores, paths
 
         self.begin_task(f"opening {target.name}", read, partial(self._show, target, is_recovered))
 
     def _show(
-        self, path: Path, is_recovered: bool, found: tuple[Project, list[FoundFile], list[Path]]
+        self,
+        path: Path,
+        is_recovered: bool,
+        found: tuple[Project, list[FoundFile], list[list[Path]], list[Path]],
     ) -> None:
         """Show a project that was read."""
-        project, states, dictionaries = found
+        project, states, stores, dictionaries = found
         self.status.reset()
-        self.session.take_project(project, states)
+        self.session.take_project(project, states, stores)
         known = project.docks.get(PROJECT, {}).get("path")
         if is_recovered:
             self.file.begin(Path(known) if isinstance(known, str) and known else None)

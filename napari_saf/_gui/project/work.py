@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from napari_saf._gui.layers.masks import large_levels
 from napari_saf._gui.session.session import Entry
 from napari_saf._gui.session.snapshot import TAUGHT
 from napari_saf.errors import Cancelled, InvalidInput, SafError
@@ -35,6 +37,7 @@ from napari_saf.project import (
     ProjectImage,
     ProjectLayer,
     content_digest,
+    find_files,
     teach_together,
 )
 from napari_saf.regions import merge_regions
@@ -64,6 +67,15 @@ class Work:
 
     def layers(self, kind: str) -> list[ProjectLayer]:
         return [layer for layer in self.image.layers if layer.kind == kind]
+
+
+def find_stores(image: ProjectImage, home: Path | None, **how: Any) -> list[Path]:
+    """Return where labels of an image are that are too large to be kept, see `find_files`."""
+    folders = [one for one in image.results if one.path.suffix == ".zarr"]
+    found = (one.path for one in find_files(folders, home, **how))
+    with suppress(SafError):  # what is damaged is no store
+        return [path for path in found if path is not None and large_levels(path)]
+    return []
 
 
 def works_of(entries: Sequence[Entry], project: Project, pixels: Mapping[int, Any]) -> list[Work]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +14,12 @@ from napari.layers import Image, Labels
 from numpy.typing import NDArray
 
 from napari_saf._gui.layers.live import N_COLORS, colormap_of, label_colors
+from napari_saf._gui.layers.masks import read_layer
 from napari_saf._gui.layers.metadata import (
     LEVEL_KEY,
     METADATA_KEY,
     NAMES_KEY,
+    STORE_KEY,
     STROKES_KEY,
     class_names,
     colors_of,
@@ -94,6 +96,8 @@ def layers_of(viewer: napari.Viewer, image: Image) -> list[Any]:
     found = []
     for layer in viewer.layers:
         if not isinstance(layer, Labels) or layer.multiscale or type(layer.data) is not np.ndarray:
+            continue
+        if STORE_KEY in metadata_of(layer):
             continue
         known = image_id_of(layer)
         if known == own or (not known and _belongs(viewer, layer, image)):
@@ -225,6 +229,22 @@ def _metadata(image: Image, kept: ProjectLayer, recipes: Mapping[str, Recipe]) -
     if len(entry) == 1:  # labels that were not computed here
         return {NAMES_KEY: names} | edited
     return {NAMES_KEY: names, METADATA_KEY: entry | edited}
+
+
+def stores_of(viewer: napari.Viewer, images: Sequence[Image]) -> list[Path]:
+    """Return the folders of the labels over images that are too large for the file of a project."""
+    ids = {str(image.unique_id) for image in images}
+    own = (one for one in viewer.layers if isinstance(one, Labels) and image_id_of(one) in ids)
+    return [Path(metadata_of(one)[STORE_KEY]) for one in own if STORE_KEY in metadata_of(one)]
+
+
+def show_store(viewer: napari.Viewer, image: Image, path: Path) -> None:
+    """Show the labels of a large image from their folder; SafError if they cannot be read."""
+    data, arguments, _ = read_layer(path)
+    layer = viewer.add_labels(data, **arguments)
+    own = {"image": str(image.unique_id), STORE_KEY: str(path)}
+    layer.metadata[METADATA_KEY] = metadata_of(layer) | own
+    lay_over(viewer, layer, image)
 
 
 def path_of(image: Any) -> Path | None:

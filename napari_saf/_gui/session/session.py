@@ -31,6 +31,8 @@ from napari_saf._gui.session.layers import (
     path_of,
     pending,
     show_layer,
+    show_store,
+    stores_of,
 )
 from napari_saf._gui.session.snapshot import Docks, PendingImage, SharedRecipes, Snapshot
 from napari_saf.errors import InvalidInput, SafError
@@ -57,10 +59,11 @@ _WORDS = {
 class Entry:
     """An image of the project, and the layer that shows it, if one does.
 
-    The path is None for an image that is in memory alone; the `layers` are those that are not
-    on screen, as they last were, the `left` those still on screen whose image a person removed, the
-    `memory` data and arguments of a layer that came from no file, the `copies` the files that were
-    made of it, by folder and checksum. An image that is missing, or has changed, keeps its `file`.
+    The path is None for an image in memory alone; the `layers` are those that are not on screen, as
+    they last were, the `left` those still there whose image a person removed, the `stores` folders
+    of labels of a large image, the `memory` data and arguments of a layer that came from no file,
+    the `copies` files that were made of it, by folder and checksum. An image that is missing, or
+    has changed, keeps its `file`.
     """
 
     name: str
@@ -69,6 +72,7 @@ class Entry:
     layers: tuple[ProjectLayer, ...] = ()
     left: list[Any] = dataclasses.field(default_factory=list)
     results: tuple[FileReference, ...] = ()
+    stores: list[Path] = dataclasses.field(default_factory=list)
     reader: str = ""
     file: FileReference | None = None
     state: str = "found"
@@ -79,9 +83,9 @@ class Entry:
 class ProjectSession(QObject):
     """The images of a viewer as a project.
 
-    Images that are opened in napari are part of it, but for large ones that came from no file. Of
-    the others one is shown at a time: its layers are put away when another one is gone to, and come
-    back with it. What is to be known of layers that were removed is `noted`.
+    Images that are opened in napari are part of it, but for large ones that came from no file. One
+    is shown at a time: its layers are put away when another one is gone to, and come back with it.
+    What is to be known of layers that were removed is `noted`.
     """
 
     changed = Signal()
@@ -174,13 +178,15 @@ class ProjectSession(QObject):
         self._encoded.clear()
         self.changed.emit()
 
-    def take_project(self, project: Project, found: Sequence[FoundFile]) -> None:
-        """Begin a project that was loaded, with its images where they were found."""
+    def take_project(
+        self, project: Project, found: Sequence[FoundFile], stores: Sequence[list[Path]]
+    ) -> None:
+        """Begin a project that was loaded, with images and labels of large ones where they are."""
         self.close_all()
         self.recipes, self.dictionaries = dict(project.recipes), dict(project.dictionaries)
-        for image, one in zip(project.images, found, strict=True):
+        for image, one, own in zip(project.images, found, stores, strict=True):
             path = one.path or image.file.path
-            entry = Entry(path.name, path, None, image.layers)
+            entry = Entry(path.name, path, None, image.layers, stores=own)
             entry.results, entry.reader = image.results, image.reader
             entry.file, entry.state = replace(image.file, path=path), one.state
             self.entries.append(entry)
@@ -219,7 +225,8 @@ class ProjectSession(QObject):
         for one in self.entries:
             layers = [pending(layer) for layer in self._shown(one)]
             own = (partial(self._reference, one), one.path is None, one.layers, layers)
-            images.append(PendingImage(*own, one.results, one.reader))
+            stores = [*one.stores, *stores_of(self._viewer, self._images(one))]
+            images.append(PendingImage(*own, one.results, stores, one.reader))
         current = None if self.current is None else self.entries.index(self.current)
         known = (dict(self.recipes), docks, dictionaries, dict(self.dictionaries))
         return Snapshot(images, current, *known, self.digests, self._encoded, self.has_work)
@@ -255,8 +262,7 @@ class ProjectSession(QObject):
 
     def pixels_in_memory(self) -> dict[int, Any]:
         """Return the pixels of images that came from no file, by the number of the image."""
-        own = [(k, entry) for k, entry in enumerate(self.entries) if entry.path is None]
-        return {k: _pixels(one) for k, one in own}
+        return {k: _pixels(one) for k, one in enumerate(self.entries) if one.path is None}
 
     def take_built(self, project: Project) -> None:
         """Take over the recipes of a project that was built."""
@@ -290,6 +296,7 @@ class ProjectSession(QObject):
         gone = [one for one in layers if one in own or one in images or image_id_of(one) in ids]
         self._let_go(entry)
         entry.left = []
+        entry.stores += stores_of(self._viewer, images)
         with layers.batched_update():  # napari collects garbage once
             for layer in gone:
                 if layer in layers:  # else a dock has removed it with another one
@@ -316,15 +323,9 @@ class ProjectSession(QObject):
     def _check(self, entry: Entry) -> None:
         """Raise InvalidInput if a file that was seen before has another content now."""
         file, path = entry.file, entry.path
-        if file is not None and path is not None and self._digest(path) != file.digest:
+        if file is not None and path is not None and self.digests(path) != file.digest:
             entry.state = "changed"
             raise InvalidInput(f"{entry.name} {_WORDS[entry.state]}")
-
-    def _digest(self, path: Path) -> str:
-        try:
-            return self.digests(path)
-        except OSError as error:
-            raise InvalidInput(f"{path}: cannot be read: {error.strerror or error}") from error
 
     def _show_layers(self, entry: Entry) -> list[str]:
         """Show the layers of an image, but for those that do not fit, which stay in the project."""
@@ -340,7 +341,12 @@ class ProjectSession(QObject):
             except SafError as error:
                 notes.append(str(error))
                 unfit.append(kept)
-        entry.layers = tuple(unfit)
+        for path in entry.stores:
+            try:
+                show_store(self._viewer, entry.layer, path)
+            except SafError as error:
+                notes.append(str(error))
+        entry.layers, entry.stores = tuple(unfit), []
         return notes
 
     def take_results(self, image: Any, paths: Sequence[Path]) -> None:

@@ -30,11 +30,18 @@ class PendingImage:
     away: Sequence[ProjectLayer]
     layers: Sequence[PendingLayer]
     results: tuple[FileReference, ...]
+    stores: Sequence[Path]
     reader: str
 
     @property
     def is_untouched(self) -> bool:
         return not (self.away or self.layers)
+
+    def all_results(self, digests: DigestCache) -> tuple[FileReference, ...]:
+        """Return the files that were written of the image, with the labels of a large one."""
+        stores = dict.fromkeys(one for one in self.stores if one.exists())
+        kept = [one for one in self.results if one.path not in stores]
+        return (*kept, *(FileReference.of(one, digests) for one in stores))
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -66,7 +73,8 @@ class Snapshot:
             encoded = (one.encode(self.encoded, found.add) for one in image.layers)
             own = (*image.away, *(one for one in encoded if one is not None))
             file = image.to_reference(target)
-            images.append(ProjectImage(file, own, image.results, image.reader))
+            results = image.all_results(self.digests)
+            images.append(ProjectImage(file, own, results, image.reader))
         kept, applied = found.kept()
         own_files = {one.name: FileReference.of(one, self.digests) for one in self.dictionaries}
         files = own_files or dict(self.files)
