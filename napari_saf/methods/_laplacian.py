@@ -8,21 +8,10 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from napari_saf import graph as graphs
 from napari_saf.device import torch
 from napari_saf.errors import InvalidInput
 from napari_saf.flow import normalize_, row_maxima, softmax
-from napari_saf.graph import (
-    AbstractGraph,
-    AffinityGraph,
-    Averager,
-    GraphUnion,
-    GridGraph,
-    Neighbours,
-    SparseProduct,
-    nearest_neighbours,
-    squared_steps,
-    symmetric_part,
-)
 from napari_saf.methods._clustering import AbstractState, Tasks
 from napari_saf.parameters import parameter
 from napari_saf.problem import Problem
@@ -50,15 +39,15 @@ def neighbour_operator(
     like: torch.Tensor,
     laplacian: Laplacian = "contrast",
     sigma2: float | None = None,
-) -> Averager:
+) -> graphs.Averager:
     """Return the product with the weights W of a Laplacian term; parameters are those of `SLK`."""
     graph = problem.graph
-    if laplacian == "graph" or not isinstance(graph, GridGraph | GraphUnion):
+    if laplacian == "graph" or not isinstance(graph, graphs.GridGraph | graphs.GraphUnion):
         return graph.neighbour_sum(like.device, like.dtype)
     if sigma2 is None:
         sigma2 = float(kernel_widths(torch.from_numpy(problem.features)[None])[0])
     weights = graph.contrast_weights(problem.features, sigma2)
-    return SparseProduct(weights, like.device, like.dtype)
+    return graphs.SparseProduct(weights, like.device, like.dtype)
 
 
 def kernel_widths(blocks: torch.Tensor, share: float = KERNEL_WIDTH) -> torch.Tensor:
@@ -66,16 +55,18 @@ def kernel_widths(blocks: torch.Tensor, share: float = KERNEL_WIDTH) -> torch.Te
     return (share * blocks.var(dim=1, correction=0).sum(dim=1)).cpu().double().clamp(min=1e-12)
 
 
-def mean_squared_step(graph: AbstractGraph, features: NDArray[np.floating]) -> float:
+def mean_squared_step(graph: graphs.AbstractGraph, features: NDArray[np.floating]) -> float:
     """Return the mean squared distance between neighbours in a graph, by weight; 0 on a grid."""
-    if not isinstance(graph, AffinityGraph):
+    if not isinstance(graph, graphs.AffinityGraph):
         return 0.0
     edges = graph.weights.tocoo()
-    total = edges.data @ squared_steps(features, edges.row, edges.col)
+    total = edges.data @ graphs.squared_steps(features, edges.row, edges.col)
     return float(total) / max(float(edges.data.sum()), 1e-300)
 
 
-def scaled_neighbour_sum(graph: AbstractGraph, like: torch.Tensor, total: float) -> Averager:
+def scaled_neighbour_sum(
+    graph: graphs.AbstractGraph, like: torch.Tensor, total: float
+) -> graphs.Averager:
     """Return the product with the weights W of a graph, scaled to rows of that sum on average."""
     product = graph.neighbour_sum(like.device, like.dtype)
     ones = torch.ones_like(like[:, :1])
@@ -96,7 +87,7 @@ def nearest_operator(
     n_neighbors: int,
     like: torch.Tensor,
     apart: torch.Tensor | None = None,
-) -> tuple[Averager, torch.Tensor]:
+) -> tuple[graphs.Averager, torch.Tensor]:
     """Return the product with W, 1 for the nearest in feature space within each task.
 
     Of W the symmetric part. And the mean squared distance to them in each task, in float64 on the
@@ -115,7 +106,7 @@ def nearest_operator(
             rows = np.flatnonzero(~alone[task])
             n_nearest = min(k, len(rows) - 1)
             if n_nearest > 0:
-                part = nearest_neighbours(block.cpu().numpy()[rows], n_nearest)
+                part = graphs.nearest_neighbours(block.cpu().numpy()[rows], n_nearest)
                 indices[task, rows, :n_nearest] = rows[part.indices]
                 squares[task, rows, :n_nearest] = part.squared_distances
     else:
@@ -128,11 +119,11 @@ def nearest_operator(
         nearest = table.topk(k, dim=2, largest=False)
         indices, squares = nearest.indices.numpy(), nearest.values.clamp_(min=0).numpy()
     offsets = np.arange(n_tasks)[:, None, None] * n_nodes
-    found = Neighbours((indices + offsets).reshape(-1, k), squares.reshape(-1, k))
+    found = graphs.Neighbours((indices + offsets).reshape(-1, k), squares.reshape(-1, k))
     matrix, are_joined = found.indicator(), np.isfinite(squares)
     matrix.data[~are_joined.ravel()] = 0
     means = np.where(are_joined, squares, 0).sum(axis=(1, 2)) / are_joined.sum(axis=(1, 2)).clip(1)
-    product = SparseProduct(symmetric_part(matrix), like.device, like.dtype)
+    product = graphs.SparseProduct(graphs.symmetric_part(matrix), like.device, like.dtype)
     return product, torch.from_numpy(means)
 
 
@@ -150,7 +141,7 @@ class AbstractLaplacianState(AbstractState):
         self._tolerance = tolerance
         self._steps = torch.ones(self.n_tasks, dtype=torch.float64)
 
-    def begin_at(self, unary: torch.Tensor, neighbour_sum: Averager) -> None:
+    def begin_at(self, unary: torch.Tensor, neighbour_sum: graphs.Averager) -> None:
         """Go to the start that the tasks have, or else to `start_coordinates`."""
         self._unary, self._neighbour_sum = unary, neighbour_sum
         self._sums, self._next_sums, self._scratch, self._next, self._next_v = (
