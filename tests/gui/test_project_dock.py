@@ -119,6 +119,13 @@ def test_layers_are_put_away_at_once(model, dock):
     assert batches == [0] and names(model) == ["1"]
 
 
+def test_labels_that_no_project_holds_stay_in_the_viewer(model, dock):
+    model.add_labels(-np.eye(SIDE, dtype=np.int32), name="negative")
+    model.add_labels(np.eye(SIDE, dtype=np.uint8), name="mine")
+    dock.go_to_next()
+    assert sorted(names(model)) == ["1", "negative"]
+
+
 def test_layers_that_go_with_others_are_no_fault(model, dock):
     """Such as what a dock shows of a result."""
     for name in ("lower", "upper"):

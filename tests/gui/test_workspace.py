@@ -1,5 +1,6 @@
 """The project of a viewer is there from its first dock on, whichever that is."""
 
+import dask.array as da
 import napari.settings
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from napari_saf._gui.layers.metadata import is_strokes
 from napari_saf._gui.project.dock import ProjectWidget
 from napari_saf._gui.scribbles.dock import ScribblesWidget
 from napari_saf._gui.segment.dock import SegmentWidget
-from napari_saf._gui.session import recovery, workspace
+from napari_saf._gui.session import keeping, recovery, workspace
 from napari_saf._gui.session.workspace import LostLine
 
 pytestmark = [pytest.mark.gui]
@@ -101,6 +102,57 @@ def test_a_mask_that_was_only_opened_is_no_work(model, open_on, tmp_path):
     assert not dock.workspace.file.is_unsaved(dock.workspace.snapshot())
     model.layers["a [1]"].data_setitem((np.array([0]), np.array([5])), 2)
     assert dock.workspace.file.is_unsaved(dock.workspace.snapshot())
+
+
+def test_corrections_of_a_mask_that_was_open_before_any_dock_are_work(model, open_on, tmp_path):
+    np.save(tmp_path / "a.npy", STROKES)
+    model.add_image(blocks(), name="a")
+    model.open(str(tmp_path / "a.npy"), layer_type="labels", plugin="napari")
+    dock = open_on(model, ScribblesWidget)
+    assert not dock.workspace.file.is_unsaved(dock.workspace.snapshot())
+    model.layers["a [1]"].data_setitem((np.array([0]), np.array([5])), 2)
+    assert dock.workspace.file.is_unsaved(dock.workspace.snapshot())
+
+
+def test_what_is_painted_while_a_file_is_written_is_not_saved(
+    model, open_on, tmp_path, monkeypatch
+):
+    model.add_image(blocks(), name="a")
+    dock = open_on(model, ScribblesWidget)
+    dock.new_strokes()
+    strokes = dock.strokes.layer
+    strokes.data_setitem((np.array([3]), np.array([4])), 1)
+    save = keeping.save_project
+
+    def slow(path, project):
+        strokes.data_setitem((np.array([0]), np.array([5])), 2)
+        return save(path, project)
+
+    monkeypatch.setattr(keeping, "save_project", slow)
+    file = dock.workspace.file
+    file.save(dock.workspace.snapshot(), tmp_path / "p.napari-saf")
+    assert file.is_unsaved(dock.workspace.snapshot())
+    monkeypatch.undo()
+    file.save(dock.workspace.snapshot(), tmp_path / "p.napari-saf")
+    assert not file.is_unsaved(dock.workspace.snapshot())
+
+
+def test_lazy_images_are_not_computed_to_tell_what_is_unsaved(model, open_on):
+    computed = []
+
+    def block(block_id):
+        computed.append(block_id)
+        return np.zeros((SIDE, SIDE), np.uint8)
+
+    lazy = da.map_blocks(
+        block, chunks=((SIDE,), (SIDE,)), dtype=np.uint8, meta=np.empty((0, 0), "u1")
+    )
+    model.add_image(lazy, name="a", contrast_limits=(0, 1))
+    dock = open_on(model, ScribblesWidget)
+    model.add_labels(STROKES, name="mine")
+    computed.clear()
+    assert dock.workspace.file.is_unsaved(dock.workspace.snapshot())
+    assert not computed
 
 
 def test_docks_of_a_viewer_share_one_workspace(model, open_on):

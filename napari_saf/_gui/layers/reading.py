@@ -191,7 +191,7 @@ def fingerprint(array: Any, n_values: int | None) -> int:
     if not isinstance(array, np.ndarray):
         return 0
     step = 1 if n_values is None else max(1, array.size // n_values)
-    return zlib.crc32(np.ascontiguousarray(array.reshape(-1)[::step]).tobytes())
+    return zlib.crc32(np.ascontiguousarray(array.reshape(-1)[::step]).view(np.uint8).data)
 
 
 _SAMPLE = 100_000

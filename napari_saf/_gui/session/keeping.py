@@ -42,9 +42,10 @@ class ProjectFile:
     def save(self, snapshot: Snapshot, path: Path) -> Project:
         """Save a project; SafError if it cannot be."""
         with self._writing:
+            before = project_digest(snapshot.build(None))  # what is painted meanwhile is not saved
             project = snapshot.build(path)
             save_project(path, project)
-            self.path, self._saved = path, project_digest(snapshot.build(None))
+            self.path, self._saved = path, before
             self._forget()
             recovery.note_recent(path, is_saved_here=True)
             return project

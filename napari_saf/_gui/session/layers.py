@@ -112,8 +112,13 @@ def is_work(layer: Labels) -> bool:
     return (is_made or not is_opened) and bool(layer.data.any())
 
 
-def mark_edited(event: Any) -> None:
-    """Note that a person painted on labels."""
+def watch_edits(layer: Any) -> None:
+    """Note from now on that a person paints on labels."""
+    if isinstance(layer, Labels):
+        layer.events.paint.connect(_mark_edited)
+
+
+def _mark_edited(event: Any) -> None:
     (metadata_of(event.source) or event.source.metadata)[_EDITED_KEY] = True
 
 

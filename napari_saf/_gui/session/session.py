@@ -13,8 +13,7 @@ from typing import Any
 
 import napari
 import numpy as np
-from napari.layers import Image, Labels, Layer
-from numpy.typing import NDArray
+from napari.layers import Image, Layer
 from qtpy.QtCore import QObject, Signal
 
 from napari_saf._gui.layers.large import is_large
@@ -26,13 +25,13 @@ from napari_saf._gui.session.layers import (
     adopt,
     is_work,
     layers_of,
-    mark_edited,
     open_image,
     path_of,
     pending,
     show_layer,
     show_store,
     stores_of,
+    watch_edits,
 )
 from napari_saf._gui.session.snapshot import Docks, PendingImage, SharedRecipes, Snapshot
 from napari_saf.errors import InvalidInput, SafError
@@ -105,6 +104,7 @@ class ProjectSession(QObject):
         for event, slot in self._events:
             event.connect(slot)
         for layer in viewer.layers:
+            watch_edits(layer)
             self._take(layer)
 
     def release(self) -> None:
@@ -289,8 +289,8 @@ class ProjectSession(QObject):
         if not (images or own):
             return
         found = SharedRecipes(self.recipes)
-        encoded = [pending(one).encode(self._encoded, found.add) for one in own]
-        entry.layers += tuple(one for one in encoded if one is not None)
+        kept = {one: pending(one).encode(self._encoded, found.add) for one in own}
+        entry.layers += tuple(one for one in kept.values() if one is not None)
         self.recipes = found.recipes
         ids = {str(image.unique_id) for image in images}
         gone = [one for one in layers if one in own or one in images or image_id_of(one) in ids]
@@ -299,7 +299,8 @@ class ProjectSession(QObject):
         entry.stores += stores_of(self._viewer, images)
         with layers.batched_update():  # napari collects garbage once
             for layer in gone:
-                if layer in layers:  # else a dock has removed it with another one
+                # Else a dock has removed it with another one, or no project holds it.
+                if layer in layers and kept.get(layer, layer) is not None:
                     layers.remove(layer)
 
     def _let_go(self, entry: Entry) -> None:
@@ -385,8 +386,7 @@ class ProjectSession(QObject):
             self._is_own_change = before
 
     def _on_inserted(self, event: Any) -> None:
-        if isinstance(event.value, Labels):
-            event.value.events.paint.connect(mark_edited)
+        watch_edits(event.value)
         if not self._is_own_change:
             self._take(event.value)
 
@@ -444,7 +444,7 @@ class ProjectSession(QObject):
             self.noted.emit(_LEFT.format(entry.name))
 
 
-def _pixels(entry: Entry) -> NDArray[Any]:
-    """Return the pixels of an image that is in memory alone."""
+def _pixels(entry: Entry) -> Any:
+    """Return the pixels of an image that is in memory alone; they may be lazy."""
     held = pixels_of(entry.layer) if entry.memory is None else entry.memory[0]
-    return np.asarray(held[0] if isinstance(held, list | tuple) else held)
+    return held[0] if isinstance(held, list | tuple) else held
