@@ -2,8 +2,9 @@
 
 import dataclasses
 
+import numpy as np
 import pytest
-from gui_cases import blocks
+from gui_cases import TIMEOUT, blocks
 
 from napari_saf._gui.scribbles.dock import ScribblesWidget
 from napari_saf._gui.segment.dock import SegmentWidget
@@ -51,3 +52,33 @@ def test_what_was_learned_is_kept_until_a_row_changes(opened):
     opened.extractor_rows.fields["deep"]["n_components"].value = 16
     other = opened.job().options.features
     assert other == dataclasses.replace(learned, basis="", sha256="", n_components=16)
+
+
+def test_a_stroke_with_deep_features_has_labels_and_the_next_one_no_network(
+    model, open_dock, qtbot, weights, own_cache, no_socket, monkeypatch
+):
+    model.add_image(blocks(), name="blocks")
+    dock = open_dock(model, ScribblesWidget)
+    dock.input.scale.set_value(5)
+    dock.input.choose(features="deep")
+    fields = dock.input.extractor_rows.fields["deep"]
+    fields["architecture"].value = "test_vit"
+    fields["weights_file"].value = str(weights("test_vit"))
+    dock.buttons["new_strokes"].click()
+
+    def paint(row, column, number):
+        dock.strokes.layer.data_setitem((np.arange(row, row + 4), np.full(4, column)), number)
+
+    def labelled():
+        assert not dock.controller.is_running and dock.result is not None
+        strokes, labels = np.asarray(dock.strokes.layer.data), np.asarray(dock.result.data)
+        np.testing.assert_array_equal(labels[strokes > 0], strokes[strokes > 0])
+
+    paint(6, 6, 1)
+    paint(22, 22, 2)
+    qtbot.waitUntil(labelled, timeout=TIMEOUT)
+    learned = dock.input.job().options.features
+    assert learned.architecture == "test_vit"
+    monkeypatch.setattr(DeepFeatures, "_raw", None)  # what is there is not computed again
+    paint(6, 22, 3)
+    qtbot.waitUntil(labelled, timeout=TIMEOUT)
