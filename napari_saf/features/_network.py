@@ -31,6 +31,8 @@ ARCHITECTURES = (
 """Some of the names that timm knows."""
 _USUAL_REDUCTIONS = (8, 16)
 """Of the stages of convolutional networks whose features are taken."""
+_TYPES = {"cuda": "float16"}
+"""In which type devices compute that gain by half precision."""
 _MOST_AT_ONCE = {"cpu": 1, "cuda": 16, "mps": 4}
 _BLOCK = 2**20
 
@@ -115,8 +117,8 @@ def load_network(
 def _load(architecture: str, file: Path, device: torch.device, state: tuple[int, int]) -> Any:
     model = _make_model(architecture)
     _fill(model, architecture, file)
-    model.eval().requires_grad_(False).to(device)
-    return model.half() if device.type == "cuda" else model
+    kind = getattr(torch, _TYPES.get(device.type, "float32"))
+    return model.eval().requires_grad_(False).to(device, kind)
 
 
 def _make_model(architecture: str) -> Any:

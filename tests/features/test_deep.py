@@ -162,6 +162,22 @@ def test_at_full_size_there_is_little_beside_the_features(deep, image):
     assert most < 1.15 * found.nbytes
 
 
+def test_half_precision_gives_about_the_same_in_single(deep, image, monkeypatch):
+    """As on a graphics card: two windows at once, with the type that a processor has for it."""
+    deep = dataclasses.replace(deep, window=96, step=64)
+    fitted = deep.fitted([(image, None, None)])
+    whole = fitted._raw(image[None], fitted.network())
+    _network._load.cache_clear()
+    monkeypatch.setitem(_network._TYPES, "cpu", "bfloat16")
+    monkeypatch.setitem(_network._MOST_AT_ONCE, "cpu", 2)
+    network = fitted.network()
+    assert {one.dtype for one in network.model.parameters()} == {torch.bfloat16}
+    found = fitted._raw(image[None], network)
+    _network._load.cache_clear()
+    assert found.dtype == np.float32
+    assert np.abs(found - whole).mean() < 0.05 * np.abs(whole).mean()
+
+
 @pytest.mark.parametrize("side", [1, 2, 3, 7])
 def test_windows_are_mirrored_at_the_borders(side):
     expected = np.pad(np.arange(side), (5, 9), mode="reflect")
