@@ -256,7 +256,7 @@ class ProjectSession(QObject):
             while (folder / (name := f"{stem}{f'_{number}' if number > 1 else ''}.npy")).exists():
                 number += 1
             with atomic_write(folder / name) as temporary, temporary.open("wb") as stream:
-                np.save(stream, _pixels(entry), allow_pickle=False)
+                np.save(stream, np.asarray(_pixels(entry)), allow_pickle=False)
             known = entry.copies[place] = FileReference.of(folder / name, self.digests)
         return known
 
