@@ -10,7 +10,6 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.ndimage import gaussian_filter
 
 from napari_saf.arrays import all_finite, as_whole, check_mask, check_window
 from napari_saf.device import raise_if_interrupted
@@ -24,6 +23,7 @@ from napari_saf.features import (
     extractor_of,
     image_groups,
     perceived,
+    smoothed,
 )
 from napari_saf.graph import CoarseGrid, GridGraph, coarse_means, coarse_shape
 from napari_saf.parameters import check_bounds, documented, from_plain, parameter
@@ -306,24 +306,10 @@ def _guide_and_noise(
 ) -> tuple[NDArray[np.float32], NDArray[np.float64]]:
     window = check_window(options.window, scaled.shape[:-1])  # type: ignore[arg-type]
     if max(window) >= _WIDE_WINDOW:
-        axes = [axis for axis, side in enumerate(window) if side > 1]
-        scaled = _smoothed(scaled, axes, mask)
+        scaled = smoothed(scaled, [_SMOOTHING * (side > 1) for side in window], mask)
         raise_if_interrupted()
     guide = perceived(scaled)
     return guide, _noise_variances(guide, [side > 1 for side in window], mask)
-
-
-def _smoothed(
-    image: NDArray[np.float32], axes: Sequence[int], mask: NDArray[np.bool_] | None
-) -> NDArray[np.float32]:
-    """Return an image, channels last, a little smoothed along axes, from pixels of the mask."""
-    if mask is None:
-        return np.asarray(gaussian_filter(image, _SMOOTHING, axes=axes, radius=1))
-    inside = mask[..., None].astype(np.float32)
-    sums = gaussian_filter(inside * image, _SMOOTHING, axes=axes, radius=1)
-    raise_if_interrupted()
-    total = gaussian_filter(inside, _SMOOTHING, axes=axes, radius=1)
-    return np.asarray(sums / np.maximum(total, 1e-6))
 
 
 def _grid_of(

@@ -14,6 +14,7 @@ from napari_saf.features._image import (
     check_group_source,
     image_groups,
     is_rgb,
+    smoothed,
 )
 
 FEATURES[DeepFeatures.name] = DeepFeatures

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.ndimage import gaussian_filter
 from skimage import filters
 
 from napari_saf.arrays import as_array, as_whole
@@ -62,11 +64,17 @@ class Scaling:
     def apply_at(
         self, shape: tuple[int, ...], image: NDArray[Any], mask: NDArray[np.bool_] | None
     ) -> tuple[NDArray[np.float32], NDArray[np.bool_] | None]:
-        """Return an image, channels last, in [0, 1] at a size to work at, and its mask there."""
+        """Return an image, channels last, in [0, 1] at a size to work at, and its mask there.
+
+        It is smoothed before, so that labels hang little on where blocks of pixels begin.
+        """
         values = image if mask is None else np.where(mask[..., None], image, self.low)
         raise_if_interrupted()
         found, small = self.apply(values), mask
         if shape != image.shape[:-1]:
+            # As wide as four times the variance of a block: of 2 pixels, sigma is 1.
+            ratios = np.divide(image.shape[:-1], shape)
+            found = smoothed(found, np.sqrt(np.maximum(ratios**2 - 1, 0) / 3), mask)
             found = coarse_means(found, shape, mask)
             small = None if mask is None else coarse_means(mask, shape) > 1e-6
         raise_if_interrupted()
@@ -81,6 +89,19 @@ class Scaling:
 def _thinned(image: NDArray[np.generic], size: int = 1_000_000) -> NDArray[np.float64]:
     flat = image.reshape(-1)
     return flat[:: max(1, len(flat) // size)].astype(np.float64)
+
+
+def smoothed(
+    image: NDArray[np.float32], widths: Sequence[float], mask: NDArray[np.bool_] | None
+) -> NDArray[np.float32]:
+    """Return an image, channels last, smoothed by Gaussians (per axis), from pixels of the mask."""
+    blur = partial(gaussian_filter, sigma=(*widths, 0), truncate=2)
+    if mask is None:
+        return np.asarray(blur(image))
+    inside = mask[..., None].astype(np.float32)
+    sums = blur(inside * image)
+    raise_if_interrupted()
+    return np.asarray(sums / np.maximum(blur(inside), 1e-6))
 
 
 def is_rgb(shape: Sequence[int]) -> bool:
