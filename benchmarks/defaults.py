@@ -12,9 +12,10 @@ agreement share of the pixels that keep their label with another seed, 10 % brig
 count     fixed numbers of labels beside the automatic one, on photographs, nuclei and mosaics of
           textures: as it is, and by the share of variance that is best on other images (four
           folds).
-nested    features, scale, share of variance and level of the regions chosen together, all kinds of
-          images alike, on three folds of the images and judged on the fourth. Facades have no
-          truth, and no part in it.
+nested    features, scale, working size, start, share of variance and level of the regions chosen
+          together, all kinds of images alike, on three folds of the images and judged on the
+          fourth: one setting after another is changed to the best, twice. Four facades side by
+          side, like four textures, are told apart.
 
 The images are sought under NAPARI_SAF_DATA (../shared/data). What strokes give is printed by
 scribbles.py and scribbles_nuclei.py.
@@ -23,8 +24,8 @@ scribbles.py and scribbles_nuclei.py.
 from __future__ import annotations
 
 import argparse
+import functools
 import io
-import itertools
 import os
 import sys
 import time
@@ -58,7 +59,17 @@ LEVELS = np.linspace(0, 1, 21)
 COUNTS = range(2, 9)
 SHARES = (0.1, 0.15, 0.2, 0.25, 0.3, 0.35)
 N_FOLDS = 4
-WINDOWS, WIDE_SHARES = (7, 13, 21), (0.2, 0.3, 0.4)
+QUARTERS = np.kron([[1, 2], [3, 4]], np.ones((128, 128), int))
+Setting = tuple[Any, ...]
+CHOICES: dict[str, Setting] = {
+    "features": ("texture", "colour"),
+    "window": (13, 7, 21),
+    "max_side": ("auto", 160, None),
+    "start": ("k-means", "features", "spectral"),
+    "share": (_LEFT, 0.2, 0.4),
+}
+"""What is chosen together; the first of each is the default."""
+DEFAULTS = tuple(values[0] for values in CHOICES.values())
 
 
 def problem_of(image: Pixels) -> saf.Problem:
@@ -187,8 +198,16 @@ def mosaics(count: int) -> Iterator[tuple[Pixels, Labels]]:
             sorted(DATA.glob(f"brodatz/*/{name}_*.png")) for name in rng.permutation(names)[:4]
         ]
         tiles = [iio.imread(own[rng.integers(len(own))])[:128, :128] for own in files]
-        truth = np.kron([[1, 2], [3, 4]], np.ones((128, 128), int))
-        yield np.block([tiles[:2], tiles[2:]]), truth
+        yield np.block([tiles[:2], tiles[2:]]), QUARTERS
+
+
+def facades(count: int) -> Iterator[tuple[Pixels, Labels]]:
+    """Yield images of four facades each, and which is where."""
+    tiles = [iio.imread(p)[:128, :128, :3] for p in sorted(DATA.glob("facades/brick/*/*.png"))]
+    for seed in range(count if tiles else 0):
+        one, two, three, four = np.random.default_rng(seed).permutation(len(tiles))[:4]
+        image = np.block([[[tiles[one]], [tiles[two]]], [[tiles[three]], [tiles[four]]]])
+        yield image, QUARTERS
 
 
 def nuclei() -> Iterator[tuple[Pixels, Labels]]:
@@ -252,67 +271,68 @@ def nested(count: int | None) -> None:
     items = [("photographs", i, p.references, 400) for p, i in photographs(count or 40)]
     items += [("nuclei", i, [t], 0) for i, t in nuclei()][:: 60 // min(count or 20, 60)]
     items += [("mosaics", i, [t], 400) for i, t in mosaics(min(count or 12, 12))]
-    tables = [_of_settings(i, r, least, kind == "photographs") for kind, i, r, least in items]
+    items += [("facades", i, [t], 400) for i, t in facades(min(count or 12, 6))]
     kinds = np.array([kind for kind, *_ in items])
-    names = sorted(tables[0])
-    # images, settings, levels: covering of regions; and of labels alone in the last column
-    table = np.array([[own[name] for name in names] for own in tables])
-    folds, held_out = np.arange(len(items)) % N_FOLDS, np.empty((len(items), 2))
+
+    @functools.cache
+    def coverings(k: int, setting: Setting) -> Array:
+        return _coverings(*items[k], dict(zip(CHOICES, setting, strict=True)))
+
+    def table(rows: Array, setting: Setting) -> Array:
+        return np.array([coverings(int(k), setting) for k in rows])
+
+    def score(rows: Array, setting: Setting) -> Array:
+        own, of = table(rows, setting), kinds[rows]
+        alone = sum(own[of == kind, -1].mean() for kind in np.unique(of))
+        return np.asarray(own[of == "photographs", :-1].mean(axis=0) + alone)
+
+    def best(rows: Array) -> tuple[Setting, int]:
+        """Return the setting and the level, found by changing one thing after another, twice."""
+        now = DEFAULTS
+        for at, values in 2 * list(enumerate(CHOICES.values())):
+            tried = [(*now[:at], value, *now[at + 1 :]) for value in values]
+            now = max(tried, key=lambda setting: float(score(rows, setting).max()))
+        return now, int(score(rows, now).argmax())
+
+    every, held_out = np.arange(len(items)), np.empty((len(items), 2))
     for fold in range(N_FOLDS):
-        best, level = _best(table[folds != fold], kinds[folds != fold])
-        print(f"fold {fold + 1}: {names[best]}, level {LEVELS[level]:.2f}")
-        own = folds == fold
-        held_out[own] = table[own][:, best][:, [level, -1]]
-    options = problem_of(items[0][1]).options
-    assert options is not None
-    defaults = (options.features, options.window, _LEFT)
-    now = next(k for k, name in enumerate(names) if name == defaults)
+        setting, level = best(every[every % N_FOLDS != fold])
+        print(f"fold {fold + 1}: {setting}, level {LEVELS[level]:.2f}", flush=True)
+        own = every[every % N_FOLDS == fold]
+        held_out[own] = table(own, setting)[:, [level, -1]]
+    setting, level = best(every)
+    print(f"best of all: {setting}, level {LEVELS[level]:.2f}\n{'covering':24} held out")
     usual = int(np.abs(LEVELS - USUAL_LEVEL).argmin())
-    best, level = _best(table, kinds)
-    print(f"best of all: {names[best]}, level {LEVELS[level]:.2f}\n{'covering':24} held out")
-    for kind, column, title in (
-        ("photographs", 0, "photographs, regions"),
-        ("photographs", 1, "photographs, parts"),
-        ("nuclei", 1, "nuclei, kinds"),
-        ("mosaics", 1, "mosaics, parts"),
-    ):
-        rows, at = kinds == kind, ((usual, level), (-1, -1))[column]
-        ours, tuned = (table[rows, k, a] for k, a in zip((now, best), at, strict=True))
+    for kind, column in (("photographs", 0), *((kind, 1) for kind in np.unique(kinds))):
+        rows = every[kinds == kind]
+        found = held_out[rows, column]
+        ours = table(rows, DEFAULTS)[:, (usual, -1)[column]]
+        tuned = table(rows, setting)[:, (level, -1)[column]]
         print(
-            f"{title:24} {_mean(held_out[rows, column])}; defaults {_mean(ours)}, ahead by "
-            f"{_mean(held_out[rows, column] - ours)}; best of all {_mean(tuned)}"
+            f"{kind + (', regions', ', labels')[column]:24} {_mean(found)}; defaults "
+            f"{_mean(ours)}, ahead by {_mean(found - ours)}; best of all {_mean(tuned)}"
         )
 
 
-def _of_settings(
-    image: Pixels, references: Sequence[Labels], least: int, has_regions: bool
-) -> dict[tuple[str, int, float], list[float]]:
-    """Return coverings at all levels, and of the labels, by features, scale and share."""
-    found = {}
-    for name, window in itertools.product(("colour", "texture"), WINDOWS):
-        features = "texture" if name == "texture" else "lab" if image.ndim == 3 else "intensity"
-        problem = saf.Problem.from_image(image, features=features, window=window)
-        points = np.asarray(problem.graph.average(problem.features))
-        runs: dict[int, list[float]] = {}
-        for share in WIDE_SHARES:
-            number = len(global_means(points, COUNTS[-1], share))
-            if number not in runs:
-                labels = np.asarray(saf.SelfAssignmentFlow(max_labels=number).run(problem).labels)
-                curve = [0.0] * len(LEVELS)
-                if has_regions:
-                    tree = saf.merge_regions(labels, image)
-                    curve = [segmentation_covering(tree.at_level(x), references) for x in LEVELS]
-                runs[number] = [*curve, segmentation_covering(split(labels, least), references)]
-            found[name, window, share] = runs[number]
-    return found
-
-
-def _best(table: Array, kinds: NDArray[np.str_]) -> tuple[int, int]:
-    """Return the setting and the level with the best mean, each kind and the regions alike."""
-    alone = sum(table[kinds == kind, :, -1].mean(axis=0) for kind in np.unique(kinds))
-    regions = table[kinds == "photographs", :, :-1].mean(axis=0)
-    setting, level = np.unravel_index((regions + alone[:, None]).argmax(), regions.shape)
-    return int(setting), int(level)
+def _coverings(
+    kind: str, image: Pixels, references: Sequence[Labels], least: int, setting: dict[str, Any]
+) -> Array:
+    """Return the coverings of regions at all levels, 0 but for photographs, and of the labels."""
+    features = setting["features"]
+    if features == "colour":
+        features = "lab" if image.ndim == 3 else "intensity"
+    problem = saf.Problem.from_image(
+        image, features=features, window=setting["window"], max_side=setting["max_side"]
+    )
+    points = np.asarray(problem.graph.average(problem.features))
+    number = len(global_means(points, COUNTS[-1], setting["share"]))
+    method = saf.SelfAssignmentFlow(max_labels=number, start=setting["start"])
+    labels = np.asarray(method.run(problem).labels)
+    curve = [0.0] * len(LEVELS)
+    if kind == "photographs":
+        tree = saf.merge_regions(labels, image)
+        curve = [segmentation_covering(tree.at_level(x), references) for x in LEVELS]
+    return np.array([*curve, segmentation_covering(split(labels, least), references)])
 
 
 def _mean(values: Array) -> str:

@@ -1,10 +1,10 @@
 """Merge the parts of labels into regions: fit the weights of the cues, and say how good they are.
 
-The labels are those of the first click in the Segment dock, and eight labels at half the size. Each
-photograph is judged with weights, and a level, that were fitted to the others (cross-validation).
-Printed at the end: weights fitted to all of them, and what those in napari_saf/regions.py give.
+The labels are those of the first click in the Segment dock. Each photograph is judged with weights
+and a level that were fitted to the others (cross-validation). Printed at the end: weights fitted
+to all of them, and what those in napari_saf/regions.py give.
 
-    python benchmarks/hierarchy.py              # all photographs: a quarter of an hour
+    python benchmarks/hierarchy.py              # all photographs: five minutes
     python benchmarks/hierarchy.py --images 12
 
 The photographs are sought in bsds_dev and bsds_more under NAPARI_SAF_DATA (../shared/data).
@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import copy
+import functools
 import os
 import sys
 from collections.abc import Sequence
@@ -21,7 +22,7 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-from regions import FEATURES, Labels, Photograph, split
+from regions import Labels, Photograph, split
 from sklearn.linear_model import LogisticRegression
 from sklearn.preprocessing import StandardScaler
 
@@ -46,20 +47,6 @@ def first_click(photograph: Photograph) -> Labels:
     )
 
 
-def eight_labels(photograph: Photograph) -> Labels:
-    problem = saf.Problem.from_image(
-        photograph.small,
-        features=FEATURES["lab+texture"](photograph),
-        weights="contrast",
-        window=25,
-    )
-    method = saf.SelfAssignmentFlow(max_labels=8, start="spectral")
-    return photograph.enlarge(np.asarray(method.run(problem).labels))
-
-
-LABELS = {"Segment's defaults": first_click, "eight labels, half size": eight_labels}
-
-
 class Case:
     """The parts of a label map, and how many of their pixels lie in each region of each person."""
 
@@ -72,6 +59,10 @@ class Case:
             m = int(reference.max()) + 1
             counts = np.bincount(owner * np.int64(m) + reference.ravel(), minlength=n * m)
             self._tables.append(counts.reshape(n, m).astype(float))
+
+    @functools.cached_property
+    def first(self) -> tuple[Array, Array, Array]:
+        return self.samples(FIRST)
 
     def samples(self, weights: Array) -> tuple[Array, Array, Array]:
         """Return cues, share of the people who drew one region, and size, of pairs met on the way.
@@ -116,7 +107,7 @@ def _covering(table: Array) -> float:
 
 def fit(cases: Sequence[Case]) -> Array:
     """Return the weights of logistic regression, on pairs met first, and with what it found."""
-    met = [case.samples(FIRST) for case in cases]
+    met = [case.first for case in cases]
     found = _regression(met)
     return _regression([*met, *(case.samples(found) for case in cases)])
 
@@ -146,16 +137,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     paths = paths[:: max(1, len(paths) // (options.images or len(paths)))]
     photographs = [Photograph.read(path.parents[1], path.stem, 2) for path in paths]
     print(f"{len(photographs)} photographs, covering with its standard error")
-    for name, label in LABELS.items():
-        maps = [label(photograph) for photograph in photographs]
-        parts = [
-            segmentation_covering(split(labels, 400), photograph.references)
-            for labels, photograph in zip(maps, photographs, strict=True)
-        ]
-        cases = [Case(*pair) for pair in zip(maps, photographs, strict=True)]
-        print(f"\n{name}")
-        _print("connected parts, 400 pixels or more", np.array(parts))
-        judge(cases)
+    maps = [first_click(photograph) for photograph in photographs]
+    pairs = list(zip(maps, photographs, strict=True))
+    parts = [segmentation_covering(split(own, 400), one.references) for own, one in pairs]
+    _print("connected parts, 400 pixels or more", np.array(parts))
+    judge([Case(*pair) for pair in pairs])
     return 0
 
 
