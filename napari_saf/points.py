@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import warnings
 from collections.abc import Callable, Iterator
@@ -9,6 +10,7 @@ from contextlib import contextmanager
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.optimize import linear_sum_assignment
 from scipy.spatial.distance import cdist
 
 from napari_saf.device import Tensor, torch
@@ -19,7 +21,10 @@ _WEISZFELD_STEPS = 8
 _NEWTON_STEPS = 3
 _MAX_SAMPLES = 5000
 _MAX_DRAWN = 4000
-_N_CANDIDATES = 300
+_N_SEARCHED, _MAX_SPACED, _N_CANDIDATES = 2000, 8000, 150
+"""Rows, evenly spaced, in which means are sought, by which they are moved, and that may be one."""
+_STRETCH, _N_STRETCHED, _MOST_AGAIN = 0.1, 8, 8
+"""Up to so many means are sought so often again, with features stretched by this share."""
 _MAX_CURVED = 16
 _MAX_DOUBLINGS = 40
 _ROUNDING = 1e-14
@@ -122,15 +127,38 @@ def sampled_means(
 def global_means(
     features: NDArray[np.floating], most: int, share: float = 0.0
 ) -> NDArray[np.floating]:
-    """Return means (n_means, n_features) that hang on no draw, by k-means on a sample, in float64.
+    """Return means (n_means, n_features) that hang on no draw, by k-means on samples, in float64.
 
     The fewest, two at least, that leave at most a `share` of the variance, and not more than
-    `most`, which is small; fewer where fewer features of the sample differ. One mean after another
-    is added where it helps most, and all are moved: the fast global k-means of Likas, Vlassis and
-    Verbeek, https://doi.org/10.1016/S0031-3203(02)00060-2.
+    `most`, which is small; fewer where fewer features of the sample differ.
+
+    Little decides in which of several minima of k-means the means end, and where the share lies
+    about at its limit, how many there are. So few means are sought again, with each feature
+    stretched or shrunk by a tenth, and those are taken that divide the sample most as the others.
     """
-    sample = _sample(features)
-    candidates = sample[:_N_CANDIDATES]
+    sample = _spaced(features, _N_SEARCHED)
+    signs = np.random.default_rng(0).choice((-1, 1), (_N_STRETCHED, sample.shape[1]))
+    stretches = [np.ones(sample.shape[1]), *(1 + _STRETCH * signs if most <= _MOST_AGAIN else ())]
+    found = [_added_means(sample * one, most, share) / one for one in stretches]
+    nearest = [
+        cdist(sample * one, means * one, "sqeuclidean").argmin(axis=1)
+        for one, means in zip(stretches, found, strict=True)
+    ]
+    alike = np.zeros(len(found))
+    for (one, own), (two, other) in itertools.combinations(enumerate(nearest), 2):
+        counts = np.zeros((own.max() + 1, other.max() + 1))
+        np.add.at(counts, (own, other), 1)
+        alike[[one, two]] += counts[linear_sum_assignment(counts, maximize=True)].sum()
+    return k_means(_spaced(features, _MAX_SPACED), found[alike.argmax()])
+
+
+def _added_means(sample: NDArray[np.float64], most: int, share: float) -> NDArray[np.floating]:
+    """Return means of which one after another is added where it helps most, and all are moved.
+
+    The fast global k-means of Likas, Vlassis and Verbeek,
+    https://doi.org/10.1016/S0031-3203(02)00060-2.
+    """
+    candidates = _spaced(sample, _N_CANDIDATES)
     apart = cdist(candidates, sample, "sqeuclidean")
     means = sample.mean(axis=0, keepdims=True)
     total = left = cdist(means, sample, "sqeuclidean").min(axis=0)
@@ -141,6 +169,12 @@ def global_means(
         means = k_means(sample, np.vstack([means, candidates[gains.argmax()]]))
         left = cdist(means, sample, "sqeuclidean").min(axis=0)
     return np.asarray(means)
+
+
+def _spaced(features: NDArray[np.floating], most: int) -> NDArray[np.float64]:
+    """Return at most so many rows, evenly spaced."""
+    count = min(most, len(features))
+    return features[(2 * np.arange(count) + 1) * len(features) // (2 * count)].astype(np.float64)
 
 
 def _sample(features: NDArray[np.floating]) -> NDArray[np.float64]:
