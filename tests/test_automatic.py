@@ -7,11 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.ndimage import gaussian_filter
+from scipy.optimize import linear_sum_assignment
 
 import napari_saf as saf
-from napari_saf.features import FEATURES
+from napari_saf.features import FEATURES, Scaling
 from napari_saf.input import ImageOptions
 from napari_saf.points import global_means
+from napari_saf.samples import read_sample
 
 SIDES = st.lists(st.integers(1, 900), min_size=1, max_size=4).map(tuple)
 
@@ -105,3 +107,26 @@ def test_the_start_hangs_on_no_seed():
     problem = saf.Problem.from_image(textures(4))
     first = [next(saf.SelfAssignmentFlow(seed=seed).iterate(problem)).labels for seed in (0, 7)]
     np.testing.assert_array_equal(*first)
+
+
+def test_labels_stay_where_a_row_and_a_column_are_cut_off():
+    coins = read_sample("coins").array
+    whole, cut = (
+        saf.SelfAssignmentFlow().run(saf.Problem.from_image(image)).labels
+        for image in (coins, coins[1:, 1:])
+    )
+    table = np.zeros((9, 9))
+    np.add.at(table, (whole[1:, 1:], cut), 1)
+    assert table[linear_sum_assignment(-table)].sum() > 0.95 * cut.size
+
+
+def test_a_reduced_image_hangs_little_on_where_its_blocks_begin():
+    stripes = np.tile([1, 0, 0], (60, 20))[..., None].astype(float)
+    inside = np.ones((60, 60), bool)
+    inside[:, 30:] = False
+    small, _ = Scaling(0, 1).apply_at((30, 30), stripes, None)
+    assert np.ptp(small[2:-2, 2:-2]) < 0.1
+    stripes[~inside] = 0.4
+    stripes[inside] = 0.7
+    small, mask = Scaling(0, 1).apply_at((30, 30), stripes, inside)
+    np.testing.assert_allclose(small[mask], 0.7, atol=1e-6)
