@@ -119,7 +119,9 @@ def sampled_means(
 
     At most so many: fewer where fewer features of the sample differ.
     """
-    sample = _sample(features)
+    draw = np.random.default_rng(0)
+    drawn = draw.choice(len(features), min(_MAX_DRAWN, len(features)), replace=False)
+    sample = features[drawn].astype(np.float64)
     count = min(count, len(np.unique(sample, axis=0)))
     return k_means(sample, count, max_iterations=max_iterations)
 
@@ -175,12 +177,6 @@ def _spaced(features: NDArray[np.floating], most: int) -> NDArray[np.float64]:
     """Return at most so many rows, evenly spaced."""
     count = min(most, len(features))
     return features[(2 * np.arange(count) + 1) * len(features) // (2 * count)].astype(np.float64)
-
-
-def _sample(features: NDArray[np.floating]) -> NDArray[np.float64]:
-    rng = np.random.default_rng(0)
-    chosen = rng.choice(len(features), min(_MAX_DRAWN, len(features)), replace=False)
-    return features[chosen].astype(np.float64)
 
 
 def weighted_medoid(
