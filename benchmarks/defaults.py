@@ -274,15 +274,15 @@ def nested(count: int | None) -> None:
     def coverings(k: int, setting: Setting) -> Array:
         return _coverings(*items[k], dict(zip(CHOICES, setting, strict=True)))
 
-    def table(rows: Array, setting: Setting) -> Array:
+    def table(rows: NDArray[np.int64], setting: Setting) -> Array:
         return np.array([coverings(int(k), setting) for k in rows])
 
-    def score(rows: Array, setting: Setting) -> Array:
+    def score(rows: NDArray[np.int64], setting: Setting) -> Array:
         own, of = table(rows, setting), kinds[rows]
         alone = sum(own[of == kind, -1].mean() for kind in np.unique(of))
         return np.asarray(own[of == "photographs", :-1].mean(axis=0) + alone)
 
-    def best(rows: Array) -> tuple[Setting, int]:
+    def best(rows: NDArray[np.int64]) -> tuple[Setting, int]:
         """Return the setting and the level, found by changing one thing after another, twice."""
         now = DEFAULTS
         for at, values in 2 * list(enumerate(CHOICES.values())):
