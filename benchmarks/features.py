@@ -38,6 +38,7 @@ from skimage.filters import gabor_kernel
 import napari_saf as saf
 from napari_saf.features import FEATURES, FeatureExtractor, perceived, standardized
 from napari_saf.methods import stroke_choices
+from napari_saf.methods._stroke_choice import left_out_accuracy
 
 DATA = Path(os.environ.get("NAPARI_SAF_DATA", "../shared/data"))
 N_CELLS, LENGTH, MARGIN = 3, 20, 3
@@ -260,6 +261,54 @@ def label(image: Array, strokes: Array, name: str) -> Array:
     return np.asarray(choice.method.run(problem).labels)
 
 
+def threshold(sets: dict[str, list[Case]]) -> None:
+    """Print how well *Automatic* does where what patterns must gain is chosen on other images.
+
+    Each half of the images by the other: of 0.05, 0.1, ... what has the highest mean over the sets.
+    """
+    rows = []
+    for which, cases in sets.items():
+        for image, strokes, score in cases:
+            choices = stroke_choices(3 if image.ndim == 3 else 1)
+            own = {name: choices[name] for name in ("many", "texture", "patterns")}
+            side = choices["object"].options.max_side
+            told, scores = {}, {}
+            for name, choice in own.items():
+                options = dataclasses.replace(own["many"].options, features=choice.options.features)
+                small = dataclasses.replace(options, max_side=side).arguments()
+                problem = saf.Problem.from_image(image, seeds=strokes, **small)
+                told[name] = left_out_accuracy(problem) or 0.0
+                arguments = choice.options.arguments()
+                problem = saf.Problem.from_image(image, seeds=strokes, **arguments)
+                scores[name] = score(np.asarray(choice.method.run(problem).labels))
+            plain = max("many", "texture", key=lambda k: told[k] - 0.1 * (k == "texture"))
+            gain = told["patterns"] - told[plain]
+            rows.append((which, gain, scores[plain], scores["patterns"]))
+
+    def mean(some: Sequence[Any], least: float) -> float:
+        found = [
+            np.mean(
+                [
+                    good if gain >= least else plain
+                    for name, gain, plain, good in some
+                    if name == which
+                ]
+            )
+            for which in sets
+        ]
+        return float(np.mean(found))
+
+    for first in (0, 1):
+        tried = np.arange(1, 14) / 20
+        least = max(tried, key=lambda t: mean(rows[first::2], t))
+        held = rows[1 - first :: 2]
+        print(
+            f"chosen {least:.2f}: {mean(held, least):.3f} on the others; 0.30: "
+            f"{mean(held, 0.3):.3f}, never patterns {mean(held, 9):.3f}",
+            flush=True,
+        )
+
+
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -268,6 +317,7 @@ def main() -> None:
     parser.add_argument("--images", choices=("even", "odd", "all"), default="odd")
     parser.add_argument("--mosaics", type=int, default=32, help="before those are chosen")
     parser.add_argument("--only", nargs="+", choices=[*named, *OTHERS], default=[*named, *OTHERS])
+    parser.add_argument("--threshold", action="store_true", help="cross-validate a choice instead")
     arguments = parser.parse_args()
     FEATURES[Other.name] = Other
     first, step = {"even": (0, 2), "odd": (1, 2), "all": (0, 1)}[arguments.images]
@@ -277,6 +327,8 @@ def main() -> None:
         "facades": list(mosaics(facades(), numbers)),
         "nuclei": list(of_nuclei(range(first, 15, step))),
     }
+    if arguments.threshold:
+        return threshold(sets)
     print(f"{'features':18} {' '.join(f'{name:>8}' for name in sets)}  s/image")
     for name in arguments.only:
         means, began = [], time.process_time()
