@@ -67,7 +67,7 @@ def run(given: Any) -> int:
         if large is not None:
             return label_in_tiles(large, given.out, given.n_processes, vars(given))
     elif given.tile or given.dry_run:
-        raise click.UsageError("--tile, --dry-run: a dictionary labels images whole")
+        raise click.UsageError("--tile, --dry-run: dictionaries have `dictionary apply`")
     with workers(given.scheduler) as client:
         return run_jobs(task, jobs, n_processes=given.n_processes, client=client)
 

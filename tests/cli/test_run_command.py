@@ -142,7 +142,7 @@ def test_a_dictionary_of_a_project_is_applied_if_it_is_the_one_that_was_saved(
     np.testing.assert_array_equal(labels, found.apply(images["a"], window=3).labels)
     assert cli("run", path, "images", "-o", "more", "--probabilities", ".npy").is_error("atom")
     refused = cli("run", path, "images/a.npy", "-o", "a.ome.zarr", "--tile", "16")
-    assert refused.code == 2 and "whole" in refused.err
+    assert refused.code == 2 and "dictionary apply" in refused.err
     found.without([0]).save(atoms)
     assert cli("run", path, "images", "-o", "again").is_error("atoms")
 
