@@ -52,8 +52,10 @@ class FileReference:
     def of(cls, path: str | os.PathLike[str], digest: Digest | None = None) -> FileReference:
         """Refer to a file that is there; InvalidInput if it cannot be read."""
         file = Path(os.path.abspath(path))
-        found = (digest or content_digest)(file)
-        return cls(file, found, _n_bytes(file))
+        try:
+            return cls(file, (digest or content_digest)(file), _n_bytes(file))
+        except OSError as error:  # such as in a folder that is written to
+            raise InvalidInput(f"{file}: cannot be read: {error.strerror or error}") from error
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

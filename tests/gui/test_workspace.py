@@ -155,6 +155,27 @@ def test_lazy_images_are_not_computed_to_tell_what_is_unsaved(model, open_on):
     assert not computed
 
 
+def test_work_is_kept_where_a_dictionary_or_labels_are_gone(
+    model, open_on, keep, tmp_path, monkeypatch
+):
+    model.add_image(blocks(), name="a")
+    dock = open_on(model, ScribblesWidget)
+    model.add_labels(STROKES, name="mine")
+    monkeypatch.setattr(type(dock), "dictionary_file", tmp_path / "gone.safetensors")
+    keep(dock)
+    assert recovered(tmp_path)
+
+    def fail(*_):
+        raise PermissionError(13, "Permission denied")
+
+    (tmp_path / "a.zarr").mkdir()
+    session = dock.workspace.session
+    session.entries[0].stores.append(tmp_path / "a.zarr")
+    monkeypatch.setattr(session.digests, "_known", {})
+    monkeypatch.setattr("napari_saf.project._files.file_state", fail)
+    assert dock.workspace.file.is_unsaved(dock.workspace.snapshot())
+
+
 def test_docks_of_a_viewer_share_one_workspace(model, open_on):
     docks = [open_on(model, kind) for kind in (ScribblesWidget, ProjectWidget)]
     other = open_on(ViewerModel(), ScribblesWidget)

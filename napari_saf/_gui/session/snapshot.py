@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from napari_saf._gui.session.layers import Encoded, PendingLayer
+from napari_saf.errors import InvalidInput
 from napari_saf.io import Recipe
 from napari_saf.project import DigestCache, FileReference, Project, ProjectImage, ProjectLayer
 
@@ -41,7 +42,7 @@ class PendingImage:
         """Return the files that were written of the image, with the labels of a large one."""
         stores = dict.fromkeys(one for one in self.stores if one.exists())
         kept = [one for one in self.results if one.path not in stores]
-        return (*kept, *(FileReference.of(one, digests) for one in stores))
+        return (*kept, *(_reference(one, digests) for one in stores))
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -76,9 +77,17 @@ class Snapshot:
             results = image.all_results(self.digests)
             images.append(ProjectImage(file, own, results, image.reader))
         kept, applied = found.kept()
-        own_files = {one.name: FileReference.of(one, self.digests) for one in self.dictionaries}
+        own_files = {one.name: _reference(one, self.digests) for one in self.dictionaries}
         files = own_files or dict(self.files)
         return Project(tuple(images), kept, applied, files, self.docks, current)
+
+
+def _reference(path: Path, digests: DigestCache) -> FileReference:
+    """Refer to a file; where it is gone all else is kept all the same."""
+    try:
+        return FileReference.of(path, digests)
+    except InvalidInput:
+        return FileReference(path, "gone", 0)
 
 
 class SharedRecipes:
