@@ -240,6 +240,21 @@ def test_a_window_asks_after_its_docks_were_closed(window, open_dock, answers, k
     assert dock.workspace.has_ended and not recovered(tmp_path)
 
 
+def test_what_was_given_up_in_a_window_that_stays_is_kept_again(
+    model, open_on, answers, keep, tmp_path
+):
+    """napari asks, too, and may be told to go on."""
+    given, asked = answers
+    model.add_image(blocks(), name="a")
+    dock = open_on(model, ScribblesWidget)
+    model.add_labels(STROKES, name="mine")
+    given += ["discard", "cancel"]
+    assert dock.workspace.may_close() and dock.workspace.may_close() and len(asked) == 1
+    keep(dock)
+    assert recovered(tmp_path)
+    assert not dock.workspace.may_close()
+
+
 @pytest.mark.parametrize("keys", ["Ctrl+Q", "Ctrl+W"])
 def test_the_question_comes_before_that_of_napari(window, open_dock, answers, keys):
     """Where it is answered with Cancel napari asks nothing at all."""

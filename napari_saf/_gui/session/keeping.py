@@ -74,6 +74,10 @@ class ProjectFile:
             self._given_up = self._unsaved(snapshot)
             self._forget()
 
+    def take_back(self) -> None:
+        """Note that what was given up is still there: it is unsaved as before."""
+        self._given_up = ""
+
     def end(self) -> None:
         """Leave what was kept to whoever comes next."""
         if self._recovery is not None:

@@ -137,7 +137,8 @@ class Workspace(QObject):
         return self.session.snapshot(docks, [one for one in files if one is not None])
 
     def keep(self) -> None:
-        """Keep what is not saved, in a thread."""
+        """Keep what is not saved, in a thread, also what was given up in a window that stayed."""
+        self.file.take_back()
         if self._task is None and current_settings().keeps_strokes:
             snapshot = self.snapshot()
             task = self._task = Task(lambda report, cancelled: self.file.keep(snapshot))
