@@ -33,7 +33,7 @@ from napari_saf.regions import LEAST_SHARE, USUAL_LEVEL, WEIGHTS, Parts
 
 Array = NDArray[np.float64]
 LEVELS = np.linspace(0.01, 0.99, 99)
-N_FOLDS = 4
+N_FOLDS, N_AROUND = 4, 9
 FIRST = np.array([-10, -10, -10, 0, 0, -10, 0, 0, -0.3, 0, 0, 0.0])
 """Weights of the first way from many regions to one: likeness of colours, edges, size."""
 
@@ -152,7 +152,7 @@ def judge(cases: Sequence[Case]) -> None:
     for fold in range(N_FOLDS):
         inside = [case for case, own in zip(cases, folds, strict=True) if own != fold]
         weights = fit(inside)
-        best = np.mean([case.coverings(weights) for case in inside], axis=0).argmax()
+        best = _best_level(np.array([case.coverings(weights) for case in inside]))
         for k in np.flatnonzero(folds == fold).tolist():
             curve = cases[k].coverings(weights)
             held_out[k], each[k] = curve[best], curve.max()
@@ -161,12 +161,18 @@ def judge(cases: Sequence[Case]) -> None:
     weights = fit(cases)
     for name, own in (("fitted to all of them", weights), ("of napari_saf/regions.py", WEIGHTS)):
         curves = np.array([case.coverings(own) for case in cases])
-        best = curves.mean(axis=0).argmax()
+        best = _best_level(curves)
         _print(f"merged, weights {name}, best level {LEVELS[best]:.2f}", curves[:, best])
         if own is WEIGHTS:
             usual = int(np.abs(LEVELS - USUAL_LEVEL).argmin())
             _print(f"merged, weights {name}, level {USUAL_LEVEL}", curves[:, usual])
     print(f"weights fitted to all of them: {np.round(weights, 2).tolist()}")
+
+
+def _best_level(curves: Array) -> int:
+    """Return the index of the level that is best with those around it, which differ by chance."""
+    around = np.ones(N_AROUND) / N_AROUND
+    return int(np.convolve(curves.mean(axis=0), around, "valid").argmax()) + N_AROUND // 2
 
 
 def _print(name: str, values: Array) -> None:
