@@ -312,7 +312,7 @@ def threshold(sets: dict[str, list[Case]]) -> None:
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
-    fixed = [name for name, cls in FEATURES.items() if not dataclasses.fields(cls)]
+    fixed = [name for name, cls in FEATURES.items() if name != "deep"]
     named = ["automatic", "colour", *(name for name in fixed if name != "lab")]
     parser.add_argument("--images", choices=("even", "odd", "all"), default="odd")
     parser.add_argument("--mosaics", type=int, default=32, help="before those are chosen")

@@ -17,7 +17,7 @@ from skimage import color, feature, filters
 
 from napari_saf.device import raise_if_interrupted, torch
 from napari_saf.errors import InvalidInput
-from napari_saf.parameters import check_bounds, from_plain, to_plain
+from napari_saf.parameters import check_bounds, from_plain, parameter, to_plain
 
 Image = NDArray[np.float32]
 Axes = Sequence[int] | None
@@ -99,6 +99,13 @@ class FeatureExtractor(ABC):
         `images` are the arguments of `features`.
         """
         return self
+
+    def for_parts(self, images: Iterable[tuple[Image, Axes, Mask]]) -> Self:
+        """Return the extractor that describes parts of a large image alike, as learned from some.
+
+        `images` are as in `fitted`.
+        """
+        return self.fitted(images)
 
     def is_fit_of(self, other: FeatureExtractor) -> bool:
         """Return whether this is the other, or what it became by `fitted`."""
@@ -296,17 +303,44 @@ def _local_patterns(light: Image, axes: Sequence[int], n_points: int, radius: in
     return np.moveaxis(found.reshape(moved.shape), range(-len(axes), 0), axes)
 
 
+@dataclasses.dataclass(frozen=True)
 class Multiscale(FeatureExtractor):
     """Brightness, edges and curvatures at several widths, each standardized over the image."""
 
-    name, title = "multiscale", "edges and texture"
-    normalisation = "image"
+    moments: tuple[float, ...] | None = parameter(
+        None, label="Moments", is_list=True, in_form=False,
+        help="Means and then scales of the features; none: those of the image.")  # fmt: skip
+    name: ClassVar[str] = "multiscale"
+    title: ClassVar[str] = "edges and texture"
+    normalisation: ClassVar[Literal["fixed", "image"]] = "image"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.moments is not None:
+            numbers = np.ravel(self.moments).astype(float)
+            if len(numbers) % 2 or (numbers[len(numbers) // 2 :] <= 0).any():
+                raise InvalidInput("moments: expected means and scales > 0")
+            object.__setattr__(self, "moments", tuple(numbers.tolist()))
 
     @property
     def receptive_field(self) -> int:
         return 4 * 8 + 2  # of the widest blur, and second differences
 
+    def to_plain(self) -> str | dict[str, Any]:
+        return super().to_plain() if self.moments else self.name
+
+    def for_parts(self, images: Iterable[tuple[Image, Axes, Mask]]) -> Self:
+        found = [self._responses(image) for image, *_ in images]
+        flat = np.concatenate([one.reshape(-1, one.shape[-1]) for one in found])
+        return dataclasses.replace(self, moments=tuple(_moments(flat).tolist()))
+
     def features(self, image: Image, axes: Axes = None, mask: Mask = None) -> Image:
+        found = self._responses(image)
+        if self.moments and len(self.moments) != 2 * found.shape[-1]:
+            raise InvalidInput(f"moments: expected {2 * found.shape[-1]}, got {len(self.moments)}")
+        return standardized(found, self.moments)
+
+    def _responses(self, image: Image) -> Image:
         thin = [axis for axis, side in enumerate(image.shape[:-1]) if side == 1]
         for axis in thin:
             # Differences want two pixels; along a copy there are none.
@@ -325,8 +359,7 @@ class Multiscale(FeatureExtractor):
                     features[..., at] = own
                     raise_if_interrupted()
         first = tuple(slice(1 if axis in thin else None) for axis in range(image.ndim - 1))
-        raise_if_interrupted()
-        return standardized(features[first])
+        return features[first]
 
 
 def _at_width(channel: Image, width: float) -> list[Image]:
@@ -359,24 +392,28 @@ _INTERRUPTED_EVERY = 2**20
 """So many pixels of a volume take a second where most is done."""
 
 
-def standardized(features: NDArray[np.generic]) -> Image:
+def standardized(features: NDArray[np.generic], moments: Sequence[float] | None = None) -> Image:
     """Return features, channels last, of which each weighs the same.
 
     Their mean is 0, and the variances sum to that of a uniform variable in [0, 1]: distances
-    stay in the range of an image.
+    stay in the range of an image. Or by moments as of `Multiscale`.
     """
     values = np.asarray(features, dtype=np.float32)
-    flat = values.reshape(-1, values.shape[-1])
+    flat, found = values.reshape(-1, values.shape[-1]), np.empty(values.shape, np.float32)
+    mean, scale = (_moments(flat) if moments is None else np.array(moments)).reshape(2, -1)
+    for start in range(0, len(flat), _INTERRUPTED_EVERY):
+        rows = slice(start, start + _INTERRUPTED_EVERY)
+        found.reshape(flat.shape)[rows] = (flat[rows] - mean) / scale
+        raise_if_interrupted()
+    return found
+
+
+def _moments(flat: Image) -> Image:
+    """Return the means of features (n, d), and then by what their differences are divided."""
     spread = flat.std(axis=0)
     raise_if_interrupted()
     scale = np.where(spread > 1e-6, spread, 1) * np.sqrt(12 * flat.shape[1])
-    mean, found = flat.mean(axis=0), np.empty(flat.shape, np.float32)
-    raise_if_interrupted()
-    for start in range(0, len(flat), _INTERRUPTED_EVERY):
-        rows = slice(start, start + _INTERRUPTED_EVERY)
-        found[rows] = (flat[rows] - mean) / scale
-        raise_if_interrupted()
-    return found.reshape(values.shape)
+    return np.concatenate([flat.mean(axis=0), scale])
 
 
 class Position(FeatureExtractor):

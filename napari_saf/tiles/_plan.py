@@ -153,7 +153,7 @@ def make_plan(
         own = [contrast_noise(v, m, options) for v, m in zip(values, masks, strict=True)]
         noise = np.mean(own, axis=0).tolist()
     assert options.extractor is not None
-    extractor = options.extractor.fitted(_scaled(values, masks, window, options))
+    extractor = options.extractor.for_parts(_scaled(values, masks, window, options))
     options = dataclasses.replace(options, features=extractor)
     flow, taught = _learn(recipe, values, masks, options)
     history = flow.run(_problem(values, masks, options, noise)).history
@@ -215,8 +215,8 @@ def _checked(recipe: Recipe) -> Recipe:
             "recipe: regions are merged over the whole image, not in tiles; label without regions "
             "(--regions none), and number the regions of a part of the mask"
         )
-    if options.extractor is not None and options.extractor.normalisation == "image":
-        fixed = [name for name, one in FEATURES.items() if one.normalisation == "fixed"]
+    if options.extractor is not None and not options.extractor.is_portable:
+        fixed = [name for name, one in FEATURES.items() if one.is_portable]
         raise InvalidInput(
             f"features: {options.features_name!r} hang on the whole image; in tiles choose one of "
             f"{', '.join(fixed)}"

@@ -232,7 +232,6 @@ def test_what_strokes_taught_labels_in_tiles(tmp_path, image):
     [
         (saf.LaplacianShot(), {}, "needs strokes"),
         (saf.AssignmentFlow(), {}, "needs strokes"),
-        (saf.SelfAssignmentFlow(), {"features": "multiscale"}, "multiscale"),
         (saf.SelfAssignmentFlow(), {"features": "position"}, "position"),
         (saf.FairClustering(), {"groups": "axis:0"}, "groups"),
     ],
@@ -242,6 +241,20 @@ def test_what_cannot_be_done_in_tiles_is_refused_by_name(tmp_path, image, method
     with pytest.raises(saf.InvalidInput, match=words):
         saf.label_large(image, own, tmp_path / "m.ome.zarr")
     assert not list(tmp_path.iterdir())
+
+
+def test_edges_and_texture_are_standardized_by_the_blocks_that_are_learned_from(tmp_path):
+    rng = np.random.default_rng(0)
+    kinds = rng.integers(0, 2, (8, 9)).repeat(40, 0).repeat(40, 1)
+    image = np.where(kinds, 0.5 + 0.4 * rng.standard_normal(kinds.shape), 0.5)
+    own = {"features": "multiscale", "window": 5, "weights": "uniform", "max_side": None}
+    problem = saf.Problem.from_image(image, seeds=kinds + 1, **own)
+    taught = saf.PrototypeSet.taught_by(problem, kinds + 1)
+    found = saf.label_large(image, taught, tmp_path / "a.ome.zarr", tile=96)
+    other = saf.label_large(image, taught, tmp_path / "b.ome.zarr", tile=128)
+    assert (found.labels[:] == other.labels[:]).mean() > 0.9999
+    # The whole is standardized by all of it.
+    assert (found.labels[:] == taught.recipe().run(image).labels).mean() > 0.97
 
 
 def test_regions_are_refused(tmp_path, image):
