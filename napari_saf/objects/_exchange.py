@@ -7,13 +7,14 @@ pixel at 0, 0; a pixel belongs to what its centre lies in. So masks come back as
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import itertools
 import json
 import math
 import os
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
+from pathlib import Path, PureWindowsPath
 from types import ModuleType
 from typing import Any
 
@@ -94,7 +95,7 @@ def save_objects(path: str | os.PathLike[str], objects: Objects) -> Path:
     suffix = check_suffix(target, OBJECT_SUFFIXES)
     if objects.labels.ndim not in (2, 3):
         raise InvalidInput(f"objects: expected 2 or 3 axes, got shape {objects.labels.shape}")
-    _WRITERS[suffix](target, objects)
+    _FORMATS[suffix][0](target, objects)
     return target
 
 
@@ -142,13 +143,11 @@ def load_objects(
     if image is not None and suffix != ".json":
         raise InvalidInput(f"image: goes with COCO (.json), got {source.name}")
     with format_errors(source, "a file of objects"):
-        shapes, stated = _READERS[suffix](source) if image is None else _read_coco(source, image)
+        shapes, stated = _FORMATS[suffix][1](source) if image is None else _read_coco(source, image)
         return _draw(shapes, tuple(shape) if shape is not None else stated)
 
 
 def _library(name: str) -> ModuleType:
-    import importlib
-
     try:
         return importlib.import_module(name)
     except ImportError as error:
@@ -377,7 +376,8 @@ def _read_coco(path: Path, image: str | None = None) -> tuple[list[_Shape], tupl
     plain: Any = parse_json(read_limited(path, _MOST_BYTES))
     images = plain["images"]
     if image is not None:
-        images = [one for one in images if image in (one["file_name"], _last(one["file_name"]))]
+        named = [(one, PureWindowsPath(one["file_name"])) for one in images]  # of / and of \
+        images = [one for one, path in named if image in (one["file_name"], path.name)]
         if len(images) != 1:
             some = ", ".join(str(one["file_name"]) for one in plain["images"][:_SOME])
             raise InvalidInput(f"expected one image {image}, found {len(images)}; there are {some}")
@@ -402,10 +402,6 @@ def _read_coco(path: Path, image: str | None = None) -> tuple[list[_Shape], tupl
         name, number = names.get(kind, f"label {kind}"), as_whole(one.get("object", 0)) or 0
         shapes.append(_Shape(number, kind, name, planes[one["image_id"]], rings, places))
     return shapes, size if len(planes) == 1 else (len(planes), *size)
-
-
-def _last(name: str) -> str:
-    return str(name).replace("\\", "/").rpartition("/")[2]
 
 
 def _decode(runs: dict[str, Any], size: tuple[int, int]) -> NDArray[np.integer[Any]]:
@@ -437,13 +433,10 @@ def _unpack(packed: str) -> list[int]:
     return counts
 
 
-_WRITERS: dict[str, Callable[[Path, Objects], None]] = {
-    ".geojson": _write_geojson,
-    ".zip": _write_rois,
-    ".json": _write_coco,
-}
-_READERS: dict[str, Callable[[Path], tuple[list[_Shape], tuple[int, ...] | None]]] = {
-    ".geojson": _read_geojson,
-    ".zip": _read_rois,
-    ".json": _read_coco,
+_Write = Callable[[Path, Objects], None]
+_Read = Callable[[Path], tuple[list[_Shape], tuple[int, ...] | None]]
+_FORMATS: dict[str, tuple[_Write, _Read]] = {
+    ".geojson": (_write_geojson, _read_geojson),
+    ".zip": (_write_rois, _read_rois),
+    ".json": (_write_coco, _read_coco),
 }
