@@ -66,9 +66,9 @@ class LabelStore:
 
         InvalidInput if something else is there.
         """
-        if not self.path.exists():
-            return None
         about = self._about()
+        if about is None and (not self.path.exists() or _is_empty(self.path)):
+            return None
         if about is None:
             raise InvalidInput(
                 f"{self.path}: is there already, and no mask of tiles; "
@@ -102,7 +102,8 @@ class LabelStore:
         """Make the empty arrays of all levels."""
         with storage.write_errors(self.path):
             storage.make_folder(self.path.parent)
-            group = zarr.open_group(self.path, mode="w", zarr_format=3)
+            about = {_KEY: {"plan": plan.digest}}
+            group = zarr.open_group(self.path, mode="w", zarr_format=3, attributes=about)
             kind = np.min_scalar_type(plan.most_label)
             for level, shape in enumerate(plan.level_shapes()):
                 group.create_array(
@@ -113,7 +114,6 @@ class LabelStore:
                     dtype=kind,
                     dimension_names=plan.axes,
                 )
-            group.attrs[_KEY] = {"plan": plan.digest}
 
     def is_of(self, plan: Tiling) -> bool:
         """Tell whether the arrays of a plan are there."""
@@ -180,6 +180,11 @@ class LabelStore:
                 _list_labels(self.path.parent, self.path.name)
             zarr.open_group(self.path, mode="r+").attrs.update(attributes | {_KEY: about})
         storage.remove_path(self.journal)
+
+
+def _is_empty(path: Path) -> bool:
+    """Tell whether a folder holds nothing but what a writer that was killed has left."""
+    return path.is_dir() and all(one.name.endswith(".partial") for one in path.iterdir())
 
 
 def _array(path: Path, level: int, mode: str) -> Any:

@@ -155,6 +155,20 @@ def test_labels_lie_within_their_image(tmp_path, image):
     assert again.n_done_before == again.n_tiles
 
 
+def test_napari_ome_zarr_opens_masks(tmp_path, image, capsys):
+    """A mask by itself, and one within its image, as layers with names and colours."""
+    reader = pytest.importorskip("napari_ome_zarr").napari_get_reader
+    source = write_zarr(tmp_path / "a.ome.zarr", image)
+    alone, within = tmp_path / "m.ome.zarr", source / "labels" / "kinds"
+    for out, opened in ((alone, alone), (within, source)):
+        found = saf.label_large(source, recipe(), out, tile=64)
+        data, about, kind = reader(str(opened))(str(opened))[-1]
+        finest = data[0] if isinstance(data, list) else data
+        np.testing.assert_array_equal(np.asarray(finest), found.labels[:])
+        assert kind == "labels" and list(about["scale"]) == [0.5, 0.5]
+        assert about["properties"]["name"][0] == "sky"
+
+
 @pytest.mark.parametrize("given", ["file", "array", "finite"])
 def test_a_mask_is_kept(tmp_path, image, given):
     inside = np.ones(image.shape[:2], np.uint8)
@@ -291,6 +305,23 @@ def test_a_run_that_was_stopped_goes_on(tmp_path, image, n_done):
         files.pop("zarr.json")
     assert mine == theirs
     assert not list(tmp_path.glob("*.journal"))
+
+
+@pytest.mark.parametrize("what", ["create_array", "open_group"])
+def test_a_run_that_was_killed_while_it_made_the_store_begins_again(
+    tmp_path, image, monkeypatch, what
+):
+    out = tmp_path / "m.ome.zarr"
+
+    def killed(*_, **__):
+        out.mkdir(exist_ok=True)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(zarr.Group if what == "create_array" else zarr, what, killed)
+    with pytest.raises(KeyboardInterrupt):
+        saf.label_large(image, recipe(), out, tile=64)
+    monkeypatch.undo()
+    assert saf.label_large(image, recipe(), out, tile=64).n_tiles == 6
 
 
 def test_a_line_of_the_journal_that_was_cut_off_is_done_again(tmp_path, image):
