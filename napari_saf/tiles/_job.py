@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
+from napari_saf.arrays import as_whole
 from napari_saf.device import memory_errors_translated, memory_limit
 from napari_saf.dictionary import PatchDictionary
 from napari_saf.errors import InvalidInput, SafError
@@ -152,7 +153,7 @@ def opened_with_mask(
 
 
 def check_count(name: str, value: int | None, least: int) -> int | None:
-    if value is not None and (not isinstance(value, int) or value < least):
+    if value is not None and (as_whole(value) or 0) < least:
         raise InvalidInput(f"{name}: expected {least} or more, got {value!r}")
     return value
 

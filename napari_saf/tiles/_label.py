@@ -70,9 +70,7 @@ class LargeLabels:
     @property
     def labels(self) -> Any:
         """The labels of the finest level, a zarr array of which parts are read when asked for."""
-        import zarr
-
-        return zarr.open_array(self.path / "0", mode="r")
+        return LabelStore(self.path).level(0)
 
 
 def label_large(
@@ -234,8 +232,6 @@ def iterate_large(
         store.finish(plan, job.image, dict(sizes))
     finally:
         journal.close()
-    notes = tuple(plan.notes)
     seconds = time.perf_counter() - began
-    n_tiles = len(plan.tiles())
-    found = {label: sizes[label] for label in sorted(sizes)}
-    return LargeLabels(store.path, tuple(plan.shape), found, n_tiles, n_before, seconds, notes)
+    found, counts = dict(sorted(sizes.items())), (len(plan.tiles()), n_before)
+    return LargeLabels(store.path, tuple(plan.shape), found, *counts, seconds, tuple(plan.notes))

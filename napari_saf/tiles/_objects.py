@@ -34,7 +34,7 @@ from napari_saf.methods import not_cancelled
 from napari_saf.objects import NECK, SMALLEST, find_heights
 from napari_saf.result import LabelMap
 from napari_saf.tiles._engine import Tile, begin, check_same, check_unchanged, do_tiles
-from napari_saf.tiles._job import opened, sent
+from napari_saf.tiles._job import check_count, opened, sent
 from napari_saf.tiles._seams import JoinedParts, join_tiles, save_table, tile_table
 from napari_saf.tiles._store import Journal, LabelStore
 from napari_saf.tiles._tiling import Tiling
@@ -308,9 +308,7 @@ class ObjectJob:
         if doubt is not None and (doubt.shape != image.shape or doubt.n_channels != 1):
             raise InvalidInput(f"uncertainty: expected shape {image.shape}, got {doubt.shape}")
         for name, least in (("tile", 16), ("halo", 1)):
-            value = asked[name]
-            if value is not None and (as_whole(value) or 0) < least:
-                raise InvalidInput(f"{name}: expected {least} or more, got {value!r}")
+            check_count(name, asked[name], least)
         known = image.as_file().scale if spacing is None else as_list(spacing, "spacing")
         wanted = None if kinds is None else as_labels(as_list(kinds, "kinds"), "kinds").tolist()
         own_axis = asked["axis"]

@@ -136,7 +136,7 @@ class LabelStore:
 
     def read(self, level: int, region: Region) -> NDArray[Any]:
         """Return labels of a level that were written."""
-        return np.asarray(_array(self.path, level, "r")[region])
+        return np.asarray(self.level(level)[region])
 
     def coarsen(self, plan: Tiling, tile: tuple[int, ...]) -> None:
         """Make a tile (level, place) of a coarser level from the next finer one."""
