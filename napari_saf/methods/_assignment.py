@@ -13,7 +13,7 @@ from scipy.ndimage import label as label_regions
 
 from napari_saf.arrays import as_array, as_whole, check_size
 from napari_saf.device import torch
-from napari_saf.errors import InvalidInput
+from napari_saf.errors import Cancelled, InvalidInput
 from napari_saf.flow import (
     AssignmentField,
     Flow,
@@ -196,9 +196,12 @@ class AssignmentFlow(AbstractFlow):
                 if left <= 0:
                     break
                 own = dataclasses.replace(call, max_iterations=left)
-            costs = by_strokes
-            if labels is not None:
-                costs = costs + learned_costs(call.problem, labels, len(points), self.nearby)
+            try:
+                costs = by_strokes + learned_costs(call.problem, labels, len(points), self.nearby)
+            except Cancelled:
+                if result is None:
+                    raise
+                return dataclasses.replace(result, status=Status.CANCELLED)
             table = torch.from_numpy(costs).to(call.features)
             flow = self._flow(own, table, table.argmin(dim=1), points)
             steps = run_flow(self, flow, own)

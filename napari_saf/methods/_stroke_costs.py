@@ -85,9 +85,14 @@ def _relative(table: NDArray[np.floating]) -> NDArray[np.float64]:
 
 
 def learned_costs(
-    problem: Problem, labels: NDArray[np.integer], n_classes: int, nearby: float
+    problem: Problem, labels: NDArray[np.integer] | None, n_classes: int, nearby: float
 ) -> NDArray[np.float64]:
-    """Return what labels 1, 2, ..., 0 for none, say of each class: cost 3 of the flow, or 4."""
+    """Return what labels 1, 2, ..., 0 for none, say of each class: cost 3 of the flow, or 4.
+
+    None cost nothing. Raises `Cancelled` within `interruptible`.
+    """
+    if labels is None:
+        return np.zeros(())
     if nearby > 0 and grids_of(problem.graph):
         return _local_costs(problem, labels, n_classes, nearby)
     return _appearance_costs(problem, labels, n_classes)

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import napari_saf as saf
+from napari_saf.device import interruptible
 from napari_saf.graph import NearestDistances, mean_nearest_distance
 from napari_saf.input import PLAIN
 
@@ -215,6 +216,21 @@ def test_classes_that_learn_nearby_follow_a_slow_change_of_brightness():
     assert share_right(nearby=8) > 0.97
     assert share_right(nearby=0) < 0.9
     assert share_right(nearby=0, rounds=0) < 0.9
+
+
+def test_labels_stay_where_a_run_is_stopped_while_classes_learn_nearby():
+    image, strokes, _ = scene()
+    problem, stops = saf.Problem.from_image(image, seeds=strokes, **PLAIN), []
+    steps = saf.AssignmentFlow(rounds=1, nearby=8).iterate(problem)
+    with interruptible(lambda: bool(stops)):
+        try:
+            while True:
+                stops += [1] * (next(steps).fraction >= 0.5)  # the first of two flows has ended
+        except StopIteration as end:
+            result = end.value
+    assert result.status is saf.Status.CANCELLED
+    first = saf.AssignmentFlow(rounds=0).run(problem)
+    np.testing.assert_array_equal(result.labels, first.labels)
 
 
 def test_paths_tell_two_like_regions_apart():
