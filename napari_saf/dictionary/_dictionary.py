@@ -320,7 +320,9 @@ class PatchDictionaryLearning(AbstractFlow):
     def _n_columns(self, problem: Problem) -> int:
         return self.n_atoms
 
-    def _n_extra_columns(self, problem: Problem, device: torch.device) -> tuple[float, float]:
+    def _n_extra_columns(
+        self, problem: Problem, n_columns: int, device: torch.device
+    ) -> tuple[float, float]:
         return (2 * max(self.landmarks, 2 * self.n_atoms),) * 2
 
 
@@ -355,10 +357,7 @@ class _Training:
         self.objective: list[float] = []
 
     def flow(self) -> Flow:
-        """Return the self-assignment flow of patches, which starts from landmarks far apart.
-
-        From fewer of them once the call is cancelled.
-        """
+        """Return the flow of the patches, from landmarks far apart, fewer once it is cancelled."""
         method, call = self._method, self._call
         block = distances_between(self._landmarks, method.patch_size)
         if not (block > 0).any():

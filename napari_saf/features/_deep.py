@@ -143,7 +143,7 @@ class DeepFeatures(FeatureExtractor):
             longest = max(max(planes.shape[1:3]) for _, planes in every)
             step, margin = _window(longest, network.unit)
             found = dataclasses.replace(found, step=step, window=step + 2 * margin)
-        key = key_of(found._settings() | {"fit": 1}, *(image for image, _ in every))
+        key = key_of(found._settings() | {"fit": 2}, *(image for image, _ in every))
         basis = find_array(key)
         if basis is None:
             raw = [found._raw(planes, network) for _, planes in every]

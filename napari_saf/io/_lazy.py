@@ -6,6 +6,7 @@ import hashlib
 import json
 import math
 import os
+import re
 import weakref
 from collections.abc import Sequence
 from pathlib import Path
@@ -294,9 +295,8 @@ def _open_url(url: str, channel_axis: int | None) -> LazyImage:
     arrays = [RemoteArray(folder, one) for one in levels]
     if arrays[0].is_hollow():
         raise ValueError("no chunk of it is there")
-    return LazyImage(
-        arrays, names, sizes, channel_axis, url, {"url": url, "metadata": folder.digest}
-    )
+    state = {"url": re.sub("//[^/]*@", "//", url), "metadata": folder.digest}  # no password
+    return LazyImage(arrays, names, sizes, channel_axis, url, state)
 
 
 def _open_tiff(path: Path, channel_axis: int | None) -> LazyImage:

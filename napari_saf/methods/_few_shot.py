@@ -148,7 +148,9 @@ class AbstractFewShotMethod(AbstractMethod):
             raise InvalidInput("seeds: expected two or more classes, got one; paint another one")
         return n_classes
 
-    def _n_extra_columns(self, problem: Problem, device: torch.device) -> tuple[float, float]:
+    def _n_extra_columns(
+        self, problem: Problem, n_columns: int, device: torch.device
+    ) -> tuple[float, float]:
         count = 3 * problem.features.shape[1]
         return count, count
 

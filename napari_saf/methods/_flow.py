@@ -263,12 +263,14 @@ class SelfAssignmentFlow(AbstractFlow):
         n_seeded = count_classes(problem.seeds)
         return max(most, n_seeded) if self.new_labels else n_seeded
 
-    def _n_extra_columns(self, problem: Problem, device: torch.device) -> tuple[float, float]:
+    def _n_extra_columns(
+        self, problem: Problem, n_columns: int, device: torch.device
+    ) -> tuple[float, float]:
         if not isinstance(self.affinity, GaussianAffinity):
             return 0, 0  # there is no sketch
         dtype = float_type(self.dtype, device)
         width, most = self.affinity.sketch_width(problem.features, device, dtype)
-        if self._is_fused(problem, self._n_columns(problem), device):
+        if self._is_fused(problem, n_columns, device):
             width = max(width, most / 2)  # kernels take all rows, in 16 bits
         return width, most
 

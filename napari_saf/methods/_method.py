@@ -272,7 +272,9 @@ class AbstractMethod(ABC):
     def _n_columns(self, problem: Problem) -> int:
         """Return the number of columns that the run will start with."""
 
-    def _n_extra_columns(self, problem: Problem, device: torch.device) -> tuple[float, float]:
+    def _n_extra_columns(
+        self, problem: Problem, n_columns: int, device: torch.device
+    ) -> tuple[float, float]:
         """Return about how many numbers a node takes besides fields and features, and at most."""
         return 0, 0
 
@@ -289,7 +291,7 @@ class AbstractMethod(ABC):
             n_columns = np.shape(initial)[-1]
         fields = self._numbers_in_fields(problem, n_columns, device)
         per_node = fields + 4 * problem.features.shape[1]
-        extra, most = self._n_extra_columns(problem, device)
+        extra, most = self._n_extra_columns(problem, n_columns, device)
         need = itemsize * problem.n_nodes * (per_node + extra)
         # What is reduced has more distinct features.
         ratio = (per_node + extra) / (per_node + most)

@@ -6,6 +6,7 @@ import dataclasses
 import gc
 import threading
 import weakref
+from functools import partial
 
 import numpy as np
 import pytest
@@ -313,7 +314,7 @@ def test_nothing_is_recorded_when_nobody_looks_or_of_a_sweep(viewer, dock, open_
     dock.form.choose("fair")
     dock.input.choose(groups="channel:0")
     dock.form.set_values({"n_clusters": 2})
-    run(dock, dock.start_sweep)
+    run(dock, partial(dock.start, is_sweep=True))
     assert not diagnostics.runs
     assert "balance" in values_at_cursor(diagnostics.plot)
 

@@ -158,7 +158,7 @@ def test_a_sweep_can_be_stopped(fair, qtbot, viewer):
     fair.controller.swept.connect(lambda found: complete.append(found.is_complete))
     with qtbot.waitSignal(fair.controller.finished, timeout=TIMEOUT):
         with qtbot.waitSignal(fair.controller.advanced, timeout=TIMEOUT):
-            fair.start_sweep()
+            fair.start(is_sweep=True)
         fair.controller.stop()
     assert not any(complete)
 

@@ -1,5 +1,7 @@
 """Resume in the Segment dock: a run that was stopped goes on in its layer."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 from gui_cases import TIMEOUT, blocks
@@ -160,7 +162,7 @@ def test_neither_an_end_nor_a_sweep_is_resumed(dock, run, qtbot):
     assert not is_offered(dock)
     dock.form.choose("fair")
     dock.controller.advanced.connect(dock.stop_button.click)
-    run(dock, dock.start_sweep)
+    run(dock, partial(dock.start, is_sweep=True))
     assert not is_offered(dock)
 
 

@@ -102,7 +102,14 @@ def test_with_a_start_some_classes_may_be_without_seeds(method):
     assert (labels[strokes == 2] == 2).all()
 
 
-OTHER = {"n_nearest": 1, "paths": 5.0, "rounds": 0, "connected": True, "new_labels": None}
+OTHER = {
+    "n_nearest": 1,
+    "paths": 5.0,
+    "rounds": 0,
+    "nearby": 16.0,
+    "connected": True,
+    "new_labels": None,
+}
 """Another value than the default, None: the opposite."""
 CASES = [(name, p.name) for name in saf.METHODS for p in describe(saf.METHODS[name]) if p.for_seeds]
 

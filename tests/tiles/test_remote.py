@@ -62,6 +62,8 @@ def test_a_web_server_will_do(tmp_path):
         url = f"http://127.0.0.1:{server.server_port}/a.zarr"
         there = (slice(20, 70), slice(30, 40))
         np.testing.assert_array_equal(open_lazily(url).read(there), picture()[there])
+        secret = open_lazily(url.replace("//", "//someone:password@"))
+        assert secret.state == open_lazily(url).state  # it is written beside the labels
         with pytest.raises(saf.FormatError, match=r"b\.zarr: .*no zarr store is there"):
             open_lazily(url.replace("a.zarr", "b.zarr"))
         server.shutdown()

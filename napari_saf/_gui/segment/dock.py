@@ -116,7 +116,7 @@ class SegmentWidget(RunDock):
             (self.input.strokes_changed, self.stopped.forget),
             (self.stopped.button.clicked, self._resume),
             (self.input.strokes_changed, self._on_strokes_chosen),
-            (self.fairness.sweep_clicked, self.start_sweep),
+            (self.fairness.sweep_clicked, partial(self.start, is_sweep=True)),
             (self.fairness.chosen, self._on_solution_chosen),
             (self.regions.wanted, self._on_regions_wanted),
             (self.regions.view_changed, self.swatches.setHidden),  # they are of labels
@@ -171,9 +171,6 @@ class SegmentWidget(RunDock):
             self._was_sweep = self._is_applied = False
             self.finite_only = job.image_job.finite_only
             self.controller.start(job)
-
-    def start_sweep(self) -> None:
-        self.start(is_sweep=True)
 
     def _on_method_changed(self) -> None:
         spreads = issubclass(self.form.method, SweepMethod)
@@ -279,8 +276,7 @@ class SegmentWidget(RunDock):
         side = None if job is None else shorter_side(job.image_job, seconds, left)
         if side is None or self._side is None:  # what is offered does not change under the mouse
             self._side = side
-        side = self._side
-        return _SMALLER.format(side) if side else ""
+        return _SMALLER.format(self._side) if self._side else ""
 
     def _on_suggested_action_clicked(self) -> None:
         if self._side is None or self.status.suggested_action != _SMALLER.format(self._side):
