@@ -203,7 +203,7 @@ def make_fairness_picture() -> None:
     dock.input.choose(features="lab")
     dock.form.set_values({"n_clusters": 3})
     viewer.dims.set_current_step(0, 1)
-    dock.start_sweep()
+    dock.start(is_sweep=True)
     finish(viewer, dock, "fair_dock.png")
 
 
@@ -407,5 +407,7 @@ MAKERS = {
 
 if __name__ == "__main__":
     PICTURES.mkdir(exist_ok=True)
-    for chosen in sys.argv[1:] or MAKERS:
-        MAKERS[chosen]()
+    with tempfile.TemporaryDirectory() as data:
+        for chosen in sys.argv[1:] or MAKERS:
+            os.environ["XDG_DATA_HOME"] = f"{data}/{chosen}"  # none shows what others left unsaved
+            MAKERS[chosen]()

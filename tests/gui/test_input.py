@@ -334,20 +334,20 @@ def test_no_image(viewer, dock):
 
 
 def test_too_little_memory(dock, run, monkeypatch):
-    monkeypatch.setattr("napari_saf.device.free_memory", lambda: 1000)
-    assert run(dock) is None
+    with monkeypatch.context() as patch:
+        patch.setattr("napari_saf.device.free_memory", lambda: 1000)
+        assert run(dock) is None
     assert "not enough memory" in dock.status.text and "fewer labels" in dock.status.text
-    monkeypatch.undo()
     assert run(dock) is not None
 
 
 def test_a_lazy_image_that_does_not_fit_is_not_read(viewer, dock, run, monkeypatch):
     image = da.from_array(gray(), chunks=8)
     dock.input.choose(image=viewer.add_image(image, name="lazy"))
-    monkeypatch.setattr("napari_saf.device.free_memory", lambda: 1000)
-    assert run(dock) is None
+    with monkeypatch.context() as patch:
+        patch.setattr("napari_saf.device.free_memory", lambda: 1000)
+        assert run(dock) is None
     assert "not enough memory" in dock.status.text and "one slice" in dock.status.text
-    monkeypatch.undo()
     assert run(dock) is not None
 
 

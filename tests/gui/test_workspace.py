@@ -128,11 +128,11 @@ def test_what_is_painted_while_a_file_is_written_is_not_saved(
         strokes.data_setitem((np.array([0]), np.array([5])), 2)
         return save(path, project)
 
-    monkeypatch.setattr(keeping, "save_project", slow)
     file = dock.workspace.file
-    file.save(dock.workspace.snapshot(), tmp_path / "p.napari-saf")
+    with monkeypatch.context() as patch:
+        patch.setattr(keeping, "save_project", slow)
+        file.save(dock.workspace.snapshot(), tmp_path / "p.napari-saf")
     assert file.is_unsaved(dock.workspace.snapshot())
-    monkeypatch.undo()
     file.save(dock.workspace.snapshot(), tmp_path / "p.napari-saf")
     assert not file.is_unsaved(dock.workspace.snapshot())
 
