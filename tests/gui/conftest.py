@@ -15,7 +15,7 @@ from napari_saf._gui.forms import image_input
 from napari_saf._gui.scribbles import strokes
 from napari_saf._gui.segment import regions
 from napari_saf._gui.segment.dock import SegmentWidget
-from napari_saf._gui.session import recovery
+from napari_saf._gui.session import recovery, workspace
 from napari_saf.input import PLAIN
 from napari_saf.problem import ImageOptions
 
@@ -118,6 +118,19 @@ def keep(qtbot):
         qtbot.waitUntil(lambda: not dock.workspace.is_keeping, timeout=TIMEOUT)
 
     return wait
+
+
+@pytest.fixture
+def answers(monkeypatch):
+    """Answers to the question whether to save, in order, and the names that it was asked of."""
+    given, asked = [], []
+
+    def ask(parent, name):
+        asked.append(name)
+        return given.pop(0)
+
+    monkeypatch.setattr(workspace, "ask_to_save", ask)
+    return given, asked
 
 
 @pytest.fixture

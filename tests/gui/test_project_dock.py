@@ -15,7 +15,7 @@ from napari_saf._gui.dictionary.dock import DictionaryWidget
 from napari_saf._gui.layers.metadata import class_names, is_strokes, recipe_of
 from napari_saf._gui.project.dock import ProjectWidget
 from napari_saf._gui.scribbles.dock import ScribblesWidget
-from napari_saf._gui.session import recovery, workspace
+from napari_saf._gui.session import recovery
 from napari_saf._gui.session.values import show_dock_values
 from napari_saf.cli import main
 from napari_saf.features import Scaling
@@ -392,19 +392,6 @@ def test_what_was_not_saved_can_be_discarded(open_on, tmp_path):
 
 
 # The window
-
-
-@pytest.fixture
-def answers(monkeypatch):
-    """Answers to the question whether to save, in order, and the names that it was asked of."""
-    given, asked = [], []
-
-    def ask(parent, name):
-        asked.append(name)
-        return given.pop(0)
-
-    monkeypatch.setattr(workspace, "ask_to_save", ask)
-    return given, asked
 
 
 def test_a_window_with_unsaved_work_asks_before_it_closes(window, open_dock, answers, tmp_path):

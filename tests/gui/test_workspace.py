@@ -38,19 +38,6 @@ def leave_behind(folder, image):
     return saf.save_project(path, saf.Project((found,), current=0))
 
 
-@pytest.fixture
-def answers(monkeypatch):
-    """Answers to the question whether to save, in order; each is noted with its time."""
-    given, asked = [], []
-
-    def ask(parent, name):
-        asked.append(name)
-        return given.pop(0)
-
-    monkeypatch.setattr(workspace, "ask_to_save", ask)
-    return given, asked
-
-
 @pytest.mark.parametrize("kind", [ScribblesWidget, SegmentWidget])
 def test_work_is_kept_whichever_dock_is_open(model, open_on, keep, tmp_path, kind):
     model.add_image(blocks(), name="a")
