@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import gc
+import itertools
 import threading
 import weakref
 from functools import partial
@@ -374,6 +375,39 @@ def test_strokes_keep_their_numbers_and_colours(viewer, diagnostics, open_on, qt
     np.testing.assert_allclose(earlier.get_color(5), result.get_color(5))
     run(diagnostics, diagnostics.resume_button.click)
     assert set(np.unique(result.data)) == {2, 5}
+
+
+def _label_by_strokes(dock, viewer, run):
+    strokes = np.zeros((32, 32), np.uint8)
+    strokes[2:6, 2:6], strokes[26:30, 26:30] = 2, 5
+    dock.input.choose(strokes=viewer.add_labels(strokes, name="strokes"))
+    run(dock)
+
+
+def _label_by_prototypes(dock, viewer, run):
+    dock.form.set_values({"max_labels": 2})
+    rows, first = run(dock).prototypes, result_of(viewer)
+    table = np.full((5, rows.shape[1]), np.nan, np.float32)
+    table[[1, 4]] = rows
+    first.metadata[METADATA_KEY] |= {"prototypes": table}
+    dock.form.choose("af")
+    dock.form.prototypes_field.choose(first)
+    run(dock)
+
+
+@pytest.mark.parametrize("label", [_label_by_strokes, _label_by_prototypes])
+def test_curves_of_a_run_that_was_not_recorded_have_its_colours(viewer, dock, open_on, run, label):
+    label(dock, viewer, run)
+    result = layer_of(viewer, f"blocks [{dock.form.method.name.upper()}")
+    assert {2, 5} <= {*np.unique(result.data)}
+    diagnostics = open_on(viewer, DiagnosticsWidget)
+    diagnostics.choice.choose(result)
+    assert "not recorded" in diagnostics.description.text()
+    picture = diagnostics.plot.grab().toImage()
+    places = itertools.product(range(picture.width()), range(picture.height()))
+    shown = {picture.pixelColor(x, y).getRgb()[:3] for x, y in places}
+    for number in (2, 5):
+        assert tuple(np.round(255 * result.get_color(number)[:3]).astype(int)) in shown
 
 
 @pytest.mark.parametrize("time", [0, 3, 9])

@@ -36,7 +36,7 @@ def result_of(image, method=None, **options):
 
 
 def add_result(viewer, result, name="blocks [SAF]", **options):
-    entry = {"recipe": result.recipe, "prototypes": result.prototypes, "columns": result.columns}
+    entry = {"recipe": result.recipe, "prototypes": result.prototypes}
     return viewer.add_labels(result.labels, name=name, metadata={"napari_saf": entry}, **options)
 
 

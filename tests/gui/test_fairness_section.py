@@ -4,7 +4,7 @@ import gc
 
 import numpy as np
 import pytest
-from gui_cases import TIMEOUT, blocks, stack, table_texts
+from gui_cases import TIMEOUT, blocks, layer_of, stack, table_texts
 from qtpy.QtCore import QPoint, Qt
 
 from napari_saf._gui.layers.metadata import METADATA_KEY
@@ -246,3 +246,19 @@ def test_groups_of_any_numbers_are_named_by_them(viewer, fair, run):
     headings = [table.horizontalHeaderItem(k).text() for k in range(table.columnCount())]
     assert headings == ["group 5", f"group {2**31 - 1}"]
     assert table_texts(fair.fairness.table)[-1] == ["50 %", "50 %"]
+
+
+def test_typical_pixels_of_painted_labels_have_their_numbers_and_colours(dock, viewer, run):
+    strokes = np.zeros((32, 32), np.uint8)
+    strokes[2:6, 2:6], strokes[26:30, 26:30] = 2, 5
+    dock.input.choose(strokes=viewer.add_labels(strokes, name="strokes"))
+    dock.form.choose("slk")
+    dock.form.set_values({"prototypes": "bo", "new_labels": False})
+    run(dock)
+    assert not dock.status.is_error, dock.status.text
+    points = next(layer for layer in viewer.layers if layer.name.endswith("typical pixels"))
+    labels = layer_of(viewer, "blocks [SLK")
+    assert points.features["label"].tolist() == [2, 5]
+    for at, color, number in zip(points.data, points.face_color, (2, 5), strict=True):
+        np.testing.assert_allclose(color, labels.get_color(number), atol=1e-6)
+        assert labels.data[tuple(at.astype(int))] == number

@@ -49,7 +49,7 @@ def test_a_run_shows_the_labels_of_python_and_what_repeats_it(viewer, dock, run)
     assert entry["recipe"]["method"] == "saf"
     assert entry["status"] == result.status.value
     np.testing.assert_array_equal(entry["prototypes"], result.prototypes)
-    np.testing.assert_array_equal(entry["columns"], result.columns)
+    np.testing.assert_array_equal(entry["numbers"], result.label_map.numbers)
 
     assert len(tooltips(dock.swatches)) == result.n_labels
     shares = [float(text.split()[2]) for text in tooltips(dock.swatches)]

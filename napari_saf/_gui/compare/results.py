@@ -101,7 +101,6 @@ class ComparisonLayers:
                 live.layer.metadata[METADATA_KEY] = live.source | {
                     "recipe": result.recipe,
                     "prototypes": result.prototypes,
-                    "columns": result.columns,
                     "status": result.status.value,
                 }
                 yield

@@ -19,8 +19,7 @@ from napari_saf._gui.docks.run_dock import RunDock
 from napari_saf._gui.forms.choices import LayerChoice
 from napari_saf._gui.forms.layout import FormSection, create_button, create_fold
 from napari_saf._gui.forms.words import count_labels
-from napari_saf._gui.layers.live import LiveLayer
-from napari_saf._gui.layers.metadata import METADATA_KEY, metadata_of
+from napari_saf._gui.layers.metadata import metadata_of
 from napari_saf._gui.runs.controller import RunController, run_registry
 from napari_saf._gui.runs.run import RecordedStart
 from napari_saf.metrics import class_separability, pairwise_separability
@@ -100,7 +99,7 @@ class DiagnosticsWidget(RunDock):
                 self.branch.show_job(job)
                 job = self.branch.job()
                 title = f"{job.method.name.upper()} from t = {recorded.time:.3g}"
-                live = LiveLayer(self._viewer, job.image, title, job.placement, job.strokes)
+                live = job.create_layer(self._viewer, title)
             self.earlier.show_result()
             start, before = RecordedStart(recorded), run.recording.until(recorded)
             job = dataclasses.replace(job, live=live, start=start, recording=before)
@@ -247,10 +246,10 @@ class DiagnosticsWidget(RunDock):
         if self.recorded is not None:
             return self.recorded.color(column)
         layer = self.choice.layer
-        columns = [] if layer is None else layer.metadata[METADATA_KEY]["columns"].tolist()
-        if column not in columns:
+        numbers = () if layer is None else metadata_of(layer)["numbers"]
+        if column >= len(numbers) or not numbers[column]:
             return np.array([0.5, 0.5, 0.5, 1.0])
-        return np.asarray(layer.get_color(columns.index(column) + 1), dtype=float)
+        return np.asarray(layer.get_color(int(numbers[column])), dtype=float)
 
     def _on_timer(self) -> None:
         if self.recorded is not None and self.recorded.is_running:

@@ -177,14 +177,14 @@ class LiveLayer:
             "recipe": result.recipe,
             "prototypes": result.prototypes,
             metadata.PARTS_KEY: result.parts,
-            "columns": result.columns,
+            "numbers": result.label_map.numbers,
             "status": result.status.value,
             "history": result.history,
             metadata.SOFT_KEY: soft,
         }
         metadata.trim_soft_labels(self._viewer, self.layer)
         if result.exemplars is not None and isinstance(graph, GridGraph):
-            self._mark(graph.positions(result.exemplars), result.columns)
+            self._mark(graph, result.exemplars)
 
     def teach(self, taught: PrototypeSet) -> None:
         """Keep what strokes taught with the result, to label other images by."""
@@ -216,15 +216,16 @@ class LiveLayer:
         if self._strokes is not None:
             self._colors[1:] = metadata.colors_of(self._strokes, np.arange(1, N_COLORS + 1))
 
-    def _mark(self, positions: NDArray[np.int64], columns: NDArray[np.int64]) -> None:
-        """Show points at pixels, in the colours of their columns; they hide with the labels."""
+    def _mark(self, graph: GridGraph, nodes: NDArray[np.int64]) -> None:
+        """Show points at the node of each label, in its colour; they hide with the labels."""
+        labels = np.flatnonzero(nodes >= 0) + 1
         before = self.points
         sides = [side for side in self.layer.data.shape if side > 1]
         self.points = show_points(
             self._viewer,
             self.image,
             self.points,
-            positions,
+            graph.positions(nodes[labels - 1]),
             self.placement,
             name=f"{self.layer.name} typical pixels",
             size=max(3, min(sides[-2:]) / 40),
@@ -237,8 +238,8 @@ class LiveLayer:
                 points.visible = event.source.visible
 
             self.layer.events.visible.connect(follow)
-        self.points.features = {"label": np.arange(1, len(columns) + 1)}
-        self.points.face_color = np.array([self.color(column) for column in columns])
+        self.points.features = {"label": labels}
+        self.points.face_color = np.array([self.layer.get_color(int(one)) for one in labels])
         self._viewer.layers.selection.active = self.layer
 
     def _add(self, labels: LabelImage, n_labels: int) -> None:

@@ -17,7 +17,7 @@ from napari_saf.graph import GraphUnion, GridGraph
 from napari_saf.io import PrototypeSet, Recipe, soft_images, with_taught
 from napari_saf.methods import METHODS
 from napari_saf.problem import Problem
-from napari_saf.result import LabelMap, Segmentation
+from napari_saf.result import Segmentation
 
 METADATA_KEY = "napari_saf"
 """Entry of a result layer's metadata: recipe, prototypes, columns, status, history, and which
@@ -189,18 +189,15 @@ class SoftLabels:
     numbers: NDArray[np.int64]
 
     @classmethod
-    def of(cls, problem: Problem, result: Segmentation, classes: LabelMap) -> SoftLabels | None:
-        """Return those of the image that was asked for, the last; `classes` are its labels."""
+    def of(cls, problem: Problem, result: Segmentation) -> SoftLabels | None:
+        """Return those of the image that was asked for, the last; its labels are as on screen."""
         grid, assignment = problem.graph, result.assignment
         if isinstance(grid, GraphUnion):
             own = grid.slices[-1]
             grid, assignment = grid.grids[-1], assignment[own]
         if not isinstance(grid, GridGraph) or len(assignment) != grid.n_nodes:
             return None
-        columns = result.label_map.numbers
-        shown = classes.extended(int(columns.max(initial=0))).numbers
-        numbers = np.concatenate([[0], shown])[columns]
-        return cls(grid.without_weights(), assignment, numbers)
+        return cls(grid.without_weights(), assignment, result.label_map.numbers)
 
     @property
     def labels(self) -> list[int]:

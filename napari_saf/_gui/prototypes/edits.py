@@ -129,7 +129,8 @@ class EditedStart(RunStart):
         assert not isinstance(result.labels, list)
         labels = self.paint(result.label_map.unpaint(result.labels), classes)
         by_column = np.full((classes.n_columns, result.prototypes.shape[1]), np.nan, np.float32)
-        by_column[result.columns] = result.prototypes
+        known = result.columns >= 0
+        by_column[result.columns[known]] = result.prototypes[known]
         rows = classes.rows(by_column)
         label_map = LabelMap.identity(len(rows))
         return replace(result, labels=labels, prototypes=rows, label_map=label_map)

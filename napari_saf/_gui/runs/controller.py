@@ -10,6 +10,7 @@ import napari
 from qtpy.QtCore import QObject, QTimer, Signal
 
 from napari_saf._gui.layers.live import LiveLayer
+from napari_saf._gui.layers.metadata import SoftLabels
 from napari_saf._gui.layers.reading import ProblemReader
 from napari_saf._gui.layers.sight import results_in_sight, unwrapped
 from napari_saf._gui.runs.run import Frame, Run, RunJob
@@ -102,7 +103,7 @@ class RunController(QObject):
             run.wait(_CLOSING_SECONDS)
 
     def _begin(self, job: RunJob) -> None:
-        live = job.live or LiveLayer(self._viewer, job.image, job.title, job.placement, job.strokes)
+        live = job.live or job.create_layer(self._viewer, job.title)
         self._has_returned = self._is_in_sight = False
         self.note = ""
         self._frame_seconds = 1 / current_settings().frames
@@ -142,7 +143,8 @@ class RunController(QObject):
             live.show(shown.labels, int(shown.numbers.max(initial=0)))
         else:
             graph = None if problem is None else problem.graph
-            live.finish(self.run.by_label(shown), graph, self.run.soft_labels(shown))
+            shown = self.run.by_label(shown)
+            live.finish(shown, graph, None if problem is None else SoftLabels.of(problem, shown))
         if not self._is_in_sight:
             self._is_in_sight = True
             index = job.image_job.pixels.index

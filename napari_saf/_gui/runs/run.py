@@ -18,8 +18,7 @@ from numpy.typing import NDArray
 from qtpy.QtCore import QObject, Signal
 
 from napari_saf._gui.forms.words import parameters_by_hand
-from napari_saf._gui.layers.live import LiveLayer
-from napari_saf._gui.layers.metadata import SoftLabels
+from napari_saf._gui.layers.live import LiveLayer, label_colors
 from napari_saf._gui.layers.placement import Placement
 from napari_saf._gui.layers.reading import ImageJob, ProblemReader
 from napari_saf._gui.settings import current_settings
@@ -305,6 +304,11 @@ class RunJob:
             title = f"{title}, {words}"
         return title
 
+    def create_layer(self, viewer: Any, title: str) -> LiveLayer:
+        """Return a layer for the labels, whose colours are by label where those are given."""
+        colors = label_colors() if self.method.labels_are_given else None
+        return LiveLayer(viewer, self.image, title, self.placement, self.strokes, colors)
+
     def masked(self) -> RunJob:
         job = dataclasses.replace(self.image_job, finite_only=True)
         return dataclasses.replace(self, image_job=job)
@@ -346,19 +350,19 @@ class Run(Task):
         return self.recording
 
     def by_label(self, result: Segmentation) -> Segmentation:
-        """Return the result with its prototypes in rows by the labels on screen."""
-        if self.job.is_sweep:
-            return result
-        rows = self._start.prototypes_by_label(result.prototypes, self.classes)
-        shown = result.label_map
-        if self.job.method.labels_are_given:  # colours are by label
-            shown = LabelMap.identity(len(rows))
-        return dataclasses.replace(result, prototypes=rows, label_map=shown)
-
-    def soft_labels(self, result: Segmentation) -> SoftLabels | None:
-        """Return what is to be kept of how much each pixel is of each label."""
-        problem = self.problem
-        return None if problem is None else SoftLabels.of(problem, result, self.classes)
+        """Return the result with prototypes, exemplars and columns by the labels on screen."""
+        rows, nodes = result.prototypes, result.exemplars
+        columns = result.label_map.numbers
+        shown = self.classes.extended(max(len(rows), int(columns.max(initial=0))))
+        if nodes is not None:
+            places = shown.columns
+            nodes = np.where(places < 0, -1, nodes[places.clip(max=len(nodes) - 1)])
+        return dataclasses.replace(
+            result,
+            prototypes=self._start.prototypes_by_label(rows, self.classes),
+            exemplars=nodes,
+            label_map=LabelMap(np.concatenate([[0], shown.numbers])[columns]),
+        )
 
     def _label(self, report: object, cancelled: Callable[[], bool]) -> Segmentation:
         method, read = self.job.method, self._reader.read(self.job.image_job, cancelled)
