@@ -180,11 +180,12 @@ def _spaced(features: NDArray[np.floating], most: int) -> NDArray[np.float64]:
 
 
 def weighted_medoid(
-    points: NDArray[np.floating], weights: NDArray[np.floating]
+    points: NDArray[np.floating], weights: NDArray[np.floating], *, exact: bool = True
 ) -> tuple[int, float]:
     """Return the point whose weighted sum of distances to all points is least, and that sum.
 
-    Exact without all n^2 distances. The sum E is convex and grows by at most W = sum of the
+    If it need not be `exact`, the best of those nearest to the geometric median; otherwise the
+    best of all without all n^2 distances. The sum E is convex and grows by at most W = sum of the
     weights per unit of length, so every point b where it was computed bounds it elsewhere from
     below: E(r) >= E(b) + g_b (x_r - x_b), g_b a subgradient, and E(r) >= |E(b) - W |x_r - x_b||
     (the latter: Newling and Fleuret, "A sub-quadratic exact medoid algorithm", AISTATS 2017,
@@ -206,6 +207,8 @@ def weighted_medoid(
     near = distances(x[first], x)
     sums = near @ w
     best, index = float(sums.min()), int(first[sums.argmin()])
+    if not exact:
+        return index, best
     if best < float(w @ apart):
         centre, apart = x[index], near[sums.argmin()]
     offsets = x - centre

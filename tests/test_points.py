@@ -63,6 +63,16 @@ def test_medoid_of_a_line_is_the_weighted_median():
     assert weighted_medoid(points, weights) == (41, pytest.approx(np.abs(points - 41).sum()))
 
 
+def test_a_medoid_that_need_not_be_exact_is_no_better_and_hardly_worse():
+    rng = np.random.default_rng(0)
+    for _ in range(10):
+        points, weights = rng.standard_normal((300, 3)), rng.exponential(size=300)
+        index, total = weighted_medoid(points, weights, exact=False)
+        sums = sums_of_distances(points, weights)
+        assert total == pytest.approx(sums[index], rel=1e-9)
+        assert sums[index] <= sums.min() * 1.01
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_a_point_of_great_weight_beside_the_median_costs_few_sums(monkeypatch, seed):
     """As the black of a picture does: steps of Weiszfeld would hardly leave it."""

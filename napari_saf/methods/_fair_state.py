@@ -159,9 +159,11 @@ class FairPoints(AbstractFairState):
         self._unary = squared_distances(self.features, self._points)
 
     def _move_medoids(self) -> None:
-        """Give each cluster its medoid, where that serves it better."""
-        moved = torch.stack([self._medoid(column) for column in range(len(self._points))])
-        self._seen = self.assignment.clone()
+        """Give each cluster its medoid, or nearly while steps are long, where that is better."""
+        is_settled = self._gain <= _SETTLED * abs(self.objective)
+        columns = range(len(self._points))
+        moved = torch.stack([self._medoid(column, exact=is_settled) for column in columns])
+        self._seen = self.assignment.clone() if is_settled else None
         unary = distances(self.features, self.features[moved])
         if self._nodes is not None:
             now = (self.assignment * self._unary).sum(dim=0)
@@ -170,7 +172,7 @@ class FairPoints(AbstractFairState):
             unary = torch.where(better, unary, self._unary)
         self._nodes, self._points, self._unary = moved, self.features[moved], unary
 
-    def _medoid(self, column: int) -> torch.Tensor:
+    def _medoid(self, column: int, *, exact: bool) -> torch.Tensor:
         """Return the node that is a cluster's medoid, the last one while it does not change."""
         weights = self.assignment[:, column]
         if self._seen is not None and self._nodes is not None:
@@ -182,7 +184,8 @@ class FairPoints(AbstractFairState):
         if not len(members):
             members = weights.argmax()[None]
         points = self.features[members].cpu().numpy()
-        return members[weighted_medoid(points, weights[members].cpu().numpy())[0]]
+        own = weights[members].cpu().numpy()
+        return members[weighted_medoid(points, own, exact=exact)[0]]
 
 
 def follow_means(

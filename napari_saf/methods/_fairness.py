@@ -6,6 +6,7 @@ N_jk = V_j'S_k the masses, lambda the weight and L the step bound; see `FairClus
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from collections.abc import Callable
 from typing import NamedTuple
@@ -261,6 +262,7 @@ class AbstractFairState(AbstractState):
         self._term, self._points = setup.term, setup.points
         self._next, self._step = torch.empty_like(self.v), torch.empty_like(self.v)
         self._bound: float | None = None
+        self._gain = math.inf
         v, self.setup = setup.v, setup._replace(v=None)
         self._is_fresh = v is None
         if v is None:
