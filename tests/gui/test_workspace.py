@@ -1,5 +1,7 @@
 """The project of a viewer is there from its first dock on, whichever that is."""
 
+import threading
+
 import dask.array as da
 import napari.settings
 import numpy as np
@@ -17,6 +19,7 @@ from napari_saf._gui.scribbles.dock import ScribblesWidget
 from napari_saf._gui.segment.dock import SegmentWidget
 from napari_saf._gui.session import keeping, recovery, workspace
 from napari_saf._gui.session.workspace import LostLine
+from napari_saf.project import _files
 
 pytestmark = [pytest.mark.gui]
 SIDE = 32
@@ -371,3 +374,35 @@ def test_a_dock_that_qt_deletes_leaves(model, qtbot):
     with qtbot.waitSignal(dock.destroyed):
         dock.deleteLater()
     assert dock.workspace.has_ended and not dock.workspace.docks
+
+
+def test_pixels_of_layers_that_are_gone_are_forgotten(model, open_on, keep):
+    model.add_image(blocks(), name="a")
+    dock = open_on(model, ScribblesWidget)
+    for name in ("one", "two"):
+        model.add_labels(STROKES.copy(), name=name)
+    keep(dock)
+    assert len(dock.workspace.snapshot().encoded) == 2
+    del model.layers["one"]
+    assert len(dock.workspace.snapshot().encoded) == 1
+
+
+def test_the_window_lives_while_files_are_hashed_at_closing(
+    model, open_on, answers, tmp_path, monkeypatch
+):
+    np.save(tmp_path / "a.npy", blocks()[..., 0])
+    model.open(str(tmp_path / "a.npy"), plugin="napari")
+    dock = open_on(model, ScribblesWidget)
+    model.add_labels(STROKES, name="mine")
+    alive, hash_of = threading.Event(), _files.content_digest
+    lived = []
+
+    def hash_slowly(path):
+        lived.append(alive.wait(5))
+        return hash_of(path)
+
+    monkeypatch.setattr(_files, "content_digest", hash_slowly)
+    QTimer.singleShot(0, alive.set)
+    answers[0].append("cancel")
+    assert not dock.workspace.may_close()
+    assert lived == [True]

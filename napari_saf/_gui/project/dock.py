@@ -199,7 +199,7 @@ class ProjectWidget(RunDock):
         self.run_in_background("save", write, self._on_saved)
 
     def _on_saved(self, project: Project) -> None:
-        self.session.take_built(project)
+        self.session.recipes = dict(project.recipes)
         self._name.setText(f"{self.file.name}, saved {datetime.now():%H:%M}")
         self.status.reset(f"saved {len(project.images)} images")
 

@@ -175,7 +175,6 @@ class ProjectSession(QObject):
             for entry in self.entries:
                 self._put_away(entry)
         self.entries, self.recipes, self.dictionaries = [], {}, {}
-        self._encoded.clear()
         self.changed.emit()
 
     def take_project(
@@ -228,6 +227,7 @@ class ProjectSession(QObject):
             stores = [*one.stores, *stores_of(self._viewer, self._images(one))]
             images.append(PendingImage(*own, one.results, stores, one.reader))
         current = None if self.current is None else self.entries.index(self.current)
+        self._forget_pixels()
         known = (dict(self.recipes), docks, dictionaries, dict(self.dictionaries))
         return Snapshot(images, current, *known, self.digests, self._encoded, self.has_work)
 
@@ -264,10 +264,6 @@ class ProjectSession(QObject):
         """Return the pixels of images that came from no file, by the number of the image."""
         return {k: _pixels(one) for k, one in enumerate(self.entries) if one.path is None}
 
-    def take_built(self, project: Project) -> None:
-        """Take over the recipes of a project that was built."""
-        self.recipes = dict(project.recipes)
-
     def _images(self, entry: Entry) -> list[Any]:
         """Return the layers that show an image: a file of several channels may be several."""
         if entry.layer is None:
@@ -302,6 +298,12 @@ class ProjectSession(QObject):
                 # Else a dock has removed it with another one, or no project holds it.
                 if layer in layers and kept.get(layer, layer) is not None:
                     layers.remove(layer)
+        self._forget_pixels()
+
+    def _forget_pixels(self) -> None:
+        """Forget the encoded pixels of layers that are gone."""
+        ids = {str(layer.unique_id) for layer in self._viewer.layers}
+        self._encoded = {own: one for own, one in self._encoded.items() if own in ids}
 
     def _let_go(self, entry: Entry) -> None:
         """Keep what of an image is in memory alone: its layer is going."""
@@ -430,18 +432,12 @@ class ProjectSession(QObject):
                 entry.left.remove(layer)
             else:
                 continue
-            self._forget_if_empty(entry)
+            if entry.layer is None and not entry.layers:
+                if any(one.data.any() for one in entry.left):
+                    self.noted.emit(_LEFT.format(entry.name))
+                else:
+                    self.entries.remove(entry)
         self.changed.emit()
-
-    def _forget_if_empty(self, entry: Entry) -> None:
-        """Forget an image that was removed with all that lay over it."""
-        if entry.layer is not None or entry.layers:
-            return
-        n_left = sum(bool(one.data.any()) for one in entry.left)
-        if not n_left:
-            self.entries.remove(entry)
-        else:
-            self.noted.emit(_LEFT.format(entry.name))
 
 
 def _pixels(entry: Entry) -> Any:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import weakref
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import suppress
 from datetime import datetime
 from functools import partial
@@ -11,7 +13,7 @@ from typing import Any
 
 import napari
 from napari.utils.notifications import show_error
-from qtpy.QtCore import QEvent, QObject, Qt, QTimer, Signal
+from qtpy.QtCore import QEvent, QEventLoop, QObject, Qt, QTimer, Signal
 from qtpy.QtWidgets import (
     QApplication,
     QDialog,
@@ -40,6 +42,7 @@ KEEP_MILLISECONDS = 60_000
 """What is done right after one copy is in the next, which may take as long to be written."""
 PROJECT = "Project"
 _CLOSING_SECONDS = 10.0
+_PAINTING_SECONDS = 0.02
 _PLUGIN = "napari-saf"
 _MARGINS = (8, 6, 8, 0)
 _workspaces: weakref.WeakSet[Workspace] = weakref.WeakSet()
@@ -155,14 +158,14 @@ class Workspace(QObject):
         """Ask what to do with work that is not saved, if there is any; return whether to go on."""
         snapshot, window = self.snapshot(), self._window()
         try:
-            if not self.file.is_unsaved(snapshot):
+            if not _in_thread(lambda: self.file.is_unsaved(snapshot)):
                 return True
             answer = ask_to_save(window, self.file.name)
             if answer == "save":
                 path = self.file.path or ask_where_to_save(window, None)
                 if path is None:
                     return False
-                self.file.save(snapshot, path)
+                _in_thread(lambda: self.file.save(snapshot, path))
             elif answer == "discard":
                 self.file.give_up(snapshot)
         except SafError as error:
@@ -227,6 +230,15 @@ class Workspace(QObject):
         if self._task is not None:
             self._task.wait(_CLOSING_SECONDS)
         self._task = None
+
+
+def _in_thread(function: Callable[[], Any]) -> Any:
+    """Return what a function returns that hashes files; the window is painted meanwhile."""
+    with ThreadPoolExecutor(1, "napari-saf closing") as pool:
+        future = pool.submit(function)
+        while wait([future], _PAINTING_SECONDS).not_done:
+            QApplication.processEvents(QEventLoop.ProcessEventsFlag.ExcludeUserInputEvents)
+        return future.result()
 
 
 def workspace_of(viewer: Any) -> Workspace:
