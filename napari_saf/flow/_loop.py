@@ -117,6 +117,8 @@ class Flow:
     """A flow that is ready to start; its right-hand side is made once the first labels are out.
 
     `label_map` has the labels of the columns where their meaning is fixed; None: by size.
+    `is_enough` is told the columns of the nodes and the entropy after a step; the flow ends once
+    it returns True.
     """
 
     start: Start
@@ -125,6 +127,7 @@ class Flow:
     stop: StoppingRule
     notes: tuple[str, ...] = ()
     label_map: LabelMap | None = None
+    is_enough: Callable[[Tensor, float], bool] = lambda columns, entropy: False
 
 
 class FlowRun:
@@ -193,7 +196,10 @@ class FlowRun:
                 yield _fraction(self.records, stop)
                 self._advance()
                 last = self.records[-1]
-                status = watch.status(last.time, self.columns_of_nodes(), last.entropy)
+                columns = self.columns_of_nodes()
+                status = watch.status(last.time, columns, last.entropy)
+                if status is None and self._flow.is_enough(columns, last.entropy):
+                    status = Status.MAX_ITERATIONS
             yield 1.0
         except Cancelled:
             status = Status.CANCELLED

@@ -84,8 +84,13 @@ class AbstractFlow(AbstractMethod):
         return is_known and saves_memory(problem.graph, problem.n_nodes * n_columns, device)
 
 
-def run_flow(method: AbstractMethod, flow: Flow, call: Call) -> Iteration:
-    """Integrate a flow of a method; see `AbstractMethod.iterate`."""
+def run_flow(
+    method: AbstractMethod, flow: Flow, call: Call, *, of_nodes: bool = False
+) -> Iteration:
+    """Integrate a flow of a method; see `AbstractMethod.iterate`.
+
+    With `of_nodes` the labels of the outcome are those of the nodes, not yet an image.
+    """
     if call.max_iterations is not None:
         stop = dataclasses.replace(flow.stop, max_steps=call.max_iterations)
         flow = dataclasses.replace(flow, stop=stop)
@@ -115,6 +120,7 @@ def run_flow(method: AbstractMethod, flow: Flow, call: Call) -> Iteration:
         n_evaluations=run.n_evaluations,
         notes=flow.notes,
         uncertainty=uncertainty,
+        of_nodes=of_nodes,
     )
 
 

@@ -362,6 +362,7 @@ class Reporter:
         notes: tuple[str, ...] = (),
         exemplars: NDArray[np.int64] | None = None,
         uncertainty: NDArray[np.floating] | None = None,
+        of_nodes: bool = False,
     ) -> Segmentation:
         """Return what the run leaves; without an uncertainty, that of the assignment.
 
@@ -378,7 +379,7 @@ class Reporter:
         named = self.label_map or LabelMap.by_size(sizes)
         return Segmentation(
             # the type of the labels is for those in use
-            labels=self._label_image(np.where(sizes > 0, named.numbers, 0)),
+            labels=self._label_image(np.where(sizes > 0, named.numbers, 0), of_nodes),
             assignment=assignment,
             prototypes=named.rows(prototypes),
             label_map=named,
@@ -406,11 +407,13 @@ class Reporter:
         with np.errstate(invalid="ignore"):
             return (sums / sizes[:, None]).astype(np.float32)
 
-    def _label_image(self, numbers: NDArray[np.int64]) -> LabelImage | list[LabelImage]:
+    def _label_image(
+        self, numbers: NDArray[np.int64], of_nodes: bool = False
+    ) -> LabelImage | list[LabelImage]:
         """Return the numbers of the columns that nodes prefer, in the shape of the image."""
         few = numbers.astype(np.min_scalar_type(int(numbers.max())))
         labels = few[self.columns_of_nodes().cpu().numpy()]
-        return self.problem.graph.to_image(labels)  # type: ignore[return-value]
+        return labels if of_nodes else self.problem.graph.to_image(labels)  # type: ignore
 
 
 @functools.cache

@@ -7,6 +7,8 @@ import napari_saf as saf
 from napari_saf.device import interruptible
 from napari_saf.graph import NearestDistances, mean_nearest_distance
 from napari_saf.input import PLAIN
+from napari_saf.methods import _assignment
+from napari_saf.result import Status
 
 
 def scene():
@@ -118,6 +120,28 @@ def test_a_stroke_more_or_less_gives_the_labels_of_a_problem_that_is_new():
         labels = saf.AssignmentFlow().run(problem.with_seeds(seeds)).labels
         anew = saf.AssignmentFlow().run(saf.Problem.from_image(image, seeds=seeds, **PLAIN)).labels
         np.testing.assert_array_equal(labels, anew)
+
+
+@pytest.mark.parametrize("connected", [False, True])
+def test_flows_that_teach_others_end_early_and_leave_the_labels_as_they_were(
+    monkeypatch, connected
+):
+    rng = np.random.default_rng(0)
+    image = np.full((60, 90, 3), 0.35)
+    image[15:45, 20:60] = 0.65, 0.55, 0.4
+    image += rng.normal(0, 0.1, image.shape)
+    strokes = np.zeros(image.shape[:2], dtype=int)
+    strokes[20:22, 25:50], strokes[52:54, 10:80] = 1, 2
+    problem = saf.Problem.from_image(image, seeds=strokes, **PLAIN)
+    method = saf.AssignmentFlow(connected=connected)
+    early = method.run(problem)
+    monkeypatch.setattr(_assignment, "_KNOWN", 0.0)
+    monkeypatch.setattr(_assignment, "_LOOSE", 1.0)
+    late = method.run(problem)
+    assert early.n_evaluations < 0.9 * late.n_evaluations
+    assert (early.labels == late.labels).mean() > 0.998
+    assert early.status is late.status is Status.CONVERGED
+    assert early.history.entropy[-1] < method.stop.entropy
 
 
 def test_only_regions_that_a_stroke_touches_stay_if_that_is_asked():
