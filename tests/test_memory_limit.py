@@ -199,3 +199,15 @@ def test_compiled_kernels_need_less_than_torch(monkeypatch):
         monkeypatch.setenv(_fused.SWITCH, "0")
         with pytest.raises(saf.ComputeError, match="not enough memory"):
             method.run(problem, max_iterations=1)
+
+
+def test_what_is_kept_for_the_next_stroke_counts():
+    image = np.random.default_rng(0).random((40, 40))
+    seeds = np.zeros(image.shape, int)
+    seeds[:4], seeds[-4:] = 1, 2
+    problem, needs = saf.Problem.from_image(image, seeds=seeds, **PLAIN), []
+    for n_nearest in (1, 31):
+        with memory_limit(None, lambda n_bytes, room: needs.append(n_bytes)):
+            saf.AssignmentFlow(n_nearest=n_nearest).run(problem, max_iterations=1)
+    float32, n_classes = 4, 2
+    assert needs[1] - needs[0] >= float32 * 30 * n_classes * problem.n_nodes

@@ -30,7 +30,12 @@ from napari_saf.flow import (
 from napari_saf.graph import AbstractGraph, GridGraph
 from napari_saf.methods._flow import AbstractFlow, run_flow
 from napari_saf.methods._method import AbstractMethod, Call, Iteration, map_steps
-from napari_saf.methods._stroke_costs import grids_of, learned_costs, stroke_costs
+from napari_saf.methods._stroke_costs import (
+    grids_of,
+    kept_numbers,
+    learned_costs,
+    stroke_costs,
+)
 from napari_saf.parameters import documented, parameter
 from napari_saf.points import distances
 from napari_saf.problem import Problem
@@ -143,6 +148,15 @@ class AssignmentFlow(AbstractFlow):
             several = {int(number): points[labels == number] for number in numbers[counts > 1]}
             result = dataclasses.replace(result, parts=several)
         return dataclasses.replace(result, labels=_image(call.problem.graph, result))
+
+    def _n_extra_columns(
+        self, problem: Problem, n_columns: int, device: torch.device
+    ) -> tuple[float, float]:
+        if problem.seeds is None or self.n_nearest is None or self.prototypes is not None:
+            return 0, 0
+        kept = kept_numbers(problem.n_nodes, self.n_nearest, self.paths > 0)
+        most = kept_numbers(1, self.n_nearest, self.paths > 0)
+        return n_columns * kept, n_columns * most
 
     def _prepare(self, call: Call) -> Flow:
         points, labels = self._points(call), self._labels()

@@ -29,6 +29,12 @@ _MOST_KEPT = 2**24
 """Entries of a table of distances to the strokes of a class that is kept for the next stroke."""
 
 
+def kept_numbers(n_nodes: int, n_nearest: int, has_paths: bool) -> int:
+    """Return how many numbers of 4 bytes are kept of a node and a class for the next stroke."""
+    of_paths = 2 if has_paths and n_nodes <= _MOST_KEPT else 0
+    return of_paths + (n_nearest if n_nodes * n_nearest <= _MOST_KEPT else 0)
+
+
 def grids_of(graph: AbstractGraph) -> list[tuple[GridGraph, slice]]:
     """Return the grids of a graph with their nodes; none of another graph."""
     if isinstance(graph, GraphUnion):
@@ -114,6 +120,7 @@ def _local_costs(
             share = np.asarray(grid.gather(gaussian_filter(grid.spread(inside), widths)))
             squares = np.zeros(len(own))
             for values in own.T:
+                raise_if_interrupted()
                 # Where a class is far its mean over the image counts.
                 sums = grid.gather(gaussian_filter(grid.spread(inside * values), widths))
                 mean = (sums + _FAR * values[inside > 0].mean()) / (share + _FAR)

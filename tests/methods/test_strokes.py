@@ -257,6 +257,19 @@ def test_labels_stay_where_a_run_is_stopped_while_classes_learn_nearby():
     np.testing.assert_array_equal(result.labels, first.labels)
 
 
+def test_stop_is_asked_for_at_each_feature_while_classes_learn_nearby():
+    image, strokes, _ = scene()
+    image = np.stack([image] * 3, axis=-1)
+    problem, asked = saf.Problem.from_image(image, seeds=strokes, **PLAIN), []
+    with interruptible(lambda: bool(asked.append(True))):
+        for nearby in (0, 8):
+            asked.append(len(asked))
+            saf.AssignmentFlow(rounds=1, nearby=nearby).run(problem)
+    plain, begun = [k for k, one in enumerate(asked) if one is not True]
+    n_features, n_classes = problem.features.shape[1], 2
+    assert len(asked) - begun >= begun - plain + n_features * n_classes
+
+
 def test_paths_tell_two_like_regions_apart():
     image, strokes = two_blobs()
     problem = saf.Problem.from_image(image, seeds=strokes, **PLAIN)
