@@ -15,6 +15,11 @@ from napari_saf.project._files import (
     content_digest,
     find_files,
 )
-from napari_saf.project._layers import EncodedLabels, ProjectLayer
-from napari_saf.project._project import Project, ProjectImage, Stage
-from napari_saf.project._teach import teach_together
+from napari_saf.project._project import (
+    EncodedLabels,
+    Project,
+    ProjectImage,
+    ProjectLayer,
+    Stage,
+    teach_together,
+)

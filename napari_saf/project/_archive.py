@@ -23,8 +23,13 @@ from napari_saf.errors import InvalidInput
 from napari_saf.io import PaintedClass, Recipe, with_taught
 from napari_saf.parameters import to_plain
 from napari_saf.project._files import FileReference
-from napari_saf.project._layers import EncodedLabels, LayerKind, ProjectLayer
-from napari_saf.project._project import Project, ProjectImage
+from napari_saf.project._project import (
+    EncodedLabels,
+    LayerKind,
+    Project,
+    ProjectImage,
+    ProjectLayer,
+)
 
 PROJECT_SUFFIX = ".napari-saf"
 _KIND = "napari-saf project"

@@ -15,8 +15,8 @@ from napari_saf._gui.dictionary.dock import DictionaryWidget
 from napari_saf._gui.layers.metadata import class_names, is_strokes, recipe_of
 from napari_saf._gui.project.dock import ProjectWidget
 from napari_saf._gui.scribbles.dock import ScribblesWidget
-from napari_saf._gui.session import recovery
-from napari_saf._gui.session.values import show_dock_values
+from napari_saf._gui.session import keeping
+from napari_saf._gui.session.workspace import show_dock_values
 from napari_saf.cli import main
 from napari_saf.features import Scaling
 
@@ -312,7 +312,7 @@ def test_a_project_from_elsewhere_may_not_name_files_anywhere(dock, open_on, tmp
         second.load(path)
         settle(second)
         assert {entry.state for entry in second.session.entries} == {"missing"}
-    assert recovery.recent_projects()[0] == path
+    assert keeping.recent_projects()[0] == path
 
 
 # What is kept in case of a crash

@@ -11,7 +11,7 @@ from qtpy.QtWidgets import QFileDialog, QMessageBox
 import napari_saf as saf
 from napari_saf._gui.project.dock import ProjectWidget
 from napari_saf._gui.project.work import picture
-from napari_saf._gui.session import recovery, workspace
+from napari_saf._gui.session import keeping, workspace
 from napari_saf.errors import SafError
 
 pytestmark = [pytest.mark.gui]
@@ -54,7 +54,7 @@ def test_a_window_closes_although_its_work_cannot_be_kept(model, open_on, monkey
     def fail():
         raise SafError("no room")
 
-    monkeypatch.setattr(recovery, "new_recovery_path", fail)
+    monkeypatch.setattr(keeping, "new_recovery_path", fail)
     assert not dock.workspace.may_close()
     assert dock.workspace.may_close() and len(asked) == 2
 

@@ -17,7 +17,7 @@ from napari_saf._gui.layers.metadata import is_strokes
 from napari_saf._gui.project.dock import ProjectWidget
 from napari_saf._gui.scribbles.dock import ScribblesWidget
 from napari_saf._gui.segment.dock import SegmentWidget
-from napari_saf._gui.session import keeping, recovery, workspace
+from napari_saf._gui.session import keeping, workspace
 from napari_saf._gui.session.workspace import LostLine
 from napari_saf.project import _files
 
@@ -59,7 +59,7 @@ def test_work_of_a_dock_that_goes_is_kept(model, open_on, tmp_path):
     dock = open_on(model, ScribblesWidget)
     model.add_labels(STROKES, name="mine")
     dock.shut_down()
-    assert recovered(tmp_path) and recovery.lost_projects()
+    assert recovered(tmp_path) and keeping.lost_projects()
 
 
 def test_nothing_is_kept_where_a_person_wants_that(model, open_on, keep, tmp_path):
@@ -283,7 +283,7 @@ def test_closing_does_not_ask_where_nothing_can_be_kept(model, open_on, answers,
     def fail():
         raise saf.SafError("no room")
 
-    monkeypatch.setattr(recovery, "new_recovery_path", fail)
+    monkeypatch.setattr(keeping, "new_recovery_path", fail)
     assert dock.workspace.may_close()
 
 
@@ -297,7 +297,7 @@ def test_that_work_cannot_be_kept_is_said_once(model, open_on, keep, monkeypatch
     def fail():
         raise saf.SafError("no room")
 
-    monkeypatch.setattr(recovery, "new_recovery_path", fail)
+    monkeypatch.setattr(keeping, "new_recovery_path", fail)
     keep(dock)
     keep(dock)
     assert said == ["work that is not saved cannot be kept: no room"]

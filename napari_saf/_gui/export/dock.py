@@ -15,8 +15,13 @@ from qtpy.QtWidgets import QFrame, QLabel, QLineEdit, QPlainTextEdit, QVBoxLayou
 from napari_saf._gui.docks.apply import BUSY, ApplyDialog, why_not_repeated
 from napari_saf._gui.docks.run_dock import RunDock
 from napari_saf._gui.docks.tables import TableSection
-from napari_saf._gui.export.files import ExportChoice, labelling_reader, measure, write_files
-from napari_saf._gui.export.probabilities import ProbabilitySection
+from napari_saf._gui.export.files import (
+    ExportChoice,
+    ProbabilitySection,
+    labelling_reader,
+    measure,
+    write_files,
+)
 from napari_saf._gui.forms.choices import LayerChoice
 from napari_saf._gui.forms.controls import FolderField, ask_for_path, json_path
 from napari_saf._gui.forms.image_input import FEATURE_LABELS

@@ -16,14 +16,12 @@ from qtpy.QtWidgets import QFileDialog, QLabel, QMenu
 from napari_saf._gui.docks.run_dock import RunDock
 from napari_saf._gui.forms.controls import ask_for_path
 from napari_saf._gui.forms.layout import create_button, create_row
-from napari_saf._gui.project.missing import MissingSection
-from napari_saf._gui.project.table import ImageTable
+from napari_saf._gui.project.table import ImageTable, MissingSection
 from napari_saf._gui.project.work import export_all, find_stores, label_all, picture, works_of
-from napari_saf._gui.session import recovery
+from napari_saf._gui.session import keeping
 from napari_saf._gui.session.keeping import PROJECT_FILTER, ask_where_to_save, with_suffix
 from napari_saf._gui.session.session import Entry
-from napari_saf._gui.session.values import show_dock_values
-from napari_saf._gui.session.workspace import PROJECT
+from napari_saf._gui.session.workspace import PROJECT, show_dock_values
 from napari_saf.errors import SafError
 from napari_saf.io import Recipe, find_images
 from napari_saf.methods import stroke_choices
@@ -133,7 +131,7 @@ class ProjectWidget(RunDock):
 
         def read(report: object, cancelled: Callable[[], bool]) -> Any:
             project = load_project(target)
-            own: dict[str, Any] = {"is_trusted": recovery.is_own(target), "cancelled": cancelled}
+            own: dict[str, Any] = {"is_trusted": keeping.is_own(target), "cancelled": cancelled}
             dictionaries = project.find_dictionaries(**own)
             images = project.find_images(digest=self.session.digests, **own)
             stores = [find_stores(image, project.home, **own) for image in project.images]
@@ -159,7 +157,7 @@ class ProjectWidget(RunDock):
         else:
             self.file.begin(path, project)
             with suppress(SafError):
-                recovery.note_recent(path, is_saved_here=False)
+                keeping.note_recent(path, is_saved_here=False)
         self._open_docks(project)
         entries = self.session.entries
         at_hand = [one for one in entries if one.state == "found"]
@@ -222,7 +220,7 @@ class ProjectWidget(RunDock):
     def _list_recent(self) -> None:
         menu = self.recent.menu()
         menu.clear()
-        for path in recovery.recent_projects():
+        for path in keeping.recent_projects():
             menu.addAction(str(path)).triggered.connect(lambda on=False, path=path: self.load(path))
         if menu.isEmpty():
             menu.addAction("none yet").setEnabled(False)

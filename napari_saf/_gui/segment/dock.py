@@ -26,11 +26,11 @@ from napari_saf._gui.forms.words import describe_error
 from napari_saf._gui.layers.live import LiveLayer
 from napari_saf._gui.layers.metadata import is_given, recipe_of
 from napari_saf._gui.layers.placement import NO_IMAGE
+from napari_saf._gui.runs.controller import StoppedRun
 from napari_saf._gui.runs.run import Frame, RunJob, StoppedStart
 from napari_saf._gui.runs.time_left import Forecast, forecast, may_take_long, shorter_side
 from napari_saf._gui.segment.fairness import FairnessSection
 from napari_saf._gui.segment.regions import RegionSection, has_colours
-from napari_saf._gui.segment.resume import StoppedRun
 from napari_saf.device import resolve_device
 from napari_saf.errors import SafError
 from napari_saf.features import Scaling

@@ -21,7 +21,11 @@ from napari_saf._gui.layers.metadata import image_id_of, is_given, is_strokes
 from napari_saf._gui.layers.placement import pixels_of
 from napari_saf._gui.layers.reading import fingerprint
 from napari_saf._gui.session.layers import (
+    Docks,
     Encoded,
+    PendingImage,
+    SharedRecipes,
+    Snapshot,
     adopt,
     is_work,
     layers_of,
@@ -33,7 +37,6 @@ from napari_saf._gui.session.layers import (
     stores_of,
     watch_edits,
 )
-from napari_saf._gui.session.snapshot import Docks, PendingImage, SharedRecipes, Snapshot
 from napari_saf.errors import InvalidInput, SafError
 from napari_saf.io import Recipe, file_stem
 from napari_saf.project import (

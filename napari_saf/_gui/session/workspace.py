@@ -12,7 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import napari
+from napari.layers import Layer
 from napari.utils.notifications import show_error
+from pydantic_core import to_jsonable_python
 from qtpy.QtCore import QEvent, QEventLoop, QObject, Qt, QTimer, Signal
 from qtpy.QtWidgets import (
     QApplication,
@@ -30,11 +32,10 @@ from napari_saf._gui.forms.words import describe_error
 from napari_saf._gui.layers.sight import unwrapped
 from napari_saf._gui.napari_workarounds import is_close_question
 from napari_saf._gui.runs.run import Task
-from napari_saf._gui.session import recovery
+from napari_saf._gui.session import keeping
 from napari_saf._gui.session.keeping import ProjectFile, ask_to_save, ask_where_to_save
+from napari_saf._gui.session.layers import Snapshot
 from napari_saf._gui.session.session import ProjectSession
-from napari_saf._gui.session.snapshot import Snapshot
-from napari_saf._gui.session.values import dock_values
 from napari_saf._gui.settings import current_settings
 from napari_saf.errors import SafError
 
@@ -46,6 +47,7 @@ _PAINTING_SECONDS = 0.02
 _PLUGIN = "napari-saf"
 _MARGINS = (8, 6, 8, 0)
 _workspaces: weakref.WeakSet[Workspace] = weakref.WeakSet()
+_MOST_SCALE = 1000
 
 
 class Workspace(QObject):
@@ -62,7 +64,7 @@ class Workspace(QObject):
         super().__init__()
         self._viewer = viewer
         self.session, self.file = ProjectSession(viewer), ProjectFile()
-        self.lost = recovery.lost_projects()
+        self.lost = keeping.lost_projects()
         self._docks: list[Any] = []
         self._window: Any = lambda: None
         self._task: Task | None = None
@@ -175,8 +177,8 @@ class Workspace(QObject):
 
     def forget_lost(self, path: Path) -> None:
         """Remove a copy of work that others left."""
-        recovery.forget(path)
-        self.lost = recovery.lost_projects()
+        keeping.forget(path)
+        self.lost = keeping.lost_projects()
         self.lost_changed.emit()
 
     def eventFilter(self, watched: QObject, event: QEvent) -> bool:
@@ -299,3 +301,42 @@ def _has_canvas(window: Any) -> bool:
     center = window.centralWidget()
     canvas = None if center is None else center.findChild(QOpenGLWidget)
     return canvas is not None and bool(canvas.isVisible())
+
+
+def dock_values(dock: Any) -> dict[str, Any]:
+    """Return what a dock says, as values for JSON; layers that are chosen are left out."""
+    values: dict[str, Any] = {}
+    form, chosen = getattr(dock, "form", None), getattr(dock, "input", None)
+    if form is not None:
+        values["method"] = form.method.name
+        with suppress(SafError):  # a value that is wrong
+            known = form.values().items()
+            values["parameters"] = {n: to_jsonable_python(x) for n, x in known if _is_plain(x)}
+    if chosen is not None:
+        values["scale"] = chosen.scale.value
+        boxes = {name: box.value for name, box in chosen.choices.items()}
+        values["choices"] = {name: x for name, x in boxes.items() if _is_plain(x)}
+    return values
+
+
+def show_dock_values(dock: Any, values: dict[str, Any]) -> None:
+    """Show values that `dock_values` returned, as far as the dock still has them."""
+    form, chosen = getattr(dock, "form", None), getattr(dock, "input", None)
+    scale, choices = values.get("scale"), values.get("choices")
+    if chosen is not None:
+        if scale is None or (type(scale) is int and 0 < scale < _MOST_SCALE):
+            chosen.scale.set_value(scale)
+        own = choices if isinstance(choices, dict) else {}
+        known = {name: x for name, x in own.items() if name in chosen.choices and _is_plain(x)}
+        chosen.choose(**known)
+    parameters = values.get("parameters")
+    if form is not None and isinstance(values.get("method"), str):
+        form.choose(values["method"])
+        if isinstance(parameters, dict):
+            for name, value in parameters.items():
+                with suppress(TypeError, ValueError, ArithmeticError):  # of another version
+                    form.set_values({name: value})
+
+
+def _is_plain(value: object) -> bool:
+    return not isinstance(value, Layer) and isinstance(value, str | int | float | bool | None)
