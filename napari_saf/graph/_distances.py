@@ -21,7 +21,7 @@ each new environment, hnswlib had to be compiled. One thread makes the same grap
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -29,13 +29,12 @@ from scipy import sparse
 from scipy.spatial import KDTree
 
 from napari_saf.arrays import as_array, as_whole
-from napari_saf.device import torch
 from napari_saf.errors import InvalidInput
 
 _MOST_TREE_FEATURES = 16
 _MOST_EXACT_NODES = 20_000
 _LEAF_SIZE = 32
-_PAIRS_AT_ONCE, _POINTS_AT_ONCE = 2**14, 64
+_PAIRS_AT_ONCE = 2**14
 _N_BOUNDS = 16
 _ROUNDED_UP = np.float32(1 + 1e-6)
 _WHOLE_IMAGE = 10.0
@@ -106,13 +105,7 @@ def squared_steps(
 def mean_nearest_distance(points: ArrayLike, queries: ArrayLike, k: int) -> NDArray[np.float64]:
     """Return the mean distance of every query to the k nearest points, or to all if fewer."""
     points, queries = np.asarray(points), np.asarray(queries)
-    k = min(k, len(points))
-    if points.shape[1] > _MOST_TREE_FEATURES:
-        lengths = np.full((len(queries), k), np.inf, queries.dtype)
-        _shorten(lengths, queries, points)
-    else:
-        lengths = _search(points, k)(queries, np.inf)
-    return np.asarray(lengths.mean(axis=1, dtype=np.float64))
+    return np.asarray(_search(points, k)(queries, np.inf).mean(axis=1, dtype=np.float64))
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -143,17 +136,9 @@ class NearestDistances:
         points = features[np.setdiff1d(nodes, before.nodes)]
         if not len(points):
             return before
-        lengths = before.lengths.copy()
-        if points.shape[1] > _MOST_TREE_FEATURES:
-            _shorten(lengths, features, points)
-            return cls(nodes, lengths)
-        search = _search(points, k)
-        farthest = lengths[:, -1] * _ROUNDED_UP
-        gaps = np.maximum(points.min(axis=0) - features, features - points.max(axis=0)).clip(0)
-        rows = np.flatnonzero(np.einsum("ij,ij->i", gaps, gaps) <= np.square(farthest))
-        rows = rows[np.argsort(farthest[rows], kind="stable")]
-        for some in np.array_split(rows, min(_N_BOUNDS, len(rows)) or 1):
-            found = search(features[some], farthest[some[-1:]].max(initial=0))
+        lengths, search = before.lengths.copy(), _search(points, k)
+        for some, bound in _in_parts(features, points, lengths[:, -1] * _ROUNDED_UP):
+            found = search(features[some], bound)
             is_near = found[:, 0] < lengths[some, -1]
             some, both = some[is_near], (lengths[some[is_near]], found[is_near])
             lengths[some] = np.sort(np.concatenate(both, axis=1), axis=1)[:, :k]
@@ -165,23 +150,18 @@ class NearestDistances:
         return np.asarray(known.mean(axis=1, dtype=np.float64))
 
 
-def _shorten(
-    lengths: NDArray[np.floating], features: NDArray[np.floating], points: NDArray[np.floating]
-) -> None:
-    """Update distances (n_nodes, k), the nearest first, to the nearest of more points, in place."""
-    centre, k = points[0], lengths.shape[1]  # products far from the origin lose digits
-    others = torch.from_numpy(points - centre).double()
-    for start in range(0, len(features), _PAIRS_AT_ONCE):
-        rows = slice(start, start + _PAIRS_AT_ONCE)
-        own, known = torch.from_numpy(features[rows] - centre), torch.from_numpy(lengths[rows])
-        own, norms = own.double(), own.double().square().sum(dim=1)
-        for first in range(0, len(others), _POINTS_AT_ONCE):
-            some = others[first : first + _POINTS_AT_ONCE]
-            table = torch.addmm(some.square().sum(dim=1), own, some.T, alpha=-2)
-            near = (table.amin(dim=1) + norms < known[:, -1].square()).nonzero()[:, 0]
-            found = (table[near] + norms[near, None]).clamp_(min=0).sqrt_().to(known.dtype)
-            both = torch.cat([known[near], found], dim=1)
-            known[near] = both.topk(k, dim=1, largest=False).values
+def _in_parts(
+    features: NDArray[np.floating], points: NDArray[np.floating], farthest: NDArray[np.float32]
+) -> Iterator[tuple[NDArray[np.int64], float]]:
+    """Yield nodes that may be nearer than their `farthest` to points, and how near they are."""
+    if points.shape[1] > _MOST_TREE_FEATURES:  # where bounds gain nothing
+        yield np.arange(len(features)), np.inf
+        return
+    gaps = np.maximum(points.min(axis=0) - features, features - points.max(axis=0)).clip(0)
+    rows = np.flatnonzero(np.einsum("ij,ij->i", gaps, gaps) <= np.square(farthest))
+    rows = rows[np.argsort(farthest[rows], kind="stable")]
+    for some in np.array_split(rows, min(_N_BOUNDS, len(rows)) or 1):
+        yield some, farthest[some[-1:]].max(initial=0)
 
 
 def _search(
@@ -192,6 +172,8 @@ def _search(
     Those that are not below a bound may be infinite.
     """
     k = min(k, len(points))
+    if points.shape[1] > _MOST_TREE_FEATURES:
+        return lambda queries, bound: _by_brute_force(points, queries, k)[0]
     tree = KDTree(points, leafsize=_LEAF_SIZE, balanced_tree=False)
     return lambda queries, bound: np.reshape(
         tree.query(queries, k, distance_upper_bound=bound, workers=-1)[0], (len(queries), k)
