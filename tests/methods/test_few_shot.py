@@ -96,14 +96,16 @@ def scaled(x):
 
 def rectified(x, seeds, temperature):
     means = seed_means(x, seeds)
-    sums, masses = np.zeros_like(means), np.zeros(len(means))
-    for p, seed in zip(x, seeds, strict=True):
-        cosines = [p @ c / np.linalg.norm(p) / np.linalg.norm(c) for c in means]
-        weights = softmax(temperature * np.array([cosines]))[0]
-        if seed:
-            weights = np.eye(len(means))[seed - 1]
-        sums, masses = sums + weights[:, None] * p, masses + weights
-    return sums / masses[:, None]
+    for _ in range(4):
+        sums, masses = np.zeros_like(means), np.zeros(len(means))
+        for p, seed in zip(x, seeds, strict=True):
+            cosines = [p @ c / np.linalg.norm(p) / np.linalg.norm(c) for c in means]
+            weights = softmax(temperature * np.array([cosines]))[0]
+            if seed:
+                weights = np.eye(len(means))[seed - 1]
+            sums, masses = sums + weights[:, None] * p, masses + weights
+        means = sums / masses[:, None]
+    return means
 
 
 def nearest_weights(x, k):
