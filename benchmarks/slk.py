@@ -226,7 +226,7 @@ def inner_seconds(method: saf.SLK, problem: saf.Problem) -> float:
     """Return the processor time of an inner update, over the first ones of a run."""
     features = torch.from_numpy(problem.features)
     call = Call(problem, features, None, None, lambda: False, 0.0)
-    state = method._start(in_local_order(call)[0])
+    state = method._start(in_local_order(call))
     assert isinstance(state, AbstractLaplacianState)
     state.begin()
     state.relax(1)  # the system hands memory over at the first write to it

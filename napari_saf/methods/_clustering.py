@@ -96,7 +96,8 @@ def start_points(call: Call, n_clusters: int, draw: int | np.random.RandomState)
     # Arthur and Vassilvitskii, https://doi.org/10.5555/1283383.1283494.
     from sklearn.cluster import kmeans_plusplus  # takes half a second to load
 
-    drawn_points, _ = kmeans_plusplus(call.features.cpu().numpy(), count, random_state=draw)
+    rows = call.features if call.order is None else call.features[np.argsort(call.order)]
+    drawn_points, _ = kmeans_plusplus(rows.cpu().numpy(), count, random_state=draw)
     for drawn in torch.from_numpy(drawn_points):
         point = drawn.to(points)
         if not (points == point).all(dim=1).any():
@@ -112,8 +113,8 @@ def run_clustering(
     max_iterations: int,
 ) -> Iteration:
     """Alternate to the end from a start; see `AbstractMethod.iterate`."""
-    ordered, order = in_local_order(call)
-    state = start(ordered)
+    ordered = in_local_order(call)
+    state, order = start(ordered), ordered.order
     place = slice(None) if order is None else torch.from_numpy(np.argsort(order))
     n_columns = state.v.shape[1]
     if call.initial is None and n_columns < method._n_columns(call.problem):
@@ -235,25 +236,24 @@ def _fraction(gains: list[float], tolerance: float) -> float:
     return min(max(math.log(first / smallest) / math.log(first / least), 0.05), 0.99)
 
 
-def in_local_order(call: Call) -> tuple[Call, NDArray[np.int64] | None]:
-    """Return the call with neighbours of large graphs close together in memory, and that order."""
+def in_local_order(call: Call) -> Call:
+    """Return the call with neighbours of large graphs close together in memory."""
     whole, graph = call.problem, call.problem.graph
     if graph.n_nodes < _MIN_REORDERED_NODES or not isinstance(graph, AffinityGraph):
-        return call, None
-
+        return call
     nodes = whole.remember("local order", graph.local_order)
     ordered = whole.remember("graph in local order", lambda: graph.in_order(nodes))
     seeds, groups = (None if x is None else x[nodes] for x in (whole.seeds, whole.groups))
     initial = None if call.initial is None else np.asarray(call.initial)
     if initial is not None and initial.shape[:1] == nodes.shape:
         initial = initial[nodes]
-    moved = dataclasses.replace(
+    return dataclasses.replace(
         call,
         problem=Problem(whole.features[nodes], ordered, seeds=seeds, groups=groups),
         features=call.features[torch.from_numpy(nodes).to(call.features.device)],
         initial=initial,
+        order=nodes,
     )
-    return moved, nodes
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -262,7 +262,7 @@ class Tasks:
 
     `blocks` are the features (n_tasks, n_nodes, n_features), `seed_blocks` the labels 1, 2, ...
     that were given (n_tasks, n_nodes), 0 for none. Of one task, `problem` is what it came from,
-    and `initial` the assignment (n_nodes, n_columns) to start from.
+    `initial` the assignment (n_nodes, n_columns) to start from, and `order` as of a `Call`.
     """
 
     blocks: torch.Tensor
@@ -270,12 +270,14 @@ class Tasks:
     initial: ArrayLike | None = None
     raise_if_cancelled: Callable[[], None] = lambda: None
     problem: Problem | None = None
+    order: NDArray[np.int64] | None = None
 
     @classmethod
     def of(cls, call: Call) -> Tasks:
         """Return the one task of a call."""
         seeds = None if call.seeds is None else call.seeds[None]
-        return cls(call.features[None], seeds, call.initial, call.raise_if_cancelled, call.problem)
+        given = call.initial, call.raise_if_cancelled, call.problem, call.order
+        return cls(call.features[None], seeds, *given)
 
     @property
     def is_image(self) -> bool:

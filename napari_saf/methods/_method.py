@@ -93,7 +93,8 @@ class Call:
 
     `features` are those of the problem less `offset`, on the device of the run; `offset`, in
     float64 on the CPU, is what prototypes lack to be those of the problem's features. A run that
-    goes on has the outcome `before`, whose assignment is `initial`.
+    goes on has the outcome `before`, whose assignment is `initial`. Nodes that were reordered had
+    the numbers `order` (n_nodes,).
     """
 
     problem: Problem
@@ -106,6 +107,7 @@ class Call:
         default_factory=lambda: torch.zeros(1, dtype=torch.float64)
     )
     before: Segmentation | None = None
+    order: NDArray[np.int64] | None = None
 
     @property
     def seeds(self) -> torch.Tensor | None:

@@ -242,9 +242,12 @@ class _State(AbstractLaplacianState):
         large cell, at equal distances, and in images only these may become modes. Section 2.4.2.
         """
         blocks, found = self._blocks, torch.zeros_like(self.by_task(self.v))
+        order = self.tasks.order
         cells = self._squares(self._points).argmin(dim=2)
         for task, column in np.ndindex(self.n_tasks, found.shape[2]):
             rows = (cells[task] == column).nonzero()[:, 0]
+            if order is not None:  # whoever reorders nodes has the same start
+                rows = rows[torch.from_numpy(order)[rows.cpu()].argsort().to(rows.device)]
             some = rows[:: max(1, -(-len(rows) // _MAX_SAMPLES))]
             for part in (rows if self._is_exact else some).split(_MAX_SAMPLES):
                 squares = squared_distances(blocks[task, part], blocks[task, some])

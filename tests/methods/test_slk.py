@@ -637,6 +637,17 @@ def test_an_order_in_memory_of_its_own_changes_nothing(monkeypatch, kind):
         method.run(problem, initial=start[:9])
 
 
+def test_the_start_hangs_on_no_order_in_memory(monkeypatch, kind):
+    x = points(200)
+    graph = saf.AffinityGraph.k_nearest(x, 4, symmetrise=True)
+    method = saf.SLK(n_clusters=5, prototypes=kind, dtype="float64")
+    plain = method.run(saf.Problem(x, graph))
+    monkeypatch.setattr("napari_saf.methods._clustering._MIN_REORDERED_NODES", 1)
+    moved = method.run(saf.Problem(x, graph))
+    np.testing.assert_allclose(moved.history.objective, plain.history.objective, rtol=1e-9)
+    np.testing.assert_array_equal(moved.labels, plain.labels)
+
+
 @pytest.mark.parametrize("sigma2", [0.025, 0.25])
 @pytest.mark.parametrize("limit", [1, LIMIT])
 def test_of_equal_shares_the_label_is_that_of_the_nearest_prototype(kind, sigma2, limit):
