@@ -17,8 +17,9 @@ from napari_saf.flow import AdamsSchedule, StoppingRule, kernels_key, wait_for_k
 from napari_saf.io import Axes, label_axes, map_labels, write_note
 from napari_saf.methods import AssignmentFlow
 from napari_saf.result import LabelMap
+from napari_saf.tiles._blocks import choose_blocks, read_mask, region_of, sides_of
 from napari_saf.tiles._job import AbstractLargeJob, Work, opened_with_mask
-from napari_saf.tiles._plan import WINDOWS_OF_HALO, choose_blocks, read_mask, region_of, sides_of
+from napari_saf.tiles._plan import WINDOWS_OF_HALO
 from napari_saf.tiles._tiling import Tiling
 
 _STEP_PIXELS = 2**18

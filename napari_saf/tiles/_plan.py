@@ -8,7 +8,6 @@ would be within the whole image.
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import json
 import math
 from collections.abc import Iterator, Sequence
@@ -43,23 +42,15 @@ from napari_saf.io import (
 from napari_saf.methods import AssignmentFlow, method_with_prototypes
 from napari_saf.parameters import to_plain
 from napari_saf.problem import Problem
-from napari_saf.result import LabelMap
+from napari_saf.result import LabelMap, Segmentation
+from napari_saf.tiles._blocks import choose_blocks, read_mask, region_of, sides_of
 from napari_saf.tiles._tiling import Tiling
 
 WINDOWS_OF_HALO = {1: 3, 2: 3, 3: 4}
 """Beside what features see, a tile is labelled with so many windows around it: in volumes of noise
 flows take longer, and what is farther away counts."""
-_BLOCK = {1: 4096, 2: 128, 3: 32}
-_TILE = {1: 2**18, 2: 512, 3: 96}
-_CHUNK = {1: 2**16, 2: 256, 3: 48}
-"""Sides, by the number of axes along which labels are averaged, as above; 1 along the others."""
-_BLOCK_WINDOWS = 3
-_LEAST_CANDIDATES, _MOST_CANDIDATES = 256, 4096
-_MOST_READ = 2**29
-"""Blocks to choose from, as many as are read with so many pixels of the pieces of a file."""
-_MOST_COARSE = 2**24
-_MOST_SAMPLED = 2**20
-"""Values of a level that is looked at whole; values from which the scaling is taken."""
+_MATCHED_PIXELS, _MOST_DOUBLINGS = 2**17, 4
+"""Pixels on which tiles are matched with what was learned; how often rho is halved or doubled."""
 
 
 class Plan(Tiling):
@@ -120,6 +111,7 @@ class Plan(Tiling):
             return np.zeros(values.shape[:-1], kind)
         options = Recipe.from_plain(self.recipe).options
         assert options is not None
+        options = dataclasses.replace(options, groups=None)
         problem = _problem([values], [inside], options, self.noise)
         labels = self.method().run(problem).labels
         return np.asarray(labels[0] if isinstance(labels, list) else labels).astype(kind)
@@ -155,7 +147,7 @@ def make_plan(
     assert options.extractor is not None
     extractor = options.extractor.for_parts(_scaled(values, masks, window, options))
     options = dataclasses.replace(options, features=extractor)
-    flow, taught = _learn(recipe, values, masks, options)
+    flow, taught = _learn(recipe, values, masks, options, noise)
     history = flow.run(_problem(values, masks, options, noise)).history
     # A patch reaches a pixel, and what smooths it before one more.
     reach = extractor.receptive_field + 2 * (options.weights != "uniform")
@@ -181,28 +173,6 @@ def make_plan(
         blocks=[list(place) for place in places],
         notes=list(image.notes),
     )
-
-
-def sides_of(
-    shape: Sequence[int], window: Sequence[int], tile: int | None
-) -> tuple[list[int], list[int], list[int]]:
-    """Return the sides of blocks to learn from, of chunks, and of tiles, which are whole chunks."""
-    averaged = [side > 1 for side in window]
-    n_averaged = max(1, min(3, sum(averaged)))
-
-    def sides(of: dict[int, int], least: Sequence[int]) -> list[int]:
-        return [
-            min(max(of[n_averaged], low), n) if is_wide else 1
-            for low, n, is_wide in zip(least, shape, averaged, strict=True)
-        ]
-
-    block = sides(_BLOCK, [_BLOCK_WINDOWS * side for side in window])
-    chunk = sides(_CHUNK, [1] * len(window))
-    if tile is not None:
-        chunk = [min(side, tile) for side in chunk]
-    wanted = sides(_TILE if tile is None else dict.fromkeys(_TILE, tile), [1] * len(window))
-    shard = [-(-side // part) * part for side, part in zip(wanted, chunk, strict=True)]
-    return block, chunk, shard
 
 
 def _checked(recipe: Recipe) -> Recipe:
@@ -253,130 +223,55 @@ def _resolved(recipe: Recipe, image: LazyImage) -> ImageOptions:
     return options.resolve([image.shape], image.n_channels)
 
 
-def choose_blocks(
-    image: LazyImage,
-    mask: LazyImage | Literal["finite"] | None,
-    block: Sequence[int],
-    n_blocks: int,
-) -> tuple[list[tuple[int, ...]], NDArray[Any]]:
-    """Return the first pixels of blocks that differ most, and values that stand for the image.
-
-    Blocks are chosen farthest first by means, deviations and extremes of channels: what is rare is
-    then among them. They are looked at on a level of the pyramid, or, where there is none, at full
-    resolution, some thousands of them.
-    """
-    level = next(
-        (
-            k
-            for k in range(1, image.n_levels)
-            if math.prod(image.level_shape(k)) * image.n_channels <= _MOST_COARSE
-        ),
-        0,
-    )
-    coarse = image.level_shape(level)
-    ratio = [a / b for a, b in zip(image.shape, coarse, strict=True)]
-    is_seen = level and all(
-        side / r >= 2 or side == 1 for side, r in zip(block, ratio, strict=True)
-    )
-    places = _candidates(image.shape, block, None if is_seen else image.piece)
-    whole = image.read(tuple(slice(0, n) for n in coarse), level) if is_seen else None
-    rows, kept, sample = [], [], []
-    n_values = max(1, _MOST_SAMPLED // len(places))
-    for place in places:
-        region = region_of(place, block, image.shape)
-        if whole is None:
-            values = image.read(region)
-        else:
-            values = whole[
-                tuple(
-                    slice(int(one.start / r), max(int(one.start / r) + 1, int(one.stop / r)))
-                    for one, r in zip(region, ratio, strict=True)
-                )
-            ]
-        flat = values.reshape(-1, values.shape[-1]).astype(np.float32)
-        inside = np.isfinite(flat).all(axis=1)
-        if isinstance(mask, LazyImage):
-            own = mask.read(region)[..., 0] != 0
-            if whole is None:
-                inside &= own.ravel()
-            elif not own.any():
-                continue
-        flat = flat[inside]
-        if not len(flat):
-            continue
-        low, high = np.percentile(flat, [2, 98], axis=0)
-        mean, spread = flat.mean(axis=0, dtype=np.float64), flat.std(axis=0, dtype=np.float64)
-        rows.append(np.concatenate([mean, spread, low, high]))
-        kept.append(place)
-        sample.append(flat[:: max(1, flat.size // n_values)])
-    if not kept:
-        raise InvalidInput("mask: expected pixels to learn from, none of them is within it")
-    order = _farthest_first(np.array(rows), n_blocks)
-    return [kept[k] for k in order], np.concatenate(sample)
-
-
-def _candidates(
-    shape: Sequence[int], block: Sequence[int], piece: Sequence[int] | None
-) -> list[tuple[int, ...]]:
-    """Return the first pixels of blocks that are spread evenly, with all there are if few.
-
-    Where each is read from the pieces of a file, it lies in one of them, and they are fewer the
-    larger pieces are.
-    """
-    most = _MOST_CANDIDATES
-    if piece is not None:
-        most = min(most, max(_LEAST_CANDIDATES, _MOST_READ // math.prod(piece)))
-    counts = [max(1, n // side) for n, side in zip(shape, block, strict=True)]
-    thin = max(1.0, math.prod(counts) / most)
-    n_wide = max(1, sum(count > 1 for count in counts))
-    counts = [max(1, math.floor(count / thin ** (1 / n_wide))) for count in counts]
-    along: list[list[int]] = []
-    for n, count, side, own in zip(shape, counts, block, piece or shape, strict=True):
-        middles = [(2 * k + 1) * n // (2 * count) for k in range(count)]
-        firsts = [min(max(0, middle - side // 2), n - min(side, n)) for middle in middles]
-        if side <= own < n and thin > 1:
-            ends = [min((middle // own + 1) * own, n) for middle in middles]
-            pairs = zip(firsts, middles, ends, strict=True)
-            firsts = [max(0, min(max(k, m // own * own), end - side)) for k, m, end in pairs]
-        along.append(firsts)
-    return list(itertools.product(*along))
-
-
-def _farthest_first(points: NDArray[np.float64], count: int) -> list[int]:
-    """Return some points (n_points, n_features), each as far as can be from those before.
-
-    The first is the one nearest to the mean; Gonzalez, https://doi.org/10.1016/0304-3975(85)90224-5.
-    """
-    nearest = np.square(points - points.mean(axis=0)).sum(axis=1)
-    chosen = [int(nearest.argmin())]
-    nearest = np.full(len(points), np.inf)
-    while len(chosen) < min(count, len(points)):
-        nearest = np.minimum(nearest, np.square(points - points[chosen[-1]]).sum(axis=1))
-        nearest[chosen] = -1
-        chosen.append(int(nearest.argmax()))
-    return chosen
-
-
 def _learn(
     recipe: Recipe,
     values: list[NDArray[Any]],
     masks: list[NDArray[np.bool_] | None],
     options: ImageOptions,
+    noise: list[float] | None,
 ) -> tuple[AssignmentFlow, PrototypeSet]:
     """Return the flow with the prototypes that a method finds in blocks, or that it has."""
     flow, taught = recipe.method, recipe.taught
+    learned = None
     if not flow.labels_are_given:
-        own = None if all(mask is None for mask in masks) else masks
-        problem = Problem.from_images(values, masks=own, **options.arguments())
-        flow, taught = method_with_prototypes(flow.run(problem).prototypes, like=flow), None
+        learned = flow.run(_problem(values, masks, options, noise))
+        flow, taught = method_with_prototypes(learned.prototypes, like=flow), None
     assert isinstance(flow, AssignmentFlow)
     tolerance = getattr(flow.stepper, "tolerance", AdamsBashforthMoulton().tolerance)
     flow = dataclasses.replace(flow, stepper=AdamsBashforthMoulton(tolerance), connected=False)
+    if learned is not None:
+        few = slice(_MATCHED_PIXELS // math.prod(values[0].shape[:-1]) + 1)
+        some = _problem(values[few], masks[few], options, noise)
+        flow = _matched(flow, some, _nodes(learned)[: some.n_nodes])
     if taught is None:
         assert flow.prototypes is not None
         labels = None if flow.prototype_labels is None else np.asarray(flow.prototype_labels, int)
         taught = PrototypeSet(np.atleast_2d(flow.prototypes).astype(np.float32), labels)
     return flow, dataclasses.replace(taught, options=None)
+
+
+def _matched(flow: AssignmentFlow, problem: Problem, wanted: NDArray[Any]) -> AssignmentFlow:
+    """Return a flow with the selectivity (rho) by which its labels of a problem are as wanted."""
+
+    def agreement(one: AssignmentFlow) -> float:
+        return float((_nodes(one.run(problem)) == wanted).mean())
+
+    best, first = agreement(flow), flow.rho
+    for factor in (0.5, 2.0):
+        for _ in range(_MOST_DOUBLINGS):
+            other = dataclasses.replace(flow, rho=flow.rho * factor)
+            found = agreement(other)
+            if found <= best:
+                break
+            flow, best = other, found
+        if flow.rho != first:
+            break
+    return flow
+
+
+def _nodes(result: Segmentation) -> NDArray[Any]:
+    """Return the label of each node."""
+    return np.asarray(result.label_map.numbers[result.assignment.argmax(axis=1)])
 
 
 def _scaled(
@@ -400,22 +295,30 @@ def _problem(
     noise: list[float] | None,
 ) -> Problem:
     given = None if noise is None else np.array(noise)
-    options = dataclasses.replace(options, groups=None)
     grids, fields = prepare_images([*values], [*masks], None, options, given)
-    graph: GridGraph | GraphUnion = grids[0] if len(grids) == 1 else GraphUnion(grids)
-    return Problem(graph=graph, **fields)
+    groups = fields.pop("groups")
+    if groups is not None:
+        own = zip(grids, groups, strict=True)
+        groups = np.concatenate([grid.gather(one) for grid, one in own]).astype(np.int64)
+    return Problem(graph=_as_slices(grids), groups=groups, **fields)
 
 
-def region_of(place: Sequence[int], side: Sequence[int], shape: Sequence[int]) -> Region:
-    return tuple(slice(k, min(k + s, n)) for k, s, n in zip(place, side, shape, strict=True))
-
-
-def read_mask(
-    mask: LazyImage | Literal["finite"] | None, values: NDArray[Any], region: Region
-) -> NDArray[np.bool_] | None:
-    """Return where a region is to be labelled, None for everywhere."""
-    if mask is None:
-        return None
-    if isinstance(mask, str):
-        return np.asarray(np.isfinite(values).all(axis=-1))
-    return np.asarray(mask.read(region)[..., 0] != 0)
+def _as_slices(grids: list[GridGraph]) -> GridGraph | GraphUnion:
+    """Return planes as the slices of one grid, which the compiled kernels step; volumes joined."""
+    first = grids[0]
+    axes = [axis for axis, side in enumerate(first.shape) if side > 1]
+    if len(grids) == 1 or len(axes) > 2:
+        return grids[0] if len(grids) == 1 else GraphUnion(grids)
+    masks = [grid.mask for grid in grids if grid.mask is not None]
+    sides, window = ([of[axis] for axis in axes] for of in (first.shape, first.window))
+    shape = (len(grids), *sides)
+    mask = np.stack(masks).reshape(shape) if masks else None
+    whole = GridGraph(shape, window=(1, *window), mask=mask)
+    if first.weights is not None:
+        weights = np.empty((whole.n_nodes, first.weights.shape[1]), np.float32, order="F")
+        start = 0
+        for grid in grids:
+            weights[start : start + grid.n_nodes], start = grid.weights, start + grid.n_nodes
+            grid.weights = None  # there is room for one of both
+        whole.weights, whole.stride = weights, first.stride
+    return whole

@@ -12,9 +12,10 @@ import zarr
 
 import napari_saf as saf
 from napari_saf.errors import Cancelled
-from napari_saf.io import open_lazily
+from napari_saf.graph import GraphUnion, GridGraph
+from napari_saf.io import Recipe, open_lazily
 from napari_saf.problem import ImageOptions
-from napari_saf.tiles import LargeJob, _plan, iterate_large
+from napari_saf.tiles import LargeJob, _blocks, _plan, iterate_large
 
 COLOURS = np.array([[40, 40, 60], [200, 80, 60], [90, 200, 90]])
 
@@ -497,12 +498,12 @@ def test_names_of_labels_stay_within_the_image(tmp_path, image):
 
 
 def test_candidates_lie_in_one_piece_of_the_file_each():
-    places = _plan._candidates((10_000, 9_000), (128, 128), (1000, 512))
+    places = _blocks._candidates((10_000, 9_000), (128, 128), (1000, 512))
     assert 256 <= len(places) <= 4096
     for row, column in places:
         assert row // 1000 == (row + 127) // 1000 and column // 512 == (column + 127) // 512
-    assert len(_plan._candidates((10_000, 9_000), (128, 128), (5000, 5000))) <= 256
-    assert _plan._candidates((130, 40), (128, 128), (64, 64)) == [(1, 0)]
+    assert len(_blocks._candidates((10_000, 9_000), (128, 128), (5000, 5000))) <= 256
+    assert _blocks._candidates((130, 40), (128, 128), (64, 64)) == [(1, 0)]
 
 
 def test_coarse_levels_follow_the_tiles_that_they_are_made_of(tmp_path):
@@ -534,3 +535,38 @@ def test_tiles_are_computed_as_the_plan_says_or_not_at_all(tmp_path, image, monk
     by_torch = job.plan()
     assert by_torch.kernels == ""
     assert (job.work(by_torch, tmp_path, is_sent=False).label(region) == labels).mean() > 0.9999
+
+
+@pytest.mark.parametrize("shape", [(9, 12), (1, 9, 12), (40,)])
+@pytest.mark.parametrize("is_weighted", [False, True])
+def test_blocks_as_slices_of_one_grid_are_averaged_alike(shape, is_weighted):
+    rng = np.random.default_rng(0)
+    window, more = tuple(min(5, side) for side in shape), {}
+
+    def blocks():
+        rng = np.random.default_rng(1)
+        for _ in range(3):
+            mask = rng.random(shape) < 0.8
+            if is_weighted:
+                image = rng.random(shape)
+                more.update(patch_size=1, rho=0.1, stride=2)
+                yield GridGraph.nonlocal_means(image, window=window, mask=mask, **more)
+            else:
+                yield GridGraph(shape, window=window, mask=mask)
+
+    expected, found = GraphUnion(list(blocks())), _plan._as_slices(list(blocks()))
+    assert isinstance(found, GridGraph)
+    values = rng.random((expected.n_nodes, 2)).astype(np.float32)
+    np.testing.assert_allclose(found.average(values), expected.average(values), atol=1e-6)
+
+
+def test_tiles_are_as_selective_as_what_was_learned(tmp_path):
+    image = picture((96, 96), noise=70)
+    options = ImageOptions("intensity", 3, "uniform", channel_axis=-1, max_side=None)
+    whole = saf.SLK(n_clusters=3).run(saf.Problem.from_image(image, **options.arguments()))
+    plan = LargeJob.of(image, Recipe(saf.SLK(n_clusters=3), options, {})).plan()
+    agreement = (plan.label(image, None) == whole.labels).mean()
+    usual = saf.AssignmentFlow(prototypes=whole.prototypes)
+    other = usual.run(saf.Problem.from_image(image, **options.arguments()))
+    usual_agreement = (other.labels == whole.labels).mean()
+    assert agreement > usual_agreement

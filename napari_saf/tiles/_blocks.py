@@ -1,0 +1,167 @@
+"""Which blocks of a large image are learned from, and the sides of blocks, chunks and tiles."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from napari_saf.errors import InvalidInput
+from napari_saf.io import LazyImage, Region
+
+_BLOCK = {1: 4096, 2: 128, 3: 32}
+_TILE = {1: 2**18, 2: 512, 3: 96}
+_CHUNK = {1: 2**16, 2: 256, 3: 48}
+"""Sides, by the number of axes along which labels are averaged, as above; 1 along the others."""
+_BLOCK_WINDOWS = 3
+_LEAST_CANDIDATES, _MOST_CANDIDATES = 256, 4096
+_MOST_READ = 2**29
+"""Blocks to choose from, as many as are read with so many pixels of the pieces of a file."""
+_MOST_COARSE = 2**24
+_MOST_SAMPLED = 2**20
+"""Values of a level that is looked at whole; values from which the scaling is taken."""
+
+
+def sides_of(
+    shape: Sequence[int], window: Sequence[int], tile: int | None
+) -> tuple[list[int], list[int], list[int]]:
+    """Return the sides of blocks to learn from, of chunks, and of tiles, which are whole chunks."""
+    averaged = [side > 1 for side in window]
+    n_averaged = max(1, min(3, sum(averaged)))
+
+    def sides(of: dict[int, int], least: Sequence[int]) -> list[int]:
+        return [
+            min(max(of[n_averaged], low), n) if is_wide else 1
+            for low, n, is_wide in zip(least, shape, averaged, strict=True)
+        ]
+
+    block = sides(_BLOCK, [_BLOCK_WINDOWS * side for side in window])
+    chunk = sides(_CHUNK, [1] * len(window))
+    if tile is not None:
+        chunk = [min(side, tile) for side in chunk]
+    wanted = sides(_TILE if tile is None else dict.fromkeys(_TILE, tile), [1] * len(window))
+    shard = [-(-side // part) * part for side, part in zip(wanted, chunk, strict=True)]
+    return block, chunk, shard
+
+
+def choose_blocks(
+    image: LazyImage,
+    mask: LazyImage | Literal["finite"] | None,
+    block: Sequence[int],
+    n_blocks: int,
+) -> tuple[list[tuple[int, ...]], NDArray[Any]]:
+    """Return the first pixels of blocks that differ most, and values that stand for the image.
+
+    Blocks are chosen farthest first by means, deviations and extremes of channels: what is rare is
+    then among them. They are looked at on a level of the pyramid, or, where there is none, at full
+    resolution, some thousands of them.
+    """
+    level = next(
+        (
+            k
+            for k in range(1, image.n_levels)
+            if math.prod(image.level_shape(k)) * image.n_channels <= _MOST_COARSE
+        ),
+        0,
+    )
+    coarse = image.level_shape(level)
+    ratio = [a / b for a, b in zip(image.shape, coarse, strict=True)]
+    is_seen = level and all(
+        side / r >= 2 or side == 1 for side, r in zip(block, ratio, strict=True)
+    )
+    places = _candidates(image.shape, block, None if is_seen else image.piece)
+    whole = image.read(tuple(slice(0, n) for n in coarse), level) if is_seen else None
+    rows, kept, sample = [], [], []
+    n_values = max(1, _MOST_SAMPLED // len(places))
+    for place in places:
+        region = region_of(place, block, image.shape)
+        if whole is None:
+            values = image.read(region)
+        else:
+            values = whole[
+                tuple(
+                    slice(int(one.start / r), max(int(one.start / r) + 1, int(one.stop / r)))
+                    for one, r in zip(region, ratio, strict=True)
+                )
+            ]
+        flat = values.reshape(-1, values.shape[-1]).astype(np.float32)
+        inside = np.isfinite(flat).all(axis=1)
+        if isinstance(mask, LazyImage):
+            own = mask.read(region)[..., 0] != 0
+            if whole is None:
+                inside &= own.ravel()
+            elif not own.any():
+                continue
+        flat = flat[inside]
+        if not len(flat):
+            continue
+        low, high = np.percentile(flat, [2, 98], axis=0)
+        mean, spread = flat.mean(axis=0, dtype=np.float64), flat.std(axis=0, dtype=np.float64)
+        rows.append(np.concatenate([mean, spread, low, high]))
+        kept.append(place)
+        sample.append(flat[:: max(1, flat.size // n_values)])
+    if not kept:
+        raise InvalidInput("mask: expected pixels to learn from, none of them is within it")
+    order = _farthest_first(np.array(rows), n_blocks)
+    return [kept[k] for k in order], np.concatenate(sample)
+
+
+def _candidates(
+    shape: Sequence[int], block: Sequence[int], piece: Sequence[int] | None
+) -> list[tuple[int, ...]]:
+    """Return the first pixels of blocks that are spread evenly, with all there are if few.
+
+    Where each is read from the pieces of a file, it lies in one of them, and they are fewer the
+    larger pieces are.
+    """
+    most = _MOST_CANDIDATES
+    if piece is not None:
+        most = min(most, max(_LEAST_CANDIDATES, _MOST_READ // math.prod(piece)))
+    counts = [max(1, n // side) for n, side in zip(shape, block, strict=True)]
+    thin = max(1.0, math.prod(counts) / most)
+    n_wide = max(1, sum(count > 1 for count in counts))
+    counts = [max(1, math.floor(count / thin ** (1 / n_wide))) for count in counts]
+    along: list[list[int]] = []
+    for n, count, side, own in zip(shape, counts, block, piece or shape, strict=True):
+        middles = [(2 * k + 1) * n // (2 * count) for k in range(count)]
+        firsts = [min(max(0, middle - side // 2), n - min(side, n)) for middle in middles]
+        if side <= own < n and thin > 1:
+            ends = [min((middle // own + 1) * own, n) for middle in middles]
+            pairs = zip(firsts, middles, ends, strict=True)
+            firsts = [max(0, min(max(k, m // own * own), end - side)) for k, m, end in pairs]
+        along.append(firsts)
+    return list(itertools.product(*along))
+
+
+def _farthest_first(points: NDArray[np.float64], count: int) -> list[int]:
+    """Return some points (n_points, n_features), each as far as can be from those before.
+
+    The first is the one nearest to the mean; Gonzalez, https://doi.org/10.1016/0304-3975(85)90224-5.
+    """
+    nearest = np.square(points - points.mean(axis=0)).sum(axis=1)
+    chosen = [int(nearest.argmin())]
+    nearest = np.full(len(points), np.inf)
+    while len(chosen) < min(count, len(points)):
+        nearest = np.minimum(nearest, np.square(points - points[chosen[-1]]).sum(axis=1))
+        nearest[chosen] = -1
+        chosen.append(int(nearest.argmax()))
+    return chosen
+
+
+def region_of(place: Sequence[int], side: Sequence[int], shape: Sequence[int]) -> Region:
+    return tuple(slice(k, min(k + s, n)) for k, s, n in zip(place, side, shape, strict=True))
+
+
+def read_mask(
+    mask: LazyImage | Literal["finite"] | None, values: NDArray[Any], region: Region
+) -> NDArray[np.bool_] | None:
+    """Return where a region is to be labelled, None for everywhere."""
+    if mask is None:
+        return None
+    if isinstance(mask, str):
+        return np.asarray(np.isfinite(values).all(axis=-1))
+    return np.asarray(mask.read(region)[..., 0] != 0)
