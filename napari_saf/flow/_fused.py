@@ -50,7 +50,7 @@ _LEAST_SLICES = 64
 _NODES = 2**14
 """Nodes of a block where the geometry does not matter."""
 _ROW = 512
-"""Nodes that `overlap` and `read` take at a time."""
+"""Nodes that `overlap` takes at a time."""
 
 
 def kernels() -> dict[str, Callable[..., None]] | None:
@@ -246,6 +246,7 @@ class Fused:
         self._planes, n_nodes = planes, planes.shape[1]
         starts = np.arange(0, n_nodes, _NODES)
         self._chunks = np.stack([starts, np.minimum(starts + _NODES, n_nodes)], axis=1)
+        self._highest, self._entropy = torch.empty(n_nodes), 0.0
         self._n_helpers = torch.get_num_threads() - 1
         self._pool = ThreadPoolExecutor(max(1, self._n_helpers), "flow")
 
@@ -280,7 +281,7 @@ class Fused:
         field.n_evaluations += 1
         numbers = np.array([*prediction, *correction], dtype=np.float64)
         self._planes = self._planes[:c] if costs_only else self._planes
-        shape, n_sums = self._shape(n, c, seeds), 2 + 2 * c
+        shape, n_sums = self._shape(n, c, seeds), 3 + 2 * c
         overlap = coefficients = torch.empty(0)
         if not costs_only:
             n_sums = 2
@@ -295,21 +296,20 @@ class Fused:
         grid, boxes = self._grid, self._grid.boxes(c)
         sums = self._all(
             "step", boxes, grid.scratch_size(c, boxes), n_sums,
-            [*fields, numbers, *(planes if costs_only else planes[::-1]), factors, seeds,
-             grid.weights, grid.offsets, grid.first, grid.places, grid.inverse, shape],
+            [*fields, self._highest, numbers, *(planes if costs_only else planes[::-1]), factors,
+             seeds, grid.weights, grid.offsets, grid.first, grid.places, grid.inverse, shape],
         )  # fmt: skip
         if costs_only:
-            field.objective = sums[1] / n
-            field.masses, field.squares = torch.from_numpy(sums[2:].reshape(2, c))
+            field.objective = sums[2] / n
+            field.masses, field.squares = torch.from_numpy(sums[3:].reshape(2, c))
+        self._entropy = float(sums[1]) / n
         return float(sums[0]) / n
 
     def read(self, v: Tensor, labels: Tensor) -> tuple[float, float, NDArray[np.float64], Tensor]:
-        """Update labels; return changed, entropy, sizes and highest as in `Reading`."""
+        """Update labels by the state of the last attempt; return what makes a `Reading`."""
         n, c = v.shape
-        highest = torch.empty(n)
-        shape = self._shape(n, c, None)
-        sums = self._all("read", self._chunks, 3 * _ROW, 2 + c, [v, labels, highest, shape])
-        return float(sums[1]) / n, float(sums[0]) / n, sums[2:], highest
+        sums = self._all("read", self._chunks, 0, 1 + c, [v, labels, self._shape(n, c, None)])
+        return float(sums[0]) / n, self._entropy, sums[1:], self._highest
 
     def _shape(self, n: int, c: int, seeds: Tensor | None) -> NDArray[np.int64]:
         grid, rank = self._grid, len(self._planes)

@@ -5,12 +5,44 @@ of which there are c, and m the number of nodes.
 """
 
 import numpy as np
-from numba import njit
+from llvmlite import ir
+from numba import njit, types
+from numba.extending import intrinsic
 
 f32, i32 = np.float32, np.int32
 kernel = njit(fastmath=True, nogil=True, error_model="numpy")
 
 ZEROS = (f32(0),) * 8
+
+
+@intrinsic
+def fetch(_, source, i):
+    """Bring the line of memory of source[i] into the caches; any address will do."""
+
+    def code(context, builder, _, arguments):
+        byte, number = ir.IntType(8).as_pointer(), ir.IntType(32)
+        kind = ir.FunctionType(ir.VoidType(), [byte, number, number, number])
+        call = builder.module.declare_intrinsic("llvm.prefetch", [byte], kind)
+        place = builder.bitcast(builder.gep(arguments[0], [arguments[1]]), byte)
+        builder.call(call, [place, number(0), number(3), number(1)])
+        return context.get_dummy_value()
+
+    return types.void(source, i), code
+
+
+@kernel
+def fetch_row(source, i, m, line):
+    """Ask for m numbers that are read later, in pieces too short for a processor to foresee."""
+    for x in range(0, m + line, line):
+        fetch(source, i + x)
+
+
+@kernel
+def fetch_state(v, s, before, i, m):
+    """Ask for the state and the slopes of m nodes, of one column."""
+    fetch_row(v, i, m, 16)
+    fetch_row(s, i, m, 32)
+    fetch_row(before, i, m, 32)
 
 
 @kernel
@@ -45,21 +77,8 @@ def log(x):
 
 
 @kernel
-def exponentials(u, o, t, c, m, row):
-    """V <- exp V in place, and the sums over the columns."""
-    for x in range(m):
-        u[row + x] = f32(0)
-    for j in range(c):
-        for x in range(m):
-            e = exp(u[o + j * t + x])
-            u[o + j * t + x] = e
-            u[row + x] += e
-
-
-@kernel
-def softmax(u, o, t, c, m, row):
-    """W = exp V / sum_j exp V_j, in place."""
-    exponentials(u, o, t, c, m, row)
+def normalise(u, o, t, c, m, row):
+    """W = E / sum_j E_j, in place, by the sums in a row."""
     for x in range(m):
         u[row + x] = f32(1) / u[row + x]
     for j in range(c):
@@ -78,9 +97,10 @@ def maxima(u, o, t, c, m, row):
 
 
 @kernel
-def decode(u, o, t, n_rows, m, source, i, stride):
-    """Numbers of 16 bits, from i on in each of some rows, as they are."""
+def decode(u, o, t, n_rows, m, source, i, stride, ahead):
+    """Numbers of 16 bits, from i on in each of some rows, as they are; those ahead come next."""
     for k in range(n_rows):
+        fetch_row(source, i + k * stride + ahead, m, 32)
         for x in range(m):
             u[o + k * t + x] = f32(source[i + k * stride + x])
 

@@ -18,15 +18,16 @@ import numpy as np
 from _kernel_rows import (
     decode,
     exp,
-    exponentials,
     f32,
+    fetch_row,
+    fetch_state,
     i32,
     inner,
     kernel,
     log,
     maxima,
     mix,
-    softmax,
+    normalise,
 )
 from numba import types
 
@@ -37,24 +38,14 @@ WHOLE = f32(65535)
 
 Job = namedtuple(
     "Job",
-    "v s before ahead_s ahead a b c1 c2 c3 cost sketch factors seeds weights offsets first places "
-    "inverse n c r depth height width rz ry rx n_positions is_masked has_seeds is_self scratch "
-    "sums",
+    "v s before ahead_s ahead highest a b c1 c2 c3 cost sketch factors seeds weights offsets first "
+    "places inverse n c r depth height width rz ry rx n_positions is_masked has_seeds is_self "
+    "scratch sums",
 )
 """A step of a whole grid: fields, factors, and the geometry; see `step`."""
 
 Tile = namedtuple("Tile", "z0 z1 y0 y1 x0 x1 ph pw t ring raw total lines one two three row")
 """A box of pixels, its sides with the rim, and where its buffers begin in the scratch memory."""
-
-
-@kernel
-def predict(job, u, o, t, i, m):
-    """P = V + a S + b S', the state of the nodes i, i + 1, ... that is evaluated."""
-    for j in range(job.c):
-        k = j * job.n + i
-        for x in range(m):
-            slopes = job.a * f32(job.s[k + x]) + job.b * f32(job.before[k + x])
-            u[o + j * t + x] = job.v[k + x] + slopes
 
 
 @kernel
@@ -85,19 +76,29 @@ def likelihood(job, tile, o, t, i, m):
         factor = job.factors[0]
         for j in range(c):
             k = j * job.n + i
+            fetch_state(job.v, job.s, job.before, k + job.width, m)
+            fetch_row(job.cost, k + job.width, m, 16)
             for x in range(m):
                 slopes = job.a * f32(job.s[k + x]) + job.b * f32(job.before[k + x])
                 u[o + j * t + x] = job.v[k + x] + factor * job.cost[k + x] + slopes
         return
-    predict(job, u, o, t, i, m)
+    row = tile.row
+    for x in range(m):
+        u[row + x] = f32(0)
     for j in range(c):
+        k, to, two = j * job.n + i, o + j * t, tile.two + j * tile.t
+        fetch_state(job.v, job.s, job.before, k + job.width, m)
         for x in range(m):
-            u[tile.two + j * tile.t + x] = u[o + j * t + x]
-    softmax(u, tile.two, tile.t, c, m, tile.row)
+            p = job.v[k + x] + job.a * f32(job.s[k + x]) + job.b * f32(job.before[k + x])
+            e = exp(p)
+            u[to + x] = p
+            u[two + x] = e
+            u[row + x] += e
+    normalise(u, tile.two, tile.t, c, m, row)
     mix(u, o, t, c, m, u, tile.two, tile.t, c, job.factors, job.r * c)
     for k in range(0, job.r, 4):
         rows = min(4, job.r - k)
-        decode(u, tile.three, tile.t, rows, m, job.sketch, i + k * job.n, job.n)
+        decode(u, tile.three, tile.t, rows, m, job.sketch, i + k * job.n, job.n, job.width)
         mix(u, o, t, c, m, u, tile.three, tile.t, rows, job.factors, k * c)
 
 
@@ -131,9 +132,9 @@ def slab(job, tile, z, raw):
 @kernel
 def add_along_rows(u, o, to, m, side):
     """Sums of `side` neighbours in a row."""
+    k = min(side, 3)
     for x in range(m):
-        u[to + x] = u[o + x]
-    k = 1
+        u[to + x] = u[o + x] if k == 1 else u[o + x] + (u[o + 1 + x] + u[o + 2 + x])
     while k + 4 <= side:
         for x in range(m):
             p = o + k + x
@@ -163,13 +164,10 @@ def add_slab(job, tile, slot):
             to = tile.total + (j * n_rows + y) * m
             ring = tile.ring + ((slot * job.c + j) * n_rows + y) * m
             for x in range(m):
-                u[tile.row + x] += u[new + x]
-            for x in range(m):
-                u[to + x] += u[tile.row + x] - u[ring + x]
-            for x in range(m):
-                u[ring + x] = u[tile.row + x]
-            for x in range(m):
-                u[tile.row + x] -= u[old + x]
+                total = u[tile.row + x] + u[new + x]
+                u[to + x] += total - u[ring + x]
+                u[ring + x] = total
+                u[tile.row + x] = total - u[old + x]
 
 
 @kernel
@@ -180,28 +178,29 @@ def reach(k, r, side):
 
 @kernel
 def average(job, tile, z, y, i, m):
-    """The mean over the window of each node of a row, in buffer one."""
+    """Where the sums over the window of a row begin, and the distance between their columns.
+
+    What they are multiplied by to be means is in the row.
+    """
     u, t, width, n_rows = job.scratch, tile.t, tile.x1 - tile.x0, tile.y1 - tile.y0
+    o, stride = tile.total + (y - tile.y0) * width, n_rows * width
     if job.n_positions:
         weigh(job, tile, z, y, width)
-    elif not job.is_masked:
-        count = reach(z, job.rz, job.depth) * reach(y, job.ry, job.height)
-        for x in range(m):
-            u[tile.row + x] = f32(1) / f32(count * reach(tile.x0 + x, job.rx, job.width))
-    for j in range(job.c):
-        o = tile.total + (j * n_rows + y - tile.y0) * width
-        if job.n_positions:
-            o = tile.total + j * width
-        to = tile.one + j * t
+        o, stride = tile.total, width
+    count = reach(z, job.rz, job.depth) * reach(y, job.ry, job.height)
+    for x in range(m):
         if job.is_masked:
-            for x in range(m):
-                u[to + x] = u[o + job.places[i + x] - tile.x0] * job.inverse[i + x]
+            u[tile.row + x] = job.inverse[i + x]
         elif job.n_positions:
-            for x in range(m):
-                u[to + x] = u[o + x]
+            u[tile.row + x] = f32(1)
         else:
-            for x in range(m):
-                u[to + x] = u[o + x] * u[tile.row + x]
+            u[tile.row + x] = f32(1) / f32(count * reach(tile.x0 + x, job.rx, job.width))
+    if not job.is_masked:
+        return o, stride
+    for j in range(job.c):
+        for x in range(m):
+            u[tile.one + j * t + x] = u[o + j * stride + job.places[i + x] - tile.x0]
+    return tile.one, t
 
 
 @kernel
@@ -244,57 +243,74 @@ def position(job, tile, z, y, k):
 
 
 @kernel
-def correct(job, tile, i, m):
-    """S = softmax of the means; V <- V + c1 S0 + c2 S + c3 S', normalised; the error estimate.
+def correct(job, tile, i, m, mean, stride):
+    """S = softmax of the means; V <- V + c1 S0 + c2 S + c3 S', normalised; W = softmax(P).
 
-    The error is |softmax(V) - softmax(P)|, summed up.
+    Of V also how certain it is: the largest of its assignment is 1 / Z, Z = sum_j exp V_j, and the
+    entropy log Z - sum_j exp(V_j) V_j / Z.
     """
     u, t, c, n, row, top = job.scratch, tile.t, job.c, job.n, tile.row, tile.three
-    maxima(u, tile.one, t, c, m, top)
-    for j in range(c):
-        for x in range(m):
-            u[tile.one + j * t + x] = max(u[tile.one + j * t + x] - u[top + x], LEAST_EXPONENT)
-    exponentials(u, tile.one, t, c, m, row)
+    product, total = top + t, top + 2 * t
+    maxima(u, mean, stride, c, m, top)
     for x in range(m):
-        u[row + x] = f32(1) / u[row + x]
+        u[product + x] = f32(0)
+        u[total + x] = f32(0)
     for j in range(c):
-        k, o = j * n + i, tile.one + j * t
+        o, source = tile.one + j * t, mean + j * stride
         for x in range(m):
-            u[o + x] *= u[row + x]
-            job.ahead_s[k + x] = np.uint16(i32(WHOLE * u[o + x] + f32(0.5)))
+            e = exp(max((u[source + x] - u[top + x]) * u[row + x], LEAST_EXPONENT))
+            u[o + x] = e
+            u[total + x] += e
+    for x in range(m):
+        u[row + x] = f32(1) / u[total + x]
+        u[total + x] = f32(0)
+        u[top + x] = LEAST_EXPONENT
+    for j in range(c):
+        k, o, two = j * n + i, tile.one + j * t, tile.two + j * t
         for x in range(m):
-            slopes = job.c1 * f32(job.s[k + x]) + job.c3 * f32(job.before[k + x])
-            u[o + x] = job.v[k + x] + job.c2 * u[o + x] + slopes
-    maxima(u, tile.one, t, c, m, top)
+            slope = u[o + x] * u[row + x]
+            s, before = f32(job.s[k + x]), f32(job.before[k + x])
+            e = exp(job.v[k + x] + job.a * s + job.b * before)
+            value = job.v[k + x] + job.c1 * s + job.c2 * slope + job.c3 * before
+            job.ahead_s[k + x] = np.uint16(i32(WHOLE * slope + f32(0.5)))
+            u[two + x] = e
+            u[total + x] += e
+            u[o + x] = value
+            u[top + x] = max(u[top + x], value)
     for x in range(m):
         u[row + x] = f32(0)
+        if job.has_seeds and job.seeds[i + x] >= 0:
+            u[top + x] = f32(0)
+            for j in range(c):
+                u[tile.one + j * t + x] = f32(0) if j == job.seeds[i + x] else FLOOR
     for j in range(c):
         k, o = j * n + i, tile.one + j * t
         for x in range(m):
-            u[o + x] = max(u[o + x] - u[top + x], FLOOR)
-        if job.has_seeds:
-            for x in range(m):
-                if job.seeds[i + x] >= 0:
-                    u[o + x] = f32(0) if j == job.seeds[i + x] else FLOOR
-        for x in range(m):
-            job.ahead[k + x] = u[o + x]
-            e = exp(u[o + x])
+            value = max(u[o + x] - u[top + x], FLOOR)
+            e = exp(value)
+            job.ahead[k + x] = value
             u[o + x] = e
+            u[product + x] += e * value
             u[row + x] += e
-    predict(job, u, tile.two, t, i, m)
+    entropy = f32(0)
+    for x in range(m):
+        z = u[row + x]
+        u[row + x] = f32(1) / z
+        job.highest[i + x] = u[row + x]
+        entropy += log(z) - u[product + x] * u[row + x]
+    job.sums[1] += entropy
     compare(job, tile, i, m)
 
 
 @kernel
 def compare(job, tile, i, m):
-    """Sums of |U - W|, and of W D, W and W^2, over a row.
+    """Sums of |U - W|, the estimate of the error, and of W D, W and W^2, over a row.
 
-    exp U is in buffer one, its sums in the row; the logarithm of W in buffer two.
+    exp U is in buffer one, 1 over its sums in the row, exp P in buffer two.
     """
-    u, t, c, sums, row, total = job.scratch, tile.t, job.c, job.sums, tile.row, tile.three
-    exponentials(u, tile.two, t, c, m, total)
+    u, t, c, sums, row = job.scratch, tile.t, job.c, job.sums, tile.row
+    total = tile.three + 2 * t
     for x in range(m):
-        u[row + x] = f32(1) / u[row + x]
         u[total + x] = f32(1) / u[total + x]
     for j in range(c):
         one, two = tile.one + j * t, tile.two + j * t
@@ -311,9 +327,9 @@ def compare(job, tile, i, m):
                 cost += w * job.cost[j * job.n + i + x]
                 mass += w
                 square += w * w
-            sums[1] += cost
-            sums[2 + j] += mass
-            sums[2 + c + j] += square
+            sums[2] += cost
+            sums[3 + j] += mass
+            sums[3 + c + j] += square
 
 
 @kernel
@@ -333,8 +349,8 @@ def step_tile(job, tile):
         for y in range(tile.y0, tile.y1):
             i, end = nodes(job, done * job.height + y, tile.x0, tile.x1)
             if end > i:
-                average(job, tile, done, y, i, end - i)
-                correct(job, tile, i, end - i)
+                mean, stride = average(job, tile, done, y, i, end - i)
+                correct(job, tile, i, end - i, mean, stride)
 
 
 @kernel
@@ -364,12 +380,12 @@ Slopes, Sketch = types.CPointer(types.uint16), types.CPointer(types.int16)
 
 
 def step(
-    v, s, before, ahead_s, ahead, numbers, cost, sketch, factors, seeds, weights, offsets, first,
-    places, inverse, grid, box, scratch, sums,
+    v, s, before, ahead_s, ahead, highest, numbers, cost, sketch, factors, seeds, weights, offsets,
+    first, places, inverse, grid, box, scratch, sums,
 ):  # fmt: skip
     """Evaluate the right-hand side and correct the state in a tile of a grid."""
     job = Job(
-        v, s, before, ahead_s, ahead, f32(numbers[0]) / WHOLE, f32(numbers[1]) / WHOLE,
+        v, s, before, ahead_s, ahead, highest, f32(numbers[0]) / WHOLE, f32(numbers[1]) / WHOLE,
         f32(numbers[2]) / WHOLE, f32(numbers[3]), f32(numbers[4]) / WHOLE, cost, sketch, factors,
         seeds, weights, offsets, first, places, inverse, grid[0], grid[1], grid[2], grid[3],
         grid[4], grid[5], grid[6], grid[7], grid[8], grid[9], grid[10], grid[11], grid[12],
@@ -385,64 +401,49 @@ def overlap(v, s, before, numbers, sketch, grid, box, scratch, sums):
     a, b = f32(numbers[0]) / WHOLE, f32(numbers[1]) / WHOLE
     for i in range(box[0], box[1], ROW):
         m = min(ROW, box[1] - i)
+        for x in range(m):
+            scratch[row + x] = f32(0)
         for j in range(c):
             k = j * n + i
+            fetch_state(v, s, before, k + ROW, ROW)
             for x in range(m):
-                scratch[j * ROW + x] = v[k + x] + a * f32(s[k + x]) + b * f32(before[k + x])
-        softmax(scratch, 0, ROW, c, m, row)
+                e = exp(v[k + x] + a * f32(s[k + x]) + b * f32(before[k + x]))
+                scratch[j * ROW + x] = e
+                scratch[row + x] += e
+        normalise(scratch, 0, ROW, c, m, row)
         inner(scratch, 0, ROW, c, m, scratch, 0, ROW, c, sums, 2, True)
         for k in range(0, r, 4):
             rows = min(4, r - k)
-            decode(scratch, four, ROW, rows, m, sketch, i + k * n, n)
+            decode(scratch, four, ROW, rows, m, sketch, i + k * n, n, ROW)
             inner(scratch, 0, ROW, c, m, scratch, four, ROW, rows, sums, 2 + (c + k) * c, False)
 
 
-def read(v, labels, highest, grid, box, scratch, sums):
-    """Labels of nodes, how many changed, how many there are of each; entropy; the largest W.
+def read(v, labels, grid, box, scratch, sums):
+    """Labels of nodes, how many changed, and how many there are of each.
 
-    A label stays where it is one of the largest. The entropy is log Z - sum_j W_j V_j, with
-    Z = sum_j exp V_j and the largest of W 1 / Z.
+    A label stays where it is one of the largest, whose coordinates are 0.
     """
-    n, c = grid[0], grid[1]
-    best, total, product = 0, ROW, 2 * ROW
-    for i in range(box[0], box[1], ROW):
-        m = min(ROW, box[1] - i)
-        for x in range(m):
-            scratch[best + x] = f32(0)
-            scratch[total + x] = f32(0)
-            scratch[product + x] = f32(0)
-        for j in range(c):
-            k = j * n + i
-            for x in range(m):
-                e = exp(v[k + x])
-                scratch[total + x] += e
-                scratch[product + x] += e * v[k + x]
-                # rows have a maximum of 0; the first column that has it
-                scratch[best + x] += (
-                    f32(j + 1) if v[k + x] == 0 and scratch[best + x] == 0 else f32(0)
-                )
-        entropy = f32(0)
-        for x in range(m):
-            z = scratch[total + x]
-            highest[i + x] = f32(1) / z
-            entropy += log(z) - scratch[product + x] / z
-        sums[0] += entropy
-        changed = 0
-        for x in range(m):
-            label = labels[i + x]
-            if v[label * n + i + x] < 0:
-                label = np.int64(scratch[best + x]) - 1
-                labels[i + x] = label
-                changed += 1
-            sums[2 + label] += 1
-        sums[1] += changed
+    n, last, count = grid[0], 0, 0
+    for i in range(box[0], box[1]):
+        label = labels[i]
+        if v[label * n + i] < 0:
+            label = 0
+            while v[label * n + i] < 0:
+                label += 1
+            labels[i] = label
+            sums[0] += 1
+        if label != last:
+            sums[1 + last] += count
+            last, count = label, 0
+        count += 1
+    sums[1 + last] += count
 
 
 SIGNATURES = {
     step: [
-        Floats, Slopes, Slopes, Slopes, Floats, Doubles, Floats, Sketch, Floats, Whole, Floats,
-        Whole, Whole, Places, Floats, Whole, Whole, Floats, Doubles,
+        Floats, Slopes, Slopes, Slopes, Floats, Floats, Doubles, Floats, Sketch, Floats, Whole,
+        Floats, Whole, Whole, Places, Floats, Whole, Whole, Floats, Doubles,
     ],
     overlap: [Floats, Slopes, Slopes, Doubles, Sketch, Whole, Whole, Floats, Doubles],
-    read: [Floats, Whole, Floats, Whole, Whole, Floats, Doubles],
+    read: [Floats, Whole, Whole, Whole, Floats, Doubles],
 }  # fmt: skip
