@@ -148,6 +148,11 @@ def _apply(given: Any) -> int:
     paths, n_processes = io.find_images(options.pop("images")), options.pop("n_processes")
     tile, is_dry, scheduler = (options.pop(name) for name in ("tile", "dry_run", "scheduler"))
     if out.name.endswith(".ome.zarr") and len(paths) == 1:
+        usual = {"reconstruction": "blended", "mask_format": ".tif", "device": "auto"}
+        given_names = [name for name, value in usual.items() if options[name] != value]
+        if given_names:
+            name = given_names[0].removeprefix("mask_")
+            raise click.UsageError(f"--{name}: goes with a folder; {out} gets the labels alone")
         own = {name: options[name] for name in ("window", "channel_axis")}
         job = DictionaryJob.of(io.url_of(paths[0]) or paths[0], found, tile=tile or None, **own)
         values = {"dry_run": is_dry, "scheduler": scheduler, "overwrite": options["overwrite"]}

@@ -263,8 +263,7 @@ def _open_folder(path: Path, channel_axis: int | None) -> LazyImage:
     if isinstance(opened, zarr.Group):
         levels, names, sizes = open_zarr(path)
     first = levels[0]
-    check_codecs(first)
-    _check_piece(first.shards or first.chunks, first.dtype.itemsize)
+    _check_pieces(levels)
     state = _state_of(path / first.path)
     text = json.dumps(first.metadata.to_dict(), sort_keys=True, default=str)
     state["metadata"] = hashlib.sha256(text.encode()).hexdigest()[:16]
@@ -289,9 +288,7 @@ def _open_url(url: str, channel_axis: int | None) -> LazyImage:
     levels, names, sizes = [opened], "", Sizes()
     if isinstance(opened, zarr.Group):
         levels, names, sizes = open_zarr(folder.store())
-    first = levels[0]
-    check_codecs(first)
-    _check_piece(first.shards or first.chunks, first.dtype.itemsize)
+    _check_pieces(levels)
     arrays = [RemoteArray(folder, one) for one in levels]
     if arrays[0].is_hollow():
         raise ValueError("no chunk of it is there")
@@ -328,6 +325,13 @@ def _open_tiff(path: Path, channel_axis: int | None) -> LazyImage:
         raise
     weakref.finalize(image, file.close)
     return image
+
+
+def _check_pieces(levels: Sequence[Any]) -> None:
+    """Refuse levels that take more memory than what is read of them, by their metadata."""
+    for level in levels:
+        check_codecs(level)
+        _check_piece(level.shards or level.chunks, level.dtype.itemsize)
 
 
 def _check_piece(sides: Sequence[int], itemsize: int) -> None:

@@ -98,6 +98,9 @@ def test_labels_in_tiles_and_several_processes(cli, picture, dictionary):
     expected = saf.PatchDictionary.load(dictionary).apply(iio.imread(image)).labels
     assert (read_mask("m.ome.zarr").labels == expected).mean() > 0.98
     assert cli("dictionary", "apply", dictionary, image, "-o", "out", "--tile", "32").code == 2
+    for given in (("--reconstruction", "complete"), ("--device", "cpu"), ("--format", ".png")):
+        refused = cli(*run, *given, "--overwrite")
+        assert refused.code == 2 and given[0] in refused.err
     others = [picture(f"{k}.png", (24, 28), seed=k) for k in range(3)]
     assert cli("dictionary", "apply", dictionary, *others, "-o", "out", "--jobs", "2").code == 0
     assert sorted(row["image"] for row in table()) == ["0.png", "1.png", "2.png"]

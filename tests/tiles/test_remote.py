@@ -99,3 +99,15 @@ def test_an_image_behind_a_url_that_is_another_one_is_refused(tmp_path, memory):
     put(memory, write_zarr(tmp_path / "a.zarr", picture((100, 120))))
     with pytest.raises(saf.InvalidInput, match="changed since"):
         saf.label_large(url, recipe(), tmp_path / "m.ome.zarr")
+
+
+@pytest.mark.parametrize("is_remote", [False, True])
+def test_a_coarse_level_that_is_one_large_piece_is_refused_by_its_metadata(
+    tmp_path, memory, is_remote
+):
+    source = write_zarr(tmp_path / "a.zarr", picture(), levels=2)
+    about = json.loads((source / "1" / "zarr.json").read_text())
+    about["chunk_grid"]["configuration"]["chunk_shape"] = [20_000, 20_000, 3]
+    (source / "1" / "zarr.json").write_text(json.dumps(about))
+    with pytest.raises(saf.FormatError, match="pieces of 1144 MiB"):
+        open_lazily(put(memory, source) if is_remote else source)
