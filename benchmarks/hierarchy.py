@@ -29,7 +29,7 @@ from sklearn.preprocessing import StandardScaler
 import napari_saf as saf
 from napari_saf._gui.forms.image_input import DEFAULT_OPTIONS
 from napari_saf.metrics import segmentation_covering
-from napari_saf.regions import LEAST_SHARE, USUAL_LEVEL, WEIGHTS, Parts
+from napari_saf.regions import LEAST_SHARE, USUAL_LEVEL, WEIGHTS, RegionGraph
 
 Array = NDArray[np.float64]
 LEVELS = np.linspace(0.01, 0.99, 99)
@@ -52,8 +52,8 @@ class Case:
 
     def __init__(self, labels: Labels, photograph: Photograph) -> None:
         self.least = LEAST_SHARE * labels.size
-        self._parts = Parts.of(labels, photograph.image, self.least)
-        owner, n = self._parts.finest.ravel(), self._parts.n
+        self._graph = RegionGraph.of(labels, photograph.image, self.least)
+        owner, n = self._graph.finest.ravel(), self._graph.n
         self._tables = []
         for reference in photograph.references:
             m = int(reference.max()) + 1
@@ -69,7 +69,7 @@ class Case:
 
         The pairs are what is merged, and some other neighbours of both.
         """
-        parts, tables = copy.deepcopy(self._parts), copy.deepcopy(self._tables)
+        parts, tables = copy.deepcopy(self._graph), copy.deepcopy(self._tables)
         rows = []
         for a, b, _ in parts.merges(weights, self.least):
             around = [(k, c) for k in (a, b) for c in list(parts.boundaries[k])[:4]]
@@ -84,7 +84,7 @@ class Case:
 
     def coverings(self, weights: Array) -> Array:
         """Return the covering at each level."""
-        parts, tables = copy.deepcopy(self._parts), copy.deepcopy(self._tables)
+        parts, tables = copy.deepcopy(self._graph), copy.deepcopy(self._tables)
         found, highest, k = np.zeros(len(LEVELS)), 0.0, 0
         for a, b, height in parts.merges(weights, self.least):
             highest = max(highest, height)

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -82,34 +80,45 @@ def k_means(
     count = clusters if isinstance(clusters, int) else len(clusters)
     init = "k-means++" if start is None else start
     search = KMeans(count, n_init=1, init=init, max_iter=max_iterations, random_state=draw)
-    best, least = start, math.inf
-    for _ in range(n_starts):
+    differ, best, least = _are_plainly_more(points, count), start, math.inf
+    for number in range(n_starts):
         if cancelled():
             break
-        with _without_warning(points, count):
+        if differ:
             search.fit(points)
-        if search.inertia_ < least:
-            best, least = search.cluster_centers_, search.inertia_
+            found, inertia = search.cluster_centers_, search.inertia_
+        else:  # scikit-learn would warn, and what hides warnings hides those of all threads
+            first = start if number == 0 else None
+            if first is None:
+                first = kmeans_plusplus(points, count, random_state=draw)[0]
+            found, inertia = _lloyd(points, first, max_iterations)
+        if inertia < least:
+            best, least = found, inertia
         search.set_params(init="k-means++")
     return kmeans_plusplus(points, count, random_state=draw)[0] if best is None else best
 
 
-@contextmanager
-def _without_warning(points: NDArray[np.floating], count: int) -> Iterator[None]:
-    """Ignore that fewer than so many points may differ by more than rounding.
-
-    Where it is plain that more do, nothing is done: warnings are set for all threads at once.
-    """
-    from sklearn.exceptions import ConvergenceWarning
-
+def _are_plainly_more(points: NDArray[np.floating], count: int) -> bool:
+    """Return whether more than so many of a few points differ by more than rounding."""
     some = points[:: max(1, len(points) // _N_COMPARED)]
     unit = _DIFFERENCE * float(np.ptp(points, axis=0).max())
-    if unit > 0 and len(np.unique(np.round(some / unit), axis=0)) > count:
-        yield
-        return
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        yield
+    return unit > 0 and len(np.unique(np.round(some / unit), axis=0)) > count
+
+
+def _lloyd(
+    points: NDArray[np.floating], centres: NDArray[np.floating], max_iterations: int
+) -> tuple[NDArray[np.floating], float]:
+    """Return the centres of one run of k-means, which may coincide, and the sum of squares."""
+    for _ in range(max_iterations):
+        nearest = cdist(points, centres, "sqeuclidean").argmin(axis=1)
+        sizes = np.bincount(nearest, minlength=len(centres))[:, None]
+        sums = [np.bincount(nearest, values, len(centres)) for values in points.T]
+        means = np.where(sizes > 0, np.stack(sums, axis=1) / sizes.clip(min=1), centres)
+        if np.array_equal(means, centres):
+            break
+        centres = means
+    squares = cdist(points, centres, "sqeuclidean").min(axis=1)
+    return centres.astype(points.dtype), float(squares.sum())
 
 
 def sampled_means(

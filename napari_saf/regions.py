@@ -18,7 +18,7 @@ from scipy.ndimage import (
 from scipy.spatial.distance import cdist
 from scipy.special import expit
 from skimage.color import rgb2lab
-from skimage.measure import label as number_parts
+from skimage.measure import label as label_components
 
 from napari_saf.arrays import as_labels
 from napari_saf.errors import InvalidInput
@@ -41,8 +41,8 @@ LEAST_SHARE = 0.0025
 _FIRST = 1e6
 """Added to the log odds of regions that are too small."""
 ABSORBED = 0.15
-"""Parts below this share of the least size go to the nearest part before any are compared."""
-MOST_PARTS = 2000
+"""Components below this share of the least size go to the nearest before any are compared."""
+MOST_COMPONENTS = 2000
 _N_COLOURS, _BLUR, _LEAST_WIDTH = 8, 2.0, 7
 """Labels are cut where another of so many means of the colours, blurred so much more, is nearest,
 into pieces that are so wide somewhere.
@@ -50,7 +50,7 @@ into pieces that are so wide somewhere.
 WEIGHTS = np.array(
     [-0.13, -4.06, -3.27, -3.41, -15.84, 9.87, -11.80, -0.96, -0.21, -0.30, 0.82, 0.49]
 )
-"""Of the cues and 1 in the log odds that two regions are one: fitted to the parts of a first click.
+"""Of the cues and 1 in the log odds that two regions are one: fitted to those of a first click.
 
 `benchmarks/hierarchy.py` fits such weights anew, and compares them with these.
 """
@@ -110,8 +110,8 @@ class RegionHierarchy:
 
     def _after(self, n_merges: int) -> NDArray[np.int32]:
         owner = np.arange(len(self.sizes))
-        for kept, gone in self.merges[n_merges - 1 :: -1] if n_merges else ():
-            owner[gone] = owner[kept]
+        for first, second in self.merges[n_merges - 1 :: -1] if n_merges else ():
+            owner[second] = owner[first]
         sizes = np.bincount(owner, self.sizes, minlength=len(owner))
         ranks = np.zeros(len(owner), np.int32)
         order = np.argsort(-sizes, kind="stable")
@@ -179,39 +179,41 @@ def merge_regions(
     if not array.any():
         raise InvalidInput("labels: expected at least one pixel with a label, all are 0")
     least = least_share * np.count_nonzero(array)
-    parts = Parts.of(array, channels, least, cancelled)
+    graph = RegionGraph.of(array, channels, least, cancelled)
     found = []
-    for merge in parts.merges(WEIGHTS, least):
+    for merge in graph.merges(WEIGHTS, least):
         _raise_if(cancelled)
         found.append(merge)
     heights = np.maximum.accumulate([height for *_, height in found], dtype=float)
     pairs = np.array([pair for *pair, _ in found], dtype=np.int64).reshape(-1, 2)
-    return RegionHierarchy(parts.finest, pairs, heights)
+    return RegionHierarchy(graph.finest, pairs, heights)
 
 
-def connected_parts(labels: NDArray[np.integer], least: float) -> NDArray[np.int32]:
-    """Return the connected parts; those of fewer pixels than `least` belong to the nearest other.
+def connected_components(labels: NDArray[np.integer], least: float) -> NDArray[np.int32]:
+    """Return the connected components; those below `least` pixels belong to the nearest other.
 
-    Of more than `MOST_PARTS` parts, as noise has them, the largest stay.
+    Of more than `MOST_COMPONENTS`, as noise has them, the largest stay.
     """
-    parts = np.asarray(number_parts(labels, background=0, connectivity=1), dtype=np.int32)
-    sizes = np.bincount(parts.ravel())
+    components = np.asarray(label_components(labels, background=0, connectivity=1), dtype=np.int32)
+    sizes = np.bincount(components.ravel())
     order = 1 + np.argsort(-sizes[1:], kind="stable")
-    n_kept = min(max(1, int((sizes[1:] >= least).sum())), MOST_PARTS)
+    n_large = min(max(1, int((sizes[1:] >= least).sum())), MOST_COMPONENTS)
     small = np.ones(len(sizes), bool)
-    small[order[:n_kept]] = False
-    if n_kept < len(order):
-        nearest = distance_transform_edt(small[parts], return_distances=False, return_indices=True)
-        parts = np.where(parts > 0, parts[tuple(nearest)], 0)
-    is_present = np.bincount(parts.ravel()) > 0
+    small[order[:n_large]] = False
+    if n_large < len(order):
+        nearest = distance_transform_edt(
+            small[components], return_distances=False, return_indices=True
+        )
+        components = np.where(components > 0, components[tuple(nearest)], 0)
+    is_present = np.bincount(components.ravel()) > 0
     is_present[0] = False
-    return np.asarray(is_present.cumsum(dtype=np.int32)[parts])
+    return np.asarray(is_present.cumsum(dtype=np.int32)[components])
 
 
-class Parts:
-    """Regions with what decides on merges: sums over pixels, and over boundaries.
+class RegionGraph:
+    """Adjacency graph of regions, with sums over their pixels and over their boundaries.
 
-    Everything is additive, so that a merge costs as much as the regions have neighbours.
+    A merge adds them up, which costs as much as the regions have neighbours.
     """
 
     @classmethod
@@ -221,10 +223,10 @@ class Parts:
         channels: NDArray[np.generic],
         least: float,
         cancelled: Callable[[], bool] = not_cancelled,
-    ) -> Parts:
-        """Return the parts of labels cut by colour, of which few are much smaller than `least`."""
+    ) -> RegionGraph:
+        """Return the graph of labels cut by colour; few regions are much smaller than `least`."""
         values, gradients = _describe(channels, cancelled)
-        finest = connected_parts(_cut(labels, values[:3], cancelled), ABSORBED * least)
+        finest = connected_components(_cut(labels, values[:3], cancelled), ABSORBED * least)
         return cls(finest, values, gradients)
 
     def __init__(
@@ -252,7 +254,7 @@ class Parts:
         keys, sums = [], []
         for axis in range(self.finest.ndim):
             here, there = (
-                np.moveaxis(self.finest, axis, 0)[part] for part in (slice(-1), slice(1, None))
+                np.moveaxis(self.finest, axis, 0)[rows] for rows in (slice(-1), slice(1, None))
             )
             along = np.moveaxis(gradients, axis + 1, 1)
             is_edge = (here != there) & (here > 0) & (there > 0)
@@ -337,25 +339,25 @@ def _cut(
     colours: Sequence[NDArray[np.floating]],
     cancelled: Callable[[], bool],
 ) -> NDArray[np.int32]:
-    """Return the connected parts of labels, other numbers where another mean colour is nearest.
+    """Return connected components of labels, cut where another mean colour is nearest.
 
     Pixels that no window within one piece holds, as along blurred edges, go to the nearest piece
-    of their part of a label; a part without such a window stays whole.
+    of their component; a component without such a window stays whole.
     """
     _raise_if(cancelled)
-    parts = np.asarray(number_parts(labels, background=0, connectivity=1), dtype=np.int32)
-    cut = parts * np.int32(_N_COLOURS) + _nearest_means(labels, colours, cancelled)
+    components = np.asarray(label_components(labels, background=0, connectivity=1), dtype=np.int32)
+    cut = components * np.int32(_N_COLOURS) + _nearest_means(labels, colours, cancelled)
     is_wide = minimum_filter(cut, _LEAST_WIDTH) == maximum_filter(cut, _LEAST_WIDTH)
     _raise_if(cancelled)
     if not is_wide.any():
-        return parts
-    n_parts = int(parts.max()) + 1
-    counts = np.bincount(cut[is_wide], minlength=_N_COLOURS * n_parts)
-    usual = np.arange(n_parts, dtype=np.int32) * _N_COLOURS
+        return components
+    n_components = int(components.max()) + 1
+    counts = np.bincount(cut[is_wide], minlength=_N_COLOURS * n_components)
+    usual = np.arange(n_components, dtype=np.int32) * _N_COLOURS
     usual += counts.reshape(-1, _N_COLOURS).argmax(axis=1)
     nearest = distance_transform_edt(~is_wide, return_distances=False, return_indices=True)
     wide = cut[tuple(nearest)]
-    return np.where(wide // _N_COLOURS == parts, wide, usual[parts]) * (parts > 0)
+    return np.where(wide // _N_COLOURS == components, wide, usual[components]) * (components > 0)
 
 
 def _nearest_means(
@@ -387,12 +389,14 @@ def _describe(
     else:
         light = image.mean(axis=-1, keepdims=True)
         rest = (image - light).reshape(-1, image.shape[-1])
-        n_kept = min(2, rest.shape[1] - 1)
+        n_axes_of_colour = min(2, rest.shape[1] - 1)
         from sklearn.decomposition import PCA  # takes half a second to load
 
-        kept = PCA(n_kept, random_state=0).fit_transform(rest) if n_kept else rest[:, :0]
-        kept = np.pad(kept, ((0, 0), (0, 2 - n_kept))).reshape(*image.shape[:-1], 2)
-        colour = np.concatenate([light, kept], axis=-1)
+        scores = rest[:, :0]
+        if n_axes_of_colour:
+            scores = PCA(n_axes_of_colour, random_state=0).fit_transform(rest)
+        scores = np.pad(scores, ((0, 0), (0, 2 - n_axes_of_colour)))
+        colour = np.concatenate([light, scores.reshape(*image.shape[:-1], 2)], axis=-1)
     light = colour[..., 0]
     mean = gaussian_filter(light, _AROUND)
     variance = gaussian_filter(light**2, _AROUND) - mean**2

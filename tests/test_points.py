@@ -5,7 +5,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy.spatial.distance import cdist
 
-from napari_saf.points import weighted_medoid
+from napari_saf.points import k_means, weighted_medoid
 
 
 def sums_of_distances(points, weights):
@@ -89,3 +89,14 @@ def test_a_point_of_great_weight_beside_the_median_costs_few_sums(monkeypatch, s
     monkeypatch.setattr("napari_saf.points.distances", distances)
     weighted_medoid(points, np.ones(n))
     assert sum(sums) <= 25
+
+
+@pytest.mark.parametrize("n_values", [1, 3, 5])
+def test_means_of_few_values_are_these_without_a_warning(n_values):
+    rng = np.random.default_rng(0)
+    values = rng.random((n_values, 3))
+    rows = values[np.append(np.arange(n_values), rng.integers(0, n_values, 200))]
+    found = k_means(rows, 5, n_starts=2)
+    assert found.shape == (5, 3)
+    nearest = np.linalg.norm(found[:, None] - values, axis=2)
+    assert nearest.min(axis=0).max() < 1e-9 and nearest.min(axis=1).max() < 1e-9

@@ -10,7 +10,13 @@ from scipy.stats import wasserstein_distance
 import napari_saf as saf
 from napari_saf import regions
 from napari_saf.methods import Cancelled
-from napari_saf.regions import MOST_PARTS, WEIGHTS, Parts, connected_parts, merge_regions
+from napari_saf.regions import (
+    MOST_COMPONENTS,
+    WEIGHTS,
+    RegionGraph,
+    connected_components,
+    merge_regions,
+)
 
 
 def picture(shape=(24, 30), n_labels=4, n_channels=3, seed=0):
@@ -51,10 +57,10 @@ def test_levels_are_nested_and_lead_to_one_region(seed, shape, n_channels):
 
 def test_cues_are_those_of_their_formulas():
     labels, image = picture((12, 17), n_labels=3, seed=1)
-    finest = connected_parts(labels, 0)
+    finest = connected_components(labels, 0)
     values, gradients = regions._describe(image)
-    parts = Parts(finest, values, gradients)
-    for a, own in enumerate(parts.boundaries):
+    graph = RegionGraph(finest, values, gradients)
+    for a, own in enumerate(graph.boundaries):
         for b in own:
             expected = [
                 # of the bin numbers, in shares of the range
@@ -73,7 +79,7 @@ def test_cues_are_those_of_their_formulas():
             expected += np.log(sizes).tolist()
             rims = [sum({finest[i], finest[j]} > {k} for i, j in steps) for k in (a, b)]
             expected += [len(common) / min(rims), 1]
-            np.testing.assert_allclose(parts.cues(a, b), expected, rtol=1e-5, atol=1e-6)
+            np.testing.assert_allclose(graph.cues(a, b), expected, rtol=1e-5, atol=1e-6)
 
 
 def neighbours(finest):
@@ -91,13 +97,13 @@ def obvious_merges(finest, image, least):
     """Merge as the docstring says, all cues computed from the pixels of the moment."""
     finest, found, described = finest.copy(), [], regions._describe(image)
     while True:
-        parts = Parts(finest, *described)
+        graph = RegionGraph(finest, *described)
         best = None
-        for a, own in enumerate(parts.boundaries):
+        for a, own in enumerate(graph.boundaries):
             for b in own:
                 if a < b:
-                    odds = parts.cues(a, b) @ WEIGHTS
-                    is_small = min(parts.sizes[a], parts.sizes[b]) < least
+                    odds = graph.cues(a, b) @ WEIGHTS
+                    is_small = min(graph.sizes[a], graph.sizes[b]) < least
                     key = (not is_small, -odds, a, b)
                     best = key if best is None or key < best else best
         if best is None:
@@ -109,8 +115,8 @@ def obvious_merges(finest, image, least):
 
 def test_sums_are_those_of_the_pixels_after_every_merge():
     labels, image = picture(n_labels=5, seed=3)
-    finest = connected_parts(labels, 0)
-    fast = list(Parts(finest, *regions._describe(image)).merges(WEIGHTS, 40))
+    finest = connected_components(labels, 0)
+    fast = list(RegionGraph(finest, *regions._describe(image)).merges(WEIGHTS, 40))
     slow = obvious_merges(finest, image, 40)
     assert [pair for *pair, _ in fast] == [pair for *pair, _ in slow]
     np.testing.assert_allclose([h for *_, h in fast], [h for *_, h in slow], atol=1e-6)
@@ -158,11 +164,11 @@ def test_small_regions_go_first_whatever_they_look_like():
 def test_of_noise_the_largest_parts_stay():
     rng = np.random.default_rng(0)
     labels = rng.integers(0, 5, (120, 120))
-    parts = connected_parts(labels, 1)
-    assert parts.max() == MOST_PARTS
-    np.testing.assert_array_equal(parts == 0, labels == 0)
-    parts = connected_parts(labels, 1e9)
-    assert parts.max() == 1
+    components = connected_components(labels, 1)
+    assert components.max() == MOST_COMPONENTS
+    np.testing.assert_array_equal(components == 0, labels == 0)
+    components = connected_components(labels, 1e9)
+    assert components.max() == 1
     tree = merge_regions(rng.integers(1, 9, (60, 60)), rng.random((60, 60)))
     assert tree.at_level(1).max() == 1
 

@@ -249,8 +249,8 @@ class ApplyDialog(QDialog):
         """Suggest a folder beside that of the images, unless another was chosen."""
         source = self.source.path
         if source is not None and self.results.path in (None, self._suggested):
-            beside = source.with_name(f"{source.name}_labels") if source.name else source
-            self._suggested = source.parent if source.is_file() else beside
+            results = source.with_name(f"{source.name}_labels") if source.name else source
+            self._suggested = source.parent if source.is_file() else results
             self.results.set_path(self._suggested)
         self.changed.emit()
 

@@ -51,7 +51,7 @@ class FairnessSection(QWidget):
         self.places = np.zeros((0, 2))
         self.button = create_button(
             "Trade-off: what does fairness cost?",
-            "Cluster at one fairness weight after another and plot the price: how much worse "
+            "Cluster at one fairness weight after another and plot how much worse "
             "the clustering gets (objective) for labels spread more evenly (fairness error).",
             self.sweep_clicked,
         )
