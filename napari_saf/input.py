@@ -29,6 +29,8 @@ from napari_saf.graph import CoarseGrid, GridGraph, coarse_means, coarse_shape
 from napari_saf.parameters import check_bounds, documented, from_plain, parameter
 
 Weights = Literal["auto", "uniform", "nonlocal", "contrast"]
+Place = tuple[Sequence[int], Sequence[int]]
+"""Of a part of an image: its first pixel, and the shape of the whole."""
 AUTO = "auto"
 PLAIN: dict[str, Any] = {"features": "intensity", "weights": "uniform", "max_side": None}
 """Options by which pixels stay as they are, in full."""
@@ -228,10 +230,12 @@ def prepare_images(
     given: list[NDArray[np.floating]] | None,
     options: ImageOptions,
     noise: NDArray[np.float64] | None = None,
+    places: Sequence[Place] | None = None,
 ) -> tuple[list[GridGraph], dict[str, Any]]:
     """Scale images, compute or check their features; return the graphs and fields of a problem.
 
-    Weights by contrast take the `noise` of `contrast_noise`, by default that of each image.
+    Weights by contrast take the `noise` of `contrast_noise`, by default that of each image. Images
+    that are parts have `places`.
 
     The features (n_nodes, n_features), the groups, image-shaped, None where the options do not say
     what makes them, the options with the scaling, given or found, and the share that is clipped.
@@ -269,7 +273,8 @@ def prepare_images(
         is_coarse = shape != array.shape[:-1]
         if given is None:
             assert extractor is not None
-            features = extractor.features(image, axes, small)
+            own = extractor if places is None else extractor.placed(*places[k])
+            features = own.features(image, axes, small)
         else:
             features = _check_given(given, k, array)
             features = coarse_means(features, shape, mask) if is_coarse else features

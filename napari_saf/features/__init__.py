@@ -1,13 +1,8 @@
 """What images say of their pixels: scaled values, features, groups."""
 
 from napari_saf.features._deep import DeepFeatures
-from napari_saf.features._extractors import (
-    FEATURES,
-    FeatureExtractor,
-    extractor_of,
-    perceived,
-    standardized,
-)
+from napari_saf.features._extractor import FeatureExtractor
+from napari_saf.features._extractors import FEATURES, extractor_of, perceived
 from napari_saf.features._image import (
     Scaling,
     channels_last,
@@ -16,5 +11,6 @@ from napari_saf.features._image import (
     is_rgb,
     smoothed,
 )
+from napari_saf.features._multiscale import standardized
 
 FEATURES[DeepFeatures.name] = DeepFeatures

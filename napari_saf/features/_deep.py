@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from napari_saf.device import check_memory, raise_if_interrupted, torch
 from napari_saf.errors import InvalidInput
 from napari_saf.features._cache import find_array, keep_array, key_of
-from napari_saf.features._extractors import Axes, FeatureExtractor, Image, Mask, perceived
+from napari_saf.features._extractor import Axes, FeatureExtractor, Image, Mask
+from napari_saf.features._extractors import perceived
 from napari_saf.features._network import (
     ARCHITECTURES,
     Network,

@@ -3,126 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextvars import copy_context
-from itertools import combinations_with_replacement
-from typing import Any, ClassVar, Literal, Self
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.ndimage import gaussian_filter
-from skimage import color, feature, filters
+from skimage import color, feature
 
-from napari_saf.device import raise_if_interrupted, torch
+from napari_saf.device import raise_if_interrupted
 from napari_saf.errors import InvalidInput
-from napari_saf.parameters import check_bounds, from_plain, parameter, to_plain
+from napari_saf.features._extractor import Axes, FeatureExtractor, Image, Mask
+from napari_saf.features._multiscale import Multiscale
+from napari_saf.parameters import from_plain
 
-Image = NDArray[np.float32]
-Axes = Sequence[int] | None
-Mask = NDArray[np.bool_] | None
-
-
-@dataclasses.dataclass(frozen=True)
-class FeatureExtractor(ABC):
-    """What makes features of the pixels of an image; `FEATURES` has those with a name.
-
-    A frozen dataclass of its parameters, fields that are made by `parameter`: form, options and
-    recipe come from them.
-
-    Attributes
-    ----------
-    name : str
-        In options and recipes.
-    title : str
-        In forms.
-    channels : int or None
-        How many an image must have; None: any number.
-    normalisation : {"fixed", "image"}
-        Whether values depend on what is close to a pixel alone, so that any part of an image has
-        the features that it has in the whole; or on all of the image.
-    is_portable : bool
-        Whether features of one image stand for the same in another.
-    is_equivariant : bool
-        Whether an image that is shifted, turned by a quarter or mirrored has its features shifted,
-        turned or mirrored.
-
-    Examples
-    --------
-    >>> class Gradient(saf.FeatureExtractor):
-    ...     name = title = "gradient"
-    ...     def features(self, image, axes=None, mask=None):
-    ...         return np.hypot(*np.gradient(image[..., 0]))[..., None]
-    >>> image = np.kron([[0.0, 1.0]], np.ones((8, 8)))
-    >>> saf.Problem.from_image(image, features=Gradient()).features.shape
-    (128, 1)
-    """
-
-    name: ClassVar[str]
-    title: ClassVar[str]
-    channels: ClassVar[int | None] = None
-    normalisation: ClassVar[Literal["fixed", "image"]] = "fixed"
-    is_portable: ClassVar[bool] = True
-    is_equivariant: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        check_bounds(self)
-
-    @property
-    def receptive_field(self) -> int:
-        """How many pixels away from a pixel its features look."""
-        return 0
-
-    @property
-    def stride(self) -> int:
-        """Pixels from one place where features are computed to the next.
-
-        Parts of an image that begin at multiples of it have the features of the whole.
-        """
-        return 1
-
-    @abstractmethod
-    def features(self, image: Image, axes: Axes = None, mask: Mask = None) -> Image:
-        """Return the features (..., n_features) of an image (..., channels) in [0, 1].
-
-        `axes` are those along which pixels are neighbours, by default all.
-        """
-
-    def refined(self, features: Image, average: Callable[[Image], Image]) -> Image:
-        """Return features that follow the edges of an image; `average` takes means within them."""
-        return features
-
-    def fitted(self, images: Iterable[tuple[Image, Axes, Mask]]) -> Self:
-        """Return the extractor with what it learns from images, for others to be described alike.
-
-        `images` are the arguments of `features`.
-        """
-        return self
-
-    def for_parts(self, images: Iterable[tuple[Image, Axes, Mask]]) -> Self:
-        """Return the extractor that describes parts of a large image alike, as learned from some.
-
-        `images` are as in `fitted`.
-        """
-        return self.fitted(images)
-
-    def is_fit_of(self, other: FeatureExtractor) -> bool:
-        """Return whether this is the other, or what it became by `fitted`."""
-        return self == other
-
-    def colours(self, points: NDArray[np.floating]) -> NDArray[np.floating] | None:
-        """Return the colours (n_points, 3), 0 to 1, of features; None if they have none."""
-        return None
-
-    def channels_of(self, n_features: int) -> int | None:
-        """Return how many channels an image has that has so many features, if that is known."""
-        return self.channels
-
-    def to_plain(self) -> str | dict[str, Any]:
-        """Return what a recipe holds: the name, with the parameters if there are any."""
-        own = to_plain(self)
-        return {"kind": self.name, **own} if own else self.name
+_CONVERTED = 2**16
+"""Pixels whose colours are converted together; in between they have several times the room."""
 
 
 class Intensity(FeatureExtractor):
@@ -169,11 +65,25 @@ def perceived(image: Image) -> Image:
     return Lab().features(image) if image.shape[-1] == 3 else image
 
 
-class Texture(FeatureExtractor):
+class AbstractColourFirst(FeatureExtractor):
+    """Perceived colour, or intensities, by a weight, and then so many other features."""
+
+    _N_OTHERS: ClassVar[int]
+    _COLOUR: ClassVar[float] = 1.0
+
+    def colours(self, points: NDArray[np.floating]) -> NDArray[np.floating] | None:
+        own = points[:, : -self._N_OTHERS] / self._COLOUR
+        return (Lab() if own.shape[1] == 3 else Intensity()).colours(own)
+
+    def channels_of(self, n_features: int) -> int | None:
+        return n_features - self._N_OTHERS
+
+
+class Texture(AbstractColourFirst):
     """Perceived colour, or intensities, and how much lightness varies around a pixel."""
 
     name, title = "texture", "colour and texture"
-    _AROUND, _WEIGHT = 2.0, 2.0
+    _N_OTHERS, _AROUND, _WEIGHT = 1, 2.0, 2.0
     """Width in pixels of what is around, and weight beside colour: the best of those that were
     tried on photographs that people segmented."""
 
@@ -190,14 +100,8 @@ class Texture(FeatureExtractor):
         deviation = np.sqrt(np.maximum(square - mean**2, 0))
         return np.concatenate([colour, self._WEIGHT * deviation[..., None]], axis=-1)
 
-    def colours(self, points: NDArray[np.floating]) -> NDArray[np.floating] | None:
-        return (Lab() if points.shape[1] == 4 else Intensity()).colours(points[:, :-1])
 
-    def channels_of(self, n_features: int) -> int | None:
-        return n_features - 1
-
-
-class Local(FeatureExtractor):
+class Local(AbstractColourFirst):
     """Perceived colour, or intensities, and how much lighter a pixel is than what is around it.
 
     That is its lightness less the Gaussian mean, for several widths.
@@ -206,6 +110,7 @@ class Local(FeatureExtractor):
     name, title = "local", "colour and surroundings"
     _AROUND = (8.0, 16.0, 32.0)
     """Widths in pixels. On nuclei these do as well as one width, the length of a stroke."""
+    _N_OTHERS = len(_AROUND)
 
     @property
     def receptive_field(self) -> int:
@@ -216,13 +121,6 @@ class Local(FeatureExtractor):
         light = _lightness(colour)
         means = [_average_around(light, width, axes, mask)(light) for width in self._AROUND]
         return np.concatenate([colour, light[..., None] - np.stack(means, axis=-1)], axis=-1)
-
-    def colours(self, points: NDArray[np.floating]) -> NDArray[np.floating] | None:
-        own = points[:, : -len(self._AROUND)]
-        return (Lab() if own.shape[1] == 3 else Intensity()).colours(own)
-
-    def channels_of(self, n_features: int) -> int | None:
-        return n_features - len(self._AROUND)
 
 
 def _lightness(colour: Image) -> Image:
@@ -243,7 +141,7 @@ def _average_around(like: Image, width: float, axes: Axes, mask: Mask) -> Callab
     return average
 
 
-class Patterns(FeatureExtractor):
+class Patterns(AbstractColourFirst):
     """Colour, and how often each local binary pattern occurs around a pixel.
 
     A pattern says which of the 8 pixels at some radius are brighter than the one between them, up
@@ -257,7 +155,7 @@ class Patterns(FeatureExtractor):
     _RADII, _N_POINTS, _AROUND, _COLOUR = (1, 2), 8, 8.0, 0.5
     """Radii in pixels, width of the window, and weight of colour: chosen on the mosaics of even
     index of ``benchmarks/features.py``."""
-    _N_PATTERNS = len(_RADII) * (_N_POINTS + 2)
+    _N_OTHERS = len(_RADII) * (_N_POINTS + 2) + 1
 
     @property
     def receptive_field(self) -> int:
@@ -268,7 +166,7 @@ class Patterns(FeatureExtractor):
         light = _lightness(colour)
         along = tuple(range(light.ndim) if axes is None else axes)
         around = _average_around(light, self._AROUND, axes, mask)
-        found = np.empty((*light.shape, colour.shape[-1] + self._N_PATTERNS + 1), np.float32)
+        found = np.empty((*light.shape, colour.shape[-1] + self._N_OTHERS), np.float32)
         found[..., : colour.shape[-1]] = self._COLOUR * colour
         at = colour.shape[-1]
         for radius in self._RADII:
@@ -280,13 +178,6 @@ class Patterns(FeatureExtractor):
         variance = around(light**2) - around(light) ** 2
         found[..., at] = np.sqrt(np.maximum(variance, 0))
         return found
-
-    def colours(self, points: NDArray[np.floating]) -> NDArray[np.floating] | None:
-        own = points[:, : -self._N_PATTERNS - 1] / self._COLOUR
-        return (Lab() if own.shape[1] == 3 else Intensity()).colours(own)
-
-    def channels_of(self, n_features: int) -> int | None:
-        return n_features - self._N_PATTERNS - 1
 
 
 def _local_patterns(light: Image, axes: Sequence[int], n_points: int, radius: int) -> NDArray[Any]:
@@ -304,131 +195,29 @@ def _local_patterns(light: Image, axes: Sequence[int], n_points: int, radius: in
 
 
 @dataclasses.dataclass(frozen=True)
-class Multiscale(FeatureExtractor):
-    """Brightness, edges and curvatures at several widths, each standardized over the image."""
-
-    moments: tuple[float, ...] | None = parameter(
-        None, label="Moments", is_list=True, in_form=False,
-        help="Means and then scales of the features; none: those of the image.")  # fmt: skip
-    name: ClassVar[str] = "multiscale"
-    title: ClassVar[str] = "edges and texture"
-    normalisation: ClassVar[Literal["fixed", "image"]] = "image"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.moments is not None:
-            numbers = np.ravel(self.moments).astype(float)
-            if len(numbers) % 2 or (numbers[len(numbers) // 2 :] <= 0).any():
-                raise InvalidInput("moments: expected means and scales > 0")
-            object.__setattr__(self, "moments", tuple(numbers.tolist()))
-
-    @property
-    def receptive_field(self) -> int:
-        return 4 * 8 + 2  # of the widest blur, and second differences
-
-    def to_plain(self) -> str | dict[str, Any]:
-        return super().to_plain() if self.moments else self.name
-
-    def for_parts(self, images: Iterable[tuple[Image, Axes, Mask]]) -> Self:
-        found = [self._responses(image) for image, *_ in images]
-        flat = np.concatenate([one.reshape(-1, one.shape[-1]) for one in found])
-        return dataclasses.replace(self, moments=tuple(_moments(flat).tolist()))
-
-    def features(self, image: Image, axes: Axes = None, mask: Mask = None) -> Image:
-        found = self._responses(image)
-        if self.moments and len(self.moments) != 2 * found.shape[-1]:
-            raise InvalidInput(f"moments: expected {2 * found.shape[-1]}, got {len(self.moments)}")
-        return standardized(found, self.moments)
-
-    def _responses(self, image: Image) -> Image:
-        thin = [axis for axis, side in enumerate(image.shape[:-1]) if side == 1]
-        for axis in thin:
-            # Differences want two pixels; along a copy there are none.
-            image = image.repeat(2, axis)
-        longest = max(image.shape[:-1])
-        widest = min(8, max(1, longest // 8))
-        widths = np.logspace(0, np.log2(widest), num=int(np.log2(widest)) + 1, base=2)
-        jobs = [(channel, width) for channel in np.moveaxis(image, -1, 0) for width in widths]
-        n_each = image.ndim + 1
-        features = np.empty((*image.shape[:-1], len(jobs) * n_each), np.float32)
-        with ThreadPoolExecutor(torch.get_num_threads()) as pool:
-            # Each with what interrupts this thread.
-            found = [pool.submit(copy_context().run, _at_width, *job) for job in jobs]
-            for k, each in enumerate(found):
-                for at, own in enumerate(each.result(), start=k * n_each):
-                    features[..., at] = own
-                    raise_if_interrupted()
-        first = tuple(slice(1 if axis in thin else None) for axis in range(image.ndim - 1))
-        return features[first]
-
-
-def _at_width(channel: Image, width: float) -> list[Image]:
-    """Return brightness, edges and curvatures of a plane or volume blurred by a width.
-
-    As `skimage.feature.multiscale_basic_features`, which cannot be interrupted.
-    """
-    blurred = filters.gaussian(np.ascontiguousarray(channel), sigma=width)
-    raise_if_interrupted()
-    found = [blurred, filters.sobel(blurred)]
-    raise_if_interrupted()
-    slopes = np.gradient(blurred)
-    slopes = slopes if blurred.ndim > 1 else [slopes]
-    bends = []
-    for first, second in combinations_with_replacement(range(blurred.ndim), 2):
-        bends.append(np.gradient(slopes[first], axis=second))
-        raise_if_interrupted()
-    curvatures = np.empty((blurred.ndim, *blurred.shape), blurred.dtype)
-    n_rows = max(1, _INTERRUPTED_EVERY * len(blurred) // blurred.size)
-    for start in range(0, len(blurred), n_rows):
-        rows = slice(start, start + n_rows)
-        curvatures[:, rows] = feature.hessian_matrix_eigvals([bend[rows] for bend in bends])
-        raise_if_interrupted()
-    return [*found, *curvatures]
-
-
-_CONVERTED = 2**16
-"""Pixels whose colours are converted together; in between they have several times the room."""
-_INTERRUPTED_EVERY = 2**20
-"""So many pixels of a volume take a second where most is done."""
-
-
-def standardized(features: NDArray[np.generic], moments: Sequence[float] | None = None) -> Image:
-    """Return features, channels last, of which each weighs the same.
-
-    Their mean is 0, and the variances sum to that of a uniform variable in [0, 1]: distances
-    stay in the range of an image. Or by moments as of `Multiscale`.
-    """
-    values = np.asarray(features, dtype=np.float32)
-    flat, found = values.reshape(-1, values.shape[-1]), np.empty(values.shape, np.float32)
-    mean, scale = (_moments(flat) if moments is None else np.array(moments)).reshape(2, -1)
-    for start in range(0, len(flat), _INTERRUPTED_EVERY):
-        rows = slice(start, start + _INTERRUPTED_EVERY)
-        found.reshape(flat.shape)[rows] = (flat[rows] - mean) / scale
-        raise_if_interrupted()
-    return found
-
-
-def _moments(flat: Image) -> Image:
-    """Return the means of features (n, d), and then by what their differences are divided."""
-    spread = flat.std(axis=0)
-    raise_if_interrupted()
-    scale = np.where(spread > 1e-6, spread, 1) * np.sqrt(12 * flat.shape[1])
-    return np.concatenate([flat.mean(axis=0), scale])
-
-
 class Position(FeatureExtractor):
-    """Perceived colour, or intensities, and the place in the image."""
+    """Perceived colour, or intensities, and the place in the image.
 
+    In a part of an image, from the pixel `start` on, that is the place in the `whole` of that
+    shape.
+    """
+
+    start: tuple[int, ...] | None = None
+    whole: tuple[int, ...] | None = None
     name, title = "position", "colour and position"
     normalisation = "image"
     is_portable = is_equivariant = False
     _WEIGHT = 0.3
     """Distance of the two ends of the longest side; black and white are 1 apart."""
 
+    def placed(self, start: Sequence[int], shape: Sequence[int]) -> Self:
+        return dataclasses.replace(self, start=tuple(start), whole=tuple(shape))
+
     def features(self, image: Image, axes: Axes = None, mask: Mask = None) -> Image:
         shape = image.shape[:-1]
         place = np.moveaxis(np.indices(shape, dtype=np.float32), 0, -1)
-        place *= self._WEIGHT / max(shape)
+        place += np.array(self.start or (0,), np.float32)
+        place *= self._WEIGHT / max(self.whole or shape)
         return np.concatenate([perceived(image), place], axis=-1)
 
 

@@ -111,14 +111,16 @@ def choose_blocks(
 
 
 def _candidates(
-    shape: Sequence[int], block: Sequence[int], piece: Sequence[int] | None
+    shape: Sequence[int],
+    block: Sequence[int],
+    piece: Sequence[int] | None,
+    most: int = _MOST_CANDIDATES,
 ) -> list[tuple[int, ...]]:
     """Return the first pixels of blocks that are spread evenly, with all there are if few.
 
     Where each is read from the pieces of a file, it lies in one of them, and they are fewer the
     larger pieces are.
     """
-    most = _MOST_CANDIDATES
     if piece is not None:
         most = min(most, max(_LEAST_CANDIDATES, _MOST_READ // math.prod(piece)))
     counts = [max(1, n // side) for n, side in zip(shape, block, strict=True)]
@@ -150,6 +152,17 @@ def _farthest_first(points: NDArray[np.float64], count: int) -> list[int]:
         nearest[chosen] = -1
         chosen.append(int(nearest.argmax()))
     return chosen
+
+
+def spread_regions(shape: Sequence[int], window: Sequence[int], n_pixels: int) -> list[Region]:
+    """Return what covers an image, or, if it has more than so many pixels, evenly spaced blocks."""
+    block, _, tile = sides_of(shape, window, None)
+    if math.prod(shape) <= n_pixels:
+        pairs = zip(shape, tile, strict=True)
+        places = itertools.product(*(range(0, n, side) for n, side in pairs))
+        return [region_of(place, tile, shape) for place in places]
+    evenly = _candidates(shape, block, None, max(1, n_pixels // math.prod(block)))
+    return [region_of(place, block, shape) for place in evenly]
 
 
 def region_of(place: Sequence[int], side: Sequence[int], shape: Sequence[int]) -> Region:

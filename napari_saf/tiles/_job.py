@@ -64,8 +64,8 @@ class Work:
         if mask is not None and mask != "finite":
             mask = opened(mask, self.plan).read(crop)[..., 0] != 0
         try:
-            more = () if self.dictionary is None else (self.dictionary,)
-            labels = self.plan.label(values, mask, *more)
+            start = [side.start for side in crop]
+            labels = self.plan.label(values, mask, self.dictionary or start)
         except SafError as error:
             raise type(error)(f"at {spelled(region)}: {error}") from error
         inner = zip(region, crop, strict=True)

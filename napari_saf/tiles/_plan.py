@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from napari_saf.arrays import check_window
 from napari_saf.errors import InvalidInput
-from napari_saf.features import FEATURES, Scaling
+from napari_saf.features import Scaling
 from napari_saf.flow import (
     AdamsBashforthMoulton,
     AdamsSchedule,
@@ -27,7 +27,7 @@ from napari_saf.flow import (
     wait_for_kernels,
 )
 from napari_saf.graph import GraphUnion, GridGraph
-from napari_saf.input import ImageOptions, contrast_noise, prepare_images
+from napari_saf.input import ImageOptions, Place, contrast_noise, prepare_images
 from napari_saf.io import (
     Axes,
     LazyImage,
@@ -43,7 +43,13 @@ from napari_saf.methods import AssignmentFlow, method_with_prototypes
 from napari_saf.parameters import to_plain
 from napari_saf.problem import Problem
 from napari_saf.result import LabelMap, Segmentation
-from napari_saf.tiles._blocks import choose_blocks, read_mask, region_of, sides_of
+from napari_saf.tiles._blocks import (
+    choose_blocks,
+    read_mask,
+    region_of,
+    sides_of,
+    spread_regions,
+)
 from napari_saf.tiles._tiling import Tiling
 
 WINDOWS_OF_HALO = {1: 3, 2: 3, 3: 4}
@@ -51,6 +57,8 @@ WINDOWS_OF_HALO = {1: 3, 2: 3, 3: 4}
 flows take longer, and what is farther away counts."""
 _MATCHED_PIXELS, _MOST_DOUBLINGS = 2**17, 4
 """Pixels on which tiles are matched with what was learned; how often rho is halved or doubled."""
+_MOST_MEASURED = 2**22
+"""Pixels by which features are standardized that a run of the whole standardizes by all."""
 
 
 class Plan(Tiling):
@@ -102,9 +110,12 @@ class Plan(Tiling):
         return tuple(slice(r.start - r.start % step if h else r.start, r.stop) for r, h in pairs)
 
     def label(
-        self, values: NDArray[Any], mask: NDArray[np.bool_] | Literal["finite"] | None
+        self,
+        values: NDArray[Any],
+        mask: NDArray[np.bool_] | Literal["finite"] | None,
+        start: Sequence[int] = (0,),
     ) -> NDArray[np.unsignedinteger[Any]]:
-        """Return the labels of pixels, channels last; 0 outside of the mask."""
+        """Return the labels of pixels from `start` on, channels last; 0 outside of the mask."""
         kind = np.min_scalar_type(self.most_label)
         inside = np.isfinite(values).all(axis=-1) if isinstance(mask, str) else mask
         if inside is not None and not inside.any():
@@ -112,7 +123,8 @@ class Plan(Tiling):
         options = Recipe.from_plain(self.recipe).options
         assert options is not None
         options = dataclasses.replace(options, groups=None)
-        problem = _problem([values], [inside], options, self.noise)
+        place = start, self.shape
+        problem = _problem([values], [inside], options, self.noise, [place])
         labels = self.method().run(problem).labels
         return np.asarray(labels[0] if isinstance(labels, list) else labels).astype(kind)
 
@@ -145,10 +157,14 @@ def make_plan(
         own = [contrast_noise(v, m, options) for v, m in zip(values, masks, strict=True)]
         noise = np.mean(own, axis=0).tolist()
     assert options.extractor is not None
-    extractor = options.extractor.for_parts(_scaled(values, masks, window, options))
+    parts = _scaled(values, masks, window, options)
+    if options.extractor.normalisation == "image":
+        parts = _spread_parts(image, mask, window, options)
+    extractor = options.extractor.for_parts(parts)
     options = dataclasses.replace(options, features=extractor)
-    flow, taught = _learn(recipe, values, masks, options, noise)
-    history = flow.run(_problem(values, masks, options, noise)).history
+    where = [(place, image.shape) for place in places]
+    flow, taught = _learn(recipe, values, masks, options, noise, where)
+    history = flow.run(_problem(values, masks, options, noise, where)).history
     # A patch reaches a pixel, and what smooths it before one more.
     reach = extractor.receptive_field + 2 * (options.weights != "uniform")
     # What comes from a coarser grid is averaged over windows once more.
@@ -184,12 +200,6 @@ def _checked(recipe: Recipe) -> Recipe:
         raise InvalidInput(
             "recipe: regions are merged over the whole image, not in tiles; label without regions "
             "(--regions none), and number the regions of a part of the mask"
-        )
-    if options.extractor is not None and not options.extractor.is_portable:
-        fixed = [name for name, one in FEATURES.items() if one.is_portable]
-        raise InvalidInput(
-            f"features: {options.features_name!r} hang on the whole image; in tiles choose one of "
-            f"{', '.join(fixed)}"
         )
     if options.groups is not None and not options.groups.startswith("channel"):
         raise InvalidInput(
@@ -229,19 +239,20 @@ def _learn(
     masks: list[NDArray[np.bool_] | None],
     options: ImageOptions,
     noise: list[float] | None,
+    where: Sequence[Place],
 ) -> tuple[AssignmentFlow, PrototypeSet]:
     """Return the flow with the prototypes that a method finds in blocks, or that it has."""
     flow, taught = recipe.method, recipe.taught
     learned = None
     if not flow.labels_are_given:
-        learned = flow.run(_problem(values, masks, options, noise))
+        learned = flow.run(_problem(values, masks, options, noise, where))
         flow, taught = method_with_prototypes(learned.prototypes, like=flow), None
     assert isinstance(flow, AssignmentFlow)
     tolerance = getattr(flow.stepper, "tolerance", AdamsBashforthMoulton().tolerance)
     flow = dataclasses.replace(flow, stepper=AdamsBashforthMoulton(tolerance), connected=False)
     if learned is not None:
         few = slice(_MATCHED_PIXELS // math.prod(values[0].shape[:-1]) + 1)
-        some = _problem(values[few], masks[few], options, noise)
+        some = _problem(values[few], masks[few], options, noise, where[few])
         flow = _matched(flow, some, _nodes(learned)[: some.n_nodes])
     if taught is None:
         assert flow.prototypes is not None
@@ -288,14 +299,39 @@ def _scaled(
         yield options.scaling.apply(inside), axes, mask
 
 
+def _spread_parts(
+    image: LazyImage,
+    mask: LazyImage | Literal["finite"] | None,
+    window: Sequence[int],
+    options: ImageOptions,
+) -> Iterator[tuple[NDArray[np.float32], list[int], NDArray[np.bool_] | None]]:
+    """Yield what stands for all of an image, as `_scaled`: all of it, or evenly spaced blocks.
+
+    With what features see around them; the masks are of the parts themselves.
+    """
+    assert options.extractor is not None
+    reach = options.extractor.receptive_field
+    for region in spread_regions(image.shape, window, _MOST_MEASURED):
+        sides = zip(region, image.shape, strict=True)
+        crop = tuple(slice(max(0, r.start - reach), min(n, r.stop + reach)) for r, n in sides)
+        values = image.read(crop)
+        own = read_mask(mask, values, crop)
+        ((scaled, axes, _),) = _scaled([values], [own], window, options)
+        inside = np.zeros(scaled.shape[:-1], bool)
+        both = zip(region, crop, strict=True)
+        inside[tuple(slice(r.start - c.start, r.stop - c.start) for r, c in both)] = True
+        yield scaled, axes, inside
+
+
 def _problem(
     values: list[NDArray[Any]],
     masks: Sequence[NDArray[np.bool_] | None],
     options: ImageOptions,
     noise: list[float] | None,
+    where: Sequence[Place],
 ) -> Problem:
     given = None if noise is None else np.array(noise)
-    grids, fields = prepare_images([*values], [*masks], None, options, given)
+    grids, fields = prepare_images([*values], [*masks], None, options, given, where)
     groups = fields.pop("groups")
     if groups is not None:
         own = zip(grids, groups, strict=True)

@@ -58,6 +58,12 @@ def test_what_hangs_on_the_whole_image_differs_in_parts(name, image):
     assert abs(extractor.features(image[8:]) - extractor.features(image)[8:]).max() > 1e-3
 
 
+def test_a_part_that_knows_its_place_has_the_positions_of_the_whole(image):
+    extractor = FEATURES["position"]()
+    part = extractor.placed((8, 5), image.shape[:-1]).features(image[8:, 5:])
+    np.testing.assert_allclose(part, extractor.features(image)[8:, 5:], atol=1e-6)
+
+
 @pytest.mark.parametrize("name", ["intensity", "lab", "texture", "local", "patterns"])
 def test_the_number_of_features_says_how_many_channels_there_were(name, image):
     extractor = FEATURES[name]()
