@@ -67,10 +67,10 @@ def teach(dock, settle):
 
 def labels_applied(dock, image, settle):
     """Return what Apply of the Scribbles dock makes of an image."""
-    before = list(dock._viewer.layers)
+    before = list(dock.workspace.viewer.layers)
     apply_to(dock, image)
     settle(dock)
-    (layer,) = [layer for layer in dock._viewer.layers if layer not in before]
+    (layer,) = [layer for layer in dock.workspace.viewer.layers if layer not in before]
     return np.asarray(layer.data)
 
 

@@ -122,7 +122,7 @@ def check_entropy_and_separability(viewer, diagnostics, result, qtbot):
     slide(qtbot, diagnostics, 0)
     assert layer.data.mean() > late and layer.data.max() <= 1
     slide(qtbot, diagnostics, diagnostics.slider.maximum())
-    diagnostics._apart.expand(animate=False)
+    diagnostics.apart_fold.expand(animate=False)
     settle(qtbot, diagnostics)
     features = diagnostics.recorded.problem.features
     whole = saf.metrics.class_separability(features, result.labels.ravel())

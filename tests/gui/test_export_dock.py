@@ -543,7 +543,7 @@ def test_closing_the_window_ends_the_dock(viewer, qtbot):
     window.setCentralWidget(dock)
     window.show()
     window.close()
-    qtbot.waitUntil(lambda: dock._lifetime.has_ended, timeout=60_000)
+    qtbot.waitUntil(lambda: dock.lifetime.has_ended, timeout=60_000)
     viewer.add_labels(LABELS, name="later")
     assert dock.labels.layer is None
 

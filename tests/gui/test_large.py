@@ -343,7 +343,7 @@ def test_labels_of_a_large_image_come_back_with_their_project(
     assert len(second.layers) == 2, other.status.text
     np.testing.assert_array_equal(np.asarray(large.levels_of(second.layers[1])[0]), labels)
     entry = other.session.entries[0]
-    other.session._put_away(entry)
+    other.session.put_away(entry)
     assert not second.layers
     other.go_to(entry)
     assert len(second.layers) == 2

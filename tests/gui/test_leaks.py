@@ -105,7 +105,7 @@ def test_a_viewer_that_closes_itself_takes_its_docks_along(make_napari_viewer, q
     long_run(dock)
     controller = dock.controller
     viewer.close()
-    assert follower._lifetime.has_ended and not controller.is_running
+    assert follower.lifetime.has_ended and not controller.is_running
     # What was on its way comes now; none of it may reach a widget that is gone.
     qtbot.wait(200)
 

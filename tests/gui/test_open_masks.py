@@ -321,7 +321,7 @@ def test_a_mask_that_was_opened_before_its_image_finds_it(model, open_on, settle
     )[0]
     model.add_labels(data, **arguments)
     settle(dock)
-    choice = dock.image if kind is ExportWidget else dock._image
+    choice = dock.image
     assert choice.layer is None
     model.add_image(np.zeros((5, 7)), name="of another size")
     assert choice.layer is None

@@ -26,7 +26,7 @@ def segment(model, open_on):
 def run(dock, settle):
     dock.start()
     settle(dock)
-    (layer,) = [one for one in dock._viewer.layers if soft_labels_of(one) is not None]
+    (layer,) = [one for one in dock.workspace.viewer.layers if soft_labels_of(one) is not None]
     return layer
 
 
@@ -39,10 +39,10 @@ def tick(section, *labels):
 
 def maps_shown(export, settle):
     """Press the button; return the layers by name."""
-    before = list(export._viewer.layers)
+    before = list(export.workspace.viewer.layers)
     export.maps.button.click()
     settle(export)
-    return [layer for layer in export._viewer.layers if layer not in before]
+    return [layer for layer in export.workspace.viewer.layers if layer not in before]
 
 
 def test_ticked_labels_are_shown_where_and_as_they_were_labelled(segment, model, open_on, settle):
@@ -129,7 +129,7 @@ def test_labels_that_were_edited_or_opened_have_none(segment, model, open_on, se
         export.labels.choose(layer)
         assert not export.maps.button.isEnabled()
         assert "not computed" in export.maps.button.toolTip()
-        assert not export.choice._ticks["probabilities"].isEnabled()
+        assert not export.choice.ticks["probabilities"].isEnabled()
 
 
 def test_older_results_let_go_of_theirs_where_memory_is_short(segment, settle, monkeypatch):
@@ -137,10 +137,10 @@ def test_older_results_let_go_of_theirs_where_memory_is_short(segment, settle, m
     segment.form.choose("slk")
     segment.start()
     settle(segment)
-    second = layer_of(segment._viewer, "blocks [SLK")
+    second = layer_of(segment.workspace.viewer, "blocks [SLK")
     assert soft_labels_of(first) is not None
     monkeypatch.setattr(metadata, "_MOST_BYTES", soft_labels_of(second).assignment.nbytes)
     segment.start()
     settle(segment)
-    kept = [one for one in segment._viewer.layers if soft_labels_of(one) is not None]
+    kept = [one for one in segment.workspace.viewer.layers if soft_labels_of(one) is not None]
     assert len(kept) == 1 and kept[0].name.startswith("blocks [SLK")

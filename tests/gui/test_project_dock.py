@@ -166,7 +166,7 @@ def test_what_is_saved_is_opened_again(model, dock, scribbles, open_on, tmp_path
     again = recipe_of(result).run(np.asarray(second.layers["0"].data))
     expected = project.recipe.run(np.asarray(model.layers["0"].data))
     np.testing.assert_array_equal(again.labels, expected.labels)
-    assert other._name.text() == "p.napari-saf"
+    assert other.name.text() == "p.napari-saf"
     build = other.workspace.snapshot()
     assert not other.file.is_unsaved(build)
 

@@ -139,7 +139,7 @@ def test_layers_that_do_not_fit_stay_in_the_project(model, open_on, tmp_path, se
         assert [layer.name for layer in model.layers] == ["a", "flat"]
         project = save(dock, tmp_path / "q", settle)
         assert [layer.name for layer in project.images[0].layers] == ["deep", "flat"]
-        dock.session._put_away(entry)
+        dock.session.put_away(entry)
         dock.go_to(entry)
 
 

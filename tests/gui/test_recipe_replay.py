@@ -71,7 +71,7 @@ def picture(number: int) -> np.ndarray:
 def in_the_app(dock, qtbot, run):
     """Return what the Segment dock makes of a run, or None if it refuses it."""
     name, values, look, has_strokes, number = run
-    viewer = dock._viewer
+    viewer = dock.workspace.viewer
     viewer.layers.clear()
     image = viewer.add_image(picture(number), name="picture", rgb=True)
     seeds = np.zeros((11, 14), np.uint8)

@@ -413,19 +413,15 @@ def test_other_docks_take_the_labels_unless_regions_are_chosen(
     label(dock)
     (labels,), (regions,) = layers_of(viewer)
     opened = opened or open_on(viewer, kind)
-    choice = opened.labels if kind is ExportWidget else opened._labels
+    choice = opened.labels
     assert choice.layer == labels
     viewer.layers.selection.active = None
-    assert getattr(open_on(viewer, kind), choice_name(kind)).layer == labels
+    assert open_on(viewer, kind).labels.layer == labels
     viewer.layers.selection.active = regions
-    assert getattr(open_on(viewer, kind), choice_name(kind)).layer == regions
+    assert open_on(viewer, kind).labels.layer == regions
     choice.choose(regions)
     dock.regions.slider.setValue(0)
     assert choice.layer == regions
-
-
-def choice_name(kind):
-    return "labels" if kind is ExportWidget else "_labels"
 
 
 def test_exported_regions_are_those_on_screen_and_are_repeated(

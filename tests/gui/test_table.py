@@ -61,7 +61,7 @@ def test_the_table_shows_what_each_label_measures(dock):
         assert float(row[4].replace("\u2009", "")) == 4 * inside.sum()
         for k in range(3):
             assert float(row[5 + k]) == pytest.approx(blocks()[inside][:, k].mean(), rel=1e-3)
-    assert not dock.table.view.isHidden() and dock.table._why_not.isHidden()
+    assert not dock.table.view.isHidden() and dock.table.why_not.isHidden()
 
 
 def test_the_table_follows_the_layer_the_image_and_the_rows(dock, model, settle):
@@ -73,13 +73,13 @@ def test_the_table_follows_the_layer_the_image_and_the_rows(dock, model, settle)
     dock.image.choose(None)
     measured(dock, settle)
     assert not [name for name in shown.table if name.startswith("intensity")]
-    dock.choice._rows.choose(True)
+    dock.choice.rows.choose(True)
     measured(dock, settle)
     assert "region" in shown.table and len(shown.table["label"]) >= 5
     dock.labels.choose(model.add_labels(np.zeros_like(QUADRANTS)))
     measured(dock, settle)
-    assert "expected at least one pixel" in dock.table._why_not.text()
-    assert shown.rowCount() == 0 and not any(button.isEnabled() for button in dock.table._buttons)
+    assert "expected at least one pixel" in dock.table.why_not.text()
+    assert shown.rowCount() == 0 and not any(button.isEnabled() for button in dock.table.buttons)
 
 
 def test_what_nobody_looks_at_is_not_measured(model, open_on, settle):
@@ -106,7 +106,7 @@ def test_copy_and_save_give_the_table_in_full(dock, model, tmp_path):
     dock.table.show_table(
         dock.table.model.table | {"name": np.array(["a\tb", "=1+1", "c", "d"])}, {}
     )
-    dock.table._buttons[0].click()
+    dock.table.buttons[0].click()
     copied = list(csv.reader(io.StringIO(QApplication.clipboard().text()), delimiter="\t"))
     dock.table.save_to(str(tmp_path / "kept"))
     assert dock.status.text == "saved kept.csv"

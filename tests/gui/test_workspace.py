@@ -179,7 +179,7 @@ def test_docks_of_a_viewer_share_one_workspace(model, open_on):
 def test_lost_work_is_offered_by_any_dock_and_recovered(window, open_dock, settle, tmp_path):
     leave_behind(tmp_path, blocks())
     dock = open_dock(window, ScribblesWidget)
-    assert "was not saved" in dock.findChild(LostLine)._note.text()
+    assert "was not saved" in dock.findChild(LostLine).note.text()
     recover(dock)
     project = dock.workspace.docks["Project"]
     settle(project)
@@ -221,7 +221,7 @@ def test_a_window_asks_after_its_docks_were_closed(window, open_dock, answers, k
     given, asked = answers
     frame, dock = painted(window, open_dock)
     window.window.remove_dock_widget(dock)
-    assert dock._lifetime.has_ended and not dock.workspace.has_ended
+    assert dock.lifetime.has_ended and not dock.workspace.has_ended
     keep(dock)
     assert recovered(tmp_path)
     given += ["cancel", "discard"]
@@ -369,7 +369,7 @@ def test_strokes_on_any_channel_of_a_file_are_kept(model, open_on, tmp_path, set
 
 def test_a_dock_that_qt_deletes_leaves(model, qtbot):
     dock = ScribblesWidget(model)
-    dock._lifetime.has_ended = True  # such as in a viewer that was never in sight
+    dock.lifetime.has_ended = True  # such as in a viewer that was never in sight
     dock._on_gone()
     with qtbot.waitSignal(dock.destroyed):
         dock.deleteLater()

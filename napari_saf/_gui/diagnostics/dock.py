@@ -70,7 +70,7 @@ class DiagnosticsWidget(RunDock):
             (self.slider.valueChanged, self._on_slider_moved),
             (self.plot.moved, self.go_to),
             (self.entropy.toggled, self._show_entropy),
-            (self._apart.toggled, self._show_separability),
+            (self.apart_fold.toggled, self._show_separability),
             (self.branch_fold.toggled, self._show_branch),
             (self.resume_button.clicked, lambda: self._continue(is_branch=False)),
             (self.branch.button.clicked, lambda: self._continue(is_branch=True)),
@@ -133,7 +133,7 @@ class DiagnosticsWidget(RunDock):
 
     def run_ended(self, controller: RunController) -> None:
         run = self._run_of(controller)
-        if run is None or self._lifetime.has_ended:
+        if run is None or self.lifetime.has_ended:
             return
         was_shown, place = run is self.recorded and not self._is_at_end, self.slider.value()
         run.controller = None
@@ -160,10 +160,10 @@ class DiagnosticsWidget(RunDock):
         rows = FormSection()
         rows.add_row("Result", self.choice, "The run to look at.")
         rows.add_row("Time", self.slider, _TIME_HELP)
-        self._apart = create_fold("How far apart are the labels?", self.separability)
+        self.apart_fold = create_fold("How far apart are the labels?", self.separability)
         self.branch_fold = create_fold("Branch: go on with other parameters", self.branch)
         self._lay_out(
-            [rows, self.description, self.plot, self.entropy, self._apart, self.branch_fold],
+            [rows, self.description, self.plot, self.entropy, self.apart_fold, self.branch_fold],
             [self.resume_button, self.stop_button],
             [],
         )
@@ -172,7 +172,7 @@ class DiagnosticsWidget(RunDock):
         run_registry(self._viewer).unwatch(self)
         self._timer.stop()
         self.branch.release()
-        self.earlier.forget(keeps_layers=not self._lifetime.has_window)
+        self.earlier.forget(keeps_layers=not self.lifetime.has_window)
         self.runs, self.recorded, self._recorded_labels = [], None, ()
 
     def _may_start(self, run: RecordedRun) -> bool:
@@ -318,7 +318,7 @@ class DiagnosticsWidget(RunDock):
     def _show_separability(self) -> None:
         """Compute how far apart labels are, if anybody wants to see it."""
         run, state = self.recorded, self._state()
-        if not self._apart.isExpanded():
+        if not self.apart_fold.isExpanded():
             return
         if run is None or state is None or run.problem is None or run.is_running:
             self.separability.show_message("Shown when a recorded run is over.")

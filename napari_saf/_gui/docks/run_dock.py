@@ -77,8 +77,8 @@ class RunDock(QWidget):
         self._clock = QTimer(self, interval=500)
         self.setMinimumWidth(LEAST_WIDTH)
         self._keys = Shortcuts(viewer, self, self.shortcuts)
-        self._lifetime = DockLifetime(viewer, self, self._on_gone)
-        self.workspace = self._lifetime.workspace
+        self.lifetime = DockLifetime(viewer, self, self._on_gone)
+        self.workspace = self.lifetime.workspace
         self._connect(
             (self.stop_button.clicked, self._on_stop_clicked),
             (self._clock.timeout, self._on_clock),
@@ -95,7 +95,7 @@ class RunDock(QWidget):
 
     def _load_libraries(self) -> None:
         """Import what the first run needs, in the background, once the dock is there."""
-        if not self._lifetime.has_ended:
+        if not self.lifetime.has_ended:
             self.run_in_background("libraries", load_libraries, self._on_libraries_loaded)
 
     def _on_libraries_loaded(self, loaded: object) -> None:
@@ -137,7 +137,7 @@ class RunDock(QWidget):
 
     def shut_down(self) -> None:
         """End the run and let go of the viewer; the widget is of no use after."""
-        self._lifetime.end()
+        self.lifetime.end()
 
     def _on_opened(self, opened: Any) -> None:
         """Show a mask that napari opened as an image as labels, once it was read here."""

@@ -218,7 +218,7 @@ class TableSection(QWidget):
         super().__init__()
         self.path = Path("table")  # where the table goes at first, without suffix
         self._status, self.model = status, MeasuredModel()
-        self.view, self._why_not = TableView(self.model, style=_NARROW), QLabel(wordWrap=True)
+        self.view, self.why_not = TableView(self.model, style=_NARROW), QLabel(wordWrap=True)
         self.view.setToolTip("A click on a row chooses its label in the layer.")
         self.view.setIconSize(QSize(_SWATCH_SIDE, _SWATCH_SIDE))
         self.view.horizontalHeader().setMinimumSectionSize(_ROOM)
@@ -226,8 +226,8 @@ class TableSection(QWidget):
         self.view.selectionModel().selectionChanged.connect(self._on_selection_changed)
         copy = create_button("Copy", "Copy the table, to paste into a spreadsheet.", self.copy)
         save = create_button("Save table …", "Save the table as it is here.", self._ask_to_save)
-        self._buttons = copy, save
-        fill_layout(QVBoxLayout(self), self._why_not, self.view, create_row(*self._buttons))
+        self.buttons = copy, save
+        fill_layout(QVBoxLayout(self), self.why_not, self.view, create_row(*self.buttons))
         self.show_reason("measuring …")
 
     def show_table(self, table: Table, colors: Mapping[int, Sequence[float]]) -> None:
@@ -268,10 +268,10 @@ class TableSection(QWidget):
             self.view.setColumnWidth(k, widest + _ROOM + (_SWATCH_SIDE + 4) * (name == "label"))
 
     def _show_reason(self, text: str) -> None:
-        self._why_not.setText(text)
-        self._why_not.setVisible(bool(text))
+        self.why_not.setText(text)
+        self.why_not.setVisible(bool(text))
         self.view.setVisible(not text)
-        for button in self._buttons:
+        for button in self.buttons:
             button.setEnabled(not text)
 
     def _on_selection_changed(self, *changed: object) -> None:

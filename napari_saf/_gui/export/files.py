@@ -98,25 +98,25 @@ class ExportChoice(QWidget):
 
     def __init__(self) -> None:
         super().__init__()
-        self._ticks: dict[str, QCheckBox] = {}
+        self.ticks: dict[str, QCheckBox] = {}
         self._formats: dict[str, Choice] = {}
-        self._rows, self._least = Choice(_ROWS), QSpinBox()
-        self._rows.setToolTip(_ROWS_HELP)
-        self._rows.currentIndexChanged.connect(self._on_changed)
+        self.rows, self._least = Choice(_ROWS), QSpinBox()
+        self.rows.setToolTip(_ROWS_HELP)
+        self.rows.currentIndexChanged.connect(self._on_changed)
         self._least.setRange(1, _LARGEST_LEAST)
         self._least.setSpecialValueText("regions of any size")
         self._least.setPrefix("regions of ")
         self._least.setSuffix(" pixels or more")
         self._least.setToolTip(_LEAST_HELP)
         self._least.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed)
-        below: dict[str, QWidget] = {"regions": self._rows, "numbered": self._least}
+        below: dict[str, QWidget] = {"regions": self.rows, "numbered": self._least}
         layout = QGridLayout(self)
         layout.setContentsMargins(0, 0, 0, 0)
         layout.setVerticalSpacing(4)
         layout.setColumnStretch(0, 1)
         for name, (label, suffixes, tooltip) in _KINDS.items():
             row = layout.rowCount()
-            tick = self._ticks[name] = QCheckBox(label)
+            tick = self.ticks[name] = QCheckBox(label)
             tick.setChecked(name in _TICKED)
             tick.setToolTip(tooltip)
             tick.toggled.connect(self._on_changed)
@@ -137,34 +137,34 @@ class ExportChoice(QWidget):
     def wanted(self) -> Wanted:
         found: dict[str, Any] = {
             name: self._formats[name].value if name in self._formats else True
-            for name, tick in self._ticks.items()
+            for name, tick in self.ticks.items()
             if tick.isEnabled() and tick.isChecked()
         }
         if "masks" in found:
             found["masks"] = f"{MASK_MARK}{found['masks']}"
         least = self._least.value() if self._least.isEnabled() else 1
-        return Wanted(**found, connected=self._rows.value, min_pixels=least)
+        return Wanted(**found, connected=self.rows.value, min_pixels=least)
 
     def offer(self, name: str, reason: str) -> None:
-        self._ticks[name].setEnabled(not reason)
-        self._ticks[name].setToolTip(reason or _KINDS[name][2])
+        self.ticks[name].setEnabled(not reason)
+        self.ticks[name].setToolTip(reason or _KINDS[name][2])
         self._on_changed()
 
     def choose(self, name: str, suffix: str | bool) -> None:
         """Tick a kind of file, in a format; an empty one takes the tick away."""
-        self._ticks[name].setChecked(bool(suffix))
+        self.ticks[name].setChecked(bool(suffix))
         if name in self._formats:
             self._formats[name].choose(suffix)
 
     def _on_changed(self, *changed: object) -> None:
         for name, box in self._formats.items():
-            box.setEnabled(self._ticks[name].isEnabled() and self._ticks[name].isChecked())
+            box.setEnabled(self.ticks[name].isEnabled() and self.ticks[name].isChecked())
         is_numbered = self._formats["numbered"].isEnabled()
         if is_numbered:
-            with signals_blocked(self._rows):
-                self._rows.choose(True)  # each number has its row
-        self._rows.setEnabled(self._formats["regions"].isEnabled() and not is_numbered)
-        has_rows = self._rows.isEnabled() and self._rows.value
+            with signals_blocked(self.rows):
+                self.rows.choose(True)  # each number has its row
+        self.rows.setEnabled(self._formats["regions"].isEnabled() and not is_numbered)
+        has_rows = self.rows.isEnabled() and self.rows.value
         self._least.setEnabled(has_rows or is_numbered)
         self.changed.emit()
 

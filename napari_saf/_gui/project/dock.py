@@ -67,7 +67,7 @@ class ProjectWidget(RunDock):
         super().__init__(viewer)
         self.session, self.file = self.workspace.session, self.workspace.file
         self.table, self.missing = ImageTable(self.session), MissingSection(self, self.session)
-        self._name = QLabel("" if self.file.path is None else self.file.name, wordWrap=True)
+        self.name = QLabel("" if self.file.path is None else self.file.name, wordWrap=True)
         keys = {"before": self._key_of("go_to_previous"), "after": self._key_of("go_to_next")}
         self.buttons = {
             name: create_button(text, help.format(**keys), getattr(self, name))
@@ -100,7 +100,7 @@ class ProjectWidget(RunDock):
         parts = [
             files,
             row("save_project", "save_as"),
-            self._name,
+            self.name,
             self.table,
             self.missing,
             row("add_images", "remove_image"),
@@ -118,7 +118,7 @@ class ProjectWidget(RunDock):
             self.session.close_all()
             self.file.begin(None)
             self.status.reset()
-            self._name.setText("")
+            self.name.setText("")
 
     def open_project(self) -> None:
         ask_for_path(self, "Open project", str(Path.cwd()), PROJECT_FILTER, self.load, opens=True)
@@ -171,7 +171,7 @@ class ProjectWidget(RunDock):
         if is_recovered:
             self.file.keep(self.workspace.snapshot())  # before what the crash left goes
             self.workspace.forget_lost(path)
-        self._name.setText("" if self.file.path is None else self.file.name)
+        self.name.setText("" if self.file.path is None else self.file.name)
         self.status.reset("\n".join(filter(None, [self.status.text, self.missing.note])))
 
     def save_project(self) -> None:
@@ -198,12 +198,12 @@ class ProjectWidget(RunDock):
 
     def _on_saved(self, project: Project) -> None:
         self.session.recipes = dict(project.recipes)
-        self._name.setText(f"{self.file.name}, saved {datetime.now():%H:%M}")
+        self.name.setText(f"{self.file.name}, saved {datetime.now():%H:%M}")
         self.status.reset(f"saved {len(project.images)} images")
 
     def _on_kept(self, is_unsaved: bool) -> None:
         if is_unsaved:
-            self._name.setText(f"{self.file.name}: not saved")
+            self.name.setText(f"{self.file.name}: not saved")
 
     def _open_docks(self, project: Project) -> None:
         for title in project.docks if hasattr(self._viewer, "window") else ():

@@ -53,7 +53,7 @@ class _ImageModel(TableModel):
         if role == Qt.ItemDataRole.ForegroundRole and row.state != "found":
             return _WARNING
         if role == Qt.ItemDataRole.FontRole and row is self._session.current:
-            return _bold()
+            return QFont("", -1, QFont.Weight.Bold)
         return str(row.path or "in memory") if role == Qt.ItemDataRole.ToolTipRole else None
 
 
@@ -117,12 +117,6 @@ class ImageTable(TableView):
 
     def _on_double_clicked(self, index: QModelIndex) -> None:
         self.wanted.emit(self._model.rows[index.row()])
-
-
-def _bold() -> Any:
-    font = QFont()
-    font.setBold(True)
-    return font
 
 
 class MissingSection(QWidget):

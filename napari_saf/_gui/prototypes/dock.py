@@ -77,13 +77,13 @@ class PrototypesWidget(RunDock):
         self._pending: tuple[str, Source, RunJob] | None = None
         self._restored: UndoStep | None = None
         self._watch, self._finder = LayerWatch(self), LabelFinder(viewer, self)
-        self._labels = LayerChoice(viewer, Labels, lambda layer: not layer.multiscale)
-        self._image = LayerChoice(viewer, Image, self._fits_labels, none="none")
+        self.labels = LayerChoice(viewer, Labels, lambda layer: not layer.multiscale)
+        self.image = LayerChoice(viewer, Image, self._fits_labels, none="none")
         self._add_controls()
         self._connect(
-            (self._labels.layer_changed, self._on_labels_changed),
-            (self._labels.currentIndexChanged, self._on_labels_changed),
-            (self._image.layer_changed, self._update_enabled),
+            (self.labels.layer_changed, self._on_labels_changed),
+            (self.labels.currentIndexChanged, self._on_labels_changed),
+            (self.image.layer_changed, self._update_enabled),
             (self.applying.changed, self._update_enabled),
             (self._watch.changed, self._count_pixels),
             (self._finder.returned, self.table.clearSelection),
@@ -99,8 +99,8 @@ class PrototypesWidget(RunDock):
 
     def _add_controls(self) -> None:
         choices = FormSection()
-        choices.add_row("Labels", self._labels, "The Labels layer whose labels are the rows.")
-        choices.add_row("Image", self._image, "The image that was labelled: the flow needs it.")
+        choices.add_row("Labels", self.labels, "The Labels layer whose labels are the rows.")
+        choices.add_row("Image", self.image, "The image that was labelled: the flow needs it.")
         steps = {"undo": self.undo, "redo": self.redo}
         edit_slots = {name: partial(self.edit, name) for name in _EDITS}
         slots = edit_slots | {"load": self._on_load_clicked} | steps
@@ -123,15 +123,15 @@ class PrototypesWidget(RunDock):
 
     @property
     def source(self) -> Source | None:
-        layer = self._labels.layer
-        source: Source | None = self._labels.value if layer is None else LayerSource(layer)
+        layer = self.labels.layer
+        source: Source | None = self.labels.value if layer is None else LayerSource(layer)
         return source
 
     def choose(self, value: object) -> None:
-        self._labels.choose(value)
+        self.labels.choose(value)
 
     def _fits_labels(self, layer: Image) -> bool:
-        labels = self._labels.layer
+        labels = self.labels.layer
         may_fit = labels is not None and is_given(layer)
         return may_fit and image_region(labels, layer) is not None
 
@@ -140,11 +140,11 @@ class PrototypesWidget(RunDock):
 
         And to an image that labels, such as a mask that was opened first, are of.
         """
-        labels = self._labels.layer
-        if isinstance(event.value, Image) and self._image.layer is None and labels is not None:
-            self._image.refresh()
-            self._image.choose(labelled_image(self._viewer, labels, self._fits_labels))
-        has_none = self.source is None or is_strokes(self._labels.layer)
+        labels = self.labels.layer
+        if isinstance(event.value, Image) and self.image.layer is None and labels is not None:
+            self.image.refresh()
+            self.image.choose(labelled_image(self._viewer, labels, self._fits_labels))
+        has_none = self.source is None or is_strokes(self.labels.layer)
         if isinstance(event.value, Labels) and not is_strokes(event.value) and has_none:
             self.choose(event.value)
 
@@ -156,14 +156,14 @@ class PrototypesWidget(RunDock):
         self._update_enabled()
 
     def _on_labels_changed(self, *changed: object) -> None:
-        layer, source = self._labels.layer, self.source
+        layer, source = self.labels.layer, self.source
         if layer is None or layer != self._watch.layer:
             self._watch.follow(layer)
             self._sizes = {}
             self.table.clearSelection()
-            self._image.refresh()
+            self.image.refresh()
             if layer is not None:
-                self._image.choose(labelled_image(self._viewer, layer, self._fits_labels))
+                self.image.choose(labelled_image(self._viewer, layer, self._fits_labels))
             options = None if source is None else source.options
             if options is not None:
                 self.applying.take_brightness(options)
@@ -179,13 +179,13 @@ class PrototypesWidget(RunDock):
         self.table.show_rows([] if source is None else rows_of(source, self._sizes))
 
     def _count_pixels(self) -> None:
-        layer = self._labels.layer
+        layer = self.labels.layer
         if layer is None or self.is_busy:
             return
         target = EditTarget.of(layer)
 
         def show(sizes: dict[int, int]) -> None:
-            if self._labels.layer == layer and not self.is_busy:
+            if self.labels.layer == layer and not self.is_busy:
                 self._sizes = sizes
                 self._show_rows()
                 self._update_enabled()
@@ -194,7 +194,7 @@ class PrototypesWidget(RunDock):
 
     def _on_selection_changed(self) -> None:
         """Show where the label is, if it is one: alone, and in sight."""
-        selected, layer = self.table.selected(), self._labels.layer
+        selected, layer = self.table.selected(), self.labels.layer
         self._update_enabled()
         if layer is None or len(selected) != 1:
             self._watch.show_all()
@@ -222,7 +222,7 @@ class PrototypesWidget(RunDock):
 
     def edit(self, how: str, checked: bool = False) -> None:
         """Merge, split or delete selected labels, or refine all; in a thread, but of a file."""
-        source, image, selected = self.source, self._image.layer, self.table.selected()
+        source, image, selected = self.source, self.image.layer, self.table.selected()
         if source is None or self.is_busy:
             return
         edit, text, name = _EDITS[how]
@@ -257,7 +257,7 @@ class PrototypesWidget(RunDock):
         source.state = edited.change(source.state)
         if changed.any():
             live.write(edited.labels, changed)
-        if self._labels.layer == live.layer:
+        if self.labels.layer == live.layer:
             self._sizes = sizes
             self._show_rows()
             if edited.selection:
@@ -301,7 +301,7 @@ class PrototypesWidget(RunDock):
 
     def _offer_files(self, files: list[FileSource]) -> None:
         self._files = files
-        self._labels.set_others([(one.title, one) for one in files])
+        self.labels.set_others([(one.title, one) for one in files])
         self._on_labels_changed()
 
     def _on_returned(self, result: Segmentation) -> None:
@@ -384,9 +384,9 @@ class PrototypesWidget(RunDock):
 
     def _update_enabled(self, *changed: object) -> None:
         super()._update_enabled()
-        source, layer = self.source, self._labels.layer
+        source, layer = self.source, self.labels.layer
         busy = BUSY if self.is_busy else ""
-        target = None if layer is None else EditTarget.of(layer, self._image.layer)
+        target = None if layer is None else EditTarget.of(layer, self.image.layer)
         reasons = edits.why_not(source, target, self.table.selected())
         why_not_applied, why_not_saved = reasons.pop("apply"), reasons.pop("save")
         self.applying.update_enabled(busy or why_not_applied, why_not_saved)

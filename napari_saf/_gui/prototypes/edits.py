@@ -135,12 +135,6 @@ class EditedStart(RunStart):
         label_map = LabelMap.identity(len(rows))
         return replace(result, labels=labels, prototypes=rows, label_map=label_map)
 
-    def prototypes_by_label(
-        self, prototypes: NDArray[np.float32], classes: LabelMap
-    ) -> NDArray[np.float32]:
-        """Return the prototypes as they are: `finish` has put the rows in order."""
-        return prototypes
-
     def _columns_of_nodes(self, problem: Problem) -> NDArray[np.int64]:
         """Return the column of each node, counted from 1; 0 where it has none."""
         labels = _grid(problem).from_image(self.labels).astype(np.int64)

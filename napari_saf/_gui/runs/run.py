@@ -202,12 +202,6 @@ class RunStart:
         own = result.labels[-1] if isinstance(result.labels, list) else result.labels
         return dataclasses.replace(result, labels=self.paint(own, classes))
 
-    def prototypes_by_label(
-        self, prototypes: NDArray[np.float32], classes: LabelMap
-    ) -> NDArray[np.float32]:
-        """Return prototypes of a result in rows by the labels on screen, see `LabelMap.rows`."""
-        return classes.extended(len(prototypes)).rows(prototypes)
-
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class WarmStart(RunStart):
@@ -359,7 +353,7 @@ class Run(Task):
             nodes = np.where(places < 0, -1, nodes[places.clip(max=len(nodes) - 1)])
         return dataclasses.replace(
             result,
-            prototypes=self._start.prototypes_by_label(rows, self.classes),
+            prototypes=self.classes.extended(len(rows)).rows(rows),
             exemplars=nodes,
             label_map=LabelMap(np.concatenate([[0], shown.numbers])[columns]),
         )

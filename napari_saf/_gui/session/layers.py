@@ -56,7 +56,6 @@ _EDITED_KEY = "napari_saf_edited"
 """Entry of labels that were changed by hand; of a result among those that its next run replaces."""
 Encoded = dict[str, tuple[int, EncodedLabels]]
 """The pixels of layers by their id, with a checksum, as they were encoded last."""
-_MOST_LABELS = 2**32 - 1
 _MOST = 1e15
 TAUGHT = "strokes on all images"
 """Name of the recipe that strokes on several images taught together."""
@@ -82,12 +81,13 @@ class PendingLayer:
 
         None where labels are below 0, or above what the file of a project holds.
         """
-        if not _can_be_kept(self.data):
-            return None
         checksum = fingerprint(self.data, None)
         before = known.get(self.id)
         if before is None or before[0] != checksum or before[1].shape != self.data.shape:
-            before = known[self.id] = (checksum, EncodedLabels.of(self.data))
+            try:
+                before = known[self.id] = (checksum, EncodedLabels.of(self.data))
+            except InvalidInput:
+                return None
         pixels = before[1]
         present = [n for n in pixels.labels().tolist() if n <= N_COLORS]
         named = {n: one.name for n, one in self.layer.classes.items()}
@@ -144,12 +144,6 @@ def adopt(layer: Labels, image: Image) -> None:
         layer.metadata[STROKES_KEY] = str(image.unique_id)
     elif metadata_of(layer):
         metadata_of(layer)["image"] = str(image.unique_id)
-
-
-def _can_be_kept(data: NDArray[Any]) -> bool:
-    if data.dtype.kind != "i" and data.dtype.itemsize <= 4:
-        return True
-    return bool(data.min() >= 0 and data.max() <= _MOST_LABELS)
 
 
 def _belongs(viewer: napari.Viewer, layer: Labels, image: Image) -> bool:

@@ -161,7 +161,7 @@ class ProjectSession(QObject):
         with self._own_change():
             for other in self.entries:
                 if other is not entry:
-                    self._put_away(other)
+                    self.put_away(other)
             notes = self._open(entry) if entry.layer is None else []
             entry.layer.visible = True
             self._viewer.layers.selection.active = self.strokes(entry) or entry.layer
@@ -176,7 +176,7 @@ class ProjectSession(QObject):
         """Put all images away and begin an empty project."""
         with self._own_change():
             for entry in self.entries:
-                self._put_away(entry)
+                self.put_away(entry)
         self.entries, self.recipes, self.dictionaries = [], {}, {}
         self.changed.emit()
 
@@ -282,7 +282,7 @@ class ProjectSession(QObject):
         found += [one for one in entry.left if one in layers and one not in found]
         return sorted(found, key=layers.index)
 
-    def _put_away(self, entry: Entry) -> None:
+    def put_away(self, entry: Entry) -> None:
         """Take the layers of an image from the viewer, and keep its labels."""
         layers, images, own = self._viewer.layers, self._images(entry), self._shown(entry)
         if not (images or own):

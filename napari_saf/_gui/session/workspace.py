@@ -62,7 +62,7 @@ class Workspace(QObject):
 
     def __init__(self, viewer: napari.Viewer) -> None:
         super().__init__()
-        self._viewer = viewer
+        self.viewer = viewer
         self.session, self.file = ProjectSession(viewer), ProjectFile()
         self.lost = keeping.lost_projects()
         self._docks: list[Any] = []
@@ -129,8 +129,8 @@ class Workspace(QObject):
 
     def project_dock(self) -> Any:
         """Return the Project dock, opened if need be; None without a window."""
-        if PROJECT not in self.docks and hasattr(self._viewer, "window"):
-            self._viewer.window.add_plugin_dock_widget(_PLUGIN, PROJECT)
+        if PROJECT not in self.docks and hasattr(self.viewer, "window"):
+            self.viewer.window.add_plugin_dock_widget(_PLUGIN, PROJECT)
         return self.docks.get(PROJECT)
 
     def snapshot(self) -> Snapshot:
@@ -246,7 +246,7 @@ def _in_thread(function: Callable[[], Any]) -> Any:
 def workspace_of(viewer: Any) -> Workspace:
     """Return the workspace of a viewer, a new one for its first dock."""
     own = unwrapped(viewer)
-    known = (one for one in _workspaces if unwrapped(one._viewer) is own and not one.has_ended)
+    known = (one for one in _workspaces if unwrapped(one.viewer) is own and not one.has_ended)
     return next(known, None) or Workspace(viewer)
 
 
@@ -255,11 +255,11 @@ class LostLine(QWidget):
 
     def __init__(self, workspace: Workspace) -> None:
         super().__init__()
-        self._workspace, self._note = workspace, QLabel()
+        self._workspace, self.note = workspace, QLabel()
         help = "Open what was kept of it, in the Project dock."
         self.recover = create_button("Recover", help, self._recover)
         self.discard = create_button("Discard", "Delete what was kept of it.", self._discard)
-        fill_layout(QVBoxLayout(self), self._note, create_row(self.recover, self.discard))
+        fill_layout(QVBoxLayout(self), self.note, create_row(self.recover, self.discard))
         self.layout().setContentsMargins(*_MARGINS)
         workspace.lost_changed.connect(self.refresh)
         self.refresh()
@@ -270,7 +270,7 @@ class LostLine(QWidget):
         if lost:
             with suppress(OSError):
                 time = datetime.fromtimestamp(lost[0].stat().st_mtime)
-                self._note.setText(f"Work of {time:%Y-%m-%d %H:%M} was not saved")
+                self.note.setText(f"Work of {time:%Y-%m-%d %H:%M} was not saved")
 
     def _recover(self) -> None:
         dock = self._workspace.project_dock()
