@@ -331,6 +331,7 @@ def simulated(n_workers: int, n_tasks: int, seconds: float) -> None:
             with connected(json.loads(file.read_text())["address"]) as client:
                 client.wait_for_workers(n_workers)
                 before, began = client.run_on_scheduler(memory), time.perf_counter()
+                spent = _processor_times(client)
                 for n_done, (_, outcome) in enumerate(
                     run_tasks(client, sleep, deque([seconds] * n_tasks)), start=1
                 ):
@@ -343,14 +344,35 @@ def simulated(n_workers: int, n_tasks: int, seconds: float) -> None:
                             f"{most:.0f} MiB, {before:.0f} before; load {os.getloadavg()[0]:.1f}",
                             flush=True,
                         )
+                each = 1e3 * (_processor_times(client) - spent) / n_tasks
+                print("processor time a task, ms: scheduler {:.2f}, client {:.2f}, workers {:.2f}"
+                      .format(*each), flush=True)  # fmt: skip
         finally:
             for one in (*hosts, scheduler):
                 one.terminate()
 
 
+def _processor_times(client: Any) -> NDArray[np.float64]:
+    """Return those of the scheduler, of this process, and of all processes of workers."""
+    hosts = dict(client.run(lambda: (os.getpid(), time.process_time())).values())
+    scheduler = client.run_on_scheduler(time.process_time)
+    return np.array([scheduler, time.process_time(), sum(hosts.values())])
+
+
 def sleepers(n_workers: int, file: str) -> None:
-    """Be so many workers of a scheduler, in one process, until it is ended."""
+    """Be so many workers of a scheduler, in one process, until it is ended.
+
+    They do not look at themselves: many workers that share a processor would do little else.
+    """
+    import dask
     from distributed import Worker
+
+    dask.config.set(
+        {
+            "distributed.worker.profile.enabled": False,
+            "distributed.admin.system-monitor.interval": "60s",
+        }
+    )
 
     async def serve() -> None:
         workers = [Worker(scheduler_file=file, nthreads=1) for _ in range(n_workers)]

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from distributed import Client, Future
 
 T = TypeVar("T")
-_AHEAD = 2
+_AHEAD = 4
 """Tasks that are sent for each thread of the workers: a scheduler need not know all of them."""
 _COUNTED_SECONDS = 1.0
 """How often workers are counted: they may come and go."""
@@ -42,6 +42,8 @@ def local_client(n_processes: int) -> Iterator[Client]:
         "distributed.scheduler.allowed-failures": _ATTEMPTS - 1,
         # One task at a time: where a worker dies, it is known of what.
         "distributed.scheduler.worker-saturation": 1.0,
+        # Workers would look at themselves a hundred times a second.
+        "distributed.worker.profile.enabled": False,
         "distributed.nanny.pre-spawn-environ": dict.fromkeys(names, share),
         "distributed.comm.timeouts.connect": "60s",
         # Workers log for themselves, and what they die of is told as an error.
@@ -97,18 +99,22 @@ def run_tasks(
         nonlocal n_most, counted
         if time.monotonic() - counted > _COUNTED_SECONDS:
             n_most, counted = _AHEAD * sum(client.nthreads().values()), time.monotonic()
-        while items and len(running) < max(4, n_most):
-            future = client.submit(function, items[0], pure=False)
-            running[future] = items.popleft()
-            queue.add(future)
+        n_sent = min(len(items), max(4, n_most) - len(running))
+        if n_sent > 0:
+            # One message to the scheduler: one for each task would take most of its time.
+            some = [items.popleft() for _ in range(n_sent)]
+            futures = client.map(function, some, pure=False)
+            running.update(zip(futures, some, strict=True))
+            queue.update(futures)
 
     try:
         send()
-        for future in queue:
-            item = running.pop(future)
+        for batch in queue.batches():
+            done = [(future, running.pop(future)) for future in batch]
             send()
-            yield item, partial(_outcome, future)
-            future.release()
+            for future, item in done:
+                yield item, partial(_outcome, future)
+                future.release()
             send()
     finally:
         client.cancel(list(running))

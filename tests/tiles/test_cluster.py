@@ -80,13 +80,13 @@ def test_workers_that_come_later_take_their_share(monkeypatch):
         distributed.LocalCluster(**settings) as cluster,
         distributed.Client(cluster) as client,
     ):
-        sent, own, under_way = [], client.submit, []
+        sent, own, under_way = [], client.map, []
 
-        def submit(*given, **more):
-            sent.append(given)
-            return own(*given, **more)
+        def send(function, items, **more):
+            sent.extend(items)
+            return own(function, items, **more)
 
-        monkeypatch.setattr(client, "submit", submit)
+        monkeypatch.setattr(client, "map", send)
         late = threading.Timer(0.3, lambda: cluster.scale(8))
         late.start()
         for n_done, _ in enumerate(run_tasks(client, double, deque(range(40)))):
