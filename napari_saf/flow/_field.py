@@ -53,6 +53,8 @@ class AbstractField(ABC):
     """
 
     has_costs: ClassVar[bool]
+    is_mixed = False
+    """Whether the gradient is a product with W."""
 
     def __init__(
         self,
@@ -93,8 +95,12 @@ class AbstractField(ABC):
         """
 
     @abstractmethod
-    def factors(self, overlap: Tensor, coefficients: Tensor) -> Tensor:
-        """Return what the planes, and then W, are multiplied by, from W'W and Phi'W."""
+    def factors(self, sums: Tensor, coefficients: Tensor) -> Tensor:
+        """Return what the planes, and then W, are multiplied by, from Phi'W and sums of W.
+
+        The sums are the upper half of W'W if the field `is_mixed`. If not, they are W'1 and the
+        diagonal of W'W, and a row is returned that is the same for every node.
+        """
 
     @abstractmethod
     def prototypes(self, assignment: Tensor) -> NDArray[np.float32]:
@@ -133,7 +139,7 @@ class AssignmentField(AbstractField):
     def planes(self) -> Tensor:
         return columns_first_(self._distances).T
 
-    def factors(self, overlap: Tensor, coefficients: Tensor) -> Tensor:
+    def factors(self, sums: Tensor, coefficients: Tensor) -> Tensor:
         return torch.tensor([-1 / self._rho], dtype=torch.float32)
 
     def keep_columns(self, columns: Tensor) -> None:
@@ -165,7 +171,7 @@ class SelfAssignmentField(AbstractField):
     ) -> None:
         super().__init__(averager, features, n_columns, cancelled)
         self._operator, self._features, self._s, self._rho = operator, features, s, rho
-        self._unit = 1.0
+        self._unit, self.is_mixed = 1.0, s != 0
 
     def _write_likelihood(self, v: Tensor, out: Tensor) -> None:
         w = self.assignment
@@ -193,10 +199,14 @@ class SelfAssignmentField(AbstractField):
         planes, self._unit = operator.take_planes()
         return planes
 
-    def factors(self, overlap: Tensor, coefficients: Tensor) -> Tensor:
+    def factors(self, sums: Tensor, coefficients: Tensor) -> Tensor:
         coefficients = self._unit * coefficients
         quadratic = coefficients.T @ coefficients
+        # For s = 0 the gradient needs no more of W'W than the sums of its columns.
+        overlap = sums.triu() + sums.triu(1).T if self.is_mixed else sums[0].diag()
         affinity, own = self._gradient(overlap, coefficients, quadratic)
+        if not self.is_mixed:
+            self.squares, own = sums[1], own[:1]
         return torch.cat((self._unit * affinity, own)).float()
 
     def prototypes(self, assignment: Tensor) -> NDArray[np.float32]:

@@ -282,16 +282,15 @@ class Fused:
         numbers = np.array([*prediction, *correction], dtype=np.float64)
         self._planes = self._planes[:c] if costs_only else self._planes
         shape, n_sums = self._shape(n, c, seeds), 3 + 2 * c
-        overlap = coefficients = torch.empty(0)
+        both, n_own = torch.empty(0), c if field.is_mixed else 2
         if not costs_only:
             n_sums = 2
             sums = self._all(
-                "overlap", self._chunks, (c + 5) * _ROW, 2 + (c + len(self._planes)) * c,
+                "overlap", self._chunks, (c + 5) * _ROW, (n_own + len(self._planes)) * c,
                 [*fields[:3], numbers, self._planes, shape],
             )  # fmt: skip
-            both = torch.from_numpy(sums[2:].reshape(-1, c))
-            overlap, coefficients = both[:c].triu() + both[:c].triu(1).T, both[c:]
-        factors = field.factors(overlap, coefficients).contiguous()
+            both = torch.from_numpy(sums.reshape(-1, c))
+        factors = field.factors(both[:n_own], both[n_own:]).contiguous()
         planes = self._planes, None
         grid, boxes = self._grid, self._grid.boxes(c)
         sums = self._all(
@@ -313,7 +312,8 @@ class Fused:
 
     def _shape(self, n: int, c: int, seeds: Tensor | None) -> NDArray[np.int64]:
         grid, rank = self._grid, len(self._planes)
-        flags = grid.first is not None, seeds is not None, not self._field.has_costs
+        field = self._field
+        flags = grid.first is not None, seeds is not None, not field.has_costs, field.is_mixed
         return np.array([n, c, rank, *grid.sides, *grid.radii, len(grid.offsets), *flags], np.int64)
 
     def _all(

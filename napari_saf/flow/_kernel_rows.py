@@ -138,6 +138,35 @@ def mix(u, o, t, c, m, source, i, stride, n_rows, factors, first):
 
 
 @kernel
+def add_along_rows(u, o, to, m, side):
+    """Sums of `side` neighbours in a row."""
+    k = min(side, 3)
+    for x in range(m):
+        u[to + x] = u[o + x] if k == 1 else u[o + x] + (u[o + 1 + x] + u[o + 2 + x])
+    while k + 4 <= side:
+        for x in range(m):
+            p = o + k + x
+            u[to + x] += (u[p] + u[p + 1]) + (u[p + 2] + u[p + 3])
+        k += 4
+    if k < side:
+        for x in range(m):
+            u[to + x] += u[o + k + x] + u[o + k + 1 + x]
+
+
+@kernel
+def add_up(u, o, t, c, m, sums):
+    """sum_x U_jx added to sums[j], and of the squares to sums[c + j]."""
+    for j in range(c):
+        mass, square = f32(0), f32(0)
+        for x in range(m):
+            w = u[o + j * t + x]
+            mass += w
+            square += w * w
+        sums[j] += mass
+        sums[c + j] += square
+
+
+@kernel
 def inner(u, o, t, c, m, source, i, stride, n_rows, sums, first, is_own):
     """sum_x F_kx U_jx added to sums[first + k c + j]: float32 in a row, float64 from row to row.
 

@@ -16,6 +16,8 @@ from collections import namedtuple
 
 import numpy as np
 from _kernel_rows import (
+    add_along_rows,
+    add_up,
     decode,
     exp,
     f32,
@@ -40,7 +42,7 @@ Job = namedtuple(
     "Job",
     "v s before ahead_s ahead highest a b c1 c2 c3 cost sketch factors seeds weights offsets first "
     "places inverse n c r depth height width rz ry rx n_positions is_masked has_seeds is_self "
-    "scratch sums",
+    "is_mixed scratch sums",
 )
 """A step of a whole grid: fields, factors, and the geometry; see `step`."""
 
@@ -71,31 +73,35 @@ def nodes(job, row, x0, x1):
 @kernel
 def likelihood(job, tile, o, t, i, m):
     """P + g(W) / rho of a row: g = -D, or the gradient in its factors."""
-    u, c = job.scratch, job.c
-    if not job.is_self:
-        factor = job.factors[0]
-        for j in range(c):
-            k = j * job.n + i
-            fetch_state(job.v, job.s, job.before, k + job.width, m)
-            fetch_row(job.cost, k + job.width, m, 16)
-            for x in range(m):
-                slopes = job.a * f32(job.s[k + x]) + job.b * f32(job.before[k + x])
-                u[o + j * t + x] = job.v[k + x] + factor * job.cost[k + x] + slopes
-        return
-    row = tile.row
+    u, c, row, own = job.scratch, job.c, tile.row, job.r * job.c
     for x in range(m):
         u[row + x] = f32(0)
     for j in range(c):
         k, to, two = j * job.n + i, o + j * t, tile.two + j * tile.t
         fetch_state(job.v, job.s, job.before, k + job.width, m)
-        for x in range(m):
-            p = job.v[k + x] + job.a * f32(job.s[k + x]) + job.b * f32(job.before[k + x])
-            e = exp(p)
-            u[to + x] = p
-            u[two + x] = e
-            u[row + x] += e
-    normalise(u, tile.two, tile.t, c, m, row)
-    mix(u, o, t, c, m, u, tile.two, tile.t, c, job.factors, job.r * c)
+        if job.is_mixed:
+            for x in range(m):
+                p = job.v[k + x] + job.a * f32(job.s[k + x]) + job.b * f32(job.before[k + x])
+                e = exp(p)
+                u[to + x] = p
+                u[two + x] = e
+                u[row + x] += e
+        elif job.is_self:
+            constant = job.factors[own + j]
+            for x in range(m):
+                slopes = job.a * f32(job.s[k + x]) + job.b * f32(job.before[k + x])
+                u[to + x] = job.v[k + x] + constant + slopes
+        else:
+            factor = job.factors[0]
+            fetch_row(job.cost, k + job.width, m, 16)
+            for x in range(m):
+                slopes = job.a * f32(job.s[k + x]) + job.b * f32(job.before[k + x])
+                u[to + x] = job.v[k + x] + factor * job.cost[k + x] + slopes
+    if job.is_mixed:
+        normalise(u, tile.two, tile.t, c, m, row)
+        mix(u, o, t, c, m, u, tile.two, tile.t, c, job.factors, own)
+    if not job.is_self:
+        return
     for k in range(0, job.r, 4):
         rows = min(4, job.r - k)
         decode(u, tile.three, tile.t, rows, m, job.sketch, i + k * job.n, job.n, job.width)
@@ -127,22 +133,6 @@ def slab(job, tile, z, raw):
         for j in range(job.c):
             for x in range(m):
                 u[to + j * plane + job.places[i + x]] = u[tile.one + j * t + x]
-
-
-@kernel
-def add_along_rows(u, o, to, m, side):
-    """Sums of `side` neighbours in a row."""
-    k = min(side, 3)
-    for x in range(m):
-        u[to + x] = u[o + x] if k == 1 else u[o + x] + (u[o + 1 + x] + u[o + 2 + x])
-    while k + 4 <= side:
-        for x in range(m):
-            p = o + k + x
-            u[to + x] += (u[p] + u[p + 1]) + (u[p + 2] + u[p + 3])
-        k += 4
-    if k < side:
-        for x in range(m):
-            u[to + x] += u[o + k + x] + u[o + k + 1 + x]
 
 
 @kernel
@@ -389,14 +379,15 @@ def step(
         f32(numbers[2]) / WHOLE, f32(numbers[3]), f32(numbers[4]) / WHOLE, cost, sketch, factors,
         seeds, weights, offsets, first, places, inverse, grid[0], grid[1], grid[2], grid[3],
         grid[4], grid[5], grid[6], grid[7], grid[8], grid[9], grid[10], grid[11], grid[12],
-        scratch, sums,
+        grid[13], scratch, sums,
     )  # fmt: skip
     step_tile(job, begin(job, box))
 
 
 def overlap(v, s, before, numbers, sketch, grid, box, scratch, sums):
-    """W'W and Phi'W, W = softmax(V + a S + b S'), of the nodes of a box in the order of nodes."""
-    n, c, r = grid[0], grid[1], grid[2]
+    """Sums of W and W^2, or W'W, and Phi'W, of the nodes of a box; W = softmax(V + a S + b S')."""
+    n, c, r, is_mixed = grid[0], grid[1], grid[2], grid[13]
+    first = c * c if is_mixed else 2 * c
     four, row = ROW * c, ROW * (c + 4)
     a, b = f32(numbers[0]) / WHOLE, f32(numbers[1]) / WHOLE
     for i in range(box[0], box[1], ROW):
@@ -411,11 +402,14 @@ def overlap(v, s, before, numbers, sketch, grid, box, scratch, sums):
                 scratch[j * ROW + x] = e
                 scratch[row + x] += e
         normalise(scratch, 0, ROW, c, m, row)
-        inner(scratch, 0, ROW, c, m, scratch, 0, ROW, c, sums, 2, True)
+        if is_mixed:
+            inner(scratch, 0, ROW, c, m, scratch, 0, ROW, c, sums, 0, True)
+        else:
+            add_up(scratch, 0, ROW, c, m, sums)
         for k in range(0, r, 4):
             rows = min(4, r - k)
             decode(scratch, four, ROW, rows, m, sketch, i + k * n, n, ROW)
-            inner(scratch, 0, ROW, c, m, scratch, four, ROW, rows, sums, 2 + (c + k) * c, False)
+            inner(scratch, 0, ROW, c, m, scratch, four, ROW, rows, sums, first + k * c, False)
 
 
 def read(v, labels, grid, box, scratch, sums):
