@@ -257,12 +257,16 @@ def prepare_images(
     options = dataclasses.replace(options, scaling=scaling, rescale=options.scaling is None)
     groups = None if options.groups is None else image_groups(options.groups, arrays, inside)
 
+    extractor = None if given is not None else options.extractor
+    # Edges and textures hang on where blocks of pixels begin. Colours do not, and strokes on
+    # objects follow sharper edges further.
+    is_smoothed = extractor is not None and extractor.receptive_field > 0
+
     def scaled(k: int) -> tuple[NDArray[np.float32], list[int], NDArray[np.bool_] | None]:
         """Return an image at working size, the axes of its windows, and the mask."""
-        image, small = scaling.apply_at(shapes[k], arrays[k], inside[k])
+        image, small = scaling.apply_at(shapes[k], arrays[k], inside[k], is_smoothed)
         return image, _averaged_axes(options.window, shapes[k]), small
 
-    extractor = None if given is not None else options.extractor
     if extractor is not None:
         extractor = extractor.fitted(map(scaled, range(len(arrays))))
         options = dataclasses.replace(options, features=extractor)

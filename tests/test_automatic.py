@@ -124,9 +124,19 @@ def test_a_reduced_image_hangs_little_on_where_its_blocks_begin():
     stripes = np.tile([1, 0, 0], (60, 20))[..., None].astype(float)
     inside = np.ones((60, 60), bool)
     inside[:, 30:] = False
-    small, _ = Scaling(0, 1).apply_at((30, 30), stripes, None)
+    small, _ = Scaling(0, 1).apply_at((30, 30), stripes, None, True)
     assert np.ptp(small[2:-2, 2:-2]) < 0.1
     stripes[~inside] = 0.4
     stripes[inside] = 0.7
-    small, mask = Scaling(0, 1).apply_at((30, 30), stripes, inside)
+    small, mask = Scaling(0, 1).apply_at((30, 30), stripes, inside, True)
     np.testing.assert_allclose(small[mask], 0.7, atol=1e-6)
+
+
+@pytest.mark.parametrize("features, is_smoothed", [("lab", False), ("texture", True)])
+def test_colours_are_means_of_blocks_and_textures_those_of_a_smoothed_image(features, is_smoothed):
+    image = np.random.default_rng(0).random((40, 40, 3))
+    problem = saf.Problem.from_image(image, features=features, scaling=(0, 1), max_side=20)
+    blocks = image.reshape(20, 2, 20, 2, 3).mean(axis=(1, 3))
+    whole = saf.Problem.from_image(blocks, features=features, scaling=(0, 1))
+    colours = problem.features[:, :3], whole.features[:, :3]
+    assert np.allclose(*colours, atol=1e-5) != is_smoothed

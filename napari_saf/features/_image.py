@@ -62,19 +62,23 @@ class Scaling:
         return np.asarray(np.clip(values, 0, 1), dtype=np.float32)
 
     def apply_at(
-        self, shape: tuple[int, ...], image: NDArray[Any], mask: NDArray[np.bool_] | None
+        self,
+        shape: tuple[int, ...],
+        image: NDArray[Any],
+        mask: NDArray[np.bool_] | None,
+        is_smoothed: bool = False,
     ) -> tuple[NDArray[np.float32], NDArray[np.bool_] | None]:
         """Return an image, channels last, in [0, 1] at a size to work at, and its mask there.
 
-        It is smoothed before, so that labels hang little on where blocks of pixels begin.
+        Smoothed before, it hangs little on where blocks of pixels begin.
         """
         values = image if mask is None else np.where(mask[..., None], image, self.low)
         raise_if_interrupted()
         found, small = self.apply(values), mask
         if shape != image.shape[:-1]:
-            # As wide as four times the variance of a block: of 2 pixels, sigma is 1.
-            ratios = np.divide(image.shape[:-1], shape)
-            found = smoothed(found, np.sqrt(np.maximum(ratios**2 - 1, 0) / 3), mask)
+            if is_smoothed:  # as wide as four times the variance of a block: sigma 1 for 2
+                ratios = np.divide(image.shape[:-1], shape)
+                found = smoothed(found, np.sqrt(np.maximum(ratios**2 - 1, 0) / 3), mask)
             found = coarse_means(found, shape, mask)
             small = None if mask is None else coarse_means(mask, shape) > 1e-6
         raise_if_interrupted()
