@@ -127,11 +127,11 @@ def wait_for_all(dock, qtbot):
 
 @pytest.fixture
 def small_tiles(monkeypatch):
-    """Tiles of 32 pixels."""
+    """Tiles of 64 pixels."""
     own = LargeJob.of.__func__
 
     def of(cls, *given, **more):
-        return own(cls, *given, **more | {"tile": 32})
+        return own(cls, *given, **more | {"tile": 64})
 
     monkeypatch.setattr(LargeJob, "of", classmethod(of))
 
@@ -167,12 +167,12 @@ def test_everything_is_labelled_and_gone_on_with(
     other.large.store.set_path(out)
     other.large.start()
     wait_for_all(other, qtbot)
-    assert other.large.status.text.startswith("done: 36 tiles"), other.large.status.text
+    assert other.large.status.text.startswith("done: 9 tiles"), other.large.status.text
     expected = saf.label_large(
         tmp_path / "sheet.zarr" / "0",
         dock._learner(dock.form)(lambda: False),
         tmp_path / "e.ome.zarr",
-        tile=32,
+        tile=64,
     )
     store = LabelStore(out)
     np.testing.assert_array_equal(store.read(0, (slice(None),) * 2), expected.labels[:])
