@@ -18,6 +18,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
+import platformdirs
 import psutil
 import safetensors.numpy
 from numpy.typing import NDArray
@@ -117,6 +118,11 @@ def make_folder(path: Path) -> None:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise SafError(f"{path}: cannot be made a folder: {error.strerror or error}") from error
+
+
+def data_folder() -> Path:
+    """Return where strokes and projects of this person are kept."""
+    return platformdirs.user_data_path("napari-saf", appauthor=False)
 
 
 def remove_path(path: Path) -> None:

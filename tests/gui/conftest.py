@@ -7,15 +7,15 @@ import gc
 import threading
 
 import napari.settings
+import platformdirs
 import pytest
 from gui_cases import ENDLESS, TIMEOUT, blocks
 from napari.components import ViewerModel
 
 from napari_saf._gui.forms import image_input
-from napari_saf._gui.scribbles import strokes
 from napari_saf._gui.segment import regions
 from napari_saf._gui.segment.dock import SegmentWidget
-from napari_saf._gui.session import keeping, workspace
+from napari_saf._gui.session import workspace
 from napari_saf.input import PLAIN
 from napari_saf.problem import ImageOptions
 
@@ -68,8 +68,7 @@ def own_settings(tmp_path, monkeypatch):
 @pytest.fixture(autouse=True)
 def own_data_folder(tmp_path, monkeypatch):
     """Strokes and projects are kept for this test alone."""
-    for module in (strokes, keeping):
-        monkeypatch.setattr(module, "user_data_path", lambda *names, **options: tmp_path / "data")
+    monkeypatch.setattr(platformdirs, "user_data_path", lambda *names, **options: tmp_path / "data")
 
 
 @pytest.fixture

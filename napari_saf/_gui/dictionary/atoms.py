@@ -14,7 +14,7 @@ from qtpy.QtWidgets import QLabel, QSlider, QToolTip, QVBoxLayout, QWidget
 from skimage.util import montage
 
 from napari_saf._gui.dictionary.layers import ColoredDictionary
-from napari_saf._gui.docks.tables import to_qcolor
+from napari_saf._gui.docks.tables import to_qcolor, to_qimage
 from napari_saf._gui.forms.layout import FormArea, create_button, create_row, fill_layout
 
 _BORDER = 3
@@ -72,7 +72,7 @@ class AtomView(QWidget):
         self.chosen &= frozenset(() if shown is None or is_locked else shown.atom_ids)
         known = None if shown is None else shown.dictionary
         atoms = () if known is None else known.colours(known.atoms)
-        self._images = [_to_qimage(_to_rgb(atom)) for atom in atoms]
+        self._images = [to_qimage(_to_rgb(atom)) for atom in atoms]
         self._arrange()
 
     def choose(self, atom_ids: Collection[int]) -> None:
@@ -105,7 +105,7 @@ class AtomView(QWidget):
         picture = montage(opaque, [0] * 4, grid_shape=(2, 4), padding_width=gap, channel_axis=-1)
         buffer = QBuffer()
         buffer.open(QIODevice.OpenModeFlag.WriteOnly)
-        _to_qimage(picture).save(buffer, "PNG")
+        to_qimage(picture).save(buffer, "PNG")
         data = base64.b64encode(bytes(buffer.data())).decode("ascii")
         html = f'<img src="data:image/png;base64,{data}">'
         return f"{text.replace(',', '&#8239;')}<br>turned and mirrored:<br>{html}"
@@ -237,13 +237,6 @@ def _to_rgb(atoms: NDArray[np.floating]) -> NDArray[np.uint8]:
     if scaled.shape[-1] != 3:
         scaled = np.repeat(scaled.mean(axis=-1, keepdims=True), 3, axis=-1)
     return np.asarray(np.round(255 * scaled), dtype=np.uint8)
-
-
-def _to_qimage(pixels: NDArray[np.uint8]) -> QImage:
-    height, width, n_channels = pixels.shape
-    kind = QImage.Format.Format_RGBA8888 if n_channels == 4 else QImage.Format.Format_RGB888
-    # The copy owns its pixels.
-    return QImage(pixels.tobytes(), width, height, n_channels * width, kind).copy()
 
 
 class AtomsSection(QWidget):

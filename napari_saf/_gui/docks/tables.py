@@ -11,7 +11,7 @@ import numpy as np
 from napari.layers import Labels
 from numpy.typing import NDArray
 from qtpy.QtCore import QAbstractTableModel, QModelIndex, QSize, Qt, Signal
-from qtpy.QtGui import QColor, QIcon, QPixmap
+from qtpy.QtGui import QColor, QIcon, QImage, QPixmap
 from qtpy.QtWidgets import (
     QAbstractItemView,
     QApplication,
@@ -311,6 +311,13 @@ def square_icon(color: NDArray[np.floating], side: int = _SQUARE_SIDE) -> QIcon:
 def to_qcolor(color: NDArray[np.floating]) -> QColor:
     """Return a colour (red, green, blue, ...), each in [0, 1], as Qt's."""
     return QColor.fromRgbF(*(float(x) for x in np.clip(color[:3], 0, 1)))
+
+
+def to_qimage(pixels: NDArray[np.uint8]) -> QImage:
+    """Return pixels (rows, columns, 3 or 4) as Qt's image, which owns them."""
+    height, width, n_channels = pixels.shape
+    kind = QImage.Format.Format_RGBA8888 if n_channels == 4 else QImage.Format.Format_RGB888
+    return QImage(pixels.tobytes(), width, height, n_channels * width, kind).copy()
 
 
 class LabelList(QListWidget):

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from qtpy.QtCore import QModelIndex, QSize, Qt, Signal
-from qtpy.QtGui import QColor, QFont, QIcon, QImage, QPixmap
+from qtpy.QtGui import QColor, QFont, QIcon, QPixmap
 from qtpy.QtWidgets import QFileDialog, QHBoxLayout, QHeaderView, QWidget
 
 from napari_saf._gui.docks.run_dock import RunDock
-from napari_saf._gui.docks.tables import TableModel, TableView
+from napari_saf._gui.docks.tables import TableModel, TableView, to_qimage
 from napari_saf._gui.forms.layout import create_button, fill_layout
 from napari_saf._gui.session.session import Entry, ProjectSession
 from napari_saf.project import FileReference, FoundFile, find_files
@@ -107,11 +107,8 @@ class ImageTable(TableView):
         """Show a picture (rows, columns, 3) of an image; None for none."""
         icon = QIcon()
         if pixels is not None:
-            own = np.ascontiguousarray(pixels, np.uint8)
-            height, width = own.shape[:2]
-            image = QImage(own.tobytes(), width, height, 3 * width, QImage.Format.Format_RGB888)
-            keep = Qt.AspectRatioMode.KeepAspectRatio
-            icon = QIcon(QPixmap.fromImage(image.copy()).scaled(_PICTURE, keep))
+            picture, keep = QPixmap.fromImage(to_qimage(pixels)), Qt.AspectRatioMode.KeepAspectRatio
+            icon = QIcon(picture.scaled(_PICTURE, keep))
         self._model.pictures[id(entry)] = icon
         self.viewport().update()
 

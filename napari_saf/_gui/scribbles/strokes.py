@@ -17,7 +17,6 @@ import napari
 import numpy as np
 from napari.layers import Image, Labels
 from numpy.typing import NDArray
-from platformdirs import user_data_path
 from qtpy.QtCore import QModelIndex, QObject, QTimer, Signal
 from qtpy.QtGui import QKeyEvent
 from qtpy.QtWidgets import QAbstractItemView, QColorDialog, QLabel
@@ -33,7 +32,7 @@ from napari_saf._gui.layers.reading import fingerprint
 from napari_saf._gui.runs.run import Task
 from napari_saf._gui.settings import current_settings
 from napari_saf.io import PaintedClass, save_strokes
-from napari_saf.storage import make_folder
+from napari_saf.storage import data_folder, make_folder
 
 _DEBOUNCE_MILLISECONDS = 30
 _COMPARED_VALUES = 20_000_000
@@ -370,7 +369,7 @@ def last_saved(image: Image, shape: tuple[int, ...]) -> Path | None:
 
 
 def _folder() -> Path:
-    return user_data_path("napari-saf", appauthor=False) / "strokes"
+    return data_folder() / "strokes"
 
 
 def _prefix(image: Image, shape: tuple[int, ...]) -> str:

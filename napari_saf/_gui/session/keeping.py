@@ -10,13 +10,20 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-from platformdirs import user_data_path
 from qtpy.QtWidgets import QFileDialog, QMessageBox, QWidget
 
 from napari_saf._gui.session.layers import Snapshot
 from napari_saf.errors import InvalidInput
 from napari_saf.project import PROJECT_SUFFIX, Project, project_digest, save_project
-from napari_saf.storage import FileModel, make_folder, read_json, remove_path, validated, write_json
+from napari_saf.storage import (
+    FileModel,
+    data_folder,
+    make_folder,
+    read_json,
+    remove_path,
+    validated,
+    write_json,
+)
 
 PROJECT_FILTER = f"Project (*{PROJECT_SUFFIX})"
 _ASKED = "{} is not saved."
@@ -147,10 +154,6 @@ class _Recent(FileModel):
 
 class _RecentFile(FileModel):
     projects: list[_Recent]
-
-
-def data_folder() -> Path:
-    return Path(user_data_path("napari-saf", appauthor=False))
 
 
 def recent_projects() -> list[Path]:
