@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import functools
 import math
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
@@ -31,7 +29,9 @@ else:
         """torch, imported when one of its names is first used: it takes longer than all else."""
 
         def __getattr__(self, name: str) -> Any:
-            vars(self)[name] = value = getattr(_import_torch(), name)
+            import torch
+
+            vars(self)[name] = value = getattr(torch, name)
             return value
 
     torch = _Torch()
@@ -44,17 +44,6 @@ _OWN_GROUP = Path("/proc/self/cgroup")
 _limit: ContextVar[float | None] = ContextVar("memory limit", default=None)
 _cancelled: ContextVar[Callable[[], bool] | None] = ContextVar("cancelled", default=None)
 _watch: ContextVar[Callable[[float, float], object] | None] = ContextVar("watch", default=None)
-
-
-@functools.cache
-def _import_torch() -> ModuleType:
-    import torch
-
-    with warnings.catch_warnings():
-        # torch says so once; not within runs, as warnings are set for all threads
-        warnings.filterwarnings("ignore", message="Sparse .* tensor support is in beta")
-        torch.eye(1).to_sparse_csr()
-    return torch
 
 
 def resolve_device(name: str) -> torch.device:

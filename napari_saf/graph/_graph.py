@@ -113,29 +113,37 @@ class AbstractGraph(ABC):
 class SparseProduct:
     """Product of a sparse matrix (n_nodes, n_nodes) with node values.
 
-    torch's compressed rows: measured with 560,000 entries and 10 columns on two cores 0.5 ms,
-    against 1.8 ms by scipy and 20 ms by adding entry by entry; and unlike the latter, the same
-    result every time on a graphics card.
+    By torch's sums of weighted rows: with 1.5 million entries and 16 columns 0.4 of the time of its
+    compressed rows in float32, twice that time in float64, 0.2 of scipy's; on a graphics card the
+    same result every time.
     """
 
     def __init__(self, matrix: sparse.csr_array, device: torch.device, dtype: torch.dtype) -> None:
-        self._matrix = torch.sparse_csr_tensor(
-            torch.from_numpy(matrix.indptr.astype(np.int32)),
-            torch.from_numpy(matrix.indices.astype(np.int32)),
-            torch.from_numpy(matrix.data).to(dtype),
-            size=matrix.shape,
-            check_invariants=False,
-        ).to(device)
+        self._ends, self._columns = (
+            torch.from_numpy(numbers.astype(np.int32)).to(device)
+            for numbers in (matrix.indptr, matrix.indices)
+        )
+        self._weights = torch.from_numpy(matrix.data).to(dtype).to(device)
 
     def __call__(self, values: Tensor, out: Tensor, scratch: Tensor) -> None:
-        torch.addmm(out, self._matrix, values, beta=0, out=out)
+        product = torch.nn.functional.embedding_bag(
+            self._columns,
+            values,
+            self._ends,
+            mode="sum",
+            per_sample_weights=self._weights,
+            include_last_offset=True,
+        )
+        out.copy_(product)
 
     def among(self, nodes: NDArray[np.integer]) -> SparseProduct:
         """Return the product with the rows and columns of some nodes."""
-        own = self._matrix
-        arrays = own.values(), own.col_indices(), own.crow_indices()
-        matrix = sparse.csr_array(tuple(x.cpu().numpy() for x in arrays), shape=own.shape)
-        return SparseProduct(sparse.csr_array(matrix[nodes][:, nodes]), own.device, own.dtype)
+        weights, n_nodes = self._weights, len(self._ends) - 1
+        arrays = (x.cpu().numpy() for x in (weights, self._columns, self._ends))
+        matrix = sparse.csr_array(tuple(arrays), shape=(n_nodes, n_nodes))
+        return SparseProduct(
+            sparse.csr_array(matrix[nodes][:, nodes]), weights.device, weights.dtype
+        )
 
 
 def square_matrix(matrix: ArrayLike | sparse.spmatrix | sparse.sparray) -> sparse.csr_array:
