@@ -111,7 +111,12 @@ def memory(kind: str, architecture: str, file: Path) -> float:
     end, other = context.Pipe()
     process = context.Process(target=peak, args=(kind, architecture, file, other))
     process.start()
-    n_bytes = end.recv()
+    other.close()  # so that the end of a process that dies is the end of the pipe
+    try:
+        n_bytes = end.recv()
+    except EOFError:
+        process.join()
+        raise SystemExit(f"{kind}: the process ended with {process.exitcode}") from None
     process.join()
     return float(n_bytes) / 2**20
 

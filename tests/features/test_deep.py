@@ -10,7 +10,7 @@ import safetensors.torch
 import torch
 
 import napari_saf as saf
-from napari_saf.features import DeepFeatures, _cache, _deep, _network
+from napari_saf.features import FEATURES, DeepFeatures, _cache, _deep, _network
 from napari_saf.io import Recipe
 from napari_saf.methods import AssignmentFlow
 
@@ -55,6 +55,76 @@ def test_grey_channels_and_stacks_have_features(deep, shape):
         max_side=None,
     )
     assert problem.features.shape == (6000 if is_stack else 2000, 10 if shape[-1] == 2 else 9)
+
+
+SMALL = {
+    "vit_small_patch14_dinov2": {"depth": 2, "embed_dim": 48, "num_heads": 3},
+    "vit_small_patch16_dinov3": {"depth": 2, "embed_dim": 48, "num_heads": 3},
+    "convnext_tiny": {"depths": (1, 1, 1, 1), "dims": (8, 8, 16, 16)},
+    "vgg16": {"mlp_ratio": 1 / 512},
+    "resnet50": {"layers": (1, 1, 1, 1), "channels": (8, 8, 16, 16), "stem_width": 8},
+}
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_every_family_that_is_offered_gives_features(
+    name, timm, image, tmp_path, monkeypatch, no_socket
+):
+    """Of the architecture with fewer and thinner layers, weights of its head beside them."""
+    from timm.models.vgg import cfgs
+
+    make = timm.create_model
+    thin = [one if one == "M" else one // 16 for one in cfgs["vgg16"]]
+    monkeypatch.setitem(cfgs, "vgg16", thin)
+    monkeypatch.setattr(
+        timm, "create_model", lambda *a, **options: make(*a, **options, **SMALL[name])
+    )
+    _network._load.cache_clear()
+    model = timm.create_model(name, pretrained=False)
+    safetensors.torch.save_file(model.state_dict(), tmp_path / "weights.safetensors")
+    family = DeepFeatures(name, str(tmp_path / "weights.safetensors"), n_components=4)
+    reductions = [info["reduction"] for info in model.feature_info]
+    usual = family.network()
+    assert usual.reductions == ((reductions[-1],) if "vit" in name else (8, 16))
+    found = deep_of(family, image)
+    assert found.shape == (192, 192, 4) and found.std(axis=(0, 1)).min() > 1e-4
+    every = dataclasses.replace(family, layers=(0, -1)).network()
+    assert every.layers == (0, len(reductions) - 1)
+    _network._load.cache_clear()
+
+
+def test_layers_that_are_chosen_are_those_of_the_network(deep, image):
+    """Every layer by itself gives what it gives beside another one."""
+    both = dataclasses.replace(deep, layers=(1, 2), window=96, step=64)
+    raw = {}
+    for layers in ((1,), (2,), (1, 2)):
+        own = dataclasses.replace(both, layers=layers)
+        raw[layers] = own._raw(image[None], own.network())
+    sizes = [raw[layers].shape[-1] for layers in ((1,), (2,))]
+    assert raw[1, 2].shape[-1] == sum(sizes)
+    np.testing.assert_allclose(raw[1, 2][..., : sizes[0]], raw[1,], atol=1e-4)
+    assert np.abs(raw[1, 2][..., : sizes[0]] - raw[1, 2][..., -sizes[0] :]).mean() > 1e-3
+
+
+def test_perceived_colour_stands_beside_deep_features_and_weighs_about_as_much(deep, image):
+    found = deep.features(image)
+    np.testing.assert_array_equal(found[..., :3], FEATURES["lab"]().features(image))
+
+
+def test_what_windows_do_not_share_is_seen_by_overlap(deep, image):
+    """Features inside of a window do not jump where the next one begins."""
+    own = dataclasses.replace(deep, window=96, step=32).fitted([(image, None, None)])
+    alone = dataclasses.replace(own, window=32, step=32)
+    smooth = np.tile(np.linspace(0, 1, 192, dtype=np.float32)[:, None, None], (1, 192, 3))
+
+    def jump(extractor):
+        raw = extractor._raw(smooth[None], extractor.network())[0]
+        per_window = 32 // extractor.network().grid
+        steps = np.abs(np.diff(raw, axis=0)).mean(axis=(1, 2))[per_window:-per_window]
+        at_seams = np.arange(len(steps)) % per_window == per_window - 1
+        return steps[at_seams].mean() / steps[~at_seams].mean()
+
+    assert jump(own) < jump(alone)
 
 
 def test_features_shift_with_the_image_by_one_patch(weights):

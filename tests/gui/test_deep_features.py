@@ -54,16 +54,37 @@ def test_what_was_learned_is_kept_until_a_row_changes(opened):
     assert other == dataclasses.replace(learned, basis="", sha256="", n_components=16)
 
 
+@pytest.fixture
+def choose_deep(model, open_dock, weights, own_cache, no_socket):
+    """Return what opens a dock with deep features chosen; nothing may connect anywhere."""
+
+    def choose(kind):
+        model.add_image(blocks(), name="blocks")
+        dock = open_dock(model, kind)
+        dock.input.scale.set_value(5)
+        dock.input.choose(features="deep")
+        fields = dock.input.extractor_rows.fields["deep"]
+        fields["architecture"].value = "test_vit"
+        fields["weights_file"].value = str(weights("test_vit"))
+        return dock
+
+    return choose
+
+
+def test_a_run_with_deep_features_has_labels_and_a_recipe(model, choose_deep, run):
+    dock = choose_deep(SegmentWidget)
+    result = run(dock, dock.run_button.click)
+    layer = model.layers["blocks [SAF, deep (a network)]"]
+    np.testing.assert_array_equal(layer.data, result.labels)
+    assert result.n_labels > 1 and not dock.status.is_error
+    features = layer.metadata["napari_saf"]["recipe"]["input"]["features"]
+    assert features["architecture"] == "test_vit" and len(features["sha256"]) == 64
+
+
 def test_a_stroke_with_deep_features_has_labels_and_the_next_one_no_network(
-    model, open_dock, qtbot, weights, own_cache, no_socket, monkeypatch
+    choose_deep, qtbot, monkeypatch
 ):
-    model.add_image(blocks(), name="blocks")
-    dock = open_dock(model, ScribblesWidget)
-    dock.input.scale.set_value(5)
-    dock.input.choose(features="deep")
-    fields = dock.input.extractor_rows.fields["deep"]
-    fields["architecture"].value = "test_vit"
-    fields["weights_file"].value = str(weights("test_vit"))
+    dock = choose_deep(ScribblesWidget)
     dock.buttons["new_strokes"].click()
 
     def paint(row, column, number):
