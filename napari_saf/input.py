@@ -307,7 +307,8 @@ def contrast_noise(
     Its channels come last; the options are resolved, and have a scaling.
     """
     assert options.scaling is not None
-    return _guide_and_noise(options.scaling.apply(image), mask, options)[1]
+    scaled, _ = options.scaling.apply_at(image.shape[:-1], image, mask)
+    return _guide_and_noise(scaled, mask, options)[1]
 
 
 def _guide_and_noise(

@@ -29,6 +29,7 @@ class Multiscale(FeatureExtractor):
     moments: tuple[float, ...] | None = parameter(
         None, label="Moments", is_list=True, in_form=False,
         help="Means and then scales of the features; none: those of the image.")  # fmt: skip
+    whole: tuple[int, ...] | None = None  # the shape of the image that others are parts of
     name: ClassVar[str] = "multiscale"
     title: ClassVar[str] = "edges and texture"
     normalisation: ClassVar[Literal["fixed", "image"]] = "image"
@@ -47,6 +48,9 @@ class Multiscale(FeatureExtractor):
 
     def to_plain(self) -> str | dict[str, Any]:
         return super().to_plain() if self.moments else self.name
+
+    def placed(self, start: Sequence[int], shape: Sequence[int]) -> Self:
+        return dataclasses.replace(self, whole=tuple(shape))
 
     def for_parts(self, images: Iterable[tuple[Image, Axes, Mask]]) -> Self:
         count, sums, squares = 0, np.zeros(1), np.zeros(1)
@@ -70,8 +74,7 @@ class Multiscale(FeatureExtractor):
         for axis in thin:
             # Differences want two pixels; along a copy there are none.
             image = image.repeat(2, axis)
-        longest = max(image.shape[:-1])
-        widest = min(8, max(1, longest // 8))
+        widest = min(8, max(1, max(self.whole or image.shape[:-1]) // 8))
         widths = np.logspace(0, np.log2(widest), num=int(np.log2(widest)) + 1, base=2)
         jobs = [(channel, width) for channel in np.moveaxis(image, -1, 0) for width in widths]
         n_each = image.ndim + 1

@@ -160,7 +160,8 @@ def make_plan(
     parts = _scaled(values, masks, window, options)
     if options.extractor.normalisation == "image":
         parts = _spread_parts(image, mask, window, options)
-    extractor = options.extractor.for_parts(parts)
+    # A part may be too small for features that the whole has.
+    extractor = options.extractor.placed((0,), image.shape).for_parts(parts)
     options = dataclasses.replace(options, features=extractor)
     where = [(place, image.shape) for place in places]
     flow, taught = _learn(recipe, values, masks, options, noise, where)
@@ -312,8 +313,8 @@ def _spread_parts(
     assert options.extractor is not None
     reach = options.extractor.receptive_field
     for region in spread_regions(image.shape, window, _MOST_MEASURED):
-        sides = zip(region, image.shape, strict=True)
-        crop = tuple(slice(max(0, r.start - reach), min(n, r.stop + reach)) for r, n in sides)
+        sides = zip(region, image.shape, [reach * (side > 1) for side in window], strict=True)
+        crop = tuple(slice(max(0, r.start - far), min(n, r.stop + far)) for r, n, far in sides)
         values = image.read(crop)
         own = read_mask(mask, values, crop)
         ((scaled, axes, _),) = _scaled([values], [own], window, options)
@@ -345,10 +346,11 @@ def _as_slices(grids: list[GridGraph]) -> GridGraph | GraphUnion:
     axes = [axis for axis, side in enumerate(first.shape) if side > 1]
     if len(grids) == 1 or len(axes) > 2:
         return grids[0] if len(grids) == 1 else GraphUnion(grids)
-    masks = [grid.mask for grid in grids if grid.mask is not None]
     sides, window = ([of[axis] for axis in axes] for of in (first.shape, first.window))
-    shape = (len(grids), *sides)
-    mask = np.stack(masks).reshape(shape) if masks else None
+    shape, mask = (len(grids), *sides), None
+    if any(grid.mask is not None for grid in grids):
+        masks = [np.ones(first.shape, bool) if one.mask is None else one.mask for one in grids]
+        mask = np.stack(masks).reshape(shape)
     whole = GridGraph(shape, window=(1, *window), mask=mask)
     if first.weights is not None:
         weights = np.empty((whole.n_nodes, first.weights.shape[1]), np.float32, order="F")

@@ -270,6 +270,28 @@ def test_edges_and_texture_are_standardized_as_in_the_whole(tmp_path):
     assert (found.labels[:] == taught.recipe().run(image).labels).mean() > 0.998
 
 
+@pytest.mark.parametrize("shape", [(97, 97), (40, 100)])
+def test_small_tiles_have_the_edges_and_texture_of_the_whole(tmp_path, shape):
+    image = picture(shape)
+    own = ImageOptions("multiscale", 3, "uniform", max_side=None)
+    method = saf.io.Recipe(saf.SLK(n_clusters=3), own, {})
+    found = saf.label_large(image, method, tmp_path / "m.ome.zarr", tile=48)
+    assert found.n_tiles > 1 and sum(found.sizes.values()) == image[..., 0].size
+
+
+@pytest.mark.parametrize("mask", ["finite", "array"])
+@pytest.mark.parametrize("weights", ["uniform", "contrast"])
+def test_a_mask_may_leave_some_blocks_whole(tmp_path, mask, weights):
+    image = picture((150, 300)).astype(np.float32)
+    inside = np.ones((150, 300), bool)
+    inside[:60, :50] = False
+    image[~inside] = np.nan
+    method = saf.io.Recipe(saf.SLK(n_clusters=3), ImageOptions("intensity", 3, weights), {})
+    given = inside if mask == "array" else mask
+    found = saf.label_large(image, method, tmp_path / "m.ome.zarr", mask=given)
+    assert ((found.labels[:] > 0) == inside).all()
+
+
 def test_positions_in_tiles_are_those_in_the_whole(tmp_path, image):
     rows, columns = np.indices(image.shape[:2])
     labels = 1 + (rows > 90) + 2 * (columns > rows)
