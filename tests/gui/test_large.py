@@ -14,10 +14,12 @@ import napari_saf as saf
 from napari_saf._gui.docks.large import _suggested_store
 from napari_saf._gui.export.dock import ExportWidget
 from napari_saf._gui.layers import large, masks
+from napari_saf._gui.layers.metadata import recipe_of
 from napari_saf._gui.layers.placement import ImageRegion
 from napari_saf._gui.project.dock import ProjectWidget
 from napari_saf._gui.scribbles.dock import ScribblesWidget
 from napari_saf._gui.segment.dock import SegmentWidget
+from napari_saf.io import Recipe
 from napari_saf.problem import ImageOptions
 from napari_saf.tiles import LabelStore, LargeJob, iterate_large
 
@@ -170,7 +172,7 @@ def test_everything_is_labelled_and_gone_on_with(
     assert other.large.status.text.startswith("done: 9 tiles"), other.large.status.text
     expected = saf.label_large(
         tmp_path / "sheet.zarr" / "0",
-        dock._learner(dock.form)(lambda: False),
+        Recipe(dock.form.read(), dock.input.whole_options(), {}),
         tmp_path / "e.ome.zarr",
         tile=64,
     )
@@ -239,14 +241,14 @@ def test_strokes_in_regions_teach_together(model, image, open_on, settle, qtbot,
             rows = np.arange(at, at + 4)
             dock.strokes.layer.data_setitem((rows, np.full(4, column)), number)
         settle(dock, 60)
-    recipe = dock._results.learner(dock.form)(lambda: False)
-    assert sorted(recipe.taught.by_label()) == [1, 2, 3, 4]
-    assert recipe.taught.names[2] == "class 2"
     dock.large.store.set_path(tmp_path / "m.ome.zarr")
     dock.large.start()
     wait_for_all(dock, qtbot)
     labels = np.asarray(large.levels_of(dock.large.layer)[0])
     assert set(np.unique(labels)) == {1, 2, 3, 4}
+    recipe = recipe_of(dock.large.layer)
+    assert sorted(recipe.taught.by_label()) == [1, 2, 3, 4]
+    assert recipe.taught.names[2] == "class 2"
 
 
 def test_a_dock_that_goes_ends_the_work(model, image, open_on, qtbot, tmp_path, small_tiles):

@@ -334,13 +334,15 @@ def test_regions_of_another_solution_of_a_sweep_take_the_place_of_the_first(
 ):
     dock.form.choose("fair")
     dock.input.choose(groups="channel:0")
+    problems = []
+    dock.controller.returned.connect(lambda _: problems.append(dock.controller.run.problem))
     label(dock)
     assert in_sight(viewer) == ["FAIR"]
     dock.regions.slider.setValue(0)
     (labels,), (layer,) = layers_of(viewer)
-    problem = dock._shown[1]
+    (problem,) = problems
     other = saf.FairClustering(n_clusters=2).run(problem)
-    dock._on_solution_chosen(TradeOffPoint(1.0, 0.0, 0.0, 0.0, other))
+    dock.fairness.chosen.emit(TradeOffPoint(1.0, 0.0, 0.0, 0.0, other))
     settle(dock)
     assert in_sight(viewer) == ["FAIR"]
     dock.regions.slider.setValue(0)
