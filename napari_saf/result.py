@@ -408,5 +408,5 @@ class Segmentation:
 
     @property
     def columns(self) -> NDArray[np.int64]:
-        """Column of each label, of shape (n_prototypes,): entry l - 1 is that of label l."""
+        """Column of each label: entry l - 1 is that of label l, -1 where no column has it."""
         return self.label_map.columns

@@ -262,3 +262,21 @@ def test_typical_pixels_of_painted_labels_have_their_numbers_and_colours(dock, v
     for at, color, number in zip(points.data, points.face_color, (2, 5), strict=True):
         np.testing.assert_allclose(color, labels.get_color(number), atol=1e-6)
         assert labels.data[tuple(at.astype(int))] == number
+
+
+@pytest.mark.parametrize("is_sweep", [False, True])
+def test_shares_of_painted_labels_stand_beside_their_numbers(dock, viewer, run, is_sweep):
+    strokes = np.zeros((32, 32), np.uint8)
+    strokes[2:6, 2:6], strokes[26:30, 26:30] = 2, 5
+    dock.input.choose(strokes=viewer.add_labels(strokes, name="strokes"))
+    dock.form.choose("fair")
+    dock.input.choose(groups="channel:0")
+    dock.form.set_values({"n_clusters": 2})
+    run(dock, lambda: dock.start(is_sweep=is_sweep))
+    assert not dock.status.is_error, dock.status.text
+    if is_sweep:
+        dock.fairness.choose(0)
+    assert np.unique(layer_of(viewer, "blocks [FAIR").data).tolist() == [2, 5]
+    table = dock.fairness.table
+    rows = [table.verticalHeaderItem(row).text() for row in range(table.rowCount())]
+    assert rows == ["2", "5", "all"]

@@ -19,7 +19,7 @@ from napari_saf._gui.docks.run_dock import RunDock
 from napari_saf._gui.forms.choices import LayerChoice
 from napari_saf._gui.forms.layout import FormSection, create_button, create_fold
 from napari_saf._gui.forms.words import count_labels
-from napari_saf._gui.layers.metadata import metadata_of
+from napari_saf._gui.layers.metadata import colors_of, metadata_of
 from napari_saf._gui.runs.controller import RunController, run_registry
 from napari_saf._gui.runs.run import RecordedStart
 from napari_saf.metrics import class_separability, pairwise_separability
@@ -246,10 +246,10 @@ class DiagnosticsWidget(RunDock):
         if self.recorded is not None:
             return self.recorded.color(column)
         layer = self.choice.layer
-        numbers = () if layer is None else metadata_of(layer)["numbers"]
+        numbers = np.zeros(0, int) if layer is None else metadata_of(layer)["numbers"]
         if column >= len(numbers) or not numbers[column]:
             return np.array([0.5, 0.5, 0.5, 1.0])
-        return np.asarray(layer.get_color(int(numbers[column])), dtype=float)
+        return np.asarray(colors_of(layer, numbers[column : column + 1])[0])
 
     def _on_timer(self) -> None:
         if self.recorded is not None and self.recorded.is_running:

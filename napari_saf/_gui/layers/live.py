@@ -129,6 +129,12 @@ class LiveLayer:
     def color(self, column: int) -> NDArray[np.float32]:
         return np.asarray(self._colors[column % N_COLORS + 1])
 
+    def color_of(self, label: int) -> NDArray[np.floating]:
+        """Return the colour of a label as it is on screen now."""
+        if self.layer is None:
+            return self.color(label - 1)
+        return np.asarray(metadata.colors_of(self.layer, np.array([label]))[0])
+
     @property
     def source(self) -> dict[str, Any]:
         return self.placement.entry(self.image)
@@ -239,7 +245,7 @@ class LiveLayer:
 
             self.layer.events.visible.connect(follow)
         self.points.features = {"label": labels}
-        self.points.face_color = np.array([self.layer.get_color(int(one)) for one in labels])
+        self.points.face_color = metadata.colors_of(self.layer, labels)
         self._viewer.layers.selection.active = self.layer
 
     def _add(self, labels: LabelImage, n_labels: int) -> None:

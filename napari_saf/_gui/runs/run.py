@@ -344,7 +344,13 @@ class Run(Task):
         return self.recording
 
     def by_label(self, result: Segmentation) -> Segmentation:
-        """Return the result with prototypes, exemplars and columns by the labels on screen."""
+        """Return the result with prototypes, exemplars and columns by the labels on screen.
+
+        Those of a sweep are so already.
+        """
+        return result if self.job.is_sweep else self._by_label(result)
+
+    def _by_label(self, result: Segmentation) -> Segmentation:
         rows, nodes = result.prototypes, result.exemplars
         columns = result.label_map.numbers
         shown = self.classes.extended(max(len(rows), int(columns.max(initial=0))))
@@ -370,8 +376,13 @@ class Run(Task):
             found = run_to_end(weights, self._put)
             if not found.points:
                 raise Cancelled
-            self.swept.emit(found)
-            return found.points[-1].segmentation
+            results = [self._start.finish(one.segmentation, self.classes) for one in found.points]
+            points = tuple(
+                dataclasses.replace(point, segmentation=self._by_label(one))
+                for point, one in zip(found.points, results, strict=True)
+            )
+            self.swept.emit(dataclasses.replace(found, points=points))
+            return points[-1].segmentation
         initial = self._start.initial(problem, self.classes, method)
         steps = method.iterate(problem, initial, cancelled=cancelled)
         result = run_to_end(steps, self._put)

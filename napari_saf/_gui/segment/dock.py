@@ -319,7 +319,7 @@ class SegmentWidget(RunDock):
             super()._on_advanced(frame)
             return
         if self._frame is None and run is not None and run.problem is not None:
-            self.fairness.begin(run.problem, frame.labels, len(frame.shares))
+            self.fairness.begin(run.problem, frame.labels, LabelMap(frame.numbers))
             if self.form.values().get("max_labels", 0) is None:
                 self._show_automatic(len(frame.shares))
         super()._on_advanced(frame)
@@ -339,7 +339,7 @@ class SegmentWidget(RunDock):
             self._forget_result()
         elif run.problem is not None:
             self._shown = (run.live, run.problem, run.job)
-            self._show_result(result)
+            self._show_result(run.by_label(result))
             if result.status is Status.CANCELLED and not run.job.is_sweep:
                 self.stopped.keep(run, result)
 
@@ -429,17 +429,14 @@ class SegmentWidget(RunDock):
             live, request = run.live, run.job
         else:
             return
-        features, color = request.image_job.options.features, live.color
+        features = request.image_job.options.features
         order = sorted(np.flatnonzero(columns >= 0), key=lambda k: -shares[columns[k]])
-        numbers = {} if run is None else dict(enumerate(run.classes.numbers))
         swatches = []
         for k in order:
-            column = int(columns[k])
-            own = k if request.method.labels_are_given else column
-            border = color(numbers.get(column, own + 1) - 1)
-            if shares[column] > 0:
+            share, border = shares[columns[k]], live.color_of(int(k) + 1)
+            if share > 0:
                 fill = fill_color(prototypes[k], features, border)
-                text = f"label {numbers.get(column, k + 1)}: {100 * shares[column]:.1f} %"
+                text = f"label {k + 1}: {100 * share:.1f} %"
                 swatches.append(Swatch(fill, border, f"{text} of the pixels"))
         self.swatches.show_swatches(swatches)
 

@@ -24,7 +24,7 @@ from napari_saf.io import count_labels
 from napari_saf.methods import TradeOff
 from napari_saf.metrics import group_shares
 from napari_saf.problem import Problem
-from napari_saf.result import LabelImage, Segmentation
+from napari_saf.result import LabelImage, LabelMap, Segmentation
 
 _PLOT_HEIGHT = 130
 _MOST_ROWS = 12
@@ -78,10 +78,11 @@ class FairnessSection(QWidget):
             if widget is not None:
                 widget.hide()
 
-    def begin(self, problem: Problem, labels: LabelImage, n_columns: int) -> None:
-        """Take note of the labels (column + 1) of the start: the plain clustering."""
+    def begin(self, problem: Problem, labels: LabelImage, label_map: LabelMap) -> None:
+        """Take note of the labels of the start: the plain clustering."""
         if _has_groups(problem):
-            self._before = _shares_by_column(problem, labels, np.arange(n_columns), n_columns)
+            columns, n_columns = label_map.columns, label_map.n_columns
+            self._before = _shares_by_column(problem, labels, columns, n_columns)
 
     def show_trade_off(self, found: TradeOff, problem: Problem) -> None:
         """Show a sweep, with its fairest solution chosen."""
@@ -114,14 +115,15 @@ class FairnessSection(QWidget):
         error, balance = (float(measures[name][-1]) for name in ("fairness_error", "balance"))
         self._summary.setText(f"fairness error {error:.3g}, balance {balance:.2g}")
         self._summary.show()
-        table, n_rows = self.table, len(columns) + 1
+        labels = np.flatnonzero(columns >= 0) + 1
+        table, n_rows = self.table, len(labels) + 1
         table.clear()
         table.setRowCount(n_rows)
         table.setColumnCount(len(numbers))
         table.setHorizontalHeaderLabels([f"group {number}" for number in numbers])
-        for row, column in enumerate(columns):
-            header = QTableWidgetItem(f"{row + 1}")
-            header.setIcon(square_icon(live.color(column)))
+        for row, (label, column) in enumerate(zip(labels, columns[labels - 1], strict=True)):
+            header = QTableWidgetItem(f"{label}")
+            header.setIcon(square_icon(live.color_of(int(label))))
             table.setVerticalHeaderItem(row, header)
             for group, share in enumerate(after[column]):
                 old = "" if before is None else f"{_percent(before[column, group])} → "
@@ -203,7 +205,8 @@ def _shares_by_column(
     ranks = np.where(problem.groups > 0, np.searchsorted(numbers, problem.groups) + 1, 0)
     shares = group_shares(nodes, ranks)
     whole = np.full((n_columns, shares.shape[1]), np.nan)
-    whole[columns[: len(shares)]] = shares
+    known = columns[: len(shares)] >= 0
+    whole[columns[: len(shares)][known]] = shares[known]
     return whole
 
 
