@@ -81,15 +81,27 @@ def test_another_unit_of_length_changes_nothing(seed, factor):
 
 @given(st.integers(0, 99))
 @settings(max_examples=15, deadline=None)
-def test_deeper_necks_give_fewer_objects_each_a_union_of_those_before(seed):
+def test_necks_go_from_all_parts_to_the_connected_pieces(seed):
     parts = find_parts(blobs((50, 50), 2, seed))
-    before = parts.join(smallest=1, neck=0)
-    for neck in (0.03, 0.2, 0.5, 1):
-        after = parts.join(smallest=1, neck=neck)
-        assert all(len(np.unique(after.labels[before.labels == k])) == 1 for k in before.numbers)
-        before = after
-    n_pieces = sum(ndimage.label(before.kind_image == k, np.ones((3, 3)))[1] for k in (1, 2))
-    assert len(before.numbers) == n_pieces
+    every, none = (parts.join(smallest=1, neck=neck) for neck in (0, 1))
+    assert len(every.numbers) == len(parts.kinds) - 1
+    n_pieces = sum(ndimage.label(none.kind_image == k, np.ones((3, 3)))[1] for k in (1, 2))
+    assert len(none.numbers) == n_pieces
+    between = parts.join(smallest=1, neck=0.1)
+    assert all(len(np.unique(between.labels[every.labels == k])) == 1 for k in every.numbers)
+    assert all(len(np.unique(none.labels[between.labels == k])) == 1 for k in between.numbers)
+
+
+def test_what_is_together_as_large_as_others_stays_one_in_spite_of_a_shallow_neck():
+    shape = 40, 60
+    bone = disc(shape, (20, 20), 8) | disc(shape, (20, 28), 8)
+    large, small = ([disc(shape, (20, 30), radius)] * 6 for radius in (12, 8))
+    counts = [
+        len(saf.split_objects(np.concatenate([bone, *others])).numbers)
+        for others in ([], large, small, [2 * one for one in large])
+    ]
+    # By itself; among larger ones; as large as them, each; among larger ones of another kind.
+    assert counts == [2, 7, 8, 8]
 
 
 @pytest.mark.parametrize("spacing", [(1, 1), (3, 1, 1)])
@@ -128,12 +140,12 @@ def test_uncertain_pixels_part_what_has_no_neck():
 def test_slices_are_gone_through_one_by_one():
     frames = np.stack([blobs((30, 40), 2, seed) for seed in range(3)])
     for axis in (0, 1, -1):
-        objects = saf.split_objects(np.moveaxis(frames, 0, axis), axis=axis, smallest=5)
+        objects = saf.split_objects(np.moveaxis(frames, 0, axis), axis=axis, smallest=5, neck=0)
         own = np.moveaxis(objects.labels, axis, 0)
         seen = [set(np.unique(frame)) - {0} for frame in own]
         assert not seen[0] & seen[1] and not seen[1] & seen[2]
         for frame, mine in zip(frames, own, strict=True):
-            alone = saf.split_objects(frame, smallest=5)
+            alone = saf.split_objects(frame, smallest=5, neck=0)
             assert is_same_partition(alone.labels, mine)
 
 
