@@ -1,12 +1,13 @@
 """The laws that every feature with a name keeps, and the way of one with parameters."""
 
 import dataclasses
+import json
 
 import numpy as np
 import pytest
 
 import napari_saf as saf
-from napari_saf.features import FEATURES, FeatureExtractor
+from napari_saf.features import FEATURES, FeatureExtractor, extractor_of
 from napari_saf.io import Recipe
 from napari_saf.parameters import parameter
 from napari_saf.problem import ImageOptions
@@ -50,6 +51,28 @@ def test_a_part_has_the_features_of_the_whole(name):
     inner = slice(reach, len(part) - reach), slice(reach, None)
     assert part[inner].size
     np.testing.assert_allclose(part[inner], whole[inner], atol=1e-5)
+
+
+@pytest.mark.parametrize("name", FEATURES)
+def test_every_extractor_says_what_it_is_and_what_a_recipe_holds_of_it(name):
+    extractor = FEATURES[name]()
+    assert extractor.name == name and extractor.title
+    assert extractor.receptive_field >= 0 and extractor.stride >= 1
+    assert extractor.channels in (None, 3) and extractor.normalisation in ("fixed", "image")
+    assert extractor_of(json.loads(json.dumps(extractor.to_plain()))) == extractor
+    # an option that is not there is not lost on the way
+    with pytest.raises(saf.InvalidInput, match="unknown entry 'more'"):
+        extractor_of({"kind": name, "more": 1})
+
+
+@pytest.mark.parametrize(
+    "name", ["intensity", "texture", "local", "patterns", "multiscale", "position"]
+)
+def test_named_features_take_any_number_of_channels_and_no_other_dtype_comes_out(name):
+    for n_channels in (1, 2, 3, 5):
+        image = np.random.default_rng(0).random((20, 24, n_channels)).astype(np.float32)
+        found = FEATURES[name]().features(image)
+        assert found.shape[:2] == (20, 24) and found.dtype == np.float32
 
 
 @pytest.mark.parametrize("name", ["multiscale", "position"])
