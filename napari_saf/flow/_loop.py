@@ -100,15 +100,15 @@ class StopWatch:
     def _stands_still(self, time: float, labels: Tensor, entropy: float) -> bool:
         span = time - self._since
         changed = min(
-            int((labels != self._labels).count_nonzero()) / len(labels) / span,
-            int((labels != self._earlier).count_nonzero()) / len(labels),
+            _n_unlike(labels, self._labels) / len(labels) / span,
+            _n_unlike(labels, self._earlier) / len(labels),
         )
         still = changed < self._rule.changed and entropy > self._entropy * 0.99**span
         self._since, self._entropy = time, entropy
-        self._labels.copy_(labels)
+        _copy(labels, self._labels)
         self._n_examined += 1
         if self._n_examined.bit_count() == 1:
-            self._earlier.copy_(labels)
+            _copy(labels, self._earlier)
         return still and (entropy < self._first_entropy / 2 or time >= _PATIENCE)
 
 
@@ -289,7 +289,7 @@ class FlowRun:
         shares[self._active.cpu().numpy()] = sizes / len(self._labels)
         masses = field.masses.clamp(min=1e-300)
         if self.records:
-            self._uncertainty.add_(highest.sub_(1), alpha=self.records[-1].time - time)
+            _add_lack(self._uncertainty, highest, time - self.records[-1].time)
         self.records.append(
             Record(
                 time=time,
@@ -312,6 +312,30 @@ class FlowRun:
         seeds = self._constrain.columns
         if seeds is not None:
             self._constrain.columns = torch.where(seeds >= 0, new_number[seeds], -1)
+
+
+# On a processor by numpy: on a busy one the threads of torch wait for each other.
+def _n_unlike(left: Tensor, right: Tensor) -> int:
+    if left.device.type == "cpu":
+        return int(np.count_nonzero(left.numpy() != right.numpy()))
+    return int((left != right).count_nonzero())
+
+
+def _copy(source: Tensor, target: Tensor) -> None:
+    if target.device.type == "cpu":
+        np.copyto(target.numpy(), source.numpy())
+    else:
+        target.copy_(source)
+
+
+def _add_lack(total: Tensor, highest: Tensor, time: float) -> None:
+    """Add what nodes lack of certainty over a time, in place; `highest` is lost."""
+    if total.device.type != "cpu":
+        total.sub_(highest.sub_(1), alpha=time)
+        return
+    lack = np.subtract(1, highest.numpy(), out=highest.numpy())
+    lack *= time
+    np.add(total.numpy(), lack, out=total.numpy())
 
 
 def _prefer_labels_where_undecided_(v: Tensor, labels: Tensor) -> None:
