@@ -19,7 +19,6 @@ from napari_saf.methods._laplacian import (
     AbstractLaplacianState,
     nearest_operator,
     neighbours_parameter,
-    scaled_neighbour_sum,
 )
 from napari_saf.methods._method import (
     AbstractMethod,
@@ -368,7 +367,12 @@ class _State(AbstractLaplacianState):
         self.raise_if_cancelled()
         method, problem = self._method, self.tasks.problem
         if problem is not None and self._takes_graph:
-            product = scaled_neighbour_sum(problem.graph, self.features, method.n_neighbors)
+            product = problem.graph.neighbour_sum(self.features.device, self.features.dtype)
+            degrees = torch.empty_like(self.features[:, :1])
+            product(torch.ones_like(degrees), degrees, torch.empty_like(degrees))
+            # W scaled: rows sum to the number of neighbours in the mean
+            mean = float(degrees.mean())
+            self._laplacian_weight *= method.n_neighbors / mean if mean > 0 else 0
         else:
             assert self.tasks.seed_blocks is not None
             are_seeds = self.tasks.seed_blocks > 0

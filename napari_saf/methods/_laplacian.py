@@ -64,24 +64,6 @@ def mean_squared_step(graph: graphs.AbstractGraph, features: NDArray[np.floating
     return float(total) / max(float(edges.data.sum()), 1e-300)
 
 
-def scaled_neighbour_sum(
-    graph: graphs.AbstractGraph, like: torch.Tensor, total: float
-) -> graphs.Averager:
-    """Return the product with the weights W of a graph, scaled to rows of that sum on average."""
-    product = graph.neighbour_sum(like.device, like.dtype)
-    ones = torch.ones_like(like[:, :1])
-    degrees = torch.empty_like(ones)
-    product(ones, degrees, torch.empty_like(ones))
-    mean = float(degrees.mean())
-    factor = total / mean if mean > 0 else 0.0
-
-    def scaled(values: torch.Tensor, out: torch.Tensor, scratch: torch.Tensor) -> None:
-        product(values, out, scratch)
-        out.mul_(factor)
-
-    return scaled
-
-
 def nearest_operator(
     blocks: torch.Tensor,
     n_neighbors: int,
