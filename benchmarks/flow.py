@@ -53,6 +53,7 @@ FLOW = functools.partial(saf.SelfAssignmentFlow, max_labels=16, start="features"
 """So that figures can be compared with earlier ones."""
 FLOWS: dict[str, float | None] = {"AF": None, "SAF, s = 0": 0.0, "SAF, s = 1": 1.0}
 N_LABELS = 16
+ENGINES = ("kernels", "torch")
 
 Calls = dict[str, Callable[[], object]]
 
@@ -211,9 +212,8 @@ def compare_engines(
     def run(engine: str) -> None:
         found[engine] = by(engine, lambda: method.run(problem))
 
-    engines = ("torch", "kernels")
-    t = milliseconds({one: functools.partial(run, one) for one in engines}, device, rounds, 1)
-    one, other = (found[engine] for engine in engines)
+    t = milliseconds({one: functools.partial(run, one) for one in ENGINES}, device, rounds, 1)
+    other, one = (found[engine] for engine in ENGINES)
     same = 100 * float((np.asarray(one.labels) == np.asarray(other.labels)).mean())
     per_node = 1e3 * t["kernels"] / problem.n_nodes
     print(
@@ -387,7 +387,7 @@ def memory_table(image: NDArray[np.float32]) -> None:
     for name, s in FLOWS.items():
         own = 0 if s is None else n_bytes
         for window in (3, 21):
-            for engine in ("torch", "kernels"):
+            for engine in ENGINES:
                 n, _ = by(engine, functools.partial(grown, image, s, window, 8))
                 print(
                     f"| {name} | {window} | {engine} | {n / 2**20:.0f} | {own / 2**20:.0f} "
@@ -396,12 +396,12 @@ def memory_table(image: NDArray[np.float32]) -> None:
                 )
 
 
-def large_table(side: int) -> None:
+def large_table(side: int, engines: Sequence[str]) -> None:
     image = photograph(side, side)
     print(f"\n{side} x {side} x 3, {N_LABELS} labels, window 3, to the end")
     print("| flow | engine | s | us a pixel | GiB |\n|---|---|---|---|---|")
     for name, s in (("AF", None), ("SAF, s = 0", 0.0)):
-        for engine in ("kernels", "torch"):
+        for engine in engines:
             n, seconds = by(engine, functools.partial(grown, image, s, 3, None))
             print(
                 f"| {name} | {engine} | {seconds:.0f} | {1e6 * seconds / side**2:.2f} "
@@ -419,6 +419,7 @@ def main() -> None:
     parser.add_argument("--height", type=int, default=321)
     parser.add_argument("--width", type=int, default=481)
     parser.add_argument("--side", type=int, default=4096, help="of the large image")
+    parser.add_argument("--engines", nargs="+", default=ENGINES, help="for the large image")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--windows", type=int, nargs="+", default=[3, 21])
@@ -435,7 +436,7 @@ def main() -> None:
         "volume": lambda: volume_table(given.rounds, device),
         "peers": lambda: peers_table(given.rounds, device),
         "memory": lambda: memory_table(image),
-        "large": lambda: large_table(given.side),
+        "large": lambda: large_table(given.side, given.engines),
     }
     for name in given.tables or tables[:-1]:
         calls[name]()

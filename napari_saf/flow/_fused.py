@@ -280,23 +280,23 @@ class Fused:
             raise Cancelled
         field.n_evaluations += 1
         numbers = np.array([*prediction, *correction], dtype=np.float64)
-        self._planes = self._planes[:c] if costs_only else self._planes
-        shape, n_sums = self._shape(n, c, seeds), 3 + 2 * c
+        if costs_only:
+            self._planes = self._planes[:c]
+        shape = self._shape(n, c, seeds)
         both, n_own = torch.empty(0), c if field.is_mixed else 2
         if not costs_only:
-            n_sums = 2
             sums = self._all(
                 "overlap", self._chunks, (c + 5) * _ROW, (n_own + len(self._planes)) * c,
                 [*fields[:3], numbers, self._planes, shape],
             )  # fmt: skip
             both = torch.from_numpy(sums.reshape(-1, c))
         factors = field.factors(both[:n_own], both[n_own:]).contiguous()
-        planes = self._planes, None
+        planes = (self._planes, None) if costs_only else (None, self._planes)
         grid, boxes = self._grid, self._grid.boxes(c)
         sums = self._all(
-            "step", boxes, grid.scratch_size(c, boxes), n_sums,
-            [*fields, self._highest, numbers, *(planes if costs_only else planes[::-1]), factors,
-             seeds, grid.weights, grid.offsets, grid.first, grid.places, grid.inverse, shape],
+            "step", boxes, grid.scratch_size(c, boxes), 3 + 2 * c,
+            [*fields, self._highest, numbers, *planes, factors, seeds, grid.weights, grid.offsets,
+             grid.first, grid.places, grid.inverse, shape],
         )  # fmt: skip
         if costs_only:
             field.objective = sums[2] / n
@@ -311,8 +311,7 @@ class Fused:
         return float(sums[0]) / n, self._entropy, sums[1:], self._highest
 
     def _shape(self, n: int, c: int, seeds: Tensor | None) -> NDArray[np.int64]:
-        grid, rank = self._grid, len(self._planes)
-        field = self._field
+        field, grid, rank = self._field, self._grid, len(self._planes)
         flags = grid.first is not None, seeds is not None, not field.has_costs, field.is_mixed
         return np.array([n, c, rank, *grid.sides, *grid.radii, len(grid.offsets), *flags], np.int64)
 

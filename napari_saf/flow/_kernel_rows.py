@@ -87,16 +87,6 @@ def normalise(u, o, t, c, m, row):
 
 
 @kernel
-def maxima(u, o, t, c, m, row):
-    """max_j V_j."""
-    for x in range(m):
-        u[row + x] = u[o + x]
-    for j in range(1, c):
-        for x in range(m):
-            u[row + x] = max(u[row + x], u[o + j * t + x])
-
-
-@kernel
 def decode(u, o, t, n_rows, m, source, i, stride, ahead):
     """Numbers of 16 bits, from i on in each of some rows, as they are; those ahead come next."""
     for k in range(n_rows):
@@ -151,19 +141,6 @@ def add_along_rows(u, o, to, m, side):
     if k < side:
         for x in range(m):
             u[to + x] += u[o + k + x] + u[o + k + 1 + x]
-
-
-@kernel
-def add_up(u, o, t, c, m, sums):
-    """sum_x U_jx added to sums[j], and of the squares to sums[c + j]."""
-    for j in range(c):
-        mass, square = f32(0), f32(0)
-        for x in range(m):
-            w = u[o + j * t + x]
-            mass += w
-            square += w * w
-        sums[j] += mass
-        sums[c + j] += square
 
 
 @kernel

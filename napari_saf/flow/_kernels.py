@@ -17,7 +17,6 @@ from collections import namedtuple
 import numpy as np
 from _kernel_rows import (
     add_along_rows,
-    add_up,
     decode,
     exp,
     f32,
@@ -27,7 +26,6 @@ from _kernel_rows import (
     inner,
     kernel,
     log,
-    maxima,
     mix,
     normalise,
 )
@@ -100,9 +98,7 @@ def likelihood(job, tile, o, t, i, m):
     if job.is_mixed:
         normalise(u, tile.two, tile.t, c, m, row)
         mix(u, o, t, c, m, u, tile.two, tile.t, c, job.factors, own)
-    if not job.is_self:
-        return
-    for k in range(0, job.r, 4):
+    for k in range(0, job.r if job.is_self else 0, 4):
         rows = min(4, job.r - k)
         decode(u, tile.three, tile.t, rows, m, job.sketch, i + k * job.n, job.n, job.width)
         mix(u, o, t, c, m, u, tile.three, tile.t, rows, job.factors, k * c)
@@ -241,10 +237,13 @@ def correct(job, tile, i, m, mean, stride):
     """
     u, t, c, n, row, top = job.scratch, tile.t, job.c, job.n, tile.row, tile.three
     product, total = top + t, top + 2 * t
-    maxima(u, mean, stride, c, m, top)
     for x in range(m):
+        u[top + x] = u[mean + x]
         u[product + x] = f32(0)
         u[total + x] = f32(0)
+    for j in range(1, c):
+        for x in range(m):
+            u[top + x] = max(u[top + x], u[mean + j * stride + x])
     for j in range(c):
         o, source = tile.one + j * t, mean + j * stride
         for x in range(m):
@@ -405,7 +404,14 @@ def overlap(v, s, before, numbers, sketch, grid, box, scratch, sums):
         if is_mixed:
             inner(scratch, 0, ROW, c, m, scratch, 0, ROW, c, sums, 0, True)
         else:
-            add_up(scratch, 0, ROW, c, m, sums)
+            for j in range(c):
+                mass, square = f32(0), f32(0)
+                for x in range(m):
+                    w = scratch[j * ROW + x]
+                    mass += w
+                    square += w * w
+                sums[j] += mass
+                sums[c + j] += square
         for k in range(0, r, 4):
             rows = min(4, r - k)
             decode(scratch, four, ROW, rows, m, sketch, i + k * n, n, ROW)
