@@ -128,8 +128,8 @@ class ObjectEditor:
         self._apply(places, table[parts[tuple(nearest)][inside]], np.append(self._kinds, own))
         return numbers
 
-    def adopt(self, kind: int) -> bool:
-        """Take numbers that somebody painted as objects of a kind; return whether there are any.
+    def adopt(self, kind: int) -> None:
+        """Take numbers that somebody painted as objects of a kind.
 
         Edits before cannot be taken back then: the pixels are not as they left them.
         """
@@ -138,11 +138,9 @@ class ObjectEditor:
         new = np.flatnonzero((counts > 0) & (kinds == 0))
         kinds[new[new > 0]] = kind
         kinds[counts == 0] = 0
-        is_changed = not np.array_equal(kinds, self._kinds)
         self._kinds, self.is_painted = kinds, True
         self._done.clear()
         self._undone.clear()
-        return is_changed
 
     def undo(self) -> None:
         """Take the last edit back."""

@@ -80,11 +80,6 @@ class ObjectCanvas(QObject):
         self.layer.selected_label = number
         self.layer.mode = "paint"
 
-    @property
-    def is_cutting(self) -> bool:
-        """Whether the mouse draws lines that cut."""
-        return self._line is not None
-
     def cut(self, is_on: bool) -> None:
         """Let the person draw lines, which are shown as they are drawn, or no longer."""
         line, self._line = self._line, None
@@ -128,7 +123,7 @@ class ObjectCanvas(QObject):
             line.append(layer.world_to_data(event.position))
             self._show_line(line)
             yield
-        if self.is_cutting:
+        if self._line is not None:
             self._show_line([])
             self.drawn.emit(np.array(line))
         elif len(line) < 3:

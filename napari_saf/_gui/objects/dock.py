@@ -29,7 +29,7 @@ from napari_saf._gui.layers.placement import (
 from napari_saf._gui.layers.reading import Pixels
 from napari_saf._gui.layers.view import center_on
 from napari_saf._gui.objects.canvas import OBJECTS_KEY, ObjectCanvas
-from napari_saf._gui.objects.source import HELP, SAVE_FILTER, Measures, Source, is_series
+from napari_saf._gui.objects.source import HELP, SAVE_FILTER, Measures, Source
 from napari_saf._gui.objects.table import ObjectTable
 from napari_saf.io import count_labels
 from napari_saf.objects import (
@@ -346,9 +346,11 @@ class ObjectsWidget(RunDock):
         self.drop_background("kinds")
         self.kinds.clear()
         if labels is not None:
+            axes = squeezed_axes(labels)
             for field in (self.slices, self.buttons["track"]):
-                self._rows.show_row(field, len(squeezed_axes(labels)) > 2)
-            self.slices.setChecked(is_series(labels))
+                self._rows.show_row(field, len(axes) > 2)
+            is_series = str(labels.axis_labels[axes[0]]).lower() in ("t", "time")
+            self.slices.setChecked(len(axes) > 2 and is_series)
             self.image.choose(labelled_image(self._viewer, labels, self._fits))
             pixels = Pixels(pixels_of(labels), (slice(None),) * labels.ndim)
             self.run_in_background(

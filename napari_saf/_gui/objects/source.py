@@ -127,9 +127,3 @@ class Source:
         else:
             save_table(path, self.measure(objects, cancelled) or {"object": np.zeros(0, int)})
         return path
-
-
-def is_series(layer: Labels) -> bool:
-    """Whether the slices of a layer are frames: those are gone through one by one."""
-    axes = squeezed_axes(layer)
-    return len(axes) > 2 and str(layer.axis_labels[axes[0]]).lower() in ("t", "time")
