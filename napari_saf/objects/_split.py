@@ -29,7 +29,7 @@ the outline of a single thing, its pixels, does not grow with it."""
 _ALIKE, _DEEPEST, _FEWEST = 1.8, 6.0, 5
 """Size of two parts together, in typical sizes, at which the depth of a neck is as given; it goes
 with the inverse square of that size, up to so many times, where there are so many objects. Chosen
-on nuclei of every other image, and as good on the others."""
+on nuclei, where 1.5 to 2.2, and up to ten times, do as well within .004 of average precision."""
 _SHARPNESS = 4
 """Power of the certainty that multiplies the distance."""
 _BLUR = 0.7
