@@ -67,7 +67,7 @@ class FairPoints(AbstractFairState):
         if not self._has_medoids or not (self._is_fresh or is_apart):
             return
         unary = squared_distances(self.features, weighted_means(self.assignment, self.features))
-        squares, plain = (_total(self.assignment * a) for a in (unary, unary.sqrt()))
+        squares, plain = (float(self.totals(self.assignment * a)) for a in (unary, unary.sqrt()))
         weight, weights = self.setup.weight, list[float | None]()
         if is_apart and weight is not None:
             weights.append(None)
@@ -135,7 +135,7 @@ class FairPoints(AbstractFairState):
             self._temperature /= 2 if found.is_near else 1
 
     def _plain(self, assignment: torch.Tensor) -> float:
-        return _total(assignment * self._unary)
+        return float(self.totals(assignment * self._unary))
 
     def _discrete(self, labels: torch.Tensor) -> float:
         """Return F; about the means of the labels, which Steiner's theorem says without a pass."""
@@ -144,7 +144,8 @@ class FairPoints(AbstractFairState):
         sizes = torch.bincount(labels, minlength=len(self._points))[:, None]
         means = self.hard_assignment(labels).T @ self.features / sizes.clamp(min=1)
         excess = sizes * (means - self._points).square()
-        return _total(self._unary.gather(1, labels[:, None])) - _total(excess)
+        squares = self._unary.gather(1, labels[:, None])
+        return float(self.totals(squares) - self.totals(excess))
 
     def _update_prototypes(self) -> None:
         """Go to medoids, or to means and beyond: F, a paraboloid, falls up to twice the way."""
@@ -205,11 +206,6 @@ def follow_means(
     state.n_evaluations += means.n_evaluations
     has_all = torch.bincount(means.v.argmax(dim=1), minlength=len(points)).all()
     return means.v.clamp_(min=MIN_START) if has_all else None
-
-
-def _total(values: torch.Tensor) -> float:
-    """Return the sum of all entries: rows in their own precision, their sums in float64."""
-    return float(values.sum(dim=1).cpu().double().sum())
 
 
 Tables = tuple[NDArray[np.float64], NDArray[np.float64]]
