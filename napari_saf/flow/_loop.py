@@ -81,8 +81,7 @@ class StopWatch:
     ) -> None:
         self._rule = rule
         self._since = records[-1].time if records else 0.0
-        self._labels = labels.clone()
-        self._earlier = labels.clone()
+        self._labels = self._earlier = labels.numpy(force=True).copy()
         self._n_examined = 0
         self._entropy = entropy
         self._first_entropy = records[0].entropy if records else entropy
@@ -98,17 +97,16 @@ class StopWatch:
         return Status.MAX_ITERATIONS if self._n_steps >= self._rule.max_steps else None
 
     def _stands_still(self, time: float, labels: Tensor, entropy: float) -> bool:
-        span = time - self._since
+        span, now = time - self._since, labels.numpy(force=True).copy()
         changed = min(
-            _n_unlike(labels, self._labels) / len(labels) / span,
-            _n_unlike(labels, self._earlier) / len(labels),
+            float((now != self._labels).mean()) / span, float((now != self._earlier).mean())
         )
         still = changed < self._rule.changed and entropy > self._entropy * 0.99**span
         self._since, self._entropy = time, entropy
-        _copy(labels, self._labels)
+        self._labels = now
         self._n_examined += 1
         if self._n_examined.bit_count() == 1:
-            _copy(labels, self._earlier)
+            self._earlier = now
         return still and (entropy < self._first_entropy / 2 or time >= _PATIENCE)
 
 
@@ -217,9 +215,10 @@ class FlowRun:
         assignment = whole = softmax(v, out=v)  # fresh memory would cost more than the softmax
         # The share of flow time that nodes took to decide; see `Segmentation`.
         if time > 0:
-            uncertainty = self._uncertainty.mul_(self._scale / time)
+            lack = self._uncertainty.numpy(force=True) / time
         else:
-            uncertainty = (1 - assignment.gather(1, self._labels[:, None])[:, 0]).mul_(self._scale)
+            lack = (1 - assignment.gather(1, self._labels[:, None])[:, 0]).numpy(force=True)
+        uncertainty = np.clip(lack * self._scale, 0, 1).astype(np.float32, copy=False)
         prototypes = None
         if self._run is not None:
             self.n_evaluations = self._n_before + self._run.field.n_evaluations
@@ -231,8 +230,7 @@ class FlowRun:
             whole = with_columns(self._run.field.scratch[0], self.n_columns)
             whole.zero_().index_copy_(1, self._active, assignment)
         self._v = self._run = None
-        shares = uncertainty.clamp_(0, 1).float().cpu().numpy()
-        return np.ascontiguousarray(whole.float().cpu().numpy()), prototypes, shares
+        return np.ascontiguousarray(whole.float().cpu().numpy()), prototypes, uncertainty
 
     def _log_coordinates(self) -> Tensor:
         """Return those of the active columns, which are made when they are first asked for."""
@@ -314,22 +312,11 @@ class FlowRun:
             self._constrain.columns = torch.where(seeds >= 0, new_number[seeds], -1)
 
 
-# On a processor by numpy: on a busy one the threads of torch wait for each other.
-def _n_unlike(left: Tensor, right: Tensor) -> int:
-    if left.device.type == "cpu":
-        return int(np.count_nonzero(left.numpy() != right.numpy()))
-    return int((left != right).count_nonzero())
-
-
-def _copy(source: Tensor, target: Tensor) -> None:
-    if target.device.type == "cpu":
-        np.copyto(target.numpy(), source.numpy())
-    else:
-        target.copy_(source)
-
-
 def _add_lack(total: Tensor, highest: Tensor, time: float) -> None:
-    """Add what nodes lack of certainty over a time, in place; `highest` is lost."""
+    """Add what nodes lack of certainty over a time, in place; `highest` is lost.
+
+    On a processor by numpy: on a busy one the threads of torch wait for each other.
+    """
     if total.device.type != "cpu":
         total.sub_(highest.sub_(1), alpha=time)
         return
