@@ -20,8 +20,8 @@ from napari_saf.problem import Problem
 from napari_saf.result import Segmentation
 
 METADATA_KEY = "napari_saf"
-"""Entry of a result layer's metadata: recipe, prototypes, columns, status, history, and which
-part of which image it is."""
+"""Entry of a result layer's metadata: recipe, prototypes, label numbers of columns, status,
+history, and which part of which image it is."""
 
 PARTS_KEY = "parts"
 """Entry of that: the prototypes of labels that have several, by label."""

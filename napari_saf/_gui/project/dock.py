@@ -199,7 +199,8 @@ class ProjectWidget(RunDock):
     def _on_saved(self, project: Project) -> None:
         self.session.recipes = dict(project.recipes)
         self.name.setText(f"{self.file.name}, saved {datetime.now():%H:%M}")
-        self.status.reset(f"saved {len(project.images)} images")
+        count = len(project.images)
+        self.status.reset(f"saved {count} image{'s' * (count != 1)}")
 
     def _on_kept(self, is_unsaved: bool) -> None:
         if is_unsaved:

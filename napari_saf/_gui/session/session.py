@@ -306,7 +306,8 @@ class ProjectSession(QObject):
     def _forget_pixels(self) -> None:
         """Forget the encoded pixels of layers that are gone."""
         ids = {str(layer.unique_id) for layer in self._viewer.layers}
-        self._encoded = {own: one for own, one in self._encoded.items() if own in ids}
+        known = list(self._encoded.items())  # a thread may encode others meanwhile
+        self._encoded = {own: one for own, one in known if own in ids}
 
     def _let_go(self, entry: Entry) -> None:
         """Keep what of an image is in memory alone: its layer is going."""
