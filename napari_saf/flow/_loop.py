@@ -92,7 +92,8 @@ class StopWatch:
         self._n_steps += 1
         if entropy < self._rule.entropy:
             return Status.CONVERGED
-        if time - self._since >= 1 and self._stands_still(time, labels, entropy):
+        is_due = self._rule.changed > 0 and time - self._since >= 1
+        if is_due and self._stands_still(time, labels, entropy):
             return Status.STALLED
         return Status.MAX_ITERATIONS if self._n_steps >= self._rule.max_steps else None
 
