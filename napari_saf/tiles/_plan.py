@@ -55,6 +55,8 @@ from napari_saf.tiles._tiling import Tiling
 WINDOWS_OF_HALO = {1: 3, 2: 3, 3: 4}
 """Beside what features see, a tile is labelled with so many windows around it: in volumes of noise
 flows take longer, and what is farther away counts."""
+_LEAST_HALO = 8
+"""Pixels of it around tiles where windows are small."""
 _MATCHED_PIXELS, _MOST_DOUBLINGS = 2**17, 4
 """Pixels on which tiles are matched with what was learned; how often rho is halved or doubled."""
 _MOST_MEASURED = 2**22
@@ -185,7 +187,7 @@ def make_plan(
         axes=label_axes(len(image.shape), image.axes or None, None, None).names,
         tile=shard,
         chunk=chunk,
-        halo=[reach + n_sides * (s // 2) if s > 1 else 0 for s in window],
+        halo=[reach + max(_LEAST_HALO, n_sides * (s // 2)) if s > 1 else 0 for s in window],
         block=block,
         blocks=[list(place) for place in places],
         notes=list(image.notes),

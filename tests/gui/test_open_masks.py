@@ -16,6 +16,7 @@ from gui_cases import TIMEOUT, blocks, stack
 from label_cases import QUADRANTS
 from napari.layers import Image, Labels
 from napari.settings import get_settings
+from npe2 import PluginManager
 
 import napari_saf as saf
 from napari_saf._gui.export.dock import ExportWidget
@@ -231,6 +232,20 @@ def test_a_person_who_chose_a_reader_keeps_it():
     assert found["*.labels.tif"] == found["*.labels.npy"] == "napari-saf"
 
 
+@pytest.fixture
+def no_other_readers():
+    """Whatever else is installed: napari would ask which reader to take."""
+    manager = PluginManager.instance()
+    others = [one.name for one in manager.iter_manifests(disabled=False)]
+    others = [name for name in others if name not in ("napari", "napari-saf")]
+    for name in others:
+        manager.disable(name)
+    yield
+    for name in others:
+        manager.enable(name)
+
+
+@pytest.mark.usefixtures("no_other_readers")
 def test_napari_opens_masks_as_labels_and_images_as_before(window, qtbot, monkeypatch, tmp_path):
     from napari._qt import qt_viewer
 
