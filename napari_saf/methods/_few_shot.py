@@ -154,8 +154,7 @@ class AbstractFewShotMethod(AbstractMethod):
     def _n_extra_columns(
         self, problem: Problem, n_columns: int, device: torch.device
     ) -> tuple[float, float]:
-        count = 3 * problem.features.shape[1]
-        return count, count
+        return (3 * problem.features.shape[1],) * 2
 
     def _preprocessing(self, blocks: torch.Tensor) -> Preprocessing:
         return self.preprocessing or ("scaled" if blocks.shape[2] < LONG_ROWS else "centred unit")
