@@ -208,7 +208,7 @@ class Parts:
         owners = list(range(len(self.kinds)))
         sizes, peaks = self.sizes.tolist(), self.peaks.tolist()
         alike = (_ALIKE * typical[self.pairs[:, 0]]).tolist()
-        given = odds = neck / (1 - neck) if neck < 1 else math.inf
+        given = neck / (1 - neck) if neck < 1 else math.inf
 
         def find(part: int) -> int:
             while owners[part] != part:
@@ -221,8 +221,7 @@ class Parts:
             a, b = find(first), find(second)
             a, b = min(a, b), max(a, b)
             peak, size = min(peaks[a], peaks[b]), sizes[a] + sizes[b]
-            if like:
-                odds = given * min((like / size) ** 2, _DEEPEST)
+            odds = given * min((like / size) ** 2, _DEEPEST) if like else given
             is_wide = saddle > peak - min(peak * (1 - 1 / (1 + odds)), _WIDE * odds)
             if a != b and (is_wide or min(sizes[a], sizes[b]) < smallest):
                 owners[b] = a

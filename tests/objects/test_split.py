@@ -186,3 +186,17 @@ def test_images_of_nothing_of_one_kind_and_of_a_line(labels):
 def test_bad_input_is_named(given, message):
     with pytest.raises(saf.InvalidInput, match=message):
         saf.split_objects(**{"labels": np.ones((2, 3), int), **given})
+
+
+def test_how_large_objects_are_counts_for_their_own_kind_alone():
+    shape, alone = (300, 420), np.zeros((300, 420), int)
+    for column in (60, 75):
+        alone[disc(shape, (250, column), 10)] = 2
+    both = alone.copy()
+    for column in range(50, 420, 80):
+        both[disc(shape, (50, column), 30)] = 1
+    for column in (50, 64):  # fragments, whose neck is above that of the other kind
+        both[disc(shape, (150, column), 12)] = 1
+    for labels in (alone, both):
+        objects = saf.split_objects(labels, neck=0.1)
+        assert len(np.unique(objects.labels[alone > 0])) == 2
