@@ -138,6 +138,20 @@ def small_tiles(monkeypatch):
     monkeypatch.setattr(LargeJob, "of", classmethod(of))
 
 
+def test_labels_of_everything_hide_those_of_a_part(
+    model, image, open_on, run, qtbot, tmp_path, small_tiles
+):
+    look_at(model, 96, 96, 64)
+    dock = open_on(model, SegmentWidget)
+    run(dock)
+    part = next(one for one in reversed(model.layers) if "SAF" in one.name)
+    dock.large.store.set_path(tmp_path / "all.ome.zarr")
+    dock.large.start()
+    wait_for_all(dock, qtbot)
+    shown = [layer.name for layer in model.layers if layer.visible]
+    assert not part.visible and shown == ["sheet", "all"]
+
+
 def pause_after(n_tiles, dock, monkeypatch):
     """Press Pause once so many tiles are there."""
     own, taken = large.GrowingLevels.take, []

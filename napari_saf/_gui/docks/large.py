@@ -23,6 +23,7 @@ from napari_saf._gui.layers.large import GrowingLevels, SpreadArray, is_large, s
 from napari_saf._gui.layers.live import colormap_of, label_colors
 from napari_saf._gui.layers.metadata import METADATA_KEY, NAMES_KEY, STORE_KEY
 from napari_saf._gui.layers.placement import Placement, lay_over, pixels_of
+from napari_saf._gui.layers.sight import results_in_sight
 from napari_saf._gui.runs.run import Task
 from napari_saf.errors import InvalidInput, SafError
 from napari_saf.io import PrototypeSet, Recipe, file_stem, mask_stem
@@ -169,7 +170,7 @@ class LargeSection(FormSection):
 
     def _on_returned(self, found: LargeLabels) -> None:
         if self._grown is not None:
-            self._grown.refresh()
+            self._grown.finish()
         text = f"done: {found.n_tiles:,} tiles in {found.path.name}, {found.seconds:.0f} s"
         self.status.show_progress(1.0, "\n".join([text, *found.notes]))
 
@@ -223,6 +224,12 @@ class _Everything:
     def refresh(self) -> None:
         if self.layer is not None and self.layer in self._viewer.layers:
             self.layer.refresh(extent=False, highlight=False)
+
+    def finish(self) -> None:
+        """Show all labels, and no earlier ones under them: both are transparent."""
+        self.refresh()
+        if self.layer is not None and {self.layer, self._image} <= {*self._viewer.layers}:
+            results_in_sight(self._viewer).show_result(self._image, self.layer)
 
     def _add(self, step: _Shown) -> None:
         place, taught, levels = self._place, step.taught, step.levels
