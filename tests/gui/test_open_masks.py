@@ -236,8 +236,9 @@ def test_a_person_who_chose_a_reader_keeps_it():
 def no_other_readers():
     """Whatever else is installed: napari would ask which reader to take."""
     manager = PluginManager.instance()
-    others = [one.name for one in manager.iter_manifests(disabled=False)]
-    others = [name for name in others if name not in ("napari", "napari-saf")]
+    found = manager.iter_manifests(disabled=False)
+    readers = [one.name for one in found if one.contributions.readers]
+    others = [name for name in readers if name not in ("napari", "napari-saf")]
     for name in others:
         manager.disable(name)
     yield
