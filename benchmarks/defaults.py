@@ -16,6 +16,7 @@ nested    features, scale, working size, start, share of variance and level of t
           together, all kinds of images alike, on three folds of the images and judged on the
           fourth: one setting after another is changed to the best, twice. Four facades side by
           side, like four textures, are told apart.
+trade     covering of the regions in view and processor time, with one of these settings changed.
 
 The images are sought under NAPARI_SAF_DATA (../shared/data). What strokes give is printed by
 scribbles.py and scribbles_nuclei.py.
@@ -310,10 +311,39 @@ def nested(count: int | None) -> None:
         )
 
 
+def trade(count: int | None) -> None:
+    """Print what changing one setting gives, and what time it takes."""
+    settings = [dict(zip(CHOICES, DEFAULTS, strict=True))]
+    settings += [settings[0] | {name: x} for name, own in CHOICES.items() for x in own[1:]]
+    scores: list[list[float]] = [[] for _ in settings]
+    seconds: list[list[float]] = [[] for _ in settings]
+    for photograph, image in photographs(count or 40):
+        for k, setting in enumerate(settings):
+            began = time.process_time()
+            labels = _labels(image, setting)
+            regions = saf.merge_regions(labels, image).at_level()
+            seconds[k].append(time.process_time() - began)
+            scores[k].append(segmentation_covering(regions, photograph.references))
+    print(f"\n{len(scores[0])} photographs: regions in view, ahead of defaults, processor seconds")
+    for setting, own, spent in zip(settings, scores, seconds, strict=True):
+        changed = {name: x for name, x in setting.items() if x != settings[0][name]}
+        shown, ahead = _mean(np.array(own)), _mean(np.subtract(own, scores[0]))
+        print(f"{changed or 'defaults'!s:28} {shown}  {ahead}  {np.median(spent):.2f}")
+
+
 def _coverings(
     kind: str, image: Pixels, references: Sequence[Labels], least: int, setting: dict[str, Any]
 ) -> Array:
     """Return the coverings of regions at all levels, 0 but for photographs, and of the labels."""
+    labels = _labels(image, setting)
+    curve = [0.0] * len(LEVELS)
+    if kind == "photographs":
+        tree = saf.merge_regions(labels, image)
+        curve = [segmentation_covering(tree.at_level(x), references) for x in LEVELS]
+    return np.array([*curve, segmentation_covering(split(labels, least), references)])
+
+
+def _labels(image: Pixels, setting: dict[str, Any]) -> Labels:
     features = setting["features"]
     if features == "colour":
         features = "lab" if image.ndim == 3 else "intensity"
@@ -323,19 +353,20 @@ def _coverings(
     points = np.asarray(problem.graph.average(problem.features))
     number = len(global_means(points, COUNTS[-1], setting["share"]))
     method = saf.SelfAssignmentFlow(max_labels=number, start=setting["start"])
-    labels = np.asarray(method.run(problem).labels)
-    curve = [0.0] * len(LEVELS)
-    if kind == "photographs":
-        tree = saf.merge_regions(labels, image)
-        curve = [segmentation_covering(tree.at_level(x), references) for x in LEVELS]
-    return np.array([*curve, segmentation_covering(split(labels, least), references)])
+    return np.asarray(method.run(problem).labels)
 
 
 def _mean(values: Array) -> str:
     return f"{values.mean():.3f} ± {values.std(ddof=1) / len(values) ** 0.5:.3f}"
 
 
-PARTS = {"labels": labels, "agreement": agreement, "count": counts, "nested": nested}
+PARTS = {
+    "labels": labels,
+    "agreement": agreement,
+    "count": counts,
+    "nested": nested,
+    "trade": trade,
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
