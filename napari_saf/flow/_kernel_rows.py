@@ -13,6 +13,7 @@ f32, i32 = np.float32, np.int32
 kernel = njit(fastmath=True, nogil=True, error_model="numpy")
 
 ZEROS = (f32(0),) * 8
+LEAST_EXPONENT = f32(-60)
 
 
 @intrinsic
@@ -84,6 +85,23 @@ def normalise(u, o, t, c, m, row):
     for j in range(c):
         for x in range(m):
             u[o + j * t + x] *= u[row + x]
+
+
+@kernel
+def exponentials(u, o, t, c, m, source, stride, row, top, total):
+    """exp(r (x_j - max_k x_k)) of c rows with factors r, their largest entries, and the sums."""
+    for x in range(m):
+        u[top + x] = u[source + x]
+        u[total + x] = f32(0)
+    for j in range(1, c):
+        for x in range(m):
+            u[top + x] = max(u[top + x], u[source + j * stride + x])
+    for j in range(c):
+        to, own = o + j * t, source + j * stride
+        for x in range(m):
+            e = exp(max((u[own + x] - u[top + x]) * u[row + x], LEAST_EXPONENT))
+            u[to + x] = e
+            u[total + x] += e
 
 
 @kernel

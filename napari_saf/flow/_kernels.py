@@ -16,9 +16,11 @@ from collections import namedtuple
 
 import numpy as np
 from _kernel_rows import (
+    LEAST_EXPONENT,
     add_along_rows,
     decode,
     exp,
+    exponentials,
     f32,
     fetch_row,
     fetch_state,
@@ -32,7 +34,6 @@ from _kernel_rows import (
 from numba import types
 
 FLOOR = f32(np.log(1e-10))
-LEAST_EXPONENT = f32(-60)
 ROW = 512
 WHOLE = f32(65535)
 
@@ -237,21 +238,10 @@ def correct(job, tile, i, m, mean, stride):
     """
     u, t, c, n, row, top = job.scratch, tile.t, job.c, job.n, tile.row, tile.three
     product, total = top + t, top + 2 * t
-    for x in range(m):
-        u[top + x] = u[mean + x]
-        u[product + x] = f32(0)
-        u[total + x] = f32(0)
-    for j in range(1, c):
-        for x in range(m):
-            u[top + x] = max(u[top + x], u[mean + j * stride + x])
-    for j in range(c):
-        o, source = tile.one + j * t, mean + j * stride
-        for x in range(m):
-            e = exp(max((u[source + x] - u[top + x]) * u[row + x], LEAST_EXPONENT))
-            u[o + x] = e
-            u[total + x] += e
+    exponentials(u, tile.one, t, c, m, mean, stride, row, top, total)
     for x in range(m):
         u[row + x] = f32(1) / u[total + x]
+        u[product + x] = f32(0)
         u[total + x] = f32(0)
         u[top + x] = LEAST_EXPONENT
     for j in range(c):
