@@ -51,6 +51,8 @@ _NODES = 2**14
 """Nodes of a block where the geometry does not matter."""
 _ROW = 512
 """Nodes that `overlap` takes at a time."""
+_LANES = 16
+"""Floats in a line of memory, and in the largest registers."""
 
 
 def kernels() -> dict[str, Callable[..., None]] | None:
@@ -164,7 +166,7 @@ class Grid(NamedTuple):
 
     sides: tuple[int, int, int]
     radii: tuple[int, int, int]
-    weights: Tensor | None
+    weights: NDArray[np.uint16] | None
     offsets: NDArray[np.int64]
     first: NDArray[np.int64] | None
     places: NDArray[np.int32] | None
@@ -175,23 +177,21 @@ class Grid(NamedTuple):
         """Return the grid that an averager averages over, if the kernels know its kind."""
         if not isinstance(averager, BoxSum | WeightedAverage) or len(averager.shape) > 3:
             return None
-        weights, offsets = None, np.zeros((0, 3), np.int64)
+        sides, offsets = _three(averager.shape, 1), np.zeros((0, 3), np.int64)
+        inside = None if averager.inside is None else averager.inside.numpy()
+        weights = first = places = inverse = None
         if isinstance(averager, WeightedAverage):
-            weights, offsets = averager.weights, np.array([_three(o, 0) for o in averager.offsets])
+            whole = averager.weights.in_16_bits(slice(None) if inside is None else inside)
+            weights, inverse = np.ascontiguousarray(whole.images), whole.inverse
+            offsets = np.array([_three(offset, 0) for offset in whole.offsets])
             radii = tuple(int(r) for r in np.abs(offsets).max(axis=0))
         else:
             radii = tuple(side // 2 for side in _three(averager.window, 1))
-        sides = _three(averager.shape, 1)
-        first = places = inverse = None
-        if averager.inside is not None:
-            inside = averager.inside.numpy()
+            if averager.counts is not None:
+                inverse = np.asarray(1 / averager.counts.numpy().ravel(), np.float32)
+        if inside is not None:
             first = np.searchsorted(inside, np.arange(sides[0] * sides[1] + 1) * sides[2])
             places = (inside % sides[2]).astype(np.int32)
-            inverse = np.ones(len(inside), np.float32)
-            if isinstance(averager, BoxSum):
-                counts = averager.counts
-                assert counts is not None
-                inverse = np.asarray(1 / counts.numpy().ravel(), np.float32)
         return cls(sides, radii, weights, offsets, first, places, inverse)  # type: ignore[arg-type]
 
     def boxes(self, n_columns: int) -> NDArray[np.int64]:
@@ -213,10 +213,11 @@ class Grid(NamedTuple):
         """Return the floats of the buffers of the largest tile; see `begin` in `_kernels.py`."""
         rz, ry, rx = self.radii
         rows, width = (int(sides.max()) for sides in (boxes[:, 3::2] - boxes[:, 2::2]).T)
-        inner, outer = n_columns * rows * width, n_columns * (rows + 2 * ry) * (width + 2 * rx)
+        row, long_row = (width + 15) // 16 * 16, (width + 2 * rx + 15) // 16 * 16
+        inner, outer = n_columns * rows * row, n_columns * (rows + 2 * ry) * long_row
         ring = (2 * rz + 1) * (outer if len(self.offsets) else inner)
-        row = (width + 2 * rx + 15) // 16 * 16
-        return ring + outer + inner + (rows + 2 * ry) * width + 15 + (2 * n_columns + 5) * row
+        own = (rows + 2 * ry) * row + (2 * n_columns + 5) * long_row
+        return _LANES + ring + outer + inner + own
 
 
 def _three(values: Sequence[int], fill: int) -> tuple[int, ...]:
@@ -313,7 +314,9 @@ class Fused:
     def _shape(self, n: int, c: int, seeds: Tensor | None) -> NDArray[np.int64]:
         field, grid, rank = self._field, self._grid, len(self._planes)
         flags = grid.first is not None, seeds is not None, not field.has_costs, field.is_mixed
-        return np.array([n, c, rank, *grid.sides, *grid.radii, len(grid.offsets), *flags], np.int64)
+        images = 0 if grid.weights is None else len(grid.weights)
+        geometry = *grid.sides, *grid.radii, len(grid.offsets)
+        return np.array([n, c, rank, *geometry, *flags, images], np.int64)
 
     def _all(
         self,
@@ -333,8 +336,9 @@ class Fused:
 
         def work(is_own: bool = False) -> None:
             nonlocal stopped
-            scratch = np.empty(n_floats, np.float32)
-            place = _pointer(scratch)
+            scratch = np.empty(n_floats + _LANES, np.float32)
+            # Where a line of memory begins: what lies across two takes twice as long.
+            place = ctypes.c_void_p(-(-scratch.ctypes.data // (4 * _LANES)) * 4 * _LANES)
             for k in numbers:
                 if k >= len(boxes) or stopped:
                     return

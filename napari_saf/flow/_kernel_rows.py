@@ -162,6 +162,27 @@ def add_along_rows(u, o, to, m, side):
 
 
 @kernel
+def add_weighted(u, o, t, c, m, stride, places, weights, starts):
+    """U_j <- U_j + sum_k w_k L_jk of four weights and rows L_jk, two columns at a time."""
+    (p0, p1, p2, p3), (k0, k1, k2, k3), pairs = places, starts, c // 2 * 2
+    for j in range(0, pairs, 2):
+        o0, o1, a, b = o + j * t, o + (j + 1) * t, j * stride, (j + 1) * stride
+        for x in range(m):
+            w0, w1 = f32(weights[k0 + x]), f32(weights[k1 + x])
+            w2, w3 = f32(weights[k2 + x]), f32(weights[k3 + x])
+            one = w0 * u[p0 + a + x] + w1 * u[p1 + a + x]
+            other = w0 * u[p0 + b + x] + w1 * u[p1 + b + x]
+            u[o0 + x] += one + (w2 * u[p2 + a + x] + w3 * u[p3 + a + x])
+            u[o1 + x] += other + (w2 * u[p2 + b + x] + w3 * u[p3 + b + x])
+    for j in range(pairs, c):
+        to, a = o + j * t, j * stride
+        for x in range(m):
+            one = f32(weights[k0 + x]) * u[p0 + a + x] + f32(weights[k1 + x]) * u[p1 + a + x]
+            other = f32(weights[k2 + x]) * u[p2 + a + x] + f32(weights[k3 + x]) * u[p3 + a + x]
+            u[to + x] += one + other
+
+
+@kernel
 def inner(u, o, t, c, m, source, i, stride, n_rows, sums, first, is_own):
     """sum_x F_kx U_jx added to sums[first + k c + j]: float32 in a row, float64 from row to row.
 

@@ -18,6 +18,7 @@ import numpy as np
 from _kernel_rows import (
     LEAST_EXPONENT,
     add_along_rows,
+    add_weighted,
     decode,
     exp,
     exponentials,
@@ -41,12 +42,14 @@ Job = namedtuple(
     "Job",
     "v s before ahead_s ahead highest a b c1 c2 c3 cost sketch factors seeds weights offsets first "
     "places inverse n c r depth height width rz ry rx n_positions is_masked has_seeds is_self "
-    "is_mixed scratch sums",
+    "is_mixed n_images scratch sums",
 )
 """A step of a whole grid: fields, factors, and the geometry; see `step`."""
 
-Tile = namedtuple("Tile", "z0 z1 y0 y1 x0 x1 ph pw t ring raw total lines one two three row")
-"""A box of pixels, its sides with the rim, and where its buffers begin in the scratch memory."""
+Tile = namedtuple("Tile", "z0 z1 y0 y1 x0 x1 w ph pw t ring raw total lines one two three row")
+"""A box of pixels, how long rows are in memory without the rim, w, and with it, pw, how many rows
+there are with it, ph, and where the buffers begin in the scratch memory.
+"""
 
 
 @kernel
@@ -112,7 +115,7 @@ def slab(job, tile, z, raw):
     x0, x1 = max(0, tile.x0 - job.rx), min(job.width, tile.x1 + job.rx)
     y0, y1 = max(0, tile.y0 - job.ry), min(job.height, tile.y1 + job.ry)
     is_there = 0 <= z < job.depth
-    if job.is_masked or not is_there or (y1 - y0) * (x1 - x0) < plane:
+    if job.is_masked or not is_there:
         for k in range(raw, raw + job.c * plane):
             u[k] = f32(0)
     if not is_there:
@@ -135,21 +138,21 @@ def slab(job, tile, z, raw):
 @kernel
 def add_slab(job, tile, slot):
     """Box sums: along x anew, along y and z by what enters and what leaves the window."""
-    u, m, n_rows = job.scratch, tile.x1 - tile.x0, tile.y1 - tile.y0
+    u, w, m, n_rows = job.scratch, tile.w, tile.x1 - tile.x0, tile.y1 - tile.y0
     for j in range(job.c):
         for y in range(tile.ph):
             o = tile.raw + (j * tile.ph + y) * tile.pw
-            add_along_rows(u, o, tile.lines + y * m, m, 2 * job.rx + 1)
+            add_along_rows(u, o, tile.lines + y * w, m, 2 * job.rx + 1)
         for x in range(m):
             u[tile.row + x] = f32(0)
         for y in range(2 * job.ry):
             for x in range(m):
-                u[tile.row + x] += u[tile.lines + y * m + x]
+                u[tile.row + x] += u[tile.lines + y * w + x]
         for y in range(n_rows):
-            new = tile.lines + (y + 2 * job.ry) * m
-            old = tile.lines + y * m
-            to = tile.total + (j * n_rows + y) * m
-            ring = tile.ring + ((slot * job.c + j) * n_rows + y) * m
+            new = tile.lines + (y + 2 * job.ry) * w
+            old = tile.lines + y * w
+            to = tile.total + (j * n_rows + y) * w
+            ring = tile.ring + ((slot * job.c + j) * n_rows + y) * w
             for x in range(m):
                 total = u[tile.row + x] + u[new + x]
                 u[to + x] += total - u[ring + x]
@@ -169,17 +172,15 @@ def average(job, tile, z, y, i, m):
 
     What they are multiplied by to be means is in the row.
     """
-    u, t, width, n_rows = job.scratch, tile.t, tile.x1 - tile.x0, tile.y1 - tile.y0
-    o, stride = tile.total + (y - tile.y0) * width, n_rows * width
+    u, t, n_rows = job.scratch, tile.t, tile.y1 - tile.y0
+    o, stride = tile.total + (y - tile.y0) * tile.w, n_rows * tile.w
     if job.n_positions:
-        weigh(job, tile, z, y, width)
-        o, stride = tile.total, width
+        weigh(job, tile, z, y, tile.x1 - tile.x0)
+        o, stride = tile.total, tile.w
     count = reach(z, job.rz, job.depth) * reach(y, job.ry, job.height)
     for x in range(m):
-        if job.is_masked:
+        if job.is_masked or job.n_positions:
             u[tile.row + x] = job.inverse[i + x]
-        elif job.n_positions:
-            u[tile.row + x] = f32(1)
         else:
             u[tile.row + x] = f32(1) / f32(count * reach(tile.x0 + x, job.rx, job.width))
     if not job.is_masked:
@@ -196,37 +197,42 @@ def weigh(job, tile, z, y, width):
 
     Four positions at a time.
     """
-    u, weights, plane = job.scratch, job.weights, tile.ph * tile.pw
-    for k in range(tile.total, tile.total + job.c * width):
+    u, w, plane, c = job.scratch, job.weights, tile.ph * tile.pw, job.c
+    for k in range(tile.total, tile.total + c * tile.w):
         u[k] = f32(0)
-    n_pixels = job.depth * job.height * job.width
-    start = (z * job.height + y) * job.width + tile.x0
     fours = job.n_positions // 4 * 4
     for k in range(0, fours, 4):
-        w0 = k * n_pixels + start
-        w1, w2, w3 = w0 + n_pixels, w0 + 2 * n_pixels, w0 + 3 * n_pixels
-        o0, o1 = position(job, tile, z, y, k), position(job, tile, z, y, k + 1)
-        o2, o3 = position(job, tile, z, y, k + 2), position(job, tile, z, y, k + 3)
-        for j in range(job.c):
-            to, p = tile.total + j * width, j * plane
-            for x in range(width):
-                one = weights[w0 + x] * u[o0 + p + x] + weights[w1 + x] * u[o1 + p + x]
-                other = weights[w2 + x] * u[o2 + p + x] + weights[w3 + x] * u[o3 + p + x]
-                u[to + x] += one + other
+        w0, o0 = position(job, tile, z, y, k)
+        w1, o1 = position(job, tile, z, y, k + 1)
+        w2, o2 = position(job, tile, z, y, k + 2)
+        w3, o3 = position(job, tile, z, y, k + 3)
+        add_weighted(u, tile.total, tile.w, c, width, plane, (o0, o1, o2, o3), w, (w0, w1, w2, w3))
     for k in range(fours, job.n_positions):
-        w, o = k * n_pixels + start, position(job, tile, z, y, k)
-        for j in range(job.c):
+        w0, o0 = position(job, tile, z, y, k)
+        for j in range(c):
             for x in range(width):
-                u[tile.total + j * width + x] += weights[w + x] * u[o + j * plane + x]
+                u[tile.total + j * tile.w + x] += f32(w[w0 + x]) * u[o0 + j * plane + x]
 
 
 @kernel
 def position(job, tile, z, y, k):
-    """Where the neighbours at a position of the window begin, of a row of pixels."""
+    """Where the weights and the neighbours at a position of the window begin, of a row of pixels.
+
+    w_o(p) = w_-o(p + o) where the images of weights are those of half of the positions. Where there
+    is no neighbour any weights will do: the likelihood there is 0.
+    """
     dz, dy, dx = job.offsets[3 * k], job.offsets[3 * k + 1], job.offsets[3 * k + 2]
     slot = (z + dz + job.rz) % (2 * job.rz + 1)
     row = slot * job.c * tile.ph + y + dy - tile.y0 + job.ry
-    return tile.ring + row * tile.pw + dx + job.rx
+    o, x0 = tile.ring + row * tile.pw + dx + job.rx, tile.x0
+    is_mirrored = k >= job.n_images
+    if is_mirrored:
+        k, x0 = job.n_positions - 1 - k, x0 + dx
+        z, y = min(max(z + dz, 0), job.depth - 1), min(max(y + dy, 0), job.height - 1)
+    w = ((k * job.depth + z) * job.height + y) * job.width + x0
+    if not is_mirrored:
+        fetch_row(job.weights, w + job.width, tile.x1 - tile.x0, 32)
+    return w, o
 
 
 @kernel
@@ -336,21 +342,20 @@ def step_tile(job, tile):
 def begin(job, box):
     """The tile of a box, its buffers one after another in the scratch memory; those of sums 0."""
     z0, z1, y0, y1, x0, x1 = box[0], box[1], box[2], box[3], box[4], box[5]
-    ph, pw = y1 - y0 + 2 * job.ry, x1 - x0 + 2 * job.rx
-    t = (pw + 15) // 16 * 16
-    slice_size = job.c * (y1 - y0) * (x1 - x0)
-    raw_size = job.c * ph * pw
-    ring_size = (2 * job.rz + 1) * (raw_size if job.n_positions else slice_size)
-    raw = ring_size
-    total = raw + raw_size
-    lines = total + max(slice_size, job.c * (x1 - x0))
-    one = (lines + ph * (x1 - x0) + 15) // 16 * 16
+    ph, w = y1 - y0 + 2 * job.ry, (x1 - x0 + 15) // 16 * 16
+    t = pw = (x1 - x0 + 2 * job.rx + 15) // 16 * 16
+    slice_size, raw_size = job.c * (y1 - y0) * w, job.c * ph * pw
+    ring = -job.rx % 16  # so that a row begins at a multiple of 16 behind the rim
+    raw = ring + (2 * job.rz + 1) * (raw_size if job.n_positions else slice_size)
+    total = (raw + raw_size + 15) // 16 * 16
+    lines = total + slice_size
+    one = lines + ph * w
     two = one + job.c * t
     three = two + job.c * t
     row = three + 4 * t
     for k in range(lines):
         job.scratch[k] = f32(0)
-    return Tile(z0, z1, y0, y1, x0, x1, ph, pw, t, 0, raw, total, lines, one, two, three, row)
+    return Tile(z0, z1, y0, y1, x0, x1, w, ph, pw, t, ring, raw, total, lines, one, two, three, row)
 
 
 Floats, Doubles = types.CPointer(types.float32), types.CPointer(types.float64)
@@ -368,7 +373,7 @@ def step(
         f32(numbers[2]) / WHOLE, f32(numbers[3]), f32(numbers[4]) / WHOLE, cost, sketch, factors,
         seeds, weights, offsets, first, places, inverse, grid[0], grid[1], grid[2], grid[3],
         grid[4], grid[5], grid[6], grid[7], grid[8], grid[9], grid[10], grid[11], grid[12],
-        grid[13], scratch, sums,
+        grid[13], grid[14], scratch, sums,
     )  # fmt: skip
     step_tile(job, begin(job, box))
 
@@ -432,7 +437,7 @@ def read(v, labels, grid, box, scratch, sums):
 SIGNATURES = {
     step: [
         Floats, Slopes, Slopes, Slopes, Floats, Floats, Doubles, Floats, Sketch, Floats, Whole,
-        Floats, Whole, Whole, Places, Floats, Whole, Whole, Floats, Doubles,
+        Slopes, Whole, Whole, Places, Floats, Whole, Whole, Floats, Doubles,
     ],
     overlap: [Floats, Slopes, Slopes, Doubles, Sketch, Whole, Whole, Floats, Doubles],
     read: [Floats, Whole, Whole, Whole, Floats, Doubles],

@@ -28,6 +28,8 @@ from napari_saf.result import LabelMap, Record, Segmentation, Status
 _VAGUE = -0.1
 """Log coordinate of what a node does not prefer, where a run ended before it could say more."""
 _PATIENCE = 50.0
+_LONGEST = 300.0
+"""Flow time after which data count for nothing: they move a border by about window / (rho t)."""
 
 
 @documented
@@ -40,7 +42,8 @@ class StoppingRule:
     It is STALLED once, over a unit of flow time, a smaller share of the nodes than `changed`
     changed label, or labels came round to what they were before but for such a share, and the
     entropy fell by less than 1 %. A start near the barycentre changes as little: it counts
-    only when half of the first entropy is gone, or after 50 units.
+    only when half of the first entropy is gone, or after 50 units. After 300 units it is STALLED
+    in any case, if nine tenths of the first entropy are gone.
 
     Examples
     --------
@@ -108,6 +111,8 @@ class StopWatch:
         self._n_examined += 1
         if self._n_examined.bit_count() == 1:
             self._earlier = now
+        if time >= _LONGEST and entropy < self._first_entropy / 10:
+            return True
         return still and (entropy < self._first_entropy / 2 or time >= _PATIENCE)
 
 

@@ -8,6 +8,8 @@ at the speed of the matrix library.
 
 from __future__ import annotations
 
+import dataclasses
+import math
 from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
@@ -17,6 +19,8 @@ from napari_saf.device import Tensor, torch
 
 _BLOCK = 32
 _CHUNK = 2**22
+_WHOLE = np.float32(65535)
+"""The largest weight in 16 bits."""
 
 
 class BoxSum:
@@ -131,39 +135,83 @@ def _chunks(n_rows: int, n_entries: int) -> Iterator[slice]:
         yield slice(start, start + step)
 
 
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class WindowWeights:
+    """What the neighbours of pixels weigh in a mean, an image for each of the `offsets` to them.
+
+    Where both pixels of a pair weigh the same, `images` are those of the first half of the offsets,
+    which are sorted, and of the pixel itself: at -o from p is what weighs at p - o as much as p,
+    at o from there. The sums are multiplied by `inverse` (n_nodes,).
+    """
+
+    offsets: list[tuple[int, ...]]
+    images: NDArray[np.uint16] | NDArray[np.float32]
+    inverse: NDArray[np.float32]
+
+    @property
+    def n_mirrored(self) -> int:
+        """How many offsets, the last ones, have no image of their own."""
+        return len(self.offsets) - len(self.images)
+
+    def in_16_bits(self, nodes: NDArray[np.int64] | slice) -> WindowWeights:
+        """Return weights as whole numbers, off by 8e-6 of the largest of a pixel."""
+        if self.images.dtype == np.uint16:
+            return self
+        largest = self.images.max(axis=0)
+        scale = np.where(largest > 0, largest, 1)
+        images = as_whole_weights(np.divide(self.images, scale, dtype=np.float32))
+        total = images.sum(axis=0, dtype=np.float32)
+        return WindowWeights(self.offsets, images, np.reciprocal(total.ravel()[nodes]))
+
+
+def as_whole_weights(weights: NDArray[np.float32]) -> NDArray[np.uint16]:
+    """Return weights of at most 1 in 16 bits, none of which becomes 0 but what is."""
+    found: NDArray[np.float32] = np.rint((weights * _WHOLE).clip(min=np.sign(weights)))
+    return found.astype(np.uint16)
+
+
 class WeightedAverage:
     """Average with a weight for each window position of each node.
 
-    Weights are given as images, one for each offset. Columns come first here, and images have a
-    rim of zeros: with few columns a product of whole images takes a quarter of the time that it
-    takes with the columns last.
+    Columns come first here, and images have a rim of zeros: with few columns a product of whole
+    images takes a quarter of the time that it takes with the columns last.
     """
 
     def __init__(
-        self, weights: Tensor, offsets: Sequence[Sequence[int]], inside: Tensor | None
+        self,
+        weights: WindowWeights,
+        device: torch.device,
+        dtype: torch.dtype,
+        inside: Tensor | None,
     ) -> None:
-        self.weights, self.inside = weights, inside
-        self.shape, self.offsets = tuple(weights.shape[1:]), list(offsets)
-        self._rims = np.max(offsets, axis=0).tolist()
-        self._starts = (np.array(offsets) + self._rims).tolist()
+        self.weights, self.inside, self.shape = weights, inside, weights.images.shape[1:]
+        self._rims = np.max(weights.offsets, axis=0).tolist()
+        self._starts = (np.array(weights.offsets) + self._rims).tolist()
+        self._inverse = torch.from_numpy(weights.inverse).to(device, dtype)[:, None]
+        self._images: list[Tensor] = []
 
     def __call__(self, values: Tensor, out: Tensor, scratch: Tensor) -> None:
-        shape = self.weights.shape[1:]
-        full = _scatter(values, self.inside, shape.numel())
-        sides = (side + 2 * rim for side, rim in zip(shape, self._rims, strict=True))
+        if not self._images:  # the kernels need none
+            images = (one.astype(np.float32) for one in self.weights.images)
+            self._images = [torch.from_numpy(one).to(values) for one in images]
+        full = _scatter(values, self.inside, math.prod(self.shape))
+        sides = (side + 2 * rim for side, rim in zip(self.shape, self._rims, strict=True))
         padded = full.new_zeros(full.shape[1], *sides)
-        columns = full.T.view(-1, *shape)
-        self._moved(padded, self._rims).copy_(columns)
-        total = torch.zeros_like(columns, memory_format=torch.contiguous_format)
-        for weights, offset in zip(self.weights, self._starts, strict=True):
-            total.addcmul_(weights, self._moved(padded, offset))
-        means = total.flatten(1).T
-        out.copy_(means if self.inside is None else means[self.inside])
+        columns = self._moved(padded, self._rims)
+        columns.copy_(full.T.view(-1, *self.shape))
+        total = torch.zeros_like(padded)
+        sums = self._moved(total, self._rims)
+        for k, (weights, start) in enumerate(zip(self._images, self._starts, strict=False)):
+            sums.addcmul_(weights, self._moved(padded, start))
+            if k < self.weights.n_mirrored:
+                self._moved(total, start).addcmul_(weights, columns)
+        means = sums.flatten(1).T
+        torch.mul(means if self.inside is None else means[self.inside], self._inverse, out=out)
 
     def _moved(self, padded: Tensor, offset: Sequence[int]) -> Tensor:
         """Return the images that begin at an offset into those with a rim."""
-        shape = self.weights.shape[1:]
-        slices = [slice(first, first + side) for first, side in zip(offset, shape, strict=True)]
+        sides = zip(offset, self.shape, strict=True)
+        slices = [slice(first, first + side) for first, side in sides]
         return padded[(slice(None), *slices)]
 
 

@@ -7,7 +7,7 @@ import itertools
 import math
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -16,7 +16,7 @@ from scipy import sparse
 from napari_saf.arrays import as_list, as_whole, check_mask, check_window, own_floats
 from napari_saf.device import Tensor, check_memory, raise_if_interrupted, torch
 from napari_saf.errors import InvalidInput
-from napari_saf.graph._box import BoxSum, WeightedAverage
+from napari_saf.graph._box import BoxSum, WeightedAverage, WindowWeights, as_whole_weights
 from napari_saf.graph._graph import AbstractGraph, Averager, SparseProduct, symmetric_part
 
 _BYTES_AS_MATRIX = 72
@@ -80,16 +80,16 @@ class GridGraph(AbstractGraph):
             raise InvalidInput(f"stride: expected 1, or more with weights, got {stride!r}")
         self.mask = check_mask(mask, self.shape)
         self._n_nodes = int(np.prod(self.shape) if self.mask is None else self.mask.sum())
-        self.weights: NDArray[np.float32] | None = None
+        self.window_weights: WindowWeights | None = None
         if weights is not None:
-            given = own_floats(weights, "weights")
-            array = np.array(given, dtype=np.float32, order="F")  # window positions one by one
+            array = own_floats(weights, "weights")
             expected = (self.n_nodes, len(self._offsets()))
             if array.shape != expected:
                 raise InvalidInput(f"weights: expected shape {expected}, got {array.shape}")
             if not np.isfinite(array).all() or (array < 0).any():
                 raise InvalidInput("weights: expected finite numbers that are not negative")
-            self.weights = self._normalize_(array)
+            images = np.stack([self.spread(column) for column in array.T])
+            self.window_weights = self._of_neighbours(images.astype(np.float32, copy=False))
 
     @classmethod
     def nonlocal_means(
@@ -135,7 +135,8 @@ class GridGraph(AbstractGraph):
         Notes
         -----
         Non-local means weights of Buades, Coll and Morel, https://doi.org/10.1137/040616024; with
-        the noise subtracted as in https://doi.org/10.5201/ipol.2011.bcm_nlm.
+        the noise subtracted as in https://doi.org/10.5201/ipol.2011.bcm_nlm. They are kept in
+        units of 1 / 65535 of that of a pixel itself, one at least, once for both pixels of a pair.
         """
         values = np.asarray(image, dtype=np.float32)
         values = values[None] if channel_axis is None else np.moveaxis(values, channel_axis, 0)
@@ -151,8 +152,11 @@ class GridGraph(AbstractGraph):
             values, [(0, 0), *((side // 2, side // 2) for side in patch)], mode="symmetric"
         )
         bias = np.float32(2 * noise_variance * math.prod(patch))
-        weights = grid._new_weights()
-        for k, offset in enumerate(grid._offsets()):
+        offsets = grid._offsets()
+        half = (len(offsets) // 2 + 1, *shape)
+        grid._check_memory(2 * math.prod(half))
+        weights = np.zeros(half, np.uint16)
+        for k, offset in enumerate(offsets[: len(weights)]):
             raise_if_interrupted()
             target, source = _shift(offset, padded.shape[1:])
             total = np.zeros(padded.shape[1:], dtype=np.float32)
@@ -162,9 +166,30 @@ class GridGraph(AbstractGraph):
                 total = _sum_along(total, axis, side)
             if bias:
                 total = np.maximum(total - bias, 0)
-            weights[:, k] = grid.gather(np.exp(total / -rho))
-        grid.weights = grid._normalize_(weights)
+            total /= -rho
+            np.exp(total, out=total)
+            weights[k] = as_whole_weights(total.clip(min=np.finfo(np.float32).tiny, out=total))
+        grid.window_weights = grid._of_neighbours(weights)
         return grid
+
+    @property
+    def weights(self) -> NDArray[np.float32] | None:
+        """Weights (n_nodes, n_positions) that sum to 1 over the positions; None if all are equal.
+
+        They are made anew each time: a node has one for every position.
+        """
+        own = self.window_weights
+        if own is None:
+            return None
+        found = self._new_weights()
+        for k, (target, source) in enumerate(self._shifts()):
+            if k < len(own.images):
+                image = own.images[k]
+            else:
+                image = np.zeros_like(own.images[0])
+                image[target] = own.images[len(own.offsets) - 1 - k][source]
+            np.multiply(self.gather(image), own.inverse, out=found[:, k])
+        return found
 
     @property
     def n_nodes(self) -> int:
@@ -173,19 +198,14 @@ class GridGraph(AbstractGraph):
 
     def averager(self, device: torch.device, dtype: torch.dtype) -> Averager:
         inside = self._inside(device)
-        if self.weights is None:
+        if self.window_weights is None:
             return BoxSum(self.shape, self.window, device, dtype, mean=True, inside=inside)
-        # An image of weights for each position of the window.
-        weights = self.weights
-        if self.mask is not None:
-            weights = np.zeros((self.mask.size, weights.shape[1]), np.float32, order="F")
-            weights[self.mask.ravel()] = self.weights
-        images = torch.from_numpy(weights.T).view(-1, *self.shape).to(device, dtype)
-        return WeightedAverage(images, self._offsets(), inside)
+        return WeightedAverage(self.window_weights, device, dtype, inside)
 
     def neighbour_sum(self, device: torch.device, dtype: torch.dtype) -> Averager:
-        if self.weights is not None:
-            return SparseProduct(symmetric_part(self._matrix(self.weights)), device, dtype)
+        weights = self.weights
+        if weights is not None:
+            return SparseProduct(symmetric_part(self._matrix(weights)), device, dtype)
         inside = self._inside(device)
         box = BoxSum(self.shape, self.window, device, dtype, mean=False, inside=inside)
 
@@ -242,15 +262,17 @@ class GridGraph(AbstractGraph):
         return sparse.csr_array((np.concatenate(entries), where), shape=size)
 
     def laplacian_product(self, values: NDArray[np.floating]) -> NDArray[np.floating]:
-        if self.weights is None:
+        weights = self.window_weights
+        if weights is None:
             return self._apply(self.neighbour_sum, values)
-        own = self.weights[:, self.weights.shape[1] // 2, None]
+        own = np.asarray(self.gather(weights.images[len(weights.offsets) // 2]), np.float32)
+        own = (own * weights.inverse)[:, None]
         return np.asarray(self.average(values) - own * own_floats(values, "values"))
 
     def without_weights(self) -> Self:
         """Return the grid with equal weights, which take no memory."""
         bare = copy.copy(self)
-        bare.weights, bare.stride = None, 1
+        bare.window_weights, bare.stride = None, 1
         return bare
 
     def spread(self, values: NDArray[np.generic], fill: float = 0) -> NDArray[np.generic]:
@@ -300,24 +322,28 @@ class GridGraph(AbstractGraph):
     def _new_weights(self, bytes_each: int = 4) -> NDArray[np.float32]:
         """Return zeros for each node and position of the window, if so much memory is free."""
         shape = (self.n_nodes, len(self._offsets()))
-        need = float(bytes_each) * math.prod(shape)
-        message = "use a smaller window, a mask, or "
-        check_memory(need, torch.device("cpu"), lambda share: message + self.smaller(share))
+        self._check_memory(bytes_each * math.prod(shape))
         return np.zeros(shape, np.float32, order="F")
 
-    def _normalize_(self, weights: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Leave out what is no neighbour, and let rows sum to 1, in place."""
-        total = np.zeros(self.n_nodes, dtype=np.float32)
-        for column, (target, source) in zip(weights.T, self._shifts(), strict=True):
+    def _check_memory(self, need: float) -> None:
+        message = "use a smaller window, a mask, or "
+        check_memory(need, torch.device("cpu"), lambda share: message + self.smaller(share))
+
+    def _of_neighbours(self, images: NDArray[Any]) -> WindowWeights:
+        """Return weights, an image for each position or the first half, 0 where no neighbour is."""
+        offsets, total = self._offsets(), np.zeros(self.shape, np.float32)
+        n_mirrored = len(offsets) - len(images)
+        for k, (image, (target, source)) in enumerate(zip(images, self._shifts(), strict=False)):
             there = np.zeros(self.shape, dtype=bool)
-            there[target] = True if self.mask is None else self.mask[source]
-            column *= self.gather(there).astype(bool, copy=False)
-            total += column
-        if (total == 0).any():
+            there[target] = True if self.mask is None else self.mask[target] & self.mask[source]
+            image *= there
+            total += image
+            if k < n_mirrored:
+                total[source] += image[target]
+        sums = np.asarray(self.gather(total), np.float32)
+        if (sums == 0).any():
             raise InvalidInput("weights: every node needs a positive weight inside the image")
-        for column in weights.T:
-            column /= total
-        return weights
+        return WindowWeights(offsets, images, np.reciprocal(sums))
 
     def _offsets(self) -> list[tuple[int, ...]]:
         """Return the positions of the window, in C order."""

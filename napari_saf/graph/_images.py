@@ -25,7 +25,7 @@ class CoarseGrid(GridGraph):
         self, grid: GridGraph, image_shape: Sequence[int], image_mask: ArrayLike | None = None
     ) -> None:
         super().__init__(grid.shape, window=grid.window, mask=grid.mask)
-        self.weights, self.stride = grid.weights, grid.stride
+        self.window_weights, self.stride = grid.window_weights, grid.stride
         self.image_shape = tuple(image_shape)
         self.image_mask = check_mask(image_mask, self.image_shape)
 

@@ -26,7 +26,7 @@ from napari_saf.flow import (
     kernels_key,
     wait_for_kernels,
 )
-from napari_saf.graph import GraphUnion, GridGraph
+from napari_saf.graph import GraphUnion, GridGraph, WindowWeights
 from napari_saf.input import ImageOptions, Place, contrast_noise, prepare_images
 from napari_saf.io import (
     Axes,
@@ -339,26 +339,37 @@ def _problem(
     if groups is not None:
         own = zip(grids, groups, strict=True)
         groups = np.concatenate([grid.gather(one) for grid, one in own]).astype(np.int64)
-    return Problem(graph=_as_slices(grids), groups=groups, **fields)
+    return Problem(graph=_joined(grids), groups=groups, **fields)
 
 
-def _as_slices(grids: list[GridGraph]) -> GridGraph | GraphUnion:
-    """Return planes as the slices of one grid, which the compiled kernels step; volumes joined."""
+def _joined(grids: list[GridGraph]) -> GridGraph | GraphUnion:
+    """Return blocks as one grid, which the compiled kernels step.
+
+    Planes are its slices; between volumes is as much outside of the mask as windows reach.
+    """
     first = grids[0]
     axes = [axis for axis, side in enumerate(first.shape) if side > 1]
-    if len(grids) == 1 or len(axes) > 2:
+    if len(grids) == 1 or len(axes) > 3:
         return grids[0] if len(grids) == 1 else GraphUnion(grids)
     sides, window = ([of[axis] for axis in axes] for of in (first.shape, first.window))
-    shape, mask = (len(grids), *sides), None
-    if any(grid.mask is not None for grid in grids):
-        masks = [np.ones(first.shape, bool) if one.mask is None else one.mask for one in grids]
-        mask = np.stack(masks).reshape(shape)
-    whole = GridGraph(shape, window=(1, *window), mask=mask)
-    if first.weights is not None:
-        weights = np.empty((whole.n_nodes, first.weights.shape[1]), np.float32, order="F")
-        start = 0
-        for grid in grids:
-            weights[start : start + grid.n_nodes], start = grid.weights, start + grid.n_nodes
-            grid.weights = None  # there is room for one of both
-        whole.weights, whole.stride = weights, first.stride
+    gap = window[0] // 2 if len(axes) == 3 else 0
+    masks = [np.ones(first.shape, bool) if one.mask is None else one.mask for one in grids]
+    mask = _in_a_row(np.reshape(masks, (1, len(grids), *sides)), gap)[0]
+    added = () if gap else (0,)
+    own = window if gap else (1, *window)
+    whole = GridGraph(mask.shape, window=own, mask=None if mask.all() else mask)
+    parts = [grid.window_weights for grid in grids if grid.window_weights is not None]
+    if parts:
+        offsets = [(*added, *(offset[axis] for axis in axes)) for offset in parts[0].offsets]
+        images = _in_a_row(np.stack([p.images.reshape(-1, *sides) for p in parts], axis=1), gap)
+        inverse = np.concatenate([part.inverse for part in parts])
+        whole.window_weights, whole.stride = WindowWeights(offsets, images, inverse), first.stride
     return whole
+
+
+def _in_a_row(images: NDArray[Any], gap: int) -> NDArray[Any]:
+    """Return images (n, n_blocks, *sides) with volumes one after another, zeros between them."""
+    if not gap:
+        return images
+    padded = np.pad(images, [(0, 0), (0, 0), (0, gap), (0, 0), (0, 0)])
+    return padded.reshape(len(images), -1, *images.shape[3:])

@@ -58,9 +58,13 @@ def make_run(graph, s, seeds=None, *, kernels, cancelled=lambda: False):
     return run
 
 
-def grid(shape, window, *, masked=False, weighted=False):
+def grid(shape, window, *, masked=False, weighted=False, contrast=0):
+    """Return a grid; of `contrast` with weights by the image, the same for both of a pair."""
     rng = np.random.default_rng(1)
     mask = rng.random(shape) < 0.7 if masked else None
+    if contrast:
+        options = {"window": window, "stride": contrast, "mask": mask}
+        return saf.GridGraph.nonlocal_means(rng.random(shape), patch_size=1, rho=0.3, **options)
     n_nodes = int(np.prod(shape) if mask is None else mask.sum())
     positions = int(np.prod(np.broadcast_to(window, len(shape))))
     weights = rng.random((n_nodes, positions)) + 0.01 if weighted else None
@@ -78,6 +82,9 @@ CASES = {
     "weights": (grid((70, 90), 7, weighted=True), 0.0),
     "3-D, weights": (grid((9, 20, 30), 3, weighted=True), None),
     "weights, mask": (grid((70, 90), 5, masked=True, weighted=True), None),
+    "contrast": (grid((70, 90), 7, contrast=1), 0.0),
+    "contrast, stride, mask": (grid((70, 90), (13, 9), masked=True, contrast=2), None),
+    "3-D, contrast": (grid((9, 20, 30), (3, 5, 3), contrast=1), None),
     "line": (grid((5000,), 9), None),
 }
 
@@ -148,7 +155,9 @@ EXTREMES = {
 }
 
 
-@pytest.mark.parametrize("kind, n_columns", [("plain", 7), ("masked", 2), ("weighted", 70)])
+@pytest.mark.parametrize(
+    "kind, n_columns", [("plain", 7), ("masked", 2), ("weighted", 70), ("contrast", 3)]
+)
 @pytest.mark.parametrize("case", EXTREMES)
 def test_kernels_write_within_their_buffers(case, kind, n_columns, monkeypatch):
     monkeypatch.setitem(globals(), "N_COLUMNS", n_columns)

@@ -207,6 +207,17 @@ def test_standing_still_at_the_barycentre_is_no_end():
     assert watch.status(60.0, labels, 1.999) is saf.Status.STALLED
 
 
+def test_borders_that_wander_for_ever_are_an_end():
+    labels = torch.zeros(1000, dtype=torch.int64)
+    for entropy, expected in ((0.1, saf.Status.STALLED), (1.0, None)):
+        watch = StopWatch(saf.StoppingRule(), labels, 2.0)
+        for k in range(1, 150):
+            labels[5 * k : 5 * k + 5] += 1
+            assert watch.status(2.0 * k, labels, entropy) is None
+        labels[:5] += 1
+        assert watch.status(301.0, labels, entropy) is expected
+
+
 @pytest.mark.parametrize("period", [2, 3, 7])
 def test_labels_that_change_to_and_fro_stand_still(period):
     rounds = [torch.zeros(1000, dtype=torch.int64) for _ in range(period)]

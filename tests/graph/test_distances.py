@@ -332,4 +332,4 @@ def test_patch_weights_are_those_of_the_formula(noise_variance):
         distance = np.square(here - there).sum() - 2 * noise_variance * 3
         weights.append(np.exp(-max(distance, 0) / 0.4))
     found = grid.weights[np.ravel_multi_index(place, (7, 8))]
-    np.testing.assert_allclose(found, np.array(weights) / sum(weights), rtol=1e-5)
+    np.testing.assert_allclose(found, np.array(weights) / sum(weights), rtol=0, atol=8e-6)

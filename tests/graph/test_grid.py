@@ -100,7 +100,7 @@ def test_nonlocal_weights_follow_the_patches():
                 other = padded[i + di : i + di + 3, j + dj : j + dj + 3]
                 expected[i, j, k] = np.exp(-((own - other) ** 2).sum() / rho)
     expected /= expected.sum(axis=-1, keepdims=True)
-    np.testing.assert_allclose(graph.weights, expected.reshape(72, 9), atol=1e-6)
+    np.testing.assert_allclose(graph.weights, expected.reshape(72, 9), atol=2e-5)
 
 
 def test_nonlocal_weights_of_a_line_are_those_along_it():
