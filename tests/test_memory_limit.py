@@ -62,7 +62,7 @@ def test_an_image_of_few_values_needs_less():
 @pytest.mark.parametrize("weights", ["nonlocal", "contrast"])
 def test_weights_that_take_more_are_refused_before_they_are_made(weights):
     image = np.random.default_rng(0).random((40, 40))
-    with memory_limit(4 * 40 * 40 * 25 + 1):
+    with memory_limit(2 * 40 * 40 * 13 + 1):  # of a pair of pixels, 16 bits
         saf.Problem.from_image(
             image, weights=weights, window=5, features="intensity", max_side=None
         )

@@ -1,4 +1,4 @@
-"""Variational fair clustering, and the sweep over its weight; `_fair_state` has the descent."""
+"""Variational fair clustering, and the sweep over its weight."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from napari_saf.device import torch
 from napari_saf.errors import InvalidInput
 from napari_saf.flow import from_assignment, not_cancelled
 from napari_saf.methods._clustering import AbstractClustering, AbstractState, Tasks, start_points
-from napari_saf.methods._fair_state import MIN_START, FairCut, FairPoints
-from napari_saf.methods._fairness import FairnessTerm, FairSetup
+from napari_saf.methods._fair_cut import FairCut
+from napari_saf.methods._fair_points import FairPoints
+from napari_saf.methods._fairness import MIN_START, FairnessTerm, FairSetup
 from napari_saf.methods._laplacian import neighbour_operator
 from napari_saf.methods._method import Call, map_steps, run_to_end, tolerance_parameter
 from napari_saf.parameters import documented, parameter
@@ -116,8 +117,10 @@ class FairClustering(AbstractClustering):
     they gain little, nine are of those nodes alone that are nearest to a change; the energy of
     all falls. Where no start is given and lambda is above 3, a cut starts where lambda = 3 leads
     from the means, in iterations that are not counted: a heavy weight at once parts what hangs
-    together before it is found. Medoids start where fair means lead, and so do cuts and given
-    starts whose labels keep the groups apart (0.3 nats a label or more), if that is lower.
+    together before it is found. Medoids start where fair means lead. Where the labels of a start
+    keep the groups apart (0.3 nats a label or more), k-means of features of which no group has a
+    mean of its own is a second start, if that is lower. Medoids of clusters of two lumps are
+    exchanged for nodes of the other lumps at the end, if that is lower.
 
     F: sum s_pk |x_p - c_k|^2 with means c; sum s_pk |x_p - c_k| with c a node, exactly the one
     with the least sum over nodes of s_pk > 1e-6; sum_k 1 - S_k'W S_k / d'S_k with the graph's

@@ -20,7 +20,7 @@ from napari_saf.device import torch
 from napari_saf.flow import normalize_, softmax
 from napari_saf.graph import Averager, SparseProduct
 from napari_saf.methods._clustering import AbstractState, Tasks
-from napari_saf.points import squared_distances
+from napari_saf.points import sampled_means, squared_distances, weighted_means
 
 _CHUNK = 1024
 _MAX_UPDATES = 6
@@ -36,6 +36,8 @@ _MIN_CHANGE = 0.02
 _MAX_FALL = 0.9
 _MIN_RATIO = 1e-9
 START_GAP = 5.0
+MIN_START = -4.0
+"""Log coordinate from which a run still moves."""
 _APART = 0.3
 """Nats a label; labels whose divergence is larger keep the groups apart."""
 
@@ -125,12 +127,21 @@ class FairnessTerm:
         return some
 
     def masses(self, assignment: torch.Tensor) -> Table:
-        """Return N of shape (n_groups, n_columns): sums of up to 1024 nodes, then in float64."""
-        out = assignment.new_empty(len(self._chunk_groups), assignment.shape[1])
-        self._table(assignment, out, out)
-        masses = np.zeros((len(self.proportions), assignment.shape[1]))
-        np.add.at(masses, self._chunk_groups, out.cpu().double().numpy())
-        return np.maximum(masses + self._held, 1e-300)
+        """Return N of shape (n_groups, n_columns)."""
+        return np.maximum(self._sums(assignment) + self._held, 1e-300)
+
+    def _sums(self, rows: torch.Tensor) -> Table:
+        """Return the sums of each group: of up to 1024 nodes, then in float64."""
+        out = rows.new_empty(len(self._chunk_groups), rows.shape[1])
+        self._table(rows, out, out)
+        sums = np.zeros((len(self.proportions), rows.shape[1]))
+        np.add.at(sums, self._chunk_groups, out.cpu().double().numpy())
+        return sums
+
+    def without_group_means(self, features: torch.Tensor) -> torch.Tensor:
+        """Return features, moved so that each group has the mean of all nodes."""
+        means = self._sums(features) / np.array(self._sizes)[:, None]
+        return self.add_rows(features.double().mean(dim=0).cpu().numpy() - means, features)
 
     def value(self, masses: Table) -> float:
         """Return T, in nats."""
@@ -266,8 +277,7 @@ class AbstractFairState(AbstractState):
         v, self.setup = setup.v, setup._replace(v=None)
         self._is_fresh = v is None
         if v is None:
-            squares = squared_distances(self.features, self._points)
-            v = squares.mul_(-START_GAP / mean_gap(squares))
+            v = near_points(squared_distances(self.features, self._points))
         self.move(v)
 
     @property
@@ -333,6 +343,22 @@ class AbstractFairState(AbstractState):
         masses = self._term.masses(self.hard_assignment(self.v.argmax(dim=1)))
         return bool(self._term.value(masses) > _APART * masses.shape[1])
 
+    def _start_within_groups(self) -> torch.Tensor | None:
+        """Return log coordinates near k-means of features of which no group has a mean of its own.
+
+        Labels that hold all groups alike cost nearly as much there as they do, but for what the
+        means of the groups cost whatever the labels. None where fewer features differ.
+        """
+        features = self._term.without_group_means(self.features)
+        means = weighted_means(self.assignment, features)
+        if self._seeds is None:
+            found = sampled_means(features.cpu().numpy(), len(means))
+            if len(found) < len(means):
+                return None
+            means = torch.from_numpy(found).to(means)
+        v = near_points(squared_distances(features, means))
+        return v.sub_(v.amax(dim=1, keepdim=True))
+
     def _count(self, labels: torch.Tensor) -> NDArray[np.int64]:
         """Return the nodes of each group (n_groups, n_used) in each label that has any."""
         groups, shape = self._term.groups, (len(self._term.proportions), self.v.shape[1])
@@ -385,6 +411,11 @@ class AbstractFairState(AbstractState):
 
     def _keep_next(self) -> None:
         """Take note that the assignment last seen by `_plain` is the present one."""
+
+
+def near_points(squares: torch.Tensor) -> torch.Tensor:
+    """Return log coordinates by squared distances, which are overwritten."""
+    return squares.mul_(-START_GAP / mean_gap(squares))
 
 
 def mean_gap(values: torch.Tensor) -> float:

@@ -112,15 +112,23 @@ def nearest_operator(
 class AbstractLaplacianState(AbstractState):
     """Assignments S that descend the energy (1) of `SLK` by its updates (2) and (3).
 
-    A descent ends once an update improves the energy by less than the share `tolerance`.
+    A descent ends once an update improves the energy by less than the share `tolerance`, and
+    unless it `is_exact` where it changes little of S. Exact ones see how shares differ from equal
+    ones, s_pk - 1/K, in all digits: neighbours may decide where float32 holds no difference of S.
     """
 
     def __init__(
-        self, tasks: Tasks, n_columns: int, laplacian_weight: float, tolerance: float
+        self,
+        tasks: Tasks,
+        n_columns: int,
+        laplacian_weight: float,
+        tolerance: float,
+        *,
+        is_exact: bool = False,
     ) -> None:
         super().__init__(tasks, n_columns)
         self._laplacian_weight = laplacian_weight
-        self._tolerance = tolerance
+        self._tolerance, self._is_exact = tolerance, is_exact
         self._steps = torch.ones(self.n_tasks, dtype=torch.float64)
 
     def begin_at(self, unary: torch.Tensor, neighbour_sum: graphs.Averager) -> None:
@@ -130,9 +138,13 @@ class AbstractLaplacianState(AbstractState):
             torch.empty_like(self.v) for _ in range(5)
         )
         ones = self._scratch[:, :1].contiguous().fill_(1)
-        degrees = torch.empty_like(ones)
-        self._add_neighbours(ones, degrees)
+        degrees = torch.zeros_like(ones)
+        if self._laplacian_weight:
+            self._neighbour_sum(ones, degrees, torch.empty_like(ones))
         self._pull = self._laplacian_weight * float(degrees.max())
+        # What equal shares add to s'W s, which W (S - 1/K) leaves out.
+        share = self._is_exact * self._laplacian_weight / 2 / self.v.shape[1]
+        self._energy_of_equal = -share * self.totals(degrees)
         self._scale, self._next_scale = (torch.empty_like(self.v[:, 0]) for _ in range(2))
         start = self.tasks.start()
         self.move(self.start_coordinates() if start is None else start)
@@ -154,7 +166,7 @@ class AbstractLaplacianState(AbstractState):
     def follow_assignment(self) -> None:
         """Compute anew what belongs to the assignment, and its energy."""
         torch.amax(self.assignment, dim=1, out=self._scale)
-        self._add_neighbours(self.assignment, self._sums)
+        self._add_neighbours(self.v, self.assignment, self._sums)
         self._steps.fill_(1)
         self.update_objectives()
 
@@ -165,7 +177,8 @@ class AbstractLaplacianState(AbstractState):
 
     def measures(self, labels: torch.Tensor) -> dict[str, float]:
         hard = self.hard_assignment(labels)
-        self._add_neighbours(hard, self._next_sums)
+        if self._laplacian_weight:
+            self._neighbour_sum(hard, self._next_sums, self._scratch)
         weight = self._laplacian_weight / 2
         torch.add(self._unary, self._next_sums, alpha=weight, out=self._scratch)
         return {"discrete_objective": -float(self.totals(self._scratch.mul_(hard))[0])}
@@ -189,12 +202,15 @@ class AbstractLaplacianState(AbstractState):
             v, energies, moving = self._find_descent(moving)
             if not moving.any():
                 return
-            torch.sub(self._next, self.assignment, out=self._scratch).abs_()
-            changes = self._scratch.view(self.n_tasks, -1).sum(dim=1).cpu() * self.n_tasks / len(v)
+            gains = before - energies
+            goes_on = gains > self._tolerance * energies.abs()
+            if not self._is_exact:
+                torch.sub(self._next, self.assignment, out=self._scratch).abs_()
+                changes = self._scratch.view(self.n_tasks, -1).sum(dim=1).cpu()
+                goes_on &= changes * self.n_tasks / len(v) >= _MIN_CHANGE
             self._accept(moving, v)
             self.objectives = self.choose(moving, torch.minimum(energies, before), before)
-            gains = before - energies
-            moving &= (changes >= _MIN_CHANGE) & (gains > self._tolerance * energies.abs())
+            moving &= goes_on
             if not moving.any():
                 return
 
@@ -213,7 +229,7 @@ class AbstractLaplacianState(AbstractState):
             if self._is_shifted:
                 self.constrain(v)
             softmax(v, out=self._next, scale=self._next_scale)
-            self._add_neighbours(self._next, self._next_sums)
+            self._add_neighbours(v, self._next, self._next_sums)
             self.n_evaluations += 1
             energies = self._energies(v, self._next, self._next_sums, self._next_scale)
             rising = moving & ~(energies <= bound)
@@ -238,12 +254,17 @@ class AbstractLaplacianState(AbstractState):
         self._sums = self.choose(moving, self._next_sums, self._sums)
         self._scale = self.choose(moving, self._next_scale, self._scale)
 
-    def _add_neighbours(self, assignment: torch.Tensor, out: torch.Tensor) -> None:
-        """Write W S into `out`."""
-        if self._laplacian_weight:
-            self._neighbour_sum(assignment, out, torch.empty_like(out))
-        else:
+    def _add_neighbours(self, v: torch.Tensor, assignment: torch.Tensor, out: torch.Tensor) -> None:
+        """Write W S into `out`, or W (S - 1/K) in all digits: rows less a number each."""
+        if not self._laplacian_weight:
             out.zero_()
+            return
+        if self._is_exact:
+            n_columns = v.shape[1]
+            assignment = torch.expm1(v, out=self._scratch)
+            sums = torch.mv(assignment, assignment.new_ones(n_columns))[:, None]
+            assignment.sub_(sums / n_columns).mul_((sums + n_columns).reciprocal_())
+        self._neighbour_sum(assignment, out, torch.empty_like(out))
 
     def _energies(
         self, v: torch.Tensor, assignment: torch.Tensor, sums: torch.Tensor, scale: torch.Tensor
@@ -252,4 +273,4 @@ class AbstractLaplacianState(AbstractState):
         terms = torch.sub(v, self._unary, out=self._scratch)
         terms.sub_(sums, alpha=self._laplacian_weight / 2)
         rows = torch.mv(terms.mul_(assignment), terms.new_ones(terms.shape[1]))
-        return self.totals(rows.add_(scale.log()))
+        return self.totals(rows.add_(scale.log())) + self._energy_of_equal

@@ -7,8 +7,8 @@ from scipy import sparse
 
 import napari_saf as saf
 from napari_saf.graph import SparseProduct
-from napari_saf.methods import _fair_state, _fairness, run_to_end
-from napari_saf.methods._fair_state import _Links
+from napari_saf.methods import _fair_cut, _fairness, run_to_end
+from napari_saf.methods._fair_cut import _Links
 
 K = 3
 COUNTED = pytest.mark.parametrize("weight", [0.0, 1.0, 100.0])
@@ -72,7 +72,7 @@ def test_some_nodes_see_the_cut_of_all():
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_steps_of_some_nodes_lower_the_energy_of_all(monkeypatch, weight, dtype):
     moved = []
-    lower_few, among = _fair_state.FairCut._lower_few, _fair_state.FairCut._among
+    lower_few, among = _fair_cut.FairCut._lower_few, _fair_cut.FairCut._among
 
     def watch_nodes(self, nodes):
         moved.append(nodes)
@@ -84,10 +84,10 @@ def test_steps_of_some_nodes_lower_the_energy_of_all(monkeypatch, weight, dtype)
         held = np.setdiff1d(np.arange(len(before)), moved[-1])
         assert torch.equal(self.v[held], before[held])
 
-    monkeypatch.setattr(_fair_state, "_MANY", 1.0)
-    monkeypatch.setattr(_fair_state, "_SLOW", np.inf)
-    monkeypatch.setattr(_fair_state.FairCut, "_among", watch_nodes)
-    monkeypatch.setattr(_fair_state.FairCut, "_lower_few", watch)
+    monkeypatch.setattr(_fair_cut, "_MANY", 1.0)
+    monkeypatch.setattr(_fair_cut, "_SLOW", np.inf)
+    monkeypatch.setattr(_fair_cut.FairCut, "_among", watch_nodes)
+    monkeypatch.setattr(_fair_cut.FairCut, "_lower_few", watch)
     problem = clouds()
     result = cut(weight, dtype=dtype).run(problem)
     assert moved and min(map(len, moved)) < problem.n_nodes / 2
@@ -101,8 +101,8 @@ def test_steps_of_some_nodes_lower_the_energy_of_all(monkeypatch, weight, dtype)
 def test_steps_of_some_nodes_end_as_low_as_steps_of_all(monkeypatch, weight):
     found = {}
     for many in (0.0, 0.5):
-        monkeypatch.setattr(_fair_state, "_MANY", many)
-        monkeypatch.setattr(_fair_state, "_SLOW", np.inf)
+        monkeypatch.setattr(_fair_cut, "_MANY", many)
+        monkeypatch.setattr(_fair_cut, "_SLOW", np.inf)
         runs = [cut(weight, seed=seed).run(clouds(seed=seed)) for seed in range(3)]
         found[many] = np.mean([run.history.objective[-1] for run in runs])
     assert found[0.5] <= 1.02 * found[0.0]
@@ -111,7 +111,7 @@ def test_steps_of_some_nodes_end_as_low_as_steps_of_all(monkeypatch, weight):
 def test_a_light_weight_first_finds_better_cuts_under_a_heavy_one(monkeypatch):
     found = {}
     for light in (3.0, 1e30):
-        monkeypatch.setattr(_fair_state, "_LIGHT", light)
+        monkeypatch.setattr(_fair_cut, "_LIGHT", light)
         runs = [cut(100.0, seed=seed).run(clouds(600, seed)) for seed in range(8)]
         found[light] = np.mean([run.history.objective[-1] for run in runs])
     assert found[3.0] < found[1e30]
@@ -135,22 +135,22 @@ def test_the_light_weight_is_shown_and_can_be_cancelled():
 def test_a_start_that_is_given_needs_no_light_weight(monkeypatch, weight):
     problem = clouds()
     given = cut(weight).run(problem).assignment
-    monkeypatch.setattr(_fair_state, "_LIGHT", 0.0)
+    monkeypatch.setattr(_fair_cut, "_LIGHT", 0.0)
     assert cut(weight).run(problem, initial=given).history.n_evaluations[0] == 0
     assert cut(weight).run(problem).history.n_evaluations[0] > 0
 
 
 def test_seeds_are_not_among_the_few_that_move(monkeypatch):
     chosen = []
-    nearest = _fair_state.FairCut._nearest_to_change
+    nearest = _fair_cut.FairCut._nearest_to_change
 
     def watch(self):
         nodes = nearest(self)
         chosen.append(int((self._seeds[nodes] > 0).sum()) / len(nodes))
         return nodes
 
-    monkeypatch.setattr(_fair_state.FairCut, "_nearest_to_change", watch)
-    monkeypatch.setattr(_fair_state, "_SLOW", np.inf)
+    monkeypatch.setattr(_fair_cut.FairCut, "_nearest_to_change", watch)
+    monkeypatch.setattr(_fair_cut, "_SLOW", np.inf)
     rng = np.random.default_rng(0)
     seeds = np.where(rng.random(300) < 0.25, rng.integers(1, K + 1, 300), 0)
     cut(1.0).run(clouds().with_seeds(seeds))
@@ -161,13 +161,13 @@ def test_seeds_are_not_among_the_few_that_move(monkeypatch):
 def begun(monkeypatch):
     """Return a function that begins a run and returns it under way, after a few iterations."""
     made = []
-    begin = _fair_state.FairCut.begin
+    begin = _fair_cut.FairCut.begin
 
     def watch(self):
         made.append(self)
         begin(self)
 
-    monkeypatch.setattr(_fair_state.FairCut, "begin", watch)
+    monkeypatch.setattr(_fair_cut.FairCut, "begin", watch)
 
     def run(problem, method):
         method.run(problem)

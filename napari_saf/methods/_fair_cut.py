@@ -1,10 +1,10 @@
-"""Fair clusterings under way: steps around points, and of a cut."""
+"""Fair normalised cuts under way."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,17 +13,9 @@ from napari_saf.device import torch
 from napari_saf.flow import row_maxima
 from napari_saf.graph import SparseProduct
 from napari_saf.methods._clustering import Tasks
-from napari_saf.methods._fairness import DECIDED, START_GAP, AbstractFairState, FairSetup, mean_gap
-from napari_saf.points import distances, squared_distances, weighted_means, weighted_medoid
+from napari_saf.methods._fairness import DECIDED, MIN_START, AbstractFairState, FairSetup
+from napari_saf.points import weighted_means
 
-_MAX_TRIALS = 12
-_START_BOUND = 10.0
-_MIN_BOUND = 4.0
-_OVERSHOOT = 0.9
-_COOLING = 0.7
-_MIN_WEIGHT = 1e-6
-_SETTLED = 1e-4
-"""Share of the energy; where an iteration of the means gains no more, medoids may start."""
 _LIGHT = 3.0
 _ROUGH = 3e-3
 """Share of the energy; where an iteration gains no more, a light weight has led far enough."""
@@ -36,177 +28,10 @@ _BOUND_REDUCTION = 100.0
 _FEW = 0.07
 _MANY = 0.5
 """Share of the nodes; those nearest to a change are few, and do not move alone if many."""
+_DECIDED = 100.0
+"""By what differences within the groups are enlarged, whose labels a cut starts from."""
 _MIN_DEGREE = 1e-30
-MIN_START = -4.0
-"""Log coordinate from which a run still moves."""
 _BLOCK = 256
-
-
-class FairPoints(AbstractFairState):
-    """Fair clustering around means, or around medoids: F = sum s_pk a_pk is linear in S.
-
-    A step needs no memory of S^i to be right, only to be careful: of v^i a share T / L is let go,
-    which leaves S at a temperature of T in the end.
-    """
-
-    def __init__(self, tasks: Tasks, setup: FairSetup) -> None:
-        super().__init__(tasks, setup)
-        self._has_medoids = setup.has_medoids
-        self._measure = distances if setup.has_medoids else squared_distances
-        self._nodes: torch.Tensor | None = None
-        self._seen: torch.Tensor | None = None
-
-    def warm_up(self) -> Iterator[None]:
-        """Let medoids start where fair means lead, which no node holds back.
-
-        The weight of the means is as large in units of F. Where the labels of the start keep the
-        groups apart, means under a weight that mixes them lead, too, and medoids start where their
-        energy is lower. A start that is given is left only if it keeps the groups apart.
-        """
-        is_apart = self._keeps_groups_apart()
-        if not self._has_medoids or not (self._is_fresh or is_apart):
-            return
-        unary = squared_distances(self.features, weighted_means(self.assignment, self.features))
-        squares, plain = (float(self.totals(self.assignment * a)) for a in (unary, unary.sqrt()))
-        weight, weights = self.setup.weight, list[float | None]()
-        if is_apart and weight is not None:
-            weights.append(None)
-        weight = max(10 * plain, 1e-12) if weight is None else weight
-        if not weight:
-            return
-        weights.append(weight * squares / max(plain, 1e-300))
-        self.setup = self.setup._replace(weight=weight)
-        first, found = self.v, list[torch.Tensor]()
-        for one in weights:
-            self.move(first)
-            v = yield from follow_means(self, one)
-            found += [] if v is None else [v]
-        best = min(found, key=self._energy_from) if len(found) > 1 else (found or [first])[0]
-        self.move(best)
-        self._nodes = None
-
-    def _energy_from(self, v: torch.Tensor) -> float:
-        """Return the energy of the start at some log coordinates."""
-        self.move(v)
-        self._nodes = None
-        self.begin()
-        return self.objective
-
-    def begin(self) -> None:
-        if self._has_medoids:
-            self._move_medoids()
-        self._unary = self._measure(self.features, self._points)
-        super().begin()
-        gap = mean_gap(self._unary)
-        self._temperature = gap / START_GAP if self._term.weight else 1e-9 * gap
-        factor = max(_START_BOUND * self.setup.lipschitz, _MIN_BOUND)
-        self._bound = (factor if self._term.weight else 1.0) * self._temperature
-        # A run that goes on is as cool, and no more careful, than it was by then as a rule.
-        n_cooled = self.setup.n_before - round(math.log2(factor))
-        if self._term.weight and n_cooled > 0:
-            self._temperature *= _COOLING**n_cooled
-            self._bound = self._temperature
-
-    def conclude(self) -> bool:
-        if self._has_medoids:
-            return False
-        self._move_to_means(overshoot=0.0)
-        energy = self._energy(self._plain(self.assignment), self._masses)
-        self.objective = min(self.objective, energy)
-        return True
-
-    def exemplars(self) -> NDArray[np.int64] | None:
-        return None if self._nodes is None else self._nodes.cpu().numpy()
-
-    def _lower(self) -> None:
-        assert self._bound is not None
-        for _ in range(_MAX_TRIALS):
-            base = torch.mul(self._unary, -1 / self._bound)
-            if self._bound > self._temperature:
-                base.add_(self.v, alpha=1 - self._temperature / self._bound)
-            found, is_made = self._try_step(base, self._bound)
-            if is_made:
-                if self._term.weight and found.is_near:  # less careful, and cooler
-                    self._bound = max(self._bound / 2, self._temperature)
-                    if self._bound <= 2 * self._temperature:
-                        self._temperature *= _COOLING
-                return
-            self._bound *= 2 if found.is_near else 4
-            self._temperature /= 2 if found.is_near else 1
-
-    def _plain(self, assignment: torch.Tensor) -> float:
-        return float(self.totals(assignment * self._unary))
-
-    def _discrete(self, labels: torch.Tensor) -> float:
-        """Return F; about the means of the labels, which Steiner's theorem says without a pass."""
-        if self._has_medoids:
-            return super()._discrete(labels)
-        sizes = torch.bincount(labels, minlength=len(self._points))[:, None]
-        means = self.hard_assignment(labels).T @ self.features / sizes.clamp(min=1)
-        excess = sizes * (means - self._points).square()
-        squares = self._unary.gather(1, labels[:, None])
-        return float(self.totals(squares) - self.totals(excess))
-
-    def _update_prototypes(self) -> None:
-        """Go to medoids, or to means and beyond: F, a paraboloid, falls up to twice the way."""
-        if self._has_medoids:
-            self._move_medoids()
-        else:
-            self._move_to_means(_OVERSHOOT if self._term.weight else 0.0)
-
-    def _move_to_means(self, overshoot: float) -> None:
-        means = weighted_means(self.assignment, self.features, self._points)
-        self._points = means.lerp(self._points, -overshoot) if overshoot else means
-        self._unary = squared_distances(self.features, self._points)
-
-    def _move_medoids(self) -> None:
-        """Give each cluster its medoid, or nearly while steps are long, where that is better."""
-        is_settled = self._gain <= _SETTLED * abs(self.objective)
-        columns = range(len(self._points))
-        moved = torch.stack([self._medoid(column, exact=is_settled) for column in columns])
-        self._seen = self.assignment.clone() if is_settled else None
-        unary = distances(self.features, self.features[moved])
-        if self._nodes is not None:
-            now = (self.assignment * self._unary).sum(dim=0)
-            better = (self.assignment * unary).sum(dim=0) < now
-            moved = torch.where(better, moved, self._nodes)
-            unary = torch.where(better, unary, self._unary)
-        self._nodes, self._points, self._unary = moved, self.features[moved], unary
-
-    def _medoid(self, column: int, *, exact: bool) -> torch.Tensor:
-        """Return the node that is a cluster's medoid, the last one while it does not change."""
-        weights = self.assignment[:, column]
-        if self._seen is not None and self._nodes is not None:
-            change = (self._seen[:, column] - weights).abs().max()
-            if float(change) < _MIN_WEIGHT:
-                return self._nodes[column]
-        self.raise_if_cancelled()
-        members = (weights > _MIN_WEIGHT).nonzero()[:, 0]
-        if not len(members):
-            members = weights.argmax()[None]
-        points = self.features[members].cpu().numpy()
-        own = weights[members].cpu().numpy()
-        return members[weighted_medoid(points, own, exact=exact)[0]]
-
-
-def follow_means(
-    state: AbstractFairState, weight: float | None
-) -> Generator[None, None, torch.Tensor | None]:
-    """Return log coordinates to which fair means lead from a state; None if a label is lost."""
-    points = weighted_means(state.assignment, state.features)
-    setup = state.setup._replace(points=points, v=state.v, weight=weight, has_medoids=False)
-    means = FairPoints(state.tasks, setup)
-    means.begin()
-    gain = math.inf
-    while gain > _SETTLED * abs(means.objective):
-        before = means.objective
-        means.advance()
-        gain = before - means.objective
-        yield
-    state.n_evaluations += means.n_evaluations
-    has_all = torch.bincount(means.v.argmax(dim=1), minlength=len(points)).all()
-    return means.v.clamp_(min=MIN_START) if has_all else None
-
 
 Tables = tuple[NDArray[np.float64], NDArray[np.float64]]
 """S_k'W S_k and d'S_k of every column; one without links cuts none."""
@@ -256,7 +81,7 @@ class FairCut(AbstractFairState):
     change, which cost a fraction and lower the same energy. Where no start is given and the
     weight is heavy, the run starts where a light one leads: a heavy one parts what hangs
     together before it is found. Where the labels of the start keep the groups apart, it starts
-    where fair means lead, if that is lower.
+    at labels within the groups, if that is lower.
     """
 
     def __init__(self, tasks: Tasks, setup: FairSetup) -> None:
@@ -275,14 +100,14 @@ class FairCut(AbstractFairState):
         self._begin_with(self.setup.weight)
         weight = self._term.weight
         self.setup = self.setup._replace(weight=weight)
-        if is_apart and weight:
+        v = self._start_within_groups() if is_apart and weight else None
+        if v is not None:
             least, first = self.objective, self.v
-            v = yield from follow_means(self, None)
-            if v is not None:
+            self.move(v.mul(_DECIDED).clamp_(min=MIN_START))
+            self._begin_with(weight)
+            if self.objective < least:  # as decided; from shares the way is shorter
                 self.move(v)
-                self._begin_with(weight)
-                if self.objective < least:
-                    return
+                return
             self.move(first)
         if weight <= _LIGHT or not self._is_fresh:
             return

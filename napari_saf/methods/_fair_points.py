@@ -1,0 +1,272 @@
+"""Fair clusterings around means or medoids under way."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import math
+from collections.abc import Generator, Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from napari_saf.device import torch
+from napari_saf.methods._clustering import Tasks
+from napari_saf.methods._fairness import (
+    MIN_START,
+    START_GAP,
+    AbstractFairState,
+    FairnessTerm,
+    FairSetup,
+    mean_gap,
+)
+from napari_saf.points import distances, squared_distances, weighted_means, weighted_medoid
+
+_MAX_TRIALS = 12
+_START_BOUND = 10.0
+_MIN_BOUND = 4.0
+_OVERSHOOT = 0.9
+_COOLING = 0.7
+_MIN_WEIGHT = 1e-6
+_SETTLED = 1e-4
+"""Share of the energy; where an iteration of the means gains no more, medoids may start."""
+_MAX_FOLLOWED = 4000
+_PLAINLY = 1.01
+"""Nodes, of each group its share, by which starts of means are compared; the second one is taken
+where its energy, multiplied by the factor, is lower."""
+_NEAR_TIE = 1.02
+_MAX_COMPARED = 1000
+"""Nodes among which medoids nearly as good are sought, evenly spaced."""
+_WARMER = 16.0
+"""By what the temperature is raised where medoids are exchanged."""
+_MAX_TRIED = 30
+"""Iterations from exchanged medoids on, at most."""
+
+
+class FairPoints(AbstractFairState):
+    """Fair clustering around means, or around medoids: F = sum s_pk a_pk is linear in S.
+
+    A step needs no memory of S^i to be right, only to be careful: of v^i a share T / L is let go,
+    which leaves S at a temperature of T in the end.
+    """
+
+    def __init__(self, tasks: Tasks, setup: FairSetup) -> None:
+        super().__init__(tasks, setup)
+        self._has_medoids = setup.has_medoids
+        self._measure = distances if setup.has_medoids else squared_distances
+        self._nodes: torch.Tensor | None = None
+        self._seen: torch.Tensor | None = None
+        self._rivals: torch.Tensor | None = None
+
+    def warm_up(self) -> Iterator[None]:
+        """Start where fair means lead, which hold no node back as medoids do.
+
+        The weight of the means is as large in units of F. Where the labels of the start keep the
+        groups apart, means lead from labels within the groups, too, and the lower end is taken. A
+        start that is given is left only if it keeps the groups apart.
+        """
+        is_apart = self._keeps_groups_apart()
+        if not is_apart and not (self._has_medoids and self._is_fresh):
+            return
+        unary = squared_distances(self.features, weighted_means(self.assignment, self.features))
+        squares = plain = float(self.totals(self.assignment * unary))
+        if self._has_medoids:
+            plain = float(self.totals(self.assignment * unary.sqrt()))
+        weight = self.setup.weight
+        weight = max(10 * plain, 1e-12) if weight is None else weight
+        if not weight:
+            return
+        self.setup = self.setup._replace(weight=weight)
+        first, found = self.v, list[tuple[float, torch.Tensor]]()
+        within = self._start_within_groups() if is_apart else None
+        for start in (first,) if within is None else (first, within.clamp_(min=MIN_START)):
+            self.move(start.clone())
+            v, energy = yield from self._follow_means(weight * squares / max(plain, 1e-300))
+            if v is not None and self._has_medoids:
+                found.append((self._energy_from(v) if is_apart else 0.0, v))
+            elif v is not None:
+                found.append((energy if start is first else _PLAINLY * energy, start))
+        best = min(found, key=lambda one: one[0])[1] if found else first
+        self.move(best)
+        if best is not first:
+            self._points = weighted_means(self.assignment, self.features)
+        self._nodes = None
+
+    def _follow_means(
+        self, weight: float
+    ) -> Generator[None, None, tuple[torch.Tensor | None, float]]:
+        """Return to which log coordinates (None if a label is lost) and energy fair means lead."""
+        points, v = weighted_means(self.assignment, self.features), self.v
+        setup = self.setup._replace(points=points, v=v, weight=weight, has_medoids=False)
+        tasks, step = self.tasks, -(-len(v) // _MAX_FOLLOWED)
+        if not self._has_medoids and step > 1:  # only the energy is asked for
+            term, given = self._term, tasks.seed_blocks
+            rows = np.argsort(term.groups, kind="stable")[::step]  # of each group its share
+            term = FairnessTerm(term.groups[rows], term.proportions, self.features)
+            seeds = None if given is None else given[:, rows]
+            tasks = dataclasses.replace(tasks, blocks=tasks.blocks[:, rows], seed_blocks=seeds)
+            setup = setup._replace(term=term, v=v[rows], weight=weight / step)
+        means = FairPoints(tasks, setup)
+        means.begin()
+        gain = math.inf
+        while gain > _SETTLED * abs(means.objective):
+            before = means.objective
+            means.advance()
+            gain = before - means.objective
+            yield
+        self.n_evaluations += means.n_evaluations
+        has_all = torch.bincount(means.v.argmax(dim=1), minlength=len(points)).all()
+        return means.v.clamp_(min=MIN_START) if has_all else None, means.objective
+
+    def _energy_from(self, v: torch.Tensor) -> float:
+        """Return the energy of the start at some log coordinates."""
+        self.move(v)
+        self._nodes, self._points = None, weighted_means(self.assignment, self.features)
+        self.begin()
+        return self.objective
+
+    def begin(self) -> None:
+        if self._has_medoids:
+            self._move_medoids()
+        self._unary = self._measure(self.features, self._points)
+        tries = self._has_medoids and not self.setup.n_before
+        self._rivals = self._find_rivals() if tries else None
+        super().begin()
+        gap = mean_gap(self._unary)
+        self._temperature = gap / START_GAP if self._term.weight else 1e-9 * gap
+        factor = max(_START_BOUND * self.setup.lipschitz, _MIN_BOUND)
+        self._bound = (factor if self._term.weight else 1.0) * self._temperature
+        # A run that goes on is as cool, and no more careful, than it was by then as a rule.
+        n_cooled = self.setup.n_before - round(math.log2(factor))
+        if self._term.weight and n_cooled > 0:
+            self._temperature *= _COOLING**n_cooled
+            self._bound = self._temperature
+
+    def advance(self) -> None:
+        before = self.objective
+        super().advance()
+        gain = before - self.objective
+        if self._rivals is not None and gain <= self.setup.tolerance * abs(self.objective):
+            self._try_rivals(self._rivals)
+
+    def _find_rivals(self) -> torch.Tensor | None:
+        """Return two medoids (2, n_columns) of each cluster, of a cluster of one lump the same.
+
+        They are nearly as good, and farther from each other than nodes are in the mean. Which is
+        the better one hangs on which nodes it keeps, so on what the run began with.
+        """
+        assert self._nodes is not None
+        rows = torch.arange(0, len(self.features), -(-len(self.features) // _MAX_COMPARED))
+        x, shares, apart = self.features[rows], self.assignment[rows], self._unary[rows]
+        own = (apart * shares).sum(dim=0)
+        sums = distances(x, x) @ shares
+        sums.masked_fill_(apart * shares.sum(dim=0) <= own, torch.inf)
+        least, best = sums.min(dim=0)
+        is_tie = least <= _NEAR_TIE * own
+        others = torch.where(is_tie, rows.to(best)[best], self._nodes)
+        return torch.stack([self._nodes, others]) if is_tie.any() else None
+
+    def _try_rivals(self, rivals: torch.Tensor) -> None:
+        """Exchange medoids for those of their rivals that are farther off, if that ends lower."""
+        assert self._nodes is not None and self._bound is not None
+        self._rivals = None
+        other = copy.copy(self)
+        other._term, other.assignment = copy.copy(self._term), self.assignment.clone()
+        other._next, other._seen = torch.empty_like(self._next), None
+        apart = torch.stack([(self.features[row] - self._points).norm(dim=1) for row in rivals])
+        farther = rivals.gather(0, apart.argmax(dim=0, keepdim=True))[0]
+        other._nodes = torch.where(rivals[0] == rivals[1], self._nodes, farther)
+        other._points = self.features[other._nodes]
+        other._unary = distances(self.features, other._points)
+        other._temperature *= _WARMER
+        other._bound = other._temperature
+        other.objective = other._energy(other._plain(other.assignment), other._masses)
+        for _ in range(_MAX_TRIED):
+            before = other.objective
+            other.advance()
+            if before - other.objective <= self.setup.tolerance * abs(other.objective):
+                break
+        self.n_evaluations = other.n_evaluations
+        if other.objective < self.objective:
+            vars(self).update(vars(other))
+
+    def conclude(self) -> bool:
+        if self._has_medoids:
+            return False
+        self._move_to_means(overshoot=0.0)
+        energy = self._energy(self._plain(self.assignment), self._masses)
+        self.objective = min(self.objective, energy)
+        return True
+
+    def exemplars(self) -> NDArray[np.int64] | None:
+        return None if self._nodes is None else self._nodes.cpu().numpy()
+
+    def _lower(self) -> None:
+        assert self._bound is not None
+        for _ in range(_MAX_TRIALS):
+            base = torch.mul(self._unary, -1 / self._bound)
+            if self._bound > self._temperature:
+                base.add_(self.v, alpha=1 - self._temperature / self._bound)
+            found, is_made = self._try_step(base, self._bound)
+            if is_made:
+                if self._term.weight and found.is_near:  # less careful, and cooler
+                    self._bound = max(self._bound / 2, self._temperature)
+                    if self._bound <= 2 * self._temperature:
+                        self._temperature *= _COOLING
+                return
+            self._bound *= 2 if found.is_near else 4
+            self._temperature /= 2 if found.is_near else 1
+
+    def _plain(self, assignment: torch.Tensor) -> float:
+        return float(self.totals(assignment * self._unary))
+
+    def _discrete(self, labels: torch.Tensor) -> float:
+        """Return F; about the means of the labels, which Steiner's theorem says without a pass."""
+        if self._has_medoids:
+            return super()._discrete(labels)
+        sizes = torch.bincount(labels, minlength=len(self._points))[:, None]
+        means = self.hard_assignment(labels).T @ self.features / sizes.clamp(min=1)
+        excess = sizes * (means - self._points).square()
+        squares = self._unary.gather(1, labels[:, None])
+        return float(self.totals(squares) - self.totals(excess))
+
+    def _update_prototypes(self) -> None:
+        """Go to medoids, or to means and beyond: F, a paraboloid, falls up to twice the way."""
+        if self._has_medoids:
+            self._move_medoids()
+        else:
+            self._move_to_means(_OVERSHOOT if self._term.weight else 0.0)
+
+    def _move_to_means(self, overshoot: float) -> None:
+        means = weighted_means(self.assignment, self.features, self._points)
+        self._points = means.lerp(self._points, -overshoot) if overshoot else means
+        self._unary = squared_distances(self.features, self._points)
+
+    def _move_medoids(self) -> None:
+        """Give each cluster its medoid, or nearly while steps are long, where that is better."""
+        is_settled = self._gain <= _SETTLED * abs(self.objective)
+        columns = range(len(self._points))
+        moved = torch.stack([self._medoid(column, exact=is_settled) for column in columns])
+        self._seen = self.assignment.clone() if is_settled else None
+        unary = distances(self.features, self.features[moved])
+        if self._nodes is not None:
+            now = (self.assignment * self._unary).sum(dim=0)
+            better = (self.assignment * unary).sum(dim=0) < now
+            moved = torch.where(better, moved, self._nodes)
+            unary = torch.where(better, unary, self._unary)
+        self._nodes, self._points, self._unary = moved, self.features[moved], unary
+
+    def _medoid(self, column: int, *, exact: bool) -> torch.Tensor:
+        """Return the node that is a cluster's medoid, the last one while it does not change."""
+        weights = self.assignment[:, column]
+        if self._seen is not None and self._nodes is not None:
+            change = (self._seen[:, column] - weights).abs().max()
+            if float(change) < _MIN_WEIGHT:
+                return self._nodes[column]
+        self.raise_if_cancelled()
+        members = (weights > _MIN_WEIGHT).nonzero()[:, 0]
+        if not len(members):
+            members = weights.argmax()[None]
+        points = self.features[members].cpu().numpy()
+        own = weights[members].cpu().numpy()
+        return members[weighted_medoid(points, own, exact=exact)[0]]
