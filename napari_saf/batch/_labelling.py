@@ -209,9 +209,11 @@ class LabelTask(AbstractTask[LabelSummary]):
             for image, one, mask in zip(images, labels, job.masks, strict=True):
                 save_labels(image, one, mask, channel_axis, **named)
             if step is not None:
-                values: Any = problem.graph.to_image(result.uncertainty)  # type: ignore[arg-type]
-                doubts = values if isinstance(values, list) else [values]
-                for image, one, doubt, mask in zip(images, kinds, doubts, job.masks, strict=True):
+                # That of labels without strokes on the image does not tell where objects touch.
+                doubt: Any = None
+                if problem.seeds is not None:
+                    doubt = problem.graph.to_image(result.uncertainty)  # type: ignore[arg-type]
+                for image, one, mask in zip(images, kinds, job.masks, strict=True):
                     _save_objects(step, image, one, doubt, mask, channel_axis, self.names)
             if self.probabilities is not None:
                 self._save_maps(self.probabilities, job, images, problem, result, channel_axis)
@@ -368,7 +370,7 @@ def _save_objects(
     step: ObjectStep,
     image: ImageFile,
     labels: NDArray[Any],
-    uncertainty: NDArray[Any],
+    uncertainty: NDArray[Any] | None,
     mask: Path,
     channel_axis: int | None,
     names: Mapping[int, str],

@@ -13,7 +13,7 @@ import numpy as np
 from napari_saf import io
 from napari_saf.batch import check_outputs
 from napari_saf.cli import _methods as flags
-from napari_saf.cli._large import tile_bar, workers
+from napari_saf.cli._large import SCHEDULER, tile_bar, workers
 from napari_saf.errors import InvalidInput, SafError
 from napari_saf.objects import (
     GEFF,
@@ -43,7 +43,7 @@ _OPTIONS: list[click.Parameter] = [
                  "or is left out."),
     click.Option(["--neck"], type=click.FloatRange(0, 1), default=NECK, show_default=True,
                  metavar="DEPTH", help="Two parts are two objects if the neck between them is "
-                 "narrower than the narrower part by this share of its width."),
+                 "narrower than the narrower part by this share of its width, or section."),
     click.Option(["--slices"], is_flag=True,
                  help="Each slice of a volume by itself, along its first axis."),
     click.Option(["--uncertainty"], type=flags.PATH, metavar="FILE",
@@ -61,8 +61,7 @@ _OPTIONS: list[click.Parameter] = [
                  "more. [default: 64 in planes, 24 in volumes]"),
     click.Option(["--jobs", "n_processes"], type=click.IntRange(min=1), default=1,
                  show_default=True, metavar="N", help="Processes for tiles."),
-    click.Option(["--scheduler"], metavar="ADDRESS",
-                 help="Use the workers of a dask scheduler for tiles, in place of --jobs."),
+    SCHEDULER,
     flags.overwrite("files that are there"),
 ]  # fmt: skip
 
@@ -171,7 +170,6 @@ def _measure(
     tracks: Path | None,
     files: Sequence[Path],
 ) -> dict[str, Any]:
-    """Split a mask, save its objects and tracks, and return what they measure."""
     given, found_at = io.read_mask(path), _picture(path, pictures)
     picture = None if found_at is None else io.read_image(found_at)
     found, table = step.run(
@@ -237,7 +235,6 @@ def _save(file: Path, found: Objects, given: io.Labelling) -> None:
 def _follow(
     folder: Path, found: Objects, table: dict[str, Any], given: io.Labelling
 ) -> dict[str, Any]:
-    """Save tracks; return the table with the track of each object, and what that comes from."""
     tracks = track_objects(found, spacing=None if given.scale is None else given.scale[1:])
     save_tracks(folder, tracks)
     numbers = np.zeros(len(found.kinds), int)

@@ -8,6 +8,7 @@ from napari_saf.objects._split import (
     SMALLEST,
     Objects,
     Parts,
+    count_axes,
     find_heights,
     find_parts,
     find_saddles,

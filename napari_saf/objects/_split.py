@@ -114,9 +114,9 @@ def split_objects(
         Pixels. What is smaller belongs to the object that it touches, or is left out.
     neck : float
         0 to 1: two parts are two objects if the neck between them is narrower than the narrower
-        part by at least this share of its width, or of some 20 pixels where it is wider; by more
-        if both together are not larger than most objects of the kind. 0 splits at every neck, 1 at
-        none.
+        part by at least this share of its width, in a volume of its cross-section, or of some 20
+        pixels where it is wider; by more if both together are not larger than most objects of the
+        kind. 0 splits at every neck, 1 at none.
     axis : int, optional
         Split slice by slice along this axis; how large objects are is told by all. None: the image
         is one plane or volume.
@@ -140,7 +140,9 @@ def split_objects(
     saddle first, if the lower of both maxima rises above the saddle by less than `neck` times
     itself, or than 9.7 `neck` / (1 - `neck`) pixels if that is less. A kind of five objects or more
     is joined again, `neck` / (1 - `neck`) multiplied by (1.8 m / n)^2 or 6, whichever is less, n
-    the pixels of both together and m the size above which half of the pixels of the kind are.
+    the pixels of both together and m the size above which half of the pixels of the kind are. In a
+    volume the place of `neck` is taken by 1 - (1 - `neck`)^(1/2): a cross-section goes with the
+    square of the distance.
 
     Examples
     --------
@@ -159,7 +161,8 @@ class Parts:
 
     `labels` numbers the parts, 1, 2, ...; by their number are `kinds`, `peaks`, the highest value
     in each, `tops`, the first place of that in the image, row by row, and `sizes` in pixels.
-    `pairs` (n, 2) are neighbours, and `saddles` the highest values between them, descending.
+    `pairs` (n, 2) are neighbours, and `saddles` the highest values between them, descending. Parts
+    extend along `n_axes` axes, 3 in a volume.
     """
 
     labels: NDArray[np.int32]
@@ -169,6 +172,7 @@ class Parts:
     sizes: NDArray[np.int64]
     pairs: NDArray[np.int64]
     saddles: NDArray[np.float32]
+    n_axes: int
 
     def join(self, *, smallest: int = SMALLEST, neck: float = NECK) -> Objects:
         """Return the objects by the size that they must have and the depth of necks."""
@@ -181,6 +185,8 @@ class Parts:
             raise InvalidInput(f"smallest: expected a whole number of 1 or more, got {smallest!r}")
         if not 0 <= neck <= 1:
             raise InvalidInput(f"neck: expected a number from 0 to 1, got {neck!r}")
+        if self.n_axes > 2:  # a distance goes with the root of a cross-section
+            neck = 1 - (1 - neck) ** 0.5
         typical = np.zeros(len(self.kinds))
         roots, sizes = self._join(smallest, neck, typical)
         is_whole = (roots == np.arange(len(roots))) & (sizes >= smallest)
@@ -283,8 +289,13 @@ def find_heights(
     order = np.argsort(-saddles, kind="stable")
     sizes = np.bincount(found.ravel(), minlength=count + 1)
     sizes[0] = 0
-    tops = _first_places(found, heights, peaks)
-    return Parts(found, owners, peaks, tops, sizes, pairs[order], saddles[order]), heights
+    tops, n_axes = _first_places(found, heights, peaks), count_axes(array.shape, axis)
+    return Parts(found, owners, peaks, tops, sizes, pairs[order], saddles[order], n_axes), heights
+
+
+def count_axes(shape: Sequence[int], axis: int | None) -> int:
+    """Return along how many axes things extend that are split slice by slice along an axis."""
+    return sum(side > 1 for side in shape) - (axis is not None and shape[axis] > 1)
 
 
 def _certainty(
