@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from napari_saf.errors import ComputeError, SafError
 
 if TYPE_CHECKING:
-    from distributed import Client, Future
+    from distributed import Client, Future, LocalCluster
 
 T = TypeVar("T")
 _AHEAD = 4
@@ -23,18 +23,18 @@ _COUNTED_SECONDS = 1.0
 """How often workers are counted: they may come and go."""
 _PATIENCE = "20s"
 _ATTEMPTS = 2
-"""How many workers may die of a task."""
+"""How many workers may die of a task, or while they start."""
 
 
 @contextmanager
 def local_client(n_processes: int) -> Iterator[Client]:
     """Give a client of so many processes of this machine, which share its threads.
 
-    They end with this process, however that ends.
+    They end with this process, however that ends. ComputeError if they do not start.
     """
     import dask
     import torch
-    from distributed import Client, LocalCluster
+    from distributed import Client
 
     share = str(max(1, torch.get_num_threads() // n_processes))
     names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
@@ -51,16 +51,30 @@ def local_client(n_processes: int) -> Iterator[Client]:
     }
     with (
         dask.config.set(settings),
-        LocalCluster(
-            n_workers=n_processes,
-            threads_per_worker=1,
-            memory_limit=0,
-            dashboard_address="127.0.0.1:0",
-            silence_logs=logging.CRITICAL,
-        ) as cluster,
+        _local_cluster(n_processes) as cluster,
         Client(cluster) as client,
     ):
         yield client
+
+
+def _local_cluster(n_processes: int) -> LocalCluster:
+    """Start processes; all of them again where one dies meanwhile."""
+    from distributed import LocalCluster
+
+    for _ in range(_ATTEMPTS):
+        try:
+            return LocalCluster(
+                n_workers=n_processes,
+                threads_per_worker=1,
+                memory_limit=0,
+                dashboard_address="127.0.0.1:0",
+                silence_logs=logging.CRITICAL,
+            )
+        except RuntimeError as error:
+            reason = error
+    raise ComputeError(
+        "a process died while it started, perhaps for want of memory; try fewer --jobs"
+    ) from reason
 
 
 @contextmanager

@@ -23,6 +23,7 @@ from napari_saf.dictionary import (
     PatchDictionary,
     PatchDictionaryLearning,
 )
+from napari_saf.errors import counted
 from napari_saf.features import FEATURES
 from napari_saf.input import PLAIN
 from napari_saf.problem import Problem
@@ -165,7 +166,7 @@ def _apply(given: Any) -> int:
 
 
 def _summary(dictionary: PatchDictionary) -> str:
-    count, size, channels = dictionary.n_atoms, dictionary.patch_size, dictionary.n_channels
+    size, channels = dictionary.patch_size, dictionary.n_channels
     kind = f", {channels} channels" if channels > 1 else ""
     kind += f", of {dictionary.features}" if dictionary.features != "intensity" else ""
-    return f"{count} atom{'s' * (count != 1)} of {size} × {size}{kind}"
+    return f"{counted(dictionary.n_atoms, 'atom')} of {size} × {size}{kind}"

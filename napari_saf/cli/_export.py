@@ -107,7 +107,6 @@ def export(given: Any) -> None:
 
 
 def _read_wanted(given: Any, is_large: bool) -> tuple[list[str], io.Wanted]:
-    """Return the formats of outlines, and the other files, that are asked for."""
     outlines = [suffix for name, suffix in flags.OUTLINE_SUFFIXES.items() if getattr(given, name)]
     fields = {field.name for field in dataclasses.fields(io.Wanted)}
     known = {key: value for key, value in vars(given).items() if key in fields}

@@ -13,7 +13,7 @@ import click
 
 from napari_saf.batch import LabelTask, connected, local_client
 from napari_saf.device import gibibytes
-from napari_saf.errors import SafError
+from napari_saf.errors import SafError, counted
 from napari_saf.io import PrototypeSet, Recipe, is_zarr, url_of
 from napari_saf.tiles import LARGE, AbstractLargeJob, LargeJob, LargeLabels, run_large
 
@@ -139,12 +139,9 @@ def _duration(seconds: float) -> str:
 
 
 def _print_result(found: LargeLabels) -> None:
-    n_labels = len(found.sizes)
     done = f", {found.n_done_before} done before" if found.n_done_before else ""
-    click.echo(
-        f"{found.path}: {n_labels} label{'s' * (n_labels != 1)}, {found.n_tiles} "
-        f"tile{'s' * (found.n_tiles != 1)}{done}, {found.seconds:.1f} s"
-    )
+    counts = f"{counted(len(found.sizes), 'label')}, {counted(found.n_tiles, 'tile')}"
+    click.echo(f"{found.path}: {counts}{done}, {found.seconds:.1f} s")
     for note in found.notes:
         click.echo(f"napari-saf: note: {note}", err=True)
 

@@ -203,7 +203,6 @@ def _owner(name: str) -> str:
 
 
 def _features_of(values: Mapping[str, Any], options: ImageOptions) -> str | FeatureExtractor:
-    """Return the features that are given, with their parameters; those of the options otherwise."""
     known = _extractor_parameters()
     given = {name: values[name] for name in known if values.get(name) is not None}
     wanted = values.get("features") or options.features_name

@@ -14,6 +14,7 @@ from napari_saf import batch, io
 from napari_saf.cli import _methods as flags
 from napari_saf.cli import print_failure, progress_bar
 from napari_saf.cli._large import JOBS, SCHEDULER, TILES, label_in_tiles, large_job, workers
+from napari_saf.errors import counted
 from napari_saf.result import STATUS_TEXTS
 
 SCALING = click.Option(
@@ -90,8 +91,8 @@ def run_jobs(
                 counts[outcome.state] += len(outcome.job.images)
         states = {"done": "labelled", "skipped": "done before", "failed": "failed"}
         text = ", ".join(f"{counts[key]} {state}" for key, state in states.items() if counts[key])
-        plural = "s" * (counts.total() != 1)
-        click.echo(f"{counts.total()} image{plural}: {text}, {time.perf_counter() - began:.1f} s")
+        images, seconds = counted(counts.total(), "image"), time.perf_counter() - began
+        click.echo(f"{images}: {text}, {seconds:.1f} s")
         for path in failed:
             click.echo(f"failed: {path}")
     return 1 if failed else 0
@@ -106,8 +107,8 @@ def _print_outcome(task: batch.AbstractTask[Any], outcome: batch.Outcome[Any]) -
     if isinstance(result, batch.LabelSummary) and isinstance(task, batch.LabelTask):
         noun = "label" if task.level is None else "region"
         for mask, count in zip(job.masks, result.n_labels, strict=True):
-            counted = f"{count} {noun}{'s' * (count != 1)}"
-            click.echo(f"{mask}: {counted}, {STATUS_TEXTS[result.status]}, {result.seconds:.1f} s")
+            ending = f"{STATUS_TEXTS[result.status]}, {result.seconds:.1f} s"
+            click.echo(f"{mask}: {counted(count, noun)}, {ending}")
         for note in result.notes:
             click.echo(f"napari-saf: note: {job.path}: {note}", err=True)
     elif result is not None:  # how well a dictionary rebuilds the image

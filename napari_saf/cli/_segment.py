@@ -124,7 +124,6 @@ def _task(values: dict[str, Any], paths: list[Path]) -> LabelTask:
 
 
 def _object_step(values: Mapping[str, Any], recipe: io.Recipe | None) -> ObjectStep | None:
-    """Return how labels are split into objects: as given, else as the recipe says."""
     given = {
         "smallest": values["smallest_object"],
         "neck": values["object_neck"],

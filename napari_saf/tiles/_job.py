@@ -148,7 +148,8 @@ def opened_with_mask(
     if mask is not None and not (isinstance(mask, str) and mask == "finite"):
         mask = open_lazily(mask)
         if mask.shape != image.shape or mask.n_channels != 1:
-            raise InvalidInput(f"mask: expected the shape {image.shape}, got {mask.shape}")
+            more = "" if mask.n_channels == 1 else f" with {mask.n_channels} channels"
+            raise InvalidInput(f"mask: expected the shape {image.shape}, got {mask.shape}{more}")
     return image, mask, check_count("tile", tile, 16)
 
 

@@ -207,6 +207,7 @@ def iterate_large(
     """
     began = time.perf_counter()
     store = LabelStore(Path(out))
+    store.check_apart(job.image, job.mask)
     if overwrite:
         store.remove()
     finished = store.finished(job.request)

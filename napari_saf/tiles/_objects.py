@@ -215,6 +215,7 @@ def split_large(
     asked = {"smallest": smallest, "neck": neck, "axis": axis, "tile": tile, "halo": halo}
     job = ObjectJob.of(labels, uncertainty, spacing=spacing, kinds=kinds, **asked)
     store = LabelStore(Path(out))
+    store.check_apart(job.image, job.uncertainty)
     parts = store.path / ".parts"  # within, so that nobody else's folder is taken for it
     if overwrite:
         store.remove()

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from napari_saf.io import Region
-from napari_saf.objects import Parts, find_saddles
+from napari_saf.objects import Parts, count_axes, find_saddles
 from napari_saf.storage import atomic_write
 from napari_saf.tiles._tiling import Tiling
 
@@ -239,6 +239,7 @@ def _whole(
         sizes,
         found[down],
         highest[down],
+        count_axes(plan.shape, axis),
     )
     return parts, owners
 

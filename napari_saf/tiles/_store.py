@@ -46,6 +46,8 @@ class LabelStore:
     """
 
     def __init__(self, path: Path) -> None:
+        if ".." in path.parts and not path.parent.exists():  # no folder is made for its sake
+            path = Path(os.path.realpath(path.parent), path.name)
         self.path = path
         self.journal = path.with_name(f"{path.name}.journal")
         self.image = path.parent.parent if path.parent.name == "labels" else None
@@ -60,6 +62,16 @@ class LabelStore:
             )
         self.image = None
         check_suffix(path, [".ome.zarr"])
+
+    def check_apart(self, *read: object) -> None:
+        """Raise InvalidInput if images that are read lie in the store, or it within one of them."""
+        own = Path(os.path.realpath(self.path))
+        for image in read:
+            if isinstance(image, LazyImage) and os.path.exists(image.source):
+                source = Path(os.path.realpath(image.source))
+                is_within = source in own.parents and own.parent.name != "labels"
+                if is_within or source == own or own in source.parents:
+                    raise InvalidInput(f"{self.path}: the result would replace what it is made of")
 
     def finished(self, request: dict[str, Any]) -> dict[str, Any] | None:
         """Return what is said of a whole store of the same request, None without one.

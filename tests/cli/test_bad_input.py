@@ -46,7 +46,8 @@ def test_constant_image(fails, tmp_path):
 def test_fewer_values_than_labels_is_said_and_goes_on(cli, tmp_path):
     image = np.zeros((8, 9), np.uint8)
     image[:, 4:] = 1
-    outcome = cli("segment", save(tmp_path, image), "-o", "m.npy", "--max-labels", "9")
+    plain = ("--features", "intensity", "--weights", "uniform", "--window", "1")
+    outcome = cli("segment", save(tmp_path, image), "-o", "m.npy", "--max-labels", "9", *plain)
     assert outcome.code == 0
     assert outcome.err.startswith("napari-saf: note: ")
     assert len(np.unique(np.load("m.npy"))) == 2

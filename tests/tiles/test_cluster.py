@@ -96,6 +96,26 @@ def test_workers_that_come_later_take_their_share(monkeypatch):
     assert max(under_way) > 8  # not four for ever
 
 
+@pytest.mark.parametrize("n_deaths", [1, 2])
+def test_processes_of_which_one_dies_at_the_start_are_started_again(monkeypatch, n_deaths):
+    distributed = pytest.importorskip("distributed")
+    start, deaths = distributed.LocalCluster, []
+
+    def dies(**settings):
+        if len(deaths) < n_deaths:
+            deaths.append(1)
+            raise RuntimeError("Nanny failed to start.")
+        return start(**settings | {"processes": False})
+
+    monkeypatch.setattr(distributed, "LocalCluster", dies)
+    if n_deaths == 1:
+        with local_client(1) as client:
+            assert client.submit(double, 2).result() == 4
+    else:
+        with pytest.raises(saf.ComputeError, match="died while it started"), local_client(1):
+            pass
+
+
 @pytest.mark.slow
 def test_a_process_that_dies_is_replaced_and_its_task_done_again(tmp_path):
     source = write_zarr(tmp_path / "a.zarr", picture((100, 130)))

@@ -431,6 +431,25 @@ def test_what_is_at_the_place_already_stays(tmp_path, image, kind):
         assert saf.label_large(image, recipe(), out, tile=64, overwrite=True).n_done_before == 0
 
 
+@pytest.mark.parametrize("place", ["o.ome.zarr", "o.ome.zarr/i.ome.zarr",
+                                   "o.ome.zarr/i.ome.zarr/0/m.ome.zarr", "m.ome.zarr",
+                                   "m.ome.zarr/n.ome.zarr", "link.ome.zarr"])  # fmt: skip
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_what_is_read_is_neither_replaced_nor_written_into(tmp_path, image, place, overwrite):
+    """Neither the image, nor its mask, nor a store that holds it."""
+    zarr.open_group(tmp_path / "o.ome.zarr", mode="w", zarr_format=3)
+    source = write_zarr(tmp_path / "o.ome.zarr" / "i.ome.zarr", image)
+    mask = zarr.create_array(tmp_path / "m.ome.zarr", data=np.ones(image.shape[:2], np.uint8))
+    (tmp_path / "link.ome.zarr").symlink_to(source)
+    before = content(tmp_path)
+    with pytest.raises(saf.InvalidInput, match="would replace what it is made of"):
+        own = {"mask": mask, "tile": 64, "overwrite": overwrite}
+        saf.label_large(source, recipe(), tmp_path / place, **own)
+    with pytest.raises(saf.InvalidInput, match="would replace what it is made of"):
+        saf.split_large(mask, tmp_path / "m.ome.zarr", overwrite=overwrite)
+    assert content(tmp_path) == before
+
+
 def test_other_settings_do_not_go_on_with_a_run(tmp_path, image):
     out = tmp_path / "m.ome.zarr"
     with pytest.raises(ZeroDivisionError):
@@ -512,6 +531,8 @@ def test_no_room_on_the_disk_is_told_and_the_run_goes_on_later(tmp_path, image, 
 def test_a_mask_of_another_shape_is_refused(tmp_path, image):
     with pytest.raises(saf.InvalidInput, match=r"mask: expected the shape \(100, 130\)"):
         saf.label_large(image, recipe(), tmp_path / "m.ome.zarr", mask=np.ones((9, 9)))
+    with pytest.raises(saf.InvalidInput, match=r"got \(100, 130\) with 3 channels"):
+        saf.label_large(image, recipe(), tmp_path / "m.ome.zarr", mask=image)
 
 
 def test_an_image_that_is_not_finite_is_told(tmp_path, image):
@@ -526,6 +547,8 @@ def test_names_of_labels_stay_within_the_image(tmp_path, image):
     for name in ("..", "."):
         with pytest.raises(saf.InvalidInput):
             saf.label_large(source, recipe(), f"{source}/labels/{name}")
+    saf.label_large(source, recipe(), f"{source}/labels/../../m.ome.zarr", tile=64)
+    assert (tmp_path / "m.ome.zarr").exists() and not (source / "labels").exists()
     old = write_zarr(tmp_path / "old.ome.zarr", image, "0.4")
     with pytest.raises(saf.InvalidInput, match=r"older than 0\.5"):
         saf.label_large(old, recipe(), old / "labels" / "kinds")
@@ -571,9 +594,9 @@ def test_tiles_are_computed_as_the_plan_says_or_not_at_all(tmp_path, image, monk
     assert (job.work(by_torch, tmp_path, is_sent=False).label(region) == labels).mean() > 0.9999
 
 
-@pytest.mark.parametrize("shape", [(9, 12), (1, 9, 12), (40,)])
+@pytest.mark.parametrize("shape", [(9, 12), (1, 9, 12), (40,), (6, 7, 8)])
 @pytest.mark.parametrize("is_weighted", [False, True])
-def test_blocks_as_slices_of_one_grid_are_averaged_alike(shape, is_weighted):
+def test_blocks_in_one_grid_are_averaged_alike(shape, is_weighted):
     rng = np.random.default_rng(0)
     window, more = tuple(min(5, side) for side in shape), {}
 
@@ -588,7 +611,7 @@ def test_blocks_as_slices_of_one_grid_are_averaged_alike(shape, is_weighted):
             else:
                 yield GridGraph(shape, window=window, mask=mask)
 
-    expected, found = GraphUnion(list(blocks())), _plan._as_slices(list(blocks()))
+    expected, found = GraphUnion(list(blocks())), _plan._joined(list(blocks()))
     assert isinstance(found, GridGraph)
     values = rng.random((expected.n_nodes, 2)).astype(np.float32)
     np.testing.assert_allclose(found.average(values), expected.average(values), atol=1e-6)
