@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
+from contextlib import suppress
 
 import napari
 from qtpy.QtWidgets import QMainWindow, QOpenGLWidget, QWidget
@@ -43,3 +44,15 @@ def is_close_question(widget: object) -> bool:
     that it is to close, and nothing public comes before them.
     """
     return type(widget).__name__ == "ConfirmCloseDialog"
+
+
+def prepare_labels_layers() -> None:
+    """Compute, in any thread, what the first Labels layer would have the window wait for.
+
+    Needed with vispy 0.17: lines with dashes, of which napari gives each Labels layer some, take a
+    table of patterns, computed once in a process: half as long as all else of a layer.
+    """
+    with suppress(ImportError):
+        from vispy.visuals.line.dash_atlas import DashAtlas
+
+        DashAtlas()

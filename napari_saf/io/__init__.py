@@ -58,10 +58,8 @@ from napari_saf.io._probabilities import (
 from napari_saf.io._prototypes import (
     PaintedClass,
     load_prototypes,
-    load_strokes,
     read_array,
     save_prototypes,
-    save_strokes,
 )
 from napari_saf.io._recipe import (
     PrototypeSet,

@@ -1,11 +1,10 @@
-"""Files of what labels stand for: prototypes, with names and colours or plain, and strokes."""
+"""Files of what labels stand for: prototypes, with names and colours or plain."""
 
 from __future__ import annotations
 
 import dataclasses
 import importlib.metadata
 import json
-import math
 import os
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -23,8 +22,6 @@ from napari_saf.problem import ImageOptions
 
 _MOST_TABLE_BYTES = 2**25
 """65,535 prototypes of 20 features take half of it."""
-_BLOCK = 2**22
-"""Pixels of strokes that are read at a time."""
 _VERSION = importlib.metadata.version("napari-saf")
 
 
@@ -136,63 +133,9 @@ def _to_text(prototypes: PrototypeSet) -> str:
     return "\n".join(["{", *lines, '"labels": [', rows_of_json(prototypes.entries()), "]", "}"])
 
 
-class _StrokesHeader(storage.VersionedModel, strict=False):
-    shape: tuple[int, ...]
-    classes: list[tuple[int, storage.Text, tuple[float, float, float]]]
-
-
 @dataclasses.dataclass(frozen=True, slots=True)
 class PaintedClass:
     """Name of a class, and its colour: red, green, blue, each from 0 to 1."""
 
     name: str
     color: tuple[float, float, float]
-
-
-def save_strokes(
-    path: str | os.PathLike[str], strokes: NDArray[Any], classes: dict[int, PaintedClass]
-) -> Path:
-    """Save the painted pixels of an image, however large it is, and the classes by number.
-
-    `strokes` is 1, 2, ... where a class was painted, else 0; it may be painted on meanwhile.
-    """
-    flat = strokes.reshape(-1)
-    places, numbers = [np.empty(0, "<i8")], [np.empty(0, "<i4")]
-    for start in range(0, flat.size, _BLOCK):
-        block = flat[start : start + _BLOCK].copy()
-        where = np.flatnonzero(block)
-        places.append(where + start)
-        numbers.append(block[where].astype("<i4"))
-    tensors = {"places": np.concatenate(places), "numbers": np.concatenate(numbers)}
-    rows = [[number, one.name, list(one.color)] for number, one in classes.items()]
-    header = {"schema": 1, "shape": list(strokes.shape), "classes": rows}
-    return storage.save_tensors(path, tensors, header)
-
-
-def load_strokes(
-    path: str | os.PathLike[str], shape: tuple[int, ...]
-) -> tuple[NDArray[np.integer], dict[int, PaintedClass]]:
-    """Load the strokes on an image of this shape, and the classes by number.
-
-    Nothing in the file is executed; FormatError names the file and what is wrong with it.
-    """
-    with storage.format_errors(Path(path), "a file of strokes"):
-        tensors, header = storage.load_tensors(path, _StrokesHeader)
-        if header.shape != shape:
-            raise InvalidInput(f"expected strokes of shape {shape}, got {header.shape!r:.60}")
-        classes = {}
-        for number, name, color in header.classes:
-            red, green, blue = np.clip(color, 0.0, 1.0).tolist()
-            classes[number] = PaintedClass(name, (red, green, blue))
-        if not {"places", "numbers"} <= set(tensors):
-            raise InvalidInput("expected tensors 'places' and 'numbers': not a file of strokes")
-        places, numbers = tensors["places"], tensors["numbers"]
-        is_whole = places.dtype == np.int64 and numbers.dtype == np.int32
-        if not is_whole or places.ndim != 1 or places.shape != numbers.shape:
-            raise InvalidInput("expected places and numbers of painted pixels")
-        low, high = places.min(initial=0), places.max(initial=0)
-        if low < 0 or high >= math.prod(shape) or numbers.min(initial=1) < 1:
-            raise InvalidInput("expected painted pixels within the image, of classes 1, 2, ...")
-        strokes = np.zeros(shape, dtype=np.min_scalar_type(int(numbers.max(initial=0))))
-        strokes.reshape(-1)[places] = numbers
-        return strokes, classes

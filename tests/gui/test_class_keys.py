@@ -44,8 +44,12 @@ def test_keys_go_through_the_classes_and_the_row_marked_is_that_painted(dock, qt
     qtbot.keyClick(table, Qt.Key.Key_Up)
     assert table.selected() == [strokes.selected_label] == [2]
     lock = table.visualRect(table.model().index(0, 3)).center()
-    qtbot.mouseClick(table.viewport(), Qt.MouseButton.LeftButton, pos=lock)
-    assert table.selected() == [strokes.selected_label] == [2]
+    for locked in ({1}, set()):
+        qtbot.mouseClick(table.viewport(), Qt.MouseButton.LeftButton, pos=lock)
+        assert table.selected() == [strokes.selected_label] == [2]
+        assert table.locked == locked
+    qtbot.mouseClick(table.viewport(), Qt.MouseButton.RightButton, pos=lock)
+    assert not table.locked
 
 
 def test_typing_on_the_name_of_a_class_renames_it(dock, qtbot):

@@ -2,6 +2,7 @@
 
 import csv
 import gc
+import hashlib
 import json
 import threading
 import time
@@ -67,14 +68,22 @@ def done(viewer, export):
     return export()
 
 
-def test_what_was_exported_is_so_in_the_project(viewer, done, settle):
-    session = done.workspace.session
+def test_what_was_exported_is_so_in_the_project(viewer, done, settle, monkeypatch):
+    """Files are hashed in no thread that somebody waits for."""
+    session, threads, digest = done.workspace.session, [], hashlib.file_digest
+
+    def noting(*given):
+        threads.append(threading.current_thread())
+        return digest(*given)
+
+    monkeypatch.setattr(hashlib, "file_digest", noting)
     assert session.stage(session.entries[0]) == "labelled"
     done.start()
     settle(done)
     assert session.stage(session.entries[0]) == "exported"
     names = [one.path.name for one in session.entries[0].results]
     assert names and all((done.folder.path / name).exists() for name in names)
+    assert threads and threading.main_thread() not in threads
 
 
 def click(qtbot, widget):

@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 from gui_cases import blocks, stack
 from napari.components import ViewerModel
-from napari.layers import Labels
+from napari.layers import Image, Labels
 from qtpy.QtCore import Qt
 from qtpy.QtWidgets import QSlider
 
 import napari_saf as saf
+from napari_saf._gui.forms.choices import LayerChoice
 from napari_saf._gui.forms.image_input import ImageInput
 from napari_saf._gui.segment.dock import SegmentWidget
 from napari_saf.input import PLAIN
@@ -470,3 +471,18 @@ def test_a_size_that_is_not_in_the_list_is_chosen_for_other_docks(viewer, chosen
     chosen.choose(max_side=None)
     assert chosen.job().options.max_side is None
     assert set(chosen.choices["max_side"].values()) == {*sizes, 77}
+
+
+def test_a_layer_whose_name_does_not_fit_ends_in_an_ellipsis_and_is_named_in_full(viewer, qtbot):
+    name = "a photograph of which the name is long [SAF, labels up to 12]"
+    viewer.add_image(blocks(), name=name)
+    chosen = LayerChoice(viewer, Image)
+    qtbot.addWidget(chosen)
+    chosen.setToolTip("What to label.")
+    chosen.resize(150, 24)
+    assert "…" in chosen.shown_text and chosen.shown_text[:3] == name[:3]
+    assert chosen.fontMetrics().horizontalAdvance(chosen.shown_text) < 150
+    assert chosen.shown_help == f"{name}\nWhat to label."
+    chosen.resize(600, 24)
+    assert chosen.shown_text == name
+    assert chosen.shown_help == "What to label."

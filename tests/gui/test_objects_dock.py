@@ -8,6 +8,7 @@ import pytest
 from qtpy.QtCore import Qt
 
 import napari_saf as saf
+from napari_saf._gui.export.dock import ExportWidget
 from napari_saf._gui.layers.metadata import recipe_of
 from napari_saf._gui.objects.dock import ObjectsWidget
 from napari_saf._gui.objects.table import ObjectTable
@@ -69,6 +70,19 @@ def test_objects_come_with_a_row_each_and_counts(dock, settle):
     assert set(table["intensity_mean"]) == {7.0}
     assert dock.counts.text().startswith("nucleus: 3 objects, 100.0 %")
     assert not dock.labels.layer.visible and dock.kinds.ticked == [2]
+
+
+def test_an_open_export_dock_takes_the_labels_that_are_active(dock, model, open_on, settle, qtbot):
+    export = open_on(model, ExportWidget)
+    export.labels.choose(dock.labels.layer)
+    layer = split(dock, settle)
+    model.layers.selection.active = layer
+    qtbot.waitUntil(lambda: export.labels.layer == layer)
+    model.layers.selection.active = model.layers["photo"]
+    qtbot.wait(50)
+    assert export.labels.layer == layer
+    model.layers.selection.active = dock.labels.layer
+    qtbot.waitUntil(lambda: export.labels.layer == dock.labels.layer)
 
 
 def test_nothing_can_be_split_while_the_labels_are_counted(model, open_on, settle):

@@ -233,17 +233,14 @@ def test_a_person_who_chose_a_reader_keeps_it():
 
 
 @pytest.fixture
-def no_other_readers():
+def no_other_readers(monkeypatch):
     """Whatever else is installed: napari would ask which reader to take."""
-    manager = PluginManager.instance()
-    found = manager.iter_manifests(disabled=False)
-    readers = [one.name for one in found if one.contributions.readers]
-    others = [name for name in readers if name not in ("napari", "napari-saf")]
-    for name in others:
-        manager.disable(name)
-    yield
-    for name in others:
-        manager.enable(name)
+    find = PluginManager.iter_compatible_readers
+
+    def own(manager, path):
+        return [r for r in find(manager, path) if r.plugin_name in ("napari", "napari-saf")]
+
+    monkeypatch.setattr(PluginManager, "iter_compatible_readers", own)
 
 
 @pytest.mark.usefixtures("no_other_readers")

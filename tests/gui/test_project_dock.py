@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tifffile
-from gui_cases import TIMEOUT, blocks, discard, recover
+from gui_cases import TIMEOUT, blocks, discard, recover, share_texts
 from napari.components import ViewerModel
 from qtpy.QtCore import Qt
 
@@ -153,14 +153,16 @@ def test_what_is_saved_is_opened_again(model, dock, scribbles, open_on, tmp_path
     scribbles.start()
     settle(scribbles)
     labels = np.array(scribbles.result.data)
+    shares = share_texts(scribbles.classes)
     project = save(dock, tmp_path / "p", settle)
     assert dock.file.path == tmp_path / "p.napari-saf"
     assert [image.stage for image in project.images] == ["labelled", "untouched", "untouched"]
     second = ViewerModel()
-    other = open_on(second, ProjectWidget)
+    other, opened = open_on(second, ProjectWidget), open_on(second, ScribblesWidget)
     other.load(tmp_path / "p.napari-saf")
     settle(other)
     np.testing.assert_array_equal(strokes_on(second).data, before)
+    assert all(shares.values()) and share_texts(opened.classes) == shares
     (result,) = [one for one in second.layers if one.name.endswith("]")]
     np.testing.assert_array_equal(result.data, labels)
     again = recipe_of(result).run(np.asarray(second.layers["0"].data))

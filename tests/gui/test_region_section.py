@@ -139,6 +139,9 @@ def test_regions_follow_the_slider_without_another_run(viewer, dock, label):
         assert recipe.level == value / 100
         np.testing.assert_array_equal(recipe.run(blocks()).regions, expected)
         colors[value] = layer.colormap.map(layer.data)
+        thumbnail = layer.thumbnail.copy()
+        layer.refresh()
+        np.testing.assert_array_equal(thumbnail, layer.thumbnail)
     sizes = np.bincount(tree.finest.ravel())
     at = tuple(np.argwhere(tree.finest == sizes.argmax())[0])
     assert all((colors[100][at] == own[at]).all() for own in colors.values())
@@ -427,7 +430,7 @@ def test_other_docks_take_the_labels_unless_regions_are_chosen(
 
 
 def test_exported_regions_are_those_on_screen_and_are_repeated(
-    viewer, dock, label, open_on, settle, run, tmp_path
+    viewer, dock, label, open_on, settle, run, tmp_path, qtbot
 ):
     label(dock)
     dock.regions.slider.setValue(10)
@@ -460,7 +463,8 @@ def test_exported_regions_are_those_on_screen_and_are_repeated(
     np.testing.assert_array_equal(repeated.data, shown)
     assert in_sight(viewer) == ["SAF, regions"] and repeated.visible
     assert repeated.metadata["napari_saf"]["recipe"]["regions"] == {"level": 0.1}
-    assert export.labels.layer == repeated and "level 0.1" in export.repeat.summary.text()
+    qtbot.waitUntil(lambda: export.labels.layer == repeated)
+    assert "level 0.1" in export.repeat.summary.text()
     viewer.layers.remove(regions)  # which the repeated ones have hidden
     assert in_sight(viewer) == ["SAF, regions"] and dock.regions.labels_button.isChecked()
 

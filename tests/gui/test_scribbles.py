@@ -247,15 +247,48 @@ def test_classes_are_named_coloured_and_added(taught, qtbot):
     assert taught.strokes.layer.selected_label == 3
 
 
-def test_a_locked_class_keeps_its_pixels(taught, paint):
+@pytest.mark.parametrize("max_side", [None, 12])
+def test_a_locked_class_keeps_its_pixels_and_gets_no_others(taught, paint, settle, max_side):
+    """What is painted on them, or with its own brush, counts once it is free again."""
+    taught.input.choose(max_side=max_side)
+    paint(taught, (4, 8), 1)
     first = labels_of(taught) == 1
+    assert 200 < first.sum() < 300
     lock(taught.classes, 1)
     paint(taught, (18, 18), 2, length=8)
-    paint(taught, (14, 17), 3)
-    assert (labels_of(taught)[first] == 1).all()
+    assert labels_of(taught)[20, 18] == 2
+    paint(taught, (4, 12), 3)
+    paint(taught, (20, 28), 1, length=8)
+    np.testing.assert_array_equal(labels_of(taught) == 1, first)
+    assert set(np.unique(labels_of(taught))) == {1, 2, 3, 4}
+    assert not taught.status.is_error
+    assert sum(taught.classes.rows[k].share for k in range(4)) == pytest.approx(1)
     lock(taught.classes, 1, False)
-    paint(taught, CORNERS[0], 2)
-    assert not (labels_of(taught) == 1).any()
+    settle(taught)
+    assert labels_of(taught)[24, 28] == 1 and 3 in labels_of(taught)[3:9, 10:14]
+
+
+def test_what_a_locked_class_is_like_is_taught_to_other_images(taught, paint, model, settle):
+    other = model.add_image(blocks()[::-1], name="turned")
+    lock(taught.classes, 1)
+    paint(taught, (24, 24), 4)
+    apply_to(taught, other)
+    settle(taught)
+    found = np.squeeze(model.layers["turned [from strokes]"].data)
+    assert (found == QUADRANTS[::-1]).mean() > 0.95
+
+
+def test_where_all_classes_but_one_are_locked_labels_stay(scribbles, paint):
+    paint(scribbles, CORNERS[0], 1)
+    paint(scribbles, CORNERS[3], 2)
+    before = labels_of(scribbles).copy()
+    lock(scribbles.classes, 1)
+    paint(scribbles, CORNERS[1], 2)
+    np.testing.assert_array_equal(labels_of(scribbles), before)
+    assert "locked" in scribbles.status.text
+    lock(scribbles.classes, 2)
+    paint(scribbles, CORNERS[2], 2)
+    np.testing.assert_array_equal(labels_of(scribbles), before)
 
 
 def test_labels_of_another_run_are_merged_and_split(open_on, model, paint, settle):

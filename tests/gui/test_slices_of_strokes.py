@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 from gui_cases import ENDLESS, TIMEOUT, apply_to, lock, rename, share_texts, stack
 from napari.layers import Labels
+from qtpy.QtCore import QTimer
 
 from napari_saf._gui.layers.metadata import METADATA_KEY
+from napari_saf._gui.layers.view import EventWatch
 from napari_saf._gui.runs.run import Run
 from napari_saf._gui.scribbles.dock import ScribblesWidget
 from napari_saf._gui.segment.dock import SegmentWidget
@@ -16,7 +18,7 @@ from napari_saf.errors import InvalidInput
 pytestmark = pytest.mark.gui
 
 BALL, CORNER = (8, 8), (1, 1)
-REST_MILLISECONDS = 150
+REST_MILLISECONDS = 60
 """After which the dock has seen another slice."""
 
 
@@ -24,6 +26,8 @@ REST_MILLISECONDS = 150
 def scribbles(model, open_on):
     model.add_image(stack(), name="stack")
     dock = open_on(model, ScribblesWidget)
+    for watch in dock.findChildren(EventWatch):
+        watch.findChild(QTimer).setInterval(10)
     dock.input.scale.set_value(3)
     dock.input.choose(features="intensity")
     model.dims.set_current_step(0, 2)

@@ -13,7 +13,9 @@ from qtpy.QtCore import QTimer
 from qtpy.QtWidgets import QApplication
 
 import napari_saf as saf
+from napari_saf._gui.dictionary.dock import DictionaryWidget
 from napari_saf._gui.layers.metadata import is_strokes
+from napari_saf._gui.objects.dock import ObjectsWidget
 from napari_saf._gui.project.dock import ProjectWidget
 from napari_saf._gui.scribbles.dock import ScribblesWidget
 from napari_saf._gui.segment.dock import SegmentWidget
@@ -187,6 +189,16 @@ def test_lost_work_is_offered_by_any_dock_and_recovered(window, open_dock, settl
     np.testing.assert_array_equal(strokes.data, STROKES)
     assert dock.findChild(LostLine).isHidden()
     assert dock.workspace.file.is_unsaved(dock.workspace.snapshot())
+
+
+def test_the_offer_of_lost_work_makes_no_dock_higher(open_on, tmp_path):
+    """Else a window as high as the screen would grow beyond it."""
+    kinds = (ObjectsWidget, ScribblesWidget, DictionaryWidget)
+    before = [open_on(ViewerModel(), kind).minimumSizeHint().height() for kind in kinds]
+    leave_behind(tmp_path, blocks())
+    docks = [open_on(ViewerModel(), kind) for kind in kinds]
+    assert all(dock.findChild(LostLine) is not None for dock in docks)
+    assert [dock.minimumSizeHint().height() for dock in docks] == before
 
 
 def test_lost_work_can_be_discarded_in_any_dock(model, open_on, tmp_path):

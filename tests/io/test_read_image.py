@@ -162,6 +162,9 @@ def test_missing_file_and_empty_folder_are_named(tmp_path):
     (tmp_path / "c.zarr").mkdir()
     with pytest.raises(FormatError, match=r"c\.zarr"):
         read_image(tmp_path / "c.zarr")
+    zarr.create_array(tmp_path / "d.zarr", data=np.zeros((4, 5)))
+    with pytest.raises(FormatError, match="a zarr array by itself"):
+        read_image(tmp_path / "d.zarr")
 
 
 def test_zarr_without_an_image_is_named(tmp_path):

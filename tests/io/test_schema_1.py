@@ -8,7 +8,6 @@ import pytest
 
 import napari_saf as saf
 from napari_saf.features import Scaling
-from napari_saf.io import PaintedClass, load_strokes
 from napari_saf.parameters import to_plain
 from napari_saf.problem import ImageOptions
 
@@ -67,14 +66,3 @@ def test_dictionaries():
     assert found.scaling == Scaling(-3.5, 1e30)
     assert (found.s, found.window, found.shift_window, found.distance) == (0.5, 5, 1, 0.25)
     assert (found.images, found.software) == (("a.png", "ä b.tif"), "0.1.0")
-
-
-def test_strokes():
-    found, classes = load_strokes(FOLDER / "strokes_schema_1.safetensors", (2, 4, 5))
-    expected = np.zeros((2, 4, 5), int)
-    expected[0, 1, 2:4], expected[1, 3, 4] = 1, 300
-    np.testing.assert_array_equal(found, expected)
-    assert classes == {
-        1: PaintedClass("Kern", (1.0, 0.5, 0.0)),
-        300: PaintedClass("φόντο", (0.0, 0.25, 1.0)),
-    }

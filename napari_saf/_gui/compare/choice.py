@@ -141,7 +141,6 @@ class _AxisRow(QWidget):
         return str(self._line.text())
 
     def offer(self, items: Iterable[Parameter]) -> None:
-        """Offer what may vary; keep the choice if it is there."""
         before = self.name
         self._items = {item.name: item for item in items}
         with signals_blocked(self._box):
@@ -155,7 +154,6 @@ class _AxisRow(QWidget):
             self._on_chosen()
 
     def choose(self, name: str | None, values: str = "") -> None:
-        """Choose what varies, and its values; None: nothing."""
         self._box.setCurrentIndex(max(0, self._box.findData(name or "")))
         if values:
             self._line.setText(values)

@@ -22,7 +22,7 @@ from napari_saf._gui.forms.layout import FormSection, create_button, create_fold
 from napari_saf._gui.forms.words import describe_error
 from napari_saf._gui.layers.view import SideBySide
 from napari_saf.comparison import Compared, lay_out, save_comparison
-from napari_saf.errors import InvalidInput, SafError
+from napari_saf.errors import InvalidInput, SafError, counted
 from napari_saf.io import file_stem
 from napari_saf.methods import AbstractMethod, SweepMethod
 from napari_saf.result import STATUS_TEXTS
@@ -230,7 +230,7 @@ class CompareWidget(RunDock):
         found = outcome.comparison
         self._layers.finish(found, lambda: self._on_layers_done(outcome))
         count = len(found.results)
-        text = [f"{count} result{'s' * (count != 1)} in {self._task.seconds:.1f} s"]
+        text = [f"{counted(count, 'result')} in {self._task.seconds:.1f} s"]
         text[0] = text[0] if self._is_of_image else f"{self._layers.image.name}: {text[0]}"
         text += [self._scale_note] * bool(self._scale_note)
         text += [f"not run: {whole_name(one.variant)}: {one.error}" for one in found.failures]

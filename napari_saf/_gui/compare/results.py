@@ -211,7 +211,6 @@ class ComparisonTable(TableView):
 
     @property
     def chosen(self) -> int | None:
-        """The number of the result whose row is chosen."""
         chosen = self.selectionModel().selectedRows()
         return int(self._results.rows[chosen[0].row()]) if chosen else None
 

@@ -18,10 +18,10 @@ from napari_saf._gui.diagnostics.sections import BranchForm, CurvePlot, Separabi
 from napari_saf._gui.docks.run_dock import RunDock
 from napari_saf._gui.forms.choices import LayerChoice
 from napari_saf._gui.forms.layout import FormSection, create_button, create_fold
-from napari_saf._gui.forms.words import count_labels
 from napari_saf._gui.layers.metadata import colors_of, metadata_of
 from napari_saf._gui.runs.controller import RunController, run_registry
 from napari_saf._gui.runs.run import RecordedStart
+from napari_saf.errors import counted
 from napari_saf.metrics import class_separability, pairwise_separability
 from napari_saf.recording import RecordedLabels, RecordedState
 from napari_saf.result import History, LabelImage
@@ -123,7 +123,6 @@ class DiagnosticsWidget(RunDock):
         self._timer.start()
 
     def run_returned(self, controller: RunController, result: Any) -> None:
-        """Take note of how labels are numbered at the end."""
         run = self._run_of(controller)
         if run is not None:
             run.label_map, run.before = result.label_map, None
@@ -205,7 +204,6 @@ class DiagnosticsWidget(RunDock):
         return bool(self.slider.value() >= self.slider.maximum())
 
     def _show_chosen(self, layer: object = None) -> None:
-        """Show the run that is chosen, from its end."""
         chosen = self.choice.value
         own = [run for run in self.runs if chosen in (run, run.live.layer)]
         run = own[-1] if own and chosen is not None else None
@@ -264,7 +262,6 @@ class DiagnosticsWidget(RunDock):
         self._show_separability()
 
     def _show_time(self) -> None:
-        """Move the cursor to the time of the slider and update its label."""
         self.plot.move_cursor(self.time)
         self.description.setText(self._describe())
         state = self._state()
@@ -280,12 +277,11 @@ class DiagnosticsWidget(RunDock):
             return "preparing …"
         recorded = self._recorded_labels[self.slider.value()]
         shares = self.recorded.recording.record(recorded.step).label_shares
-        labels = count_labels(int(np.count_nonzero(shares)))
+        labels = counted(int(np.count_nonzero(shares)), "label")
         last = self.recorded.recording.record(-1).time
         return f"t = {recorded.time:.3g} of {last:.3g}: step {recorded.step}, {labels}"
 
     def _show_labels(self) -> None:
-        """Show the labels at the time of the slider; at the end the result itself."""
         run, place = self.recorded, self.slider.value()
         if run is None or self._is_at_end or place >= len(self._recorded_labels):
             self.earlier.show_result()

@@ -57,7 +57,8 @@ class RecordedRun:
 
     def labels_at(self, recorded: RecordedLabels) -> LabelImage:
         own = recorded.labels()[-1]
-        return LabelMap(self.shown_numbers(int(own.max(initial=0)))).paint(own)
+        painted = LabelMap(self.shown_numbers(int(own.max(initial=0)))).paint(own)
+        return self.job.image_job.with_locked(painted)
 
     def color(self, column: int) -> NDArray[np.float32]:
         if self.run.classes.n_columns or self.job.method.labels_are_given:

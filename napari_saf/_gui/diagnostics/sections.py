@@ -19,9 +19,8 @@ from napari_saf._gui.forms.controls import OddSlider
 from napari_saf._gui.forms.image_input import side_of, with_side
 from napari_saf._gui.forms.layout import FormSection, create_button, create_fold, fill_layout
 from napari_saf._gui.forms.method_form import MethodForm
-from napari_saf._gui.forms.words import count_labels
 from napari_saf._gui.runs.run import RunJob
-from napari_saf.errors import SafError
+from napari_saf.errors import SafError, counted
 from napari_saf.parameters import build, values_of
 from napari_saf.result import History
 
@@ -58,7 +57,7 @@ def curves_of(history: History) -> list[Curve]:
             "label shares",
             "How much of the image each label has, in its colour.",
             history.label_shares,
-            lambda shares: count_labels(int(np.count_nonzero(shares))),
+            lambda shares: counted(int(np.count_nonzero(shares)), "label"),
         ),
         Curve(
             "labels in use, at most",
@@ -357,7 +356,6 @@ class BranchForm(FormSection):
         self._job = self.form = None
 
     def _show_scale(self) -> None:
-        """Ask for the scale where it matters and is one number."""
         assert self._job is not None
         has_one = side_of(self._job.image_job.options.window) is not None
         with contextlib.suppress(SafError):

@@ -315,7 +315,6 @@ class AtomsSection(QWidget):
         self.load.setEnabled(self._is_enabled)
 
     def _fit_height(self, wanted: int) -> None:
-        """Take no more room than the atoms need; more of them are scrolled."""
         margins = self._scroll.contentsMargins()  # of napari's style
         wanted += margins.top() + margins.bottom()
         self._scroll.setFixedHeight(min(max(wanted, _LEAST_HEIGHT), _MOST_HEIGHT))

@@ -20,7 +20,6 @@ from napari_saf._gui.dictionary.layers import (
     ColoredDictionary,
     LayerData,
     ResultsSection,
-    count_atoms,
     create_layers,
     describe_results,
 )
@@ -43,6 +42,7 @@ from napari_saf.dictionary import (
     PatchDictionaryLearning,
     why_no_atoms,
 )
+from napari_saf.errors import counted
 from napari_saf.features import FEATURES, Scaling
 from napari_saf.input import PLAIN
 from napari_saf.problem import ImageOptions
@@ -168,7 +168,6 @@ class DictionaryWidget(RunDock):
         )
 
     def _offer_channels(self) -> None:
-        """Ask for the axis of the channels where an image may have one."""
         before = self.channels.value
         axes = max(map(placement.channel_axes, self.images.chosen()), key=len, default=[])
         self.channels.offer([("none", None), *((text, axis - len(axes)) for text, axis in axes)])
@@ -200,7 +199,7 @@ class DictionaryWidget(RunDock):
     def _show_frame(self, frame: Frame) -> None:
         self.status.show_progress(
             frame.fraction,
-            f"{100 * frame.fraction:.0f} %   {count_atoms(frame.n_labels)}   "
+            f"{100 * frame.fraction:.0f} %   {counted(frame.n_labels, 'atom')}   "
             f"{self.controller.seconds:.1f} s",
         )
 
@@ -216,7 +215,7 @@ class DictionaryWidget(RunDock):
         if live.layer is not None and not live.is_lost:
             self._atom_labels.add(live.layer, run.job.image, new)
         self._show_new(new)
-        text = f"{STATUS_TEXTS[result.status]}: {count_atoms(dictionary.n_atoms)}"
+        text = f"{STATUS_TEXTS[result.status]}: {counted(dictionary.n_atoms, 'atom')}"
         lines = [f"{text} in {self.controller.seconds:.1f} s", *result.notes]
         self.status.show_progress(1.0, "\n".join(lines))
 
@@ -321,7 +320,6 @@ class DictionaryWidget(RunDock):
         self._apply_to_target([self.results.other.value])
 
     def _apply_to_target(self, others: list[ColoredDictionary]) -> None:
-        """Apply the dictionary to the chosen image, and perhaps another one to compare with."""
         target, current = self.applying.layer, self.current
         if target is None or current is None or self.is_busy:
             return

@@ -28,7 +28,7 @@ from napari_saf._gui.layers.metadata import METADATA_KEY
 from napari_saf._gui.layers.placement import ImageRegion, lay_over, place
 from napari_saf._gui.layers.sight import results_in_sight
 from napari_saf.dictionary import DICTIONARY_SUFFIX, PatchDictionary, PatchSegmentation
-from napari_saf.errors import InvalidInput
+from napari_saf.errors import InvalidInput, counted
 from napari_saf.features import FEATURES
 
 _DICTIONARY_KEY = "dictionary"
@@ -85,13 +85,9 @@ class ColoredDictionary:
     def description(self) -> str:
         side, n_channels = self.dictionary.patch_size, self.dictionary.n_channels
         kind = {1: "grey", 3: "RGB"}.get(n_channels, f"{n_channels} channels")
-        text = f"{count_atoms(self.dictionary.n_atoms)} of {side} × {side} px, {kind}"
+        text = f"{counted(self.dictionary.n_atoms, 'atom')} of {side} × {side} px, {kind}"
         features = self.dictionary.features
         return text if features == "intensity" else f"{text}, {FEATURES[features].title}"
-
-
-def count_atoms(n_atoms: int) -> str:
-    return f"{n_atoms} atom{'s' * (n_atoms != 1)}"
 
 
 class AtomLabelsList:
@@ -252,7 +248,6 @@ class ResultsSection(QWidget):
 
 
 def describe_results(found: PatchSegmentation, other: PatchSegmentation | None = None) -> str:
-    """Say how well a dictionary rebuilds an image, and perhaps how well another one does."""
     if other is not None:
         return f"this dictionary {found.psnr:.1f} dB, the other {other.psnr:.1f} dB"
     n_unused = int((found.usage == 0).sum())

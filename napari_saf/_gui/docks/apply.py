@@ -151,7 +151,6 @@ class ApplyDialog(QDialog):
         (self.source if to_files else self.image).setFocus()
 
     def take_brightness(self, options: ImageOptions | None) -> None:
-        """Choose the scaling of brightness that a recipe has."""
         if options is not None:
             self.brightness.choose(options.rescale or options.scaling is None)
 
@@ -195,10 +194,10 @@ class ApplyDialog(QDialog):
             job = repeat_job(self._viewer, learned, self.layer, labels, rescale, **look)
             dock.controller.start(job.masked() if dock.finite_only else job)
 
-    def merge(self, then: Callable[[Any], object] = lambda layer: None) -> None:
+    def merge(self) -> None:
         """Merge the labels of a run that has ended into regions, where the recipe asks for that.
 
-        Those are shown, and given to what is to be done then.
+        Those are shown, and active.
         """
         level, live, request = self._level, self._dock.controller.live, self._dock.controller.job
         self._level = None
@@ -216,7 +215,7 @@ class ApplyDialog(QDialog):
                 regions.show_level(tree, level)
                 shown = (live.image, regions.layer, job.pixels.index)
                 results_in_sight(self._viewer).show_result(*shown)
-                then(regions.layer)
+                self._viewer.layers.selection.active = regions.layer
 
         self._dock.run_in_background("regions", work, show)
 

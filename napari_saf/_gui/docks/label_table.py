@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from qtpy.QtCore import (
+    QAbstractItemModel,
+    QEvent,
     QItemSelection,
     QItemSelectionModel,
     QModelIndex,
@@ -20,7 +22,13 @@ from qtpy.QtCore import (
     Signal,
 )
 from qtpy.QtGui import QColor, QIcon, QKeyEvent, QPainter, QPen, QPixmap, QPolygonF
-from qtpy.QtWidgets import QAbstractItemView, QApplication, QHeaderView
+from qtpy.QtWidgets import (
+    QAbstractItemView,
+    QApplication,
+    QHeaderView,
+    QStyledItemDelegate,
+    QStyleOptionViewItem,
+)
 
 from napari_saf._gui.docks.tables import RIGHT, TableModel, TableView, to_qcolor
 
@@ -152,6 +160,24 @@ class _LabelModel(TableModel):
         return True
 
 
+class _TickDelegate(QStyledItemDelegate):
+    """Toggles a tick by a click anywhere in its cell, not on the box alone."""
+
+    def editorEvent(
+        self,
+        event: QEvent,
+        model: QAbstractItemModel,
+        option: QStyleOptionViewItem,
+        index: QModelIndex,
+    ) -> bool:
+        is_click = event.type() == QEvent.Type.MouseButtonRelease
+        if not is_click or event.button() != Qt.MouseButton.LeftButton:
+            return bool(super().editorEvent(event, model, option, index))
+        state, role = Qt.CheckState, Qt.ItemDataRole.CheckStateRole
+        is_ticked = state(index.data(role)) == state.Checked
+        return bool(model.setData(index, state.Unchecked if is_ticked else state.Checked, role))
+
+
 class LabelTable(TableView):
     """Labels that are chosen, renamed and locked.
 
@@ -188,6 +214,8 @@ class LabelTable(TableView):
                 header.setSectionResizeMode(k, QHeaderView.ResizeMode.Stretch)
             else:
                 self.setColumnWidth(k, _WIDTHS.get(name, swatch[0] + _MARGIN))
+            if name == "lock":
+                self.setItemDelegateForColumn(k, _TickDelegate(self))
         if selects_several:
             self.allow_sorting()
             self.setSelectionMode(QAbstractItemView.SelectionMode.ExtendedSelection)
@@ -205,7 +233,6 @@ class LabelTable(TableView):
         return bool(self.state() == QAbstractItemView.State.EditingState)
 
     def show_rows(self, rows: Sequence[LabelRow]) -> None:
-        """Show labels; those that were selected stay so."""
         self._rows.show_rows(rows)
         least, most = self._n_rows
         self.setFixedHeight(self.height_of(min(max(len(rows), least), most)))

@@ -90,7 +90,6 @@ class LargeSection(FormSection):
 
     @property
     def layer(self) -> Any:
-        """The labels of everything, once there are some."""
         return None if self._grown is None else self._grown.layer
 
     def start(self, *, is_anew: bool = False) -> None:

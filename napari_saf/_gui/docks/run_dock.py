@@ -19,14 +19,14 @@ from napari_saf._gui.forms.choices import ImageList, LayerChoice
 from napari_saf._gui.forms.controls import StatusArea
 from napari_saf._gui.forms.image_input import ImageInput
 from napari_saf._gui.forms.layout import FormArea, create_button
-from napari_saf._gui.forms.words import count_labels, describe_error
+from napari_saf._gui.forms.words import describe_error
 from napari_saf._gui.layers.masks import may_be_mask, read_if_mask, show_as_labels
 from napari_saf._gui.layers.reader import prefer_reader
 from napari_saf._gui.runs.controller import RunController
 from napari_saf._gui.runs.run import Frame, RunJob, Task, load_libraries
 from napari_saf._gui.runs.time_left import TimeLeft
 from napari_saf._gui.session.workspace import LostLine
-from napari_saf.errors import NotFinite, SafError
+from napari_saf.errors import NotFinite, SafError, counted
 from napari_saf.methods import AbstractMethod
 from napari_saf.problem import ImageOptions
 from napari_saf.result import STATUS_TEXTS, Segmentation, Status
@@ -180,7 +180,8 @@ class RunDock(QWidget):
         content = QWidget()
         inner = QVBoxLayout(content)
         inner.setContentsMargins(8, 6, 8, 6)
-        for part in parts:
+        lost = [LostLine(self.workspace)] if self.workspace.lost else []
+        for part in (*lost, *parts):
             inner.addWidget(part)
         area, row = QVBoxLayout(), QHBoxLayout()
         area.setContentsMargins(8, 0, 8, 6)
@@ -193,8 +194,6 @@ class RunDock(QWidget):
         area.addStretch()
         layout = QVBoxLayout(self)
         layout.setContentsMargins(0, 0, 0, 0)
-        if self.workspace.lost:
-            layout.addWidget(LostLine(self.workspace))
         layout.addWidget(FormArea(content))
         layout.addLayout(area, stretch=1)
 
@@ -233,7 +232,6 @@ class RunDock(QWidget):
         self.status.set_text("stopping …")
 
     def _on_clock(self) -> None:
-        """Show that work goes on where frames are slow to come."""
         if self._task is not None:
             text = "stopping" if self._task.is_cancelled else self._task_text
             self.status.set_text(f"{text} …  {self._task.seconds:.1f} s")
@@ -255,7 +253,7 @@ class RunDock(QWidget):
     def _show_frame(self, frame: Frame) -> None:
         seconds = self.controller.seconds
         text = (
-            f"{100 * frame.fraction:.0f} %   {count_labels(frame.n_labels)}   "
+            f"{100 * frame.fraction:.0f} %   {counted(frame.n_labels, 'label')}   "
             f"t = {frame.time:.3g}   {seconds:.1f} s"
         )
         left = self._time_left.words(seconds)
@@ -272,7 +270,7 @@ class RunDock(QWidget):
         return ""
 
     def _on_returned(self, result: Any) -> None:
-        text = f"{STATUS_TEXTS[result.status]}: {count_labels(result.n_labels)}"
+        text = f"{STATUS_TEXTS[result.status]}: {counted(result.n_labels, 'label')}"
         self._show_outcome(result, f"{text} in {self.controller.seconds:.1f} s")
 
     def _show_outcome(self, result: Segmentation, text: str) -> str:
@@ -293,7 +291,6 @@ class RunDock(QWidget):
         self._show_error(describe_error(error), _MASK if is_masked else "")
 
     def _on_suggested_action_clicked(self) -> None:
-        """Run again, without the pixels or the scaling that were in the way."""
         rescale = self.status.suggested_action == _RESCALE
         self.finite_only |= not rescale
         self._run_again(rescale=rescale)

@@ -293,7 +293,6 @@ def create_table(tooltip: str) -> QTableWidget:
 
 
 def create_cell(text: str, color: NDArray[np.floating] | None = None) -> QTableWidgetItem:
-    """Return a centred cell, with a square in a colour where one is given."""
     cell = QTableWidgetItem(text)
     cell.setTextAlignment(Qt.AlignmentFlag.AlignCenter)
     if color is not None:

@@ -32,9 +32,11 @@ from napari_saf._gui.layers.masks import LayerData, read_layer
 from napari_saf._gui.layers.placement import image_region, labelled_image
 from napari_saf._gui.layers.reader import ZARR_FILE
 from napari_saf._gui.layers.sight import results_in_sight
+from napari_saf._gui.layers.view import EventWatch
 from napari_saf.errors import InvalidInput
 from napari_saf.io import Recipe, file_stem, save_recipe
 from napari_saf.methods import METHODS
+from napari_saf.project import FileReference
 from napari_saf.result import Segmentation
 
 _APPLY_HELP = "Label that image with the same method, parameters, features and scale."
@@ -140,6 +142,8 @@ class ExportWidget(RunDock):
         self._written_of: Any = None  # the image of the files that are written
         self._raw: object = None
         self._measuring = QTimer(self, singleShot=True, interval=_PATIENCE)
+        # Later: regions are active for a moment when they are added.
+        self._active = EventWatch(self, 0, (viewer.layers.selection.events.active,))
         self.table, self.maps = TableSection(self.status), ProbabilitySection(self, viewer)
         self.choice, self.applying = ExportChoice(), ApplyDialog(self, viewer, _APPLY_HELP)
         self.repeat = RepeatSection(self.applying, self)
@@ -171,6 +175,7 @@ class ExportWidget(RunDock):
             (self.image.layer_changed, self._measuring.start),
             (self.table_fold.toggled, self._measuring.start),
             (self._measuring.timeout, self._measure),
+            (self._active.changed, self._on_active_changed),
             (self.table.label_chosen, self._choose_label),
             (viewer.layers.events.inserted, self._on_layer_inserted),
         )
@@ -234,10 +239,11 @@ class ExportWidget(RunDock):
 
     def _on_returned(self, result: Segmentation) -> None:
         super()._on_returned(result)
-        self.applying.merge(self.labels.choose)  # to repeat it once more
+        self.applying.merge()
 
     def _release(self) -> None:
         self._watch(None)
+        self._active.watch()
         self._measuring.stop()
         self.maps.choose(None)
         self._raw = self.repeat.recipe = self._written_of = None
@@ -245,6 +251,11 @@ class ExportWidget(RunDock):
     def _fits(self, image: Image) -> bool:
         labels = self.labels.layer
         return labels is not None and image_region(labels, image) is not None
+
+    def _on_active_changed(self) -> None:
+        active = self._viewer.layers.selection.active
+        if isinstance(active, Labels) and not metadata.is_strokes(active):
+            self.labels.choose(active)
 
     def _on_layer_inserted(self, event: Any) -> None:
         """Turn to a new result, and to the image of a mask; to regions a person turns."""
@@ -285,7 +296,6 @@ class ExportWidget(RunDock):
             self._show_recipe()
 
     def _show_recipe(self) -> None:
-        """Offer what the labels carry: prototypes and a recipe, to save and to repeat."""
         labels, recipe, why_not = self.labels.layer, None, "no labels are chosen"
         self._raw = None if labels is None else metadata.stored_recipe(labels)
         if labels is not None:
@@ -304,7 +314,6 @@ class ExportWidget(RunDock):
         self._update_enabled()
 
     def _measure(self) -> None:
-        """Show what is labelled, if somebody looks."""
         labels = self.labels.layer
         if not self.table_fold.isExpanded():
             return
@@ -343,9 +352,9 @@ class ExportWidget(RunDock):
             return _NO_NAME
         return _NO_FOLDER if folder is None or not folder.parent.is_dir() else ""
 
-    def _on_written(self, files: tuple[list[Path], list[Path]]) -> None:
+    def _on_written(self, files: tuple[list[FileReference], list[Path]]) -> None:
         written, in_the_way = files
-        named = list_names([path.name for path in in_the_way or written])
+        named = list_names([path.name for path in in_the_way or [one.path for one in written]])
         if in_the_way:
             count = len(in_the_way)
             are, text = ("are", f"Replace these {count}") if count > 1 else ("is", "Replace it")

@@ -46,6 +46,7 @@ from napari_saf.io import (
     Wanted,
     count_labels,
 )
+from napari_saf.project import FileReference
 
 _FORMAT_WIDTH = 124
 _INDENT = 23
@@ -270,7 +271,7 @@ def write_files(
     wanted: Wanted,
     may_replace: bool,
     cancelled: Callable[[], bool],
-) -> tuple[list[Path], list[Path]]:
+) -> tuple[list[FileReference], list[Path]]:
     """Write the files that are wanted; return them, or else those that are there already.
 
     The path is a folder, made if only itself is missing, and what the names begin with. Cancelled
@@ -281,7 +282,7 @@ def write_files(
         if export.in_the_way and not may_replace:
             return [], export.in_the_way
         path.parent.mkdir(exist_ok=True)
-        return export.write(cancelled), []
+        return [FileReference.of(one) for one in export.write(cancelled)], []
     except OSError as error:
         raise SafError(f"{path.parent}: {error.strerror or error}") from error
 

@@ -8,8 +8,19 @@ from typing import Any
 
 import napari
 from napari.layers import Image, Layer
-from qtpy.QtCore import QSize, Qt, Signal
-from qtpy.QtWidgets import QAbstractItemView, QComboBox, QListWidget, QListWidgetItem, QSizePolicy
+from qtpy.QtCore import QEvent, QSize, Qt, Signal
+from qtpy.QtGui import QPaintEvent
+from qtpy.QtWidgets import (
+    QAbstractItemView,
+    QComboBox,
+    QListWidget,
+    QListWidgetItem,
+    QSizePolicy,
+    QStyle,
+    QStyleOptionComboBox,
+    QStylePainter,
+    QToolTip,
+)
 from superqt.utils import signals_blocked
 
 from napari_saf._gui.layers.metadata import is_given, is_strokes
@@ -27,6 +38,7 @@ _MOST_ROWS = 4
 _ROW_HEIGHT = 24
 _PADDING = 4
 _EMPTY = "no image: open one"
+_COMBO_BOX = QStyle.ComplexControl.CC_ComboBox
 
 
 class Choice(QComboBox):
@@ -46,6 +58,34 @@ class Choice(QComboBox):
 
     def values(self) -> list[Any]:
         return [value for value in self._values if value is not HEADING]
+
+    @property
+    def shown_text(self) -> str:
+        """The text of the chosen entry as far as it fits, with an ellipsis in the middle."""
+        option, part = QStyleOptionComboBox(), QStyle.SubControl.SC_ComboBoxEditField
+        self.initStyleOption(option)
+        room = self.style().subControlRect(_COMBO_BOX, option, part, self).width()
+        middle = Qt.TextElideMode.ElideMiddle
+        return str(self.fontMetrics().elidedText(self.currentText(), middle, room - _PADDING))
+
+    @property
+    def shown_help(self) -> str:
+        """The tooltip, below the chosen text where that does not fit."""
+        own, text = self.toolTip(), self.currentText()
+        return str(own) if self.shown_text == text else f"{text}\n{own}".strip()
+
+    def event(self, event: QEvent) -> bool:
+        if event.type() == QEvent.Type.ToolTip:
+            QToolTip.showText(event.globalPos(), self.shown_help, self)
+            return True
+        return bool(super().event(event))
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        painter, option = QStylePainter(self), QStyleOptionComboBox()
+        self.initStyleOption(option)
+        option.currentText = self.shown_text
+        painter.drawComplexControl(_COMBO_BOX, option)
+        painter.drawControl(QStyle.ControlElement.CE_ComboBoxLabel, option)
 
     def explain(self, value: object, text: str) -> None:
         self.setItemData(self._values.index(value), text, Qt.ItemDataRole.ToolTipRole)

@@ -96,7 +96,6 @@ class ExtractorRows(QObject):
         self.show("")
 
     def show(self, chosen: object) -> None:
-        """Show the rows of one extractor, by its name."""
         for name, fields in self.fields.items():
             for field in fields.values():
                 self._section.show_row(field, name == chosen)
@@ -114,7 +113,6 @@ class ExtractorRows(QObject):
         return given if given is not None and is_same else made
 
     def set_values(self, extractor: FeatureExtractor) -> None:
-        """Show the parameters of an extractor."""
         self._given[extractor.name] = extractor
         with signals_blocked(self):
             for name, field in self.fields[extractor.name].items():
@@ -192,7 +190,6 @@ class ImageInput(QObject):
         return self.choices["strokes"].value if "strokes" in self.choices else None
 
     def choose(self, **values: object) -> None:
-        """Choose layers and other values by the name of their choice, if they are offered."""
         for name, value in values.items():
             extractor = extractor_of(value) if name == "features" else None
             if extractor is not None:
@@ -285,7 +282,6 @@ class ImageInput(QObject):
         return ", ".join([*(texts[name] for name in left), *scale])
 
     def region(self) -> placement.ImageRegion:
-        """Return what of the image is labelled, with the slices that are on screen."""
         return narrowed(self._viewer, self._region(), self.strokes)
 
     def place_for_strokes(self) -> tuple[placement.Placement, tuple[int, ...]]:

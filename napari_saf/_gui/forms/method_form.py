@@ -83,7 +83,6 @@ class MethodForm(QObject):
 
     @property
     def prototypes_field(self) -> PrototypesChoice | None:
-        """The choice of prototypes of an earlier result, if there is one."""
         arrays = [name for name, item in self._parameters.items() if item.kind == "array"]
         held = [self.fields[name] for name in arrays if self._holds(name)]
         return held[0].control if held else None  # type: ignore[attr-defined]

@@ -72,10 +72,6 @@ def list_names(names: Sequence[str]) -> str:
     return ", ".join(names[:_MOST_NAMED]) + (f" and {n_more} more" if n_more > 0 else "")
 
 
-def count_labels(n_labels: int) -> str:
-    return f"{n_labels} label" if n_labels == 1 else f"{n_labels} labels"
-
-
 def duration_text(seconds: float) -> str:
     number = next((own for own in _SECONDS if seconds <= own), 0)
     if not number:

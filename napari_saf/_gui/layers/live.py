@@ -130,7 +130,6 @@ class LiveLayer:
         return np.asarray(self._colors[column % N_COLORS + 1])
 
     def color_of(self, label: int) -> NDArray[np.floating]:
-        """Return the colour of a label as it is on screen now."""
         if self.layer is None:
             return self.color(label - 1)
         return np.asarray(metadata.colors_of(self.layer, np.array([label]))[0])
@@ -147,7 +146,7 @@ class LiveLayer:
             if self._is_by_rank:
                 self._is_by_rank = False
                 self.layer.colormap = colormap_of(self._colors)
-            self.layer.refresh(extent=False, thumbnail=False, highlight=False)
+            self.layer.refresh(extent=False, highlight=False)
 
     def finish(
         self,
@@ -196,8 +195,11 @@ class LiveLayer:
         """Keep what strokes taught with the result, to label other images by."""
         entry = metadata.metadata_of(self.layer)
         if not self.is_lost and isinstance(entry.get("recipe"), dict):
-            own = {
-                metadata.PARTS_KEY: taught.by_label(),
+            parts = taught.by_label()
+            # Labels that were locked took no part in the run and have no row of their own yet.
+            rows = metadata.prototype_entries({**parts, **metadata.points_of(self.layer)})
+            own = rows | {
+                metadata.PARTS_KEY: parts,
                 "recipe": with_taught(entry["recipe"], taught),
             }
             self.layer.metadata[metadata.METADATA_KEY] = entry | own
@@ -211,7 +213,7 @@ class LiveLayer:
     def clear(self) -> None:
         if self._pixels is not None and not self.is_lost:
             self._pixels[...] = 0
-            self.layer.refresh(extent=False, thumbnail=False, highlight=False)
+            self.layer.refresh(extent=False, highlight=False)
 
     def recolor(self) -> None:
         self._take_colors()

@@ -15,6 +15,7 @@ from napari.layers import Image, Labels, Layer
 
 from napari_saf._gui.layers.metadata import image_id_of, is_given, is_strokes, metadata_of
 from napari_saf._gui.layers.reading import Index, Pixels
+from napari_saf.errors import counted
 
 NO_IMAGE = "no image: open or choose an image layer first"
 _ROUNDING = 1e-9
@@ -321,8 +322,7 @@ def channel_axes(layer: Layer | None) -> list[tuple[str, int]]:
         return []
     named = zip(layer.axis_labels, pixels_of(layer).shape, strict=True)
     return [
-        (f"{name}  ({side} channel{'s' * (side != 1)})", axis)
-        for axis, (name, side) in enumerate(named)
+        (f"{name}  ({counted(side, 'channel')})", axis) for axis, (name, side) in enumerate(named)
     ]
 
 

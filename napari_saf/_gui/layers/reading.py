@@ -13,8 +13,10 @@ from numpy.typing import NDArray
 from napari_saf.arrays import all_finite, inside_of
 from napari_saf.device import check_memory, memory_errors_translated, torch
 from napari_saf.features import channels_last, is_rgb, standardized
+from napari_saf.graph import CoarseGrid, GridGraph
 from napari_saf.methods import Cancelled
 from napari_saf.problem import ImageOptions, Problem
+from napari_saf.result import LabelImage
 
 Index = tuple[int | slice, ...]
 _SMALLER = "choose one slice, or a smaller part of the image"
@@ -57,7 +59,8 @@ class ImageJob:
 
     With `finite_only` NaN and infinite pixels are left out; else the image is refused. Features
     take the place of those that the options name. Labels that are `given` hold where no seed was
-    painted. The others are labelled together with this image; their own options do not count.
+    painted. Pixels with a `locked` label keep it and take no part, and no other pixel gets it. The
+    others are labelled together with this image; their own options do not count.
     """
 
     pixels: Pixels
@@ -69,6 +72,7 @@ class ImageJob:
     features: Pixels | None = None
     features_axis: int = -1
     given: NDArray[Any] | None = None
+    locked: NDArray[Any] | None = None
     others: tuple[ImageJob, ...] = ()
 
     @property
@@ -121,12 +125,23 @@ class ImageJob:
         return pixels, axis
 
     def read_seeds(self, cancelled: Callable[[], bool]) -> NDArray[Any] | None:
-        """Read the strokes, laid over the labels that were given; None if there are none."""
+        """Read the strokes, laid over the labels that were given; None if there are none.
+
+        Those of locked labels are left out.
+        """
         if self.seeds is None:
             return None
         with memory_errors_translated(_SMALLER):
             seeds = self.seeds.read(cancelled)
-        return seeds if self.given is None else np.where(seeds != 0, seeds, self.given)
+        seeds = seeds if self.given is None else np.where(seeds != 0, seeds, self.given)
+        if self.locked is None:
+            return seeds
+        return np.where((self.locked > 0) | np.isin(seeds, np.unique(self.locked)), 0, seeds)
+
+    def with_locked(self, labels: LabelImage) -> LabelImage:
+        if self.locked is None:
+            return labels
+        return np.where(self.locked > 0, self.locked, labels)
 
     def _spread(self, over: NDArray[Any]) -> NDArray[Any]:
         """Return a mask or groups of one plane for every slice."""
@@ -153,22 +168,46 @@ class ProblemReader:
         self._key: tuple[object, ...] = ()
         # Kept, so that no other array gets the identity of one in the key.
         self._job: ImageJob | None = None
-        self._problem: Problem | None = None
+        self.problem: Problem | None = None  # the last one, of all pixels
+        self._free: tuple[int, Problem] | None = None
 
     def read(self, job: ImageJob, cancelled: Callable[[], bool]) -> Problem:
         """Return the problem of a job; see `ImageJob.read` for errors."""
-        key, problem = _key_of(job), self._problem
+        key, problem = _key_of(job), self.problem
         if problem is None or key != self._key:
             self.forget()
             problem = job.read(cancelled)
-            self._problem, self._key, self._job = problem, key, job
+            self.problem, self._key, self._job = problem, key, job
         seeds = job.read_seeds(cancelled)
         if seeds is None:
             return problem
+        if job.locked is not None:
+            problem = self._without(problem, job.locked)
         return problem.with_seeds(seeds)
 
+    def _without(self, problem: Problem, locked: NDArray[Any]) -> Problem:
+        """Return the problem of the pixels that are not locked: the last one, if it is the same."""
+        key = fingerprint(locked, None)
+        if self._free is None or self._free[0] != key:
+            self._free = key, _within(problem, locked == 0)
+        return self._free[1]
+
     def forget(self) -> None:
-        self._key, self._job, self._problem = (), None, None
+        self._key, self._job, self.problem, self._free = (), None, None, None
+
+
+def _within(problem: Problem, inside: NDArray[np.bool_]) -> Problem:
+    """Return the problem of some pixels of an image, with the features that they have in it."""
+    grid = problem.graph
+    assert isinstance(grid, GridGraph)
+    kept = grid.from_image(inside.astype(np.uint8)).astype(bool)
+    mask, weights = np.asarray(grid.spread(kept)), grid.weights
+    weights = None if weights is None else weights[kept]
+    part = GridGraph(grid.shape, window=grid.window, weights=weights, mask=mask, stride=grid.stride)
+    if isinstance(grid, CoarseGrid):
+        inside = inside if grid.image_mask is None else inside & grid.image_mask
+        part = CoarseGrid(part, grid.image_shape, inside)
+    return dataclasses.replace(problem, features=problem.features[kept], graph=part, seeds=None)
 
 
 def _key_of(job: ImageJob) -> tuple[object, ...]:

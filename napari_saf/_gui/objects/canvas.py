@@ -65,7 +65,6 @@ class ObjectCanvas(QObject):
             self.layer.bind_key(keys, lambda layer, signal=signal: signal.emit(), overwrite=True)
 
     def leave(self) -> None:
-        """Let go of the layer, which stays as it is."""
         if self.layer is not None:
             self.layer.events.paint.disconnect(self._on_paint)
             self.layer.mouse_drag_callbacks.remove(self.on_mouse)
@@ -75,7 +74,6 @@ class ObjectCanvas(QObject):
         self.cut(False)
 
     def paint(self, number: int) -> None:
-        """Let the person paint an object."""
         self._viewer.layers.selection.active = self.layer
         self.layer.selected_label = number
         self.layer.mode = "paint"

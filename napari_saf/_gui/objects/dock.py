@@ -31,6 +31,7 @@ from napari_saf._gui.layers.view import center_on
 from napari_saf._gui.objects.canvas import OBJECTS_KEY, ObjectCanvas
 from napari_saf._gui.objects.source import HELP, SAVE_FILTER, Measures, Source
 from napari_saf._gui.objects.table import ObjectTable
+from napari_saf.errors import counted
 from napari_saf.io import count_labels
 from napari_saf.objects import (
     NECK,
@@ -177,7 +178,6 @@ class ObjectsWidget(RunDock):
         )
 
     def _show(self, source: Source, joined: tuple[Objects, Measures]) -> None:
-        """Put objects into their layer and the table."""
         objects, table = joined
         is_other = self._source is None or self._source.layer is not source.layer
         self._source, self.editor = source, ObjectEditor(objects)
@@ -187,7 +187,7 @@ class ObjectsWidget(RunDock):
         by_slice, (smallest, neck) = source.placed["axis"] == 0, self._numbers()
         kinds = tuple(self.kinds.ticked) or None
         carry_objects(source.layer, ObjectStep(smallest, neck, kinds, by_slice).plain)
-        self.status.show_progress(1.0, f"{len(objects.numbers)} objects")
+        self.status.show_progress(1.0, counted(len(objects.numbers), "object"))
 
     def _show_table(self, table: dict[str, Any]) -> None:
         assert self.editor is not None
@@ -204,7 +204,6 @@ class ObjectsWidget(RunDock):
         self._update_enabled()
 
     def _measure(self, *changed: object) -> None:
-        """Measure the objects as they are now, in the background."""
         if self.editor is None or self._source is None:
             return
         if self._source.layer is self.labels.layer:
@@ -213,7 +212,6 @@ class ObjectsWidget(RunDock):
         self.run_in_background("measures", measure, self._show_table)
 
     def _copy(self) -> Objects:
-        """Return the objects as they are now, for a thread."""
         assert self.editor is not None
         if self._painted.isActive():
             self._adopt()
@@ -234,7 +232,8 @@ class ObjectsWidget(RunDock):
     def _keep(self) -> None:
         assert self.editor is not None
         others = np.setdiff1d(self.editor.numbers, self.table.shown)
-        self._edit(f"{len(others)} objects deleted", lambda editor: editor.delete(others.tolist()))
+        words = f"{counted(len(others), 'object')} deleted"
+        self._edit(words, lambda editor: editor.delete(others.tolist()))
 
     def undo(self) -> None:
         """Take the last correction back, or the last stroke of the brush if that was later."""
@@ -256,7 +255,6 @@ class ObjectsWidget(RunDock):
             self._painted.start()
 
     def _paint(self) -> None:
-        """Let the person paint a new object."""
         assert self.editor is not None
         self.canvas.paint(self.editor.next_number)
 
@@ -304,7 +302,6 @@ class ObjectsWidget(RunDock):
         center_on(self._viewer, self.layer, tuple(where.tolist()), only_if_hidden=True)
 
     def track(self) -> None:
-        """Follow objects through slices, and show their tracks as a layer."""
         source = self._source
         if self.editor is None or source is None:
             return

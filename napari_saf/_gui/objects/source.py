@@ -28,7 +28,7 @@ Cancelled = Callable[[], bool]
 Measures = dict[str, NDArray[Any]]
 HELP = {
     "smallest": "Pixels: what is smaller joins the object that it touches, or is left out.",
-    "neck": "Per cent by which a neck is narrower than the narrower of two parts, at least.",
+    "neck": "Per cent by which a neck (of volumes: its section) is less than the narrower part.",
     "uncertainty": "Where labels are uncertain (0 to 1), objects are split, too.",
     "split": "Find the single objects of the ticked kinds.",
     "merge": "Make one object of the chosen ones (same kind).",
@@ -101,7 +101,6 @@ class Source:
     def join(
         self, parts: Parts, smallest: int, neck: float, cancelled: Cancelled
     ) -> tuple[Objects, Measures]:
-        """Return the objects that parts make, and their measures."""
         joined = parts.join(smallest=smallest, neck=neck)
         objects = dataclasses.replace(joined, names=self.names)
         return objects, self.measure(objects, cancelled)

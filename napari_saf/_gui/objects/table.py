@@ -32,14 +32,12 @@ class ObjectModel(MeasuredModel):
         return self._table.get(name, np.zeros(0))
 
     def numbers_at(self, rows: Collection[int]) -> list[int]:
-        """Return the objects in rows on screen."""
         if not self.rows:
             return []
         found: list[int] = self._table["object"][np.asarray(self.rows)[list(rows)]].tolist()
         return found
 
     def rows_of(self, numbers: Collection[int]) -> list[int]:
-        """Return the rows on screen of objects."""
         if not self.rows:
             return []
         shown = self._table["object"][self.rows]
@@ -90,7 +88,6 @@ class MeasureFilter(QWidget):
         self._show_range()
 
     def offer(self, table: Table) -> None:
-        """Offer the numbers of a table as measures."""
         names = [n for n, column in table.items() if column.dtype.kind in "iuf"]
         entries = [(column_title(n), n) for n in names if n not in _NO_FILTER]
         self.measure.offer([("all", None), *entries])
@@ -159,7 +156,6 @@ class ObjectTable(QWidget):
 
     @property
     def selected(self) -> list[int]:
-        """The objects of the selected rows."""
         selection = self.view.selectionModel().selection()
         ranges = [selection[k] for k in range(len(selection))]
         rows = {row for one in ranges for row in range(one.top(), one.bottom() + 1)}
@@ -167,7 +163,6 @@ class ObjectTable(QWidget):
 
     @property
     def shown(self) -> list[int]:
-        """The objects that are not left out."""
         return self.model.numbers_at(range(self.model.rowCount()))
 
     def show_table(self, table: Table) -> None:
@@ -187,7 +182,6 @@ class ObjectTable(QWidget):
             self.select(before)
 
     def select(self, numbers: Collection[int]) -> None:
-        """Select objects, and scroll to the first."""
         rows, selection = self.model.rows_of(numbers), QItemSelection()
         last = self.model.columnCount() - 1
         # Rows that follow each other are one range: Qt compares ranges pair by pair.

@@ -22,7 +22,7 @@ from napari_saf._gui.session import keeping
 from napari_saf._gui.session.keeping import PROJECT_FILTER, ask_where_to_save, with_suffix
 from napari_saf._gui.session.session import Entry
 from napari_saf._gui.session.workspace import PROJECT, show_dock_values
-from napari_saf.errors import SafError
+from napari_saf.errors import SafError, counted
 from napari_saf.io import Recipe, find_images
 from napari_saf.methods import stroke_choices
 from napari_saf.project import (
@@ -124,7 +124,6 @@ class ProjectWidget(RunDock):
         ask_for_path(self, "Open project", str(Path.cwd()), PROJECT_FILTER, self.load, opens=True)
 
     def load(self, path: str | Path, *, is_recovered: bool = False) -> None:
-        """Open a project, after a question where work is not saved."""
         if not self.workspace.may_close():
             return
         target = Path(path)
@@ -146,7 +145,6 @@ class ProjectWidget(RunDock):
         is_recovered: bool,
         found: tuple[Project, list[FoundFile], list[list[Path]], list[Path]],
     ) -> None:
-        """Show a project that was read."""
         project, states, stores, dictionaries = found
         self.status.reset()
         self.session.take_project(project, states, stores)
@@ -187,7 +185,6 @@ class ProjectWidget(RunDock):
             self.save_to(path)
 
     def save_to(self, path: str | Path) -> None:
-        """Save the project in the background."""
         target, snapshot = with_suffix(Path(path)), self.workspace.snapshot()
         self.status.set_text(f"saving {target.name} …")
 
@@ -199,8 +196,7 @@ class ProjectWidget(RunDock):
     def _on_saved(self, project: Project) -> None:
         self.session.recipes = dict(project.recipes)
         self.name.setText(f"{self.file.name}, saved {datetime.now():%H:%M}")
-        count = len(project.images)
-        self.status.reset(f"saved {count} image{'s' * (count != 1)}")
+        self.status.reset(f"saved {counted(len(project.images), 'image')}")
 
     def _on_kept(self, is_unsaved: bool) -> None:
         if is_unsaved:
@@ -268,7 +264,6 @@ class ProjectWidget(RunDock):
         self.add_files([Path(path) for path in paths])
 
     def add_files(self, paths: list[Path]) -> None:
-        """Add image files, and the images in folders."""
         with self.showing_errors():
             self.session.add_files(find_images(paths) if paths else [])
             if self.session.current is None and self.session.entries:
@@ -279,7 +274,6 @@ class ProjectWidget(RunDock):
             self.session.remove(self.table.chosen)
 
     def go_to(self, entry: Entry) -> None:
-        """Show an image with its layers, and put the others away."""
         with self.showing_errors():
             note = self.session.go_to(entry)
             self.status.reset(note)
@@ -304,7 +298,6 @@ class ProjectWidget(RunDock):
             self.go_to(order[place % len(order)])
 
     def _on_found(self) -> None:
-        """Say what is still missing; show an image if none is shown."""
         found = [one for one in self.session.entries if one.state == "found"]
         if self.session.current is None and found:
             self.go_to(found[0])
@@ -313,7 +306,6 @@ class ProjectWidget(RunDock):
     # All images
 
     def label_all(self) -> None:
-        """Let the strokes on all images teach together, and label every image."""
         with self.showing_errors():
             settings, snapshot = self._stroke_settings(), self.workspace.snapshot()
             entries, pixels = list(self.session.entries), self.session.pixels_in_memory()
@@ -340,7 +332,6 @@ class ProjectWidget(RunDock):
             self.export_to(Path(folder))
 
     def export_to(self, folder: Path) -> None:
-        """Write the labels of all images that have some as masks into a folder."""
         snapshot, entries = self.workspace.snapshot(), list(self.session.entries)
         pixels = self.session.pixels_in_memory()
 

@@ -74,7 +74,6 @@ class ImageTable(TableView):
 
     @property
     def entries(self) -> list[Entry]:
-        """The images in the order of the list."""
         return list(self._model.rows)
 
     @property
@@ -150,7 +149,6 @@ class MissingSection(QWidget):
         self.accept.setEnabled(is_free and chosen is not None and chosen.state == "changed")
 
     def look_in(self, folder: Path) -> None:
-        """Find the images that are missing or changed by their content in a folder."""
         wanted = [one for one in self._session.entries if one.state != "found"]
         files = [entry.file for entry in wanted if entry.file is not None]
 

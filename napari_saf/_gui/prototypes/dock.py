@@ -212,7 +212,6 @@ class PrototypesWidget(RunDock):
         self._edit_state(f"lock of label {number}", lambda old: old.with_lock(number, locked))
 
     def _edit_state(self, name: str, change: Callable[[LabelState], LabelState]) -> None:
-        """Change what is known of the labels, not their pixels."""
         source = self.source
         if source is not None:
             self.history.push(UndoStep(name, source, source.state))
@@ -317,8 +316,7 @@ class PrototypesWidget(RunDock):
             own = LabelState(source.state.names, prototypes=source.state.prototypes)
             LayerSource(live.layer).state = own
             self.history.push(UndoStep(name, source, added=live.layer))
-        elif job.start.others_are_seeds:
-            # Without the other labels as seeds, a run has its prototypes from the state.
+        elif not job.method.labels_are_given:  # by the prototypes of the state
             source.state = source.state.after_run(job.start.numbers, result.prototypes)
 
     def _on_finished(self) -> None:

@@ -91,31 +91,26 @@ class EditedStart(RunStart):
 
     `numbers` are the labels on screen of the columns of the run, ascending; several may be of one
     label. `labels` are 0 outside and where a label is sought, `free` are the pixels that may
-    change. The others are seeds of the run; or else they only start it, and keep their labels at
-    the end: seeds would outweigh the features of their neighbours.
+    change. Others of the run only start it, and keep their labels at the end: as seeds they would
+    outweigh the features of their neighbours.
     """
 
     is_recorded: ClassVar[bool] = False
     numbers: NDArray[np.int64]
     labels: NDArray[Any]
     free: NDArray[np.bool_]
-    others_are_seeds: bool = True
 
     def begin(self, problem: Problem, method: AbstractMethod) -> tuple[Problem, LabelMap]:
-        """Return the problem, with seeds where pixels are fixed, and the labels of columns."""
-        if self.others_are_seeds and not self.free.all():
-            is_free = _grid(problem).from_image(self.free.astype(np.uint8)).astype(bool)
-            seeds = np.where(is_free, 0, self._columns_of_nodes(problem))
-            problem = problem.with_seeds(seeds) if seeds.any() else problem
         return problem, LabelMap(self.numbers)
 
     def initial(
         self, problem: Problem, classes: LabelMap, method: AbstractMethod
     ) -> NDArray[np.float32]:
         """Return an assignment that is uncertain of the labels, so that they can change."""
-        columns = self._columns_of_nodes(problem)
+        labels = _grid(problem).from_image(self.labels).astype(np.int64)
+        columns = LabelMap(self.numbers).unpaint(labels)
         start = np.ones((len(columns), classes.n_columns), dtype=np.float32)
-        known = np.flatnonzero(columns)
+        known = np.flatnonzero(columns)  # 0 where a label is sought
         start[known, columns[known] - 1] = _ODDS
         return np.asarray(start / start.sum(axis=1, keepdims=True))
 
@@ -134,11 +129,6 @@ class EditedStart(RunStart):
         rows = classes.rows(by_column)
         label_map = LabelMap.identity(len(rows))
         return replace(result, labels=labels, prototypes=rows, label_map=label_map)
-
-    def _columns_of_nodes(self, problem: Problem) -> NDArray[np.int64]:
-        """Return the column of each node, counted from 1; 0 where it has none."""
-        labels = _grid(problem).from_image(self.labels).astype(np.int64)
-        return LabelMap(self.numbers).unpaint(labels).astype(np.int64)
 
 
 def merge(target: EditTarget, labels: NDArray[Any], cancelled: Callable[[], bool]) -> Edited:
@@ -176,7 +166,7 @@ def delete(target: EditTarget, labels: NDArray[Any], cancelled: Callable[[], boo
     points = [prototypes[number] for number in left]
     method = method_with_prototypes(np.concatenate(points), target.method)
     columns = np.repeat(left, [len(rows) for rows in points])
-    start = EditedStart(columns, edited, free, others_are_seeds=False)
+    start = EditedStart(columns, edited, free)
     # The flow sees as far as the window around a free pixel reaches.
     options = target.job.options
     ratio = max(1.0, max(free.shape) / (options.max_side or math.inf))
@@ -229,13 +219,13 @@ def split(target: EditTarget, labels: NDArray[Any], cancelled: Callable[[], bool
 
 
 def refine(target: EditTarget, labels: NDArray[Any], cancelled: Callable[[], bool]) -> Edited:
-    numbers = sorted(count_pixels(labels))
+    locked = target.state.locked
+    numbers = sorted({*count_pixels(labels)} - locked)
     if len(numbers) < 2:
-        raise InvalidInput("the flow needs two labels or more to go on from")
-    free = (labels > 0) & ~np.isin(labels, sorted(target.state.locked))
-    if not free.any():
-        raise InvalidInput("all labels are locked")
-    job = target.job_within(labels > 0)
+        lack = "two labels or more to go on from"
+        raise InvalidInput(f"the flow needs {lack}{' that are not locked' if locked else ''}")
+    free = np.isin(labels, numbers)
+    job = target.job_within(free)
     assert target.method is not None
     start = EditedStart(np.array(numbers), labels, free)
     return Edited(labels, lambda state: state.with_edit("refined"), run=(job, target.method, start))

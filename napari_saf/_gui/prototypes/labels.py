@@ -200,7 +200,6 @@ class UndoHistory:
             self._trim()
 
     def discard(self, is_obsolete: Callable[[UndoStep], bool]) -> None:
-        """Forget steps that cannot be undone any more."""
         for steps in (self.past, self.future):
             steps[:] = [step for step in steps if not is_obsolete(step)]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from typing import Any, Protocol
+from typing import Any
 from weakref import WeakKeyDictionary, WeakSet
 
 import napari
@@ -203,38 +203,29 @@ class RunController(QObject):
             run.cancel()
 
 
-class RunObserver(Protocol):
-    """Follows the runs of a viewer, in the main thread."""
-
-    def run_began(self, controller: RunController) -> None:
-        """Handle that a run is under way."""
-
-    def run_returned(self, controller: RunController, result: Any) -> None:
-        """Handle what came of a run, once its layer shows it."""
-
-    def run_ended(self, controller: RunController) -> None:
-        """Handle that a run is over."""
-
-
 class RunRegistry:
-    """The controllers of a viewer, and who observes their runs; keeps none alive."""
+    """The controllers of a viewer, and who watches their runs; keeps none alive.
+
+    Watchers are told in the main thread: `run_began`, `run_returned` once the layer shows what came
+    of it, and `run_ended`.
+    """
 
     def __init__(self) -> None:
         self.controllers = WeakSet[RunController]()
-        self._watchers = WeakSet[RunObserver]()
+        self._watchers = WeakSet[Any]()
 
     @property
-    def watchers(self) -> list[RunObserver]:
+    def watchers(self) -> list[Any]:
         return list(self._watchers)
 
-    def watch(self, watcher: RunObserver) -> None:
+    def watch(self, watcher: Any) -> None:
         """Tell somebody of all runs, those under way included."""
         self._watchers.add(watcher)
         for controller in list(self.controllers):
             if controller.is_running:
                 watcher.run_began(controller)
 
-    def unwatch(self, watcher: RunObserver) -> None:
+    def unwatch(self, watcher: Any) -> None:
         """End `watch`; runs that nobody watches are not recorded on."""
         self._watchers.discard(watcher)
         if not self._watchers:

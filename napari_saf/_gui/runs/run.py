@@ -21,6 +21,7 @@ from napari_saf._gui.forms.words import parameters_by_hand
 from napari_saf._gui.layers.live import LiveLayer, label_colors
 from napari_saf._gui.layers.placement import Placement
 from napari_saf._gui.layers.reading import ImageJob, ProblemReader
+from napari_saf._gui.napari_workarounds import prepare_labels_layers
 from napari_saf._gui.settings import current_settings
 from napari_saf.device import (
     gibibytes,
@@ -33,6 +34,7 @@ from napari_saf.errors import SafError
 from napari_saf.flow import kernels_key
 from napari_saf.io import PrototypeSet
 from napari_saf.methods import AbstractMethod, Cancelled, SweepMethod, run_to_end
+from napari_saf.points import k_means
 from napari_saf.problem import Problem
 from napari_saf.recording import RecordedState, Recording
 from napari_saf.result import LabelImage, LabelMap, Segmentation, Snapshot
@@ -140,10 +142,11 @@ class Task(QObject):
 
 def load_libraries(cancelled: Callable[[], bool]) -> None:
     """Load what runs need and docks do not; `Task` has imported torch."""
-    import sklearn.cluster
     import sklearn.decomposition  # noqa: F401
 
+    k_means(np.array([[0.0], [1.0]]), 2)  # scikit-learn looks for all thread pools once
     kernels_key()
+    prepare_labels_layers()
 
 
 @functools.cache
@@ -178,7 +181,6 @@ class RunStart:
 
     @property
     def seconds(self) -> float:
-        """Time that was taken before."""
         return 0.0
 
     def begin(self, problem: Problem, method: AbstractMethod) -> tuple[Problem, LabelMap]:
@@ -335,6 +337,7 @@ class Run(Task):
         self.mailbox: deque[Frame] = deque(maxlen=1)
         self.recording = job.recording
         self.problem: Problem | None = None
+        self._whole: Problem | None = None
         self.classes = LabelMap.identity(0)
 
     def record(self) -> Recording | None:
@@ -367,7 +370,7 @@ class Run(Task):
     def _label(self, report: object, cancelled: Callable[[], bool]) -> Segmentation:
         method, read = self.job.method, self._reader.read(self.job.image_job, cancelled)
         problem, self.classes = self._start.begin(read, method)
-        self.problem = problem
+        self.problem, self._whole = problem, self._reader.problem
         if cancelled():
             raise Cancelled
         if self.job.is_sweep:
@@ -391,7 +394,8 @@ class Run(Task):
             result = dataclasses.replace(result, history=self.recording.history())
         self._result, finished = result, self._start.finish(result, self.classes)
         if self.job.image_job.seeds is not None and not isinstance(finished.labels, list):
-            self._finished = finished.labels
+            self._finished = self.job.image_job.with_locked(finished.labels)
+            finished = dataclasses.replace(finished, labels=self._finished)
         return finished
 
     def _put(self, snapshot: Snapshot) -> None:
@@ -408,7 +412,7 @@ class Run(Task):
         columns, labels = snapshot.label_map.numbers, snapshot.labels
         own = labels[-1] if isinstance(labels, list) else labels
         return Frame(
-            self._start.paint(own, self.classes),
+            self.job.image_job.with_locked(self._start.paint(own, self.classes)),
             self.classes.extended(int(columns.max())).numbers[columns - 1],
             snapshot.record.label_shares,
             snapshot.prototypes,
@@ -420,8 +424,9 @@ class Run(Task):
     def _clean_up(self) -> None:
         result, self._result = self._result, None
         labels, self._finished = self._finished, None
-        if labels is not None and self.problem is not None and not self.is_cancelled:
-            taught = PrototypeSet.taught_by(self.problem, labels)
+        problem, self._whole = self._whole, None
+        if labels is not None and problem is not None and not self.is_cancelled:
+            taught = PrototypeSet.taught_by(problem, labels)
             if taught is not None:
                 self.taught.emit(taught)
         if result is not None and self.recording is not None:

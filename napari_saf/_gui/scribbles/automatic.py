@@ -69,7 +69,6 @@ class AutomaticSettings(QCheckBox):
         self.refresh()
 
     def refresh(self) -> None:
-        """Show the chosen settings, as they are for the present image and method."""
         if self.isChecked():
             self._applied = False  # what changes on the way is not by a person
             options = self.choice.options
@@ -88,7 +87,6 @@ class AutomaticSettings(QCheckBox):
         return True
 
     def forget(self) -> None:
-        """Read the image anew at the next choice."""
         self._reader.forget()
 
     def chooser(self, job: ImageJob) -> Callable[[Callable[[], bool]], str]:
@@ -97,9 +95,10 @@ class AutomaticSettings(QCheckBox):
         It returns the name of the choice for `take`, empty where there are too few strokes.
         """
         choices, region = self._choices(), self._input.region()
+        painted = dataclasses.replace(job, given=None, locked=None)
 
         def choose(cancelled: Callable[[], bool]) -> str:
-            seeds = dataclasses.replace(job, given=None).read_seeds(cancelled)
+            seeds = painted.read_seeds(cancelled)
             if seeds is None or len(np.setdiff1d(seeds, 0)) < 2:
                 return ""
 
@@ -108,7 +107,7 @@ class AutomaticSettings(QCheckBox):
                 options = dataclasses.replace(wanted, window=window, scaling=job.options.scaling)
                 axis = job.options.channel_axis
                 options = dataclasses.replace(options, channel_axis=axis)
-                own = dataclasses.replace(job, options=options, features=None, given=None)
+                own = dataclasses.replace(painted, options=options, features=None)
                 with self._reading:
                     return self._reader.read(own, cancelled)
 

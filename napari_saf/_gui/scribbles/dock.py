@@ -5,8 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 from collections.abc import Mapping
-from datetime import datetime
-from pathlib import Path
 from typing import Any, ClassVar
 
 import napari
@@ -22,22 +20,20 @@ from napari_saf._gui.forms.image_input import ImageInput
 from napari_saf._gui.forms.layout import FormSection, create_button, create_fold, create_row
 from napari_saf._gui.forms.method_form import MethodForm
 from napari_saf._gui.forms.words import describe_error
-from napari_saf._gui.layers.metadata import is_given
+from napari_saf._gui.layers.metadata import STROKES_KEY, is_given, is_strokes
 from napari_saf._gui.layers.sight import results_in_sight
 from napari_saf._gui.layers.view import EventWatch
 from napari_saf._gui.runs.run import Frame, RunJob
 from napari_saf._gui.scribbles.automatic import AutomaticSettings
-from napari_saf._gui.scribbles.results import TITLE, StrokeResult, StrokeResults
+from napari_saf._gui.scribbles.results import TITLE, StrokeResult, StrokeResults, shares_of
 from napari_saf._gui.scribbles.strokes import (
     ClassTable,
-    StrokeAutosave,
     Strokes,
     above_0,
     add_strokes,
-    last_saved,
 )
 from napari_saf.errors import SafError
-from napari_saf.io import PrototypeSet, load_strokes
+from napari_saf.io import PrototypeSet
 from napari_saf.methods import METHODS, AbstractMethod, SweepMethod, stroke_choices
 from napari_saf.problem import ImageOptions
 from napari_saf.result import STATUS_TEXTS, Segmentation, Status
@@ -46,7 +42,7 @@ DEFAULT_OPTIONS = stroke_choices()["object"].options
 """What the dock begins with; see ``benchmarks/stroke_choice.py``."""
 _BUTTONS = {
     "new_strokes": ("New", "Add an empty layer to paint strokes on; hide earlier labels."),
-    "restore_strokes": ("Restore", "Bring back the strokes painted on this image."),
+    "restore_strokes": ("Restore", "Bring back the strokes that were removed."),
     "add_class": ("Add class", "Add a class and paint it."),
     "erase_class": ("Erase", "Erase all strokes of the chosen class (Ctrl+Z brings them back)."),
     "suggest": ("Suggest spot", "Mark the place where the next stroke would help most ({spot})."),
@@ -89,7 +85,7 @@ class ScribblesWidget(RunDock):
     def __init__(self, viewer: napari.viewer.Viewer) -> None:
         super().__init__(viewer)
         self.strokes = Strokes()
-        self.autosave, self.classes = StrokeAutosave(self.strokes), ClassTable(self.strokes)
+        self.classes = ClassTable(self.strokes)
         self.input = ImageInput(viewer, DEFAULT_OPTIONS, strokes="none yet: press New")
         offered = [method for method in METHODS.values() if not issubclass(method, SweepMethod)]
         offered.sort(key=lambda method: not method().follows_seeds)
@@ -101,7 +97,7 @@ class ScribblesWidget(RunDock):
         self._results = StrokeResults(viewer, self.controller, self.input, self.base, self.strokes)
         dims = viewer.dims.events
         self._slices = EventWatch(self, 100, (dims.current_step, dims.order))
-        self._saved_strokes: Path | None = None
+        self._removed: Any = None  # the strokes that went last
         self._index: Any = None
         self._other_failed = False
         self._add_controls()
@@ -117,6 +113,7 @@ class ScribblesWidget(RunDock):
             (self.input.axes_changed, self._on_region_changed),
             (self._slices.changed, self._on_region_changed),
             (self.strokes.changed, self._on_strokes_changed),
+            (viewer.layers.events.removed, self._on_layer_removed),
             (self.classes.recolored, self._on_class_edited),
             (self.classes.renamed, self._on_class_edited),
             (self.classes.lock_toggled, self._on_lock_toggled),
@@ -156,10 +153,10 @@ class ScribblesWidget(RunDock):
             create_fold("Features", self.input.features),
             create_fold("Advanced", self.form.advanced),
         ]
-        self._lay_out(sections, [update, self.stop_button], [self.large, self.autosave.note])
+        self._lay_out(sections, [update, self.stop_button], [self.large])
 
     def _release(self) -> None:
-        self.autosave.flush()
+        self._removed = None
         self.large.release()
         self.strokes.follow(None)
         self._slices.watch()
@@ -179,30 +176,28 @@ class ScribblesWidget(RunDock):
     def new_strokes(self) -> None:
         """Add an empty layer of strokes over the image and choose it; hide earlier results."""
         with self.showing_errors():
-            note = self._add_strokes(np.zeros(self.input.place_for_strokes()[1], dtype=np.uint8))
+            image, results = self.input.image, results_in_sight(self._viewer)
+            place, shape = self.input.place_for_strokes()
+            results.hide_results(image)
+            layer = add_strokes(self._viewer, image, np.zeros(shape, np.uint8), place)
+            self.input.choose(strokes=layer)
+            note = results.reveal(image, layer)
             self.status.reset(f"paint a few pixels of class 1, then of class 2\n{note}".strip())
 
     def restore_strokes(self) -> None:
-        """Add the strokes that were last painted on the image, as they were saved."""
-        if self.input.image is None or self._saved_strokes is None:
-            return
-        with self.showing_errors():
-            pixels, classes = load_strokes(self._saved_strokes, self.input.region().whole()[1])
-            self._add_strokes(pixels)
-            self.strokes.restore(classes)
-            self.classes.refresh()
+        """Bring back the strokes on the image that were removed last."""
+        layer, self._removed = self._removed, None
+        if layer is not None:
+            self._viewer.add_layer(layer)
+            self.input.choose(strokes=layer)
             self.start()
 
-    def _add_strokes(self, pixels: Any) -> str:
-        """Add strokes over the image and choose them; return a note on what was hidden."""
-        image, results = self.input.image, results_in_sight(self._viewer)
-        results.hide_results(image)
-        layer = add_strokes(self._viewer, image, pixels, self.input.place_for_strokes()[0])
-        self.input.choose(strokes=layer)
-        return results.reveal(image, layer)
+    def _on_layer_removed(self, event: Any) -> None:
+        if is_strokes(event.value) and event.value.data.any():
+            self._removed = event.value
+            self._update_enabled()
 
     def add_class(self) -> None:
-        """Add a class and paint it; the first two come with new strokes."""
         if self.input.strokes is None:
             self.new_strokes()
         else:
@@ -215,23 +210,22 @@ class ScribblesWidget(RunDock):
             self.classes.refresh()
 
     def choose_next_class(self) -> None:
-        """Paint the class in the next row, after the last one the first."""
         self.classes.step(1)
 
     def choose_previous_class(self) -> None:
         self.classes.step(-1)
 
     def _on_strokes_chosen(self) -> None:
-        self.autosave.flush()
         self.strokes.follow(self.input.strokes)
         self._index = self._results.index
         self._forget_error()
         self.classes.locked.clear()
         self.classes.refresh()
+        self.classes.set_shares(self._results.shares())
         self._update_enabled()
 
     def _on_strokes_changed(self) -> None:
-        self.autosave.schedule(self.input.image)
+        self.workspace.keep_soon()
         self.classes.refresh()
         self._follow_strokes()
         self._update_enabled()
@@ -269,12 +263,18 @@ class ScribblesWidget(RunDock):
         for result in self._results.of_strokes():
             result.live.recolor()
         self._results.name_labels()
-        self.autosave.schedule(self.input.image)
+        self.workspace.keep_soon()
 
-    def _on_lock_toggled(self) -> None:
-        """Fix the current pixels of locked classes, on all slices."""
+    def _on_lock_toggled(self, number: int, locked: bool) -> None:
+        """Fix the current pixels of locked classes, on all slices; label those anew that are free.
+
+        They follow what was painted meanwhile.
+        """
         for result in self._results.of_strokes():
             result.lock(self.classes.locked)
+            result.checksum = result.checksum if locked else None
+        if not locked:
+            self._follow_strokes()
 
     def start(self) -> None:
         self.drop_background("choice")
@@ -304,9 +304,11 @@ class ScribblesWidget(RunDock):
             self.run_in_background("choice", self.automatic.chooser(self._results.job()), take)
 
     def _clear_labels(self, reason: str) -> None:
-        """Show no labels: there is nothing to follow."""
+        """Show no labels, but for those beside locked ones: there is nothing to follow."""
         result = self._results.current
-        if result is not None:
+        if result is not None and result.locked is not None:
+            result.checksum = self._results.checksum()
+        elif result is not None:
             if self._results.of_run is result or self.controller.waiting is not None:
                 self._results.give_way(result)
                 self.controller.stop()
@@ -324,7 +326,6 @@ class ScribblesWidget(RunDock):
             self.start()
 
     def _on_region_changed(self) -> None:
-        """Show the result of the region now on screen; changes of its strokes are followed."""
         index, before = self._results.index, self._index
         self._index = index
         if index != before and self.input.strokes is not None:
@@ -342,7 +343,7 @@ class ScribblesWidget(RunDock):
             return describe_error(error)
 
     def _show_result(self, result: StrokeResult | None) -> None:
-        shares = {} if result is None else result.shares
+        shares = self._results.shares()
         self.classes.set_shares(shares)
         if not self.controller.is_running:
             text = "" if result is None else result.summary
@@ -365,7 +366,6 @@ class ScribblesWidget(RunDock):
             self.status.set_text("nothing is uncertain")
 
     def update_labels(self) -> None:
-        """Read the image anew and label it by the strokes that there are now."""
         self.controller.reader.forget()
         self.automatic.forget()
         self.start()
@@ -381,8 +381,7 @@ class ScribblesWidget(RunDock):
         super()._on_advanced(frame)
         shown = self._results.of_run
         if shown is not None and shown is self._results.current:
-            shares = zip(frame.numbers, frame.shares, strict=True)
-            self.classes.set_shares({int(n): float(share) for n, share in shares})
+            self.classes.set_shares(shares_of(frame.labels))
 
     def _on_returned(self, result: Segmentation) -> None:
         text = f"{STATUS_TEXTS[result.status]} in {self.controller.seconds:.2g} s"
@@ -436,12 +435,7 @@ class ScribblesWidget(RunDock):
         busy = BUSY if self.is_busy else ""
         why_not = busy if has_strokes else "paint strokes of two classes first"
         self.applying.update_enabled(why_not, why_not)
-        image, restore = None if has_strokes else self.input.image, buttons["restore_strokes"]
-        saved = None if image is None else last_saved(image, self.input.region().whole()[1])
-        self._saved_strokes = saved
-        restore.setVisible(saved is not None)
-        if saved is not None:
-            painted = datetime.fromtimestamp(saved.stat().st_mtime)
-            restore.setToolTip(
-                f"Bring back the strokes painted on this image; last kept {painted:%Y-%m-%d %H:%M}."
-            )
+        image, removed = self.input.image, self._removed
+        is_own = removed is not None and image is not None and not has_strokes
+        is_own = is_own and removed.metadata[STROKES_KEY] == str(image.unique_id)
+        buttons["restore_strokes"].setVisible(is_own)

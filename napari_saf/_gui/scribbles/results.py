@@ -16,7 +16,13 @@ from napari_saf._gui.forms.choices import LayerChoice
 from napari_saf._gui.forms.image_input import ImageInput
 from napari_saf._gui.forms.method_form import MethodForm
 from napari_saf._gui.layers.live import LiveLayer, UncertaintyLayer, show_points
-from napari_saf._gui.layers.metadata import NAMES_KEY, colors_of, recipe_of, stored_recipe
+from napari_saf._gui.layers.metadata import (
+    NAMES_KEY,
+    colors_of,
+    image_id_of,
+    recipe_of,
+    stored_recipe,
+)
 from napari_saf._gui.layers.placement import NO_IMAGE, Placement, pixels_of
 from napari_saf._gui.layers.reading import ImageJob, Index, fingerprint
 from napari_saf._gui.layers.view import center_on
@@ -28,7 +34,7 @@ from napari_saf.io import PrototypeSet, Recipe, count_labels
 from napari_saf.methods import not_cancelled
 from napari_saf.problem import Problem
 from napari_saf.project import teach_together
-from napari_saf.result import Segmentation, Status
+from napari_saf.result import LabelImage, Segmentation, Status
 
 TITLE = "from strokes"
 _RING_SHARE = 1 / 15
@@ -54,7 +60,7 @@ class StrokeResult:
         self.checksum: int | None = None
         self.summary, self.shares = "", dict[int, float]()
         self.last: tuple[Problem, Segmentation] | None = None
-        self.locked: dict[int, NDArray[np.bool_]] = {}
+        self.locked: LabelImage | None = None  # 0 where pixels are free
 
     def update(
         self, problem: Problem, result: Segmentation, numbers: NDArray[np.int64], summary: str
@@ -63,12 +69,9 @@ class StrokeResult:
         if result.status is not Status.CANCELLED:
             self.last = (problem, result)
             self.warm_start = WarmStart(result.assignment, numbers)
-        present, sizes = count_labels(np.asarray(result.labels))
-        shares = (sizes / max(1, int(sizes.sum()))).tolist()
-        self.summary, self.shares = summary, dict(zip(present.tolist(), shares, strict=True))
+        self.summary, self.shares = summary, shares_of(np.asarray(result.labels))
 
     def clear(self, summary: str) -> None:
-        """Clear the labels; the summary gives the reason."""
         self.summary, self.shares = summary, {}
         self.live.clear()
         self.uncertainty.hide()
@@ -81,22 +84,23 @@ class StrokeResult:
         return np.asarray(problem.graph.to_image(result.uncertainty))
 
     def show_uncertainty(self, visible: bool) -> None:
-        """Show how uncertain pixels are, where that is known, or hide it."""
         if visible and self.last is not None:
             self.uncertainty.show(self.uncertainty_image())
         else:
             self.uncertainty.hide()
 
     def lock(self, numbers: Iterable[int]) -> None:
-        """Fix the pixels of these classes, newly named ones as they are now; free others.
+        """Fix the pixels that these classes have now; free others.
 
         Those of a class that has none yet are fixed from the first run on that gives it some.
         """
-        wanted = set(numbers)
-        self.locked = {n: pixels for n, pixels in self.locked.items() if n in wanted}
-        if self.last is not None:
-            now = {n: self.live.labels() == n for n in wanted - set(self.locked)}
-            self.locked |= {n: pixels for n, pixels in now.items() if pixels.any()}
+        if self.last is None:
+            return
+        labels, before = self.live.labels(), 0 if self.locked is None else self.locked
+        locked = np.where(np.isin(labels, [*numbers]), labels, 0)
+        if (locked != before).any():
+            self.locked = locked if locked.any() else None
+            self.warm_start = None  # which is of other pixels
 
 
 class StrokeResults:
@@ -151,6 +155,20 @@ class StrokeResults:
         found = (r for r in self._results if (r.image, r.strokes, r.index) == key)
         return next(found, None)
 
+    def shares(self) -> dict[int, float]:
+        """Return the share of each class on screen, also of labels of a project opened again."""
+        if self.current is not None:
+            return self.current.shares
+        image = self._input.image
+        if image is None:
+            return {}
+        where, own = self._input.region().placement.transform["translate"], str(image.unique_id)
+        for layer in reversed(self._viewer.layers):
+            if layer.name == f"{image.name} [{TITLE}]" and image_id_of(layer) == own:
+                if np.allclose(layer.translate, where):
+                    return shares_of(layer.data)
+        return {}
+
     def begin(self, index: Index) -> StrokeResult:
         """Return the result for the present strokes, to be labelled now; a new one if need be."""
         result, chosen = self.current, self._input
@@ -194,18 +212,16 @@ class StrokeResults:
         return fingerprint(self.read(self._input.strokes), None)
 
     def job(self) -> ImageJob:
-        """Return what to label; labels that are locked or of an earlier run hold between strokes.
+        """Return what to label; labels of an earlier run hold between strokes.
 
         InvalidInput if earlier labels have another shape than the strokes.
         """
         given: NDArray[Any] | None = None
         if self._base.layer is not None:
             given = follow_strokes(self.read(self._base.layer), self.read(self._input.strokes))
-        current = self.current
-        for number, pixels in () if current is None else current.locked.items():
-            given = np.zeros(pixels.shape, dtype=np.int64) if given is None else given
-            given[pixels] = number
-        return dataclasses.replace(self._input.job(finite_only=self.finite_only), given=given)
+        locked = None if self.current is None else self.current.locked
+        job = self._input.job(finite_only=self.finite_only)
+        return dataclasses.replace(job, given=given, locked=locked)
 
     def learner(self, form: MethodForm) -> Callable[[Callable[[], bool]], Recipe]:
         """Return a function that lets the strokes in all regions of a large image teach together.
@@ -248,17 +264,19 @@ class StrokeResults:
             return NO_IMAGE
         if self._input.strokes is None:
             return "press New, then paint two classes"
-        method, seeds = form.read(), self.job().read_seeds(not_cancelled)
+        method, job = form.read(), self.job()
+        seeds = job.read_seeds(not_cancelled)
         assert seeds is not None
         classes = np.unique(above_0(seeds))
+        if len(classes) > method.follows_seeds:
+            return ""
+        if job.locked is not None:
+            return "all classes but one are locked: paint two others, or take a lock away"
         if not len(classes):
             return "paint a few pixels of class 1, then of class 2"
-        if method.follows_seeds and len(classes) == 1:
-            return f"only {self._strokes.name(int(classes[0]))} is painted: paint another class too"
-        return ""
+        return f"only {self._strokes.name(int(classes[0]))} is painted: paint another class too"
 
     def why_no_labels(self, form: MethodForm) -> str:
-        """Return what to do to have labels with the method of a form."""
         try:
             return self.why_too_few(form) or "no labels yet: press Update"
         except SafError as error:
@@ -302,6 +320,12 @@ class StrokeResults:
         self._viewer.layers.selection.active = result.strokes
         center_on(self._viewer, layer, tuple(self._ring.data[0]), only_if_hidden=True)
         return True
+
+
+def shares_of(labels: LabelImage) -> dict[int, float]:
+    present, sizes = count_labels(labels)
+    shares = (sizes / max(1, int(sizes.sum()))).tolist()
+    return dict(zip(present.tolist(), shares, strict=True))
 
 
 def follow_strokes(

@@ -1,16 +1,9 @@
-"""The Labels layer of painted strokes: events, the table of its classes, and autosave."""
+"""The Labels layer of painted strokes: events, and the table of its classes."""
 
 from __future__ import annotations
 
-import contextlib
-import hashlib
-import json
-import time
-import weakref
 from collections.abc import Mapping
 from dataclasses import replace
-from datetime import datetime
-from pathlib import Path
 from typing import Any
 
 import napari
@@ -19,29 +12,17 @@ from napari.layers import Image, Labels
 from numpy.typing import NDArray
 from qtpy.QtCore import QModelIndex, QObject, QTimer, Signal
 from qtpy.QtGui import QKeyEvent
-from qtpy.QtWidgets import QAbstractItemView, QColorDialog, QLabel
+from qtpy.QtWidgets import QAbstractItemView, QColorDialog
 
 from napari_saf._gui.docks.label_table import LabelRow, LabelTable
 from napari_saf._gui.docks.tables import to_qcolor
-from napari_saf._gui.forms.words import describe_error
-from napari_saf._gui.layers.large import is_large
 from napari_saf._gui.layers.live import N_COLORS, colormap_of, label_colors
 from napari_saf._gui.layers.metadata import NAMES_KEY, STROKES_KEY, colors_of
 from napari_saf._gui.layers.placement import Placement, lay_over
 from napari_saf._gui.layers.reading import fingerprint
-from napari_saf._gui.runs.run import Task
-from napari_saf._gui.settings import current_settings
-from napari_saf.io import PaintedClass, save_strokes
-from napari_saf.storage import data_folder, make_folder
 
 _DEBOUNCE_MILLISECONDS = 30
 _COMPARED_VALUES = 20_000_000
-_AUTOSAVE_MILLISECONDS = 2000
-_WRITING_SECONDS = 10
-_MOST_FILES = 100
-_MOST_DAYS = 30
-_STAMP = "%Y%m%d-%H%M%S-%f"
-_SUFFIX = ".strokes.safetensors"
 _COLUMNS = {
     "swatch": ("", "Click to choose another colour"),
     "name": (
@@ -57,7 +38,6 @@ _COLUMNS = {
 def add_strokes(
     viewer: napari.Viewer, image: Image, pixels: NDArray[np.integer], placement: Placement
 ) -> Labels:
-    """Add a layer of strokes over an image, ready to be painted on."""
     layer = viewer.add_labels(
         pixels,
         name=f"{image.name} strokes",
@@ -107,7 +87,6 @@ class Strokes(QObject):
 
     @property
     def names(self) -> dict[int, str]:
-        """The names of the classes, by number, in the layer's metadata."""
         if self.layer is None:
             return {}
         names: dict[int, str] = self.layer.metadata.setdefault(NAMES_KEY, {})
@@ -160,22 +139,6 @@ class Strokes(QObject):
         colors[1:] = colors_of(self.layer, np.arange(1, N_COLORS + 1))
         colors[(number - 1) % N_COLORS + 1, :3] = color
         self.layer.colormap = colormap_of(colors)
-
-    def named_classes(self) -> dict[int, PaintedClass]:
-        """Return names and colours of the classes that have a name."""
-        names = self.names
-        colors = colors_of(self.layer, np.array([*names], dtype=np.int64)).tolist()
-        return {
-            number: PaintedClass(name, (red, green, blue))
-            for (number, name), (red, green, blue, _) in zip(names.items(), colors, strict=True)
-        }
-
-    def restore(self, classes: Mapping[int, PaintedClass]) -> None:
-        """Give the classes the names and colours that they had."""
-        self.names.clear()
-        for number, one in classes.items():
-            self.names[number] = one.name
-            self.set_color(number, one.color)
 
     def _on_event(self, event: Any) -> None:
         if event.type == "selected_label":
@@ -292,100 +255,3 @@ class ClassTable(LabelTable):
     def _on_lock_toggled(self, number: int, locked: bool) -> None:
         (self.locked.add if locked else self.locked.discard)(number)
         self.refresh()
-
-
-class StrokeAutosave(QObject):
-    """Writes strokes to disk two seconds after they changed, each layer to a file of its own.
-
-    The note is shown as long as that fails.
-    """
-
-    def __init__(self, strokes: Strokes) -> None:
-        super().__init__()
-        self._strokes, self.note = strokes, QLabel(wordWrap=True)
-        self.note.hide()
-        self._image: Image | None = None
-        self._task: Task | None = None
-        self._targets: weakref.WeakKeyDictionary[Labels, Path] = weakref.WeakKeyDictionary()
-        self._timer = QTimer(self, singleShot=True, interval=_AUTOSAVE_MILLISECONDS)
-        self._timer.timeout.connect(self._save)
-
-    @property
-    def is_pending(self) -> bool:
-        return bool(self._timer.isActive()) or (self._task is not None and not self._task.is_over)
-
-    def schedule(self, image: Image | None) -> None:
-        """Save soon: the strokes on an image changed."""
-        self._image = image
-        if image is not None and not self._timer.isActive():
-            self._timer.start()
-
-    def flush(self) -> None:
-        """Save now what waits to be saved."""
-        if self._timer.isActive():
-            self._timer.stop()
-            self._wait()  # else it would end with what was before
-            self._save()
-            self._wait()
-
-    def _wait(self) -> None:
-        if self._task is not None:
-            self._task.wait(_WRITING_SECONDS)
-
-    def _save(self) -> None:
-        if self.is_pending:
-            self._timer.start()
-            return
-        layer, image, self._image = self._strokes.layer, self._image, None
-        if image is None or layer is None or not isinstance(layer.data, np.ndarray):
-            return
-        if not current_settings().keeps_strokes:
-            return
-        if layer not in self._targets:
-            name = f"{_prefix(image, layer.data.shape)}{datetime.now():{_STAMP}}{_SUFFIX}"
-            self._targets[layer] = _folder() / name
-        content = (self._targets[layer], layer.data, self._strokes.named_classes())
-        self._task = Task(lambda report, cancelled: _write(*content))
-        self._task.failed.connect(self._on_failed)
-        self._task.returned.connect(self.note.hide)
-        self._task.start()
-
-    def _on_failed(self, error: Exception) -> None:
-        self.note.setText(f"strokes are not kept on disk: {describe_error(error)}")
-        self.note.show()
-
-
-def last_saved(image: Image, shape: tuple[int, ...]) -> Path | None:
-    """Return the file of the last strokes of this shape on an image, or None.
-
-    Strokes in a part of a large image have no place of their own in the file.
-    """
-    if is_large(image):
-        return None
-    with contextlib.suppress(OSError):
-        files = _folder().glob(f"{_prefix(image, shape)}*{_SUFFIX}")
-        return max(files, key=lambda path: path.stat().st_mtime, default=None)
-    return None
-
-
-def _folder() -> Path:
-    return data_folder() / "strokes"
-
-
-def _prefix(image: Image, shape: tuple[int, ...]) -> str:
-    """Return how the names of the files begin: by the file of an image, or else its name."""
-    place = str(image.source.path or image.name)
-    return hashlib.sha256(json.dumps([place, list(shape)]).encode()).hexdigest()[:16] + "-"
-
-
-def _write(target: Path, pixels: NDArray[Any], classes: dict[int, PaintedClass]) -> None:
-    """Write strokes, and remove the files of long ago and the oldest of very many."""
-    if not pixels.any():  # the last strokes that there were stay
-        return
-    make_folder(target.parent)
-    save_strokes(target, pixels, classes)
-    files = [(path.stat().st_mtime, path) for path in target.parent.glob(f"*{_SUFFIX}")]
-    oldest = time.time() - _MOST_DAYS * 86400
-    for k, (changed, path) in enumerate(sorted(files, reverse=True)):
-        if k >= _MOST_FILES or changed < oldest:
-            path.unlink(missing_ok=True)

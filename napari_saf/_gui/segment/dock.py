@@ -160,12 +160,10 @@ class SegmentWidget(RunDock):
         return options
 
     def _learner(self, form: MethodForm) -> Learner:
-        """Return what makes the recipe for all of a large image."""
         recipe = Recipe(form.read(), self._scaled(self.input.whole_options()), {})
         return lambda cancelled: recipe
 
     def _resume(self) -> None:
-        """Go on with the run that was stopped, as it was set then."""
         job = self.stopped.check()
         if job is not None:
             self._was_sweep = self._is_applied = False
@@ -306,7 +304,6 @@ class SegmentWidget(RunDock):
         self._forget_result()
 
     def _forget_result(self) -> None:
-        """Show nothing of a result any more; its layers stay."""
         self._shown = self._side = None
         self.stopped.forget()
         self.fairness.reset()
@@ -354,7 +351,6 @@ class SegmentWidget(RunDock):
             self.fairness.show_trade_off(found, self.controller.run.problem)
 
     def _on_solution_chosen(self, point: TradeOffPoint) -> None:
-        """Show another solution of the sweep on the layer that it made."""
         if self._shown is not None and not self.controller.is_running:
             live, problem, _ = self._shown
             live.finish(point.segmentation, problem.graph)
@@ -374,7 +370,6 @@ class SegmentWidget(RunDock):
             self._show_prototypes(result.prototypes, shares, result.columns)
 
     def _on_regions_wanted(self) -> None:
-        """Merge the parts of the labels as they are now."""
         if self._shown is None or self._shown[0].is_lost:
             self._forget_regions()
             return

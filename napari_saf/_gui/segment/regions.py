@@ -14,6 +14,7 @@ from superqt.utils import signals_blocked
 from napari_saf._gui.forms.layout import create_button, create_row, fill_layout
 from napari_saf._gui.layers.live import LiveLayer, RegionsLayer
 from napari_saf._gui.layers.sight import results_in_sight
+from napari_saf.errors import counted
 from napari_saf.regions import USUAL_LEVEL, RegionHierarchy
 
 MOST_PIXELS = 2**21
@@ -177,14 +178,12 @@ class RegionSection(QWidget):
         self._view(layer)
 
     def _view(self, shown: LiveLayer) -> None:
-        """Show the layer of the labels or of the regions, and hide the other."""
         results_in_sight(self._viewer).show_result(shown.image, shown.layer, self._index)
         self._check(shown is not self._result)
         if self._prefers_regions is not None:
             self._viewer.layers.selection.active = shown.layer
 
     def _on_visible_changed(self, event: object = None) -> None:
-        """Follow what is brought into view elsewhere."""
         if self._result is not None and self._layer is not None:
             is_regions = self._layer.layer.visible
             if is_regions != self._result.layer.visible:
@@ -195,7 +194,7 @@ class RegionSection(QWidget):
         self.view_changed.emit(is_regions)
 
     def _count(self, n_regions: int) -> None:
-        self.regions_button.setText(f"{n_regions} region{'s' * (n_regions != 1)}")
+        self.regions_button.setText(counted(n_regions, "region"))
 
 
 def has_colours(pixels: NDArray[Any]) -> bool:

@@ -85,7 +85,6 @@ class ProjectFile:
             return bool(digest)
 
     def is_unsaved(self, snapshot: Snapshot) -> bool:
-        """Tell whether a project holds work that is not saved."""
         with self._writing:
             return bool(self._unsaved(snapshot))
 

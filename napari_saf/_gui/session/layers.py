@@ -125,7 +125,6 @@ def is_work(layer: Labels) -> bool:
 
 
 def watch_edits(layer: Any) -> None:
-    """Note from now on that a person paints on labels."""
     if isinstance(layer, Labels):
         layer.events.paint.connect(_mark_edited)
 
@@ -243,7 +242,6 @@ def _metadata(image: Image, kept: ProjectLayer, recipes: Mapping[str, Recipe]) -
 
 
 def stores_of(viewer: napari.Viewer, images: Sequence[Image]) -> list[Path]:
-    """Return the folders of the labels over images that are too large for the file of a project."""
     ids = {str(image.unique_id) for image in images}
     own = (one for one in viewer.layers if isinstance(one, Labels) and image_id_of(one) in ids)
     return [Path(metadata_of(one)[STORE_KEY]) for one in own if STORE_KEY in metadata_of(one)]

@@ -173,7 +173,6 @@ class ProjectSession(QObject):
         return next((one for one in reversed(self._shown(entry)) if is_strokes(one)), None)
 
     def close_all(self) -> None:
-        """Put all images away and begin an empty project."""
         with self._own_change():
             for entry in self.entries:
                 self.put_away(entry)
@@ -195,7 +194,6 @@ class ProjectSession(QObject):
         self.changed.emit()
 
     def take_found(self, entries: Sequence[Entry], found: Sequence[FoundFile]) -> None:
-        """Take images that were missing from where they were found."""
         for entry, one in zip(entries, found, strict=True):
             if one.path is not None:
                 assert entry.file is not None
@@ -304,7 +302,6 @@ class ProjectSession(QObject):
         self._forget_pixels()
 
     def _forget_pixels(self) -> None:
-        """Forget the encoded pixels of layers that are gone."""
         ids = {str(layer.unique_id) for layer in self._viewer.layers}
         known = list(self._encoded.items())  # a thread may encode others meanwhile
         self._encoded = {own: one for own, one in known if own in ids}
@@ -356,12 +353,12 @@ class ProjectSession(QObject):
         entry.layers, entry.stores = tuple(unfit), []
         return notes
 
-    def take_results(self, image: Any, paths: Sequence[Path]) -> None:
-        """Note files that were written of the labels of an image layer."""
+    def take_results(self, image: Any, written: Sequence[FileReference]) -> None:
+        new = {one.path: one for one in written}
         for entry in self.entries:
             if image is not None and image in self._images(entry):
-                kept = [one for one in entry.results if one.path not in paths]
-                entry.results = (*kept, *(FileReference.of(one, self.digests) for one in paths))
+                known = {one.path: one for one in entry.results}
+                entry.results = tuple((known | new).values())
                 self.changed.emit()
 
     def replace_layer(self, entry: Entry, made: ProjectLayer) -> None:
@@ -397,7 +394,6 @@ class ProjectSession(QObject):
             self._take(event.value)
 
     def _take(self, layer: Any) -> None:
-        """Take an image that was opened into the project."""
         if not isinstance(layer, Image) or not is_given(layer):
             return
         path = path_of(layer)

@@ -41,11 +41,12 @@ from napari_saf.errors import SafError
 
 KEEP_MILLISECONDS = 60_000
 """What is done right after one copy is in the next, which may take as long to be written."""
+_SOON, _REST = 2000, 20_000
+"""Milliseconds after strokes until they are kept, at least and for each second that this takes."""
 PROJECT = "Project"
 _CLOSING_SECONDS = 10.0
 _PAINTING_SECONDS = 0.02
 _PLUGIN = "napari-saf"
-_MARGINS = (8, 6, 8, 0)
 _workspaces: weakref.WeakSet[Workspace] = weakref.WeakSet()
 _MOST_SCALE = 1000
 
@@ -73,12 +74,13 @@ class Workspace(QObject):
         self._timer = QTimer(self, interval=KEEP_MILLISECONDS)
         self._timer.timeout.connect(self.keep)
         self._timer.start()
+        self._soon = QTimer(self, singleShot=True, interval=_SOON)
+        self._soon.timeout.connect(self._keep_strokes)
         QApplication.instance().aboutToQuit.connect(self.end)
         _workspaces.add(self)
 
     @property
     def docks(self) -> dict[str, Any]:
-        """The docks by title."""
         return {title_of(dock): dock for dock in self._docks}
 
     def join(self, dock: QWidget) -> None:
@@ -98,7 +100,6 @@ class Workspace(QObject):
             self.end()
 
     def watch(self, window: QWidget | None) -> None:
-        """Ask before a window closes."""
         while window is not None and not isinstance(window, QMainWindow):
             window = window.parentWidget()  # of a dock that floats
         if window is not None and window is not self._window():
@@ -116,6 +117,7 @@ class Workspace(QObject):
             with suppress(RuntimeError):  # Qt has deleted it
                 window.removeEventFilter(self)
         self._timer.stop()
+        self._soon.stop()
         if self._task is not None:
             self._task.silence()
             self._task.wait(_CLOSING_SECONDS)
@@ -134,7 +136,6 @@ class Workspace(QObject):
         return self.docks.get(PROJECT)
 
     def snapshot(self) -> Snapshot:
-        """Return the project as it is now, with the docks that are open."""
         docks = {title: dock_values(dock) for title, dock in self.docks.items()}
         path = self.file.path
         docks[PROJECT] = {"path": "" if path is None else str(path.absolute())}
@@ -151,6 +152,17 @@ class Workspace(QObject):
             task.failed.connect(self._on_failed)
             task.finished.connect(self._on_finished)
             task.start()
+
+    def keep_soon(self) -> None:
+        """Keep what is not saved in a moment: what a person painted is not to be painted again."""
+        if not self._soon.isActive():
+            self._soon.start()
+
+    def _keep_strokes(self) -> None:
+        if self._task is None:
+            self.keep()
+        else:
+            self._soon.start()
 
     @property
     def is_keeping(self) -> bool:
@@ -176,7 +188,6 @@ class Workspace(QObject):
         return answer != "cancel"
 
     def forget_lost(self, path: Path) -> None:
-        """Remove a copy of work that others left."""
         keeping.forget(path)
         self.lost = keeping.lost_projects()
         self.lost_changed.emit()
@@ -231,6 +242,7 @@ class Workspace(QObject):
     def _on_finished(self) -> None:
         if self._task is not None:
             self._task.wait(_CLOSING_SECONDS)
+            self._soon.setInterval(max(_SOON, round(_REST * self._task.seconds)))
         self._task = None
 
 
@@ -260,7 +272,6 @@ class LostLine(QWidget):
         self.recover = create_button("Recover", help, self._recover)
         self.discard = create_button("Discard", "Delete what was kept of it.", self._discard)
         fill_layout(QVBoxLayout(self), self.note, create_row(self.recover, self.discard))
-        self.layout().setContentsMargins(*_MARGINS)
         workspace.lost_changed.connect(self.refresh)
         self.refresh()
 
