@@ -1,4 +1,4 @@
-"""Exceptions that napari-saf raises on purpose."""
+"""Exceptions that napari-saf raises on purpose, and words for messages."""
 
 from __future__ import annotations
 
@@ -6,6 +6,11 @@ from __future__ import annotations
 def one_line(error: BaseException) -> str:
     """Return what an error says in a line of at most 200 characters, else its type."""
     return " ".join(str(error).split())[:200] or type(error).__name__
+
+
+def counted(number: int, noun: str) -> str:
+    """Return a number with its noun, such as ``"1 label"`` and ``"2 labels"``."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 class Cancelled(Exception):

@@ -20,7 +20,7 @@ from skimage.color import gray2rgb
 from napari_saf import io
 from napari_saf.comparison._comparison import COLUMNS, Comparison, Row, comparison_table
 from napari_saf.comparison._variants import Layout, lay_out, short_names
-from napari_saf.errors import InvalidInput
+from napari_saf.errors import InvalidInput, counted
 from napari_saf.storage import atomic_write
 
 if TYPE_CHECKING:
@@ -137,7 +137,7 @@ def save_comparison(
     if truth is not None:
         regions = np.asarray(truth)
         label_map = io.map_labels(regions)
-        note = f"{label_map.n_columns} region{'s' * (label_map.n_columns != 1)}"
+        note = counted(label_map.n_columns, "region")
         given.append(Panel("truth", note, io.color_labels(io.thinned(regions[middle]), label_map)))
     results = result_panels(comparison, rows, pixels, paint, colors)
     figure = _draw(given, results, lay_out([one.variant for one in comparison.results]))
@@ -178,7 +178,7 @@ def result_panels(
     names = short_names([one.variant for one in comparison.results])
     panels = []
     for k, (row, table) in enumerate(zip(rows, tables, strict=True)):
-        note = f"{row.n_labels} label{'s' * (row.n_labels != 1)}"
+        note = counted(row.n_labels, "label")
         if not math.isnan(row.covering):
             note += f", covering {row.covering:.2f}"
         painted = np.vstack([np.zeros((1, 3), np.uint8), table])[planes[k]]
@@ -255,8 +255,8 @@ def _page(title: str, comparison: Comparison, rows: Sequence[Row], figure: Figur
     drawing = BytesIO()
     figure.savefig(drawing, format="svg")  # holds every pixel, at any size
     source = "data:image/svg+xml;base64," + base64.b64encode(drawing.getvalue()).decode("ascii")
-    count, heading = len(comparison.results), html.escape(f"{title}: comparison")
-    summary = f"{count} result{'s' * (count != 1)}, {comparison.n_numbers} labels between them."
+    heading, count = html.escape(f"{title}: comparison"), counted(len(comparison.results), "result")
+    summary = f"{count}, {comparison.n_numbers} labels between them."
     if not comparison.is_complete:
         summary += " Stopped before the others."
     parts = [

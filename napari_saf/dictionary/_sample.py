@@ -48,7 +48,7 @@ def whole_images(
     for grid in grids:
         if len(grid.shape) != 2:
             raise InvalidInput(f"image: expected 2 axes without channels, got {len(grid.shape)}")
-        if grid.mask is not None or grid.weights is not None:
+        if grid.mask is not None or grid.window_weights is not None:
             raise InvalidInput(
                 "problem: a dictionary is learned from whole images with uniform weights, "
                 "got a mask or weights"

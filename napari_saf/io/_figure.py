@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from napari_saf.errors import InvalidInput
+from napari_saf.errors import InvalidInput, counted
 from napari_saf.features import Scaling
 from napari_saf.io._labels import (
     Axes,
@@ -126,7 +126,6 @@ def displayed_plane(
 
 
 def thinned(plane: NDArray[Any]) -> NDArray[Any]:
-    """Return every n-th pixel of a plane that is too large to draw."""
     step = -(-max(plane.shape[:2]) // _MOST_PIXELS)
     return plane[::step, ::step]
 
@@ -149,7 +148,7 @@ def _draw(
     panels = figure.subplots(1, n_panels + 1, width_ratios=ratios, squeeze=False)[0]
     if image is not None:
         show_image(panels[0], image, title)
-    count = f"{label_map.n_columns} label{'s' * (label_map.n_columns != 1)}"
+    count = counted(label_map.n_columns, "label")
     painted = color_labels(thinned(labels), label_map)
     show_image(panels[-2], painted, count if n_panels > 1 else title)
     for panel in panels[:-1]:
@@ -161,7 +160,6 @@ def _draw(
 
 
 def _draw_names(figure: Figure, label_map: LabelMap, sizes: NDArray[np.int64]) -> None:
-    """List the largest labels with their colour and their share of the labelled pixels."""
     from matplotlib.patches import Patch
 
     panel = figure.axes[-1]

@@ -265,7 +265,9 @@ def open_zarr(path: Path | Store) -> tuple[list[zarr.Array], str, Sizes]:
     """
     import zarr
 
-    group = zarr.open_group(path, mode="r")
+    group: Any = zarr.open(path, mode="r")
+    if not isinstance(group, zarr.Group):
+        raise ValueError("it is a zarr array by itself, which is read in tiles only; give --tile")
     attributes: Any = dict(group.attrs)
     multiscales = attributes.get("ome", attributes).get("multiscales")
     if not multiscales:

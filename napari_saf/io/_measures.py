@@ -130,7 +130,6 @@ def measures_of(sums: Sums, spacing: Sequence[float]) -> dict[str, NDArray[Any]]
 def _fold(
     call: np.ufunc, own: NDArray[np.integer], values: NDArray[Any], count: int
 ) -> NDArray[Any]:
-    """Return the least or greatest value of each region."""
     result = np.empty(count, values.dtype)
     result[own] = values  # one of its own values to begin with
     call.at(result, own, values)
@@ -138,7 +137,6 @@ def _fold(
 
 
 def _summed(own: NDArray[np.integer], values: NDArray[Any], count: int) -> NDArray[np.float64]:
-    """Return the sums of rows of any shape by region."""
     columns = values.reshape(len(values), -1).T
     sums = np.stack([np.bincount(own, one, count) for one in columns], 1)
     return np.asarray(sums.reshape(count, *values.shape[1:]))

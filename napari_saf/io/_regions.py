@@ -271,7 +271,6 @@ def _table(
     given: NDArray[Any] | None,
     columns: Mapping[str, str],
 ) -> Table:
-    """Return a row for each label, or for each region that is given; nothing if none is."""
     # Arrays are as long as the largest number: labels are numbered through.
     regions = _ranks(labels, label_map.numbers) if given is None else given
     is_inside = regions > 0
@@ -369,7 +368,6 @@ def table_columns(axes: Axes, n_channels: int, brief: bool) -> dict[str, str]:
 
 
 def _end(unit: str, power: int = 1) -> str:
-    """Return a unit as it ends the name of a column."""
     short = unit.replace("µ", "u")
     plain = "px" if short == "pixel" else "".join(c if c.isalnum() else "_" for c in short)
     return f"_{plain}{power if power > 1 else ''}" if plain else ""

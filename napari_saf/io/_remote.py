@@ -51,7 +51,6 @@ class RemoteFolder:
 
     @property
     def digest(self) -> str:
-        """What tells the metadata from others."""
         text = b"".join(name.encode() + self.metadata[name] for name in sorted(self.metadata))
         return hashlib.sha256(text).hexdigest()[:16]
 
