@@ -38,6 +38,8 @@ _PANEL_INCHES = 4.6
 _NAMES_INCHES = 2.4
 _TITLE_LETTERS = 36
 """Of a line above a panel; a name in capitals is as wide as the panel."""
+_NAME_LETTERS = 28
+"""Of a name in the list: longer ones would take the room of image and labels."""
 _TITLE_INCHES = 0.2
 _DPI = 150
 
@@ -169,7 +171,9 @@ def _draw_names(figure: Figure, label_map: LabelMap, sizes: NDArray[np.int64]) -
     # More than fit would take the room of image and labels.
     n_lines = int(figure.get_figheight() / _ENTRY_INCHES) - 3
     for k in np.argsort(-sizes, kind="stable")[: min(_MOST_ENTRIES, n_lines)]:
-        text = f"{label_map.names[int(label_map.numbers[k])]}   {shares[k]:.1f} %"
+        name = " ".join(label_map.names[int(label_map.numbers[k])].split())
+        shown = name if len(name) <= _NAME_LETTERS else f"{name[: _NAME_LETTERS - 1]}…"
+        text = f"{shown}   {shares[k]:.1f} %"
         rows.append(Patch(facecolor=colors[k], edgecolor="0.5", linewidth=0.5, label=text))
     if len(sizes) > len(rows):
         rows.append(Patch(facecolor="none", label=f"and {len(sizes) - len(rows)} more"))

@@ -48,6 +48,17 @@ def test_figures_show_every_name(tmp_path, suffix):
     assert path.stat().st_size
 
 
+@pytest.mark.parametrize("long", ["W" * 200, "word " * 40, "line\n" * 99])
+def test_long_names_leave_room_for_image_and_labels_in_figures(tmp_path, long):
+    for shown in (LABELS, None):
+        saf.save_figure(
+            tmp_path / "a.png", LABELS, shown, names=dict.fromkeys(NAMES, long), title=long
+        )
+    pixels = iio.imread(tmp_path / "a.png")
+    # The labels fill most of their panel, 4.6 of 7 inches.
+    assert np.ptp(pixels[..., :3], axis=-1).astype(bool).any(axis=0).mean() > 0.3
+
+
 @pytest.mark.parametrize("suffix", [".ome.zarr", ".tif", ".png"])
 def test_masks_hold_every_name(tmp_path, suffix):
     saf.save_masks(tmp_path / f"a{suffix}", LABELS, names=NAMES)
