@@ -8,7 +8,6 @@ from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import linear_sum_assignment
 from scipy.spatial.distance import cdist
 
 from napari_saf.device import Tensor, torch
@@ -147,6 +146,8 @@ def global_means(
     about at its limit, how many there are. So few means are sought again, with each feature
     stretched or shrunk by a tenth, and those are taken that divide the sample most as the others.
     """
+    from scipy.optimize import linear_sum_assignment  # takes a quarter of a second to load
+
     sample = _spaced(features, _N_SEARCHED)
     signs = np.random.default_rng(0).choice((-1, 1), (_N_STRETCHED, sample.shape[1]))
     stretches = [np.ones(sample.shape[1]), *(1 + _STRETCH * signs if most <= _MOST_AGAIN else ())]

@@ -10,7 +10,6 @@ from types import ModuleType
 from typing import Any, Generic, TypeVar
 
 import numpy as np
-import zarr
 from numpy.typing import NDArray
 from pydantic import ValidationError
 
@@ -115,7 +114,7 @@ class LabelStore:
         with storage.write_errors(self.path):
             storage.make_folder(self.path.parent)
             about = {_KEY: {"plan": plan.digest}}
-            group = zarr.open_group(self.path, mode="w", zarr_format=3, attributes=about)
+            group = _group(self.path, "w", zarr_format=3, attributes=about)
             kind = np.min_scalar_type(plan.most_label)
             for level, shape in enumerate(plan.level_shapes()):
                 group.create_array(
@@ -143,7 +142,7 @@ class LabelStore:
 
     def levels(self) -> list[Any]:
         """Return all levels, the finest first."""
-        group = zarr.open_group(self.path, mode="r")
+        group = _group(self.path, "r")
         return [group[name] for name in sorted(group.array_keys(), key=int)]
 
     def read(self, level: int, region: Region) -> NDArray[Any]:
@@ -190,7 +189,7 @@ class LabelStore:
                 storage.remove_path(file)
             if self.image is not None:
                 _list_labels(self.path.parent, self.path.name)
-            zarr.open_group(self.path, mode="r+").attrs.update(attributes | {_KEY: about})
+            _group(self.path, "r+").attrs.update(attributes | {_KEY: about})
         storage.remove_path(self.journal)
 
 
@@ -199,13 +198,21 @@ def _is_empty(path: Path) -> bool:
     return path.is_dir() and all(one.name.endswith(".partial") for one in path.iterdir())
 
 
+def _group(path: Path, mode: str, **options: Any) -> Any:
+    import zarr  # takes a tenth of a second to load
+
+    return zarr.open_group(path, mode=mode, **options)
+
+
 def _array(path: Path, level: int, mode: str) -> Any:
+    import zarr
+
     return zarr.open_array(path / str(level), mode=mode)
 
 
 def _list_labels(folder: Path, name: str) -> None:
     """Name labels in the group of all labels of an image, as OME-Zarr wants it."""
-    group = zarr.open_group(folder, mode="a", zarr_format=3)
+    group = _group(folder, "a", zarr_format=3)
     ome: Any = dict(group.attrs.get("ome", {"version": "0.5"}))
     group.attrs["ome"] = ome | {"labels": sorted({*ome.get("labels", []), name})}
 

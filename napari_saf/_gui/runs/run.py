@@ -141,12 +141,11 @@ class Task(QObject):
 
 
 def load_libraries(cancelled: Callable[[], bool]) -> None:
-    """Load what runs need and docks do not; `Task` has imported torch."""
-    import sklearn.decomposition  # noqa: F401
-
+    """Load what runs need and docks do not, in that order; `Task` has imported torch."""
     k_means(np.array([[0.0], [1.0]]), 2)  # scikit-learn looks for all thread pools once
     kernels_key()
     prepare_labels_layers()
+    import sklearn.decomposition  # noqa: F401 - which few runs need
 
 
 @functools.cache
