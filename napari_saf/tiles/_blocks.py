@@ -70,9 +70,8 @@ def choose_blocks(
     )
     coarse = image.level_shape(level)
     ratio = [a / b for a, b in zip(image.shape, coarse, strict=True)]
-    is_seen = level and all(
-        side / r >= 2 or side == 1 for side, r in zip(block, ratio, strict=True)
-    )
+    is_seen = level and tuple(block) != image.shape
+    is_seen &= all(side / r >= 2 or side == 1 for side, r in zip(block, ratio, strict=True))
     places = _candidates(image.shape, block, None if is_seen else image.piece)
     whole = image.read(tuple(slice(0, n) for n in coarse), level) if is_seen else None
     rows, kept, sample = [], [], []

@@ -147,6 +147,8 @@ def make_plan(
     options = _resolved(recipe, image)
     window = check_window(options.window, image.shape)  # type: ignore[arg-type]
     block, chunk, shard = sides_of(image.shape, window, tile)
+    if math.prod(image.shape) <= learn_pixels:
+        block = list(image.shape)  # the flow ends when that of the whole does
     places, seen = choose_blocks(image, mask, block, max(1, learn_pixels // math.prod(block)))
     if options.scaling is None:
         scaling = Scaling.of([seen])

@@ -75,6 +75,16 @@ def test_tiles_agree_with_the_whole_image(tmp_path, image, window, weights):
     assert found.sizes == {n: int((labels == n).sum()) for n in (1, 2, 3)}
 
 
+@pytest.mark.parametrize("shape", [(100, 130), (20, 40, 44)])
+def test_what_is_learned_from_whole_has_the_steps_of_a_run_of_it(tmp_path, shape):
+    pixels = picture(shape, noise=70)
+    source = write_zarr(tmp_path / "a.zarr", pixels, levels=2) if len(shape) == 2 else pixels
+    job = LargeJob.of(source, recipe())
+    plan, whole = job.plan(), job.recipe.run(pixels)
+    np.testing.assert_allclose(plan.steps, np.diff(whole.history.time))
+    assert (plan.label(pixels, None) == whole.labels).mean() > 0.9999
+
+
 def test_a_volume_and_a_stack_of_times_are_labelled(tmp_path):
     pixels = picture((20, 40, 44))
     whole = LargeJob.of(pixels, recipe()).plan().label(pixels, None)
