@@ -24,6 +24,8 @@ _MOST_READ = 2**29
 _MOST_COARSE = 2**24
 _MOST_SAMPLED = 2**20
 """Values of a level that is looked at whole; values from which the scaling is taken."""
+_MOST_READ_MASK = 2**22
+"""Pixels of a mask that are read at a time where it is searched for blocks."""
 
 
 def sides_of(
@@ -70,18 +72,39 @@ def choose_blocks(
     )
     coarse = image.level_shape(level)
     ratio = [a / b for a, b in zip(image.shape, coarse, strict=True)]
-    is_seen = level and tuple(block) != image.shape
+    is_seen = level > 0 and tuple(block) != image.shape
     is_seen &= all(side / r >= 2 or side == 1 for side, r in zip(block, ratio, strict=True))
     places = _candidates(image.shape, block, None if is_seen else image.piece)
     whole = image.read(tuple(slice(0, n) for n in coarse), level) if is_seen else None
+    kept, rows, sample = _described(image, mask, block, places, whole)
+    if mask is not None and len(kept) < min(n_blocks, len(places)):  # it may lie between them
+        kept, rows, sample = _described(image, mask, block, _places_within(image, mask, block))
+    if not kept:
+        raise InvalidInput("mask: expected pixels to learn from, none of them is within it")
+    order = _farthest_first(np.array(rows), n_blocks)
+    return [kept[k] for k in order], np.concatenate(sample)
+
+
+def _described(
+    image: LazyImage,
+    mask: LazyImage | Literal["finite"] | None,
+    block: Sequence[int],
+    places: Sequence[tuple[int, ...]],
+    coarse: NDArray[Any] | None = None,
+) -> tuple[list[tuple[int, ...]], list[NDArray[np.float64]], list[NDArray[np.float32]]]:
+    """Return the places of blocks with pixels to learn from, what these are, and some of them.
+
+    They are looked at on a `coarse` level, or read.
+    """
     rows, kept, sample = [], [], []
-    n_values = max(1, _MOST_SAMPLED // len(places))
+    n_values = max(1, _MOST_SAMPLED // max(1, len(places)))
     for place in places:
         region = region_of(place, block, image.shape)
-        if whole is None:
+        if coarse is None:
             values = image.read(region)
         else:
-            values = whole[
+            ratio = [a / b for a, b in zip(image.shape, coarse.shape, strict=False)]
+            values = coarse[
                 tuple(
                     slice(int(one.start / r), max(int(one.start / r) + 1, int(one.stop / r)))
                     for one, r in zip(region, ratio, strict=True)
@@ -91,22 +114,37 @@ def choose_blocks(
         inside = np.isfinite(flat).all(axis=1)
         if isinstance(mask, LazyImage):
             own = mask.read(region)[..., 0] != 0
-            if whole is None:
-                inside &= own.ravel()
-            elif not own.any():
-                continue
-        flat = flat[inside]
-        if not len(flat):
+            inside &= own.ravel() if coarse is None else own.any()
+        if not inside.any():
             continue
+        flat = flat[inside]
         low, high = np.percentile(flat, [2, 98], axis=0)
         mean, spread = flat.mean(axis=0, dtype=np.float64), flat.std(axis=0, dtype=np.float64)
         rows.append(np.concatenate([mean, spread, low, high]))
         kept.append(place)
         sample.append(flat[:: max(1, flat.size // n_values)])
-    if not kept:
-        raise InvalidInput("mask: expected pixels to learn from, none of them is within it")
-    order = _farthest_first(np.array(rows), n_blocks)
-    return [kept[k] for k in order], np.concatenate(sample)
+    return kept, rows, sample
+
+
+def _places_within(
+    image: LazyImage, mask: LazyImage | Literal["finite"], block: Sequence[int]
+) -> list[tuple[int, ...]]:
+    """Return the first pixels of blocks side by side that a mask touches, read part by part."""
+    n_wide = max(1, sum(side > 1 for side in block))
+    factor = max(1, int((_MOST_READ_MASK / math.prod(block)) ** (1 / n_wide)))
+    part = [side * factor if side > 1 else 1 for side in block]
+    last = [n - min(side, n) for side, n in zip(block, image.shape, strict=True)]
+    places: list[tuple[int, ...]] = []
+    for corner in itertools.product(*map(range, itertools.repeat(0), image.shape, part)):
+        region = region_of(corner, part, image.shape)
+        values = image.read(region) if isinstance(mask, str) else np.empty(0)
+        touched: NDArray[Any] | None = read_mask(mask, values, region)
+        assert touched is not None
+        for axis, side in enumerate(block):
+            firsts = range(0, touched.shape[axis], side)
+            touched = np.logical_or.reduceat(touched, firsts, axis=axis)
+        places += map(tuple, np.minimum(np.argwhere(touched) * block + corner, last).tolist())
+    return places[:: -(-len(places) // _MOST_CANDIDATES) or 1]
 
 
 def _candidates(

@@ -302,6 +302,23 @@ def test_a_mask_may_leave_some_blocks_whole(tmp_path, mask, weights):
     assert ((found.labels[:] > 0) == inside).all()
 
 
+@pytest.mark.parametrize("mask", ["finite", "array"])
+@pytest.mark.parametrize("levels", [1, 3])
+def test_a_mask_between_the_blocks_that_are_looked_at_is_found(tmp_path, mask, levels):
+    image = picture((1300, 1100), noise=8).astype(np.float32)
+    inside = np.zeros(image.shape[:2], bool)
+    inside[0, 300:900] = inside[-1, -300:] = True
+    image[~inside] = np.nan
+    source = write_zarr(tmp_path / "a.zarr", image, levels=levels, chunks=(256, 256, 3))
+    own = {"mask": inside if mask == "array" else mask, "learn_pixels": 2**17}
+    method = saf.io.Recipe(saf.SLK(n_clusters=3), ImageOptions("intensity", 3, "uniform"), {})
+    found = saf.label_large(source, method, tmp_path / "m.ome.zarr", **own)
+    assert ((found.labels[:] > 0) == inside).all() and len(found.sizes) == 3
+    with pytest.raises(saf.InvalidInput, match="none of them is within"):
+        own["mask"] = np.zeros_like(inside)
+        saf.label_large(source, method, tmp_path / "n.ome.zarr", **own)
+
+
 def test_positions_in_tiles_are_those_in_the_whole(tmp_path, image):
     rows, columns = np.indices(image.shape[:2])
     labels = 1 + (rows > 90) + 2 * (columns > rows)
