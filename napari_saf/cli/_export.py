@@ -82,7 +82,7 @@ def export(given: Any) -> None:
     is_large = io.is_zarr(source) and math.prod(io.open_lazily(source).shape) >= LARGE
     suffixes, asked = _read_wanted(given, is_large)
     if is_large:
-        _export_table(given, asked)
+        _export_large(given, asked, suffixes)
         return
     axis = stated = given.channel_axis
     if given.image_file is not None:
@@ -115,8 +115,6 @@ def _read_wanted(given: Any, is_large: bool) -> tuple[list[str], io.Wanted]:
         raise click.UsageError("--min-pixels: goes with --connected or --numbered, or outlines")
     if given.n_each > 1 and asked.prototypes != ".json":
         raise click.UsageError("--per-label: goes with --prototypes .json")
-    if outlines and is_large:
-        raise click.UsageError(f"--regions only: {io.ONLY_TABLES}")
     if asked.is_empty and not outlines:
         asked = dataclasses.replace(asked, regions=".csv", figure="" if is_large else ".png")
     return outlines, asked
@@ -134,28 +132,36 @@ def _save_outlines(paths: Sequence[Path], given: io.Labelling, min_pixels: int) 
         click.echo(save_objects(path, objects))
 
 
-def _export_table(given: Any, asked: io.Wanted) -> None:
-    """Save what the regions of a mask measure that is not read whole."""
-    table = given.out / f"{io.mask_stem(given.source)}_regions{asked.regions}"
-    check_outputs([table], [given.source], overwrite=given.overwrite)
+def _export_large(given: Any, asked: io.Wanted, suffixes: Sequence[str]) -> None:
+    """Save measures and outlines of the regions of a mask that is not read whole."""
     if asked != dataclasses.replace(
         io.Wanted(regions=asked.regions), connected=asked.connected, min_pixels=asked.min_pixels
     ):
-        raise click.UsageError(f"--regions only: {io.ONLY_TABLES}")
+        raise click.UsageError(f"--regions and outlines only: {io.ONLY_TABLES}")
+    stem = given.out / f"{io.mask_stem(given.source)}_regions"
+    outlines = [stem.with_name(f"{stem.name}{suffix}") for suffix in suffixes]
+    tables = [stem.with_name(f"{stem.name}{asked.regions}")] if asked.regions else []
+    check_outputs([*tables, *outlines], [given.source], overwrite=given.overwrite)
     mask = io.read_mask(given.source, lazily=True)
-    scale = None if given.scale is None else given.scale.tolist()
-    found = io.measure_large(
-        given.source,
-        given.image_file,
-        scale=scale and scale * (len(mask.labels.shape) if len(scale) == 1 else 1),
-        units=given.unit,
-        names={**mask.names, **given.names},
-        channel_axis=given.channel_axis,
-        connected=asked.connected,
-        min_pixels=asked.min_pixels,
-    )
+    chosen: dict[str, Any] = {"names": {**mask.names, **given.names}}
+    chosen["min_pixels"] = asked.min_pixels
     make_folder(given.out)
-    click.echo(io.save_table(table, found))
+    for table in tables:
+        scale = None if given.scale is None else given.scale.tolist()
+        found = io.measure_large(
+            given.source,
+            given.image_file,
+            scale=scale and scale * (len(mask.labels.shape) if len(scale) == 1 else 1),
+            units=given.unit,
+            channel_axis=given.channel_axis,
+            connected=asked.connected,
+            **chosen,
+        )
+        click.echo(io.save_table(table, found))
+    if outlines:
+        regions = io.LargeRegions(given.source, **chosen)
+        for path in outlines:
+            click.echo(save_objects(path, regions))
 
 
 def _labelling(

@@ -80,9 +80,9 @@ def objects(given: Any) -> None:
     formats = [suffix for name, suffix in flags.OUTLINE_SUFFIXES.items() if getattr(given, name)]
     formats += [given.masks] if given.masks else []
     if out.name.lower().endswith(".ome.zarr"):
-        if len(paths) > 1 or formats or tracks:
-            raise click.UsageError(f"{out}: goes with one mask, and no other formats")
-        _split_in_tiles(paths[0], step, given)
+        if len(paths) > 1 or given.masks or tracks:
+            raise click.UsageError(f"{out}: goes with one mask, without --masks and --tracks")
+        _split_in_tiles(paths[0], step, given, formats)
         return
     if given.tile or given.halo or given.scheduler:
         raise click.UsageError("--tile, --halo, --scheduler: go with -o OUT.ome.zarr")
@@ -131,14 +131,13 @@ def _object_files(
     return files
 
 
-def _split_in_tiles(path: Path, step: ObjectStep, given: Any) -> None:
-    """Split a mask of any size into a store of numbers, and save the table beside it."""
+def _split_in_tiles(path: Path, step: ObjectStep, given: Any, formats: Sequence[str]) -> None:
+    """Split a mask of any size into a store of numbers, and save table and outlines beside it."""
     out: Path = given.out
-    table = out.with_name(f"{io.mask_stem(out)}.csv")
+    table, *outlines = (out.with_name(f"{io.mask_stem(out)}{end}") for end in (".csv", *formats))
     sources = [one for one in (path, given.pictures, given.uncertainty) if one is not None]
-    check_outputs([out, table], sources)
-    if table.exists() and not given.overwrite:
-        raise InvalidInput(f"{table}: is there already; --overwrite replaces it")
+    check_outputs([table, *outlines], [*sources, out], overwrite=given.overwrite)
+    check_outputs([out], sources)
     opened = io.open_lazily(path)
     is_by_first = (step.by_slice or opened.axes.startswith("t")) and len(opened.shape) > 2
     with workers(given.scheduler, given.n_processes) as client, tile_bar(str(path)) as progress:
@@ -159,7 +158,10 @@ def _split_in_tiles(path: Path, step: ObjectStep, given: Any) -> None:
     click.echo(out)
     _print_found(path, found.notes, int(np.count_nonzero(found.kinds)))
     io.save_table(table, found.table(_picture(path, given.pictures)) or _joined([]))
-    click.echo(table)
+    for outline in outlines:
+        save_objects(outline, found)
+    for file in (table, *outlines):
+        click.echo(file)
 
 
 def _measure(

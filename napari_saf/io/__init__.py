@@ -25,7 +25,7 @@ from napari_saf.io._labels import (
     label_axes,
     map_labels,
 )
-from napari_saf.io._large_table import measure_large
+from napari_saf.io._large_table import LargeRegions, measure_large, part_regions
 from napari_saf.io._lazy import LazyImage, Region, open_lazily, spelled
 from napari_saf.io._masks import describe_zarr, save_binary_masks, save_masks
 from napari_saf.io._note import write_note

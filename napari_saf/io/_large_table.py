@@ -1,10 +1,10 @@
-"""Tables of the regions of label images larger than memory, part by part."""
+"""Regions of label images larger than memory, measured and numbered part by part."""
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -78,17 +78,78 @@ def measure_large(
     >>> saf.measure_large(path, brief=True)["pixels"].tolist()
     [4096, 4096]
     """
+    opened, placed = _opened(labels, axes, min_pixels, scale, units)
+    pixels = None if image is None else open_lazily(image, channel_axis)
+    if pixels is not None and channel_axis is None and pixels.shape[:-1] == opened.shape:
+        pixels = open_lazily(image, -1)
+    if pixels is not None and pixels.shape != opened.shape:
+        raise InvalidInput(f"image: expected the shape {opened.shape}, got {pixels.shape}")
+    is_series = placed.names.startswith("t")
+    places = range(opened.shape[0]) if is_series else [None]
+    frames = (_Frame(opened, pixels, k, connected, cancelled) for k in places)
+    tables = (frame.table(placed.of_frame, names, min_pixels, brief) for frame in frames)
+    table = join_frames(tables, is_series, connected)
+    if not table:
+        raise InvalidInput("labels: expected a region of so many pixels, there is none")
+    return table
+
+
+class LargeRegions:
+    """The connected regions of a label image of any size, as `number_regions` numbers them.
+
+    Attributes
+    ----------
+    shape : tuple of int
+        Of the label image.
+    kinds, names : array of int, mapping of int to str
+        The label of each region by its number, and what labels are called.
+    last : array of int
+        The last of the parts in which each region is, by its number.
+    """
+
+    def __init__(
+        self,
+        labels: Any,
+        *,
+        axes: str | None = None,
+        names: Mapping[int, str] | None = None,
+        min_pixels: int = 1,
+        cancelled: Callable[[], bool] = lambda: False,
+    ) -> None:
+        opened, placed = _opened(labels, axes, min_pixels)
+        is_series = placed.names.startswith("t")
+        self.shape, self.names = opened.shape, names or {}
+        self._frames, kinds, lasts = [], [np.zeros(1, np.int64)], [np.zeros(1, np.int64)]
+        n_parts = n_regions = 0
+        for k in range(opened.shape[0]) if is_series else [None]:
+            frame = _Frame(opened, None, k, True, cancelled)
+            table = frame.table(placed.of_frame, names, min_pixels, True)
+            kinds.append(table.get("label", np.zeros(0, np.int64)))
+            lasts.append(frame.number(n_regions)[1:] + n_parts)
+            n_parts, n_regions = n_parts + len(frame.places), n_regions + len(kinds[-1])
+            self._frames.append(frame)
+        self.kinds, self.last = np.concatenate(kinds), np.concatenate(lasts)
+
+    def parts(self) -> Iterator[tuple[Region, NDArray[np.int64]]]:
+        """Yield where each part is, and the numbers of the regions there."""
+        for frame in self._frames:
+            yield from frame.parts()
+
+
+def _opened(
+    labels: Any,
+    axes: str | None,
+    min_pixels: object,
+    scale: Sequence[float] | None = None,
+    units: Sequence[str] | str | None = None,
+) -> tuple[LazyImage, Axes]:
+    """Return a label image, checked, and its axes, as the file says them where nothing is given."""
     opened = open_lazily(labels)
     if opened.n_channels != 1 or opened.dtype.kind not in "biu":
         raise InvalidInput(
             f"labels: expected whole numbers without channels, got {opened.dtype} with "
             f"{opened.n_channels} channels"
         )
-    pixels = None if image is None else open_lazily(image, channel_axis)
-    if pixels is not None and channel_axis is None and pixels.shape[:-1] == opened.shape:
-        pixels = open_lazily(image, -1)
-    if pixels is not None and pixels.shape != opened.shape:
-        raise InvalidInput(f"image: expected the shape {opened.shape}, got {pixels.shape}")
     if (as_whole(min_pixels) or 0) < 1:
         raise InvalidInput(f"min_pixels: expected a whole number of 1 or more, got {min_pixels!r}")
     known = opened.as_file()
@@ -98,14 +159,28 @@ def measure_large(
         known.scale if scale is None else scale,
         known.units if scale is None and units is None else units,
     )
-    is_series = placed.names.startswith("t")
-    places = range(opened.shape[0]) if is_series else [None]
-    frames = (_Frame(opened, pixels, k, connected, cancelled) for k in places)
-    tables = (frame.table(placed.of_frame, names, min_pixels, brief) for frame in frames)
-    table = join_frames(tables, is_series, connected)
-    if not table:
-        raise InvalidInput("labels: expected a region of so many pixels, there is none")
-    return table
+    return opened, placed
+
+
+def part_regions(stored: Any, shape: Sequence[int], n_fixed: int = 0) -> dict[Place, Region]:
+    """Return the parts by which an array is read, whole pieces of its file, row by row.
+
+    Its first `n_fixed` axes are left out of the `shape`.
+    """
+    pieces = getattr(stored, "shards", None) or getattr(stored, "chunks", None)
+    sides = [_PART.get(len(shape), 2048)] * len(shape)
+    if isinstance(pieces, tuple) and all(isinstance(side, int) for side in pieces):
+        own = pieces[n_fixed : n_fixed + len(shape)]
+        sides = [max(1, side // n) * n for side, n in zip(sides, own, strict=True)]
+    starts = [range(0, n, side) for n, side in zip(shape, sides, strict=True)]
+    places = itertools.product(*(range(len(one)) for one in starts))
+    return {
+        place: tuple(
+            slice(one[k], min(one[k] + side, n))
+            for k, one, side, n in zip(place, starts, sides, shape, strict=True)
+        )
+        for place in places
+    }
 
 
 class _Frame:
@@ -127,17 +202,13 @@ class _Frame:
         self._cancelled = cancelled
         self._fixed = () if frame is None else (slice(frame, frame + 1),)
         self.shape = labels.shape[len(self._fixed) :]
-        stored = getattr(labels.finest, "shards", None) or getattr(labels.finest, "chunks", None)
-        sides = [_PART.get(len(self.shape), 2048)] * len(self.shape)
-        if isinstance(stored, tuple) and all(isinstance(side, int) for side in stored):
-            own = stored[len(self._fixed) : len(self._fixed) + len(self.shape)]
-            sides = [max(1, side // n) * n for side, n in zip(sides, own, strict=True)]
-        self._sides = sides
+        self.places = part_regions(labels.finest, self.shape, len(self._fixed))
         self._parts: list[Sums] = []
         self._pairs: list[NDArray[np.int64]] = []
         self._owners = [np.zeros(1, np.int64)]  # the label of each number
         self._euler: list[NDArray[np.float64]] = []
         self._ends: dict[Place, list[NDArray[np.int64]]] = {}
+        self._final = np.zeros(1, np.int64)  # the region of each number
 
     def table(
         self, axes: Axes, names: Mapping[int, str] | None, min_pixels: int, brief: bool
@@ -145,14 +216,14 @@ class _Frame:
         """Return the rows of all regions; nothing without any."""
         n_channels = 0 if self._image is None else self._image.n_channels
         columns = table_columns(axes, n_channels, brief)
-        counts = [-(-n // side) for n, side in zip(self.shape, self._sides, strict=True)]
-        for place in itertools.product(*map(range, counts)):
+        for place, region in self.places.items():
             if self._cancelled():
                 raise Cancelled
-            self._add(place, "euler_number" in columns, "perimeter" in columns)
+            self._add(place, region, "euler_number" in columns, "perimeter" in columns)
+        owners = np.concatenate(self._owners)
+        self._final = np.zeros(len(owners), np.int64)
         if not self._parts:
             return {}
-        owners = np.concatenate(self._owners)
         joined = self._joined(len(owners))
         sums = join_sums(self._parts, joined)
         if self._euler:
@@ -166,22 +237,40 @@ class _Frame:
             order = order[sums["pixels"][order] >= min_pixels]
             sums, own = {name: values[order] for name, values in sums.items()}, own[order]
             numbers = np.arange(1, len(own) + 1)
+            self._final[sums["id"]] = numbers
+            self._final = self._final[joined]
             if not len(own):
                 return {}
         label_map = map_labels(np.unique(own), names)
         return table_rows(sums, own, numbers, n_labelled, label_map, axes, columns)
 
-    def _add(self, place: Place, has_euler: bool, has_perimeter: bool) -> None:
+    def number(self, n_before: int) -> NDArray[np.int64]:
+        """Let numbers go on from so many; return the last part of each region, from 0."""
+        last = np.zeros(int(self._final.max()) + 1, np.int64)
+        starts = np.cumsum([len(one) for one in self._owners])
+        for k, (start, stop) in enumerate(itertools.pairwise(starts)):
+            last[self._final[start:stop]] = k
+        self._final[self._final > 0] += n_before
+        self._parts.clear()
+        return last
+
+    def parts(self) -> Iterator[tuple[Region, NDArray[np.int64]]]:
+        """Yield where each part is, and the numbers of its regions."""
+        n_before = 0
+        for region, owners in zip(self.places.values(), self._owners, strict=False):
+            n_before += len(owners)
+            around, inner = self._read_labels(region)
+            ids, _ = self._numbered(around[inner], n_before)
+            numbers = self._final[ids]
+            yield (*self._fixed, *region), numbers.reshape((1,) * len(self._fixed) + ids.shape)
+
+    def _add(self, place: Place, region: Region, has_euler: bool, has_perimeter: bool) -> None:
         """Measure a part, and see which of its regions go on in parts before."""
-        region = tuple(
-            slice(k * side, min((k + 1) * side, n))
-            for k, side, n in zip(place, self._sides, self.shape, strict=True)
-        )
         around, inner = self._read_labels(region)
         labels = around[inner]
         ids, first = labels.astype(np.int64), [one.start for one in region]
         if self._connected:
-            ids, owners = self._numbered(labels)
+            ids, owners = self._numbered(labels, sum(map(len, self._owners)))
             self._owners.append(owners)
         framed = self._framed(place, ids)
         self._ends[place] = [np.asarray(ids.take(-1, axis)) for axis in range(ids.ndim)]
@@ -240,11 +329,12 @@ class _Frame:
             slice(HALO, HALO + one.stop - one.start) for one in region
         )
 
-    def _numbered(self, labels: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def _numbered(
+        self, labels: NDArray[Any], n_before: int
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return the connected regions of a part, by numbers that go on from those before."""
         present = np.unique(labels)
         found, owners = connected_regions(labels, present[present > 0].astype(np.int64), 1)
-        n_before = sum(map(len, self._owners))
         return np.where(found > 0, found + np.int64(n_before - 1), 0), owners
 
     def _framed(self, place: Place, ids: NDArray[np.int64]) -> NDArray[np.int64]:

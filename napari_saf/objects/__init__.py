@@ -1,8 +1,9 @@
 """Single things of a kind: split where they touch, measured, corrected, handed over."""
 
 from napari_saf.objects._edit import ObjectEditor
-from napari_saf.objects._exchange import OBJECT_SUFFIXES, load_objects, save_objects
+from napari_saf.objects._load import OBJECT_SUFFIXES, load_objects
 from napari_saf.objects._measure import ObjectStep, object_table
+from napari_saf.objects._save import save_objects
 from napari_saf.objects._split import (
     NECK,
     SMALLEST,

@@ -7,7 +7,14 @@ import pytest
 from PIL import Image
 
 import napari_saf as saf
-from napari_saf.io import read_image, read_labels, read_mask, save_masks, save_recipe
+from napari_saf.io import (
+    number_regions,
+    read_image,
+    read_labels,
+    read_mask,
+    save_masks,
+    save_recipe,
+)
 
 
 @pytest.fixture
@@ -219,7 +226,14 @@ def test_a_large_mask_is_measured_without_being_read_whole(cli, monkeypatch):
         row.pop("name")
     assert parts == whole
     outcome = cli("export", "m.ome.zarr", "-o", "out", "--figure", ".png")
-    assert outcome.code == 2 and "--regions only" in outcome.err
+    assert outcome.code == 2 and "outlines only" in outcome.err
+    pytest.importorskip("shapely")
+    outcome = cli("export", "m.ome.zarr", "-o", "out", "--geojson", "--coco", "--min-pixels", "301")
+    assert outcome.out.split() == ["out/m_regions.geojson", "out/m_regions.json"], outcome.err
+    expected = number_regions(labels, min_pixels=301)
+    for path in outcome.out.split():
+        back = saf.load_objects(path, labels.shape)
+        assert np.array_equal(back.labels, expected) and set(back.names) == {1}
 
 
 def test_outlines_of_regions_for_other_programs(cli):

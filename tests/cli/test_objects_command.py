@@ -181,5 +181,7 @@ def test_a_mask_is_split_in_tiles(cli):
     assert found[0]["name"] == "nucleus" and "intensity_mean" in found[0]
     assert cli(*own).is_error("o.csv", "--overwrite")
     assert cli(*own, "--overwrite").code == 0
-    assert cli(*own, "--geojson").code == 2
+    assert cli(*own, "--masks", ".tif").code == 2
+    assert cli(*own, "--overwrite", "--coco").out.splitlines()[-1] == "o.json"
+    assert np.array_equal(saf.load_objects("o.json").labels, saf.split_objects(labels).labels)
     assert cli("objects", "m.ome.zarr", "-o", "t.csv", "--halo", "8").code == 2

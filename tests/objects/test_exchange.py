@@ -12,6 +12,7 @@ from scipy import ndimage
 from skimage.draw import polygon
 
 import napari_saf as saf
+from napari_saf.io import LargeRegions, _large_table, number_regions
 
 roifile = pytest.importorskip("roifile")
 shapely = pytest.importorskip("shapely")
@@ -51,6 +52,44 @@ def test_objects_come_back_pixel_for_pixel(tmp_path_factory, suffix, seed, shape
         k: NAMES[k] for k in set(objects.kinds) - {0}
     }
     assert not back.notes
+
+
+@pytest.mark.parametrize("shape", [(23, 31), (5, 12, 14)])
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_objects_in_several_parts_are_written_as_in_one(tmp_path, suffix, shape, monkeypatch):
+    objects = random_objects(shape, 4)
+    objects.labels[..., 11, :] = 5  # in all parts of a row; 4 has pieces everywhere
+    objects.labels[..., ::5, ::4] = 4
+    kinds = np.append(objects.kinds, np.zeros(6, int))
+    kinds[[4, 5]] = 2, 1
+    objects = saf.Objects(objects.labels, kinds, {1: 'a "b"', 2: "c, 'd'; {e}\\"})
+    whole = saf.save_objects(tmp_path / f"whole{suffix}", objects)
+    monkeypatch.setattr(_large_table, "_PART", {2: 7, 3: 4})
+    path = saf.save_objects(tmp_path / f"parts{suffix}", objects)
+    back = saf.load_objects(path, shape)
+    assert np.array_equal(back.labels, objects.labels) and back.names == objects.names
+    assert np.array_equal(back.kinds, kinds[: back.labels.max() + 1])
+    if suffix == ".json":
+        one, other = (json.loads(file.read_text())["annotations"] for file in (whole, path))
+        keys = ("image_id", "object", "area", "bbox", "segmentation")
+        rows = [sorted([row[key] for key in keys] for row in own) for own in (one, other)]
+        assert rows[0] == rows[1]
+    else:  # no needless corners where parts meet
+        assert path.stat().st_size < 1.05 * whole.stat().st_size
+
+
+def test_regions_of_a_large_mask_are_written_without_reading_it_whole(tmp_path, monkeypatch):
+    labels = (random_objects((60, 50), 5, width=1.5).labels // 3 % 3).astype(np.uint8)
+    series = np.stack([labels, labels[::-1]])
+    monkeypatch.setattr(_large_table, "_PART", {2: 16})
+    for own, axes in ((labels, "yx"), (series, "tyx"), (0 * labels, "yx")):
+        numbers = number_regions(own, axes=axes, min_pixels=4)
+        regions = LargeRegions(own, axes=axes, min_pixels=4, names=NAMES)
+        for suffix in SUFFIXES:
+            path = saf.save_objects(tmp_path / f"{axes}{suffix}", regions)
+            back = saf.load_objects(path, own.shape)
+            assert np.array_equal(back.labels, numbers)
+            assert np.array_equal(back.kinds[back.labels], np.where(numbers, own, 0))
 
 
 def test_shapely_draws_the_geojson_as_it_was(tmp_path):

@@ -1,47 +1,30 @@
-"""Objects for other programs, and back: GeoJSON (QuPath), ImageJ ROI sets, COCO.
-
-An outline runs along the edges of pixels, x to the right and y down, with the corner of the first
-pixel at 0, 0; a pixel belongs to what its centre lies in. So masks come back as they were.
-"""
+"""Objects as other programs write them: GeoJSON (QuPath), ImageJ ROI sets, COCO; see `_save`."""
 
 from __future__ import annotations
 
 import dataclasses
-import importlib
 import itertools
-import json
 import math
 import os
 import zipfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path, PureWindowsPath
-from types import ModuleType
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from napari_saf.arrays import as_whole
-from napari_saf.errors import InvalidInput, SafError
-from napari_saf.io import check_suffix, file_stem, printable
+from napari_saf.errors import InvalidInput
+from napari_saf.io import check_suffix
+from napari_saf.objects._save import library
 from napari_saf.objects._split import Objects
-from napari_saf.storage import (
-    atomic_write,
-    check_room,
-    format_errors,
-    parse_json,
-    read_limited,
-    write_json,
-)
+from napari_saf.storage import check_room, format_errors, parse_json, read_limited
 
-OBJECT_SUFFIXES = (".geojson", ".zip", ".json")
-"""GeoJSON, an ImageJ ROI set, COCO."""
 _MOST_BYTES = 2**30
 _MOST_NUMBER, _FARTHEST = 2**24, 2.0**31
 """The largest number of an object, and coordinate, that a file may have."""
 _SOME = 5
-_MOVE, _LINE, _CLOSE = 0.0, 1.0, 4.0
-"""How a path of ImageJ goes on."""
 
 Rings = list[NDArray[np.floating[Any]]]
 
@@ -60,43 +43,6 @@ class _Shape:
     plane: int
     rings: Rings
     places: NDArray[np.integer[Any]] | None = None
-
-
-def save_objects(path: str | os.PathLike[str], objects: Objects) -> Path:
-    """Save objects, their numbers and the names of their kinds for other programs.
-
-    Parameters
-    ----------
-    path : path
-        Ends in ``.geojson`` (QuPath), ``.zip`` (a set of ROIs of ImageJ) or ``.json`` (COCO). Each
-        plane of a volume is written by itself, with its number. `save_masks` writes the image of
-        numbers, `save_table` what `object_table` measures.
-    objects : Objects
-        In 2-D or 3-D.
-
-    Returns
-    -------
-    Path
-
-    Raises
-    ------
-    InvalidInput
-        If the suffix is none of these, or there are more axes.
-    SafError
-        If a library is missing or the file cannot be written.
-
-    Examples
-    --------
-    >>> objects = saf.split_objects(np.kron([[1, 0, 2]], np.ones((8, 8), int)))
-    >>> saf.save_objects("cells.json", objects).name  # as COCO has them
-    'cells.json'
-    """
-    target = Path(path)
-    suffix = check_suffix(target, OBJECT_SUFFIXES)
-    if objects.labels.ndim not in (2, 3):
-        raise InvalidInput(f"objects: expected 2 or 3 axes, got shape {objects.labels.shape}")
-    _FORMATS[suffix][0](target, objects)
-    return target
 
 
 def load_objects(
@@ -143,39 +89,8 @@ def load_objects(
     if image is not None and suffix != ".json":
         raise InvalidInput(f"image: goes with COCO (.json), got {source.name}")
     with format_errors(source, "a file of objects"):
-        shapes, stated = _FORMATS[suffix][1](source) if image is None else _read_coco(source, image)
+        shapes, stated = _READERS[suffix](source) if image is None else _read_coco(source, image)
         return _draw(shapes, tuple(shape) if shape is not None else stated)
-
-
-def _library(name: str) -> ModuleType:
-    try:
-        return importlib.import_module(name)
-    except ImportError as error:
-        raise SafError(f"this format needs {name}: pip install 'napari-saf[objects]'") from error
-
-
-def _planes(labels: NDArray[Any]) -> Iterator[tuple[int, NDArray[Any]]]:
-    yield from enumerate(labels if labels.ndim == 3 else labels[None])
-
-
-def _outlines(objects: Objects) -> Iterator[tuple[int, int, Any]]:
-    """Yield number, plane and shapely's polygon of each object in each plane."""
-    shapely = _library("shapely")
-    for plane, labels in _planes(objects.labels):
-        framed = np.pad(labels, 1)
-        across = np.argwhere(framed[1:, 1:-1] != framed[:-1, 1:-1])[:, ::-1]
-        down = np.argwhere(framed[1:-1, 1:] != framed[1:-1, :-1])[:, ::-1]
-        starts = np.concatenate([across, down])
-        ends = np.concatenate([np.add(across, (1, 0)), np.add(down, (0, 1))])
-        edges = shapely.linestrings(np.stack([starts, ends], axis=1).astype(float))
-        # A polygon for each face of the plane, without needless corners.
-        faces = shapely.simplify(shapely.get_parts(shapely.polygonize(edges)), 0)
-        inner = shapely.get_coordinates(shapely.point_on_surface(faces)).astype(int)
-        owners = labels[inner[:, 1], inner[:, 0]]
-        order = np.argsort(owners, kind="stable")[np.count_nonzero(owners == 0) :]
-        for number, own in itertools.groupby(order, key=lambda face: int(owners[face])):
-            parts = faces[list(own)]
-            yield number, plane, parts[0] if len(parts) == 1 else shapely.multipolygons(parts)
 
 
 def _draw(shapes: Sequence[_Shape], shape: tuple[int, ...] | None) -> Objects:
@@ -248,26 +163,6 @@ def _runs(starts: NDArray[np.int64], ends: NDArray[np.int64]) -> NDArray[np.int6
     return np.asarray(np.arange(lengths.sum()) + np.repeat(starts - before, lengths))
 
 
-def _write_geojson(path: Path, objects: Objects) -> None:
-    shapely = _library("shapely")
-    features = []
-    for number, plane, area in _outlines(objects):
-        kind = int(objects.kinds[number])
-        geometry = json.loads(shapely.to_geojson(area))
-        if objects.labels.ndim == 3:
-            geometry["plane"] = {"c": -1, "z": plane, "t": 0}
-        properties = {
-            "objectType": "detection",
-            "name": str(number),
-            "classification": {"name": objects.kind_name(kind)},
-            "object": number,
-            "kind": kind,
-        }
-        features.append({"type": "Feature", "geometry": geometry, "properties": properties})
-    plain = {"type": "FeatureCollection", "shape": objects.labels.shape, "features": features}
-    write_json(path, json.dumps(plain, separators=(",", ":")))
-
-
 def _read_geojson(path: Path) -> tuple[list[_Shape], tuple[int, ...] | None]:
     plain: Any = parse_json(read_limited(path, _MOST_BYTES))
     features = plain if isinstance(plain, list) else plain.get("features", [plain])
@@ -285,48 +180,13 @@ def _read_geojson(path: Path) -> tuple[list[_Shape], tuple[int, ...] | None]:
     return shapes, None if shape is None else tuple(map(int, shape))
 
 
-def _write_rois(path: Path, objects: Objects) -> None:
-    roifile, shapely = _library("roifile"), _library("shapely")
-    rois = []
-    for number, plane, area in _outlines(objects):
-        kind = int(objects.kinds[number])
-        name = printable(objects.kind_name(kind))
-        rings = [
-            shapely.get_coordinates(ring) for ring in shapely.get_rings(shapely.get_parts(area))
-        ]
-        corners = np.concatenate(rings).astype(int)
-        if len(rings) == 1:
-            roi = roifile.ImagejRoi.frompoints(corners[:-1])
-            roi.roitype = roifile.ROI_TYPE.TRACED
-        else:
-            roi = roifile.ImagejRoi()
-            path_of_rings = np.concatenate([_path(ring) for ring in rings])
-            roi.roitype, roi.multi_coordinates = roifile.ROI_TYPE.RECT, path_of_rings
-            roi.shape_roi_size = len(path_of_rings)
-            (roi.left, roi.top), (roi.right, roi.bottom) = corners.min(axis=0), corners.max(axis=0)
-        if objects.labels.ndim == 3:
-            roi.position = plane + 1
-        roi.name = f"{number:06d}-{file_stem(name)}" + f"-{plane}" * (objects.labels.ndim == 3)
-        roi.properties = {"object": number, "kind": kind, "kind_name": name}
-        rois.append(roi)
-    with atomic_write(path) as temporary:
-        roifile.roiwrite(temporary, rois, mode="w")
-
-
-def _path(ring: NDArray[np.floating[Any]]) -> NDArray[np.float32]:
-    """Return a ring as ImageJ keeps it: how each corner is reached, x and y; at last the end."""
-    steps = np.full((len(ring), 3), _LINE, np.float32)
-    steps[0, 0], steps[:, 1:] = _MOVE, ring
-    return np.append(steps.ravel(), np.float32(_CLOSE))
-
-
 def _read_rois(path: Path) -> tuple[list[_Shape], tuple[int, ...] | None]:
     with zipfile.ZipFile(path) as archive:
         n_bytes = sum(entry.file_size for entry in archive.infolist())
     if n_bytes > _MOST_BYTES:
         raise InvalidInput(f"expected at most {_MOST_BYTES // 2**20} MiB unpacked")
     shapes = []
-    for roi in _library("roifile").roiread(path):
+    for roi in library("roifile").roiread(path):
         known = roi.properties
         rings = [np.asarray(ring, float) for ring in roi.coordinates(multi=True)]
         number, kind = (as_whole(known.get(key, 0)) or 0 for key in ("object", "kind"))
@@ -335,41 +195,6 @@ def _read_rois(path: Path) -> tuple[list[_Shape], tuple[int, ...] | None]:
         rings = [ring for ring in rings if len(ring) > 2]
         shapes.append(_Shape(number, kind, name, plane, rings))
     return shapes, None
-
-
-def _write_coco(path: Path, objects: Objects) -> None:
-    rows, columns = objects.labels.shape[-2:]
-    images: list[dict[str, Any]] = []
-    annotations: list[dict[str, Any]] = []
-    for plane, labels in _planes(objects.labels):
-        size = {"width": columns, "height": rows}
-        images.append({"id": plane + 1, "file_name": f"plane-{plane}", **size})
-        flat = labels.T.reshape(-1)  # column by column
-        places = np.flatnonzero(flat)
-        order = np.argsort(flat[places], kind="stable")
-        places, owners = places[order], flat[places[order]]
-        starts = np.flatnonzero(np.diff(owners, prepend=0))
-        for number, own in zip(owners[starts], np.split(places, starts)[1:], strict=True):
-            x, y = own // rows, own % rows
-            first = np.flatnonzero(np.diff(own, prepend=-2) != 1)
-            runs = np.stack([own[first], own[np.append(first[1:], len(own)) - 1] + 1], axis=1)
-            counts = np.diff(np.concatenate([[0], runs.ravel(), [flat.size]])).tolist()
-            box = [x.min(), y.min(), np.ptp(x) + 1, np.ptp(y) + 1]
-            annotation = {
-                "id": len(annotations) + 1,
-                "image_id": plane + 1,
-                "category_id": int(objects.kinds[number]),
-                "object": int(number),
-                "segmentation": {"size": [rows, columns], "counts": counts},
-                "area": len(own),
-                "bbox": list(map(int, box)),
-                "iscrowd": 0,
-            }
-            annotations.append(annotation)
-    kinds = np.unique(objects.kinds[1:]).tolist()
-    categories = [{"id": kind, "name": objects.kind_name(kind)} for kind in kinds if kind]
-    plain = {"images": images, "annotations": annotations, "categories": categories}
-    write_json(path, json.dumps(plain, separators=(",", ":")))
 
 
 def _read_coco(path: Path, image: str | None = None) -> tuple[list[_Shape], tuple[int, ...] | None]:
@@ -433,10 +258,7 @@ def _unpack(packed: str) -> list[int]:
     return counts
 
 
-_Write = Callable[[Path, Objects], None]
 _Read = Callable[[Path], tuple[list[_Shape], tuple[int, ...] | None]]
-_FORMATS: dict[str, tuple[_Write, _Read]] = {
-    ".geojson": (_write_geojson, _read_geojson),
-    ".zip": (_write_rois, _read_rois),
-    ".json": (_write_coco, _read_coco),
-}
+_READERS: dict[str, _Read] = {".geojson": _read_geojson, ".zip": _read_rois, ".json": _read_coco}
+OBJECT_SUFFIXES = tuple(_READERS)
+"""GeoJSON, an ImageJ ROI set, COCO."""

@@ -1,0 +1,296 @@
+"""Objects for other programs: GeoJSON (QuPath), ImageJ ROI sets, COCO.
+
+An outline runs along the edges of pixels, x to the right and y down, with the corner of the first
+pixel at 0, 0; a pixel belongs to what its centre lies in. So masks come back as they were. Images
+are gone through part by part, and what an object has in several is joined once all were seen:
+memory is bounded by a part, and by the outlines of objects that lie in several.
+"""
+
+from __future__ import annotations
+
+import importlib
+import itertools
+import json
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from napari_saf.errors import InvalidInput, SafError
+from napari_saf.io import (
+    LargeRegions,
+    check_suffix,
+    file_stem,
+    open_lazily,
+    part_regions,
+    printable,
+)
+from napari_saf.storage import atomic_write
+
+T = TypeVar("T")
+_MOVE, _LINE, _CLOSE = 0.0, 1.0, 4.0
+"""How a path of ImageJ goes on."""
+
+
+class AnyObjects(Protocol):
+    """`Objects`, or those of a large image, of which parts are read."""
+
+    @property
+    def labels(self) -> Any: ...
+    @property
+    def kinds(self) -> NDArray[np.int64]: ...
+    @property
+    def names(self) -> Mapping[int, str]: ...
+
+
+def save_objects(path: str | os.PathLike[str], objects: AnyObjects | LargeRegions) -> Path:
+    """Save objects, their numbers and the names of their kinds for other programs.
+
+    Parameters
+    ----------
+    path : path
+        Ends in ``.geojson`` (QuPath), ``.zip`` (a set of ROIs of ImageJ) or ``.json`` (COCO). Each
+        plane of a volume is written by itself, with its number. `save_masks` writes the image of
+        numbers, `save_table` what `object_table` measures.
+    objects : Objects or LargeObjects
+        In 2-D or 3-D; those that `split_large` left are read part by part.
+
+    Returns
+    -------
+    Path
+
+    Raises
+    ------
+    InvalidInput
+        If the suffix is none of these, or there are more axes.
+    SafError
+        If a library is missing or the file cannot be written.
+
+    Examples
+    --------
+    >>> objects = saf.split_objects(np.kron([[1, 0, 2]], np.ones((8, 8), int)))
+    >>> saf.save_objects("cells.json", objects).name  # as COCO has them
+    'cells.json'
+    """
+    target, found = Path(path), _Walk(objects)
+    suffix = check_suffix(target, [*_WRITERS])
+    if len(found.shape) not in (2, 3):
+        raise InvalidInput(f"objects: expected 2 or 3 axes, got shape {found.shape}")
+    _WRITERS[suffix](target, found)
+    return target
+
+
+class _Walk:
+    """Objects part by part, with the last part that each is in."""
+
+    def __init__(self, objects: AnyObjects | LargeRegions) -> None:
+        self.kinds, self._names = objects.kinds, objects.names
+        if isinstance(objects, LargeRegions):
+            self.shape, self._last, self._parts = objects.shape, objects.last, objects.parts
+            return
+        labels = objects.labels
+        self.shape = tuple(labels.shape)
+        regions = part_regions(labels, self.shape).values()
+        if isinstance(labels, np.ndarray):
+            read = labels.__getitem__
+        else:
+            opened = open_lazily(labels)
+            read = lambda region: opened.read(region)[..., 0]  # noqa: E731
+        self._parts = lambda: ((region, read(region)) for region in regions)
+        self._last = np.zeros(len(self.kinds), np.int64)
+        for k, (_, numbers) in enumerate(self._parts() if len(regions) > 1 else ()):
+            self._last[numbers.ravel()] = k
+
+    def name(self, kind: int) -> str:
+        return self._names.get(kind, f"label {kind}")
+
+    def joined(
+        self, find: Callable[[NDArray[Any], int, int], Iterable[tuple[int, T]]]
+    ) -> Iterator[tuple[int, int, list[T]]]:
+        """Yield number, plane, and what is found of the object there, for each object and plane.
+
+        `find` is given the numbers of a plane of a part, and its first row and column.
+        """
+        waiting: dict[int, dict[int, list[T]]] = {}
+        for k, (region, numbers) in enumerate(self._parts()):
+            *first, row, column = (one.start for one in region)
+            planes = numbers.reshape(-1, *numbers.shape[-2:])
+            present = set[int]()
+            for plane, own in enumerate(planes, start=sum(first)):
+                for number, found in find(own, row, column):
+                    waiting.setdefault(number, {}).setdefault(plane, []).append(found)
+                    present.add(number)
+            for number in sorted(present):
+                if self._last[number] == k:
+                    for plane, pieces in waiting.pop(number).items():
+                        yield number, plane, pieces
+
+
+def library(name: str) -> ModuleType:
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise SafError(f"this format needs {name}: pip install 'napari-saf[objects]'") from error
+
+
+def _outlines(objects: _Walk) -> Iterator[tuple[int, int, Any]]:
+    """Yield number, plane and shapely's polygon of each object in each plane."""
+    shapely = library("shapely")
+
+    def faces(labels: NDArray[Any], row: int, column: int) -> Iterator[tuple[int, Any]]:
+        framed = np.pad(labels, 1)
+        below = (framed[1:] != framed[:-1])[:, 1:-1]
+        right = (framed[:, 1:] != framed[:, :-1])[1:-1]
+        edges = np.concatenate([_straight(below, right), _straight(right.T, below.T)[..., ::-1]])
+        lines = shapely.linestrings(edges[..., ::-1].astype(float))
+        # A polygon for each face of the plane, without needless corners.
+        found = shapely.simplify(shapely.get_parts(shapely.polygonize(lines)), 0)
+        inner = shapely.get_coordinates(shapely.point_on_surface(found)).astype(int)
+        owners = labels[inner[:, 1], inner[:, 0]]
+        found = shapely.transform(found, lambda corners: np.add(corners, (column, row)))
+        order = np.argsort(owners, kind="stable")[np.count_nonzero(owners == 0) :]
+        for number, own in itertools.groupby(order, key=lambda face: int(owners[face])):
+            yield number, found[list(own)]
+
+    for number, plane, pieces in objects.joined(faces):
+        parts = pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
+        if len(pieces) > 1:
+            parts = shapely.get_parts(shapely.simplify(shapely.union_all(parts), 0))
+        yield number, plane, parts[0] if len(parts) == 1 else shapely.multipolygons(parts)
+
+
+def _straight(edges: NDArray[np.bool_], across: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """Return ends (n, 2, 2) of the longest straight lines of edges that others do not meet.
+
+    An edge leads from a node to the next along the last axis; `across` are edges along the first.
+    """
+    own = np.pad(edges, ((0, 0), (1, 1)))
+    others = np.pad(across, ((1, 1), (0, 0)))
+    is_met = others[1:] | others[:-1]
+    starts = np.argwhere(edges & (is_met[:, :-1] | ~own[:, :-2]))
+    ends = np.add(np.argwhere(edges & (is_met[:, 1:] | ~own[:, 2:])), (0, 1))
+    return np.stack([starts, ends], axis=1)
+
+
+def _write_list(
+    path: Path, head: dict[str, Any], name: str, rows: Iterable[dict[str, Any]]
+) -> None:
+    """Write a JSON object whose last entry is a long list, one row after another."""
+    with atomic_write(path) as temporary, open(temporary, "w", encoding="ascii") as file:
+        file.write(f'{json.dumps(head)[:-1]}, "{name}": [')
+        for k, row in enumerate(rows):
+            file.write(",\n" * (k > 0) + json.dumps(row, separators=(",", ":")))
+        file.write("]}\n")
+
+
+def _write_geojson(path: Path, objects: _Walk) -> None:
+    shapely = library("shapely")
+
+    def features() -> Iterator[dict[str, Any]]:
+        for number, plane, area in _outlines(objects):
+            kind = int(objects.kinds[number])
+            geometry = json.loads(shapely.to_geojson(area))
+            if len(objects.shape) == 3:
+                geometry["plane"] = {"c": -1, "z": plane, "t": 0}
+            properties = {
+                "objectType": "detection",
+                "name": str(number),
+                "classification": {"name": objects.name(kind)},
+                "object": number,
+                "kind": kind,
+            }
+            yield {"type": "Feature", "geometry": geometry, "properties": properties}
+
+    head = {"type": "FeatureCollection", "shape": objects.shape}
+    _write_list(path, head, "features", features())
+
+
+def _write_rois(path: Path, objects: _Walk) -> None:
+    roifile, shapely = library("roifile"), library("shapely")
+
+    def rois() -> Iterator[Any]:
+        for number, plane, area in _outlines(objects):
+            kind = int(objects.kinds[number])
+            name = printable(objects.name(kind))
+            rings = [
+                shapely.get_coordinates(ring) for ring in shapely.get_rings(shapely.get_parts(area))
+            ]
+            corners = np.concatenate(rings).astype(int)
+            if len(rings) == 1:
+                roi = roifile.ImagejRoi.frompoints(corners[:-1])
+                roi.roitype = roifile.ROI_TYPE.TRACED
+            else:
+                roi = roifile.ImagejRoi()
+                path_of_rings = np.concatenate([_path(ring) for ring in rings])
+                roi.roitype, roi.multi_coordinates = roifile.ROI_TYPE.RECT, path_of_rings
+                roi.shape_roi_size = len(path_of_rings)
+                roi.left, roi.top = corners.min(axis=0)
+                roi.right, roi.bottom = corners.max(axis=0)
+            is_stack = len(objects.shape) == 3
+            if is_stack:
+                roi.position = plane + 1
+            roi.name = f"{number:06d}-{file_stem(name)}" + f"-{plane}" * is_stack
+            roi.properties = {"object": number, "kind": kind, "kind_name": name}
+            yield roi
+
+    with atomic_write(path) as temporary:
+        roifile.roiwrite(temporary, rois(), mode="w")
+
+
+def _path(ring: NDArray[np.floating[Any]]) -> NDArray[np.float32]:
+    """Return a ring as ImageJ keeps it: how each corner is reached, x and y; at last the end."""
+    steps = np.full((len(ring), 3), _LINE, np.float32)
+    steps[0, 0], steps[:, 1:] = _MOVE, ring
+    return np.append(steps.ravel(), np.float32(_CLOSE))
+
+
+def _write_coco(path: Path, objects: _Walk) -> None:
+    *stack, rows, columns = objects.shape
+
+    def runs(
+        labels: NDArray[Any], row: int, column: int
+    ) -> Iterator[tuple[int, NDArray[np.int64]]]:
+        """Yield the runs (n, 2) of each object, column by column: from where, to behind where."""
+        framed = np.pad(labels.T, ((0, 0), (1, 1)))
+        is_change = framed[:, 1:] != framed[:, :-1]
+        x, y = np.nonzero(is_change & (framed[:, 1:] > 0))
+        last_x, behind = np.nonzero(is_change & (framed[:, :-1] > 0))
+        owners = labels[y, x]
+        ends = np.stack([(x + column) * rows + y + row, (last_x + column) * rows + behind + row], 1)
+        order = np.argsort(owners, kind="stable")
+        present, starts = np.unique(owners[order], return_index=True)
+        yield from zip(present.tolist(), np.split(ends[order], starts[1:]), strict=False)
+
+    def annotations() -> Iterator[dict[str, Any]]:
+        for k, (number, plane, pieces) in enumerate(objects.joined(runs), start=1):
+            own = np.concatenate(pieces)
+            own = own[np.argsort(own[:, 0])]
+            x, (top, bottom) = own[:, 0] // rows, (own - own[:, :1] // rows * rows).T
+            box = [x[0], top.min(), x[-1] + 1 - x[0], bottom.max() - top.min()]
+            is_first = np.append(True, own[1:, 0] != own[:-1, 1])  # some go on where others end
+            ends = np.stack([own[is_first, 0], own[np.roll(is_first, -1), 1]], axis=1)
+            counts = np.diff(ends.ravel(), prepend=0, append=rows * columns)
+            yield {
+                "id": k,
+                "image_id": plane + 1,
+                "category_id": int(objects.kinds[number]),
+                "object": number,
+                "segmentation": {"size": [rows, columns], "counts": counts.tolist()},
+                "area": int((own[:, 1] - own[:, 0]).sum()),
+                "bbox": list(map(int, box)),
+                "iscrowd": 0,
+            }
+
+    size = {"width": columns, "height": rows}
+    planes = range(stack[0] if stack else 1)
+    images = [{"id": k + 1, "file_name": f"plane-{k}", **size} for k in planes]
+    kinds = np.unique(objects.kinds[1:]).tolist()
+    categories = [{"id": kind, "name": objects.name(kind)} for kind in kinds if kind]
+    _write_list(path, {"images": images, "categories": categories}, "annotations", annotations())
+
+
+_WRITERS = {".geojson": _write_geojson, ".zip": _write_rois, ".json": _write_coco}
