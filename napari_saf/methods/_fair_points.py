@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import math
 from collections.abc import Generator, Iterator
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -168,27 +168,37 @@ class FairPoints(AbstractFairState):
 
     def _try_rivals(self, rivals: torch.Tensor) -> None:
         """Exchange medoids for those of their rivals that are farther off, if that ends lower."""
-        assert self._nodes is not None and self._bound is not None
-        self._rivals = None
-        other = copy.copy(self)
-        other._term, other.assignment = copy.copy(self._term), self.assignment.clone()
-        other._next, other._seen = torch.empty_like(self._next), None
+        assert self._nodes is not None
+        before, least, is_lower = self._descent(), self.objective, False
+        self._rivals = self._seen = None
         apart = torch.stack([(self.features[row] - self._points).norm(dim=1) for row in rivals])
         farther = rivals.gather(0, apart.argmax(dim=0, keepdim=True))[0]
-        other._nodes = torch.where(rivals[0] == rivals[1], self._nodes, farther)
-        other._points = self.features[other._nodes]
-        other._unary = distances(self.features, other._points)
-        other._temperature *= _WARMER
-        other._bound = other._temperature
-        other.objective = other._energy(other._plain(other.assignment), other._masses)
-        for _ in range(_MAX_TRIED):
-            before = other.objective
-            other.advance()
-            if before - other.objective <= self.setup.tolerance * abs(other.objective):
-                break
-        self.n_evaluations = other.n_evaluations
-        if other.objective < self.objective:
-            vars(self).update(vars(other))
+        self._nodes = torch.where(rivals[0] == rivals[1], self._nodes, farther)
+        self._points = self.features[self._nodes]
+        self._unary = distances(self.features, self._points)
+        self._bound = self._temperature = _WARMER * self._temperature
+        self.objective = self._energy(self._plain(self.assignment), self._masses)
+        try:
+            for _ in range(_MAX_TRIED):
+                last = self.objective
+                self.advance()
+                if last - self.objective <= self.setup.tolerance * abs(self.objective):
+                    break
+            is_lower = self.objective < least
+        finally:  # where it was cancelled, too
+            if not is_lower:
+                self._return_to(before)
+
+    def _descent(self) -> tuple[Any, ...]:
+        """Return where the descent is, for `_return_to`."""
+        of_points = self._nodes, self._points, self._unary, self._seen
+        of_steps = self._masses, self._term.multipliers, self._temperature, self._bound, self._gain
+        return self.v, self.assignment.clone(), self.objectives, of_points, of_steps
+
+    def _return_to(self, descent: tuple[Any, ...]) -> None:
+        self.v, self.assignment, self.objectives, of_points, of_steps = descent
+        self._nodes, self._points, self._unary, self._seen = of_points
+        self._masses, self._term.multipliers, self._temperature, self._bound, self._gain = of_steps
 
     def conclude(self) -> bool:
         if self._has_medoids:

@@ -279,9 +279,8 @@ class _State(AbstractLaplacianState):
         The first is Algorithm 2.1; it may end higher.
         """
         if self._starts_again.any():
-            before, names = self.objectives, ["v", "objectives", "_points", "_unary"]
-            names += ["_nodes"] if self._takes_nodes else []
-            olds = [getattr(self, name) for name in names]
+            before, v, unary, points = self.objectives, self.v, self._unary, self._points
+            nodes = self._nodes if self._takes_nodes else None
             is_lower = torch.zeros_like(self.active)
             try:
                 if self._takes_nodes:
@@ -293,8 +292,12 @@ class _State(AbstractLaplacianState):
                 self._starts_again = is_lower
             finally:  # where it was cancelled, too
                 if not is_lower.all():
-                    for name, old in zip(names, olds, strict=True):
-                        setattr(self, name, self.choose(is_lower, getattr(self, name), old))
+                    self.v = self.choose(is_lower, self.v, v)
+                    self.objectives = self.choose(is_lower, self.objectives, before)
+                    self._points = self.choose(is_lower, self._points, points)
+                    self._unary = self.choose(is_lower, self._unary, unary)
+                    if nodes is not None:
+                        self._nodes = self.choose(is_lower, self._nodes, nodes)
                     softmax(self.v, out=self.assignment)
                     self.follow_assignment()
             if is_lower.all():
