@@ -26,7 +26,7 @@ import safetensors.torch
 import torch
 
 import napari_saf as saf
-from napari_saf.features import DeepFeatures, _cache
+from napari_saf.features import DeepFeatures, _deep
 from napari_saf.methods import run_to_end, stroke_choices
 
 SIDE = 1024
@@ -76,7 +76,7 @@ def ours(architecture: str, file: Path) -> Callable[[], object]:
 
     def run() -> object:
         with tempfile.TemporaryDirectory() as folder:
-            _cache.cache_folder = lambda: Path(folder)
+            _deep.cache_folder = lambda: Path(folder)
             return extractor.features(image)
 
     return run
@@ -135,7 +135,7 @@ def strokes(architecture: str, file: Path) -> None:
     extractor = DeepFeatures(architecture, str(file))
     options = dataclasses.replace(choice.options, features=extractor).arguments()
     with tempfile.TemporaryDirectory() as folder:
-        _cache.cache_folder = lambda: Path(folder)
+        _deep.cache_folder = lambda: Path(folder)
         saf.Problem.from_image(picture(), **options)
         began = time.process_time()
         problem = saf.Problem.from_image(picture(), **options)

@@ -69,7 +69,7 @@ def no_socket(monkeypatch):
 @pytest.fixture
 def own_cache(tmp_path, monkeypatch):
     """Keep features, and where weights are, in folders of the test."""
-    from napari_saf.features import _cache, _network
+    from napari_saf.features import _deep, _network
 
-    monkeypatch.setattr(_cache, "cache_folder", lambda: tmp_path / "features")
+    monkeypatch.setattr(_deep, "cache_folder", lambda: tmp_path / "features")
     monkeypatch.setattr(_network, "known_weights", lambda: tmp_path / "weights.json")

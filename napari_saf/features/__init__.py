@@ -1,8 +1,17 @@
 """What images say of their pixels: scaled values, features, groups."""
 
 from napari_saf.features._deep import DeepFeatures
-from napari_saf.features._extractor import FeatureExtractor
-from napari_saf.features._extractors import FEATURES, extractor_of, perceived
+from napari_saf.features._extractors import (
+    FeatureExtractor,
+    Intensity,
+    Lab,
+    Local,
+    Multiscale,
+    Patterns,
+    Position,
+    Texture,
+    perceived,
+)
 from napari_saf.features._image import (
     Scaling,
     channels_last,
@@ -10,7 +19,24 @@ from napari_saf.features._image import (
     image_groups,
     is_rgb,
     smoothed,
+    standardized,
 )
-from napari_saf.features._multiscale import standardized
+from napari_saf.parameters import from_plain
 
-FEATURES[DeepFeatures.name] = DeepFeatures
+FEATURES: dict[str, type[FeatureExtractor]] = {
+    cls.name: cls
+    for cls in (Intensity, Lab, Texture, Local, Patterns, Multiscale, Position, DeepFeatures)
+}
+"""The extractors by name."""
+
+
+def extractor_of(features: object) -> FeatureExtractor | None:
+    """Return what makes features, by name, by what a recipe holds, or itself; None if nothing."""
+    if isinstance(features, FeatureExtractor):
+        return features
+    if isinstance(features, str):
+        return FEATURES[features]() if features in FEATURES else None
+    if not isinstance(features, dict) or features.get("kind") not in FEATURES:
+        return None
+    own = {name: value for name, value in features.items() if name != "kind"}
+    return from_plain(FEATURES[features["kind"]], own, "features")

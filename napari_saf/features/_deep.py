@@ -1,23 +1,26 @@
-"""Features of a trained network: windows of the image, principal components, upsampling."""
+"""Features of a trained network: windows of the image, principal components, a cache on disk."""
 
 from __future__ import annotations
 
 import base64
 import binascii
 import dataclasses
+import hashlib
+import json
 import math
-from collections.abc import Callable, Iterable, Iterator
+import os
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy as np
+import platformdirs
 from numpy.typing import NDArray
 
 from napari_saf.device import check_memory, raise_if_interrupted, torch
-from napari_saf.errors import InvalidInput
-from napari_saf.features._cache import find_array, keep_array, key_of
-from napari_saf.features._extractor import Axes, FeatureExtractor, Image, Mask
-from napari_saf.features._extractors import perceived
+from napari_saf.errors import InvalidInput, SafError
+from napari_saf.features._extractors import Axes, FeatureExtractor, Image, Mask, perceived
 from napari_saf.features._network import (
     ARCHITECTURES,
     Network,
@@ -27,6 +30,7 @@ from napari_saf.features._network import (
     remember_weights,
 )
 from napari_saf.parameters import documented, parameter, to_plain
+from napari_saf.storage import atomic_write, make_folder, remove_path
 
 _MOST_UNITS = 32
 """Units of the network, patches of a transformer, in the inner part of a window at most."""
@@ -38,6 +42,9 @@ _MOST_BASIS = 2**24
 _FOUND = ("layers", "sha256", "window", "step", "basis")
 """What `fitted` finds, where it is not given."""
 _ROWS = 32
+MOST_BYTES = 2**31
+"""What the folder of the cache holds at most, as it is on disk."""
+_lock = threading.Lock()
 
 
 @documented
@@ -333,3 +340,69 @@ def _reduced(raw: Image, basis: Image) -> Image:
             f"basis: expected components of {raw.shape[-1]} features, got {basis.shape[1]}"
         )
     return np.asarray((raw - basis[0]) @ basis[1:].T, np.float32)
+
+
+def cache_folder() -> Path:
+    """Return where features are kept, in the user's cache folder."""
+    return platformdirs.user_cache_path("napari-saf", appauthor=False) / "features"
+
+
+def key_of(settings: Mapping[str, object], *arrays: NDArray[Any]) -> str:
+    """Return a name for what is computed from arrays by settings, which JSON can hold."""
+    digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode())
+    for array in arrays:
+        digest.update(f"{array.dtype}{array.shape}".encode())
+        digest.update(np.ascontiguousarray(array).data)
+    return digest.hexdigest()
+
+
+def find_array(key: str) -> NDArray[np.float32] | None:
+    """Return what was kept under a name; None if nothing was, or it cannot be read."""
+    import zarr
+
+    path = cache_folder() / f"{key}.zarr"
+    try:
+        stored = zarr.open_array(path, mode="r")
+        found = np.asarray(stored[...])
+        os.utime(path)
+    except Exception:  # noqa: BLE001 - whatever is wrong with it, it is computed again
+        return None
+    return found if found.dtype == np.float32 and np.isfinite(found).all() else None
+
+
+def keep_array(key: str, array: NDArray[np.float32]) -> None:
+    """Keep an array, and let those longest unused go; without room for it nothing is kept."""
+    import zarr
+
+    folder = cache_folder()
+    if array.nbytes > MOST_BYTES // 2:
+        return
+    try:
+        make_folder(folder)
+        with atomic_write(folder / f"{key}.zarr") as temporary:
+            stored = zarr.create_array(
+                temporary, shape=array.shape, dtype="float32", chunks=array.shape
+            )
+            stored[...] = array
+    except (SafError, OSError):
+        return
+    with _lock:
+        _trim(folder)
+
+
+def _trim(folder: Path) -> None:
+    """Remove the arrays longest unused, until the folder holds no more than it may."""
+    entries = []
+    for path in folder.glob("*.zarr"):
+        try:
+            used = path.stat().st_mtime_ns
+            sizes = [file.stat().st_size for file in path.rglob("*") if file.is_file()]
+        except OSError:  # another process was faster
+            continue
+        entries.append((used, sum(sizes), path))
+    total = sum(size for _, size, _ in entries)
+    for _, size, path in sorted(entries)[:-1]:
+        if total <= MOST_BYTES:
+            break
+        remove_path(path)
+        total -= size

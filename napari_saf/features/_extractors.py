@@ -1,24 +1,137 @@
-"""What describes the pixels of an image: the features that have a name."""
+"""What describes the pixels of an image: the protocol of extractors, and those with a name."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, Self
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
+from itertools import combinations_with_replacement
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.ndimage import gaussian_filter
-from skimage import color, feature
+from skimage import color, feature, filters
 
-from napari_saf.device import raise_if_interrupted
+from napari_saf.device import raise_if_interrupted, torch
 from napari_saf.errors import InvalidInput
-from napari_saf.features._extractor import Axes, FeatureExtractor, Image, Mask
-from napari_saf.features._multiscale import Multiscale
-from napari_saf.parameters import from_plain
+from napari_saf.features._image import scales_of, standardized
+from napari_saf.parameters import check_bounds, parameter, to_plain
 
 _CONVERTED = 2**16
 """Pixels whose colours are converted together; in between they have several times the room."""
+_INTERRUPTED_EVERY = 2**20
+"""So many pixels of a volume take a second where most is done."""
+Image = NDArray[np.float32]
+Axes = Sequence[int] | None
+Mask = NDArray[np.bool_] | None
+
+
+@dataclasses.dataclass(frozen=True)
+class FeatureExtractor(ABC):
+    """What makes features of the pixels of an image; `FEATURES` has those with a name.
+
+    A frozen dataclass of its parameters, fields that are made by `parameter`: form, options and
+    recipe come from them.
+
+    Attributes
+    ----------
+    name : str
+        In options and recipes.
+    title : str
+        In forms.
+    channels : int or None
+        How many an image must have; None: any number.
+    normalisation : {"fixed", "image"}
+        Whether values depend on what is close to a pixel alone, so that any part of an image has
+        the features that it has in the whole; or on all of the image.
+    is_portable : bool
+        Whether features of one image stand for the same in another.
+    is_equivariant : bool
+        Whether an image that is shifted, turned by a quarter or mirrored has its features shifted,
+        turned or mirrored.
+
+    Examples
+    --------
+    >>> class Gradient(saf.FeatureExtractor):
+    ...     name = title = "gradient"
+    ...     def features(self, image, axes=None, mask=None):
+    ...         return np.hypot(*np.gradient(image[..., 0]))[..., None]
+    >>> image = np.kron([[0.0, 1.0]], np.ones((8, 8)))
+    >>> saf.Problem.from_image(image, features=Gradient()).features.shape
+    (128, 1)
+    """
+
+    name: ClassVar[str]
+    title: ClassVar[str]
+    channels: ClassVar[int | None] = None
+    normalisation: ClassVar[Literal["fixed", "image"]] = "fixed"
+    is_portable: ClassVar[bool] = True
+    is_equivariant: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        check_bounds(self)
+
+    @property
+    def receptive_field(self) -> int:
+        """How many pixels away from a pixel its features look."""
+        return 0
+
+    @property
+    def stride(self) -> int:
+        """Pixels from one place where features are computed to the next.
+
+        Parts of an image that begin at multiples of it have the features of the whole.
+        """
+        return 1
+
+    @abstractmethod
+    def features(self, image: Image, axes: Axes = None, mask: Mask = None) -> Image:
+        """Return the features (..., n_features) of an image (..., channels) in [0, 1].
+
+        `axes` are those along which pixels are neighbours, by default all.
+        """
+
+    def refined(self, features: Image, average: Callable[[Image], Image]) -> Image:
+        """Return features that follow the edges of an image; `average` takes means within them."""
+        return features
+
+    def fitted(self, images: Iterable[tuple[Image, Axes, Mask]]) -> Self:
+        """Return the extractor with what it learns from images, for others to be described alike.
+
+        `images` are the arguments of `features`.
+        """
+        return self
+
+    def for_parts(self, images: Iterable[tuple[Image, Axes, Mask]]) -> Self:
+        """Return the extractor that describes parts of a large image alike, as learned from some.
+
+        `images` are as in `fitted`.
+        """
+        return self.fitted(images)
+
+    def placed(self, start: Sequence[int], shape: Sequence[int]) -> Self:
+        """Return what describes a part, from a first pixel on, of an image as in the whole."""
+        return self
+
+    def is_fit_of(self, other: FeatureExtractor) -> bool:
+        """Return whether this is the other, or what it became by `fitted`."""
+        return self == other
+
+    def colours(self, points: NDArray[np.floating]) -> NDArray[np.floating] | None:
+        """Return the colours (n_points, 3), 0 to 1, of features; None if they have none."""
+        return None
+
+    def channels_of(self, n_features: int) -> int | None:
+        """Return how many channels an image has that has so many features, if that is known."""
+        return self.channels
+
+    def to_plain(self) -> str | dict[str, Any]:
+        """Return what a recipe holds: the name, with the parameters if there are any."""
+        own = to_plain(self)
+        return {"kind": self.name, **own} if own else self.name
 
 
 class Intensity(FeatureExtractor):
@@ -221,19 +334,93 @@ class Position(FeatureExtractor):
         return np.concatenate([perceived(image), place], axis=-1)
 
 
-FEATURES: dict[str, type[FeatureExtractor]] = {
-    cls.name: cls for cls in (Intensity, Lab, Texture, Local, Patterns, Multiscale, Position)
-}
-"""The extractors by name."""
+@dataclasses.dataclass(frozen=True)
+class Multiscale(FeatureExtractor):
+    """Brightness, edges and curvatures at several widths, each standardized over the image."""
+
+    moments: tuple[float, ...] | None = parameter(
+        None, label="Moments", is_list=True, in_form=False,
+        help="Means and then scales of the features; none: those of the image.")  # fmt: skip
+    whole: tuple[int, ...] | None = None  # the shape of the image that others are parts of
+    name: ClassVar[str] = "multiscale"
+    title: ClassVar[str] = "edges and texture"
+    normalisation: ClassVar[Literal["fixed", "image"]] = "image"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.moments is not None:
+            numbers = np.ravel(self.moments).astype(float)
+            if len(numbers) % 2 or (numbers[len(numbers) // 2 :] <= 0).any():
+                raise InvalidInput("moments: expected means and scales > 0")
+            object.__setattr__(self, "moments", tuple(numbers.tolist()))
+
+    @property
+    def receptive_field(self) -> int:
+        return 4 * 8 + 2  # of the widest blur, and second differences
+
+    def to_plain(self) -> str | dict[str, Any]:
+        return super().to_plain() if self.moments else self.name
+
+    def placed(self, start: Sequence[int], shape: Sequence[int]) -> Self:
+        return dataclasses.replace(self, whole=tuple(shape))
+
+    def for_parts(self, images: Iterable[tuple[Image, Axes, Mask]]) -> Self:
+        count, sums, squares = 0, np.zeros(1), np.zeros(1)
+        for image, _, mask in images:
+            found = self._responses(image)
+            flat = found.reshape(-1, found.shape[-1]) if mask is None else found[mask]
+            count, sums = count + len(flat), sums + flat.sum(axis=0, dtype=np.float64)
+            squares = squares + np.square(flat).sum(axis=0, dtype=np.float64)
+        mean = sums / count
+        spread = np.sqrt(np.maximum(squares / count - mean**2, 0))
+        return dataclasses.replace(self, moments=(*mean.tolist(), *scales_of(spread).tolist()))
+
+    def features(self, image: Image, axes: Axes = None, mask: Mask = None) -> Image:
+        found = self._responses(image)
+        if self.moments and len(self.moments) != 2 * found.shape[-1]:
+            raise InvalidInput(f"moments: expected {2 * found.shape[-1]}, got {len(self.moments)}")
+        return standardized(found, self.moments)
+
+    def _responses(self, image: Image) -> Image:
+        thin = [axis for axis, side in enumerate(image.shape[:-1]) if side == 1]
+        for axis in thin:
+            # Differences want two pixels; along a copy there are none.
+            image = image.repeat(2, axis)
+        widest = min(8, max(1, max(self.whole or image.shape[:-1]) // 8))
+        widths = np.logspace(0, np.log2(widest), num=int(np.log2(widest)) + 1, base=2)
+        jobs = [(channel, width) for channel in np.moveaxis(image, -1, 0) for width in widths]
+        n_each = image.ndim + 1
+        features = np.empty((*image.shape[:-1], len(jobs) * n_each), np.float32)
+        with ThreadPoolExecutor(torch.get_num_threads()) as pool:
+            # Each with what interrupts this thread.
+            found = [pool.submit(copy_context().run, _at_width, *job) for job in jobs]
+            for k, each in enumerate(found):
+                for at, own in enumerate(each.result(), start=k * n_each):
+                    features[..., at] = own
+                    raise_if_interrupted()
+        first = tuple(slice(1 if axis in thin else None) for axis in range(image.ndim - 1))
+        return features[first]
 
 
-def extractor_of(features: object) -> FeatureExtractor | None:
-    """Return what makes features, by name, by what a recipe holds, or itself; None if nothing."""
-    if isinstance(features, FeatureExtractor):
-        return features
-    if isinstance(features, str):
-        return FEATURES[features]() if features in FEATURES else None
-    if not isinstance(features, dict) or features.get("kind") not in FEATURES:
-        return None
-    own = {name: value for name, value in features.items() if name != "kind"}
-    return from_plain(FEATURES[features["kind"]], own, "features")
+def _at_width(channel: Image, width: float) -> list[Image]:
+    """Return brightness, edges and curvatures of a plane or volume blurred by a width.
+
+    As `skimage.feature.multiscale_basic_features`, which cannot be interrupted.
+    """
+    blurred = filters.gaussian(np.ascontiguousarray(channel), sigma=width)
+    raise_if_interrupted()
+    found = [blurred, filters.sobel(blurred)]
+    raise_if_interrupted()
+    slopes = np.gradient(blurred)
+    slopes = slopes if blurred.ndim > 1 else [slopes]
+    bends = []
+    for first, second in combinations_with_replacement(range(blurred.ndim), 2):
+        bends.append(np.gradient(slopes[first], axis=second))
+        raise_if_interrupted()
+    curvatures = np.empty((blurred.ndim, *blurred.shape), blurred.dtype)
+    n_rows = max(1, _INTERRUPTED_EVERY * len(blurred) // blurred.size)
+    for start in range(0, len(blurred), n_rows):
+        rows = slice(start, start + n_rows)
+        curvatures[:, rows] = feature.hessian_matrix_eigvals([bend[rows] for bend in bends])
+        raise_if_interrupted()
+    return [*found, *curvatures]

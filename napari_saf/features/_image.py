@@ -17,6 +17,9 @@ from napari_saf.device import raise_if_interrupted
 from napari_saf.errors import InvalidInput
 from napari_saf.graph import coarse_means
 
+_ROWS = 2**20
+"""Pixels whose features are standardized together."""
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Scaling:
@@ -106,6 +109,34 @@ def smoothed(
     sums = blur(inside * image)
     raise_if_interrupted()
     return np.asarray(sums / np.maximum(blur(inside), 1e-6))
+
+
+def standardized(
+    features: NDArray[np.generic], moments: Sequence[float] | None = None
+) -> NDArray[np.float32]:
+    """Return features, channels last, of which each weighs the same.
+
+    Their mean is 0, and the variances sum to that of a uniform variable in [0, 1]: distances
+    stay in the range of an image. Or by moments as of `Multiscale`.
+    """
+    values = np.asarray(features, dtype=np.float32)
+    flat, found = values.reshape(-1, values.shape[-1]), np.empty(values.shape, np.float32)
+    if moments is None:
+        spread = flat.std(axis=0)
+        raise_if_interrupted()
+        mean, scale = flat.mean(axis=0), scales_of(spread)
+    else:
+        mean, scale = np.array(moments).reshape(2, -1)
+    for start in range(0, len(flat), _ROWS):
+        rows = slice(start, start + _ROWS)
+        found.reshape(flat.shape)[rows] = (flat[rows] - mean) / scale
+        raise_if_interrupted()
+    return found
+
+
+def scales_of(spread: NDArray[np.floating]) -> NDArray[np.floating]:
+    """Return by what features of such standard deviations are divided."""
+    return np.asarray(np.where(spread > 1e-6, spread, 1) * np.sqrt(12 * len(spread)))
 
 
 def is_rgb(shape: Sequence[int]) -> bool:

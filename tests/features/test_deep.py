@@ -10,7 +10,7 @@ import safetensors.torch
 import torch
 
 import napari_saf as saf
-from napari_saf.features import FEATURES, DeepFeatures, _cache, _deep, _network
+from napari_saf.features import FEATURES, DeepFeatures, _deep, _network
 from napari_saf.io import Recipe
 from napari_saf.methods import AssignmentFlow
 
@@ -256,7 +256,7 @@ def test_windows_are_mirrored_at_the_borders(side):
 
 def test_what_is_kept_and_damaged_is_computed_again(deep, image):
     first = deep.features(image)
-    for path in _cache.cache_folder().rglob("c/*"):
+    for path in _deep.cache_folder().rglob("c/*"):
         if path.is_file():
             path.write_bytes(b"none such")
     np.testing.assert_array_equal(deep.features(image), first)
@@ -264,21 +264,21 @@ def test_what_is_kept_and_damaged_is_computed_again(deep, image):
 
 def test_the_cache_lets_go_of_what_was_longest_unused(monkeypatch):
     rng = np.random.default_rng(0)
-    monkeypatch.setattr(_cache, "MOST_BYTES", 100_000)
+    monkeypatch.setattr(_deep, "MOST_BYTES", 100_000)
     arrays = {f"{k}": rng.random(8000).astype(np.float32) for k in range(4)}
     for number, (key, array) in enumerate(arrays.items()):
-        _cache.keep_array(key, array)
+        _deep.keep_array(key, array)
         _touch(key, number)
         if key == "1":
             _touch("0", 10)
-    there = [key for key in arrays if _cache.find_array(key) is not None]
+    there = [key for key in arrays if _deep.find_array(key) is not None]
     assert "0" in there and "1" not in there and "3" in there
 
 
 def _touch(key, time):
     import os
 
-    os.utime(_cache.cache_folder() / f"{key}.zarr", (time, time))
+    os.utime(_deep.cache_folder() / f"{key}.zarr", (time, time))
 
 
 def test_deep_features_follow_edges_with_windows_by_contrast(deep):
