@@ -10,8 +10,8 @@ settings that the strokes choose. With ``--taught one`` each image is labelled b
 the first image of its kind (fluorescence, stained, grey) in its folder, which is left out. On the
 same foreground: the connected components, the watershed of the distance to the border from all its
 maxima as in the gallery of scikit-image, and `split_objects`, with its defaults, without and with
-the uncertainty (labels by strokes on the image itself are split with it, others without), and with
-neck and smallest object chosen for each fifth of the images by the other four; and `split_objects`
+the uncertainty, and with neck and smallest object chosen for each fifth of the images by the other
+four; and `split_objects`
 on the foreground of a random forest on multi-scale features, taught likewise. AP is
 TP / (TP + FP + FN) at an intersection over union above .5, the mean of images, and pooled over all
 objects; a nucleus is split if two or more objects lie in it by at least half of their pixels and
@@ -139,18 +139,16 @@ def measure(job: tuple[str, str, str], seed: int, n_nuclei: int) -> dict[str, An
     """Return the counts of each way on one image; of ours for each choice of neck and size."""
     truth, mask, uncertainty, trees = label(job, seed, n_nuclei)
     unsure, plain = find_parts(mask, uncertainty=uncertainty), find_parts(mask)
-    parts = unsure if job[1] == job[2] else plain  # as folders are labelled
     ways: dict[str, Callable[[], Any]] = {
         "random forest": lambda: find_parts(trees).join().labels,
         "components": lambda: components(mask),
         "scikit-image": lambda: gallery(mask),
-        "distance alone": lambda: plain.join().labels,
+        "split_objects": lambda: plain.join().labels,
         "and uncertainty": lambda: unsure.join().labels,
-        "split_objects": lambda: parts.join().labels,
         "the truth in it": lambda: np.where(mask, truth, 0),
     }
     found = {way: counts(truth, call()) for way, call in ways.items()}
-    grid = [[counts(truth, parts.join(neck=n, smallest=s).labels) for s in SIZES] for n in NECKS]
+    grid = [[counts(truth, plain.join(neck=n, smallest=s).labels) for s in SIZES] for n in NECKS]
     return {**found, "grid": np.array(grid)}
 
 

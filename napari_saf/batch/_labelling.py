@@ -211,7 +211,7 @@ class LabelTask(AbstractTask[LabelSummary]):
             if step is not None:
                 # That of labels without strokes on the image does not tell where objects touch.
                 doubt: Any = None
-                if problem.seeds is not None:
+                if step.by_uncertainty and problem.seeds is not None:
                     doubt = problem.graph.to_image(result.uncertainty)  # type: ignore[arg-type]
                 for image, one, mask in zip(images, kinds, job.masks, strict=True):
                     _save_objects(step, image, one, doubt, mask, channel_axis, self.names)

@@ -52,6 +52,9 @@ _OPTIONS = [
     click.Option(["--object-neck"], type=click.FloatRange(0, 1), metavar="DEPTH",
                  help="How much narrower the neck between two objects is than the narrower one."
                  f"  [default: {NECK}]"),
+    click.Option(["--object-uncertainty"], is_flag=True,
+                 help="Split objects where labels by strokes on the image (--seeds) are uncertain, "
+                 "too."),
     *flags.PROBABILITIES,
     click.Option(["--recipe"], type=flags.PATH, metavar="FILE",
                  help="Repeat what a recipe says; options given beside it take precedence."),
@@ -128,14 +131,13 @@ def _object_step(values: Mapping[str, Any], recipe: io.Recipe | None) -> ObjectS
         "smallest": values["smallest_object"],
         "neck": values["object_neck"],
         "kinds": values["object_kinds"] or None,
+        "by_uncertainty": values["object_uncertainty"] or None,
     }
     changes = {name: value for name, value in given.items() if value is not None}
     step = None if recipe is None else ObjectStep.of_recipe(recipe.objects)
     if step is None and not values["objects"]:
         if changes:
-            raise click.UsageError(
-                "--smallest-object, --object-neck, --object-kind: with --objects"
-            )
+            raise click.UsageError("--smallest-object, --object-...: go with --objects")
         return None
     return dataclasses.replace(step or ObjectStep(), **changes)
 

@@ -48,6 +48,7 @@ class _Objects(storage.FileModel):
     neck: float = Field(ge=0, le=1)
     kinds: list[int] | None
     by_slice: bool
+    by_uncertainty: bool = False
 
 
 class _RecipeFile(storage.VersionedModel):

@@ -85,12 +85,16 @@ def object_table(
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ObjectStep:
-    """What recipes and the command line say of objects; see `split_objects`."""
+    """What recipes and the command line say of objects; see `split_objects`.
+
+    `by_uncertainty`: also where the labels that strokes gave the image itself are uncertain.
+    """
 
     smallest: int = SMALLEST
     neck: float = NECK
     kinds: tuple[int, ...] | None = None
     by_slice: bool = False
+    by_uncertainty: bool = False
 
     @classmethod
     def of_recipe(cls, plain: Mapping[str, Any] | None) -> ObjectStep | None:

@@ -186,7 +186,8 @@ class ObjectsWidget(RunDock):
         self._show_table(table)
         by_slice, (smallest, neck) = source.placed["axis"] == 0, self._numbers()
         kinds = tuple(self.kinds.ticked) or None
-        carry_objects(source.layer, ObjectStep(smallest, neck, kinds, by_slice).plain)
+        step = ObjectStep(smallest, neck, kinds, by_slice, source.uncertainty is not None)
+        carry_objects(source.layer, step.plain)
         self.status.show_progress(1.0, counted(len(objects.numbers), "object"))
 
     def _show_table(self, table: dict[str, Any]) -> None:
