@@ -27,6 +27,7 @@ from napari_saf.io._image import (
     letters_of,
     ome_sizes,
     open_zarr,
+    read_image,
 )
 from napari_saf.io._paths import file_state, is_zarr
 from napari_saf.io._remote import RemoteArray, RemoteFolder, url_of
@@ -192,7 +193,7 @@ def open_lazily(source: Any, channel_axis: int | None = None) -> LazyImage:
     ----------
     source : path, URL or array
         OME-Zarr (0.1 to 0.5), a zarr array, also behind a URL that fsspec knows; a TIFF file in
-        tiles, strips or one block, ``.npy``;
+        tiles, strips or one block, ``.npy``; pictures (PNG, JPEG, ...), which are read whole;
         or an array: dask, zarr, NumPy, memory-mapped or not; or a list of the levels of a pyramid.
     channel_axis : int, optional
         As in `Problem.from_image`, if the file does not say it.
@@ -225,9 +226,7 @@ def open_lazily(source: Any, channel_axis: int | None = None) -> LazyImage:
         if path.suffix.lower() == ".npy":
             array = np.load(path, mmap_mode="r", allow_pickle=False)
             return LazyImage([array], "", {}, channel_axis, str(path), _state_of(path))
-    raise FormatError(
-        f"{path}: cannot be read in parts; save it as OME-Zarr, zarr, tiled TIFF or .npy"
-    )
+        return _open_picture(path, channel_axis)
 
 
 def _open_array(array: Any, channel_axis: int | None) -> LazyImage:
@@ -325,6 +324,16 @@ def _open_tiff(path: Path, channel_axis: int | None) -> LazyImage:
         raise
     weakref.finalize(image, file.close)
     return image
+
+
+def _open_picture(path: Path, channel_axis: int | None) -> LazyImage:
+    """Read what cannot be read in parts, such as PNG."""
+    from PIL import Image
+
+    with Image.open(path) as picture:
+        _check_piece((picture.width, picture.height, getattr(picture, "n_frames", 1)), 4)
+    found = read_image(path)
+    return LazyImage([found.array], found.axes, {}, channel_axis, str(path), _state_of(path))
 
 
 def _check_pieces(levels: Sequence[Any]) -> None:

@@ -96,8 +96,8 @@ def label_large(
     Parameters
     ----------
     source : path or array
-        OME-Zarr 0.4 or 0.5, a zarr array, a TIFF file in tiles, ``.npy``, or an array: dask, zarr,
-        NumPy, memory-mapped. 2-D, 3-D or more, with or without channels.
+        OME-Zarr 0.4 or 0.5, a zarr array, a TIFF file in tiles, ``.npy``, a picture, or an array:
+        dask, zarr, NumPy, memory-mapped. 2-D, 3-D or more, with or without channels.
     recipe : Recipe, path, PrototypeSet, PatchDictionary or method
         What repeats a run, or what strokes taught; a method alone labels with automatic options.
         Its working size (`max_side`) does not count: tiles have full resolution. Of a dictionary

@@ -96,7 +96,10 @@ def test_labels_in_tiles_and_several_processes(cli, picture, dictionary):
     outcome = cli(*run)
     assert "m.ome.zarr: " in outcome.out and "4 tiles" in outcome.out, outcome.err
     expected = saf.PatchDictionary.load(dictionary).apply(iio.imread(image)).labels
-    assert (read_mask("m.ome.zarr").labels == expected).mean() > 0.98
+    labels = read_mask("m.ome.zarr").labels
+    assert (labels == expected).mean() > 0.98
+    assert cli("dictionary", "apply", dictionary, image, "-o", "p.ome.zarr", *run[-2:]).code == 0
+    np.testing.assert_array_equal(read_mask("p.ome.zarr").labels, labels)
     assert cli("dictionary", "apply", dictionary, image, "-o", "out", "--tile", "32").code == 2
     for given in (("--reconstruction", "complete"), ("--device", "cpu"), ("--format", ".png")):
         refused = cli(*run, *given, "--overwrite")

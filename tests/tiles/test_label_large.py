@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 
+import imageio.v3 as iio
 import numpy as np
 import ome_zarr_models
 import pytest
@@ -13,7 +14,7 @@ import zarr
 import napari_saf as saf
 from napari_saf.errors import Cancelled
 from napari_saf.graph import GraphUnion, GridGraph
-from napari_saf.io import Recipe, open_lazily
+from napari_saf.io import Recipe, _lazy, open_lazily
 from napari_saf.problem import ImageOptions
 from napari_saf.tiles import LargeJob, _blocks, _plan, iterate_large
 
@@ -98,7 +99,8 @@ def test_a_volume_and_a_stack_of_times_are_labelled(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "kind", ["zarr05", "zarr04", "sharded", "plain zarr", "tiff", "strips", "npy", "dask", "memmap"]
+    "kind",
+    ["zarr05", "zarr04", "sharded", "plain zarr", "tiff", "strips", "png", "npy", "dask", "memmap"],
 )
 def test_any_source_gives_the_same_labels(tmp_path, image, kind):
     path = tmp_path / "a"
@@ -113,6 +115,9 @@ def test_any_source_gives_the_same_labels(tmp_path, image, kind):
         source = path.with_suffix(".tif")
         tile = {"tile": (32, 32)} if kind == "tiff" else {"rowsperstrip": 16}
         tifffile.imwrite(source, image, photometric="rgb", compression="zlib", **tile)
+    elif kind == "png":
+        source = path.with_suffix(".png")
+        iio.imwrite(source, image)
     elif kind == "dask":
         dask_array = pytest.importorskip("dask.array")
         source = dask_array.from_array(image, chunks=(50, 50, 3))
@@ -518,6 +523,16 @@ def test_a_store_that_claims_what_it_has_not_is_refused(tmp_path):
     with pytest.raises(saf.FormatError, match="it says that it has 1000000000000 bytes"):
         saf.label_large(path, saf.SelfAssignmentFlow(), tmp_path / "m.ome.zarr")
     assert sorted(os.listdir(tmp_path)) == ["a.zarr"]
+
+
+def test_a_picture_that_is_large_or_none_is_refused(tmp_path, monkeypatch):
+    iio.imwrite(tmp_path / "a.png", np.zeros((100, 100), np.uint8))
+    monkeypatch.setattr(_lazy, "_MOST_PIECE", 2**15)
+    with pytest.raises(saf.FormatError, match=r"a\.png.*save it in tiles"):
+        open_lazily(tmp_path / "a.png")
+    (tmp_path / "b.png").write_bytes(b"no picture")
+    with pytest.raises(saf.FormatError, match=r"b\.png: cannot be read as an image"):
+        open_lazily(tmp_path / "b.png")
 
 
 def test_levels_outside_of_a_store_and_codecs_that_execute_are_refused(tmp_path, image):
