@@ -368,10 +368,10 @@ def check_chunk(array: zarr.Array, content: bytes, name: object) -> None:
     if shard:
         n_in_shard = math.prod(array.shards or ()) // math.prod(array.chunks)
         chunks = _chunks_of_shard(content, shard, n_in_shard)
-    if not all(_is_fine(chunk, names, _MOST_WIDENED * n_bytes + _HEADER) for chunk in chunks):
-        raise ValueError(
-            f"a chunk is damaged, or more than the {n_bytes} bytes of its pixels: {name}"
-        )
+    is_plain = {*names} <= {*_COMPRESSIONS, "bytes", "endian", "transpose"}
+    least, most = (n_bytes, n_bytes) if is_plain else (0, _MOST_WIDENED * n_bytes + _HEADER)
+    if not all(_is_fine(chunk, names, least, most) for chunk in chunks):
+        raise ValueError(f"a chunk is damaged, or is not the {n_bytes} bytes of its pixels: {name}")
 
 
 def _chunks_of_shard(content: bytes, shard: _Codec, n_chunks: int) -> list[bytes]:
@@ -383,20 +383,22 @@ def _chunks_of_shard(content: bytes, shard: _Codec, n_chunks: int) -> list[bytes
     return [content[place : place + length] for place, length in index if place < len(content)]
 
 
-def _is_fine(content: bytes, codecs: list[str], most: int) -> bool:
-    """Tell whether a chunk, and what it unpacks to, are not damaged and not larger than that."""
+def _is_fine(content: bytes, codecs: list[str], least: int, most: int) -> bool:
+    """Tell whether a chunk is not damaged, and what it unpacks to neither smaller nor larger."""
     import imagecodecs
 
     if codecs[-1:] == ["crc32c"]:
         codecs, content = codecs[:-1], content[:-4]
-    if len(content) > most or not codecs or codecs[-1] not in _COMPRESSIONS:
-        return len(content) <= most
+    if not codecs or codecs[-1] not in _COMPRESSIONS:
+        return least <= len(content) <= most
+    if len(content) > 2 * most + _HEADER:
+        return False
     options = {"header": True} if codecs[-1] == "lz4" else {}
     try:
         unpacked = getattr(imagecodecs, f"{codecs[-1]}_decode")(content, out=most + 1, **options)
     except RuntimeError:  # imagecodecs's, for a fault or for want of room
         return False
-    return len(unpacked) <= most
+    return least <= len(unpacked) <= most
 
 
 def _scale(multiscale: Any, dataset: Any, n_axes: int) -> list[float]:

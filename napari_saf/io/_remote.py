@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from napari_saf.errors import one_line
 from napari_saf.io._image import check_chunk, chunk_keys
 from napari_saf.storage import parse_json
 
@@ -62,7 +63,7 @@ class RemoteFolder:
             if isinstance(one, bytes):
                 content[places[place]] = one
             elif not isinstance(one, FileNotFoundError):
-                raise one
+                raise OSError(f"{places[place]}: {one_line(one)}") from one
         return content
 
     def exists(self, key: str) -> bool:

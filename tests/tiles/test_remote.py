@@ -49,14 +49,65 @@ def test_a_url_gives_the_same_labels(tmp_path, memory, kind):
     assert work.image == (url, None)
 
 
+class Handler(SimpleHTTPRequestHandler):
+    """Answers chunks of the second row of an image with a fault, if there is one."""
+
+    fault = ""
+
+    def log_message(self, *_):
+        pass
+
+    def do_GET(self):
+        if not self.fault or "/0/c/1/" not in self.path:
+            super().do_GET()
+        elif self.fault in ("403", "500"):
+            self.send_error(int(self.fault))
+        elif self.fault == "cut off":
+            self.send_response(200)
+            self.send_header("Content-Length", "1000")
+            self.end_headers()
+            self.wfile.write(b"only this")
+            self.close_connection = True
+        else:
+            self.close_connection = True
+
+
+@pytest.mark.parametrize("fault", ["403", "500", "cut off", "no answer"])
+def test_a_server_that_fails_half_way_leaves_nothing_that_looks_whole(tmp_path, monkeypatch, fault):
+    pytest.importorskip("aiohttp")
+    write_zarr(tmp_path / "a.zarr", picture())
+    out, own = tmp_path / "m.ome.zarr", {"tile": 32, "learn_pixels": 1}
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Handler, directory=tmp_path)) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{server.server_port}/a.zarr"
+        with pytest.raises(saf.FormatError, match=r"tile \[.*cannot be read at \[.*0/c/1/"):
+            saf.label_large(
+                url,
+                recipe(),
+                out,
+                progress=lambda *_: monkeypatch.setattr(Handler, "fault", fault),
+                **own,
+            )
+        with pytest.raises(saf.FormatError):
+            saf.read_labels(out)
+        monkeypatch.setattr(Handler, "fault", "")
+        found = saf.label_large(url, recipe(), out, **own)
+        server.shutdown()
+    assert found.n_done_before >= 1
+    expected = saf.label_large(tmp_path / "a.zarr", recipe(), tmp_path / "e.ome.zarr", **own)
+    np.testing.assert_array_equal(found.labels[:], expected.labels[:])
+
+
+def test_a_store_that_does_not_answer_is_told_with_the_chunk(tmp_path, memory, monkeypatch):
+    image = open_lazily(put(memory, write_zarr(tmp_path / "a.zarr", picture())))
+    monkeypatch.setattr(memory, "cat", lambda paths, **_: {paths[0]: TimeoutError()})
+    with pytest.raises(saf.FormatError, match=r"read at \[0:9, 0:9\]: 0/c/0/0/0: TimeoutError"):
+        image.read((slice(0, 9), slice(0, 9)))
+
+
 def test_a_web_server_will_do(tmp_path):
     pytest.importorskip("aiohttp")
     write_zarr(tmp_path / "a.zarr", picture())
-
-    class Handler(SimpleHTTPRequestHandler):
-        def log_message(self, *_):
-            pass
-
     with ThreadingHTTPServer(("127.0.0.1", 0), partial(Handler, directory=tmp_path)) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         url = f"http://127.0.0.1:{server.server_port}/a.zarr"
