@@ -19,6 +19,7 @@ from napari_saf.objects import (
     GEFF,
     NECK,
     SMALLEST,
+    TRACK_BY,
     Objects,
     ObjectStep,
     save_objects,
@@ -54,6 +55,8 @@ _OPTIONS: list[click.Parameter] = [
                  help="Follow objects along the first axis, frames of a series, and save tracks as "
                  "the Cell Tracking Challenge has them, or as a geff if it ends in .geff; the "
                  "table gets their numbers."),
+    click.Option(["--track-by"], type=click.Choice(TRACK_BY), default=TRACK_BY[0],
+                 show_default=True, help="Follow by the distance of centroids, or by overlap."),
     click.Option(["--tile"], type=click.IntRange(min=16), metavar="N",
                  help="Of OUT.ome.zarr: pixels a side. [default: 1024 in planes, 128 in volumes]"),
     click.Option(["--halo"], type=click.IntRange(min=1), metavar="N",
@@ -93,7 +96,7 @@ def objects(given: Any) -> None:
     tables, failed = [], list[Path]()
     for path in paths:
         try:
-            table = _measure(path, step, given.pictures, uncertain, tracks, files[path])
+            table = _measure(path, step, given, uncertain, files[path])
         except SafError as error:
             if len(paths) == 1:
                 raise
@@ -165,14 +168,9 @@ def _split_in_tiles(path: Path, step: ObjectStep, given: Any, formats: Sequence[
 
 
 def _measure(
-    path: Path,
-    step: ObjectStep,
-    pictures: Path | None,
-    uncertainty: Any,
-    tracks: Path | None,
-    files: Sequence[Path],
+    path: Path, step: ObjectStep, options: Any, uncertainty: Any, files: Sequence[Path]
 ) -> dict[str, Any]:
-    given, found_at = io.read_mask(path), _picture(path, pictures)
+    given, found_at = io.read_mask(path), _picture(path, options.pictures)
     picture = None if found_at is None else io.read_image(found_at)
     found, table = step.run(
         given.labels,
@@ -184,9 +182,9 @@ def _measure(
         axes=given.axes,
         channel_axis=None if picture is None else picture.channel_axis,
     )
-    if tracks is not None:
-        table = _follow(tracks, found, table, given)
-        click.echo(tracks)
+    if options.tracks is not None:
+        table = _follow(options, found, table, given.scale)
+        click.echo(options.tracks)
     for file in files:
         _save(file, found, given)
         click.echo(file)
@@ -235,15 +233,17 @@ def _save(file: Path, found: Objects, given: io.Labelling) -> None:
 
 
 def _follow(
-    folder: Path, found: Objects, table: dict[str, Any], given: io.Labelling
+    options: Any, found: Objects, table: dict[str, Any], scale: Sequence[float] | None
 ) -> dict[str, Any]:
-    tracks = track_objects(found, spacing=None if given.scale is None else given.scale[1:])
-    save_tracks(folder, tracks)
+    tracks = track_objects(found, by=options.track_by, spacing=scale and scale[1:])
+    save_tracks(options.tracks, tracks)
+    if not table:
+        return table
     numbers = np.zeros(len(found.kinds), int)
     numbers[tracks.table["object"]] = tracks.table["track"]
-    own = numbers[table["object"]] if table else np.zeros(0, int)
+    own = numbers[table["object"]]
     parents = np.array([tracks.parents.get(int(one), 0) for one in own], int)
-    return {**table, "track": own, "parent": parents} if table else table
+    return {**table, "track": own, "parent": parents}
 
 
 def _joined(tables: Sequence[dict[str, Any]]) -> dict[str, Any]:

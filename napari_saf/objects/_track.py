@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +22,10 @@ _REACH = 1.5
 _MOST = 2**16 - 1
 """Numbers in the images of the Cell Tracking Challenge."""
 GEFF = ".geff"
+_MOST_APART = 0.9
+"""Share of an object that does not lie on the one before, where objects are followed by overlap."""
+TrackBy = Literal["distance", "overlap"]
+TRACK_BY = get_args(TrackBy)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -70,22 +74,26 @@ class Tracks:
 def track_objects(
     objects: Objects,
     *,
+    by: TrackBy = "distance",
     spacing: Sequence[float] | None = None,
     reach: float | None = None,
     most_missing: int = 1,
     divide: bool = True,
 ) -> Tracks:
-    """Follow objects through frames with laptrack, by how near they are to each other.
+    """Follow objects through frames with laptrack, by how near they are, or how they overlap.
 
     Parameters
     ----------
     objects : Objects
         Of a series of planes or volumes, split frame by frame: ``split_objects(..., axis=0)``.
+    by : str
+        ``"distance"`` of centroids, or ``"overlap"``: which share of an object lies on the one
+        before, a tenth or more, for objects that are large for their steps, or long.
     spacing : sequence of float, optional
         Size of a pixel along each axis but the first. None: 1.
     reach : float, optional
         How far an object may move from one frame to the next, in the unit of the spacing. None:
-        one and a half median diameters.
+        one and a half median diameters. By distance only.
     most_missing : int
         So many frames in which an object is not found do not end its track; 0 or more.
     divide : bool
@@ -104,8 +112,8 @@ def track_objects(
 
     Notes
     -----
-    Linear assignment of the squared distances, first between neighbouring frames, then of the ends
-    of tracks to starts and to divisions (Jaqaman et al., https://doi.org/10.1038/nmeth.1237).
+    Linear assignment of the squared distances, or of 1 less what overlaps, first between
+    neighbouring frames, then of the ends of tracks to starts and to divisions (Jaqaman et al., https://doi.org/10.1038/nmeth.1237).
 
     Examples
     --------
@@ -126,6 +134,8 @@ def track_objects(
     sides = np.ones(len(shape) - 1) if spacing is None else own_floats(spacing, "spacing")
     if sides.shape != (len(shape) - 1,) or not (sides > 0).all():
         raise InvalidInput(f"spacing: expected {len(shape) - 1} sizes above 0, got {spacing!r}")
+    if by not in TRACK_BY or (by == "overlap" and reach is not None):
+        raise InvalidInput(f"by: expected distance, or overlap without reach, got {by!r}")
     if not objects.labels.any():
         nothing = {name: np.zeros(0, int) for name in ("track", "frame", "object")}
         return Tracks(objects, nothing, {})
@@ -133,7 +143,11 @@ def track_objects(
     limit = (_REACH * diameter if reach is None else float(reach)) ** 2
     if not limit > 0:
         raise InvalidInput(f"reach: expected a number above 0, got {reach!r}")
-    rows, splits = _linked(found, places * sides, limit, missing, divide)
+    metric: str | Callable[..., float] = "sqeuclidean"
+    where = places * sides
+    if by == "overlap":
+        metric, where, limit = _apart(objects, missing), found["region"][:, None], _MOST_APART
+    rows, splits = _linked(found, where, metric, limit, missing, divide)
     order = np.lexsort((rows["frame"], rows["track_id"]))
     numbers = rows["object"].to_numpy()[order]
     row_of = np.argsort(found["region"])
@@ -251,7 +265,8 @@ def _save_geff(path: Path, tracks: Tracks) -> None:
 
 def _linked(
     found: Mapping[str, NDArray[Any]],
-    places: NDArray[np.floating],
+    places: NDArray[Any],
+    metric: str | Callable[..., float],
     limit: float,
     missing: int,
     divide: bool,
@@ -271,6 +286,7 @@ def _linked(
     alone |= dict.fromkeys(("segment_start_cost", "segment_end_cost"), 1.05 * limit)
     tracker = LapTrack(
         **alone,
+        **dict.fromkeys(("metric", "gap_closing_metric", "splitting_metric"), metric),
         cutoff=limit,
         gap_closing_cutoff=limit if missing else False,
         gap_closing_max_frame_count=missing + 1,
@@ -278,6 +294,26 @@ def _linked(
     )
     rows, splits, _ = tracker.predict_dataframe(frame, names, only_coordinate_cols=False)
     return rows, splits
+
+
+def _apart(objects: Objects, missing: int) -> Callable[..., float]:
+    """Return a measure of two objects by number: 1 less the share of the later that overlaps."""
+    frames, count = objects.labels.reshape(len(objects.labels), -1), len(objects.kinds)
+    sizes, shares = np.bincount(frames.ravel(), minlength=count), dict[tuple[int, int], float]()
+    for gap in range(1, missing + 2):
+        for before, after in zip(frames, frames[gap:], strict=False):
+            is_both = (before > 0) & (after > 0)
+            keys = before[is_both].astype(np.int64) * count + after[is_both]
+            pairs, overlaps = np.unique(keys, return_counts=True)
+            first, second = np.divmod(pairs, count)
+            own = (overlaps / sizes[second]).tolist()
+            shares |= zip(zip(first.tolist(), second.tolist(), strict=True), own, strict=True)
+
+    def apart(one: NDArray[np.floating], other: NDArray[np.floating]) -> float:
+        a, b = int(one[0]), int(other[0])
+        return 1 - shares.get((a, b), shares.get((b, a), 0.0))
+
+    return apart
 
 
 def _measured(

@@ -108,6 +108,11 @@ def test_frames_are_followed(cli, tmp_path):
     ]
     assert {row["track"] for row in rows("t.csv")} == {"1", "2"}
     assert cli("objects", "t.tif", "-o", "u.csv", "--tracks", "res").is_error("res_track")
+    own = ("objects", "t.tif", "-o", "t.csv", "--tracks", "res", "--track-by", "overlap")
+    assert cli(*own, "--overwrite").code == 0 and {row["track"] for row in rows("t.csv")} == {
+        "1",
+        "2",
+    }
 
 
 def test_nothing_to_find_and_wrong_input(cli):

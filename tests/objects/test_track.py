@@ -50,9 +50,10 @@ def objects_of(frames):
     return saf.split_objects(frames > 0, axis=0, smallest=1)
 
 
-def test_discs_are_followed_through_gaps_and_divisions():
+@pytest.mark.parametrize("by", ["distance", "overlap"])
+def test_discs_are_followed_through_gaps_and_divisions(by):
     truth, _, expected = moving_discs()
-    tracks = saf.track_objects(objects_of(truth))
+    tracks = saf.track_objects(objects_of(truth), by=by)
     assert len(set(tracks.table["track"])) == len(expected)
     assert sorted(map(list(tracks.parents.values()).count, set(tracks.parents.values()))) == [2] * 3
     for number in np.unique(truth)[1:]:
@@ -64,10 +65,11 @@ def test_discs_are_followed_through_gaps_and_divisions():
     assert np.array_equal(tracks.labels[tuple(where.T)], rows[:, 0])
 
 
-def test_the_measure_of_the_challenge_is_high_although_discs_are_missed(tmp_path):
+@pytest.mark.parametrize("by", ["distance", "overlap"])
+def test_the_measure_of_the_challenge_is_high_although_discs_are_missed(tmp_path, by):
     metrics = pytest.importorskip("ctc_metrics")
     truth, seen, expected = moving_discs(1, missing=0.02)
-    tracks = saf.track_objects(objects_of(seen))
+    tracks = saf.track_objects(objects_of(seen), by=by)
     saf.save_tracks(tmp_path / "res", tracks)
     folder = tmp_path / "gt" / "TRA"
     folder.mkdir(parents=True)
@@ -79,6 +81,17 @@ def test_the_measure_of_the_challenge_is_high_although_discs_are_missed(tmp_path
     (folder / "man_track.txt").write_text("".join(lines))
     found = metrics.evaluate_sequence(str(tmp_path / "res"), str(tmp_path / "gt"), ["Valid", "TRA"])
     assert found["Valid"] == 1 and found["TRA"] > 0.97
+
+
+def test_by_overlap_long_things_keep_their_track_where_centroids_are_nearer_to_others():
+    frames = np.zeros((2, 20, 60), np.uint8)
+    frames[0, 2:6, 2:42], frames[1, 2:6, 14:54] = 1, 1  # goes on by 12, over a small one
+    frames[0, 8:12, 32:36] = 1
+    found = {
+        by: saf.track_objects(objects_of(frames), by=by).labels for by in ("distance", "overlap")
+    }
+    assert found["distance"][1, 3, 20] == found["distance"][0, 9, 33]
+    assert found["overlap"][1, 3, 20] == found["overlap"][0, 3, 20]
 
 
 def test_a_track_with_a_gap_is_saved_in_pieces(tmp_path):
@@ -111,6 +124,8 @@ def test_units_and_volumes():
         ({"most_missing": -1}, "most_missing"),
         ({"most_missing": 0.5}, "most_missing"),
         ({"spacing": (1, 1, 1)}, "spacing"),
+        ({"by": "colour"}, "by"),
+        ({"by": "overlap", "reach": 3}, "by"),
     ],
 )
 def test_bad_input_is_named(options, message):

@@ -16,7 +16,7 @@ from superqt import QLabeledDoubleSlider, QLabeledSlider
 
 from napari_saf._gui.docks.run_dock import RunDock
 from napari_saf._gui.docks.tables import LabelList
-from napari_saf._gui.forms.choices import LayerChoice
+from napari_saf._gui.forms.choices import Choice, LayerChoice
 from napari_saf._gui.forms.controls import ask_for_path
 from napari_saf._gui.forms.layout import FormSection, create_button, create_fold, create_row
 from napari_saf._gui.layers.metadata import carry_objects, labels_to_choose
@@ -36,6 +36,7 @@ from napari_saf.io import count_labels
 from napari_saf.objects import (
     NECK,
     SMALLEST,
+    TRACK_BY,
     ObjectEditor,
     Objects,
     ObjectStep,
@@ -73,6 +74,7 @@ class ObjectsWidget(RunDock):
         self.neck = QLabeledDoubleSlider(Qt.Orientation.Horizontal)
         self.neck.setRange(0, _MOST_NECK)
         self.neck.setValue(100 * NECK)
+        self.track_by = Choice([(f"by {way}", way) for way in TRACK_BY])
         self.table, self.counts = ObjectTable(), QLabel(wordWrap=True)
         self._add_controls()
         self._connect(
@@ -126,7 +128,8 @@ class ObjectsWidget(RunDock):
         self.buttons["keep"].setText("Keep these")
         self.buttons["save"].setText("Save …")
         own = [self.buttons[name] for name in slots]
-        rows.add_row("Frames", self.buttons["track"], HELP["track"])
+        self._frames = create_row(self.buttons["track"], self.track_by)
+        rows.add_row("Frames", self._frames, HELP["track"])
         fold = create_fold("Advanced", advanced)
         below = [self.counts, create_row(*own[:4]), self.table, create_row(*own[4:8])]
         self._lay_out([rows, fold], [own[8], self.stop_button], below)
@@ -306,7 +309,8 @@ class ObjectsWidget(RunDock):
         source = self._source
         if self.editor is None or source is None:
             return
-        follow = partial(track_objects, self._copy(), spacing=source.placed["scale"][1:])
+        own = {"by": self.track_by.value, "spacing": source.placed["scale"][1:]}
+        follow = partial(track_objects, self._copy(), **own)
         show = partial(self._show_tracks, source)
         self.begin_task("following", lambda *_: follow(), show)
 
@@ -345,7 +349,7 @@ class ObjectsWidget(RunDock):
         self.kinds.clear()
         if labels is not None:
             axes = squeezed_axes(labels)
-            for field in (self.slices, self.buttons["track"]):
+            for field in (self.slices, self._frames):
                 self._rows.show_row(field, len(axes) > 2)
             is_series = str(labels.axis_labels[axes[0]]).lower() in ("t", "time")
             self.slices.setChecked(len(axes) > 2 and is_series)
