@@ -206,7 +206,9 @@ def format_errors(file: object, expected: str) -> Iterator[None]:
     except MemoryError as error:
         raise ComputeError(f"{file}: not enough memory to read {expected}") from error
     except Exception as error:  # whatever a library raises for a damaged file
-        raise FormatError(f"{file}: cannot be read as {expected}: {one_line(error)}") from error
+        is_missing = isinstance(error, FileNotFoundError) and not Path(str(file)).exists()
+        reason = f"cannot be read as {expected}: {one_line(error)}"
+        raise FormatError(f"{file}: {'no such file' if is_missing else reason}") from error
 
 
 def check_room(n_bytes: int, n_stored: int | None = None) -> None:

@@ -11,7 +11,6 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.optimize import linear_sum_assignment
 
 from napari_saf.comparison._variants import Variant
 from napari_saf.errors import InvalidInput, SafError
@@ -363,6 +362,8 @@ def align(
     pixels on which they agree. A label that shares no pixel with a number that is left gets a
     new one. So the outcome does not depend on the order of the images, ties apart.
     """
+    from scipy.optimize import linear_sum_assignment  # takes a quarter of a second to load
+
     flat = [np.asarray(image).ravel().astype(np.int64) for image in images]
     fixed = [False] * len(flat) if is_fixed is None else list(is_fixed)
     present = [np.flatnonzero(np.bincount(image, minlength=1)[1:]) + 1 for image in flat]

@@ -19,7 +19,7 @@ from qtpy.QtWidgets import QCheckBox, QComboBox, QPushButton, QSpinBox, QWidget
 import napari_saf as saf
 from napari_saf._gui.export import dock as export_dock
 from napari_saf._gui.export.dock import ExportWidget
-from napari_saf._gui.layers.metadata import ARE_STROKES
+from napari_saf._gui.layers.metadata import ARE_STROKES, OBJECTS_KEY
 from napari_saf._gui.layers.placement import Placement, image_region
 from napari_saf._gui.layers.reading import Pixels
 from napari_saf._gui.scribbles.strokes import add_strokes
@@ -66,6 +66,15 @@ def done(viewer, export):
     viewer.add_image(blocks(), name="blocks")
     add_result(viewer, result_of(blocks()))
     return export()
+
+
+def test_of_objects_the_table_is_left_to_their_dock(viewer, done):
+    objects = viewer.add_labels(LABELS, metadata={OBJECTS_KEY: True}, name="objects")
+    done.labels.choose(objects)
+    assert not done.choice.wanted.regions
+    assert "Objects" in done.choice.ticks["regions"].toolTip()
+    done.labels.choose(viewer.layers["blocks [SAF]"])
+    assert done.choice.wanted.regions
 
 
 def test_what_was_exported_is_so_in_the_project(viewer, done, settle, monkeypatch):

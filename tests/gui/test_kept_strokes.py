@@ -89,6 +89,16 @@ def test_a_person_can_do_without(scribbles, tmp_path, qtbot):
     assert not kept(tmp_path)
 
 
+def test_nothing_is_kept_once_the_end_has_come(scribbles, tmp_path, qtbot):
+    painted(scribbles, qtbot)
+    scribbles.workspace.end()
+    (path,) = kept(tmp_path)
+    before = path.read_bytes()
+    paint(scribbles, 12, 1)
+    qtbot.wait(200)
+    assert not scribbles.workspace.is_keeping and path.read_bytes() == before
+
+
 def test_strokes_that_were_removed_come_back(model, scribbles, qtbot):
     restore = scribbles.buttons["restore_strokes"]
     before = painted(scribbles, qtbot)

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from gui_cases import blocks, layer_of, stack
+from gui_cases import blocks, layer_of, lock, stack
 from qtpy.QtCore import Qt
 from test_apply import CORNERS, teach_corners
 
@@ -113,6 +113,22 @@ def test_strokes_have_maps_by_the_number_of_their_class(model, open_on, settle):
     for number in CORNERS:
         (own,) = soft.images([number])
         np.testing.assert_array_equal(own > 0.5, dock.result.data == number)
+
+
+def test_a_locked_class_has_its_map(model, open_on, settle):
+    """Its pixels took no part in the run, and are of it alone; those of the others are not."""
+    model.add_image(blocks(), name="blocks")
+    dock = open_on(model, ScribblesWidget)
+    teach_corners(dock, settle)
+    first = next(iter(CORNERS))
+    lock(dock.classes, first)
+    dock.start()
+    settle(dock)
+    soft, labels = soft_labels_of(dock.result), dock.result.data
+    assert soft.labels == sorted(CORNERS)
+    maps = soft.images(soft.labels)
+    np.testing.assert_array_equal(maps[soft.labels.index(first)], labels == first)
+    np.testing.assert_allclose(maps.sum(axis=0), 1, atol=1e-5)
 
 
 def test_labels_that_were_edited_or_opened_have_none(segment, model, open_on, settle):

@@ -1,12 +1,13 @@
 """The Project dock: images come and go with their strokes, and all of it is one file."""
 
 import shutil
+import threading
 from pathlib import Path
 
 import numpy as np
 import pytest
 import tifffile
-from gui_cases import TIMEOUT, blocks, discard, recover, share_texts
+from gui_cases import TIMEOUT, apply_to, blocks, discard, lock, recover, share_texts
 from napari.components import ViewerModel
 from qtpy.QtCore import Qt
 
@@ -14,7 +15,9 @@ import napari_saf as saf
 from napari_saf._gui.dictionary.dock import DictionaryWidget
 from napari_saf._gui.layers.metadata import class_names, is_strokes, recipe_of
 from napari_saf._gui.project.dock import ProjectWidget
+from napari_saf._gui.scribbles import dock as scribbles_dock
 from napari_saf._gui.scribbles.dock import ScribblesWidget
+from napari_saf._gui.scribbles.results import shares_of
 from napari_saf._gui.session import keeping
 from napari_saf._gui.session.workspace import show_dock_values
 from napari_saf.cli import main
@@ -171,6 +174,75 @@ def test_what_is_saved_is_opened_again(model, dock, scribbles, open_on, tmp_path
     assert other.name.text() == "p.napari-saf"
     build = other.workspace.snapshot()
     assert not other.file.is_unsaved(build)
+
+
+@pytest.fixture
+def reopened(model, dock, scribbles, open_on, tmp_path, settle):
+    """Open a project with strokes and labels in another viewer; return both and its strokes."""
+    paint(scribbles, c1=4, c2=24)
+    scribbles.start()
+    settle(scribbles)
+    save(dock, tmp_path / "p", settle)
+    second = ViewerModel()
+    other, opened = open_on(second, ProjectWidget), open_on(second, ScribblesWidget)
+    other.load(tmp_path / "p.napari-saf")
+    settle(other)
+    settle(opened)
+    return second, other, opened
+
+
+def test_strokes_go_on_in_the_labels_that_were_opened(reopened, qtbot, settle):
+    second, _, opened = reopened
+    before = names(second)
+    opened.follow.setChecked(True)
+    paint(opened, c2=12)
+    qtbot.wait(60)
+    settle(opened)
+    assert names(second) == before
+    assert opened.result.name.endswith("[from strokes]")
+    assert opened.result.data[12, 4] == 2
+
+
+def test_opened_labels_are_counted_in_no_thread_that_waits(reopened, settle, monkeypatch):
+    _, project, opened = reopened
+    threads, known = [], share_texts(opened.classes)
+
+    def count(labels):
+        threads.append(threading.current_thread())
+        return shares_of(labels)
+
+    monkeypatch.setattr(scribbles_dock, "shares_of", count)
+    project.go_to_next()
+    project.go_to_previous()
+    settle(opened)
+    assert threads and threading.main_thread() not in threads
+    assert share_texts(opened.classes) == known
+
+
+def test_what_was_opened_is_locked_and_applied_as_it_is(reopened, qtbot, settle):
+    second, _, opened = reopened
+    labels = np.array(opened.result.data)
+    lock(opened.classes, 1)
+    paint(opened, c3=10)
+    opened.start()
+    settle(opened)
+    np.testing.assert_array_equal(opened.result.data[labels == 1], 1)
+    image = second.add_image(blocks(SIDE)[::-1].copy(), name="other")
+    apply_to(opened, image)
+    settle(opened)
+    assert any(one.name.startswith("other [") for one in second.layers)
+
+
+def test_new_strokes_leave_labels_that_were_opened(reopened, qtbot, settle):
+    second, _, opened = reopened
+    (old,) = [one for one in second.layers if one.name.endswith("[from strokes]")]
+    labels = np.array(old.data)
+    second.layers.remove(strokes_on(second))
+    paint(opened, c1=24, c2=4)
+    opened.start()
+    settle(opened)
+    np.testing.assert_array_equal(old.data, labels)
+    assert opened.result is not None and opened.result != old
 
 
 def test_after_one_more_stroke_it_is_not_saved(dock, scribbles, tmp_path, settle):

@@ -198,7 +198,7 @@ def test_what_is_wrong_is_named(tmp_path, plain, words):
 
 
 def test_missing_folder_huge_and_binary_files_are_named(tmp_path):
-    with pytest.raises(FormatError, match="No such file"):
+    with pytest.raises(FormatError, match="no such file"):
         load_recipe(tmp_path / "none.json")
     with pytest.raises(FormatError, match="cannot be read"):
         load_recipe(tmp_path)

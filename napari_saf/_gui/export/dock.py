@@ -56,6 +56,7 @@ _NO_LABELS = "no labels: run Segment, or open a Labels layer"
 _NOTHING = "nothing is ticked"
 _NO_NAME = "the files need a name, without slashes"
 _NO_FOLDER = "there is no such folder"
+_OBJECTS = "The dock Objects saves the table of objects, with their kinds."
 _NOT_OURS = "These labels come without prototypes: they were not computed here."
 
 
@@ -306,6 +307,8 @@ class ExportWidget(RunDock):
         stem = "labels" if labels is None else file_stem(labels.name)
         self.repeat.show_recipe(recipe, why_not, stem)
         self.choice.offer("recipe", f"No recipe: {why_not}." if why_not else "")
+        are_objects = labels is not None and metadata.OBJECTS_KEY in labels.metadata
+        self.choice.offer("regions", _OBJECTS if are_objects else "")
         has_prototypes = labels is not None and metadata.prototypes_of(labels) is not None
         self.choice.offer("prototypes", "" if has_prototypes else _NOT_OURS)
         self.maps.choose(labels)

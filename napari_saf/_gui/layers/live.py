@@ -119,6 +119,15 @@ class LiveLayer:
         self._colors = label_colors() if colors is None else colors
         self._take_colors()
 
+    def take_up(self, layer: Labels, shape: tuple[int, ...]) -> bool:
+        """Go on in a layer that was there before, if labels of a shape fit there."""
+        kind, where = layer.data.dtype, self.placement.transform["translate"]
+        n_bytes = 1 if self._strokes is None else self._strokes.data.dtype.itemsize
+        fits = type(layer.data) is np.ndarray and layer.data.shape == self.placement.shape(shape)
+        if fits and kind.itemsize >= n_bytes and np.allclose(layer.translate, where):
+            self.layer, self._pixels = layer, layer.data
+        return self.layer is layer
+
     @property
     def is_lost(self) -> bool:
         """Whether the layer was made and is no longer there to write to."""

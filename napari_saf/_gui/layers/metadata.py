@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 
 from napari_saf.errors import InvalidInput
 from napari_saf.graph import GraphUnion, GridGraph
-from napari_saf.io import PrototypeSet, Recipe, soft_images, with_taught
+from napari_saf.io import PrototypeSet, Recipe, count_labels, soft_images, with_taught
 from napari_saf.methods import METHODS
 from napari_saf.problem import Problem
-from napari_saf.result import Segmentation
+from napari_saf.result import LabelImage, Segmentation
 
 METADATA_KEY = "napari_saf"
 """Entry of a result layer's metadata: recipe, prototypes, label numbers of columns, status,
@@ -36,6 +36,9 @@ STROKES_KEY = "napari_saf_strokes"
 """Entry of the metadata of a layer of strokes: the id of the image they were painted on."""
 
 ARE_STROKES = "these are strokes, not the labels that came of them: most pixels may be 0"
+
+OBJECTS_KEY = "napari_saf_objects"
+"""Entry of the metadata of a layer of objects."""
 
 NAMES_KEY = "class_names"
 """Entry of a layer's metadata: the name of each label that has one."""
@@ -182,14 +185,20 @@ def class_names(layer: Labels) -> dict[int, str]:
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class SoftLabels:
-    """The assignment of a run at the nodes of a grid, and the label on screen of each column."""
+    """The assignment of a run at the nodes of a grid, and the label on screen of each column.
+
+    Pixels that were `locked`, 0 elsewhere, are of their label alone.
+    """
 
     grid: GridGraph
     assignment: NDArray[np.float32]
     numbers: NDArray[np.int64]
+    locked: LabelImage | None = None
 
     @classmethod
-    def of(cls, problem: Problem, result: Segmentation) -> SoftLabels | None:
+    def of(
+        cls, problem: Problem, result: Segmentation, locked: LabelImage | None = None
+    ) -> SoftLabels | None:
         """Return those of the image that was asked for, the last; its labels are as on screen."""
         grid, assignment = problem.graph, result.assignment
         if isinstance(grid, GraphUnion):
@@ -197,15 +206,20 @@ class SoftLabels:
             grid, assignment = grid.grids[-1], assignment[own]
         if not isinstance(grid, GridGraph) or len(assignment) != grid.n_nodes:
             return None
-        return cls(grid.without_weights(), assignment, result.label_map.numbers)
+        return cls(grid.without_weights(), assignment, result.label_map.numbers, locked)
 
     @property
     def labels(self) -> list[int]:
-        return sorted({*self.numbers.tolist()} - {0})
+        fixed = [] if self.locked is None else count_labels(self.locked)[0].tolist()
+        return sorted({*self.numbers.tolist(), *fixed} - {0})
 
     def images(self, labels: Collection[int]) -> NDArray[np.float32]:
         """Return maps of labels (n_labels, ...) in the shape of what was labelled."""
-        return np.asarray(soft_images(self.grid, self.assignment, self.numbers, labels))
+        maps = np.asarray(soft_images(self.grid, self.assignment, self.numbers, labels))
+        if self.locked is not None:
+            for own, label in zip(maps, labels, strict=True):
+                own[self.locked == label] = 1
+        return maps
 
 
 def trim_soft_labels(viewer: napari.Viewer, newest: Labels) -> None:

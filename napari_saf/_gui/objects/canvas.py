@@ -11,10 +11,9 @@ from napari.layers import Image, Labels
 from numpy.typing import NDArray
 from qtpy.QtCore import QObject, Signal
 
+from napari_saf._gui.layers.metadata import OBJECTS_KEY
 from napari_saf._gui.layers.placement import labelled_image, lay_over
 
-OBJECTS_KEY = "napari_saf_objects"
-"""Entry of the metadata of a layer of objects."""
 _LINE, _LINE_WIDTH, _LINE_COLOR = "cut line", 2, "yellow"
 
 

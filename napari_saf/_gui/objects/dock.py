@@ -19,7 +19,7 @@ from napari_saf._gui.docks.tables import LabelList
 from napari_saf._gui.forms.choices import Choice, LayerChoice
 from napari_saf._gui.forms.controls import ask_for_path
 from napari_saf._gui.forms.layout import FormSection, create_button, create_fold, create_row
-from napari_saf._gui.layers.metadata import carry_objects, labels_to_choose
+from napari_saf._gui.layers.metadata import OBJECTS_KEY, carry_objects, labels_to_choose
 from napari_saf._gui.layers.placement import (
     image_region,
     labelled_image,
@@ -28,7 +28,7 @@ from napari_saf._gui.layers.placement import (
 )
 from napari_saf._gui.layers.reading import Pixels
 from napari_saf._gui.layers.view import center_on
-from napari_saf._gui.objects.canvas import OBJECTS_KEY, ObjectCanvas
+from napari_saf._gui.objects.canvas import ObjectCanvas
 from napari_saf._gui.objects.source import HELP, SAVE_FILTER, Measures, Source
 from napari_saf._gui.objects.table import ObjectTable
 from napari_saf.errors import counted

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from typing import Any
+from typing import Any, Protocol
 from weakref import WeakKeyDictionary, WeakSet
 
 import napari
@@ -151,7 +151,9 @@ class RunController(QObject):
         else:
             graph = None if problem is None else problem.graph
             shown = self.run.by_label(shown)
-            live.finish(shown, graph, None if problem is None else SoftLabels.of(problem, shown))
+            fixed = job.image_job.locked
+            soft = None if problem is None else SoftLabels.of(problem, shown, fixed)
+            live.finish(shown, graph, soft)
         if not self._is_in_sight:
             self._is_in_sight = True
             index = job.image_job.pixels.index
@@ -203,29 +205,35 @@ class RunController(QObject):
             run.cancel()
 
 
-class RunRegistry:
-    """The controllers of a viewer, and who watches their runs; keeps none alive.
+class RunWatcher(Protocol):
+    """Who is told of runs, in the main thread; of a return once the layer shows what came of it."""
 
-    Watchers are told in the main thread: `run_began`, `run_returned` once the layer shows what came
-    of it, and `run_ended`.
-    """
+    def run_began(self, controller: RunController) -> None: ...
+
+    def run_returned(self, controller: RunController, result: Segmentation) -> None: ...
+
+    def run_ended(self, controller: RunController) -> None: ...
+
+
+class RunRegistry:
+    """The controllers of a viewer, and who watches their runs; keeps none alive."""
 
     def __init__(self) -> None:
         self.controllers = WeakSet[RunController]()
-        self._watchers = WeakSet[Any]()
+        self._watchers = WeakSet[RunWatcher]()
 
     @property
-    def watchers(self) -> list[Any]:
+    def watchers(self) -> list[RunWatcher]:
         return list(self._watchers)
 
-    def watch(self, watcher: Any) -> None:
+    def watch(self, watcher: RunWatcher) -> None:
         """Tell somebody of all runs, those under way included."""
         self._watchers.add(watcher)
         for controller in list(self.controllers):
             if controller.is_running:
                 watcher.run_began(controller)
 
-    def unwatch(self, watcher: Any) -> None:
+    def unwatch(self, watcher: RunWatcher) -> None:
         """End `watch`; runs that nobody watches are not recorded on."""
         self._watchers.discard(watcher)
         if not self._watchers:

@@ -114,6 +114,7 @@ class ScribblesWidget(RunDock):
             (self._slices.changed, self._on_region_changed),
             (self.strokes.changed, self._on_strokes_changed),
             (viewer.layers.events.removed, self._on_layer_removed),
+            (viewer.layers.events.inserted, self._take_up),
             (self.classes.recolored, self._on_class_edited),
             (self.classes.renamed, self._on_class_edited),
             (self.classes.lock_toggled, self._on_lock_toggled),
@@ -221,8 +222,27 @@ class ScribblesWidget(RunDock):
         self._forget_error()
         self.classes.locked.clear()
         self.classes.refresh()
-        self.classes.set_shares(self._results.shares())
+        self.classes.set_shares(self._shares())
+        self._take_up()
         self._update_enabled()
+
+    def _shares(self) -> Mapping[int, float]:
+        current = self._results.current
+        return {} if current is None else current.shares
+
+    def _take_up(self, event: object = None) -> None:
+        """Go on in labels of a project that was opened again; their pixels are counted."""
+        result = self._results.take_up()
+        if result is None:
+            return
+        labels = result.live.labels()
+
+        def show(shares: dict[int, float]) -> None:
+            result.shares = result.shares or shares
+            if result is self._results.current:
+                self._show_result(result)
+
+        self.run_in_background("shares", lambda cancelled: shares_of(labels), show)
 
     def _on_strokes_changed(self) -> None:
         self.workspace.keep_soon()
@@ -329,6 +349,7 @@ class ScribblesWidget(RunDock):
         index, before = self._results.index, self._index
         self._index = index
         if index != before and self.input.strokes is not None:
+            self._take_up()
             result = self._results.current
             self._show_result(result)
             if result is not None:
@@ -343,7 +364,7 @@ class ScribblesWidget(RunDock):
             return describe_error(error)
 
     def _show_result(self, result: StrokeResult | None) -> None:
-        shares = self._results.shares()
+        shares = self._shares()
         self.classes.set_shares(shares)
         if not self.controller.is_running:
             text = "" if result is None else result.summary

@@ -20,6 +20,7 @@ from napari_saf._gui.layers.metadata import (
     NAMES_KEY,
     colors_of,
     image_id_of,
+    is_strokes,
     recipe_of,
     stored_recipe,
 )
@@ -60,6 +61,7 @@ class StrokeResult:
         self.checksum: int | None = None
         self.summary, self.shares = "", dict[int, float]()
         self.last: tuple[Problem, Segmentation] | None = None
+        self.has_labels = False
         self.locked: LabelImage | None = None  # 0 where pixels are free
 
     def update(
@@ -67,7 +69,7 @@ class StrokeResult:
     ) -> None:
         """Take over the outcome of a run on classes of these numbers."""
         if result.status is not Status.CANCELLED:
-            self.last = (problem, result)
+            self.last, self.has_labels = (problem, result), True
             self.warm_start = WarmStart(result.assignment, numbers)
         self.summary, self.shares = summary, shares_of(np.asarray(result.labels))
 
@@ -75,7 +77,7 @@ class StrokeResult:
         self.summary, self.shares = summary, {}
         self.live.clear()
         self.uncertainty.hide()
-        self.last = self.warm_start = None
+        self.last, self.warm_start, self.has_labels = None, None, False
 
     def uncertainty_image(self) -> NDArray[np.floating]:
         assert self.last is not None
@@ -94,10 +96,12 @@ class StrokeResult:
 
         Those of a class that has none yet are fixed from the first run on that gives it some.
         """
-        if self.last is None:
+        if not self.has_labels:
             return
         labels, before = self.live.labels(), 0 if self.locked is None else self.locked
-        locked = np.where(np.isin(labels, [*numbers]), labels, 0)
+        locked = np.zeros_like(labels)
+        for number in numbers:
+            locked = np.where(labels == number, labels, locked)
         if (locked != before).any():
             self.locked = locked if locked.any() else None
             self.warm_start = None  # which is of other pixels
@@ -155,19 +159,30 @@ class StrokeResults:
         found = (r for r in self._results if (r.image, r.strokes, r.index) == key)
         return next(found, None)
 
-    def shares(self) -> dict[int, float]:
-        """Return the share of each class on screen, also of labels of a project opened again."""
-        if self.current is not None:
-            return self.current.shares
-        image = self._input.image
-        if image is None:
-            return {}
-        where, own = self._input.region().placement.transform["translate"], str(image.unique_id)
-        for layer in reversed(self._viewer.layers):
-            if layer.name == f"{image.name} [{TITLE}]" and image_id_of(layer) == own:
-                if np.allclose(layer.translate, where):
-                    return shares_of(layer.data)
-        return {}
+    def take_up(self) -> StrokeResult | None:
+        """Go on in labels in sight that the strokes led to in a project that was opened again.
+
+        None where there are none, or other strokes at the same place, which they may be of.
+        """
+        image, strokes = self._input.image, self._input.strokes
+        if image is None or strokes is None or self.current is not None or not strokes.data.any():
+            return None
+        of_image = [one for one in self._viewer.layers if image_id_of(one) == str(image.unique_id)]
+        place = (strokes.data.shape, *strokes.translate)
+        painted = [one for one in of_image if is_strokes(one)]
+        if [one for one in painted if (one.data.shape, *one.translate) == place] != [strokes]:
+            return None
+        region, pixels = self._input.region(), self.read(strokes)
+        result = StrokeResult(self._viewer, image, strokes, region.index, region.placement)
+        taken = [other.live.layer for other in self._results]
+        for layer in reversed(of_image):
+            is_result = isinstance(layer, Labels) and f"[{TITLE}]" in layer.name and layer.visible
+            if is_result and layer not in taken and result.live.take_up(layer, pixels.shape):
+                result.checksum, result.has_labels = fingerprint(pixels, None), True
+                result.summary = "labels as they were kept"
+                self._results.append(result)
+                return result
+        return None
 
     def begin(self, index: Index) -> StrokeResult:
         """Return the result for the present strokes, to be labelled now; a new one if need be."""
@@ -277,8 +292,10 @@ class StrokeResults:
         return f"only {self._strokes.name(int(classes[0]))} is painted: paint another class too"
 
     def why_no_labels(self, form: MethodForm) -> str:
+        is_old = self.current is not None and self.current.has_labels
+        lack = "how certain labels are is not known yet" if is_old else "no labels yet"
         try:
-            return self.why_too_few(form) or "no labels yet: press Update"
+            return self.why_too_few(form) or f"{lack}: press Update"
         except SafError as error:
             return str(error)
 
@@ -288,7 +305,7 @@ class StrokeResults:
         InvalidInput if labels do not follow the strokes, or the features are of this image alone.
         """
         current = self.current
-        if current is None or current.last is None:
+        if current is None or not current.has_labels:
             raise InvalidInput("there are no labels to learn from yet: press Update")
         if current.checksum != self.checksum() or self._controller.is_running:
             raise InvalidInput("strokes were painted since the last labels: press Update first")

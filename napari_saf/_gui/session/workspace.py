@@ -155,7 +155,7 @@ class Workspace(QObject):
 
     def keep_soon(self) -> None:
         """Keep what is not saved in a moment: what a person painted is not to be painted again."""
-        if not self._soon.isActive():
+        if not (self.has_ended or self._soon.isActive()):
             self._soon.start()
 
     def _keep_strokes(self) -> None:
