@@ -1,16 +1,16 @@
 """Images larger than memory: tiles against the whole image.
 
-python benchmarks/large.py [--mosaics 6] [--windows 3 9 21] [--tiles 128 256 512]
-python benchmarks/large.py --mosaics 0 --tiles 64 96
+python benchmarks/large.py [--mosaics 6] [--windows 3 9 21] [--tiles 128 256 512] [--learn 1048576]
+python benchmarks/large.py --volumes 3 --tiles 48 [--learn 262144]
 python benchmarks/large.py --sizes 2048 8192 16384 [--labels 16] [--folder FOLDER]
 python benchmarks/large.py --speed [--labels 16]
 python benchmarks/large.py --workers 1 2 1 2 [--sizes 4096] [--labels 16]
 python benchmarks/large.py --simulated 64 100000 [--seconds 1]
 python benchmarks/large.py --computed 100000 [--first 200] [--labels 3] [--folder FOLDER]
 
-Mosaics of photographs, or without them a stack of three-dimensional noise, labelled by the
+Mosaics of photographs, or volumes of blobs in noise of 64 x 96 x 96 voxels, labelled by the
 assignment flow with the same 12 prototypes in tiles and as a whole: with the steps of the plan, and
-with steps of its own.
+with steps of its own. An image of more pixels than `--learn` is learned from in blocks.
 
 With sizes: sheets of photographs of so many pixels a side, labelled from OME-Zarr into a pyramid:
 what the plan estimates, memory of the process, time of the processor.
@@ -49,7 +49,7 @@ from napari_saf.batch import connected, local_client, run_tasks
 from napari_saf.features import Scaling
 from napari_saf.points import sampled_means
 from napari_saf.problem import ImageOptions
-from napari_saf.tiles import LargeJob, Plan, iterate_large, run_large
+from napari_saf.tiles import LEARN_PIXELS, LargeJob, Plan, iterate_large, run_large
 
 DATA = Path(os.environ.get("NAPARI_SAF_DATA", Path(__file__).parents[1] / "../shared/data"))
 Image = NDArray[Any]
@@ -72,10 +72,10 @@ def mosaic(number: int, rows: int = 2, columns: int = 3) -> Image:
     return np.asarray(np.vstack(lines))
 
 
-def stack() -> Image:
+def volume(seed: int) -> Image:
     """Return a volume of blobs of four brightnesses with noise, one byte a voxel."""
-    rng = np.random.default_rng(0)
-    smooth = gaussian_filter(rng.standard_normal((96, 160, 160)), 6)
+    rng = np.random.default_rng(seed)
+    smooth = gaussian_filter(rng.standard_normal((64, 96, 96)), 6)
     kinds = np.digitize(smooth, np.quantile(smooth, [0.3, 0.6, 0.85]))
     noisy = 40 + 55 * kinds + rng.normal(0, 25, kinds.shape)
     return np.asarray(np.clip(noisy, 0, 255).astype(np.uint8))
@@ -88,13 +88,15 @@ def plan_of(
     tile: int,
     weights: str = "uniform",
     n_labels: int = N_PROTOTYPES,
+    learn: int = LEARN_PIXELS,
 ) -> tuple[LargeJob, Plan]:
     """Return the plan for prototypes that are means of the features of the image."""
     known: dict[str, Any] = {"features": features, "window": window, "weights": weights}
     options = ImageOptions(**known, max_side=None, scaling=Scaling(0, 255))
     nodes = saf.Problem.from_image(image, **options.arguments()).features
     means = sampled_means(nodes, n_labels).astype(np.float32)
-    job = LargeJob.of(image, saf.PrototypeSet(means, options=options), tile=tile)
+    taught = saf.PrototypeSet(means, options=options)
+    job = LargeJob.of(image, taught, tile=tile, learn_pixels=learn)
     return job, job.plan()
 
 
@@ -117,28 +119,29 @@ def tiled(plan: Plan, image: Image) -> tuple[Image, NDArray[np.bool_]]:
     return labels, near
 
 
-def seams(n_mosaics: int, windows: list[int], tiles: list[int]) -> None:
-    """Print how well tiles agree with the whole, of mosaics, or without any of the stack."""
-    images = [(mosaic(k), "lab") for k in range(n_mosaics)] or [(stack(), "intensity")]
+def seams(images: list[tuple[Image, str]], given: argparse.Namespace) -> None:
+    """Print how well tiles of images, with their features, agree with a run of the whole."""
     print("agreement of tiles with the whole image, and disagreement near seams and elsewhere, %")
     print("window tile | steps of the plan:  all  near  far | own steps:  all  near  far")
-    for window in windows:
+    for window in given.windows:
         found: dict[int, list[list[float]]] = {}
         for image, features in images:
-            job, plan = plan_of(image, window, features, tiles[0])
+            job, plan = plan_of(image, window, features, given.tiles[0], learn=given.learn)
             values = image if image.ndim > len(plan.shape) else image[..., None]
             fixed = plan.label(values, None)
-            free = np.asarray(job.recipe.method.run(job.recipe.problem(image)).labels)
-            for tile in tiles:
+            run = job.recipe.method.run(job.recipe.problem(image))
+            steps = f"steps {len(plan.steps)} {len(run.history.time) - 1}"
+            for tile in given.tiles:
                 own = plan.model_copy(update={"tile": [tile] * len(plan.shape)})
                 labels, near = tiled(own, image)
-                row: list[float] = []
-                for whole in (fixed, free):
+                row, counts = list[float](), list[str]()
+                for whole in (fixed, np.asarray(run.labels)):
                     wrong = labels != whole
                     parts = [wrong[near], wrong[~near]]
                     row += [100 * (1 - float(wrong.mean())), *(100 * one.mean() for one in parts)]
+                    counts.append("/".join(str(one.sum()) for one in parts))
                 found.setdefault(tile, []).append(row)
-                _print_row(f"{window:6} {tile:4} each ", row, f"steps {len(plan.steps)}")
+                _print_row(f"{window:6} {tile:4} each ", row, f"{steps} pixels {counts}")
         for tile, rows in found.items():
             for name, f in (("least", np.min), ("mean", np.mean), ("most", np.max)):
                 _print_row(f"{window:6} {tile:4} {name:5}", list(f(rows, axis=0)))
@@ -385,6 +388,8 @@ def sleepers(n_workers: int, file: str) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--mosaics", type=int, default=6)
+    parser.add_argument("--volumes", type=int, help="in place of mosaics")
+    parser.add_argument("--learn", type=int, default=LEARN_PIXELS, help="pixels, at most")
     parser.add_argument("--windows", type=int, nargs="+", default=[3, 9, 21])
     parser.add_argument("--tiles", type=int, nargs="+", default=[128, 256, 512])
     parser.add_argument("--sizes", type=int, nargs="+", metavar="SIDE")
@@ -421,7 +426,10 @@ def main() -> None:
     if given.sizes is not None:
         sizes(given.sizes, given.labels, given.folder)
         return
-    seams(given.mosaics, given.windows, given.tiles)
+    if given.volumes:
+        seams([(volume(k), "intensity") for k in range(given.volumes)], given)
+        return
+    seams([(mosaic(k), "lab") for k in range(given.mosaics)], given)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 import subprocess
 import sys
@@ -16,7 +17,7 @@ import torch
 import napari_saf as saf
 from napari_saf import device
 from napari_saf.device import memory_errors_translated, memory_limit
-from napari_saf.flow import _fused
+from napari_saf.flow import AdamsSchedule, _fused
 from napari_saf.input import PLAIN
 
 
@@ -196,6 +197,8 @@ def test_compiled_kernels_need_less_than_torch(monkeypatch):
     method = saf.SelfAssignmentFlow(max_labels=16)
     with memory_limit(4 * problem.n_nodes * 16 * 13):
         method.run(problem, max_iterations=1)
+        steps = AdamsSchedule((0.1,), _fused.kernels_key())  # as in tiles
+        dataclasses.replace(method, stepper=steps).run(problem, max_iterations=1)
         monkeypatch.setenv(_fused.SWITCH, "0")
         with pytest.raises(saf.ComputeError, match="not enough memory"):
             method.run(problem, max_iterations=1)

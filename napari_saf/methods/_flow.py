@@ -13,6 +13,7 @@ from napari_saf.flow import (
     STEPPERS,
     AbstractStepper,
     AdamsBashforthMoulton,
+    AdamsSchedule,
     AffinityOperator,
     Flow,
     FlowRun,
@@ -80,7 +81,9 @@ class AbstractFlow(AbstractMethod):
 
     def _is_fused(self, problem: Problem, n_columns: int, device: torch.device) -> bool:
         """Return whether compiled kernels step the flow."""
-        is_known = self.dtype == "float32" and isinstance(self.stepper, AdamsBashforthMoulton)
+        stepper = self.stepper
+        is_known = isinstance(stepper, AdamsBashforthMoulton | AdamsSchedule)
+        is_known &= self.dtype == "float32" and getattr(stepper, "kernels", None) != ""
         return is_known and saves_memory(problem.graph, problem.n_nodes * n_columns, device)
 
 
