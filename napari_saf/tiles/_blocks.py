@@ -42,12 +42,11 @@ def sides_of(
         ]
 
     block = sides(_BLOCK, [_BLOCK_WINDOWS * side for side in window])
-    chunk = sides(_CHUNK, [1] * len(window))
-    if tile is not None:
-        chunk = [min(side, tile) for side in chunk]
     wanted = sides(_TILE if tile is None else dict.fromkeys(_TILE, tile), [1] * len(window))
-    shard = [-(-side // part) * part for side, part in zip(wanted, chunk, strict=True)]
-    return block, chunk, shard
+    pairs = zip(wanted, sides(_CHUNK, [1] * len(window)), strict=True)
+    counts = [-(-side // part) for side, part in pairs]
+    chunk = [-(-side // count) for side, count in zip(wanted, counts, strict=True)]
+    return block, chunk, [part * count for part, count in zip(chunk, counts, strict=True)]
 
 
 def choose_blocks(

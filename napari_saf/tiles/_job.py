@@ -16,7 +16,7 @@ import numpy as np
 from napari_saf.arrays import as_whole
 from napari_saf.device import memory_errors_translated, memory_limit
 from napari_saf.dictionary import PatchDictionary
-from napari_saf.errors import InvalidInput, SafError
+from napari_saf.errors import ComputeError, InvalidInput, SafError
 from napari_saf.io import LazyImage, PrototypeSet, Recipe, Region, load_recipe, open_lazily, spelled
 from napari_saf.methods import AbstractMethod
 from napari_saf.parameters import to_plain
@@ -67,7 +67,8 @@ class Work:
             start = [side.start for side in crop]
             labels = self.plan.label(values, mask, self.dictionary or start)
         except SafError as error:
-            raise type(error)(f"at {spelled(region)}: {error}") from error
+            more = "; smaller tiles need less" if isinstance(error, ComputeError) else ""
+            raise type(error)(f"at {spelled(region)}: {error}{more}") from error
         inner = zip(region, crop, strict=True)
         return labels[tuple(slice(r.start - c.start, r.stop - c.start) for r, c in inner)]
 
