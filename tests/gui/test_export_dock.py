@@ -71,7 +71,7 @@ def done(viewer, export):
 def test_of_objects_the_table_is_left_to_their_dock(viewer, done):
     objects = viewer.add_labels(LABELS, metadata={OBJECTS_KEY: True}, name="objects")
     done.labels.choose(objects)
-    assert not done.choice.wanted.regions
+    assert not done.choice.ticks["regions"].isChecked()
     assert "Objects" in done.choice.ticks["regions"].toolTip()
     done.labels.choose(viewer.layers["blocks [SAF]"])
     assert done.choice.wanted.regions

@@ -191,8 +191,10 @@ def reopened(model, dock, scribbles, open_on, tmp_path, settle):
     return second, other, opened
 
 
-def test_strokes_go_on_in_the_labels_that_were_opened(reopened, qtbot, settle):
+@pytest.mark.parametrize("is_visible", [True, False])
+def test_strokes_go_on_in_the_labels_that_were_opened(reopened, qtbot, settle, is_visible):
     second, _, opened = reopened
+    opened.result.visible = is_visible
     before = names(second)
     opened.follow.setChecked(True)
     paint(opened, c2=12)

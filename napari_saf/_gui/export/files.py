@@ -100,6 +100,7 @@ class ExportChoice(QWidget):
     def __init__(self) -> None:
         super().__init__()
         self.ticks: dict[str, QCheckBox] = {}
+        self._put_off: set[str] = set()  # ticks that come back
         self._formats: dict[str, Choice] = {}
         self.rows, self._least = Choice(_ROWS), QSpinBox()
         self.rows.setToolTip(_ROWS_HELP)
@@ -147,8 +148,16 @@ class ExportChoice(QWidget):
         return Wanted(**found, connected=self.rows.value, min_pixels=least)
 
     def offer(self, name: str, reason: str) -> None:
-        self.ticks[name].setEnabled(not reason)
-        self.ticks[name].setToolTip(reason or _KINDS[name][2])
+        """Let a kind of file be ticked, as it was before, or take its tick away for a reason."""
+        tick = self.ticks[name]
+        if reason and tick.isChecked():
+            self._put_off.add(name)
+            tick.setChecked(False)
+        elif not reason and name in self._put_off:
+            self._put_off.remove(name)
+            tick.setChecked(True)
+        tick.setEnabled(not reason)
+        tick.setToolTip(reason or _KINDS[name][2])
         self._on_changed()
 
     def choose(self, name: str, suffix: str | bool) -> None:

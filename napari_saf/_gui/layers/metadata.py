@@ -37,6 +37,9 @@ STROKES_KEY = "napari_saf_strokes"
 
 ARE_STROKES = "these are strokes, not the labels that came of them: most pixels may be 0"
 
+KEPT_KEY = "napari_saf_kept"
+"""Entry of the metadata of strokes and labels of a project that was opened."""
+
 OBJECTS_KEY = "napari_saf_objects"
 """Entry of the metadata of a layer of objects."""
 

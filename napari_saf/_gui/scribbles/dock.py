@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, ClassVar
 
 import napari
@@ -26,12 +27,7 @@ from napari_saf._gui.layers.view import EventWatch
 from napari_saf._gui.runs.run import Frame, RunJob
 from napari_saf._gui.scribbles.automatic import AutomaticSettings
 from napari_saf._gui.scribbles.results import TITLE, StrokeResult, StrokeResults, shares_of
-from napari_saf._gui.scribbles.strokes import (
-    ClassTable,
-    Strokes,
-    above_0,
-    add_strokes,
-)
+from napari_saf._gui.scribbles.strokes import ClassTable, Strokes, above_0, add_strokes
 from napari_saf.errors import SafError
 from napari_saf.io import PrototypeSet
 from napari_saf.methods import METHODS, AbstractMethod, SweepMethod, stroke_choices
@@ -114,7 +110,7 @@ class ScribblesWidget(RunDock):
             (self._slices.changed, self._on_region_changed),
             (self.strokes.changed, self._on_strokes_changed),
             (viewer.layers.events.removed, self._on_layer_removed),
-            (viewer.layers.events.inserted, self._take_up),
+            (viewer.layers.events.inserted, self._show_shares),
             (self.classes.recolored, self._on_class_edited),
             (self.classes.renamed, self._on_class_edited),
             (self.classes.lock_toggled, self._on_lock_toggled),
@@ -222,27 +218,21 @@ class ScribblesWidget(RunDock):
         self._forget_error()
         self.classes.locked.clear()
         self.classes.refresh()
-        self.classes.set_shares(self._shares())
-        self._take_up()
+        self._show_shares()
         self._update_enabled()
 
-    def _shares(self) -> Mapping[int, float]:
-        current = self._results.current
-        return {} if current is None else current.shares
+    def _show_shares(self, event: object = None) -> None:
+        """Show the share of each class; of labels of a project once they are counted."""
+        result = self._results.current
+        if result is not None and result.has_labels and not result.shares:
+            labels, take = result.live.labels(), partial(self._take_shares, result)
+            self.run_in_background("shares", lambda cancelled: shares_of(labels), take)
+        self.classes.set_shares({} if result is None else result.shares)
 
-    def _take_up(self, event: object = None) -> None:
-        """Go on in labels of a project that was opened again; their pixels are counted."""
-        result = self._results.take_up()
-        if result is None:
-            return
-        labels = result.live.labels()
-
-        def show(shares: dict[int, float]) -> None:
-            result.shares = result.shares or shares
-            if result is self._results.current:
-                self._show_result(result)
-
-        self.run_in_background("shares", lambda cancelled: shares_of(labels), show)
+    def _take_shares(self, result: StrokeResult, shares: dict[int, float]) -> None:
+        result.shares = result.shares or shares
+        if result.shares and result is self._results.current:
+            self._show_result(result)
 
     def _on_strokes_changed(self) -> None:
         self.workspace.keep_soon()
@@ -349,7 +339,6 @@ class ScribblesWidget(RunDock):
         index, before = self._results.index, self._index
         self._index = index
         if index != before and self.input.strokes is not None:
-            self._take_up()
             result = self._results.current
             self._show_result(result)
             if result is not None:
@@ -364,10 +353,9 @@ class ScribblesWidget(RunDock):
             return describe_error(error)
 
     def _show_result(self, result: StrokeResult | None) -> None:
-        shares = self._shares()
-        self.classes.set_shares(shares)
+        self._show_shares()
         if not self.controller.is_running:
-            text = "" if result is None else result.summary
+            text, shares = ("", {}) if result is None else (result.summary, result.shares)
             text = text or self._results.why_no_labels(self.form)
             self.status.show_progress(1.0 if shares else 0.0, text)
 

@@ -17,6 +17,7 @@ from napari_saf._gui.forms.image_input import ImageInput
 from napari_saf._gui.forms.method_form import MethodForm
 from napari_saf._gui.layers.live import LiveLayer, UncertaintyLayer, show_points
 from napari_saf._gui.layers.metadata import (
+    KEPT_KEY,
     NAMES_KEY,
     colors_of,
     image_id_of,
@@ -157,27 +158,24 @@ class StrokeResults:
             return None
         self._results = [result for result in self._results if not result.live.is_lost]
         found = (r for r in self._results if (r.image, r.strokes, r.index) == key)
-        return next(found, None)
+        return next(found, None) or self._take_up()
 
-    def take_up(self) -> StrokeResult | None:
-        """Go on in labels in sight that the strokes led to in a project that was opened again.
+    def _take_up(self) -> StrokeResult | None:
+        """Go on in labels of a project that was opened again, with the strokes; None if it cannot.
 
-        None where there are none, or other strokes at the same place, which they may be of.
+        Of several strokes at the same place they may be of others.
         """
-        image, strokes = self._input.image, self._input.strokes
-        if image is None or strokes is None or self.current is not None or not strokes.data.any():
-            return None
-        of_image = [one for one in self._viewer.layers if image_id_of(one) == str(image.unique_id)]
+        own, strokes = str(self._input.image.unique_id), self._input.strokes
+        kept = [x for x in self._viewer.layers if KEPT_KEY in x.metadata and image_id_of(x) == own]
         place = (strokes.data.shape, *strokes.translate)
-        painted = [one for one in of_image if is_strokes(one)]
-        if [one for one in painted if (one.data.shape, *one.translate) == place] != [strokes]:
+        painted = [x for x in kept if is_strokes(x) and (x.data.shape, *x.translate) == place]
+        if painted != [strokes]:
             return None
         region, pixels = self._input.region(), self.read(strokes)
-        result = StrokeResult(self._viewer, image, strokes, region.index, region.placement)
+        result = StrokeResult(self._viewer, region.image, strokes, region.index, region.placement)
         taken = [other.live.layer for other in self._results]
-        for layer in reversed(of_image):
-            is_result = isinstance(layer, Labels) and f"[{TITLE}]" in layer.name and layer.visible
-            if is_result and layer not in taken and result.live.take_up(layer, pixels.shape):
+        for layer in reversed([x for x in kept if f"[{TITLE}]" in x.name and x not in taken]):
+            if result.live.take_up(layer, pixels.shape):
                 result.checksum, result.has_labels = fingerprint(pixels, None), True
                 result.summary = "labels as they were kept"
                 self._results.append(result)

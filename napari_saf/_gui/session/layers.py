@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from napari_saf._gui.layers.live import N_COLORS, colormap_of, label_colors
 from napari_saf._gui.layers.masks import read_layer
 from napari_saf._gui.layers.metadata import (
+    KEPT_KEY,
     LEVEL_KEY,
     METADATA_KEY,
     NAMES_KEY,
@@ -223,7 +224,7 @@ def show_layer(
 def _metadata(image: Image, kept: ProjectLayer, recipes: Mapping[str, Recipe]) -> dict[str, Any]:
     names = {n: one.name for n, one in kept.classes.items() if one.name}
     if kept.kind == "strokes":
-        return {NAMES_KEY: names, STROKES_KEY: str(image.unique_id)}
+        return {NAMES_KEY: names, STROKES_KEY: str(image.unique_id), KEPT_KEY: True}
     entry: dict[str, Any] = {"image": str(image.unique_id)}
     for name in ("axes", "singletons"):
         if kept.place.get(name) is not None:
@@ -238,7 +239,7 @@ def _metadata(image: Image, kept: ProjectLayer, recipes: Mapping[str, Recipe]) -
     edited = {_EDITED_KEY: True} if kept.is_edited else {}
     if len(entry) == 1:  # labels that were not computed here
         return {NAMES_KEY: names} | edited
-    return {NAMES_KEY: names, METADATA_KEY: entry | edited}
+    return {NAMES_KEY: names, METADATA_KEY: entry | edited, KEPT_KEY: True}
 
 
 def stores_of(viewer: napari.Viewer, images: Sequence[Image]) -> list[Path]:
