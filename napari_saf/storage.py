@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import importlib.metadata
 import json
 import os
 import re
@@ -16,7 +17,7 @@ import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import platformdirs
 import psutil
@@ -30,6 +31,8 @@ from napari_saf.errors import Cancelled, ComputeError, FormatError, InvalidInput
 Text = InstanceOf[str]
 """Any text: names of files may hold bytes that are none, which pydantic's ``str`` refuses."""
 Model = TypeVar("Model", bound="FileModel")
+VERSION = importlib.metadata.version("napari-saf")
+"""Of this software, as files and recipes name it."""
 _KEY = "napari-saf"
 """Where the header of a safetensors file holds what this project wrote there."""
 _MOST_BYTES = 2**28
@@ -121,7 +124,7 @@ def make_folder(path: Path) -> None:
 
 
 def data_folder() -> Path:
-    """Return where strokes and projects of this person are kept."""
+    """Return where a person's projects, and where files of weights are, are kept."""
     return platformdirs.user_data_path("napari-saf", appauthor=False)
 
 
@@ -153,15 +156,16 @@ class FileModel(BaseModel):
 
 
 class VersionedModel(FileModel):
-    """The entries of a file of schema 1."""
+    """The entries of a file of the newest schema."""
 
+    newest: ClassVar[int] = 1
     version: Any = Field(alias="schema")
 
     @field_validator("version")
     @classmethod
     def _check_version(cls, version: object) -> object:
-        if version != 1 or isinstance(version, bool):
-            raise ValueError("expected 1")
+        if version != cls.newest or isinstance(version, bool):
+            raise ValueError("expected 1" if cls.newest == 1 else f"expected 1 to {cls.newest}")
         return version
 
 

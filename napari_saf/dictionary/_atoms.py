@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib.metadata
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -62,9 +61,7 @@ class PatchAtoms:
     distance: float = 0.0
     images: tuple[str, ...] = ()
     features: str = "intensity"
-    software: str = dataclasses.field(
-        default_factory=lambda: importlib.metadata.version("napari-saf")
-    )
+    software: str = storage.VERSION
 
     def __post_init__(self) -> None:
         atoms = np.require(self.atoms, np.float32, ["C", "W"])

@@ -93,9 +93,9 @@ class Scaling:
         return float(np.mean((values < self.low) | (values > self.high)))
 
 
-def _thinned(image: NDArray[np.generic], size: int = 1_000_000) -> NDArray[np.float64]:
+def _thinned(image: NDArray[np.generic]) -> NDArray[np.float64]:
     flat = image.reshape(-1)
-    return flat[:: max(1, len(flat) // size)].astype(np.float64)
+    return flat[:: max(1, len(flat) // 1_000_000)].astype(np.float64)
 
 
 def smoothed(

@@ -12,12 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import platformdirs
 from numpy.typing import NDArray
 
 from napari_saf.device import Tensor, raise_if_interrupted, resolve_device, torch
 from napari_saf.errors import ComputeError, FormatError, InvalidInput, SafError, one_line
-from napari_saf.storage import check_room, make_folder, read_json, write_json
+from napari_saf.storage import check_room, data_folder, make_folder, read_json, write_json
 
 ARCHITECTURES = (
     "vit_small_patch14_dinov2",
@@ -90,16 +89,14 @@ class Network:
         return _MOST_AT_ONCE.get(self.device.type, 1)
 
 
-def load_network(
-    architecture: str, file: Path, layers: tuple[int, ...] | None, device: str = "auto"
-) -> Network:
+def load_network(architecture: str, file: Path, layers: tuple[int, ...] | None) -> Network:
     """Return the network of an architecture with the weights of a safetensors file.
 
     InvalidInput for an unknown architecture or layer, FormatError naming the file if it holds no
     weights of that architecture, ComputeError if timm cannot be used.
     """
     state = file.stat()
-    where = resolve_device(device)
+    where = resolve_device("auto")
     model = _load(architecture, file, where, (state.st_size, state.st_mtime_ns))
     reductions = [int(one["reduction"]) for one in model.feature_info]
     chosen, about = _chosen_layers(reductions, layers), model.pretrained_cfg
@@ -238,7 +235,7 @@ def _hash(file: Path, size: int, changed: int) -> str:
 
 def known_weights() -> Path:
     """Return the file that says where files of weights were last, by their hashes."""
-    return platformdirs.user_data_path("napari-saf", appauthor=False) / "weights.json"
+    return data_folder() / "weights.json"
 
 
 def find_weights(name: str, sha256: str) -> Path:

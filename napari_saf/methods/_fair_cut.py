@@ -75,19 +75,12 @@ class _Links:
 
 
 class FairCut(AbstractFairState):
-    """Fair normalised cut on the problem's graph.
-
-    Once the energy falls slowly, a step of all nodes is followed by some of those nearest to a
-    change, which cost a fraction and lower the same energy. Where no start is given and the
-    weight is heavy, the run starts where a light one leads: a heavy one parts what hangs
-    together before it is found. Where the labels of the start keep the groups apart, it starts
-    at labels within the groups, if that is lower.
-    """
+    """Fair normalised cut on the problem's graph; `FairClustering` says how it starts and steps."""
 
     def __init__(self, tasks: Tasks, setup: FairSetup) -> None:
         super().__init__(tasks, setup)
         self._tables: Tables = (np.zeros(1), np.zeros(1))
-        self._sums, self._next_sums = torch.empty_like(self.v), torch.empty_like(self.v)
+        self._sums, self._next_sums, self._step = (torch.empty_like(self.v) for _ in range(3))
 
     def warm_up(self) -> Iterator[None]:
         product, degrees = self.setup.product(), torch.empty_like(self.v[:, :1])

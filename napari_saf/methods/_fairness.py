@@ -271,7 +271,7 @@ class AbstractFairState(AbstractState):
     def __init__(self, tasks: Tasks, setup: FairSetup) -> None:
         super().__init__(tasks, len(setup.points))
         self._term, self._points = setup.term, setup.points
-        self._next, self._step = torch.empty_like(self.v), torch.empty_like(self.v)
+        self._next = torch.empty_like(self.v)
         self._bound: float | None = None
         self._gain = math.inf
         v, self.setup = setup.v, setup._replace(v=None)

@@ -147,24 +147,15 @@ class AbstractLaplacianState(AbstractState):
         self._energy_of_equal = -share * self.totals(degrees)
         self._scale, self._next_scale = (torch.empty_like(self.v[:, 0]) for _ in range(2))
         start = self.tasks.start()
-        self.move(self.start_coordinates() if start is None else start)
-        self.follow_assignment()
+        self.start_at(self.start_coordinates() if start is None else start)
 
     def start_coordinates(self) -> torch.Tensor:
         """Return log coordinates of where S starts: the unaries a."""
         return self._unary.clone()
 
-    def start_again(self) -> None:
-        """Go to the start where tasks are active."""
-        before = self.v
-        self.move(self.start_coordinates())
-        if not self.active.all():
-            self.v = self.choose(self.active, self.v, before)
-            softmax(self.v, out=self.assignment)
-        self.follow_assignment()
-
-    def follow_assignment(self) -> None:
-        """Compute anew what belongs to the assignment, and its energy."""
+    def start_at(self, v: torch.Tensor) -> None:
+        """Go to log coordinates, which are overwritten, and compute the energy there."""
+        self.move(v)
         torch.amax(self.assignment, dim=1, out=self._scale)
         self._add_neighbours(self.v, self.assignment, self._sums)
         self._steps.fill_(1)

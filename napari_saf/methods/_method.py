@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import importlib.metadata
 import math
 import platform
 import time
@@ -33,6 +32,7 @@ from napari_saf.flow import Cancelled, not_cancelled
 from napari_saf.parameters import check_bounds, parameter, to_plain
 from napari_saf.problem import Problem
 from napari_saf.result import History, LabelImage, LabelMap, Record, Segmentation, Snapshot, Status
+from napari_saf.storage import VERSION
 
 _ROWS = 2**16
 
@@ -255,7 +255,7 @@ class AbstractMethod(ABC):
             "parameters": to_plain(self),
             "input": None if problem.options is None else problem.options.to_plain(),
             "versions": {
-                "napari-saf": _own_version(),
+                "napari-saf": VERSION,
                 "numpy": np.__version__,
                 "python": platform.python_version(),
                 "torch": torch.__version__,
@@ -416,11 +416,6 @@ class Reporter:
         few = numbers.astype(np.min_scalar_type(int(numbers.max())))
         labels = few[self.columns_of_nodes().cpu().numpy()]
         return labels if of_nodes else self.problem.graph.to_image(labels)  # type: ignore
-
-
-@functools.cache
-def _own_version() -> str:
-    return importlib.metadata.version("napari-saf")  # which reads a file
 
 
 def _ended() -> torch.Tensor:

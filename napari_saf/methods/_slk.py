@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from napari_saf.device import torch
-from napari_saf.flow import count_classes, softmax
+from napari_saf.flow import count_classes
 from napari_saf.graph import AffinityGraph
 from napari_saf.methods._clustering import AbstractClustering, AbstractState, Tasks, start_points
 from napari_saf.methods._few_shot import LONG_ROWS, label_tasks, prepared_in_few_axes
@@ -189,8 +189,7 @@ class _State(AbstractLaplacianState):
         self._norms = self._blocks.square().sum(dim=2)
         self._takes_nodes = self._kind == "bo"
         self._is_first = is_first
-        # Seeds hold the labels where they belong: nothing is gained by starting again there.
-        self._starts_again = torch.full((self.n_tasks,), not has_seeds)
+        self._starts_again = True
         if self._takes_nodes:
             self._nodes = self._distinct_nodes(-self._squares(points))
             self._points = self._features_of(self._nodes)
@@ -244,63 +243,59 @@ class _State(AbstractLaplacianState):
     def _densities(self) -> torch.Tensor:
         """Return how dense the nodes nearest to a start point lie, the mean kernel to them.
 
-        Of shape (n_tasks, n_nodes, n_columns), 0 for other nodes; the mean is over 2000 nodes of a
+        Of one problem: (1, n_nodes, n_columns), 0 for other nodes; the mean is over 2000 nodes of a
         large cell, at equal distances, and in images only these may become modes. Section 2.4.2.
         Elsewhere an eighth of the nodes of a large cell may, by an eighth of the 2000.
         """
-        found, order = torch.zeros_like(self.by_task(self.v)), self.tasks.order
-        cells = self._squares(self._points).argmin(dim=2)
-        for task, column in np.ndindex(self.n_tasks, found.shape[2]):
-            rows = (cells[task] == column).nonzero()[:, 0]
+        found, order = torch.zeros_like(self.v), self.tasks.order
+        cells = self._squares(self._points)[0].argmin(dim=1)
+        for column in range(found.shape[1]):
+            rows = (cells == column).nonzero()[:, 0]
             if order is not None:  # whoever reorders nodes has the same start
                 rows = rows[torch.from_numpy(order)[rows.cpu()].argsort().to(rows.device)]
             some = rows[:: max(1, -(-len(rows) // _MAX_SAMPLES))]
             if not self._is_exact:
                 rows = some
             elif len(some) < len(rows):
-                rough = self._mean_kernels(task, rows, some[::_ROUGHER])
+                rough = self._mean_kernels(rows, some[::_ROUGHER])
                 rows = rows[rough.topk(len(rows) // _ROUGHER).indices]
-            found[task, rows, column] = self._mean_kernels(task, rows, some)
-        return found
+            found[rows, column] = self._mean_kernels(rows, some)
+        return found[None]
 
-    def _mean_kernels(self, task: int, rows: torch.Tensor, some: torch.Tensor) -> torch.Tensor:
-        """Return the mean kernel of nodes of a task to some others."""
+    def _mean_kernels(self, rows: torch.Tensor, some: torch.Tensor) -> torch.Tensor:
+        """Return the mean kernel of nodes to some others."""
         means = []
         for part in torch.split(rows, _MAX_SAMPLES):
             self.raise_if_cancelled()
-            squares = squared_distances(self._blocks[task, part], self._blocks[task, some])
-            exponents = squares.mul_(-0.5 / self._sigma2[task, 0]).clamp_(min=_LEAST_EXPONENT)
+            squares = squared_distances(self._blocks[0, part], self._blocks[0, some])
+            exponents = squares.mul_(-0.5 / self._sigma2[0, 0]).clamp_(min=_LEAST_EXPONENT)
             means.append(exponents.exp_().mean(dim=1))
         return torch.cat(means)
 
     def _relax_again(self) -> None:
-        """Descend from the softmax of the unaries, or else from where the tasks are.
+        """Descend from the softmax of the unaries, as in Algorithm 2.1, or else from where it is.
 
-        The first is Algorithm 2.1; it may end higher.
+        The first may end higher. Of one problem: tasks have seeds.
         """
-        if self._starts_again.any():
-            before, v, unary, points = self.objectives, self.v, self._unary, self._points
+        if self._starts_again:
+            before, v, unary, points = float(self.objectives), self.v, self._unary, self._points
             nodes = self._nodes if self._takes_nodes else None
-            is_lower = torch.zeros_like(self.active)
+            self._starts_again = False
             try:
                 if self._takes_nodes:
-                    self._take_nodes(self._distinct_nodes(self.by_task(self._log_odds())))
-                self.start_again()
+                    self._nodes = self._distinct_nodes(self.by_task(self._log_odds()))
+                    self._move_points(self._features_of(self._nodes), self.active)
+                self.start_at(self.start_coordinates())
                 self.relax(_MAX_INNER[self._is_exact])
-                least = self._tolerance * before.abs()
-                is_lower = self._starts_again & (before - self.objectives > least)
-                self._starts_again = is_lower
+                gain = before - float(self.objectives)
+                self._starts_again = gain > self._tolerance * abs(before)
             finally:  # where it was cancelled, too
-                if not is_lower.all():
-                    self.v = self.choose(is_lower, self.v, v)
-                    self.objectives = self.choose(is_lower, self.objectives, before)
-                    self._points = self.choose(is_lower, self._points, points)
-                    self._unary = self.choose(is_lower, self._unary, unary)
+                if not self._starts_again:
+                    self._unary, self._points = unary, points
                     if nodes is not None:
-                        self._nodes = self.choose(is_lower, self._nodes, nodes)
-                    softmax(self.v, out=self.assignment)
-                    self.follow_assignment()
-            if is_lower.all():
+                        self._nodes = nodes
+                    self.start_at(v)
+            if self._starts_again:
                 return
         if self._takes_nodes:
             self._move_modes()
@@ -319,11 +314,6 @@ class _State(AbstractLaplacianState):
     def _move_points(self, points: torch.Tensor, mask: torch.Tensor) -> None:
         self._points = self.choose(mask, points, self._points)
         self._unary = self._unaries(self._points).flatten(0, 1)
-
-    def _take_nodes(self, nodes: torch.Tensor) -> None:
-        """Take nodes as the modes of the active tasks."""
-        self._nodes = self.choose(self.active, nodes, self._nodes)
-        self._move_points(self._features_of(self._nodes), self.active)
 
     def _move_modes(self) -> None:
         """Move m_k to x_p with p = argmax_p s_pk, where that serves the cluster better (BO)."""

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import importlib.metadata
 import io
 import json
 import os
 import re
 import zipfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,7 +41,6 @@ _N_DIGITS = 64
 _UNNAMED = PaintedClass("", (1.0, 1.0, 1.0))
 _DATE = (1980, 1, 1, 0, 0, 0)
 """Of all entries: the same project is the same file."""
-_VERSION = importlib.metadata.version("napari-saf")
 Length = Annotated[int, Field(gt=0, le=2**48)]
 Share = Annotated[float, Field(ge=0, le=1)]
 
@@ -96,9 +94,10 @@ class _ImageEntry(storage.FileModel):
     reader: str
 
 
-class _ProjectFile(storage.FileModel):
-    kind: Literal["napari-saf project"]
+class _ProjectFile(storage.VersionedModel):
+    newest: ClassVar[int] = _SCHEMA
     version: int = Field(alias="schema")
+    kind: Literal["napari-saf project"]
     software: str
     images: list[_ImageEntry]
     recipes: dict[storage.Text, dict[str, Any]]
@@ -106,13 +105,6 @@ class _ProjectFile(storage.FileModel):
     dictionaries: dict[storage.Text, _FileEntry]
     docks: dict[str, dict[str, Any]]
     current: Annotated[int, Field(ge=0)] | None
-
-    @field_validator("version")
-    @classmethod
-    def _check_version(cls, version: int) -> int:
-        if version != _SCHEMA:
-            raise ValueError(f"expected 1 to {_SCHEMA}")
-        return version
 
 
 def _from_1(plain: dict[str, Any]) -> dict[str, Any]:
@@ -127,10 +119,6 @@ def _from_1(plain: dict[str, Any]) -> dict[str, Any]:
         ]
         images.append(image | {"layers": layers, "reader": ""})
     return plain | {"schema": 2, "images": images}
-
-
-_UPGRADES: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {1: _from_1}
-"""What makes the JSON of a version that of the next one."""
 
 
 def save_project(path: str | os.PathLike[str], project: Project) -> Path:
@@ -236,7 +224,7 @@ def _to_bytes(project: Project, home: Path) -> bytes:
     main = {
         "kind": _KIND,
         "schema": _SCHEMA,
-        "software": _VERSION,
+        "software": storage.VERSION,
         "images": images,
         "recipes": {name: _plain_recipe(one) for name, one in project.recipes.items()},
         "applied": project.applied,
@@ -325,8 +313,8 @@ def _from_bytes(content: bytes, home: Path) -> Project:
     """Return the project that a file in a folder holds."""
     plain, entries = _unarchive(content)
     if isinstance(plain, dict) and plain.get("kind") == _KIND:
-        while type(plain.get("schema")) is int and plain["schema"] in _UPGRADES:
-            plain = _UPGRADES[plain["schema"]](plain)
+        is_first = type(plain.get("schema")) is int and plain["schema"] == 1
+        plain = _from_1(plain) if is_first else plain
     main = storage.validated(_ProjectFile, plain)
     recipes = {name: _recipe(name, raw) for name, raw in main.recipes.items()}
     used = [layer.runs for image in main.images for layer in image.layers]
