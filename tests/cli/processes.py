@@ -10,6 +10,8 @@ import sys
 import time
 from typing import Any, ClassVar
 
+import numpy as np
+
 from napari_saf.methods import METHODS, SelfAssignmentFlow
 
 DEADLY = (12, 13)
@@ -127,15 +129,14 @@ def die_while_writing(name):
 
 def wait_instead_of(place):
     """Wait, having said so, where labels are computed or half a mask is written."""
-    from napari_saf.io import _masks
 
     def wait(*arguments, **options):
         if place == "write":
-            arguments[0].write_bytes(b"half")
+            arguments[0].write(b"half")
         print("waiting", flush=True)
         time.sleep(600)
 
     if place == "write":
-        _masks._WRITERS[".npy"] = wait
+        np.save = wait
     else:
         SelfAssignmentFlow.iterate = wait

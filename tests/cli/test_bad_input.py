@@ -97,13 +97,10 @@ def test_not_enough_memory_is_told_before_the_run(fails, tmp_path, monkeypatch):
 
 
 def test_no_disk_space(fails, tmp_path, monkeypatch):
-    from napari_saf.io import _masks
-
-    def full(path, mask):
-        path.write_bytes(b"half")
+    def full(*arguments, **options):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setitem(_masks._WRITERS, ".tif", full)
+    monkeypatch.setattr("tifffile.TiffWriter.write", full)
     path = save(tmp_path, RNG.random((8, 9)))
     arguments = ("segment", path, "-o", "m.tif", "--max-labels", "2")
     assert fails(*arguments).is_error("m.tif", "No space left on device")

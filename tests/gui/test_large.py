@@ -160,7 +160,7 @@ def pause_after(n_tiles, dock, monkeypatch):
         own(levels, tile)
         taken.append(tile)
         if len(taken) == n_tiles:
-            dock.large._task.cancel()
+            dock.large.pause()
 
     monkeypatch.setattr(large.GrowingLevels, "take", take)
 

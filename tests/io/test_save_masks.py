@@ -1,8 +1,10 @@
 import os
 
 import numpy as np
+import PIL.Image
 import pytest
 import tifffile
+import zarr
 
 from napari_saf.errors import InvalidInput, SafError
 from napari_saf.io import MASK_SUFFIXES, mask_stem, read_image, save_masks
@@ -105,19 +107,27 @@ def test_axes_scale_and_units_must_fit(tmp_path, wrong):
         save_masks(tmp_path / "m.tif", LABELS, **wrong)
 
 
+WRITERS = {
+    ".tif": (tifffile.TiffWriter, "write"),
+    ".tiff": (tifffile.TiffWriter, "write"),
+    ".png": (PIL.Image.Image, "save"),
+    ".npy": (np, "save"),
+    ".ome.zarr": (zarr.Group, "create_array"),
+}
+
+
 @pytest.mark.parametrize("suffix", MASK_SUFFIXES)
 def test_a_failure_half_way_leaves_the_old_file(tmp_path, suffix, monkeypatch):
     path = tmp_path / f"m{suffix}"
     save_masks(path, LABELS)
     before = sorted(os.listdir(tmp_path))
-    from napari_saf.io import _masks
+    write = getattr(*WRITERS[suffix])
 
-    def write_and_fail(*arguments):
-        original(*arguments)
+    def write_and_fail(*arguments, **options):
+        write(*arguments, **options)
         raise OSError(28, "No space left on device")
 
-    original = _masks._WRITERS[suffix]
-    monkeypatch.setitem(_masks._WRITERS, suffix, write_and_fail)
+    monkeypatch.setattr(*WRITERS[suffix], write_and_fail)
     with pytest.raises(SafError, match="No space left on device"):
         save_masks(path, LABELS + 1)
     assert sorted(os.listdir(tmp_path)) == before
