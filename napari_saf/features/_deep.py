@@ -6,6 +6,7 @@ import base64
 import binascii
 import dataclasses
 import hashlib
+import itertools
 import json
 import math
 import os
@@ -221,24 +222,17 @@ class DeepFeatures(FeatureExtractor):
         shape = (n_planes, *(count * inner for count in counts), width * len(groups))
         check_memory(4.0 * math.prod(shape), torch.device("cpu"), "choose a smaller working size")
         found = np.empty(shape, np.float32)
-        places = [
-            (p, r, c, g)
-            for p in range(n_planes)
-            for g in range(len(groups))
-            for r in range(counts[0])
-            for c in range(counts[1])
-        ]
+        behind = [n * step + margin - side for n, side in zip(counts, sides, strict=True)]
+        around = [(0, 0), (margin, behind[0]), (margin, behind[1]), (0, 0)]
+        mirrored, kept = np.pad(planes, around, mode="reflect"), slice(skip, skip + inner)
+        places = list(itertools.product(*map(range, (n_planes, len(groups), *counts))))
         for start in range(0, len(places), network.at_once()):
             windows, batch = [], places[start : start + network.at_once()]
-            for p, r, c, g in batch:
-                pixels = (
-                    _mirrored(k * step - margin, self.window, side)
-                    for k, side in zip((r, c), sides, strict=True)
-                )
-                windows.append(planes[p][np.ix_(*pixels, np.array(groups[g]))])
+            for p, g, r, c in batch:
+                rows, columns = (slice(k * step, k * step + self.window) for k in (r, c))
+                windows.append(mirrored[p, rows, columns][..., groups[g]])
             raise_if_interrupted()
-            kept = slice(skip, skip + inner)
-            for (p, r, c, g), one in zip(batch, network.features(windows).numpy(), strict=True):
+            for (p, g, r, c), one in zip(batch, network.features(windows).numpy(), strict=True):
                 rows, columns = (slice(k * inner, (k + 1) * inner) for k in (r, c))
                 found[p, rows, columns, g * width : (g + 1) * width] = one[kept, kept]
         return found[:, : -(-sides[0] // grid), : -(-sides[1] // grid)]
@@ -272,13 +266,6 @@ def _upsampled(field: Image, grid: int, shape: tuple[int, ...]) -> Iterator[tupl
         wide = tall[:, left] * (1 - share[:, None])
         wide += tall[:, right] * share[:, None]
         yield rows, wide
-
-
-def _mirrored(start: int, length: int, side: int) -> NDArray[np.int64]:
-    """Return so many pixels of a side, from a first one on that may be before it."""
-    period = max(1, 2 * (side - 1))
-    places = np.arange(start, start + length) % period
-    return np.minimum(places, period - places)
 
 
 def _encoded(basis: Image) -> str:

@@ -248,12 +248,6 @@ def test_half_precision_gives_about_the_same_in_single(deep, image, monkeypatch)
     assert np.abs(found - whole).mean() < 0.05 * np.abs(whole).mean()
 
 
-@pytest.mark.parametrize("side", [1, 2, 3, 7])
-def test_windows_are_mirrored_at_the_borders(side):
-    expected = np.pad(np.arange(side), (5, 9), mode="reflect")
-    np.testing.assert_array_equal(_deep._mirrored(-5, side + 14, side), expected)
-
-
 def test_what_is_kept_and_damaged_is_computed_again(deep, image):
     first = deep.features(image)
     for path in _deep.cache_folder().rglob("c/*"):
