@@ -9,7 +9,6 @@ from typing import Any
 
 import click
 import numpy as np
-import pandas
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
@@ -173,7 +172,7 @@ def fair_sweep(given: Any) -> None:
         "balance": [point.balance for point in found.points],
         "labels": [point.segmentation.n_labels for point in found.points],
     }
-    io.write_csv(table, pandas.DataFrame(columns), float_format="%.8g", na_rep="nan")
+    io.save_table(table, {name: np.asarray(column) for name, column in columns.items()})
     _save_plot(plot, found, title)
     for point, places in zip(found.points, mask_places, strict=False):
         labels = point.segmentation.labels

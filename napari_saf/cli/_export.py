@@ -81,18 +81,17 @@ def export(given: Any) -> None:
     source, image = given.source, None
     is_large = io.is_zarr(source) and math.prod(io.open_lazily(source).shape) >= LARGE
     suffixes, asked = _read_wanted(given, is_large)
-    if is_large:
-        _export_large(given, asked, suffixes)
-        return
     axis = stated = given.channel_axis
-    if given.image_file is not None:
+    if given.image_file is not None and not is_large:
         image = io.read_image(given.image_file)
         if axis is None:
             axis, stated = image.channel_axis, image.stated_channel_axis
-    labelling = _labelling(source, image, given.scale, given.unit)
+    labelling = _labelling(source, image, given.scale, given.unit, is_large)
     names = {**labelling.names, **given.names}
     labelling = dataclasses.replace(labelling, names=names, channel_axis=axis)
-    if asked.prototypes:
+    if is_large:
+        labelling = dataclasses.replace(labelling, image=given.image_file)
+    elif asked.prototypes:
         found = _prototypes(labelling, stated, given.n_each)
         labelling = dataclasses.replace(labelling, prototypes=found)
     stem = io.mask_stem(source)
@@ -124,51 +123,28 @@ def _save_outlines(paths: Sequence[Path], given: io.Labelling, min_pixels: int) 
     """Save the outlines of connected regions, each a thing of the kind of its label."""
     if not paths:
         return
-    numbers = io.number_regions(given.labels, axes=given.axes, min_pixels=min_pixels)
-    kinds = np.zeros(int(numbers.max()) + 1, np.int64)
-    kinds[numbers] = np.where(numbers, given.labels, 0)
-    objects = Objects(numbers.astype(np.uint32), kinds, given.all_names)
+    chosen: dict[str, Any] = {"axes": given.axes, "min_pixels": min_pixels}
+    objects: Objects | io.LargeRegions
+    if given.is_large:
+        objects = io.LargeRegions(given.labels, names=given.all_names, **chosen)
+    else:
+        numbers = io.number_regions(given.labels, **chosen)
+        kinds = np.zeros(int(numbers.max()) + 1, np.int64)
+        kinds[numbers] = np.where(numbers, given.labels, 0)
+        objects = Objects(numbers.astype(np.uint32), kinds, given.all_names)
     for path in paths:
         click.echo(save_objects(path, objects))
 
 
-def _export_large(given: Any, asked: io.Wanted, suffixes: Sequence[str]) -> None:
-    """Save measures and outlines of the regions of a mask that is not read whole."""
-    if asked != dataclasses.replace(
-        io.Wanted(regions=asked.regions), connected=asked.connected, min_pixels=asked.min_pixels
-    ):
-        raise click.UsageError(f"--regions and outlines only: {io.ONLY_TABLES}")
-    stem = given.out / f"{io.mask_stem(given.source)}_regions"
-    outlines = [stem.with_name(f"{stem.name}{suffix}") for suffix in suffixes]
-    tables = [stem.with_name(f"{stem.name}{asked.regions}")] if asked.regions else []
-    check_outputs([*tables, *outlines], [given.source], overwrite=given.overwrite)
-    mask = io.read_mask(given.source, lazily=True)
-    chosen: dict[str, Any] = {"names": {**mask.names, **given.names}}
-    chosen["min_pixels"] = asked.min_pixels
-    make_folder(given.out)
-    for table in tables:
-        scale = None if given.scale is None else given.scale.tolist()
-        found = io.measure_large(
-            given.source,
-            given.image_file,
-            scale=scale and scale * (len(mask.labels.shape) if len(scale) == 1 else 1),
-            units=given.unit,
-            channel_axis=given.channel_axis,
-            connected=asked.connected,
-            **chosen,
-        )
-        click.echo(io.save_table(table, found))
-    if outlines:
-        regions = io.LargeRegions(given.source, **chosen)
-        for path in outlines:
-            click.echo(save_objects(path, regions))
-
-
 def _labelling(
-    source: Path, image: io.ImageFile | None, scale: NDArray[np.float64] | None, unit: str | None
+    source: Path,
+    image: io.ImageFile | None,
+    scale: NDArray[np.float64] | None,
+    unit: str | None,
+    is_large: bool,
 ) -> io.Labelling:
     """Return labels and image; either file may say the size of a pixel where it is not given."""
-    given = io.read_mask(source)
+    given = io.read_mask(source, lazily=is_large)
     recipe = source.with_name(f"{io.mask_stem(source)}.recipe.json")
     known = given if given.scale is not None or image is None else image
     n_axes, sizes, units = given.labels.ndim, known.scale, known.units

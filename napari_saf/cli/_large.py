@@ -15,7 +15,7 @@ from napari_saf.batch import LabelTask, connected, local_client
 from napari_saf.device import gibibytes
 from napari_saf.errors import SafError, counted
 from napari_saf.io import PrototypeSet, Recipe, is_zarr, url_of
-from napari_saf.tiles import LARGE, AbstractLargeJob, LargeJob, LargeLabels, run_large
+from napari_saf.tiles import LARGE, AbstractLargeJob, LargeJob, run_large
 
 TILES = [
     click.Option(["--tile"], type=click.IntRange(min=0), metavar="N",
@@ -93,7 +93,11 @@ def label_in_tiles(job: AbstractLargeJob, out: Path, n_processes: int, values: A
         tile_bar(job.image.source) as progress,
     ):
         found = run_large(job, out, client=client, overwrite=values["overwrite"], progress=progress)
-    _print_result(found)
+    done = f", {found.n_done_before} done before" if found.n_done_before else ""
+    counts = f"{counted(len(found.sizes), 'label')}, {counted(found.n_tiles, 'tile')}"
+    click.echo(f"{found.path}: {counts}{done}, {found.seconds:.1f} s")
+    for note in found.notes:
+        click.echo(f"napari-saf: note: {note}", err=True)
     return 0
 
 
@@ -136,14 +140,6 @@ def _duration(seconds: float) -> str:
     if seconds < 120:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
-
-
-def _print_result(found: LargeLabels) -> None:
-    done = f", {found.n_done_before} done before" if found.n_done_before else ""
-    counts = f"{counted(len(found.sizes), 'label')}, {counted(found.n_tiles, 'tile')}"
-    click.echo(f"{found.path}: {counts}{done}, {found.seconds:.1f} s")
-    for note in found.notes:
-        click.echo(f"napari-saf: note: {note}", err=True)
 
 
 @contextmanager

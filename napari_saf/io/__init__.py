@@ -9,7 +9,6 @@ from __future__ import annotations
 from napari_saf.io._figure import displayed_plane, save_figure, show_image, thinned
 from napari_saf.io._image import ImageFile, read_image, read_labels
 from napari_saf.io._labelling import (
-    ONLY_TABLES,
     Export,
     Labelling,
     Wanted,

@@ -29,9 +29,9 @@ from napari_saf.io._regions import number_regions, region_table, save_table
 from napari_saf.problem import ImageOptions
 from napari_saf.storage import format_errors, write_json
 
-ONLY_TABLES = (
-    "labels that are not in memory: a table and the recipe can be saved of them; the label image "
-    "is an OME-Zarr already"
+_ONLY_TABLES = (
+    "labels that are not in memory: a table and the recipe can be saved of them, and outlines by "
+    "the command line; the label image is an OME-Zarr already"
 )
 
 
@@ -72,7 +72,7 @@ class Labelling:
     @property
     def all_names(self) -> Mapping[int, str]:
         """The names of labels; regions are called so."""
-        if not (self.recipe or {}).get("regions"):
+        if self.is_large or not (self.recipe or {}).get("regions"):
             return self.names
         return {n: f"region {n}" for n in range(1, int(self.labels.max()) + 1)} | dict(self.names)
 
@@ -218,7 +218,7 @@ class Export:
         if labelling.is_large and wanted != dataclasses.replace(
             wanted, masks="", binary="", numbered="", figure="", prototypes="", probabilities=""
         ):
-            raise InvalidInput(ONLY_TABLES)
+            raise InvalidInput(_ONLY_TABLES)
         if wanted.recipe and labelling.recipe is None:
             raise InvalidInput("recipe: these labels come without one")
         self._steps = list(_steps(folder / name, labelling, wanted))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -279,7 +278,12 @@ class _Frame:
         if self._connected:
             self._note_pairs(around[own], framed)
         if has_euler:
-            self._note_euler(around[own], framed, region)
+            # Cells behind the part count only where the image ends.
+            sides = zip(region, self.shape, strict=True)
+            cut = tuple(slice(0, None if one.stop == n else -1) for one, n in sides)
+            present, ranks = np.unique(framed[cut], return_inverse=True)
+            counts = euler_counts(around[own][cut], ranks.reshape(framed[cut].shape))
+            self._euler.append(np.stack([present, counts]))
         if not labels.any():
             return
         image = None
@@ -290,8 +294,9 @@ class _Frame:
         sums = region_sums(ids, image, first)
         base, top = int(sums["id"][0]), int(sums["id"][-1]) + 1
         if self._connected:
-            raster = _raster(region, self.shape)[ids > 0]
             least = np.full(top - base, np.iinfo(np.int64).max)
+            places = [place + start for place, start in zip(np.nonzero(ids), first, strict=True)]
+            raster = np.ravel_multi_index(places, self.shape)  # row by row in the image
             np.minimum.at(least, ids[ids > 0] - base, raster)
             sums["order"] = least[sums["id"] - base]
         if has_perimeter:
@@ -299,14 +304,6 @@ class _Frame:
             found = np.bincount(ids[ids > 0] - base, lengths, top - base)
             sums["perimeter"] = found[sums["id"] - base]
         self._parts.append(sums)
-
-    def _note_euler(self, labels: NDArray[Any], framed: NDArray[np.int64], region: Region) -> None:
-        """Count the cells of a part; those behind it only where the image ends."""
-        sides = zip(region, self.shape, strict=True)
-        cut = tuple(slice(0, None if one.stop == n else -1) for one, n in sides)
-        present, ranks = np.unique(framed[cut], return_inverse=True)
-        counts = euler_counts(labels[cut], ranks.reshape(framed[cut].shape))
-        self._euler.append(np.stack([present, counts]))
 
     def _read_labels(self, region: Region) -> tuple[NDArray[Any], Region]:
         """Return the labels of a region with a halo, 0 beyond the image, and its place there."""
@@ -386,13 +383,3 @@ class _Frame:
         group = connected_components(graph, directed=False)[1]
         _, first = np.unique(group, return_index=True)
         return np.asarray(first[group])
-
-
-def _raster(region: Region, shape: Sequence[int]) -> NDArray[np.int64]:
-    """Return where each pixel of a region comes in the image, row by row."""
-    found = np.zeros((1,) * len(shape), np.int64)
-    for axis, one in enumerate(region):
-        step = math.prod(shape[axis + 1 :])
-        sides = [-1 if k == axis else 1 for k in range(len(shape))]
-        found = found + (np.arange(one.start, one.stop) * step).reshape(sides)
-    return found

@@ -27,7 +27,7 @@ from napari_saf.io._paths import (
     printable,
 )
 from napari_saf.io._recipe import PrototypeSet
-from napari_saf.result import LabelMap
+from napari_saf.result import MOST_LABELS, LabelMap
 from napari_saf.storage import atomic_write
 
 Labels = NDArray[np.unsignedinteger[Any]]
@@ -244,11 +244,12 @@ def describe_zarr(
     name: str,
 ) -> dict[str, Any]:
     """Return the attributes of an OME-Zarr 0.5 of labels, at the paths of levels of a pyramid."""
-    rows = zip(label_map.numbers.tolist(), color_table(label_map)[1:].tolist(), strict=True)
+    numbers = label_map.numbers[:MOST_LABELS].tolist()  # objects may be more
+    rows = zip(numbers, color_table(label_map)[1:].tolist(), strict=False)
     about = {
         "version": OME_ZARR,
         "colors": [{"label-value": label, "rgba": [*color, 255]} for label, color in rows],
-        "properties": [{"label-value": n, "name": label_map.names[n]} for n in label_map.names],
+        "properties": [{"label-value": n, "name": label_map.names[n]} for n in numbers],
     }
     multiscale = describe_levels(paths, shapes, axes, name)
     ome = {"version": OME_ZARR, "multiscales": [multiscale], "image-label": about}

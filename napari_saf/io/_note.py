@@ -21,6 +21,8 @@ TIFF_KEY = "Info"
 _IMAGEJ_METADATA = 50839
 _KIND = "labels"
 _MOST_CHARACTERS = 2**24
+_MOST_ZARR_BYTES = 2**26
+"""Of the attributes of an OME-Zarr, which hold the note in many lines, and names and colours."""
 _MOST_COLORS = 255
 """Colours of larger labels repeat on screen."""
 
@@ -162,6 +164,8 @@ def _of_npy(path: Path) -> object:
 
 def _of_zarr(path: Path) -> object:
     file = path / "zarr.json"
-    plain = storage.read_json(file) if file.is_file() else None
+    if not file.is_file():
+        return None
+    plain = storage.parse_json(storage.read_limited(file, _MOST_ZARR_BYTES))
     attributes = plain.get("attributes") if isinstance(plain, dict) else None
     return attributes.get(NOTE_KEY) if isinstance(attributes, dict) else None

@@ -67,7 +67,11 @@ def save_prototypes(path: str | os.PathLike[str], prototypes: ArrayLike | Protot
             raise InvalidInput("prototypes: expected at least one of finite numbers")
         prototypes = PrototypeSet(rows[finite], finite + 1)
     if suffix == ".json":
-        storage.write_json(target, _to_text(prototypes))
+        options = None if prototypes.options is None else prototypes.options.to_plain()
+        head = {"schema": 1, "kind": "prototypes", "software": _VERSION, "input": options}
+        lines = [f"{json.dumps(name)}: {json.dumps(value)}," for name, value in head.items()]
+        lines += ['"labels": [', rows_of_json(prototypes.entries()), "]", "}"]
+        storage.write_json(target, "\n".join(["{", *lines]))
         return target
     with storage.atomic_write(target) as temporary, temporary.open("wb") as file:
         if suffix == ".npy":
@@ -123,14 +127,6 @@ def read_array(path: str | os.PathLike[str]) -> NDArray[Any]:
         if array.size == 0:
             raise InvalidInput("expected numbers, the file is empty")
         return array
-
-
-def _to_text(prototypes: PrototypeSet) -> str:
-    """Return the content of a file, with a line for each label."""
-    options = None if prototypes.options is None else prototypes.options.to_plain()
-    head = {"schema": 1, "kind": "prototypes", "software": _VERSION, "input": options}
-    lines = [f"{json.dumps(name)}: {json.dumps(value)}," for name, value in head.items()]
-    return "\n".join(["{", *lines, '"labels": [', rows_of_json(prototypes.entries()), "]", "}"])
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

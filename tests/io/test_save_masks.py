@@ -7,7 +7,7 @@ import tifffile
 import zarr
 
 from napari_saf.errors import InvalidInput, SafError
-from napari_saf.io import MASK_SUFFIXES, mask_stem, read_image, save_masks
+from napari_saf.io import MASK_SUFFIXES, mask_stem, read_image, read_mask, save_masks
 
 LABELS = np.array([[0, 1, 2], [3, 3, 1]])
 STACK = np.stack([LABELS, LABELS[::-1]])
@@ -32,6 +32,16 @@ def test_many_labels_take_four_bytes(tmp_path, suffix):
     array = read_image(path).array
     assert array.dtype == np.uint32
     np.testing.assert_array_equal(array, LABELS * 100_000)
+
+
+@pytest.mark.parametrize(("count", "length"), [(90_000, 0), (5_000, 2_000)])
+def test_an_ome_zarr_of_many_labels_or_long_names_comes_back(tmp_path, count, length):
+    labels = np.arange(1, count + 1).reshape(1, -1)
+    names = {n: f"{n}: {'x' * length}" for n in range(1, count + 1)} if length else {}
+    [path] = save_masks(tmp_path / "m.ome.zarr", labels, names=names)
+    found = read_mask(path)
+    np.testing.assert_array_equal(found.labels, labels)
+    assert found.names == names
 
 
 @pytest.mark.parametrize("suffix", [".tif", ".ome.zarr"])
