@@ -80,7 +80,8 @@ def likelihood(job, tile, o, t, i, m):
         u[row + x] = f32(0)
     for j in range(c):
         k, to, two = j * job.n + i, o + j * t, tile.two + j * tile.t
-        fetch_state(job.v, job.s, job.before, k + job.width, m)
+        if job.is_self:
+            fetch_state(job.v, job.s, job.before, k + job.width, m)
         if job.is_mixed:
             for x in range(m):
                 p = job.v[k + x] + job.a * f32(job.s[k + x]) + job.b * f32(job.before[k + x])
@@ -95,7 +96,6 @@ def likelihood(job, tile, o, t, i, m):
                 u[to + x] = job.v[k + x] + constant + slopes
         else:
             factor = job.factors[0]
-            fetch_row(job.cost, k + job.width, m, 16)
             for x in range(m):
                 slopes = job.a * f32(job.s[k + x]) + job.b * f32(job.before[k + x])
                 u[to + x] = job.v[k + x] + factor * job.cost[k + x] + slopes
@@ -252,6 +252,7 @@ def correct(job, tile, i, m, mean, stride):
         u[top + x] = LEAST_EXPONENT
     for j in range(c):
         k, o, two = j * n + i, tile.one + j * t, tile.two + j * t
+        fetch_row(job.ahead_s, k + job.width, m, 32)
         for x in range(m):
             slope = u[o + x] * u[row + x]
             s, before = f32(job.s[k + x]), f32(job.before[k + x])
@@ -270,6 +271,7 @@ def correct(job, tile, i, m, mean, stride):
                 u[tile.one + j * t + x] = f32(0) if j == job.seeds[i + x] else FLOOR
     for j in range(c):
         k, o = j * n + i, tile.one + j * t
+        fetch_row(job.ahead, k + job.width, m, 16)
         for x in range(m):
             value = max(u[o + x] - u[top + x], FLOOR)
             e = exp(value)
