@@ -48,8 +48,11 @@ class AbstractField(ABC):
 
     `like` (n_nodes, ...) gives number of nodes, device and type; `cancelled` is asked before each
     evaluation. Of the last evaluation there are the `assignment` W = softmax(V), the `objective`,
-    the `masses` W'1 and the `squares`, the diagonal of W'W, both float64 on the CPU. The two fields
-    of `scratch` may be overwritten between evaluations.
+    the `masses` W'1 and the `squares`, the diagonal of W'W. The two fields of `scratch` may be
+    overwritten between evaluations.
+
+    What is small, labels x labels, is computed by numpy: on a processor that is busy the threads of
+    torch wait for one another even there.
     """
 
     has_costs: ClassVar[bool]
@@ -67,7 +70,7 @@ class AbstractField(ABC):
         self.assignment, one, other = (new_field(like, n_columns) for _ in range(3))
         self.scratch = (one, other)
         self.objective = float("nan")
-        self.masses = self.squares = torch.zeros(n_columns, dtype=torch.float64)
+        self.masses = self.squares = np.zeros(n_columns)
         self.n_evaluations = 0
 
     def __call__(self, v: Tensor, out: Tensor) -> Tensor:
@@ -95,7 +98,9 @@ class AbstractField(ABC):
         """
 
     @abstractmethod
-    def factors(self, sums: Tensor, coefficients: Tensor) -> Tensor:
+    def factors(
+        self, sums: NDArray[np.float64], coefficients: NDArray[np.float64]
+    ) -> NDArray[np.float32]:
         """Return what the planes, and then W, are multiplied by, from Phi'W and sums of W.
 
         The sums are the upper half of W'W if the field `is_mixed`. If not, they are W'1 and the
@@ -133,14 +138,16 @@ class AssignmentField(AbstractField):
         # The mean distance of a node to its prototypes, sum_ij W_ij D_ij / n.
         costs = torch.mul(self.assignment, self._distances, out=self.scratch[1])
         self.objective = float(costs.sum()) / len(v)
-        self.masses, self.squares = column_sums(self.assignment)
+        self.masses, self.squares = (some.numpy() for some in column_sums(self.assignment))
         torch.add(v, self._distances, alpha=-1 / self._rho, out=out)
 
     def planes(self) -> Tensor:
         return columns_first_(self._distances).T
 
-    def factors(self, sums: Tensor, coefficients: Tensor) -> Tensor:
-        return torch.tensor([-1 / self._rho], dtype=torch.float32)
+    def factors(
+        self, sums: NDArray[np.float64], coefficients: NDArray[np.float64]
+    ) -> NDArray[np.float32]:
+        return np.array([-1 / self._rho], np.float32)
 
     def keep_columns(self, columns: Tensor) -> None:
         """Drop all columns but those of the given indices."""
@@ -176,17 +183,21 @@ class SelfAssignmentField(AbstractField):
     def _write_likelihood(self, v: Tensor, out: Tensor) -> None:
         w = self.assignment
         product = self._operator.product(w)
-        gradient = self._gradient(cross_product(w, w), product.coefficients, product.quadratic)
-        affinity, own = (factor.to(v.dtype).to(v.device) for factor in gradient)
+        sums = cross_product(w, w), product.coefficients, product.quadratic
+        gradient = self._gradient(*(some.numpy() for some in sums))
+        affinity, own = (torch.from_numpy(some).to(v.dtype).to(v.device) for some in gradient)
         for rows, block in product.basis.plus(v, affinity, out):
             block.addmm_(w[rows], own)
 
     def _gradient(
-        self, overlap: Tensor, coefficients: Tensor, quadratic: Tensor
-    ) -> tuple[Tensor, Tensor]:
+        self,
+        overlap: NDArray[np.float64],
+        coefficients: NDArray[np.float64],
+        quadratic: NDArray[np.float64],
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Return the factors of the basis and of W in grad E_s / rho; set objective and sums."""
         # Rows of W sum to 1.
-        self.masses, self.squares = overlap.sum(dim=0), overlap.diagonal()
+        self.masses, self.squares = overlap.sum(axis=0), overlap.diagonal()
         gradient = self_assignment_gradient(overlap, quadratic, self._s)
         self.objective = gradient.objective
         affinity = coefficients @ gradient.affinity_factor
@@ -199,15 +210,17 @@ class SelfAssignmentField(AbstractField):
         planes, self._unit = operator.take_planes()
         return planes
 
-    def factors(self, sums: Tensor, coefficients: Tensor) -> Tensor:
+    def factors(
+        self, sums: NDArray[np.float64], coefficients: NDArray[np.float64]
+    ) -> NDArray[np.float32]:
         coefficients = self._unit * coefficients
         quadratic = coefficients.T @ coefficients
         # For s = 0 the gradient needs no more of W'W than the sums of its columns.
-        overlap = sums.triu() + sums.triu(1).T if self.is_mixed else sums[0].diag()
+        overlap = np.triu(sums) + np.triu(sums, 1).T if self.is_mixed else np.diag(sums[0])
         affinity, own = self._gradient(overlap, coefficients, quadratic)
         if not self.is_mixed:
             self.squares, own = sums[1], own[:1]
-        return torch.cat((self._unit * affinity, own)).float()
+        return np.concatenate((self._unit * affinity, own)).astype(np.float32)
 
     def prototypes(self, assignment: Tensor) -> NDArray[np.float32]:
         """Return the representative of every column: weighted means, or (W'W)^+ W'F."""
@@ -225,12 +238,14 @@ class Gradient(NamedTuple):
     """E_s(W), and dE/dW = (K W) affinity_factor + W assignment_factor, both float64."""
 
     objective: float
-    affinity_factor: Tensor
-    assignment_factor: Tensor
+    affinity_factor: NDArray[np.float64]
+    assignment_factor: NDArray[np.float64]
 
 
-def self_assignment_gradient(overlap: Tensor, affinity: Tensor, s: float) -> Gradient:
-    """Return E_s and its gradient from the overlap W'W and the affinity W'K W, both float64.
+def self_assignment_gradient(
+    overlap: NDArray[np.float64], affinity: NDArray[np.float64], s: float
+) -> Gradient:
+    """Return E_s and its gradient from the overlap W'W and the affinity W'K W.
 
     With C = diag(W'1), Y = W C^(-1/2), M = Y'Y and G = Y'K Y the objective is
     E_s = tr(M^(-s) G); s = 0 and s = 1 give eqs. (4.3a) and (4.3b) of Zisler, Zern, Petra and
@@ -242,12 +257,11 @@ def self_assignment_gradient(overlap: Tensor, affinity: Tensor, s: float) -> Gra
     As the rows of W sum to 1, the term 1 v' is W (1 v'), so all of the gradient is two products
     with c x c matrices.
     """
-    masses = overlap.sum(dim=0)
-    scale = masses.rsqrt()  # C^(-1/2)
+    scale = overlap.sum(axis=0) ** -0.5  # C^(-1/2)
     outer = scale[:, None] * scale
     g = outer * affinity
     if s == 0:
-        power, h = torch.eye(len(masses), dtype=g.dtype), torch.zeros_like(g)
+        power, h = np.eye(len(g)), np.zeros_like(g)
     else:
         power, h = _power_and_derivative(outer * overlap, g, s)
     w_gamma = 2 * affinity @ (scale[:, None] * power) + 2 * (overlap * scale) @ h
@@ -255,20 +269,21 @@ def self_assignment_gradient(overlap: Tensor, affinity: Tensor, s: float) -> Gra
     return Gradient(float((power * g).sum()), 2 * outer * power, 2 * outer * h - v[None, :])
 
 
-def _power_and_derivative(m: Tensor, g: Tensor, s: float) -> tuple[Tensor, Tensor]:
+def _power_and_derivative(
+    m: NDArray[np.float64], g: NDArray[np.float64], s: float
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return f(M) = M^(-s) and the gradient H of tr(f(M) G) with respect to M.
 
     H = U (F o (U'G U)) U' with the eigenpairs (lambda, U) of M and the divided differences
     F_ij = (f(lambda_i) - f(lambda_j)) / (lambda_i - lambda_j), f' where they meet (Daleckii-Krein).
     """
-    values, vectors = torch.linalg.eigh((m + m.T) / 2)
+    values, vectors = np.linalg.eigh((m + m.T) / 2)
     large = values > _PSEUDO_INVERSE_TOLERANCE * values[-1]
     values, vectors = values[large], vectors[:, large]
     f, slope = values**-s, -s * values ** (-s - 1)
     gap = values[:, None] - values
-    meet = gap.abs() < 1e-8 * values[-1]
-    differences = torch.where(
-        meet, (slope[:, None] + slope) / 2, (f[:, None] - f) / torch.where(meet, 1.0, gap)
-    )
+    meet = np.abs(gap) < 1e-8 * values[-1]
+    quotients = (f[:, None] - f) / np.where(meet, 1.0, gap)
+    differences = np.where(meet, (slope[:, None] + slope) / 2, quotients)
     h = vectors @ (differences * (vectors.T @ g @ vectors)) @ vectors.T
     return (vectors * f) @ vectors.T, h

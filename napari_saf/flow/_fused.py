@@ -284,14 +284,14 @@ class Fused:
         if costs_only:
             self._planes = self._planes[:c]
         shape = self._shape(n, c, seeds)
-        both, n_own = torch.empty(0), c if field.is_mixed else 2
+        both, n_own = np.empty((0, c)), c if field.is_mixed else 2
         if not costs_only:
             sums = self._all(
                 "overlap", self._chunks, (c + 5) * _ROW, (n_own + len(self._planes)) * c,
                 [*fields[:3], numbers, self._planes, shape],
             )  # fmt: skip
-            both = torch.from_numpy(sums.reshape(-1, c))
-        factors = field.factors(both[:n_own], both[n_own:]).contiguous()
+            both = sums.reshape(-1, c)
+        factors = field.factors(both[:n_own], both[n_own:])
         planes = (self._planes, None) if costs_only else (None, self._planes)
         grid, boxes = self._grid, self._grid.boxes(c)
         sums = self._all(
@@ -301,7 +301,7 @@ class Fused:
         )  # fmt: skip
         if costs_only:
             field.objective = sums[2] / n
-            field.masses, field.squares = torch.from_numpy(sums[3:].reshape(2, c))
+            field.masses, field.squares = sums[3:].reshape(2, c)
         self._entropy = float(sums[1]) / n
         return float(sums[0]) / n
 
