@@ -208,7 +208,10 @@ def _masks(given: Sequence[Path]) -> list[Path]:
         known = [file for file in own if io.mask_suffix(file) is not None]
         found += [f for f in known if io.mask_stem(f).endswith(marks)] if is_folder else own
     if not found:
-        raise InvalidInput(f"{given[0]}: no masks, such as photo.labels.tif, are in this folder")
+        raise InvalidInput(
+            f"{given[0]}: no masks, such as photo.labels.tif, are in this folder; name others, as "
+            f"{given[0] / '*.tif'}"
+        )
     return found
 
 

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from napari_saf.errors import InvalidInput, SafError
 from napari_saf.io import (
     LargeRegions,
+    Region,
     check_suffix,
     file_stem,
     open_lazily,
@@ -76,7 +77,8 @@ def save_objects(path: str | os.PathLike[str], objects: AnyObjects | LargeRegion
     >>> saf.save_objects("cells.json", objects).name  # as COCO has them
     'cells.json'
     """
-    target, found = Path(path), _Walk(objects)
+    target = Path(path)
+    found = objects if isinstance(objects, LargeRegions) else _Parts(objects)
     suffix = check_suffix(target, [*_WRITERS])
     if len(found.shape) not in (2, 3):
         raise InvalidInput(f"objects: expected 2 or 3 axes, got shape {found.shape}")
@@ -84,50 +86,52 @@ def save_objects(path: str | os.PathLike[str], objects: AnyObjects | LargeRegion
     return target
 
 
-class _Walk:
-    """Objects part by part, with the last part that each is in."""
+class _Parts:
+    """Objects part by part, with the last part that each is in, as `LargeRegions` has them."""
 
-    def __init__(self, objects: AnyObjects | LargeRegions) -> None:
-        self.kinds, self._names = objects.kinds, objects.names
-        if isinstance(objects, LargeRegions):
-            self.shape, self._last, self._parts = objects.shape, objects.last, objects.parts
-            return
-        labels = objects.labels
-        self.shape = tuple(labels.shape)
-        regions = part_regions(labels, self.shape).values()
-        if isinstance(labels, np.ndarray):
-            read = labels.__getitem__
-        else:
-            opened = open_lazily(labels)
-            read = lambda region: opened.read(region)[..., 0]  # noqa: E731
-        self._parts = lambda: ((region, read(region)) for region in regions)
-        self._last = np.zeros(len(self.kinds), np.int64)
-        for k, (_, numbers) in enumerate(self._parts() if len(regions) > 1 else ()):
-            self._last[numbers.ravel()] = k
+    def __init__(self, objects: AnyObjects) -> None:
+        self.kinds, self.names, self._labels = objects.kinds, objects.names, objects.labels
+        self.shape = tuple(self._labels.shape)
+        self._regions = list(part_regions(self._labels, self.shape).values())
+        self.last = np.zeros(len(self.kinds), np.int64)
+        for k, (_, numbers) in enumerate(self.parts() if len(self._regions) > 1 else ()):
+            self.last[numbers.ravel()] = k
 
-    def name(self, kind: int) -> str:
-        return self._names.get(kind, f"label {kind}")
+    def parts(self) -> Iterator[tuple[Region, NDArray[Any]]]:
+        """Yield where each part is, and the numbers of the objects there."""
+        stored = self._labels
+        opened = None if isinstance(stored, np.ndarray) else open_lazily(stored)
+        for region in self._regions:
+            yield region, stored[region] if opened is None else opened.read(region)[..., 0]
 
-    def joined(
-        self, find: Callable[[NDArray[Any], int, int], Iterable[tuple[int, T]]]
-    ) -> Iterator[tuple[int, int, list[T]]]:
-        """Yield number, plane, and what is found of the object there, for each object and plane.
 
-        `find` is given the numbers of a plane of a part, and its first row and column.
-        """
-        waiting: dict[int, dict[int, list[T]]] = {}
-        for k, (region, numbers) in enumerate(self._parts()):
-            *first, row, column = (one.start for one in region)
-            planes = numbers.reshape(-1, *numbers.shape[-2:])
-            present = set[int]()
-            for plane, own in enumerate(planes, start=sum(first)):
-                for number, found in find(own, row, column):
-                    waiting.setdefault(number, {}).setdefault(plane, []).append(found)
-                    present.add(number)
-            for number in sorted(present):
-                if self._last[number] == k:
-                    for plane, pieces in waiting.pop(number).items():
-                        yield number, plane, pieces
+_Numbered = LargeRegions | _Parts
+
+
+def _name(objects: _Numbered, kind: int) -> str:
+    return objects.names.get(kind, f"label {kind}")
+
+
+def _joined(
+    objects: _Numbered, find: Callable[[NDArray[Any], int, int], Iterable[tuple[int, T]]]
+) -> Iterator[tuple[int, int, list[T]]]:
+    """Yield number, plane, and what is found of the object there, for each object and plane.
+
+    `find` is given the numbers of a plane of a part, and its first row and column.
+    """
+    waiting: dict[int, dict[int, list[T]]] = {}
+    for k, (region, numbers) in enumerate(objects.parts()):
+        *first, row, column = (one.start for one in region)
+        planes = numbers.reshape(-1, *numbers.shape[-2:])
+        present = set[int]()
+        for plane, own in enumerate(planes, start=sum(first)):
+            for number, found in find(own, row, column):
+                waiting.setdefault(number, {}).setdefault(plane, []).append(found)
+                present.add(number)
+        for number in sorted(present):
+            if objects.last[number] == k:
+                for plane, pieces in waiting.pop(number).items():
+                    yield number, plane, pieces
 
 
 def library(name: str) -> ModuleType:
@@ -137,7 +141,7 @@ def library(name: str) -> ModuleType:
         raise SafError(f"this format needs {name}: pip install 'napari-saf[objects]'") from error
 
 
-def _outlines(objects: _Walk) -> Iterator[tuple[int, int, Any]]:
+def _outlines(objects: _Numbered) -> Iterator[tuple[int, int, Any]]:
     """Yield number, plane and shapely's polygon of each object in each plane."""
     shapely = library("shapely")
 
@@ -156,7 +160,7 @@ def _outlines(objects: _Walk) -> Iterator[tuple[int, int, Any]]:
         for number, own in itertools.groupby(order, key=lambda face: int(owners[face])):
             yield number, found[list(own)]
 
-    for number, plane, pieces in objects.joined(faces):
+    for number, plane, pieces in _joined(objects, faces):
         parts = pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
         if len(pieces) > 1:
             parts = shapely.get_parts(shapely.simplify(shapely.union_all(parts), 0))
@@ -187,7 +191,7 @@ def _write_list(
         file.write("]}\n")
 
 
-def _write_geojson(path: Path, objects: _Walk) -> None:
+def _write_geojson(path: Path, objects: _Numbered) -> None:
     shapely = library("shapely")
 
     def features() -> Iterator[dict[str, Any]]:
@@ -199,7 +203,7 @@ def _write_geojson(path: Path, objects: _Walk) -> None:
             properties = {
                 "objectType": "detection",
                 "name": str(number),
-                "classification": {"name": objects.name(kind)},
+                "classification": {"name": _name(objects, kind)},
                 "object": number,
                 "kind": kind,
             }
@@ -209,13 +213,13 @@ def _write_geojson(path: Path, objects: _Walk) -> None:
     _write_list(path, head, "features", features())
 
 
-def _write_rois(path: Path, objects: _Walk) -> None:
+def _write_rois(path: Path, objects: _Numbered) -> None:
     roifile, shapely = library("roifile"), library("shapely")
 
     def rois() -> Iterator[Any]:
         for number, plane, area in _outlines(objects):
             kind = int(objects.kinds[number])
-            name = printable(objects.name(kind))
+            name = printable(_name(objects, kind))
             rings = [
                 shapely.get_coordinates(ring) for ring in shapely.get_rings(shapely.get_parts(area))
             ]
@@ -248,7 +252,7 @@ def _path(ring: NDArray[np.floating[Any]]) -> NDArray[np.float32]:
     return np.append(steps.ravel(), np.float32(_CLOSE))
 
 
-def _write_coco(path: Path, objects: _Walk) -> None:
+def _write_coco(path: Path, objects: _Numbered) -> None:
     *stack, rows, columns = objects.shape
 
     def runs(
@@ -266,7 +270,7 @@ def _write_coco(path: Path, objects: _Walk) -> None:
         yield from zip(present.tolist(), np.split(ends[order], starts[1:]), strict=False)
 
     def annotations() -> Iterator[dict[str, Any]]:
-        for k, (number, plane, pieces) in enumerate(objects.joined(runs), start=1):
+        for k, (number, plane, pieces) in enumerate(_joined(objects, runs), start=1):
             own = np.concatenate(pieces)
             own = own[np.argsort(own[:, 0])]
             x, (top, bottom) = own[:, 0] // rows, (own - own[:, :1] // rows * rows).T
@@ -289,7 +293,7 @@ def _write_coco(path: Path, objects: _Walk) -> None:
     planes = range(stack[0] if stack else 1)
     images = [{"id": k + 1, "file_name": f"plane-{k}", **size} for k in planes]
     kinds = np.unique(objects.kinds[1:]).tolist()
-    categories = [{"id": kind, "name": objects.name(kind)} for kind in kinds if kind]
+    categories = [{"id": kind, "name": _name(objects, kind)} for kind in kinds if kind]
     _write_list(path, {"images": images, "categories": categories}, "annotations", annotations())
 
 

@@ -342,6 +342,7 @@ def test_frames_are_followed_into_a_layer_of_tracks(model, open_on, settle):
     assert not dock.buttons["track"].isEnabled()  # a volume
     dock.slices.setChecked(True)
     settle(dock)
+    dock.track_by.setCurrentText("overlap")
     dock.buttons["track"].click()
     settle(dock)
     tracks = model.layers["series [Tracks]"]

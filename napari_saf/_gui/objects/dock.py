@@ -74,7 +74,7 @@ class ObjectsWidget(RunDock):
         self.neck = QLabeledDoubleSlider(Qt.Orientation.Horizontal)
         self.neck.setRange(0, _MOST_NECK)
         self.neck.setValue(100 * NECK)
-        self.track_by = Choice([(f"by {way}", way) for way in TRACK_BY])
+        self.track_by = Choice([(way, way) for way in TRACK_BY])
         self.table, self.counts = ObjectTable(), QLabel(wordWrap=True)
         self._add_controls()
         self._connect(

@@ -38,7 +38,8 @@ HELP = {
     "keep": "Take away all objects but those that the table shows.",
     "undo": "Take the last correction back.",
     "redo": "Do again what was taken back.",
-    "track": "Follow objects through the slices, frames of a series (needs laptrack).",
+    "track": "Follow objects through the slices, frames of a series, by the distance of centroids, "
+    "or by overlap, for long or large things (needs laptrack).",
     "save": "Save as table (.csv, .parquet), for QuPath (.geojson), ImageJ (.zip), COCO (.json) "
     "or as a mask (.tif, .png, .npy, .ome.zarr): the ending says which.",
 }
