@@ -1,5 +1,6 @@
 """Large images in the app: parts on screen, strokes in regions, and everything in tiles."""
 
+import threading
 from pathlib import Path
 
 import dask.array as da
@@ -11,6 +12,7 @@ from napari.components import ViewerModel
 from napari.layers import Image
 
 import napari_saf as saf
+from napari_saf._gui.docks import large as docks_large
 from napari_saf._gui.docks.large import _suggested_store
 from napari_saf._gui.export.dock import ExportWidget
 from napari_saf._gui.layers import large, masks
@@ -20,6 +22,7 @@ from napari_saf._gui.project.dock import ProjectWidget
 from napari_saf._gui.scribbles.dock import ScribblesWidget
 from napari_saf._gui.segment.dock import SegmentWidget
 from napari_saf.io import Recipe
+from napari_saf.methods import Cancelled
 from napari_saf.problem import ImageOptions
 from napari_saf.tiles import LabelStore, LargeJob, iterate_large
 
@@ -121,6 +124,26 @@ def test_run_labels_what_is_on_screen(model, image, open_on, run):
     assert max(result.labels.shape) <= 70
     origin = image.world_to_data(layer.data_to_world((0, 0)))
     np.testing.assert_allclose(origin, 96 - 32, atol=1.5)
+
+
+def test_seconds_count_while_it_learns(model, image, open_on, qtbot, tmp_path, monkeypatch):
+    monkeypatch.setattr(docks_large, "_CLOCK_MILLISECONDS", 5)
+    dock, may_end = open_on(model, SegmentWidget), threading.Event()
+
+    def learn(cancelled):
+        may_end.wait(TIMEOUT / 1000)
+        raise Cancelled
+
+    section = docks_large.LargeSection(model, dock.input, dock.form, lambda form: learn)
+    qtbot.addWidget(section)
+    section.store.set_path(tmp_path / "m.ome.zarr")
+    section.start()
+    for words in ("learning from parts of the image …  ", "stopping …  "):
+        qtbot.waitUntil(lambda own=words: section.status.text.startswith(own), timeout=TIMEOUT)
+        section.pause()
+    may_end.set()
+    qtbot.waitUntil(lambda: not section.is_busy, timeout=TIMEOUT)
+    assert section.status.text.startswith("paused")
 
 
 def wait_for_all(dock, qtbot):

@@ -12,6 +12,7 @@ from typing import Any
 
 import napari
 from napari.layers import Image
+from qtpy.QtCore import QTimer
 from qtpy.QtWidgets import QLabel
 
 from napari_saf._gui.forms.controls import FolderField, StatusArea
@@ -34,6 +35,8 @@ Learner = Callable[[Callable[[], bool]], Recipe]
 _CLOSING_SECONDS = 10.0
 _SHOWN_SECONDS = 0.3
 """Between two times that new tiles are shown."""
+_CLOCK_MILLISECONDS = 500
+_LEARNING = "learning from parts of the image"
 _SUFFIX = ".labels.ome.zarr"
 _START_HELP = (
     "Label all of the image at full resolution, in tiles, into the folder above; what is there "
@@ -80,6 +83,8 @@ class LargeSection(FormSection):
         self.add_row("Labels in", self.store, _STORE_HELP)
         self.layout().addWidget(create_row(self.start_button, self.pause_button, self.anew_button))
         self.layout().addWidget(self.status)
+        self._clock = QTimer(self, interval=_CLOCK_MILLISECONDS)
+        self._clock.timeout.connect(self._on_clock)
         chosen.image_changed.connect(self._on_image_changed)
         self.store.changed.connect(self._update_enabled)
         self._on_image_changed()
@@ -122,8 +127,9 @@ class LargeSection(FormSection):
         ):
             signal.connect(slot)
         self.anew_button.hide()
-        self.status.reset("learning from parts of the image …")
+        self.status.reset(f"{_LEARNING} …")
         self._update_enabled()
+        self._clock.start()
         task.start()
 
     def pause(self) -> None:
@@ -131,6 +137,12 @@ class LargeSection(FormSection):
         if self._task is not None:
             self._task.cancel()
             self.status.set_text("stopping after the present tile …")
+
+    def _on_clock(self) -> None:
+        """Say how long it has been learning; tiles say so themselves."""
+        if self._task is not None and self.layer is None:
+            text = "stopping" if self._task.is_cancelled else _LEARNING
+            self.status.set_text(f"{text} …  {self._task.seconds:.0f} s")
 
     def release(self) -> None:
         """End the work, and wait for that."""
@@ -145,7 +157,8 @@ class LargeSection(FormSection):
         self.setVisible(is_shown)
         if is_large(image):
             sides = " × ".join(f"{n:,}" for n in pixels_of(image).shape[: image.ndim])
-            self._note.setText(f"{sides} pixels: what is on screen is labelled at a time")
+            part = "what is on screen is labelled at a time, with strokes of its own"
+            self._note.setText(f"{sides} pixels: {part}")
             if self.store.path in (None, self._suggested):
                 self._suggested = _suggested_store(image)
                 self.store.set_path(self._suggested)
@@ -188,6 +201,7 @@ class LargeSection(FormSection):
         if self._task is not None:
             self._task.wait(_CLOSING_SECONDS)
         self._task = None
+        self._clock.stop()
         self._on_image_changed()
 
 
