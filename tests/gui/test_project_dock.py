@@ -247,6 +247,23 @@ def test_new_strokes_leave_labels_that_were_opened(reopened, qtbot, settle):
     assert opened.result is not None and opened.result != old
 
 
+def test_the_docks_of_a_project_open_in_tabs(window, open_dock, folder, tmp_path, settle, qtbot):
+    """Above one another they would make the window higher than the screen."""
+    image = saf.ProjectImage(saf.FileReference.of(folder / "0.tif"))
+    titles = ("Segment", "Scribbles", "Prototypes", "Export", "Diagnostics", "Patch dictionary")
+    project = saf.Project((image,), docks={title: {} for title in titles})
+    saf.save_project(tmp_path / "p.napari-saf", project)
+    window.window.resize(1200, 760)
+    frame = window.window._qt_window
+    frame.show()
+    dock = open_dock(window, ProjectWidget)
+    dock.load(tmp_path / "p.napari-saf")
+    settle(dock, 200)
+    assert {*titles, "Project"} == {*dock.workspace.docks}
+    assert frame.height() == 760
+    assert not dock.visibleRegion().isEmpty()
+
+
 def test_after_one_more_stroke_it_is_not_saved(dock, scribbles, tmp_path, settle):
     paint(scribbles, c1=4)
     save(dock, tmp_path / "p", settle)

@@ -21,7 +21,7 @@ from napari_saf._gui.project.work import export_all, find_stores, label_all, pic
 from napari_saf._gui.session import keeping
 from napari_saf._gui.session.keeping import PROJECT_FILTER, ask_where_to_save, with_suffix
 from napari_saf._gui.session.session import Entry
-from napari_saf._gui.session.workspace import PROJECT, show_dock_values
+from napari_saf._gui.session.workspace import PROJECT, frame_of, show_dock_values
 from napari_saf.errors import SafError, counted
 from napari_saf.io import Recipe, find_images
 from napari_saf.methods import stroke_choices
@@ -206,7 +206,11 @@ class ProjectWidget(RunDock):
         for title in project.docks if hasattr(self._viewer, "window") else ():
             if title not in (PROJECT, *self.workspace.docks):
                 with suppress(ValueError, KeyError):  # of another version
-                    self._viewer.window.add_plugin_dock_widget("napari-saf", title)
+                    # Above one another they would make the window higher than the screen.
+                    self._viewer.window.add_plugin_dock_widget("napari-saf", title, tabify=True)
+        frame = frame_of(self)
+        if frame is not None:
+            frame.raise_()
 
     def _show_dock_values(self, project: Project) -> None:
         for title, dock in self.workspace.docks.items():

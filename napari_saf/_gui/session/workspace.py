@@ -132,7 +132,7 @@ class Workspace(QObject):
     def project_dock(self) -> Any:
         """Return the Project dock, opened if need be; None without a window."""
         if PROJECT not in self.docks and hasattr(self.viewer, "window"):
-            self.viewer.window.add_plugin_dock_widget(_PLUGIN, PROJECT)
+            self.viewer.window.add_plugin_dock_widget(_PLUGIN, PROJECT, tabify=True)
         return self.docks.get(PROJECT)
 
     def snapshot(self) -> Snapshot:
