@@ -22,6 +22,8 @@ _AHEAD = 4
 _COUNTED_SECONDS = 1.0
 """How often workers are counted: they may come and go."""
 _PATIENCE = "20s"
+_NOT_INTERRUPTED = "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)"
+"""Code of processes that a terminal interrupts, too: they end with the one that began them."""
 _ATTEMPTS = 2
 """How many workers may die of a task, or while they start."""
 
@@ -46,6 +48,7 @@ def local_client(n_processes: int) -> Iterator[Client]:
         "distributed.worker.profile.enabled": False,
         "distributed.nanny.pre-spawn-environ": dict.fromkeys(names, share),
         "distributed.comm.timeouts.connect": "60s",
+        "distributed.worker.preload": [_NOT_INTERRUPTED],
         # Workers log for themselves, and what they die of is told as an error.
         "distributed.logging.distributed": "critical",
     }

@@ -234,7 +234,6 @@ def _open_array(array: Any, channel_axis: int | None) -> LazyImage:
     if not all(hasattr(array, name) for name in ("shape", "dtype", "ndim", "__getitem__")):
         raise InvalidInput(f"source: expected a path or an array, got {type(array).__name__}")
     state: dict[str, Any] = {"shape": [int(n) for n in array.shape], "dtype": str(array.dtype)}
-    levels, folder = [array], None
     if hasattr(array, "dask"):
         state["name"] = array.name
     elif hasattr(array, "store_path"):  # of zarr
@@ -248,7 +247,7 @@ def _open_array(array: Any, channel_axis: int | None) -> LazyImage:
         step = max(1, array.size // _SAMPLE)
         sample = array.flat[::step] if step > 1 else array
         state["digest"] = hashlib.sha256(np.ascontiguousarray(sample).tobytes()).hexdigest()[:16]
-    return LazyImage(levels, "", {}, channel_axis, "the array", state, folder)
+    return LazyImage([array], "", {}, channel_axis, "the array", state)
 
 
 def _open_folder(path: Path, channel_axis: int | None) -> LazyImage:

@@ -43,10 +43,14 @@ def sides_of(
 
     block = sides(_BLOCK, [_BLOCK_WINDOWS * side for side in window])
     wanted = sides(_TILE if tile is None else dict.fromkeys(_TILE, tile), [1] * len(window))
-    pairs = zip(wanted, sides(_CHUNK, [1] * len(window)), strict=True)
-    counts = [-(-side // part) for side, part in pairs]
-    chunk = [-(-side // count) for side, count in zip(wanted, counts, strict=True)]
-    return block, chunk, [part * count for part, count in zip(chunk, counts, strict=True)]
+    return block, *chunks_and_tiles(wanted, sides(_CHUNK, [1] * len(window)))
+
+
+def chunks_and_tiles(tile: Sequence[int], chunk: Sequence[int]) -> tuple[list[int], list[int]]:
+    """Return the sides of chunks, at most as given, and of tiles, as given or a little more."""
+    counts = [-(-side // part) for side, part in zip(tile, chunk, strict=True)]
+    sides = [-(-side // count) for side, count in zip(tile, counts, strict=True)]
+    return sides, [part * count for part, count in zip(sides, counts, strict=True)]
 
 
 def choose_blocks(

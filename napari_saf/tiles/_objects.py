@@ -33,6 +33,7 @@ from napari_saf.io import (
 from napari_saf.methods import not_cancelled
 from napari_saf.objects import NECK, SMALLEST, find_heights
 from napari_saf.result import LabelMap
+from napari_saf.tiles._blocks import chunks_and_tiles
 from napari_saf.tiles._engine import Tile, begin, check_same, check_unchanged, do_tiles
 from napari_saf.tiles._job import check_count, opened, sent
 from napari_saf.tiles._seams import JoinedParts, join_tiles, save_table, tile_table
@@ -339,12 +340,9 @@ class ObjectJob:
                 own[asked["axis"]] = alone
             return own
 
-        chunk = sides(None, _CHUNK[n_axes], 1)
-        if asked["tile"] is not None:
-            chunk = [min(side, asked["tile"]) for side in chunk]
         wanted = sides(asked["tile"], _TILE[n_axes], 1)
-        chunk = [min(c, n) for c, n in zip(chunk, shape, strict=True)]
-        wanted = [min(w, n) for w, n in zip(wanted, shape, strict=True)]
+        wanted = [min(side, n) for side, n in zip(wanted, shape, strict=True)]
+        chunk, tile = chunks_and_tiles(wanted, sides(None, _CHUNK[n_axes], 1))
         own = {name: asked[name] for name in ("smallest", "neck", "kinds", "axis", "spacing")}
         return ObjectPlan(
             schema=1,
@@ -353,7 +351,7 @@ class ObjectJob:
             source=json.loads(json.dumps(self.state)),
             shape=list(shape),
             axes=label_axes(len(shape), self.image.axes or None, None, None).names,
-            tile=[-(-side // part) * part for side, part in zip(wanted, chunk, strict=True)],
+            tile=tile,
             chunk=chunk,
             halo=sides(asked["halo"], _HALO[n_axes], 0),
             notes=list(self.image.notes),

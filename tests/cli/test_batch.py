@@ -302,8 +302,11 @@ def test_a_run_that_is_ended_leaves_no_broken_file_and_goes_on(tmp_path, name, c
     command = Command(*arguments, "--jobs", "2", folder=tmp_path)
     assert command.out.readline()
     below = psutil.Process(command.process.pid).children(recursive=True)
+    for one in below if name == "SIGINT" else ():  # as a terminal does
+        one.send_signal(signal.SIGINT)
     os.kill(command.process.pid, getattr(signal, name))
-    code, *_ = command.wait()
+    code, _, err = command.wait()
+    assert "Traceback" not in err
     assert code == (130 if name == "SIGINT" else -signal.SIGKILL)
     _, alive = psutil.wait_procs(below, timeout=120)
     assert not alive
