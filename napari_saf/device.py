@@ -31,8 +31,8 @@ else:
         def __getattr__(self, name: str) -> Any:
             import torch
 
-            vars(self)[name] = value = getattr(torch, name)
-            return value
+            setattr(self, name, getattr(torch, name))  # found there from now on
+            return getattr(torch, name)
 
     torch = _Torch()
     Tensor = Any

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 
 def one_line(error: BaseException) -> str:
     """Return what an error says in a line of at most 200 characters, else its type."""
@@ -15,6 +17,12 @@ def counted(number: int, noun: str) -> str:
 
 class Cancelled(Exception):
     """Raised inside work that was cancelled; not an error."""
+
+
+def raise_if(cancelled: Callable[[], bool]) -> None:
+    """Raise `Cancelled` if that returns True."""
+    if cancelled():
+        raise Cancelled
 
 
 class SafError(Exception):

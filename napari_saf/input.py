@@ -257,7 +257,7 @@ def prepare_images(
     groups = None if options.groups is None else image_groups(options.groups, arrays, inside)
 
     extractor = None if given is not None else options.extractor
-    # Edges and textures hang on where blocks of pixels begin. Colours do not, and strokes on
+    # Edges and textures depend on where blocks of pixels begin. Colours do not, and strokes on
     # objects follow sharper edges further.
     is_smoothed = extractor is not None and extractor.receptive_field > 0
 

@@ -137,7 +137,7 @@ def sampled_means(
 def global_means(
     features: NDArray[np.floating], most: int, share: float = 0.0
 ) -> NDArray[np.floating]:
-    """Return means (n_means, n_features) that hang on no draw, by k-means on samples, in float64.
+    """Return means (n_means, n_features) that depend on no draw, by k-means on samples, float64.
 
     The fewest, two at least, that leave at most a `share` of the variance, and not more than
     `most`, which is small; fewer where fewer features of the sample differ.

@@ -21,9 +21,9 @@ from skimage.color import rgb2lab
 from skimage.measure import label as label_components
 
 from napari_saf.arrays import as_labels
-from napari_saf.errors import InvalidInput
+from napari_saf.errors import InvalidInput, raise_if
 from napari_saf.features import Scaling, channels_last, is_rgb
-from napari_saf.methods import Cancelled, not_cancelled
+from napari_saf.methods import not_cancelled
 from napari_saf.points import sampled_means
 
 __all__ = ["RegionHierarchy", "merge_regions"]
@@ -182,7 +182,7 @@ def merge_regions(
     graph = RegionGraph.of(array, channels, least, cancelled)
     found = []
     for merge in graph.merges(WEIGHTS, least):
-        _raise_if(cancelled)
+        raise_if(cancelled)
         found.append(merge)
     heights = np.maximum.accumulate([height for *_, height in found], dtype=float)
     pairs = np.array([pair for *pair, _ in found], dtype=np.int64).reshape(-1, 2)
@@ -329,11 +329,6 @@ class RegionGraph:
                     offer(min(a, other), max(a, other))
 
 
-def _raise_if(cancelled: Callable[[], bool]) -> None:
-    if cancelled():
-        raise Cancelled
-
-
 def _cut(
     labels: NDArray[np.integer],
     colours: Sequence[NDArray[np.floating]],
@@ -344,11 +339,11 @@ def _cut(
     Pixels that no window within one piece holds, as along blurred edges, go to the nearest piece
     of their component; a component without such a window stays whole.
     """
-    _raise_if(cancelled)
+    raise_if(cancelled)
     components = np.asarray(label_components(labels, background=0, connectivity=1), dtype=np.int32)
     cut = components * np.int32(_N_COLOURS) + _nearest_means(labels, colours, cancelled)
     is_wide = minimum_filter(cut, _LEAST_WIDTH) == maximum_filter(cut, _LEAST_WIDTH)
-    _raise_if(cancelled)
+    raise_if(cancelled)
     if not is_wide.any():
         return components
     n_components = int(components.max()) + 1
@@ -370,7 +365,7 @@ def _nearest_means(
     means = sampled_means(blurred[labels > 0], _N_COLOURS)
     found = np.empty(labels.shape, np.int32)
     for nearest, colour in zip(found, blurred, strict=True):
-        _raise_if(cancelled)
+        raise_if(cancelled)
         apart = cdist(colour.reshape(-1, len(colours)), means, "sqeuclidean")
         nearest[...] = apart.argmin(axis=1).reshape(nearest.shape)
     return found
@@ -407,7 +402,7 @@ def _describe(
     for found, (planes, width) in zip(gradients, sought, strict=True):
         squares: float | NDArray[np.floating] = 0.0
         for plane in planes:
-            _raise_if(cancelled)
+            raise_if(cancelled)
             squares = squares + gaussian_gradient_magnitude(plane, width) ** 2
         found[...] = width * np.sqrt(squares)
     return [smooth[..., 0], smooth[..., 1], smooth[..., 2], texture], gradients

@@ -22,13 +22,12 @@ from napari_saf.dictionary._distance import (
     all_transforms,
     check_odd,
 )
-from napari_saf.errors import InvalidInput
+from napari_saf.errors import InvalidInput, raise_if
 from napari_saf.flow import AssignmentField, Flow, Start
 from napari_saf.graph import GridGraph
 from napari_saf.methods import (
     AssignmentFlow,
     Call,
-    Cancelled,
     not_cancelled,
     run_flow,
     run_to_end,
@@ -195,7 +194,7 @@ class Application:
         found = self._flow(within.distances, method, window)
         atoms = np.asarray(found.labels).astype(np.int64).ravel() - 1
         labels = torch.from_numpy(atoms).to(self._atoms.device)
-        self._raise_if_cancelled()
+        raise_if(self._cancelled)
         inner = tuple(
             slice(some.start - all_.start, some.stop - all_.start)
             for some, all_ in zip(core, outer, strict=True)
@@ -222,7 +221,7 @@ class Application:
             index = labels * N_SYMMETRIES + own.of(labels, nodes).symmetries
             self._around[core] = index.to(torch.int32).view(shape)
             return
-        self._raise_if_cancelled()
+        raise_if(self._cancelled)
         nearest = own.distances.flatten(1).argmin(dim=0)[nodes]
         self._paint(nearest, own.of(nearest, nodes), field, outer)
 
@@ -237,7 +236,7 @@ class Application:
         pixels = torch.from_numpy(values).movedim(-1, 0).to(self._atoms.device)
         field = PatchField(pixels, size)
         own = field.match(self._atoms, any_contrast=self._dictionary.any_contrast)
-        self._raise_if_cancelled()
+        raise_if(self._cancelled)
         return field, own, own.within(self._dictionary.shift_window)
 
     def label_whole(self, method: AssignmentFlow, window: int) -> tuple[LabelImage, History]:
@@ -315,10 +314,6 @@ class Application:
             left = (column - rim).clamp(0, self._shape[1] - 1)
             means[bare] = self._turned[self._around[top, left].long(), row - top, column - left]
         return np.asarray(means.view(*self._pixels.shape[:2], -1).float().cpu().numpy())
-
-    def _raise_if_cancelled(self) -> None:
-        if self._cancelled():
-            raise Cancelled
 
 
 def label_patches(

@@ -202,7 +202,7 @@ class DeepFeatures(FeatureExtractor):
         return np.concatenate([features[..., :-n_deep], means], axis=-1)
 
     def _settings(self) -> dict[str, Any]:
-        """Return what features hang on beside the image."""
+        """Return what features depend on besides the image."""
         own = to_plain(self) | {"device": self.network().device.type, "version": 1}
         return {name: value for name, value in own.items() if name != "weights_file"}
 

@@ -73,7 +73,7 @@ class Scaling:
     ) -> tuple[NDArray[np.float32], NDArray[np.bool_] | None]:
         """Return an image, channels last, in [0, 1] at a size to work at, and its mask there.
 
-        Smoothed before, it hangs little on where blocks of pixels begin.
+        Smoothed before, it depends little on where blocks of pixels begin.
         """
         values = image if mask is None else np.where(mask[..., None], image, self.low)
         raise_if_interrupted()

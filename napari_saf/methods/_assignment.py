@@ -234,7 +234,7 @@ class AssignmentFlow(AbstractFlow):
             table = torch.from_numpy(costs).to(call.features)
             flow = self._flow(own, table, table.argmin(dim=1), points)
             if k < n_runs - 1:
-                self._end_early(flow, problem, labels)
+                flow = self._ending_early(flow, problem, labels)
             steps = run_flow(self, flow, own, of_nodes=True)
             change = functools.partial(
                 _continue, graph=problem.graph, before=result, share=(k, n_runs)
@@ -255,8 +255,8 @@ class AssignmentFlow(AbstractFlow):
         assert result is not None
         return result
 
-    def _end_early(self, flow: Flow, problem: Problem, labels: NDArray[Any] | None) -> None:
-        """Let a flow end once its labels are about known, unless they are those before."""
+    def _ending_early(self, flow: Flow, problem: Problem, labels: NDArray[Any] | None) -> Flow:
+        """Return a flow that ends once its labels are about known, unless they are those before."""
         was_asked, known = False, _KNOWN * math.log(flow.start.n_columns)
 
         def is_enough(columns: torch.Tensor, entropy: float) -> bool:
@@ -267,9 +267,10 @@ class AssignmentFlow(AbstractFlow):
             now = self._connect(problem, columns.numpy(force=True) + 1)
             return labels is None or bool((labels != now).mean() >= _MIN_CHANGED)
 
-        flow.is_enough = is_enough
-        if isinstance(self.stepper, AdamsBashforthMoulton):
-            flow.stepper = AdamsBashforthMoulton(min(0.1, _LOOSE * self.stepper.tolerance))
+        stepper = self.stepper
+        if isinstance(stepper, AdamsBashforthMoulton):
+            stepper = AdamsBashforthMoulton(min(0.1, _LOOSE * stepper.tolerance))
+        return dataclasses.replace(flow, stepper=stepper, is_enough=is_enough)
 
     def _learned(
         self, call: Call, n_columns: int

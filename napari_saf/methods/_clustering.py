@@ -279,6 +279,11 @@ class Tasks:
         given = call.initial, call.raise_if_cancelled, call.problem, call.order
         return cls(call.features[None], seeds, *given)
 
+    def among(self, nodes: NDArray[np.int64] | torch.Tensor) -> Tasks:
+        """Return the tasks of some of the nodes alone."""
+        seeds = None if self.seed_blocks is None else self.seed_blocks[:, nodes]
+        return dataclasses.replace(self, blocks=self.blocks[:, nodes], seed_blocks=seeds)
+
     @property
     def is_image(self) -> bool:
         """Whether nodes are the pixels of an image; only what came from one has options."""

@@ -277,7 +277,7 @@ class FairClustering(AbstractClustering):
         return state(Tasks.of(call), setup)
 
     def _weight(self, call: Call) -> float | None:
-        """Return the weight; None where it hangs on the objective of the start."""
+        """Return the weight; None where it depends on the objective of the start."""
         if self.fairness_weight is not None or call.before is None:
             return self.fairness_weight
         fresh = self._start(dataclasses.replace(call, initial=None, before=None))

@@ -188,11 +188,9 @@ class FairCut(AbstractFairState):
 
     def _among(self, nodes: torch.Tensor) -> FairCut:
         """Return the state of some nodes, all others held."""
-        seeds = None if self._seeds is None else self._seeds[None, nodes]
-        blocks = self.tasks.blocks[:, nodes]
-        tasks = dataclasses.replace(self.tasks, blocks=blocks, seed_blocks=seeds)
         term = self._term.among(nodes, self.assignment[nodes], self._masses)
-        some = FairCut(tasks, self.setup._replace(term=term, points=self._points, v=self.v[nodes]))
+        setup = self.setup._replace(term=term, points=self._points, v=self.v[nodes])
+        some = FairCut(self.tasks.among(nodes), setup)
         some._sums = self._sums[nodes]
         some._links = self._links.among(nodes, some.assignment, some._sums, self._tables)
         some._continue(self)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Generator, Iterator
 from typing import Any
@@ -100,11 +99,10 @@ class FairPoints(AbstractFairState):
         setup = self.setup._replace(points=points, v=v, weight=weight, has_medoids=False)
         tasks, step = self.tasks, -(-len(v) // _MAX_FOLLOWED)
         if not self._has_medoids and step > 1:  # only the energy is asked for
-            term, given = self._term, tasks.seed_blocks
-            rows = np.argsort(term.groups, kind="stable")[::step]  # of each group its share
-            term = FairnessTerm(term.groups[rows], term.proportions, self.features)
-            seeds = None if given is None else given[:, rows]
-            tasks = dataclasses.replace(tasks, blocks=tasks.blocks[:, rows], seed_blocks=seeds)
+            groups = self._term.groups
+            rows = np.argsort(groups, kind="stable")[::step]  # of each group its share
+            term = FairnessTerm(groups[rows], self._term.proportions, self.features)
+            tasks = tasks.among(rows)
             setup = setup._replace(term=term, v=v[rows], weight=weight / step)
         means = FairPoints(tasks, setup)
         means.begin()
@@ -153,7 +151,7 @@ class FairPoints(AbstractFairState):
         """Return two medoids (2, n_columns) of each cluster, of a cluster of one lump the same.
 
         They are nearly as good, and farther from each other than nodes are in the mean. Which is
-        the better one hangs on which nodes it keeps, so on what the run began with.
+        the better one depends on which nodes it keeps, so on what the run began with.
         """
         assert self._nodes is not None
         rows = torch.arange(0, len(self.features), -(-len(self.features) // _MAX_COMPARED))

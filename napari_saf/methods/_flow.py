@@ -176,8 +176,8 @@ class SelfAssignmentFlow(AbstractFlow):
         "k-means", label="Start", advanced=True, at_start=True,
         choice_labels={"k-means": "typical pixels", "features": "most different pixels",
                        "spectral": "spectral clusters"},
-        help="Where labels begin: at means of features, averaged over the windows, which hang on "
-        "no single pixel; at the most different pixels; or at spectral clusters, whose first "
+        help="Where labels begin: at means of features, averaged over the windows, which depend "
+        "on no single pixel; at the most different pixels; or at spectral clusters, whose first "
         "labels come later and follow whole regions (k-means, or k-centre in features or "
         "eigenvectors).")
     epsilon: float = parameter(
@@ -212,7 +212,7 @@ class SelfAssignmentFlow(AbstractFlow):
                 notes = (f"labels reduced to {start.n_columns}: no more distinct features",)
 
         def make_field() -> SelfAssignmentField:
-            # A run that goes on has the landmarks that it had: they hang on the seed alone.
+            # A run that goes on has the landmarks that it had: they depend on the seed alone.
             return SelfAssignmentField(
                 operator or self.affinity.bind(features, np.random.default_rng(self.seed)),
                 call.problem.graph.averager(features.device, features.dtype),

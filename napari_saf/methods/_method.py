@@ -27,8 +27,8 @@ from napari_saf.device import (
     resolve_device,
     torch,
 )
-from napari_saf.errors import InvalidInput, SafError
-from napari_saf.flow import Cancelled, not_cancelled
+from napari_saf.errors import InvalidInput, SafError, raise_if
+from napari_saf.flow import not_cancelled
 from napari_saf.parameters import check_bounds, parameter, to_plain
 from napari_saf.problem import Problem
 from napari_saf.result import History, LabelImage, LabelMap, Record, Segmentation, Snapshot, Status
@@ -117,8 +117,7 @@ class Call:
         return torch.from_numpy(self.problem.seeds).to(self.features.device)
 
     def raise_if_cancelled(self) -> None:
-        if self.cancelled():
-            raise Cancelled
+        raise_if(self.cancelled)
 
 
 class Caution(NamedTuple):

@@ -323,8 +323,8 @@ class _State(AbstractLaplacianState):
         better = (weights * unary).sum(dim=1) > (weights * before).sum(dim=1)
         moved = torch.where(better, nodes, self._nodes)
         points = self._features_of(moved)
-        spread = (_count_distinct(points) >= _count_distinct(self._points)).cpu()
-        mask = self.active & spread
+        n_points, n_before = ([len(x.unique(dim=0)) for x in y] for y in (points, self._points))
+        mask = self.active & (torch.tensor(n_points) >= torch.tensor(n_before))
         if not mask.any():
             return
         self._nodes = self.choose(mask, moved, self._nodes)
@@ -391,12 +391,3 @@ class _State(AbstractLaplacianState):
 
     def _squares(self, points: torch.Tensor) -> torch.Tensor:
         return squared_distances(self._blocks, points, self._norms)
-
-
-def _count_distinct(points: torch.Tensor) -> torch.Tensor:
-    """Return how many of the points (n_tasks, n_points, n_features) of each task differ."""
-    count = torch.zeros(len(points), dtype=torch.int64, device=points.device)
-    for number, point in enumerate(points.unbind(dim=1)):
-        is_new = (points[:, :number] != point[:, None]).any(dim=2).all(dim=1)
-        count += is_new
-    return count

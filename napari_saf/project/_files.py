@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO, Literal
 
-from napari_saf.errors import Cancelled, InvalidInput
+from napari_saf.errors import InvalidInput, raise_if
 from napari_saf.io import file_state, is_zarr
 
 _WHOLE = 2**28
@@ -145,15 +145,13 @@ def find_files(
     open_roots = [Path(one.path.anchor) for one in references] if is_trusted else []
     found: list[FoundFile] = []
     for one in references:
-        if cancelled():
-            raise Cancelled
+        raise_if(cancelled)
         found.append(_at_path(one, home, [*roots, *open_roots], digest))
     if all(one.state == "found" for one in found) or not folders:
         return found
     inside = []
     for path in (one for folder in roots[-len(folders) :] for one in _images_in(folder)):
-        if cancelled():
-            raise Cancelled
+        raise_if(cancelled)
         inside.append(path)
     for k, one in enumerate(references):
         if found[k].state != "found":
@@ -182,8 +180,7 @@ def _by_content(
 ) -> FoundFile | None:
     """Return the file of the same content, else of the same name, in folders."""
     for path in inside:
-        if cancelled():
-            raise Cancelled
+        raise_if(cancelled)
         if _is_same(one, path, digest):
             return FoundFile(path, "found")
     name = one.path.name.rpartition("\\")[2]
