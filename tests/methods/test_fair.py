@@ -2,6 +2,7 @@
 
 import itertools
 import json
+from functools import partial
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from sklearn.cluster import KMeans
 import napari_saf as saf
 from napari_saf.flow import normalize_
 from napari_saf.input import PLAIN
-from napari_saf.methods import _fair_points
+from napari_saf.methods import _fair_points, run_to_end
 from napari_saf.methods._fairness import FairnessTerm, StepStart
 from napari_saf.metrics import (
     balance,
@@ -872,3 +873,25 @@ def test_nodes_by_which_starts_are_compared_are_of_all_groups(monkeypatch):
     graph = saf.AffinityGraph.k_nearest(features, 6)
     fair(n_clusters=2).run(saf.Problem(features, graph, groups=groups))
     assert counts and all((one == 40).all() for one in counts)
+
+
+def test_a_run_that_is_stopped_while_medoids_are_exchanged_keeps_the_better_ones():
+    rng = np.random.default_rng(3)
+    middles = ((0, 0), (4, 0), (9, 1), (9, 6), (2, 7))  # lumps, more than there are labels
+    points = np.concatenate([rng.normal(middle, 0.3, (30, 2)) for middle in middles])
+    graph = saf.AffinityGraph.k_nearest(points, 5)
+    problem = saf.Problem(points, graph, groups=np.arange(len(points)) // 7 % 2 + 1)
+    method = saf.FairClustering(objective="kmedian", n_clusters=3)
+    n_asked = 0
+
+    def cancelled(most):
+        nonlocal n_asked
+        n_asked += 1
+        return n_asked > most
+
+    run_to_end(method.iterate(problem, cancelled=partial(cancelled, np.inf)))
+    for most in range(n_asked // 2, n_asked, 8):
+        n_asked = 0
+        result = run_to_end(method.iterate(problem, cancelled=partial(cancelled, most)))
+        energies = result.history.objective
+        assert (np.diff(energies) <= 1e-6 * abs(energies[0])).all()
