@@ -291,6 +291,7 @@ def test_labels_of_more_pixels_than_there_is_memory_are_not_made():
 
 
 def test_a_missing_file_and_a_folder_are_named(tmp_path):
-    for path in (tmp_path / "none.napari-saf", tmp_path):
-        with pytest.raises(saf.FormatError, match="cannot be read as a project"):
-            saf.load_project(path)
+    with pytest.raises(saf.FormatError, match=r"none\.napari-saf: no such file"):
+        saf.load_project(tmp_path / "none.napari-saf")
+    with pytest.raises(saf.FormatError, match="cannot be read as a project"):
+        saf.load_project(tmp_path)
