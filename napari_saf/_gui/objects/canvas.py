@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from qtpy.QtCore import QObject, Signal
 
 from napari_saf._gui.layers.metadata import OBJECTS_KEY
-from napari_saf._gui.layers.placement import labelled_image, lay_over
+from napari_saf._gui.layers.placement import image_region, labelled_image, lay_over
+from napari_saf._gui.layers.sight import results_in_sight
 
 _LINE, _LINE_WIDTH, _LINE_COLOR = "cut line", 2, "yellow"
 
@@ -40,9 +41,20 @@ class ObjectCanvas(QObject):
         self, labels: Labels, numbers: NDArray[Any], fits: Callable[[Image], bool], *, anew: bool
     ) -> None:
         """Show numbers over labels; `anew`: in a layer of their own, the one before is left."""
-        if not anew and self.layer is not None and self.layer.data.shape == numbers.shape:
+        image = labelled_image(self._viewer, labels, fits)
+        if anew or self.layer is None or self.layer.data.shape != numbers.shape:
+            self._add(labels, numbers)
+            if image is not None:
+                lay_over(self._viewer, self.layer, image)
+        else:
             self.layer.data = numbers
-            return
+        labels.visible = False
+        if image is not None:
+            region = image_region(labels, image)
+            index = () if region is None else region[0]
+            results_in_sight(self._viewer).show_result(image, self.layer, index)
+
+    def _add(self, labels: Labels, numbers: NDArray[Any]) -> None:
         self.leave()
         base = labels.name.partition(" [")[0]
         self.layer = self._viewer.add_labels(
@@ -54,10 +66,6 @@ class ObjectCanvas(QObject):
             axis_labels=labels.axis_labels,
             metadata={OBJECTS_KEY: True},
         )
-        labels.visible = False
-        image = labelled_image(self._viewer, labels, fits)
-        if image is not None:
-            lay_over(self._viewer, self.layer, image)
         self.layer.mouse_drag_callbacks.append(self.on_mouse)
         self.layer.events.paint.connect(self._on_paint)
         for keys, signal in (("Control-Z", self.undo_asked), ("Control-Shift-Z", self.redo_asked)):
