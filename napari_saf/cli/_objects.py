@@ -186,7 +186,11 @@ def _measure(
         table = _follow(options, found, table, given.scale)
         click.echo(options.tracks)
     for file in files:
-        _save(file, found, given)
+        if io.mask_suffix(file) is None:
+            save_objects(file, found)
+        else:
+            placed: dict[str, Any] = {"scale": given.scale, "units": given.units}
+            io.save_masks(file, found.labels, axes=given.axes, **placed)
         click.echo(file)
     _print_found(path, found.notes, len(found.numbers))
     return table
@@ -226,13 +230,6 @@ def _picture(mask: Path, pictures: Path | None) -> Path | None:
     if len(found) != 1:
         raise InvalidInput(f"{pictures}: expected one image {_stem(mask)}, found {len(found)}")
     return found[0]
-
-
-def _save(file: Path, found: Objects, given: io.Labelling) -> None:
-    if io.mask_suffix(file) is None:
-        save_objects(file, found)
-    else:
-        io.save_masks(file, found.labels, scale=given.scale, units=given.units, axes=given.axes)
 
 
 def _follow(

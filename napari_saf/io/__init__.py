@@ -14,6 +14,7 @@ from napari_saf.io._labelling import (
     Wanted,
     is_own_mask,
     read_mask,
+    save_regions,
 )
 from napari_saf.io._labels import (
     Axes,
@@ -71,7 +72,6 @@ from napari_saf.io._recipe import (
 from napari_saf.io._regions import (
     number_regions,
     region_table,
-    save_regions,
     save_table,
     table_text,
     write_csv,

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
+from napari_saf.arrays import as_labels
 from napari_saf.errors import FormatError, InvalidInput
 from napari_saf.features import extractor_of
 from napari_saf.io._figure import save_figure
@@ -21,7 +22,14 @@ from napari_saf.io._large_table import measure_large
 from napari_saf.io._lazy import open_lazily
 from napari_saf.io._masks import binary_paths, save_binary_masks, save_masks
 from napari_saf.io._note import note_path, read_note, write_note
-from napari_saf.io._paths import LABELS_MARK, MASK_MARK, PROBABILITY_MARK, mask_stem
+from napari_saf.io._paths import (
+    LABELS_MARK,
+    MASK_MARK,
+    PROBABILITY_MARK,
+    TABLE_SUFFIXES,
+    check_suffix,
+    mask_stem,
+)
 from napari_saf.io._probabilities import Kind, save_probabilities
 from napari_saf.io._prototypes import save_prototypes
 from napari_saf.io._recipe import PrototypeSet, load_recipe, save_recipe
@@ -58,7 +66,7 @@ class Labelling:
     image: NDArray[Any] | None = None
     channel_axis: int | None = None
     scale: Sequence[float] | None = None
-    units: Sequence[str] | None = None
+    units: Sequence[str] | str | None = None
     axes: str | None = None
     names: Mapping[int, str] = dataclasses.field(default_factory=dict)
     colors: Mapping[int, Sequence[float]] = dataclasses.field(default_factory=dict)
@@ -105,6 +113,34 @@ class Labelling:
             min_pixels=min_pixels,
             brief=brief,
         )
+
+
+def save_regions(
+    path: str | os.PathLike[str],
+    labels: ArrayLike,
+    image: ArrayLike | None = None,
+    *,
+    scale: Sequence[float] | None = None,
+    units: Sequence[str] | str | None = None,
+    axes: str | None = None,
+    names: Mapping[int, str] | None = None,
+    channel_axis: int | None = None,
+    connected: bool = False,
+    min_pixels: int = 1,
+) -> Path:
+    """Save what the regions of a label image measure: `save_table` of `region_table`.
+
+    Examples
+    --------
+    >>> path = saf.save_regions("regions.csv", [[1, 1, 0], [2, 2, 2]])
+    >>> len(path.read_text(encoding="utf-8").splitlines())  # a head and a row a label
+    3
+    """
+    check_suffix(Path(path), TABLE_SUFFIXES)
+    given = as_labels(labels, "labels")
+    pixels = None if image is None else np.asarray(image)
+    own = Labelling(given, pixels, channel_axis, scale, units, axes, names or {})
+    return save_table(path, own.table(connected, min_pixels))
 
 
 def is_own_mask(path: Path) -> bool:

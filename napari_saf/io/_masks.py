@@ -219,11 +219,6 @@ def _palette(label_map: LabelMap) -> NDArray[np.uint8]:
     return palette
 
 
-def _write_npy(path: Path, mask: _Mask) -> None:
-    with path.open("wb") as file:
-        np.save(file, mask.labels, allow_pickle=False)
-
-
 def _write_zarr(path: Path, mask: _Mask) -> None:
     import zarr
 
@@ -351,6 +346,6 @@ _WRITERS: dict[str, Callable[[Path, _Mask], None]] = {
     ".tif": _write_tiff,
     ".tiff": _write_tiff,
     ".png": _write_png,
-    ".npy": _write_npy,
+    ".npy": lambda path, mask: np.save(path, mask.labels, allow_pickle=False),
     ".ome.zarr": _write_zarr,
 }

@@ -208,11 +208,6 @@ class _Maps:
         return np.moveaxis(self.array, 0, self.place)
 
 
-def _write_npy(path: Path, maps: _Maps) -> None:
-    with path.open("wb") as file:
-        np.save(file, maps.array, allow_pickle=False)
-
-
 def _write_zarr(path: Path, maps: _Maps) -> None:
     import zarr
 
@@ -242,7 +237,7 @@ def _write_tiff(path: Path, maps: _Maps) -> None:
 
 
 _WRITERS: dict[str, Callable[[Path, _Maps], None]] = {
-    ".npy": _write_npy,
+    ".npy": lambda path, maps: np.save(path, maps.array, allow_pickle=False),
     ".tif": _write_tiff,
     ".ome.zarr": _write_zarr,
 }

@@ -167,42 +167,6 @@ def join_frames(frames: Iterable[Table], is_series: bool, numbers_run_on: bool) 
     return {name: np.concatenate([table[name] for table in tables]) for name in names}
 
 
-def save_regions(
-    path: str | os.PathLike[str],
-    labels: ArrayLike,
-    image: ArrayLike | None = None,
-    *,
-    scale: Sequence[float] | None = None,
-    units: Sequence[str] | str | None = None,
-    axes: str | None = None,
-    names: Mapping[int, str] | None = None,
-    channel_axis: int | None = None,
-    connected: bool = False,
-    min_pixels: int = 1,
-) -> Path:
-    """Save what the regions of a label image measure: `save_table` of `region_table`.
-
-    Examples
-    --------
-    >>> path = saf.save_regions("regions.csv", [[1, 1, 0], [2, 2, 2]])
-    >>> len(path.read_text(encoding="utf-8").splitlines())  # a head and a row a label
-    3
-    """
-    check_suffix(Path(path), TABLE_SUFFIXES)
-    table = region_table(
-        labels,
-        image,
-        scale=scale,
-        units=units,
-        axes=axes,
-        names=names,
-        channel_axis=channel_axis,
-        connected=connected,
-        min_pixels=min_pixels,
-    )
-    return save_table(path, table)
-
-
 def save_table(path: str | os.PathLike[str], table: Table) -> Path:
     """Save columns of one length by their names.
 
