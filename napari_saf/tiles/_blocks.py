@@ -10,7 +10,9 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from napari_saf.device import gibibytes
 from napari_saf.errors import InvalidInput
+from napari_saf.flow import kernels_key
 from napari_saf.io import LazyImage, Region
 
 _BLOCK = {1: 4096, 2: 128, 3: 32}
@@ -24,6 +26,8 @@ _MOST_READ = 2**29
 _MOST_COARSE = 2**24
 _MOST_SAMPLED = 2**20
 """Values of a level that is looked at whole; values from which the scaling is taken."""
+_MOST_FIELDS = 3 * 2**29
+"""Bytes of the fields of a tile with which a process stays below 2 GiB."""
 _MOST_READ_MASK = 2**22
 """Pixels of a mask that are read at a time where it is searched for blocks."""
 
@@ -51,6 +55,33 @@ def chunks_and_tiles(tile: Sequence[int], chunk: Sequence[int]) -> tuple[list[in
     counts = [-(-side // part) for side, part in zip(tile, chunk, strict=True)]
     sides = [-(-side // count) for side, count in zip(tile, counts, strict=True)]
     return sides, [part * count for part, count in zip(sides, counts, strict=True)]
+
+
+def fitting_tile(
+    shape: Sequence[int],
+    window: Sequence[int],
+    tile: int | None,
+    halo: Sequence[int],
+    n_labels: int,
+    n_features: int,
+) -> tuple[list[int], list[int], list[str]]:
+    """Return the sides of chunks and tiles, small ones if fields are large, and what to say of it.
+
+    Where no tile is small enough, it has the usual size: halos would take most of the time.
+    """
+    usual = max(sides_of(shape, window, None)[2])
+    found: list[tuple[list[int], list[int], int]] = []
+    n_fields = 5 * n_labels + 12 if kernels_key() else 12 * n_labels  # as a flow counts them
+    for side in (tile,) if tile is not None else (None, *(usual * k // 8 for k in (7, 6, 5, 4))):
+        _, chunk, own = sides_of(shape, window, side)
+        crop = [min(n, k + 2 * far) for n, k, far in zip(shape, own, halo, strict=True)]
+        n_bytes = 4 * (n_fields + 4 * n_features) * math.prod(crop)
+        if n_bytes <= _MOST_FIELDS:
+            return chunk, own, []
+        found.append((chunk, own, n_bytes))
+    chunk, own, n_bytes = found[0]
+    less = "a smaller window, or fewer labels, need less"
+    return chunk, own, [f"a tile and what is around it take {gibibytes(n_bytes)}: {less}"]
 
 
 def choose_blocks(

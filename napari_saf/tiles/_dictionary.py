@@ -17,7 +17,7 @@ from napari_saf.flow import AdamsSchedule, StoppingRule, kernels_key, wait_for_k
 from napari_saf.io import Axes, label_axes, map_labels, write_note
 from napari_saf.methods import AssignmentFlow
 from napari_saf.result import LabelMap
-from napari_saf.tiles._blocks import choose_blocks, read_mask, region_of, sides_of
+from napari_saf.tiles._blocks import choose_blocks, fitting_tile, read_mask, region_of, sides_of
 from napari_saf.tiles._job import AbstractLargeJob, Work, opened_with_mask
 from napari_saf.tiles._plan import WINDOWS_OF_HALO
 from napari_saf.tiles._tiling import Tiling
@@ -111,7 +111,7 @@ class DictionaryJob(AbstractLargeJob):
         wait_for_kernels()
         one, image = self.dictionary, self.image
         least = (max(self.window, one.patch_size),) * 2
-        block, chunk, shard = sides_of(image.shape, least, self.tile)
+        block = sides_of(image.shape, least, None)[0]
         n_blocks = max(1, _STEP_PIXELS // math.prod(block))
         places, _ = choose_blocks(image, self.mask, block, n_blocks)
         strips = []
@@ -121,6 +121,8 @@ class DictionaryJob(AbstractLargeJob):
             strips.append(_filled(values, read_mask(self.mask, values, region), one)[0])
         history = label_patches(one, np.hstack(strips), AssignmentFlow(), self.window)[1]
         reach = 2 * (one.patch_size // 2) + one.shift_window // 2 + one.receptive_field
+        halo = [reach + 2 * WINDOWS_OF_HALO[2] * (self.window // 2)] * 2
+        chunk, shard, notes = fitting_tile(image.shape, least, self.tile, halo, one.n_atoms, 0)
         return DictionaryPlan(
             schema=1,
             kind="dictionary",
@@ -134,10 +136,10 @@ class DictionaryJob(AbstractLargeJob):
             axes=label_axes(2, image.axes or None, None, None).names,
             tile=shard,
             chunk=chunk,
-            halo=[reach + 2 * WINDOWS_OF_HALO[2] * (self.window // 2)] * 2,
+            halo=halo,
             block=block,
             blocks=[list(place) for place in places],
-            notes=list(image.notes),
+            notes=[*image.notes, *notes],
         )
 
     def work(self, plan: Tiling, out: Path, is_sent: bool) -> Work:

@@ -17,7 +17,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from napari_saf.arrays import check_window
-from napari_saf.device import gibibytes
 from napari_saf.errors import InvalidInput
 from napari_saf.features import Scaling
 from napari_saf.flow import (
@@ -46,6 +45,7 @@ from napari_saf.problem import Problem
 from napari_saf.result import LabelMap, Segmentation
 from napari_saf.tiles._blocks import (
     choose_blocks,
+    fitting_tile,
     read_mask,
     region_of,
     sides_of,
@@ -58,8 +58,6 @@ WINDOWS_OF_HALO = {1: 3, 2: 3, 3: 4}
 flows take longer, and what is farther away counts."""
 _LEAST_HALO = 8
 """Pixels of it around tiles where windows are small."""
-_MOST_FIELDS = 3 * 2**29
-"""Bytes of the fields of a tile with which a process stays below 2 GiB."""
 _MATCHED_PIXELS, _MOST_DOUBLINGS = 2**17, 4
 """Pixels on which tiles are matched with what was learned; how often rho is halved or doubled."""
 _MOST_MEASURED = 2**22
@@ -149,7 +147,7 @@ def make_plan(
     recipe = _checked(recipe if recipe.method.labels_are_given else recipe.for_others())
     options = _resolved(recipe, image)
     window = check_window(options.window, image.shape)  # type: ignore[arg-type]
-    block, chunk, shard = sides_of(image.shape, window, tile)
+    block = sides_of(image.shape, window, None)[0]
     if math.prod(image.shape) <= learn_pixels:
         block = list(image.shape)  # the flow ends when that of the whole does
     places, seen = choose_blocks(image, mask, block, max(1, learn_pixels // math.prod(block)))
@@ -179,14 +177,8 @@ def make_plan(
     n_averaged = max(1, min(3, sum(side > 1 for side in window)))
     n_sides = 2 * WINDOWS_OF_HALO[n_averaged] + (extractor.stride > 1)
     halo = [reach + max(_LEAST_HALO, n_sides * (s // 2)) if s > 1 else 0 for s in window]
-    notes = list(image.notes)
-    if tile is None:
-        chunk, shard, n_bytes = _fitting_tile(image.shape, window, halo, taught.vectors.shape)
-        if n_bytes > _MOST_FIELDS:
-            notes.append(
-                f"a tile with its surroundings takes about {gibibytes(n_bytes)}; with a smaller "
-                "window, or fewer labels, it is less"
-            )
+    size = taught.vectors.shape
+    chunk, shard, notes = fitting_tile(image.shape, window, tile, halo, *size)
     plain = {"schema": 1, "method": flow.name, "parameters": to_plain(flow)}
     return Plan(
         schema=1,
@@ -204,29 +196,8 @@ def make_plan(
         halo=halo,
         block=block,
         blocks=[list(place) for place in places],
-        notes=notes,
+        notes=[*image.notes, *notes],
     )
-
-
-def _fitting_tile(
-    shape: Sequence[int], window: Sequence[int], halo: Sequence[int], table: tuple[int, ...]
-) -> tuple[list[int], list[int], float]:
-    """Return sides of chunks and tiles, and bytes of their fields; small ones if these are many.
-
-    `table` is the number of prototypes and of features.
-    """
-    usual = max(sides_of(shape, window, None)[2])
-    n_fields = 5 * table[0] + 12 if kernels_key() else 12 * table[0]  # as a flow counts them
-    per_pixel = 4 * (n_fields + 4 * table[1])
-    found = []
-    for side in (None, *(usual * k // 8 for k in (7, 6, 5, 4))):
-        _, chunk, tile = sides_of(shape, window, side)
-        sides = zip(shape, tile, halo, strict=True)
-        n_bytes = per_pixel * math.prod(min(n, side + 2 * far) for n, side, far in sides)
-        if n_bytes <= _MOST_FIELDS:
-            return chunk, tile, n_bytes
-        found.append((chunk, tile, n_bytes))
-    return found[0]
 
 
 def _checked(recipe: Recipe) -> Recipe:

@@ -667,7 +667,9 @@ def test_tiles_of_many_labels_are_smaller_where_memory_is_bounded(n_labels, tile
     own = {"learn_pixels": 2**12}
     plan = LargeJob.of(pixels, saf.PrototypeSet(points, options=options), **own).plan()
     assert plan.tile == [tile] * 3 and plan.chunk == [tile // 2] * 3
-    assert any("with a smaller window" in note for note in plan.notes) == (n_labels == 200)
+    assert any("a smaller window" in note for note in plan.notes) == (n_labels == 200)
+    asked = LargeJob.of(pixels, saf.PrototypeSet(points, options=options), tile=96, **own).plan()
+    assert asked.tile == [96] * 3 and bool(asked.notes) == (n_labels != 3)
 
 
 def test_tiles_are_as_large_as_asked():
