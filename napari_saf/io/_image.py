@@ -167,9 +167,14 @@ def _read_npy(path: Path, in_colors: bool) -> ImageFile:
 def _read_picture(path: Path, in_colors: bool) -> ImageFile:
     """Read what Pillow knows; an indexed picture as indices if they are labels."""
     import imageio.v3 as iio
-    from PIL import Image
+    from PIL import Image, UnidentifiedImageError
 
-    with Image.open(path) as picture:
+    try:
+        opened = Image.open(path)
+    except UnidentifiedImageError as error:
+        known = ", ".join(_READERS)
+        raise ValueError(f"expected {known} or a picture such as .png or .jpg") from error
+    with opened as picture:
         is_labels = not in_colors or picture.info.get(PNG_MARK[0]) == PNG_MARK[1]
         if picture.mode == "P" and is_labels:
             check_room(picture.width * picture.height, path.stat().st_size)

@@ -64,6 +64,20 @@ def test_ticked_labels_are_shown_where_and_as_they_were_labelled(segment, model,
     assert maps_shown(export, settle) == []  # the same layers, filled again
 
 
+def test_a_later_result_is_not_hidden_by_maps(segment, model, open_on, settle):
+    export = open_on(model, ExportWidget)
+    export.labels.choose(run(segment, settle))
+    shown = maps_shown(export, settle)
+    assert shown and all(layer.visible for layer in shown)
+    segment.form.choose("slk")
+    segment.start()
+    settle(segment)
+    assert layer_of(model, "blocks [SLK").visible
+    assert not any(layer.visible for layer in shown)
+    export.maps.button.click()  # those of the later result
+    settle(export)
+
+
 def test_the_slice_that_was_labelled_has_its_maps(model, open_on, settle):
     model.add_image(stack(), name="ball", scale=(3, 1, 1))
     model.dims.set_point(0, 6)

@@ -258,3 +258,10 @@ def test_chunks_of_objects_are_not_even_read(tmp_path):
     described.write_text(json.dumps(json.loads(described.read_text()) | objects))
     with pytest.raises(FormatError, match="expected real numbers"):
         read_image(path)
+
+
+def test_what_is_no_image_is_said_once(tmp_path):
+    (tmp_path / "notes.txt").write_text("no pixels")
+    with pytest.raises(FormatError, match=r"expected .*\.tif.*") as caught:
+        read_image(tmp_path / "notes.txt")
+    assert str(caught.value).count("notes.txt") == 1

@@ -26,6 +26,9 @@ history, and which part of which image it is."""
 PARTS_KEY = "parts"
 """Entry of that: the prototypes of labels that have several, by label."""
 
+MAP_KEY = "is_map"
+"""Entry of that of a probability map."""
+
 STORE_KEY = "store"
 """Entry of that of labels of a large image: the folder that they are written to."""
 
@@ -278,6 +281,6 @@ def show_probabilities(
         contrast_limits=(0, 1),
         blending="opaque" if covers else "additive",
         affine=labels.affine.affine_matrix,
-        metadata={METADATA_KEY: {"image": image_id_of(labels)}},
+        metadata={METADATA_KEY: {"image": image_id_of(labels), MAP_KEY: True}},
         **where,
     )

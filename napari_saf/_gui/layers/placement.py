@@ -13,7 +13,13 @@ import napari
 import numpy as np
 from napari.layers import Image, Labels, Layer
 
-from napari_saf._gui.layers.metadata import image_id_of, is_given, is_strokes, metadata_of
+from napari_saf._gui.layers.metadata import (
+    MAP_KEY,
+    image_id_of,
+    is_given,
+    is_strokes,
+    metadata_of,
+)
 from napari_saf._gui.layers.reading import Index, Pixels
 from napari_saf.errors import counted
 
@@ -265,8 +271,8 @@ def is_opaque(layer: Layer) -> bool:
 def layers_over(viewer: napari.Viewer, layer: Layer, image: Image) -> list[tuple[Layer, float]]:
     """Return the visible layers that hide one of an image, and the share of it that they cover.
 
-    They are opaque images, and what was made of other images. In three dimensions, and in the
-    grid, none does.
+    They are opaque images, probability maps, and what was made of other images. In three
+    dimensions, and in the grid, none does.
     """
     order, ids = list(viewer.layers), ("", str(image.unique_id))
     if layer not in order or viewer.dims.ndisplay == 3 or viewer.canvas.grid.enabled:
@@ -274,7 +280,8 @@ def layers_over(viewer: napari.Viewer, layer: Layer, image: Image) -> list[tuple
     found = []
     for one in order[order.index(layer) + 1 :]:
         is_cover = isinstance(one, Image) and is_given(one) and is_opaque(one) and one != image
-        if one.visible and (is_cover or image_id_of(one) not in ids):
+        is_cover |= MAP_KEY in metadata_of(one) or image_id_of(one) not in ids
+        if one.visible and is_cover:
             found.append((one, _share_under(viewer, layer, one)))
     return [(one, share) for one, share in found if share > 0]
 

@@ -129,6 +129,7 @@ class ObjectsWidget(RunDock):
         self.buttons["save"].setText("Save …")
         own = [self.buttons[name] for name in slots]
         self._frames = create_row(self.buttons["track"], self.track_by)
+        self._frames.layout().setStretch(1, 2)  # else "distance" is cut
         rows.add_row("Frames", self._frames, HELP["track"])
         fold = create_fold("Advanced", advanced)
         below = [self.counts, create_row(*own[:4]), self.table, create_row(*own[4:8])]
