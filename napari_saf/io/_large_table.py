@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -23,8 +24,8 @@ from napari_saf.io._measures import (
 )
 from napari_saf.io._regions import Table, connected_regions, join_frames, table_columns, table_rows
 
-_PART = {2: 2048, 3: 160}
-"""Side in pixels of a part that is read at a time, rounded to the pieces of the file."""
+_PART = 2**22
+"""Pixels of a part that is read at a time, of whole pieces of the file."""
 Place = tuple[int, ...]
 
 
@@ -161,16 +162,13 @@ def _opened(
     return opened, placed
 
 
-def part_regions(stored: Any, shape: Sequence[int], n_fixed: int = 0) -> dict[Place, Region]:
-    """Return the parts by which an array is read, whole pieces of its file, row by row.
-
-    Its first `n_fixed` axes are left out of the `shape`.
-    """
-    pieces = getattr(stored, "shards", None) or getattr(stored, "chunks", None)
-    sides = [_PART.get(len(shape), 2048)] * len(shape)
-    if isinstance(pieces, tuple) and all(isinstance(side, int) for side in pieces):
-        own = pieces[n_fixed : n_fixed + len(shape)]
-        sides = [max(1, side // n) * n for side, n in zip(sides, own, strict=True)]
+def part_regions(pieces: Sequence[int], shape: Sequence[int]) -> dict[Place, Region]:
+    """Return the parts by which an array is read, whole pieces of its file, row by row."""
+    pieces = [min(side, n) for side, n in zip(pieces, shape, strict=True)]
+    wanted = _PART ** (1 / len(shape))
+    excess = math.prod(max(1, side / wanted) for side in pieces)  # fewer along the other axes
+    wanted /= excess ** (1 / max(1, sum(side < wanted for side in pieces)))
+    sides = [max(1, int(wanted // side)) * side for side in pieces]
     starts = [range(0, n, side) for n, side in zip(shape, sides, strict=True)]
     places = itertools.product(*(range(len(one)) for one in starts))
     return {
@@ -201,7 +199,7 @@ class _Frame:
         self._cancelled = cancelled
         self._fixed = () if frame is None else (slice(frame, frame + 1),)
         self.shape = labels.shape[len(self._fixed) :]
-        self.places = part_regions(labels.finest, self.shape, len(self._fixed))
+        self.places = part_regions(labels.piece[len(self._fixed) :], self.shape)
         self._parts: list[Sums] = []
         self._pairs: list[NDArray[np.int64]] = []
         self._owners = [np.zeros(1, np.int64)]  # the label of each number

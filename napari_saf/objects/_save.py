@@ -92,7 +92,8 @@ class _Parts:
     def __init__(self, objects: AnyObjects) -> None:
         self.kinds, self.names, self._labels = objects.kinds, objects.names, objects.labels
         self.shape = tuple(self._labels.shape)
-        self._regions = list(part_regions(self._labels, self.shape).values())
+        pieces = getattr(self._labels, "chunks", (1,) * len(self.shape))
+        self._regions = list(part_regions(pieces, self.shape).values())
         self.last = np.zeros(len(self.kinds), np.int64)
         for k, (_, numbers) in enumerate(self.parts() if len(self._regions) > 1 else ()):
             self.last[numbers.ravel()] = k
