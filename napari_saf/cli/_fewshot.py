@@ -46,6 +46,8 @@ def fewshot(given: Any) -> None:
     wanted = [_METHODS[name] for name in given.methods or _METHODS]
     chosen = flags.make_methods(wanted, flags.given_parameters(vars(given)))
     check_outputs([out], [file], overwrite=given.overwrite)
+    make_folder(out.parent)
+    io.check_table(out)
     steps = filter(None, given.normalize.replace(" ", "").split(","))
     tasks = io.load_tasks(file).normalized(*steps)
     is_query = tasks.seeds == 0
@@ -63,7 +65,6 @@ def fewshot(given: Any) -> None:
         table[method.name] = found[is_query]
         accuracy = "" if tasks.labels is None else f"{_mean(tasks.accuracies(found))}, "
         click.echo(f"{method.name}: {tasks.n_tasks} tasks, {accuracy}{seconds:.1f} s")
-    make_folder(out.parent)
     io.save_table(out, table)
     click.echo(out)
 

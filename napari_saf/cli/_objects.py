@@ -92,6 +92,7 @@ def objects(given: Any) -> None:
     io.check_suffix(out, io.TABLE_SUFFIXES)
     files = _object_files(given, paths, formats)
     make_folder(out.parent)
+    io.check_table(out)
     uncertain = None if uncertainty is None else io.read_image(uncertainty).array
     tables, failed = [], list[Path]()
     for path in paths:

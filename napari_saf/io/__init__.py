@@ -70,6 +70,7 @@ from napari_saf.io._recipe import (
     with_taught,
 )
 from napari_saf.io._regions import (
+    check_table,
     number_regions,
     region_table,
     save_table,

@@ -26,14 +26,12 @@ from napari_saf.io._paths import (
     LABELS_MARK,
     MASK_MARK,
     PROBABILITY_MARK,
-    TABLE_SUFFIXES,
-    check_suffix,
     mask_stem,
 )
 from napari_saf.io._probabilities import Kind, save_probabilities
 from napari_saf.io._prototypes import save_prototypes
 from napari_saf.io._recipe import PrototypeSet, load_recipe, save_recipe
-from napari_saf.io._regions import number_regions, region_table, save_table
+from napari_saf.io._regions import check_table, number_regions, region_table, save_table
 from napari_saf.problem import ImageOptions
 from napari_saf.storage import format_errors, write_json
 
@@ -136,7 +134,7 @@ def save_regions(
     >>> len(path.read_text(encoding="utf-8").splitlines())  # a head and a row a label
     3
     """
-    check_suffix(Path(path), TABLE_SUFFIXES)
+    check_table(Path(path))
     given = as_labels(labels, "labels")
     pixels = None if image is None else np.asarray(image)
     own = Labelling(given, pixels, channel_axis, scale, units, axes, names or {})

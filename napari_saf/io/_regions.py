@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -167,6 +168,21 @@ def join_frames(frames: Iterable[Table], is_series: bool, numbers_run_on: bool) 
     return {name: np.concatenate([table[name] for table in tables]) for name in names}
 
 
+def check_table(path: Path) -> str:
+    """Return the suffix of a table; raise what `save_table` would, before the work that it takes.
+
+    The folder is there.
+    """
+    suffix = check_suffix(path, TABLE_SUFFIXES)
+    if suffix == ".parquet" and find_spec("pyarrow") is None:
+        raise SafError(
+            ".parquet needs pyarrow: pip install 'napari-saf[parquet]'; .csv needs nothing"
+        )
+    if path.is_dir() or not os.access(path.parent, os.W_OK):
+        raise SafError(f"{path}: cannot be written: it is a folder, or in one that is protected")
+    return suffix
+
+
 def save_table(path: str | os.PathLike[str], table: Table) -> Path:
     """Save columns of one length by their names.
 
@@ -175,16 +191,11 @@ def save_table(path: str | os.PathLike[str], table: Table) -> Path:
     """
     target = Path(path)
     frame = _frame(table)
-    if check_suffix(target, TABLE_SUFFIXES) == ".csv":
+    if check_table(target) == ".csv":
         write_csv(target, frame, **_LAYOUT)
         return target
     with atomic_write(target) as temporary:
-        try:
-            frame.to_parquet(temporary, engine="pyarrow", index=False)
-        except ImportError as error:
-            raise SafError(
-                ".parquet needs pyarrow: pip install 'napari-saf[parquet]'; .csv needs nothing"
-            ) from error
+        frame.to_parquet(temporary, engine="pyarrow", index=False)
     return target
 
 

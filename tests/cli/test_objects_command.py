@@ -1,6 +1,7 @@
 """``napari-saf objects``."""
 
 import csv
+import sys
 
 import imageio.v3 as iio
 import numpy as np
@@ -124,6 +125,18 @@ def test_nothing_to_find_and_wrong_input(cli):
     assert cli("objects", "m.tif", "-o", "u.csv", "--image", "small.png").is_error("shape")
     assert cli("objects", "m.tif", "-o", "u.xls").is_error("u.xls", ".csv")
     assert cli("objects", "m.tif", "none.tif", "-o", "u.csv", "--image", "small.png").code == 2
+
+
+@pytest.mark.parametrize("name", ["t.csv", "t.parquet"])
+def test_a_table_that_cannot_be_written_is_told_before_the_work(cli, tmp_path, monkeypatch, name):
+    save_masks("m.tif", discs())
+    if name == "t.csv":
+        (tmp_path / name).mkdir()
+    else:
+        monkeypatch.setitem(sys.modules, "pyarrow", None)
+    outcome = cli("objects", "m.tif", "-o", name, "--coco", "--overwrite")
+    assert outcome.is_error("t.csv" if name == "t.csv" else "pyarrow")
+    assert not (tmp_path / "m.objects.json").exists()
 
 
 def test_a_folder_ends_in_objects_as_its_recipe_says(cli, tmp_path):
