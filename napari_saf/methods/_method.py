@@ -323,18 +323,6 @@ class Reporter:
     def snapshot(self, fraction: float) -> Snapshot:
         """Return a snapshot whose labels can be read until the next one."""
         self._n_snapshots += 1
-        number = self._n_snapshots
-
-        def while_current(read: Callable[[], T]) -> Callable[[], T]:
-            def checked() -> T:
-                if self._n_snapshots != number:
-                    raise SafError(
-                        "this snapshot is out of date: read or detach it before the run goes on"
-                    )
-                return read()
-
-            return checked
-
         if self.records:
             record = self.records[-1]
         else:
@@ -343,15 +331,22 @@ class Reporter:
                 0.0, 0, math.log(self.n_columns), math.nan, sizes / sizes.sum(), math.nan, 0.0
             )
         label_map = self.label_map or LabelMap.identity(self.n_columns)
+        read = functools.partial(self._read, self._n_snapshots)
         return Snapshot(
             record,
             fraction,
             time.perf_counter() - self.began,
             label_map,
-            while_current(lambda: self._label_image(label_map.numbers)),
-            while_current(self.mean_features),
-            while_current(lambda: np.asarray(self.logarithm().cpu().numpy())),
+            functools.partial(read, lambda: self._label_image(label_map)),
+            functools.partial(read, self.mean_features),
+            functools.partial(read, lambda: np.asarray(self.logarithm().cpu().numpy())),
         )
+
+    def _read(self, number: int, read: Callable[[], T]) -> T:
+        """Read the state of the run for a snapshot, if that is the newest one."""
+        if self._n_snapshots != number:
+            raise SafError("this snapshot is out of date: read or detach it before the run goes on")
+        return read()
 
     def finish(
         self,
@@ -380,7 +375,7 @@ class Reporter:
         named = self.label_map or LabelMap.by_size(sizes)
         return Segmentation(
             # the type of the labels is for those in use
-            labels=self._label_image(np.where(sizes > 0, named.numbers, 0), of_nodes),
+            labels=self._label_image(LabelMap(np.where(sizes > 0, named.numbers, 0)), of_nodes),
             assignment=assignment,
             prototypes=named.rows(prototypes),
             label_map=named,
@@ -409,11 +404,10 @@ class Reporter:
             return (sums / sizes[:, None]).astype(np.float32)
 
     def _label_image(
-        self, numbers: NDArray[np.int64], of_nodes: bool = False
+        self, label_map: LabelMap, of_nodes: bool = False
     ) -> LabelImage | list[LabelImage]:
-        """Return the numbers of the columns that nodes prefer, in the shape of the image."""
-        few = numbers.astype(np.min_scalar_type(int(numbers.max())))
-        labels = few[self.columns_of_nodes().cpu().numpy()]
+        """Return the labels of the columns that nodes prefer, in the shape of the image."""
+        labels = label_map.paint(self.columns_of_nodes().cpu().numpy() + 1)
         return labels if of_nodes else self.problem.graph.to_image(labels)  # type: ignore
 
 
