@@ -38,6 +38,8 @@ _RUNS = re.compile(r"layers/\d{1,9}\.runs")
 _MOST_BYTES = 2**31
 _MOST_JSON_BYTES = 2**26
 _N_DIGITS = 64
+_ENCODED = ("pixels", "classes", "prototypes")
+"""Fields of a layer that an entry holds in another form."""
 _UNNAMED = PaintedClass("", (1.0, 1.0, 1.0))
 _DATE = (1980, 1, 1, 0, 0, 0)
 """Of all entries: the same project is the same file."""
@@ -208,7 +210,8 @@ def _to_bytes(project: Project, home: Path) -> bytes:
     def layer_entry(layer: ProjectLayer) -> dict[str, Any]:
         contents.append(layer.pixels.content)
         runs = {"runs": _runs_name(len(contents) - 1), "n_runs": layer.pixels.n_runs}
-        own = {name: getattr(layer, name) for name in _AS_THEY_ARE}
+        names = [field.name for field in dataclasses.fields(layer)]
+        own = {name: getattr(layer, name) for name in names if name not in _ENCODED}
         classes = {"classes": _plain_classes(layer)}
         return own | {"shape": layer.pixels.shape} | classes | runs
 
@@ -237,12 +240,6 @@ def _to_bytes(project: Project, home: Path) -> bytes:
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidInput(f"project: expected values that JSON can hold: {error}") from error
     return _archive(text.encode("utf-8", "backslashreplace"), contents)
-
-
-_AS_THEY_ARE = (
-    *("kind", "name", "scale", "translate", "place", "recipe", "level"),
-    *("is_edited", "is_visible"),
-)
 
 
 def _plain_classes(layer: ProjectLayer) -> list[dict[str, Any]]:
