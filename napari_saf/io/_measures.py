@@ -132,7 +132,8 @@ def _fold(
 ) -> NDArray[Any]:
     result = np.empty(count, values.dtype)
     result[own] = values  # one of its own values to begin with
-    call.at(result, own, values)
+    with np.errstate(invalid="ignore"):  # NaN is the least and the most, without a warning
+        call.at(result, own, values)
     return result
 
 

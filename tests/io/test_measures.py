@@ -38,3 +38,13 @@ def test_measures_are_those_of_scikit_image(shape, spacing, kind):
                 measured[name], expected[name], rtol=1e-5, atol=1e-6, err_msg=name
             )
     assert len({*expected} & {*measured}) >= len(names) - 1
+
+
+def test_a_region_with_nan_has_no_intensity_and_others_theirs():
+    regions = np.repeat([1, 2, 3], 4)[:, None] * np.ones((1, 5), int)
+    image = np.arange(60, dtype=np.float32).reshape(12, 5, 1)
+    image[5, 2], image[9, 1] = np.nan, np.inf
+    measured = measures_of(whole_sums(regions, image), (1, 1))
+    for name, expected in (("min", [0, np.nan, 40]), ("max", [19, np.nan, np.inf])):
+        np.testing.assert_array_equal(measured[f"intensity_{name}-0"], expected)
+    np.testing.assert_array_equal(measured["intensity_mean-0"], [9.5, np.nan, np.inf])
