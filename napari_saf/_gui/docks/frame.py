@@ -126,7 +126,7 @@ class DockLifetime(QObject):
                         watched.removeEventFilter(self)
             self._disconnect_workaround()
             self._ended()
-            self.workspace.leave(self._dock)
+            self.workspace.leave(id(self._dock))
 
     def eventFilter(self, watched: QObject, event: QEvent) -> bool:
         kind = event.type()

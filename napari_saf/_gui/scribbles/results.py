@@ -169,18 +169,18 @@ class StrokeResults:
         kept = [x for x in self._viewer.layers if KEPT_KEY in x.metadata and image_id_of(x) == own]
         place = (strokes.data.shape, *strokes.translate)
         painted = [x for x in kept if is_strokes(x) and (x.data.shape, *x.translate) == place]
-        if painted != [strokes]:
+        taken = [other.live.layer for other in self._results]
+        layers = [x for x in kept if f"[{TITLE}]" in x.name and x not in taken]
+        if painted != [strokes] or not layers:
             return None
         region, pixels = self._input.region(), self.read(strokes)
         result = StrokeResult(self._viewer, region.image, strokes, region.index, region.placement)
-        taken = [other.live.layer for other in self._results]
-        for layer in reversed([x for x in kept if f"[{TITLE}]" in x.name and x not in taken]):
-            if result.live.take_up(layer, pixels.shape):
-                result.checksum, result.has_labels = fingerprint(pixels, None), True
-                result.summary = "labels as they were kept"
-                self._results.append(result)
-                return result
-        return None
+        if not any(result.live.take_up(layer, pixels.shape) for layer in reversed(layers)):
+            return None
+        result.checksum, result.has_labels = fingerprint(pixels, None), True
+        result.summary = "labels as they were kept"
+        self._results.append(result)
+        return result
 
     def begin(self, index: Index) -> StrokeResult:
         """Return the result for the present strokes, to be labelled now; a new one if need be."""

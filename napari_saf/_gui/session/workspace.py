@@ -85,13 +85,10 @@ class Workspace(QObject):
 
     def join(self, dock: QWidget) -> None:
         self._docks.append(dock)
-        dock.destroyed.connect(partial(self._leave, id(dock)))  # where nothing else told
+        dock.destroyed.connect(partial(self.leave, id(dock)))  # where nothing else told
 
-    def leave(self, dock: QWidget) -> None:
-        """Take note of a dock that was closed; once its window has, too, the work ends."""
-        self._leave(id(dock))
-
-    def _leave(self, known: int, gone: object = None) -> None:
+    def leave(self, known: int, gone: object = None) -> None:
+        """Take note of a dock, by id, that was closed; once its window has, too, the work ends."""
         self._docks = [dock for dock in self._docks if id(dock) != known]
         is_open = False
         with suppress(RuntimeError):  # Qt has deleted the window
