@@ -201,7 +201,7 @@ class Grid(NamedTuple):
         n_x = -(-width // min(room, _MOST_IN_ROW if height == 1 else 128))
         row = -(-width // n_x)
         n_y = -(-height // max(room // row, 2 * ry, 1))
-        n_z = -(-depth // max(_LEAST_SLICES, 6 * rz))
+        n_z = -(-depth // max(_LEAST_SLICES, 12 * rz))
         cuts = [
             [(side * k // n, side * (k + 1) // n) for k in range(n)]
             for side, n in zip(self.sides, (n_z, n_y, n_x), strict=True)

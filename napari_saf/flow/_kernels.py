@@ -23,6 +23,7 @@ from _kernel_rows import (
     exp,
     exponentials,
     f32,
+    fetch,
     fetch_row,
     fetch_state,
     i32,
@@ -422,6 +423,8 @@ def read(v, labels, grid, box, scratch, sums):
     """
     n, last, count = grid[0], 0, 0
     for i in range(box[0], box[1]):
+        ahead = min(i + 64, box[1] - 1)
+        fetch(v, labels[ahead] * n + ahead)
         label = labels[i]
         if v[label * n + i] < 0:
             label = 0
