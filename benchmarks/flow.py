@@ -203,6 +203,11 @@ def flow_of(problem: saf.Problem, s: float | None, n_labels: int, device: str) -
     return saf.AssignmentFlow(prototypes=points.numpy(), device=name)
 
 
+def columns_of(result: saf.Segmentation) -> NDArray[np.int64]:
+    """Return the column of each node: labels are numbered by size, which changes."""
+    return np.asarray(result.columns)[np.asarray(result.labels) - 1]
+
+
 def compare_engines(
     name: str, problem: saf.Problem, method: Any, rounds: int, device: torch.device
 ) -> saf.Segmentation:
@@ -214,11 +219,11 @@ def compare_engines(
 
     t = milliseconds({one: functools.partial(run, one) for one in ENGINES}, device, rounds, 1)
     other, one = (found[engine] for engine in ENGINES)
-    same = 100 * float((np.asarray(one.labels) == np.asarray(other.labels)).mean())
-    per_node = 1e3 * t["kernels"] / problem.n_nodes
+    own, ratio = t["kernels"], t["kernels"] / t["torch"]
     print(
-        f"| {name} | {other.n_evaluations} | {t['torch'] / 1e3:.2f} | {t['kernels'] / 1e3:.2f} "
-        f"| {t['kernels'] / t['torch']:.2f} | {per_node:.2f} | {same:.3f} |",
+        f"| {name} | {one.n_evaluations}, {other.n_evaluations} | {t['torch'] / 1e3:.2f} "
+        f"| {own / 1e3:.2f} | {ratio:.2f} | {1e3 * own / problem.n_nodes:.2f} "
+        f"| {100 * float((columns_of(one) == columns_of(other)).mean()):.3f} |",
         flush=True,
     )
     return other
@@ -268,12 +273,10 @@ def volume_table(rounds: int, device: torch.device) -> None:
 
 def late_changes(title: str, problem: saf.Problem, method: Any, end: saf.Segmentation) -> str:
     """Return a line: the share of the nodes that still change label, in the course of a run."""
-    shares, columns = [], np.asarray(end.columns)[np.asarray(end.labels) - 1]
+    shares = []
     for k in (1, 2, 3):
         early = method.run(problem, max_iterations=end.n_evaluations * k // 4)
-        # Labels are numbered by size, which changes: columns are compared.
-        own = np.asarray(early.columns)[np.asarray(early.labels) - 1]
-        shares.append(f"{100 * float((own != columns).mean()):.2f}")
+        shares.append(f"{100 * float((columns_of(early) != columns_of(end)).mean()):.2f}")
     return f"| {title} | {' | '.join(shares)} |"
 
 

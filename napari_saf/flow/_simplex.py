@@ -34,6 +34,7 @@ _SLOW_WIDTHS = range(12, 64)
 _BLOCK = 2**20
 """Entries of a block of rows."""
 _ROWS = 2**13
+_SUMMED_ROWS = 2**12
 
 
 def row_blocks(field: Tensor) -> Iterator[slice]:
@@ -85,13 +86,17 @@ def distance_table(features: Tensor, points: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def cross_product(left: Tensor, right: Tensor) -> Tensor:
-    """Return left' right of two fields as float64 in main memory, summed up block by block."""
+    """Return left' right of two fields as float64 in main memory, summed up block by block.
+
+    Of 4096 rows: sums of 65,536 in float32 changed the labels of 4 % of the nodes where s = 1.
+    """
     if left.shape[1] > right.shape[1]:
         # Twice as fast this way round with 16 and 3 columns.
         return cross_product(right, left).T
     total = torch.zeros(left.shape[1], right.shape[1], dtype=torch.float64)
-    for rows in row_blocks(right):
-        total += (left[rows].T @ right[rows]).cpu()
+    n_rows = _SUMMED_ROWS if right.device.type == "cpu" else max(1, len(right))
+    for some, others in zip(left.split(n_rows), right.split(n_rows), strict=True):
+        total += (some.T @ others).cpu()
     return total
 
 

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from napari_saf.flow._simplex import row_maxima, take_columns, with_columns
+from napari_saf.flow._simplex import cross_product, row_maxima, take_columns, with_columns
 
 
 @pytest.mark.parametrize("n_columns", [1, 2, 11, 12, 13, 16, 30, 63, 64, 100])
@@ -36,3 +36,9 @@ def test_a_field_that_lost_columns_has_room_for_all_again():
     assert with_columns(narrow, 6).shape == field.shape
     with pytest.raises(RuntimeError):
         with_columns(narrow, 7)
+
+
+def test_products_of_long_fields_are_as_exact_as_their_entries():
+    one, other = torch.rand(2, 2**16, 16, generator=torch.Generator().manual_seed(0))
+    exact = one.double().T @ other.double()
+    torch.testing.assert_close(cross_product(one, other), exact, rtol=2e-7, atol=0)

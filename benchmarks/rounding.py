@@ -1,0 +1,72 @@
+"""What rounding changes of labels: the engines in float32 beside PyTorch in float64.
+
+Self-assignment flows from one start, and from it with noise of 1e-7 of each entry. Prints which
+share of the nodes has the same label (%): beside float64, and beside the same engine with noise.
+
+    OMP_NUM_THREADS=1 python benchmarks/rounding.py --images ../shared/data/bsds_dev/images/*1.jpg
+"""
+
+from __future__ import annotations
+
+import argparse
+
+import numpy as np
+import torch
+from flow import FLOW, by, columns_of, make_field, photograph, plain_problem
+from skimage.io import imread
+from skimage.transform import resize
+
+from napari_saf.flow import wait_for_kernels
+
+ENGINES = {
+    "kernels": ("kernels", "float32"),
+    "torch": ("torch", "float32"),
+    "float64": ("torch", "float64"),
+}
+
+
+def main() -> None:
+    arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    arguments.add_argument("--images", nargs="+", help="files; else the sample photograph")
+    arguments.add_argument("--height", type=int, default=160)
+    arguments.add_argument("--width", type=int, default=240)
+    arguments.add_argument("--windows", type=int, nargs="+", default=[3, 21])
+    arguments.add_argument("--columns", type=int, default=16, help="labels")
+    arguments.add_argument("--s", type=float, default=1.0)
+    given = arguments.parse_args()
+    wait_for_kernels()
+    shape = given.height, given.width
+    images = {"sample": photograph(*shape)}
+    if given.images:
+        images = {name: resize(imread(name) / 255, shape) for name in given.images}
+    print("| image | window | evaluations | kernels and float64 | torch and float64 ", end="")
+    print("| kernels and noise | torch and noise | float64 and noise |")
+    print("|---|---|---|---|---|---|---|---|", flush=True)
+    for name, image in images.items():
+        for window in given.windows:
+            print(f"| {name.split('/')[-1]} | {window} | {row(image, window, given)} |", flush=True)
+
+
+def row(image: np.ndarray, window: int, given: argparse.Namespace) -> str:
+    image = image.astype(np.float32)
+    problem = plain_problem(image, window)
+    table = make_field(image, window, None, given.columns, torch.device("cpu"))[1]
+    start = torch.softmax(table.double(), dim=1).numpy()
+    noise = np.random.default_rng(0).standard_normal(start.shape)
+    found: dict[tuple[str, float], np.ndarray] = {}
+    counts: list[str] = []
+    for name, (engine, dtype) in ENGINES.items():
+        method = FLOW(s=given.s, max_labels=given.columns, dtype=dtype)
+        for factor in (0, 1e-7):
+            begin = start * (1 + factor * noise)
+            result = by(engine, lambda m=method, v=begin: m.run(problem, v))
+            found[name, factor] = columns_of(result)
+            counts += [] if factor else [str(result.n_evaluations)]
+    pairs = [((name, 0), ("float64", 0)) for name in ("kernels", "torch")]
+    pairs += [((name, 0), (name, 1e-7)) for name in ("kernels", "torch", "float64")]
+    same = [100 * float(np.mean(found[one] == found[other])) for one, other in pairs]
+    return " | ".join([", ".join(counts), *(f"{share:.2f}" for share in same)])
+
+
+if __name__ == "__main__":
+    main()
