@@ -205,7 +205,7 @@ def flow_of(problem: saf.Problem, s: float | None, n_labels: int, device: str) -
 
 def columns_of(result: saf.Segmentation) -> NDArray[np.int64]:
     """Return the column of each node: labels are numbered by size, which changes."""
-    return np.asarray(result.columns)[np.asarray(result.labels) - 1]
+    return np.asarray(np.asarray(result.columns)[np.asarray(result.labels) - 1])
 
 
 def compare_engines(

@@ -9,16 +9,19 @@ share of the nodes has the same label (%): beside float64, and beside the same e
 from __future__ import annotations
 
 import argparse
+import functools
 
 import numpy as np
 import torch
 from flow import FLOW, by, columns_of, make_field, photograph, plain_problem
+from numpy.typing import NDArray
 from skimage.io import imread
 from skimage.transform import resize
 
+from napari_saf.device import FloatName
 from napari_saf.flow import wait_for_kernels
 
-ENGINES = {
+ENGINES: dict[str, tuple[str, FloatName]] = {
     "kernels": ("kernels", "float32"),
     "torch": ("torch", "float32"),
     "float64": ("torch", "float64"),
@@ -47,25 +50,24 @@ def main() -> None:
             print(f"| {name.split('/')[-1]} | {window} | {row(image, window, given)} |", flush=True)
 
 
-def row(image: np.ndarray, window: int, given: argparse.Namespace) -> str:
+def row(image: NDArray[np.floating], window: int, given: argparse.Namespace) -> str:
     image = image.astype(np.float32)
     problem = plain_problem(image, window)
     table = make_field(image, window, None, given.columns, torch.device("cpu"))[1]
     start = torch.softmax(table.double(), dim=1).numpy()
     noise = np.random.default_rng(0).standard_normal(start.shape)
-    found: dict[tuple[str, float], np.ndarray] = {}
+    found: dict[tuple[str, float], NDArray[np.int64]] = {}
     counts: list[str] = []
     for name, (engine, dtype) in ENGINES.items():
         method = FLOW(s=given.s, max_labels=given.columns, dtype=dtype)
         for factor in (0, 1e-7):
             begin = start * (1 + factor * noise)
-            result = by(engine, lambda m=method, v=begin: m.run(problem, v))
+            result = by(engine, functools.partial(method.run, problem, begin))
             found[name, factor] = columns_of(result)
             counts += [] if factor else [str(result.n_evaluations)]
-    pairs = [((name, 0), ("float64", 0)) for name in ("kernels", "torch")]
-    pairs += [((name, 0), (name, 1e-7)) for name in ("kernels", "torch", "float64")]
-    same = [100 * float(np.mean(found[one] == found[other])) for one, other in pairs]
-    return " | ".join([", ".join(counts), *(f"{share:.2f}" for share in same)])
+    exact = [found[name, 0] == found["float64", 0] for name in ("kernels", "torch")]
+    same = exact + [found[name, 0] == found[name, 1e-7] for name in ENGINES]
+    return " | ".join([", ".join(counts), *(f"{100 * nodes.mean():.2f}" for nodes in same)])
 
 
 if __name__ == "__main__":

@@ -95,8 +95,9 @@ def cross_product(left: Tensor, right: Tensor) -> Tensor:
         return cross_product(right, left).T
     total = torch.zeros(left.shape[1], right.shape[1], dtype=torch.float64)
     n_rows = _SUMMED_ROWS if right.device.type == "cpu" else max(1, len(right))
-    for some, others in zip(left.split(n_rows), right.split(n_rows), strict=True):
-        total += (some.T @ others).cpu()
+    for start in range(0, len(right), n_rows):
+        rows = slice(start, start + n_rows)
+        total += (left[rows].T @ right[rows]).cpu()
     return total
 
 
