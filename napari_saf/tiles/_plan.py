@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from napari_saf.arrays import check_window
 from napari_saf.errors import InvalidInput
-from napari_saf.features import Scaling
+from napari_saf.features import FeatureExtractor, Scaling
 from napari_saf.flow import (
     AdamsBashforthMoulton,
     AdamsSchedule,
@@ -152,24 +152,20 @@ def make_plan(
         block = list(image.shape)  # the flow ends when that of the whole does
     places, seen = choose_blocks(image, mask, block, max(1, learn_pixels // math.prod(block)))
     if options.scaling is None:
-        scaling = Scaling.of([seen])
-        options = dataclasses.replace(options, scaling=scaling, rescale=True)
+        options = dataclasses.replace(options, scaling=Scaling.of([seen]), rescale=True)
     regions = [region_of(place, block, image.shape) for place in places]
-    values = [image.read(region) for region in regions]
-    masks = [read_mask(mask, one, region) for one, region in zip(values, regions, strict=True)]
+    values, masks, where = _read_within(image, mask, regions)
     noise = None
     if options.weights == "contrast":
         own = [contrast_noise(v, m, options) for v, m in zip(values, masks, strict=True)]
         noise = np.mean(own, axis=0).tolist()
-    assert options.extractor is not None
-    parts = _scaled(values, masks, window, options)
-    if options.extractor.normalisation == "image":
-        parts = _spread_parts(image, mask, window, options)
-    # A part may be too small for features that the whole has.
-    extractor = options.extractor.placed((0,), image.shape).for_parts(parts)
+    extractor = _fitted(image, mask, values, masks, window, options)
     options = dataclasses.replace(options, features=extractor)
-    where = [(place, image.shape) for place in places]
     flow, taught = _learn(recipe, values, masks, options, noise, where)
+    if len(places) > 1:  # blocks that differ most end sooner or later than the whole
+        spread = _read_within(image, mask, spread_regions(image.shape, window, learn_pixels))
+        if 4 * len(spread[0]) >= 3 * len(values):  # fewer tell less
+            values, masks, where = spread
     history = flow.run(_problem(values, masks, options, noise, where)).history
     # A patch reaches a pixel, and what smooths it before one more.
     reach = extractor.receptive_field + 2 * (options.weights != "uniform")
@@ -177,8 +173,7 @@ def make_plan(
     n_averaged = max(1, min(3, sum(side > 1 for side in window)))
     n_sides = 2 * WINDOWS_OF_HALO[n_averaged] + (extractor.stride > 1)
     halo = [reach + max(_LEAST_HALO, n_sides * (s // 2)) if s > 1 else 0 for s in window]
-    size = taught.vectors.shape
-    chunk, shard, notes = fitting_tile(image.shape, window, tile, halo, *size)
+    chunk, shard, notes = fitting_tile(image.shape, window, tile, halo, *taught.vectors.shape)
     plain = {"schema": 1, "method": flow.name, "parameters": to_plain(flow)}
     return Plan(
         schema=1,
@@ -240,6 +235,38 @@ def _resolved(recipe: Recipe, image: LazyImage) -> ImageOptions:
                 options, window=tuple(side if n > 1 else 1 for n in inner)
             )
     return options.resolve([image.shape], image.n_channels)
+
+
+def _read_within(
+    image: LazyImage, mask: LazyImage | Literal["finite"] | None, regions: Sequence[Region]
+) -> tuple[list[NDArray[Any]], list[NDArray[np.bool_] | None], list[Place]]:
+    """Return pixels, masks and places of those regions that have pixels within the mask."""
+    values, masks, where = [], [], list[Place]()
+    for region in regions:
+        own = image.read(region)
+        inside = read_mask(mask, own, region)
+        if inside is None or inside.any():
+            values.append(own)
+            masks.append(inside)
+            where.append(([side.start for side in region], image.shape))
+    return values, masks, where
+
+
+def _fitted(
+    image: LazyImage,
+    mask: LazyImage | Literal["finite"] | None,
+    values: list[NDArray[Any]],
+    masks: list[NDArray[np.bool_] | None],
+    window: Sequence[int],
+    options: ImageOptions,
+) -> FeatureExtractor:
+    """Return the features of an image, fitted to blocks of it, or to what stands for all of it."""
+    assert options.extractor is not None
+    parts = _scaled(values, masks, window, options)
+    if options.extractor.normalisation == "image":
+        parts = _spread_parts(image, mask, window, options)
+    # A part may be too small for features that the whole has.
+    return options.extractor.placed((0,), image.shape).for_parts(parts)
 
 
 def _learn(

@@ -239,6 +239,16 @@ def test_what_is_rare_is_learned(tmp_path):
     assert plan.method().prototypes.max() > 0.9
 
 
+def test_tiles_end_with_the_whole_although_the_blocks_that_teach_do_not():
+    pixels = picture((512, 512), noise=60)
+    for value, row, column in ((10, 0, 0), (128, 0, 384), (250, 384, 0)):  # decided at once
+        pixels[row : row + 128, column : column + 128] = value
+    job = LargeJob.of(pixels, recipe(), learn_pixels=2**16)
+    plan, whole = job.plan(), job.recipe.run(pixels)
+    assert len(plan.blocks) == 4
+    assert sum(plan.steps) == pytest.approx(whole.history.time[-1], rel=0.1)
+
+
 def strokes(image):
     seeds = np.zeros(image.shape[:2], int)
     nearest = np.square(image[..., None, :] - COLOURS.astype(float)).sum(-1).argmin(-1)
