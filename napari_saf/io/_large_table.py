@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from napari_saf.arrays import as_whole
 from napari_saf.errors import Cancelled, FormatError, InvalidInput
-from napari_saf.io._labels import Axes, label_axes, map_labels
+from napari_saf.io._labels import Axes, count_labels, label_axes, map_labels
 from napari_saf.io._lazy import LazyImage, Region, open_lazily, spelled
 from napari_saf.io._measures import (
     HALO,
@@ -22,7 +22,14 @@ from napari_saf.io._measures import (
     outline_lengths,
     region_sums,
 )
-from napari_saf.io._regions import Table, connected_regions, join_frames, table_columns, table_rows
+from napari_saf.io._regions import (
+    Table,
+    connected_regions,
+    join_frames,
+    label_ranks,
+    table_columns,
+    table_rows,
+)
 
 _PART = 2**22
 """Pixels of a part that is read at a time, of whole pieces of the file."""
@@ -221,18 +228,18 @@ class _Frame:
         self._final = np.zeros(len(owners), np.int64)
         if not self._parts:
             return {}
-        joined = self._joined(len(owners))
+        joined = self._joined(owners)
         sums = join_sums(self._parts, joined)
         if self._euler:
             ids, counts = np.concatenate(self._euler, axis=1)
             totals = np.bincount(joined[ids.astype(np.int64)], counts, len(joined))
             sums["euler_number"] = totals[sums["id"]]
-        own = owners[sums["id"]] if self._connected else sums["id"]
+        own, least = owners[sums["id"]], min_pixels if self._connected else 1
         n_labelled, numbers = int(sums["pixels"].sum()), None
+        order = np.lexsort((sums.get("order", own), own))
+        order = order[sums["pixels"][order] >= least]
+        sums, own = {name: values[order] for name, values in sums.items()}, own[order]
         if self._connected:
-            order = np.lexsort((sums["order"], own))
-            order = order[sums["pixels"][order] >= min_pixels]
-            sums, own = {name: values[order] for name, values in sums.items()}, own[order]
             numbers = np.arange(1, len(own) + 1)
             self._final[sums["id"]] = numbers
             self._final = self._final[joined]
@@ -265,10 +272,8 @@ class _Frame:
         """Measure a part, and see which of its regions go on in parts before."""
         around, inner = self._read_labels(region)
         labels = around[inner]
-        ids, first = labels.astype(np.int64), [one.start for one in region]
-        if self._connected:
-            ids, owners = self._numbered(labels, sum(map(len, self._owners)))
-            self._owners.append(owners)
+        ids, owners = self._numbered(labels, sum(map(len, self._owners)))
+        self._owners.append(owners)
         framed = self._framed(place, ids)
         self._ends[place] = [np.asarray(ids.take(-1, axis)) for axis in range(ids.ndim)]
         self._ends.pop(tuple(k - 1 for k in place), None)
@@ -279,9 +284,9 @@ class _Frame:
             # Cells behind the part count only where the image ends.
             sides = zip(region, self.shape, strict=True)
             cut = tuple(slice(0, None if one.stop == n else -1) for one, n in sides)
-            present, ranks = np.unique(framed[cut], return_inverse=True)
-            counts = euler_counts(around[own][cut], ranks.reshape(framed[cut].shape))
-            self._euler.append(np.stack([present, counts]))
+            present = count_labels(framed[cut])[0]
+            counts = euler_counts(around[own][cut], label_ranks(framed[cut], present))
+            self._euler.append(np.stack([present, counts[1:]]))
         if not labels.any():
             return
         image = None
@@ -289,18 +294,17 @@ class _Frame:
             values = self._image.read((*self._fixed, *region))
             image = values[0] if self._fixed else values
             image = image.astype(np.uint8) if image.dtype.kind == "b" else image
+        first = [one.start for one in region]
         sums = region_sums(ids, image, first)
-        base, top = int(sums["id"][0]), int(sums["id"][-1]) + 1
+        is_region = ids > 0
+        rows = ids[is_region] - sums["id"][0]
         if self._connected:
-            least = np.full(top - base, np.iinfo(np.int64).max)
+            sums["order"] = np.full(len(owners), np.iinfo(np.int64).max)
             places = [place + start for place, start in zip(np.nonzero(ids), first, strict=True)]
             raster = np.ravel_multi_index(places, self.shape)  # row by row in the image
-            np.minimum.at(least, ids[ids > 0] - base, raster)
-            sums["order"] = least[sums["id"] - base]
+            np.minimum.at(sums["order"], rows, raster)
         if has_perimeter:
-            lengths = outline_lengths(around)[inner][ids > 0]
-            found = np.bincount(ids[ids > 0] - base, lengths, top - base)
-            sums["perimeter"] = found[sums["id"] - base]
+            sums["perimeter"] = np.bincount(rows, outline_lengths(around)[inner][is_region])
         self._parts.append(sums)
 
     def _read_labels(self, region: Region) -> tuple[NDArray[Any], Region]:
@@ -327,9 +331,16 @@ class _Frame:
     def _numbered(
         self, labels: NDArray[Any], n_before: int
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return the connected regions of a part, by numbers that go on from those before."""
-        present = np.unique(labels)
-        found, owners = connected_regions(labels, present[present > 0].astype(np.int64), 1)
+        """Return the regions of a part, by numbers that go on from those before, and their labels.
+
+        They are whole labels, or connected.
+        """
+        found: NDArray[np.integer[Any]]
+        owners = count_labels(labels)[0]
+        if self._connected:
+            found, owners = connected_regions(labels, owners, 1)
+        else:
+            found = label_ranks(labels, owners)
         return np.where(found > 0, found + np.int64(n_before - 1), 0), owners
 
     def _framed(self, place: Place, ids: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -367,10 +378,12 @@ class _Frame:
                     found = np.unique(np.stack([slab[a][is_one], slab[b][is_one]]), axis=1)
                     self._pairs.append(found)
 
-    def _joined(self, count: int) -> NDArray[np.int64]:
-        """Return for each number that of the region that it is of."""
+    def _joined(self, owners: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return for each number, of which the labels are given, that of the region it is of."""
         if not self._connected:
-            return np.arange(max(int(part["id"][-1]) for part in self._parts) + 1)
+            _, first, group = np.unique(owners, return_index=True, return_inverse=True)
+            return np.asarray(first[group])
+        count = len(owners)
         if not self._pairs:
             return np.arange(count)
         from scipy.sparse import coo_array

@@ -247,7 +247,7 @@ def _table(
     columns: Mapping[str, str],
 ) -> Table:
     # Arrays are as long as the largest number: labels are numbered through.
-    regions = _ranks(labels, label_map.numbers) if given is None else given
+    regions = label_ranks(labels, label_map.numbers) if given is None else given
     is_inside = regions > 0
     if not is_inside.any():
         return {}
@@ -291,7 +291,7 @@ def connected_regions(
     """
     from scipy.ndimage import find_objects, label
 
-    ranks = _ranks(labels, present)
+    ranks = label_ranks(labels, present)
     around = np.ones((3,) * ranks.ndim)
     regions = np.zeros(ranks.shape, np.int32)
     owners: list[int] = []
@@ -306,7 +306,7 @@ def connected_regions(
     return regions, np.array(owners, np.int64)
 
 
-def _ranks(labels: NDArray[Any], present: NDArray[np.int64]) -> NDArray[np.int64]:
+def label_ranks(labels: NDArray[Any], present: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return the places, from 1, of labels among those that are present; 0 for no label."""
     return np.where(labels > 0, np.searchsorted(present, labels) + 1, 0)
 

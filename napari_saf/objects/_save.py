@@ -101,6 +101,8 @@ class _Parts:
     def parts(self) -> Iterator[tuple[Region, NDArray[Any]]]:
         """Yield where each part is, and the numbers of the objects there."""
         stored = self._labels
+        if len(self.kinds) < 2:  # nothing is stored of them
+            return
         opened = None if isinstance(stored, np.ndarray) else open_lazily(stored)
         for region in self._regions:
             yield region, stored[region] if opened is None else opened.read(region)[..., 0]

@@ -55,6 +55,13 @@ def test_parts_are_small_whatever_the_pieces_of_the_file(shape, chunks):
     assert all(side.start % n == 0 for part in parts for side, n in zip(part, chunks, strict=True))
 
 
+@pytest.mark.parametrize("brief", [False, True])
+def test_large_numbers_of_labels_take_no_more_memory(monkeypatch, brief):
+    monkeypatch.setattr(_large_table, "_PART", 16**2)
+    labels = kinds_of((40, 33)).astype(np.uint64) * 2**60
+    same(saf.measure_large(labels, brief=brief), saf.region_table(labels, brief=brief))
+
+
 @pytest.mark.parametrize("min_pixels", [1, 5, 40])
 def test_small_regions_are_left_out_once_they_are_whole(monkeypatch, min_pixels):
     monkeypatch.setattr(_large_table, "_PART", 5**2)

@@ -227,6 +227,9 @@ def test_nothing_is_a_file_too(tmp_path, suffix):
     nothing = saf.split_objects(np.zeros((4, 5), int))
     path = saf.save_objects(tmp_path / f"nothing{suffix}", nothing)
     assert not saf.load_objects(path, (4, 5)).labels.any()
+    stored = saf.split_large(np.zeros((4, 5), int), tmp_path / "nothing.ome.zarr")
+    same = saf.save_objects(tmp_path / f"stored{suffix}", stored)
+    assert not saf.load_objects(same, (4, 5)).labels.any()
 
 
 @pytest.mark.parametrize("suffix", [".geojson", ".zip"])
