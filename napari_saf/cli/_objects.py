@@ -143,6 +143,8 @@ def _split_in_tiles(path: Path, step: ObjectStep, given: Any, formats: Sequence[
     check_outputs([table, *outlines], [*sources, out], overwrite=given.overwrite)
     check_outputs([out], sources)
     opened = io.open_lazily(path)
+    if outlines and len(opened.shape) > 3:
+        raise InvalidInput(f"{path}: outlines are of 2 or 3 axes, got shape {opened.shape}")
     is_by_first = (step.by_slice or opened.axes.startswith("t")) and len(opened.shape) > 2
     with workers(given.scheduler, given.n_processes) as client, tile_bar(str(path)) as progress:
         found = split_large(

@@ -88,7 +88,7 @@ def track_objects(
         Of a series of planes or volumes, split frame by frame: ``split_objects(..., axis=0)``.
     by : str
         ``"distance"`` of centroids, or ``"overlap"``: which share of an object lies on the one
-        before, a tenth or more, for objects that are large for their steps, or long.
+        before, more than a tenth, for objects that are large for their steps, or long.
     spacing : sequence of float, optional
         Size of a pixel along each axis but the first. None: 1.
     reach : float, optional

@@ -23,6 +23,13 @@ def rows(path):
         return list(csv.DictReader(file))
 
 
+def test_outlines_that_cannot_be_are_told_of_before_a_mask_is_split(cli, tmp_path):
+    save_masks("m.tif", np.ones((2, 2, 9, 9), int), axes="tzyx")
+    outcome = cli("objects", "m.tif", "-o", "out.ome.zarr", "--coco")
+    assert outcome.code == 1 and "axes" in outcome.err
+    assert [path.name for path in tmp_path.iterdir()] == ["m.tif"]
+
+
 def test_a_mask_becomes_objects_a_table_and_files_for_others(cli):
     pytest.importorskip("shapely")
     pytest.importorskip("roifile")
