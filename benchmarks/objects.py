@@ -9,9 +9,9 @@ The images of the folders nuclei and nuclei_more, with strokes as of `scribbles_
 settings that the strokes choose. With ``--taught one`` each image is labelled by what was taught on
 the first image of its kind (fluorescence, stained, grey) in its folder, which is left out. On the
 same foreground: the connected components, the watershed of the distance to the border from all its
-maxima as in the gallery of scikit-image, and `split_objects`, with its defaults, without and with
-the uncertainty, and with neck and smallest object chosen for each fifth of the images by the other
-four; and `split_objects`
+maxima as in the gallery of scikit-image, and `split_objects`, with its defaults, of the labels
+alone, with the image, with that and the uncertainty, and with the image and neck and smallest
+object chosen for each fifth of the images by the other four; and `split_objects` with the image
 on the foreground of a random forest on multi-scale features, taught likewise. AP is
 TP / (TP + FP + FN) at an intersection over union above .5, the mean of images, and pooled over all
 objects; a nucleus is split if two or more objects lie in it by at least half of their pixels and
@@ -106,8 +106,8 @@ def counts(truth: Labels, found: Labels) -> NDArray[np.float64]:
 
 def label(
     job: tuple[str, str, str], seed: int, n_nuclei: int
-) -> tuple[Labels, Mask, NDArray[np.float32], Mask]:
-    """Return the truth, the nuclei found, how uncertain pixels were, and nuclei of a forest."""
+) -> tuple[NDArray[Any], Labels, Mask, NDArray[np.float32], Mask]:
+    """Return image, truth, the nuclei found, how uncertain pixels were, and nuclei of a forest."""
     folder, name, teacher = job
 
     def read(one: str) -> tuple[Any, Any]:
@@ -128,6 +128,7 @@ def label(
     values: Any = result.uncertainty
     uncertainty: Any = problem.graph.to_image(values)
     return (
+        image,
         truth,
         np.asarray(result.labels) == NUCLEUS,
         uncertainty,
@@ -137,18 +138,20 @@ def label(
 
 def measure(job: tuple[str, str, str], seed: int, n_nuclei: int) -> dict[str, Any]:
     """Return the counts of each way on one image; of ours for each choice of neck and size."""
-    truth, mask, uncertainty, trees = label(job, seed, n_nuclei)
-    unsure, plain = find_parts(mask, uncertainty=uncertainty), find_parts(mask)
+    image, truth, mask, uncertainty, trees = label(job, seed, n_nuclei)
+    unsure = find_parts(mask, image=image, uncertainty=uncertainty)
+    parts = find_parts(mask, image=image)
     ways: dict[str, Callable[[], Any]] = {
-        "random forest": lambda: find_parts(trees).join().labels,
+        "random forest": lambda: find_parts(trees, image=image).join().labels,
         "components": lambda: components(mask),
         "scikit-image": lambda: gallery(mask),
-        "split_objects": lambda: plain.join().labels,
+        "labels alone": lambda: find_parts(mask).join().labels,
+        "split_objects": lambda: parts.join().labels,
         "and uncertainty": lambda: unsure.join().labels,
         "the truth in it": lambda: np.where(mask, truth, 0),
     }
     found = {way: counts(truth, call()) for way, call in ways.items()}
-    grid = [[counts(truth, plain.join(neck=n, smallest=s).labels) for s in SIZES] for n in NECKS]
+    grid = [[counts(truth, parts.join(neck=n, smallest=s).labels) for s in SIZES] for n in NECKS]
     return {**found, "grid": np.array(grid)}
 
 

@@ -1,5 +1,6 @@
 """Single things of a kind: split where they touch, measured, corrected, handed over."""
 
+from napari_saf.objects._basins import find_saddles
 from napari_saf.objects._edit import ObjectEditor
 from napari_saf.objects._load import OBJECT_SUFFIXES, load_objects
 from napari_saf.objects._measure import ObjectStep, object_table
@@ -12,7 +13,6 @@ from napari_saf.objects._split import (
     count_axes,
     find_heights,
     find_parts,
-    find_saddles,
     split_objects,
 )
 from napari_saf.objects._track import GEFF, TRACK_BY, Tracks, save_tracks, track_objects

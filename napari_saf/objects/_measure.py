@@ -127,6 +127,8 @@ class ObjectStep:
         axis = 0 if is_series or (self.by_slice and labels.ndim > 2) else None
         found = split_objects(
             labels,
+            image=image,
+            channel_axis=channel_axis,
             uncertainty=uncertainty,
             spacing=scale,
             smallest=self.smallest,

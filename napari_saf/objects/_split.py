@@ -7,7 +7,6 @@ which of its parts are one object, which takes milliseconds.
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -18,7 +17,8 @@ from scipy import ndimage
 
 from napari_saf.arrays import as_array, as_labels, as_list, as_whole, own_floats
 from napari_saf.errors import InvalidInput
-from napari_saf.io import count_labels
+from napari_saf.io import count_labels, image_channels
+from napari_saf.objects._basins import MARGIN, edge_weights, find_basins, first_places
 from napari_saf.result import LabelMap
 
 SMALLEST = 20
@@ -26,19 +26,13 @@ NECK = 0.03
 _WIDE = 9.7
 """Distance from the border, in pixels, above which a neck need not be deeper: what makes necks in
 the outline of a single thing, its pixels, does not grow with it."""
-_ALIKE, _DEEPEST, _FEWEST = 1.8, 6.0, 5
+_ALIKE, _DEEPEST, _FEWEST = 1.8, 10.0, 5
 """Size of two parts together, in typical sizes, at which the depth of a neck is as given; it goes
 with the inverse square of that size, up to so many times, where there are so many objects. Chosen
-on nuclei, where 1.5 to 2.2, and up to ten times, do as well within .004 of average precision."""
+on nuclei, where 1.5 to 2.2, and six times or fifty, do as well within .005 of average precision."""
 _SHARPNESS = 4
 """Power of the certainty that multiplies the distance."""
-_BLUR = 0.7
-"""Standard deviation in pixels of the blur that levels the steps of distances between pixels."""
 _LEAST = 1e-6
-_MARGIN = 4
-"""Pixels around a kind that the blur sees."""
-_HOLE = 20
-"""Holes of fewer pixels, as texture leaves them, are no border."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -92,6 +86,8 @@ class Objects:
 def split_objects(
     labels: ArrayLike,
     *,
+    image: ArrayLike | None = None,
+    channel_axis: int | None = None,
     uncertainty: ArrayLike | None = None,
     spacing: Sequence[float] | None = None,
     smallest: int = SMALLEST,
@@ -105,6 +101,10 @@ def split_objects(
     ----------
     labels : array of int
         Label image in 2-D or 3-D, 0 for no label; whoever made it. Each label is a kind.
+    image : array, optional
+        What was labelled, of that shape and channels. Objects are split at its edges, too.
+    channel_axis : int, optional
+        Axis of its channels. None: the last one, if it has one axis more than the labels.
     uncertainty : array, optional
         How uncertain each pixel is, 0 to 1, of that shape: for the result of a run
         ``problem.graph.to_image(result.uncertainty)``. Objects are split where it is high, too.
@@ -135,14 +135,16 @@ def split_objects(
     Notes
     -----
     The distance to the border of the kind, in which holes of fewer than 20 pixels do not count,
-    times the fourth power of 1 - uncertainty has a maximum in each part; a watershed assigns pixels
-    to maxima. Two neighbouring basins are joined, highest
-    saddle first, if the lower of both maxima rises above the saddle by less than `neck` times
-    itself, or than 9.7 `neck` / (1 - `neck`) pixels if that is less. A kind of five objects or more
-    is joined again, `neck` / (1 - `neck`) multiplied by (1.8 m / n)^2 or 6, whichever is less, n
-    the pixels of both together and m the size above which half of the pixels of the kind are. In a
-    volume the place of `neck` is taken by 1 - (1 - `neck`)^(1/2): a cross-section goes with the
-    square of the distance.
+    times the fourth power of 1 - uncertainty and exp(-(g / 0.4)^2) has a maximum in each part; a
+    watershed assigns pixels to maxima. g is the gradient of the image, blurred by 1.5 pixels, along
+    the line from the median colour within 4 pixels around the kind to that in it, in units of the
+    distance of both, of brightness from -0.5 to 3 of them. Two neighbouring basins are joined,
+    highest saddle first, if the lower of both maxima rises above the saddle by less than `neck`
+    times itself, or than 9.7 `neck` / (1 - `neck`) pixels if that is less. A kind of five objects
+    or more is joined again, `neck` / (1 - `neck`) multiplied by (1.8 m / n)^2 or 10, whichever is
+    less, n the pixels of both together and m the size above which half of the pixels of the kind
+    are. In a volume the place of `neck` is taken by 1 - (1 - `neck`)^(1/2): a cross-section goes
+    with the square of the distance.
 
     Examples
     --------
@@ -151,7 +153,15 @@ def split_objects(
     >>> saf.split_objects(np.logical_or(*discs)).numbers
     array([1, 2])
     """
-    parts = find_parts(labels, uncertainty=uncertainty, spacing=spacing, axis=axis, kinds=kinds)
+    parts = find_parts(
+        labels,
+        image=image,
+        channel_axis=channel_axis,
+        uncertainty=uncertainty,
+        spacing=spacing,
+        axis=axis,
+        kinds=kinds,
+    )
     return parts.join(smallest=smallest, neck=neck)
 
 
@@ -239,18 +249,30 @@ class Parts:
 def find_parts(
     labels: ArrayLike,
     *,
+    image: ArrayLike | None = None,
+    channel_axis: int | None = None,
     uncertainty: ArrayLike | None = None,
     spacing: Sequence[float] | None = None,
     axis: int | None = None,
     kinds: Sequence[int] | None = None,
 ) -> Parts:
     """Return the parts that `split_objects` joins; its parameters and errors."""
-    return find_heights(labels, uncertainty=uncertainty, spacing=spacing, axis=axis, kinds=kinds)[0]
+    return find_heights(
+        labels,
+        image=image,
+        channel_axis=channel_axis,
+        uncertainty=uncertainty,
+        spacing=spacing,
+        axis=axis,
+        kinds=kinds,
+    )[0]
 
 
 def find_heights(
     labels: ArrayLike,
     *,
+    image: ArrayLike | None = None,
+    channel_axis: int | None = None,
     uncertainty: ArrayLike | None = None,
     spacing: Sequence[float] | None = None,
     axis: int | None = None,
@@ -267,18 +289,23 @@ def find_heights(
     sides = _sides(spacing, array.ndim, axis)
     wanted = None if kinds is None else as_labels(as_list(kinds, "kinds"), "kinds")
     found, heights = np.zeros(array.shape, np.int32), np.zeros(array.shape, np.float32)
-    blocks: list[tuple[Any, ...]] = [(array, certainty, found, heights)]
+    colours = (
+        None if image is None else image_channels(as_array(image, "image"), array, channel_axis)
+    )
+    blocks: list[tuple[Any, ...]] = [(array, colours, certainty, found, heights)]
     if axis is not None:
-        slices = [None if a is None else np.moveaxis(a, axis, 0) for a in blocks[0]]
+        slices = [None if a is None else np.moveaxis(a, axis % array.ndim, 0) for a in blocks[0]]
         n_slices = array.shape[axis]
         blocks = [tuple(None if a is None else a[k] for a in slices) for k in range(n_slices)]
     tables: list[tuple[NDArray[Any], ...]] = [(np.zeros(1, np.int64), np.zeros(1, np.float32))]
     edges: list[tuple[NDArray[Any], ...]] = [(np.zeros((0, 2), np.int64), np.zeros(0, np.float32))]
     count = 0
-    for own_labels, own_certainty, out, own_heights in blocks:
+    for own_labels, own_image, own_certainty, out, own_heights in blocks:
         for kind, box, mask in _masks(own_labels, wanted):
-            weights = None if own_certainty is None else own_certainty[box]
-            basins, values, own_peaks, own_pairs, own_saddles = _basins(mask, weights, sides)
+            weights = np.ones(()) if own_certainty is None else own_certainty[box]
+            if own_image is not None:
+                weights = weights * edge_weights(own_image[box], mask, sides)
+            basins, values, own_peaks, own_pairs, own_saddles = find_basins(mask, weights, sides)
             out[box] += np.where(mask, basins + np.int32(count), 0)
             own_heights[box] += values
             tables.append((np.full(len(own_peaks), kind), own_peaks))
@@ -289,7 +316,7 @@ def find_heights(
     order = np.argsort(-saddles, kind="stable")
     sizes = np.bincount(found.ravel(), minlength=count + 1)
     sizes[0] = 0
-    tops, n_axes = _first_places(found, heights, peaks), count_axes(array.shape, axis)
+    tops, n_axes = first_places(found, heights, peaks), count_axes(array.shape, axis)
     return Parts(found, owners, peaks, tops, sizes, pairs[order], saddles[order], n_axes), heights
 
 
@@ -337,110 +364,5 @@ def _masks(
     ranks = LabelMap(present).unpaint(labels)
     boxes = ndimage.find_objects(ranks)
     for rank, (kind, box) in enumerate(zip(present.tolist(), boxes, strict=True), start=1):
-        box = tuple(slice(max(side.start - _MARGIN, 0), side.stop + _MARGIN) for side in box)
+        box = tuple(slice(max(side.start - MARGIN, 0), side.stop + MARGIN) for side in box)
         yield kind, box, ranks[box] == rank
-
-
-def _basins(
-    mask: NDArray[np.bool_], certainty: NDArray[np.floating] | None, sides: NDArray[np.float64]
-) -> tuple[NDArray[Any], ...]:
-    """Return the basins of a mask, 1, 2, ...; heights; peaks; pairs that touch; saddles between.
-
-    What is slow goes through the connected pieces one by one: mostly, there is little in a mask.
-    """
-    from skimage.morphology import local_maxima
-    from skimage.segmentation import watershed
-
-    around = np.ones((3,) * mask.ndim, bool)
-    pieces, n_pieces = ndimage.label(mask, around)
-    boxes = ndimage.find_objects(pieces)
-    heights = _distances(pieces, boxes, sides)
-    if certainty is not None:
-        heights *= certainty
-    # Averages over pixels of the mask alone.
-    weights = ndimage.gaussian_filter(mask.astype(np.float32), _BLUR / sides)
-    heights = ndimage.gaussian_filter(heights, _BLUR / sides)
-    heights = np.divide(heights, weights, out=np.zeros_like(heights), where=mask)
-    inner = (slice(1, -1),) * mask.ndim
-    # Framed: a constant image has no maximum for scikit-image.
-    maxima = local_maxima(np.pad(heights, 1), connectivity=mask.ndim)[inner] & mask
-    markers, n_basins = ndimage.label(maxima, around)
-    peaks = np.zeros(n_basins + 1, np.float32)
-    peaks[markers[maxima]] = heights[maxima]
-    own = np.zeros(n_basins + 1, np.int64)
-    own[markers[maxima]] = pieces[maxima]
-    basins = np.zeros(n_pieces + 1, np.int32)
-    basins[own[1:]] = np.arange(1, n_basins + 1)
-    crowded = np.bincount(own[1:], minlength=n_pieces + 1) > 1
-    basins[crowded] = 0  # what has one maximum is one basin
-    flooded = np.zeros(mask.shape, np.int32)
-    for piece in np.flatnonzero(crowded):
-        box = boxes[piece - 1]
-        inside = pieces[box] == piece
-        starts = np.where(inside, markers[box], 0)
-        flooded[box] += watershed(-heights[box], starts, around, mask=inside)
-    pairs, saddles = find_saddles(flooded, heights)
-    return basins[pieces] + flooded, heights, peaks[1:], pairs, saddles
-
-
-def _first_places(
-    parts: NDArray[np.int32], heights: NDArray[np.float32], peaks: NDArray[np.float32]
-) -> NDArray[np.int64]:
-    """Return where each part first has its highest value, row by row."""
-    found = np.zeros(len(peaks), np.int64)
-    places = np.flatnonzero((heights == peaks[parts]) & (parts > 0))[::-1]
-    found[parts.reshape(-1)[places]] = places
-    return found
-
-
-def _distances(
-    pieces: NDArray[np.integer], boxes: Sequence[tuple[slice, ...]], sides: NDArray[np.float64]
-) -> NDArray[np.float32]:
-    """Return how far pixels of connected pieces are from the next that is in none."""
-    distances = np.zeros(pieces.shape, np.float32)
-    for piece, box in enumerate(boxes, start=1):
-        # Around each a frame of what is in none, but not where the image ends.
-        ends = zip(box, pieces.shape, strict=True)
-        frame = [(int(own.start > 0), int(own.stop < side)) for own, side in ends]
-        inside = np.pad(pieces[box] == piece, frame)
-        covered = inside | _small_holes(inside)
-        found = np.ones(inside.shape)
-        if not covered.all():
-            found = ndimage.distance_transform_edt(covered, sampling=sides)
-        shown = zip(frame, inside.shape, strict=True)
-        inner = tuple(slice(first, side - last) for (first, last), side in shown)
-        distances[box] += np.where(inside, found, 0)[inner]
-    return distances
-
-
-def _small_holes(inside: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Return what a mask leaves out in its inside, as far as it is small."""
-    holes, _ = ndimage.label(~inside)
-    is_small = np.bincount(holes.ravel()) < _HOLE
-    is_small[0] = False
-    for axis in range(inside.ndim):
-        is_small[np.take(holes, (0, -1), axis=axis).ravel()] = False
-    return np.asarray(is_small[holes])
-
-
-def find_saddles(
-    basins: NDArray[np.int32], heights: NDArray[np.float32]
-) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-    """Return pairs of basins that touch, also at corners, and the highest value between them."""
-    n = int(basins.max(initial=0)) + 1
-    keys, values = [np.zeros(0, np.int64)], [np.zeros(0, np.float32)]
-    for step in itertools.product((-1, 0, 1), repeat=basins.ndim):
-        if step <= (0,) * basins.ndim:
-            continue
-        ends = [(max(-k, 0), side - max(k, 0)) for k, side in zip(step, basins.shape, strict=True)]
-        here = tuple(slice(*end) for end in ends)
-        there = tuple(slice(a + k, b + k) for (a, b), k in zip(ends, step, strict=True))
-        first, second = basins[here], basins[there]
-        touch = (first != second) & (first > 0) & (second > 0)
-        both = first[touch].astype(np.int64), second[touch].astype(np.int64)
-        keys.append(np.minimum(*both) * n + np.maximum(*both))
-        values.append(np.minimum(heights[here][touch], heights[there][touch]))
-    found, inverse = np.unique(np.concatenate(keys), return_inverse=True)
-    saddles = np.zeros(len(found), np.float32)
-    np.maximum.at(saddles, inverse, np.concatenate(values))
-    return np.stack(np.divmod(found, n), axis=1), saddles

@@ -209,3 +209,58 @@ def test_how_large_objects_are_counts_for_their_own_kind_alone():
     for labels in (alone, both):
         objects = saf.split_objects(labels, neck=0.1)
         assert len(np.unique(objects.labels[alone > 0])) == 2
+
+
+def two_shades(shape, first, second):
+    """Return an image of two halves within dark surroundings, and where they are."""
+    labels = np.zeros(shape, int)
+    inner = tuple(slice(6, -6) for _ in shape)
+    labels[inner] = 1
+    image = np.where(np.arange(shape[-1]) < shape[-1] // 2, first, second) * labels
+    return labels, ndimage.gaussian_filter(image.astype(float), 1)
+
+
+@pytest.mark.parametrize("shape", [(36, 60), (24, 24, 48)])
+def test_things_of_two_shades_are_told_apart_by_the_image_alone(shape):
+    labels, image = two_shades(shape, 1.0, 2.0)
+    assert len(saf.split_objects(labels).numbers) == 1
+    assert len(saf.split_objects(labels, image=labels).numbers) == 1
+    objects = saf.split_objects(labels, image=image)
+    assert len(objects.numbers) == 2
+    is_right = np.broadcast_to(np.arange(shape[-1]) >= shape[-1] // 2, shape)[labels > 0]
+    assert (is_right == (objects.labels[labels > 0] == 2)).mean() > 0.9
+
+
+@given(st.integers(0, 20), st.sampled_from([-3.0, -0.1, 0.5, 40.0]), st.integers(-9, 9))
+@settings(max_examples=10, deadline=None)
+def test_objects_depend_neither_on_the_contrast_of_an_image_nor_on_its_channels(
+    seed, slope, offset
+):
+    labels = blobs((40, 50), 1, seed)
+    image = ndimage.gaussian_filter(labels + np.random.default_rng(seed).normal(size=(40, 50)), 1)
+    expected = saf.split_objects(labels, image=image).labels
+    other = slope * image + offset
+    for pixels, axis in ((other, None), (np.stack([other, -2 * other]), 0)):
+        found = saf.split_objects(labels, image=pixels, channel_axis=axis).labels
+        assert is_same_partition(expected, found)
+
+
+def test_slices_of_an_image_are_split_as_each_alone():
+    labels, image = two_shades((36, 60), 1.0, 2.0)
+    for axis in (0, -1):
+        stacks = [np.stack([one, one], axis=axis) for one in (labels, image)]
+        assert saf.split_objects(stacks[0], image=stacks[1], axis=axis).labels.max() == 4
+    image[:2] = np.nan
+    assert saf.split_objects(labels, image=image).labels.max() == 2
+    with pytest.raises(saf.InvalidInput, match="image"):
+        saf.split_objects(labels, image=image[1:])
+
+
+def test_an_image_of_touching_shapes_does_not_break_them():
+    rng, shares = np.random.default_rng(0), []
+    for _ in range(20):
+        truth = touching_pair(rng, (1, 1), 1.5)
+        image = ndimage.gaussian_filter((truth > 0).astype(float), 1)
+        image += rng.normal(scale=0.05, size=truth.shape)
+        shares.append(share_found(truth, saf.split_objects(truth > 0, image=image).labels))
+    assert np.mean(shares) >= 0.95

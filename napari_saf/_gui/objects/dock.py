@@ -79,7 +79,7 @@ class ObjectsWidget(RunDock):
         self._add_controls()
         self._connect(
             (self.labels.layer_changed, self._on_labels_changed),
-            (self.image.layer_changed, self._measure),
+            (self.image.layer_changed, self._on_image_changed),
             (self.uncertainty.layer_changed, self._on_kinds_changed),
             (self.kinds.itemChanged, self._on_kinds_changed),
             (self.slices.toggled, self._on_kinds_changed),
@@ -101,7 +101,7 @@ class ObjectsWidget(RunDock):
     def _add_controls(self) -> None:
         rows, advanced = FormSection(), FormSection()
         rows.add_row("Labels", self.labels, "The Labels layer whose labels are the kinds.")
-        rows.add_row("Image", self.image, "For the brightness of each object.")
+        rows.add_row("Image", self.image, HELP["image"])
         rows.add_row("Kinds", self.kinds, "The labels that consist of single objects.")
         rows.add_row("Slices", self.slices, "Split and measure each slice alone, not the volume.")
         rows.add_row("Smallest", self.smallest, HELP["smallest"])
@@ -373,6 +373,11 @@ class ObjectsWidget(RunDock):
         if was_split and self.editor is not None and not self.editor.is_corrected:
             self.start()
         self._update_enabled()
+
+    def _on_image_changed(self, *changed: object) -> None:
+        self._on_kinds_changed()
+        if not self.is_busy:
+            self._measure()
 
     def _on_removed(self, event: Any) -> None:
         if event.value is self.layer:

@@ -29,6 +29,7 @@ Measures = dict[str, NDArray[Any]]
 HELP = {
     "smallest": "Pixels: what is smaller joins the object that it touches, or is left out.",
     "neck": "Per cent by which a neck (of volumes: its section) is less than the narrower part.",
+    "image": "For the brightness of each object; objects are split at its edges, too.",
     "uncertainty": "Where labels are uncertain (0 to 1), objects are split, too.",
     "split": "Find the single objects of the ticked kinds.",
     "merge": "Make one object of the chosen ones (same kind).",
@@ -93,6 +94,8 @@ class Source:
     def find_parts(self, kinds: Sequence[int], cancelled: Cancelled) -> Parts:
         return find_parts(
             self.labels.read(cancelled),
+            image=None if self.image is None else self.image.read(cancelled),
+            channel_axis=self.placed["channel_axis"],
             uncertainty=None if self.uncertainty is None else self.uncertainty.read(cancelled),
             spacing=self.placed["scale"],
             axis=self.placed["axis"],

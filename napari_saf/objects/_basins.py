@@ -1,0 +1,148 @@
+"""The basins of a kind, from the distance to its border and the edges inside, and their saddles."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import ndimage
+
+MARGIN = 4
+"""Pixels around a kind that blurs see, and that its contrast is to."""
+_BLUR = 0.7
+"""Standard deviation in pixels of the blur that levels the steps of distances between pixels."""
+_HOLE = 20
+"""Holes of fewer pixels, as texture leaves them, are no border."""
+_EDGE_BLUR, _EDGE = 1.5, 0.4
+"""Standard deviation in pixels of the blur before a gradient, and a gradient that counts."""
+_DARKEST, _LIGHTEST = -0.5, 3.0
+"""Range of brightness, 0 that around a kind and 1 that in it, in which there are edges."""
+
+
+def edge_weights(
+    image: NDArray[Any], mask: NDArray[np.bool_], sides: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Return 1 where an image (*shape, n_channels) is even, and less at its edges.
+
+    The gradient, along the line from the median colour around the mask to that in it, is in units
+    of the distance between both: exp(-(gradient / 0.4)^2).
+    """
+    around = ndimage.maximum_filter(mask, 2 * MARGIN + 1) & ~mask
+    if not around.any():
+        return np.ones(mask.shape)
+    inside, outside = (np.nanmedian(image[where], axis=0) for where in (mask, around))
+    change = inside - outside
+    if not change @ change > 0:
+        return np.ones(mask.shape)
+    levels = ((image - outside) @ (change / (change @ change))).astype(np.float32)
+    levels = ndimage.gaussian_filter(levels.clip(_DARKEST, _LIGHTEST), _EDGE_BLUR / sides)
+    axes = [axis for axis, side in enumerate(mask.shape) if side > 1]
+    steps = [np.gradient(levels, sides[axis], axis=axis) for axis in axes]
+    return np.asarray(np.exp(-np.nan_to_num(sum(step**2 for step in steps)) / _EDGE**2))
+
+
+def find_basins(
+    mask: NDArray[np.bool_], weights: NDArray[np.floating], sides: NDArray[np.float64]
+) -> tuple[NDArray[Any], ...]:
+    """Return the basins of a mask, 1, 2, ...; heights; peaks; pairs that touch; saddles between.
+
+    What is slow goes through the connected pieces one by one: mostly, there is little in a mask.
+    """
+    from skimage.morphology import local_maxima
+    from skimage.segmentation import watershed
+
+    around = np.ones((3,) * mask.ndim, bool)
+    pieces, n_pieces = ndimage.label(mask, around)
+    boxes = ndimage.find_objects(pieces)
+    heights = _distances(pieces, boxes, sides)
+    heights *= weights
+    # Averages over pixels of the mask alone.
+    shares = ndimage.gaussian_filter(mask.astype(np.float32), _BLUR / sides)
+    heights = ndimage.gaussian_filter(heights, _BLUR / sides)
+    heights = np.divide(heights, shares, out=np.zeros_like(heights), where=mask)
+    inner = (slice(1, -1),) * mask.ndim
+    # Framed: a constant image has no maximum for scikit-image.
+    maxima = local_maxima(np.pad(heights, 1), connectivity=mask.ndim)[inner] & mask
+    markers, n_basins = ndimage.label(maxima, around)
+    peaks = np.zeros(n_basins + 1, np.float32)
+    peaks[markers[maxima]] = heights[maxima]
+    own = np.zeros(n_basins + 1, np.int64)
+    own[markers[maxima]] = pieces[maxima]
+    basins = np.zeros(n_pieces + 1, np.int32)
+    basins[own[1:]] = np.arange(1, n_basins + 1)
+    crowded = np.bincount(own[1:], minlength=n_pieces + 1) > 1
+    basins[crowded] = 0  # what has one maximum is one basin
+    flooded = np.zeros(mask.shape, np.int32)
+    for piece in np.flatnonzero(crowded):
+        box = boxes[piece - 1]
+        inside = pieces[box] == piece
+        starts = np.where(inside, markers[box], 0)
+        flooded[box] += watershed(-heights[box], starts, around, mask=inside)
+    pairs, saddles = find_saddles(flooded, heights)
+    return basins[pieces] + flooded, heights, peaks[1:], pairs, saddles
+
+
+def first_places(
+    parts: NDArray[np.int32], heights: NDArray[np.float32], peaks: NDArray[np.float32]
+) -> NDArray[np.int64]:
+    """Return where each part first has its highest value, row by row."""
+    found = np.zeros(len(peaks), np.int64)
+    places = np.flatnonzero((heights == peaks[parts]) & (parts > 0))[::-1]
+    found[parts.reshape(-1)[places]] = places
+    return found
+
+
+def _distances(
+    pieces: NDArray[np.integer], boxes: Sequence[tuple[slice, ...]], sides: NDArray[np.float64]
+) -> NDArray[np.float32]:
+    """Return how far pixels of connected pieces are from the next that is in none."""
+    distances = np.zeros(pieces.shape, np.float32)
+    for piece, box in enumerate(boxes, start=1):
+        # Around each a frame of what is in none, but not where the image ends.
+        ends = zip(box, pieces.shape, strict=True)
+        frame = [(int(own.start > 0), int(own.stop < side)) for own, side in ends]
+        inside = np.pad(pieces[box] == piece, frame)
+        covered = inside | _small_holes(inside)
+        found = np.ones(inside.shape)
+        if not covered.all():
+            found = ndimage.distance_transform_edt(covered, sampling=sides)
+        shown = zip(frame, inside.shape, strict=True)
+        inner = tuple(slice(first, side - last) for (first, last), side in shown)
+        distances[box] += np.where(inside, found, 0)[inner]
+    return distances
+
+
+def _small_holes(inside: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Return what a mask leaves out in its inside, as far as it is small."""
+    holes, _ = ndimage.label(~inside)
+    is_small = np.bincount(holes.ravel()) < _HOLE
+    is_small[0] = False
+    for axis in range(inside.ndim):
+        is_small[np.take(holes, (0, -1), axis=axis).ravel()] = False
+    return np.asarray(is_small[holes])
+
+
+def find_saddles(
+    basins: NDArray[np.int32], heights: NDArray[np.float32]
+) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+    """Return pairs of basins that touch, also at corners, and the highest value between them."""
+    n = int(basins.max(initial=0)) + 1
+    keys, values = [np.zeros(0, np.int64)], [np.zeros(0, np.float32)]
+    for step in itertools.product((-1, 0, 1), repeat=basins.ndim):
+        if step <= (0,) * basins.ndim:
+            continue
+        ends = [(max(-k, 0), side - max(k, 0)) for k, side in zip(step, basins.shape, strict=True)]
+        here = tuple(slice(*end) for end in ends)
+        there = tuple(slice(a + k, b + k) for (a, b), k in zip(ends, step, strict=True))
+        first, second = basins[here], basins[there]
+        touch = (first != second) & (first > 0) & (second > 0)
+        both = first[touch].astype(np.int64), second[touch].astype(np.int64)
+        keys.append(np.minimum(*both) * n + np.maximum(*both))
+        values.append(np.minimum(heights[here][touch], heights[there][touch]))
+    found, inverse = np.unique(np.concatenate(keys), return_inverse=True)
+    saddles = np.zeros(len(found), np.float32)
+    np.maximum.at(saddles, inverse, np.concatenate(values))
+    return np.stack(np.divmod(found, n), axis=1), saddles
