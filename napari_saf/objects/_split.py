@@ -26,10 +26,10 @@ NECK = 0.03
 _WIDE = 9.7
 """Distance from the border, in pixels, above which a neck need not be deeper: what makes necks in
 the outline of a single thing, its pixels, does not grow with it."""
-_ALIKE, _DEEPEST, _FEWEST = 1.8, 10.0, 5
+_ALIKE, _DEEPEST, _FEWEST = 1.8, 6.0, 5
 """Size of two parts together, in typical sizes, at which the depth of a neck is as given; it goes
 with the inverse square of that size, up to so many times, where there are so many objects. Chosen
-on nuclei, where 1.5 to 2.2, and six times or fifty, do as well within .005 of average precision."""
+on nuclei, where 1.5 to 2.2, and up to ten times, do as well within .004 of average precision."""
 _SHARPNESS = 4
 """Power of the certainty that multiplies the distance."""
 _LEAST = 1e-6
@@ -141,7 +141,7 @@ def split_objects(
     distance of both, of brightness from -0.5 to 3 of them. Two neighbouring basins are joined,
     highest saddle first, if the lower of both maxima rises above the saddle by less than `neck`
     times itself, or than 9.7 `neck` / (1 - `neck`) pixels if that is less. A kind of five objects
-    or more is joined again, `neck` / (1 - `neck`) multiplied by (1.8 m / n)^2 or 10, whichever is
+    or more is joined again, `neck` / (1 - `neck`) multiplied by (1.8 m / n)^2 or 6, whichever is
     less, n the pixels of both together and m the size above which half of the pixels of the kind
     are. In a volume the place of `neck` is taken by 1 - (1 - `neck`)^(1/2): a cross-section goes
     with the square of the distance.
