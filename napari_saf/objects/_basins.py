@@ -37,7 +37,10 @@ def edge_weights(
     change = inside - outside
     if not change @ change > 0:
         return np.ones(mask.shape)
+    # Less contrast than noise, or texture, says nothing of edges: a median deviation above 1.
     levels = ((image - outside) @ (change / (change @ change))).astype(np.float32)
+    if np.nanmedian(np.abs(levels[mask] - 1)) > 1:
+        return np.ones(mask.shape)
     levels = ndimage.gaussian_filter(levels.clip(_DARKEST, _LIGHTEST), _EDGE_BLUR / sides)
     axes = [axis for axis, side in enumerate(mask.shape) if side > 1]
     steps = [np.gradient(levels, sides[axis], axis=axis) for axis in axes]

@@ -179,7 +179,8 @@ def test_a_folder_ends_in_objects_as_its_recipe_says(cli, tmp_path):
     assert "2 labelled" in other.out
     # As the dock and Python split these labels: how uncertain they were does not count.
     labels = read_image("out/b_labels.tif").array
-    own = saf.split_objects(labels, kinds=[2], smallest=30, neck=0)
+    photo = iio.imread("photos/b.png")
+    own = saf.split_objects(labels, image=photo, kinds=[2], smallest=30, neck=0)
     assert np.array_equal(read_image("out/b.objects.tif").array, own.labels)
     assert cli("segment", "photos/a.png", "-o", "c.tif", "--smallest-object", "3").code == 2
 

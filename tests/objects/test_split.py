@@ -264,3 +264,6 @@ def test_an_image_of_touching_shapes_does_not_break_them():
         image += rng.normal(scale=0.05, size=truth.shape)
         shares.append(share_found(truth, saf.split_objects(truth > 0, image=image).labels))
     assert np.mean(shares) >= 0.95
+    noise = rng.integers(0, 255, truth.shape)
+    plain, noisy = (saf.split_objects(truth > 0, image=image) for image in (None, noise))
+    assert np.array_equal(plain.labels, noisy.labels)
