@@ -30,16 +30,18 @@ def edge_weights(
     The gradient, along the line from the median colour around the mask to that in it, is in units
     of the distance between both: exp(-(gradient / 0.4)^2).
     """
-    around = ndimage.maximum_filter(mask, 2 * MARGIN + 1) & ~mask
-    if not around.any():
+    is_known = np.isfinite(image).all(axis=-1)
+    within = mask & is_known
+    around = ndimage.maximum_filter(mask, 2 * MARGIN + 1) & ~mask & is_known
+    if not (within.any() and around.any()):
         return np.ones(mask.shape)
-    inside, outside = (np.nanmedian(image[where], axis=0) for where in (mask, around))
+    inside, outside = (np.median(image[where], axis=0) for where in (within, around))
     change = inside - outside
     if not change @ change > 0:
         return np.ones(mask.shape)
     # Less contrast than noise, or texture, says nothing of edges: a median deviation above 1.
     levels = ((image - outside) @ (change / (change @ change))).astype(np.float32)
-    if np.nanmedian(np.abs(levels[mask] - 1)) > 1:
+    if np.median(np.abs(levels[within] - 1)) > 1:
         return np.ones(mask.shape)
     levels = ndimage.gaussian_filter(levels.clip(_DARKEST, _LIGHTEST), _EDGE_BLUR / sides)
     axes = [axis for axis, side in enumerate(mask.shape) if side > 1]

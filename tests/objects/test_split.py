@@ -267,3 +267,13 @@ def test_an_image_of_touching_shapes_does_not_break_them():
     noise = rng.integers(0, 255, truth.shape)
     plain, noisy = (saf.split_objects(truth > 0, image=image) for image in (None, noise))
     assert np.array_equal(plain.labels, noisy.labels)
+
+
+@pytest.mark.parametrize("missing", [np.nan, np.inf])
+@pytest.mark.parametrize("label", [0, 1])
+def test_a_kind_without_known_pixels_in_or_around_it_has_no_edges(missing, label):
+    labels = np.zeros((30, 40), int)
+    labels[8:20, 8:30] = 1
+    image = np.where(labels == label, missing, 5.0)
+    found = saf.split_objects(labels, image=image)
+    np.testing.assert_array_equal(found.labels, saf.split_objects(labels).labels)
