@@ -260,10 +260,11 @@ def read_json(file: Path) -> object:
     return parse_json(read_limited(file, _MOST_JSON_BYTES))
 
 
-def write_json(path: Path, text: str, *, overwrite: bool = True) -> None:
+def write_json(path: Path, text: str, *, overwrite: bool = True) -> Path:
     """Write a JSON text; what is no text in a name becomes an escape, which JSON reads back."""
     with atomic_write(path, overwrite=overwrite) as temporary:
         temporary.write_text(f"{text}\n", encoding="utf-8", errors="backslashreplace")
+    return path
 
 
 def save_tensors(

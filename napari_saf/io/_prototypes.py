@@ -71,8 +71,7 @@ def save_prototypes(path: str | os.PathLike[str], prototypes: ArrayLike | Protot
         head = {"schema": 1, "kind": "prototypes", "software": _VERSION, "input": options}
         lines = [f"{json.dumps(name)}: {json.dumps(value)}," for name, value in head.items()]
         lines += ['"labels": [', rows_of_json(prototypes.entries()), "]", "}"]
-        storage.write_json(target, "\n".join(["{", *lines]))
-        return target
+        return storage.write_json(target, "\n".join(["{", *lines]))
     with storage.atomic_write(target) as temporary, temporary.open("wb") as file:
         if suffix == ".npy":
             np.save(file, prototypes.vectors, allow_pickle=False)

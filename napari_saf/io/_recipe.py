@@ -403,8 +403,7 @@ def save_recipe(
             text = f'{text.removesuffix("}").rstrip()},\n  "taught": [\n{rows}\n  ]\n}}'
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidInput(f"recipe: expected values that JSON can hold: {error}") from error
-    storage.write_json(Path(path), text, overwrite=overwrite)
-    return Path(path)
+    return storage.write_json(Path(path), text, overwrite=overwrite)
 
 
 def load_recipe(path: str | os.PathLike[str]) -> Recipe:

@@ -167,12 +167,7 @@ def make_plan(
         if 4 * len(spread[0]) >= 3 * len(values):  # fewer tell less
             values, masks, where = spread
     history = flow.run(_problem(values, masks, options, noise, where)).history
-    # A patch reaches a pixel, and what smooths it before one more.
-    reach = extractor.receptive_field + 2 * (options.weights != "uniform")
-    # What comes from a coarser grid is averaged over windows once more.
-    n_averaged = max(1, min(3, sum(side > 1 for side in window)))
-    n_sides = 2 * WINDOWS_OF_HALO[n_averaged] + (extractor.stride > 1)
-    halo = [reach + max(_LEAST_HALO, n_sides * (s // 2)) if s > 1 else 0 for s in window]
+    halo = _halo_of(extractor, window, has_weights=options.weights != "uniform")
     chunk, shard, notes = fitting_tile(image.shape, window, tile, halo, *taught.vectors.shape)
     plain = {"schema": 1, "method": flow.name, "parameters": to_plain(flow)}
     return Plan(
@@ -193,6 +188,15 @@ def make_plan(
         blocks=[list(place) for place in places],
         notes=[*image.notes, *notes],
     )
+
+
+def _halo_of(extractor: FeatureExtractor, window: Sequence[int], *, has_weights: bool) -> list[int]:
+    # A patch reaches a pixel, and what smooths it before one more.
+    reach = extractor.receptive_field + 2 * has_weights
+    # What comes from a coarser grid is averaged over windows once more.
+    n_averaged = max(1, min(3, sum(side > 1 for side in window)))
+    n_sides = 2 * WINDOWS_OF_HALO[n_averaged] + (extractor.stride > 1)
+    return [reach + max(_LEAST_HALO, n_sides * (s // 2)) if s > 1 else 0 for s in window]
 
 
 def _checked(recipe: Recipe) -> Recipe:
