@@ -35,8 +35,9 @@ _OPTIONS: list[click.Parameter] = [
                  "go to its folder. OUT.ome.zarr: the numbers of a mask larger than memory, in "
                  "tiles, beside OUT.csv."),
     click.Option(["--image", "pictures"], type=flags.PATH, metavar="FILE|FOLDER",
-                 help="What was labelled, for intensities; of several masks the folder, in which "
-                 "each is looked for by the name of its mask."),
+                 help="What was labelled: for intensities, and objects are split at its edges "
+                 "(not in tiles); of several masks the folder, in which each is looked for by the "
+                 "name of its mask."),
     click.Option(["--kind", "kinds"], type=click.IntRange(min=1), multiple=True, metavar="LABEL",
                  help="Split this label only; may be given again for others."),
     click.Option(["--smallest"], type=click.IntRange(min=1), default=SMALLEST, show_default=True,

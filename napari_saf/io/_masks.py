@@ -223,7 +223,12 @@ def _write_zarr(path: Path, mask: _Mask) -> None:
     import zarr
 
     group = zarr.open_group(path, mode="w", zarr_format=3)
-    group.create_array("s0", data=mask.labels, dimension_names=mask.axes.names)
+    group.create_array(
+        "s0",
+        data=mask.labels,
+        dimension_names=mask.axes.names,
+        config={"write_empty_chunks": not mask.labels.any()},  # a store without any looks lost
+    )
     shapes = [mask.labels.shape]
     group.attrs.update(
         describe_zarr(["s0"], shapes, mask.axes, mask.label_map, mask.note, mask.name)

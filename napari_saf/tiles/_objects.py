@@ -163,9 +163,9 @@ def split_large(
 ) -> LargeObjects:
     """Find the single objects in a label image of any size, tile by tile, into an OME-Zarr.
 
-    The objects, and their numbers, are those of `split_objects` where tiles see the whole of what
-    decides about them. Memory is bounded by a tile, and by the number of objects. A run that was
-    stopped, or killed, goes on where it was.
+    The objects, and their numbers, are those of `split_objects`, without an image, where tiles see
+    the whole of what decides about them. Memory is bounded by a tile, and by the number of objects.
+    A run that was stopped, or killed, goes on where it was.
 
     Parameters
     ----------

@@ -103,3 +103,11 @@ def test_a_mask_of_tiles_says_its_size_and_names(tmp_path, monkeypatch):
 def test_what_cannot_be_measured_is_told(labels, more, words):
     with pytest.raises(saf.SafError, match=words):
         saf.measure_large(labels, **more)
+
+
+def test_a_saved_mask_without_labels_has_no_regions(tmp_path):
+    labels = np.zeros((300, 200), np.uint8)
+    [path] = saf.save_masks(tmp_path / "m.ome.zarr", labels)
+    for measure, given in ((saf.measure_large, path), (saf.region_table, labels)):
+        with pytest.raises(saf.InvalidInput, match="labels: expected"):
+            measure(given)
