@@ -132,7 +132,7 @@ def wait_instead_of(place):
 
     def wait(*arguments, **options):
         if place == "write":
-            arguments[0].write(b"half")
+            arguments[0].write_bytes(b"half")
         print("waiting", flush=True)
         time.sleep(600)
 

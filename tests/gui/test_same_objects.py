@@ -58,9 +58,10 @@ def test_dock_commands_and_python_find_the_same_objects(
     assert np.array_equal(result.labels, labels)
     doubt = problem.graph.to_image(result.uncertainty)
     np.save("doubt.npy", doubt)
-    found = saf.split_objects(labels, kinds=[2], uncertainty=doubt if by_uncertainty else None)
+    uncertainty = doubt if by_uncertainty else None
+    found = saf.split_objects(labels, kinds=[2], image=image, uncertainty=uncertainty)
     np.testing.assert_array_equal(numbers, found.labels)
-    plain = saf.split_objects(labels, kinds=[2])
+    plain = saf.split_objects(labels, kinds=[2], image=image)
     assert np.array_equal(found.labels, plain.labels) != by_uncertainty
 
     command("objects", "photo.labels.tif", "-o", "own.csv", "--kind", "2", "--image", "photos",
@@ -89,5 +90,5 @@ def test_dock_commands_and_python_find_the_same_objects(
 
     assert recipe_of(shown).objects == recipe.objects
     command("segment", "photos", "-o", "out", "--recipe", "photo.labels.recipe.json")
-    others = saf.split_objects(read_labels("out/photo_labels.tif").array, kinds=[2])
+    others = saf.split_objects(read_labels("out/photo_labels.tif").array, kinds=[2], image=image)
     np.testing.assert_array_equal(read_labels("out/photo.objects.tif").array, others.labels)

@@ -152,7 +152,7 @@ def test_other_files_are_refused(tmp_path):
         with pytest.raises(saf.FormatError, match=words):
             saf.PatchDictionary.load(path)
     for missing in (tmp_path / "none.safetensors", tmp_path):
-        with pytest.raises(saf.FormatError, match="cannot be read"):
+        with pytest.raises(saf.FormatError, match=r"cannot be read|no such file"):
             saf.PatchDictionary.load(missing)
 
 

@@ -5,6 +5,7 @@ import signal
 import threading
 from collections import deque
 
+import dask
 import numpy as np
 import pytest
 from test_label_large import picture, recipe, write_zarr
@@ -105,7 +106,9 @@ def test_processes_of_which_one_dies_at_the_start_are_started_again(monkeypatch,
         if len(deaths) < n_deaths:
             deaths.append(1)
             raise RuntimeError("Nanny failed to start.")
-        return start(**settings | {"processes": False})
+        # Threads have no signals.
+        with dask.config.set({"distributed.worker.preload": []}):
+            return start(**settings | {"processes": False})
 
     monkeypatch.setattr(distributed, "LocalCluster", dies)
     if n_deaths == 1:
