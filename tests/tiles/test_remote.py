@@ -75,7 +75,7 @@ class Handler(SimpleHTTPRequestHandler):
 @pytest.mark.parametrize("fault", ["403", "500", "cut off", "no answer"])
 def test_a_server_that_fails_half_way_leaves_nothing_that_looks_whole(tmp_path, monkeypatch, fault):
     pytest.importorskip("aiohttp")
-    write_zarr(tmp_path / "a.zarr", picture())
+    write_zarr(tmp_path / "a.zarr", picture((64, 64)))
     out, own = tmp_path / "m.ome.zarr", {"tile": 32, "learn_pixels": 1}
     with ThreadingHTTPServer(("127.0.0.1", 0), partial(Handler, directory=tmp_path)) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
