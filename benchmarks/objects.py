@@ -139,13 +139,13 @@ def label(
 def measure(job: tuple[str, str, str], seed: int, n_nuclei: int) -> dict[str, Any]:
     """Return the counts of each way on one image; of ours for each choice of neck and size."""
     image, truth, mask, uncertainty, trees = label(job, seed, n_nuclei)
-    unsure = find_parts(mask, image=image, uncertainty=uncertainty)
-    parts = find_parts(mask, image=image)
+    unsure, _ = find_parts(mask, image=image, uncertainty=uncertainty)
+    parts, _ = find_parts(mask, image=image)
     ways: dict[str, Callable[[], Any]] = {
-        "random forest": lambda: find_parts(trees, image=image).join().labels,
+        "random forest": lambda: find_parts(trees, image=image)[0].join().labels,
         "components": lambda: components(mask),
         "scikit-image": lambda: gallery(mask),
-        "labels alone": lambda: find_parts(mask).join().labels,
+        "labels alone": lambda: find_parts(mask)[0].join().labels,
         "split_objects": lambda: parts.join().labels,
         "and uncertainty": lambda: unsure.join().labels,
         "the truth in it": lambda: np.where(mask, truth, 0),
@@ -238,7 +238,7 @@ def large(side: int) -> None:
     """Print the processor time of splitting and measuring many discs."""
     kinds = scattered(side)
     began = time.process_time()
-    parts = find_parts(kinds)
+    parts, _ = find_parts(kinds)
     objects = parts.join()
     split = time.process_time()
     parts.join(smallest=30)

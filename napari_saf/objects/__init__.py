@@ -11,7 +11,6 @@ from napari_saf.objects._split import (
     Objects,
     Parts,
     count_axes,
-    find_heights,
     find_parts,
     split_objects,
 )

@@ -153,7 +153,7 @@ def split_objects(
     >>> saf.split_objects(np.logical_or(*discs)).numbers
     array([1, 2])
     """
-    parts = find_parts(
+    parts, _ = find_parts(
         labels,
         image=image,
         channel_axis=channel_axis,
@@ -247,28 +247,6 @@ class Parts:
 
 
 def find_parts(
-    labels: ArrayLike,
-    *,
-    image: ArrayLike | None = None,
-    channel_axis: int | None = None,
-    uncertainty: ArrayLike | None = None,
-    spacing: Sequence[float] | None = None,
-    axis: int | None = None,
-    kinds: Sequence[int] | None = None,
-) -> Parts:
-    """Return the parts that `split_objects` joins; its parameters and errors."""
-    return find_heights(
-        labels,
-        image=image,
-        channel_axis=channel_axis,
-        uncertainty=uncertainty,
-        spacing=spacing,
-        axis=axis,
-        kinds=kinds,
-    )[0]
-
-
-def find_heights(
     labels: ArrayLike,
     *,
     image: ArrayLike | None = None,

@@ -31,7 +31,7 @@ from napari_saf.io import (
     write_note,
 )
 from napari_saf.methods import not_cancelled
-from napari_saf.objects import NECK, SMALLEST, find_heights
+from napari_saf.objects import NECK, SMALLEST, find_parts
 from napari_saf.result import LabelMap
 from napari_saf.tiles._blocks import chunks_and_tiles
 from napari_saf.tiles._engine import Tile, begin, check_same, check_unchanged, do_tiles
@@ -320,7 +320,7 @@ class ObjectJob:
         # What is wrong with them is told now, not of the first tile.
         corner = np.zeros([min(2, side) for side in image.shape], np.uint8)
         places = {name: given[name] for name in ("spacing", "axis", "kinds")}
-        found, _ = find_heights(corner, **places)
+        found, _ = find_parts(corner, **places)
         found.join(smallest=asked["smallest"], neck=asked["neck"])
         return cls(image, doubt, names, json.loads(json.dumps(given)))
 
@@ -394,7 +394,7 @@ class _Work:
         if self.uncertainty is not None:
             doubt = opened(self.uncertainty, self.plan).read(crop)[..., 0]
         try:
-            parts, heights = find_heights(
+            parts, heights = find_parts(
                 labels,
                 uncertainty=doubt,
                 spacing=self.plan.spacing,

@@ -82,7 +82,7 @@ def test_another_unit_of_length_changes_nothing(seed, factor):
 @given(st.integers(0, 99))
 @settings(max_examples=15, deadline=None)
 def test_necks_go_from_all_parts_to_the_connected_pieces(seed):
-    parts = find_parts(blobs((50, 50), 2, seed))
+    parts, _ = find_parts(blobs((50, 50), 2, seed))
     every, none = (parts.join(smallest=1, neck=neck) for neck in (0, 1))
     assert len(every.numbers) == len(parts.kinds) - 1
     n_pieces = sum(ndimage.label(none.kind_image == k, np.ones((3, 3)))[1] for k in (1, 2))
@@ -109,8 +109,8 @@ def test_a_neck_of_a_volume_is_as_narrow_as_its_cross_section():
     balls = z**2 + y**2 + (np.abs(x) - 3.6) ** 2 < 144
     counts = [len(saf.split_objects(balls, neck=neck).numbers) for neck in (0.03, 0.05)]
     assert counts == [2, 1]  # 1.8 % narrower, 3.6 % in its cross-section
-    assert [find_parts(one).n_axes for one in (balls, balls[15:16], balls[15])] == [3, 2, 2]
-    assert find_parts(balls, axis=0).n_axes == 2
+    assert [find_parts(one)[0].n_axes for one in (balls, balls[15:16], balls[15])] == [3, 2, 2]
+    assert find_parts(balls, axis=0)[0].n_axes == 2
 
 
 @pytest.mark.parametrize("spacing", [(1, 1), (3, 1, 1)])

@@ -92,7 +92,7 @@ class Source:
         )
 
     def find_parts(self, kinds: Sequence[int], cancelled: Cancelled) -> Parts:
-        return find_parts(
+        parts, _ = find_parts(
             self.labels.read(cancelled),
             image=None if self.image is None else self.image.read(cancelled),
             channel_axis=self.placed["channel_axis"],
@@ -101,6 +101,7 @@ class Source:
             axis=self.placed["axis"],
             kinds=kinds,
         )
+        return parts
 
     def join(
         self, parts: Parts, smallest: int, neck: float, cancelled: Cancelled
