@@ -17,7 +17,14 @@ from napari_saf.errors import InvalidInput, SafError
 from napari_saf.methods import Cancelled, map_steps, not_cancelled, run_to_end
 from napari_saf.metrics import matched_accuracy, normalized_mutual_information, region_agreement
 from napari_saf.problem import ImageOptions, Problem
-from napari_saf.result import LabelImage, LabelMap, Segmentation, Snapshot, Status
+from napari_saf.result import (
+    STATUS_TEXTS,
+    LabelImage,
+    LabelMap,
+    Segmentation,
+    Snapshot,
+    Status,
+)
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
@@ -328,7 +335,7 @@ def comparison_table(comparison: Comparison, truth: ArrayLike | None = None) -> 
             objective=float([math.nan, *result.history.objective][-1]),
             n_evaluations=result.n_evaluations,
             seconds=result.seconds,
-            status=result.status.value.replace("_", " "),
+            status=STATUS_TEXTS[result.status],
         )
         if regions is not None:
             if regions.shape != result.labels.shape:

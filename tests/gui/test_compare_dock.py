@@ -9,11 +9,12 @@ import pytest
 from gui_cases import TIMEOUT, blocks, stack, tooltips
 from napari.components import ViewerModel
 from qtpy.QtCore import QPoint, Qt
-from qtpy.QtWidgets import QCheckBox, QComboBox, QFileDialog, QLineEdit, QPushButton
+from qtpy.QtWidgets import QCheckBox, QFileDialog, QLineEdit, QPushButton
 
 import napari_saf as saf
 from napari_saf._gui.compare.choice import panel_names
 from napari_saf._gui.compare.dock import CompareWidget
+from napari_saf._gui.forms.choices import Choice
 from napari_saf._gui.layers.metadata import METADATA_KEY
 from napari_saf.io import Recipe
 from napari_saf.result import STATUS_TEXTS
@@ -328,9 +329,9 @@ def test_stop_keeps_what_is_finished(docked, qtbot, window):
 
 
 def test_what_cannot_be_run_is_told(compare, qtbot, viewer):
-    box = next(b for b in compare.findChildren(QComboBox) if b.findData("max_labels") >= 0)
+    box = next(b for b in compare.findChildren(Choice) if "max_labels" in b.values())
     tick(compare, "slk")
-    assert box.findData("n_clusters") >= 0 and box.findData("max_labels") < 0
+    assert "n_clusters" in box.values() and "max_labels" not in box.values()
     assert compare.choice.axis_names == []
     tick(compare, "saf")
     compare.choice.rows[0].choose("max_labels")
@@ -369,7 +370,7 @@ def test_layers_may_go_at_any_time(compare, qtbot, viewer):
 def test_a_dock_that_is_closed_while_it_runs_leaves_nothing(docked, qtbot, window):
     compare, viewer = docked, window
     click(qtbot, button(compare, "Compare"))
-    layers = weakref.ref(compare._layers)
+    layers = weakref.ref(compare.results)
     viewer.window.remove_dock_widget(compare)
     gc.collect()
     assert layers() is None and compare.outcome is None

@@ -9,10 +9,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from numpy.typing import NDArray
-from qtpy.QtCore import Qt, Signal
+from qtpy.QtCore import Signal
 from qtpy.QtWidgets import (
     QCheckBox,
-    QComboBox,
     QHBoxLayout,
     QLabel,
     QLineEdit,
@@ -20,7 +19,6 @@ from qtpy.QtWidgets import (
     QVBoxLayout,
     QWidget,
 )
-from superqt.utils import signals_blocked
 
 from napari_saf import comparison as compare
 from napari_saf._gui.forms.choices import Choice
@@ -120,7 +118,8 @@ class _AxisRow(QWidget):
         super().__init__()
         label = QLabel(text)
         label.setFixedWidth(label.fontMetrics().horizontalAdvance("Vary  "))
-        self._box = QComboBox(toolTip="The parameter that takes several values.")
+        self._box = Choice()
+        self._box.setToolTip("The parameter that takes several values.")
         self._line = QLineEdit(toolTip="Values with commas between; every combination is run.")
         layout = QHBoxLayout(self)
         fill_layout(layout, label)
@@ -134,7 +133,7 @@ class _AxisRow(QWidget):
     @property
     def name(self) -> str:
         """What varies; empty for nothing."""
-        return self._box.currentData() or ""
+        return self._box.value or ""
 
     @property
     def text(self) -> str:
@@ -143,18 +142,15 @@ class _AxisRow(QWidget):
     def offer(self, items: Iterable[Parameter]) -> None:
         before = self.name
         self._items = {item.name: item for item in items}
-        with signals_blocked(self._box):
-            self._box.clear()
-            self._box.addItem("nothing", "")
-            for number, (name, item) in enumerate(self._items.items(), 1):
-                self._box.addItem(item.label, name)
-                self._box.setItemData(number, f"{item.help} ({name})", Qt.ItemDataRole.ToolTipRole)
-            self._box.setCurrentIndex(max(0, self._box.findData(before)))
+        entries = [(item.label, name) for name, item in self._items.items()]
+        self._box.offer([("nothing", ""), *entries])
+        for name, item in self._items.items():
+            self._box.explain(name, f"{item.help} ({name})")
         if self.name != before:
             self._on_chosen()
 
     def choose(self, name: str | None, values: str = "") -> None:
-        self._box.setCurrentIndex(max(0, self._box.findData(name or "")))
+        self._box.choose(name or "")
         if values:
             self._line.setText(values)
 
@@ -201,18 +197,11 @@ def panel_names(variants: Sequence[compare.Variant]) -> list[str]:
     axes, layout = compare.open_axes(variants), compare.lay_out(variants)
     if not axes:
         return [whole_name(variant) for variant in variants]
-    # The sides of a window without those of 1, each once: 3 for 1 x 3 x 3.
-    sides: dict[str, str] = {}
-    for window in (dict(variant.place).get("window", "") for variant in variants):
-        own = dict.fromkeys(side for side in window.split(" x ") if side != "1")
-        sides[window] = " x ".join(own) or window
-    is_short = len(set(sides.values())) == len(sides)
-    shown = []
-    for variant in variants:
-        place = [pair for pair in variant.place if pair[0] in axes]
-        if is_short:
-            place = [(axis, sides[value] if axis == "window" else value) for axis, value in place]
-        shown.append(dataclasses.replace(variant, place=tuple(place)))
+    places = [tuple(pair for pair in variant.place if pair[0] in axes) for variant in variants]
+    short = [tuple((axis, _short_window(axis, text)) for axis, text in own) for own in places]
+    places = short if len({*short}) == len(variants) else places
+    pairs = zip(variants, places, strict=True)
+    shown = [dataclasses.replace(variant, place=place) for variant, place in pairs]
     n_columns = layout.n_columns
     if not layout.is_table:
         n_columns = math.ceil(math.sqrt(len(variants) + _N_GIVEN))
@@ -222,6 +211,12 @@ def panel_names(variants: Sequence[compare.Variant]) -> list[str]:
         if max(map(len, names)) <= _MOST_LETTERS // n_columns:
             break
     return names
+
+
+def _short_window(axis: str, text: str) -> str:
+    """Return the sides of a window without those of 1, each once: 3 for 1 x 3 x 3."""
+    own = dict.fromkeys(side for side in text.split(" x ") if side != "1")
+    return " x ".join(own) or text if axis == "window" else text
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)

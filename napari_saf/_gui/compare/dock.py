@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -25,7 +24,6 @@ from napari_saf.comparison import Compared, lay_out, save_comparison
 from napari_saf.errors import InvalidInput, SafError, counted
 from napari_saf.io import file_stem
 from napari_saf.methods import AbstractMethod, SweepMethod
-from napari_saf.result import STATUS_TEXTS
 
 _SCALE_HELP = "Side of the window over which labels are averaged, where it does not vary (N)."
 _TRUTH_HELP = (
@@ -41,15 +39,13 @@ _FILTERS = "Page (*.html);;Picture (*.png *.svg *.pdf);;Table (*.csv)"
 class CompareWidget(RunDock):
     """Choose an image and what to compare; run; see results side by side, and their numbers.
 
-    The `outcome` is that of the last comparison.
+    The `outcome` is that of the last comparison, the `results` are its layers.
     """
 
     def __init__(self, viewer: napari.viewer.Viewer) -> None:
         super().__init__(viewer)
         self.outcome: ComparisonJob | None = None
-        self._layers: ComparisonLayers | None = None
-        self._is_adding = False
-        self._progress: tuple[float, str] | None = None
+        self.results: ComparisonLayers | None = None
         self._why_not = self._scale_note = ""
         self.input, self.choice = ImageInput(viewer), ComparisonChoice()
         self.truth = LayerChoice(viewer, Labels, none="none")
@@ -90,18 +86,13 @@ class CompareWidget(RunDock):
             [self.table, self.swatches, below],
         )
 
-    @property
-    def is_busy(self) -> bool:
-        """Whether work is under way, or its layers are being sorted."""
-        return super().is_busy or self._is_adding
-
     def start(self) -> None:
         self.finite_only = False
         self._run_again()
 
     def save_to(self, path: str) -> None:
         """Save a page, a picture or a table, by the suffix; none stands for a page."""
-        outcome, layers = self.outcome, self._layers
+        outcome, layers = self.outcome, self.results
         if outcome is None or layers is None:
             return
         target = Path(path)
@@ -130,7 +121,7 @@ class CompareWidget(RunDock):
 
         A full table of two parameters is shown as such; else image and truth come first.
         """
-        outcome, layers = self.outcome, self._layers
+        outcome, layers = self.outcome, self.results
         if not wanted:
             self._side.leave()
         elif outcome is not None and layers is not None:
@@ -146,9 +137,7 @@ class CompareWidget(RunDock):
 
     def _release(self) -> None:
         self._side.release()
-        if self._layers is not None:
-            self._layers.release()
-        self._layers = self.outcome = None
+        self.results = self.outcome = None
 
     def _run_again(self, *, rescale: bool = False) -> None:
         if not self.is_busy:
@@ -160,15 +149,14 @@ class CompareWidget(RunDock):
         uses_scale = is_given and any(variant.method.uses_window for variant in job.variants)
         self._scale_note = self.input.scale_note() if uses_scale else ""
         self._side.leave()
-        if self._layers is not None:
-            for layer in self._layers.layers():
+        if self.results is not None:
+            for layer in self.results.layers():
                 layer.visible = False
-            self._layers.release()
-        self.outcome = self._progress = None
+        self.outcome = None
         self.table.show_rows([], [])
         self.swatches.show_swatches([])
-        self._layers = ComparisonLayers(
-            self._viewer, self, job.region.image, job.region.placement, job.variants
+        self.results = ComparisonLayers(
+            self._viewer, job.region.image, job.region.placement, job.variants
         )
         truth = job.region.over(self.truth.layer)
         self.begin_task(
@@ -206,58 +194,36 @@ class CompareWidget(RunDock):
 
     def _on_reported(self, report: Any) -> None:
         if isinstance(report, Compared):
-            if self._layers is not None:
-                self._layers.add(report)
+            if self.results is not None:
+                self.results.add(report)
         else:
-            self._progress = report
-            self._on_clock()
-
-    def _on_clock(self) -> None:
-        task = self._task
-        if self._progress is None or task is None or task.is_cancelled:
-            super()._on_clock()
-            return
-        fraction, name = self._progress
-        text = f"{100 * fraction:.0f} %   {name}   {task.seconds:.1f} s"
-        self.status.show_progress(fraction, text)
+            fraction, name = report
+            self.show_task(fraction, f"{100 * fraction:.0f} %   {name}")
 
     def _on_compared(self, outcome: ComparisonJob) -> None:
-        assert self._task is not None
-        self._progress = None
-        if self._layers is None:
-            return
-        self._is_adding = True
+        assert self._task is not None and self.results is not None
         found = outcome.comparison
-        self._layers.finish(found, lambda: self._on_layers_done(outcome))
+        self.results.finish(found)
         count = len(found.results)
         text = [f"{counted(count, 'result')} in {self._task.seconds:.1f} s"]
-        text[0] = text[0] if self._is_of_image else f"{self._layers.image.name}: {text[0]}"
+        text[0] = text[0] if self._is_of_image else f"{self.results.image.name}: {text[0]}"
         text += [self._scale_note] * bool(self._scale_note)
         text += [f"not run: {whole_name(one.variant)}: {one.error}" for one in found.failures]
         text += ["stopped before the others"] * (not found.is_complete)
+        text += [self.results.note] * bool(self.results.note)
         self.status.show_progress(count / len(outcome.variants), "\n".join(text))
-
-    def _on_layers_done(self, outcome: ComparisonJob) -> None:
-        self._is_adding = False
-        if self._layers is not None and self._layers.note:
-            self.status.set_text(f"{self.status.text}\n{self._layers.note}")
         self._show_results(outcome)
-        self._update_enabled()
         if outcome.region.image not in self._viewer.layers:
             self._forget_outcome()
-        if len(outcome.comparison.results) > 1:
+        if count > 1:
             self.show_side_by_side(True)
 
     def _show_results(self, outcome: ComparisonJob) -> None:
-        assert self._layers is not None
+        assert self.results is not None
         self.outcome = outcome
-        results = outcome.comparison.results
-        names = [(self._layers.names[one.variant], whole_name(one.variant)) for one in results]
-        rows = [
-            dataclasses.replace(row, status=STATUS_TEXTS[result.status])
-            for row, result in zip(outcome.rows, results, strict=True)
-        ]
-        self.table.show_rows(rows, names)
+        variants = [one.variant for one in outcome.comparison.results]
+        names = [(self.results.names[one], whole_name(one)) for one in variants]
+        self.table.show_rows(outcome.rows, names)
 
     def _on_truth_changed(self, layer: Any) -> None:
         """Measure the results that are there."""
@@ -275,7 +241,7 @@ class CompareWidget(RunDock):
 
     def _on_row_chosen(self, number: int) -> None:
         """Choose the layer of a result, and show its labels; those that died are crossed."""
-        outcome, layers = self.outcome, self._layers
+        outcome, layers = self.outcome, self.results
         if outcome is None or layers is None:
             return
         result = outcome.comparison.results[number]
@@ -303,17 +269,17 @@ class CompareWidget(RunDock):
             self._on_row_chosen(self.table.chosen)
 
     def _ask_to_save(self) -> None:
-        name = f"{file_stem(self._layers.image.name)}_comparison.html" if self._layers else ""
+        name = f"{file_stem(self.results.image.name)}_comparison.html" if self.results else ""
         ask_for_path(self, "Save comparison", str(Path.cwd() / name), _FILTERS, self.save_to)
 
     def _on_layer_removed(self, event: Any) -> None:
-        is_needed = self._layers is not None and event.value == self._layers.image
+        is_needed = self.results is not None and event.value == self.results.image
         if is_needed and self._task is not None:
             self._on_stop_clicked()
 
     @property
     def _is_of_image(self) -> bool:
-        return self._layers is not None and self._layers.image == self.input.image
+        return self.results is not None and self.results.image == self.input.image
 
     def _forget_outcome(self) -> None:
         super()._forget_outcome()

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import napari
 from napari.layers import Image
-from qtpy.QtCore import Qt, QTimer, Signal
+from qtpy.QtCore import Qt, Signal
 from qtpy.QtGui import QFont, QResizeEvent
-from qtpy.QtWidgets import QHeaderView, QWidget
+from qtpy.QtWidgets import QHeaderView
 
 from napari_saf._gui.compare.choice import panel_names
 from napari_saf._gui.docks.tables import RIGHT, TableModel, TableView
@@ -20,22 +20,16 @@ from napari_saf._gui.layers.placement import Placement, lay_over
 from napari_saf._gui.layers.sight import results_in_sight
 from napari_saf.comparison import COLUMNS, Compared, Comparison, Row, Variant
 
-_STEP_MILLISECONDS = 15
 _WIDEST = 150
 """Of a column, so that a name leaves room for numbers."""
 
 
 class ComparisonLayers:
-    """A layer for each result, with common label numbers and colours in the end.
-
-    At the end layers are changed one at a time, each in a turn of the event loop of its own; the
-    widget is in the window of the viewer.
-    """
+    """A layer for each result, with common label numbers and colours in the end."""
 
     def __init__(
         self,
         viewer: napari.Viewer,
-        widget: QWidget,
         image: Image,
         placement: Placement,
         variants: Sequence[Variant],
@@ -47,14 +41,6 @@ class ComparisonLayers:
         self._viewer = viewer
         self._placement = placement
         self._lives: dict[Variant, LiveLayer] = {}
-        self._steps: Iterator[None] = iter(())
-        self._timer = QTimer(widget, interval=_STEP_MILLISECONDS)
-        self._timer.timeout.connect(self._on_timer)
-
-    def finish(self, comparison: Comparison, then: Callable[[], None]) -> None:
-        """Give the labels of all layers common numbers, and sort the layers; then call back."""
-        self._steps = self._finishing(comparison, then)
-        self._timer.start()
 
     def layer(self, variant: Variant) -> Any:
         live = self._lives.get(variant)
@@ -67,14 +53,6 @@ class ComparisonLayers:
     def color(self, number: int) -> tuple[float, ...]:
         live = next(iter(self._lives.values()))
         return tuple(float(x) for x in live.color(number - 1)[:3])
-
-    def release(self) -> None:
-        self._timer.stop()
-        self._lives.clear()
-
-    def _on_timer(self) -> None:
-        if next(self._steps, self) is self:
-            self._timer.stop()
 
     def add(self, result: Compared) -> None:
         """Show a result on a layer of its own, above the others."""
@@ -89,12 +67,11 @@ class ComparisonLayers:
             live.layer.name = name
             self.note = results_in_sight(self._viewer).reveal(self.image, live.layer) or self.note
 
-    def _finishing(self, comparison: Comparison, then: Callable[[], None]) -> Iterator[None]:
+    def finish(self, comparison: Comparison) -> None:
+        """Give the labels of all layers common numbers, and sort the layers."""
         for result in comparison.results:
             if result.variant not in self._lives:
                 self.add(result)
-                yield
-        for result in comparison.results:
             live = self._lives[result.variant]
             if live.layer is not None and not live.is_lost:
                 live.show(result.labels, comparison.n_numbers)
@@ -103,14 +80,10 @@ class ComparisonLayers:
                     "prototypes": result.prototypes,
                     "status": result.status.value,
                 }
-                yield
-        every, wanted = self._viewer.layers, self.layers()
-        if wanted != [layer for layer in every if layer in wanted]:
+        wanted = self.layers()
+        if wanted != [layer for layer in self._viewer.layers if layer in wanted]:
             for layer in wanted:
-                if layer in every:
-                    lay_over(self._viewer, layer, self.image)
-                    yield
-        then()
+                lay_over(self._viewer, layer, self.image)
 
 
 class _ResultModel(TableModel):

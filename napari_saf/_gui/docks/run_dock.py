@@ -364,6 +364,7 @@ class RunDock(QWidget):
     def show_task(self, fraction: float, text: str) -> None:
         self._task_text = text
         self.status.show_progress(fraction, text)
+        self._on_clock()
 
     def run_in_background(
         self, key: str, function: Callable[[Callable[[], bool]], Any], then: _Callback
