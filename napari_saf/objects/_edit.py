@@ -27,6 +27,7 @@ class _Edit:
 class ObjectEditor:
     """Objects in an array of their own, `labels`, which every edit changes in place.
 
+    The `kinds` are those of the objects by their number, 0 for a number that no object has.
     It has 16 bits a pixel, which napari shows as they are, where that leaves as many numbers for
     new objects as there are objects. Errors leave all as it was: InvalidInput for numbers that no
     object has, objects of several kinds, a line that parts nothing, or if no number is left.
@@ -37,7 +38,7 @@ class ObjectEditor:
         kind = np.uint16 if is_small else np.uint32
         self.labels: NDArray[np.unsignedinteger] = objects.labels.astype(kind)
         self._objects = objects
-        self._kinds = objects.kinds.copy()
+        self.kinds = objects.kinds.copy()
         self._done: list[_Edit] = []
         self._undone: list[_Edit] = []
         self.is_painted = False
@@ -46,17 +47,17 @@ class ObjectEditor:
     def objects(self) -> Objects:
         """The objects as they are now, in an image of their own."""
         labels = self.labels.astype(np.uint32)
-        return dataclasses.replace(self._objects, labels=labels, kinds=self._kinds)
+        return dataclasses.replace(self._objects, labels=labels, kinds=self.kinds)
 
     @property
     def numbers(self) -> NDArray[np.int64]:
         """The numbers of the objects as they are now, ascending."""
-        return np.flatnonzero(self._kinds)
+        return np.flatnonzero(self.kinds)
 
     @property
     def next_number(self) -> int:
         """The number of the next new object."""
-        return len(self._kinds)
+        return len(self.kinds)
 
     @property
     def is_corrected(self) -> bool:
@@ -74,16 +75,16 @@ class ObjectEditor:
     def merge(self, numbers: Sequence[int]) -> int:
         """Give objects of one kind the number of the first, which is returned."""
         first, *others = self._checked(numbers, 2)
-        if len(set(self._kinds[[first, *others]].tolist())) > 1:
+        if len(set(self.kinds[[first, *others]].tolist())) > 1:
             raise InvalidInput("merge: the objects are of several kinds")
-        kinds = self._kinds.copy()
+        kinds = self.kinds.copy()
         kinds[others] = 0
         self._apply(np.flatnonzero(np.isin(self.labels, others)), first, kinds)
         return first
 
     def delete(self, numbers: Sequence[int]) -> None:
         """Leave objects out."""
-        gone, kinds = self._checked(numbers, 1), self._kinds.copy()
+        gone, kinds = self._checked(numbers, 1), self.kinds.copy()
         kinds[gone] = 0
         self._apply(np.flatnonzero(np.isin(self.labels, gone)), 0, kinds)
 
@@ -124,8 +125,8 @@ class ObjectEditor:
             tuple(axis + side.start for axis, side in zip(np.nonzero(inside), box, strict=True)),
             self.labels.shape,
         )
-        own = np.full(len(order) - 1, self._kinds[number])
-        self._apply(places, table[parts[tuple(nearest)][inside]], np.append(self._kinds, own))
+        own = np.full(len(order) - 1, self.kinds[number])
+        self._apply(places, table[parts[tuple(nearest)][inside]], np.append(self.kinds, own))
         return numbers
 
     def adopt(self, kind: int) -> None:
@@ -133,12 +134,12 @@ class ObjectEditor:
 
         Edits before cannot be taken back then: the pixels are not as they left them.
         """
-        counts = np.bincount(self.labels.ravel(), minlength=len(self._kinds))
-        kinds = np.append(self._kinds, np.zeros(len(counts) - len(self._kinds), np.int64))
+        counts = np.bincount(self.labels.ravel(), minlength=len(self.kinds))
+        kinds = np.append(self.kinds, np.zeros(len(counts) - len(self.kinds), np.int64))
         new = np.flatnonzero((counts > 0) & (kinds == 0))
         kinds[new[new > 0]] = kind
         kinds[counts == 0] = 0
-        self._kinds, self.is_painted = kinds, True
+        self.kinds, self.is_painted = kinds, True
         self._done.clear()
         self._undone.clear()
 
@@ -146,19 +147,19 @@ class ObjectEditor:
         """Take the last edit back."""
         edit = self._done.pop()
         self.labels.reshape(-1)[edit.places] = edit.before
-        self._kinds = edit.kinds[0]
+        self.kinds = edit.kinds[0]
         self._undone.append(edit)
 
     def redo(self) -> None:
         """Do again what was taken back last."""
         edit = self._undone.pop()
         self.labels.reshape(-1)[edit.places] = edit.after
-        self._kinds = edit.kinds[1]
+        self.kinds = edit.kinds[1]
         self._done.append(edit)
 
     def _checked(self, numbers: Sequence[int], least: int) -> list[int]:
         given = list(dict.fromkeys(int(number) for number in numbers))
-        known = [n for n in given if 0 < n < len(self._kinds) and self._kinds[n]]
+        known = [n for n in given if 0 < n < len(self.kinds) and self.kinds[n]]
         if len(known) < len(given) or len(given) < least:
             raise InvalidInput(f"objects: expected {least} or more of those there are, got {given}")
         return given
@@ -170,7 +171,7 @@ class ObjectEditor:
         kinds: NDArray[np.int64],
     ) -> None:
         flat = self.labels.reshape(-1)
-        self._done.append(_Edit(places, flat[places], after, (self._kinds, kinds)))
+        self._done.append(_Edit(places, flat[places], after, (self.kinds, kinds)))
         self._undone.clear()
         flat[places] = after
-        self._kinds = kinds
+        self.kinds = kinds

@@ -32,7 +32,7 @@ from napari_saf.project._project import (
 
 PROJECT_SUFFIX = ".napari-saf"
 _KIND = "napari-saf project"
-_SCHEMA = 2
+_SCHEMA = 3
 _MAIN = "project.json"
 _RUNS = re.compile(r"layers/\d{1,9}\.runs")
 _MOST_BYTES = 2**31
@@ -64,7 +64,7 @@ class _ClassEntry(storage.FileModel):
     label: Annotated[int, Field(gt=0, lt=2**32)]
     name: storage.Text
     color: Annotated[list[Share], Field(min_length=3, max_length=3)]
-    prototypes: list[list[float]]
+    prototypes: list[list[float]] = Field(default_factory=list)
 
 
 class _PlaceEntry(storage.FileModel):
@@ -86,17 +86,21 @@ class _LayerEntry(storage.FileModel):
     recipe: storage.Text
     level: Share | None
     is_edited: bool
-    is_visible: bool
+    is_visible: bool = True
+    kinds: list[Annotated[int, Field(ge=0, lt=2**32)]] = Field(default_factory=list)
+    followed: int | None = None
 
 
 class _ImageEntry(storage.FileModel):
     file: _FileEntry
     layers: list[_LayerEntry]
     results: list[_FileEntry]
-    reader: str
+    reader: str = ""
 
 
 class _ProjectFile(storage.VersionedModel):
+    """What earlier schemas lack has a default here, and in the models above."""
+
     newest: ClassVar[int] = _SCHEMA
     version: int = Field(alias="schema")
     kind: Literal["napari-saf project"]
@@ -107,20 +111,6 @@ class _ProjectFile(storage.VersionedModel):
     dictionaries: dict[storage.Text, _FileEntry]
     docks: dict[str, dict[str, Any]]
     current: Annotated[int, Field(ge=0)] | None
-
-
-def _from_1(plain: dict[str, Any]) -> dict[str, Any]:
-    """Return what a file of schema 1 says as schema 2 does."""
-    images = []
-    for image in plain["images"]:
-        layers = [
-            layer
-            | {"classes": [one | {"prototypes": []} for one in layer["classes"]]}
-            | {"is_visible": True}
-            for layer in image["layers"]
-        ]
-        images.append(image | {"layers": layers, "reader": ""})
-    return plain | {"schema": 2, "images": images}
 
 
 def save_project(path: str | os.PathLike[str], project: Project) -> Path:
@@ -309,9 +299,8 @@ def _unarchive(content: bytes) -> tuple[object, dict[str, bytes]]:
 def _from_bytes(content: bytes, home: Path) -> Project:
     """Return the project that a file in a folder holds."""
     plain, entries = _unarchive(content)
-    if isinstance(plain, dict) and plain.get("kind") == _KIND:
-        is_first = type(plain.get("schema")) is int and plain["schema"] == 1
-        plain = _from_1(plain) if is_first else plain
+    if isinstance(plain, dict) and type(plain.get("schema")) is int and plain["schema"] in (1, 2):
+        plain |= {"schema": _SCHEMA}
     main = storage.validated(_ProjectFile, plain)
     recipes = {name: _recipe(name, raw) for name, raw in main.recipes.items()}
     used = [layer.runs for image in main.images for layer in image.layers]
@@ -381,6 +370,8 @@ def _layer(entry: _LayerEntry, runs: bytes) -> ProjectLayer:
         entry.is_edited,
         prototypes,
         entry.is_visible,
+        tuple(entry.kinds),
+        entry.followed,
     )
 
 

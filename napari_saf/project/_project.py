@@ -142,6 +142,11 @@ class ProjectLayer:
     prototypes : mapping of int to array of shape (n_own, n_features)
         What stands for each label, where that is known.
     is_visible : bool
+    kinds : tuple of int
+        The kind of each object by its number, 0 where there is none, of labels that are numbers of
+        objects; () of others.
+    followed : int or None
+        Checksum of the strokes that the labels follow, where that is known.
 
     Examples
     --------
@@ -163,6 +168,8 @@ class ProjectLayer:
     is_edited: bool = False
     prototypes: Mapping[int, NDArray[np.float32]] = dataclasses.field(default_factory=dict)
     is_visible: bool = True
+    kinds: tuple[int, ...] = ()
+    followed: int | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)

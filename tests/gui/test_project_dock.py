@@ -14,6 +14,7 @@ from qtpy.QtCore import Qt
 import napari_saf as saf
 from napari_saf._gui.dictionary.dock import DictionaryWidget
 from napari_saf._gui.layers.metadata import class_names, is_strokes, recipe_of
+from napari_saf._gui.objects.dock import ObjectsWidget
 from napari_saf._gui.project.dock import ProjectWidget
 from napari_saf._gui.scribbles import dock as scribbles_dock
 from napari_saf._gui.scribbles.dock import ScribblesWidget
@@ -233,6 +234,61 @@ def test_what_was_opened_is_locked_and_applied_as_it_is(reopened, qtbot, settle)
     apply_to(opened, image)
     settle(opened)
     assert any(one.name.startswith("other [") for one in second.layers)
+
+
+@pytest.mark.parametrize("is_painted_on", [False, True])
+def test_labels_that_were_opened_follow_the_strokes_that_they_came_of(
+    dock, scribbles, open_on, tmp_path, settle, is_painted_on
+):
+    paint(scribbles, c1=4, c2=24)
+    scribbles.start()
+    settle(scribbles)
+    if is_painted_on:
+        paint(scribbles, c2=12)
+    save(dock, tmp_path / "p", settle)
+    second = ViewerModel()
+    other, opened = open_on(second, ProjectWidget), open_on(second, ScribblesWidget)
+    other.load(tmp_path / "p.napari-saf")
+    settle(other)
+    settle(opened)
+    assert "labels as they were kept" in opened.status.text
+    assert ("press Update" in opened.status.text) == is_painted_on
+    other.go_to_next()
+    other.go_to_previous()
+    settle(opened)
+    assert ("press Update" in opened.status.text) == is_painted_on
+
+
+def test_objects_are_objects_when_they_are_opened(model, dock, open_on, tmp_path, settle):
+    kinds = np.where(np.arange(SIDE) < 16, 1, 2) * np.ones((SIDE, 1), int)
+    kinds[:, [7, 15, 16, 24]] = 0
+    labels = model.add_labels(kinds.astype(np.uint8), name="cells")
+    labels.metadata["class_names"] = {1: "left", 2: "right"}
+    objects = open_on(model, ObjectsWidget)
+    settle(objects)
+    objects.kinds.item(0).setCheckState(Qt.CheckState.Checked)
+    objects.start()
+    settle(objects)
+    objects.table.select([1])
+    objects.buttons["delete"].click()
+    settle(objects)
+    before = objects.table.model.table
+    project = save(dock, tmp_path / "p", settle)
+    assert sorted({one for layer in project.images[0].layers for one in layer.kinds}) == [0, 1, 2]
+    second = ViewerModel()
+    opened, other = open_on(second, ObjectsWidget), open_on(second, ProjectWidget)
+    other.load(tmp_path / "p.napari-saf")
+    settle(other)
+    settle(opened)
+    assert opened.layer is second.layers["cells [Objects]"]
+    assert opened.labels.values() == [second.layers["cells"]]
+    for name in ("object", "kind", "name", "pixels"):
+        np.testing.assert_array_equal(opened.table.model.table[name], before[name])
+    opened.table.select([int(before["object"][0])])
+    opened.buttons["delete"].click()
+    settle(opened)
+    assert opened.table.model.rowCount() == len(before["object"]) - 1
+    assert not other.session.stage(other.session.entries[0]) == "untouched"
 
 
 def test_new_strokes_leave_labels_that_were_opened(reopened, qtbot, settle):

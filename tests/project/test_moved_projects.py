@@ -148,8 +148,10 @@ def test_a_link_to_an_endless_file_is_no_image(folder):
         content_digest(path)
 
 
-def test_a_project_of_the_version_before_is_read(folder):
-    shutil.copy(Path(__file__).parent / "project_schema_1.napari-saf", folder / "old.napari-saf")
+@pytest.mark.parametrize("schema", [1, 2])
+def test_a_project_of_a_version_before_is_read(folder, schema):
+    own = Path(__file__).parent / f"project_schema_{schema}.napari-saf"
+    shutil.copy(own, folder / "old.napari-saf")
     project = saf.load_project(folder / "old.napari-saf")
     assert states(project) == ["found", "found"]
     assert [image.stage for image in project.images] == ["labelled", "taught"]
@@ -162,7 +164,7 @@ def test_a_project_of_the_version_before_is_read(folder):
     assert project.recipe.taught.names == {} and len(project.recipe.taught.vectors)
     assert project.docks == {"Segment": {"method": "saf", "scale": 5}}
     path = saf.save_project(folder / "new.napari-saf", project)
-    assert parts(path)[0]["schema"] == 2
+    assert parts(path)[0]["schema"] == 3
     assert project_digest(saf.load_project(path)) == project_digest(project)
 
 

@@ -215,8 +215,8 @@ def test_values_that_were_changed_and_signed_are_refused_or_are_values(folder, t
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"schema": 3}, "schema: expected 1 to 2, got 3"),
-        ({"schema": 0}, "schema: expected 1 to 2, got 0"),
+        ({"schema": 4}, "schema: expected 1 to 3, got 4"),
+        ({"schema": 0}, "schema: expected 1 to 3, got 0"),
         ({"schema": True}, "schema"),
         ({"kind": "labels"}, "kind"),
         ({"extra": 1}, "unknown entry 'extra'"),

@@ -44,7 +44,10 @@ KEPT_KEY = "napari_saf_kept"
 """Entry of the metadata of strokes and labels of a project that was opened."""
 
 OBJECTS_KEY = "napari_saf_objects"
-"""Entry of the metadata of a layer of objects."""
+"""Entry of the metadata of a layer of objects: the kind of each object by its number."""
+
+FOLLOWED_KEY = "followed"
+"""Entry of the metadata of a result: checksum of the strokes that its labels follow."""
 
 NAMES_KEY = "class_names"
 """Entry of a layer's metadata: the name of each label that has one."""

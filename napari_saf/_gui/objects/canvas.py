@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from qtpy.QtCore import QObject, Signal
 
 from napari_saf._gui.layers.metadata import OBJECTS_KEY
-from napari_saf._gui.layers.placement import image_region, labelled_image, lay_over
+from napari_saf._gui.layers.placement import image_region, labelled_image, lay_over, pixels_of
 from napari_saf._gui.layers.sight import results_in_sight
 
 _LINE, _LINE_WIDTH, _LINE_COLOR = "cut line", 2, "yellow"
@@ -54,18 +54,23 @@ class ObjectCanvas(QObject):
             index = () if region is None else region[0]
             results_in_sight(self._viewer).show_result(image, self.layer, index)
 
+    def find(self, labels: Labels) -> Any:
+        """Return the layer of objects of labels that a project was opened with; None if none."""
+        layers, name, shape = self._viewer.layers, _name_over(labels), pixels_of(labels).shape
+        same = (one for one in layers if OBJECTS_KEY in one.metadata and one.name == name)
+        return next((one for one in same if one.data.shape == shape), None)
+
     def _add(self, labels: Labels, numbers: NDArray[Any]) -> None:
+        names = ("scale", "translate", "units", "axis_labels")
+        placed = {name: getattr(labels, name) for name in names}
+        metadata = {OBJECTS_KEY: np.zeros(0, int)}
+        name = _name_over(labels)
+        self.follow(self._viewer.add_labels(numbers, name=name, metadata=metadata, **placed))
+
+    def follow(self, layer: Labels) -> None:
+        """Take the mouse and the keys of a layer; the one before is left."""
         self.leave()
-        base = labels.name.partition(" [")[0]
-        self.layer = self._viewer.add_labels(
-            numbers,
-            name=f"{base} [Objects]",
-            scale=labels.scale,
-            translate=labels.translate,
-            units=labels.units,
-            axis_labels=labels.axis_labels,
-            metadata={OBJECTS_KEY: True},
-        )
+        self.layer = layer
         self.layer.mouse_drag_callbacks.append(self.on_mouse)
         self.layer.events.paint.connect(self._on_paint)
         for keys, signal in (("Control-Z", self.undo_asked), ("Control-Shift-Z", self.redo_asked)):
@@ -145,3 +150,7 @@ class ObjectCanvas(QObject):
 
     def _on_paint(self, event: Any) -> None:
         self.painted.emit()
+
+
+def _name_over(labels: Labels) -> str:
+    return f"{labels.name.partition(' [')[0]} [Objects]"

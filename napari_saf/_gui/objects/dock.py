@@ -89,6 +89,7 @@ class ObjectsWidget(RunDock):
             (self._painted.timeout, self._adopt),
             (self.table.chosen, self._on_chosen),
             (self.table.filtered, self._update_enabled),
+            (viewer.layers.events.inserted, self._take_up),
             (viewer.layers.events.removed, self._on_removed),
             (self.canvas.picked, self._on_picked),
             (self.canvas.drawn, self.cut),
@@ -187,12 +188,26 @@ class ObjectsWidget(RunDock):
         self._source, self.editor = source, ObjectEditor(objects)
         shown = source.in_layer(self.editor.labels)
         self.canvas.show(source.layer, shown, self._fits, anew=is_other)
+        self.layer.metadata[OBJECTS_KEY] = self.editor.kinds
         self._show_table(table)
         by_slice, (smallest, neck) = source.placed["axis"] == 0, self._numbers()
         kinds = tuple(self.kinds.ticked) or None
         step = ObjectStep(smallest, neck, kinds, by_slice, source.uncertainty is not None)
         carry_objects(source.layer, step.plain)
         self.status.show_progress(1.0, counted(len(objects.numbers), "object"))
+
+    def _take_up(self, event: object = None) -> None:
+        """Go on with the objects of these labels in a project that was opened."""
+        labels = self.labels.layer
+        layer = None if labels is None or self.editor is not None else self.canvas.find(labels)
+        if layer is not None:
+            self._source = source = self._read_form(labels)
+            numbers, kinds = layer.data[source.labels.index], layer.metadata[OBJECTS_KEY]
+            objects = Objects(numbers.astype(np.uint32), np.asarray(kinds), source.names)
+            self.editor = ObjectEditor(objects)
+            layer.data = source.in_layer(self.editor.labels)
+            self.canvas.follow(layer)
+            self._measure()
 
     def _show_table(self, table: dict[str, Any]) -> None:
         assert self.editor is not None
@@ -211,6 +226,7 @@ class ObjectsWidget(RunDock):
     def _measure(self, *changed: object) -> None:
         if self.editor is None or self._source is None:
             return
+        self.layer.metadata[OBJECTS_KEY] = self.editor.kinds
         if self._source.layer is self.labels.layer:
             self._source = self._read_form(self._source.layer)
         measure = partial(self._source.measure, self._copy())
@@ -361,6 +377,7 @@ class ObjectsWidget(RunDock):
                 lambda cancelled: count_labels(np.asarray(pixels.read(cancelled))),
                 partial(self._show_kinds, labels),
             )
+        self._take_up()
         self._update_enabled()
 
     def _show_kinds(self, labels: Labels, counted: tuple[Any, Any]) -> None:

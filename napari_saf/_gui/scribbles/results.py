@@ -17,11 +17,13 @@ from napari_saf._gui.forms.image_input import ImageInput
 from napari_saf._gui.forms.method_form import MethodForm
 from napari_saf._gui.layers.live import LiveLayer, UncertaintyLayer, show_points
 from napari_saf._gui.layers.metadata import (
+    FOLLOWED_KEY,
     KEPT_KEY,
     NAMES_KEY,
     colors_of,
     image_id_of,
     is_strokes,
+    metadata_of,
     recipe_of,
     stored_recipe,
 )
@@ -39,6 +41,7 @@ from napari_saf.project import teach_together
 from napari_saf.result import LabelImage, Segmentation, Status
 
 TITLE = "from strokes"
+_PAINTED_SINCE = ", before the last strokes: press Update"
 _RING_SHARE = 1 / 15
 _LEAST_RING = 8
 _NEAR = 1e-3
@@ -73,6 +76,7 @@ class StrokeResult:
             self.last, self.has_labels = (problem, result), True
             self.warm_start = WarmStart(result.assignment, numbers)
         self.summary, self.shares = summary, shares_of(np.asarray(result.labels))
+        metadata_of(self.live.layer)[FOLLOWED_KEY] = self.checksum
 
     def clear(self, summary: str) -> None:
         self.summary, self.shares = summary, {}
@@ -177,8 +181,10 @@ class StrokeResults:
         result = StrokeResult(self._viewer, region.image, strokes, region.index, region.placement)
         if not any(result.live.take_up(layer, pixels.shape) for layer in reversed(layers)):
             return None
-        result.checksum, result.has_labels = fingerprint(pixels, None), True
-        result.summary = "labels as they were kept"
+        now, result.has_labels = fingerprint(pixels, None), True
+        result.checksum = metadata_of(result.live.layer).get(FOLLOWED_KEY, now)
+        since = "" if result.checksum == now else _PAINTED_SINCE
+        result.summary = f"labels as they were kept{since}"
         self._results.append(result)
         return result
 

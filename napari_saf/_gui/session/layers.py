@@ -17,10 +17,12 @@ from numpy.typing import NDArray
 from napari_saf._gui.layers.live import N_COLORS, colormap_of, label_colors
 from napari_saf._gui.layers.masks import read_layer
 from napari_saf._gui.layers.metadata import (
+    FOLLOWED_KEY,
     KEPT_KEY,
     LEVEL_KEY,
     METADATA_KEY,
     NAMES_KEY,
+    OBJECTS_KEY,
     STORE_KEY,
     STROKES_KEY,
     class_names,
@@ -177,6 +179,8 @@ def pending(layer: Labels) -> PendingLayer:
         is_edited=_is_edited(layer) and not is_strokes(layer),
         prototypes={n: np.asarray(own, np.float32) for n, own in points_of(layer).items()},
         is_visible=bool(layer.visible),
+        kinds=tuple(np.asarray(layer.metadata.get(OBJECTS_KEY, ())).tolist()),
+        followed=metadata_of(layer).get(FOLLOWED_KEY),
     )
     colors = np.round(colors_of(layer, every)[:, :3], 4)
     return PendingLayer(known, str(layer.unique_id), layer.data, colors, raw_recipe(layer))
@@ -236,9 +240,12 @@ def _metadata(image: Image, kept: ProjectLayer, recipes: Mapping[str, Recipe]) -
         entry |= prototype_entries(dict(kept.prototypes))
     if kept.level is not None:
         entry[LEVEL_KEY] = kept.level
+    if kept.followed is not None:
+        entry[FOLLOWED_KEY] = kept.followed
     edited = {_EDITED_KEY: True} if kept.is_edited else {}
+    objects = {OBJECTS_KEY: np.array(kept.kinds)} if kept.kinds else {}
     if len(entry) == 1:  # labels that were not computed here
-        return {NAMES_KEY: names} | edited
+        return {NAMES_KEY: names} | edited | objects
     return {NAMES_KEY: names, METADATA_KEY: entry | edited, KEPT_KEY: True}
 
 
