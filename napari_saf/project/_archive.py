@@ -63,7 +63,7 @@ class _FileEntry(storage.FileModel):
 class _ClassEntry(storage.FileModel):
     label: Annotated[int, Field(gt=0, lt=2**32)]
     name: storage.Text
-    color: Annotated[list[Share], Field(min_length=3, max_length=3)]
+    color: Annotated[tuple[Share, Share, Share], Field(strict=False)]
     prototypes: list[list[float]] = Field(default_factory=list)
 
 
@@ -349,7 +349,7 @@ def _layer(entry: _LayerEntry, runs: bytes) -> ProjectLayer:
         raise InvalidInput(f"{entry.runs}: expected scale and place for each axis")
     if not all(0 <= axis < n_axes for axis in entry.place.singletons or ()):
         raise InvalidInput(f"{entry.runs}: expected singletons below {n_axes}")
-    classes = {one.label: PaintedClass(one.name, _color(one.color)) for one in entry.classes}
+    classes = {one.label: PaintedClass(one.name, one.color) for one in entry.classes}
     if len(classes) < len(entry.classes):
         raise InvalidInput(f"{entry.runs}: expected each class once")
     prototypes = {}
@@ -357,22 +357,11 @@ def _layer(entry: _LayerEntry, runs: bytes) -> ProjectLayer:
         prototypes[one.label] = _vectors(one.prototypes, f"{entry.runs}: label {one.label}")
     if len({own.shape[1] for own in prototypes.values()}) > 1:
         raise InvalidInput(f"{entry.runs}: expected as many numbers for each label")
-    return ProjectLayer(
-        entry.kind,
-        entry.name,
-        pixels,
-        classes,
-        tuple(entry.scale),
-        tuple(entry.translate),
-        entry.place.model_dump(exclude_none=True),
-        entry.recipe,
-        entry.level,
-        entry.is_edited,
-        prototypes,
-        entry.is_visible,
-        tuple(entry.kinds),
-        entry.followed,
-    )
+    as_read = ("kind", "name", "recipe", "level", "is_edited", "is_visible", "followed")
+    own = {name: getattr(entry, name) for name in as_read}
+    own |= {name: tuple(getattr(entry, name)) for name in ("scale", "translate", "kinds")}
+    own["place"] = entry.place.model_dump(exclude_none=True)
+    return ProjectLayer(pixels=pixels, classes=classes, prototypes=prototypes, **own)
 
 
 def _vectors(rows: list[list[float]], where: str) -> NDArray[np.float32]:
@@ -383,8 +372,3 @@ def _vectors(rows: list[list[float]], where: str) -> NDArray[np.float32]:
     if not np.isfinite(vectors).all():
         raise InvalidInput(f"{where}: expected finite prototypes")
     return vectors
-
-
-def _color(values: Sequence[float]) -> tuple[float, float, float]:
-    red, green, blue = values
-    return red, green, blue

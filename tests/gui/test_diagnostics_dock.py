@@ -17,7 +17,7 @@ from qtpy.QtGui import QMouseEvent
 from qtpy.QtWidgets import QApplication
 
 import napari_saf as saf
-from napari_saf._gui.diagnostics.dock import DiagnosticsWidget
+from napari_saf._gui.diagnostics.dock import REFRESH_MILLISECONDS, DiagnosticsWidget
 from napari_saf._gui.diagnostics.sections import Curve, CurvePlot, _short_number
 from napari_saf._gui.docks.frame import frame_of
 from napari_saf._gui.layers.metadata import METADATA_KEY
@@ -249,11 +249,11 @@ def test_a_branch_has_a_layer_of_its_own(viewer, diagnostics, dock, run, qtbot):
 def test_slide_while_running_then_stop_and_go_on(viewer, diagnostics, dock, long_run, qtbot):
     long_run(dock)
     qtbot.waitUntil(lambda: len(diagnostics.recorded.recording.labels) > 4, timeout=TIMEOUT)
-    diagnostics._refresh(is_at_end=True)
+    diagnostics.refresh()
     slide(qtbot, diagnostics, 1)
     at = diagnostics.time
     assert not diagnostics.resume_button.isEnabled()
-    diagnostics._refresh(is_at_end=diagnostics._is_at_end)
+    diagnostics.refresh()
     assert diagnostics.time == at
     stop(qtbot, dock)
     slide(qtbot, diagnostics, diagnostics.slider.maximum())
@@ -437,7 +437,7 @@ def test_behind_another_tab_no_curves_are_drawn(window, dock, diagnostics, long_
     long_run(dock)
     drawn = []
     diagnostics.plot.show_curves = lambda *_: drawn.append(True)
-    qtbot.wait(3 * diagnostics._timer.interval())
+    qtbot.wait(3 * REFRESH_MILLISECONDS)
     assert not drawn
     behind.raise_()
     qtbot.waitUntil(lambda: bool(drawn), timeout=TIMEOUT)

@@ -7,6 +7,7 @@ import pytest
 from gui_cases import TIMEOUT, blocks, lock, recover
 from napari.components import ViewerModel
 from napari.settings import get_plugin_settings
+from qtpy.QtCore import QTimer
 
 from napari_saf._gui.project.dock import ProjectWidget
 from napari_saf._gui.scribbles import strokes
@@ -95,7 +96,9 @@ def test_nothing_is_kept_once_the_end_has_come(scribbles, tmp_path, qtbot):
     (path,) = kept(tmp_path)
     before = path.read_bytes()
     paint(scribbles, 12, 1)
-    qtbot.wait(200)
+    scribbles.workspace.keep_soon()
+    timers = scribbles.workspace.findChildren(QTimer)
+    assert timers and not any(timer.isActive() for timer in timers)
     assert not scribbles.workspace.is_keeping and path.read_bytes() == before
 
 

@@ -286,11 +286,16 @@ def test_other_labels_get_a_layer_of_their_own(dock, model, settle, shape):
     assert not first.mouse_drag_callbacks
 
 
-def test_a_layer_that_goes_while_it_is_measured_stays_gone(dock, model, settle):
+@pytest.mark.parametrize("is_preview", [True, False])
+def test_a_layer_that_goes_while_it_is_measured_stays_gone(dock, model, settle, qtbot, is_preview):
     layer = split(dock, settle)
-    dock.neck.setValue(50)
-    dock._show_preview()
-    dock._measure()
+    if is_preview:
+        dock.neck.setValue(50)
+        qtbot.waitUntil(lambda: dock.is_calculating)
+    else:
+        dock.table.select([3])
+        dock.buttons["delete"].click()
+    assert dock.is_calculating
     model.layers.remove(layer)
     settle(dock, 120)
     assert dock.layer is None and layer.name not in model.layers

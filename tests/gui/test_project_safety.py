@@ -10,7 +10,7 @@ from qtpy.QtWidgets import QFileDialog, QMessageBox
 
 import napari_saf as saf
 from napari_saf._gui.project.dock import ProjectWidget
-from napari_saf._gui.project.work import picture
+from napari_saf._gui.project.work import NO_PICTURE, picture
 from napari_saf._gui.session import keeping, workspace
 from napari_saf.errors import SafError
 
@@ -169,7 +169,7 @@ def test_once_a_project_is_open_it_is_not_being_opened(model, open_on, tmp_path,
 def test_a_file_of_any_shape_has_a_picture_or_none(tmp_path, shape):
     np.save(tmp_path / "a.npy", np.ones(shape))
     found = picture(tmp_path / "a.npy", lambda: False)
-    assert found is None if len(shape) < 2 else found.ndim == 3
+    assert found.shape[2:] == (3,) and (found is NO_PICTURE) == (len(shape) < 2)
 
 
 def test_pixels_that_were_replaced_are_saved_anew(model, open_on, tmp_path, settle):

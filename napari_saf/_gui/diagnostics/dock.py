@@ -26,7 +26,7 @@ from napari_saf.metrics import class_separability, pairwise_separability
 from napari_saf.recording import RecordedLabels, RecordedState
 from napari_saf.result import History, LabelImage
 
-_REFRESH_MILLISECONDS = 250
+REFRESH_MILLISECONDS = 250
 _MOST_POINTS = 150
 _MOST_RUNS = 2
 """Number of recordings in memory: the newest run and the one before."""
@@ -134,7 +134,7 @@ class DiagnosticsWidget(RunDock):
         run = self._run_of(controller)
         if run is None or self.lifetime.has_ended:
             return
-        was_shown, place = run is self.recorded and not self._is_at_end, self.slider.value()
+        was_shown, place = run is self.recorded and not self.is_at_end, self.slider.value()
         run.controller = None
         if run.live.layer is None or run.live.is_lost:
             self._forget_runs([run])
@@ -155,7 +155,7 @@ class DiagnosticsWidget(RunDock):
         self.resume_button = create_button("Resume", _RESUME_HELP)
         text = "Show where it is undecided (entropy)"
         self.entropy = QCheckBox(text, toolTip=_ENTROPY_HELP)
-        self._timer = QTimer(self, interval=_REFRESH_MILLISECONDS)
+        self._timer = QTimer(self, interval=REFRESH_MILLISECONDS)
         rows = FormSection()
         rows.add_row("Result", self.choice, "The run to look at.")
         rows.add_row("Time", self.slider, _TIME_HELP)
@@ -200,7 +200,7 @@ class DiagnosticsWidget(RunDock):
         return min(states, key=lambda state: abs(state.time - self.time), default=None)
 
     @property
-    def _is_at_end(self) -> bool:
+    def is_at_end(self) -> bool:
         return bool(self.slider.value() >= self.slider.maximum())
 
     def _show_chosen(self, layer: object = None) -> None:
@@ -212,7 +212,9 @@ class DiagnosticsWidget(RunDock):
             self.entropy.setChecked(False)
         self.recorded = run
         self._show_branch()
-        self._refresh(is_at_end=True)
+        with signals_blocked(self.slider):
+            self.slider.setValue(self.slider.maximum())
+        self.refresh()
         self._show_separability()
 
     def _show_branch(self) -> None:
@@ -220,9 +222,12 @@ class DiagnosticsWidget(RunDock):
         if self.recorded is not None and self.branch_fold.isExpanded():
             self.branch.show_job(self.recorded.job)
 
-    def _refresh(self, *, is_at_end: bool) -> None:
-        """Show curves, the range of the slider, and what is possible, as they are now."""
-        at, run, layer = self.time, self.recorded, self.choice.layer
+    def refresh(self) -> None:
+        """Show curves, the range of the slider, and what is possible, as they are now.
+
+        At the end the slider stays at the end, else at its time.
+        """
+        at, is_at_end, run, layer = self.time, self.is_at_end, self.recorded, self.choice.layer
         history = _history_of(layer) if run is None else run.recording.history(_MOST_POINTS)
         self._recorded_labels = () if run is None else run.recording.labels
         self.times = np.zeros(0)
@@ -253,7 +258,7 @@ class DiagnosticsWidget(RunDock):
         if self.recorded is not None and self.recorded.is_running:
             # Behind another tab a dock counts as visible, too.
             if not self.visibleRegion().isEmpty():
-                self._refresh(is_at_end=self._is_at_end)
+                self.refresh()
 
     def _on_slider_moved(self) -> None:
         self._show_time()
@@ -283,13 +288,13 @@ class DiagnosticsWidget(RunDock):
 
     def _show_labels(self) -> None:
         run, place = self.recorded, self.slider.value()
-        if run is None or self._is_at_end or place >= len(self._recorded_labels):
+        if run is None or self.is_at_end or place >= len(self._recorded_labels):
             self.earlier.show_result()
             return
         recorded = self._recorded_labels[place]
 
         def show(labels: LabelImage) -> None:
-            if run is self.recorded and not self._is_at_end:
+            if run is self.recorded and not self.is_at_end:
                 self.earlier.show_labels(run, labels, recorded.time)
 
         self.run_in_background("labels", lambda cancelled: run.labels_at(recorded), show)

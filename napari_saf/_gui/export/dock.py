@@ -364,7 +364,9 @@ class ExportWidget(RunDock):
             self.status.show_error(f"{named} {are} there already", text)
             return
         assert self._task is not None
-        self.workspace.session.take_results(self._written_of, written)
+        entry = self.workspace.session.entry_of(self._written_of)
+        if entry is not None:
+            self.workspace.session.take_results(entry, written)
         text = f"saved {named}" if written else "nothing was saved"
         if self._task.is_cancelled:
             self.status.reset(f"stopped: {text}")

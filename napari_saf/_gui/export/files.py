@@ -254,8 +254,7 @@ def _place_of(layer: Labels) -> dict[str, Any] | None:
         "translate": np.asarray(layer.translate).tolist(),
         "units": [str(unit) for unit in layer.units],
     }
-    found = {} if own is None else {"axes": list(own[0]), "singletons": list(own[1])}
-    return place | found | {"channels": placement.channel_axis_of(layer)}
+    return place | placement.axes_entry(layer)
 
 
 def measure(

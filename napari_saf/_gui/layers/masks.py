@@ -49,8 +49,8 @@ def read_layer(path: Path) -> LayerData:
         labels, scale, units = labels.reshape(place["shape"]), place["scale"], place["units"]
         arguments["translate"] = tuple(place["translate"])
         if METADATA_KEY in metadata and place["axes"] is not None:
-            source = {name: tuple(place[name] or ()) for name in ("axes", "singletons")}
-            metadata[METADATA_KEY] |= source | {"channels": place["channels"]}
+            source = {name: place[name] for name in ("axes", "singletons", "channels")}
+            metadata[METADATA_KEY] |= source
     if scale is not None:
         arguments["scale"] = tuple(scale)
     if units is not None and _are_known(units):

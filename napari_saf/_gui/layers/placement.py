@@ -344,16 +344,23 @@ def image_axes_of(layer: Labels) -> tuple[tuple[int, ...], tuple[int, ...]] | No
     """
     entry, shape = metadata_of(layer), pixels_of(layer).shape
     axes, singletons = entry.get("axes"), entry.get("singletons")
-    if not isinstance(axes, tuple) or not isinstance(singletons, tuple):
+    if axes is None or singletons is None:
         return None
     is_as_it_was = len(axes) == len(shape) and all(shape[axis] == 1 for axis in singletons)
-    return (axes, singletons) if is_as_it_was else None
+    return (tuple(axes), tuple(singletons)) if is_as_it_was else None
 
 
 def channel_axis_of(layer: Labels) -> int | None:
     """Return the axis of labels that stands for all channels of the image, if they have one."""
     found = metadata_of(layer).get("channels")
     return found if isinstance(found, int) and image_axes_of(layer) is not None else None
+
+
+def axes_entry(layer: Labels) -> dict[str, Any]:
+    """Return what a file says of the axes of labels; empty where that is not known."""
+    own, channels = image_axes_of(layer), channel_axis_of(layer)
+    found = {} if own is None else {"axes": [*own[0]], "singletons": [*own[1]]}
+    return found if channels is None else found | {"channels": channels}
 
 
 def labelled_axes(layer: Labels) -> list[int]:

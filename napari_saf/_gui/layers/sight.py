@@ -17,19 +17,12 @@ _MOST_COVERED = 0.5
 
 
 @dataclasses.dataclass(slots=True, eq=False)
-class _Result:
-    """A result layer, and the slice of an image that it labels: axes and positions, if any."""
+class _Place:
+    """The image that a layer is a result of, and the slice: axes and positions, if any."""
 
     image: ReferenceType[Any]
-    layer: ReferenceType[Any]
     fixed: frozenset[tuple[int, int]]
     is_hidden: bool = False
-
-    def hide(self) -> None:
-        layer = self.layer()
-        if layer is not None and layer.visible:
-            layer.visible = False
-            self.is_hidden = True
 
 
 class ResultsInSight:
@@ -37,7 +30,7 @@ class ResultsInSight:
 
     def __init__(self, viewer: Callable[[], Any]) -> None:
         self._viewer = viewer
-        self._results = list[_Result]()
+        self._places: WeakKeyDictionary[Any, _Place] = WeakKeyDictionary()
 
     def show_result(self, image: Any, layer: Any, index: tuple[int | slice, ...] = ()) -> str:
         """Keep a new result in sight, and hide the earlier ones at its place of the image, once.
@@ -46,18 +39,18 @@ class ResultsInSight:
         those of its slices. Return a note on what else was hidden, see `uncover`.
         """
         fixed = frozenset((axis, at) for axis, at in enumerate(index) if isinstance(at, int))
-        here, layer = self._results_at(image, fixed), unwrapped(layer)
-        if not here or here[-1].layer() is not layer or here[-1].is_hidden:
-            self._show(_Result(ref(unwrapped(image)), ref(layer), fixed), layer)
-        return self.uncover(image, layer)
+        here, own = self._results_at(image, fixed), unwrapped(layer)
+        if not here or here[-1] is not own or self._places[own].is_hidden:
+            self._show(own, _Place(ref(unwrapped(image)), fixed))
+        return self.uncover(image, own)
 
     def bring_back(self, layer: Any) -> None:
         """Show a result that another one hid, and hide those at its place."""
         own = unwrapped(layer)
-        for result in [] if own.visible else list(self._results):
-            if result.layer() is own and result.is_hidden:
-                self._show(_Result(result.image, result.layer, result.fixed), own)
-                self.uncover(result.image(), own)
+        place = self._places.get(own)
+        if place is not None and place.is_hidden and not own.visible:
+            self._show(own, _Place(place.image, place.fixed))
+            self.uncover(place.image(), own)
 
     def reveal(self, image: Any, layer: Any) -> str:
         """Show a layer that is no result, and its image; see `uncover`."""
@@ -78,32 +71,37 @@ class ResultsInSight:
             if share < _MOST_COVERED:
                 notes += [f"{other.name} lies over a part of {layer.name}"] * is_image
                 continue
-            for result in self._results:
-                if result.layer() is other:
-                    result.hide()
-            other.visible = False
+            self._hide(other)
             (images if is_image else hidden).append(other)
             notes += [f"{other.name} is hidden: it lay over {image.name}"] * is_image
         for other in images:
             _show_together(other, hidden)
         return "\n".join(notes)
 
-    def _show(self, result: _Result, layer: Any) -> None:
-        for other in self._results_at(result.image(), result.fixed):
-            other.hide()
-        self._results = [r for r in self._results if r.layer() not in (None, layer)]
-        self._results.append(result)
-        _make_visible(result.image(), layer)
+    def _show(self, layer: Any, place: _Place) -> None:
+        for other in self._results_at(place.image(), place.fixed):
+            self._hide(other)
+        self._places.pop(layer, None)  # the newest is last
+        self._places[layer] = place
+        _make_visible(place.image(), layer)
 
-    def _results_at(self, image: Any, fixed: frozenset[tuple[int, int]]) -> list[_Result]:
-        return [r for r in self._results_of(image) if r.fixed <= fixed or fixed <= r.fixed]
+    def _hide(self, layer: Any) -> None:
+        if layer.visible:
+            layer.visible = False
+            if layer in self._places:
+                self._places[layer].is_hidden = True
+
+    def _results_at(self, image: Any, fixed: frozenset[tuple[int, int]]) -> list[Any]:
+        known = ((layer, self._places[layer].fixed) for layer in self._results_of(image))
+        return [layer for layer, own in known if own <= fixed or fixed <= own]
 
     def hide_results(self, image: Any) -> None:
-        for result in self._results_of(image):
-            result.hide()
+        for layer in self._results_of(image):
+            self._hide(layer)
 
-    def _results_of(self, image: Any) -> list[_Result]:
-        return [result for result in self._results if result.image() is unwrapped(image)]
+    def _results_of(self, image: Any) -> list[Any]:
+        own = unwrapped(image)
+        return [layer for layer, place in self._places.items() if place.image() is own]
 
 
 _OF_VIEWERS: WeakKeyDictionary[Any, ResultsInSight] = WeakKeyDictionary()

@@ -91,7 +91,7 @@ class SideBySide:
     def __init__(self, viewer: napari.Viewer, on_left: Callable[[], None]) -> None:
         self._viewer, self._on_left = viewer, on_left
         self._before: list[tuple[Any, bool, float]] = []
-        self._grid: dict[str, Any] = {}
+        self._grid: tuple[Any, ...] = ()
         self.is_on = False
         viewer.canvas.grid.events.enabled.connect(self._on_grid_changed)
 
@@ -101,7 +101,7 @@ class SideBySide:
         if self.is_on or not layers:
             return
         self._before = [(one, one.visible, one.opacity) for one in viewer.layers]
-        self._grid = {name: getattr(grid, name) for name in ("stride", "shape", "spacing")}
+        self._grid = grid.stride, grid.shape, grid.spacing
         for layer in viewer.layers:
             layer.visible = layer in layers
         for layer in layers:
@@ -122,11 +122,11 @@ class SideBySide:
         self._before = []
 
     def _on_grid_changed(self, event: object = None) -> None:
-        if not self.is_on or self._viewer.canvas.grid.enabled:
+        grid = self._viewer.canvas.grid
+        if not self.is_on or grid.enabled:
             return
         self.is_on = False
-        for name, value in self._grid.items():
-            setattr(self._viewer.canvas.grid, name, value)
+        grid.stride, grid.shape, grid.spacing = self._grid
         for layer, visible, opacity in self._before:
             if layer in self._viewer.layers:
                 layer.visible, layer.opacity = visible, opacity

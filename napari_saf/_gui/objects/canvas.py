@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -10,6 +11,7 @@ import numpy as np
 from napari.layers import Image, Labels
 from numpy.typing import NDArray
 from qtpy.QtCore import QObject, Signal
+from skimage.draw import line_nd
 
 from napari_saf._gui.layers.metadata import OBJECTS_KEY
 from napari_saf._gui.layers.placement import image_region, labelled_image, lay_over, pixels_of
@@ -110,14 +112,9 @@ class ObjectCanvas(QObject):
 
     def object_under(self, line: NDArray[Any]) -> int:
         """Return the object that most of a line (n, ndim) lies in, 0 for none."""
-        corners = np.round(line).astype(int)
-        shape = np.array(self.layer.data.shape)
-        steps = np.abs(np.diff(corners, axis=0)).max(axis=1, initial=0)
-        between = [
-            np.linspace(a, b, int(n) + 1)
-            for a, b, n in zip(corners, corners[1:], steps, strict=False)
-        ]
-        dense = np.round(np.concatenate([corners[:1], *between])).astype(int)
+        corners, shape = np.round(line).astype(int), self.layer.data.shape
+        between = (line_nd(*ends, endpoint=True) for ends in itertools.pairwise(corners))
+        dense = np.concatenate([corners[:1], *(np.array(one).T for one in between)])
         dense = dense[((dense >= 0) & (dense < shape)).all(axis=1)]
         under = np.asarray(self.layer.data)[tuple(dense.T)]
         numbers, counts = np.unique(under[under > 0], return_counts=True)

@@ -312,15 +312,10 @@ class ObjectsWidget(RunDock):
 
     def _go_to(self, number: int) -> None:
         """Bring an object into sight, if it is not."""
-        assert self._source is not None
-        table = self.table.model.table
-        row = int(np.flatnonzero(table["object"] == number)[0])
-        ends = [(table[n][row], table[f"last{n[5:]}"][row]) for n in table if n.startswith("first")]
-        place = [(first + last) // 2 for first, last in ends]
-        place = [int(table["slice"][row]), *place] if "slice" in table else place
-        where = np.zeros(self.layer.ndim, int)
-        where[list(self._source.axes)] = place
-        center_on(self._viewer, self.layer, tuple(where.tolist()), only_if_hidden=True)
+        inside = np.argwhere(self.layer.data == number)
+        if len(inside):
+            middle = tuple(inside[len(inside) // 2].tolist())
+            center_on(self._viewer, self.layer, middle, only_if_hidden=True)
 
     def track(self) -> None:
         source = self._source

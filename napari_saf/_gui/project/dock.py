@@ -234,13 +234,12 @@ class ProjectWidget(RunDock):
         waiting = self.table.missing_pictures()
         if waiting and "picture" not in self._background:
             entry = waiting[0]
-            self.table.show_picture(entry, None)
             make = partial(picture, entry.path)
             self.run_in_background("picture", make, partial(self._show_picture, entry))
         self._update_enabled()
 
     def _show_picture(self, entry: Entry, pixels: Any) -> None:
-        self.table.show_picture(entry, pixels)
+        entry.picture = pixels
         self.refresh()
 
     def _on_selected(self, event: object = None) -> None:
@@ -281,9 +280,6 @@ class ProjectWidget(RunDock):
         with self.showing_errors():
             note = self.session.go_to(entry)
             self.status.reset(note)
-            for dock in self.workspace.docks.values():
-                if type(dock).stroke_settings is not RunDock.stroke_settings:
-                    dock.input.choose(image=entry.layer, strokes=self.session.strokes(entry))
         self.table.refresh()
         self.table.choose(entry)
 
@@ -311,18 +307,7 @@ class ProjectWidget(RunDock):
 
     def label_all(self) -> None:
         with self.showing_errors():
-            settings, snapshot = self._stroke_settings(), self.workspace.snapshot()
-            entries, pixels = list(self.session.entries), self.session.pixels_in_memory()
-
-            def work(report: Any, cancelled: Callable[[], bool]) -> tuple[int, list[str]]:
-                project = snapshot.build(None)
-                works = works_of(entries, project, pixels)
-                recipe = project.recipe if project.recipes else None
-                return label_all(works, settings, recipe, report, cancelled)
-
-            self.begin_task(
-                "labelling", work, partial(self._on_all_done, "labelled"), self._take_step
-            )
+            self._work_on_all("labelled", partial(label_all, self._stroke_settings()))
 
     def _stroke_settings(self) -> Any:
         """Return how strokes label: as an open dock says, else as the Scribbles dock begins."""
@@ -336,15 +321,19 @@ class ProjectWidget(RunDock):
             self.export_to(Path(folder))
 
     def export_to(self, folder: Path) -> None:
+        self._work_on_all("exported", partial(export_all, folder))
+
+    def _work_on_all(self, done: str, work: Callable[..., tuple[int, list[str]]]) -> None:
+        """Do something with all images as they are now: `work(works, project, ...)`."""
         snapshot, entries = self.workspace.snapshot(), list(self.session.entries)
         pixels = self.session.pixels_in_memory()
 
-        def work(report: Any, cancelled: Callable[[], bool]) -> tuple[int, list[str]]:
+        def begin(report: object, cancelled: Callable[[], bool]) -> tuple[int, list[str]]:
             project = snapshot.build(None)
-            works = works_of(entries, project, pixels)
-            return export_all(works, dict(project.recipes), folder, report, cancelled)
+            return work(works_of(entries, project, pixels), project, report, cancelled)
 
-        self.begin_task("writing", work, partial(self._on_all_done, "exported"), self._take_step)
+        shown = partial(self._on_all_done, done)
+        self.begin_task("reading the images", begin, shown, self._take_step)
 
     def _take_step(self, step: tuple[Any, Any]) -> None:
         """Take a text with a fraction, a recipe by its name, or what became of an image."""
@@ -356,8 +345,7 @@ class ProjectWidget(RunDock):
                 self.session.replace_layer(what, value)
             self._refreshing.start()
         elif isinstance(value, FileReference):
-            what.results = (*(one for one in what.results if one.path != value.path), value)
-            self._refreshing.start()
+            self.session.take_results(what, [value])
         else:
             self.show_task(value, what)
 

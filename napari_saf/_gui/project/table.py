@@ -7,8 +7,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
 from qtpy.QtCore import QModelIndex, QSize, Qt, Signal
 from qtpy.QtGui import QColor, QFont, QIcon, QPixmap
 from qtpy.QtWidgets import QFileDialog, QHBoxLayout, QHeaderView, QWidget
@@ -37,7 +35,6 @@ class _ImageModel(TableModel):
     def __init__(self, session: ProjectSession) -> None:
         super().__init__(_HEADINGS)
         self._session = session
-        self.pictures: dict[int, QIcon] = {}
 
     def text(self, row: Entry, column: int) -> str | None:
         if column == 0:
@@ -48,8 +45,9 @@ class _ImageModel(TableModel):
         return (self.text(row, column) or "").lower() if column >= 0 else 0
 
     def look(self, row: Entry, column: int, role: int) -> Any:
-        if role == Qt.ItemDataRole.DecorationRole and column == 0:
-            return self.pictures.get(id(row))
+        if role == Qt.ItemDataRole.DecorationRole and column == 0 and row.picture is not None:
+            pixels, keep = to_qimage(row.picture), Qt.AspectRatioMode.KeepAspectRatio
+            return QIcon(QPixmap.fromImage(pixels).scaled(_PICTURE, keep))
         if role == Qt.ItemDataRole.ForegroundRole and row.state != "found":
             return _WARNING
         if role == Qt.ItemDataRole.FontRole and row is self._session.current:
@@ -94,22 +92,11 @@ class ImageTable(TableView):
 
     def missing_pictures(self) -> list[Entry]:
         """Return the images without a picture; those on screen get theirs at once."""
-        known = {id(entry) for entry in self._session.entries}
-        self._model.pictures = {k: one for k, one in self._model.pictures.items() if k in known}
-        missing = [one for one in self._session.entries if id(one) not in self._model.pictures]
+        missing = [one for one in self._session.entries if one.picture is None]
         for entry in missing:
             if entry.layer is not None:
-                self.show_picture(entry, entry.layer.thumbnail[..., :3])
-        return [one for one in missing if one.layer is None and one.state != "missing"]
-
-    def show_picture(self, entry: Entry, pixels: NDArray[np.uint8] | None) -> None:
-        """Show a picture (rows, columns, 3) of an image; None for none."""
-        icon = QIcon()
-        if pixels is not None:
-            picture, keep = QPixmap.fromImage(to_qimage(pixels)), Qt.AspectRatioMode.KeepAspectRatio
-            icon = QIcon(picture.scaled(_PICTURE, keep))
-        self._model.pictures[id(entry)] = icon
-        self.viewport().update()
+                entry.picture = entry.layer.thumbnail[..., :3]
+        return [one for one in missing if one.picture is None and one.state != "missing"]
 
     def _on_double_clicked(self, index: QModelIndex) -> None:
         self.wanted.emit(self._model.rows[index.row()])

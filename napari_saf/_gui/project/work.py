@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from napari.layers import Image
 from numpy.typing import NDArray
 
 from napari_saf._gui.layers.masks import large_levels
@@ -46,7 +47,8 @@ from napari_saf.storage import make_folder
 
 Asked = Callable[[], bool]
 Settings = tuple[AbstractMethod, ImageOptions]
-_SIDE = 40
+NO_PICTURE = np.zeros((1, 1, 3), np.uint8)
+"""Of an image that cannot be read, or not soon."""
 _MOST_BYTES = 2**27
 """Of files that are read for a picture in the list alone."""
 
@@ -85,30 +87,25 @@ def works_of(entries: Sequence[Entry], project: Project, pixels: Mapping[int, An
     return [work for work in works if work.entry.state == "found"]
 
 
-def picture(path: Path | None, cancelled: Asked) -> NDArray[np.uint8] | None:
-    """Return a small picture of an image file, RGB; None where that would take long."""
+def picture(path: Path | None, cancelled: Asked) -> NDArray[np.uint8]:
+    """Return a small picture (rows, columns, 3) of an image file, as napari makes it."""
     if path is None or cancelled():
-        return None
+        return NO_PICTURE
     try:
         if is_zarr(path):
             pixels = np.asarray(open_lazily(path).levels()[-1])
         elif path.stat().st_size > _MOST_BYTES:
-            return None
+            return NO_PICTURE
         else:
             pixels = read_image(path).array
     except (SafError, OSError, MemoryError):
-        return None
+        return NO_PICTURE
     if pixels.ndim < 2:
-        return None
-    n_last = 3 if is_rgb(pixels.shape) else 2
-    while pixels.ndim > n_last:
-        pixels = pixels[len(pixels) // 2]
-    pixels = pixels if pixels.ndim > 2 else pixels[..., None]
-    step = max(1, max(pixels.shape[:2]) // _SIDE)
-    small = np.nan_to_num(pixels[::step, ::step, :3].astype(np.float32))
-    low, high = np.percentile(small, (1, 99))
-    shown = np.clip((small - low) / max(high - low, 1e-12), 0, 1)
-    return np.round(255 * np.broadcast_to(shown, (*shown.shape[:2], 3))).astype(np.uint8)
+        return NO_PICTURE
+    n_before = pixels.ndim - (3 if is_rgb(pixels.shape) else 2)
+    plane = pixels[tuple(side // 2 for side in pixels.shape[:n_before])]
+    found: NDArray[np.uint8] = Image(np.nan_to_num(plane)).thumbnail[..., :3]
+    return found
 
 
 def teach(works: Sequence[Work], settings: Settings, cancelled: Asked) -> Recipe | None:
@@ -145,13 +142,13 @@ def _without_ones(shape: tuple[int, ...], pixels: NDArray[Any]) -> tuple[int, ..
 
 
 def label_all(
-    works: Sequence[Work],
     settings: Settings,
-    recipe: Recipe | None,
+    works: Sequence[Work],
+    project: Project,
     report: Callable[[object], None],
     cancelled: Asked,
 ) -> tuple[int, list[str]]:
-    """Label all images by what their strokes teach together, or by a recipe where they are few.
+    """Label all images by what their strokes teach together, or the recipe where they are few.
 
     Report text and fraction, then the name of the recipe with it, and each image with its layer.
     Return how many were labelled, and what is to be said of others.
@@ -159,9 +156,9 @@ def label_all(
     report(("learning from the strokes", 0.0))
     taught = teach(works, settings, cancelled)
     name = TAUGHT if taught is not None else ""
-    used = recipe if taught is None else taught
-    if used is None:
+    if taught is None and not project.recipes:
         raise InvalidInput("paint strokes of two classes on some image first")
+    used = project.recipe if taught is None else taught
     report((name, used))
     n_done, notes = 0, list[str]()
     for k, work in enumerate(works):
@@ -204,9 +201,9 @@ def label_image(recipe: Recipe, work: Work, name: str, cancelled: Asked) -> Proj
 
 
 def export_all(
-    works: Sequence[Work],
-    recipes: dict[str, Recipe],
     folder: Path,
+    works: Sequence[Work],
+    project: Project,
     report: Callable[[object], None],
     cancelled: Asked,
 ) -> tuple[int, list[str]]:
@@ -231,14 +228,14 @@ def export_all(
             path = folder.absolute() / name
             if path.exists() and written.get(path) != content_digest(path):
                 raise InvalidInput(f"{name} is there already, choose another folder")
-            report((work.entry, _save(path, layer, recipes)))
+            report((work.entry, _save(path, layer, project.recipes)))
             n_done += 1
         except SafError as error:
             notes.append(f"{work.entry.name}: {error}")
     return n_done, notes
 
 
-def _save(path: Path, layer: ProjectLayer, recipes: dict[str, Recipe]) -> FileReference:
+def _save(path: Path, layer: ProjectLayer, recipes: Mapping[str, Recipe]) -> FileReference:
     recipe, points = recipes.get(layer.recipe), dict(layer.prototypes)
     classes = {n: one for n, one in layer.classes.items() if n > 0}
     labels = layer.pixels.to_array()

@@ -109,6 +109,7 @@ class ScribblesWidget(RunDock):
             (self.input.axes_changed, self._on_region_changed),
             (self._slices.changed, self._on_region_changed),
             (self.strokes.changed, self._on_strokes_changed),
+            (self.workspace.session.shown, self._turn_to),
             (viewer.layers.events.removed, self._on_layer_removed),
             (viewer.layers.events.inserted, self._show_shares),
             (self.classes.recolored, self._on_class_edited),
@@ -180,6 +181,9 @@ class ScribblesWidget(RunDock):
             self.input.choose(strokes=layer)
             note = results.reveal(image, layer)
             self.status.reset(f"paint a few pixels of class 1, then of class 2\n{note}".strip())
+
+    def _turn_to(self, image: Image, strokes: Labels | None) -> None:
+        self.input.choose(image=image, strokes=strokes)
 
     def restore_strokes(self) -> None:
         """Bring back the strokes on the image that were removed last."""

@@ -36,8 +36,7 @@ from napari_saf._gui.layers.metadata import (
     raw_recipe,
 )
 from napari_saf._gui.layers.placement import (
-    channel_axis_of,
-    image_axes_of,
+    axes_entry,
     labelled_image,
     lay_over,
     pixels_of,
@@ -160,10 +159,6 @@ def _belongs(viewer: napari.Viewer, layer: Labels, image: Image) -> bool:
 
 def pending(layer: Labels) -> PendingLayer:
     """Return a layer as it is now, for another thread to encode."""
-    axes, channels, place = image_axes_of(layer), channel_axis_of(layer), dict[str, Any]()
-    if axes is not None:
-        place = {"axes": [*axes[0]], "singletons": [*axes[1]]}
-        place |= {} if channels is None else {"channels": channels}
     every = np.arange(N_COLORS + 1)
     names = {n: PaintedClass(name, (1, 1, 1)) for n, name in class_names(layer).items() if n > 0}
     level = metadata_of(layer).get(LEVEL_KEY)
@@ -174,7 +169,7 @@ def pending(layer: Labels) -> PendingLayer:
         names,
         tuple(float(one) for one in layer.scale),
         tuple(float(one) for one in layer.translate),
-        place,
+        axes_entry(layer),
         level=None if level is None else float(level),
         is_edited=_is_edited(layer) and not is_strokes(layer),
         prototypes={n: np.asarray(own, np.float32) for n, own in points_of(layer).items()},
@@ -229,11 +224,7 @@ def _metadata(image: Image, kept: ProjectLayer, recipes: Mapping[str, Recipe]) -
     names = {n: one.name for n, one in kept.classes.items() if one.name}
     if kept.kind == "strokes":
         return {NAMES_KEY: names, STROKES_KEY: str(image.unique_id), KEPT_KEY: True}
-    entry: dict[str, Any] = {"image": str(image.unique_id)}
-    for name in ("axes", "singletons"):
-        if kept.place.get(name) is not None:
-            entry[name] = tuple(kept.place[name])
-    entry |= {"channels": kept.place["channels"]} if "channels" in kept.place else {}
+    entry: dict[str, Any] = {"image": str(image.unique_id), **kept.place}
     if kept.recipe in recipes:
         entry["recipe"] = recipes[kept.recipe].raw
     if kept.prototypes:

@@ -14,6 +14,7 @@ from typing import Any
 import napari
 import numpy as np
 from napari.layers import Image, Layer
+from numpy.typing import NDArray
 from qtpy.QtCore import QObject, Signal
 
 from napari_saf._gui.layers.large import is_large
@@ -65,7 +66,7 @@ class Entry:
     they last were, the `left` those still there whose image a person removed, the `stores` folders
     of labels of a large image, the `memory` data and arguments of a layer that came from no file,
     the `copies` files that were made of it, by folder and checksum. An image that is missing, or
-    has changed, keeps its `file`.
+    has changed, keeps its `file`. The picture (rows, columns, 3) is None until somebody made it.
     """
 
     name: str
@@ -80,6 +81,7 @@ class Entry:
     state: str = "found"
     memory: Any = None
     copies: dict[tuple[Path, int], FileReference] = dataclasses.field(default_factory=dict)
+    picture: NDArray[np.uint8] | None = None
 
 
 class ProjectSession(QObject):
@@ -87,10 +89,12 @@ class ProjectSession(QObject):
 
     Images that are opened in napari are part of it, but for large ones that came from no file. One
     is shown at a time: its layers are put away when another one is gone to, and come back with it.
-    What is to be known of layers that were removed is `noted`.
+    What is to be known of layers that were removed is `noted`. An image that was gone to is `shown`
+    with its strokes, which may be None.
     """
 
     changed = Signal()
+    shown = Signal(object, object)
     noted = Signal(str)
 
     def __init__(self, viewer: napari.Viewer) -> None:
@@ -103,16 +107,16 @@ class ProjectSession(QObject):
         self._encoded: Encoded = {}
         self._is_own_change = False
         events = viewer.layers.events
-        self._events = ((events.inserted, self._on_inserted), (events.removing, self._on_removing))
-        for event, slot in self._events:
-            event.connect(slot)
+        events.inserted.connect(self._on_inserted)
+        events.removing.connect(self._on_removing)
         for layer in viewer.layers:
             watch_edits(layer)
             self._take(layer)
 
     def release(self) -> None:
-        for event, slot in self._events:
-            event.disconnect(slot)
+        events = self._viewer.layers.events
+        events.inserted.disconnect(self._on_inserted)
+        events.removing.disconnect(self._on_removing)
 
     @property
     def current(self) -> Entry | None:
@@ -165,6 +169,7 @@ class ProjectSession(QObject):
             notes = self._open(entry) if entry.layer is None else []
             entry.layer.visible = True
             self._viewer.layers.selection.active = self.strokes(entry) or entry.layer
+        self.shown.emit(entry.layer, self.strokes(entry))
         self.changed.emit()
         return "\n".join(notes)
 
@@ -353,13 +358,14 @@ class ProjectSession(QObject):
         entry.layers, entry.stores = tuple(unfit), []
         return notes
 
-    def take_results(self, image: Any, written: Sequence[FileReference]) -> None:
-        new = {one.path: one for one in written}
-        for entry in self.entries:
-            if image is not None and image in self._images(entry):
-                known = {one.path: one for one in entry.results}
-                entry.results = tuple((known | new).values())
-                self.changed.emit()
+    def entry_of(self, image: Any) -> Entry | None:
+        """Return the entry that an image layer shows, or None."""
+        return next((one for one in self.entries if image in self._images(one)), None)
+
+    def take_results(self, entry: Entry, written: Sequence[FileReference]) -> None:
+        files = {one.path: one for one in (*entry.results, *written)}
+        entry.results = tuple(files.values())
+        self.changed.emit()
 
     def replace_layer(self, entry: Entry, made: ProjectLayer) -> None:
         """Take labels that were made of an image in the place of those of the same name."""

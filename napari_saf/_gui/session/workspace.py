@@ -71,11 +71,10 @@ class Workspace(QObject):
         self._task: Task | None = None
         self._said = ""  # why work is not kept
         self._is_asking = self._is_closing = self.has_ended = False
+        self._soon = _SOON
         self._timer = QTimer(self, interval=KEEP_MILLISECONDS)
-        self._timer.timeout.connect(self.keep)
+        self._timer.timeout.connect(self._on_time)
         self._timer.start()
-        self._soon = QTimer(self, singleShot=True, interval=_SOON)
-        self._soon.timeout.connect(self._keep_strokes)
         QApplication.instance().aboutToQuit.connect(self.end)
         _workspaces.add(self)
 
@@ -114,7 +113,6 @@ class Workspace(QObject):
             with suppress(RuntimeError):  # Qt has deleted it
                 window.removeEventFilter(self)
         self._timer.stop()
-        self._soon.stop()
         if self._task is not None:
             self._task.silence()
             self._task.wait(_CLOSING_SECONDS)
@@ -152,14 +150,13 @@ class Workspace(QObject):
 
     def keep_soon(self) -> None:
         """Keep what is not saved in a moment: what a person painted is not to be painted again."""
-        if not (self.has_ended or self._soon.isActive()):
-            self._soon.start()
+        if self._timer.remainingTime() > self._soon:
+            self._timer.start(self._soon)
 
-    def _keep_strokes(self) -> None:
-        if self._task is None:
-            self.keep()
-        else:
-            self._soon.start()
+    def _on_time(self) -> None:
+        """Keep what is not saved, after what is being kept; then nothing for a minute."""
+        self._timer.setInterval(KEEP_MILLISECONDS if self._task is None else self._soon)
+        self.keep()
 
     @property
     def is_keeping(self) -> bool:
@@ -239,7 +236,7 @@ class Workspace(QObject):
     def _on_finished(self) -> None:
         if self._task is not None:
             self._task.wait(_CLOSING_SECONDS)
-            self._soon.setInterval(max(_SOON, round(_REST * self._task.seconds)))
+            self._soon = max(_SOON, round(_REST * self._task.seconds))
         self._task = None
 
 
