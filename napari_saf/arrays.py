@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -41,8 +42,10 @@ def as_dict(values: Any, name: str) -> dict[Any, Any]:
 def as_array(values: ArrayLike, name: str) -> NDArray[Any]:
     """Return values as an array, a masked one without its mask, or raise InvalidInput.
 
-    No arrays are rows of differing lengths or a tensor with gradients.
+    No arrays are paths, rows of differing lengths or a tensor with gradients.
     """
+    if isinstance(values, str | os.PathLike):
+        raise InvalidInput(f"{name}: expected an array, got {values!r}; saf.read_image reads files")
     try:
         return np.asarray(values)
     except (TypeError, ValueError, RuntimeError) as error:

@@ -419,7 +419,8 @@ def _check_given(
     shape = array.shape[:-1]
     if k >= len(given) or given[k].shape[:-1] != shape:
         got = given[k].shape if k < len(given) else "none"
-        raise InvalidInput(f"features: expected an array of shape {(*shape, 'n')}, got {got}")
+        sides = ", ".join(map(str, shape))
+        raise InvalidInput(f"features: expected an array of shape ({sides}, n), got {got}")
     if given[k].shape[-1] != given[0].shape[-1]:
         counts = [features.shape[-1] for features in given]
         raise InvalidInput(f"features: expected as many for each image, got {counts}")

@@ -48,6 +48,9 @@ class LabelMap:
         for name in ("names", "colors"):
             object.__setattr__(self, name, types.MappingProxyType(dict(getattr(self, name))))
 
+    def __reduce__(self) -> tuple[type[LabelMap], tuple[Any, ...]]:
+        return LabelMap, (self.numbers, dict(self.names), dict(self.colors))
+
     @classmethod
     def identity(cls, n_columns: int) -> LabelMap:
         return cls(np.arange(1, n_columns + 1))

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
+import pickle
 
 import numpy as np
 import pytest
 
+import napari_saf as saf
 from napari_saf.errors import InvalidInput
 from napari_saf.result import MOST_LABELS, LabelMap
 
@@ -84,6 +87,17 @@ def test_it_is_immutable() -> None:
         found.names[2] = "sea"  # type: ignore[index]
     with pytest.raises(dataclasses.FrozenInstanceError):
         found.numbers = numbers  # type: ignore[misc]
+
+
+def test_results_go_to_other_processes() -> None:
+    named = LabelMap(np.array([2, 1]), {1: "sky"}, {1: (0.0, 0.0, 1.0, 1.0)})
+    result = saf.SLK(n_clusters=2).run(saf.Problem.from_image(np.eye(16)))
+    sent = pickle.loads(pickle.dumps(dataclasses.replace(result, label_map=named)))  # noqa: S301
+    assert (sent.labels == copy.deepcopy(result).labels).all()
+    assert sent.label_map.numbers.tolist() == [2, 1]
+    assert (sent.label_map.names, sent.label_map.colors) == (named.names, named.colors)
+    with pytest.raises(TypeError):
+        sent.label_map.names[2] = "sea"
 
 
 @pytest.mark.parametrize("numbers", [[-1, 2], [0.5], [[1]]])

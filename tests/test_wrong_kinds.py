@@ -1,6 +1,7 @@
 """Values of a wrong kind, anywhere, are an error of this package that says so."""
 
 import dataclasses
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -26,6 +27,17 @@ def fails_well(function, **arguments):
                 function(**(arguments | {name: value}))
             except saf.SafError as error:
                 assert str(error)
+
+
+def test_a_path_is_no_image_and_what_reads_one_is_named():
+    for path in ("photo.png", Path("photo.png")):
+        with pytest.raises(saf.SafError, match=r"expected an array, got .*photo.png.*read_image"):
+            saf.Problem.from_image(path)
+
+
+def test_shapes_of_given_features_are_told_as_one_writes_them():
+    with pytest.raises(saf.SafError, match=r"of shape \(10, 12, n\), got \(5, 5, 3\)"):
+        saf.Problem.from_image(IMAGE, features=np.ones((5, 5, 3)))
 
 
 @pytest.mark.parametrize("method", [*saf.METHODS.values(), saf.PatchDictionaryLearning])

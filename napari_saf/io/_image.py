@@ -173,7 +173,8 @@ def _read_picture(path: Path, in_colors: bool) -> ImageFile:
         opened = Image.open(path)
     except UnidentifiedImageError as error:
         known = ", ".join(_READERS)
-        raise ValueError(f"expected {known} or a picture such as .png or .jpg") from error
+        text = f"its content is none of {known} or a picture such as .png or .jpg"
+        raise ValueError(text) from error
     with opened as picture:
         is_labels = not in_colors or picture.info.get(PNG_MARK[0]) == PNG_MARK[1]
         if picture.mode == "P" and is_labels:
@@ -270,7 +271,10 @@ def open_zarr(path: Path | Store) -> tuple[list[zarr.Array], str, Sizes]:
     """
     import zarr
 
-    group: Any = zarr.open(path, mode="r")
+    try:
+        group: Any = zarr.open(path, mode="r")
+    except FileNotFoundError as error:
+        raise ValueError("the folder holds no OME-Zarr image") from error
     if not isinstance(group, zarr.Group):
         raise ValueError("it is a zarr array by itself, which is read in tiles only; give --tile")
     attributes: Any = dict(group.attrs)

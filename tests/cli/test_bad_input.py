@@ -110,7 +110,8 @@ def test_no_disk_space(fails, tmp_path, monkeypatch):
 @pytest.mark.parametrize("name", ["a.png", "a.tif", "a.npy"])
 def test_no_image(fails, tmp_path, name, content):
     (tmp_path / name).write_bytes(content)
-    assert fails("segment", tmp_path / name, "-o", "m.tif").is_error(name)
+    outcome = fails("segment", tmp_path / name, "-o", "m.tif")
+    assert outcome.is_error(name, "its content is" if name == "a.png" else "cannot be read")
 
 
 def test_missing_image(fails):

@@ -51,6 +51,18 @@ def test_one_of_objects_and_later_results_is_in_sight(dock, model, settle):
     assert split(dock, settle).visible and not result.visible
 
 
+def test_long_names_hide_no_kind(dock, model, settle, qtbot):
+    model.layers["cells"].metadata["class_names"] = {"1": "the ground between the cells " * 3}
+    dock.labels.choose(None)
+    dock.labels.choose(model.layers["cells"])
+    settle(dock)
+    dock.kinds.resize(150, dock.kinds.height())
+    with qtbot.waitExposed(dock):
+        dock.show()
+    last = dock.kinds.visualItemRect(dock.kinds.item(1))
+    assert dock.kinds.viewport().rect().bottom() >= last.bottom() > 0
+
+
 class Mouse:
     """What napari tells a callback of the mouse."""
 

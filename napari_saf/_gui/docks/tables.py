@@ -324,6 +324,7 @@ class LabelList(QListWidget):
 
     def __init__(self) -> None:
         super().__init__()
+        self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         self._show_rows(1)
 
     def show_labels(
