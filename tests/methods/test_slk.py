@@ -1,7 +1,5 @@
 """Laws of Laplacian K-prototypes, and its updates against loops with the whole matrix W."""
 
-import itertools
-import json
 from dataclasses import replace
 
 import numpy as np
@@ -240,23 +238,6 @@ def test_two_nodes_that_name_each_other_agree_in_the_end(lam):
     np.testing.assert_allclose(result.assignment[::2], result.assignment[1::2], atol=0.05)
 
 
-def test_rows_sum_to_one_and_labels_are_their_maxima(problem, kind, laplacian):
-    result = saf.SLK(n_clusters=6, prototypes=kind, laplacian=laplacian).run(problem)
-    assert result.labels.shape == SQUARES.shape
-    assert result.labels.min() == 1
-    assert result.n_labels == len(np.unique(result.labels)) == len(result.columns)
-    np.testing.assert_allclose(result.assignment.sum(axis=1), 1, atol=1e-5)
-    assert result.assignment.min() >= 0
-    columns = result.columns[result.labels.ravel().astype(int) - 1]
-    chosen = np.take_along_axis(result.assignment, columns[:, None], axis=1)[:, 0]
-    np.testing.assert_array_equal(chosen, result.assignment.max(axis=1))
-    sizes = np.bincount(result.labels.ravel())[1:]
-    assert (np.diff(sizes) <= 0).all()
-    np.testing.assert_allclose(
-        result.history.label_shares[-1][result.columns], sizes / problem.n_nodes
-    )
-
-
 def test_the_squares_are_found(problem, kind):
     result = saf.SLK(n_clusters=6, prototypes=kind, sigma2=0.01).run(problem)
     truth = (SQUARES * 10).round().astype(int)
@@ -375,14 +356,6 @@ def test_classes_whose_seeds_look_the_same_have_modes_of_their_own(image):
     assert len(np.unique(result.prototypes, axis=0)) == 4
 
 
-def test_fewer_distinct_features_than_labels_reduce_the_labels(kind):
-    few = saf.Problem.from_image(np.repeat([0, 1, 2, 3], 25).reshape(10, 10), **PLAIN)
-    result = saf.SLK(n_clusters=9, prototypes=kind).run(few)
-    assert result.assignment.shape[1] == 4
-    assert result.notes[0] == "labels reduced to 4: no more distinct features"
-    assert result.n_labels == 4
-
-
 def test_a_start_beside_seeds_finds_all_distinct_features(kind):
     """Whatever is drawn where a class has its seeds already."""
     seeds = np.zeros((10, 10), int)
@@ -394,12 +367,6 @@ def test_a_start_beside_seeds_finds_all_distinct_features(kind):
         result = method.run(problem)
         assert result.assignment.shape[1] == 4
         assert not any("reduced" in note for note in result.notes)
-
-
-def test_fewer_nodes_than_labels_reduce_the_labels(kind):
-    tiny = saf.Problem.from_image(np.arange(6.0).reshape(2, 3), window=1, **PLAIN)
-    result = saf.SLK(n_clusters=9, prototypes=kind).run(tiny)
-    assert result.assignment.shape == (6, 6)
 
 
 @pytest.mark.parametrize("name", list(PROBLEMS))
@@ -504,8 +471,7 @@ def test_nodes_far_from_every_mode_follow_their_neighbours_as_in_the_algorithm(s
     assert matched_accuracy(labels, result.labels) > 0.98
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_seeds_keep_their_labels(image, kind, dtype):
+def test_seeds_keep_their_labels(image, kind):
     seeds = np.zeros(image.shape, int)
     seeds[2:4, 2:4] = 1
     seeds[2:4, 8:10] = 2
@@ -513,7 +479,7 @@ def test_seeds_keep_their_labels(image, kind, dtype):
     seeds[1, 14] = 3
     problem = saf.Problem.from_image(image, seeds=seeds, **PLAIN)
     for new_labels, n_labels in ((False, 3), (True, 5)):
-        method = saf.SLK(n_clusters=5, new_labels=new_labels, prototypes=kind, dtype=dtype)
+        method = saf.SLK(n_clusters=5, new_labels=new_labels, prototypes=kind)
         result = method.run(problem)
         np.testing.assert_array_equal(result.labels[seeds > 0], seeds[seeds > 0])
         rows = result.assignment[seeds.ravel() > 0]
@@ -529,100 +495,11 @@ def test_seeds_stay_with_a_start_that_contradicts_them(image):
     assert (result.labels[2, 2], result.labels[2, 8]) == (1, 2)
 
 
-def test_the_same_seed_gives_the_same_labels(problem, kind, laplacian):
-    method = saf.SLK(n_clusters=6, prototypes=kind, laplacian=laplacian, seed=3)
-    first, second = method.run(problem), method.run(problem)
-    np.testing.assert_array_equal(first.labels, second.labels)
-    np.testing.assert_array_equal(first.assignment, second.assignment)
-
-
-@pytest.mark.parametrize("count", [1, 2])
-def test_a_limit_counts_recorded_steps(kind, count):
-    method = saf.SLK(n_clusters=4, prototypes=kind, tolerance=0.0, laplacian_weight=0.5)
-    problem = saf.Problem.from_image(np.random.default_rng(0).random((12, 12)), **PLAIN)
-    whole = method.run(problem)
-    assert len(whole.history) > count + 1
-    cut = method.run(problem, max_iterations=count)
-    assert cut.status is saf.Status.MAX_ITERATIONS
-    np.testing.assert_array_equal(cut.history.time, range(count + 1))
-    np.testing.assert_array_equal(cut.history.objective, whole.history.objective[: count + 1])
-    assert cut.history.n_evaluations[-1] == cut.n_evaluations >= count
-
-
-@pytest.mark.parametrize("after", [0, 1, 3, 8])
-def test_a_cancelled_run_leaves_a_valid_labelling(problem, kind, after):
-    asked = itertools.count()
-    method = saf.SLK(n_clusters=5, prototypes=kind, tolerance=0.0, laplacian_weight=3.0)
-    steps = method.iterate(problem, cancelled=lambda: next(asked) >= after)
-    while True:
-        try:
-            next(steps)
-        except StopIteration as stop:
-            result = stop.value
-            break
-    assert result.status is saf.Status.CANCELLED
-    assert result.labels.shape == SQUARES.shape
-    assert result.labels.min() >= 1
-    np.testing.assert_allclose(result.assignment.sum(axis=1), 1, atol=1e-5)
-    assert np.isfinite(result.prototypes).all()
-
-
-def test_outside_the_mask_is_zero(kind, laplacian):
-    problem = masked_problem()
-    result = saf.SLK(n_clusters=3, prototypes=kind, laplacian=laplacian).run(problem)
-    np.testing.assert_array_equal(result.labels > 0, problem.graph.mask)
-
-
 def test_several_images_share_their_labels(image):
     """Labels of one that is given twice are those of its twin."""
     both = saf.SLK(n_clusters=6).run(saf.Problem.from_images([image, image, image[:7]], **PLAIN))
     assert [labels.shape for labels in both.labels] == [(10, 18), (10, 18), (7, 18)]
     np.testing.assert_array_equal(both.labels[0], both.labels[1])
-
-
-def test_float64_runs_like_float32(problem, kind):
-    plain, double = (
-        saf.SLK(n_clusters=6, prototypes=kind, dtype=dtype).run(problem).labels
-        for dtype in ("float32", "float64")
-    )
-    assert matched_accuracy(plain, double) > 0.98
-
-
-def test_snapshots_show_the_labels_while_they_form(problem):
-    steps, fractions = saf.SLK(n_clusters=6).iterate(problem), []
-    while True:
-        try:
-            snapshot = next(steps)
-        except StopIteration as stop:
-            result = stop.value
-            break
-        assert snapshot.labels.shape == SQUARES.shape
-        assert len(np.unique(snapshot.labels)) == snapshot.n_labels
-        fractions.append(snapshot.fraction)
-        last = snapshot.labels
-    assert (fractions[0], fractions[-1]) == (0, 1)
-    assert all(0 <= fraction <= 1 for fraction in fractions)
-    np.testing.assert_array_equal(last - 1, result.columns[result.labels.astype(int) - 1])
-
-
-def test_the_recipe_holds_plain_values(problem):
-    recipe = saf.SLK(prototypes="ms").run(problem, max_iterations=1).recipe
-    assert json.loads(json.dumps(recipe)) == recipe
-    assert recipe["method"] == "slk"
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        ({"initial": np.ones(180)}, r"initial: expected shape \(180, n_labels\)"),
-        ({"initial": np.ones((3, 2))}, r"initial: expected shape \(180, n_labels\)"),
-        ({"initial": np.ones((180, 2))}, "initial: expected rows that sum to 1"),
-        ({"initial": np.full((180, 2), np.nan)}, "initial: expected finite"),
-    ],
-)
-def test_bad_starts_are_refused(problem, arguments, said):
-    with pytest.raises(saf.InvalidInput, match=said):
-        saf.SLK().run(problem, **arguments)
 
 
 @pytest.mark.parametrize(
@@ -647,13 +524,6 @@ def test_seeds_that_the_start_has_no_columns_for_are_refused(image):
     problem = saf.Problem.from_image(image, seeds=seeds, **PLAIN)
     with pytest.raises(saf.InvalidInput, match="seeds: expected classes up to 2, got 3"):
         saf.SLK().run(problem, initial=np.full((problem.n_nodes, 2), 0.5))
-
-
-def test_skipped_seed_classes_are_refused(image):
-    seeds = np.zeros(image.shape, int)
-    seeds[0, 0], seeds[5, 5] = 1, 3
-    with pytest.raises(saf.InvalidInput, match=r"seeds: .*class 2 has none"):
-        saf.SLK().run(saf.Problem.from_image(image, seeds=seeds, **PLAIN))
 
 
 def test_an_order_in_memory_of_its_own_changes_nothing(monkeypatch, kind):

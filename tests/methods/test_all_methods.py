@@ -1,0 +1,209 @@
+"""Laws that every method obeys: what a run yields and leaves, however it ends."""
+
+import dataclasses
+import itertools
+import json
+
+import numpy as np
+import pytest
+
+import napari_saf as saf
+from napari_saf.input import PLAIN
+from napari_saf.metrics import matched_accuracy
+
+SQUARES = np.kron([[0.0, 1, 0.4], [0.8, 0.2, 0.6]], np.ones((10, 12)))
+STROKES = np.zeros(SQUARES.shape, dtype=int)
+STROKES[2:4, 2:4], STROKES[2:4, 14:16], STROKES[15, 4] = 1, 2, 2
+STROKES[5, 5], STROKES[6, 18], STROKES[12, 30] = 2, 1, 1  # against what is around
+FIVE = np.linspace(0, 1, 5)[:, None]
+
+WITHOUT_STROKES = {
+    "saf": saf.SelfAssignmentFlow(max_labels=8),
+    "saf, s = 0.5": saf.SelfAssignmentFlow(max_labels=8, s=0.5),
+    "saf, s = 1": saf.SelfAssignmentFlow(max_labels=8, s=1.0),
+    "saf, spectral": saf.SelfAssignmentFlow(max_labels=8, start="spectral"),
+    "af": saf.AssignmentFlow(prototypes=FIVE),
+    "af, labels": saf.AssignmentFlow(prototypes=FIVE, prototype_labels=[2, 2, 5, 1, 2]),
+    "slk": saf.SLK(n_clusters=5),
+    "slk, ms": saf.SLK(n_clusters=5, prototypes="ms", laplacian="graph"),
+    "slk, means": saf.SLK(n_clusters=5, prototypes="means", laplacian="features"),
+    "fair": saf.FairClustering(n_clusters=4, n_starts=1),
+    "fair, medians": saf.FairClustering(n_clusters=4, n_starts=1, objective="kmedian"),
+    "fair, cut": saf.FairClustering(n_clusters=4, n_starts=1, objective="ncut"),
+}
+CASES = WITHOUT_STROKES | {
+    "strokes": saf.AssignmentFlow(),
+    "laplacianshot": saf.LaplacianShot(),
+    "bavardage": saf.Bavardage(),
+}
+
+FREE = [name for name in WITHOUT_STROKES if not name.startswith("af")]
+"""Those that find labels by themselves."""
+
+
+def make_problem(strokes=None, **options):
+    image = SQUARES + 0.05 * np.random.default_rng(0).standard_normal(SQUARES.shape)
+    return saf.Problem.from_image(
+        image, window=3, seeds=strokes, groups="axis:1", **options, **PLAIN
+    )
+
+
+@pytest.fixture(params=list(CASES))
+def case(request):
+    """A method, and a problem with strokes where it needs them."""
+    name = request.param
+    return CASES[name], make_problem(None if name in WITHOUT_STROKES else STROKES)
+
+
+def drain(steps):
+    snapshots = []
+    while True:
+        try:
+            snapshots.append(next(steps))
+        except StopIteration as stop:
+            return snapshots, stop.value
+
+
+def test_what_a_run_leaves_hangs_together(case):
+    method, problem = case
+    result = method.run(problem)
+    assert result.status is not saf.Status.CANCELLED
+    assert result.labels.shape == SQUARES.shape
+    assert result.labels.dtype == np.uint8
+    assert result.labels.min() >= 1
+    np.testing.assert_allclose(result.assignment.sum(axis=1), 1, atol=1e-5)
+    assert result.assignment.min() >= 0
+    columns = result.columns[result.labels.ravel() - 1]
+    chosen = np.take_along_axis(result.assignment, columns[:, None], axis=1)[:, 0]
+    np.testing.assert_array_equal(chosen, result.assignment.max(axis=1))
+    np.testing.assert_array_equal(result.columns, result.label_map.columns)
+    painted = result.label_map.paint(result.assignment.argmax(axis=1).reshape(SQUARES.shape) + 1)
+    assert np.mean(painted == result.labels) > 0.99
+    assert result.n_labels == len(np.unique(result.labels))
+    assert len(result.prototypes) == len(result.columns)
+    assert ((result.uncertainty >= 0) & (result.uncertainty <= 1)).all()
+    history = result.history
+    assert len(history) >= 2
+    assert np.isfinite(history.objective).all()
+    assert (np.diff(history.time) >= 0).all()
+    assert history.n_evaluations[-1] == result.n_evaluations
+    np.testing.assert_allclose(history.label_shares.sum(axis=1), 1, rtol=1e-6)
+    shares = np.bincount(result.labels.ravel(), minlength=len(result.columns) + 1)[1:]
+    own = np.where(result.columns >= 0, history.label_shares[-1][result.columns], 0)
+    np.testing.assert_allclose(own, shares / result.labels.size, rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", FREE)
+def test_labels_of_no_strokes_and_prototypes_are_numbered_by_size(name):
+    sizes = np.bincount(CASES[name].run(make_problem()).labels.ravel())[1:]
+    assert (np.diff(sizes) <= 0).all() and (sizes > 0).all()
+
+
+def test_the_same_seed_gives_the_same_assignment(case):
+    method, problem = case
+    first, second = (method.run(problem, max_iterations=5) for _ in range(2))
+    np.testing.assert_array_equal(first.assignment, second.assignment)
+
+
+def test_the_recipe_holds_plain_values(case):
+    method, problem = case
+    recipe = method.run(problem, max_iterations=1).recipe
+    assert json.loads(json.dumps(recipe)) == recipe
+    assert recipe["method"] == method.name
+    assert (recipe["input"]["window"], recipe["input"]["groups"]) == (3, "axis:1")
+
+
+def test_snapshots_show_the_labels_while_they_form(case):
+    method, problem = case
+    steps, fractions = method.iterate(problem), []
+    while True:
+        try:
+            snapshot = next(steps)
+        except StopIteration as stop:
+            result = stop.value
+            break
+        assert snapshot.labels.shape == SQUARES.shape
+        assert len(snapshot.prototypes) == len(snapshot.record.label_shares)
+        assert len(np.unique(snapshot.labels)) == snapshot.n_labels
+        fractions.append(snapshot.fraction)
+        last_labels = snapshot.labels
+    assert (fractions[0], fractions[-1]) == (0, 1)
+    assert all(0 <= fraction <= 1 for fraction in fractions)
+    unpainted = [result.label_map.unpaint(result.labels), snapshot.label_map.unpaint(last_labels)]
+    if problem.seeds is None:  # where strokes teach, parts may go to other labels at the end
+        np.testing.assert_array_equal(*unpainted)
+
+
+@pytest.mark.parametrize("after", [0, 1, 5])
+def test_a_cancelled_run_leaves_a_valid_labelling(case, after):
+    method, problem = case
+    asked = itertools.count()
+    _, result = drain(method.iterate(problem, cancelled=lambda: next(asked) >= after))
+    assert result.status is saf.Status.CANCELLED
+    assert result.labels.shape == SQUARES.shape
+    assert result.labels.min() >= 1
+    assert result.n_labels == len(np.unique(result.labels))
+    np.testing.assert_allclose(result.assignment.sum(axis=1), 1, atol=1e-5)
+    if problem.seeds is not None:
+        np.testing.assert_array_equal(result.labels[STROKES > 0], STROKES[STROKES > 0])
+
+
+@pytest.mark.parametrize("name", list(WITHOUT_STROKES))
+def test_outside_the_mask_is_zero(name):
+    mask = np.zeros(SQUARES.shape, bool)
+    mask[3:15, 5:30] = np.random.default_rng(1).random((12, 25)) < 0.8
+    result = CASES[name].run(make_problem(mask=mask), max_iterations=5)
+    np.testing.assert_array_equal(result.labels > 0, mask)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("name", list(CASES))
+def test_seeds_keep_their_labels(name, dtype):
+    result = dataclasses.replace(CASES[name], dtype=dtype).run(make_problem(STROKES))
+    np.testing.assert_array_equal(result.labels[STROKES > 0], STROKES[STROKES > 0])
+    held = result.assignment[STROKES.ravel() > 0].max(axis=1)
+    np.testing.assert_allclose(held, 1, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", sorted(set(CASES) - {"saf, spectral"}))
+def test_float64_runs_like_float32(name):
+    problem = make_problem(None if name in WITHOUT_STROKES else STROKES)
+    labels = [
+        dataclasses.replace(CASES[name], dtype=dtype).run(problem).labels
+        for dtype in ("float32", "float64")
+    ]
+    assert matched_accuracy(*labels) > 0.98
+
+
+@pytest.mark.parametrize(
+    ("initial", "said"),
+    [
+        (np.ones(720), "expected shape"),
+        (np.ones((3, 2)), "expected shape"),
+        (np.ones((720, 2)), "expected rows that sum to 1"),
+        (np.full((720, 2), np.nan), "expected finite"),
+    ],
+)
+@pytest.mark.parametrize("name", saf.METHODS)
+def test_bad_starts_are_refused(name, initial, said):
+    with pytest.raises(saf.InvalidInput, match=f"initial: {said}"):
+        saf.METHODS[name]().run(make_problem(STROKES), initial=initial)
+
+
+@pytest.mark.parametrize("name", FREE)
+@pytest.mark.parametrize("image", [np.repeat([0, 1, 2, 3], 25).reshape(10, 10), np.eye(2, 3) + 5])
+def test_fewer_distinct_features_than_labels_reduce_the_labels(name, image):
+    most = "max_labels" if name.startswith("saf") else "n_clusters"
+    problem = saf.Problem.from_image(image, window=1, groups="axis:1", **PLAIN)
+    result = dataclasses.replace(CASES[name], **{most: 9}).run(problem)
+    n_distinct = len(np.unique(image))
+    assert result.assignment.shape[1] == n_distinct
+    assert result.notes[0] == f"labels reduced to {n_distinct}: no more distinct features"
+
+
+@pytest.mark.parametrize("name", sorted(set(CASES) - {"strokes"}))
+def test_a_limit_counts_recorded_steps(name):
+    problem = make_problem(None if name in WITHOUT_STROKES else STROKES)
+    result = CASES[name].run(problem, max_iterations=1)
+    assert result.status is saf.Status.MAX_ITERATIONS
+    assert len(result.history) == 2
