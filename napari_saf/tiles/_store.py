@@ -189,7 +189,7 @@ class LabelStore:
                 storage.remove_path(file)
             if self.image is not None:
                 _list_labels(self.path.parent, self.path.name)
-            _group(self.path, "r+").attrs.update(attributes | {_KEY: about})
+            _group(self.path, "r+").update_attributes(attributes | {_KEY: about})
         storage.remove_path(self.journal)
 
 

@@ -11,7 +11,7 @@ import psutil
 import pytest
 from processes import DEADLY, Command, Deadly, die_at_rename, die_while_writing
 
-from napari_saf.batch import ProblemSource, _labelling
+from napari_saf.batch import ProblemSource, _cluster, _labelling
 from napari_saf.features import Scaling
 from napari_saf.io import load_recipe, read_labels, save_masks
 from napari_saf.methods import METHODS
@@ -49,6 +49,7 @@ def summary(outcome):
 def test_processes_give_the_same_files_as_one(cli, folder, tmp_path, monkeypatch):
     """And one that dies takes no other image with it."""
     monkeypatch.setitem(METHODS, "saf", Deadly)
+    monkeypatch.setattr(_cluster, "_ATTEMPTS", 1)
     bad, deadly = folder / "bad.png", folder / "deadly.npy"
     bad.write_bytes(b"no image")
     one = cli("segment", folder, "-o", "one", *FEW, "--regions", "0.2")

@@ -88,7 +88,7 @@ def test_apply_writes_masks_reconstructions_and_a_table(cli, picture, dictionary
         assert usage == expected.usage.tolist()
 
 
-def test_labels_in_tiles_and_several_processes(cli, picture, dictionary):
+def test_labels_in_tiles(cli, picture, dictionary):
     image = picture("a.png", (40, 50), seed=2)
     np.save("a.npy", iio.imread(image))
     run = ("dictionary", "apply", dictionary, "a.npy", "-o", "m.ome.zarr", "--tile", "32")
@@ -104,9 +104,6 @@ def test_labels_in_tiles_and_several_processes(cli, picture, dictionary):
     for given in (("--reconstruction", "complete"), ("--device", "cpu"), ("--format", ".png")):
         refused = cli(*run, *given, "--overwrite")
         assert refused.code == 2 and given[0] in refused.err
-    others = [picture(f"{k}.png", (24, 28), seed=k) for k in range(3)]
-    assert cli("dictionary", "apply", dictionary, *others, "-o", "out", "--jobs", "2").code == 0
-    assert sorted(row["image"] for row in table()) == ["0.png", "1.png", "2.png"]
 
 
 def test_alpha_is_no_channel(cli, tmp_path):

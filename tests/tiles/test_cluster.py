@@ -1,13 +1,14 @@
 """Tiles on workers of dask: threads, and processes of which one dies."""
 
-import os
-import signal
+import operator
 import threading
 from collections import deque
+from functools import partial
 
 import dask
 import numpy as np
 import pytest
+from deaths import die_always, die_once
 from test_label_large import picture, recipe, write_zarr
 
 import napari_saf as saf
@@ -34,21 +35,7 @@ def test_threads_give_the_same_labels(tmp_path):
     assert found.sizes == expected.sizes
 
 
-def die_once(marker):
-    """End the process that comes here first."""
-    try:
-        os.close(os.open(marker, os.O_CREAT | os.O_EXCL))
-    except FileExistsError:
-        return "done"
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
-def die_always(_):
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
-def double(item):
-    return 2 * item
+double = partial(operator.mul, 2)
 
 
 def test_tasks_may_be_added_while_others_are_done():
@@ -123,7 +110,7 @@ def test_processes_of_which_one_dies_at_the_start_are_started_again(monkeypatch,
 def test_a_process_that_dies_is_replaced_and_its_task_done_again(tmp_path):
     source = write_zarr(tmp_path / "a.zarr", picture((100, 130)))
     expected = saf.label_large(source, recipe(), tmp_path / "e.ome.zarr", tile=64)
-    with local_client(2) as client:
+    with local_client(1) as client:
         found = saf.label_large(source, recipe(), tmp_path / "m.ome.zarr", tile=64, client=client)
         np.testing.assert_array_equal(found.labels[:], expected.labels[:])
         array = np.zeros((2**14, 2**13, 3), np.uint8)
