@@ -175,14 +175,15 @@ def test_labels_of_everything_hide_those_of_a_part(
     assert not part.visible and shown == ["sheet", "all"]
 
 
-def pause_after(n_tiles, dock, monkeypatch):
-    """Press Pause once so many tiles are there."""
+def pause_after(n_tiles, dock, monkeypatch, seen=None):
+    """Press Pause once so many tiles are there, and once that was seen, where it is to be."""
     own, taken = large.GrowingLevels.take, []
 
     def take(levels, tile):
         own(levels, tile)
         taken.append(tile)
         if len(taken) == n_tiles:
+            assert seen is None or seen.wait(TIMEOUT / 1000)
             dock.large.pause()
 
     monkeypatch.setattr(large.GrowingLevels, "take", take)
@@ -232,13 +233,18 @@ def test_other_settings_are_said_and_taken_when_started_anew(
         wait_for_all(dock, qtbot)
     assert dock.large.anew_button.isHidden()  # nothing was changed
     dock.input.scale.set_value(9)
-    texts = []
+    seen = threading.Event()
+
+    def show(_, text):
+        if "Start anew" in text:
+            seen.set()
+
     with monkeypatch.context() as paused:
-        pause_after(2, dock, paused)
-        paused.setattr(dock.large.status, "show_progress", lambda _, text: texts.append(text))
+        pause_after(2, dock, paused, seen)
+        paused.setattr(dock.large.status, "show_progress", show)
         dock.large.start()
         wait_for_all(dock, qtbot)
-    assert "Start anew" in texts[-1] and not dock.large.anew_button.isHidden()
+    assert not dock.large.anew_button.isHidden()
     first = dock.large.layer
     dock.large.anew_button.click()
     wait_for_all(dock, qtbot)

@@ -9,7 +9,7 @@ import pytest
 from gui_cases import blocks, discard, recover
 from napari._qt.dialogs.confirm_close_dialog import ConfirmCloseDialog
 from napari.components import ViewerModel
-from qtpy.QtCore import QTimer
+from qtpy.QtCore import Qt, QTimer
 from qtpy.QtWidgets import QApplication
 
 import napari_saf as saf
@@ -238,6 +238,7 @@ def test_a_window_asks_after_its_docks_were_closed(window, open_dock, answers, k
     assert recovered(tmp_path)
     given += ["cancel", "discard"]
     assert not frame.close()
+    frame.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose, False)  # the fixture closes it again
     assert frame.close() and len(asked) == 2
     assert dock.workspace.has_ended and not recovered(tmp_path)
 
