@@ -11,12 +11,14 @@ from __future__ import annotations
 
 import dataclasses
 import multiprocessing
+import os
 import statistics
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +28,7 @@ import safetensors.torch
 import torch
 
 import napari_saf as saf
-from napari_saf.features import DeepFeatures, _deep
+from napari_saf.features import DeepFeatures
 from napari_saf.methods import run_to_end, stroke_choices
 
 SIDE = 1024
@@ -49,6 +51,14 @@ def picture() -> np.ndarray[Any, Any]:
     from skimage.transform import resize
 
     return np.asarray(resize(astronaut(), (SIDE, SIDE)), dtype=np.float32)
+
+
+@contextmanager
+def empty_cache() -> Iterator[None]:
+    """Let features be kept in an empty folder, which platformdirs takes from the environment."""
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["XDG_CACHE_HOME"] = folder
+        yield
 
 
 def forward(architecture: str, file: Path) -> Callable[[], object]:
@@ -75,8 +85,7 @@ def ours(architecture: str, file: Path) -> Callable[[], object]:
     extractor.network()
 
     def run() -> object:
-        with tempfile.TemporaryDirectory() as folder:
-            _deep.cache_folder = lambda: Path(folder)
+        with empty_cache():
             return extractor.features(image)
 
     return run
@@ -134,8 +143,7 @@ def strokes(architecture: str, file: Path) -> None:
     choice = stroke_choices()["object"]
     extractor = DeepFeatures(architecture, str(file))
     options = dataclasses.replace(choice.options, features=extractor).arguments()
-    with tempfile.TemporaryDirectory() as folder:
-        _deep.cache_folder = lambda: Path(folder)
+    with empty_cache():
         saf.Problem.from_image(picture(), **options)
         began = time.process_time()
         problem = saf.Problem.from_image(picture(), **options)

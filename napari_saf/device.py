@@ -43,6 +43,7 @@ FloatName = Literal["float32", "float64"]
 _OWN_GROUP = Path("/proc/self/cgroup")
 _limit: ContextVar[float | None] = ContextVar("memory limit", default=None)
 _cancelled: ContextVar[Callable[[], bool] | None] = ContextVar("cancelled", default=None)
+_proposal: ContextVar[str] = ContextVar("proposal", default="")
 _watch: ContextVar[Callable[[float, float], object] | None] = ContextVar("watch", default=None)
 
 
@@ -93,6 +94,16 @@ def memory_limit(
 
 
 @contextmanager
+def proposing(proposal: str) -> Iterator[None]:
+    """Let `check_memory` propose this in this thread: what others propose does not help here."""
+    token = _proposal.set(proposal)
+    try:
+        yield
+    finally:
+        _proposal.reset(token)
+
+
+@contextmanager
 def interruptible(cancelled: Callable[[], bool]) -> Iterator[None]:
     """Let the preparation of a run in this thread end with `Cancelled` once that returns True."""
     token = _cancelled.set(cancelled)
@@ -125,7 +136,8 @@ def check_memory(
     if watch is not None:
         watch(n_bytes, room)
     if n_bytes > room:
-        message = proposal if isinstance(proposal, str) else proposal(room / n_bytes)
+        own = proposal if isinstance(proposal, str) else proposal(room / n_bytes)
+        message = _proposal.get() or own
         raise ComputeError(
             f"not enough memory: the run needs about {gibibytes(n_bytes)} and {gibibytes(room)} "
             f"{there}; "

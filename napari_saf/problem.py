@@ -67,7 +67,6 @@ class Problem:
     groups: NDArray[np.int64] | None = None
     options: ImageOptions | None = None
     clipped: float = 0.0
-    _memory: dict[str, Any] = dataclasses.field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
         features = own_floats(self.features, "features")
@@ -133,18 +132,18 @@ class Problem:
             nodes = _at_nodes(grids, _each(nodes, len(grids), "seeds"), "seeds")
         elif isinstance(self.graph, GridGraph) and np.shape(nodes) != (self.n_nodes,):
             nodes = _at_nodes([self.graph], [nodes], "seeds")
-        other = dataclasses.replace(self, seeds=nodes)
-        object.__setattr__(other, "_memory", self._memory)
-        return other
+        return dataclasses.replace(self, seeds=nodes)
 
     def remember(self, key: str, make: Callable[[], T]) -> T:
         """Return what `make` returned at the first call; for what no seeds or groups change.
 
-        The key holds all that it depends on beside features and graph.
+        The key holds all that it depends on beside features and graph, with which it is kept.
         """
-        if key not in self._memory:
-            self._memory[key] = make()
-        return self._memory[key]  # type: ignore[no-any-return]
+        features, found = self.graph.memory.get(key, (None, None))
+        if features is not self.features:
+            found = make()
+            self.graph.memory[key] = self.features, found
+        return found  # type: ignore[return-value]
 
     @classmethod
     @memory_errors_translated("use a mask or a smaller image")

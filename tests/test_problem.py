@@ -407,3 +407,13 @@ def test_features_of_many_scales_can_be_interrupted_between_planes_and_scales(at
         FEATURES["multiscale"]().features(image)
     expected = multiscale_basic_features(image, sigma_min=1, sigma_max=6, channel_axis=-1)
     np.testing.assert_array_equal(FEATURES["multiscale"]().features(image), standardized(expected))
+
+
+def test_what_is_remembered_is_of_the_features_whatever_the_seeds():
+    problem = saf.Problem.from_image(np.eye(6), features="intensity", weights="uniform")
+    seeds = np.zeros((6, 6), int)
+    seeds[0, :3] = 1, 2, 3
+    assert problem.with_seeds(seeds).remember("sum", lambda: "first") == "first"
+    assert problem.remember("sum", lambda: "again") == "first"
+    other = dataclasses.replace(problem, features=1 - problem.features)
+    assert other.remember("sum", lambda: "other") == "other"

@@ -99,7 +99,7 @@ class ProblemSource:
         """Return the problem of images that were read, with mask, seeds and groups of the files."""
         mask: Any = self.mask
         if mask is not None and mask != "finite":
-            mask = read_image(mask).array
+            mask = read_image(mask, in_colors=False).array
         shared = options.arguments()
         if len(images) > 1:
             return Problem.from_images([image.array for image in images], masks=mask, **shared)

@@ -51,9 +51,9 @@ _WINDOW.help = "Side of the window of neighbours, for ncut. [default: 3]"
 _SWEEP_OPTIONS = [
     flags.IMAGES,
     flags.output("FOLDER", "Where the table (.csv), the plot (.png) and the masks go."),
-    click.Option(["--weights"], type=flags.ParameterValue(["list"], optional=True),
-                 metavar="FLOAT,...", help="Fairness weights. [default: 0, and nine up to ten "
-                 "times the objective]"),
+    click.Option(["--weights", "fairness_weights"], metavar="FLOAT,...",
+                 type=flags.ParameterValue(["list"], optional=True),
+                 help="Fairness weights. [default: 0, and nine up to ten times the objective]"),
     _GROUPS,
     *flags.image_options("features"),
     _WINDOW,
@@ -145,7 +145,7 @@ def fair_sweep(given: Any) -> None:
 
     Show what an even spread of the labels over groups costs.
     """
-    out, weights = given.out, vars(given).pop("weights")  # which are no weights of an image
+    out, weights = given.out, given.fairness_weights
     weights = None if isinstance(weights, str) else weights
     paths = io.find_images(given.images)
     given.groups = given.groups or ("image" if len(paths) > 1 else None)

@@ -14,7 +14,7 @@ from napari_saf import io
 from napari_saf.batch import DictionaryTask, check_outputs
 from napari_saf.cli import _methods as flags
 from napari_saf.cli import run_with_progress
-from napari_saf.cli._large import JOBS, SCHEDULER, TILES, label_in_tiles, workers
+from napari_saf.cli._large import JOBS, SCHEDULER, TILES, label_in_tiles
 from napari_saf.cli._run import run_jobs
 from napari_saf.dictionary import (
     DICTIONARY_SUFFIX,
@@ -49,13 +49,16 @@ _SHOW = [
     flags.output("SHEET.png", "Where a picture of the atoms goes.", required=False),
     flags.overwrite("a picture that is there"),
 ]
+_OF_FOLDER = {"reconstruction": "blended", "mask_format": ".tif", "device": "auto"}
+"""Options of images that go to a folder, and what they are by default."""
 _APPLY = [
     _DICTIONARY,
     flags.IMAGES,
     flags.output("FOLDER", "Where masks, reconstructions and the table (.csv) go; or OUT.ome.zarr "
                  "for the labels alone of one image of any size, in tiles."),
     _WINDOW,
-    click.Option(["--reconstruction"], type=click.Choice(RECONSTRUCTIONS), default="blended",
+    click.Option(["--reconstruction"], type=click.Choice(RECONSTRUCTIONS),
+                 default=_OF_FOLDER["reconstruction"],
                  show_default=True, help="How images are rebuilt: atoms at the matched "
                  "centres; beside them the nearest atom of each pixel; or the atom around each "
                  "pixel that fits best with a contrast and brightness of its own."),
@@ -144,25 +147,23 @@ def _apply(given: Any) -> int:
 
     What an earlier run has done is not done again.
     """
-    options = vars(given)
-    found, out = PatchDictionary.load(options.pop("path")), options.pop("out")
-    paths, n_processes = io.find_images(options.pop("images")), options.pop("n_processes")
-    tile, is_dry, scheduler = (options.pop(name) for name in ("tile", "dry_run", "scheduler"))
+    found, out = PatchDictionary.load(given.path), given.out
+    paths = io.find_images(given.images)
+    shared = {"window": given.window, "channel_axis": given.channel_axis}
+    of_folder = {name: getattr(given, name) for name in _OF_FOLDER}
     if out.name.endswith(".ome.zarr") and len(paths) == 1:
-        usual = {"reconstruction": "blended", "mask_format": ".tif", "device": "auto"}
-        given_names = [name for name, value in usual.items() if options[name] != value]
-        if given_names:
-            name = given_names[0].removeprefix("mask_")
-            raise click.UsageError(f"--{name}: goes with a folder; {out} gets the labels alone")
-        own = {name: options[name] for name in ("window", "channel_axis")}
-        job = DictionaryJob.of(io.url_of(paths[0]) or paths[0], found, tile=tile or None, **own)
-        values = {"dry_run": is_dry, "scheduler": scheduler, "overwrite": options["overwrite"]}
-        return label_in_tiles(job, out, n_processes, values)
-    if tile or is_dry:
+        for name, usual in _OF_FOLDER.items():
+            if of_folder[name] != usual:
+                flag = name.removeprefix("mask_")
+                raise click.UsageError(f"--{flag}: goes with a folder; {out} gets the labels alone")
+        source = io.url_of(paths[0]) or paths[0]
+        job = DictionaryJob.of(source, found, tile=given.tile or None, **shared)
+        return label_in_tiles(job, given)
+    if given.tile or given.dry_run:
         raise click.UsageError("--tile, --dry-run: go with one image, into OUT.ome.zarr")
-    task = DictionaryTask(dictionary=found, folder=out, **options)
-    with workers(scheduler) as client:
-        return run_jobs(task, task.plan(paths), n_processes=n_processes, client=client)
+    own: dict[str, Any] = {**shared, **of_folder, "overwrite": given.overwrite}
+    task = DictionaryTask(dictionary=found, folder=out, **own)
+    return run_jobs(task, task.plan(paths), given)
 
 
 def _summary(dictionary: PatchDictionary) -> str:

@@ -106,7 +106,7 @@ def export(given: Any) -> None:
 
 
 def _read_wanted(given: Any, is_large: bool) -> tuple[list[str], io.Wanted]:
-    outlines = [suffix for name, suffix in flags.OUTLINE_SUFFIXES.items() if getattr(given, name)]
+    outlines = flags.outline_suffixes(given)
     fields = {field.name for field in dataclasses.fields(io.Wanted)}
     known = {key: value for key, value in vars(given).items() if key in fields}
     asked = io.Wanted(**{key: value for key, value in known.items() if value is not None})

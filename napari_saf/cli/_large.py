@@ -42,12 +42,13 @@ JOBS = click.Option(
 )
 
 
-def large_job(task: LabelTask, paths: list[Path], out: Path, values: Any) -> LargeJob | None:
+def large_job(task: LabelTask, paths: list[Path], given: Any) -> LargeJob | None:
     """Return the job of an image that is labelled in tiles, None for others."""
+    out = given.out
     is_pyramid = out.name.lower().endswith(".ome.zarr") or out.parent.name == "labels"
     url = next(filter(None, map(url_of, paths)), None)
-    is_asked = bool(values["tile"]) or values["dry_run"] or url is not None
-    if values["tile"] == 0 or not (is_pyramid or is_asked) or len(paths) > 1:
+    is_asked = bool(given.tile) or given.dry_run or url is not None
+    if given.tile == 0 or not (is_pyramid or is_asked) or len(paths) > 1:
         if is_asked:
             raise click.UsageError("--tile, --dry-run, URLs: go with one image")
         return None
@@ -64,7 +65,7 @@ def large_job(task: LabelTask, paths: list[Path], out: Path, values: Any) -> Lar
             url or paths[0],
             Recipe(task.method, source.options, {}, task.level, taught),
             mask=source.mask,
-            tile=values["tile"],
+            tile=given.tile,
         )
     except SafError:
         if is_asked:
@@ -82,17 +83,17 @@ def large_job(task: LabelTask, paths: list[Path], out: Path, values: Any) -> Lar
     return job
 
 
-def label_in_tiles(job: AbstractLargeJob, out: Path, n_processes: int, values: Any) -> int:
+def label_in_tiles(job: AbstractLargeJob, given: Any) -> int:
     """Print the plan of a job, and do it; return the exit code."""
-    if values["dry_run"]:
-        plan = job.plan()
-        _print_plan(job, plan, n_processes)
+    if given.dry_run:
+        _print_plan(job, job.plan(), given.n_processes)
         return 0
+    own = {"overwrite": given.overwrite}
     with (
-        workers(values["scheduler"], n_processes) as client,
+        workers(given.scheduler, given.n_processes) as client,
         tile_bar(job.image.source) as progress,
     ):
-        found = run_large(job, out, client=client, overwrite=values["overwrite"], progress=progress)
+        found = run_large(job, given.out, client=client, progress=progress, **own)
     done = f", {found.n_done_before} done before" if found.n_done_before else ""
     counts = f"{counted(len(found.sizes), 'label')}, {counted(found.n_tiles, 'tile')}"
     click.echo(f"{found.path}: {counts}{done}, {found.seconds:.1f} s")

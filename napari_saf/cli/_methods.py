@@ -20,6 +20,7 @@ from napari_saf.comparison import parameter_named
 from napari_saf.errors import FormatError
 from napari_saf.features import FEATURES, FeatureExtractor, Scaling, check_group_source
 from napari_saf.methods import METHODS, AbstractMethod
+from napari_saf.objects import check_outlines
 from napari_saf.parameters import READERS, Parameter, build, describe, values_of
 from napari_saf.problem import ImageOptions
 
@@ -29,12 +30,20 @@ _DEBUG = click.Option(
     ["--debug"], is_flag=True, expose_value=False, help="Show the traceback of an error."
 )
 IMAGES = click.Argument(["images"], nargs=-1, required=True, type=PATH, metavar="IMAGE...")
-OUTLINE_SUFFIXES = {"geojson": ".geojson", "rois": ".zip", "coco": ".json"}
+_OUTLINE_SUFFIXES = {"geojson": ".geojson", "rois": ".zip", "coco": ".json"}
 OUTLINES = [
     click.Option(["--geojson"], is_flag=True, help="Outlines for QuPath."),
     click.Option(["--rois"], is_flag=True, help="Outlines for ImageJ, a set of ROIs."),
     click.Option(["--coco"], is_flag=True, help="Annotations as COCO has them."),
 ]
+
+
+def outline_suffixes(given: Any) -> list[str]:
+    """Return the formats of outlines that are asked for; SafError if a library is missing."""
+    wanted = [suffix for name, suffix in _OUTLINE_SUFFIXES.items() if getattr(given, name)]
+    return [check_outlines(f"outlines{suffix}") for suffix in wanted]
+
+
 _PREFIX = "parameter__"
 _NONE = "none"
 

@@ -81,8 +81,7 @@ def objects(given: Any) -> None:
     uncertainty = given.uncertainty
     is_by_slice = given.slices or tracks is not None
     step = ObjectStep(given.smallest, given.neck, tuple(given.kinds) or None, is_by_slice)
-    formats = [suffix for name, suffix in flags.OUTLINE_SUFFIXES.items() if getattr(given, name)]
-    formats += [given.masks] if given.masks else []
+    formats = flags.outline_suffixes(given) + ([given.masks] if given.masks else [])
     if out.name.lower().endswith(".ome.zarr"):
         if len(paths) > 1 or given.masks or tracks:
             raise click.UsageError(f"{out}: goes with one mask, without --masks and --tracks")

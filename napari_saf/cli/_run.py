@@ -18,7 +18,7 @@ from napari_saf.errors import counted
 from napari_saf.result import STATUS_TEXTS
 
 SCALING = click.Option(
-    ["--scaling"],
+    ["--scaling", "scaled_by"],
     type=flags.ParameterValue(["range"], choices=["each", "first"]),
     help="Values that become 0 and 1: the 0.1 and 99.9 percentiles of each image, what they were "
     "in the image that a recipe or prototypes come from, or two numbers for all images. [default: "
@@ -55,7 +55,7 @@ def run(given: Any) -> int:
     large image is labelled in tiles, into a pyramid, but for those by a dictionary.
     """
     options = batch.ApplyOptions(
-        scaling={"each": True, "first": False}.get(given.scaling, given.scaling),
+        scaling={"each": True, "first": False}.get(given.scaled_by, given.scaled_by),
         suffix=given.suffix,
         mask=given.mask,
         probabilities=flags.probability_step(vars(given)),
@@ -64,25 +64,22 @@ def run(given: Any) -> int:
     paths = io.find_images(given.images)
     task, jobs = options.plan(batch.as_learned(given.learned), paths, given.out)
     if isinstance(task, batch.LabelTask):
-        large = large_job(task, paths, given.out, vars(given))
+        large = large_job(task, paths, given)
         if large is not None:
-            return label_in_tiles(large, given.out, given.n_processes, vars(given))
+            return label_in_tiles(large, given)
     elif given.tile or given.dry_run:
         raise click.UsageError("--tile, --dry-run: dictionaries have `dictionary apply`")
-    with workers(given.scheduler) as client:
-        return run_jobs(task, jobs, n_processes=given.n_processes, client=client)
+    return run_jobs(task, jobs, given)
 
 
-def run_jobs(
-    task: batch.AbstractTask[Any], jobs: Sequence[batch.Job], *, n_processes: int, client: Any
-) -> int:
-    """Do jobs, and print what becomes of each; return the exit code."""
+def run_jobs(task: batch.AbstractTask[Any], jobs: Sequence[batch.Job], given: Any) -> int:
+    """Do jobs by the workers that are given, and print what becomes of each; return the code."""
     began, outcomes = time.perf_counter(), []
-    for outcome in batch.run_batch(
-        task, jobs, n_processes=n_processes, client=client, progress=_bar
-    ):
-        _print_outcome(task, outcome)
-        outcomes.append(outcome)
+    with workers(given.scheduler) as client:
+        own = {"n_processes": given.n_processes, "client": client, "progress": _bar}
+        for outcome in batch.run_batch(task, jobs, **own):
+            _print_outcome(task, outcome)
+            outcomes.append(outcome)
     failed = [outcome.job.path for outcome in outcomes if outcome.state == "failed"]
     if len(jobs) > 1 or outcomes[0].state == "skipped":
         counts = Counter[str](failed=len(failed))

@@ -12,7 +12,7 @@ import click
 from napari_saf import io
 from napari_saf.batch import LabelTask, plan_jobs
 from napari_saf.cli import _methods as flags
-from napari_saf.cli._large import JOBS, SCHEDULER, TILES, label_in_tiles, large_job, workers
+from napari_saf.cli._large import JOBS, SCHEDULER, TILES, label_in_tiles, large_job
 from napari_saf.cli._run import FORMAT, SCALING, run_jobs
 from napari_saf.errors import FormatError
 from napari_saf.features import Scaling
@@ -76,12 +76,11 @@ def segment(given: Any) -> int:
     """
     paths, values = io.find_images(given.images), vars(given)
     task = _task(values, paths)
-    large = None if given.together else large_job(task, paths, given.out, values)
+    large = None if given.together else large_job(task, paths, given)
     if large is not None:
-        return label_in_tiles(large, given.out, given.n_processes, values)
+        return label_in_tiles(large, given)
     jobs = plan_jobs(paths, given.out, suffix=given.suffix, together=given.together)
-    with workers(given.scheduler) as client:
-        return run_jobs(task, jobs, n_processes=given.n_processes, client=client)
+    return run_jobs(task, jobs, given)
 
 
 def _task(values: dict[str, Any], paths: list[Path]) -> LabelTask:
@@ -105,7 +104,7 @@ def _task(values: dict[str, Any], paths: list[Path]) -> LabelTask:
         raise click.UsageError(
             f"--prototypes: those of the file are made of {made_of!r}, not of {features!r}"
         )
-    scaling = values.pop("scaling")
+    scaling = values["scaled_by"]
     if scaling == "first" and options.scaling is None:
         raise click.UsageError("--scaling first: goes with a recipe or prototypes of an image")
     if isinstance(scaling, Scaling):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -31,6 +31,11 @@ class Averager(Protocol):
 
 class AbstractGraph(ABC):
     """A weighted graph whose nodes carry features and labels."""
+
+    @cached_property
+    def memory(self) -> dict[str, tuple[NDArray[np.floating], Any]]:
+        """What was computed from the graph and some features, by name; see `Problem.remember`."""
+        return {}
 
     @property
     @abstractmethod

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import copy
 import itertools
 import math
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -130,7 +129,8 @@ class GridGraph(AbstractGraph):
         Raises
         ------
         InvalidInput
-            As the constructor, and if `rho` is not positive or `patch_size` does not fit.
+            As the constructor, and if `rho` is not positive, `patch_size` does not fit, or a pixel
+            within the mask is no finite number.
 
         Notes
         -----
@@ -148,6 +148,11 @@ class GridGraph(AbstractGraph):
             raise InvalidInput(f"stride: expected 1 or more, got {stride}")
         grid = cls(shape, window=window, mask=mask)
         grid.stride = stride
+        is_known = np.isfinite(values).all(axis=0)
+        n_bad = np.count_nonzero(grid.gather(~is_known))
+        if n_bad:
+            raise InvalidInput(f"image: {n_bad} of {is_known.size} pixels are NaN or infinite")
+        values = values if is_known.all() else np.where(is_known, values, 0)
         padded = np.pad(
             values, [(0, 0), *((side // 2, side // 2) for side in patch)], mode="symmetric"
         )
@@ -269,11 +274,9 @@ class GridGraph(AbstractGraph):
         own = (own * weights.inverse)[:, None]
         return np.asarray(self.average(values) - own * own_floats(values, "values"))
 
-    def without_weights(self) -> Self:
+    def without_weights(self) -> GridGraph:
         """Return the grid with equal weights, which take no memory."""
-        bare = copy.copy(self)
-        bare.window_weights, bare.stride = None, 1
-        return bare
+        return GridGraph(self.shape, window=self.window, mask=self.mask)
 
     def spread(self, values: NDArray[np.generic], fill: float = 0) -> NDArray[np.generic]:
         """Return node values in the shape of the grid, `fill` outside the mask."""

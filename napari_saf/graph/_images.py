@@ -44,6 +44,9 @@ class CoarseGrid(GridGraph):
             image[~self.image_mask] = fill
         return image
 
+    def without_weights(self) -> CoarseGrid:
+        return CoarseGrid(super().without_weights(), self.image_shape, self.image_mask)
+
     def positions(self, nodes: ArrayLike) -> NDArray[np.int64]:
         """Return the pixels in the middle of the blocks that nodes stand for."""
         ratio = np.divide(self.image_shape, self.shape)

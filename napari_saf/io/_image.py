@@ -91,12 +91,13 @@ class ImageFile:
         return self.axes.replace("c", "")
 
 
-def read_image(path: str | os.PathLike[str]) -> ImageFile:
+def read_image(path: str | os.PathLike[str], *, in_colors: bool = True) -> ImageFile:
     """Read an image; nothing in the file is executed.
 
     TIFF (OME, ImageJ or plain), OME-Zarr folders and NumPy arrays (``.npy``) are read with
     their axes and the size of a pixel where the file gives them, other formats (PNG, JPEG,
-    BMP, ...) as Pillow reads them.
+    BMP, ...) as Pillow reads them. Pictures with a palette give its colours, unless they are
+    masks that napari-saf wrote, or `in_colors` is False: then they give the indices.
 
     Raises
     ------
@@ -111,7 +112,19 @@ def read_image(path: str | os.PathLike[str]) -> ImageFile:
     >>> saf.read_image("volume.npy").array.shape
     (4, 16, 16)
     """
-    return _read(Path(path), in_colors=True)
+    file = Path(path)
+    if not file.exists():
+        raise FormatError(f"{file}: no such file")
+    with format_errors(file, "an image"):
+        if file.is_dir():
+            image = _read_zarr(file)
+        else:
+            image = _READERS.get(file.suffix.lower(), _read_picture)(file, in_colors)
+        if image.array.dtype.kind not in "biuf":
+            raise ValueError(f"expected real numbers, got {image.array.dtype}")
+        if image.array.size == 0 or image.array.ndim == 0:
+            raise ValueError(f"expected pixels, got an array of shape {image.array.shape}")
+        return image
 
 
 def read_labels(path: str | os.PathLike[str]) -> ImageFile:
@@ -129,30 +142,14 @@ def read_labels(path: str | os.PathLike[str]) -> ImageFile:
     >>> saf.read_labels(path).array.tolist()
     [[0, 1], [2, 2]]
     """
-    file = Path(path)
-    image = _read(file, in_colors=False)
+    image = read_image(path, in_colors=False)
     array = image.array
     if array.dtype.kind not in "biu" or array.min() < 0 or image.channel_axis is not None:
         raise FormatError(
-            f"{file}: expected a label image, whole numbers of 0 and above, got {array.dtype} "
-            f"of shape {array.shape}"
+            f"{os.fspath(path)}: expected a label image, whole numbers of 0 and above, got "
+            f"{array.dtype} of shape {array.shape}"
         )
     return image
-
-
-def _read(file: Path, *, in_colors: bool) -> ImageFile:
-    if not file.exists():
-        raise FormatError(f"{file}: no such file")
-    with format_errors(file, "an image"):
-        if file.is_dir():
-            image = _read_zarr(file)
-        else:
-            image = _READERS.get(file.suffix.lower(), _read_picture)(file, in_colors)
-        if image.array.dtype.kind not in "biuf":
-            raise ValueError(f"expected real numbers, got {image.array.dtype}")
-        if image.array.size == 0 or image.array.ndim == 0:
-            raise ValueError(f"expected pixels, got an array of shape {image.array.shape}")
-        return image
 
 
 def _read_npy(path: Path, in_colors: bool) -> ImageFile:

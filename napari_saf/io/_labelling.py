@@ -181,7 +181,7 @@ def read_mask(path: str | os.PathLike[str], *, lazily: bool = False) -> Labellin
     """
     file = Path(path)
     note = read_note(file)
-    image = open_lazily(file).as_file() if lazily else read_labels(file)
+    image = open_lazily(file, are_labels=True).as_file() if lazily else read_labels(file)
     own = Labelling(image.array, axes=image.axes or None, scale=image.scale, units=image.units)
     companion = _companion_recipe(file) if note is None or note.recipe is None else None
     if companion is not None:

@@ -151,7 +151,7 @@ def _opened(
     units: Sequence[str] | str | None = None,
 ) -> tuple[LazyImage, Axes]:
     """Return a label image, checked, and its axes, as the file says them where nothing is given."""
-    opened = open_lazily(labels)
+    opened = open_lazily(labels, are_labels=True)
     if opened.n_channels != 1 or opened.dtype.kind not in "biu":
         raise InvalidInput(
             f"labels: expected whole numbers without channels, got {opened.dtype} with "

@@ -62,6 +62,8 @@ class LazyImage:
         What tells that the image changed.
     notes : tuple of str
         What a person should know of it.
+    given : tuple
+        The arguments of `open_lazily` behind the source.
     """
 
     def __init__(
@@ -99,7 +101,7 @@ class LazyImage:
         own = "".join(names[k] for k in kept) if names else ""
         self.axes = own if stated == self._axis or stated is None else ""
         self.sizes, self.dtype, self.notes = sizes, first.dtype, notes
-        self.given_axis, self.finest = channel_axis, levels[0]
+        self.given, self.finest = (channel_axis, False), levels[0]
         self.source, self.state = source, state
         self._levels, self._folder = list(levels), folder
         self._known: set[Path] = set()
@@ -112,7 +114,7 @@ class LazyImage:
 
     def reopened(self) -> LazyImage:
         is_named = self.is_remote or os.path.exists(self.source)
-        return open_lazily(self.source if is_named else self.finest, self.given_axis)
+        return open_lazily(self.source if is_named else self.finest, *self.given)
 
     @property
     def is_remote(self) -> bool:
@@ -186,7 +188,9 @@ def spelled(region: Sequence[slice]) -> str:
     return f"[{', '.join(f'{one.start}:{one.stop}' for one in region)}]"
 
 
-def open_lazily(source: Any, channel_axis: int | None = None) -> LazyImage:
+def open_lazily(
+    source: Any, channel_axis: int | None = None, are_labels: bool = False
+) -> LazyImage:
     """Open an image without reading its pixels.
 
     Parameters
@@ -197,6 +201,8 @@ def open_lazily(source: Any, channel_axis: int | None = None) -> LazyImage:
         or an array: dask, zarr, NumPy, memory-mapped or not; or a list of the levels of a pyramid.
     channel_axis : int, optional
         As in `Problem.from_image`, if the file does not say it.
+    are_labels : bool
+        Whether a picture with a palette gives its indices, as for `read_labels`, not its colours.
 
     Raises
     ------
@@ -205,6 +211,12 @@ def open_lazily(source: Any, channel_axis: int | None = None) -> LazyImage:
     InvalidInput
         If an array is no image.
     """
+    found = _open(source, channel_axis, are_labels)
+    found.given = channel_axis, are_labels
+    return found
+
+
+def _open(source: Any, channel_axis: int | None, are_labels: bool) -> LazyImage:
     if isinstance(source, (list, tuple)) and source:
         found = _open_array(source[0], channel_axis)
         levels = [found.finest, *source[1:]]
@@ -222,11 +234,11 @@ def open_lazily(source: Any, channel_axis: int | None = None) -> LazyImage:
         if path.is_dir():
             return _open_folder(path, channel_axis)
         if path.suffix.lower() in (".tif", ".tiff"):
-            return _open_tiff(path, channel_axis)
+            return _open_tiff(path, channel_axis, are_labels)
         if path.suffix.lower() == ".npy":
             array = np.load(path, mmap_mode="r", allow_pickle=False)
             return LazyImage([array], "", {}, channel_axis, str(path), _state_of(path))
-        return _open_picture(path, channel_axis)
+        return _open_picture(path, channel_axis, are_labels)
 
 
 def _open_array(array: Any, channel_axis: int | None) -> LazyImage:
@@ -294,7 +306,7 @@ def _open_url(url: str, channel_axis: int | None) -> LazyImage:
     return LazyImage(arrays, names, sizes, channel_axis, url, state)
 
 
-def _open_tiff(path: Path, channel_axis: int | None) -> LazyImage:
+def _open_tiff(path: Path, channel_axis: int | None, are_labels: bool) -> LazyImage:
     import tifffile
     import zarr
 
@@ -305,7 +317,8 @@ def _open_tiff(path: Path, channel_axis: int | None) -> LazyImage:
         if len({page.parent for page in pages}) > 1:
             raise ValueError("its pixels are in several files; save it as one")
         names, kind = letters_of(series.axes), series.keyframe.photometric
-        if kind in (tifffile.PHOTOMETRIC.SEPARATED, tifffile.PHOTOMETRIC.PALETTE):
+        has_palette = kind == tifffile.PHOTOMETRIC.PALETTE and not are_labels
+        if has_palette or kind == tifffile.PHOTOMETRIC.SEPARATED:
             raise ValueError("it holds inks or a palette; save it as RGB")
         sizes = ome_sizes(file) if file.is_ome else imagej_sizes(file)
         check_unpacked(series.nbytes, path.stat().st_size)
@@ -325,13 +338,13 @@ def _open_tiff(path: Path, channel_axis: int | None) -> LazyImage:
     return image
 
 
-def _open_picture(path: Path, channel_axis: int | None) -> LazyImage:
+def _open_picture(path: Path, channel_axis: int | None, are_labels: bool) -> LazyImage:
     """Read what cannot be read in parts, such as PNG."""
     from PIL import Image
 
     with Image.open(path) as picture:
         _check_piece((picture.width, picture.height, getattr(picture, "n_frames", 1)), 4)
-    found = read_image(path)
+    found = read_image(path, in_colors=not are_labels)
     return LazyImage([found.array], found.axes, {}, channel_axis, str(path), _state_of(path))
 
 

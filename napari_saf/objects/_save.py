@@ -77,13 +77,20 @@ def save_objects(path: str | os.PathLike[str], objects: AnyObjects | LargeRegion
     >>> saf.save_objects("cells.json", objects).name  # as COCO has them
     'cells.json'
     """
-    target = Path(path)
+    target, suffix = Path(path), check_outlines(path)
     found = objects if isinstance(objects, LargeRegions) else _Parts(objects)
-    suffix = check_suffix(target, [*_WRITERS])
     if len(found.shape) not in (2, 3):
         raise InvalidInput(f"objects: expected 2 or 3 axes, got shape {found.shape}")
     _WRITERS[suffix](target, found)
     return target
+
+
+def check_outlines(path: str | os.PathLike[str]) -> str:
+    """Return the suffix; raise what `save_objects` would, before the work that objects take."""
+    suffix = check_suffix(Path(path), [*_WRITERS])
+    for name in _LIBRARIES.get(suffix, ()):
+        library(name)
+    return suffix
 
 
 class _Parts:
@@ -300,4 +307,5 @@ def _write_coco(path: Path, objects: _Numbered) -> None:
     _write_list(path, {"images": images, "categories": categories}, "annotations", annotations())
 
 
+_LIBRARIES = {".geojson": ("shapely",), ".zip": ("roifile", "shapely")}
 _WRITERS = {".geojson": _write_geojson, ".zip": _write_rois, ".json": _write_coco}

@@ -169,6 +169,7 @@ def _places_within(
     part = [side * factor if side > 1 else 1 for side in block]
     last = [n - min(side, n) for side, n in zip(block, image.shape, strict=True)]
     places: list[tuple[int, ...]] = []
+    count, step = 0, 1
     for corner in itertools.product(*map(range, itertools.repeat(0), image.shape, part)):
         region = region_of(corner, part, image.shape)
         values = image.read(region) if isinstance(mask, str) else np.empty(0)
@@ -177,8 +178,13 @@ def _places_within(
         for axis, side in enumerate(block):
             firsts = range(0, touched.shape[axis], side)
             touched = np.logical_or.reduceat(touched, firsts, axis=axis)
-        places += map(tuple, np.minimum(np.argwhere(touched) * block + corner, last).tolist())
-    return places[:: -(-len(places) // _MOST_CANDIDATES) or 1]
+        found = np.argwhere(touched)
+        rows = found[-count % step :: step]
+        places += map(tuple, np.minimum(rows * block + corner, last).tolist())
+        count += len(found)
+        while len(places) > _MOST_CANDIDATES:  # evenly, and no more of a larger image
+            places, step = places[::2], 2 * step
+    return places
 
 
 def _candidates(

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from napari_saf.batch import run_tasks
+from napari_saf.device import proposing
 from napari_saf.errors import Cancelled, InvalidInput, SafError
 from napari_saf.io import LazyImage, spelled
 from napari_saf.tiles._store import Journal, LabelStore
@@ -49,7 +50,8 @@ def begin(job: TiledJob[P], store: LabelStore, journal: Journal[P], goes_on: boo
             )
         check_same(job, journal.plan.source, store.path)
         return journal.plan
-    plan = job.plan()
+    with proposing("learn from fewer pixels (learn_pixels), or use fewer labels"):
+        plan = job.plan()
     store.create(plan)
     journal.begin(plan)
     return plan

@@ -14,9 +14,9 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from napari_saf.arrays import as_whole
-from napari_saf.device import memory_errors_translated, memory_limit
+from napari_saf.device import memory_errors_translated, memory_limit, proposing
 from napari_saf.dictionary import PatchDictionary
-from napari_saf.errors import ComputeError, InvalidInput, SafError
+from napari_saf.errors import InvalidInput, SafError
 from napari_saf.io import LazyImage, PrototypeSet, Recipe, Region, load_recipe, open_lazily, spelled
 from napari_saf.methods import AbstractMethod
 from napari_saf.parameters import to_plain
@@ -26,8 +26,13 @@ from napari_saf.tiles._store import LabelStore
 from napari_saf.tiles._tiling import Tiling
 
 LEARN_PIXELS = 2**20
+_SMALLER = "choose smaller tiles"
 _MOST_SENT = 2**26
 """Bytes of an array in memory that may be sent to other processes, with every tile."""
+
+
+Sent = LazyImage | tuple[str, int | None, bool]
+"""An image, or what another process opens it from."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -38,8 +43,8 @@ class Work:
     """
 
     plan: Any
-    image: LazyImage | tuple[str, int | None]
-    mask: LazyImage | tuple[str, int | None] | Literal["finite"] | None
+    image: Sent
+    mask: Sent | Literal["finite"] | None
     out: Path
     dictionary: PatchDictionary | None = None
 
@@ -50,7 +55,7 @@ class Work:
         if level:
             store.coarsen(self.plan, tile)
             return {}
-        with memory_errors_translated("choose smaller tiles"):
+        with memory_errors_translated(_SMALLER), proposing(_SMALLER):
             labels = self.label(region)
         store.write(0, region, labels)
         counts = np.bincount(labels.ravel())
@@ -67,25 +72,24 @@ class Work:
             start = [side.start for side in crop]
             labels = self.plan.label(values, mask, self.dictionary or start)
         except SafError as error:
-            more = "; smaller tiles need less" if isinstance(error, ComputeError) else ""
-            raise type(error)(f"at {spelled(region)}: {error}{more}") from error
+            raise type(error)(f"at {spelled(region)}: {error}") from error
         inner = zip(region, crop, strict=True)
         return labels[tuple(slice(r.start - c.start, r.stop - c.start) for r, c in inner)]
 
 
-def opened(image: LazyImage | tuple[str, int | None], plan: Tiling) -> LazyImage:
+def opened(image: Sent, plan: Tiling) -> LazyImage:
     """Return an image in a worker, from what `sent` made of it."""
     return image if isinstance(image, LazyImage) else _opened(*image, json.dumps(plan.source))
 
 
-def sent(image: LazyImage, is_sent: bool) -> LazyImage | tuple[str, int | None]:
+def sent(image: LazyImage, is_sent: bool) -> Sent:
     """Return what a worker, if it is another process, opens an image from."""
     if not is_sent:
         return image
     if image.is_remote:
-        return image.source, image.given_axis
+        return image.source, *image.given
     if os.path.exists(image.source):
-        return os.path.abspath(image.source), image.given_axis
+        return os.path.abspath(image.source), *image.given
     if image.n_bytes_in_memory > _MOST_SENT:
         raise InvalidInput(
             "source: an array in memory is not sent to other processes; save it as zarr "
@@ -95,9 +99,9 @@ def sent(image: LazyImage, is_sent: bool) -> LazyImage | tuple[str, int | None]:
 
 
 @functools.lru_cache(maxsize=4)
-def _opened(path: str, channel_axis: int | None, state: str) -> LazyImage:
+def _opened(path: str, channel_axis: int | None, are_labels: bool, state: str) -> LazyImage:
     """Open a file once for all tiles of a run; `state` tells runs apart."""
-    return open_lazily(path, channel_axis)
+    return open_lazily(path, channel_axis, are_labels)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -147,7 +151,7 @@ def opened_with_mask(
     """Open an image and its mask; return the fields of a job, checked."""
     image = open_lazily(source, channel_axis)
     if mask is not None and not (isinstance(mask, str) and mask == "finite"):
-        mask = open_lazily(mask)
+        mask = open_lazily(mask, are_labels=True)
         if mask.shape != image.shape or mask.n_channels != 1:
             more = "" if mask.n_channels == 1 else f" with {mask.n_channels} channels"
             raise InvalidInput(f"mask: expected the shape {image.shape}, got {mask.shape}{more}")

@@ -35,7 +35,7 @@ from napari_saf.objects import NECK, SMALLEST, find_parts
 from napari_saf.result import LabelMap
 from napari_saf.tiles._blocks import chunks_and_tiles
 from napari_saf.tiles._engine import Tile, begin, check_same, check_unchanged, do_tiles
-from napari_saf.tiles._job import check_count, opened, sent
+from napari_saf.tiles._job import Sent, check_count, opened, sent
 from napari_saf.tiles._seams import JoinedParts, join_tiles, save_table, tile_table
 from napari_saf.tiles._store import Journal, LabelStore
 from napari_saf.tiles._tiling import Tiling
@@ -298,7 +298,7 @@ class ObjectJob:
         kinds: Sequence[int] | None,
         **asked: Any,
     ) -> ObjectJob:
-        image, names = open_lazily(labels), dict[int, str]()
+        image, names = open_lazily(labels, are_labels=True), dict[int, str]()
         if isinstance(labels, str | os.PathLike):
             names = dict(read_mask(labels, lazily=True).names)
         if image.n_channels != 1 or image.dtype.kind not in "biu":
@@ -369,8 +369,8 @@ class _Work:
     """What a worker needs to do any tile; the parts of tiles are kept in a folder until the end."""
 
     plan: ObjectPlan
-    labels: LazyImage | tuple[str, int | None]
-    uncertainty: LazyImage | tuple[str, int | None] | None
+    labels: Sent
+    uncertainty: Sent | None
     out: Path
     parts: Path
 

@@ -30,6 +30,16 @@ def test_outlines_that_cannot_be_are_told_of_before_a_mask_is_split(cli, tmp_pat
     assert [path.name for path in tmp_path.iterdir()] == ["m.tif"]
 
 
+@pytest.mark.parametrize("out", ["table.csv", "out.ome.zarr"])
+@pytest.mark.parametrize("flag", ["--geojson", "--rois"])
+def test_a_missing_library_is_told_before_a_mask_is_split(cli, tmp_path, monkeypatch, out, flag):
+    save_masks("m.tif", discs())
+    monkeypatch.setitem(sys.modules, "shapely", None)
+    assert cli("objects", "m.tif", "-o", out, flag).is_error("shapely", "napari-saf[objects]")
+    assert cli("export", "m.tif", "-o", "out", flag).is_error("shapely", "napari-saf[objects]")
+    assert [path.name for path in tmp_path.iterdir()] == ["m.tif"]
+
+
 def test_a_mask_becomes_objects_a_table_and_files_for_others(cli):
     pytest.importorskip("shapely")
     pytest.importorskip("roifile")

@@ -6,7 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import napari_saf as saf
-from napari_saf.graph import GraphUnion
+from napari_saf.errors import InvalidInput
+from napari_saf.graph import CoarseGrid, GraphUnion, GridGraph
 from napari_saf.input import PLAIN
 
 
@@ -211,3 +212,31 @@ def test_there_are_no_other_nodes(nodes):
         with pytest.raises(saf.InvalidInput, match="nodes"):
             graph.positions(nodes)
         graph.positions([])
+
+
+def test_pixels_outside_of_a_mask_that_are_no_numbers_do_not_count():
+    image = np.random.default_rng(0).random((9, 11))
+    mask = np.ones(image.shape, bool)
+    mask[3:5, 4:9] = False
+    holes = np.where(mask, image, np.nan)
+    holes[3, 4] = np.inf
+    options = {"window": 5, "patch_size": 1, "rho": 0.1, "mask": mask}
+    found = GridGraph.nonlocal_means(holes, **options).weights  # warnings are errors
+    np.testing.assert_allclose(found, GridGraph.nonlocal_means(image, **options).weights)
+    with pytest.raises(InvalidInput, match="image: 1 of 99 pixels"):
+        GridGraph.nonlocal_means(np.where(image == image[0, 0], np.nan, image), **options)
+
+
+def test_a_grid_without_weights_averages_over_the_whole_window():
+    image = np.random.default_rng(0).random((8, 10))
+    mask = image > 0.2
+    grid = GridGraph.nonlocal_means(image, window=5, patch_size=1, rho=0.1, mask=mask, stride=2)
+    values = np.random.default_rng(1).random((grid.n_nodes, 2))
+    plain = GridGraph(image.shape, window=5, mask=mask)
+    bare = grid.without_weights()
+    np.testing.assert_array_equal(bare.average(values), plain.average(values))
+    assert bare.stride == 1 and grid.stride == 2 and grid.window_weights is not None
+    large = CoarseGrid(grid, (16, 20), np.kron(mask, np.ones((2, 2), bool)))
+    np.testing.assert_array_equal(
+        large.without_weights().to_image(values[:, 0]), large.to_image(values[:, 0])
+    )

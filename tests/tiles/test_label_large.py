@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import tracemalloc
 
 import imageio.v3 as iio
 import numpy as np
@@ -12,6 +13,7 @@ import tifffile
 import zarr
 
 import napari_saf as saf
+from napari_saf.device import memory_limit
 from napari_saf.errors import Cancelled
 from napari_saf.graph import GraphUnion, GridGraph
 from napari_saf.io import Recipe, _lazy, open_lazily
@@ -633,7 +635,7 @@ def test_coarse_levels_follow_the_tiles_that_they_are_made_of(tmp_path):
 def test_tiles_are_computed_as_the_plan_says_or_not_at_all(tmp_path, image, monkeypatch):
     job = LargeJob.of(np.tile(image, (2, 2, 1)), recipe(), tile=192)
     plan = job.plan()
-    work = job.work(plan, tmp_path, is_sent=False)
+    work = job.work(plan, tmp_path / "a.ome.zarr", False)
     region = plan.region((0, 0))
     labels = work.label(region)
     if not plan.kernels:
@@ -698,3 +700,32 @@ def test_tiles_are_as_selective_as_what_was_learned(tmp_path):
     other = usual.run(saf.Problem.from_image(image, **options.arguments()))
     usual_agreement = (other.labels == whole.labels).mean()
     assert agreement > usual_agreement
+
+
+def test_a_plan_that_does_not_fit_proposes_what_tiles_know(tmp_path, image):
+    with memory_limit(2**16), pytest.raises(saf.ComputeError, match="learn_pixels") as caught:
+        saf.label_large(image, saf.SLK(n_clusters=3), tmp_path / "a.ome.zarr", tile=32)
+    assert "max_side" not in str(caught.value) and "image" not in str(caught.value)
+    plan = LargeJob.of(image, recipe(), tile=32).plan()
+    work = LargeJob.of(image, recipe(), tile=32).work(plan, tmp_path / "a.ome.zarr", is_sent=False)
+    with memory_limit(2**16), pytest.raises(saf.ComputeError, match="smaller tiles") as caught:
+        work.do((0, 0, 0))
+    assert "max_side" not in str(caught.value)
+
+
+def test_places_within_a_mask_are_no_more_however_large_the_image_is(monkeypatch):
+    monkeypatch.setattr(_blocks, "_MOST_CANDIDATES", 64)
+    monkeypatch.setattr(_blocks, "_MOST_READ_MASK", 2**12)
+    image = open_lazily(np.zeros((1200, 1100), np.uint8))
+    inside = np.zeros(image.shape, bool)
+    inside[:, ::7] = True
+    mask = open_lazily(inside)
+    tracemalloc.start()
+    places = _blocks._places_within(image, mask, [4, 4])
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert 32 <= len(places) <= 64
+    assert all(inside[y : y + 4, x : x + 4].any() for y, x in places)
+    rows = [y for y, _ in places]
+    assert min(rows) < 100 and max(rows) > 1100
+    assert peak < 2**20, peak

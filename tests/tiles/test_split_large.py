@@ -6,9 +6,11 @@ import dask.array
 import numpy as np
 import pytest
 import zarr
+from PIL import Image
 from scipy import ndimage
 
 import napari_saf as saf
+from napari_saf.batch import ProblemSource
 from napari_saf.errors import Cancelled
 from napari_saf.io import save_masks
 from napari_saf.problem import ImageOptions
@@ -177,3 +179,36 @@ def test_parts_that_were_removed_are_found_again(tmp_path):
         )
     shutil.rmtree(out / ".parts")
     assert_same(saf.split_large(labels, out, tile=32), saf.split_objects(labels))
+
+
+def write_palette(path, labels):
+    """Save an indexed picture as other programs do: colours, and no word of labels."""
+    picture = Image.fromarray(labels.astype(np.uint8))
+    picture.putpalette(np.random.default_rng(0).integers(0, 256, 768).tolist())
+    picture.save(path)
+    return path
+
+
+@pytest.mark.parametrize("suffix", [".png", ".tif"])
+def test_an_indexed_picture_is_labels_as_in_memory(tmp_path, suffix):
+    labels = blobs((60, 70))
+    path = write_palette(tmp_path / f"kinds{suffix}", labels)
+    assert np.array_equal(saf.read_labels(path).array, labels)
+    found = saf.split_large(path, tmp_path / "o.ome.zarr", tile=32)
+    assert_same(found, saf.split_objects(labels))
+    measured, whole = saf.measure_large(path), saf.region_table(labels)
+    assert measured["pixels"].tolist() == whole["pixels"].tolist()
+
+
+def test_an_indexed_picture_is_a_mask_and_an_image_as_in_memory(tmp_path):
+    labels = blobs((60, 70))
+    path = write_palette(tmp_path / "kinds.png", labels)
+    colours = saf.read_image(path).array
+    assert colours.shape == (60, 70, 3)
+    method = saf.SLK(n_clusters=2)
+    inside = saf.label_large(colours, method, tmp_path / "a.ome.zarr", mask=path, tile=32)
+    same = saf.label_large(path, method, tmp_path / "b.ome.zarr", mask=labels > 0, tile=32)
+    assert np.array_equal(inside.labels[:], same.labels[:])
+    assert np.array_equal(inside.labels[:] > 0, labels > 0)
+    source = ProblemSource(ImageOptions(), True, str(path))
+    assert source.read([path])[1].n_nodes == np.count_nonzero(labels)
