@@ -31,7 +31,7 @@ def listing() -> str:
     for name in saf.__all__:
         item = getattr(saf, name)
         if name == "metrics":
-            found[name] = [f"metrics.{inner}" for inner in saf.metrics.__all__]
+            found[name] = [f"metrics.{inner}" for inner in dir(saf.metrics) if inner[0] != "_"]
         elif callable(item):
             found.setdefault(item.__module__.split(".")[1], []).append(name)
     order = [*_TITLES, *sorted(set(found) - set(_TITLES))]

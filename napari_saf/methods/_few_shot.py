@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
-from abc import abstractmethod
-from collections.abc import Callable
-from typing import ClassVar, Literal, Protocol, runtime_checkable
+from abc import ABC, abstractmethod
+from typing import ClassVar, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from napari_saf.arrays import as_labels, own_floats
-from napari_saf.device import float_type, resolve_device, torch
+from napari_saf.device import DeviceName, FloatName, float_type, resolve_device, torch
 from napari_saf.errors import InvalidInput
 from napari_saf.flow import count_classes
-from napari_saf.methods._clustering import AbstractClustering, AbstractState, Tasks, run_clustering
+from napari_saf.methods._clustering import AbstractState, Tasks, run_clustering
 from napari_saf.methods._laplacian import (
     AbstractLaplacianState,
     nearest_operator,
@@ -49,19 +48,79 @@ more are wrong after one shot, and 1 to 2 after five."""
 Preprocessing = Literal["scaled", "centred unit", "unit", "none"]
 
 
-@runtime_checkable
-class TaskMethod(Protocol):
-    """A method that labels many small tasks at once."""
+class TaskMethod(ABC):
+    """A method that labels many small tasks at once, by the same states as one problem."""
+
+    __slots__ = ()
+    device: DeviceName
+    dtype: FloatName
+    tolerance: float
+    max_iterations: int
 
     def run_tasks(
         self, features: ArrayLike, seeds: ArrayLike, *, rows: ArrayLike | None = None
     ) -> NDArray[np.int64]:
-        """Label the tasks; see `AbstractFewShotMethod.run_tasks`."""
-        ...
+        """Label many small problems at once.
+
+        Parameters
+        ----------
+        features : array of shape (n_tasks, n_nodes, n_features), or (n_rows, n_features)
+            Finite numbers; with `rows`, a table of which tasks take their nodes.
+        seeds : array of int of shape (n_tasks, n_nodes)
+            Labels 1, 2, ..., the same in every task, 0 where none was given.
+        rows : array of int of shape (n_tasks, n_nodes), optional
+            Row of the table, from 0, of each node.
+
+        Returns
+        -------
+        array of int of shape (n_tasks, n_nodes)
+            The labels that `run` gives each task by itself, without an image.
+
+        Raises
+        ------
+        InvalidInput
+            If shapes disagree, features are not finite, or a task lacks seeds of a class.
+        ComputeError
+            If the device is missing.
+        """
+        points, given, nodes = check_tasks(features, seeds, rows)
+        device = resolve_device(self.device)
+        dtype = float_type(self.dtype, device)
+        n_nodes, n_features = given.shape[1], points.shape[-1]
+        labels = np.empty(given.shape, dtype=np.int64)
+        if len(points):
+            check_features(points, dtype)
+        per_node = dtype.itemsize * (6 * n_features + 10 * int(given.max(initial=0)))
+        per_node += 24 * min(n_nodes, _MAX_DENSE_NODES)
+        count = max(1, int(_CHUNK_BYTES / (n_nodes * per_node)))
+        for first in range(0, len(given), count):
+            chunk = slice(first, first + count)
+            blocks = torch.from_numpy(points[chunk] if nodes is None else points[nodes[chunk]])
+            if self._takes_mean(blocks, dtype):
+                blocks = blocks - blocks.mean(dim=1, keepdim=True)
+            blocks = blocks.to(dtype).to(device)
+            state = self._start_tasks(Tasks(blocks, torch.from_numpy(given[chunk]).to(device)))
+            state.begin()
+            state.is_recorded = False
+            for _ in range(self.max_iterations):
+                before = state.objectives
+                state.advance()
+                state.active &= state.gains(before) > self.tolerance
+                if not state.active.any():
+                    break
+            labels[chunk] = state.by_task(state.v).argmax(dim=2).cpu().numpy() + 1
+        return labels
+
+    @abstractmethod
+    def _start_tasks(self, tasks: Tasks) -> AbstractState:
+        """Return the state in which the tasks start."""
+
+    @abstractmethod
+    def _takes_mean(self, features: torch.Tensor, dtype: torch.dtype) -> bool: ...
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class AbstractFewShotMethod(AbstractMethod):
+class AbstractFewShotMethod(AbstractMethod, TaskMethod):
     """A method that spreads the labels of a few seeds over all nodes.
 
     The classes are those of the seeds, which keep their labels at every update; label l is
@@ -92,38 +151,6 @@ class AbstractFewShotMethod(AbstractMethod):
     @property
     def follows_seeds(self) -> bool:
         return True
-
-    def run_tasks(
-        self, features: ArrayLike, seeds: ArrayLike, *, rows: ArrayLike | None = None
-    ) -> NDArray[np.int64]:
-        """Label many small problems at once.
-
-        Parameters
-        ----------
-        features : array of shape (n_tasks, n_nodes, n_features), or (n_rows, n_features)
-            Finite numbers; with `rows`, a table of which tasks take their nodes.
-        seeds : array of int of shape (n_tasks, n_nodes)
-            Labels 1, 2, ..., the same in every task, 0 where none was given.
-        rows : array of int of shape (n_tasks, n_nodes), optional
-            Row of the table, from 0, of each node.
-
-        Returns
-        -------
-        array of int of shape (n_tasks, n_nodes)
-            The labels that `run` gives each task by itself.
-
-        Raises
-        ------
-        InvalidInput
-            If shapes disagree, features are not finite, or a task lacks seeds of a class.
-        ComputeError
-            If the device is missing.
-        """
-        return label_tasks(self, self._start_tasks, features, seeds, rows)
-
-    @abstractmethod
-    def _start_tasks(self, tasks: Tasks) -> AbstractState:
-        """Return the state in which the tasks start."""
 
     def _start(self, call: Call) -> AbstractState:
         wanted = (call.problem.n_nodes, self._n_columns(call.problem))
@@ -199,46 +226,6 @@ def prepared_in_few_axes(blocks: torch.Tensor, preprocessing: Preprocessing) -> 
 def _centred(blocks: torch.Tensor, preprocessing: Preprocessing) -> torch.Tensor:
     is_centred = preprocessing in ("scaled", "centred unit")
     return blocks - blocks.mean(dim=1, keepdim=True) if is_centred else blocks
-
-
-def label_tasks(
-    method: AbstractClustering | AbstractFewShotMethod,
-    start: Callable[[Tasks], AbstractState],
-    features: ArrayLike,
-    seeds: ArrayLike,
-    rows: ArrayLike | None = None,
-) -> NDArray[np.int64]:
-    """Return what `AbstractFewShotMethod.run_tasks` says, in chunks of bounded memory.
-
-    Of each task until it has made all iterations or gains no more than the tolerance.
-    """
-    points, given, nodes = check_tasks(features, seeds, rows)
-    device = resolve_device(method.device)
-    dtype = float_type(method.dtype, device)
-    n_nodes, n_features = given.shape[1], points.shape[-1]
-    labels = np.empty(given.shape, dtype=np.int64)
-    if len(points):
-        check_features(points, dtype)
-    per_node = dtype.itemsize * (6 * n_features + 10 * int(given.max(initial=0)))
-    per_node += 24 * min(n_nodes, _MAX_DENSE_NODES)
-    count = max(1, int(_CHUNK_BYTES / (n_nodes * per_node)))
-    for first in range(0, len(given), count):
-        chunk = slice(first, first + count)
-        blocks = torch.from_numpy(points[chunk] if nodes is None else points[nodes[chunk]])
-        if method._takes_mean(blocks, dtype):
-            blocks = blocks - blocks.mean(dim=1, keepdim=True)
-        blocks = blocks.to(dtype).to(device)
-        state = start(Tasks(blocks, torch.from_numpy(given[chunk]).to(device)))
-        state.begin()
-        state.is_recorded = False
-        for _ in range(method.max_iterations):
-            before = state.objectives
-            state.advance()
-            state.active &= state.gains(before) > method.tolerance
-            if not state.active.any():
-                break
-        labels[chunk] = state.by_task(state.v).argmax(dim=2).cpu().numpy() + 1
-    return labels
 
 
 def check_tasks(

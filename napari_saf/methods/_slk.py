@@ -6,13 +6,13 @@ import dataclasses
 from typing import ClassVar, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from napari_saf.device import torch
 from napari_saf.flow import count_classes
 from napari_saf.graph import AffinityGraph
 from napari_saf.methods._clustering import AbstractClustering, AbstractState, Tasks, start_points
-from napari_saf.methods._few_shot import LONG_ROWS, label_tasks, prepared_in_few_axes
+from napari_saf.methods._few_shot import LONG_ROWS, TaskMethod, prepared_in_few_axes
 from napari_saf.methods._laplacian import (
     AbstractLaplacianState,
     Laplacian,
@@ -45,7 +45,7 @@ typical nodes of tables: on Shuttle in unit rows the energy ends .1 % lower, but
 
 @documented
 @dataclasses.dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class SLK(AbstractClustering):
+class SLK(AbstractClustering, TaskMethod):
     """Cluster around modes or means, neighbours alike: scalable Laplacian K-prototypes.
 
     Notes
@@ -85,6 +85,9 @@ class SLK(AbstractClustering):
     the exponents, but for typical nodes of a table: else nodes far from all modes, where
     exponentials vanish, are slow to decide. Their shares may end equal; their label is that of the
     nearest mode.
+
+    In `run_tasks` neighbours are the nearest in feature space, and there is a label for each class
+    of the seeds, whatever the fields say: a task has no image.
 
     Tables, features that do not come from an image, with seeds that are all labels there are: the
     prototypes are means unless other ones are given, and rows of 64 features or more are taken less
@@ -137,17 +140,6 @@ class SLK(AbstractClustering):
     @property
     def uses_window(self) -> bool:
         return self.laplacian != "features"
-
-    def run_tasks(
-        self, features: ArrayLike, seeds: ArrayLike, *, rows: ArrayLike | None = None
-    ) -> NDArray[np.int64]:
-        """Label many small problems at once, a label for each class of the seeds.
-
-        Neighbours are the nearest in feature space, and `n_clusters` is the number of
-        classes, whatever the fields say: a task has no image. See `LaplacianShot.run_tasks` for
-        parameters, result and errors.
-        """
-        return label_tasks(self, self._start_tasks, features, seeds, rows)
 
     def _start_tasks(self, tasks: Tasks) -> AbstractState:
         return _State(self, tasks, tasks.class_means(tasks.blocks))

@@ -20,22 +20,3 @@ from napari_saf.metrics._clusters import (
     ncut_objective,
     pairwise_separability,
 )
-
-__all__ = [
-    "RegionAgreement",
-    "balance",
-    "class_separability",
-    "fairness_error",
-    "group_shares",
-    "kmeans_objective",
-    "kmedian_objective",
-    "matched_accuracy",
-    "mean_entropy",
-    "ncut_objective",
-    "normalized_mutual_information",
-    "pairwise_separability",
-    "probabilistic_rand_index",
-    "region_agreement",
-    "segmentation_covering",
-    "variation_of_information",
-]
