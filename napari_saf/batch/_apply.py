@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 Learned = Recipe | PatchDictionary
 """What all that was learned comes down to."""
+Taught = Recipe | PrototypeSet | PatchDictionary | Project | str | os.PathLike[str]
+"""What was learned in any form, or its file."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,9 +108,7 @@ class ApplyOptions:
         return task, plan_jobs(images, out, suffix=self.suffix, together=False)
 
 
-def as_learned(
-    given: Recipe | PrototypeSet | PatchDictionary | Project | str | os.PathLike[str],
-) -> Learned:
+def as_learned(given: Taught) -> Learned:
     """Return the recipe or the dictionary that something learned, or its file, stands for.
 
     FormatError if the file is none of a project, a recipe, prototypes or a dictionary; InvalidInput
@@ -151,7 +151,7 @@ def _load(path: Path) -> Recipe | PrototypeSet | PatchDictionary | Project:
 
 
 def apply_to_images(
-    learned: Recipe | PrototypeSet | PatchDictionary | Project | str | os.PathLike[str],
+    learned: Taught,
     images: Sequence[str | os.PathLike[str]],
     out: str | os.PathLike[str],
     *,

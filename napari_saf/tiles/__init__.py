@@ -1,11 +1,11 @@
 """Images larger than memory: a plan that is learned from blocks, tiles, and a pyramid of labels."""
 
 from napari_saf.tiles._dictionary import DictionaryJob
+from napari_saf.tiles._engine import LargeStep
 from napari_saf.tiles._job import LEARN_PIXELS, AbstractLargeJob, LargeJob
 from napari_saf.tiles._label import (
     LARGE,
     LargeLabels,
-    LargeStep,
     iterate_large,
     label_large,
     run_large,

@@ -113,12 +113,12 @@ class DictionaryJob(AbstractLargeJob):
         least = (max(self.window, one.patch_size),) * 2
         block = sides_of(image.shape, least, None)[0]
         n_blocks = max(1, _STEP_PIXELS // math.prod(block))
-        places, _ = choose_blocks(image, self.mask, block, n_blocks)
+        places, _ = choose_blocks(image, self.auxiliary, block, n_blocks)
         strips = []
         for place in places:
             region = region_of(place, block, image.shape)
             values = image.read(region)
-            strips.append(_filled(values, read_mask(self.mask, values, region), one)[0])
+            strips.append(_filled(values, read_mask(self.auxiliary, values, region), one)[0])
         history = label_patches(one, np.hstack(strips), AssignmentFlow(), self.window)[1]
         reach = 2 * (one.patch_size // 2) + one.shift_window // 2 + one.receptive_field
         halo = [reach + 2 * WINDOWS_OF_HALO[2] * (self.window // 2)] * 2
@@ -142,6 +142,5 @@ class DictionaryJob(AbstractLargeJob):
             notes=[*image.notes, *notes],
         )
 
-    def work(self, plan: Tiling, out: Path, is_sent: bool) -> Work:
-        own = super(DictionaryJob, self).work(plan, out, is_sent)
-        return dataclasses.replace(own, dictionary=self.dictionary)
+    def work(self, plan: Any, out: Path, is_sent: bool) -> Work:
+        return Work(plan, *self.sent(is_sent), out.absolute(), self.dictionary)

@@ -5,29 +5,23 @@ from __future__ import annotations
 import dataclasses
 import os
 import time
-from collections import Counter
-from collections.abc import Callable, Generator, Mapping
-from contextlib import closing
+from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from napari_saf.batch import is_in_process
-from napari_saf.dictionary import DICTIONARY_SUFFIX, PatchDictionary
-from napari_saf.errors import Cancelled
-from napari_saf.io import PrototypeSet, Recipe
-from napari_saf.methods import AbstractMethod, not_cancelled, run_to_end
+from napari_saf.batch import Taught, as_learned
+from napari_saf.dictionary import PatchDictionary
+from napari_saf.methods import AbstractMethod, not_cancelled
 from napari_saf.tiles._dictionary import DictionaryJob
-from napari_saf.tiles._engine import begin, check_same, check_unchanged, do_tiles
+from napari_saf.tiles._engine import LargeStep, Progress, iterate_tiles, run_steps
 from napari_saf.tiles._job import LEARN_PIXELS, AbstractLargeJob, LargeJob
-from napari_saf.tiles._plan import Plan
-from napari_saf.tiles._store import Journal, LabelStore
+from napari_saf.tiles._store import LabelStore
 
 if TYPE_CHECKING:
     from distributed import Client
 
 LARGE = 2**24
 """Pixels from which on an image is labelled in tiles where nothing else is asked for."""
-Progress = Callable[[int, int], object]
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -75,7 +69,7 @@ class LargeLabels:
 
 def label_large(
     source: Any,
-    recipe: Recipe | PrototypeSet | AbstractMethod | PatchDictionary | str | os.PathLike[str],
+    recipe: Taught | AbstractMethod,
     out: str | os.PathLike[str],
     *,
     mask: Any = None,
@@ -98,7 +92,7 @@ def label_large(
     source : path or array
         OME-Zarr 0.4 or 0.5, a zarr array, a TIFF file in tiles, ``.npy``, a picture, or an array:
         dask, zarr, NumPy, memory-mapped. 2-D, 3-D or more, with or without channels.
-    recipe : Recipe, path, PrototypeSet, PatchDictionary or method
+    recipe : Recipe, PrototypeSet, PatchDictionary, Project, path of one of them, or method
         What repeats a run, or what strokes taught; a method alone labels with automatic options.
         Its working size (`max_side`) does not count: tiles have full resolution. Of a dictionary
         each pixel gets its atom, as by `PatchDictionary.apply`.
@@ -146,29 +140,15 @@ def label_large(
     (4, [8192, 8192])
     """
     own: dict[str, Any] = {"mask": mask, "channel_axis": channel_axis, "tile": tile}
-    if isinstance(recipe, str | os.PathLike) and str(recipe).endswith(DICTIONARY_SUFFIX):
-        recipe = PatchDictionary.load(recipe)
+    learned = recipe if isinstance(recipe, AbstractMethod) else as_learned(recipe)
     job: AbstractLargeJob
-    if isinstance(recipe, PatchDictionary):
-        job = DictionaryJob.of(source, recipe, **own)
+    if isinstance(learned, PatchDictionary):
+        job = DictionaryJob.of(source, learned, **own)
     else:
-        job = LargeJob.of(source, recipe, learn_pixels=learn_pixels, **own)
+        job = LargeJob.of(source, learned, learn_pixels=learn_pixels, **own)
     return run_large(
         job, out, client=client, overwrite=overwrite, progress=progress, cancelled=cancelled
     )
-
-
-@dataclasses.dataclass(frozen=True, slots=True, eq=False)
-class LargeStep:
-    """How far a large image is: at first with what was done before, then after each tile.
-
-    `tile` is the one just written, its level and place; None at first.
-    """
-
-    plan: Plan
-    tile: tuple[int, ...] | None
-    done: Mapping[tuple[int, ...], Any]
-    n_tiles: int
 
 
 def run_large(
@@ -182,15 +162,7 @@ def run_large(
 ) -> LargeLabels:
     """Do a job, or what an earlier run has left of it; see `label_large`."""
     steps = iterate_large(job, out, client=client, overwrite=overwrite)
-
-    def follow(step: LargeStep) -> None:
-        if cancelled():
-            raise Cancelled
-        if progress is not None and step.tile is not None:
-            progress(len(step.done), step.n_tiles)
-
-    with closing(steps):
-        return run_to_end(steps, follow)
+    return run_steps(steps, progress, cancelled)
 
 
 def iterate_large(
@@ -205,34 +177,14 @@ def iterate_large(
 
     With `goes_on` what is half made at `out` is finished as it was begun, by whatever settings.
     """
-    began = time.perf_counter()
-    store = LabelStore(Path(out))
-    store.check_apart(job.image, job.mask)
-    if overwrite:
-        store.remove()
-    finished = store.finished(job.request)
-    if finished is not None:
-        check_same(job, finished["source"], store.path)
-        sizes = {int(label): int(count) for label, count in finished["finished"].items()}
-        n_tiles = int(finished["n_tiles"])
-        seconds = time.perf_counter() - began
-        return LargeLabels(store.path, job.image.shape, sizes, n_tiles, n_tiles, seconds)
-    journal = Journal[Any](store.journal, job.plan_type)
-    try:
-        plan = begin(job, store, journal, goes_on)
-        n_before = sum(tile[0] == 0 for tile in journal.done)
-        work = job.work(plan, store.path, client is not None and not is_in_process(client))
-        levels = range(len(plan.level_shapes()))
-        tiles = [(level, *at) for level in levels for at in plan.tiles(level)]
-        for tile in do_tiles(plan, work.do, tiles, journal, client):
-            yield LargeStep(plan, tile, journal.done, len(tiles))
-        check_unchanged(job.image)
-        sizes = Counter[int]()
-        for own in journal.done.values():
-            sizes.update(own)
-        store.finish(plan, job.image, dict(sizes))
-    finally:
-        journal.close()
-    seconds = time.perf_counter() - began
-    found, counts = dict(sorted(sizes.items())), (len(plan.tiles()), n_before)
-    return LargeLabels(store.path, tuple(plan.shape), found, *counts, seconds, tuple(plan.notes))
+    began, store = time.perf_counter(), LabelStore(Path(out))
+    about, n_before = yield from iterate_tiles(job, store, client, overwrite, goes_on)
+    return LargeLabels(
+        store.path,
+        job.image.shape,
+        {int(label): int(count) for label, count in about["finished"].items()},
+        int(about["n_tiles"]),
+        n_before,
+        time.perf_counter() - began,
+        tuple(about.get("notes", ())),
+    )

@@ -15,29 +15,32 @@ from numpy.typing import NDArray
 
 from napari_saf import storage
 from napari_saf.arrays import as_labels, as_list, as_whole
-from napari_saf.batch import is_in_process
-from napari_saf.device import memory_errors_translated
-from napari_saf.errors import Cancelled, InvalidInput
+from napari_saf.errors import InvalidInput
 from napari_saf.io import (
     Axes,
-    LazyImage,
     Region,
     label_axes,
     map_labels,
     measure_large,
     open_lazily,
     read_mask,
-    spelled,
     write_note,
 )
 from napari_saf.methods import not_cancelled
 from napari_saf.objects import NECK, SMALLEST, find_parts
 from napari_saf.result import LabelMap
 from napari_saf.tiles._blocks import chunks_and_tiles
-from napari_saf.tiles._engine import Tile, begin, check_same, check_unchanged, do_tiles
-from napari_saf.tiles._job import Sent, check_count, opened, sent
+from napari_saf.tiles._engine import (
+    AbstractTiledJob,
+    AbstractWork,
+    Progress,
+    Tile,
+    iterate_tiles,
+    run_steps,
+)
+from napari_saf.tiles._job import check_count
 from napari_saf.tiles._seams import JoinedParts, join_tiles, save_table, tile_table
-from napari_saf.tiles._store import Journal, LabelStore
+from napari_saf.tiles._store import LabelStore
 from napari_saf.tiles._tiling import Tiling
 
 if TYPE_CHECKING:
@@ -49,8 +52,8 @@ _PARTS = -1
 _TILE, _HALO = {2: 1024, 3: 128}, {2: 64, 3: 24}
 _CHUNK = {2: 256, 3: 64}
 _MOST_OBJECT = 2**32 - 1
-_OBJECTS = "objects"
-"""Group of the store that holds the kind of each object."""
+_OBJECTS, _FOLDER = "objects", ".parts"
+"""Group of the store that holds the kind of each object, and folder of the parts of tiles."""
 
 
 class ObjectPlan(Tiling):
@@ -70,6 +73,9 @@ class ObjectPlan(Tiling):
 
     def describe(self, axes: Axes, numbers: list[int]) -> tuple[LabelMap, str]:
         return map_labels(np.zeros(1, int)), write_note(axes)
+
+    def every_tile(self) -> list[Tile]:
+        return [(_PARTS, *place) for place in self.tiles()] + super().every_tile()
 
     def region(self, place: Sequence[int], level: int = 0) -> Region:
         return super().region(place, max(level, 0))
@@ -158,7 +164,7 @@ def split_large(
     halo: int | None = None,
     client: Client | None = None,
     overwrite: bool = False,
-    progress: Callable[[int, int], object] | None = None,
+    progress: Progress | None = None,
     cancelled: Callable[[], bool] = not_cancelled,
 ) -> LargeObjects:
     """Find the single objects in a label image of any size, tile by tile, into an OME-Zarr.
@@ -216,77 +222,26 @@ def split_large(
     asked = {"smallest": smallest, "neck": neck, "axis": axis, "tile": tile, "halo": halo}
     job = ObjectJob.of(labels, uncertainty, spacing=spacing, kinds=kinds, **asked)
     store = LabelStore(Path(out))
-    store.check_apart(job.image, job.uncertainty)
-    parts = store.path / ".parts"  # within, so that nobody else's folder is taken for it
-    if overwrite:
-        store.remove()
-    finished = store.finished(job.request)
-    if finished is None:
-        journal = Journal(store.journal, ObjectPlan)
-        try:
-            steps = _split(job, store, journal, parts, client)
-            for n_done, n_tiles in steps:
-                if cancelled():
-                    raise Cancelled
-                if progress is not None and n_done:
-                    progress(n_done, n_tiles)
-        finally:
-            journal.close()
-    else:
-        check_same(job, finished["source"], store.path)
-    storage.remove_path(parts)
+    run_steps(iterate_tiles(job, store, client, overwrite), progress, cancelled)
+    storage.remove_path(store.path / _FOLDER)
     own_kinds, notes = _read_objects(store)
     seconds = time.perf_counter() - began
     return LargeObjects(store.path, job.image.shape, own_kinds, job.names, seconds, notes)
 
 
-def _split(
-    job: ObjectJob,
-    store: LabelStore,
-    journal: Journal[ObjectPlan],
-    parts: Path,
-    client: Client | None,
-) -> Iterator[tuple[int, int]]:
-    """Yield how many tiles are done, and how many there are."""
-    plan = begin(job, store, journal)
-    if not journal.done:
-        storage.remove_path(parts)
-    work = job.work(plan, store.path, parts, client is not None and not is_in_process(client))
-    storage.make_folder(parts)
-    levels = range(_PARTS, len(plan.level_shapes()))
-    tiles = [(level, *at) for level in levels for at in plan.tiles(max(level, 0))]
-    firsts = [tile for tile in tiles if tile[0] == _PARTS]
-    for tile in firsts:
-        if not work.table_of(tile).exists():  # someone removed it since
-            journal.done.pop(tile, None)
-    for _ in do_tiles(plan, work.do, firsts, journal, client):
-        yield len(journal.done), len(tiles)
-    joined = join_tiles(plan, {tile[1:]: work.table_of(tile) for tile in firsts}, plan.axis)
-    numbers, kinds = joined.parts.number(plan.smallest, plan.neck)
-    work.save_numbers(joined, numbers)
-    for _ in do_tiles(plan, work.do, tiles[len(firsts) :], journal, client):
-        yield len(journal.done), len(tiles)
-    for image in (job.image, job.uncertainty):
-        if image is not None:
-            check_unchanged(image)
-    notes = list(plan.notes)
-    if joined.n_unseen:
-        notes.append(
-            f"{joined.n_unseen} parts are larger than what tiles see around them: with a larger "
-            "halo they may be split otherwise"
-        )
-    _write_objects(store, kinds, notes)
-    store.finish(plan, job.image, {})
-
-
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
-class ObjectJob:
+class ObjectJob(AbstractTiledJob):
     """A label image and what is asked of its objects, checked; see `split_large`."""
 
-    image: LazyImage
-    uncertainty: LazyImage | None
+    plan_type = ObjectPlan
+    auxiliary_name = "uncertainty"
+
     names: Mapping[int, str]
-    request: dict[str, Any]
+    asked: dict[str, Any]
+
+    @property
+    def request(self) -> dict[str, Any]:
+        return self.asked
 
     @classmethod
     def of(
@@ -324,12 +279,6 @@ class ObjectJob:
         found.join(smallest=asked["smallest"], neck=asked["neck"])
         return cls(image, doubt, names, json.loads(json.dumps(given)))
 
-    @property
-    def state(self) -> dict[str, Any]:
-        """What tells whether labels and uncertainty changed."""
-        own = None if self.uncertainty is None else self.uncertainty.state
-        return {"image": self.image.state, "uncertainty": own}
-
     def plan(self) -> ObjectPlan:
         asked, shape = self.request, self.image.shape
         n_axes = len(shape) - (asked["axis"] is not None)
@@ -359,70 +308,71 @@ class ObjectJob:
             **own,
         )
 
-    def work(self, plan: ObjectPlan, out: Path, parts: Path, is_sent: bool) -> _Work:
-        doubt = None if self.uncertainty is None else sent(self.uncertainty, is_sent)
-        return _Work(plan, sent(self.image, is_sent), doubt, out.absolute(), parts.absolute())
+    def work(self, plan: Any, out: Path, is_sent: bool) -> AbstractWork:
+        return _Work(plan, *self.sent(is_sent), out.absolute())
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
-class _Work:
-    """What a worker needs to do any tile; the parts of tiles are kept in a folder until the end."""
+class _Work(AbstractWork):
+    """What a worker needs to do any tile; the parts of tiles are kept in a folder until the end.
 
-    plan: ObjectPlan
-    labels: Sent
-    uncertainty: Sent | None
-    out: Path
-    parts: Path
+    It lies within the store, so that nobody else's folder is taken for it.
+    """
 
-    def do(self, tile: Tile) -> dict[int, int]:
-        """Find the parts of a tile, give them their numbers, or make a tile of a coarser level."""
-        level, *place = tile
-        store, region = LabelStore(self.out), self.plan.region(place)
-        if level > 0:
-            store.coarsen(self.plan, tile)
-        elif level == 0:
-            store.write(0, region, self._numbered(tile))
-        else:
-            with memory_errors_translated("choose smaller tiles"):
-                self._find_parts(tile, region)
-        return {}
+    def stages(self, done: dict[Tile, Any]) -> Iterator[Sequence[Tile]]:
+        """Yield the tiles of which parts are found, then those that their numbers go to."""
+        plan, every = self.plan, self.plan.every_tile()
+        firsts = [tile for tile in every if tile[0] == _PARTS]
+        if not done:
+            storage.remove_path(self.out / _FOLDER)
+        storage.make_folder(self.out / _FOLDER)
+        for tile in firsts:
+            if not self.table_of(tile).exists():  # someone removed it since
+                done.pop(tile, None)
+        yield firsts
+        joined = join_tiles(plan, {tile[1:]: self.table_of(tile) for tile in firsts}, plan.axis)
+        numbers, kinds = joined.parts.number(plan.smallest, plan.neck)
+        self.save_numbers(joined, numbers)
+        yield every[len(firsts) :]
+        notes = list(plan.notes)
+        if joined.n_unseen:
+            notes.append(
+                f"{joined.n_unseen} parts are larger than what tiles see around them: with a "
+                "larger halo they may be split otherwise"
+            )
+        _write_objects(LabelStore(self.out), kinds, notes)
 
-    def _find_parts(self, tile: Tile, region: Region) -> None:
-        crop = self.plan.surroundings(region)
-        labels = opened(self.labels, self.plan).read(crop)[..., 0]
-        doubt = None
-        if self.uncertainty is not None:
-            doubt = opened(self.uncertainty, self.plan).read(crop)[..., 0]
-        try:
+    def do_finest(self, tile: Tile, region: Region) -> dict[int, int]:
+        """Find the parts of a tile, or give them their numbers."""
+        if tile[0] == _PARTS:
+            _, labels, uncertainty = self.read(region)
             parts, heights = find_parts(
-                labels,
-                uncertainty=doubt,
+                labels[..., 0],
+                uncertainty=uncertainty,
                 spacing=self.plan.spacing,
                 axis=self.plan.axis,
                 kinds=self.plan.kinds,
             )
-        except InvalidInput as error:
-            raise InvalidInput(f"at {spelled(region)}: {error}") from error
-        save_table(self.table_of(tile), tile_table(self.plan, region, parts, heights))
-
-    def _numbered(self, tile: Tile) -> NDArray[np.uint32]:
+            save_table(self.table_of(tile), tile_table(self.plan, region, parts, heights))
+            return {}
         with np.load(self.table_of(tile)) as table:
             numbers: NDArray[np.uint32] = np.load(self._numbers_of(tile))
-            return np.asarray(numbers[table["inner"]])
+            LabelStore(self.out).write(0, region, numbers[table["inner"]])
+        return {}
 
     def table_of(self, tile: Tile) -> Path:
         """Return the file of what is known of the parts of a tile."""
-        return self.parts / f"{'.'.join(map(str, tile[1:]))}.npz"
+        return self.out / _FOLDER / f"{'.'.join(map(str, tile[1:]))}.npz"
 
     def _numbers_of(self, tile: Tile) -> Path:
-        return self.parts / f"{'.'.join(map(str, tile[1:]))}.npy"
+        return self.out / _FOLDER / f"{'.'.join(map(str, tile[1:]))}.npy"
 
     def save_numbers(self, joined: JoinedParts, numbers: NDArray[np.uint32]) -> None:
         """Save the object of each part, tile by tile."""
         ends = [*list(joined.starts.values())[1:], len(joined.owners) - 1]
         for (place, start), end in zip(joined.starts.items(), ends, strict=True):
             own = np.append(0, joined.owners[start + 1 : end + 1])
-            with storage.write_errors(self.parts):
+            with storage.write_errors(self.out):
                 np.save(self._numbers_of((0, *place)), numbers[own])
 
 

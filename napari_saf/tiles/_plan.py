@@ -51,7 +51,7 @@ from napari_saf.tiles._blocks import (
     sides_of,
     spread_regions,
 )
-from napari_saf.tiles._tiling import Tiling
+from napari_saf.tiles._tiling import Tiling, cut, grown
 
 WINDOWS_OF_HALO = {1: 3, 2: 3, 3: 4}
 """Beside what features see, a tile is labelled with so many windows around it: in volumes of noise
@@ -352,14 +352,12 @@ def _spread_parts(
     assert options.extractor is not None
     reach = options.extractor.receptive_field
     for region in spread_regions(image.shape, window, _MOST_MEASURED):
-        sides = zip(region, image.shape, [reach * (side > 1) for side in window], strict=True)
-        crop = tuple(slice(max(0, r.start - far), min(n, r.stop + far)) for r, n, far in sides)
+        crop = grown(region, [reach * (side > 1) for side in window], image.shape)
         values = image.read(crop)
         own = read_mask(mask, values, crop)
         ((scaled, axes, _),) = _scaled([values], [own], window, options)
         inside = np.zeros(scaled.shape[:-1], bool)
-        both = zip(region, crop, strict=True)
-        inside[tuple(slice(r.start - c.start, r.stop - c.start) for r, c in both)] = True
+        cut(inside, crop, region)[...] = True
         yield scaled, axes, inside
 
 

@@ -18,22 +18,15 @@ from numpy.typing import NDArray
 from napari_saf.io import Region
 from napari_saf.objects import Parts, count_axes, find_saddles
 from napari_saf.storage import atomic_write
-from napari_saf.tiles._tiling import Tiling
+from napari_saf.tiles._tiling import Tiling, cut, grown
 
 _ROWS = ("kinds", "peaks", "tops", "is_own", "sizes", "pairs", "saddles")
 Arrays = dict[str, NDArray[Any]]
 
 
-def grown(plan: Tiling, region: Region) -> Region:
-    """Return a region with a pixel around it, within the image, where tiles see any."""
-    sides = zip(region, plan.halo, plan.shape, strict=True)
-    return tuple(slice(max(0, r.start - (h > 0)), min(n, r.stop + (h > 0))) for r, h, n in sides)
-
-
-def cut(array: NDArray[Any], around: Region, region: Region) -> NDArray[Any]:
-    """Return a region of an array that covers what is around it."""
-    sides = zip(around, region, strict=True)
-    return array[tuple(slice(r.start - a.start, r.stop - a.start) for a, r in sides)]
+def _touched(plan: Tiling, region: Region) -> Region:
+    """Return a region with a pixel around it, where tiles see any."""
+    return grown(region, [min(1, far) for far in plan.halo], plan.shape)
 
 
 def tile_table(plan: Tiling, region: Region, parts: Parts, heights: NDArray[np.float32]) -> Arrays:
@@ -42,7 +35,7 @@ def tile_table(plan: Tiling, region: Region, parts: Parts, heights: NDArray[np.f
     A row for each part that a tile, or a pixel around it, has: `kinds`, `peaks`, `tops` (their
     places in the image), `sizes` within the tile, and whether the top is the tile's own.
     """
-    crop, around = plan.surroundings(region), grown(plan, region)
+    crop, around = plan.surroundings(region), _touched(plan, region)
     wide, levels = cut(parts.labels, crop, around), cut(heights, crop, around)
     present = np.unique(wide)
     present = present[present > 0]
@@ -72,7 +65,7 @@ def tile_table(plan: Tiling, region: Region, parts: Parts, heights: NDArray[np.f
 
 def seam_of(plan: Tiling, region: Region, axis: int, is_end: bool) -> Region:
     """Return the pixels of both tiles along a side of a tile."""
-    around = list(grown(plan, region))
+    around = list(_touched(plan, region))
     side, whole = region[axis], around[axis]
     at = side.stop if is_end else side.start
     around[axis] = slice(max(at - 1, whole.start), min(at + 1, whole.stop))

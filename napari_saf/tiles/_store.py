@@ -158,10 +158,10 @@ class LabelStore:
         every = tuple(slice(None, None, k) for k in steps)
         self.write(level, region, self.read(level - 1, finer)[every])
 
-    def finish(self, plan: Tiling, image: LazyImage, counts: dict[int, int]) -> None:
+    def finish(self, plan: Tiling, image: LazyImage, counts: dict[int, int]) -> dict[str, Any]:
         """Say what the labels are, which makes the store a mask, and remove the journal.
 
-        `counts` is what a later call of the same request is told.
+        Return what a later call of the same request is told, too.
         """
         shapes = plan.level_shapes()
         paths = [str(level) for level in range(len(shapes))]
@@ -182,6 +182,7 @@ class LabelStore:
             "source": plan.source,
             "n_tiles": len(plan.tiles()),
             "finished": {str(label): count for label, count in sorted(counts.items())},
+            "notes": plan.notes,
         }
         with storage.write_errors(self.path):
             # What a writer that was killed has left.
@@ -191,6 +192,7 @@ class LabelStore:
                 _list_labels(self.path.parent, self.path.name)
             _group(self.path, "r+").update_attributes(attributes | {_KEY: about})
         storage.remove_path(self.journal)
+        return about
 
 
 def _is_empty(path: Path) -> bool:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from napari_saf import storage
 from napari_saf.io import Axes, Region
@@ -78,6 +79,11 @@ class Tiling(storage.VersionedModel):
         sides = zip(self.level_shapes()[level], self.tile, strict=True)
         return list(itertools.product(*(range(-(-n // side)) for n, side in sides)))
 
+    def every_tile(self) -> list[tuple[int, ...]]:
+        """Return level and place of all tiles, the finest level first."""
+        levels = range(len(self.level_shapes()))
+        return [(level, *place) for level in levels for place in self.tiles(level)]
+
     def region(self, place: Sequence[int], level: int = 0) -> Region:
         """Return what a tile of a level covers."""
         sides = zip(place, self.tile, self.level_shapes()[level], strict=True)
@@ -98,5 +104,16 @@ class Tiling(storage.VersionedModel):
 
     def surroundings(self, region: Region) -> Region:
         """Return a region with the halo around it, within the image."""
-        sides = zip(region, self.halo, self.shape, strict=True)
-        return tuple(slice(max(0, r.start - h), min(n, r.stop + h)) for r, h, n in sides)
+        return grown(region, self.halo, self.shape)
+
+
+def grown(region: Region, halo: Sequence[int], shape: Sequence[int]) -> Region:
+    """Return a region with so many pixels around it along each axis, within an image."""
+    sides = zip(region, halo, shape, strict=True)
+    return tuple(slice(max(0, r.start - h), min(n, r.stop + h)) for r, h, n in sides)
+
+
+def cut(array: NDArray[Any], around: Region, region: Region) -> NDArray[Any]:
+    """Return a region of an array that covers what is around it."""
+    sides = zip(around, region, strict=True)
+    return array[tuple(slice(r.start - a.start, r.stop - a.start) for a, r in sides)]
