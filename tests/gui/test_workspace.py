@@ -64,6 +64,23 @@ def test_work_of_a_dock_that_goes_is_kept(model, open_on, tmp_path):
     assert recovered(tmp_path) and keeping.lost_projects()
 
 
+@pytest.mark.parametrize("is_saved", [True, False])
+def test_a_viewer_that_a_program_closes_leaves_what_was_not_saved(
+    model, open_on, keep, tmp_path, is_saved
+):
+    """Such a viewer removes all layers before its window goes."""
+    model.add_image(blocks(), name="a")
+    dock = open_on(model, ScribblesWidget)
+    model.add_labels(STROKES, name="mine")
+    keep(dock)
+    if is_saved:
+        dock.workspace.file.save(dock.workspace.snapshot(), tmp_path / "a.napari-saf")
+    model.layers.clear()
+    dock.shut_down()
+    kept = [saf.load_project(path).images[0].layers[0].name for path in recovered(tmp_path)]
+    assert kept == ([] if is_saved else ["mine"])
+
+
 def test_nothing_is_kept_where_a_person_wants_that(model, open_on, keep, tmp_path):
     settings = napari.settings.get_plugin_settings("napari-saf")
     settings.strokes.keeps_strokes = False

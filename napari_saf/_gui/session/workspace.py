@@ -118,7 +118,8 @@ class Workspace(QObject):
             self._task.wait(_CLOSING_SECONDS)
             self._task = None
         with suppress(SafError):  # nobody is there
-            if current_settings().keeps_strokes:
+            # A program that closes a viewer removes all layers first: what was kept stays as it is.
+            if current_settings().keeps_strokes and self.viewer.layers:
                 self.file.keep(self.snapshot())
         self.file.end()
         self.session.release()
