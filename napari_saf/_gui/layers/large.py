@@ -245,11 +245,9 @@ class GrowingLevels:
         kept = range(self._first, len(shapes))
         self.arrays: list[Any] = [store.level(k) for k in range(self._first)]
         self.arrays += [np.asarray(store.level(k)[...]) for k in kept]
-        self._steps = {k: [1] * len(plan.shape) for k in kept}
-        for k in kept:
-            for level in range(k):
-                pairs = zip(self._steps[k], plan.steps_between(level), strict=True)
-                self._steps[k] = [a * b for a, b in pairs]
+        between = [np.ones(len(plan.shape), int), *map(plan.steps_between, range(len(shapes) - 1))]
+        every = np.cumprod(between, axis=0).tolist()
+        self._steps = {k: every[k] for k in kept}
         for tile in done:
             if tile[0] == 0 and not self._is_there(tile, done):
                 self.take(tile)

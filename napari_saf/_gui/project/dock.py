@@ -162,7 +162,9 @@ class ProjectWidget(RunDock):
         first = None if project.current is None else entries[project.current]
         if at_hand:
             self.go_to(first if first in at_hand else at_hand[0])
-        self._show_dock_values(project)
+        for title, dock in self.workspace.docks.items():
+            if title in project.docks and dock is not self:
+                show_dock_values(dock, dict(project.docks[title]))
         shown = [one for one in self.workspace.docks.values() if hasattr(one, "atoms")]
         for dock, file in zip(shown, dictionaries, strict=False):
             dock.load(file)
@@ -211,12 +213,6 @@ class ProjectWidget(RunDock):
         frame = frame_of(self)
         if frame is not None:
             frame.raise_()
-
-    def _show_dock_values(self, project: Project) -> None:
-        for title, dock in self.workspace.docks.items():
-            values = project.docks.get(title)
-            if values is not None and dock is not self:
-                show_dock_values(dock, dict(values))
 
     def _list_recent(self) -> None:
         menu = self.recent.menu()

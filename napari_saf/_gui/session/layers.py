@@ -59,6 +59,8 @@ _EDITED_KEY = "napari_saf_edited"
 Encoded = dict[str, tuple[int, EncodedLabels]]
 """The pixels of layers by their id, with a checksum, as they were encoded last."""
 _MOST = 1e15
+GONE = "gone"
+"""In place of the hash of a file that cannot be read."""
 TAUGHT = "strokes on all images"
 """Name of the recipe that strokes on several images taught together."""
 Docks = dict[str, dict[str, Any]]
@@ -296,15 +298,11 @@ class PendingImage:
     stores: Sequence[Path]
     reader: str
 
-    @property
-    def is_untouched(self) -> bool:
-        return not (self.away or self.layers)
-
     def all_results(self, digests: DigestCache) -> tuple[FileReference, ...]:
         """Return the files that were written of the image, with the labels of a large one."""
         stores = dict.fromkeys(one for one in self.stores if one.exists())
         kept = [one for one in self.results if one.path not in stores]
-        return (*kept, *(_reference(one, digests) for one in stores))
+        return (*kept, *(reference_to(one, digests) for one in stores))
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -329,7 +327,7 @@ class Snapshot:
         """
         found, images, current = SharedRecipes(self.recipes), list[ProjectImage](), None
         for k, image in enumerate(self.images):
-            if only_touched and image.is_in_memory and image.is_untouched:
+            if only_touched and image.is_in_memory and not (image.away or image.layers):
                 continue
             current = len(images) if k == self.current else current
             found.used |= {layer.recipe for layer in image.away}
@@ -339,17 +337,17 @@ class Snapshot:
             results = image.all_results(self.digests)
             images.append(ProjectImage(file, own, results, image.reader))
         kept, applied = found.kept()
-        own_files = {one.name: _reference(one, self.digests) for one in self.dictionaries}
+        own_files = {one.name: reference_to(one, self.digests) for one in self.dictionaries}
         files = own_files or dict(self.files)
         return Project(tuple(images), kept, applied, files, self.docks, current)
 
 
-def _reference(path: Path, digests: DigestCache) -> FileReference:
+def reference_to(path: Path, digests: DigestCache) -> FileReference:
     """Refer to a file; where it is gone all else is kept all the same."""
     try:
         return FileReference.of(path, digests)
     except InvalidInput:
-        return FileReference(path, "gone", 0)
+        return FileReference(path, GONE, 0)
 
 
 class SharedRecipes:

@@ -22,6 +22,7 @@ from napari_saf._gui.layers.metadata import image_id_of, is_given, is_strokes
 from napari_saf._gui.layers.placement import pixels_of
 from napari_saf._gui.layers.reading import fingerprint
 from napari_saf._gui.session.layers import (
+    GONE,
     Docks,
     Encoded,
     PendingImage,
@@ -33,6 +34,7 @@ from napari_saf._gui.session.layers import (
     open_image,
     path_of,
     pending,
+    reference_to,
     show_layer,
     show_store,
     stores_of,
@@ -245,11 +247,9 @@ class ProjectSession(QObject):
         if entry.file is not None:
             return entry.file
         if entry.path is not None:
-            try:
-                entry.file = FileReference.of(entry.path, self.digests)
-            except InvalidInput:  # it is gone: what was painted on it is kept all the same
-                return FileReference(entry.path, "gone", 0)
-            return entry.file
+            found = reference_to(entry.path, self.digests)
+            entry.file = None if found.digest == GONE else found
+            return found
         checksum = fingerprint(_pixels(entry), None)  # a person may give a layer other pixels
         if target is None:
             return FileReference(Path(entry.name), f"memory:{checksum}", 0)
