@@ -411,7 +411,7 @@ def test_what_is_missing_is_looked_for_in_a_folder(model, dock, open_on, tmp_pat
     settle(other)
     assert "3 images are missing" in other.status.text
     assert not other.missing.isHidden()
-    other.missing.look_in(moved)
+    other.look_in(moved)
     settle(other)
     assert [entry.name for entry in other.session.entries] == ["0.tif", "other.tif", "2.tif"]
     assert other.missing.isHidden()
@@ -434,7 +434,7 @@ def test_strokes_do_not_land_on_a_changed_image_unasked(
     other.go_to(entry)
     assert "has changed" in other.status.text and entry.layer is None
     other.table.choose(entry)
-    other.missing.accept.click()
+    other.buttons["use_as_it_is"].click()
     other.go_to(entry)
     np.testing.assert_array_equal(strokes_on(second).data, before)
 
@@ -446,9 +446,9 @@ def test_one_image_is_found_by_a_person(dock, open_on, tmp_path, folder, settle)
     other.load(tmp_path / "p.napari-saf")
     settle(other)
     entry = other.session.entries[1]
-    other.missing.take_file(entry, folder / "0.tif")
+    other.take_file(entry, folder / "0.tif")
     assert entry.state == "changed"
-    other.missing.take_file(entry, tmp_path / "x.tif")
+    other.take_file(entry, tmp_path / "x.tif")
     assert entry.state == "found"
 
 

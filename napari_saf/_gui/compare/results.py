@@ -178,15 +178,6 @@ class ComparisonTable(TableView):
             room -= self.columnWidth(number)
             self.setColumnHidden(number, room < 0)
 
-    def choose(self, number: int) -> None:
-        """Choose the row of a result, wherever it is sorted to."""
-        self.selectRow(self._results.rows.index(number))
-
-    @property
-    def chosen(self) -> int | None:
-        chosen = self.selectionModel().selectedRows()
-        return int(self._results.rows[chosen[0].row()]) if chosen else None
-
     def _on_selection_changed(self, *changed: object) -> None:
         if self.chosen is not None:
             self.row_chosen.emit(self.chosen)

@@ -143,6 +143,17 @@ class TableView(QTableView):
         self.horizontalHeader().setSortIndicator(-1, Qt.SortOrder.AscendingOrder)
         self.setSortingEnabled(True)
 
+    @property
+    def chosen(self) -> Any:
+        """The row that is selected, as the model has it; None if none is."""
+        rows = self.selectionModel().selectedRows()
+        return self.model().rows[rows[0].row()] if rows else None
+
+    def choose(self, row: object) -> None:
+        """Select a row, wherever it is sorted to."""
+        if row in self.model().rows:
+            self.selectRow(self.model().rows.index(row))
+
     def height_of(self, n_rows: int) -> int:
         edges = self.horizontalHeader().sizeHint().height() + 2 * self.frameWidth()
         return int(edges + n_rows * self.verticalHeader().defaultSectionSize())

@@ -10,7 +10,7 @@ from typing import Any
 from weakref import WeakSet
 
 import numpy as np
-from napari.layers import Image, Labels
+from napari.layers import Image, Labels, Layer
 
 from napari_saf import io
 from napari_saf._gui.layers.live import colormap_of, label_colors
@@ -96,11 +96,9 @@ def show_as_labels(viewer: Any, layer: Any, found: LayerData | None) -> None:
     """Put labels in the place of the image as which they were opened."""
     if found is None or layer not in viewer.layers:
         return
-    data, arguments, _ = found
     place = viewer.layers.index(layer)
     viewer.layers.remove(layer)
-    labels = viewer.add_labels(data, **arguments)
-    viewer.layers.move(viewer.layers.index(labels), place)
+    viewer.layers.insert(place, Layer.create(*found))
 
 
 def _longer(shape: Sequence[int]) -> list[int]:

@@ -16,7 +16,7 @@ from qtpy.QtWidgets import QFileDialog, QLabel, QMenu
 from napari_saf._gui.docks.run_dock import RunDock
 from napari_saf._gui.forms.controls import ask_for_path
 from napari_saf._gui.forms.layout import create_button, create_row
-from napari_saf._gui.project.table import ImageTable, MissingSection
+from napari_saf._gui.project.table import ImageTable
 from napari_saf._gui.project.work import export_all, find_stores, label_all, picture, works_of
 from napari_saf._gui.session import keeping
 from napari_saf._gui.session.keeping import PROJECT_FILTER, ask_where_to_save, with_suffix
@@ -30,6 +30,7 @@ from napari_saf.project import (
     FoundFile,
     Project,
     ProjectLayer,
+    find_files,
     load_project,
 )
 
@@ -50,6 +51,16 @@ _BUTTONS = {
         "by hand is left as it is. Without strokes: by the recipe that labelled an image.",
     ),
     "export_all": ("Export all …", "Write the labels of all images as masks into a folder."),
+    "look_in_folder": (
+        "Look in folder …",
+        "Find all missing images by their content in a folder and those in it.",
+    ),
+    "find_file": ("Find …", "Say which file the chosen image is."),
+    "use_as_it_is": (
+        "Use as it is",
+        "Put the strokes and labels of the chosen image on it, although its content is another "
+        "than when they were made.",
+    ),
 }
 """Text and help of a button by the method that it calls; keys stand for what is in braces."""
 
@@ -66,7 +77,7 @@ class ProjectWidget(RunDock):
     def __init__(self, viewer: napari.viewer.Viewer) -> None:
         super().__init__(viewer)
         self.session, self.file = self.workspace.session, self.workspace.file
-        self.table, self.missing = ImageTable(self.session), MissingSection(self, self.session)
+        self.table = ImageTable(self.session)
         self.name = QLabel("" if self.file.path is None else self.file.name, wordWrap=True)
         keys = {"before": self._key_of("go_to_previous"), "after": self._key_of("go_to_next")}
         self.buttons = {
@@ -87,7 +98,6 @@ class ProjectWidget(RunDock):
             (viewer.layers.events.inserted, self._on_selected),
             (viewer.layers.events.removed, self._on_selected),
             (self.table.wanted, self.go_to),
-            (self.missing.taken, self._on_found),
             (self.table.selectionModel().selectionChanged, self._update_enabled),
         )
         self.refresh()
@@ -96,6 +106,7 @@ class ProjectWidget(RunDock):
         def row(*names: str) -> Any:
             return create_row(*(self.buttons[name] for name in names))
 
+        self.missing = row("look_in_folder", "find_file", "use_as_it_is")
         files = create_row(*(self.buttons[n] for n in ("new_project", "open_project")), self.recent)
         parts = [
             files,
@@ -172,7 +183,7 @@ class ProjectWidget(RunDock):
             self.file.keep(self.workspace.snapshot())  # before what the crash left goes
             self.workspace.forget_lost(path)
         self.name.setText("" if self.file.path is None else self.file.name)
-        self.status.reset("\n".join(filter(None, [self.status.text, self.missing.note])))
+        self.status.reset("\n".join(filter(None, [self.status.text, self._missing_note])))
 
     def save_project(self) -> None:
         """Save the project, where it was saved before, else where a person says."""
@@ -244,7 +255,8 @@ class ProjectWidget(RunDock):
     def _update_enabled(self, *changed: object) -> None:
         super()._update_enabled()
         entries, chosen = self.session.entries, self.table.chosen
-        is_free = not self.is_busy
+        is_free, state = not self.is_busy, "found" if chosen is None else chosen.state
+        states = {entry.state for entry in entries}
         wanted = {
             "remove_image": chosen is not None,
             "go_to_previous": len(entries) > 1,
@@ -253,10 +265,14 @@ class ProjectWidget(RunDock):
             "export_all": bool(entries),
             "open_project": True,
             "new_project": True,
+            "look_in_folder": True,
+            "find_file": state != "found",
+            "use_as_it_is": state == "changed",
         }
         for name, is_possible in wanted.items():
             self.buttons[name].setEnabled(is_free and is_possible)
-        self.missing.refresh(chosen, is_free)
+        self.missing.setVisible(bool(states - {"found"}))
+        self.buttons["use_as_it_is"].setVisible("changed" in states)
 
     def add_images(self) -> None:
         paths, _ = QFileDialog.getOpenFileNames(self, "Add images", str(Path.cwd()))
@@ -293,11 +309,56 @@ class ProjectWidget(RunDock):
             place = order.index(current) + n_rows if current in order else 0
             self.go_to(order[place % len(order)])
 
-    def _on_found(self) -> None:
+    # Images that are not found
+
+    @property
+    def _missing_note(self) -> str:
+        """How many images are missing, or have changed; empty where none is."""
+        lines = []
+        for state in ("missing", "changed"):
+            n = sum(entry.state == state for entry in self.session.entries)
+            if n:
+                lines.append(f"{n} {'image is' if n == 1 else 'images are'} {state}")
+        return "\n".join(lines)
+
+    def look_in_folder(self) -> None:
+        folder = QFileDialog.getExistingDirectory(self, "Look for missing images in")
+        if folder:
+            self.look_in(Path(folder))
+
+    def look_in(self, folder: Path) -> None:
+        wanted = [one for one in self.session.entries if one.state != "found"]
+        files = [entry.file for entry in wanted if entry.file is not None]
+
+        def look(report: object, cancelled: Callable[[], bool]) -> list[FoundFile]:
+            own: dict[str, Any] = {"digest": self.session.digests, "cancelled": cancelled}
+            return find_files(files, None, [folder], **own)
+
+        self.begin_task("looking for images", look, partial(self._take_found, wanted))
+
+    def find_file(self) -> None:
+        path, _ = QFileDialog.getOpenFileName(self, "Find image", str(Path.cwd()))
+        if path and self.table.chosen is not None:
+            self.take_file(self.table.chosen, Path(path))
+
+    def take_file(self, entry: Entry, path: Path) -> None:
+        """Take a file for an image that is missing; one of other content is a changed one."""
+        with self.showing_errors():
+            now = FileReference.of(path, self.session.digests)
+            is_same = entry.file is not None and now.digest == entry.file.digest
+            self._take_found([entry], [FoundFile(now.path, "found" if is_same else "changed")])
+
+    def use_as_it_is(self) -> None:
+        if self.table.chosen is not None:
+            self.session.accept(self.table.chosen)
+            self._take_found([], [])
+
+    def _take_found(self, wanted: list[Entry], files: list[FoundFile]) -> None:
+        self.session.take_found(wanted, files)
         found = [one for one in self.session.entries if one.state == "found"]
         if self.session.current is None and found:
             self.go_to(found[0])
-        self.status.reset(self.missing.note or "all images are found")
+        self.status.reset(self._missing_note or "all images are found")
 
     # All images
 
