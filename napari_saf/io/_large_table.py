@@ -31,7 +31,7 @@ from napari_saf.io._regions import (
     table_rows,
 )
 
-_PART = 2**22
+PART = 2**22
 """Pixels of a part that is read at a time, of whole pieces of the file."""
 Place = tuple[int, ...]
 
@@ -172,7 +172,7 @@ def _opened(
 def part_regions(pieces: Sequence[int], shape: Sequence[int]) -> dict[Place, Region]:
     """Return the parts by which an array is read, whole pieces of its file, row by row."""
     pieces = [min(side, n) for side, n in zip(pieces, shape, strict=True)]
-    wanted = _PART ** (1 / len(shape))
+    wanted = PART ** (1 / len(shape))
     excess = math.prod(max(1, side / wanted) for side in pieces)  # fewer along the other axes
     wanted /= excess ** (1 / max(1, sum(side < wanted for side in pieces)))
     sides = [max(1, int(wanted // side)) * side for side in pieces]

@@ -35,7 +35,7 @@ from napari_saf.storage import check_unpacked, format_errors
 
 Region = tuple[slice, ...]
 """A part of an image, without channels; its ends lie within the image."""
-_MOST_PIECE = 2**28
+MOST_PIECE = 2**28
 """Bytes of a piece that is stored as one: more would have to be decoded for every part of it."""
 _SAMPLE = 2**20
 _METADATA = ("zarr.json", ".zarray", ".zattrs")
@@ -357,10 +357,10 @@ def _check_pieces(levels: Sequence[Any]) -> None:
 
 def _check_piece(sides: Sequence[int], itemsize: int) -> None:
     n_bytes = math.prod(sides) * itemsize
-    if n_bytes > _MOST_PIECE:
+    if n_bytes > MOST_PIECE:
         raise ValueError(
             f"it is stored in pieces of {n_bytes / 2**20:.0f} MiB, expected at most "
-            f"{_MOST_PIECE // 2**20}; save it in tiles"
+            f"{MOST_PIECE // 2**20}; save it in tiles"
         )
 
 

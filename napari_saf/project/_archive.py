@@ -36,7 +36,7 @@ _SCHEMA = 3
 _MAIN = "project.json"
 _RUNS = re.compile(r"layers/\d{1,9}\.runs")
 _MOST_BYTES = 2**31
-_MOST_JSON_BYTES = 2**26
+MOST_JSON_BYTES = 2**26
 _N_DIGITS = 64
 _ENCODED = ("pixels", "classes", "prototypes")
 """Fields of a layer that an entry holds in another form."""
@@ -287,7 +287,7 @@ def _unarchive(content: bytes) -> tuple[object, dict[str, bytes]]:
             is_packed = info.compress_type == zipfile.ZIP_DEFLATED and is_main
             if not is_packed and info.compress_type != zipfile.ZIP_STORED:
                 raise InvalidInput(f"{info.filename}: packed in an unknown way")
-            most = _MOST_JSON_BYTES if is_main else info.compress_size
+            most = MOST_JSON_BYTES if is_main else info.compress_size
             if info.file_size > most or info.compress_size > len(content):
                 raise InvalidInput(f"{info.filename}: too large")
             entries[info.filename] = archive.read(info)

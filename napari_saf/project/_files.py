@@ -12,9 +12,9 @@ from typing import BinaryIO, Literal
 from napari_saf.errors import InvalidInput, raise_if
 from napari_saf.io import file_state, is_zarr
 
-_WHOLE = 2**28
+WHOLE = 2**28
 """Bytes of the largest file that is hashed in full."""
-_BLOCK = 2**20
+BLOCK = 2**20
 _N_BLOCKS = 64
 _N_CHUNKS = 64
 _METADATA = ("zarr.json", ".zarray", ".zattrs", ".zgroup")
@@ -89,7 +89,7 @@ def content_digest(path: str | os.PathLike[str]) -> str:
             raise InvalidInput(f"{file}: cannot be read: it is no file")
         with file.open("rb") as stream:
             n_bytes = os.fstat(stream.fileno()).st_size
-            if n_bytes > _WHOLE:
+            if n_bytes > WHOLE:
                 return _digest_of_blocks(stream, n_bytes)
             return f"sha256:{hashlib.file_digest(stream, 'sha256').hexdigest()}"
     except OSError as error:
@@ -214,8 +214,8 @@ def _images_in(folder: Path) -> Iterator[Path]:
 def _digest_of_blocks(stream: BinaryIO, n_bytes: int) -> str:
     total = hashlib.sha256(str(n_bytes).encode())
     for k in range(_N_BLOCKS):
-        stream.seek(k * (n_bytes - _BLOCK) // (_N_BLOCKS - 1))
-        total.update(stream.read(_BLOCK))
+        stream.seek(k * (n_bytes - BLOCK) // (_N_BLOCKS - 1))
+        total.update(stream.read(BLOCK))
     return f"sampled:{total.hexdigest()}"
 
 

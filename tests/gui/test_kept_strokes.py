@@ -19,8 +19,8 @@ pytestmark = [pytest.mark.gui]
 
 @pytest.fixture(autouse=True)
 def soon(monkeypatch):
-    monkeypatch.setattr(workspace, "_SOON", 50)
-    monkeypatch.setattr(workspace, "_REST", 0)
+    monkeypatch.setattr(workspace, "SOON", 50)
+    monkeypatch.setattr(workspace, "REST", 0)
 
 
 @pytest.fixture
@@ -131,7 +131,7 @@ def test_other_strokes_begin_with_no_class_locked(scribbles, qtbot):
 
 def test_no_stroke_on_a_large_stack_is_missed(scribbles, monkeypatch, qtbot):
     scribbles.new_strokes()
-    monkeypatch.setattr(strokes, "_COMPARED_VALUES", 1)
+    monkeypatch.setattr(strokes, "COMPARED_VALUES", 1)
     scribbles.strokes.follow(scribbles.strokes.layer)
     with qtbot.waitSignal(scribbles.strokes.changed, timeout=TIMEOUT):
         paint(scribbles, 4, 1)

@@ -39,8 +39,8 @@ def sheet(side=SIDE):
 @pytest.fixture(autouse=True)
 def small_is_large(monkeypatch):
     monkeypatch.setattr(large, "LARGE", 100 * 100)
-    monkeypatch.setattr(large, "_MOST_IN_MEMORY", 100 * 100)
-    monkeypatch.setattr(large, "_STROKES_SIDE", 48)
+    monkeypatch.setattr(large, "MOST_IN_MEMORY", 100 * 100)
+    monkeypatch.setattr(large, "STROKES_SIDE", 48)
 
 
 @pytest.fixture
@@ -94,7 +94,7 @@ def test_a_part_lies_where_it_was_read(model, image, level):
 
 
 def test_an_image_without_levels_is_thinned_out(model, monkeypatch):
-    monkeypatch.setattr(large, "_MOST_ON_SCREEN", 50)
+    monkeypatch.setattr(large, "MOST_ON_SCREEN", 50)
     layer = model.add_image(da.from_array(sheet()), rgb=True)
     model.reset_view()
     region = large.narrowed(model, whole_region(layer))
@@ -127,7 +127,7 @@ def test_run_labels_what_is_on_screen(model, image, open_on, run):
 
 
 def test_seconds_count_while_it_learns(model, image, open_on, qtbot, tmp_path, monkeypatch):
-    monkeypatch.setattr(docks_large, "_CLOCK_MILLISECONDS", 5)
+    monkeypatch.setattr(docks_large, "CLOCK_MILLISECONDS", 5)
     dock, may_end = open_on(model, SegmentWidget), threading.Event()
 
     def learn(cancelled):

@@ -288,7 +288,17 @@ def test_objects_are_objects_when_they_are_opened(model, dock, open_on, tmp_path
     opened.buttons["delete"].click()
     settle(opened)
     assert opened.table.model.rowCount() == len(before["object"]) - 1
-    assert not other.session.stage(other.session.entries[0]) == "untouched"
+    opened.layer.data_setitem((np.array([0, 0]), np.array([15, 16])), 9)
+    other.go_to_next()
+    other.go_to_previous()
+    settle(opened, 120)
+    assert opened.layer is second.layers["cells [Objects]"]
+    left = opened.table.model.table["object"]
+    assert left.tolist() == [*before["object"][1:], 9]
+    opened.shut_down()
+    again = open_on(second, ObjectsWidget)
+    settle(again)
+    np.testing.assert_array_equal(again.table.model.table["object"], left)
 
 
 def test_new_strokes_leave_labels_that_were_opened(reopened, qtbot, settle):

@@ -198,8 +198,8 @@ def test_a_moved_store_is_found(tmp_path):
 
 
 def test_of_a_large_file_blocks_are_read(tmp_path, monkeypatch):
-    monkeypatch.setattr("napari_saf.project._files._WHOLE", 1000)
-    monkeypatch.setattr("napari_saf.project._files._BLOCK", 10)
+    monkeypatch.setattr("napari_saf.project._files.WHOLE", 1000)
+    monkeypatch.setattr("napari_saf.project._files.BLOCK", 10)
     path, content = tmp_path / "a", bytearray(os.urandom(100_000))
     path.write_bytes(content)
     before = content_digest(path)

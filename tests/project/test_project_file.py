@@ -271,7 +271,7 @@ def test_archives_made_to_harm_are_refused(folder, tmp_path, monkeypatch):
     refused(path, b"", "damaged")
     bomb = [("layers/9.runs", bytes(2**24))]
     refused(path, pack(main, entries, others=bomb), "packed in an unknown way")
-    monkeypatch.setattr("napari_saf.project._archive._MOST_JSON_BYTES", 2**20)
+    monkeypatch.setattr("napari_saf.project._archive.MOST_JSON_BYTES", 2**20)
     refused(path, pack(b" " * 2**21, entries), "too large")
 
 

@@ -539,7 +539,7 @@ def test_a_store_that_claims_what_it_has_not_is_refused(tmp_path):
 
 def test_a_picture_that_is_large_or_none_is_refused(tmp_path, monkeypatch):
     iio.imwrite(tmp_path / "a.png", np.zeros((100, 100), np.uint8))
-    monkeypatch.setattr(_lazy, "_MOST_PIECE", 2**15)
+    monkeypatch.setattr(_lazy, "MOST_PIECE", 2**15)
     with pytest.raises(saf.FormatError, match=r"a\.png.*save it in tiles"):
         open_lazily(tmp_path / "a.png")
     (tmp_path / "b.png").write_bytes(b"no picture")

@@ -35,7 +35,7 @@ Learner = Callable[[Callable[[], bool]], Recipe]
 _CLOSING_SECONDS = 10.0
 _SHOWN_SECONDS = 0.3
 """Between two times that new tiles are shown."""
-_CLOCK_MILLISECONDS = 500
+CLOCK_MILLISECONDS = 500
 _LEARNING = "learning from parts of the image"
 _SUFFIX = ".labels.ome.zarr"
 _START_HELP = (
@@ -83,7 +83,7 @@ class LargeSection(FormSection):
         self.add_row("Labels in", self.store, _STORE_HELP)
         self.layout().addWidget(create_row(self.start_button, self.pause_button, self.anew_button))
         self.layout().addWidget(self.status)
-        self._clock = QTimer(self, interval=_CLOCK_MILLISECONDS)
+        self._clock = QTimer(self, interval=CLOCK_MILLISECONDS)
         self._clock.timeout.connect(self._on_clock)
         chosen.image_changed.connect(self._on_image_changed)
         self.store.changed.connect(self._update_enabled)

@@ -18,11 +18,11 @@ from napari_saf.errors import FormatError, InvalidInput
 from napari_saf.io import Region, open_lazily
 from napari_saf.tiles import LARGE, LabelStore, Plan
 
-_MOST_ON_SCREEN = 1280
+MOST_ON_SCREEN = 1280
 """Pixels a side that are labelled at a time; of more, every second, or third, ... counts."""
-_STROKES_SIDE = 512
+STROKES_SIDE = 512
 """Pixels a side of the region in which strokes are painted."""
-_MOST_IN_MEMORY = 2**22
+MOST_IN_MEMORY = 2**22
 """Pixels of the levels that are kept in memory while they grow."""
 
 
@@ -107,7 +107,7 @@ class LargeRegion(ImageRegion):
                 box.append(slice(0, finest[axis]))
                 continue
             most = min(round(side * width), finest[axis])
-            n = min(most, _STROKES_SIDE) if axis in self.together else most
+            n = min(most, STROKES_SIDE) if axis in self.together else most
             start = round(first - (width - 1) / 2) + (most - n) // 2
             box.append(slice(max(0, min(start, finest[axis] - n)), start + n))
         firsts = [float(one.start) for one in box]
@@ -172,7 +172,7 @@ def narrowed(viewer: napari.Viewer, region: ImageRegion, strokes: Any = None) ->
     ]
     shown = region.together or region.axes
     longest = max(box[axis][1] - box[axis][0] for axis in shown)
-    step = max(1, -(-longest // _MOST_ON_SCREEN))
+    step = max(1, -(-longest // MOST_ON_SCREEN))
     found = tuple(
         slice(*ends, step if axis in shown and step > 1 and own[axis] > 1 else None)
         for axis, ends in enumerate(box)
@@ -239,7 +239,7 @@ class GrowingLevels:
         self._store, self._plan = store, plan
         shapes = plan.level_shapes()
         self._first = next(
-            (k for k, shape in enumerate(shapes) if math.prod(shape) <= _MOST_IN_MEMORY),
+            (k for k, shape in enumerate(shapes) if math.prod(shape) <= MOST_IN_MEMORY),
             len(shapes) - 1,
         )
         kept = range(self._first, len(shapes))

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from napari.layers import Image
 from numpy.typing import NDArray
 
 from napari_saf._gui.layers.masks import large_levels
@@ -47,6 +46,7 @@ from napari_saf.storage import make_folder
 
 Asked = Callable[[], bool]
 Settings = tuple[AbstractMethod, ImageOptions]
+_SIDE = 40
 NO_PICTURE = np.zeros((1, 1, 3), np.uint8)
 """Of an image that cannot be read, or not soon."""
 _MOST_BYTES = 2**27
@@ -88,7 +88,7 @@ def works_of(entries: Sequence[Entry], project: Project, pixels: Mapping[int, An
 
 
 def picture(path: Path | None, cancelled: Asked) -> NDArray[np.uint8]:
-    """Return a small picture (rows, columns, 3) of an image file, as napari makes it."""
+    """Return a small picture (rows, columns, 3) of an image file."""
     if path is None or cancelled():
         return NO_PICTURE
     try:
@@ -103,9 +103,12 @@ def picture(path: Path | None, cancelled: Asked) -> NDArray[np.uint8]:
     if pixels.ndim < 2:
         return NO_PICTURE
     n_before = pixels.ndim - (3 if is_rgb(pixels.shape) else 2)
-    plane = pixels[tuple(side // 2 for side in pixels.shape[:n_before])]
-    found: NDArray[np.uint8] = Image(np.nan_to_num(plane)).thumbnail[..., :3]
-    return found
+    plane = np.atleast_3d(pixels[tuple(side // 2 for side in pixels.shape[:n_before])])
+    step = max(1, max(plane.shape[:2]) // _SIDE)
+    small = np.nan_to_num(plane[::step, ::step, :3].astype(np.float32))
+    low, high = np.percentile(small, (1, 99))
+    shown = np.clip((small - low) / max(high - low, 1e-12), 0, 1)
+    return np.round(255 * np.broadcast_to(shown, (*shown.shape[:2], 3))).astype(np.uint8)
 
 
 def teach(works: Sequence[Work], settings: Settings, cancelled: Asked) -> Recipe | None:

@@ -22,7 +22,7 @@ from napari_saf._gui.layers.placement import Placement, lay_over
 from napari_saf._gui.layers.reading import fingerprint
 
 _DEBOUNCE_MILLISECONDS = 30
-_COMPARED_VALUES = 20_000_000
+COMPARED_VALUES = 20_000_000
 _COLUMNS = {
     "swatch": ("", "Click to choose another colour"),
     "name": (
@@ -81,7 +81,7 @@ class Strokes(QObject):
         self._is_painted = False
         self._erased_names.clear()
         if layer is not None:
-            self._checksum = fingerprint(layer.data, _COMPARED_VALUES)
+            self._checksum = fingerprint(layer.data, COMPARED_VALUES)
             for event in _events_of(layer):
                 event.connect(self._on_event)
 
@@ -145,12 +145,12 @@ class Strokes(QObject):
             self.selected.emit()
         else:
             # Of a large stack only a sample is compared, which may miss a thin stroke.
-            is_large = np.size(self.layer.data) > _COMPARED_VALUES
+            is_large = np.size(self.layer.data) > COMPARED_VALUES
             self._is_painted |= is_large and event.type == "paint"
             self._debounce.start()
 
     def _compare(self) -> None:
-        checksum = fingerprint(self.layer.data, _COMPARED_VALUES)
+        checksum = fingerprint(self.layer.data, COMPARED_VALUES)
         if checksum != self._checksum or self._is_painted:
             self._checksum, self._is_painted = checksum, False
             for number in self._erased_names.keys() & self.counts():

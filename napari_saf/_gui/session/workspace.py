@@ -41,7 +41,7 @@ from napari_saf.errors import SafError
 
 KEEP_MILLISECONDS = 60_000
 """What is done right after one copy is in the next, which may take as long to be written."""
-_SOON, _REST = 2000, 20_000
+SOON, REST = 2000, 20_000
 """Milliseconds after strokes until they are kept, at least and for each second that this takes."""
 PROJECT = "Project"
 _CLOSING_SECONDS = 10.0
@@ -71,7 +71,7 @@ class Workspace(QObject):
         self._task: Task | None = None
         self._said = ""  # why work is not kept
         self._is_asking = self._is_closing = self.has_ended = False
-        self._soon = _SOON
+        self._soon = SOON
         self._timer = QTimer(self, interval=KEEP_MILLISECONDS)
         self._timer.timeout.connect(self._on_time)
         self._timer.start()
@@ -237,7 +237,7 @@ class Workspace(QObject):
     def _on_finished(self) -> None:
         if self._task is not None:
             self._task.wait(_CLOSING_SECONDS)
-            self._soon = max(_SOON, round(_REST * self._task.seconds))
+            self._soon = max(SOON, round(REST * self._task.seconds))
         self._task = None
 
 
