@@ -245,7 +245,7 @@ class GrowingLevels:
         kept = range(self._first, len(shapes))
         self.arrays: list[Any] = [store.level(k) for k in range(self._first)]
         self.arrays += [np.asarray(store.level(k)[...]) for k in kept]
-        between = [np.ones(len(plan.shape), int), *map(plan.steps_between, range(len(shapes) - 1))]
+        between = [(1,) * len(plan.shape), *map(plan.steps_between, range(len(shapes) - 1))]
         every = np.cumprod(between, axis=0).tolist()
         self._steps = {k: every[k] for k in kept}
         for tile in done:
