@@ -23,6 +23,7 @@ from napari_saf.flow._simplex import (
     column_sums,
     columns_first_,
     cross_product,
+    gram,
     new_field,
     shifted_softmax,
     softmax,
@@ -183,25 +184,36 @@ class SelfAssignmentField(AbstractField):
     def _write_likelihood(self, v: Tensor, out: Tensor) -> None:
         w = self.assignment
         product = self._operator.product(w)
-        sums = cross_product(w, w), product.coefficients, product.quadratic
-        gradient = self._gradient(*(some.numpy() for some in sums))
+        sums = gram(w) if self.is_mixed else torch.stack(column_sums(w))
+        given = sums, product.coefficients, product.quadratic
+        gradient = self._gradient(*(some.numpy() for some in given))
         affinity, own = (torch.from_numpy(some).to(v.dtype).to(v.device) for some in gradient)
         for rows, block in product.basis.plus(v, affinity, out):
-            block.addmm_(w[rows], own)
+            if self.is_mixed:
+                block.addmm_(w[rows], own)
+            else:
+                block.add_(own)
 
     def _gradient(
         self,
-        overlap: NDArray[np.float64],
+        sums: NDArray[np.float64],
         coefficients: NDArray[np.float64],
         quadratic: NDArray[np.float64],
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Return the factors of the basis and of W in grad E_s / rho; set objective and sums."""
-        # Rows of W sum to 1.
-        self.masses, self.squares = overlap.sum(axis=0), overlap.diagonal()
+        """Return the factors of the basis and of W in grad E_s / rho; set objective and sums.
+
+        From W'W, or for s = 0, where the factor of W is one row for all nodes, from W'1 and the
+        diagonal of W'W.
+        """
+        if self.is_mixed:
+            overlap, self.squares = sums, sums.diagonal()
+        else:
+            overlap, self.squares = np.diag(sums[0]), sums[1]
+        self.masses = overlap.sum(axis=0)  # rows of W sum to 1
         gradient = self_assignment_gradient(overlap, quadratic, self._s)
         self.objective = gradient.objective
-        affinity = coefficients @ gradient.affinity_factor
-        return affinity / self._rho, gradient.assignment_factor / self._rho
+        own = gradient.assignment_factor if self.is_mixed else gradient.assignment_factor[:1]
+        return coefficients @ gradient.affinity_factor / self._rho, own / self._rho
 
     def planes(self) -> Tensor | None:
         operator = self._operator
@@ -214,12 +226,9 @@ class SelfAssignmentField(AbstractField):
         self, sums: NDArray[np.float64], coefficients: NDArray[np.float64]
     ) -> NDArray[np.float32]:
         coefficients = self._unit * coefficients
-        quadratic = coefficients.T @ coefficients
-        # For s = 0 the gradient needs no more of W'W than the sums of its columns.
-        overlap = np.triu(sums) + np.triu(sums, 1).T if self.is_mixed else np.diag(sums[0])
-        affinity, own = self._gradient(overlap, coefficients, quadratic)
-        if not self.is_mixed:
-            self.squares, own = sums[1], own[:1]
+        if self.is_mixed:
+            sums = np.triu(sums) + np.triu(sums, 1).T
+        affinity, own = self._gradient(sums, coefficients, coefficients.T @ coefficients)
         return np.concatenate((self._unit * affinity, own)).astype(np.float32)
 
     def prototypes(self, assignment: Tensor) -> NDArray[np.float32]:
@@ -229,7 +238,7 @@ class SelfAssignmentField(AbstractField):
             ones = assignment.new_ones(1, 1).expand(len(assignment), 1)
             masses = cross_product(assignment, ones)
             return np.asarray((sums / masses).float().numpy())
-        overlap = cross_product(assignment, assignment)
+        overlap = gram(assignment)
         inverse = torch.linalg.pinv(overlap, rtol=_PSEUDO_INVERSE_TOLERANCE, hermitian=True)
         return np.asarray((inverse @ sums).float().numpy())
 

@@ -9,10 +9,9 @@ from llvmlite import ir
 from numba import njit, types
 from numba.extending import intrinsic
 
-f32, i32 = np.float32, np.int32
+f32, f64, i32 = np.float32, np.float64, np.int32
 kernel = njit(fastmath=True, nogil=True, error_model="numpy")
 
-ZEROS = (f32(0),) * 8
 LEAST_EXPONENT = f32(-60)
 
 
@@ -183,8 +182,8 @@ def add_weighted(u, o, t, c, m, stride, places, weights, starts):
 
 
 @kernel
-def inner(u, o, t, c, m, source, i, stride, n_rows, sums, first, is_own):
-    """sum_x F_kx U_jx added to sums[first + k c + j]: float32 in a row, float64 from row to row.
+def inner(u, o, t, c, m, source, i, stride, n_rows, sums, first, number, is_own):
+    """sum_x F_kx U_jx added to sums[first + k c + j]: numbers of a type in a row, then float64.
 
     Where F is U (`is_own`), for j >= k only.
     """
@@ -194,10 +193,11 @@ def inner(u, o, t, c, m, source, i, stride, n_rows, sums, first, is_own):
         p2, p3 = i + (k + 2) * stride, i + (k + 3) * stride
         for j in range(k if is_own else 0, pairs, 2):
             q, o0, o1 = first + k * c + j, o + j * t, o + (j + 1) * t
-            a0, a1, a2, a3, b0, b1, b2, b3 = ZEROS
+            a0 = a1 = a2 = a3 = b0 = b1 = b2 = b3 = number(0)
             for x in range(m):
-                f0, f1, f2, f3 = source[p0 + x], source[p1 + x], source[p2 + x], source[p3 + x]
-                a, b = u[o0 + x], u[o1 + x]
+                f0, f1 = number(source[p0 + x]), number(source[p1 + x])
+                f2, f3 = number(source[p2 + x]), number(source[p3 + x])
+                a, b = number(u[o0 + x]), number(u[o1 + x])
                 a0, a1, a2, a3 = a0 + a * f0, a1 + a * f1, a2 + a * f2, a3 + a * f3
                 b0, b1, b2, b3 = b0 + b * f0, b1 + b * f1, b2 + b * f2, b3 + b * f3
             for r, (s0, s1) in enumerate(((a0, b0), (a1, b1), (a2, b2), (a3, b3))):
@@ -207,7 +207,7 @@ def inner(u, o, t, c, m, source, i, stride, n_rows, sums, first, is_own):
         for j in range(0 if k >= fours else pairs, c):
             if is_own and j < k:
                 continue
-            a0 = f32(0)
+            a0 = number(0)
             for x in range(m):
-                a0 += u[o + j * t + x] * source[i + k * stride + x]
+                a0 += number(u[o + j * t + x]) * number(source[i + k * stride + x])
             sums[first + k * c + j] += a0

@@ -23,6 +23,7 @@ from _kernel_rows import (
     exp,
     exponentials,
     f32,
+    f64,
     fetch,
     fetch_row,
     fetch_state,
@@ -400,7 +401,8 @@ def overlap(v, s, before, numbers, sketch, grid, box, scratch, sums):
                 scratch[row + x] += e
         normalise(scratch, 0, ROW, c, m, row)
         if is_mixed:
-            inner(scratch, 0, ROW, c, m, scratch, 0, ROW, c, sums, 0, True)
+            # Gradients grow with the inverses of small eigenvalues, which float32 loses.
+            inner(scratch, 0, ROW, c, m, scratch, 0, ROW, c, sums, 0, f64, True)
         else:
             for j in range(c):
                 mass, square = f32(0), f32(0)
@@ -413,7 +415,7 @@ def overlap(v, s, before, numbers, sketch, grid, box, scratch, sums):
         for k in range(0, r, 4):
             rows = min(4, r - k)
             decode(scratch, four, ROW, rows, m, sketch, i + k * n, n, ROW)
-            inner(scratch, 0, ROW, c, m, scratch, four, ROW, rows, sums, first + k * c, False)
+            inner(scratch, 0, ROW, c, m, scratch, four, ROW, rows, sums, first + k * c, f32, False)
 
 
 def read(v, labels, grid, box, scratch, sums):

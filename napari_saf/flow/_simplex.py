@@ -94,11 +94,29 @@ def cross_product(left: Tensor, right: Tensor) -> Tensor:
         # Twice as fast this way round with 16 and 3 columns.
         return cross_product(right, left).T
     total = torch.zeros(left.shape[1], right.shape[1], dtype=torch.float64)
-    n_rows = _SUMMED_ROWS if right.device.type == "cpu" else max(1, len(right))
-    for start in range(0, len(right), n_rows):
-        rows = slice(start, start + n_rows)
+    for rows in _summed_blocks(right):
         total += (left[rows].T @ right[rows]).cpu()
     return total
+
+
+def gram(field: Tensor) -> Tensor:
+    """Return the products of a field's columns, field' field, as float64 in main memory.
+
+    The products are float64 too, where a device has it. Columns of a start are nearly the same, and
+    for s > 0 the small eigenvalues, which float32 loses, count most.
+    """
+    exact = torch.float32 if field.device.type == "mps" else torch.float64
+    total = torch.zeros(field.shape[1], field.shape[1], dtype=torch.float64)
+    for rows in _summed_blocks(field):
+        block = field[rows].to(exact)
+        total += (block.T @ block).cpu()
+    return total
+
+
+def _summed_blocks(field: Tensor) -> Iterator[slice]:
+    n_rows = _SUMMED_ROWS if field.device.type == "cpu" else max(1, len(field))
+    for start in range(0, len(field), n_rows):
+        yield slice(start, start + n_rows)
 
 
 def column_sums(field: Tensor) -> tuple[Tensor, Tensor]:

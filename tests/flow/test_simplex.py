@@ -1,7 +1,13 @@
 import pytest
 import torch
 
-from napari_saf.flow._simplex import cross_product, row_maxima, take_columns, with_columns
+from napari_saf.flow._simplex import (
+    cross_product,
+    gram,
+    row_maxima,
+    take_columns,
+    with_columns,
+)
 
 
 @pytest.mark.parametrize("n_columns", [1, 2, 11, 12, 13, 16, 30, 63, 64, 100])
@@ -42,3 +48,10 @@ def test_products_of_long_fields_are_as_exact_as_their_entries():
     one, other = torch.rand(2, 2**16, 16, generator=torch.Generator().manual_seed(0))
     exact = one.double().T @ other.double()
     torch.testing.assert_close(cross_product(one, other), exact, rtol=2e-7, atol=0)
+
+
+def test_small_eigenvalues_of_columns_that_are_nearly_the_same_are_kept():
+    field = 1 + 1e-4 * torch.randn(2**16, 8, generator=torch.Generator().manual_seed(0))
+    exact = torch.linalg.eigvalsh(field.double().T @ field.double())
+    assert exact[0] < 1e-8 * exact[-1]
+    torch.testing.assert_close(torch.linalg.eigvalsh(gram(field)), exact, rtol=1e-4, atol=0)
