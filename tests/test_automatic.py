@@ -93,7 +93,7 @@ def test_there_are_as_many_labels_as_leave_three_tenths_of_the_variance(n_values
     assert n_first == next(count for count in range(2, 9) if left(count) <= 0.3)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(st.integers(0, 1000), st.floats(0.1, 10), st.floats(-3, 3))
 def test_means_hang_on_no_draw_and_follow_scale_and_shift(seed, scale, shift):
     points = np.random.default_rng(seed).normal(size=(300, 2)) + 6 * (np.arange(300) % 3)[:, None]

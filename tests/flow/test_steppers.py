@@ -145,7 +145,7 @@ def test_steps_do_not_depend_on_how_many_nodes_are_alike(name):
     """In float32 a norm over so many entries would be too small: steps would be too long."""
     matrix, v = (x.float() for x in linear_problem())
     times = []
-    for n_copies in (1, 20_000):
+    for n_copies in (1, 4_000):
         many = v.repeat(n_copies, 1)
         run = STEPPERS[name]().start(LinearField(matrix, many), many.clone())
         for _ in range(6):

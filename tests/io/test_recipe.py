@@ -239,7 +239,7 @@ def replaced(plain, path, value):
 
 
 @settings(
-    max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(data=st.data())
 def test_any_value_anywhere_is_a_recipe_or_a_format_error(tmp_path, data):

@@ -11,10 +11,11 @@ import napari_saf as saf
 from napari_saf.input import PLAIN
 from napari_saf.metrics import matched_accuracy
 
-SQUARES = np.kron([[0.0, 1, 0.4], [0.8, 0.2, 0.6]], np.ones((10, 12)))
+SQUARES = np.kron([[0.0, 1, 0.4], [0.8, 0.2, 0.6]], np.ones((6, 8)))
+SIZE = SQUARES.size
 STROKES = np.zeros(SQUARES.shape, dtype=int)
-STROKES[2:4, 2:4], STROKES[2:4, 14:16], STROKES[15, 4] = 1, 2, 2
-STROKES[5, 5], STROKES[6, 18], STROKES[12, 30] = 2, 1, 1  # against what is around
+STROKES[1:3, 1:3], STROKES[1:3, 9:12], STROKES[9, 3] = 1, 2, 2
+STROKES[4, 4], STROKES[3, 13], STROKES[7, 20] = 2, 1, 1  # against what is around
 FIVE = np.linspace(0, 1, 5)[:, None]
 
 WITHOUT_STROKES = {
@@ -44,15 +45,19 @@ FREE = [name for name in WITHOUT_STROKES if not name.startswith("af")]
 def make_problem(strokes=None, **options):
     image = SQUARES + 0.05 * np.random.default_rng(0).standard_normal(SQUARES.shape)
     return saf.Problem.from_image(
-        image, window=3, seeds=strokes, groups="axis:1", **options, **PLAIN
+        image, window=3, seeds=strokes, groups="channel:0", **options, **PLAIN
     )
+
+
+def problem_for(name):
+    """Return the problem for a method, with strokes where it needs them."""
+    return make_problem(None if name in WITHOUT_STROKES else STROKES)
 
 
 @pytest.fixture(params=list(CASES))
 def case(request):
-    """A method, and a problem with strokes where it needs them."""
-    name = request.param
-    return CASES[name], make_problem(None if name in WITHOUT_STROKES else STROKES)
+    """A method and a problem for it."""
+    return CASES[request.param], problem_for(request.param)
 
 
 def drain(steps):
@@ -91,17 +96,13 @@ def test_what_a_run_leaves_hangs_together(case):
     shares = np.bincount(result.labels.ravel(), minlength=len(result.columns) + 1)[1:]
     own = np.where(result.columns >= 0, history.label_shares[-1][result.columns], 0)
     np.testing.assert_allclose(own, shares / result.labels.size, rtol=1e-6)
-
-
-@pytest.mark.parametrize("name", FREE)
-def test_labels_of_no_strokes_and_prototypes_are_numbered_by_size(name):
-    sizes = np.bincount(CASES[name].run(make_problem()).labels.ravel())[1:]
-    assert (np.diff(sizes) <= 0).all() and (sizes > 0).all()
+    if method in [CASES[name] for name in FREE]:  # labels are numbered by size
+        assert (np.diff(shares) <= 0).all() and (shares > 0).all()
 
 
 def test_the_same_seed_gives_the_same_assignment(case):
     method, problem = case
-    first, second = (method.run(problem, max_iterations=5) for _ in range(2))
+    first, second = (method.run(problem, max_iterations=3) for _ in range(2))
     np.testing.assert_array_equal(first.assignment, second.assignment)
 
 
@@ -110,7 +111,7 @@ def test_the_recipe_holds_plain_values(case):
     recipe = method.run(problem, max_iterations=1).recipe
     assert json.loads(json.dumps(recipe)) == recipe
     assert recipe["method"] == method.name
-    assert (recipe["input"]["window"], recipe["input"]["groups"]) == (3, "axis:1")
+    assert (recipe["input"]["window"], recipe["input"]["groups"]) == (3, "channel:0")
 
 
 def test_snapshots_show_the_labels_while_they_form(case):
@@ -151,15 +152,14 @@ def test_a_cancelled_run_leaves_a_valid_labelling(case, after):
 @pytest.mark.parametrize("name", list(WITHOUT_STROKES))
 def test_outside_the_mask_is_zero(name):
     mask = np.zeros(SQUARES.shape, bool)
-    mask[3:15, 5:30] = np.random.default_rng(1).random((12, 25)) < 0.8
+    mask[2:9, 3:21] = np.random.default_rng(1).random((7, 18)) < 0.8
     result = CASES[name].run(make_problem(mask=mask), max_iterations=5)
     np.testing.assert_array_equal(result.labels > 0, mask)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("name", list(CASES))
-def test_seeds_keep_their_labels(name, dtype):
-    result = dataclasses.replace(CASES[name], dtype=dtype).run(make_problem(STROKES))
+def test_seeds_keep_their_labels(name):
+    result = CASES[name].run(make_problem(STROKES), max_iterations=10)
     np.testing.assert_array_equal(result.labels[STROKES > 0], STROKES[STROKES > 0])
     held = result.assignment[STROKES.ravel() > 0].max(axis=1)
     np.testing.assert_allclose(held, 1, atol=1e-6)
@@ -167,9 +167,9 @@ def test_seeds_keep_their_labels(name, dtype):
 
 @pytest.mark.parametrize("name", sorted(set(CASES) - {"saf, spectral"}))
 def test_float64_runs_like_float32(name):
-    problem = make_problem(None if name in WITHOUT_STROKES else STROKES)
+    problem = problem_for(name)
     labels = [
-        dataclasses.replace(CASES[name], dtype=dtype).run(problem).labels
+        dataclasses.replace(CASES[name], dtype=dtype).run(problem, max_iterations=10).labels
         for dtype in ("float32", "float64")
     ]
     assert matched_accuracy(*labels) > 0.98
@@ -178,10 +178,10 @@ def test_float64_runs_like_float32(name):
 @pytest.mark.parametrize(
     ("initial", "said"),
     [
-        (np.ones(720), "expected shape"),
+        (np.ones(SIZE), "expected shape"),
         (np.ones((3, 2)), "expected shape"),
-        (np.ones((720, 2)), "expected rows that sum to 1"),
-        (np.full((720, 2), np.nan), "expected finite"),
+        (np.ones((SIZE, 2)), "expected rows that sum to 1"),
+        (np.full((SIZE, 2), np.nan), "expected finite"),
     ],
 )
 @pytest.mark.parametrize("name", saf.METHODS)
@@ -203,7 +203,6 @@ def test_fewer_distinct_features_than_labels_reduce_the_labels(name, image):
 
 @pytest.mark.parametrize("name", sorted(set(CASES) - {"strokes"}))
 def test_a_limit_counts_recorded_steps(name):
-    problem = make_problem(None if name in WITHOUT_STROKES else STROKES)
-    result = CASES[name].run(problem, max_iterations=1)
+    result = CASES[name].run(problem_for(name), max_iterations=1)
     assert result.status is saf.Status.MAX_ITERATIONS
     assert len(result.history) == 2

