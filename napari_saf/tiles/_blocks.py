@@ -137,13 +137,11 @@ def _described(
         if coarse is None:
             values = image.read(region)
         else:
-            ratio = [a / b for a, b in zip(image.shape, coarse.shape, strict=False)]
-            values = coarse[
-                tuple(
-                    slice(int(one.start / r), max(int(one.start / r) + 1, int(one.stop / r)))
-                    for one, r in zip(region, ratio, strict=True)
-                )
-            ]
+            inner = []  # a pixel of the level that begins before the block may be outside the mask
+            for one, side, n in zip(region, image.shape, coarse.shape, strict=False):
+                first = min(-(-one.start * n // side), n - 1)
+                inner.append(slice(first, max(first + 1, one.stop * n // side)))
+            values = coarse[tuple(inner)]
         flat = values.reshape(-1, values.shape[-1]).astype(np.float32)
         inside = np.isfinite(flat).all(axis=1)
         if isinstance(mask, LazyImage):
