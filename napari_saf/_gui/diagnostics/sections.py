@@ -43,36 +43,29 @@ class Curve:
     format: Callable[[Any], str]
 
 
+_CURVES: tuple[tuple[str, str, Callable[[Any], str], str], ...] = (
+    (
+        "undecided", "entropy", "{:.3g} nats".format,
+        "How undecided the labels are: mean entropy in nats, 0 where each pixel has one label for "
+        "sure, the logarithm of the number of labels where none is preferred."),
+    (
+        "label shares", "label_shares",
+        lambda shares: counted(int(np.count_nonzero(shares)), "label"),
+        "How much of the image each label has, in its colour."),
+    (
+        "labels in use, at most", "rank_bound", "{:.3g}".format,
+        "How many labels still matter: rank bound, tr(C⁻¹ WᵀW)."),
+    ("objective", "objective", "{:.5g}".format, "What the method raises or lowers."),
+    (
+        "changed", "changed", lambda share: f"{100 * share:.2g} %",
+        "Share of the pixels that changed label in the step."),
+)  # fmt: skip
+"""Name, field of the history, format and help of each curve."""
+
+
 def curves_of(history: History) -> list[Curve]:
     """Return what there is to plot of a run; what is not known at any step is left out."""
-    curves = [
-        Curve(
-            "undecided",
-            "How undecided the labels are: mean entropy in nats, 0 where each pixel has one "
-            "label for sure, the logarithm of the number of labels where none is preferred.",
-            history.entropy,
-            "{:.3g} nats".format,
-        ),
-        Curve(
-            "label shares",
-            "How much of the image each label has, in its colour.",
-            history.label_shares,
-            lambda shares: counted(int(np.count_nonzero(shares)), "label"),
-        ),
-        Curve(
-            "labels in use, at most",
-            "How many labels still matter: rank bound, tr(C⁻¹ WᵀW).",
-            history.rank_bound,
-            "{:.3g}".format,
-        ),
-        Curve("objective", "What the method raises or lowers.", history.objective, "{:.5g}".format),
-        Curve(
-            "changed",
-            "Share of the pixels that changed label in the step.",
-            history.changed,
-            lambda share: f"{100 * share:.2g} %",
-        ),
-    ]
+    curves = [Curve(name, help, getattr(history, f), form) for name, f, form, help in _CURVES]
     for name, values in history.measures.items():
         label = name.replace("_", " ")
         curves.append(Curve(label, f"The {label} of the labels.", values, "{:.3g}".format))

@@ -21,29 +21,12 @@ from napari_saf.result import LabelImage, Segmentation
 
 N_COLORS = 255
 """Of labels; those of larger numbers repeat."""
-_FIRST = (
-    (0.90, 0.62, 0.00),
-    (0.34, 0.71, 0.91),
-    (0.00, 0.62, 0.45),
-    (0.94, 0.89, 0.26),
-    (0.80, 0.47, 0.65),
-    (0.84, 0.37, 0.00),
-    (0.00, 0.45, 0.70),
-    (0.50, 0.00, 0.90),
-    (0.40, 0.40, 0.00),
-    (0.70, 0.05, 0.25),
-    (0.15, 0.95, 1.00),
-    (0.50, 1.00, 0.10),
-    (0.65, 0.90, 0.75),
-    (0.50, 0.45, 1.00),
-    (0.15, 0.40, 0.25),
-    (1.00, 0.50, 0.45),
-    (0.75, 0.70, 0.95),
-    (0.55, 0.65, 0.20),
-    (0.50, 0.35, 0.25),
-    (0.45, 0.40, 0.55),
-    (1.00, 0.85, 0.70),
+_HEX = (
+    "e69f00 56b4e9 009e73 f0e442 cc79a7 d55e00 0072b2 "
+    "8000e6 666600 b20d40 26f2ff 80ff1a a6e6bf 8073ff "
+    "266640 ff8073 bfb2f2 8ca633 805940 73668c ffd9b2"
 )
+_FIRST = np.frombuffer(bytes.fromhex(_HEX), np.uint8).reshape(-1, 3) / 255
 """Palette of Okabe and Ito, safe for colour blindness, and 14 more; any two are apart."""
 _N_APART, _APART = 10, 20.0
 """So many of the largest labels are so far apart in colour (CIEDE2000)."""
@@ -69,7 +52,7 @@ def label_colors(known: Mapping[int, Sequence[float]] | None = None) -> NDArray[
 
 def separate(colors: NDArray[np.floating]) -> NDArray[np.floating]:
     """Return the first colours (n, >= 3) with those too close to an earlier one replaced."""
-    found, spare = np.array(colors[:_N_APART]), np.array(_FIRST)
+    found, spare = np.array(colors[:_N_APART]), _FIRST
     for k in range(1, len(found)):
         if _least_difference(found[k : k + 1], found[:k])[0] < _APART:
             apart = _least_difference(spare, np.delete(found, k, axis=0))

@@ -169,7 +169,7 @@ class ImageRegion:
         pixels, where = pixels_of(layer), dict(self.fixed)
         own = self.axes if pixels.ndim == len(self.axes) else range(self.image.ndim)
         if pixels.ndim != len(own):
-            return Pixels(pixels, tuple(slice(None) for _ in pixels.shape))
+            return Pixels(pixels)
         channels = self.channel_axis
         if channels is not None and channels in own and pixels.shape[channels] == 1:
             where[channels] = 0

@@ -194,7 +194,6 @@ class LabelFinder(QObject):
     def searcher(self, layer: Labels, label: int) -> Callable[[Callable[[], bool]], Place | None]:
         """Return what searches for a label, first in what is on screen now; None: no pixel."""
         pixels = pixels_of(layer)
-        data = Pixels(pixels, tuple(slice(None) for _ in pixels.shape))
         here = np.round(layer.world_to_data(self._viewer.dims.point[-layer.ndim :])).astype(int)
         box = np.array([here, here])
         shown = _axes_on_screen(self._viewer, layer)
@@ -204,7 +203,7 @@ class LabelFinder(QObject):
         least = _LEAST_RADIUS / self._side_of_pixel(layer)
 
         def search(cancelled: Callable[[], bool]) -> Place | None:
-            labels = data.read(cancelled)
+            labels = Pixels(pixels).read(cancelled)
             seen = deepest_pixel(labels[window], label, shown, cancelled)
             if seen is not None and seen[1] >= least:
                 return Place(*seen, is_in_sight=True)

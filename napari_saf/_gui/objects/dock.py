@@ -368,7 +368,7 @@ class ObjectsWidget(RunDock):
             is_series = str(labels.axis_labels[axes[0]]).lower() in ("t", "time")
             self.slices.setChecked(len(axes) > 2 and is_series)
             self.image.choose(labelled_image(self._viewer, labels, self._fits))
-            pixels = Pixels(pixels_of(labels), (slice(None),) * labels.ndim)
+            pixels = Pixels(pixels_of(labels))
             self.run_in_background(
                 "kinds",
                 lambda cancelled: count_labels(np.asarray(pixels.read(cancelled))),

@@ -26,8 +26,6 @@ from napari_saf.storage import (
 )
 
 PROJECT_FILTER = f"Project (*{PROJECT_SUFFIX})"
-_ASKED = "{} is not saved."
-_DETAIL = "Strokes, labels and corrections that are not saved are lost."
 _MOST_RECENT = 12
 _MOST_LOST = 5
 _END_BYTES = 64
@@ -119,7 +117,7 @@ class ProjectFile:
 def ask_to_save(parent: QWidget, name: str) -> str:
     """Ask what to do with unsaved work; return ``"save"``, ``"discard"`` or ``"cancel"``."""
     kind = QMessageBox.StandardButton
-    text = f"{_ASKED.format(name)}\n{_DETAIL}"
+    text = f"{name} is not saved.\nStrokes, labels and corrections that are not saved are lost."
     buttons = kind.Save | kind.Discard | kind.Cancel
     answer = QMessageBox.question(parent, "napari-saf", text, buttons, kind.Save)
     return {kind.Save: "save", kind.Discard: "discard"}.get(answer, "cancel")

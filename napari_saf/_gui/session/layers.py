@@ -40,6 +40,7 @@ from napari_saf._gui.layers.placement import (
     labelled_image,
     lay_over,
     pixels_of,
+    place,
 )
 from napari_saf._gui.layers.reading import fingerprint
 from napari_saf.errors import InvalidInput
@@ -192,21 +193,14 @@ def show_layer(
         pixels = pixels.astype(np.uint8)
     if pixels.ndim > image.ndim:
         raise InvalidInput(f"{kept.name}: has more axes than {image.name}")
-    place = dict(kept.place)
-    axes = tuple(place.get("axes") or range(image.ndim - pixels.ndim, image.ndim))
+    axes = tuple(kept.place.get("axes") or range(image.ndim - pixels.ndim, image.ndim))
     if len(axes) != pixels.ndim or not all(0 <= axis < image.ndim for axis in axes):
         raise InvalidInput(f"{kept.name}: has other axes than {image.name}")
-    transform: dict[str, Any] = {
-        "units": tuple(image.units[axis] for axis in axes),
-        "axis_labels": tuple(image.axis_labels[axis] for axis in axes),
-    }
+    transform = place(image, axes, {}).transform
     # Sizes that no viewer can draw are left out.
     sizes, places = np.abs(kept.scale), np.abs(kept.translate)
     if len(sizes) and 1 / _MOST <= sizes.min() and max(sizes.max(), places.max()) <= _MOST:
         transform |= {"scale": kept.scale, "translate": kept.translate}
-    if pixels.ndim == image.ndim:
-        own = {"rotate": image.rotate, "shear": image.shear, "affine": image.affine.affine_matrix}
-        transform |= own
     colors = {n: (*one.color, 1.0) for n, one in kept.classes.items()}
     layer = viewer.add_labels(
         pixels,
