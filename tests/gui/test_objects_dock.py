@@ -1,10 +1,12 @@
 """The Objects dock: split, previewed, chosen, corrected, saved."""
 
 import csv
+import threading
 
 import napari
 import numpy as np
 import pytest
+from gui_cases import TIMEOUT
 from qtpy.QtCore import Qt
 
 import napari_saf as saf
@@ -12,6 +14,7 @@ from napari_saf._gui.export.dock import ExportWidget
 from napari_saf._gui.layers.metadata import recipe_of
 from napari_saf._gui.layers.sight import results_in_sight
 from napari_saf._gui.objects.dock import ObjectsWidget
+from napari_saf._gui.objects.layers import Source
 from napari_saf._gui.objects.table import ObjectTable
 from napari_saf.objects import NECK
 
@@ -299,16 +302,24 @@ def test_other_labels_get_a_layer_of_their_own(dock, model, settle, shape):
 
 
 @pytest.mark.parametrize("is_preview", [True, False])
-def test_a_layer_that_goes_while_it_is_measured_stays_gone(dock, model, settle, qtbot, is_preview):
-    layer = split(dock, settle)
+def test_a_layer_that_goes_while_it_is_measured_stays_gone(
+    dock, model, settle, qtbot, monkeypatch, is_preview
+):
+    layer, may_end, measure = split(dock, settle), threading.Event(), Source.measure
+
+    def slow(*given):
+        may_end.wait(TIMEOUT / 1000)
+        return measure(*given)
+
+    monkeypatch.setattr(Source, "measure", slow)
     if is_preview:
         dock.neck.setValue(50)
-        qtbot.waitUntil(lambda: dock.is_calculating)
     else:
         dock.table.select([3])
         dock.buttons["delete"].click()
-    assert dock.is_calculating
+    qtbot.waitUntil(lambda: dock.is_calculating, timeout=TIMEOUT)
     model.layers.remove(layer)
+    may_end.set()
     settle(dock, 120)
     assert dock.layer is None and layer.name not in model.layers
 

@@ -28,8 +28,7 @@ from napari_saf._gui.layers.placement import (
 )
 from napari_saf._gui.layers.reading import Pixels
 from napari_saf._gui.layers.view import center_on
-from napari_saf._gui.objects.canvas import ObjectCanvas
-from napari_saf._gui.objects.source import HELP, SAVE_FILTER, Measures, Source
+from napari_saf._gui.objects.layers import HELP, SAVE_FILTER, Measures, ObjectCanvas, Source
 from napari_saf._gui.objects.table import ObjectTable
 from napari_saf.errors import counted
 from napari_saf.io import count_labels
