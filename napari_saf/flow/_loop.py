@@ -39,11 +39,11 @@ class StoppingRule:
 
     Notes
     -----
-    It is STALLED once, over a unit of flow time, a smaller share of the nodes than `changed`
-    changed label, or labels came round to what they were before but for such a share, and the
-    entropy fell by less than 1 %. A start near the barycentre changes as little: it counts
-    only when half of the first entropy is gone, or after 50 units. After 300 units it is STALLED
-    in any case, if nine tenths of the first entropy are gone.
+    It is STALLED once, over a tenth of the flow time and at least a unit, a smaller share of the
+    nodes than `changed` changed label in each unit, or labels came round to what they were before
+    but for such a share, and the entropy fell by less than 1 % in each. A start near the
+    barycentre changes as little: it counts only when half of the first entropy is gone, or after 50
+    units. After 300 units it is STALLED in any case, if nine tenths of the first entropy are gone.
 
     Examples
     --------
@@ -95,13 +95,18 @@ class StopWatch:
         self._n_steps += 1
         if entropy < self._rule.entropy:
             return Status.CONVERGED
-        is_due = self._rule.changed > 0 and time - self._since >= 1
-        if is_due and self._stands_still(time, labels, entropy):
+        if self._rule.changed > 0 and self._stands_still(time, labels, entropy):
             return Status.STALLED
         return Status.MAX_ITERATIONS if self._n_steps >= self._rule.max_steps else None
 
     def _stands_still(self, time: float, labels: Tensor, entropy: float) -> bool:
-        span, now = time - self._since, labels.numpy(force=True).copy()
+        if time >= _LONGEST and entropy < self._first_entropy / 10:
+            return True
+        span = time - self._since
+        # A rate falls slowly late in a flow: over one unit alone it is low by chance far too early.
+        if span < max(1, time / 10):
+            return False
+        now = labels.numpy(force=True).copy()
         changed = min(
             float((now != self._labels).mean()) / span, float((now != self._earlier).mean())
         )
@@ -111,8 +116,6 @@ class StopWatch:
         self._n_examined += 1
         if self._n_examined.bit_count() == 1:
             self._earlier = now
-        if time >= _LONGEST and entropy < self._first_entropy / 10:
-            return True
         return still and (entropy < self._first_entropy / 2 or time >= _PATIENCE)
 
 

@@ -229,6 +229,21 @@ def test_labels_that_change_to_and_fro_stand_still(period):
     assert saf.Status.STALLED not in found[: period - 1]
 
 
+def test_a_lucky_moment_is_no_end():
+    """Where ever fewer labels change, at random, runs end at about the same time."""
+    ends = []
+    for seed in range(12):
+        rng, labels, time = np.random.default_rng(seed), torch.zeros(38400, dtype=torch.int64), 0.0
+        watch, status = StopWatch(saf.StoppingRule(), labels, 1.0), None
+        while status is None:
+            time += 2
+            n_changed = rng.poisson(2e-4 * len(labels) * 2 ** ((140 - time) / 40))
+            labels[torch.from_numpy(rng.integers(0, len(labels), n_changed))] += 1
+            status = watch.status(time, labels, 0.3 * 0.995**time)
+        ends.append(time)
+    assert max(ends) < 1.2 * min(ends)
+
+
 def test_labels_that_change_for_good_do_not_stand_still():
     labels = torch.zeros(1000, dtype=torch.int64)
     watch = StopWatch(saf.StoppingRule(), labels, 2.0)
