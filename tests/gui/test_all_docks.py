@@ -278,7 +278,7 @@ def is_in_any(widget, contents):
 
 def offered_methods(dock):
     """Return the names of the methods of a dock; one empty name where it asks for none."""
-    methods = dock.form.box.values() if hasattr(dock, "form") else []
+    methods = [] if dock.form is None else dock.form.box.values()
     return [method.name for method in methods] if len(methods) > 1 else [""]
 
 

@@ -8,6 +8,7 @@ import itertools
 import threading
 import weakref
 from functools import partial
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -22,9 +23,9 @@ from napari_saf._gui.diagnostics.sections import Curve, CurvePlot, _short_number
 from napari_saf._gui.docks.frame import frame_of
 from napari_saf._gui.layers.metadata import METADATA_KEY
 from napari_saf._gui.prototypes.dock import PrototypesWidget
-from napari_saf._gui.runs.controller import RunRegistry, run_registry
+from napari_saf._gui.runs.controller import RunController, RunsOfViewer
 from napari_saf._gui.scribbles.dock import ScribblesWidget
-from napari_saf._gui.segment import dock as segment_dock
+from napari_saf._gui.segment import regions as region_section
 
 pytestmark = pytest.mark.gui
 
@@ -192,7 +193,7 @@ def test_regions_that_come_late_do_not_cover_earlier_labels(
             pass
         return saf.merge_regions(*arguments, cancelled=cancelled, **options)
 
-    monkeypatch.setattr(segment_dock, "merge_regions", merge)
+    monkeypatch.setattr(region_section, "merge_regions", merge)
     run(dock)
     slide(qtbot, diagnostics, 1)
     assert diagnostics.earlier.labels.visible and dock.is_calculating
@@ -294,7 +295,6 @@ def test_opened_and_closed_while_running(window, viewer, dock, open_dock, long_r
     recording = weakref.ref(diagnostics.recorded.recording)
     viewer.window.remove_dock_widget(diagnostics)
     diagnostics.shut_down()
-    assert not run_registry(viewer).watchers
     assert dock.controller.run.recording is None
     stop(qtbot, dock)
     gc.collect()
@@ -352,7 +352,7 @@ def test_two_recordings_are_kept_and_none_is_left_behind(
     viewer.window.remove_dock_widget(diagnostics)
     diagnostics.shut_down()
     dock.controller.reader.forget()
-    dock._shown = None
+    dock.input.choose(image=viewer.add_image(blocks(), name="other"))
     QApplication.processEvents()
     gc.collect()
     assert [one() for one in left] == [None] * len(left)
@@ -445,22 +445,13 @@ def test_behind_another_tab_no_curves_are_drawn(window, dock, diagnostics, long_
     qtbot.waitUntil(lambda: not dock.controller.is_running, timeout=TIMEOUT)
 
 
-def test_a_run_ends_others_that_write_to_its_layer():
-    class Other:
-        is_running = True
-
-        def __init__(self, live):
-            self.live, self.is_stopped = live, False
-
-        def stop(self):
-            self.is_stopped = True
-
-    registry, live = RunRegistry(), object()
-    controllers = [Other(live), Other(live), Other(object()), Other(None)]
-    for controller in controllers:
-        registry.controllers.add(controller)
-    registry.began(controllers[1])
-    assert [controller.is_stopped for controller in controllers] == [True, False, False, False]
+def test_a_run_ends_others_that_write_to_its_layer(model):
+    runs, live, stopped = RunsOfViewer(), object(), []
+    controllers = [RunController(model, runs) for _ in range(4)]
+    for k, own in enumerate((live, live, object(), None)):
+        controllers[k].run = SimpleNamespace(live=own, cancel=partial(stopped.append, k))
+    runs.began.emit(controllers[1])
+    assert stopped == [0]
 
 
 @pytest.mark.parametrize("value", [0, 0.0234, 1.5e-3, 12.34, 999.6, 2070, -2070, 9999.7, 1.234e8])

@@ -31,7 +31,7 @@ def start_and_wait(dock, qtbot):
 
 def prepare(dock):
     """Give a dock what it needs for a short run."""
-    if hasattr(dock, "form"):
+    if dock.form is not None:
         dock.form.set_values({"stop.max_steps": 5, "max_iterations": 2, "n_atoms": 3})
     if hasattr(dock, "new_strokes"):
         dock.follow.setChecked(False)

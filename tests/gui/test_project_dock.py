@@ -20,7 +20,6 @@ from napari_saf._gui.scribbles import dock as scribbles_dock
 from napari_saf._gui.scribbles.dock import ScribblesWidget
 from napari_saf._gui.scribbles.results import shares_of
 from napari_saf._gui.session import keeping
-from napari_saf._gui.session.workspace import show_dock_values
 from napari_saf.cli import main
 from napari_saf.features import Scaling
 
@@ -603,9 +602,9 @@ def test_odd_values_of_docks_are_left_out(model, scribbles, odd):
     names = ("image", "channels", "extent", "features", "weights", "max_side", "none")
     parameters = dict.fromkeys([*scribbles.form.fields, "none"], odd)
     values = {"method": odd, "scale": odd, "choices": dict.fromkeys(names, odd)}
-    show_dock_values(scribbles, values | {"parameters": parameters})
-    show_dock_values(scribbles, values | {"method": "af", "parameters": parameters})
-    show_dock_values(scribbles, {"choices": odd, "parameters": odd})
+    scribbles.show_values(values | {"parameters": parameters})
+    scribbles.show_values(values | {"method": "af", "parameters": parameters})
+    scribbles.show_values({"choices": odd, "parameters": odd})
     assert scribbles.form.method is before and scribbles.input.image is model.layers["a"]
 
 

@@ -14,7 +14,6 @@ import napari_saf as saf
 from napari_saf._gui.export.dock import ExportWidget
 from napari_saf._gui.layers.metadata import is_regions, recipe_of
 from napari_saf._gui.prototypes.dock import PrototypesWidget
-from napari_saf._gui.segment import dock as segment_dock
 from napari_saf._gui.segment import regions as region_section
 from napari_saf.io import Recipe, read_image, read_labels
 from napari_saf.methods import Cancelled, TradeOffPoint
@@ -63,7 +62,7 @@ def merging(monkeypatch):
             return saf.merge_regions(*arguments, cancelled=cancelled, **options)
 
     found = Merging()
-    monkeypatch.setattr(segment_dock, "merge_regions", found.merge)
+    monkeypatch.setattr(region_section, "merge_regions", found.merge)
     return found
 
 
@@ -270,7 +269,7 @@ def test_regions_that_cannot_be_merged_can_be_asked_for_again(
         raise saf.ComputeError("no memory")
 
     with monkeypatch.context() as patch:
-        patch.setattr(segment_dock, "merge_regions", fail)
+        patch.setattr(region_section, "merge_regions", fail)
         label(dock)
     assert dock.status.text == "no memory"
     assert dock.regions.regions_button.text() == "regions"

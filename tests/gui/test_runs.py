@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -52,14 +53,12 @@ def test_a_run_waits_for_nobody_and_makes_no_frame_that_nobody_takes(qtbot, monk
 def test_a_frame_stays_as_it_is_while_the_run_goes_on(qtbot):
     run = a_run()
     frames = []
-    take = run._put
 
     def look(snapshot):
-        take(snapshot)
         frame = run.mailbox.pop()
         frames.append((frame, frame.labels.copy(), frame.prototypes.copy()))
 
-    run._put = look
+    run.recording = SimpleNamespace(watch=look, finish=print)
     run.start()
     assert run.wait(60)
     assert len(frames) > 3
@@ -85,7 +84,7 @@ def test_the_main_thread_waits_for_no_evaluation(dock, qtbot, monkeypatch):
     with qtbot.waitSignal(controller.advanced):
         dock.start()
     assert stuck.wait(60)
-    for act in (controller.run.record, controller._show_newest, controller.stop, dock._on_clock):
+    for act in (controller.run.record, controller.run.first_labels.emit, dock.stop_button.click):
         began = time.perf_counter()
         act()
         assert time.perf_counter() - began < _LONGEST_WAIT, act
@@ -94,18 +93,18 @@ def test_the_main_thread_waits_for_no_evaluation(dock, qtbot, monkeypatch):
         go_on.set()
 
 
-def test_stop_ends_a_run_within_one_evaluation(dock, qtbot, monkeypatch):
+def test_stop_ends_a_run_within_one_evaluation(dock, qtbot):
     counts = []
-    on_step = Run._put
-
-    def count(self, snapshot):
-        counts.append(self.is_cancelled)
-        on_step(self, snapshot)
-
-    monkeypatch.setattr(Run, "_put", count)
     dock.form.set_values(ENDLESS)
     with qtbot.waitSignal(dock.controller.advanced):
         dock.start()
+    run = dock.controller.run
+
+    def count(snapshot):
+        counts.append(run.is_cancelled)
+
+    run.recording = SimpleNamespace(watch=count, finish=print)
+    qtbot.waitUntil(lambda: len(counts) > 2)
     with qtbot.waitSignal(dock.controller.finished):
         dock.controller.stop()
     assert sum(counts) <= 2

@@ -32,7 +32,7 @@ def dock(model, open_on, settle):
 def measured(dock, settle):
     """Wait until what changed is measured."""
     end = time.monotonic() + 20
-    while dock._measuring.isActive() and time.monotonic() < end:
+    while dock.measuring.isActive() and time.monotonic() < end:
         settle(dock, 50)
     settle(dock, 50)
 

@@ -66,8 +66,8 @@ def test_words_do_not_jump_where_steps_take_unequal_time():
 def test_a_smaller_size_is_offered_for_a_long_run_and_runs_in_its_layer(
     viewer, dock, qtbot, monkeypatch, settle
 ):
-    monkeypatch.setattr(time_left, "_LONG", 0.5)
-    monkeypatch.setattr(time_left, "_SHORT", 0.2)
+    monkeypatch.setattr(time_left, "LONG", 0.5)
+    monkeypatch.setattr(time_left, "SHORT", 0.2)
     viewer.layers["blocks"].data = blocks(200)
     dock.form.set_values(ENDLESS)
     dock.start()
@@ -77,7 +77,7 @@ def test_a_smaller_size_is_offered_for_a_long_run_and_runs_in_its_layer(
     assert offered == f"Compute at {side} px and run" and 120 <= side <= 160
     qtbot.wait(1200)
     assert dock.status.suggested_action == offered
-    monkeypatch.setattr(time_left, "_LONG", 60.0)
+    monkeypatch.setattr(time_left, "LONG", 60.0)
     dock.form.set_values({"stop.max_steps": 2})
     with qtbot.waitSignal(dock.controller.returned, timeout=TIMEOUT) as ended:
         dock.status.action_button.click()
@@ -98,7 +98,7 @@ def test_a_short_run_offers_nothing(dock, run):
 
 @pytest.mark.parametrize(("share", "is_said"), [(1e-9, True), (0.9, False)])
 def test_memory_is_said_where_it_is_much(dock, long_run, settle, monkeypatch, share, is_said):
-    monkeypatch.setattr(runs, "_LARGE_SHARE", share)
+    monkeypatch.setattr(runs, "LARGE_SHARE", share)
     long_run(dock)
     assert ("memory: about" in dock.status.text) == is_said
     dock.stop_button.click()
@@ -117,11 +117,11 @@ def test_what_is_needed_is_told_before_it_is_taken():
 @pytest.fixture
 def quick_trials(monkeypatch):
     """Try runs of 1,000 pixels beforehand, and call long what takes half a second."""
-    monkeypatch.setattr(time_left, "_MANY", 1000)
-    monkeypatch.setattr(time_left, "_N_SAMPLED", 2000)
-    monkeypatch.setattr(time_left, "_LONG", 0.5)
-    monkeypatch.setattr(time_left, "_SHORT", 0.2)
-    monkeypatch.setattr(time_left, "_TRIAL_SECONDS", 0.2)
+    monkeypatch.setattr(time_left, "MANY", 1000)
+    monkeypatch.setattr(time_left, "N_SAMPLED", 2000)
+    monkeypatch.setattr(time_left, "LONG", 0.5)
+    monkeypatch.setattr(time_left, "SHORT", 0.2)
+    monkeypatch.setattr(time_left, "TRIAL_SECONDS", 0.2)
 
 
 def test_a_long_run_is_foreseen_and_a_smaller_size_runs_with_one_click(
@@ -147,19 +147,25 @@ def test_a_long_run_is_foreseen_and_a_smaller_size_runs_with_one_click(
 
 
 def test_small_images_are_not_tried(dock, qtbot, monkeypatch):
-    tried = []
+    asked, tried = [], []
+
+    def ask(job):
+        asked.append(job)
+        return time_left.may_take_long(job)
+
+    monkeypatch.setattr(segment_dock, "may_take_long", ask)
     monkeypatch.setattr(segment_dock, "forecast", lambda *call: tried.append(call))
     dock.form.set_values({"max_labels": 3})
-    with qtbot.waitSignal(dock._waiting.timeout, timeout=TIMEOUT):
-        dock.input.scale.set_value(7)
+    dock.input.scale.set_value(7)
+    qtbot.waitUntil(lambda: bool(asked), timeout=TIMEOUT)
     assert not tried and not dock.is_calculating
 
 
-def test_a_run_ends_its_trial(dock, run, quick_trials, qtbot):
+def test_a_run_ends_its_trial(dock, run, quick_trials, qtbot, settle):
+    settle(dock)
     dock.input.image.data = blocks(200)
     dock.form.set_values({"stop.max_steps": 3})
-    with qtbot.waitSignal(dock._waiting.timeout, timeout=TIMEOUT):
-        pass
+    qtbot.waitUntil(lambda: dock.is_calculating, timeout=TIMEOUT)
     run(dock)
     assert not dock.status.suggested_action and dock.status.text.startswith("step limit")
 
@@ -213,7 +219,7 @@ def test_where_a_trial_fails_nothing_is_said(quick_trials):
 
 def test_a_run_that_lacks_memory_counts_as_long(quick_trials, monkeypatch):
     job, method = jobs()["plane"], saf.SelfAssignmentFlow(max_labels=2)
-    monkeypatch.setattr(time_left, "_LONG", 1000.0)
+    monkeypatch.setattr(time_left, "LONG", 1000.0)
     assert time_left.forecast(job, method, not_cancelled).side is None
     own = Settings(memory=1.5e-3)
     monkeypatch.setattr(time_left, "current_settings", lambda: own)

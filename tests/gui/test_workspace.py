@@ -400,7 +400,6 @@ def test_strokes_on_any_channel_of_a_file_are_kept(model, open_on, tmp_path, set
 def test_a_dock_that_qt_deletes_leaves(model, qtbot):
     dock = ScribblesWidget(model)
     dock.lifetime.has_ended = True  # such as in a viewer that was never in sight
-    dock._on_gone()
     with qtbot.waitSignal(dock.destroyed):
         dock.deleteLater()
     assert dock.workspace.has_ended and not dock.workspace.docks

@@ -42,6 +42,9 @@ class CompareWidget(RunDock):
     The `outcome` is that of the last comparison, the `results` are its layers.
     """
 
+    can_run_again = True
+    input: ImageInput
+
     def __init__(self, viewer: napari.viewer.Viewer) -> None:
         super().__init__(viewer)
         self.outcome: ComparisonJob | None = None

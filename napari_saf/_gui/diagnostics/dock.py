@@ -19,7 +19,7 @@ from napari_saf._gui.docks.run_dock import RunDock
 from napari_saf._gui.forms.choices import LayerChoice
 from napari_saf._gui.forms.layout import FormSection, create_button, create_fold
 from napari_saf._gui.layers.metadata import colors_of, metadata_of
-from napari_saf._gui.runs.controller import RunController, run_registry
+from napari_saf._gui.runs.controller import RunController
 from napari_saf._gui.runs.run import RecordedStart
 from napari_saf.errors import counted
 from napari_saf.metrics import class_separability, pairwise_separability
@@ -76,9 +76,14 @@ class DiagnosticsWidget(RunDock):
             (self.branch.button.clicked, lambda: self._continue(is_branch=True)),
             (self._timer.timeout, self._on_timer),
             (viewer.layers.events.removed, self._on_layer_removed),
+            (self.workspace.runs.began, self._on_run_began),
+            (self.workspace.runs.returned, self._on_run_returned),
+            (self.workspace.runs.ended, self._on_run_ended),
         )
         self._show_chosen()
-        run_registry(viewer).watch(self)
+        for dock in self.workspace.docks.values():
+            if dock.controller.is_running:
+                self._on_run_began(dock.controller)
 
     @property
     def time(self) -> float:
@@ -107,7 +112,7 @@ class DiagnosticsWidget(RunDock):
             if not is_branch:
                 live.layer.visible = True
 
-    def run_began(self, controller: RunController) -> None:
+    def _on_run_began(self, controller: RunController) -> None:
         began = controller.run
         recording = None if began is None else began.record()
         if began is None or recording is None:
@@ -122,7 +127,7 @@ class DiagnosticsWidget(RunDock):
         self.choice.choose(run)
         self._timer.start()
 
-    def run_returned(self, controller: RunController, result: Any) -> None:
+    def _on_run_returned(self, controller: RunController, result: Any) -> None:
         run = self._run_of(controller)
         if run is not None:
             run.label_map, run.before = result.label_map, None
@@ -130,7 +135,7 @@ class DiagnosticsWidget(RunDock):
             self.choice.refresh()
             self.choice.choose(controller.live.layer)
 
-    def run_ended(self, controller: RunController) -> None:
+    def _on_run_ended(self, controller: RunController) -> None:
         run = self._run_of(controller)
         if run is None or self.lifetime.has_ended:
             return
@@ -168,7 +173,12 @@ class DiagnosticsWidget(RunDock):
         )
 
     def _release(self) -> None:
-        run_registry(self._viewer).unwatch(self)
+        runs = self.workspace.runs
+        runs.began.disconnect(self._on_run_began)
+        runs.returned.disconnect(self._on_run_returned)
+        runs.ended.disconnect(self._on_run_ended)
+        for run in self.runs:
+            run.run.recording = None  # nobody is there to look at it
         self._timer.stop()
         self.branch.release()
         self.earlier.forget(keeps_layers=not self.lifetime.has_window)

@@ -59,6 +59,7 @@ class DictionaryWidget(RunDock):
     """Learn a dictionary of patches from images; inspect its atoms; apply it to other images."""
 
     first_text = "reading the images …"
+    form: MethodForm
 
     def __init__(self, viewer: napari.viewer.Viewer) -> None:
         super().__init__(viewer)

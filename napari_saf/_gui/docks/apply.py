@@ -191,8 +191,8 @@ class ApplyDialog(QDialog):
             )
         elif isinstance(learned, io.Recipe):
             self._level = learned.level
-            job = repeat_job(self._viewer, learned, self.layer, labels, rescale, **look)
-            dock.controller.start(job.masked() if dock.finite_only else job)
+            own = {"rescale": rescale, "finite_only": dock.finite_only, **look}
+            dock.controller.start(repeat_job(self._viewer, learned, self.layer, labels, **own))
 
     def merge(self) -> None:
         """Merge the labels of a run that has ended into regions, where the recipe asks for that.
@@ -304,8 +304,9 @@ def repeat_job(
     recipe: io.Recipe,
     image: Image | None,
     labels: Any = None,
-    rescale: bool | None = None,
     *,
+    rescale: bool | None = None,
+    finite_only: bool = False,
     title: str = "",
     strokes: Labels | None = None,
 ) -> RunJob:
@@ -321,10 +322,7 @@ def repeat_job(
     recipe = recipe.for_others()
     if recipe.options is None:
         raise InvalidInput("it is not known what the prototypes are made of")
-    has_channels = recipe.options.channel_axis is not None and not image.rgb
-    cut = _axes_like(labels, image, has_channels)
-    n_axes = _n_axes(viewer, recipe.options.window, image, labels, has_channels)
-    across, channel = cut or _last_axes(recipe, image, n_axes)
+    across, channel = _cut(viewer, recipe.options, image, labels)
     region = placement.ImageRegion(
         image, channel, placement.positions_on_screen(viewer, image, across)
     )
@@ -351,51 +349,41 @@ def repeat_job(
         colors = label_colors(recipe.taught.colors)
         names, place = recipe.taught.names, region.placement
         live = LiveLayer(viewer, image, title, place, strokes, colors=colors, names=names)
-    job, method = ImageJob(region.pixels, options), recipe.method
-    note = note if method.uses_window else ""
-    return RunJob(image, job, method, region.placement, strokes=strokes, live=live, note=note)
+    job, method = ImageJob(region.pixels, options, finite_only=finite_only), recipe.method
+    run = RunJob(image, job, method, region.placement, strokes=strokes, live=live, is_applied=True)
+    return dataclasses.replace(run, note=note if method.uses_window else "")
 
 
-def _n_axes(
-    viewer: napari.viewer.Viewer, window: Any, image: Image, labels: Any, has_channels: bool
-) -> int:
-    """Return how many axes were labelled; those on screen where nothing tells."""
-    if labels is not None:
-        return len(placement.labelled_axes(labels))
-    if isinstance(window, tuple):
-        return len(window)
-    return min(int(viewer.dims.ndisplay), int(image.ndim) - has_channels)
+def _cut(
+    viewer: napari.viewer.Viewer, options: ImageOptions, image: Image, labels: Any
+) -> tuple[tuple[int, ...], int | None]:
+    """Return the axes of an image of which one slice is labelled, and that of its channels.
 
-
-_Cut = tuple[tuple[int, ...], int | None]
-"""The axes of an image of which one slice is labelled, and that of its channels."""
-
-
-def _axes_like(labels: Any, image: Image, has_channels: bool) -> _Cut | None:
-    """Return how an image is cut that has the axes of the one that was labelled first, or None."""
+    It is cut as the image that was labelled first, if it has the axes of that. Of any other the
+    last axes are labelled: as many as there were, or as are on screen where nothing tells.
+    """
+    has_channels = options.channel_axis is not None and not image.rgb
     recorded = None if labels is None else placement.image_axes_of(labels)
-    if recorded is None:
-        return None
-    axes, singletons = recorded
-    own_channels = placement.channel_axis_of(labels)
-    if own_channels is not None:
-        across = tuple(axis for axis in singletons if axis != own_channels)
-        return (across, own_channels) if has_channels and image.ndim == len(axes) else None
-    if image.ndim != len(axes) + has_channels:
-        return None
-    if not has_channels:
-        return singletons, None
-    channel = next(axis for axis in range(image.ndim) if axis not in axes)
-    return tuple(axes[axis] for axis in singletons), channel
-
-
-def _last_axes(recipe: io.Recipe, image: Image, n_axes: int) -> _Cut:
-    """Return how any other image is cut: the last axes are labelled."""
-    assert recipe.options is not None
-    channel = None if image.rgb else recipe.options.channel_axis
-    n_wanted = n_axes + (channel is not None)
-    n_fixed = image.ndim - n_wanted
+    if recorded is not None:
+        axes, singletons = recorded
+        own_channels = placement.channel_axis_of(labels)
+        if own_channels is not None:
+            if has_channels and image.ndim == len(axes):
+                return tuple(axis for axis in singletons if axis != own_channels), own_channels
+        elif image.ndim == len(axes) + has_channels:
+            if not has_channels:
+                return singletons, None
+            channel = next(axis for axis in range(image.ndim) if axis not in axes)
+            return tuple(axes[axis] for axis in singletons), channel
+    n_axes = min(int(viewer.dims.ndisplay), int(image.ndim) - has_channels)
+    if labels is not None:
+        n_axes = len(placement.labelled_axes(labels))
+    elif isinstance(options.window, tuple):
+        n_axes = len(options.window)
+    n_fixed = image.ndim - n_axes - has_channels
     if n_fixed < 0:
-        raise InvalidInput(f"{image.name}: expected an image of {n_wanted} axes, got {image.ndim}")
-    across = tuple(range(n_fixed))
-    return across, None if channel is None else n_fixed + channel % n_wanted
+        wanted = n_axes + has_channels
+        raise InvalidInput(f"{image.name}: expected an image of {wanted} axes, got {image.ndim}")
+    if image.rgb or options.channel_axis is None:
+        return tuple(range(n_fixed)), None
+    return tuple(range(n_fixed)), n_fixed + options.channel_axis % (n_axes + 1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,6 @@ from qtpy.QtGui import QImage, QKeySequence
 from qtpy.QtWidgets import QApplication, QDockWidget, QTextBrowser, QToolButton, QWidget
 
 import napari_saf
-from napari_saf._gui.layers.sight import unwrapped
 from napari_saf._gui.napari_workarounds import free_graphics_in_canvas
 from napari_saf._gui.session.workspace import frame_of, workspace_of
 from napari_saf.errors import FormatError
@@ -202,53 +201,33 @@ class DockLifetime(QObject):
             self.end()
 
 
-class Shortcuts:
-    """The keys of a dock.
+def bind_keys(viewer: napari.Viewer, dock: Any) -> None:
+    """Let the `shortcuts` of a dock, keys as napari writes them, call its methods by name.
 
-    A key acts on the dock in sight that has it, of several on the one that the mouse visited
-    last. A key for which the person has another use is left alone. Keys, as napari writes them,
-    call methods of the dock by name; one that returns False leaves the key to another dock.
+    A key acts on the dock in sight that has it, of several on the one that the mouse visited last;
+    a method that returns False leaves it to another. A key for which the person has another use is
+    left alone.
     """
-
-    def __init__(self, viewer: napari.Viewer, dock: QWidget, keys: Mapping[str, str]) -> None:
-        self._viewer, self._dock, self._keys = viewer, dock, keys
-        _visits[self] = None
-        for key in keys:
-            if coerce_keybinding(key) not in viewer.keymap:
-                viewer.bind_key(key, _create_action(key))
-
-    def visit(self) -> None:
-        _visits.pop(self, None)
-        _visits[self] = None
-
-    def release(self) -> None:
-        """Unregister the dock, and unbind keys that no other dock has."""
-        _visits.pop(self, None)
-        left = {key for other in _latest_first(self._viewer) for key in other._keys}
-        for key in set(self._keys) - left:
-            action = self._viewer.keymap.get(coerce_keybinding(key))
-            if getattr(action, "is_of_docks", False):
-                self._viewer.bind_key(key, None)
-
-    def act(self, key: str) -> bool:
-        """Handle a key; return whether the dock is visible and accepted it."""
-        if key not in self._keys or not self._dock.isVisible():
-            return False
-        return getattr(self._dock, self._keys[key])() is not False
+    for key in dock.shortcuts:
+        if coerce_keybinding(key) not in viewer.keymap:
+            viewer.bind_key(key, _create_action(key))
 
 
-_visits: weakref.WeakKeyDictionary[Shortcuts, None] = weakref.WeakKeyDictionary()
-"""The shortcuts of all docks, the most recently visited one last."""
-
-
-def _latest_first(viewer: napari.Viewer) -> list[Shortcuts]:
-    own = unwrapped(viewer)  # two that show the same are equal
-    return [one for one in reversed(list(_visits)) if unwrapped(one._viewer) is own]
+def unbind_keys(viewer: napari.Viewer, dock: Any) -> None:
+    """Unbind the keys of a dock that no other one has."""
+    others = [other for other in dock.workspace.joined if other is not dock]
+    for key in set(dock.shortcuts).difference(*(other.shortcuts for other in others)):
+        action = viewer.keymap.get(coerce_keybinding(key))
+        if getattr(action, "is_of_docks", False):
+            viewer.bind_key(key, None)
 
 
 def _create_action(key: str) -> Callable[[Any], None]:
     def act(viewer: Any) -> None:
-        any(shortcuts.act(key) for shortcuts in _latest_first(viewer))
+        known = [dock for dock in workspace_of(viewer).joined if key in dock.shortcuts]
+        docks = [dock for dock in known if dock.isVisible()]
+        docks.sort(key=lambda dock: -dock.visited)
+        any(getattr(dock, dock.shortcuts[key])() is not False for dock in docks)
 
     act.is_of_docks = True  # type: ignore[attr-defined]
     return act

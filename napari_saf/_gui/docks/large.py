@@ -70,7 +70,8 @@ class LargeSection(FormSection):
         super().__init__()
         self._viewer, self._input, self._form, self._learner = viewer, chosen, form, learner
         self._task: Task | None = None
-        self._grown: _Everything | None = None
+        self._place: tuple[Image, Placement, Path]  # of the labels
+        self.layer: Any = None
         self._suggested: Path | None = None
         self._note, self.status = QLabel(wordWrap=True), StatusArea()
         self.store = FolderField(_STORE_HELP)
@@ -93,10 +94,6 @@ class LargeSection(FormSection):
     def is_busy(self) -> bool:
         return self._task is not None
 
-    @property
-    def layer(self) -> Any:
-        return None if self._grown is None else self._grown.layer
-
     def start(self, *, is_anew: bool = False) -> None:
         """Begin, or go on with what the store holds, unless that `is_anew` replaced."""
         image, out = self._input.image, self.store.path
@@ -109,23 +106,20 @@ class LargeSection(FormSection):
             learner, region = self._learner(self._form), self._input.whole_region()
             mask = self._input.choices["mask"].layer
             values = None if mask is None else pixels_of(mask)
-            place = region.whole()[0]
+            place = image, region.whole()[0], out
         except SafError as error:
             self.status.show_error(describe_error(error))
             return
         if is_anew and self.layer in self._viewer.layers:
             self._viewer.layers.remove(self.layer)
-        self._grown = _Everything(self._viewer, image, place, out)
+        self.layer, self._place = None, place
         own = region.channel_axis, values, out, is_anew
         task = self._task = Task(partial(_label, image, learner, *own))
-        for signal, slot in (
-            (task.advanced, self._on_advanced),
-            (task.returned, self._on_returned),
-            (task.failed, self._on_failed),
-            (task.abandoned, self._on_paused),
-            (task.finished, self._on_finished),
-        ):
-            signal.connect(slot)
+        task.advanced.connect(self._on_advanced)
+        task.returned.connect(self._on_returned)
+        task.failed.connect(self._on_failed)
+        task.abandoned.connect(self._on_paused)
+        task.finished.connect(self._on_finished)
         self.anew_button.hide()
         self.status.reset(f"{_LEARNING} …")
         self._update_enabled()
@@ -173,22 +167,26 @@ class LargeSection(FormSection):
         enable(self.pause_button, "" if self.is_busy else "nothing goes on", _PAUSE_HELP)
 
     def _on_advanced(self, step: _Shown) -> None:
-        if self._grown is not None and self._task is not None:
-            self._grown.show(step)
+        if self._task is not None:
+            if self.layer is None:
+                self._add_layer(step)
+            else:
+                self._refresh_layer()
             self.anew_button.setVisible(step.is_as_begun)
             is_stopping = self._task.is_cancelled
             text = "stopping after the present tile …" if is_stopping else step.text
             self.status.show_progress(step.fraction, text)
 
     def _on_returned(self, found: LargeLabels) -> None:
-        if self._grown is not None:
-            self._grown.finish()
+        self._refresh_layer()
+        if {self.layer, self._place[0]} <= {*self._viewer.layers}:
+            # No earlier labels under these: both are transparent.
+            results_in_sight(self._viewer).show_result(self._place[0], self.layer)
         text = f"done: {found.n_tiles:,} tiles in {found.path.name}, {found.seconds:.0f} s"
         self.status.show_progress(1.0, "\n".join([text, *found.notes]))
 
     def _on_paused(self) -> None:
-        if self._grown is not None:
-            self._grown.refresh()
+        self._refresh_layer()
         self.status.set_text("paused: Label everything goes on")
 
     def _on_failed(self, error: Exception) -> None:
@@ -204,6 +202,33 @@ class LargeSection(FormSection):
         self._clock.stop()
         self._on_image_changed()
 
+    def _refresh_layer(self) -> None:
+        if self.layer in self._viewer.layers:
+            self.layer.refresh(extent=False, highlight=False)
+
+    def _add_layer(self, step: _Shown) -> None:
+        (image, place, out), taught, levels = self._place, step.taught, step.levels
+        if image not in self._viewer.layers:
+            return
+        if place.singletons:
+            levels = [SpreadArray(array, place.singletons) for array in levels]
+        before = self._viewer.layers.selection.active
+        self.layer = self._viewer.add_labels(
+            levels if len(levels) > 1 else levels[0],
+            multiscale=len(levels) > 1,
+            name=out.name.removesuffix(".ome.zarr"),
+            colormap=colormap_of(label_colors({} if taught is None else taught.colors)),
+            metadata={
+                METADATA_KEY: place.entry(image)
+                | {"recipe": step.recipe, STORE_KEY: str(out.absolute())},
+                NAMES_KEY: {} if taught is None else dict(taught.names),
+            },
+            **place.transform,
+        )
+        lay_over(self._viewer, self.layer, image)
+        if before is not None:
+            self._viewer.layers.selection.active = before
+
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class _Shown:
@@ -218,52 +243,6 @@ class _Shown:
     fraction: float
     text: str = ""
     is_as_begun: bool = False
-
-
-class _Everything:
-    """The layer of the labels of a large image, made with the first step."""
-
-    def __init__(self, viewer: napari.Viewer, image: Image, place: Placement, out: Path) -> None:
-        self._viewer, self._image, self._place, self._out = viewer, image, place, out
-        self.layer: Any = None
-
-    def show(self, step: _Shown) -> None:
-        if self.layer is None:
-            if self._image in self._viewer.layers:
-                self._add(step)
-        else:
-            self.refresh()
-
-    def refresh(self) -> None:
-        if self.layer is not None and self.layer in self._viewer.layers:
-            self.layer.refresh(extent=False, highlight=False)
-
-    def finish(self) -> None:
-        """Show all labels, and no earlier ones under them: both are transparent."""
-        self.refresh()
-        if self.layer is not None and {self.layer, self._image} <= {*self._viewer.layers}:
-            results_in_sight(self._viewer).show_result(self._image, self.layer)
-
-    def _add(self, step: _Shown) -> None:
-        place, taught, levels = self._place, step.taught, step.levels
-        if place.singletons:
-            levels = [SpreadArray(array, place.singletons) for array in levels]
-        before = self._viewer.layers.selection.active
-        self.layer = self._viewer.add_labels(
-            levels if len(levels) > 1 else levels[0],
-            multiscale=len(levels) > 1,
-            name=self._out.name.removesuffix(".ome.zarr"),
-            colormap=colormap_of(label_colors({} if taught is None else taught.colors)),
-            metadata={
-                METADATA_KEY: place.entry(self._image)
-                | {"recipe": step.recipe, STORE_KEY: str(self._out.absolute())},
-                NAMES_KEY: {} if taught is None else dict(taught.names),
-            },
-            **place.transform,
-        )
-        lay_over(self._viewer, self.layer, self._image)
-        if before is not None:
-            self._viewer.layers.selection.active = before
 
 
 def _label(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
@@ -14,11 +15,12 @@ from napari.utils.notifications import show_error
 from qtpy.QtCore import QEvent, Qt, QTimer
 from qtpy.QtWidgets import QHBoxLayout, QPushButton, QVBoxLayout, QWidget
 
-from napari_saf._gui.docks.frame import DockLifetime, Shortcuts
+from napari_saf._gui.docks.frame import DockLifetime, bind_keys, unbind_keys
 from napari_saf._gui.forms.choices import ImageList, LayerChoice
 from napari_saf._gui.forms.controls import StatusArea
 from napari_saf._gui.forms.image_input import ImageInput
 from napari_saf._gui.forms.layout import FormArea, create_button
+from napari_saf._gui.forms.method_form import MethodForm
 from napari_saf._gui.forms.words import describe_error
 from napari_saf._gui.layers.masks import may_be_mask, read_if_mask, show_as_labels
 from napari_saf._gui.layers.reader import prefer_reader
@@ -53,8 +55,10 @@ class RunDock(QWidget):
 
     shortcuts: ClassVar[Mapping[str, str]] = {"Shift-R": "run_or_stop"}
     first_text: ClassVar[str] = "reading the image …"
-    input: ImageInput  # in docks that have one
-    applying: Any  # the section Apply to image, in docks that have one
+    can_run_again: ClassVar[bool] = False  # by `_run_again`; what was applied can be in any dock
+    form: MethodForm | None = None
+    input: ImageInput | None = None
+    applying: Any = None  # the dialog Apply to image
     dictionary_file: Path | None = None  # of what is shown, in the dock of dictionaries
 
     def __init__(self, viewer: napari.viewer.Viewer) -> None:
@@ -68,41 +72,43 @@ class RunDock(QWidget):
         self._background: dict[str, Task] = {}
         self._ending: set[Task] = set()
         self._events: list[tuple[EventEmitter, Callable[..., Any]]] = []
-        self.finite_only = False
+        self.finite_only = self._is_applied = False
         self._shown_reason = ""
-        self.controller = RunController(viewer)
         self.status = StatusArea()
         key = self._key_of("run_or_stop")
         self.stop_button = create_button("Stop", f"End the work and keep what there is ({key}).")
         self._clock = QTimer(self, interval=500)
         self.setMinimumWidth(LEAST_WIDTH)
-        self._keys = Shortcuts(viewer, self, self.shortcuts)
+        self.visited = time.monotonic()  # by the mouse
+        bind_keys(viewer, self)
         self.lifetime = DockLifetime(viewer, self, self._on_gone)
         self.workspace = self.lifetime.workspace
+        self.controller = RunController(viewer, self.workspace.runs)
         self._connect(
             (self.stop_button.clicked, self._on_stop_clicked),
             (self._clock.timeout, self._on_clock),
             (self.status.suggested_action_clicked, self._on_suggested_action_clicked),
             (self.controller.began, self._on_began),
             (self.controller.advanced, self._on_advanced),
-            (viewer.layers.events.inserted, self._on_opened),
+            (viewer.layers.events.inserted, lambda event: self._show_if_mask(event.value)),
         )
         prefer_reader()
         for layer in viewer.layers:
-            self._on_opened(layer)
+            self._show_if_mask(layer)
         self._follow(self.controller, self._on_returned, self._on_abandoned, self._on_finished)
         QTimer.singleShot(0, self._load_libraries)
 
     def _load_libraries(self) -> None:
         """Import what the first run needs, in the background, once the dock is there."""
         if not self.lifetime.has_ended:
-            self.run_in_background("libraries", load_libraries, self._on_libraries_loaded)
+            self.run_in_background("libraries", load_libraries, self._on_form_changed)
 
-    def _on_libraries_loaded(self, loaded: object) -> None:
-        """Show what only those know."""
+    def _on_form_changed(self, *changed: object) -> None:
+        """Show what is possible now, and what only the libraries know."""
 
-    def start(self) -> None:
-        """Start a run with what the dock says; nothing in a dock that only follows runs."""
+    def start(self) -> bool | None:
+        """Start a run with what the dock says; return False in a dock that only follows runs."""
+        return False
 
     def apply(self, finite_only: bool = False) -> None:
         """Label what Apply to image says, in a dock that has it."""
@@ -121,27 +127,35 @@ class RunDock(QWidget):
         """Return how strokes label here, for other docks, or None; SafError as above."""
         return None
 
+    def values(self) -> dict[str, Any]:
+        """Return what the dock says, as values for JSON; layers that are chosen are left out."""
+        chosen = {} if self.input is None else self.input.plain_values()
+        return chosen | ({} if self.form is None else self.form.plain_values())
+
+    def show_values(self, values: Mapping[str, Any]) -> None:
+        """Show what `values` returned, as far as the dock still has it."""
+        if self.input is not None:
+            self.input.show_plain_values(values)
+        if self.form is not None:
+            self.form.show_plain_values(values)
+
     def run_or_stop(self) -> bool:
         """Stop what goes on, else start a run; return whether the dock can."""
-        if self.stop_button.isEnabled():
-            self._on_stop_clicked()
-        elif type(self).start is RunDock.start:
-            return False
-        else:
-            self.start()
+        if not self.stop_button.isEnabled():
+            return self.start() is not False
+        self._on_stop_clicked()
         return True
 
     def enterEvent(self, event: QEvent) -> None:
-        self._keys.visit()
+        self.visited = time.monotonic()
         super().enterEvent(event)
 
     def shut_down(self) -> None:
         """End the run and let go of the viewer; the widget is of no use after."""
         self.lifetime.end()
 
-    def _on_opened(self, opened: Any) -> None:
+    def _show_if_mask(self, layer: Any) -> None:
         """Show a mask that napari opened as an image as labels, once it was read here."""
-        layer = getattr(opened, "value", opened)
         if may_be_mask(layer):
             show, key = partial(show_as_labels, self._viewer, layer), f"mask {layer.unique_id}"
             self.run_in_background(key, partial(read_if_mask, layer.source.path), show)
@@ -155,7 +169,7 @@ class RunDock(QWidget):
         self._background.clear()
         self._ending.clear()
         self._clock.stop()
-        self._keys.release()
+        unbind_keys(self._viewer, self)
         self.controller.shut_down()
         for choice in (*self.findChildren(LayerChoice), *self.findChildren(ImageList)):
             choice.disconnect_viewer()
@@ -175,7 +189,7 @@ class RunDock(QWidget):
 
     def _lay_out(self, parts: list[QWidget], buttons: list[QWidget], below: list[QWidget]) -> None:
         """Put parts into a form that scrolls; right under it a row of buttons, status, the rest."""
-        if hasattr(self, "input"):
+        if self.input is not None:
             self._connect((self.input.image_changed, self._on_image_changed))
         content = QWidget()
         inner = QVBoxLayout(content)
@@ -219,7 +233,8 @@ class RunDock(QWidget):
 
     def _on_began(self) -> None:
         self._frame, self._time_left = None, TimeLeft()
-        self._begun = self.controller.job
+        self._begun = job = self.controller.job
+        self._is_applied = job is not None and job.is_applied
         self._clock.start()
         self._update_enabled()
         self.status.reset(self.first_text)
@@ -279,32 +294,29 @@ class RunDock(QWidget):
         assert run is not None
         job, own = run.job, () if run.problem is None else run.problem.notes
         notes = [f"{job.image.name}: {note}" if note in own else note for note in result.notes]
-        is_other = hasattr(self, "input") and job.image != self.input.image
+        is_other = self.input is not None and job.image != self.input.image
         text = f"{job.image.name}: {text}" if is_other else text
         text = "\n".join(filter(None, [text, job.note, self.controller.note, *notes]))
         fraction = frame.fraction if frame is not None and result.status is Status.CANCELLED else 1
-        self.status.show_progress(fraction, text, _RESCALE if own and self.can_run_again else "")
+        can_run_again = self.can_run_again or self._is_applied
+        self.status.show_progress(fraction, text, _RESCALE if own and can_run_again else "")
         return text
 
     def _on_failed(self, error: Exception) -> None:
-        is_masked = isinstance(error, NotFinite) and self.can_run_again
+        is_masked = isinstance(error, NotFinite) and (self.can_run_again or self._is_applied)
         self._show_error(describe_error(error), _MASK if is_masked else "")
 
     def _on_suggested_action_clicked(self) -> None:
         rescale = self.status.suggested_action == _RESCALE
         self.finite_only |= not rescale
-        self._run_again(rescale=rescale)
+        if self._is_applied:
+            self.applying.brightness.choose(rescale or self.applying.brightness.value)
+            self.apply(self.finite_only)
+        else:
+            self._run_again(rescale=rescale)
 
     def _run_again(self, *, rescale: bool) -> None:
-        """Repeat what was asked for, with an image scaled by itself or as `finite_only` says."""
-        if rescale:
-            self.applying.brightness.choose(True)
-        self.apply(self.finite_only)
-
-    @property
-    def can_run_again(self) -> bool:
-        is_own = type(self)._run_again is not RunDock._run_again
-        return is_own or (hasattr(self, "applying") and self.applying.has_brightness)
+        """Repeat a run of the dock, with an image scaled by itself or as `finite_only` says."""
 
     def _on_abandoned(self) -> None:
         self.status.reset("stopped before the first labels")
@@ -404,7 +416,8 @@ class RunDock(QWidget):
         self._update_enabled()
 
     def _on_background_finished(self) -> None:
-        for key in [key for key, task in self._background.items() if task.is_over]:
+        ended = self.sender()
+        for key in [key for key, task in self._background.items() if task is ended]:
             self._background.pop(key).wait(_CLOSING_SECONDS)
         self._ending = {other for other in self._ending if not other.wait(0)}
 

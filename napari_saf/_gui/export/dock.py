@@ -142,7 +142,7 @@ class ExportWidget(RunDock):
         self._watched: Any = None
         self._written_of: Any = None  # the image of the files that are written
         self._raw: object = None
-        self._measuring = QTimer(self, singleShot=True, interval=_PATIENCE)
+        self.measuring = QTimer(self, singleShot=True, interval=_PATIENCE)
         # Later: regions are active for a moment when they are added.
         self._active = EventWatch(self, 0, (viewer.layers.selection.events.active,))
         self.table, self.maps = TableSection(self.status), ProbabilitySection(self, viewer)
@@ -172,10 +172,10 @@ class ExportWidget(RunDock):
             (self.file_name.textChanged, self._update_enabled),
             (self.folder.changed, self._update_enabled),
             (self.choice.changed, self._update_enabled),
-            (self.choice.changed, self._measuring.start),
-            (self.image.layer_changed, self._measuring.start),
-            (self.table_fold.toggled, self._measuring.start),
-            (self._measuring.timeout, self._measure),
+            (self.choice.changed, self.measuring.start),
+            (self.image.layer_changed, self.measuring.start),
+            (self.table_fold.toggled, self.measuring.start),
+            (self.measuring.timeout, self._measure),
             (self._active.changed, self._on_active_changed),
             (self.table.label_chosen, self._choose_label),
             (viewer.layers.events.inserted, self._on_layer_inserted),
@@ -245,7 +245,7 @@ class ExportWidget(RunDock):
     def _release(self) -> None:
         self._watch(None)
         self._active.watch()
-        self._measuring.stop()
+        self.measuring.stop()
         self.maps.choose(None)
         self._raw = self.repeat.recipe = self._written_of = None
 
@@ -292,7 +292,7 @@ class ExportWidget(RunDock):
             layer.events.set_data.connect(self._on_data_changed)
 
     def _on_data_changed(self, event: object = None) -> None:
-        self._measuring.start()
+        self.measuring.start()
         if metadata.stored_recipe(self.labels.layer) is not self._raw:
             self._show_recipe()
 

@@ -27,6 +27,8 @@ from napari_saf._gui.layers.metadata import is_given, is_strokes
 from napari_saf._gui.layers.view import list_events
 
 Entries = Sequence[tuple[str, object]]
+Plain = str | int | float | None
+"""Values that files of projects hold."""
 BRIGHTNESS: Entries = (("each image by itself", True), ("as in the first image", False))
 BRIGHTNESS_HELP = (
     "Which values count as black and white: the darkest and brightest of each image, for images of "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import napari
@@ -12,7 +12,7 @@ from napari.layers import Image, Labels, Layer
 from qtpy.QtCore import QObject, Signal
 from superqt.utils import signals_blocked
 
-from napari_saf._gui.forms.choices import Choice, LayerChoice, SizeChoice
+from napari_saf._gui.forms.choices import Choice, LayerChoice, Plain, SizeChoice
 from napari_saf._gui.forms.controls import OddSlider
 from napari_saf._gui.forms.layout import FormSection
 from napari_saf._gui.forms.method_form import create_field
@@ -35,6 +35,7 @@ _EXTENTS = (
     ("as a volume", "volume"),
 )
 _MAX_SIDES = (240, 480, 960)
+_MOST_SCALE = 1000
 _CHOSEN = ("features", "weights", "max_side")
 _COLOURS = ("red", "green", "blue")
 _OPTIONS = {option.name: option for option in describe(ImageOptions)}
@@ -198,6 +199,20 @@ class ImageInput(QObject):
             self.choices[name].choose(value)
         if "groups" in values:
             self._on_groups_chosen()
+
+    def plain_values(self) -> dict[str, Any]:
+        """Return scale and choices as values for JSON, but for layers."""
+        choices = {name: box.value for name, box in self.choices.items()}
+        choices = {name: value for name, value in choices.items() if isinstance(value, Plain)}
+        return {"scale": self.scale.value, "choices": choices}
+
+    def show_plain_values(self, values: Mapping[str, Any]) -> None:
+        """Show what `plain_values` returned, as far as it is offered."""
+        scale, choices = values.get("scale"), values.get("choices")
+        if scale is None or (type(scale) is int and 0 < scale < _MOST_SCALE):
+            self.scale.set_value(scale)
+        known = choices.items() if isinstance(choices, dict) else ()
+        self.choose(**{n: x for n, x in known if n in self.choices and isinstance(x, Plain)})
 
     def _on_groups_chosen(self, *index: object) -> None:
         self._has_own_groups = True

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import Any
 
 import napari
@@ -24,13 +25,13 @@ from qtpy.QtWidgets import (
 )
 from superqt.utils import signals_blocked
 
-from napari_saf._gui.forms.choices import HEADING, Choice, Entries, LayerChoice
+from napari_saf._gui.forms.choices import HEADING, Choice, Entries, LayerChoice, Plain
 from napari_saf._gui.forms.controls import FolderField
 from napari_saf._gui.forms.layout import FormSection
 from napari_saf._gui.forms.words import choice_entries
 from napari_saf._gui.layers.metadata import METADATA_KEY, is_result, points_of
 from napari_saf._gui.settings import current_settings
-from napari_saf.errors import InvalidInput
+from napari_saf.errors import InvalidInput, SafError
 from napari_saf.methods import AbstractMethod
 from napari_saf.parameters import Parameter, build, describe
 
@@ -101,6 +102,23 @@ class MethodForm(QObject):
         for name in sorted(self.fields, key=lambda name: self._parameters[name].kind != "choice"):
             if name in values and self._holds(name):
                 self.fields[name].value = values[name]
+
+    def plain_values(self) -> dict[str, Any]:
+        """Return the method and its parameters as values for JSON; one that is wrong hides all."""
+        found: dict[str, Any] = {"method": self.method.name}
+        with suppress(SafError):
+            known = self.values().items()
+            found["parameters"] = {name: value for name, value in known if isinstance(value, Plain)}
+        return found
+
+    def show_plain_values(self, values: Mapping[str, Any]) -> None:
+        """Show what `plain_values` returned, as far as there is a field for it."""
+        parameters = values.get("parameters")
+        if isinstance(values.get("method"), str):
+            self.choose(values["method"])
+            for name, value in parameters.items() if isinstance(parameters, dict) else ():
+                with suppress(TypeError, ValueError, ArithmeticError):  # of another version
+                    self.set_values({name: value})
 
     def set_has_seeds(self, has_seeds: bool) -> None:
         self._has_seeds = has_seeds

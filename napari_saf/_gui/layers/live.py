@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from skimage.color import deltaE_ciede2000, rgb2lab
 
 from napari_saf._gui.layers import metadata
-from napari_saf._gui.layers.placement import Placement, labelled_axes, lay_over
+from napari_saf._gui.layers.placement import Placement, lay_over, placement_of
 from napari_saf.graph import AbstractGraph, GridGraph
 from napari_saf.io import PrototypeSet, with_level, with_taught
 from napari_saf.regions import RegionHierarchy
@@ -308,9 +308,8 @@ class EditedLayer(LiveLayer):
     """A Labels layer (of a numpy array) that was there before, with its colours and metadata."""
 
     def __init__(self, viewer: napari.Viewer, image: Any, layer: Labels) -> None:
-        labelled = labelled_axes(layer)
-        alone = tuple(axis for axis in range(layer.ndim) if axis not in labelled)
-        super().__init__(viewer, image, "", Placement(alone, (), {}))
+        title = layer.name.partition("[")[2].partition("]")[0]
+        super().__init__(viewer, image, title, placement_of(layer))
         self.layer, self._pixels = layer, layer.data
 
     def write(self, labels: NDArray[Any], where: NDArray[np.bool_]) -> None:

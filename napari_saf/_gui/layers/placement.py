@@ -110,6 +110,15 @@ def place(
     return Placement(singletons, axes, transform, channels or None)
 
 
+def placement_of(labels: Labels) -> Placement:
+    """Return how labels that are there lie over their image."""
+    recorded, labelled = image_axes_of(labels), labelled_axes(labels)
+    alone = tuple(axis for axis in range(labels.ndim) if axis not in labelled)
+    names = ("scale", "translate", "rotate", "shear", "affine", "units", "axis_labels")
+    transform = {name: getattr(labels, name) for name in names}
+    return Placement(alone, recorded[0] if recorded else (), transform, channel_axis_of(labels))
+
+
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class ImageRegion:
     """The slices of an image layer that are labelled, and the aligned regions of other layers.

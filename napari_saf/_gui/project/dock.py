@@ -21,7 +21,7 @@ from napari_saf._gui.project.work import export_all, find_stores, label_all, pic
 from napari_saf._gui.session import keeping
 from napari_saf._gui.session.keeping import PROJECT_FILTER, ask_where_to_save, with_suffix
 from napari_saf._gui.session.session import Entry
-from napari_saf._gui.session.workspace import PROJECT, frame_of, show_dock_values
+from napari_saf._gui.session.workspace import PROJECT, frame_of
 from napari_saf.errors import SafError, counted
 from napari_saf.io import Recipe, find_images
 from napari_saf.methods import stroke_choices
@@ -175,7 +175,7 @@ class ProjectWidget(RunDock):
             self.go_to(first if first in at_hand else at_hand[0])
         for title, dock in self.workspace.docks.items():
             if title in project.docks and dock is not self:
-                show_dock_values(dock, dict(project.docks[title]))
+                dock.show_values(project.docks[title])
         shown = [one for one in self.workspace.docks.values() if hasattr(one, "atoms")]
         for dock, file in zip(shown, dictionaries, strict=False):
             dock.load(file)

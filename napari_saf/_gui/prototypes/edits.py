@@ -12,11 +12,10 @@ from napari.layers import Image, Labels
 from numpy.typing import NDArray
 from scipy import ndimage
 
-from napari_saf._gui.layers.metadata import recipe_of
-from napari_saf._gui.layers.placement import image_region, labelled_axes, pixels_of
+from napari_saf._gui.layers.placement import labelled_axes, pixels_of
 from napari_saf._gui.layers.reading import ImageJob, Pixels, ProblemReader
 from napari_saf._gui.prototypes.labels import LabelState, LayerSource, Source
-from napari_saf._gui.runs.run import RunStart
+from napari_saf._gui.runs.run import RunJob, RunStart
 from napari_saf.device import torch
 from napari_saf.errors import InvalidInput
 from napari_saf.graph import GridGraph
@@ -53,18 +52,10 @@ class EditTarget:
         index = tuple(slice(None) if axis in axes else 0 for axis in range(layer.ndim))
         target = cls(Pixels(pixels_of(layer), index), **others)
         try:
-            recipe = recipe_of(layer)
+            run = RunJob.of(layer, image)
         except InvalidInput as error:
             return replace(target, reason=str(error))
-        region = None if image is None else image_region(layer, image, axes)
-        if image is None or region is None:
-            return replace(target, reason="choose the image that was labelled")
-        if recipe.options is None:
-            return replace(target, reason="the labels are of a graph, not of an image")
-        channel_axis = None if image.rgb else region[1]
-        options = replace(recipe.options, channel_axis=channel_axis, groups=None)
-        job = ImageJob(Pixels(pixels_of(image), region[0]), options)
-        return replace(target, job=job, method=method_for_warm_start(recipe.method))
+        return replace(target, job=run.image_job, method=method_for_warm_start(run.method))
 
     def read(self, cancelled: Callable[[], bool]) -> NDArray[Any]:
         return np.array(self.pixels.read(cancelled))

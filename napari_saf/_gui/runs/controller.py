@@ -1,11 +1,10 @@
-"""The runs of a viewer: start, follow, stop, go on with, shut down; and who observes them."""
+"""The runs of a viewer: start, follow, stop, go on with, shut down."""
 
 from __future__ import annotations
 
 import dataclasses
 import time
-from typing import Any, Protocol
-from weakref import WeakKeyDictionary, WeakSet
+from typing import Any
 
 import napari
 from qtpy.QtCore import QObject, QTimer, Signal
@@ -14,7 +13,7 @@ from napari_saf._gui.forms.layout import create_button
 from napari_saf._gui.layers.live import LiveLayer
 from napari_saf._gui.layers.metadata import SoftLabels, metadata_of
 from napari_saf._gui.layers.reading import ProblemReader, fingerprint
-from napari_saf._gui.layers.sight import results_in_sight, unwrapped
+from napari_saf._gui.layers.sight import results_in_sight
 from napari_saf._gui.layers.view import EventWatch
 from napari_saf._gui.runs.run import Frame, Run, RunJob, StoppedStart
 from napari_saf._gui.settings import current_settings
@@ -26,6 +25,17 @@ _RESUME_HELP = (
     "Go on where the run was stopped, with the settings that it had, in the same layer. It ends as "
     "if it had not been stopped, but for few pixels."
 )
+
+
+class RunsOfViewer(QObject):
+    """Tells of the runs of all docks, each with its controller, in the main thread.
+
+    Of a return with the result, once the layer shows what came of it.
+    """
+
+    began = Signal(object)
+    returned = Signal(object, object)
+    ended = Signal(object)
 
 
 class RunController(QObject):
@@ -45,9 +55,9 @@ class RunController(QObject):
     abandoned = Signal()
     finished = Signal()
 
-    def __init__(self, viewer: napari.Viewer) -> None:
+    def __init__(self, viewer: napari.Viewer, runs: RunsOfViewer) -> None:
         super().__init__()
-        self._viewer = viewer
+        self._viewer, self._runs = viewer, runs
         self.run: Run | None = None
         self.waiting: RunJob | None = None  # for the end of the present run
         self._has_returned = self._is_in_sight = False
@@ -60,8 +70,7 @@ class RunController(QObject):
         self.reader = ProblemReader()
         self.note = ""  # on what the labels of the run are under, or were
         viewer.layers.events.removed.connect(self._on_layer_removed)
-        self._registry = run_registry(viewer)
-        self._registry.controllers.add(self)
+        runs.began.connect(self._on_other_began)
 
     @property
     def is_running(self) -> bool:
@@ -102,9 +111,8 @@ class RunController(QObject):
         self._painted.stop()
         self._viewer.layers.events.removed.disconnect(self._on_layer_removed)
         run, self.run = self.run, None
-        self._registry.controllers.discard(self)
-        for watcher in self._registry.watchers:
-            watcher.run_ended(self)
+        self._runs.began.disconnect(self._on_other_began)
+        self._runs.ended.emit(self)
         if run is not None:
             run.silence()
             run.wait(_CLOSING_SECONDS)
@@ -126,8 +134,13 @@ class RunController(QObject):
         ):
             signal.connect(slot)
         self.began.emit()
-        self._registry.began(self)
+        self._runs.began.emit(self)
         run.start()
+
+    def _on_other_began(self, other: RunController) -> None:
+        """End a run to whose layer another one writes."""
+        if other is not self and self.live is not None and self.live is other.live:
+            self.stop()
 
     def _show_newest(self) -> None:
         self._began_showing = time.perf_counter()
@@ -178,8 +191,7 @@ class RunController(QObject):
             self._show(run.mailbox.pop())
         self._on_painted()  # listeners see how every run began
         self._show(result)
-        for watcher in self._registry.watchers:
-            watcher.run_returned(self, result)
+        self._runs.returned.emit(self, result)
         self.returned.emit(result)
 
     def _on_taught(self, taught: PrototypeSet) -> None:
@@ -192,8 +204,7 @@ class RunController(QObject):
         self._timer.stop()
         self.run = self._frame = None
         job, self.waiting = self.waiting, None
-        for watcher in self._registry.watchers:
-            watcher.run_ended(self)
+        self._runs.ended.emit(self)
         self.finished.emit()
         if job is not None and job.image in self._viewer.layers:
             self._begin(job)
@@ -203,58 +214,6 @@ class RunController(QObject):
         run = self.run
         if run is not None and event.value in (run.job.image, run.live.layer, *run.job.others):
             run.cancel()
-
-
-class RunWatcher(Protocol):
-    """Who is told of runs, in the main thread; of a return once the layer shows what came of it."""
-
-    def run_began(self, controller: RunController) -> None: ...
-
-    def run_returned(self, controller: RunController, result: Segmentation) -> None: ...
-
-    def run_ended(self, controller: RunController) -> None: ...
-
-
-class RunRegistry:
-    """The controllers of a viewer, and who watches their runs; keeps none alive."""
-
-    def __init__(self) -> None:
-        self.controllers = WeakSet[RunController]()
-        self._watchers = WeakSet[RunWatcher]()
-
-    @property
-    def watchers(self) -> list[RunWatcher]:
-        return list(self._watchers)
-
-    def watch(self, watcher: RunWatcher) -> None:
-        """Tell somebody of all runs, those under way included."""
-        self._watchers.add(watcher)
-        for controller in list(self.controllers):
-            if controller.is_running:
-                watcher.run_began(controller)
-
-    def unwatch(self, watcher: RunWatcher) -> None:
-        """End `watch`; runs that nobody watches are not recorded on."""
-        self._watchers.discard(watcher)
-        if not self._watchers:
-            for controller in list(self.controllers):
-                if controller.run is not None:
-                    controller.run.recording = None
-
-    def began(self, controller: RunController) -> None:
-        """Tell that a run is under way; another that writes to its layer ends."""
-        for other in list(self.controllers):
-            if other is not controller and other.is_running and other.live is controller.live:
-                other.stop()
-        for watcher in self.watchers:
-            watcher.run_began(controller)
-
-
-_REGISTRIES: WeakKeyDictionary[Any, RunRegistry] = WeakKeyDictionary()
-
-
-def run_registry(viewer: Any) -> RunRegistry:
-    return _REGISTRIES.setdefault(unwrapped(viewer), RunRegistry())
 
 
 class StoppedRun(QObject):
@@ -267,8 +226,7 @@ class StoppedRun(QObject):
     def __init__(self, viewer: napari.viewer.Viewer) -> None:
         super().__init__()
         self._viewer = viewer
-        self._job: RunJob | None = None
-        self._outcome: Segmentation | None = None
+        self._job: tuple[RunJob, LiveLayer, Segmentation] | None = None  # with what it left
         self._checksum = 0
         self.button = create_button("Resume", _RESUME_HELP)
         self.button.hide()
@@ -281,30 +239,29 @@ class StoppedRun(QObject):
 
     def keep(self, run: Run, outcome: Segmentation) -> None:
         """Offer to go on from the outcome of the run that began last, if that can be."""
-        self._outcome, job, strokes = outcome, run.job, run.job.strokes
         start, recording = StoppedStart(outcome), run.recording
-        self._job = dataclasses.replace(job, live=run.live, start=start, recording=recording)
-        if strokes is not None:
-            self._strokes.watch((strokes.events.paint, strokes.events.set_data))
+        job = dataclasses.replace(run.job, live=run.live, start=start, recording=recording)
+        self._job = job, run.live, outcome
+        if run.job.strokes is not None:
+            events = run.job.strokes.events
+            self._strokes.watch((events.paint, events.set_data))
         self.button.show()
         self.check()
 
     def forget(self) -> None:
-        self._job = self._outcome = None
+        self._job = None
         self._strokes.watch()
         self.button.hide()
 
-    def check(self, event: Any = None) -> RunJob | None:
+    def check(self) -> RunJob | None:
         """Return the job that goes on; None, and nothing is offered, where it cannot."""
-        job = self._job
-        if job is None or self._outcome is None:
+        if self._job is None:
             return None
-        layers, live = self._viewer.layers, job.live
-        assert live is not None
+        (job, live, outcome), layers = self._job, self._viewer.layers
         is_there = job.image in layers and live.layer is not None and not live.is_lost
         if job.strokes is not None:
             is_there &= job.strokes in layers and _checksum(job) == self._checksum
-        if is_there and metadata_of(live.layer).get("history") is self._outcome.history:
+        if is_there and metadata_of(live.layer).get("history") is outcome.history:
             return job
         self.forget()
         return None

@@ -19,8 +19,15 @@ from qtpy.QtCore import QObject, Signal
 
 from napari_saf._gui.forms.words import parameters_by_hand
 from napari_saf._gui.layers.live import LiveLayer, label_colors
-from napari_saf._gui.layers.placement import Placement
-from napari_saf._gui.layers.reading import ImageJob, ProblemReader
+from napari_saf._gui.layers.metadata import recipe_of
+from napari_saf._gui.layers.placement import (
+    Placement,
+    image_region,
+    labelled_axes,
+    pixels_of,
+    placement_of,
+)
+from napari_saf._gui.layers.reading import ImageJob, Pixels, ProblemReader
 from napari_saf._gui.napari_workarounds import prepare_labels_layers
 from napari_saf._gui.settings import current_settings
 from napari_saf.device import (
@@ -30,7 +37,7 @@ from napari_saf.device import (
     memory_limit,
     torch,
 )
-from napari_saf.errors import SafError
+from napari_saf.errors import InvalidInput, SafError
 from napari_saf.flow import kernels_key
 from napari_saf.io import PrototypeSet
 from napari_saf.methods import AbstractMethod, Cancelled, SweepMethod, run_to_end
@@ -41,7 +48,7 @@ from napari_saf.result import LabelImage, LabelMap, Segmentation, Snapshot
 
 _logger = logging.getLogger(__name__)
 _LEAST, _SMOOTHING = 1e-10, 0.1
-_LARGE_SHARE = 0.25
+LARGE_SHARE = 0.25
 """Of the memory that is free; from here on it is said how much a run takes."""
 _MOST_LETTERS = 40
 """Of a title, so that there is room for the name of the image."""
@@ -74,7 +81,6 @@ class Task(QObject):
         self._thread = threading.Thread(target=self._work, name="napari-saf run")
         self._memory = 0.0, 0.0
         self.memory_note = ""  # where much of it is needed
-        self.is_over = False  # all signals but the last were sent
 
     @property
     def seconds(self) -> float:
@@ -104,7 +110,7 @@ class Task(QObject):
         """Add up what is needed, and say so where that is much."""
         taken, free = self._memory
         self._memory = taken + n_bytes, free or room
-        if self._memory[0] > _LARGE_SHARE * self._memory[1]:
+        if self._memory[0] > LARGE_SHARE * self._memory[1]:
             need, there = map(gibibytes, self._memory)
             self.memory_note = f"memory: about {need} of {there} that were free"
 
@@ -136,7 +142,6 @@ class Task(QObject):
             self.failed.emit(error)
         finally:
             torch.set_num_threads(usual)  # for threads to come
-            self.is_over = True
             self.finished.emit()
 
 
@@ -170,17 +175,9 @@ class Frame:
 
 
 class RunStart:
-    """Begins from nothing, with labels numbered as the strokes are; subclasses begin otherwise.
-
-    The recording of a run that `continues` begins with what was recorded before.
-    """
+    """Begins from nothing, with labels numbered as the strokes are; subclasses begin otherwise."""
 
     is_recorded: ClassVar[bool] = True
-    continues: ClassVar[bool] = False
-
-    @property
-    def seconds(self) -> float:
-        return 0.0
 
     def begin(self, problem: Problem, method: AbstractMethod) -> tuple[Problem, LabelMap]:
         """Return the problem to solve, and the labels on screen of its first columns."""
@@ -233,9 +230,8 @@ class WarmStart(RunStart):
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class RecordedStart(RunStart):
-    """A recorded state, from which a run continues unchanged."""
+    """A recorded state, from which a run continues unchanged, and so does its recording."""
 
-    continues: ClassVar[bool] = True
     state: RecordedState
 
     def initial(
@@ -249,10 +245,6 @@ class StoppedStart(RunStart):
     """What a run left when it was stopped: the run goes on, and so do its clock and counts."""
 
     outcome: Segmentation
-
-    @property
-    def seconds(self) -> float:
-        return self.outcome.seconds
 
     def initial(self, problem: Problem, classes: LabelMap, method: AbstractMethod) -> Segmentation:
         return self.outcome
@@ -273,7 +265,8 @@ class RunJob:
     With `live`, the labels go on in the layer of a run before; that of a run that is ended for
     this one is then left as it is. The `others` are images labelled together with this one. A run
     whose `start` is a recorded state goes on with its `recording`. The `note` is shown at the end.
-    The `options` are what was set of the image by hand, in words.
+    The `options` are what was set of the image by hand, in words. A job that `is_applied` repeats a
+    recipe.
     """
 
     image: Image
@@ -288,6 +281,21 @@ class RunJob:
     recording: Recording | None = None
     note: str = ""
     options: Sequence[str] = ()
+    is_applied: bool = False
+
+    @classmethod
+    def of(cls, labels: Labels, image: Image | None) -> RunJob:
+        """Return what would label an image again as its labels were; InvalidInput: why none can."""
+        recipe, axes = recipe_of(labels), labelled_axes(labels)
+        region = None if image is None else image_region(labels, image, axes)
+        if image is None or region is None:
+            raise InvalidInput("choose the image that was labelled")
+        if recipe.options is None:
+            raise InvalidInput("the labels are of a graph, not of an image")
+        channels = None if image.rgb else region[1]
+        options = dataclasses.replace(recipe.options, channel_axis=channels, groups=None)
+        job = ImageJob(Pixels(pixels_of(image), region[0]), options)
+        return cls(image, job, recipe.method, placement_of(labels))
 
     @property
     def title(self) -> str:
@@ -303,10 +311,6 @@ class RunJob:
         """Return a layer for the labels, whose colours are by label where those are given."""
         colors = label_colors() if self.method.labels_are_given else None
         return LiveLayer(viewer, self.image, title, self.placement, self.strokes, colors)
-
-    def masked(self) -> RunJob:
-        job = dataclasses.replace(self.image_job, finite_only=True)
-        return dataclasses.replace(self, image_job=job)
 
 
 class Run(Task):
@@ -329,14 +333,13 @@ class Run(Task):
         super().__init__(self._label)
         self.job, self.live, self._reader = job, live, reader
         self._start = job.start or RunStart()
-        self._began -= self._start.seconds
-        self._result: Segmentation | None = None
-        self._finished: LabelImage | None = None
+        if isinstance(self._start, StoppedStart):
+            self._began -= self._start.outcome.seconds
+        self._left: tuple[Segmentation, LabelImage | None, Problem | None] | None = None
         self._has_labels = False
         self.mailbox: deque[Frame] = deque(maxlen=1)
         self.recording = job.recording
         self.problem: Problem | None = None
-        self._whole: Problem | None = None
         self.classes = LabelMap.identity(0)
 
     def record(self) -> Recording | None:
@@ -369,7 +372,7 @@ class Run(Task):
     def _label(self, report: object, cancelled: Callable[[], bool]) -> Segmentation:
         method, read = self.job.method, self._reader.read(self.job.image_job, cancelled)
         problem, self.classes = self._start.begin(read, method)
-        self.problem, self._whole = problem, self._reader.problem
+        self.problem, whole = problem, self._reader.problem
         if cancelled():
             raise Cancelled
         if self.job.is_sweep:
@@ -388,13 +391,14 @@ class Run(Task):
         initial = self._start.initial(problem, self.classes, method)
         steps = method.iterate(problem, initial, cancelled=cancelled)
         result = run_to_end(steps, self._put)
-        if self._start.continues and self.recording:
+        if isinstance(self._start, RecordedStart) and self.recording:
             # The history begins before the recorded state that the run started from.
             result = dataclasses.replace(result, history=self.recording.history())
-        self._result, finished = result, self._start.finish(result, self.classes)
+        finished, labels = self._start.finish(result, self.classes), None
         if self.job.image_job.seeds is not None and not isinstance(finished.labels, list):
-            self._finished = self.job.image_job.with_locked(finished.labels)
-            finished = dataclasses.replace(finished, labels=self._finished)
+            labels = self.job.image_job.with_locked(finished.labels)
+            finished = dataclasses.replace(finished, labels=labels)
+        self._left = result, labels, whole
         return finished
 
     def _put(self, snapshot: Snapshot) -> None:
@@ -421,12 +425,12 @@ class Run(Task):
         )
 
     def _clean_up(self) -> None:
-        result, self._result = self._result, None
-        labels, self._finished = self._finished, None
-        problem, self._whole = self._whole, None
+        if self._left is None:
+            return
+        (result, labels, problem), self._left = self._left, None
         if labels is not None and problem is not None and not self.is_cancelled:
             taught = PrototypeSet.taught_by(problem, labels)
             if taught is not None:
                 self.taught.emit(taught)
-        if result is not None and self.recording is not None:
+        if self.recording is not None:
             self.recording.finish(result)

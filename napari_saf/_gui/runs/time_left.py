@@ -28,16 +28,16 @@ present pace in four cases of five."""
 _LEAST_FRACTION = 0.05
 _FORESEEABLE = 4.0
 """Times the time so far; what would go on longer stands still, and may end at any time."""
-_LONG = 60.0
-_SHORT = 30.0
+LONG = 60.0
+SHORT = 30.0
 _LONG_PREPARATION = 8.0
 _LARGE, _USUAL = 960, 640
 _LEAST_SIDE = 120
-_MANY = 2**20
+MANY = 2**20
 """Pixels of a run that is tried beforehand: fewer take some seconds."""
-_N_FIRST, _N_SAMPLED, _LEAST_SAMPLED = 1000, 40_000, 32
+_N_FIRST, N_SAMPLED, _LEAST_SAMPLED = 1000, 40_000, 32
 """Pixels of two trials, and the least along an axis, if the image has as many."""
-_TRIAL_SECONDS = 5.0
+TRIAL_SECONDS = 5.0
 
 
 class TimeLeft:
@@ -93,10 +93,10 @@ def shorter_side(job: ImageJob, seconds: float, left: float | None) -> int | Non
     assert not isinstance(job.options.max_side, str)
     longest = max(sides, default=1)
     now = min(job.options.max_side or longest, longest)
-    if left is not None and left < _SHORT:
+    if left is not None and left < SHORT:
         return None
-    if seconds + (left or 0.0) > _LONG:
-        wanted = now * (_SHORT / (seconds + (left or 0.0))) ** (1 / max(len(sides), 1))
+    if seconds + (left or 0.0) > LONG:
+        wanted = now * (SHORT / (seconds + (left or 0.0))) ** (1 / max(len(sides), 1))
     elif left is None and seconds > _LONG_PREPARATION and now > _LARGE:
         wanted = float(_USUAL)
     else:
@@ -106,7 +106,7 @@ def shorter_side(job: ImageJob, seconds: float, left: float | None) -> int | Non
 
 
 def may_take_long(job: ImageJob) -> bool:
-    return _n_pixels(job) > _MANY
+    return _n_pixels(job) > MANY
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -133,10 +133,10 @@ def forecast(
     with suppress(SafError):  # loads what is needed, which takes long
         _try(_sampled(job, _N_FIRST), method, cancelled)
     with suppress(SafError):
-        sample = _sampled(job, _N_SAMPLED)
+        sample = _sampled(job, N_SAMPLED)
         seconds, n_bytes, room = _try(sample, method, cancelled)
         ratio = _n_pixels(job) / _n_pixels(sample)
-        longer = max(ratio * seconds, _LONG * ratio * n_bytes / room)
+        longer = max(ratio * seconds, LONG * ratio * n_bytes / room)
         return Forecast(ratio * seconds, ratio * n_bytes, shorter_side(job, 0.0, longer))
     return None
 
@@ -150,7 +150,7 @@ def _try(
         problem, _ = RunStart().begin(ProblemReader().read(job, cancelled), method)
         fraction, begun = 1.0, time.perf_counter()
         for snapshot in method.iterate(problem, cancelled=cancelled):
-            if time.perf_counter() - begun > _TRIAL_SECONDS:
+            if time.perf_counter() - begun > TRIAL_SECONDS:
                 fraction = max(snapshot.fraction, _LEAST_FRACTION)
                 break
     needs, rooms = zip(*asked, strict=True)

@@ -77,6 +77,9 @@ class ScribblesWidget(RunDock):
         ",": "choose_previous_class",
     }
     first_text = "following the strokes …"
+    can_run_again = True
+    form: MethodForm
+    input: ImageInput
 
     def __init__(self, viewer: napari.viewer.Viewer) -> None:
         super().__init__(viewer)
@@ -95,7 +98,6 @@ class ScribblesWidget(RunDock):
         self._slices = EventWatch(self, 100, (dims.current_step, dims.order))
         self._removed: Any = None  # the strokes that went last
         self._index: Any = None
-        self._other_failed = False
         self._add_controls()
         self._connect(
             (self.uncertainty.toggled, self._show_uncertainty),
@@ -383,7 +385,7 @@ class ScribblesWidget(RunDock):
         self.automatic.forget()
         self.start()
 
-    def _on_form_changed(self) -> None:
+    def _on_form_changed(self, *changed: object) -> None:
         with contextlib.suppress(SafError):
             uses_window = self.form.read().uses_window
             self._method.show_row(self.input.scale, uses_window)
@@ -418,17 +420,9 @@ class ScribblesWidget(RunDock):
         if job is not None and job.strokes is not None and job.strokes not in self._viewer.layers:
             self._show_result(self._results.current)  # none: what to do now
 
-    def _on_failed(self, error: Exception) -> None:
-        job = self.controller.job
-        self._other_failed = job is not None and job.image != self.input.image
-        super()._on_failed(error)
-
     def _run_again(self, *, rescale: bool) -> None:
-        if rescale or self._other_failed:
-            super()._run_again(rescale=rescale)
-        else:
-            self._results.finite_only = True
-            self.start()
+        self._results.finite_only = True
+        self.start()
 
     def _apply(self) -> None:
         look = {"title": TITLE, "strokes": self.input.strokes}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -23,21 +23,27 @@ from napari_saf._gui.forms.image_input import ImageInput
 from napari_saf._gui.forms.layout import FormSection, create_button, create_fold
 from napari_saf._gui.forms.method_form import MethodForm
 from napari_saf._gui.forms.words import describe_error
-from napari_saf._gui.layers.live import LiveLayer
-from napari_saf._gui.layers.metadata import is_given, recipe_of
+from napari_saf._gui.layers.live import EditedLayer, LiveLayer
+from napari_saf._gui.layers.metadata import (
+    KEPT_KEY,
+    image_id_of,
+    is_given,
+    is_regions,
+    prototypes_of,
+    recipe_of,
+)
 from napari_saf._gui.layers.placement import NO_IMAGE
 from napari_saf._gui.runs.controller import StoppedRun
 from napari_saf._gui.runs.run import Frame, RunJob, StoppedStart
 from napari_saf._gui.runs.time_left import Forecast, forecast, may_take_long, shorter_side
 from napari_saf._gui.segment.fairness import FairnessSection
-from napari_saf._gui.segment.regions import RegionSection, has_colours
+from napari_saf._gui.segment.regions import RegionSection
 from napari_saf.device import resolve_device
 from napari_saf.errors import SafError
 from napari_saf.features import Scaling
-from napari_saf.io import Recipe
+from napari_saf.io import Recipe, count_labels
 from napari_saf.methods import METHODS, AbstractMethod, SweepMethod, TradeOff, TradeOffPoint
 from napari_saf.problem import ImageOptions, Problem
-from napari_saf.regions import RegionHierarchy, merge_regions
 from napari_saf.result import LabelMap, Segmentation, Status
 
 _APPLY_HELP = "Label that image with the method, parameters, features and scale of these labels."
@@ -61,18 +67,23 @@ class SegmentWidget(RunDock):
     The `fairness` section is in sight for methods that spread labels over groups.
     """
 
+    can_run_again = True
+    form: MethodForm
+    input: ImageInput
+
     def __init__(self, viewer: napari.viewer.Viewer) -> None:
         super().__init__(viewer)
-        self._was_sweep = self._is_applied = False
+        self._was_sweep = False
         self._side: int | None = None  # at which a run that takes long would be short
         self._forecast = ""  # what was said of a run that would take long
         self._waiting = QTimer(self, singleShot=True, interval=_PATIENCE)
-        self._shown: tuple[LiveLayer, Problem, RunJob] | None = None
+        self._shown: tuple[LiveLayer, RunJob] | None = None
+        self._problem: Problem | None = None  # what was labelled so, by a run of this dock
         self.input = ImageInput(viewer)
         has_seeds = self.input.strokes is not None
         self.form = MethodForm(viewer, METHODS.values(), has_seeds=has_seeds)
         self.swatches, self.fairness = Swatches(), FairnessSection(viewer)
-        self.regions, self.stopped = RegionSection(viewer), StoppedRun(viewer)
+        self.regions, self.stopped = RegionSection(self, viewer), StoppedRun(viewer)
         self.large = LargeSection(viewer, self.input, self.form, self._learner)
         self.applying = ApplyDialog(self, viewer, _APPLY_HELP, fits=is_given)
         key = self._key_of("run_or_stop")
@@ -100,10 +111,13 @@ class SegmentWidget(RunDock):
         self._connect_controls()
         self._on_method_changed()
         self._on_form_changed()
+        self._take_up()
 
     def _connect_controls(self) -> None:
         self._connect(
             (self._viewer.layers.events.removed, self._on_layer_removed),
+            (self._viewer.layers.events.inserted, self._take_up),
+            (self.input.image_changed, self._take_up),
             (self._viewer.dims.events.order, self.input.read_axes),
             (self.applying.changed, self._update_enabled),
             (self.form.method_changed, self._on_method_changed),
@@ -118,7 +132,6 @@ class SegmentWidget(RunDock):
             (self.input.strokes_changed, self._on_strokes_chosen),
             (self.fairness.sweep_clicked, partial(self.start, is_sweep=True)),
             (self.fairness.chosen, self._on_solution_chosen),
-            (self.regions.wanted, self._on_regions_wanted),
             (self.regions.view_changed, self.swatches.setHidden),  # they are of labels
             (self.regions.view_changed, self._update_enabled),
             (self.controller.swept, self._on_swept),
@@ -139,7 +152,7 @@ class SegmentWidget(RunDock):
 
         With `live` in the layer of the run under way, which ends.
         """
-        self._was_sweep, self.finite_only, self._is_applied = is_sweep, finite_only, False
+        self._was_sweep, self.finite_only = is_sweep, finite_only
         image, strokes = self.input.image, self.input.strokes
         with self.showing_errors():
             job, method = self.input.job(finite_only=finite_only), self.form.read()
@@ -166,7 +179,7 @@ class SegmentWidget(RunDock):
     def _resume(self) -> None:
         job = self.stopped.check()
         if job is not None:
-            self._was_sweep = self._is_applied = False
+            self._was_sweep = False
             self.finite_only = job.image_job.finite_only
             self.controller.start(job)
 
@@ -198,7 +211,6 @@ class SegmentWidget(RunDock):
         """Label other images as the labels, or the regions, in view were made."""
         shown = self.regions.shown
         if shown is not None:
-            self._is_applied = True
             self.applying.start(recipe_of(shown.layer), shown.layer)
 
     def _why_not(self) -> str:
@@ -214,7 +226,7 @@ class SegmentWidget(RunDock):
         paint = "paint strokes of two classes first (Scribbles dock)"
         return paint if self.form.prototypes_field is None else f"choose prototypes, or {paint}"
 
-    def _on_form_changed(self) -> None:
+    def _on_form_changed(self, *changed: object) -> None:
         self._update_enabled()
         try:
             values, uses_window = self.form.values(), self.form.read().uses_window
@@ -235,9 +247,6 @@ class SegmentWidget(RunDock):
         except SafError:
             device = f"{values['device']}: not there"
         self.device_note.setText(", ".join([device, str(values.get("dtype", ""))]).strip(", "))
-
-    def _on_libraries_loaded(self, loaded: object) -> None:
-        self._on_form_changed()
 
     def _show_automatic(self, n_labels: int = 0) -> None:
         """Say what is chosen for the image, and so many labels in the run that has begun."""
@@ -284,44 +293,39 @@ class SegmentWidget(RunDock):
         self.start(is_sweep=self._was_sweep, live=self.controller.live)
 
     def _run_again(self, *, rescale: bool) -> None:
-        if self._is_applied:
-            super()._run_again(rescale=rescale)
-        else:
-            self.start(is_sweep=self._was_sweep, rescale=rescale, finite_only=self.finite_only)
+        self.start(is_sweep=self._was_sweep, rescale=rescale, finite_only=self.finite_only)
 
     def _on_began(self) -> None:
         self._waiting.stop()
         self.drop_background("forecast")
         super()._on_began()
-        if self._is_applied:
-            return
-        self._forget_result()
-        if self.controller.job is not None:
-            self.stopped.begin(self.controller.job)
+        if self._begun is not None and not self._is_applied:
+            self._forget_result()
+            self.stopped.begin(self._begun)
 
     def _forget_outcome(self) -> None:
         super()._forget_outcome()
         self._forget_result()
 
     def _forget_result(self) -> None:
-        self._shown = self._side = None
+        self._shown = self._problem = self._side = None
         self.stopped.forget()
         self.fairness.reset()
-        self._forget_regions()
+        self.regions.reset()
         self.swatches.show_swatches([])
 
     def _on_advanced(self, frame: Frame) -> None:
-        run = self.controller.run
-        if self._is_applied:
-            super()._on_advanced(frame)
+        run, is_first = self.controller.run, self._frame is None
+        super()._on_advanced(frame)
+        if self._is_applied or run is None or run.problem is None:
             return
-        if self._frame is None and run is not None and run.problem is not None:
-            self.fairness.begin(run.problem, frame.labels, LabelMap(frame.numbers))
+        named = LabelMap(frame.numbers)
+        if is_first:
+            self.fairness.begin(run.problem, frame.labels, named)
             if self.form.values().get("max_labels", 0) is None:
                 self._show_automatic(len(frame.shares))
-        super()._on_advanced(frame)
-        named = LabelMap(frame.numbers)
-        self._show_prototypes(named.rows(frame.prototypes), frame.shares, named.columns)
+        shown, rows = (run.live, run.job), named.rows(frame.prototypes)
+        self._show_prototypes(shown, rows, frame.shares, named.columns)
 
     def _on_returned(self, result: Segmentation) -> None:
         super()._on_returned(result)
@@ -335,7 +339,7 @@ class SegmentWidget(RunDock):
         elif run.job.image != self.input.image:
             self._forget_result()
         elif run.problem is not None:
-            self._shown = (run.live, run.problem, run.job)
+            self._shown, self._problem = (run.live, run.job), run.problem
             self._show_result(run.by_label(result))
             if result.status is Status.CANCELLED and not run.job.is_sweep:
                 self.stopped.keep(run, result)
@@ -351,47 +355,55 @@ class SegmentWidget(RunDock):
             self.fairness.show_trade_off(found, self.controller.run.problem)
 
     def _on_solution_chosen(self, point: TradeOffPoint) -> None:
-        if self._shown is not None and not self.controller.is_running:
-            live, problem, _ = self._shown
-            live.finish(point.segmentation, problem.graph)
+        if self._shown is not None and self._problem is not None and not self.is_busy:
+            self._shown[0].finish(point.segmentation, self._problem.graph)
             self._show_result(point.segmentation)
 
     def _show_result(self, result: Segmentation) -> None:
-        assert self._shown is not None
-        live, problem, request = self._shown
-        self.fairness.show_result(problem, result, live)
-        self.drop_background("regions")
+        assert self._shown is not None and self._problem is not None
+        live, request = self._shown
+        self.fairness.show_result(self._problem, result, live)
         with suppress(SafError):
             self.applying.take_brightness(recipe_of(live.layer).options)
         if live.layer is not None and not live.is_lost:
-            self.regions.offer(live, request.image_job.pixels.index)
+            self.regions.offer(live, request)
         if len(result.history):
             shares = result.history.label_shares[-1]
-            self._show_prototypes(result.prototypes, shares, result.columns)
+            self._show_prototypes(self._shown, result.prototypes, shares, result.columns)
 
-    def _on_regions_wanted(self) -> None:
-        if self._shown is None or self._shown[0].is_lost:
-            self._forget_regions()
+    def _take_up(self, event: Any = None) -> None:
+        """Go on with the topmost labels of a project that was opened, but for those of strokes."""
+        image, is_other = (
+            self.input.image,
+            event is not None and KEPT_KEY not in event.value.metadata,
+        )
+        if is_other or image is None or self._problem is not None or self.is_busy:
             return
-        live, _, request = self._shown
-        labels, job, is_rgb = live.labels().copy(), request.image_job, request.image.rgb
-        method = request.method
-        is_given = request.strokes is not None or method.labels_are_given
-        is_given |= isinstance(method, SweepMethod)  # whose shares regions do not keep
+        own = str(image.unique_id)
+        kept = [x for x in self._viewer.layers if KEPT_KEY in x.metadata and image_id_of(x) == own]
+        for layer in reversed([one for one in kept if not is_regions(one)]):
+            with suppress(SafError):  # such as of strokes, without a recipe
+                recipe, job = recipe_of(layer), RunJob.of(layer, image)
+                if recipe.taught is None:
+                    self._show_kept(EditedLayer(self._viewer, image, layer), job, kept)
+                    self.applying.take_brightness(recipe.options)
+                    return
 
-        def merge(cancelled: Callable[[], bool]) -> tuple[RegionHierarchy, bool]:
-            pixels, axis = job.read_image(cancelled)
-            tree = merge_regions(labels, pixels, channel_axis=axis, cancelled=cancelled)
-            return tree, is_rgb and has_colours(pixels)
+    def _show_kept(self, live: LiveLayer, job: RunJob, kept: list[Any]) -> None:
+        self._shown = shown = (live, job)
+        title = f"[{live.title}, regions]"
+        regions = [one for one in kept if is_regions(one) and title in one.name]
+        self.regions.take_up(live, job, regions[-1] if regions else None)
+        labels, known = live.labels(), prototypes_of(live.layer)
+        rows = np.zeros((0, 1)) if known is None else known
 
-        def take(found: tuple[RegionHierarchy, bool]) -> None:
-            self.regions.take(found[0], labels, is_photograph=found[1], is_given=is_given)
+        def show(counted: tuple[NDArray[Any], NDArray[Any]]) -> None:
+            numbers, sizes = counted
+            if self._shown is shown:
+                self._show_prototypes(shown, rows, sizes / sizes.sum(), LabelMap(numbers).columns)
 
-        self.run_in_background("regions", merge, take)
-
-    def _forget_regions(self) -> None:
-        self.drop_background("regions")
-        self.regions.reset()
+        self.run_in_background("shares", lambda cancelled: count_labels(labels), show)
+        self._update_enabled()
 
     def _on_failed(self, error: Exception) -> None:
         super()._on_failed(error)
@@ -412,27 +424,23 @@ class SegmentWidget(RunDock):
 
     def _show_prototypes(
         self,
+        shown: tuple[LiveLayer, RunJob],
         prototypes: NDArray[np.floating],
         shares: NDArray[np.floating],
         columns: NDArray[np.int64],
     ) -> None:
         """Show the labels that own pixels, largest first; row k stands for label k + 1."""
-        run = self.controller.run
-        if self._shown is not None:
-            live, _, request = self._shown
-        elif run is not None:
-            live, request = run.live, run.job
-        else:
-            return
-        features = request.image_job.options.features
+        live, job = shown
+        features = job.image_job.options.features
         order = sorted(np.flatnonzero(columns >= 0), key=lambda k: -shares[columns[k]])
         swatches = []
         for k in order:
             share, border = shares[columns[k]], live.color_of(int(k) + 1)
             if share > 0:
-                fill = fill_color(prototypes[k], features, border)
-                text = f"label {k + 1}: {100 * share:.1f} %"
-                swatches.append(Swatch(fill, border, f"{text} of the pixels"))
+                known = k < len(prototypes)
+                fill = fill_color(prototypes[k], features, border) if known else border
+                text = f"label {k + 1}: {100 * share:.1f} % of the pixels"
+                swatches.append(Swatch(fill, border, text))
         self.swatches.show_swatches(swatches)
 
     def _on_finished(self) -> None:

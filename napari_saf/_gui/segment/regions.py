@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import napari
 import numpy as np
+from napari.layers import Labels
 from numpy.typing import NDArray
 from qtpy.QtCore import Qt, Signal
 from qtpy.QtWidgets import QButtonGroup, QHBoxLayout, QLabel, QSlider, QVBoxLayout, QWidget
 from superqt.utils import signals_blocked
 
+from napari_saf._gui.docks.run_dock import RunDock
 from napari_saf._gui.forms.layout import create_button, create_row, fill_layout
 from napari_saf._gui.layers.live import LiveLayer, RegionsLayer
+from napari_saf._gui.layers.metadata import LEVEL_KEY, metadata_of
 from napari_saf._gui.layers.sight import results_in_sight
+from napari_saf._gui.runs.run import RunJob
 from napari_saf.errors import counted
-from napari_saf.regions import USUAL_LEVEL, RegionHierarchy
+from napari_saf.methods import SweepMethod
+from napari_saf.regions import USUAL_LEVEL, RegionHierarchy, merge_regions
 
 MOST_PIXELS = 2**21
 """Of a plane whose regions come without being asked for: some seconds."""
@@ -33,20 +40,19 @@ _SLIDER_HELP = "How many regions, without another run."
 class RegionSection(QWidget):
     """Two buttons that show the labels or the regions of a result, and the slider of the regions.
 
-    `wanted` asks for the hierarchy of the result: after a run where it is cheap, else once a person
-    wants regions; and anew where labels were changed since. The layer in view is the active one
+    Regions are merged in the background of the dock: after a run where that is cheap, else once a
+    person wants them; and anew where labels were changed since. The layer in view is the active one
     once a person has chosen between the two, which holds for later runs.
     """
 
-    wanted = Signal()
     view_changed = Signal(bool)
     """Whether regions are in view."""
 
-    def __init__(self, viewer: napari.Viewer) -> None:
+    def __init__(self, dock: RunDock, viewer: napari.Viewer) -> None:
         super().__init__()
-        self._viewer = viewer
+        self._dock, self._viewer = dock, viewer
         self._result: LiveLayer | None = None
-        self._index: tuple[Any, ...] = ()
+        self._job: RunJob | None = None
         self._layer: RegionsLayer | None = None
         self._tree: RegionHierarchy | None = None
         self._merged: NDArray[Any]
@@ -71,49 +77,90 @@ class RegionSection(QWidget):
         """Forget the result; its layers stay as they are."""
         for shown in filter(None, (self._result, self._layer)):
             shown.layer.events.visible.disconnect(self._on_visible_changed)
-        self._result = self._layer = None
+        self._result = self._job = self._layer = None
         self.forget()
         self.hide()
 
     def forget(self) -> None:
         """Forget the regions, and those that are on their way; they can be asked for again."""
+        self._dock.drop_background("regions")
         self._tree, self._merged, self.is_merging = None, np.empty(0), False
         self.regions_button.setText("regions")
         self._check(False)
 
-    def offer(self, result: LiveLayer, index: tuple[Any, ...]) -> None:
-        """Begin anew with another result, in view, or with other labels of this one.
-
-        The index is what is labelled of the image.
-        """
+    def offer(self, result: LiveLayer, job: RunJob) -> None:
+        """Begin anew with another result of a job, in view, or with other labels of this one."""
         layer = self._layer if result is self._result else None
-        self.reset()
-        self._result, self._index, self._layer = result, index, layer
-        for shown in filter(None, (result, layer)):
-            shown.layer.events.visible.connect(self._on_visible_changed)
-        with signals_blocked(self.slider):
-            self.slider.setValue(round(100 * USUAL_LEVEL))
-        self.show()
+        self._begin(result, job, layer, USUAL_LEVEL)
         self._view(result)
         labels = result.labels()
         if labels.ndim == 2 and labels.size <= MOST_PIXELS:
-            self._ask()
+            self._merge()
 
-    def take(
-        self, tree: RegionHierarchy, labels: NDArray[Any], *, is_photograph: bool, is_given: bool
+    def take_up(self, result: LiveLayer, job: RunJob, kept: Labels | None) -> None:
+        """Begin anew with labels of a project that was opened, and the layer of their regions.
+
+        Both stay as visible as they are.
+        """
+        regions = RegionsLayer(self._viewer, result)
+        if kept is not None and regions.take_up(kept, result.labels().shape):
+            self._begin(result, job, regions, metadata_of(kept)[LEVEL_KEY])
+            self._count(int(kept.data.max()))
+        else:
+            self._begin(result, job, None, USUAL_LEVEL)
+        shown = regions if self.shown is regions else result
+        if shown.layer.visible:
+            self._bring_into_sight(shown)
+        self._check(shown is regions)
+
+    def _begin(
+        self, result: LiveLayer, job: RunJob, layer: RegionsLayer | None, level: float
     ) -> None:
+        self.reset()
+        self._result, self._job, self._layer = result, job, layer
+        for shown in filter(None, (result, layer)):
+            shown.layer.events.visible.connect(self._on_visible_changed)
+        with signals_blocked(self.slider):
+            self.slider.setValue(round(100 * level))
+        self.show()
+
+    def _merge(self) -> None:
+        """Merge the labels as they are now, unless that is under way."""
+        result, asked = self._result, self._job
+        if self.is_merging or result is None or asked is None:
+            return
+        if result.is_lost:
+            self.reset()
+            return
+        self.forget()
+        self.is_merging = True
+        self.regions_button.setText("merging …")
+        labels, job, is_rgb = result.labels().copy(), asked.image_job, asked.image.rgb
+
+        def merge(cancelled: Callable[[], bool]) -> tuple[RegionHierarchy, bool]:
+            pixels, axis = job.read_image(cancelled)
+            tree = merge_regions(labels, pixels, channel_axis=axis, cancelled=cancelled)
+            return tree, is_rgb and has_colours(pixels)
+
+        self._dock.run_in_background("regions", merge, partial(self._take, labels))
+
+    def _take(self, labels: NDArray[Any], found: tuple[RegionHierarchy, bool]) -> None:
         """Take the regions of these labels, if those are still on screen.
 
         They come into view if a person asked for them; of labels in view whose meaning was not
         given, also if that is what a person chose before, or of a photograph if nobody has chosen.
         """
-        if not self.is_merging or self._result is None:
+        (tree, is_photograph), job = found, self._job
+        if job is None:
             return
+        method = job.method
+        is_given = job.strokes is not None or method.labels_are_given
+        is_given |= isinstance(method, SweepMethod)  # whose shares regions do not keep
         is_asked = self.regions_button.isChecked()
         is_first = is_photograph if self._prefers_regions is None else self._prefers_regions
         self.forget()
         self._tree, self._merged = tree, labels
-        if not self._is_merged:
+        if self._result is None or not self._is_merged:
             self.forget()
         elif is_asked or (is_first and not is_given and self._result.layer.visible):
             self._view_regions()
@@ -156,15 +203,8 @@ class RegionSection(QWidget):
         if self._is_merged:
             self._view_regions()
         else:
-            self._ask()
+            self._merge()
             self.regions_button.setChecked(self.is_merging)
-
-    def _ask(self) -> None:
-        if not self.is_merging:
-            self.forget()
-            self.is_merging = True
-            self.regions_button.setText("merging …")
-            self.wanted.emit()
 
     def _view_regions(self) -> None:
         assert self._tree is not None and self._result is not None
@@ -178,10 +218,15 @@ class RegionSection(QWidget):
         self._view(layer)
 
     def _view(self, shown: LiveLayer) -> None:
-        results_in_sight(self._viewer).show_result(shown.image, shown.layer, self._index)
+        self._bring_into_sight(shown)
         self._check(shown is not self._result)
         if self._prefers_regions is not None:
             self._viewer.layers.selection.active = shown.layer
+
+    def _bring_into_sight(self, shown: LiveLayer) -> None:
+        assert self._job is not None
+        index = self._job.image_job.pixels.index
+        results_in_sight(self._viewer).show_result(shown.image, shown.layer, index)
 
     def _on_visible_changed(self, event: object = None) -> None:
         if self._result is not None and self._layer is not None:

@@ -12,9 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import napari
-from napari.layers import Layer
 from napari.utils.notifications import show_error
-from pydantic_core import to_jsonable_python
 from qtpy.QtCore import QEvent, QEventLoop, QObject, Qt, QTimer, Signal
 from qtpy.QtWidgets import (
     QApplication,
@@ -31,6 +29,7 @@ from napari_saf._gui.forms.layout import create_button, create_row, fill_layout
 from napari_saf._gui.forms.words import describe_error
 from napari_saf._gui.layers.sight import unwrapped
 from napari_saf._gui.napari_workarounds import is_close_question
+from napari_saf._gui.runs.controller import RunsOfViewer
 from napari_saf._gui.runs.run import Task
 from napari_saf._gui.session import keeping
 from napari_saf._gui.session.keeping import ProjectFile, ask_to_save, ask_where_to_save
@@ -48,7 +47,6 @@ _CLOSING_SECONDS = 10.0
 _PAINTING_SECONDS = 0.02
 _PLUGIN = "napari-saf"
 _workspaces: weakref.WeakSet[Workspace] = weakref.WeakSet()
-_MOST_SCALE = 1000
 
 
 class Workspace(QObject):
@@ -65,8 +63,9 @@ class Workspace(QObject):
         super().__init__()
         self.viewer = viewer
         self.session, self.file = ProjectSession(viewer), ProjectFile()
+        self.runs = RunsOfViewer()
         self.lost = keeping.lost_projects()
-        self._docks: list[Any] = []
+        self.joined: list[Any] = []
         self._window: Any = lambda: None
         self._task: Task | None = None
         self._said = ""  # why work is not kept
@@ -80,19 +79,19 @@ class Workspace(QObject):
 
     @property
     def docks(self) -> dict[str, Any]:
-        return {title_of(dock): dock for dock in self._docks}
+        return {title_of(dock): dock for dock in self.joined}
 
     def join(self, dock: QWidget) -> None:
-        self._docks.append(dock)
+        self.joined.append(dock)
         dock.destroyed.connect(partial(self.leave, id(dock)))  # where nothing else told
 
     def leave(self, known: int, gone: object = None) -> None:
         """Take note of a dock, by id, that was closed; once its window has, too, the work ends."""
-        self._docks = [dock for dock in self._docks if id(dock) != known]
+        self.joined = [dock for dock in self.joined if id(dock) != known]
         is_open = False
         with suppress(RuntimeError):  # Qt has deleted the window
             is_open = self._window() is not None and self._window().isVisible()
-        if not (self._docks or is_open):
+        if not (self.joined or is_open):
             self.end()
 
     def watch(self, window: QWidget | None) -> None:
@@ -123,7 +122,7 @@ class Workspace(QObject):
                 self.file.keep(self.snapshot())
         self.file.end()
         self.session.release()
-        self._docks.clear()
+        self.joined.clear()
 
     def project_dock(self) -> Any:
         """Return the Project dock, opened if need be; None without a window."""
@@ -132,10 +131,10 @@ class Workspace(QObject):
         return self.docks.get(PROJECT)
 
     def snapshot(self) -> Snapshot:
-        docks = {title: dock_values(dock) for title, dock in self.docks.items()}
+        docks = {title: dock.values() for title, dock in self.docks.items()}
         path = self.file.path
         docks[PROJECT] = {"path": "" if path is None else str(path.absolute())}
-        files = (dock.dictionary_file for dock in self._docks)
+        files = (dock.dictionary_file for dock in self.joined)
         return self.session.snapshot(docks, [one for one in files if one is not None])
 
     def keep(self) -> None:
@@ -201,7 +200,7 @@ class Workspace(QObject):
                 return True
             self._is_closing = True
             QTimer.singleShot(0, self._on_close_asked)
-        elif kind == QEvent.Type.Hide and self._is_closing and not self._docks:
+        elif kind == QEvent.Type.Hide and self._is_closing and not self.joined:
             self.end()  # not later: a viewer that closes itself deletes its window at once
         return False
 
@@ -307,42 +306,3 @@ def _has_canvas(window: Any) -> bool:
     center = window.centralWidget()
     canvas = None if center is None else center.findChild(QOpenGLWidget)
     return canvas is not None and bool(canvas.isVisible())
-
-
-def dock_values(dock: Any) -> dict[str, Any]:
-    """Return what a dock says, as values for JSON; layers that are chosen are left out."""
-    values: dict[str, Any] = {}
-    form, chosen = getattr(dock, "form", None), getattr(dock, "input", None)
-    if form is not None:
-        values["method"] = form.method.name
-        with suppress(SafError):  # a value that is wrong
-            known = form.values().items()
-            values["parameters"] = {n: to_jsonable_python(x) for n, x in known if _is_plain(x)}
-    if chosen is not None:
-        values["scale"] = chosen.scale.value
-        boxes = {name: box.value for name, box in chosen.choices.items()}
-        values["choices"] = {name: x for name, x in boxes.items() if _is_plain(x)}
-    return values
-
-
-def show_dock_values(dock: Any, values: dict[str, Any]) -> None:
-    """Show values that `dock_values` returned, as far as the dock still has them."""
-    form, chosen = getattr(dock, "form", None), getattr(dock, "input", None)
-    scale, choices = values.get("scale"), values.get("choices")
-    if chosen is not None:
-        if scale is None or (type(scale) is int and 0 < scale < _MOST_SCALE):
-            chosen.scale.set_value(scale)
-        own = choices if isinstance(choices, dict) else {}
-        known = {name: x for name, x in own.items() if name in chosen.choices and _is_plain(x)}
-        chosen.choose(**known)
-    parameters = values.get("parameters")
-    if form is not None and isinstance(values.get("method"), str):
-        form.choose(values["method"])
-        if isinstance(parameters, dict):
-            for name, value in parameters.items():
-                with suppress(TypeError, ValueError, ArithmeticError):  # of another version
-                    form.set_values({name: value})
-
-
-def _is_plain(value: object) -> bool:
-    return not isinstance(value, Layer) and isinstance(value, str | int | float | bool | None)
