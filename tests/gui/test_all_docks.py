@@ -149,9 +149,7 @@ def test_docks_opened_all_at_once_join_in_tabs_that_do_not_scroll(frames, viewer
     assert not [button for button in bar.findChildren(QToolButton) if button.isVisible()]
 
 
-@pytest.mark.parametrize("theme", ["dark", "light"])
-def test_every_dock_fits_into_a_small_window_and_cuts_no_words(frames, viewer, theme, qtbot):
-    viewer.theme = theme
+def test_every_dock_fits_into_a_small_window_and_cuts_no_words(frames, viewer, qtbot):
     viewer.window.resize(*SMALL_WINDOW)
     faults = []
     for name, (frame, dock) in frames.items():

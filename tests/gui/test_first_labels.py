@@ -13,6 +13,11 @@ import napari_saf as saf
 pytestmark = pytest.mark.gui
 
 
+@pytest.fixture
+def viewer(model_or_window):
+    return model_or_window
+
+
 def result_layers(viewer):
     return [layer for layer in viewer.layers if isinstance(layer, Labels)]
 
@@ -38,7 +43,7 @@ def after_step(request, viewer, dock):
 
 
 @pytest.mark.parametrize("which", ["image", "everything"])
-def test_layers_removed(viewer, dock, qtbot, after_step, which):
+def test_layers_removed(window, viewer, dock, qtbot, after_step, which):
     image = dock.input.image
     after_step(lambda: viewer.layers.remove(image) if which == "image" else viewer.layers.clear())
     dock.form.set_values(ENDLESS)
@@ -79,7 +84,7 @@ def test_run_again(viewer, dock, qtbot, after_step):
     assert first.data.min() >= 1 and second.data.min() >= 1
 
 
-def test_viewer_closed(viewer, dock, qtbot, after_step):
+def test_viewer_closed(window, viewer, dock, qtbot, after_step):
     runs = []
 
     def close():
@@ -93,7 +98,7 @@ def test_viewer_closed(viewer, dock, qtbot, after_step):
     qtbot.wait(50)
 
 
-def test_dock_closed(viewer, dock, qtbot, after_step):
+def test_dock_closed(window, viewer, dock, qtbot, after_step):
     runs = []
 
     def close():

@@ -4,7 +4,14 @@ import numpy as np
 import pytest
 from gui_cases import TIMEOUT, stack
 
+from napari_saf._gui.segment.dock import SegmentWidget
+
 pytestmark = [pytest.mark.gui]
+
+
+@pytest.fixture
+def viewer(model):
+    return model
 
 
 @pytest.fixture
@@ -64,10 +71,10 @@ def test_strokes_of_one_class_are_told(dock, strokes, run):
     assert dock.status.text == "Strokes: expected two or more classes, got one; paint another one"
 
 
-def test_strokes_of_a_stack_count_in_their_slice(viewer, run):
+def test_strokes_of_a_stack_count_in_their_slice(viewer, open_on, run):
     viewer.add_image(stack(), name="stack")
     layer = viewer.add_labels(np.zeros(stack().shape, dtype=np.uint8), name="strokes")
-    dock = viewer.window.add_plugin_dock_widget("napari-saf", "Segment")[1]
+    dock = open_on(viewer, SegmentWidget)
     dock.input.choose(strokes=layer)
     layer.data_setitem((np.full(3, 2), np.arange(7, 10), np.full(3, 8)), 1)
     layer.data_setitem((np.full(3, 2), np.arange(3), np.full(3, 1)), 2)

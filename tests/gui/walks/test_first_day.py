@@ -16,18 +16,26 @@ from napari_saf.io import read_labels
 pytestmark = pytest.mark.gui
 
 
-def test_what_strokes_taught_labels_another_image_in_3_clicks(hands, take_picture, tmp_path):
-    """And is in sight there, whether that was opened before or after the strokes were painted."""
-    image, inside = leaf()
-    for name, pixels in (("before", image[::-1]), ("taught", image), ("after", image[:, ::-1])):
-        iio.imwrite(tmp_path / f"{name}.png", pixels)
-    for name in ("before", "taught"):
-        hands.open_file(tmp_path / f"{name}.png")
-    layers, dock = hands.viewer.layers, hands.open_dock("Scribbles")
-    hands.press(dock, "New")
-    teach(hands, dock)
-    hands.open_file(tmp_path / "after.png")
+def test_what_strokes_taught_labels_images_and_folders_in_3_clicks(hands, take_picture, tmp_path):
+    """And is exported by one."""
+    dock, inside = taught_on_the_leaf(hands, tmp_path)
+    apply_to_images(hands, dock, inside, take_picture, tmp_path)
+    apply_to_folder(hands, dock, inside, take_picture, tmp_path)
+    export = hands.open_dock("Export")
+    hands.choose(hands.field(export, "Labels"), dock.result.name)
     hands.clicks = 0
+    hands.press(export, "Export")
+    hands.wait_until(lambda: "saved" in export.status.text)
+    assert hands.clicks == 1
+    (mask,) = tmp_path.glob("*from_strokes*.tif")
+    np.testing.assert_array_equal(read_labels(mask).array, dock.result.data)
+
+
+def apply_to_images(hands, dock, inside, take_picture, folder) -> None:
+    """Labels are in sight on images that were opened before and after strokes were painted."""
+    iio.imwrite(folder / "after.png", leaf()[0][:, ::-1])
+    hands.open_file(folder / "after.png")
+    layers, hands.clicks = hands.viewer.layers, 0
     hands.press(dock, "Apply to image …")
     for name, truth in (("before", inside[::-1]), ("after", inside[:, ::-1])):
         hands.choose(hands.field(dock.applying, "Apply to"), name)
@@ -41,17 +49,6 @@ def test_what_strokes_taught_labels_another_image_in_3_clicks(hands, take_pictur
         shown = [layer for layer in layers if layer.visible]
         assert shown[-2:] == [layers[name], result]
         assert (result.data == 1)[truth].mean() > 0.9 and (result.data == 2)[~truth].mean() > 0.9
-
-
-def test_what_strokes_gave_is_exported_by_one_click(hands, tmp_path):
-    scribbles, _ = taught_on_the_leaf(hands, tmp_path)
-    dock = hands.open_dock("Export")
-    before = hands.clicks
-    hands.press(dock, "Export")
-    hands.wait_until(lambda: "saved" in dock.status.text)
-    assert hands.clicks - before == 1
-    (mask,) = tmp_path.glob("*from_strokes*.tif")
-    np.testing.assert_array_equal(read_labels(mask).array, scribbles.result.data)
 
 
 def test_a_click_on_a_row_moves_the_camera_only_where_it_must(hands, take_picture, tmp_path):
@@ -90,22 +87,21 @@ def settle(hands, dock) -> None:
     hands.viewer.screenshot(flash=False)
 
 
-def test_what_strokes_taught_labels_a_folder_in_3_clicks(hands, take_picture, tmp_path):
+def apply_to_folder(hands, dock, inside, take_picture, folder) -> None:
     """Each file gets the labels that the image would get in the window."""
-    dock, inside = taught_on_the_leaf(hands, tmp_path)
-    (tmp_path / "photos").mkdir()
+    (folder / "photos").mkdir()
     for number in (1, 2):
-        iio.imwrite(tmp_path / "photos" / f"{number}.png", np.rot90(leaf()[0], number))
-    n_before = hands.clicks
+        iio.imwrite(folder / "photos" / f"{number}.png", np.rot90(leaf()[0], number))
+    hands.clicks = 0
     hands.press(dock, "Apply to folder …")
-    hands.type(hands.field(dock.applying, "Images in"), str(tmp_path / "photos"))
+    hands.type(hands.field(dock.applying, "Images in"), str(folder / "photos"))
     hands.press(dock.applying, "Apply")
-    assert hands.clicks - n_before == 3
+    assert hands.clicks == 3
     hands.wait_until(lambda: dock.status.text == "2 of 2 images done, in photos_labels")
     hands.wait_for_end(dock)
     take_picture(hands, "first_day_apply_folder")
     for number in (1, 2):
-        mask = read_labels(tmp_path / "photos_labels" / f"{number}_labels.tif").array
+        mask = read_labels(folder / "photos_labels" / f"{number}_labels.tif").array
         truth = np.rot90(inside, number)
         assert (mask == 1)[truth].mean() > 0.9 and (mask == 2)[~truth].mean() > 0.9
 
@@ -113,7 +109,7 @@ def test_what_strokes_taught_labels_a_folder_in_3_clicks(hands, take_picture, tm
 def taught_on_the_leaf(hands, folder):
     """Open two images and paint on one; return the dock and where the leaf is."""
     image, inside = leaf()
-    for name, pixels in (("other", image[::-1]), ("taught", image)):
+    for name, pixels in (("before", image[::-1]), ("taught", image)):
         iio.imwrite(folder / f"{name}.png", pixels)
         hands.open_file(folder / f"{name}.png")
     dock = hands.open_dock("Scribbles")
