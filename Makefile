@@ -1,6 +1,6 @@
 # make demo         label a sample image; opens napari where there is a screen
-# make test         checks, some tests of the app with PyQt6, and all tests with PyQt5
-# make test-pyqt6   some tests of the app with PyQt6; test-pyside6: with PySide6
+# make test         checks, some tests of the app with the other Qt binding, then all tests
+# make test-pyqt6   some tests of the app with PyQt6; test-pyqt5, test-pyside6: with these
 # make lint         checks only
 # make format       put the code in form
 # make docs         the site of the documentation, in docs/_build/html
@@ -9,6 +9,10 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
+
+# The Qt binding of .venv, with which all tests run; some of the app run with the other one, too.
+BINDING := pyqt5
+OTHER := $(filter-out $(BINDING),pyqt5 pyqt6)
 
 IS_NEW_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
 PYTHON ?= $(shell for name in python3.11 python3.12 python3.13 python3 python; do \
@@ -28,7 +32,7 @@ export LIBGL_ALWAYS_SOFTWARE := 1
 # A worker without work takes some of another's.
 PYTEST := -m pytest -n auto --maxprocesses 4 --dist worksteal
 
-.PHONY: help demo test test-pyqt6 test-pyside6 lint format docs wheelhouse system kernels
+.PHONY: help demo test test-pyqt5 test-pyqt6 test-pyside6 lint format docs wheelhouse system kernels
 help:
 	@sed -n 's/^# //p' $(firstword $(MAKEFILE_LIST)) | head -7
 
@@ -37,14 +41,14 @@ demo: .venv/installed
 
 # mypy takes one core only.
 test: kernels
-	@$(MAKE) --no-print-directory -j2 lint test-pyqt6
+	@$(MAKE) --no-print-directory -j2 lint test-$(OTHER)
 	@OMP_NUM_THREADS=1 eval "$(SCREEN)" $(BIN)/python $(PYTEST)
 
 # The bindings differ in enumerations, signals and fonts: all docks, and the ways through them.
 # The workflow for GitHub runs all tests with both.
-SMOKE := $(addprefix tests/gui/,test_all_docks.py test_class_keys.py test_stroke_layer.py) \
+SMOKE := $(addprefix tests/gui/,test_all_docks.py test_class_keys.py) \
 	$(wildcard tests/gui/walks/test_walk_*.py)
-test-pyqt6 test-pyside6: test-%: .venv-%/installed
+test-pyqt5 test-pyqt6 test-pyside6: test-%: .venv-%/installed
 	@QT_API=$* PYTEST_QT_API=$* OMP_NUM_THREADS=1 eval "$(SCREEN)" .venv-$*/bin/python $(PYTEST) -q $(SMOKE)
 
 # In the background, while the code is checked: the tests wait for them.
@@ -79,7 +83,7 @@ system:
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	@echo "installing napari-saf into .venv: some minutes"
 	@$(BIN)/python $(INSTALL) --upgrade pip || true
-	@$(BIN)/python $(INSTALL) -e '.[pyqt5,dev]'
+	@$(BIN)/python $(INSTALL) -e '.[$(BINDING),dev]'
 	@$(COMPILE)
 	@touch $@
 

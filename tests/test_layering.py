@@ -52,7 +52,7 @@ APP_LEVEL = {name: level for level, names in enumerate(APP_LAYERS) for name in n
 ALLOWED_WITHIN_A_LAYER = {("samples", "io")}
 ALLOWED_UPWARDS = {("cli", "_gui")}
 """Within functions only: the demo opens napari."""
-GUI_LIBRARIES = {"napari", "qtpy", "magicgui", "superqt", "psygnal", "PyQt5", "PyQt6"}
+GUI_LIBRARIES = {"napari", "qtpy", "magicgui", "superqt", "psygnal", "PyQt5", "PyQt6", "PySide6"}
 
 
 def modules():

@@ -16,7 +16,7 @@ from napari_saf.methods import METHODS, SelfAssignmentFlow
 
 DEADLY = (12, 13)
 """Shape of an image that no process survives."""
-_OF_WINDOWS = {"napari", "qtpy", "magicgui", "PyQt5"}
+_OF_WINDOWS = {"napari", "qtpy", "magicgui"}
 
 
 @dataclasses.dataclass(frozen=True)
