@@ -25,7 +25,7 @@ from napari_saf.io._labels import (
     label_axes,
     map_labels,
 )
-from napari_saf.io._large_table import LargeRegions, measure_large, part_regions
+from napari_saf.io._large_table import LargeRegions, measure_large, part_regions, region_table
 from napari_saf.io._lazy import LazyImage, Region, open_lazily, spelled
 from napari_saf.io._masks import describe_zarr, save_binary_masks, save_masks
 from napari_saf.io._note import write_note
@@ -72,7 +72,6 @@ from napari_saf.io._recipe import (
 from napari_saf.io._regions import (
     check_table,
     number_regions,
-    region_table,
     save_table,
     table_text,
     write_csv,

@@ -1,4 +1,4 @@
-"""Regions of label images larger than memory, measured and numbered part by part."""
+"""Regions of label images of any size, measured and numbered part by part."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
-from napari_saf.arrays import as_whole
+from napari_saf.arrays import as_labels, as_whole
 from napari_saf.errors import Cancelled, FormatError, InvalidInput
-from napari_saf.io._labels import Axes, count_labels, label_axes, map_labels
+from napari_saf.io._labels import Axes, count_labels, image_channels, label_axes, map_labels
 from napari_saf.io._lazy import LazyImage, Region, open_lazily, spelled
 from napari_saf.io._measures import (
     HALO,
@@ -24,8 +24,8 @@ from napari_saf.io._measures import (
 )
 from napari_saf.io._regions import (
     Table,
+    checked_labels,
     connected_regions,
-    join_frames,
     label_ranks,
     table_columns,
     table_rows,
@@ -34,6 +34,104 @@ from napari_saf.io._regions import (
 PART = 2**22
 """Pixels of a part that is read at a time, of whole pieces of the file."""
 Place = tuple[int, ...]
+
+
+def region_table(
+    labels: ArrayLike,
+    image: ArrayLike | None = None,
+    *,
+    scale: Sequence[float] | None = None,
+    units: Sequence[str] | str | None = None,
+    axes: str | None = None,
+    names: Mapping[int, str] | None = None,
+    channel_axis: int | None = None,
+    connected: bool = False,
+    min_pixels: int = 1,
+    regions: ArrayLike | None = None,
+    brief: bool = False,
+) -> Table:
+    """Measure the regions of a label image as `skimage.measure.regionprops_table` does.
+
+    Lengths, areas and volumes are in the unit that ends the name of their column, such as
+    ``area_um2``: in pixels (``px``) without a scale. A scale without a unit ends no name, and
+    where units differ between axes there are no lengths.
+
+    Parameters
+    ----------
+    labels, scale, units, axes, names
+        As in `save_masks`.
+    image : array, optional
+        Image of that shape, with or without channels, for mean, least and greatest intensity.
+    channel_axis : int, optional
+        Axis of the channels of the image; None: a last axis beyond those of the labels.
+    connected : bool
+        Whether each connected region of a label has a row of its own, instead of each label.
+    min_pixels : int
+        Connected regions of fewer pixels, 1 or more, have none.
+    regions : array of int, optional
+        Numbered regions of that shape, each of one label and with a row of its own, instead of
+        each label; without the Euler number, which takes a millisecond a region.
+    brief : bool
+        Leave out where regions are, their shape, and least and greatest intensity.
+
+    Returns
+    -------
+    dict of str to array
+        Columns of one length: label, name, region (its number, if connected that of
+        `number_regions`), pixels, share of the labelled pixels, area or volume,
+        centroid, first and last pixel along each axis, and what scikit-image measures in 2-D
+        or 3-D. Along an axis of time every frame is measured by itself, and shares are of its own
+        pixels.
+
+    Raises
+    ------
+    InvalidInput
+        If there is no label, or no region of so many pixels, or the image has another shape.
+
+    Examples
+    --------
+    >>> table = saf.region_table([[1, 1, 0], [2, 2, 2]], scale=(2, 2), units="um")
+    >>> table["area_um2"].tolist()
+    [8.0, 12.0]
+    """
+    array, placed = checked_labels(labels, min_pixels, axes, scale, units)
+    if not array.any():
+        raise InvalidInput("labels: expected at least one pixel with a label, all are 0")
+    numbered = None if regions is None else as_labels(regions, "regions")
+    if numbered is not None and numbered.shape != array.shape:
+        raise InvalidInput(f"regions: expected the shape {array.shape}, got {numbered.shape}")
+    pixels = None
+    if image is not None:
+        channels = image_channels(np.asarray(image), array, channel_axis)
+        pixels = LazyImage([channels], "", {}, -1, "image", {})
+    columns = table_columns(placed.of_frame, 0 if pixels is None else pixels.n_channels, brief)
+    if numbered is None:
+        opened = LazyImage([array], placed.names, {}, None, "labels", {})
+        return _measured(opened, pixels, placed, names, columns, connected, min_pixels)
+    columns.pop("euler_number", None)
+    opened = LazyImage([numbered], placed.names, {}, None, "regions", {})
+    table = _measured(opened, pixels, placed, None, columns)
+    return _of_regions(table, array, numbered, names)
+
+
+def _of_regions(
+    table: Table, labels: NDArray[Any], numbered: NDArray[Any], names: Mapping[int, str] | None
+) -> Table:
+    """Return the rows of numbered regions with the label that each is of."""
+    owners = np.zeros(int(numbered.max()) + 1, np.int64)
+    owners[numbered.ravel()] = labels.ravel()
+    own = owners[table["label"]]
+    label_map = map_labels(np.unique(own), names)
+    frame = {"frame": table["frame"]} if "frame" in table else {}
+    n_labelled = np.count_nonzero(labels.reshape(len(labels) if frame else 1, -1), axis=1)
+    head = {"label": own, "name": np.array([label_map.names[label] for label in own.tolist()])}
+    return {
+        **frame,
+        **head,
+        "region": table["label"],
+        **{name: column for name, column in table.items() if name not in (*frame, *head)},
+        "share": table["pixels"] / n_labelled[table.get("frame", 0)],
+    }
 
 
 def measure_large(
@@ -91,14 +189,33 @@ def measure_large(
         pixels = open_lazily(image, -1)
     if pixels is not None and pixels.shape != opened.shape:
         raise InvalidInput(f"image: expected the shape {opened.shape}, got {pixels.shape}")
-    is_series = placed.names.startswith("t")
-    places = range(opened.shape[0]) if is_series else [None]
-    frames = (_Frame(opened, pixels, k, connected, cancelled) for k in places)
-    tables = (frame.table(placed.of_frame, names, min_pixels, brief) for frame in frames)
-    table = join_frames(tables, is_series, connected)
-    if not table:
-        raise InvalidInput("labels: expected a region of so many pixels, there is none")
-    return table
+    columns = table_columns(placed.of_frame, 0 if pixels is None else pixels.n_channels, brief)
+    return _measured(opened, pixels, placed, names, columns, connected, min_pixels, cancelled)
+
+
+def _measured(
+    labels: LazyImage,
+    image: LazyImage | None,
+    axes: Axes,
+    names: Mapping[int, str] | None,
+    columns: Mapping[str, str],
+    connected: bool = False,
+    min_pixels: int = 1,
+    cancelled: Callable[[], bool] = lambda: False,
+) -> Table:
+    """Return the rows of all frames of a series, or of one image; numbers of regions run on."""
+    is_series, tables, n_regions = axes.names.startswith("t"), list[Table](), 0
+    for k in range(labels.shape[0]) if is_series else [None]:
+        frame = _Frame(labels, image, k, connected, cancelled)
+        table = frame.table(axes.of_frame, names, min_pixels, columns)
+        n_rows = len(table.get("label", ()))
+        if "region" in table:
+            table["region"] = table["region"] + n_regions
+            n_regions += n_rows
+        tables += [({"frame": np.full(n_rows, k)} if is_series else {}) | table] * (n_rows > 0)
+    if not tables:
+        raise InvalidInput(f"labels: expected a region of {min_pixels} pixels, there is none")
+    return {name: np.concatenate([table[name] for table in tables]) for name in tables[0]}
 
 
 class LargeRegions:
@@ -130,7 +247,8 @@ class LargeRegions:
         n_parts = n_regions = 0
         for k in range(opened.shape[0]) if is_series else [None]:
             frame = _Frame(opened, None, k, True, cancelled)
-            table = frame.table(placed.of_frame, names, min_pixels, True)
+            columns = table_columns(placed.of_frame, 0, True)
+            table = frame.table(placed.of_frame, names, min_pixels, columns)
             kinds.append(table.get("label", np.zeros(0, np.int64)))
             lasts.append(frame.number(n_regions)[1:] + n_parts)
             n_parts, n_regions = n_parts + len(frame.places), n_regions + len(kinds[-1])
@@ -215,11 +333,13 @@ class _Frame:
         self._final = np.zeros(1, np.int64)  # the region of each number
 
     def table(
-        self, axes: Axes, names: Mapping[int, str] | None, min_pixels: int, brief: bool
+        self,
+        axes: Axes,
+        names: Mapping[int, str] | None,
+        min_pixels: int,
+        columns: Mapping[str, str],
     ) -> Table:
         """Return the rows of all regions; nothing without any."""
-        n_channels = 0 if self._image is None else self._image.n_channels
-        columns = table_columns(axes, n_channels, brief)
         for place, region in self.places.items():
             if self._cancelled():
                 raise Cancelled

@@ -28,24 +28,6 @@ HALO = 2
 """Pixels around a part that outlines within it hang on."""
 
 
-def whole_sums(
-    regions: NDArray[np.integer[Any]], image: NDArray[Any] | None, *, has_euler: bool = False
-) -> Sums:
-    """Return the sums of regions 1, 2, ... of a whole plane or volume; an image has channels last.
-
-    One pass over the pixels, where `skimage.measure.regionprops_table` makes one for each region.
-    The Euler number takes as long as all else.
-    """
-    sums = region_sums(regions, image, [0] * regions.ndim)
-    if regions.ndim == 2:
-        lengths = outline_lengths(regions).ravel()
-        sums["perimeter"] = np.bincount(regions.ravel(), lengths)[sums["id"]]
-    if has_euler:
-        framed = np.pad(regions, 1)
-        sums["euler_number"] = euler_counts(framed, framed)[sums["id"]]
-    return sums
-
-
 def region_sums(
     ids: NDArray[np.integer[Any]], image: NDArray[Any] | None, first: Sequence[int]
 ) -> Sums:

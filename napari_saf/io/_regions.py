@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,8 +13,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from napari_saf.arrays import as_labels, as_whole
 from napari_saf.errors import InvalidInput, SafError
-from napari_saf.io._labels import Axes, count_labels, image_channels, label_axes, map_labels
-from napari_saf.io._measures import Sums, measures_of, whole_sums
+from napari_saf.io._labels import Axes, count_labels, label_axes
+from napari_saf.io._measures import Sums, measures_of
 from napari_saf.io._paths import TABLE_SUFFIXES, check_suffix, printable, table_cell
 from napari_saf.result import LabelMap
 from napari_saf.storage import atomic_write
@@ -60,7 +60,7 @@ def number_regions(
     array([[1, 0, 2],
            [3, 0, 2]], dtype=int32)
     """
-    array, placed = _checked(labels, min_pixels, axes)
+    array, placed = checked_labels(labels, min_pixels, axes)
     is_series = placed.names.startswith("t")
     numbered, count = [], 0
     for frame in array if is_series else array[None]:
@@ -68,104 +68,6 @@ def number_regions(
         numbered.append(np.where(regions > 0, regions + np.int32(count), 0))
         count += len(owners)
     return np.stack(numbered).reshape(array.shape)
-
-
-def region_table(
-    labels: ArrayLike,
-    image: ArrayLike | None = None,
-    *,
-    scale: Sequence[float] | None = None,
-    units: Sequence[str] | str | None = None,
-    axes: str | None = None,
-    names: Mapping[int, str] | None = None,
-    channel_axis: int | None = None,
-    connected: bool = False,
-    min_pixels: int = 1,
-    regions: ArrayLike | None = None,
-    brief: bool = False,
-) -> Table:
-    """Measure the regions of a label image as `skimage.measure.regionprops_table` does.
-
-    Lengths, areas and volumes are in the unit that ends the name of their column, such as
-    ``area_um2``: in pixels (``px``) without a scale. A scale without a unit ends no name, and
-    where units differ between axes there are no lengths.
-
-    Parameters
-    ----------
-    labels, scale, units, axes, names
-        As in `save_masks`.
-    image : array, optional
-        Image of that shape, with or without channels, for mean, least and greatest intensity.
-    channel_axis : int, optional
-        Axis of the channels of the image; None: a last axis beyond those of the labels.
-    connected : bool
-        Whether each connected region of a label has a row of its own, instead of each label.
-    min_pixels : int
-        Connected regions of fewer pixels, 1 or more, have none.
-    regions : array of int, optional
-        Numbered regions of that shape, each of one label and with a row of its own, instead of
-        each label; without the Euler number, which takes a millisecond a region.
-    brief : bool
-        Leave out where regions are, their shape, and least and greatest intensity.
-
-    Returns
-    -------
-    dict of str to array
-        Columns of one length: label, name, region (its number, if connected that of
-        `number_regions`), pixels, share of the labelled pixels, area or volume,
-        centroid, first and last pixel along each axis, and what scikit-image measures in 2-D
-        or 3-D. Along an axis of time every frame is measured by itself, and shares are of its own
-        pixels.
-
-    Raises
-    ------
-    InvalidInput
-        If there is no label, or no region of so many pixels, or the image has another shape.
-
-    Examples
-    --------
-    >>> table = saf.region_table([[1, 1, 0], [2, 2, 2]], scale=(2, 2), units="um")
-    >>> table["area_um2"].tolist()
-    [8.0, 12.0]
-    """
-    array, placed = _checked(labels, min_pixels, axes, scale, units)
-    label_map = map_labels(array, names)
-    if not label_map.n_columns:
-        raise InvalidInput("labels: expected at least one pixel with a label, all are 0")
-    channels = None if image is None else image_channels(np.asarray(image), array, channel_axis)
-    if channels is not None and channels.dtype.kind == "b":
-        channels = channels.astype(np.uint8)
-    numbered = None if regions is None else as_labels(regions, "regions")
-    if numbered is not None and numbered.shape != array.shape:
-        raise InvalidInput(f"regions: expected the shape {array.shape}, got {numbered.shape}")
-    is_series = placed.names.startswith("t")
-    columns = table_columns(placed.of_frame, 0 if channels is None else channels.shape[-1], brief)
-    if numbered is not None:
-        columns.pop("euler_number", None)
-    frames = []
-    for k, frame in enumerate(array if is_series else array[None]):
-        own, given = (a[k] if is_series and a is not None else a for a in (channels, numbered))
-        if given is None and connected:
-            given, _ = connected_regions(frame, label_map.numbers, min_pixels)
-        frames.append(_table(frame, own, placed.of_frame, label_map, given, columns))
-    table = join_frames(frames, is_series, connected and numbered is None)
-    if not table:
-        raise InvalidInput(f"min_pixels: no region has {min_pixels} pixels or more")
-    return table
-
-
-def join_frames(frames: Iterable[Table], is_series: bool, numbers_run_on: bool) -> Table:
-    """Return the rows of the frames of a series, or of one image; nothing if there are none."""
-    tables: list[Table] = []
-    n_regions = 0
-    for k, table in enumerate(frames):
-        n_rows = len(table.get("label", ()))
-        if numbers_run_on and n_rows:
-            table["region"] = table["region"] + n_regions
-            n_regions += n_rows
-        tables += [({"frame": np.full(n_rows, k)} if is_series else {}) | table] * (n_rows > 0)
-    names = tables[0] if tables else ()
-    return {name: np.concatenate([table[name] for table in tables]) for name in names}
 
 
 def check_table(path: Path) -> str:
@@ -221,7 +123,7 @@ def write_csv(path: Path, table: pandas.DataFrame, **layout: Any) -> None:
         _harmless(table).to_csv(temporary, index=False, lineterminator="\r\n", **layout)
 
 
-def _checked(
+def checked_labels(
     labels: ArrayLike,
     min_pixels: object,
     axes: str | None,
@@ -236,27 +138,6 @@ def _checked(
         raise InvalidInput(f"min_pixels: expected a whole number of 1 or more, got {min_pixels!r}")
     placed = label_axes(array.ndim, axes, scale, units)
     return array.astype(np.uint8) if array.dtype.kind == "b" else array, placed
-
-
-def _table(
-    labels: NDArray[Any],
-    image: NDArray[Any] | None,
-    axes: Axes,
-    label_map: LabelMap,
-    given: NDArray[Any] | None,
-    columns: Mapping[str, str],
-) -> Table:
-    # Arrays are as long as the largest number: labels are numbered through.
-    regions = label_ranks(labels, label_map.numbers) if given is None else given
-    is_inside = regions > 0
-    if not is_inside.any():
-        return {}
-    sums = whole_sums(regions, image, has_euler="euler_number" in columns)
-    owners = np.zeros(int(sums["id"][-1]) + 1, np.int64)
-    owners[regions[is_inside]] = labels[is_inside]
-    numbers = None if given is None else sums["id"]
-    n_labelled = int(np.count_nonzero(labels))
-    return table_rows(sums, owners[sums["id"]], numbers, n_labelled, label_map, axes, columns)
 
 
 def table_rows(
