@@ -37,7 +37,24 @@ _MIN_REORDERED_NODES = 2**16
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class AbstractClustering(AbstractMethod):
+class AbstractAlternating(AbstractMethod):
+    """A method that alternates between assignment and prototypes, see `AbstractState`."""
+
+    # fmt: off
+    tolerance: float = tolerance_parameter(1e-4)
+    max_iterations: int = limit_parameter(100)
+    # fmt: on
+
+    @abstractmethod
+    def _start(self, call: Call) -> AbstractState:
+        """Return the state in which a run starts."""
+
+    def _iterate(self, call: Call) -> Iteration:
+        return run_clustering(self, call)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class AbstractClustering(AbstractAlternating):
     """A method that finds clusters, whose number is given.
 
     The label of a node is that of its largest share; of several, that of the nearest prototype.
@@ -48,20 +65,11 @@ class AbstractClustering(AbstractMethod):
     _n_fields: ClassVar[int] = 8
 
     # fmt: off
-    tolerance: float = tolerance_parameter(1e-4)
-    max_iterations: int = limit_parameter(100)
     n_clusters: int = parameter(
         8, label="Labels", bounds=(2, 65_535), at_start=True,
         help="Number of labels (K); some may end empty.")
     seed: int = seed_parameter()
     # fmt: on
-
-    @abstractmethod
-    def _start(self, call: Call) -> AbstractState:
-        """Return the state in which a run starts."""
-
-    def _iterate(self, call: Call) -> Iteration:
-        return run_clustering(self, call, self._start, self.tolerance, self.max_iterations)
 
     def _n_columns(self, problem: Problem) -> int:
         n_seeded = 0 if problem.seeds is None else flow.count_classes(problem.seeds)
@@ -105,16 +113,10 @@ def start_points(call: Call, n_clusters: int, draw: int | np.random.RandomState)
     return points[:n_clusters]
 
 
-def run_clustering(
-    method: AbstractMethod,
-    call: Call,
-    start: Callable[[Call], AbstractState],
-    tolerance: float,
-    max_iterations: int,
-) -> Iteration:
-    """Alternate to the end from a start; see `AbstractMethod.iterate`."""
+def run_clustering(method: AbstractAlternating, call: Call) -> Iteration:
+    """Alternate to the end; see `AbstractMethod.iterate`."""
     ordered = in_local_order(call)
-    state, order = start(ordered), ordered.order
+    state, order = method._start(ordered), ordered.order
     place = slice(None) if order is None else torch.from_numpy(np.argsort(order))
     n_columns = state.v.shape[1]
     if call.initial is None and n_columns < method._n_columns(call.problem):
@@ -132,10 +134,10 @@ def run_clustering(
     if call.before is not None:
         reporter.records += call.before.history.records()
         state.n_evaluations = call.before.n_evaluations
-    limit = max_iterations if call.max_iterations is None else call.max_iterations
+    limit = method.max_iterations if call.max_iterations is None else call.max_iterations
     yield reporter.snapshot(0.0)
     try:
-        status = yield from _alternate(state, labels, reporter, limit, tolerance)
+        status = yield from _alternate(state, labels, reporter, limit, method.tolerance)
     except flow.Cancelled:
         status = Status.CANCELLED
         flow.update_labels(labels, state.v)

@@ -13,7 +13,7 @@ from napari_saf.arrays import as_labels, own_floats
 from napari_saf.device import DeviceName, FloatName, float_type, resolve_device, torch
 from napari_saf.errors import InvalidInput
 from napari_saf.flow import count_classes
-from napari_saf.methods._clustering import AbstractState, Tasks, run_clustering
+from napari_saf.methods._clustering import AbstractAlternating, AbstractState, Tasks
 from napari_saf.methods._laplacian import (
     AbstractLaplacianState,
     nearest_operator,
@@ -22,10 +22,7 @@ from napari_saf.methods._laplacian import (
 from napari_saf.methods._method import (
     AbstractMethod,
     Call,
-    Iteration,
     check_features,
-    limit_parameter,
-    tolerance_parameter,
 )
 from napari_saf.parameters import documented, parameter
 from napari_saf.points import sampled_means, squared_distances, weighted_means
@@ -120,7 +117,7 @@ class TaskMethod(ABC):
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class AbstractFewShotMethod(AbstractMethod, TaskMethod):
+class AbstractFewShotMethod(AbstractAlternating, TaskMethod):
     """A method that spreads the labels of a few seeds over all nodes.
 
     The classes are those of the seeds, which keep their labels at every update; label l is
@@ -133,8 +130,6 @@ class AbstractFewShotMethod(AbstractMethod, TaskMethod):
     _n_fields: ClassVar[int] = 10
 
     # fmt: off
-    tolerance: float = tolerance_parameter(1e-4)
-    max_iterations: int = limit_parameter(100)
     preprocessing: Preprocessing | None = parameter(
         None, label="Scaling", advanced=True, none="automatic",
         choice_labels={"scaled": "scaled together", "centred unit": "centred, unit length",
@@ -160,9 +155,6 @@ class AbstractFewShotMethod(AbstractMethod, TaskMethod):
                 f"got {np.shape(call.initial)}"
             )
         return self._start_tasks(Tasks.of(call))
-
-    def _iterate(self, call: Call) -> Iteration:
-        return run_clustering(self, call, self._start, self.tolerance, self.max_iterations)
 
     def _takes_mean(self, features: torch.Tensor, dtype: torch.dtype) -> bool:
         is_centred = self.preprocessing in (None, "scaled", "centred unit")

@@ -2,7 +2,7 @@
 
 from napari_saf.tiles._dictionary import DictionaryJob
 from napari_saf.tiles._engine import LargeStep
-from napari_saf.tiles._job import LEARN_PIXELS, AbstractLargeJob, LargeJob
+from napari_saf.tiles._job import AbstractLargeJob
 from napari_saf.tiles._label import (
     LARGE,
     LargeLabels,
@@ -11,5 +11,5 @@ from napari_saf.tiles._label import (
     run_large,
 )
 from napari_saf.tiles._objects import LargeObjects, split_large
-from napari_saf.tiles._plan import Plan
+from napari_saf.tiles._plan import LEARN_PIXELS, LargeJob, Plan
 from napari_saf.tiles._store import LabelStore

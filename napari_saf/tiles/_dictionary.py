@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import json
 import math
 from pathlib import Path
 from typing import Any, Literal
@@ -14,7 +13,7 @@ from numpy.typing import NDArray
 
 from napari_saf.dictionary import PatchDictionary, check_odd, label_patches
 from napari_saf.flow import AdamsSchedule, StoppingRule, kernels_key, wait_for_kernels
-from napari_saf.io import Axes, label_axes, map_labels, write_note
+from napari_saf.io import Axes, map_labels, write_note
 from napari_saf.methods import AssignmentFlow
 from napari_saf.result import LabelMap
 from napari_saf.tiles._blocks import choose_blocks, fitting_tile, read_mask, region_of, sides_of
@@ -87,13 +86,12 @@ class DictionaryJob(AbstractLargeJob):
         dictionary: PatchDictionary,
         *,
         window: int = 3,
-        mask: Any = None,
         channel_axis: int | None = None,
-        tile: int | None = None,
+        **more: Any,
     ) -> DictionaryJob:
-        """Open the image and its mask, and check that they fit."""
+        """Open the image and its mask, and check that they fit; see `opened_with_mask`."""
         check_odd("window", window, 1, None)
-        own = opened_with_mask(source, mask, channel_axis, tile)
+        own = opened_with_mask(source, channel_axis, **more)
         sides = [min(side, 2 * dictionary.patch_size) for side in own[0].shape]
         dictionary.planes(np.zeros([*sides, own[0].n_channels]), -1)
         return cls(*own, dictionary, window)
@@ -122,24 +120,16 @@ class DictionaryJob(AbstractLargeJob):
         history = label_patches(one, np.hstack(strips), AssignmentFlow(), self.window)[1]
         reach = 2 * (one.patch_size // 2) + one.shift_window // 2 + one.receptive_field
         halo = [reach + 2 * WINDOWS_OF_HALO[2] * (self.window // 2)] * 2
-        chunk, shard, notes = fitting_tile(image.shape, least, self.tile, halo, one.n_atoms, 0)
+        sides = fitting_tile(image.shape, least, self.tile, halo, one.n_atoms, 0)
         return DictionaryPlan(
-            schema=1,
             kind="dictionary",
-            request=self.request,
-            source=json.loads(json.dumps(self.state)),
             window=self.window,
             n_atoms=one.n_atoms,
             steps=np.diff(history.time).tolist(),
             kernels=kernels_key(),
-            shape=list(image.shape),
-            axes=label_axes(2, image.axes or None, None, None).names,
-            tile=shard,
-            chunk=chunk,
-            halo=halo,
             block=block,
             blocks=[list(place) for place in places],
-            notes=[*image.notes, *notes],
+            **self.tiling(*sides, halo),
         )
 
     def work(self, plan: Any, out: Path, is_sent: bool) -> Work:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from napari_saf.batch import is_in_process, run_tasks
 from napari_saf.device import memory_errors_translated, proposing
 from napari_saf.errors import InvalidInput, SafError, raise_if
-from napari_saf.io import LazyImage, Region, open_lazily, spelled
+from napari_saf.io import LazyImage, Region, label_axes, open_lazily, spelled
 from napari_saf.methods import run_to_end
 from napari_saf.tiles._store import Journal, LabelStore
 from napari_saf.tiles._tiling import Tiling
@@ -71,6 +71,18 @@ class AbstractTiledJob(ABC):
     @abstractmethod
     def work(self, plan: Any, out: Path, is_sent: bool) -> AbstractWork:
         """Return what does tiles, here or, if it `is_sent`, in other processes."""
+
+    def described(self) -> dict[str, Any]:
+        """Return the fields that say of what a plan is."""
+        shape = self.image.shape
+        return {
+            "schema": 1,
+            "request": self.request,
+            "source": json.loads(json.dumps(self.state)),
+            "shape": list(shape),
+            "axes": label_axes(len(shape), self.image.axes or None, None, None).names,
+            "notes": list(self.image.notes),
+        }
 
     def sent(self, is_sent: bool) -> tuple[Sent, Any]:
         """Return the image and what is read with it for a worker."""
@@ -171,7 +183,7 @@ def iterate_tiles(
     if about is not None:
         check_same(job, about["source"], store.path)
         return about, int(about["n_tiles"])
-    journal = Journal[Any](store.journal, job.plan_type)
+    journal = Journal(store.journal, job.plan_type)
     try:
         plan = begin(job, store, journal, goes_on)
         n_before = sum(tile[0] == 0 for tile in journal.done)
@@ -205,7 +217,7 @@ def run_steps(
         return run_to_end(steps, follow)
 
 
-def begin(job: AbstractTiledJob, store: LabelStore, journal: Journal[Any], goes_on: bool) -> Any:
+def begin(job: AbstractTiledJob, store: LabelStore, journal: Journal, goes_on: bool) -> Any:
     """Return the plan of an earlier run, if it is of the same job, or begin with a new one."""
     if journal.plan is not None and store.is_of(journal.plan):
         if journal.plan.request != job.request and not goes_on:
@@ -242,7 +254,7 @@ def do_tiles(
     plan: Tiling,
     do: Callable[[Tile], dict[int, int]],
     tiles: Sequence[Tile],
-    journal: Journal[Any],
+    journal: Journal,
     client: Client | None,
 ) -> Iterator[Tile | None]:
     """Do the tiles that are left; one of a coarser level once those that it is made of are there.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import time
 from pathlib import Path
 from typing import Any
@@ -12,20 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from napari_saf.arrays import as_whole
-from napari_saf.batch import as_learned
 from napari_saf.device import memory_limit
 from napari_saf.dictionary import PatchDictionary
 from napari_saf.errors import InvalidInput
-from napari_saf.io import LazyImage, Recipe, Region, open_lazily
-from napari_saf.methods import AbstractMethod
-from napari_saf.parameters import to_plain
-from napari_saf.problem import ImageOptions
+from napari_saf.io import LazyImage, Region, open_lazily
 from napari_saf.tiles._engine import AbstractTiledJob, AbstractWork, Auxiliary, Tile
-from napari_saf.tiles._plan import Plan, make_plan
 from napari_saf.tiles._store import LabelStore
 from napari_saf.tiles._tiling import Tiling, cut
-
-LEARN_PIXELS = 2**20
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -65,12 +57,19 @@ class AbstractLargeJob(AbstractTiledJob):
             work.label(region)
             return time.perf_counter() - began, max(needs)
 
+    def tiling(
+        self, chunk: list[int], tile: list[int], notes: list[str], halo: list[int]
+    ) -> dict[str, Any]:
+        """Return the fields that all plans have, see `fitting_tile`."""
+        own = {"chunk": chunk, "tile": tile, "halo": halo}
+        return self.described() | own | {"notes": [*self.image.notes, *notes]}
+
     def work(self, plan: Any, out: Path, is_sent: bool) -> Work:
         return Work(plan, *self.sent(is_sent), out.absolute())
 
 
 def opened_with_mask(
-    source: Any, mask: Any, channel_axis: int | None, tile: int | None
+    source: Any, channel_axis: int | None, mask: Any = None, tile: int | None = None
 ) -> tuple[LazyImage, Auxiliary, int | None]:
     """Open an image and its mask; return the fields of a job, checked."""
     image = open_lazily(source, channel_axis)
@@ -86,60 +85,3 @@ def check_count(name: str, value: int | None, least: int) -> int | None:
     if value is not None and (as_whole(value) or 0) < least:
         raise InvalidInput(f"{name}: expected {least} or more, got {value!r}")
     return value
-
-
-@dataclasses.dataclass(frozen=True, slots=True, eq=False)
-class LargeJob(AbstractLargeJob):
-    """A job of a method, or of what was taught."""
-
-    plan_type = Plan
-
-    recipe: Recipe
-    learn_pixels: int = LEARN_PIXELS
-
-    @classmethod
-    def of(
-        cls,
-        source: Any,
-        recipe: Any,
-        *,
-        mask: Any = None,
-        channel_axis: int | None = None,
-        tile: int | None = None,
-        learn_pixels: int = LEARN_PIXELS,
-    ) -> LargeJob:
-        """Open the image and its mask, and check that they fit."""
-        is_method = isinstance(recipe, AbstractMethod)
-        found = Recipe(recipe, ImageOptions(), {}) if is_method else as_learned(recipe)
-        if not isinstance(found, Recipe):
-            raise InvalidInput("recipe: a dictionary labels by a job of its own")
-        if channel_axis is None and found.options is not None:
-            channel_axis = found.options.channel_axis
-        own = opened_with_mask(source, mask, channel_axis, tile)
-        check_count("learn_pixels", learn_pixels, 1)
-        return cls(*own, found, learn_pixels)
-
-    @property
-    def request(self) -> dict[str, Any]:
-        recipe, options = self.recipe, self.recipe.options
-        plain = {
-            "method": recipe.method.name,
-            "parameters": to_plain(recipe.method),
-            "input": None if options is None else options.to_plain(),
-            "level": recipe.level,
-            "taught": None if recipe.taught is None else recipe.taught.entries(),
-            "tile": self.tile,
-            "learn_pixels": self.learn_pixels,
-        }
-        return dict(json.loads(json.dumps(plain)))
-
-    def plan(self) -> Plan:
-        return make_plan(
-            self.image,
-            self.auxiliary,
-            self.recipe,
-            tile=self.tile,
-            learn_pixels=self.learn_pixels,
-            request=self.request,
-            source=self.state,
-        )

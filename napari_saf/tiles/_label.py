@@ -14,7 +14,8 @@ from napari_saf.dictionary import PatchDictionary
 from napari_saf.methods import AbstractMethod, not_cancelled
 from napari_saf.tiles._dictionary import DictionaryJob
 from napari_saf.tiles._engine import LargeStep, Progress, iterate_tiles, run_steps
-from napari_saf.tiles._job import LEARN_PIXELS, AbstractLargeJob, LargeJob
+from napari_saf.tiles._job import AbstractLargeJob
+from napari_saf.tiles._plan import LEARN_PIXELS, LargeJob
 from napari_saf.tiles._store import LabelStore
 
 if TYPE_CHECKING:

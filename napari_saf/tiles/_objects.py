@@ -19,7 +19,6 @@ from napari_saf.errors import InvalidInput
 from napari_saf.io import (
     Axes,
     Region,
-    label_axes,
     map_labels,
     measure_large,
     open_lazily,
@@ -294,18 +293,13 @@ class ObjectJob(AbstractTiledJob):
         chunk, tile = chunks_and_tiles(wanted, sides(None, _CHUNK[n_axes], 1))
         own = {name: asked[name] for name in ("smallest", "neck", "kinds", "axis", "spacing")}
         return ObjectPlan(
-            schema=1,
             kind="objects",
-            request=asked,
-            source=json.loads(json.dumps(self.state)),
-            shape=list(shape),
-            axes=label_axes(len(shape), self.image.axes or None, None, None).names,
             tile=tile,
             chunk=chunk,
             halo=sides(asked["halo"], _HALO[n_axes], 0),
-            notes=list(self.image.notes),
             names=dict(self.names),
             **own,
+            **self.described(),
         )
 
     def work(self, plan: Any, out: Path, is_sent: bool) -> AbstractWork:

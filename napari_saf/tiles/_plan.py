@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from napari_saf.arrays import check_window
+from napari_saf.batch import as_learned
 from napari_saf.errors import InvalidInput
 from napari_saf.features import FeatureExtractor, Scaling
 from napari_saf.flow import (
@@ -34,12 +35,11 @@ from napari_saf.io import (
     PrototypeSet,
     Recipe,
     Region,
-    label_axes,
     map_labels,
     with_taught,
     write_note,
 )
-from napari_saf.methods import AssignmentFlow, method_with_prototypes
+from napari_saf.methods import AbstractMethod, AssignmentFlow, method_with_prototypes
 from napari_saf.parameters import to_plain
 from napari_saf.problem import Problem
 from napari_saf.result import LabelMap, Segmentation
@@ -51,8 +51,13 @@ from napari_saf.tiles._blocks import (
     sides_of,
     spread_regions,
 )
+from napari_saf.tiles._engine import Auxiliary
+from napari_saf.tiles._job import AbstractLargeJob, check_count, opened_with_mask
 from napari_saf.tiles._tiling import Tiling, cut, grown
 
+LEARN_PIXELS = 2**20
+_Scaled = tuple[NDArray[np.float32], list[int], NDArray[np.bool_] | None]
+"""A part of an image as extractors are fitted to it."""
 WINDOWS_OF_HALO = {1: 3, 2: 3, 3: 4}
 """Beside what features see, a tile is labelled with so many windows around it: in volumes of noise
 flows take longer, and what is farther away counts."""
@@ -126,68 +131,144 @@ class Plan(Tiling):
         options = Recipe.from_plain(self.recipe).options
         assert options is not None
         options = dataclasses.replace(options, groups=None)
-        place = start, self.shape
-        problem = _problem([values], [inside], options, self.noise, [place])
-        labels = self.method().run(problem).labels
+        block = _Blocks([values], [inside], [(start, self.shape)])
+        labels = self.method().run(block.problem(options, self.noise)).labels
         return np.asarray(labels[0] if isinstance(labels, list) else labels).astype(kind)
 
 
-def make_plan(
-    image: LazyImage,
-    mask: LazyImage | Literal["finite"] | None,
-    recipe: Recipe,
-    *,
-    tile: int | None,
-    learn_pixels: int,
-    request: dict[str, Any],
-    source: dict[str, Any],
-) -> Plan:
-    """Learn what a recipe asks for from blocks of an image; see `label_large`."""
-    wait_for_kernels()
-    recipe = _checked(recipe if recipe.method.labels_are_given else recipe.for_others())
-    options = _resolved(recipe, image)
-    window = check_window(options.window, image.shape)  # type: ignore[arg-type]
-    block = sides_of(image.shape, window, None)[0]
-    if math.prod(image.shape) <= learn_pixels:
-        block = list(image.shape)  # the flow ends when that of the whole does
-    places, seen = choose_blocks(image, mask, block, max(1, learn_pixels // math.prod(block)))
-    if options.scaling is None:
-        options = dataclasses.replace(options, scaling=Scaling.of([seen]), rescale=True)
-    regions = [region_of(place, block, image.shape) for place in places]
-    values, masks, where = _read_within(image, mask, regions)
-    noise = None
-    if options.weights == "contrast":
-        own = [contrast_noise(v, m, options) for v, m in zip(values, masks, strict=True)]
-        noise = np.mean(own, axis=0).tolist()
-    extractor = _fitted(image, mask, values, masks, window, options)
-    options = dataclasses.replace(options, features=extractor)
-    flow, taught = _learn(recipe, values, masks, options, noise, where)
-    if len(places) > 1:  # blocks that differ most end sooner or later than the whole
-        spread = _read_within(image, mask, spread_regions(image.shape, window, learn_pixels))
-        if 4 * len(spread[0]) >= 3 * len(values):  # fewer tell less
-            values, masks, where = spread
-    history = flow.run(_problem(values, masks, options, noise, where)).history
-    halo = _halo_of(extractor, window, has_weights=options.weights != "uniform")
-    chunk, shard, notes = fitting_tile(image.shape, window, tile, halo, *taught.vectors.shape)
-    plain = {"schema": 1, "method": flow.name, "parameters": to_plain(flow)}
-    return Plan(
-        schema=1,
-        kind="tiles",
-        request=request,
-        source=json.loads(json.dumps(source)),
-        recipe=with_taught(plain | {"input": options.to_plain()}, taught),
-        steps=np.diff(history.time).tolist(),
-        kernels=kernels_key(),
-        noise=noise,
-        shape=list(image.shape),
-        axes=label_axes(len(image.shape), image.axes or None, None, None).names,
-        tile=shard,
-        chunk=chunk,
-        halo=halo,
-        block=block,
-        blocks=[list(place) for place in places],
-        notes=[*image.notes, *notes],
-    )
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class LargeJob(AbstractLargeJob):
+    """A job of a method, or of what was taught."""
+
+    plan_type = Plan
+
+    recipe: Recipe
+    learn_pixels: int = LEARN_PIXELS
+
+    @classmethod
+    def of(
+        cls,
+        source: Any,
+        recipe: Any,
+        *,
+        channel_axis: int | None = None,
+        learn_pixels: int = LEARN_PIXELS,
+        **more: Any,
+    ) -> LargeJob:
+        """Open the image and its mask, and check that they fit; see `opened_with_mask`."""
+        is_method = isinstance(recipe, AbstractMethod)
+        found = Recipe(recipe, ImageOptions(), {}) if is_method else as_learned(recipe)
+        if not isinstance(found, Recipe):
+            raise InvalidInput("recipe: a dictionary labels by a job of its own")
+        if channel_axis is None and found.options is not None:
+            channel_axis = found.options.channel_axis
+        own = opened_with_mask(source, channel_axis, **more)
+        check_count("learn_pixels", learn_pixels, 1)
+        return cls(*own, found, learn_pixels)
+
+    @property
+    def request(self) -> dict[str, Any]:
+        recipe, options = self.recipe, self.recipe.options
+        plain = {
+            "method": recipe.method.name,
+            "parameters": to_plain(recipe.method),
+            "input": None if options is None else options.to_plain(),
+            "level": recipe.level,
+            "taught": None if recipe.taught is None else recipe.taught.entries(),
+            "tile": self.tile,
+            "learn_pixels": self.learn_pixels,
+        }
+        return dict(json.loads(json.dumps(plain)))
+
+    def plan(self) -> Plan:
+        """Learn what the recipe asks for from blocks of the image; see `label_large`."""
+        wait_for_kernels()
+        image, mask, learn_pixels = self.image, self.auxiliary, self.learn_pixels
+        labels_are_given = self.recipe.method.labels_are_given
+        recipe = _checked(self.recipe if labels_are_given else self.recipe.for_others())
+        options = _resolved(recipe, image)
+        window = check_window(options.window, image.shape)  # type: ignore[arg-type]
+        block = sides_of(image.shape, window, None)[0]
+        if math.prod(image.shape) <= learn_pixels:
+            block = list(image.shape)  # the flow ends when that of the whole does
+        places, seen = choose_blocks(image, mask, block, max(1, learn_pixels // math.prod(block)))
+        if options.scaling is None:
+            options = dataclasses.replace(options, scaling=Scaling.of([seen]), rescale=True)
+        blocks = _Blocks.read(image, mask, [region_of(at, block, image.shape) for at in places])
+        noise = blocks.noise(options) if options.weights == "contrast" else None
+        extractor = _fitted(image, mask, blocks, window, options)
+        options = dataclasses.replace(options, features=extractor)
+        flow, taught = _learn(recipe, blocks, options, noise)
+        if len(places) > 1:  # blocks that differ most end sooner or later than the whole
+            regions = spread_regions(image.shape, window, learn_pixels)
+            spread = _Blocks.read(image, mask, regions)
+            if 4 * len(spread.values) >= 3 * len(blocks.values):  # fewer tell less
+                blocks = spread
+        history = flow.run(blocks.problem(options, noise)).history
+        halo = _halo_of(extractor, window, has_weights=options.weights != "uniform")
+        sides = fitting_tile(image.shape, window, self.tile, halo, *taught.vectors.shape)
+        plain = {"schema": 1, "method": flow.name, "parameters": to_plain(flow)}
+        return Plan(
+            kind="tiles",
+            recipe=with_taught(plain | {"input": options.to_plain()}, taught),
+            steps=np.diff(history.time).tolist(),
+            kernels=kernels_key(),
+            noise=noise,
+            block=block,
+            blocks=[list(place) for place in places],
+            **self.tiling(*sides, halo),
+        )
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class _Blocks:
+    """Pixels of parts of an image, channels last, where to label them, and where they lie."""
+
+    values: list[NDArray[Any]]
+    masks: list[NDArray[np.bool_] | None]
+    places: list[Place]
+
+    @classmethod
+    def read(cls, image: LazyImage, mask: Auxiliary, regions: Sequence[Region]) -> _Blocks:
+        """Return those of the regions that have pixels within the mask."""
+        found = cls([], [], [])
+        for region in regions:
+            values = image.read(region)
+            inside = read_mask(mask, values, region)
+            if inside is None or inside.any():
+                found.values.append(values)
+                found.masks.append(inside)
+                found.places.append(([side.start for side in region], image.shape))
+        return found
+
+    def noise(self, options: ImageOptions) -> list[float]:
+        """Return the variances of the noise that weights by contrast take for all parts."""
+        pairs = zip(self.values, self.masks, strict=True)
+        return np.mean([contrast_noise(*one, options) for one in pairs], axis=0).tolist()  # type: ignore[no-any-return]
+
+    def scaled(self, window: Sequence[int], options: ImageOptions) -> Iterator[_Scaled]:
+        """Yield parts as extractors are fitted to them: in [0, 1], with axes and mask."""
+        scaling = options.scaling
+        assert scaling is not None
+        axes = [axis for axis, side in enumerate(window) if side > 1]
+        for block, mask in zip(self.values, self.masks, strict=True):
+            inside = block if mask is None else np.where(mask[..., None], block, scaling.low)
+            yield scaling.apply(inside), axes, mask
+
+    def problem(
+        self, options: ImageOptions, noise: list[float] | None, n_first: int | None = None
+    ) -> Problem:
+        """Return the problem of all parts, or of the first ones."""
+        some = slice(n_first)
+        given = None if noise is None else np.array(noise)
+        pixels: list[Any] = self.values[some]
+        own = options, given, self.places[some]
+        grids, fields = prepare_images(pixels, list(self.masks[some]), None, *own)
+        groups = fields.pop("groups")
+        if groups is not None:
+            pairs = zip(grids, groups, strict=True)
+            groups = np.concatenate([grid.gather(one) for grid, one in pairs]).astype(np.int64)
+        return Problem(graph=_joined(grids), groups=groups, **fields)
 
 
 def _halo_of(extractor: FeatureExtractor, window: Sequence[int], *, has_weights: bool) -> list[int]:
@@ -241,32 +322,12 @@ def _resolved(recipe: Recipe, image: LazyImage) -> ImageOptions:
     return options.resolve([image.shape], image.n_channels)
 
 
-def _read_within(
-    image: LazyImage, mask: LazyImage | Literal["finite"] | None, regions: Sequence[Region]
-) -> tuple[list[NDArray[Any]], list[NDArray[np.bool_] | None], list[Place]]:
-    """Return pixels, masks and places of those regions that have pixels within the mask."""
-    values, masks, where = [], [], list[Place]()
-    for region in regions:
-        own = image.read(region)
-        inside = read_mask(mask, own, region)
-        if inside is None or inside.any():
-            values.append(own)
-            masks.append(inside)
-            where.append(([side.start for side in region], image.shape))
-    return values, masks, where
-
-
 def _fitted(
-    image: LazyImage,
-    mask: LazyImage | Literal["finite"] | None,
-    values: list[NDArray[Any]],
-    masks: list[NDArray[np.bool_] | None],
-    window: Sequence[int],
-    options: ImageOptions,
+    image: LazyImage, mask: Auxiliary, blocks: _Blocks, window: Sequence[int], options: ImageOptions
 ) -> FeatureExtractor:
     """Return the features of an image, fitted to blocks of it, or to what stands for all of it."""
     assert options.extractor is not None
-    parts = _scaled(values, masks, window, options)
+    parts = blocks.scaled(window, options)
     if options.extractor.normalisation == "image":
         parts = _spread_parts(image, mask, window, options)
     # A part may be too small for features that the whole has.
@@ -274,25 +335,20 @@ def _fitted(
 
 
 def _learn(
-    recipe: Recipe,
-    values: list[NDArray[Any]],
-    masks: list[NDArray[np.bool_] | None],
-    options: ImageOptions,
-    noise: list[float] | None,
-    where: Sequence[Place],
+    recipe: Recipe, blocks: _Blocks, options: ImageOptions, noise: list[float] | None
 ) -> tuple[AssignmentFlow, PrototypeSet]:
     """Return the flow with the prototypes that a method finds in blocks, or that it has."""
     flow, taught = recipe.method, recipe.taught
     learned = None
     if not flow.labels_are_given:
-        learned = flow.run(_problem(values, masks, options, noise, where))
+        learned = flow.run(blocks.problem(options, noise))
         flow, taught = method_with_prototypes(learned.prototypes, like=flow), None
     assert isinstance(flow, AssignmentFlow)
     tolerance = getattr(flow.stepper, "tolerance", AdamsBashforthMoulton().tolerance)
     flow = dataclasses.replace(flow, stepper=AdamsBashforthMoulton(tolerance), connected=False)
     if learned is not None:
-        few = slice(_MATCHED_PIXELS // math.prod(values[0].shape[:-1]) + 1)
-        some = _problem(values[few], masks[few], options, noise, where[few])
+        n_few = _MATCHED_PIXELS // math.prod(blocks.values[0].shape[:-1]) + 1
+        some = blocks.problem(options, noise, n_few)
         flow = _matched(flow, some, _nodes(learned)[: some.n_nodes])
     if taught is None:
         assert flow.prototypes is not None
@@ -325,27 +381,10 @@ def _nodes(result: Segmentation) -> NDArray[Any]:
     return np.asarray(result.label_map.numbers[result.assignment.argmax(axis=1)])
 
 
-def _scaled(
-    values: list[NDArray[Any]],
-    masks: Sequence[NDArray[np.bool_] | None],
-    window: Sequence[int],
-    options: ImageOptions,
-) -> Iterator[tuple[NDArray[np.float32], list[int], NDArray[np.bool_] | None]]:
-    """Yield blocks as extractors are fitted to them: in [0, 1], with axes and mask."""
-    assert options.scaling is not None
-    axes = [axis for axis, side in enumerate(window) if side > 1]
-    for block, mask in zip(values, masks, strict=True):
-        inside = block if mask is None else np.where(mask[..., None], block, options.scaling.low)
-        yield options.scaling.apply(inside), axes, mask
-
-
 def _spread_parts(
-    image: LazyImage,
-    mask: LazyImage | Literal["finite"] | None,
-    window: Sequence[int],
-    options: ImageOptions,
-) -> Iterator[tuple[NDArray[np.float32], list[int], NDArray[np.bool_] | None]]:
-    """Yield what stands for all of an image, as `_scaled`: all of it, or evenly spaced blocks.
+    image: LazyImage, mask: Auxiliary, window: Sequence[int], options: ImageOptions
+) -> Iterator[_Scaled]:
+    """Yield what stands for all of an image, scaled: all of it, or evenly spaced blocks.
 
     With what features see around them; the masks are of the parts themselves.
     """
@@ -354,27 +393,11 @@ def _spread_parts(
     for region in spread_regions(image.shape, window, _MOST_MEASURED):
         crop = grown(region, [reach * (side > 1) for side in window], image.shape)
         values = image.read(crop)
-        own = read_mask(mask, values, crop)
-        ((scaled, axes, _),) = _scaled([values], [own], window, options)
+        own = _Blocks([values], [read_mask(mask, values, crop)], [])
+        ((scaled, axes, _),) = own.scaled(window, options)
         inside = np.zeros(scaled.shape[:-1], bool)
         cut(inside, crop, region)[...] = True
         yield scaled, axes, inside
-
-
-def _problem(
-    values: list[NDArray[Any]],
-    masks: Sequence[NDArray[np.bool_] | None],
-    options: ImageOptions,
-    noise: list[float] | None,
-    where: Sequence[Place],
-) -> Problem:
-    given = None if noise is None else np.array(noise)
-    grids, fields = prepare_images([*values], [*masks], None, options, given, where)
-    groups = fields.pop("groups")
-    if groups is not None:
-        own = zip(grids, groups, strict=True)
-        groups = np.concatenate([grid.gather(one) for grid, one in own]).astype(np.int64)
-    return Problem(graph=_joined(grids), groups=groups, **fields)
 
 
 def _joined(grids: list[GridGraph]) -> GridGraph | GraphUnion:

@@ -7,7 +7,7 @@ import os
 from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -219,15 +219,12 @@ def _list_labels(folder: Path, name: str) -> None:
     group.attrs["ome"] = ome | {"labels": sorted({*ome.get("labels", []), name})}
 
 
-P = TypeVar("P", bound=Tiling)
-
-
-class Journal(Generic[P]):
+class Journal:
     """What is done, a line for each tile, after the plan; of one process at a time."""
 
-    def __init__(self, path: Path, model: type[P]) -> None:
+    def __init__(self, path: Path, model: type[Tiling]) -> None:
         self._path, self._model = path, model
-        self.plan: P | None = None
+        self.plan: Any = None
         self.done: Done = {}
         with storage.write_errors(path):
             storage.make_folder(path.parent)
@@ -263,7 +260,7 @@ class Journal(Generic[P]):
                 sizes = {int(label): int(count) for label, count in entry["sizes"].items()}
                 self.done[tuple(map(int, entry["tile"]))] = sizes
 
-    def begin(self, plan: P) -> None:
+    def begin(self, plan: Tiling) -> None:
         """Begin anew with a plan."""
         with storage.write_errors(self._path):
             self._file.truncate(0)
