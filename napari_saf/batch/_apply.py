@@ -8,20 +8,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from napari_saf import io
 from napari_saf.batch._dictionary import DictionaryTask
 from napari_saf.batch._engine import AbstractTask, Job, Outcome, plan_jobs, run_batch
 from napari_saf.batch._labelling import LabelTask
 from napari_saf.dictionary import DICTIONARY_SUFFIX, PatchDictionary
 from napari_saf.errors import InvalidInput
 from napari_saf.features import Scaling
-from napari_saf.io import (
-    ProbabilityStep,
-    PrototypeSet,
-    Recipe,
-    find_images,
-    load_prototypes,
-    load_recipe,
-)
 from napari_saf.methods import not_cancelled
 from napari_saf.project import PROJECT_SUFFIX, Project, find_files, load_project
 from napari_saf.storage import format_errors, read_json
@@ -29,9 +22,9 @@ from napari_saf.storage import format_errors, read_json
 if TYPE_CHECKING:
     from distributed import Client
 
-Learned = Recipe | PatchDictionary
+Learned = io.Recipe | PatchDictionary
 """What all that was learned comes down to."""
-Taught = Recipe | PrototypeSet | PatchDictionary | Project | str | os.PathLike[str]
+Taught = io.Recipe | io.PrototypeSet | PatchDictionary | Project | str | os.PathLike[str]
 """What was learned in any form, or its file."""
 
 
@@ -70,7 +63,7 @@ class ApplyOptions:
     scaling: bool | Scaling | None = None
     suffix: str = ".tif"
     mask: str | None = None
-    probabilities: ProbabilityStep | None = None
+    probabilities: io.ProbabilityStep | None = None
     overwrite: bool = False
     dictionary: dict[str, Any] = dataclasses.field(default_factory=dict)
 
@@ -128,9 +121,9 @@ def as_learned(given: Taught) -> Learned:
                 raise InvalidInput(f"the dictionary {name} is not at {file.path}")
             return PatchDictionary.load(found.path)
         return given.recipe
-    if isinstance(given, PrototypeSet):
+    if isinstance(given, io.PrototypeSet):
         return given.recipe()
-    if isinstance(given, Recipe | PatchDictionary):
+    if isinstance(given, io.Recipe | PatchDictionary):
         return given
     raise InvalidInput(
         f"learned: expected a project, recipe, prototypes, dictionary or the path of one, got "
@@ -138,7 +131,7 @@ def as_learned(given: Taught) -> Learned:
     )
 
 
-def _load(path: Path) -> Recipe | PrototypeSet | PatchDictionary | Project:
+def _load(path: Path) -> io.Recipe | io.PrototypeSet | PatchDictionary | Project:
     suffix = path.suffix.lower()
     if suffix == PROJECT_SUFFIX:
         return load_project(path)
@@ -147,7 +140,7 @@ def _load(path: Path) -> Recipe | PrototypeSet | PatchDictionary | Project:
     with format_errors(path, "a project, recipe, file of prototypes or dictionary"):
         plain = read_json(path)
     is_prototypes = isinstance(plain, dict) and plain.get("kind") == "prototypes"
-    return load_prototypes(path) if is_prototypes else load_recipe(path)
+    return io.load_prototypes(path) if is_prototypes else io.load_recipe(path)
 
 
 def apply_to_images(
@@ -210,7 +203,7 @@ def apply_to_images(
     >>> outcome.state, outcome.job.masks[0].name
     ('done', 'a_labels.tif')
     """
-    paths = find_images([Path(image) for image in images])
+    paths = io.find_images([Path(image) for image in images])
     task, jobs = (options or ApplyOptions()).plan(as_learned(learned), paths, Path(out))
     own: dict[str, Any] = {"n_processes": n_processes, "client": client, "cancelled": cancelled}
     outcomes = []

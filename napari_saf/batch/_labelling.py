@@ -20,32 +20,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from napari_saf import io
 from napari_saf.batch._engine import AbstractTask, Job, OnStep
 from napari_saf.errors import FormatError, InvalidInput
 from napari_saf.features import channels_last
 from napari_saf.input import AUTO
-from napari_saf.io import (
-    LABELS_MARK,
-    MASK_MARK,
-    PROBABILITY_MARK,
-    ImageFile,
-    ProbabilityStep,
-    PrototypeSet,
-    Recipe,
-    file_state,
-    labels_of,
-    load_recipe,
-    mask_stem,
-    probability_maps,
-    read_image,
-    read_labels,
-    save_masks,
-    save_probabilities,
-    save_recipe,
-    save_table,
-    with_level,
-    with_taught,
-)
 from napari_saf.methods import AbstractMethod, Cancelled, run_to_end
 from napari_saf.objects import ObjectStep
 from napari_saf.parameters import to_plain
@@ -82,30 +61,30 @@ class ProblemSource:
             files["mask"] = str(files["mask"])
         return dataclasses.replace(self, **files)
 
-    def read(self, paths: Sequence[Path]) -> tuple[list[ImageFile], Problem, int | None]:
+    def read(self, paths: Sequence[Path]) -> tuple[list[io.ImageFile], Problem, int | None]:
         """Return images that are labelled together, their problem and their axis of channels."""
-        images = [read_image(path) for path in paths]
+        images = [io.read_image(path) for path in paths]
         options = self.options_for(images[0])
         return images, self.problem(images, options), options.channel_axis
 
-    def options_for(self, image: ImageFile) -> ImageOptions:
+    def options_for(self, image: io.ImageFile) -> ImageOptions:
         """Return the options with the file's axis of channels, unless it is the last of RGB(A)."""
         axis = image.stated_channel_axis
         if not self.axis_from_file or axis is None:
             return self.options
         return dataclasses.replace(self.options, channel_axis=axis)
 
-    def problem(self, images: Sequence[ImageFile], options: ImageOptions) -> Problem:
+    def problem(self, images: Sequence[io.ImageFile], options: ImageOptions) -> Problem:
         """Return the problem of images that were read, with mask, seeds and groups of the files."""
         mask: Any = self.mask
         if mask is not None and mask != "finite":
-            mask = read_image(mask, in_colors=False).array
+            mask = io.read_image(mask, in_colors=False).array
         shared = options.arguments()
         if len(images) > 1:
             return Problem.from_images([image.array for image in images], masks=mask, **shared)
-        seeds = None if self.seeds is None else read_labels(self.seeds).array
+        seeds = None if self.seeds is None else io.read_labels(self.seeds).array
         if self.groups is not None:
-            shared["groups"] = read_labels(self.groups).array
+            shared["groups"] = io.read_labels(self.groups).array
         return Problem.from_image(images[0].array, mask=mask, seeds=seeds, **shared)
 
 
@@ -137,12 +116,12 @@ class LabelTask(AbstractTask[LabelSummary]):
     overwrite: bool = False
     level: float | None = None
     objects: ObjectStep | None = None
-    probabilities: ProbabilityStep | None = None
+    probabilities: io.ProbabilityStep | None = None
     known: tuple[int, ...] | None = None
 
     @classmethod
     def repeating(
-        cls, recipe: Recipe, *, rescale: bool | None = None, mask: str | None = None, **own: Any
+        cls, recipe: io.Recipe, *, rescale: bool | None = None, mask: str | None = None, **own: Any
     ) -> LabelTask:
         """Return what labels image files without strokes by a recipe; see `Recipe.for_others`."""
         recipe = recipe.for_others()
@@ -153,7 +132,7 @@ class LabelTask(AbstractTask[LabelSummary]):
         task = cls(recipe.method, source, level=recipe.level, objects=step, **own)
         return task if recipe.taught is None else task.naming(recipe.taught)
 
-    def naming(self, taught: PrototypeSet) -> LabelTask:
+    def naming(self, taught: io.PrototypeSet) -> LabelTask:
         """Return the task with the names and colours of what its labels stand for."""
         known = tuple(taught.by_label())
         return dataclasses.replace(self, names=taught.names, colors=taught.colors, known=known)
@@ -190,14 +169,16 @@ class LabelTask(AbstractTask[LabelSummary]):
         kinds, step = labels, self.objects
         recipe = result.recipe
         if problem.seeds is not None and len(images) == 1:
-            recipe = with_taught(recipe, PrototypeSet.taught_by(problem, labels[0]))
+            recipe = io.with_taught(recipe, io.PrototypeSet.taught_by(problem, labels[0]))
         named: dict[str, Any] = {"names": self.names, "colors": self.colors}
         if self.level is not None:
             merge = partial(merge_regions, channel_axis=channel_axis, cancelled=cancelled)
             pairs = zip(labels, images, strict=True)
             labels = [merge(one, image.array).at_level(self.level) for one, image in pairs]
             named = {}
-        recipe = with_level(recipe, self.level) | ({} if step is None else {"objects": step.plain})
+        recipe = io.with_level(recipe, self.level) | (
+            {} if step is None else {"objects": step.plain}
+        )
         if self.probabilities is not None:
             recipe["probabilities"] = self.probabilities.plain
         recipe |= {
@@ -227,33 +208,33 @@ class LabelTask(AbstractTask[LabelSummary]):
         for mask in job.masks:
             outputs += _object_files(mask) if self.objects is not None else ()
             if self.probabilities is not None:
-                outputs.append(_beside(mask, f"{PROBABILITY_MARK}{self.probabilities.suffix}"))
+                outputs.append(_beside(mask, f"{io.PROBABILITY_MARK}{self.probabilities.suffix}"))
         return outputs
 
     def _save_maps(
         self,
-        step: ProbabilityStep,
+        step: io.ProbabilityStep,
         job: Job,
-        images: Sequence[ImageFile],
+        images: Sequence[io.ImageFile],
         problem: Problem,
         result: Segmentation,
         channel_axis: int | None,
     ) -> None:
         """Save how much each pixel of the images is of each label."""
-        labels = step.labels or self.known or labels_of(result)
-        maps = probability_maps(problem, result, labels)
+        labels = step.labels or self.known or io.labels_of(result)
+        maps = io.probability_maps(problem, result, labels)
         named: dict[str, Any] = {"labels": labels, "names": self.names, "colors": self.colors}
         several = maps if isinstance(maps, list) else [maps]
         for image, own, mask in zip(images, several, job.masks, strict=True):
             placed = _placed(image, own[0], channel_axis)
-            path = _beside(mask, f"{PROBABILITY_MARK}{step.suffix}")
-            save_probabilities(path, own, kind=step.kind, **named, **placed)
+            path = _beside(mask, f"{io.PROBABILITY_MARK}{step.suffix}")
+            io.save_probabilities(path, own, kind=step.kind, **named, **placed)
 
     def _files(self, job: Job) -> list[dict[str, Any]]:
         """Return what a job reads, in the state in which it is now, as a recipe keeps it."""
         uses = [("image", path) for path in job.images] + list(self.source.files.items())
         folder = job.companion.parent
-        return [{"use": use} | file_state(path, folder) for use, path in uses]
+        return [{"use": use} | io.file_state(path, folder) for use, path in uses]
 
     def _check_own(self, job: Job) -> None:
         """Refuse to overwrite what did not come from these files by these settings."""
@@ -274,7 +255,7 @@ class LabelTask(AbstractTask[LabelSummary]):
         digests = [one for one in written if isinstance(one, list) and len(one) == len(job.masks)]
         for k, mask in enumerate(job.masks):
             if digests and mask.exists():
-                found = _digest(read_labels(mask).array)
+                found = _digest(io.read_labels(mask).array)
                 if found not in [one[k] for one in digests]:
                     raise InvalidInput(
                         f"{mask}: was changed since it was made; --overwrite replaces it"
@@ -293,7 +274,7 @@ class LabelTask(AbstractTask[LabelSummary]):
         is_first = not any(mask.exists() for mask in job.masks)
         target = job.companion if is_first else _hidden_recipe(job)
         # Of two runs that begin at the same time only one makes the recipe.
-        save_recipe(target, recipe, overwrite=self.overwrite or existed)
+        io.save_recipe(target, recipe, overwrite=self.overwrite or existed)
         try:
             yield
         except BaseException:
@@ -301,10 +282,10 @@ class LabelTask(AbstractTask[LabelSummary]):
                 remove_path(target)
             raise
         if not is_first:
-            save_recipe(job.companion, recipe)
+            io.save_recipe(job.companion, recipe)
         remove_path(_hidden_recipe(job))  # also that of a killed run whose masks were removed since
 
-    def _is_of_same_settings(self, recipe: Recipe) -> bool:
+    def _is_of_same_settings(self, recipe: io.Recipe) -> bool:
         """Compare method and input, but for what is found in each image by itself."""
         if type(recipe.method) is not type(self.method) or recipe.options is None:
             return False
@@ -328,7 +309,7 @@ class LabelTask(AbstractTask[LabelSummary]):
 
 
 def save_labels(
-    image: ImageFile,
+    image: io.ImageFile,
     labels: NDArray[Any],
     mask: Path,
     channel_axis: int | None,
@@ -336,10 +317,10 @@ def save_labels(
 ) -> None:
     """Save a mask with the axes and pixel sizes that its image has."""
     make_folder(mask.parent)
-    save_masks(mask, labels, **_placed(image, labels, channel_axis), **named)
+    io.save_masks(mask, labels, **_placed(image, labels, channel_axis), **named)
 
 
-def _placed(image: ImageFile, labels: NDArray[Any], channel_axis: int | None) -> dict[str, Any]:
+def _placed(image: io.ImageFile, labels: NDArray[Any], channel_axis: int | None) -> dict[str, Any]:
     """Return axes, scale and units of labels of an image, as far as they are known."""
     _, used = channels_last(image.array, channel_axis)
     if used == image.channel_axis:
@@ -362,13 +343,13 @@ def _object_files(mask: Path) -> tuple[Path, Path]:
 
 def _beside(mask: Path, ending: str) -> Path:
     """Return the path of what lies beside a mask, called after its image."""
-    stem = mask_stem(mask).removesuffix(MASK_MARK).removesuffix(LABELS_MARK)
+    stem = io.mask_stem(mask).removesuffix(io.MASK_MARK).removesuffix(io.LABELS_MARK)
     return mask.with_name(f"{stem}{ending}")
 
 
 def _save_objects(
     step: ObjectStep,
-    image: ImageFile,
+    image: io.ImageFile,
     labels: NDArray[Any],
     uncertainty: NDArray[Any] | None,
     mask: Path,
@@ -381,8 +362,8 @@ def _save_objects(
     found, measured = step.run(
         labels, image.array, uncertainty=uncertainty, names=names, channel_axis=used, **placed
     )
-    save_masks(numbers, found.labels, **placed)
-    save_table(table, measured or {"object": np.zeros(0, int)})
+    io.save_masks(numbers, found.labels, **placed)
+    io.save_table(table, measured or {"object": np.zeros(0, int)})
 
 
 def _digest(labels: NDArray[Any]) -> str:
@@ -410,9 +391,9 @@ def _identity(path: Path) -> tuple[int, int] | None:
     return state.st_ino, state.st_mtime_ns
 
 
-def _load(path: Path) -> Recipe | None:
+def _load(path: Path) -> io.Recipe | None:
     try:
-        return load_recipe(path) if path.exists() else None
+        return io.load_recipe(path) if path.exists() else None
     except FormatError:
         return None
 

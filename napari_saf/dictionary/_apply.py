@@ -11,6 +11,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from napari_saf import methods
 from napari_saf.arrays import check_window
 from napari_saf.device import resolve_device, torch
 from napari_saf.dictionary._atoms import PatchAtoms
@@ -25,13 +26,6 @@ from napari_saf.dictionary._distance import (
 from napari_saf.errors import InvalidInput, raise_if
 from napari_saf.flow import AssignmentField, Flow, Start
 from napari_saf.graph import GridGraph
-from napari_saf.methods import (
-    AssignmentFlow,
-    Call,
-    not_cancelled,
-    run_flow,
-    run_to_end,
-)
 from napari_saf.problem import Problem
 from napari_saf.result import History, LabelImage, LabelMap, Segmentation
 
@@ -157,7 +151,7 @@ class Application:
         """Label and paint every tile, and return the outcome."""
         check_odd("window", window, 1, None)
         check_window(window, self._pixels.shape[:2])
-        dictionary, method = self._dictionary, AssignmentFlow(rho=rho)
+        dictionary, method = self._dictionary, methods.AssignmentFlow(rho=rho)
         for outer, core in _tiles(self._shape, window, dictionary.n_atoms, dictionary.patch_size):
             self._label(outer, core, method, window)
         low, high = dictionary.scaling.low, dictionary.scaling.high
@@ -185,7 +179,7 @@ class Application:
         self,
         outer: tuple[slice, slice],
         core: tuple[slice, slice],
-        method: AssignmentFlow,
+        method: methods.AssignmentFlow,
         window: int,
     ) -> None:
         """Label a tile; keep how the pixels of its core match, and paint their atoms."""
@@ -239,7 +233,9 @@ class Application:
         raise_if(self._cancelled)
         return field, own, own.within(self._dictionary.shift_window)
 
-    def label_whole(self, method: AssignmentFlow, window: int) -> tuple[LabelImage, History]:
+    def label_whole(
+        self, method: methods.AssignmentFlow, window: int
+    ) -> tuple[LabelImage, History]:
         """Return the labels of all pixels, as of one tile, and what the flow recorded."""
         within = self._match((slice(0, self._shape[0]), slice(0, self._shape[1])))[2]
         found = self._flow(within.distances, method, window)
@@ -253,7 +249,9 @@ class Application:
         first: torch.Tensor = (places // field.shape[1] + outer[0].start) * self._pixels.shape[1]
         return first.add_(places % field.shape[1] + outer[1].start)
 
-    def _flow(self, distances: torch.Tensor, method: AssignmentFlow, window: int) -> Segmentation:
+    def _flow(
+        self, distances: torch.Tensor, method: methods.AssignmentFlow, window: int
+    ) -> Segmentation:
         """Return the labels of interior pixels by the assignment flow; label l is atom l - 1."""
         shape = tuple(distances.shape[1:])
         graph = GridGraph(shape, window=min(window, *(side - (side + 1) % 2 for side in shape)))
@@ -261,7 +259,7 @@ class Application:
         table = (distances.flatten(1).T / n_values).clamp_(min=0).sqrt_().contiguous()
         features = table.new_zeros(len(table), 1)
         problem = Problem(features.cpu().numpy(), graph)
-        call = Call(problem, features, None, None, self._cancelled, time.perf_counter())
+        call = methods.Call(problem, features, None, None, self._cancelled, time.perf_counter())
 
         def make_field() -> AssignmentField:
             averager = graph.averager(table.device, table.dtype)
@@ -271,7 +269,7 @@ class Application:
         start = Start.at(torch.zeros_like(table))
         named = LabelMap.identity(start.n_columns)
         flow = Flow(start, make_field, method.stepper, method.stop, label_map=named)
-        return run_to_end(run_flow(method, flow, call))
+        return methods.run_to_end(methods.run_flow(method, flow, call))
 
     def _paint(
         self, labels: torch.Tensor, matched: Matches, field: PatchField, outer: tuple[slice, slice]
@@ -317,10 +315,10 @@ class Application:
 
 
 def label_patches(
-    dictionary: PatchAtoms, pixels: NDArray[Any], method: AssignmentFlow, window: int
+    dictionary: PatchAtoms, pixels: NDArray[Any], method: methods.AssignmentFlow, window: int
 ) -> tuple[LabelImage, History]:
     """Return the labels of pixels (height, width, n_channels), and what the flow recorded."""
-    application = Application(dictionary, pixels, "fitted", method.device, not_cancelled)
+    application = Application(dictionary, pixels, "fitted", method.device, methods.not_cancelled)
     return application.label_whole(method, window)
 
 

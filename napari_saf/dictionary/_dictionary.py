@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from napari_saf import methods
 from napari_saf.arrays import as_list
 from napari_saf.device import memory_errors_translated, torch
 from napari_saf.dictionary._apply import Application, PatchSegmentation, Reconstruction
@@ -35,15 +36,6 @@ from napari_saf.features import is_rgb
 from napari_saf.flow import Basis, Flow, SelfAssignmentField, Start, normalize_
 from napari_saf.graph import GraphUnion, GridGraph
 from napari_saf.input import PLAIN
-from napari_saf.methods import (
-    AbstractFlow,
-    Call,
-    Iteration,
-    map_steps,
-    not_cancelled,
-    run_flow,
-    run_to_end,
-)
 from napari_saf.parameters import documented, parameter
 from napari_saf.problem import Problem
 from napari_saf.result import LabelImage, Segmentation, Snapshot
@@ -126,7 +118,7 @@ class PatchDictionary(PatchAtoms):
         """
         options |= {"n_atoms": n_atoms, "patch_size": patch_size, "s": s, "names": names}
         options |= {"window": window, "channel_axis": channel_axis}
-        return run_to_end(cls.iterate(images, **options)).dictionary
+        return methods.run_to_end(cls.iterate(images, **options)).dictionary
 
     @staticmethod
     def iterate(
@@ -136,7 +128,7 @@ class PatchDictionary(PatchAtoms):
         channel_axis: int | None = None,
         names: Sequence[str] = (),
         features: str = "intensity",
-        cancelled: Callable[[], bool] = not_cancelled,
+        cancelled: Callable[[], bool] = methods.not_cancelled,
         **options: Any,
     ) -> Generator[Snapshot, None, LearnedDictionary]:
         """Learn as `learn` does, with live labels and atoms, and return all that comes of it."""
@@ -161,7 +153,7 @@ class PatchDictionary(PatchAtoms):
         reconstruction: Reconstruction = "blended",
         rho: float = 0.1,
         device: str = "auto",
-        cancelled: Callable[[], bool] = not_cancelled,
+        cancelled: Callable[[], bool] = methods.not_cancelled,
     ) -> PatchSegmentation:
         """Label an image with the atoms and rebuild it from them.
 
@@ -224,7 +216,7 @@ class LearnedDictionary(Segmentation):
 
 @documented
 @dataclasses.dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class PatchDictionaryLearning(AbstractFlow):
+class PatchDictionaryLearning(methods.AbstractFlow):
     """Learn texture atoms that stay the same under shifts, turns and reflections.
 
     Nodes are the interior pixels; those at the rim have the label of the nearest interior one.
@@ -287,11 +279,11 @@ class PatchDictionaryLearning(AbstractFlow):
 
     def __post_init__(self) -> None:
         # A call to super() without arguments finds no class in a slotted dataclass.
-        AbstractFlow.__post_init__(self)
+        methods.AbstractFlow.__post_init__(self)
         check_odd("patch_size", self.patch_size, 3, 31)
         check_odd("shift_window", self.shift_window, 1, 15)
 
-    def _iterate(self, call: Call) -> Iteration:
+    def _iterate(self, call: methods.Call) -> methods.Iteration:
         grids, scaling, extractor = whole_images(call.problem, self.patch_size, self.shift_window)
         if call.initial is not None:
             raise InvalidInput("initial: expected none, a dictionary starts from its landmarks")
@@ -333,7 +325,7 @@ class _Training:
     """
 
     def __init__(
-        self, method: PatchDictionaryLearning, call: Call, grids: Sequence[GridGraph]
+        self, method: PatchDictionaryLearning, call: methods.Call, grids: Sequence[GridGraph]
     ) -> None:
         self._method, size, window = method, method.patch_size, method.shift_window
         shapes = [(grid.shape[0], grid.shape[1]) for grid in grids]
@@ -344,7 +336,9 @@ class _Training:
         # The flow asks for affinities alone, never for the features of these nodes.
         features = call.features.new_zeros(graph.n_nodes, 1)
         own = Problem(features.cpu().numpy(), graph)
-        self._call = Call(own, features, None, call.max_iterations, call.cancelled, call.began)
+        self._call = methods.Call(
+            own, features, None, call.max_iterations, call.cancelled, call.began
+        )
         rng = np.random.default_rng(method.seed)
         count = max(method.landmarks, 2 * method.n_atoms)
         self._landmarks, _ = self.patches.draw(count, rng)
@@ -392,7 +386,7 @@ class _Training:
         start = Start.at(normalize_((distances.sqrt() * scale).to(call.features.dtype)))
         return Flow(start, make_field, method.stepper, method.stop, notes)
 
-    def steps(self) -> Iteration:
+    def steps(self) -> methods.Iteration:
         """Run the flow, then shape the atoms; snapshots have the size of the images, and atoms."""
         last: Snapshot | None = None
 
@@ -407,8 +401,8 @@ class _Training:
             )
             return last
 
-        method, steps = self._method, run_flow(self._method, self.flow(), self._call)
-        result = yield from map_steps(steps, with_atoms)
+        method, steps = self._method, methods.run_flow(self._method, self.flow(), self._call)
+        result = yield from methods.map_steps(steps, with_atoms)
         rows = torch.from_numpy(result.assignment)[self._sample_nodes.cpu()]
         weights, labels = (tensor.to(self.atoms.device) for tensor in rows.max(dim=1))
         if self._kernel is not None:  # else it was cancelled before

@@ -20,16 +20,8 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from napari_saf import io
 from napari_saf.errors import InvalidInput, SafError
-from napari_saf.io import (
-    LargeRegions,
-    Region,
-    check_suffix,
-    file_stem,
-    open_lazily,
-    part_regions,
-    printable,
-)
 from napari_saf.storage import atomic_write
 
 T = TypeVar("T")
@@ -48,7 +40,7 @@ class AnyObjects(Protocol):
     def names(self) -> Mapping[int, str]: ...
 
 
-def save_objects(path: str | os.PathLike[str], objects: AnyObjects | LargeRegions) -> Path:
+def save_objects(path: str | os.PathLike[str], objects: AnyObjects | io.LargeRegions) -> Path:
     """Save objects, their numbers and the names of their kinds for other programs.
 
     Parameters
@@ -78,7 +70,7 @@ def save_objects(path: str | os.PathLike[str], objects: AnyObjects | LargeRegion
     'cells.json'
     """
     target, suffix = Path(path), check_outlines(path)
-    found = objects if isinstance(objects, LargeRegions) else _Parts(objects)
+    found = objects if isinstance(objects, io.LargeRegions) else _Parts(objects)
     if len(found.shape) not in (2, 3):
         raise InvalidInput(f"objects: expected 2 or 3 axes, got shape {found.shape}")
     _WRITERS[suffix](target, found)
@@ -87,7 +79,7 @@ def save_objects(path: str | os.PathLike[str], objects: AnyObjects | LargeRegion
 
 def check_outlines(path: str | os.PathLike[str]) -> str:
     """Return the suffix; raise what `save_objects` would, before the work that objects take."""
-    suffix = check_suffix(Path(path), [*_WRITERS])
+    suffix = io.check_suffix(Path(path), [*_WRITERS])
     for name in _LIBRARIES.get(suffix, ()):
         library(name)
     return suffix
@@ -100,22 +92,22 @@ class _Parts:
         self.kinds, self.names, self._labels = objects.kinds, objects.names, objects.labels
         self.shape = tuple(self._labels.shape)
         pieces = getattr(self._labels, "chunks", (1,) * len(self.shape))
-        self._regions = list(part_regions(pieces, self.shape).values())
+        self._regions = list(io.part_regions(pieces, self.shape).values())
         self.last = np.zeros(len(self.kinds), np.int64)
         for k, (_, numbers) in enumerate(self.parts() if len(self._regions) > 1 else ()):
             self.last[numbers.ravel()] = k
 
-    def parts(self) -> Iterator[tuple[Region, NDArray[Any]]]:
+    def parts(self) -> Iterator[tuple[io.Region, NDArray[Any]]]:
         """Yield where each part is, and the numbers of the objects there."""
         stored = self._labels
         if len(self.kinds) < 2:  # nothing is stored of them
             return
-        opened = None if isinstance(stored, np.ndarray) else open_lazily(stored)
+        opened = None if isinstance(stored, np.ndarray) else io.open_lazily(stored)
         for region in self._regions:
             yield region, stored[region] if opened is None else opened.read(region)[..., 0]
 
 
-_Numbered = LargeRegions | _Parts
+_Numbered = io.LargeRegions | _Parts
 
 
 def _name(objects: _Numbered, kind: int) -> str:
@@ -229,7 +221,7 @@ def _write_rois(path: Path, objects: _Numbered) -> None:
     def rois() -> Iterator[Any]:
         for number, plane, area in _outlines(objects):
             kind = int(objects.kinds[number])
-            name = printable(_name(objects, kind))
+            name = io.printable(_name(objects, kind))
             rings = [
                 shapely.get_coordinates(ring) for ring in shapely.get_rings(shapely.get_parts(area))
             ]
@@ -247,7 +239,7 @@ def _write_rois(path: Path, objects: _Numbered) -> None:
             is_stack = len(objects.shape) == 3
             if is_stack:
                 roi.position = plane + 1
-            roi.name = f"{number:06d}-{file_stem(name)}" + f"-{plane}" * is_stack
+            roi.name = f"{number:06d}-{io.file_stem(name)}" + f"-{plane}" * is_stack
             roi.properties = {"object": number, "kind": kind, "kind_name": name}
             yield roi
 

@@ -13,18 +13,9 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from napari_saf import storage
+from napari_saf import io, storage
 from napari_saf.arrays import as_labels, as_list, as_whole
 from napari_saf.errors import InvalidInput
-from napari_saf.io import (
-    Axes,
-    Region,
-    map_labels,
-    measure_large,
-    open_lazily,
-    read_mask,
-    write_note,
-)
 from napari_saf.methods import not_cancelled
 from napari_saf.objects import NECK, SMALLEST, find_parts
 from napari_saf.result import LabelMap
@@ -70,13 +61,13 @@ class ObjectPlan(Tiling):
     def most_label(self) -> int:
         return _MOST_OBJECT
 
-    def describe(self, axes: Axes, numbers: list[int]) -> tuple[LabelMap, str]:
-        return map_labels(np.zeros(1, int)), write_note(axes)
+    def describe(self, axes: io.Axes, numbers: list[int]) -> tuple[LabelMap, str]:
+        return io.map_labels(np.zeros(1, int)), io.write_note(axes)
 
     def every_tile(self) -> list[Tile]:
         return [(_PARTS, *place) for place in self.tiles()] + super().every_tile()
 
-    def region(self, place: Sequence[int], level: int = 0) -> Region:
+    def region(self, place: Sequence[int], level: int = 0) -> io.Region:
         return super().region(place, max(level, 0))
 
     def coarser(self, tile: Tile) -> Tile | None:
@@ -134,7 +125,7 @@ class LargeObjects:
         """Measure objects part by part, see `measure_large`; the columns of `object_table`."""
         if len(self.kinds) < 2:
             return {}
-        found = measure_large(
+        found = io.measure_large(
             self.path,
             image,
             scale=scale,
@@ -252,15 +243,15 @@ class ObjectJob(AbstractTiledJob):
         kinds: Sequence[int] | None,
         **asked: Any,
     ) -> ObjectJob:
-        image, names = open_lazily(labels, are_labels=True), dict[int, str]()
+        image, names = io.open_lazily(labels, are_labels=True), dict[int, str]()
         if isinstance(labels, str | os.PathLike):
-            names = dict(read_mask(labels, lazily=True).names)
+            names = dict(io.read_mask(labels, lazily=True).names)
         if image.n_channels != 1 or image.dtype.kind not in "biu":
             raise InvalidInput(
                 f"labels: expected whole numbers without channels, got {image.dtype} with "
                 f"{image.n_channels} channels"
             )
-        doubt = None if uncertainty is None else open_lazily(uncertainty)
+        doubt = None if uncertainty is None else io.open_lazily(uncertainty)
         if doubt is not None and (doubt.shape != image.shape or doubt.n_channels != 1):
             raise InvalidInput(f"uncertainty: expected shape {image.shape}, got {doubt.shape}")
         for name, least in (("tile", 16), ("halo", 1)):
@@ -336,7 +327,7 @@ class _Work(AbstractWork):
             )
         _write_objects(LabelStore(self.out), kinds, notes)
 
-    def do_finest(self, tile: Tile, region: Region) -> dict[int, int]:
+    def do_finest(self, tile: Tile, region: io.Region) -> dict[int, int]:
         """Find the parts of a tile, or give them their numbers."""
         if tile[0] == _PARTS:
             _, labels, uncertainty = self.read(region)

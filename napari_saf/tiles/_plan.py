@@ -16,6 +16,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from napari_saf import io
 from napari_saf.arrays import check_window
 from napari_saf.batch import as_learned
 from napari_saf.errors import InvalidInput
@@ -29,16 +30,6 @@ from napari_saf.flow import (
 )
 from napari_saf.graph import GraphUnion, GridGraph, WindowWeights
 from napari_saf.input import ImageOptions, Place, contrast_noise, prepare_images
-from napari_saf.io import (
-    Axes,
-    LazyImage,
-    PrototypeSet,
-    Recipe,
-    Region,
-    map_labels,
-    with_taught,
-    write_note,
-)
 from napari_saf.methods import AbstractMethod, AssignmentFlow, method_with_prototypes
 from napari_saf.parameters import to_plain
 from napari_saf.problem import Problem
@@ -85,7 +76,7 @@ class Plan(Tiling):
 
     def method(self) -> AssignmentFlow:
         """Return what labels a tile: the flow with the steps of the plan."""
-        flow = Recipe.from_plain(self.recipe).method
+        flow = io.Recipe.from_plain(self.recipe).method
         assert isinstance(flow, AssignmentFlow)
         return dataclasses.replace(
             flow,
@@ -93,9 +84,9 @@ class Plan(Tiling):
             stop=StoppingRule(entropy=0, changed=0, max_steps=max(1, len(self.steps))),
         )
 
-    def label_map_of(self) -> PrototypeSet:
+    def label_map_of(self) -> io.PrototypeSet:
         """Return what the labels stand for, with their names."""
-        recipe = Recipe.from_plain(self.recipe)
+        recipe = io.Recipe.from_plain(self.recipe)
         assert recipe.taught is not None
         return recipe.taught
 
@@ -104,14 +95,14 @@ class Plan(Tiling):
         """The largest label that may come out."""
         return max(self.label_map_of().by_label())
 
-    def describe(self, axes: Axes, numbers: list[int]) -> tuple[LabelMap, str]:
+    def describe(self, axes: io.Axes, numbers: list[int]) -> tuple[LabelMap, str]:
         taught = self.label_map_of()
-        known = map_labels(np.array(numbers), taught.names, taught.colors)
-        return known, write_note(axes, taught.names, taught.colors, taught, self.recipe)
+        known = io.map_labels(np.array(numbers), taught.names, taught.colors)
+        return known, io.write_note(axes, taught.names, taught.colors, taught, self.recipe)
 
-    def surroundings(self, region: Region) -> Region:
+    def surroundings(self, region: io.Region) -> io.Region:
         """Return a region with its halo, from where features begin as in the whole image."""
-        options = Recipe.from_plain(self.recipe).options
+        options = io.Recipe.from_plain(self.recipe).options
         assert options is not None and options.extractor is not None
         step, crop = options.extractor.stride, super().surroundings(region)
         pairs = zip(crop, self.halo, strict=True)
@@ -128,7 +119,7 @@ class Plan(Tiling):
         inside = np.isfinite(values).all(axis=-1) if isinstance(mask, str) else mask
         if inside is not None and not inside.any():
             return np.zeros(values.shape[:-1], kind)
-        options = Recipe.from_plain(self.recipe).options
+        options = io.Recipe.from_plain(self.recipe).options
         assert options is not None
         options = dataclasses.replace(options, groups=None)
         block = _Blocks([values], [inside], [(start, self.shape)])
@@ -142,7 +133,7 @@ class LargeJob(AbstractLargeJob):
 
     plan_type = Plan
 
-    recipe: Recipe
+    recipe: io.Recipe
     learn_pixels: int = LEARN_PIXELS
 
     @classmethod
@@ -157,8 +148,8 @@ class LargeJob(AbstractLargeJob):
     ) -> LargeJob:
         """Open the image and its mask, and check that they fit; see `opened_with_mask`."""
         is_method = isinstance(recipe, AbstractMethod)
-        found = Recipe(recipe, ImageOptions(), {}) if is_method else as_learned(recipe)
-        if not isinstance(found, Recipe):
+        found = io.Recipe(recipe, ImageOptions(), {}) if is_method else as_learned(recipe)
+        if not isinstance(found, io.Recipe):
             raise InvalidInput("recipe: a dictionary labels by a job of its own")
         if channel_axis is None and found.options is not None:
             channel_axis = found.options.channel_axis
@@ -210,7 +201,7 @@ class LargeJob(AbstractLargeJob):
         plain = {"schema": 1, "method": flow.name, "parameters": to_plain(flow)}
         return Plan(
             kind="tiles",
-            recipe=with_taught(plain | {"input": options.to_plain()}, taught),
+            recipe=io.with_taught(plain | {"input": options.to_plain()}, taught),
             steps=np.diff(history.time).tolist(),
             kernels=kernels_key(),
             noise=noise,
@@ -229,7 +220,7 @@ class _Blocks:
     places: list[Place]
 
     @classmethod
-    def read(cls, image: LazyImage, mask: Auxiliary, regions: Sequence[Region]) -> _Blocks:
+    def read(cls, image: io.LazyImage, mask: Auxiliary, regions: Sequence[io.Region]) -> _Blocks:
         """Return those of the regions that have pixels within the mask."""
         found = cls([], [], [])
         for region in regions:
@@ -280,7 +271,7 @@ def _halo_of(extractor: FeatureExtractor, window: Sequence[int], *, has_weights:
     return [reach + max(_LEAST_HALO, n_sides * (s // 2)) if s > 1 else 0 for s in window]
 
 
-def _checked(recipe: Recipe) -> Recipe:
+def _checked(recipe: io.Recipe) -> io.Recipe:
     """Refuse what couples distant pixels, by name and with a way on."""
     method, options = recipe.method, recipe.options
     if options is None:
@@ -303,7 +294,7 @@ def _checked(recipe: Recipe) -> Recipe:
     return recipe
 
 
-def _resolved(recipe: Recipe, image: LazyImage) -> ImageOptions:
+def _resolved(recipe: io.Recipe, image: io.LazyImage) -> ImageOptions:
     """Return the options for an image with channels last, at its full size."""
     assert recipe.options is not None
     options = dataclasses.replace(recipe.options.for_others(), channel_axis=-1, max_side=None)
@@ -323,7 +314,11 @@ def _resolved(recipe: Recipe, image: LazyImage) -> ImageOptions:
 
 
 def _fitted(
-    image: LazyImage, mask: Auxiliary, blocks: _Blocks, window: Sequence[int], options: ImageOptions
+    image: io.LazyImage,
+    mask: Auxiliary,
+    blocks: _Blocks,
+    window: Sequence[int],
+    options: ImageOptions,
 ) -> FeatureExtractor:
     """Return the features of an image, fitted to blocks of it, or to what stands for all of it."""
     assert options.extractor is not None
@@ -335,8 +330,8 @@ def _fitted(
 
 
 def _learn(
-    recipe: Recipe, blocks: _Blocks, options: ImageOptions, noise: list[float] | None
-) -> tuple[AssignmentFlow, PrototypeSet]:
+    recipe: io.Recipe, blocks: _Blocks, options: ImageOptions, noise: list[float] | None
+) -> tuple[AssignmentFlow, io.PrototypeSet]:
     """Return the flow with the prototypes that a method finds in blocks, or that it has."""
     flow, taught = recipe.method, recipe.taught
     learned = None
@@ -353,7 +348,7 @@ def _learn(
     if taught is None:
         assert flow.prototypes is not None
         labels = None if flow.prototype_labels is None else np.asarray(flow.prototype_labels, int)
-        taught = PrototypeSet(np.atleast_2d(flow.prototypes).astype(np.float32), labels)
+        taught = io.PrototypeSet(np.atleast_2d(flow.prototypes).astype(np.float32), labels)
     return flow, dataclasses.replace(taught, options=None)
 
 
@@ -382,7 +377,7 @@ def _nodes(result: Segmentation) -> NDArray[Any]:
 
 
 def _spread_parts(
-    image: LazyImage, mask: Auxiliary, window: Sequence[int], options: ImageOptions
+    image: io.LazyImage, mask: Auxiliary, window: Sequence[int], options: ImageOptions
 ) -> Iterator[_Scaled]:
     """Yield what stands for all of an image, scaled: all of it, or evenly spaced blocks.
 

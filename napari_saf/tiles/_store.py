@@ -13,17 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import ValidationError
 
-from napari_saf import storage
+from napari_saf import io, storage
 from napari_saf.errors import FormatError, InvalidInput, SafError
-from napari_saf.io import (
-    LazyImage,
-    Region,
-    check_suffix,
-    describe_zarr,
-    is_zarr,
-    label_axes,
-    mask_stem,
-)
 from napari_saf.tiles._tiling import Tiling
 
 fcntl: ModuleType | None
@@ -54,19 +45,19 @@ class LabelStore:
             if path.name in (".", "..") or path.suffix:
                 raise InvalidInput(f"{path}: expected a plain name within labels")
             return
-        if self.image is not None and is_zarr(self.image):
+        if self.image is not None and io.is_zarr(self.image):
             raise InvalidInput(
                 f"{path}: the image is an OME-Zarr older than 0.5, whose labels this would not "
                 "be; save them in a store of their own"
             )
         self.image = None
-        check_suffix(path, [".ome.zarr"])
+        io.check_suffix(path, [".ome.zarr"])
 
     def check_apart(self, *read: object) -> None:
         """Raise InvalidInput if images that are read lie in the store, or it within one of them."""
         own = Path(os.path.realpath(self.path))
         for image in read:
-            if isinstance(image, LazyImage) and os.path.exists(image.source):
+            if isinstance(image, io.LazyImage) and os.path.exists(image.source):
                 source = Path(os.path.realpath(image.source))
                 is_within = source in own.parents and own.parent.name != "labels"
                 if is_within or source == own or own in source.parents:
@@ -104,7 +95,7 @@ class LabelStore:
 
     def remove(self) -> None:
         """Remove what is there, if it is a zarr store."""
-        if self.path.exists() and not is_zarr(self.path):
+        if self.path.exists() and not io.is_zarr(self.path):
             raise InvalidInput(f"{self.path}: is no zarr store; it stays as it is")
         storage.remove_path(self.journal)
         storage.remove_path(self.path)
@@ -131,7 +122,7 @@ class LabelStore:
         about = self._about()
         return about is not None and about.get("plan") == plan.digest
 
-    def write(self, level: int, region: Region, labels: NDArray[Any]) -> None:
+    def write(self, level: int, region: io.Region, labels: NDArray[Any]) -> None:
         """Write whole shards of a level."""
         with storage.write_errors(self.path):
             _array(self.path, level, "r+")[region] = labels
@@ -145,7 +136,7 @@ class LabelStore:
         group = _group(self.path, "r")
         return [group[name] for name in sorted(group.array_keys(), key=int)]
 
-    def read(self, level: int, region: Region) -> NDArray[Any]:
+    def read(self, level: int, region: io.Region) -> NDArray[Any]:
         """Return labels of a level that were written."""
         return np.asarray(self.level(level)[region])
 
@@ -158,7 +149,7 @@ class LabelStore:
         every = tuple(slice(None, None, k) for k in steps)
         self.write(level, region, self.read(level - 1, finer)[every])
 
-    def finish(self, plan: Tiling, image: LazyImage, counts: dict[int, int]) -> dict[str, Any]:
+    def finish(self, plan: Tiling, image: io.LazyImage, counts: dict[int, int]) -> dict[str, Any]:
         """Say what the labels are, which makes the store a mask, and remove the journal.
 
         Return what a later call of the same request is told, too.
@@ -166,14 +157,14 @@ class LabelStore:
         shapes = plan.level_shapes()
         paths = [str(level) for level in range(len(shapes))]
         scale = [image.sizes.get(name, (1.0, "pixel")) for name in image.axes]
-        axes = label_axes(
+        axes = io.label_axes(
             len(plan.shape),
             image.axes or None,
             [size for size, _ in scale] if image.sizes else None,
             [unit for _, unit in scale] if image.sizes else None,
         )
         known, note = plan.describe(axes, sorted(counts))
-        attributes = describe_zarr(paths, shapes, axes, known, note, mask_stem(self.path))
+        attributes = io.describe_zarr(paths, shapes, axes, known, note, io.mask_stem(self.path))
         if self.image is not None:
             attributes["ome"]["image-label"]["source"] = {"image": "../../"}
         about = {
