@@ -7,6 +7,7 @@ only when it is complete.
 from __future__ import annotations
 
 from napari_saf.io._figure import displayed_plane, save_figure, show_image, thinned
+from napari_saf.io._frame import part_regions
 from napari_saf.io._image import ImageFile, read_image, read_labels
 from napari_saf.io._labelling import (
     Export,
@@ -25,7 +26,6 @@ from napari_saf.io._labels import (
     label_axes,
     map_labels,
 )
-from napari_saf.io._large_table import LargeRegions, measure_large, part_regions, region_table
 from napari_saf.io._lazy import LazyImage, Region, open_lazily, spelled
 from napari_saf.io._masks import describe_zarr, save_binary_masks, save_masks
 from napari_saf.io._note import write_note
@@ -77,4 +77,5 @@ from napari_saf.io._regions import (
     write_csv,
 )
 from napari_saf.io._remote import url_of
+from napari_saf.io._tables import LargeRegions, measure_large, region_table
 from napari_saf.io._tasks import NORMALIZATIONS, FewShotTasks, load_tasks

@@ -18,7 +18,6 @@ from napari_saf.features import extractor_of
 from napari_saf.io._figure import save_figure
 from napari_saf.io._image import read_labels
 from napari_saf.io._labels import check_color, check_name, label_axes, map_labels
-from napari_saf.io._large_table import measure_large, region_table
 from napari_saf.io._lazy import open_lazily
 from napari_saf.io._masks import binary_paths, save_binary_masks, save_masks
 from napari_saf.io._note import note_path, read_note, write_note
@@ -32,6 +31,7 @@ from napari_saf.io._probabilities import Kind, save_probabilities
 from napari_saf.io._prototypes import save_prototypes
 from napari_saf.io._recipe import PrototypeSet, load_recipe, save_recipe
 from napari_saf.io._regions import check_table, number_regions, save_table
+from napari_saf.io._tables import measure_large, region_table
 from napari_saf.problem import ImageOptions
 from napari_saf.storage import format_errors, write_json
 

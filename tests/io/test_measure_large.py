@@ -8,7 +8,7 @@ import zarr
 from scipy import ndimage
 
 import napari_saf as saf
-from napari_saf.io import _large_table, part_regions
+from napari_saf.io import _frame, part_regions
 
 
 def kinds_of(shape, seed=0, n_labels=3):
@@ -41,7 +41,7 @@ def test_parts_measure_as_the_whole(monkeypatch, shape, side, connected):
     more = {"connected": connected, "scale": (0.5,) * len(shape), "units": "um"}
     more |= {"names": {2: "two"}}
     whole = saf.region_table(labels, image, **more)
-    monkeypatch.setattr(_large_table, "PART", side ** len(shape))
+    monkeypatch.setattr(_frame, "PART", side ** len(shape))
     same(saf.measure_large(labels, image, **more), whole)
 
 
@@ -60,7 +60,7 @@ def test_parts_are_small_whatever_the_pieces_of_the_file(shape, chunks):
 def test_large_numbers_of_labels_take_no_more_memory(monkeypatch, brief):
     labels = kinds_of((40, 33)).astype(np.uint64) * 2**60
     whole = saf.region_table(labels, brief=brief)
-    monkeypatch.setattr(_large_table, "PART", 16**2)
+    monkeypatch.setattr(_frame, "PART", 16**2)
     same(saf.measure_large(labels, brief=brief), whole)
 
 
@@ -69,7 +69,7 @@ def test_small_regions_are_left_out_once_they_are_whole(monkeypatch, min_pixels)
     labels = kinds_of((40, 33), seed=3)
     more = {"connected": True, "min_pixels": min_pixels}
     whole = saf.region_table(labels, **more)
-    monkeypatch.setattr(_large_table, "PART", 5**2)
+    monkeypatch.setattr(_frame, "PART", 5**2)
     same(saf.measure_large(labels, **more), whole)
 
 
@@ -77,12 +77,12 @@ def test_every_frame_of_a_series_is_measured_by_itself(monkeypatch):
     labels = np.stack([kinds_of((20, 26), seed) for seed in range(3)])
     more = {"axes": "tyx", "connected": True, "brief": True}
     whole = saf.region_table(labels, **more)
-    monkeypatch.setattr(_large_table, "PART", 8**2)
+    monkeypatch.setattr(_frame, "PART", 8**2)
     same(saf.measure_large(labels, **more), whole)
 
 
 def test_a_mask_of_tiles_says_its_size_and_names(tmp_path, monkeypatch):
-    monkeypatch.setattr(_large_table, "PART", 16**2)
+    monkeypatch.setattr(_frame, "PART", 16**2)
     labels = kinds_of((40, 50))
     image = zarr.create_array(
         tmp_path / "image.zarr", data=labels[..., None] * 80, chunks=(16, 16, 1)

@@ -12,7 +12,7 @@ from scipy import ndimage
 from skimage.draw import polygon
 
 import napari_saf as saf
-from napari_saf.io import LargeRegions, _large_table, number_regions
+from napari_saf.io import LargeRegions, _frame, number_regions
 
 roifile = pytest.importorskip("roifile")
 shapely = pytest.importorskip("shapely")
@@ -64,7 +64,7 @@ def test_objects_in_several_parts_are_written_as_in_one(tmp_path, suffix, shape,
     kinds[[4, 5]] = 2, 1
     objects = saf.Objects(objects.labels, kinds, {1: 'a "b"', 2: "c, 'd'; {e}\\"})
     whole = saf.save_objects(tmp_path / f"whole{suffix}", objects)
-    monkeypatch.setattr(_large_table, "PART", 7**2)
+    monkeypatch.setattr(_frame, "PART", 7**2)
     path = saf.save_objects(tmp_path / f"parts{suffix}", objects)
     back = saf.load_objects(path, shape)
     assert np.array_equal(back.labels, objects.labels) and back.names == objects.names
@@ -81,7 +81,7 @@ def test_objects_in_several_parts_are_written_as_in_one(tmp_path, suffix, shape,
 def test_regions_of_a_large_mask_are_written_without_reading_it_whole(tmp_path, monkeypatch):
     labels = (random_objects((60, 50), 5, width=1.5).labels // 3 % 3).astype(np.uint8)
     series = np.stack([labels, labels[::-1]])
-    monkeypatch.setattr(_large_table, "PART", 16**2)
+    monkeypatch.setattr(_frame, "PART", 16**2)
     for own, axes in ((labels, "yx"), (series, "tyx"), (0 * labels, "yx")):
         numbers = number_regions(own, axes=axes, min_pixels=4)
         regions = LargeRegions(own, axes=axes, min_pixels=4, names=NAMES)

@@ -1,4 +1,4 @@
-"""Regions of label images of any size, measured and numbered part by part."""
+"""An image of labels, or one of a series, measured and numbered part by part."""
 
 from __future__ import annotations
 
@@ -8,12 +8,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
-from napari_saf.arrays import as_labels, as_whole
-from napari_saf.errors import Cancelled, FormatError, InvalidInput
-from napari_saf.io._labels import Axes, count_labels, image_channels, label_axes, map_labels
-from napari_saf.io._lazy import LazyImage, Region, open_lazily, spelled
+from napari_saf.errors import Cancelled, FormatError
+from napari_saf.io._labels import Axes, count_labels, map_labels
+from napari_saf.io._lazy import LazyImage, Region, spelled
 from napari_saf.io._measures import (
     HALO,
     Sums,
@@ -22,270 +21,11 @@ from napari_saf.io._measures import (
     outline_lengths,
     region_sums,
 )
-from napari_saf.io._regions import (
-    Table,
-    checked_labels,
-    connected_regions,
-    label_ranks,
-    table_columns,
-    table_rows,
-)
+from napari_saf.io._regions import Table, connected_regions, label_ranks, table_rows
 
 PART = 2**22
 """Pixels of a part that is read at a time, of whole pieces of the file."""
 Place = tuple[int, ...]
-
-
-def region_table(
-    labels: ArrayLike,
-    image: ArrayLike | None = None,
-    *,
-    scale: Sequence[float] | None = None,
-    units: Sequence[str] | str | None = None,
-    axes: str | None = None,
-    names: Mapping[int, str] | None = None,
-    channel_axis: int | None = None,
-    connected: bool = False,
-    min_pixels: int = 1,
-    regions: ArrayLike | None = None,
-    brief: bool = False,
-) -> Table:
-    """Measure the regions of a label image as `skimage.measure.regionprops_table` does.
-
-    Lengths, areas and volumes are in the unit that ends the name of their column, such as
-    ``area_um2``: in pixels (``px``) without a scale. A scale without a unit ends no name, and
-    where units differ between axes there are no lengths.
-
-    Parameters
-    ----------
-    labels, scale, units, axes, names
-        As in `save_masks`.
-    image : array, optional
-        Image of that shape, with or without channels, for mean, least and greatest intensity.
-    channel_axis : int, optional
-        Axis of the channels of the image; None: a last axis beyond those of the labels.
-    connected : bool
-        Whether each connected region of a label has a row of its own, instead of each label.
-    min_pixels : int
-        Connected regions of fewer pixels, 1 or more, have none.
-    regions : array of int, optional
-        Numbered regions of that shape, each of one label and with a row of its own, instead of
-        each label; without the Euler number, which takes a millisecond a region.
-    brief : bool
-        Leave out where regions are, their shape, and least and greatest intensity.
-
-    Returns
-    -------
-    dict of str to array
-        Columns of one length: label, name, region (its number, if connected that of
-        `number_regions`), pixels, share of the labelled pixels, area or volume,
-        centroid, first and last pixel along each axis, and what scikit-image measures in 2-D
-        or 3-D. Along an axis of time every frame is measured by itself, and shares are of its own
-        pixels.
-
-    Raises
-    ------
-    InvalidInput
-        If there is no label, or no region of so many pixels, or the image has another shape.
-
-    Examples
-    --------
-    >>> table = saf.region_table([[1, 1, 0], [2, 2, 2]], scale=(2, 2), units="um")
-    >>> table["area_um2"].tolist()
-    [8.0, 12.0]
-    """
-    array, placed = checked_labels(labels, min_pixels, axes, scale, units)
-    if not array.any():
-        raise InvalidInput("labels: expected at least one pixel with a label, all are 0")
-    numbered = None if regions is None else as_labels(regions, "regions")
-    if numbered is not None and numbered.shape != array.shape:
-        raise InvalidInput(f"regions: expected the shape {array.shape}, got {numbered.shape}")
-    pixels = None
-    if image is not None:
-        channels = image_channels(np.asarray(image), array, channel_axis)
-        pixels = LazyImage([channels], "", {}, -1, "image", {})
-    columns = table_columns(placed.of_frame, 0 if pixels is None else pixels.n_channels, brief)
-    if numbered is None:
-        opened = LazyImage([array], placed.names, {}, None, "labels", {})
-        return _measured(opened, pixels, placed, names, columns, connected, min_pixels)
-    columns.pop("euler_number", None)
-    opened = LazyImage([numbered], placed.names, {}, None, "regions", {})
-    table = _measured(opened, pixels, placed, None, columns)
-    return _of_regions(table, array, numbered, names)
-
-
-def _of_regions(
-    table: Table, labels: NDArray[Any], numbered: NDArray[Any], names: Mapping[int, str] | None
-) -> Table:
-    """Return the rows of numbered regions with the label that each is of."""
-    owners = np.zeros(int(numbered.max()) + 1, np.int64)
-    owners[numbered.ravel()] = labels.ravel()
-    own = owners[table["label"]]
-    label_map = map_labels(np.unique(own), names)
-    frame = {"frame": table["frame"]} if "frame" in table else {}
-    n_labelled = np.count_nonzero(labels.reshape(len(labels) if frame else 1, -1), axis=1)
-    head = {"label": own, "name": np.array([label_map.names[label] for label in own.tolist()])}
-    return {
-        **frame,
-        **head,
-        "region": table["label"],
-        **{name: column for name, column in table.items() if name not in (*frame, *head)},
-        "share": table["pixels"] / n_labelled[table.get("frame", 0)],
-    }
-
-
-def measure_large(
-    labels: Any,
-    image: Any = None,
-    *,
-    scale: Sequence[float] | None = None,
-    units: Sequence[str] | str | None = None,
-    axes: str | None = None,
-    names: Mapping[int, str] | None = None,
-    channel_axis: int | None = None,
-    connected: bool = False,
-    min_pixels: int = 1,
-    brief: bool = False,
-    cancelled: Callable[[], bool] = lambda: False,
-) -> Table:
-    """Measure the regions of a label image of any size, as `region_table` does those of one.
-
-    Memory is bounded by a part of the image, and by the number of regions.
-
-    Parameters
-    ----------
-    labels : path or array
-        What `label_large` wrote, or any label image that it would take as an image.
-    image : path or array, optional
-        Of the same shape, with or without channels.
-    scale, units, axes
-        As in `save_masks`; by default as the file says.
-    names, channel_axis, connected, min_pixels, brief
-        As in `region_table`.
-    cancelled : callable
-        Asked before each part; once it returns True the work ends with `Cancelled`.
-
-    Returns
-    -------
-    dict of str to array
-        The columns and rows of `region_table`.
-
-    Raises
-    ------
-    InvalidInput
-        As `region_table`.
-    FormatError
-        Naming the file, and the part that cannot be read.
-
-    Examples
-    --------
-    >>> [path] = saf.save_masks("labels.ome.zarr", np.kron([[1, 2]], np.ones((64, 64), int)))
-    >>> saf.measure_large(path, brief=True)["pixels"].tolist()
-    [4096, 4096]
-    """
-    opened, placed = _opened(labels, axes, min_pixels, scale, units)
-    pixels = None if image is None else open_lazily(image, channel_axis)
-    if pixels is not None and channel_axis is None and pixels.shape[:-1] == opened.shape:
-        pixels = open_lazily(image, -1)
-    if pixels is not None and pixels.shape != opened.shape:
-        raise InvalidInput(f"image: expected the shape {opened.shape}, got {pixels.shape}")
-    columns = table_columns(placed.of_frame, 0 if pixels is None else pixels.n_channels, brief)
-    return _measured(opened, pixels, placed, names, columns, connected, min_pixels, cancelled)
-
-
-def _measured(
-    labels: LazyImage,
-    image: LazyImage | None,
-    axes: Axes,
-    names: Mapping[int, str] | None,
-    columns: Mapping[str, str],
-    connected: bool = False,
-    min_pixels: int = 1,
-    cancelled: Callable[[], bool] = lambda: False,
-) -> Table:
-    """Return the rows of all frames of a series, or of one image; numbers of regions run on."""
-    is_series, tables, n_regions = axes.names.startswith("t"), list[Table](), 0
-    for k in range(labels.shape[0]) if is_series else [None]:
-        frame = _Frame(labels, image, k, connected, cancelled)
-        table = frame.table(axes.of_frame, names, min_pixels, columns)
-        n_rows = len(table.get("label", ()))
-        if "region" in table:
-            table["region"] = table["region"] + n_regions
-            n_regions += n_rows
-        tables += [({"frame": np.full(n_rows, k)} if is_series else {}) | table] * (n_rows > 0)
-    if not tables:
-        none = f"there is none: no region has {min_pixels} pixels or more"
-        raise InvalidInput(f"labels: expected a label, {none}")
-    return {name: np.concatenate([table[name] for table in tables]) for name in tables[0]}
-
-
-class LargeRegions:
-    """The connected regions of a label image of any size, as `number_regions` numbers them.
-
-    Attributes
-    ----------
-    shape : tuple of int
-        Of the label image.
-    kinds, names : array of int, mapping of int to str
-        The label of each region by its number, and what labels are called.
-    last : array of int
-        The last of the parts in which each region is, by its number.
-    """
-
-    def __init__(
-        self,
-        labels: Any,
-        *,
-        axes: str | None = None,
-        names: Mapping[int, str] | None = None,
-        min_pixels: int = 1,
-        cancelled: Callable[[], bool] = lambda: False,
-    ) -> None:
-        opened, placed = _opened(labels, axes, min_pixels)
-        is_series = placed.names.startswith("t")
-        self.shape, self.names = opened.shape, names or {}
-        self._frames, kinds, lasts = [], [np.zeros(1, np.int64)], [np.zeros(1, np.int64)]
-        n_parts = n_regions = 0
-        for k in range(opened.shape[0]) if is_series else [None]:
-            frame = _Frame(opened, None, k, True, cancelled)
-            columns = table_columns(placed.of_frame, 0, True)
-            table = frame.table(placed.of_frame, names, min_pixels, columns)
-            kinds.append(table.get("label", np.zeros(0, np.int64)))
-            lasts.append(frame.number(n_regions)[1:] + n_parts)
-            n_parts, n_regions = n_parts + len(frame.places), n_regions + len(kinds[-1])
-            self._frames.append(frame)
-        self.kinds, self.last = np.concatenate(kinds), np.concatenate(lasts)
-
-    def parts(self) -> Iterator[tuple[Region, NDArray[np.int64]]]:
-        """Yield where each part is, and the numbers of the regions there."""
-        for frame in self._frames:
-            yield from frame.parts()
-
-
-def _opened(
-    labels: Any,
-    axes: str | None,
-    min_pixels: object,
-    scale: Sequence[float] | None = None,
-    units: Sequence[str] | str | None = None,
-) -> tuple[LazyImage, Axes]:
-    """Return a label image, checked, and its axes, as the file says them where nothing is given."""
-    opened = open_lazily(labels, are_labels=True)
-    if opened.n_channels != 1 or opened.dtype.kind not in "biu":
-        raise InvalidInput(
-            f"labels: expected whole numbers without channels, got {opened.dtype} with "
-            f"{opened.n_channels} channels"
-        )
-    if (as_whole(min_pixels) or 0) < 1:
-        raise InvalidInput(f"min_pixels: expected a whole number of 1 or more, got {min_pixels!r}")
-    known = opened.as_file()
-    placed = label_axes(
-        len(opened.shape),
-        axes or known.axes or None,
-        known.scale if scale is None else scale,
-        known.units if scale is None and units is None else units,
-    )
-    return opened, placed
 
 
 def part_regions(pieces: Sequence[int], shape: Sequence[int]) -> dict[Place, Region]:
@@ -306,7 +46,7 @@ def part_regions(pieces: Sequence[int], shape: Sequence[int]) -> dict[Place, Reg
     }
 
 
-class _Frame:
+class Frame:
     """An image, or one of a series, that is gone through part by part.
 
     Regions are numbered as they come; those that touch across parts are found to be one, and get
