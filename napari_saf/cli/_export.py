@@ -17,7 +17,7 @@ from napari_saf.batch import check_outputs
 from napari_saf.cli import _methods as flags
 from napari_saf.errors import InvalidInput
 from napari_saf.features import channels_last
-from napari_saf.objects import Objects, save_objects
+from napari_saf.objects import save_objects
 from napari_saf.problem import ImageOptions, Problem
 from napari_saf.storage import make_folder
 from napari_saf.tiles import LARGE
@@ -123,15 +123,9 @@ def _save_outlines(paths: Sequence[Path], given: io.Labelling, min_pixels: int) 
     """Save the outlines of connected regions, each a thing of the kind of its label."""
     if not paths:
         return
-    chosen: dict[str, Any] = {"axes": given.axes, "min_pixels": min_pixels}
-    objects: Objects | io.LargeRegions
-    if given.is_large:
-        objects = io.LargeRegions(given.labels, names=given.all_names, **chosen)
-    else:
-        numbers = io.number_regions(given.labels, **chosen)
-        kinds = np.zeros(int(numbers.max()) + 1, np.int64)
-        kinds[numbers] = np.where(numbers, given.labels, 0)
-        objects = Objects(numbers.astype(np.uint32), kinds, given.all_names)
+    objects = io.LargeRegions(
+        given.labels, axes=given.axes, names=given.all_names, min_pixels=min_pixels
+    )
     for path in paths:
         click.echo(save_objects(path, objects))
 

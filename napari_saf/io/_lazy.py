@@ -202,7 +202,8 @@ def open_lazily(
     channel_axis : int, optional
         As in `Problem.from_image`, if the file does not say it.
     are_labels : bool
-        Whether a picture with a palette gives its indices, as for `read_labels`, not its colours.
+        Whether a picture with a palette gives its indices, as for `read_labels`, not its colours,
+        and the last axis of an array is none of channels.
 
     Raises
     ------
@@ -218,11 +219,11 @@ def open_lazily(
 
 def _open(source: Any, channel_axis: int | None, are_labels: bool) -> LazyImage:
     if isinstance(source, (list, tuple)) and source:
-        found = _open_array(source[0], channel_axis)
+        found = _open_array(source[0], channel_axis, are_labels)
         levels = [found.finest, *source[1:]]
         return LazyImage(levels, found.axes, found.sizes, channel_axis, found.source, found.state)
     if not isinstance(source, (str, os.PathLike)):
-        return _open_array(source, channel_axis)
+        return _open_array(source, channel_axis, are_labels)
     url = url_of(source)
     if url is not None:
         with format_errors(url, "an image"):
@@ -237,11 +238,17 @@ def _open(source: Any, channel_axis: int | None, are_labels: bool) -> LazyImage:
             return _open_tiff(path, channel_axis, are_labels)
         if path.suffix.lower() == ".npy":
             array = np.load(path, mmap_mode="r", allow_pickle=False)
-            return LazyImage([array], "", {}, channel_axis, str(path), _state_of(path))
+            names = _letters(array, are_labels)
+            return LazyImage([array], names, {}, channel_axis, str(path), _state_of(path))
         return _open_picture(path, channel_axis, are_labels)
 
 
-def _open_array(array: Any, channel_axis: int | None) -> LazyImage:
+def _letters(array: Any, are_labels: bool) -> str:
+    """Return the axes of an array by itself; a last one of labels, of 3 or 4, is no colour."""
+    return "uvwtzyx"[-array.ndim :] if are_labels else ""
+
+
+def _open_array(array: Any, channel_axis: int | None, are_labels: bool) -> LazyImage:
     """Open what is sliced as an array: its name, or its values, tell whether it changed."""
     if not all(hasattr(array, name) for name in ("shape", "dtype", "ndim", "__getitem__")):
         raise InvalidInput(f"source: expected a path or an array, got {type(array).__name__}")
@@ -252,14 +259,15 @@ def _open_array(array: Any, channel_axis: int | None) -> LazyImage:
         root = getattr(array.store_path.store, "root", None)
         if root is None:
             raise InvalidInput("source: expected a zarr array in a folder; give its path otherwise")
-        return open_lazily(Path(root) / array.store_path.path, channel_axis)
+        return open_lazily(Path(root) / array.store_path.path, channel_axis, are_labels)
     elif isinstance(array, np.memmap) and isinstance(array.filename, str | os.PathLike):
         state |= _state_of(Path(array.filename))
     elif isinstance(array, np.ndarray):
         step = max(1, array.size // _SAMPLE)
         sample = array.flat[::step] if step > 1 else array
         state["digest"] = hashlib.sha256(np.ascontiguousarray(sample).tobytes()).hexdigest()[:16]
-    return LazyImage([array], "", {}, channel_axis, "the array", state)
+    names = _letters(array, are_labels)
+    return LazyImage([array], names, {}, channel_axis, "the array", state)
 
 
 def _open_folder(path: Path, channel_axis: int | None) -> LazyImage:

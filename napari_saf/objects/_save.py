@@ -99,12 +99,11 @@ class _Parts:
 
     def parts(self) -> Iterator[tuple[io.Region, NDArray[Any]]]:
         """Yield where each part is, and the numbers of the objects there."""
-        stored = self._labels
         if len(self.kinds) < 2:  # nothing is stored of them
             return
-        opened = None if isinstance(stored, np.ndarray) else io.open_lazily(stored)
+        opened = io.open_lazily(self._labels, are_labels=True)
         for region in self._regions:
-            yield region, stored[region] if opened is None else opened.read(region)[..., 0]
+            yield region, opened.read(region)[..., 0]
 
 
 _Numbered = io.LargeRegions | _Parts

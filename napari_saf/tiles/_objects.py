@@ -251,7 +251,7 @@ class ObjectJob(AbstractTiledJob):
                 f"labels: expected whole numbers without channels, got {image.dtype} with "
                 f"{image.n_channels} channels"
             )
-        doubt = None if uncertainty is None else io.open_lazily(uncertainty)
+        doubt = None if uncertainty is None else io.open_lazily(uncertainty, are_labels=True)
         if doubt is not None and (doubt.shape != image.shape or doubt.n_channels != 1):
             raise InvalidInput(f"uncertainty: expected shape {image.shape}, got {doubt.shape}")
         for name, least in (("tile", 16), ("halo", 1)):

@@ -115,3 +115,14 @@ def test_a_saved_mask_without_labels_has_no_regions(tmp_path):
     for measure, given in ((saf.measure_large, path), (saf.region_table, labels)):
         with pytest.raises(saf.InvalidInput, match="labels: expected"):
             measure(given)
+
+
+@pytest.mark.parametrize("width", [3, 4])
+def test_the_last_axis_of_labels_is_none_of_colours(tmp_path, width):
+    labels = np.random.default_rng(0).integers(0, 3, (5, 6, width), dtype=np.uint8)
+    np.save(tmp_path / "labels.npy", labels)
+    whole = saf.region_table(labels)
+    same(saf.measure_large(labels), whole)
+    same(saf.measure_large(tmp_path / "labels.npy"), whole)
+    found = saf.split_large(labels, tmp_path / "objects.ome.zarr", smallest=1)
+    assert found.labels.shape == labels.shape
