@@ -12,7 +12,7 @@ from pydantic import Field, model_validator
 from napari_saf import storage
 from napari_saf.io._labels import Axes, check_color, check_name
 from napari_saf.io._paths import mask_stem, mask_suffix, printable
-from napari_saf.io._recipe import PrototypeSet
+from napari_saf.io._recipe import LabelEntry, PrototypeSet
 
 NOTE_KEY = "napari-saf"
 """Name of the text in a PNG file, and of the attribute of an OME-Zarr, that holds the note."""
@@ -25,13 +25,6 @@ _MOST_ZARR_BYTES = 2**26
 """Of the attributes of an OME-Zarr, which hold the note in many lines, and names and colours."""
 _MOST_COLORS = 255
 """Colours of larger labels repeat on screen."""
-
-
-class LabelNote(storage.FileModel):
-    label: Annotated[int, Field(gt=0)]
-    name: storage.Text = ""
-    color: list[float] = Field(default_factory=list)
-    prototypes: list[list[float]] = Field(default_factory=list)
 
 
 class MaskPlace(storage.FileModel):
@@ -67,7 +60,7 @@ class MaskNote(storage.VersionedModel):
     axes: str
     scale: list[float] | None = None
     units: list[str] | None = None
-    labels: list[LabelNote]
+    labels: list[LabelEntry]
     recipe: dict[str, Any] | None = None
     place: MaskPlace | None = None
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib.metadata
 import json
 import os
 from pathlib import Path
@@ -22,7 +21,6 @@ from napari_saf.problem import ImageOptions
 
 _MOST_TABLE_BYTES = 2**25
 """65,535 prototypes of 20 features take half of it."""
-_VERSION = importlib.metadata.version("napari-saf")
 
 
 class _PrototypeFile(storage.VersionedModel):
@@ -68,7 +66,7 @@ def save_prototypes(path: str | os.PathLike[str], prototypes: ArrayLike | Protot
         prototypes = PrototypeSet(rows[finite], finite + 1)
     if suffix == ".json":
         options = None if prototypes.options is None else prototypes.options.to_plain()
-        head = {"schema": 1, "kind": "prototypes", "software": _VERSION, "input": options}
+        head = {"schema": 1, "kind": "prototypes", "software": storage.VERSION, "input": options}
         lines = [f"{json.dumps(name)}: {json.dumps(value)}," for name, value in head.items()]
         lines += ['"labels": [', rows_of_json(prototypes.entries()), "]", "}"]
         return storage.write_json(target, "\n".join(["{", *lines]))

@@ -31,12 +31,12 @@ _GIVEN = "was given as an array, which a recipe cannot repeat"
 
 
 class LabelEntry(storage.FileModel):
-    """A label in a file of prototypes, or in a recipe that holds what was taught."""
+    """What a file says of a label, and the prototypes that stand for it."""
 
-    label: Annotated[int, Field(gt=0, le=MOST_LABELS)]
+    label: Annotated[int, Field(gt=0)]
     name: storage.Text = ""
     color: list[float] = Field(default_factory=list)
-    prototypes: list[list[float]]
+    prototypes: list[list[float]] = Field(default_factory=list)
 
 
 class _Regions(storage.FileModel):
