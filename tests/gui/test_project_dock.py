@@ -19,6 +19,7 @@ from napari_saf._gui.project.dock import ProjectWidget
 from napari_saf._gui.scribbles import dock as scribbles_dock
 from napari_saf._gui.scribbles.dock import ScribblesWidget
 from napari_saf._gui.scribbles.results import shares_of
+from napari_saf._gui.segment.dock import SegmentWidget
 from napari_saf._gui.session import keeping
 from napari_saf.cli import main
 from napari_saf.features import Scaling
@@ -296,7 +297,7 @@ def test_objects_are_objects_when_they_are_opened(model, dock, open_on, tmp_path
     assert left.tolist() == [*before["object"][1:], 9]
     opened.shut_down()
     again = open_on(second, ObjectsWidget)
-    settle(again)
+    settle(again, 60)
     np.testing.assert_array_equal(again.table.model.table["object"], left)
 
 
@@ -352,6 +353,19 @@ def test_strokes_on_all_images_teach_together(model, dock, scribbles, settle):
     labels = model.layers[-1].data
     corners = [labels[4, 4], labels[4, 28], labels[28, 4], labels[28, 28]]
     assert sorted(np.unique(corners)) == [1, 2, 3, 4]
+
+
+def test_labels_by_the_recipe_of_an_image_carry_it(model, dock, open_on, settle):
+    segment = open_on(model, SegmentWidget)
+    segment.form.set_values({"max_labels": 3})
+    segment.start()
+    settle(segment)
+    expected = recipe_of(model.layers[-1])
+    dock.label_all()
+    settle(dock)
+    dock.go_to_next()
+    assert names(model) == ["1", "1 [SAF]"]
+    assert recipe_of(model.layers["1 [SAF]"]).raw == expected.raw
 
 
 def test_label_all_gives_what_the_recipe_of_the_file_gives(dock, scribbles, tmp_path, settle):

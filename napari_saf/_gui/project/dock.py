@@ -396,7 +396,7 @@ class ProjectWidget(RunDock):
         """Take a text with a fraction, a recipe by its name, or what became of an image."""
         what, value = step
         if isinstance(value, Recipe):
-            self.session.recipes |= {what: value} if what else {}
+            self.session.recipes[what] = value
         elif isinstance(value, ProjectLayer):
             with self.showing_errors():
                 self.session.replace_layer(what, value)

@@ -158,10 +158,10 @@ def label_all(
     """
     report(("learning from the strokes", 0.0))
     taught = teach(works, settings, cancelled)
-    name = TAUGHT if taught is not None else ""
     if taught is None and not project.recipes:
         raise InvalidInput("paint strokes of two classes on some image first")
     used = project.recipe if taught is None else taught
+    name = next((own for own, one in project.recipes.items() if one is used), TAUGHT)
     report((name, used))
     n_done, notes = 0, list[str]()
     for k, work in enumerate(works):
@@ -196,7 +196,8 @@ def label_image(recipe: Recipe, work: Work, name: str, cancelled: Asked) -> Proj
         for n, color in taught.colors.items():
             red, green, blue = map(float, color[:3])
             classes[n] = PaintedClass(taught.names.get(n, ""), (red, green, blue))
-    title = f"{mask_stem(work.entry.name)} [{name or own.method.name.upper()}]"
+    maker = name if name == TAUGHT else own.method.name.upper()
+    title = f"{mask_stem(work.entry.name)} [{maker}]"
     encoded = EncodedLabels.of(labels)
     known = {} if taught is None else taught.by_label()
     made = ProjectLayer("labels", title, encoded, classes, recipe=name, prototypes=known)
