@@ -100,8 +100,6 @@ def _load(target: Path) -> dict[str, Callable[..., None]]:
 
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
-    for name, known in (("memset", ctypes.memset), ("memcpy", ctypes.memmove)):
-        llvm.add_symbol(name, ctypes.cast(known, ctypes.c_void_p).value)
     machine = llvm.Target.from_default_triple().create_target_machine(jit=True)
     engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)
     head, _, codes = target.read_bytes().partition(b"\n")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import logging
 import threading
 import time
@@ -16,6 +15,7 @@ import numpy as np
 from napari.layers import Image, Labels
 from numpy.typing import NDArray
 from qtpy.QtCore import QObject, Signal
+from threadpoolctl import threadpool_limits
 
 from napari_saf._gui.forms.words import parameters_by_hand
 from napari_saf._gui.layers.live import LiveLayer, label_colors
@@ -52,7 +52,6 @@ LARGE_SHARE = 0.25
 """Of the memory that is free; from here on it is said how much a run takes."""
 _MOST_LETTERS = 40
 """Of a title, so that there is room for the name of the image."""
-_asking = threading.Lock()
 
 
 class Task(QObject):
@@ -120,14 +119,11 @@ class Task(QObject):
     def _work(self) -> None:
         settings, function = self._settings, self._function
         self._function = None  # which may hold this task
-        # OpenMP has a number of threads for each thread: the main thread and other tasks keep
-        # theirs. One that first asks for it gets the number set last, so it asks before it sets.
-        with _asking:
-            usual = _usual_threads()
-        torch.get_num_threads()
-        torch.set_num_threads(settings.threads or usual)
+        torch.get_num_threads()  # torch sets it once in each thread, when first asked
         try:
             with (
+                # OpenMP has a number of threads for each thread: all others keep theirs.
+                threadpool_limits(settings.threads or None, "openmp"),
                 memory_limit(settings.memory_limit, self._note_memory),
                 memory_errors_translated(),
                 interruptible(self._cancelled.is_set),
@@ -141,7 +137,6 @@ class Task(QObject):
                 _logger.exception("the run failed")
             self.failed.emit(error)
         finally:
-            torch.set_num_threads(usual)  # for threads to come
             self.finished.emit()
 
 
@@ -151,11 +146,6 @@ def load_libraries(cancelled: Callable[[], bool]) -> None:
     kernels_key()
     prepare_labels_layers()
     import sklearn.decomposition  # noqa: F401 - which few runs need
-
-
-@functools.cache
-def _usual_threads() -> int:
-    return torch.get_num_threads()
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
