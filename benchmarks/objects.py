@@ -9,10 +9,11 @@ The images of the folders nuclei and nuclei_more, with strokes as of `scribbles_
 settings that the strokes choose. With ``--taught one`` each image is labelled by what was taught on
 the first image of its kind (fluorescence, stained, grey) in its folder, which is left out. On the
 same foreground: the connected components, the watershed of the distance to the border from all its
-maxima as in the gallery of scikit-image, and `split_objects`, with its defaults, of the labels
-alone, with the image, with that and the uncertainty, and with the image and neck and smallest
-object chosen for each fifth of the images by the other four; and `split_objects` with the image
-on the foreground of a random forest on multi-scale features, taught likewise. AP is
+maxima as in the gallery of scikit-image, and `split_objects`, with its defaults: as the dock and
+`segment --objects` call it, with the image and, of strokes on it, the uncertainty; of the labels
+alone; with the image alone; and as first with neck and smallest object chosen for each fifth of the
+images by the other four; and `split_objects` with the image on the foreground of a random forest on
+multi-scale features, taught likewise. AP is
 TP / (TP + FP + FN) at an intersection over union above .5, the mean of images, and pooled over all
 objects; a nucleus is split if two or more objects lie in it by at least half of their pixels and
 have a tenth of its own, and an object merges if that is so for nuclei in it.
@@ -48,7 +49,7 @@ from skimage.segmentation import watershed
 from sklearn.ensemble import RandomForestClassifier
 
 import napari_saf as saf
-from napari_saf.objects import find_parts
+from napari_saf.objects import ObjectStep, find_parts
 
 DATA = Path(os.environ.get("NAPARI_SAF_DATA", "../shared/data"))
 NECKS = (0.02, 0.03, 0.04, 0.05, 0.07, 0.1, 0.15)
@@ -139,15 +140,15 @@ def label(
 def measure(job: tuple[str, str, str], seed: int, n_nuclei: int) -> dict[str, Any]:
     """Return the counts of each way on one image; of ours for each choice of neck and size."""
     image, truth, mask, uncertainty, trees = label(job, seed, n_nuclei)
-    unsure, _ = find_parts(mask, image=image, uncertainty=uncertainty)
-    parts, _ = find_parts(mask, image=image)
+    is_known = ObjectStep().by_uncertainty and job[1] == job[2]
+    parts, _ = find_parts(mask, image=image, uncertainty=uncertainty if is_known else None)
     ways: dict[str, Callable[[], Any]] = {
         "random forest": lambda: find_parts(trees, image=image)[0].join().labels,
         "components": lambda: components(mask),
         "scikit-image": lambda: gallery(mask),
         "labels alone": lambda: find_parts(mask)[0].join().labels,
+        "image alone": lambda: find_parts(mask, image=image)[0].join().labels,
         "split_objects": lambda: parts.join().labels,
-        "and uncertainty": lambda: unsure.join().labels,
         "the truth in it": lambda: np.where(mask, truth, 0),
     }
     found = {way: counts(truth, call()) for way, call in ways.items()}

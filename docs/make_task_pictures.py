@@ -66,15 +66,10 @@ def make_count_picture() -> None:
     """Mark some nuclei of two kinds, split all of them, and show their table."""
     viewer, dock = open_image(read_sample("nuclei").array[12], "nuclei", "Scribbles")
     teach(dock, NUCLEI, "intensity")
-    dock.uncertainty.setChecked(True)
-    [uncertain] = [layer for layer in viewer.layers if "uncertain" in layer.name]
     frame, objects = viewer.window.add_plugin_dock_widget("napari-saf", "Objects", tabify=True)
-    wait_until(lambda: not objects.is_calculating)
-    objects.uncertainty.choose(uncertain)
     wait_until(lambda: not objects.is_calculating)
     objects.start()
     wait_until(lambda: not objects.is_busy and not objects.is_calculating)
-    dock.uncertainty.setChecked(False)
     frame.raise_()
     viewer.reset_view()
     take(viewer, "task_count.png")

@@ -52,9 +52,9 @@ _OPTIONS = [
     click.Option(["--object-neck"], type=click.FloatRange(0, 1), metavar="DEPTH",
                  help="How much narrower the neck between two objects is than the narrower one."
                  f"  [default: {NECK}]"),
-    click.Option(["--object-uncertainty"], is_flag=True,
-                 help="Split objects where labels by strokes on the image (--seeds) are uncertain, "
-                 "too."),
+    click.Option(["--object-uncertainty/--no-object-uncertainty"], default=None,
+                 help="Split objects also where labels by strokes on the image (--seeds) are "
+                 "uncertain.  [default: yes]"),
     *flags.PROBABILITIES,
     click.Option(["--recipe"], type=flags.PATH, metavar="FILE",
                  help="Repeat what a recipe says; options given beside it take precedence."),
@@ -130,7 +130,7 @@ def _object_step(values: Mapping[str, Any], recipe: io.Recipe | None) -> ObjectS
         "smallest": values["smallest_object"],
         "neck": values["object_neck"],
         "kinds": values["object_kinds"] or None,
-        "by_uncertainty": values["object_uncertainty"] or None,
+        "by_uncertainty": values["object_uncertainty"],
     }
     changes = {name: value for name, value in given.items() if value is not None}
     step = None if recipe is None else ObjectStep.of_recipe(recipe.objects)

@@ -94,7 +94,7 @@ class ObjectStep:
     neck: float = NECK
     kinds: tuple[int, ...] | None = None
     by_slice: bool = False
-    by_uncertainty: bool = False
+    by_uncertainty: bool = True
 
     @classmethod
     def of_recipe(cls, plain: Mapping[str, Any] | None) -> ObjectStep | None:

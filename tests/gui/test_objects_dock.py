@@ -132,7 +132,7 @@ def test_the_recipe_of_the_labels_ends_in_their_objects(dock, settle):
         "neck": NECK,
         "kinds": [2],
         "by_slice": False,
-        "by_uncertainty": False,
+        "by_uncertainty": True,
     }
 
 

@@ -1,12 +1,13 @@
 """The same objects, and measures, from dock, commands and Python, of the same labels."""
 
 import csv
+import dataclasses
 
 import numpy as np
 import pytest
 
 import napari_saf as saf
-from napari_saf._gui.layers.metadata import recipe_of
+from napari_saf._gui.layers.metadata import SoftLabels, recipe_of
 from napari_saf._gui.objects.dock import ObjectsWidget
 from napari_saf.cli import main
 from napari_saf.io import read_labels
@@ -46,7 +47,7 @@ def test_dock_commands_and_python_find_the_same_objects(
     np.save("strokes.npy", strokes)
     command("segment", "photos/photo.npy", "-o", "photo.labels.tif", "--seeds", "strokes.npy",
             "--method", "af", "--features", "intensity", "--window", "3", "--objects",
-            "--object-kind", "2", *["--object-uncertainty"] * by_uncertainty)  # fmt: skip
+            "--object-kind", "2", *["--no-object-uncertainty"] * (not by_uncertainty))  # fmt: skip
     labels, recipe = (
         read_labels("photo.labels.tif").array,
         saf.load_recipe("photo.labels.recipe.json"),
@@ -70,18 +71,20 @@ def test_dock_commands_and_python_find_the_same_objects(
     assert rows_of("own.csv") == rows_of("photo.objects.csv")
 
     shown = model.add_labels(labels, name="labels")
-    shown.metadata["napari_saf"] = {"recipe": recipe.raw}
+    soft = SoftLabels.of(problem, result)
+    assert SoftLabels.of(dataclasses.replace(problem, seeds=None), result).uncertainty is None
+    shown.metadata["napari_saf"] = {"recipe": recipe.raw, "soft_labels": soft}
     model.add_image(image, name="photo")
     uncertain = model.add_image(doubt, name="doubt")
     dock = open_on(model, ObjectsWidget)
     settle(dock)
     assert dock.kinds.ticked == [2]
-    if by_uncertainty:
-        dock.uncertainty.choose(uncertain)
     dock.image.choose(model.layers["photo"])
-    dock.start()
-    settle(dock)
-    np.testing.assert_array_equal(dock.layer.data, found.labels)
+    for choice in ("run", uncertain) if by_uncertainty else ("none",):
+        dock.uncertainty.choose(choice)
+        dock.start()
+        settle(dock)
+        np.testing.assert_array_equal(dock.layer.data, found.labels)
     dock.save_to(str(tmp_path / "dock.csv"))
     settle(dock)
     names = [name for name in rows_of("own.csv")[0] if not name.startswith("name")]

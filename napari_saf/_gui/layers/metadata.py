@@ -196,13 +196,15 @@ def class_names(layer: Labels) -> dict[int, str]:
 class SoftLabels:
     """The assignment of a run at the nodes of a grid, and the label on screen of each column.
 
-    Pixels that were `locked`, 0 elsewhere, are of their label alone.
+    Pixels that were `locked`, 0 elsewhere, are of their label alone. The uncertainty of the nodes
+    is that of labels by strokes, None for others: it tells where things touch.
     """
 
     grid: GridGraph
     assignment: NDArray[np.float32]
     numbers: NDArray[np.int64]
     locked: LabelImage | None = None
+    uncertainty: NDArray[np.float32] | None = None
 
     @classmethod
     def of(
@@ -210,12 +212,15 @@ class SoftLabels:
     ) -> SoftLabels | None:
         """Return those of the image that was asked for, the last; its labels are as on screen."""
         grid, assignment = problem.graph, result.assignment
+        uncertainty = None if problem.seeds is None else result.uncertainty
         if isinstance(grid, GraphUnion):
             own = grid.slices[-1]
             grid, assignment = grid.grids[-1], assignment[own]
+            uncertainty = None if uncertainty is None else uncertainty[own]
         if not isinstance(grid, GridGraph) or len(assignment) != grid.n_nodes:
             return None
-        return cls(grid.without_weights(), assignment, result.label_map.numbers, locked)
+        numbers = result.label_map.numbers
+        return cls(grid.without_weights(), assignment, numbers, locked, uncertainty)
 
     @property
     def labels(self) -> list[int]:

@@ -65,7 +65,8 @@ class ObjectsWidget(RunDock):
         self.labels = LayerChoice(viewer, Labels, _is_kinds)
         self.labels.choose(labels_to_choose(viewer))
         self.image = LayerChoice(viewer, Image, self._fits, none="none")
-        self.uncertainty = LayerChoice(viewer, Image, self._fits, none="none")
+        self.uncertainty = LayerChoice(viewer, Image, self._fits)
+        self.uncertainty.set_others([("that of the run, if known", "run"), ("none", "none")])
         self.kinds, self.slices = LabelList(), QCheckBox("each by itself")
         self.smallest = QLabeledSlider(Qt.Orientation.Horizontal)
         self.smallest.setRange(1, _MOST_SMALLEST)
@@ -158,7 +159,7 @@ class ObjectsWidget(RunDock):
         self.begin_task("splitting", split, partial(self._on_split, source))
 
     def _read_form(self, labels: Labels) -> Source:
-        image, uncertainty = self.image.layer, self.uncertainty.layer
+        image, uncertainty = self.image.layer, self.uncertainty.value
         return Source.of(labels, image, uncertainty, by_slice=self.slices.isChecked())
 
     def _numbers(self) -> tuple[int, float]:
@@ -191,7 +192,7 @@ class ObjectsWidget(RunDock):
         self._show_table(table)
         by_slice, (smallest, neck) = source.placed["axis"] == 0, self._numbers()
         kinds = tuple(self.kinds.ticked) or None
-        step = ObjectStep(smallest, neck, kinds, by_slice, source.uncertainty is not None)
+        step = ObjectStep(smallest, neck, kinds, by_slice, self.uncertainty.value != "none")
         carry_objects(source.layer, step.plain)
         self.status.show_progress(1.0, counted(len(objects.numbers), "object"))
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from qtpy.QtCore import QObject, Signal
 from skimage.draw import line_nd
 
-from napari_saf._gui.layers.metadata import OBJECTS_KEY, class_names
+from napari_saf._gui.layers.metadata import OBJECTS_KEY, class_names, soft_labels_of
 from napari_saf._gui.layers.placement import (
     image_region,
     labelled_image,
@@ -41,7 +41,8 @@ HELP = {
     "smallest": "Pixels: what is smaller joins the object that it touches, or is left out.",
     "neck": "Per cent by which a neck (of volumes: its section) is less than the narrower part.",
     "image": "For the brightness of each object; objects are split at its edges, too.",
-    "uncertainty": "Where labels are uncertain (0 to 1), objects are split, too.",
+    "uncertainty": "Where labels are uncertain (0 to 1), objects are split, too. That of the run "
+    "is known of labels by strokes on the image.",
     "split": "Find the single objects of the ticked kinds.",
     "merge": "Make one object of the chosen ones (same kind).",
     "cut": "Then draw a line across an object in the image: it is cut there.",
@@ -67,7 +68,8 @@ class Source:
     """The layers that objects are read from, as they are when it is made.
 
     Axes of one pixel, which stand for the slice that was labelled, are left out. Pixels are read in
-    the thread that works: of those the layers may hold only a promise.
+    the thread that works: of those the layers may hold only a promise. The uncertainty is a layer
+    or, for "run", that of the run that made the labels.
     """
 
     layer: Labels
@@ -75,17 +77,16 @@ class Source:
     axes: tuple[int, ...]
     names: Mapping[int, str]
     image: Pixels | None
-    uncertainty: Pixels | None
+    uncertainty: Callable[[Cancelled], NDArray[Any]] | None
     placed: dict[str, Any]  # arguments of object_table
 
     @classmethod
     def of(
-        cls, layer: Labels, image: Image | None, uncertainty: Image | None, *, by_slice: bool
+        cls, layer: Labels, image: Image | None, uncertainty: Image | str, *, by_slice: bool
     ) -> Source:
         axes = tuple(squeezed_axes(layer))
         index = tuple(slice(None) if axis in axes else 0 for axis in range(layer.ndim))
         region = None if image is None else image_region(layer, image)
-        doubt = None if uncertainty is None else image_region(layer, uncertainty)
         placed = {
             "scale": [abs(float(layer.scale[axis])) for axis in axes],
             "units": [str(layer.units[axis]) for axis in axes],
@@ -98,7 +99,7 @@ class Source:
             axes,
             class_names(layer),
             None if region is None else Pixels(pixels_of(image), region[0]),
-            None if doubt is None else Pixels(pixels_of(uncertainty), doubt[0]),
+            _uncertainty_reader(layer, uncertainty),
             placed,
         )
 
@@ -107,7 +108,7 @@ class Source:
             self.labels.read(cancelled),
             image=None if self.image is None else self.image.read(cancelled),
             channel_axis=self.placed["channel_axis"],
-            uncertainty=None if self.uncertainty is None else self.uncertainty.read(cancelled),
+            uncertainty=None if self.uncertainty is None else self.uncertainty(cancelled),
             spacing=self.placed["scale"],
             axis=self.placed["axis"],
             kinds=kinds,
@@ -145,6 +146,20 @@ class Source:
 
 
 _LINE, _LINE_WIDTH, _LINE_COLOR = "cut line", 2, "yellow"
+
+
+def _uncertainty_reader(
+    layer: Labels, chosen: Image | str
+) -> Callable[[Cancelled], NDArray[Any]] | None:
+    if isinstance(chosen, Image):
+        region = image_region(layer, chosen)
+        return None if region is None else Pixels(pixels_of(chosen), region[0]).read
+    soft = soft_labels_of(layer) if chosen == "run" else None
+    if soft is None or soft.uncertainty is None:
+        return None
+    grid, values = soft.grid, soft.uncertainty
+    shape = [layer.data.shape[axis] for axis in squeezed_axes(layer)]
+    return lambda cancelled: np.reshape(grid.to_image(values), shape)
 
 
 class ObjectCanvas(QObject):
