@@ -173,11 +173,11 @@ class CompareWidget(RunDock):
         """Return what is asked for, with the method of the Segment dock if its settings count."""
         known: dict[str, AbstractMethod] = {}
         if self.choice.settings.value:
-            chosen = [dock.chosen_method() for dock in self.window().findChildren(RunDock)]
-            methods = [method for method in chosen if method is not None]
-            if not methods:
+            segment = self.workspace.docks.get("Segment")
+            if segment is None:
                 raise InvalidInput("settings: open the Segment dock, or choose the defaults")
-            known = {methods[-1].name: methods[-1]}
+            method = segment.form.read()
+            known = {method.name: method}
         job = self.input.job(finite_only=self.finite_only)
         return ComparisonJob(job, self.input.region(), self.choice.variants(job.options, known))
 

@@ -189,7 +189,7 @@ class ApplyDialog(QDialog):
             dock.begin_task(
                 "looking for images", work, self._show_summary, lambda step: dock.show_task(*step)
             )
-        elif isinstance(learned, io.Recipe):
+        elif isinstance(learned, io.Recipe) and self.layer is not None:
             self._level = learned.level
             own = {"rescale": rescale, "finite_only": dock.finite_only, **look}
             dock.controller.start(repeat_job(self._viewer, learned, self.layer, labels, **own))
@@ -302,7 +302,7 @@ def _apply_to_files(
 def repeat_job(
     viewer: napari.viewer.Viewer,
     recipe: io.Recipe,
-    image: Image | None,
+    image: Image,
     labels: Any = None,
     *,
     rescale: bool | None = None,
@@ -315,13 +315,10 @@ def repeat_job(
     One with the axes of the first image is cut as the `labels` that the recipe made; of another
     with more axes than were labelled, the slice on screen is labelled. `rescale` as for
     `Recipe.problem`; the new labels have the title, and lie below the strokes. InvalidInput if
-    there is no image, it is not known how it became features, or its axes or channels do not fit.
+    axes or channels of the image do not fit.
     """
-    if image is None:
-        raise InvalidInput(placement.NO_IMAGE)
     recipe = recipe.for_others()
-    if recipe.options is None:
-        raise InvalidInput("it is not known what the prototypes are made of")
+    assert recipe.options is not None  # else nothing is offered
     across, channel = _cut(viewer, recipe.options, image, labels)
     region = placement.ImageRegion(
         image, channel, placement.positions_on_screen(viewer, image, across)

@@ -29,8 +29,6 @@ from napari_saf._gui.runs.run import Frame, RunJob, Task, load_libraries
 from napari_saf._gui.runs.time_left import TimeLeft
 from napari_saf._gui.session.workspace import LostLine
 from napari_saf.errors import NotFinite, SafError, counted
-from napari_saf.methods import AbstractMethod
-from napari_saf.problem import ImageOptions
 from napari_saf.result import STATUS_TEXTS, Segmentation, Status
 
 _RESCALE = "Scale this image by itself"
@@ -118,14 +116,6 @@ class RunDock(QWidget):
 
     def _apply(self) -> None:
         """Do so; SafErrors are shown."""
-
-    def chosen_method(self) -> AbstractMethod | None:
-        """Return the method of the form, for other docks, or None; SafError: a value is wrong."""
-        return None
-
-    def stroke_settings(self) -> tuple[AbstractMethod, ImageOptions] | None:
-        """Return how strokes label here, for other docks, or None; SafError as above."""
-        return None
 
     def values(self) -> dict[str, Any]:
         """Return what the dock says, as values for JSON; layers that are chosen are left out."""

@@ -368,9 +368,8 @@ class ProjectWidget(RunDock):
 
     def _stroke_settings(self) -> Any:
         """Return how strokes label: as an open dock says, else as the Scribbles dock begins."""
-        found = (dock.stroke_settings() for dock in self.workspace.docks.values())
-        default = stroke_choices()["object"]
-        return next(filter(None, found), (default.method, default.options))
+        scribbles, default = self.workspace.docks.get("Scribbles"), stroke_choices()["object"]
+        return (default.method, default.options) if scribbles is None else scribbles.settings()
 
     def export_all(self) -> None:
         folder = QFileDialog.getExistingDirectory(self, "Export masks to")

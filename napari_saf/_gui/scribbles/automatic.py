@@ -39,7 +39,7 @@ class AutomaticSettings(QCheckBox):
         super().__init__()
         self._input, self._form = chosen, form
         self._name, self._applied = _FIRST, False
-        self._reader, self._reading = ProblemReader(), threading.Lock()
+        self.reader, self._reading = ProblemReader(), threading.Lock()
         self.setToolTip(_TOOLTIP)
         self.setChecked(True)
         self.toggled.connect(self._on_toggled)
@@ -64,7 +64,7 @@ class AutomaticSettings(QCheckBox):
 
     def start_anew(self) -> None:
         """Begin as for objects, for another image."""
-        self._reader.forget()
+        self.reader.forget()
         self._name = _FIRST
         self.refresh()
 
@@ -86,9 +86,6 @@ class AutomaticSettings(QCheckBox):
         self.refresh()
         return True
 
-    def forget(self) -> None:
-        self._reader.forget()
-
     def chooser(self, job: ImageJob) -> Callable[[Callable[[], bool]], str]:
         """Return what chooses for the strokes of a job, to be called in another thread.
 
@@ -109,7 +106,7 @@ class AutomaticSettings(QCheckBox):
                 options = dataclasses.replace(options, channel_axis=axis)
                 own = dataclasses.replace(painted, options=options, features=None)
                 with self._reading:
-                    return self._reader.read(own, cancelled)
+                    return self.reader.read(own, cancelled)
 
             return choose_by(read, choices, cancelled)
 

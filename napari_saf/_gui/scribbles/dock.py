@@ -164,7 +164,8 @@ class ScribblesWidget(RunDock):
     def _is_other(self, layer: Image) -> bool:
         return is_given(layer) and layer != self.input.image
 
-    def stroke_settings(self) -> tuple[AbstractMethod, ImageOptions]:
+    def settings(self) -> tuple[AbstractMethod, ImageOptions]:
+        """Return how strokes label here, for the Project dock; SafError: a value is wrong."""
         max_side = self.input.choices["max_side"].value
         return self.form.read(), dataclasses.replace(self.input.whole_options(), max_side=max_side)
 
@@ -382,7 +383,7 @@ class ScribblesWidget(RunDock):
 
     def update_labels(self) -> None:
         self.controller.reader.forget()
-        self.automatic.forget()
+        self.automatic.reader.forget()
         self.start()
 
     def _on_form_changed(self, *changed: object) -> None:

@@ -42,7 +42,7 @@ from napari_saf.device import resolve_device
 from napari_saf.errors import SafError
 from napari_saf.features import Scaling
 from napari_saf.io import Recipe, count_labels
-from napari_saf.methods import METHODS, AbstractMethod, SweepMethod, TradeOff, TradeOffPoint
+from napari_saf.methods import METHODS, SweepMethod, TradeOff, TradeOffPoint
 from napari_saf.problem import ImageOptions, Problem
 from napari_saf.result import LabelMap, Segmentation, Status
 
@@ -136,9 +136,6 @@ class SegmentWidget(RunDock):
             (self.regions.view_changed, self._update_enabled),
             (self.controller.swept, self._on_swept),
         )
-
-    def chosen_method(self) -> AbstractMethod:
-        return self.form.read()
 
     def start(
         self,
