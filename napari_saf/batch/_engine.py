@@ -203,6 +203,7 @@ def _run(
 
 def _failed(job: Job, error: BaseException, seconds: float = 0.0) -> Outcome[R]:
     text = str(error) if isinstance(error, SafError) else f"{type(error).__name__}: {error}"
+    text = text.removeprefix(f"{job.path}: ")
     trace = "".join(traceback.format_exception(error))
     return Outcome(job, "failed", error=text, trace=trace, seconds=seconds)
 

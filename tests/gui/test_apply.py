@@ -237,7 +237,11 @@ def test_files_in_the_way_are_named(taught, folder, settle):
     choose_files(taught.applying, folder)
     taught.applying.button.click()
     settle(taught)
-    assert taught.status.is_error and "failed: wrong.npy" in taught.status.text
+    assert taught.status.is_error and "failed: wrong.npy (window: 13" in taught.status.text
+    (folder / "wrong.npy").write_text("no array")
+    taught.applying.button.click()
+    settle(taught)
+    assert "failed: wrong.npy (cannot be read as" in taught.status.text
     for path in results.glob("*.tif"):
         path.write_bytes(b"mine")
         (results / "other_labels.recipe.json").unlink()

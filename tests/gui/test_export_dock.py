@@ -235,6 +235,10 @@ def test_a_disk_that_fails_is_told_and_the_old_file_stays(done, qtbot, tmp_path,
     assert (out / "blocks_SAF.labels.tif").read_bytes() == before
     assert names(out) == ["blocks_SAF.labels.tif", "blocks_SAF_regions.csv"]
     assert done.button.isEnabled()
+    done.folder.set_path(out / "not there" / "results")  # what is wrong now is said, not what was
+    assert not done.button.isEnabled() and done.status.text == "there is no such folder"
+    done.folder.set_path(out)
+    assert done.button.isEnabled() and done.status.text == ""
 
 
 def test_without_labels_the_button_says_why(viewer, export):

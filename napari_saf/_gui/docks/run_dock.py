@@ -325,7 +325,8 @@ class RunDock(QWidget):
         """Enable the button of the dock's work, or say in the status line why that cannot be."""
         button.setEnabled(is_free and not reason)
         button.setToolTip(reason or tooltip)
-        if reason and not self.is_busy and not self.status.is_error:
+        is_new = reason != self._shown_reason
+        if reason and not self.is_busy and (is_new or not self.status.is_error):
             if not self.status.text.startswith(reason):
                 self.status.reset(reason)
         elif self.status.text == self._shown_reason:
