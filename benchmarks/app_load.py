@@ -1,11 +1,12 @@
 """How fluent the app stays while it labels: run with ``xvfb-run -a python benchmarks/app_load.py``.
 
 In a real window a 1024 x 1024 RGB image is labelled with the defaults. Printed are the longest
-and the 99th percentile of the gaps between ticks of a 10 ms timer of the main thread, the time
-from the click on Run to the first labels on screen, and from Stop to the final ones. The
-first run is the first of its process. Beside them: the longest gap when napari alone adds a
-layer of labels, the first and later ones of a process of their own, and what of the main thread
-that takes, drawing included.
+and the 99th percentile of the gaps between ticks of a 10 ms timer of the main thread, also in its
+processor time, which what else the machine does disturbs less; the time from the click on Run to
+the first labels on screen, and from Stop to the final ones, if there were labels. The first run is
+the first of its process. Beside them: the longest gap when napari alone adds a layer of labels, the
+first and later ones of a process of their own, and what of the main thread that takes, drawing
+included.
 
 With ``--side 4096 --lazy`` the image is a large one, of which what is on screen is labelled. The
 first run begins ``--wait`` seconds after the dock was opened.
@@ -103,15 +104,18 @@ def measure(viewer: napari.Viewer, widget: SegmentWidget, seconds: float) -> dic
         wait(0.005)
     wait(0.3)
     widget.controller.returned.disconnect(note)
-    ((shown, result),) = results
-    assert np.min(result.labels) > 0
+    for _, result in results:
+        assert np.min(result.labels) > 0
     gaps, later = ticks.end(), ticks.gaps_after(first.end() + 0.3)
+    busy = ticks.busy()
     measured = {
         "longest gap": gaps.max(),
         "p99 gap": float(np.percentile(gaps, 99)),
         "longest gap once the layer is there": later.max(initial=0),
+        "longest gap in processor time": busy.max(),
+        "p99 in processor time": float(np.percentile(busy, 99)),
         "first labels": first.drawn - clicked,
-        "stop": shown - stopped,
+        "stop": max((shown for shown, _ in results), default=0) - stopped,
     }
     return {name: seconds for name, seconds in measured.items() if seconds > 0}
 
@@ -163,16 +167,24 @@ class Ticks:
     """A 10 ms timer of the main thread that writes down when it fires."""
 
     def __init__(self) -> None:
-        self._times = [time.perf_counter()]
+        self._times, self._busy = [time.perf_counter()], [time.thread_time()]
         self._timer = QTimer()
         self._timer.setInterval(10)
-        self._timer.timeout.connect(lambda: self._times.append(time.perf_counter()))
+        self._timer.timeout.connect(self._on_tick)
         self._timer.start()
+
+    def _on_tick(self) -> None:
+        self._times.append(time.perf_counter())
+        self._busy.append(time.thread_time())
 
     def end(self) -> NDArray[np.float64]:
         """Stop and return the gaps in seconds."""
         self._timer.stop()
         return np.diff(self._times)
+
+    def busy(self) -> NDArray[np.float64]:
+        """Return the processor time that the main thread took between ticks."""
+        return np.diff(self._busy)
 
     def gaps_after(self, moment: float) -> NDArray[np.float64]:
         """Return the gaps in seconds that began after a moment."""

@@ -214,6 +214,16 @@ def files_of_others(image: np.ndarray) -> None:
     np.save("slices/other.npy", image.T)
 
 
+@pytest.mark.parametrize("page", sorted({*PAGES} - {ROOT / "CHANGELOG.md"}), ids=name_of)
+def test_prose_is_narrow(page: Path) -> None:
+    """Of 120 characters at most, but for tables."""
+    lines = TEXTS[page].splitlines()
+    found = [token for token in MarkdownIt().parse(TEXTS[page]) if token.type == "paragraph_open"]
+    spans = [slice(*token.map) for token in found if token.map]
+    prose = [line for span in spans for line in lines[span] if not line.lstrip().startswith("|")]
+    assert not [line for line in prose if len(line) > 120]
+
+
 @pytest.mark.parametrize("page", ["gallery", "coming_from"])
 def test_the_page_runs(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its lines of Python and of the terminal, in their order."""
