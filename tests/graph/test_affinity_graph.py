@@ -63,7 +63,7 @@ def test_k_nearest_joins_each_node_with_its_k_nearest():
         (np.array([[0, np.inf], [np.inf, 0]]), "finite"),
         (np.ones(3), "square"),
         (np.eye(2) * 1j, "numbers"),
-        ("matrix", "numbers"),
+        ("matrix", "expected an array"),
     ],
 )
 def test_bad_matrices_are_refused(bad, said):
