@@ -110,6 +110,17 @@ def test_bad_values_are_refused(values, said):
         build(saf.METHODS["saf"], values)
 
 
+@pytest.mark.parametrize("method", ALL)
+def test_values_outside_of_the_bounds_are_refused(method):
+    for item in describe(method):
+        for bound, sign in ((item.minimum, -1), (item.maximum, 1)):
+            if bound is not None and item.depends_on is None:
+                outside = bound + sign * (1 + abs(bound))
+                name = item.name.rpartition(".")[2]
+                with pytest.raises(saf.InvalidInput, match=f"{name}: expected"):
+                    build(method, {item.name: outside})
+
+
 @pytest.mark.parametrize(
     ("plain", "said"),
     [

@@ -243,13 +243,6 @@ def test_masks_of_another_recipe_stay(cli, folder, tmp_path, other):
     assert summary(again) == ("3 labelled", [])
 
 
-def test_masks_that_a_person_made_stay(cli, folder, tmp_path):
-    (tmp_path / "out").mkdir()
-    (tmp_path / "out" / "1_labels.npy").write_bytes(b"precious")
-    assert cli("segment", folder, "-o", "out", *FEW).is_error("1_labels.npy", "--overwrite")
-    assert content(tmp_path / "out") == {"1_labels.npy": b"precious"}
-
-
 def test_bad_images_are_named_at_the_end(cli, folder, tmp_path):
     (folder / "0.png").write_bytes(b"no image")
     np.save(folder / "flat.npy", np.zeros((8, 9)))

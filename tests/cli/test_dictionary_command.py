@@ -13,7 +13,7 @@ import pytest
 from processes import Command
 
 import napari_saf as saf
-from napari_saf.batch import DictionaryTask, _dictionary, run_batch
+from napari_saf.batch import DictionaryTask, run_batch
 from napari_saf.io import read_image, read_mask
 from napari_saf.storage import hidden_name
 
@@ -281,17 +281,3 @@ def test_help_lists_what_there_is(cli):
     assert "dictionary" in cli("--help").out
     assert {"learn", "show", "apply"} <= set(cli("dictionary", "--help").out.split())
     assert "--n-atoms" in cli("dictionary", "learn", "--help").out
-
-
-def test_whatever_is_raised_for_an_image_the_others_are_done(cli, picture, dictionary, monkeypatch):
-    real, paths = read_image, [picture(f"{k}.png", seed=k) for k in range(3)]
-
-    def fail_at_one(path):
-        if path.name == "1.png":
-            raise AssertionError("odd")
-        return real(path)
-
-    monkeypatch.setattr(_dictionary, "read_image", fail_at_one)
-    outcome = cli("dictionary", "apply", dictionary, *paths, "-o", "out")
-    assert outcome.code == 1 and "1.png" in outcome.err and "Traceback" not in outcome.err
-    assert len([name for name in os.listdir("out") if name.endswith("_labels.tif")]) == 2

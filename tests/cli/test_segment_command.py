@@ -340,10 +340,6 @@ def test_methods_are_listed_with_help_and_bounds(cli):
     assert "max_labels" not in one.out
 
 
-def test_no_progress_bar_without_a_terminal(cli, picture):
-    assert cli("segment", picture(), "-o", "m.tif", *FEW).err == ""
-
-
 def test_the_end_of_a_run_is_told_in_the_words_of_the_app(cli, picture):
     outcome = cli("segment", picture(), "-o", "m.tif", *FEW, "--max-steps", "1")
     assert "step limit reached" in outcome.out

@@ -175,6 +175,19 @@ def test_float64_runs_like_float32(name):
     assert matched_accuracy(*labels) > 0.98
 
 
+@pytest.mark.parametrize("name", [name for name in FREE if not name.startswith("fair")])
+def test_permuted_columns_of_the_start_permute_the_assignment(name):
+    problem, order = make_problem(), np.array([2, 0, 3, 1])
+    nearest = np.eye(4)[np.digitize(problem.features[:, 0], [0.25, 0.5, 0.75])]
+    start = 0.6 * nearest + 0.4 * np.random.default_rng(0).dirichlet(np.ones(4), SIZE)
+    method = dataclasses.replace(CASES[name], dtype="float64")
+    plain, permuted = (
+        method.run(problem, initial=given, max_iterations=5) for given in (start, start[:, order])
+    )
+    np.testing.assert_allclose(permuted.assignment, plain.assignment[:, order], atol=1e-5)
+    np.testing.assert_allclose(permuted.history.objective, plain.history.objective, rtol=1e-9)
+
+
 @pytest.mark.parametrize(
     ("initial", "said"),
     [

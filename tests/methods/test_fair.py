@@ -617,22 +617,6 @@ def test_bad_weights_of_a_sweep_are_refused(problem, weights):
         fair().sweep(problem, weights)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        ({"objective": "modes"}, "objective: expected one of kmeans, kmedian, ncut"),
-        ({"fairness_weight": -1.0}, "fairness_weight: expected at least 0"),
-        ({"fairness_weight": np.inf}, "fairness_weight: expected"),
-        ({"lipschitz": 0.0}, "lipschitz: expected at least"),
-        ({"n_clusters": 1}, "n_clusters: expected at least 2"),
-        ({"n_starts": 0}, "n_starts: expected at least 1"),
-    ],
-)
-def test_bad_parameters_are_refused(arguments, said):
-    with pytest.raises(saf.InvalidInput, match=said):
-        saf.FairClustering(**arguments)
-
-
 @pytest.mark.parametrize("objective", ["kmeans", "kmedian"])
 def test_the_step_bound_is_found_whatever_it_starts_from(problem, objective):
     energies = [

@@ -267,13 +267,6 @@ def test_squares_with_a_seed_each_are_found(method):
     assert result.prototypes.shape == (6, 3)
 
 
-def test_wrong_seeds_stay(method):
-    """A seed amid another class keeps its label."""
-    features, seeds, labels = draw_tasks(1, spread=0.1)
-    seeds[0, -1] = labels[0, -1] % 3 + 1
-    assert method().run(as_problem(features[0], seeds[0])).labels[-1] == seeds[0, -1]
-
-
 @pytest.mark.parametrize("name", list(TASK_METHODS))
 @pytest.mark.parametrize("n_shots", [1, 5])
 def test_many_tasks_are_labelled_like_each_by_itself(monkeypatch, name, n_shots):

@@ -94,16 +94,6 @@ def test_without_neighbours_small_steps_raise_the_objective(image, s):
     assert (np.diff(objective) > -1e-9 * np.abs(objective[1:])).all()
 
 
-@pytest.mark.parametrize("s", [0.0, 0.5, 1.0])
-def test_permuted_columns_of_the_start_permute_the_assignment(problem, s):
-    start = np.random.default_rng(0).dirichlet(np.ones(5), size=problem.n_nodes)
-    order = np.array([3, 0, 4, 1, 2])
-    method = saf.SelfAssignmentFlow(s=s, dtype="float64")
-    plain = method.run(problem, initial=start, max_iterations=8).assignment
-    permuted = method.run(problem, initial=start[:, order], max_iterations=8).assignment
-    np.testing.assert_allclose(permuted, plain[:, order], atol=1e-5)
-
-
 def test_a_start_can_be_given_and_resumed(problem):
     method = saf.SelfAssignmentFlow(max_labels=6)
     half = method.run(problem, max_iterations=10)

@@ -263,15 +263,6 @@ def test_neighbours_smooth():
     assert wrong[1] < 0.5 * wrong[0]
 
 
-def test_permuted_columns_of_the_start_permute_the_assignment(problem, kind, laplacian):
-    start, order = rough_start(problem, 4), np.array([2, 0, 3, 1])
-    method = saf.SLK(prototypes=kind, laplacian=laplacian, laplacian_weight=0.5, dtype="float64")
-    plain = method.run(problem, initial=start, max_iterations=8)
-    permuted = method.run(problem, initial=start[:, order], max_iterations=8)
-    np.testing.assert_allclose(permuted.assignment, plain.assignment[:, order], atol=1e-6)
-    np.testing.assert_allclose(permuted.history.objective, plain.history.objective, rtol=1e-9)
-
-
 def test_permuted_nodes_permute_the_assignment(kind, laplacian):
     features, matrix = points(), given_matrix().weights.toarray() / 20
     start = np.random.default_rng(0).dirichlet(np.ones(3), size=40)
@@ -471,21 +462,6 @@ def test_nodes_far_from_every_mode_follow_their_neighbours_as_in_the_algorithm(s
     assert matched_accuracy(labels, result.labels) > 0.98
 
 
-def test_seeds_keep_their_labels(image, kind):
-    seeds = np.zeros(image.shape, int)
-    seeds[2:4, 2:4] = 1
-    seeds[2:4, 8:10] = 2
-    seeds[8, 4] = 2  # where the image is like class 3
-    seeds[1, 14] = 3
-    problem = saf.Problem.from_image(image, seeds=seeds, **PLAIN)
-    for new_labels, n_labels in ((False, 3), (True, 5)):
-        method = saf.SLK(n_clusters=5, new_labels=new_labels, prototypes=kind)
-        result = method.run(problem)
-        np.testing.assert_array_equal(result.labels[seeds > 0], seeds[seeds > 0])
-        rows = result.assignment[seeds.ravel() > 0]
-        np.testing.assert_allclose(rows, np.eye(n_labels)[seeds[seeds > 0] - 1], atol=1e-6)
-
-
 def test_seeds_stay_with_a_start_that_contradicts_them(image):
     seeds = np.zeros(image.shape, int)
     seeds[2, 2], seeds[2, 8] = 1, 2
@@ -500,30 +476,6 @@ def test_several_images_share_their_labels(image):
     both = saf.SLK(n_clusters=6).run(saf.Problem.from_images([image, image, image[:7]], **PLAIN))
     assert [labels.shape for labels in both.labels] == [(10, 18), (10, 18), (7, 18)]
     np.testing.assert_array_equal(both.labels[0], both.labels[1])
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        ({"prototypes": "median"}, "prototypes: expected one of bo, ms, means"),
-        ({"laplacian": "none"}, "laplacian: expected one of contrast, graph, features"),
-        ({"laplacian_weight": -1.0}, "laplacian_weight: expected at least 0"),
-        ({"n_clusters": 1}, "n_clusters: expected at least 2"),
-        ({"sigma2": 0.0}, "sigma2: expected at least"),
-        ({"n_neighbors": 0}, "n_neighbors: expected at least 1"),
-    ],
-)
-def test_bad_parameters_are_refused(arguments, said):
-    with pytest.raises(saf.InvalidInput, match=said):
-        saf.SLK(**arguments)
-
-
-def test_seeds_that_the_start_has_no_columns_for_are_refused(image):
-    seeds = np.zeros(image.shape, int)
-    seeds[0, 0], seeds[0, 1], seeds[0, 2] = 1, 2, 3
-    problem = saf.Problem.from_image(image, seeds=seeds, **PLAIN)
-    with pytest.raises(saf.InvalidInput, match="seeds: expected classes up to 2, got 3"):
-        saf.SLK().run(problem, initial=np.full((problem.n_nodes, 2), 0.5))
 
 
 def test_an_order_in_memory_of_its_own_changes_nothing(monkeypatch, kind):
