@@ -57,14 +57,6 @@ def test_groups_come_from_a_channel_or_a_file(cli, picture, tmp_path):
         assert (outcome.code, outcome.err) == (0, "")
 
 
-def test_what_is_there_is_not_replaced(cli, picture, tmp_path):
-    (tmp_path / "out").mkdir()
-    (tmp_path / "out" / "fair_sweep.csv").write_text("mine")
-    outcome = cli("fair-sweep", picture("a.png"), picture("b.png"), "-o", "out")
-    assert outcome.is_error("fair_sweep.csv", "--overwrite")
-    assert (tmp_path / "out" / "fair_sweep.csv").read_text() == "mine"
-
-
 def test_masks_of_one_name_are_refused_before_anything_is_computed(cli, picture, tmp_path):
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()
@@ -144,11 +136,6 @@ def test_segment_takes_groups_and_the_recipe_repeats_them(cli, picture, read_rec
         np.testing.assert_array_equal(
             read_image(f"one/{name}").array, read_image(f"two/{name}").array
         )
-
-
-def test_a_fair_method_without_groups_says_so(cli, picture):
-    outcome = cli("segment", picture(), "-o", "mask.tif", "--method", "fair")
-    assert outcome.is_error("groups")
 
 
 def test_one_option_reaches_the_parameter_that_the_method_means(cli, picture, read_recipe):

@@ -167,12 +167,6 @@ def test_colour_and_any_s(s):
     assert dictionary.s == s
 
 
-def test_many_channels_have_an_axis():
-    image = np.stack([texture(seed=k) for k in range(5)])
-    dictionary = saf.PatchDictionary.learn([image], channel_axis=0, **QUICK)
-    assert dictionary.n_channels == 5
-
-
 def test_the_mean_of_one_label_is_that_of_the_best_matches():
     """One round of (6.13), done slowly."""
     rng = np.random.default_rng(0)

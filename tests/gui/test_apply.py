@@ -108,36 +108,6 @@ def test_the_printed_command_the_recipe_and_export_label_as_apply_does(
         np.testing.assert_allclose(layer.get_color(number), source.get_color(number), atol=1e-3)
 
 
-@pytest.mark.parametrize("by_itself", [True, False])
-def test_a_folder_is_labelled_as_an_open_image(
-    taught, other, folder, model, open_on, settle, by_itself
-):
-    applied = {}
-    for dock in (taught, open_on(model, PrototypesWidget), open_on(model, ExportWidget)):
-        for choice in ("_labels", "labels"):
-            box = getattr(dock, choice, None)
-            if hasattr(box, "choose"):
-                box.choose(taught.result)
-        dock.applying.brightness.choose(by_itself)
-        dock.applying.image.choose(other)
-        before = list(model.layers)
-        dock.applying.button.click()
-        settle(dock)
-        (layer,) = [layer for layer in model.layers if layer not in before]
-        choose_files(dock.applying, folder)
-        assert dock.applying.results.path == folder.with_name("images_labels")
-        dock.applying.overwrite.setChecked(True)
-        dock.applying.button.click()
-        settle(dock)
-        assert dock.status.text == "1 of 1 images done, in images_labels"
-        (mask,) = folder.with_name("images_labels").glob("*.tif")
-        applied[dock] = read_labels(mask).array
-        np.testing.assert_array_equal(applied[dock], layer.data)
-    first, *others = applied.values()
-    for one in others:
-        np.testing.assert_array_equal(one, first)
-
-
 @pytest.mark.parametrize("suffix", [".tif", ".npy", ".png", ".ome.zarr"])
 def test_a_mask_that_was_exported_and_opened_again_is_applied_alike(
     taught, other, model, open_on, settle, tmp_path, suffix

@@ -27,6 +27,11 @@ LARGEST = {"max_labels": 9, "n_clusters": 5, "affinity.landmarks": 40}
 FACTORS = (0.25, 0.5, 2.0, 3.0)
 
 
+@pytest.fixture
+def viewer(model):
+    return model
+
+
 def values_of(parameter: Parameter) -> st.SearchStrategy:
     """Return values that a form may show for a parameter."""
     if parameter.name in SHORT:
