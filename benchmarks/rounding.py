@@ -1,7 +1,8 @@
 """What rounding changes of labels: the engines in float32 beside PyTorch in float64.
 
 Self-assignment flows from one start, and from it with noise of 1e-7 of each entry. Prints which
-share of the nodes has the same label (%): beside float64, and beside the same engine with noise.
+share of the nodes has the same label (%): of both engines, of each beside float64, and beside the
+same engine with noise.
 
     OMP_NUM_THREADS=1 python benchmarks/rounding.py --images ../shared/data/bsds_dev/images/*1.jpg
 """
@@ -42,9 +43,9 @@ def main() -> None:
     images = {"sample": photograph(*shape)}
     if given.images:
         images = {name: resize(imread(name) / 255, shape) for name in given.images}
-    print("| image | window | evaluations | kernels and float64 | torch and float64 ", end="")
-    print("| kernels and noise | torch and noise | float64 and noise |")
-    print("|---|---|---|---|---|---|---|---|", flush=True)
+    print("| image | window | evaluations | kernels and torch | kernels and float64 ", end="")
+    print("| torch and float64 | kernels and noise | torch and noise | float64 and noise |")
+    print("|---|---|---|---|---|---|---|---|---|", flush=True)
     for name, image in images.items():
         for window in given.windows:
             print(f"| {name.split('/')[-1]} | {window} | {row(image, window, given)} |", flush=True)
@@ -65,8 +66,9 @@ def row(image: NDArray[np.floating], window: int, given: argparse.Namespace) -> 
             result = by(engine, functools.partial(method.run, problem, begin))
             found[name, factor] = columns_of(result)
             counts += [] if factor else [str(result.n_evaluations)]
-    exact = [found[name, 0] == found["float64", 0] for name in ("kernels", "torch")]
-    same = exact + [found[name, 0] == found[name, 1e-7] for name in ENGINES]
+    pairs = ("kernels", "torch"), ("kernels", "float64"), ("torch", "float64")
+    same = [found[one, 0] == found[other, 0] for one, other in pairs]
+    same += [found[name, 0] == found[name, 1e-7] for name in ENGINES]
     return " | ".join([", ".join(counts), *(f"{100 * nodes.mean():.2f}" for nodes in same)])
 
 

@@ -97,16 +97,14 @@ class Basis:
                     torch.index_select(product, 0, groups.group[some], out=block).add_(given[some])
                 yield slice(nodes.start + some.start, nodes.start + some.stop), block
 
-    def take_planes(self) -> tuple[Tensor, float]:
-        """Return Phi' (rank, n_nodes) in int16, and the unit; the blocks are released one by one.
+    def take_planes(self) -> tuple[Tensor, Tensor]:
+        """Return Phi' (rank, n_nodes) in int16, and the unit of each row (rank,).
 
-        Of Gaussian affinities no entry is above 1: they are off by 1.5e-5 at most.
+        Entries are off by 1.5e-5 of the largest of their row. The blocks are released one by one.
         """
-        unit = (
-            max(float(torch.stack(rows.aminmax()).abs().max()) for _, rows, _ in self.blocks)
-            / (2**15 - 1)
-            or 1.0
-        )
+        ends = [torch.stack(rows.aminmax(dim=0)) for _, rows, _ in self.blocks]
+        unit = torch.cat(ends).abs().amax(dim=0) / (2**15 - 1)
+        unit[unit == 0] = 1
         whole = new_field(torch.empty(self.shape[1], dtype=torch.int16), self.shape[0])
         while self.blocks:
             nodes, rows, groups = self.blocks.pop()

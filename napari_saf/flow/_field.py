@@ -179,7 +179,7 @@ class SelfAssignmentField(AbstractField):
     ) -> None:
         super().__init__(averager, features, n_columns, cancelled)
         self._operator, self._features, self._s, self._rho = operator, features, s, rho
-        self._unit, self.is_mixed = 1.0, s != 0
+        self._units, self.is_mixed = np.ones((1, 1)), s != 0
 
     def _write_likelihood(self, v: Tensor, out: Tensor) -> None:
         w = self.assignment
@@ -219,17 +219,18 @@ class SelfAssignmentField(AbstractField):
         operator = self._operator
         if not isinstance(operator, Basis):
             return None
-        planes, self._unit = operator.take_planes()
+        planes, units = operator.take_planes()
+        self._units = units.double().numpy()[:, None]
         return planes
 
     def factors(
         self, sums: NDArray[np.float64], coefficients: NDArray[np.float64]
     ) -> NDArray[np.float32]:
-        coefficients = self._unit * coefficients
+        coefficients = self._units * coefficients
         if self.is_mixed:
             sums = np.triu(sums) + np.triu(sums, 1).T
         affinity, own = self._gradient(sums, coefficients, coefficients.T @ coefficients)
-        return np.concatenate((self._unit * affinity, own)).astype(np.float32)
+        return np.concatenate((self._units * affinity, own)).astype(np.float32)
 
     def prototypes(self, assignment: Tensor) -> NDArray[np.float32]:
         """Return the representative of every column: weighted means, or (W'W)^+ W'F."""

@@ -90,6 +90,20 @@ def test_equal_features_share_rows_of_the_sketch_and_change_nothing(w, monkeypat
         np.testing.assert_allclose(own, plain, rtol=1e-3)
 
 
+def test_each_column_of_the_sketch_is_rounded_by_its_own_size(features):
+    """Columns of small eigenvalues are small: by one unit for all they would lose most digits."""
+    nodes = torch.from_numpy(features).float()
+    basis = saf.GaussianAffinity(sigma2=3, landmarks=30).bind(nodes, np.random.default_rng(0))
+    whole = torch.zeros(basis.shape)
+    for _ in basis.plus(torch.zeros_like(whole), torch.eye(basis.shape[1]), whole):
+        pass
+    sizes = whole.abs().amax(dim=0)
+    assert sizes.min() < sizes.max() / 10
+    planes, units = basis.take_planes()
+    errors = (planes.T * units - whole).abs().amax(dim=0)
+    assert (errors <= 1.6e-5 * sizes).all()
+
+
 @pytest.mark.parametrize(("dtype", "n_features"), [(np.float32, 1), (np.float64, 3)])
 def test_rows_are_not_shared_where_that_takes_longer(dtype, n_features):
     features = np.random.default_rng(0).integers(3, size=(300, n_features)).astype(dtype)
