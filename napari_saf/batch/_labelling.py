@@ -102,22 +102,20 @@ class LabelSummary:
 class LabelTask(AbstractTask[LabelSummary]):
     """Label images, save masks and recipes.
 
-    Names and colours are by label, for masks whose format keeps them; `overwrite` is about what
-    another run, or a person, has made. At a `level` the masks are of numbered regions, see
-    `merge_regions`, without names and colours. With `objects` an image of their numbers and a table
-    of their measures lie beside each mask, with `probabilities` the maps of the `known` labels, or
-    of those of the image.
+    What was `taught` names and colours labels in masks whose format keeps that; `overwrite` is
+    about what another run, or a person, has made. At a `level` the masks are of numbered regions,
+    see `merge_regions`, without names and colours. With `objects` an image of their numbers and a
+    table of their measures lie beside each mask, with `probabilities` the maps of the labels that
+    were taught, or of those of the image.
     """
 
     method: AbstractMethod
     source: ProblemSource
-    names: Mapping[int, str] = dataclasses.field(default_factory=dict)
-    colors: Mapping[int, Sequence[float]] = dataclasses.field(default_factory=dict)
+    taught: io.PrototypeSet | None = None
     overwrite: bool = False
     level: float | None = None
     objects: ObjectStep | None = None
     probabilities: io.ProbabilityStep | None = None
-    known: tuple[int, ...] | None = None
 
     @classmethod
     def repeating(
@@ -129,13 +127,13 @@ class LabelTask(AbstractTask[LabelSummary]):
             raise InvalidInput("recipe: is of a run on a graph, not on an image")
         source = ProblemSource(recipe.options.for_others(rescale), False, mask)
         step = ObjectStep.of_recipe(recipe.objects)
-        task = cls(recipe.method, source, level=recipe.level, objects=step, **own)
-        return task if recipe.taught is None else task.naming(recipe.taught)
+        return cls(recipe.method, source, recipe.taught, level=recipe.level, objects=step, **own)
 
-    def naming(self, taught: io.PrototypeSet) -> LabelTask:
-        """Return the task with the names and colours of what its labels stand for."""
-        known = tuple(taught.by_label())
-        return dataclasses.replace(self, names=taught.names, colors=taught.colors, known=known)
+    @property
+    def _named(self) -> dict[str, Any]:
+        """The names and colours of labels, as `save_masks` takes them."""
+        taught = self.taught
+        return {} if taught is None else {"names": taught.names, "colors": taught.colors}
 
     def absolute(self) -> LabelTask:
         return dataclasses.replace(self, source=self.source.absolute())
@@ -166,11 +164,10 @@ class LabelTask(AbstractTask[LabelSummary]):
         if result.status is Status.CANCELLED:
             raise Cancelled
         labels: list[Any] = result.labels if isinstance(result.labels, list) else [result.labels]
-        kinds, step = labels, self.objects
+        kinds, step, named = labels, self.objects, self._named
         recipe = result.recipe
         if problem.seeds is not None and len(images) == 1:
             recipe = io.with_taught(recipe, io.PrototypeSet.taught_by(problem, labels[0]))
-        named: dict[str, Any] = {"names": self.names, "colors": self.colors}
         if self.level is not None:
             merge = partial(merge_regions, channel_axis=channel_axis, cancelled=cancelled)
             pairs = zip(labels, images, strict=True)
@@ -195,7 +192,8 @@ class LabelTask(AbstractTask[LabelSummary]):
                 if step.by_uncertainty and problem.seeds is not None:
                     doubt = problem.graph.to_image(result.uncertainty)  # type: ignore[arg-type]
                 for image, one, mask in zip(images, kinds, job.masks, strict=True):
-                    _save_objects(step, image, one, doubt, mask, channel_axis, self.names)
+                    names = self._named.get("names")
+                    _save_objects(step, image, one, doubt, mask, channel_axis, names)
             if self.probabilities is not None:
                 self._save_maps(self.probabilities, job, images, problem, result, channel_axis)
         _remove_leftovers(job)
@@ -221,14 +219,14 @@ class LabelTask(AbstractTask[LabelSummary]):
         channel_axis: int | None,
     ) -> None:
         """Save how much each pixel of the images is of each label."""
-        labels = step.labels or self.known or io.labels_of(result)
+        known = () if self.taught is None else tuple(self.taught.by_label())
+        labels = step.labels or known or io.labels_of(result)
         maps = io.probability_maps(problem, result, labels)
-        named: dict[str, Any] = {"labels": labels, "names": self.names, "colors": self.colors}
         several = maps if isinstance(maps, list) else [maps]
         for image, own, mask in zip(images, several, job.masks, strict=True):
             placed = _placed(image, own[0], channel_axis)
             path = _beside(mask, f"{io.PROBABILITY_MARK}{step.suffix}")
-            io.save_probabilities(path, own, kind=step.kind, **named, **placed)
+            io.save_probabilities(path, own, labels=labels, kind=step.kind, **self._named, **placed)
 
     def _files(self, job: Job) -> list[dict[str, Any]]:
         """Return what a job reads, in the state in which it is now, as a recipe keeps it."""
@@ -354,7 +352,7 @@ def _save_objects(
     uncertainty: NDArray[Any] | None,
     mask: Path,
     channel_axis: int | None,
-    names: Mapping[int, str],
+    names: Mapping[int, str] | None,
 ) -> None:
     """Split labels; save the numbers of the objects, and what they measure."""
     placed, (numbers, table) = _placed(image, labels, channel_axis), _object_files(mask)

@@ -14,7 +14,7 @@ import click
 from napari_saf.batch import LabelTask, connected, local_client
 from napari_saf.device import gibibytes
 from napari_saf.errors import SafError, counted
-from napari_saf.io import PrototypeSet, Recipe, is_zarr, url_of
+from napari_saf.io import Recipe, is_zarr, url_of
 from napari_saf.tiles import LARGE, AbstractLargeJob, LargeJob, run_large
 
 TILES = [
@@ -52,18 +52,14 @@ def large_job(task: LabelTask, paths: list[Path], given: Any) -> LargeJob | None
         if is_asked:
             raise click.UsageError("--tile, --dry-run, URLs: go with one image")
         return None
-    source, taught = task.source, None
+    source = task.source
     kinds = (".tif", ".tiff", ".npy")
     if not (is_asked or is_zarr(paths[0]) or paths[0].suffix.lower() in kinds):
         return None
-    prototypes = getattr(task.method, "prototypes", None)
-    if task.method.labels_are_given and prototypes is not None:
-        labels = getattr(task.method, "prototype_labels", None)
-        taught = PrototypeSet(prototypes, labels, task.names, task.colors)
     try:
         job = LargeJob.of(
             url or paths[0],
-            Recipe(task.method, source.options, {}, task.level, taught),
+            Recipe(task.method, source.options, {}, task.level, task.taught),
             mask=source.mask,
             tile=given.tile,
         )

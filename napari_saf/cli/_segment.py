@@ -119,10 +119,9 @@ def _task(values: dict[str, Any], paths: list[Path]) -> LabelTask:
     level = level if isinstance(level, float) else None  # the word none
     own: dict[str, Any] = {"objects": _object_step(values, recipe)}
     own["probabilities"] = flags.probability_step(values)
-    task = LabelTask(made, source, overwrite=values["overwrite"], level=level, **own)
     if "prototypes" not in given and recipe is not None and values["seeds"] is None:
         prototypes = recipe.taught
-    return task if prototypes is None else task.naming(prototypes)
+    return LabelTask(made, source, prototypes, overwrite=values["overwrite"], level=level, **own)
 
 
 def _object_step(values: Mapping[str, Any], recipe: io.Recipe | None) -> ObjectStep | None:
