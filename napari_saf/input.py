@@ -130,10 +130,15 @@ class ImageOptions:
         """The name of the features, one of the choices."""
         return self.features if isinstance(self.features, str) else self.features.name
 
-    def for_others(self, rescale: bool | None = None) -> ImageOptions:
-        """Return the options for another image, scaled by its own values if `rescale` says so."""
-        by_itself = self.rescale if rescale is None else rescale
-        return dataclasses.replace(self, scaling=None if by_itself else self.scaling, rescale=False)
+    def for_others(self, scaling: bool | Scaling | None = None) -> ImageOptions:
+        """Return the options for another image, scaled by its own values (True) or those given.
+
+        False: as they were; None: as `rescale` says.
+        """
+        if not isinstance(scaling, Scaling):
+            by_itself = self.rescale if scaling is None else scaling
+            scaling = None if by_itself else self.scaling
+        return dataclasses.replace(self, scaling=scaling, rescale=False)
 
     def resolve(
         self,

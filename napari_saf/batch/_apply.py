@@ -79,17 +79,8 @@ class ApplyOptions:
             own: dict[str, Any] = {"mask_format": self.suffix, "overwrite": self.overwrite}
             own |= {"window": learned.window} | self.dictionary
             return DictionaryTask(dictionary=learned, folder=out, **own)
-        task = LabelTask.repeating(
-            learned,
-            rescale=None if isinstance(self.scaling, Scaling) else self.scaling,
-            mask=self.mask,
-            overwrite=self.overwrite,
-            probabilities=self.probabilities,
-        )
-        if not isinstance(self.scaling, Scaling):
-            return task
-        options = dataclasses.replace(task.source.options, scaling=self.scaling, rescale=False)
-        return dataclasses.replace(task, source=dataclasses.replace(task.source, options=options))
+        own = {"overwrite": self.overwrite, "probabilities": self.probabilities}
+        return LabelTask.repeating(learned, self.scaling, self.mask, **own)
 
     def plan(
         self, learned: Learned, images: Sequence[Path], out: Path

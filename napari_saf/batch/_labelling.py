@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from napari_saf import io
 from napari_saf.batch._engine import AbstractTask, Job, OnStep
 from napari_saf.errors import FormatError, InvalidInput
-from napari_saf.features import channels_last
+from napari_saf.features import Scaling, channels_last
 from napari_saf.input import AUTO
 from napari_saf.methods import AbstractMethod, Cancelled, run_to_end
 from napari_saf.objects import ObjectStep
@@ -119,13 +119,13 @@ class LabelTask(AbstractTask[LabelSummary]):
 
     @classmethod
     def repeating(
-        cls, recipe: io.Recipe, *, rescale: bool | None = None, mask: str | None = None, **own: Any
+        cls, recipe: io.Recipe, scaling: bool | Scaling | None, mask: str | None, **own: Any
     ) -> LabelTask:
         """Return what labels image files without strokes by a recipe; see `Recipe.for_others`."""
         recipe = recipe.for_others()
         if recipe.options is None:
             raise InvalidInput("recipe: is of a run on a graph, not on an image")
-        source = ProblemSource(recipe.options.for_others(rescale), False, mask)
+        source = ProblemSource(recipe.options.for_others(scaling), False, mask)
         step = ObjectStep.of_recipe(recipe.objects)
         return cls(recipe.method, source, recipe.taught, level=recipe.level, objects=step, **own)
 

@@ -20,6 +20,7 @@ from napari_saf.result import STATUS_TEXTS
 SCALING = click.Option(
     ["--scaling", "scaled_by"],
     type=flags.ParameterValue(["range"], choices=["each", "first"]),
+    callback=lambda ctx, param, value: {"each": True, "first": False}.get(value, value),
     help="Values that become 0 and 1: the 0.1 and 99.9 percentiles of each image, what they were "
     "in the image that a recipe or prototypes come from, or two numbers for all images. [default: "
     "as the recipe says, else each]",
@@ -55,7 +56,7 @@ def run(given: Any) -> int:
     large image is labelled in tiles, into a pyramid, but for those by a dictionary.
     """
     options = batch.ApplyOptions(
-        scaling={"each": True, "first": False}.get(given.scaled_by, given.scaled_by),
+        scaling=given.scaled_by,
         suffix=given.suffix,
         mask=given.mask,
         probabilities=flags.probability_step(vars(given)),

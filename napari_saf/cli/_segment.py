@@ -15,7 +15,6 @@ from napari_saf.cli import _methods as flags
 from napari_saf.cli._large import JOBS, SCHEDULER, TILES, label_in_tiles, large_job
 from napari_saf.cli._run import FORMAT, SCALING, run_jobs
 from napari_saf.errors import FormatError
-from napari_saf.features import Scaling
 from napari_saf.methods import METHODS, AbstractMethod, choose_for_strokes
 from napari_saf.objects import NECK, SMALLEST, ObjectStep
 from napari_saf.problem import ImageOptions
@@ -105,13 +104,9 @@ def _task(values: dict[str, Any], paths: list[Path]) -> LabelTask:
             f"--prototypes: those of the file are made of {made_of!r}, not of {features!r}"
         )
     scaling = values["scaled_by"]
-    if scaling == "first" and options.scaling is None:
+    if scaling is False and options.scaling is None:
         raise click.UsageError("--scaling first: goes with a recipe or prototypes of an image")
-    if isinstance(scaling, Scaling):
-        options = dataclasses.replace(options, scaling=scaling, rescale=False)
-    else:
-        options = options.for_others(None if scaling is None else scaling == "each")
-    is_new = values["recipe"] is None
+    options, is_new = options.for_others(scaling), values["recipe"] is None
     source = flags.problem_source(values, len(paths), options, axis_from_file=is_new)
     level = values["level"]
     if level is None:
