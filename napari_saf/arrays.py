@@ -150,3 +150,15 @@ def check_mask(mask: ArrayLike | None, shape: tuple[int, ...]) -> NDArray[np.boo
     if not array.any():
         raise InvalidInput("mask: expected at least one pixel inside, got an empty mask")
     return None if array.all() else array
+
+
+def joined_by(pairs: Sequence[NDArray[np.int64]], count: int) -> NDArray[np.int64]:
+    """Return a number for each of so many things, one for those that pairs (2, n) join."""
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
+
+    one, other = np.concatenate([np.zeros((2, 0), np.int64), *pairs], axis=1)
+    graph = coo_array((np.ones(len(one), np.int8), (one, other)), shape=(count, count))
+    if not count:
+        return np.zeros(0, np.int64)
+    return np.asarray(connected_components(graph, directed=False)[1], np.int64)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from napari_saf.arrays import joined_by
 from napari_saf.errors import Cancelled, FormatError
 from napari_saf.io._labels import Axes, count_labels, map_labels
 from napari_saf.io._lazy import LazyImage, Region, spelled
@@ -241,17 +242,6 @@ class Frame:
 
     def _joined(self, owners: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return for each number, of which the labels are given, that of the region it is of."""
-        if not self._connected:
-            _, first, group = np.unique(owners, return_index=True, return_inverse=True)
-            return np.asarray(first[group])
-        count = len(owners)
-        if not self._pairs:
-            return np.arange(count)
-        from scipy.sparse import coo_array
-        from scipy.sparse.csgraph import connected_components
-
-        a, b = np.concatenate(self._pairs, axis=1)
-        graph = coo_array((np.ones(len(a), np.int8), (a, b)), shape=(count, count))
-        group = connected_components(graph, directed=False)[1]
-        _, first = np.unique(group, return_index=True)
+        groups = joined_by(self._pairs, len(owners)) if self._connected else owners
+        _, first, group = np.unique(groups, return_index=True, return_inverse=True)
         return np.asarray(first[group])

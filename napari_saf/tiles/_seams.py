@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from napari_saf.arrays import joined_by
 from napari_saf.io import Region
 from napari_saf.objects import Parts, count_axes, find_saddles
 from napari_saf.storage import atomic_write
@@ -185,14 +186,8 @@ def _grouped(
     owners: NDArray[np.int64], same: Sequence[NDArray[np.int64]]
 ) -> tuple[NDArray[np.int64], int]:
     """Return owners of which those that are the same are one, and how many of these there are."""
-    from scipy.sparse import coo_array
-    from scipy.sparse.csgraph import connected_components
-
-    pairs = np.concatenate([np.zeros((2, 0), np.int64), *same], axis=1)
-    n = int(owners.max(initial=-1)) + 1
-    graph = coo_array((np.ones(pairs.shape[1], np.int8), (pairs[0], pairs[1])), shape=(n, n))
-    group = connected_components(graph, directed=False)[1] if n else np.zeros(0, np.int64)
-    return group[owners], len(np.unique(group[pairs[0]]))
+    group = joined_by(same, int(owners.max(initial=-1)) + 1)
+    return group[owners], len({int(one) for pairs in same for one in group[pairs[0]]})
 
 
 def _whole(
