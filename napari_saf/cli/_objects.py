@@ -25,6 +25,7 @@ from napari_saf.objects import (
     save_objects,
     save_tracks,
     track_objects,
+    tracking,
 )
 from napari_saf.storage import make_folder
 from napari_saf.tiles import split_large
@@ -120,6 +121,8 @@ def _object_files(
     is_file = given.pictures and not given.pictures.is_dir()
     if len(paths) > 1 and given.tracks:
         raise click.UsageError("--tracks: goes with one mask")
+    if given.tracks:
+        tracking()
     if len(paths) > 1 and (given.uncertainty or is_file):
         raise click.UsageError("--image, --uncertainty: a file goes with one mask")
     files = {

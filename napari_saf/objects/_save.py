@@ -135,11 +135,11 @@ def _joined(
                     yield number, plane, pieces
 
 
-def library(name: str) -> ModuleType:
+def library(name: str, extra: str = "objects") -> ModuleType:
     try:
         return importlib.import_module(name)
     except ImportError as error:
-        raise SafError(f"this format needs {name}: pip install 'napari-saf[objects]'") from error
+        raise SafError(f"this needs {name}: pip install 'napari-saf[{extra}]'") from error
 
 
 def _outlines(objects: _Numbered) -> Iterator[tuple[int, int, Any]]:

@@ -12,8 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from napari_saf.arrays import as_whole, own_floats
-from napari_saf.errors import InvalidInput, SafError
+from napari_saf.errors import InvalidInput
 from napari_saf.io import region_table
+from napari_saf.objects._save import library
 from napari_saf.objects._split import Objects
 from napari_saf.storage import atomic_write, make_folder
 
@@ -162,6 +163,11 @@ def track_objects(
     return Tracks(objects, table, {int(child) + 1: int(parent) + 1 for parent, child in pairs})
 
 
+def tracking() -> Any:
+    """Return laptrack; SafError where it is missing."""
+    return library("laptrack", "track")
+
+
 def save_tracks(folder: str | os.PathLike[str], tracks: Tracks) -> list[Path]:
     """Save tracks as the Cell Tracking Challenge has results, or as a geff.
 
@@ -272,10 +278,6 @@ def _linked(
     divide: bool,
 ) -> tuple[Any, Any]:
     """Return the rows of the objects with the number of their track, and divisions."""
-    try:
-        from laptrack import LapTrack
-    except ImportError as error:
-        raise SafError("tracks need laptrack: pip install 'napari-saf[track]'") from error
     import pandas
 
     names = [f"p{axis}" for axis in range(places.shape[1])]
@@ -284,7 +286,7 @@ def _linked(
     # What lies within reach is linked: the defaults take its cost from links that are cheap.
     alone = dict.fromkeys(("track_start_cost", "track_end_cost", "no_splitting_cost"), 1.05 * limit)
     alone |= dict.fromkeys(("segment_start_cost", "segment_end_cost"), 1.05 * limit)
-    tracker = LapTrack(
+    tracker = tracking().LapTrack(
         **alone,
         **dict.fromkeys(("metric", "gap_closing_metric", "splitting_metric"), metric),
         cutoff=limit,

@@ -110,6 +110,13 @@ def test_slices_and_frames_are_gone_through_one_by_one(cli):
     assert [row["frame"] for row in rows("frames.csv")] == ["0", "0", "1", "1"]
 
 
+def test_missing_laptrack_is_told_before_a_mask_is_read(cli, tmp_path, monkeypatch):
+    (tmp_path / "t.tif").write_bytes(b"damaged")
+    monkeypatch.setitem(sys.modules, "laptrack", None)
+    outcome = cli("objects", "t.tif", "-o", "t.csv", "--tracks", "res")
+    assert outcome.is_error("laptrack", "napari-saf[track]")
+
+
 def test_frames_are_followed(cli, tmp_path):
     pytest.importorskip("laptrack")
     save_masks("t.tif", np.stack([np.roll(discs(2), k, axis=0) for k in range(3)]), axes="tyx")
