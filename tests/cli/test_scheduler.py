@@ -32,9 +32,11 @@ def scheduler(tmp_path_factory):
     ]
     try:
         until = time.monotonic() + 120
-        while not file.exists() and time.monotonic() < until:
+        text = ""
+        while '"address": "' not in text and time.monotonic() < until:  # it is there before that
             time.sleep(0.1)
-        address = file.read_text().split('"address": "')[1].split('"')[0]
+            text = file.read_text() if file.exists() else ""
+        address = text.split('"address": "')[1].split('"')[0]
         with connected(address) as client:
             client.wait_for_workers(1, timeout=120)
             assert os.getpid() not in client.run(os.getpid).values()
