@@ -127,22 +127,13 @@ def get_reader(path: str | list[str]) -> Callable[[str | list[str]], list[Any]] 
 
 
 def _read_dictionaries(path: str | list[str]) -> list[Any]:
-    """Open dictionaries in the dock; without a window, as a stack of atoms."""
-    paths = [Path(one) for one in ([path] if isinstance(path, str) else path)]
+    """Open dictionaries in the dock, if there is a window."""
     viewer = napari.current_viewer()
     if viewer is not None:
         _, dock = viewer.window.add_plugin_dock_widget("napari-saf", "Patch dictionary")
-        for one in paths:
+        for one in [path] if isinstance(path, str) else path:
             dock.load(one)
-        return [(None,)]  # napari's sign for no layer
-    layers = []
-    for one in paths:
-        dictionary = PatchDictionary.load(one)
-        is_rgb = dictionary.n_channels == 3
-        atoms = dictionary.colours(dictionary.atoms)
-        atoms = atoms if is_rgb else atoms.mean(axis=-1)
-        layers.append((atoms, {"name": one.stem, "rgb": is_rgb}, "image"))
-    return layers
+    return [(None,)]  # napari's sign for no layer
 
 
 def write_dictionary(path: str, data: Any, attributes: dict[str, Any]) -> list[str]:

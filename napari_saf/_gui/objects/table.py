@@ -31,18 +31,10 @@ class ObjectModel(MeasuredModel):
         """Return a column of all objects, those that are left out, too, in their first order."""
         return self._table.get(name, np.zeros(0))
 
-    def numbers_at(self, rows: Collection[int]) -> list[int]:
-        if not self.rows:
-            return []
-        found: list[int] = self._table["object"][np.asarray(self.rows)[list(rows)]].tolist()
-        return found
-
-    def rows_of(self, numbers: Collection[int]) -> list[int]:
-        if not self.rows:
-            return []
-        shown = self._table["object"][self.rows]
-        found: list[int] = np.flatnonzero(np.isin(shown, list(numbers))).tolist()
-        return found
+    @property
+    def numbers(self) -> NDArray[Any]:
+        """The numbers of the objects that are shown, row by row."""
+        return self.values("object")[np.array(self.rows, int)]
 
 
 class _Bars(QWidget):
@@ -159,11 +151,13 @@ class ObjectTable(QWidget):
         selection = self.view.selectionModel().selection()
         ranges = [selection[k] for k in range(len(selection))]
         rows = {row for one in ranges for row in range(one.top(), one.bottom() + 1)}
-        return self.model.numbers_at(sorted(rows))
+        found: list[int] = self.model.numbers[sorted(rows)].tolist()
+        return found
 
     @property
     def shown(self) -> list[int]:
-        return self.model.numbers_at(range(self.model.rowCount()))
+        found: list[int] = self.model.numbers.tolist()
+        return found
 
     def show_table(self, table: Table) -> None:
         """Show other measures; what is selected and filtered stays so."""
@@ -182,17 +176,18 @@ class ObjectTable(QWidget):
             self.select(before)
 
     def select(self, numbers: Collection[int]) -> None:
-        rows, selection = self.model.rows_of(numbers), QItemSelection()
+        rows = np.flatnonzero(np.isin(self.model.numbers, list(numbers)))
+        selection = QItemSelection()
         last = self.model.columnCount() - 1
         # Rows that follow each other are one range: Qt compares ranges pair by pair.
-        runs = np.split(np.array(rows, int), np.flatnonzero(np.diff(rows) > 1) + 1)
-        for run in runs if rows else ():
+        runs = np.split(rows, np.flatnonzero(np.diff(rows) > 1) + 1)
+        for run in runs if len(rows) else ():
             first, end = int(run[0]), int(run[-1])
             selection.select(self.model.index(first, 0), self.model.index(end, last))
         flags = QItemSelectionModel.SelectionFlag.ClearAndSelect
         self.view.selectionModel().select(selection, flags)
-        if rows:
-            self.view.scrollTo(self.model.index(rows[0], 0))
+        if len(rows):
+            self.view.scrollTo(self.model.index(int(rows[0]), 0))
 
     def _on_measure_chosen(self, *index: object) -> None:
         name = self.filter.measure.value

@@ -115,7 +115,7 @@ def teach(works: Sequence[Work], settings: Settings, cancelled: Asked) -> Recipe
     """Return what strokes on all images teach together; None where there are too few."""
     method, options = settings
     images, seeds = [], []
-    names, colors = dict[int, str](), dict[int, Sequence[float]]()
+    classes = dict[int, PaintedClass]()
     for work in works:
         for layer in work.layers("strokes"):
             painted = layer.pixels.labels()
@@ -124,24 +124,21 @@ def teach(works: Sequence[Work], settings: Settings, cancelled: Asked) -> Recipe
             if cancelled():
                 raise Cancelled
             pixels = work.read()
-            own = layer.pixels.to_array().reshape(_without_ones(layer.pixels.shape, pixels))
+            own, shape = layer.pixels.to_array(), layer.pixels.shape
+            if len(shape) >= pixels.ndim:  # an axis of one pixel stands for all channels
+                own = own.reshape([side for side in shape if side > 1])
             images.append(pixels)
             seeds.append(own)
-            names |= {n: one.name for n, one in layer.classes.items() if n not in names}
-            colors |= {n: one.color for n, one in layer.classes.items() if n not in colors}
+            classes = dict(layer.classes) | classes
     if len({int(n) for one in seeds for n in np.unique(one) if n}) < 2:
         return None
     found = teach_together(images, seeds, method, options, cancelled=cancelled)
-    known = {n: name for n, name in names.items() if name}
-    taught = PrototypeSet.from_points(
-        found.by_label(), names=known, colors=colors, options=found.options
-    )
+    known: dict[str, Any] = {
+        "names": {n: one.name for n, one in classes.items() if one.name},
+        "colors": {n: one.color for n, one in classes.items()},
+    }
+    taught = PrototypeSet.from_points(found.by_label(), options=found.options, **known)
     return Recipe.from_plain(with_taught(taught.recipe().raw, taught))
-
-
-def _without_ones(shape: tuple[int, ...], pixels: NDArray[Any]) -> tuple[int, ...]:
-    """Return the shape of strokes without an axis of one pixel that stands for all channels."""
-    return shape if len(shape) <= pixels.ndim - 1 else tuple(n for n in shape if n > 1)
 
 
 def label_all(

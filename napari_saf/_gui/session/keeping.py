@@ -99,7 +99,7 @@ class ProjectFile:
     def end(self) -> None:
         """Leave what was kept to whoever comes next."""
         if self._recovery is not None:
-            release(self._recovery)
+            _in_use.discard(self._recovery)
 
     def _unsaved(self, snapshot: Snapshot) -> str:
         """Return the hash of a project with work that is not saved; empty where there is none."""
@@ -181,11 +181,6 @@ def new_recovery_path() -> Path:
     name = f"{_process_name(os.getpid())}-{next(_numbers)}{PROJECT_SUFFIX}"
     _in_use.add(_recovery_folder() / name)
     return _recovery_folder() / name
-
-
-def release(path: Path) -> None:
-    """Note that a session has ended: what it kept is offered to others."""
-    _in_use.discard(path)
 
 
 def lost_projects() -> list[Path]:

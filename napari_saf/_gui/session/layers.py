@@ -189,10 +189,6 @@ def show_layer(
 ) -> Labels:
     """Show a layer of a project over its image; InvalidInput if it does not fit."""
     pixels = kept.pixels.to_array()
-    if kept.kind == "strokes" and pixels.dtype.itemsize < 2:
-        pixels = pixels.astype(np.uint8)
-    if pixels.ndim > image.ndim:
-        raise InvalidInput(f"{kept.name}: has more axes than {image.name}")
     axes = tuple(kept.place.get("axes") or range(image.ndim - pixels.ndim, image.ndim))
     if len(axes) != pixels.ndim or not all(0 <= axis < image.ndim for axis in axes):
         raise InvalidInput(f"{kept.name}: has other axes than {image.name}")
