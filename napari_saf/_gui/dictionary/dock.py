@@ -64,7 +64,6 @@ class DictionaryWidget(RunDock):
     def __init__(self, viewer: napari.viewer.Viewer) -> None:
         super().__init__(viewer)
         self._recent: list[ColoredDictionary] = []
-        self._image_names: tuple[str, ...] = ()
         self._task_layer: Image | None = None
         self._atom_labels, self._finder = AtomLabelsList(viewer), LabelFinder(viewer, self)
         self.images = ImageList(viewer)
@@ -142,7 +141,6 @@ class DictionaryWidget(RunDock):
         job = dataclasses.replace(
             self._image_job(shown), others=tuple(self._image_job(image) for image in others)
         )
-        self._image_names = tuple(image.name for image in (*others, shown))
         placement = self._region(shown).placement
         live = LiveLayer(self._viewer, shown, "dictionary", placement)
         return RunJob(shown, job, method, placement, live=live, others=others)
@@ -210,7 +208,8 @@ class DictionaryWidget(RunDock):
             self._on_abandoned()
             return
         live = run.live
-        dictionary = dataclasses.replace(dictionary, images=self._image_names)
+        names = tuple(image.name for image in (*run.job.others, run.job.image))
+        dictionary = dataclasses.replace(dictionary, images=names)
         colors = np.array([live.color(int(column)) for column in result.columns])
         new = ColoredDictionary.of(dictionary, colors)
         if live.layer is not None and not live.is_lost:

@@ -140,7 +140,6 @@ class ExportWidget(RunDock):
     def __init__(self, viewer: napari.viewer.Viewer) -> None:
         super().__init__(viewer)
         self._watched: Any = None
-        self._written_of: Any = None  # the image of the files that are written
         self._raw: object = None
         self.measuring = QTimer(self, singleShot=True, interval=_PATIENCE)
         # Later: regions are active for a moment when they are added.
@@ -190,13 +189,12 @@ class ExportWidget(RunDock):
         path = folder / self.file_name.text().strip()
         with self.showing_errors():
             chosen = (self.labels.layer, self.image.layer)
-            self._written_of = self.image.layer
             maps = (self.maps.reader(),) if wanted.probabilities else ()
             read = labelling_reader(self._viewer, *chosen, *maps)
             self.begin_task(
                 "writing",
                 lambda report, cancelled: write_files(read, path, wanted, may_replace, cancelled),
-                self._on_written,
+                partial(self._on_written, self.image.layer),
             )
 
     def open_mask(self, chosen: str | Path) -> None:
@@ -247,7 +245,7 @@ class ExportWidget(RunDock):
         self._active.watch()
         self.measuring.stop()
         self.maps.choose(None)
-        self._raw = self.repeat.recipe = self._written_of = None
+        self._raw = self.repeat.recipe = None
 
     def _fits(self, image: Image) -> bool:
         labels = self.labels.layer
@@ -355,7 +353,7 @@ class ExportWidget(RunDock):
             return _NO_NAME
         return _NO_FOLDER if folder is None or not folder.parent.is_dir() else ""
 
-    def _on_written(self, files: tuple[list[FileReference], list[Path]]) -> None:
+    def _on_written(self, image: Any, files: tuple[list[FileReference], list[Path]]) -> None:
         written, in_the_way = files
         named = list_names([path.name for path in in_the_way or [one.path for one in written]])
         if in_the_way:
@@ -364,7 +362,7 @@ class ExportWidget(RunDock):
             self.status.show_error(f"{named} {are} there already", text)
             return
         assert self._task is not None
-        entry = self.workspace.session.entry_of(self._written_of)
+        entry = self.workspace.session.entry_of(image)
         if entry is not None:
             self.workspace.session.take_results(entry, written)
         text = f"saved {named}" if written else "nothing was saved"

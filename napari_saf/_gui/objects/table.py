@@ -34,7 +34,7 @@ class ObjectModel(MeasuredModel):
     @property
     def numbers(self) -> NDArray[Any]:
         """The numbers of the objects that are shown, row by row."""
-        return self.values("object")[np.array(self.rows, int)]
+        return np.asarray(self.values("object")[np.array(self.rows, int)])
 
 
 class _Bars(QWidget):
