@@ -393,21 +393,21 @@ class Segmentation:
     True
     """
 
-    labels: LabelImage | list[LabelImage]
-    assignment: NDArray[np.float32]
-    prototypes: NDArray[np.float32]
-    label_map: LabelMap
+    labels: LabelImage | list[LabelImage] = dataclasses.field(repr=False)
+    assignment: NDArray[np.float32] = dataclasses.field(repr=False)
+    prototypes: NDArray[np.float32] = dataclasses.field(repr=False)
+    label_map: LabelMap = dataclasses.field(repr=False)
     n_labels: int
-    history: History
+    history: History = dataclasses.field(repr=False)
     status: Status
     n_evaluations: int
     seconds: float
-    recipe: dict[str, Any]
+    recipe: dict[str, Any] = dataclasses.field(repr=False)
     notes: tuple[str, ...] = ()
-    exemplars: NDArray[np.int64] | None = None
-    uncertainty: NDArray[np.float32] | None = None
-    parts: dict[int, NDArray[np.float32]] = dataclasses.field(default_factory=dict)
-    regions: NDArray[np.int32] | None = None
+    exemplars: NDArray[np.int64] | None = dataclasses.field(default=None, repr=False)
+    uncertainty: NDArray[np.float32] | None = dataclasses.field(default=None, repr=False)
+    parts: dict[int, NDArray[np.float32]] = dataclasses.field(default_factory=dict, repr=False)
+    regions: NDArray[np.int32] | None = dataclasses.field(default=None, repr=False)
 
     @property
     def columns(self) -> NDArray[np.int64]:

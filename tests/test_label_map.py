@@ -89,6 +89,12 @@ def test_it_is_immutable() -> None:
         found.numbers = numbers  # type: ignore[misc]
 
 
+def test_results_are_shown_in_a_line() -> None:
+    result = saf.SLK(n_clusters=2).run(saf.Problem.from_image(np.eye(16)))
+    assert repr(result).startswith("Segmentation(n_labels=2, status=<Status.CONVERGED")
+    assert len(repr(result)) < 150
+
+
 def test_results_go_to_other_processes() -> None:
     named = LabelMap(np.array([2, 1]), {1: "sky"}, {1: (0.0, 0.0, 1.0, 1.0)})
     result = saf.SLK(n_clusters=2).run(saf.Problem.from_image(np.eye(16)))
