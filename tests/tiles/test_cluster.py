@@ -13,6 +13,7 @@ from test_label_large import picture, recipe, write_zarr
 
 import napari_saf as saf
 from napari_saf.batch import _cluster, local_client, run_tasks
+from napari_saf.tiles import _engine
 
 
 def test_threads_give_the_same_labels(tmp_path):
@@ -107,17 +108,15 @@ def test_processes_of_which_one_dies_at_the_start_are_started_again(monkeypatch,
 
 
 @pytest.mark.slow
-def test_a_process_that_dies_is_replaced_and_its_task_done_again(tmp_path):
+def test_a_process_that_dies_is_replaced_and_its_task_done_again(tmp_path, monkeypatch):
     source = write_zarr(tmp_path / "a.zarr", picture((100, 130)))
     expected = saf.label_large(source, recipe(), tmp_path / "e.ome.zarr", tile=64)
     with local_client(1) as client:
         found = saf.label_large(source, recipe(), tmp_path / "m.ome.zarr", tile=64, client=client)
         np.testing.assert_array_equal(found.labels[:], expected.labels[:])
-        array = np.zeros((2**14, 2**13, 3), np.uint8)
+        monkeypatch.setattr(_engine, "_MOST_SENT", 1000)
         with pytest.raises(saf.SafError, match="not sent to other processes"):
-            saf.tiles.label_large(
-                array, recipe(), tmp_path / "n.ome.zarr", learn_pixels=1, client=client
-            )
+            saf.label_large(picture((40, 40)), recipe(), tmp_path / "n.ome.zarr", client=client)
         marker = str(tmp_path / "marker")
         assert [outcome() for _, outcome in run_tasks(client, die_once, deque([marker]))] == [
             "done"
