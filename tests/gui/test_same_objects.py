@@ -80,7 +80,8 @@ def test_dock_commands_and_python_find_the_same_objects(
     settle(dock)
     assert dock.kinds.ticked == [2]
     dock.image.choose(model.layers["photo"])
-    for choice in ("run", uncertain) if by_uncertainty else ("none",):
+    assert dock.uncertainty.value is None  # that of the run, though there are images that fit
+    for choice in (None, uncertain) if by_uncertainty else ("none",):
         dock.uncertainty.choose(choice)
         dock.start()
         settle(dock)

@@ -48,6 +48,7 @@ _PATIENCE = 60
 """Milliseconds without a change after which objects are shown anew."""
 _MOST_SMALLEST, _MOST_NECK = 500, 50
 _NO_LABELS = "no labels: run Segment, or open a Labels layer"
+_OF_RUN = "that of the run, if known"
 _LOST = "press Split to start again: corrections would be lost"
 
 
@@ -65,8 +66,8 @@ class ObjectsWidget(RunDock):
         self.labels = LayerChoice(viewer, Labels, _is_kinds)
         self.labels.choose(labels_to_choose(viewer))
         self.image = LayerChoice(viewer, Image, self._fits, none="none")
-        self.uncertainty = LayerChoice(viewer, Image, self._fits)
-        self.uncertainty.set_others([("that of the run, if known", "run"), ("none", "none")])
+        self.uncertainty = LayerChoice(viewer, Image, self._fits, none=_OF_RUN)
+        self.uncertainty.set_others([(_OF_RUN, None), ("none", "none")])
         self.kinds, self.slices = LabelList(), QCheckBox("each by itself")
         self.smallest = QLabeledSlider(Qt.Orientation.Horizontal)
         self.smallest.setRange(1, _MOST_SMALLEST)

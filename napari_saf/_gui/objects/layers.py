@@ -69,7 +69,7 @@ class Source:
 
     Axes of one pixel, which stand for the slice that was labelled, are left out. Pixels are read in
     the thread that works: of those the layers may hold only a promise. The uncertainty is a layer
-    or, for "run", that of the run that made the labels.
+    or, for None, that of the run that made the labels.
     """
 
     layer: Labels
@@ -82,7 +82,7 @@ class Source:
 
     @classmethod
     def of(
-        cls, layer: Labels, image: Image | None, uncertainty: Image | str, *, by_slice: bool
+        cls, layer: Labels, image: Image | None, uncertainty: Image | str | None, *, by_slice: bool
     ) -> Source:
         axes = tuple(squeezed_axes(layer))
         index = tuple(slice(None) if axis in axes else 0 for axis in range(layer.ndim))
@@ -149,12 +149,12 @@ _LINE, _LINE_WIDTH, _LINE_COLOR = "cut line", 2, "yellow"
 
 
 def _uncertainty_reader(
-    layer: Labels, chosen: Image | str
+    layer: Labels, chosen: Image | str | None
 ) -> Callable[[Cancelled], NDArray[Any]] | None:
     if isinstance(chosen, Image):
         region = image_region(layer, chosen)
         return None if region is None else Pixels(pixels_of(chosen), region[0]).read
-    soft = soft_labels_of(layer) if chosen == "run" else None
+    soft = soft_labels_of(layer) if chosen is None else None
     if soft is None or soft.uncertainty is None:
         return None
     grid, values = soft.grid, soft.uncertainty
