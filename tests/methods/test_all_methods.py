@@ -69,6 +69,10 @@ def drain(steps):
             return snapshots, stop.value
 
 
+def test_every_method_has_a_case():
+    assert {method.name for method in CASES.values()} == set(saf.METHODS)
+
+
 def test_what_a_run_leaves_hangs_together(case):
     method, problem = case
     result = method.run(problem)
