@@ -4,7 +4,10 @@ import importlib.util
 import socket
 
 import pytest
+from hypothesis import settings
 
+settings.register_profile("untimed", deadline=None)
+settings.load_profile("untimed")
 _OF_THE_APP = ["pytestqt.plugin", "npe2._pytest_plugin", "napari.utils._testsupport"]
 pytest_plugins = _OF_THE_APP if importlib.util.find_spec("napari") else []
 
