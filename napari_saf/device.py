@@ -139,7 +139,7 @@ def check_memory(
         own = proposal if isinstance(proposal, str) else proposal(room / n_bytes)
         message = _proposal.get() or own
         raise ComputeError(
-            f"not enough memory: the run needs about {gibibytes(n_bytes)} and {gibibytes(room)} "
+            f"not enough memory: the run needs about {size_text(n_bytes)} and {size_text(room)} "
             f"{there}; "
             f"{message}"
         )
@@ -189,5 +189,6 @@ def free_in_group(root: Path = Path("/sys/fs/cgroup"), own: Path = _OWN_GROUP) -
     return free
 
 
-def gibibytes(n_bytes: float) -> str:
-    return f"{n_bytes / 2**30:,.1f} GiB" if n_bytes >= 2**30 else f"{n_bytes / 2**30:.2g} GiB"
+def size_text(n_bytes: float) -> str:
+    power, unit = (30, "GiB") if n_bytes >= 2**30 else (20, "MiB")
+    return f"{n_bytes / 2**power:,.1f} {unit}"

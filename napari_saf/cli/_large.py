@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from napari_saf.batch import LabelTask, connected, local_client
-from napari_saf.device import gibibytes
+from napari_saf.device import size_text
 from napari_saf.errors import SafError, counted
 from napari_saf.io import Recipe, is_zarr, url_of
 from napari_saf.tiles import LARGE, AbstractLargeJob, LargeJob, run_large
@@ -126,9 +126,9 @@ def _print_plan(job: AbstractLargeJob, plan: Any, n_processes: int) -> None:
         f"labels: {plan.most_label}, in {len(plan.steps)} steps",
         f"tiles: {n_tiles} of {sides(plan.tile)}, with {sides(plan.halo)} around them",
         f"levels: {len(levels)}, the last one {sides(levels[-1])}",
-        f"memory: about {gibibytes(n_bytes)} a process",
+        f"memory: about {size_text(n_bytes)} a process",
         f"time: about {_duration(seconds * n_tiles / n_processes)}, {seconds:.2g} s a tile",
-        f"disk: at most {gibibytes(plan.n_bytes)}, before compression",
+        f"disk: at most {size_text(plan.n_bytes)}, before compression",
     ]
     for line in [*lines, *(f"note: {note}" for note in plan.notes)]:
         click.echo(line)

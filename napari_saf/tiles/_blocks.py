@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from napari_saf.device import gibibytes
+from napari_saf.device import size_text
 from napari_saf.errors import InvalidInput
 from napari_saf.flow import kernels_key
 from napari_saf.io import LazyImage, Region
@@ -81,7 +81,7 @@ def fitting_tile(
         found.append((chunk, own, n_bytes))
     chunk, own, n_bytes = found[0]
     less = "a smaller window, or fewer labels, need less"
-    return chunk, own, [f"a tile and what is around it take {gibibytes(n_bytes)}: {less}"]
+    return chunk, own, [f"a tile and what is around it take {size_text(n_bytes)}: {less}"]
 
 
 def choose_blocks(

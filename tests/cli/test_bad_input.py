@@ -95,7 +95,7 @@ def test_not_enough_memory_is_told_before_the_run(fails, tmp_path, monkeypatch):
 
     monkeypatch.setattr(psutil, "virtual_memory", Full)
     outcome = fails("segment", path, "-o", "m.tif")
-    assert outcome.is_error("not enough memory", "GiB", "smaller image")
+    assert outcome.is_error("not enough memory", " MiB and 0.1 MiB are free", "smaller image")
 
 
 def test_no_disk_space(fails, tmp_path, monkeypatch):

@@ -131,7 +131,7 @@ def test_a_long_run_is_foreseen_and_a_smaller_size_runs_with_one_click(
     dock.form.set_values(ENDLESS)
     qtbot.waitUntil(lambda: bool(dock.status.suggested_action), timeout=TIMEOUT)
     assert not dock.is_busy and len(viewer.layers) == 1
-    assert "a run takes" in dock.status.text and "GiB of memory" in dock.status.text
+    assert "a run takes" in dock.status.text and "MiB of memory" in dock.status.text
     side = int(dock.status.suggested_action.split()[2])
     dock.input.choose(max_side=120)  # where it is not long, nothing is said
     dock.form.set_values({"stop.max_steps": 2})

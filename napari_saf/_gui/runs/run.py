@@ -31,10 +31,10 @@ from napari_saf._gui.layers.reading import ImageJob, Pixels, ProblemReader
 from napari_saf._gui.napari_workarounds import prepare_labels_layers
 from napari_saf._gui.settings import current_settings
 from napari_saf.device import (
-    gibibytes,
     interruptible,
     memory_errors_translated,
     memory_limit,
+    size_text,
     torch,
 )
 from napari_saf.errors import InvalidInput, SafError
@@ -110,7 +110,7 @@ class Task(QObject):
         taken, free = self._memory
         self._memory = taken + n_bytes, free or room
         if self._memory[0] > LARGE_SHARE * self._memory[1]:
-            need, there = map(gibibytes, self._memory)
+            need, there = map(size_text, self._memory)
             self.memory_note = f"memory: about {need} of {there} that were free"
 
     def _clean_up(self) -> None:

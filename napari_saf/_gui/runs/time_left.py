@@ -14,7 +14,7 @@ from napari_saf._gui.forms.words import duration_text
 from napari_saf._gui.layers.reading import ImageJob, Pixels, ProblemReader
 from napari_saf._gui.runs.run import RunStart, load_libraries
 from napari_saf._gui.settings import current_settings
-from napari_saf.device import gibibytes, memory_limit
+from napari_saf.device import memory_limit, size_text
 from napari_saf.errors import SafError
 from napari_saf.graph import coarse_shape
 from napari_saf.methods import AbstractMethod
@@ -118,7 +118,7 @@ class Forecast:
     side: int | None
 
     def __str__(self) -> str:
-        return f"{duration_text(self.seconds)} and {gibibytes(self.n_bytes)} of memory"
+        return f"{duration_text(self.seconds)} and {size_text(self.n_bytes)} of memory"
 
 
 def forecast(
