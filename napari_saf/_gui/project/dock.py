@@ -20,7 +20,7 @@ from napari_saf._gui.project.table import ImageTable
 from napari_saf._gui.project.work import export_all, find_stores, label_all, picture, works_of
 from napari_saf._gui.session import keeping
 from napari_saf._gui.session.keeping import PROJECT_FILTER, ask_where_to_save, with_suffix
-from napari_saf._gui.session.session import Entry
+from napari_saf._gui.session.layers import Entry
 from napari_saf._gui.session.workspace import PROJECT, frame_of
 from napari_saf.errors import SafError, counted
 from napari_saf.io import Recipe, find_images

@@ -9,7 +9,8 @@ from qtpy.QtGui import QColor, QFont, QIcon, QPixmap
 from qtpy.QtWidgets import QHeaderView
 
 from napari_saf._gui.docks.tables import TableModel, TableView, to_qimage
-from napari_saf._gui.session.session import Entry, ProjectSession
+from napari_saf._gui.session.layers import Entry
+from napari_saf._gui.session.session import ProjectSession
 
 _HEADINGS = (
     ("Image", "Double-click, or Next and Previous, shows an image with its layers."),

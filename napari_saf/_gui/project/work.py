@@ -12,8 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from napari_saf._gui.layers.masks import large_levels
-from napari_saf._gui.session.layers import TAUGHT
-from napari_saf._gui.session.session import Entry
+from napari_saf._gui.session.layers import TAUGHT, Entry
 from napari_saf.errors import Cancelled, InvalidInput, SafError
 from napari_saf.features import is_rgb
 from napari_saf.io import (

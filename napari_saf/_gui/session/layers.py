@@ -68,6 +68,32 @@ Docks = dict[str, dict[str, Any]]
 ToReference = Callable[[Path | None], FileReference]
 
 
+@dataclasses.dataclass(slots=True, eq=False)
+class Entry:
+    """An image of the project, and the layer that shows it, if one does.
+
+    The path is None for an image in memory alone; the `layers` are those that are not on screen, as
+    they last were, the `left` those still there whose image a person removed, the `stores` folders
+    of labels of a large image, the `memory` data and arguments of a layer that came from no file,
+    the `copies` files that were made of it, by folder and checksum. An image that is missing, or
+    has changed, keeps its `file`. The picture (rows, columns, 3) is None until somebody made it.
+    """
+
+    name: str
+    path: Path | None = None
+    layer: Any = None
+    layers: tuple[ProjectLayer, ...] = ()
+    left: list[Any] = dataclasses.field(default_factory=list)
+    results: tuple[FileReference, ...] = ()
+    stores: list[Path] = dataclasses.field(default_factory=list)
+    reader: str = ""
+    file: FileReference | None = None
+    state: str = "found"
+    memory: Any = None
+    copies: dict[tuple[Path, int], FileReference] = dataclasses.field(default_factory=dict)
+    picture: NDArray[np.uint8] | None = None
+
+
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class PendingLayer:
     """A label layer as it is now but for its pixels, which another thread encodes.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -14,7 +13,6 @@ from typing import Any
 import napari
 import numpy as np
 from napari.layers import Image, Layer
-from numpy.typing import NDArray
 from qtpy.QtCore import QObject, Signal
 
 from napari_saf._gui.layers.large import is_large
@@ -25,6 +23,7 @@ from napari_saf._gui.session.layers import (
     GONE,
     Docks,
     Encoded,
+    Entry,
     PendingImage,
     SharedRecipes,
     Snapshot,
@@ -58,32 +57,6 @@ _WORDS = {
     "missing": "is missing: press *Find …*, or look in a folder",
     "changed": "has changed since strokes were painted on it: press *Use as it is* to keep them",
 }
-
-
-@dataclasses.dataclass(slots=True, eq=False)
-class Entry:
-    """An image of the project, and the layer that shows it, if one does.
-
-    The path is None for an image in memory alone; the `layers` are those that are not on screen, as
-    they last were, the `left` those still there whose image a person removed, the `stores` folders
-    of labels of a large image, the `memory` data and arguments of a layer that came from no file,
-    the `copies` files that were made of it, by folder and checksum. An image that is missing, or
-    has changed, keeps its `file`. The picture (rows, columns, 3) is None until somebody made it.
-    """
-
-    name: str
-    path: Path | None = None
-    layer: Any = None
-    layers: tuple[ProjectLayer, ...] = ()
-    left: list[Any] = dataclasses.field(default_factory=list)
-    results: tuple[FileReference, ...] = ()
-    stores: list[Path] = dataclasses.field(default_factory=list)
-    reader: str = ""
-    file: FileReference | None = None
-    state: str = "found"
-    memory: Any = None
-    copies: dict[tuple[Path, int], FileReference] = dataclasses.field(default_factory=dict)
-    picture: NDArray[np.uint8] | None = None
 
 
 class ProjectSession(QObject):
