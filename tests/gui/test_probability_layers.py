@@ -124,6 +124,7 @@ def test_strokes_have_maps_by_the_number_of_their_class(model, open_on, settle):
     teach_corners(dock, settle)
     soft = soft_labels_of(dock.result)
     assert soft.labels == sorted(CORNERS)
+    assert soft.uncertainty.shape == (soft.grid.n_nodes,)  # by which objects are split
     for number in CORNERS:
         (own,) = soft.images([number])
         np.testing.assert_array_equal(own > 0.5, dock.result.data == number)
@@ -168,7 +169,7 @@ def test_older_results_let_go_of_theirs_where_memory_is_short(segment, settle, m
     segment.start()
     settle(segment)
     second = layer_of(segment.workspace.viewer, "blocks [SLK")
-    assert soft_labels_of(first) is not None
+    assert soft_labels_of(first).uncertainty is None  # not by strokes
     monkeypatch.setattr(metadata, "_MOST_BYTES", soft_labels_of(second).assignment.nbytes)
     segment.start()
     settle(segment)
