@@ -140,17 +140,12 @@ def test_docks_join_in_tabs_and_leave_others_alone(viewer, qtbot):
     qtbot.waitUntil(second.widget().isVisible)
 
 
-def test_docks_opened_all_at_once_join_in_tabs_that_do_not_scroll(frames, viewer, qtbot):
+def test_docks_join_in_tabs_that_fit_into_a_small_window_and_cut_no_words(frames, viewer, qtbot):
     viewer.window.resize(*SMALL_WINDOW)
-    window = viewer.window._qt_window
-    docks = [frame for frame, _ in frames.values()]
-    qtbot.waitUntil(lambda: len(window.tabifiedDockWidgets(docks[0])) == len(docks) - 1)
+    window, joined = viewer.window._qt_window, [frame for frame, _ in frames.values()]
+    qtbot.waitUntil(lambda: len(window.tabifiedDockWidgets(joined[0])) == len(joined) - 1)
     bar = visible_tab_bar(window, qtbot)
     assert not [button for button in bar.findChildren(QToolButton) if button.isVisible()]
-
-
-def test_every_dock_fits_into_a_small_window_and_cuts_no_words(frames, viewer, qtbot):
-    viewer.window.resize(*SMALL_WINDOW)
     faults = []
     for name, (frame, dock) in frames.items():
         frame.raise_()
@@ -166,8 +161,8 @@ def test_every_dock_fits_into_a_small_window_and_cuts_no_words(frames, viewer, q
                 qtbot.waitUntil(lambda dock=dock: not any(cut_widgets(dock)), timeout=2000)
             faults += [f"{name} {method}: {fault}" for fault in cut_widgets(dock)]
         assert frame.width() <= WIDEST
-        window = viewer.window._qt_window.rect()
-        assert window.contains(QRect(dock.mapTo(dock.window(), QPoint()), dock.size()))
+        place = QRect(dock.mapTo(dock.window(), QPoint()), dock.size())
+        assert window.rect().contains(place)
     assert not faults, "\n".join(dict.fromkeys(faults))
 
 
