@@ -96,6 +96,9 @@ class _ImageEntry(storage.FileModel):
     layers: list[_LayerEntry]
     results: list[_FileEntry]
     reader: str = ""
+    scale: list[float] = Field(default_factory=list)
+    translate: list[float] = Field(default_factory=list)
+    units: list[storage.Text] = Field(default_factory=list)
 
 
 class _ProjectFile(storage.VersionedModel):
@@ -174,14 +177,14 @@ def load_project(path: str | os.PathLike[str]) -> Project:
 def project_digest(project: Project) -> str:
     """Return a hash of images by their content, layers and recipes: what is worth to be saved.
 
-    Docks, the image on screen, and where files are, do not count.
+    Docks, the image on screen, how images are scaled, and where files are, do not count.
     """
     root = Path(os.path.abspath(os.sep))
     images = []
     for image in project.images:
         file = dataclasses.replace(image.file, path=root / "image")
         results = tuple(dataclasses.replace(one, path=root / "result") for one in image.results)
-        images.append(dataclasses.replace(image, file=file, results=results))
+        images.append(ProjectImage(file, image.layers, results, image.reader))
     work = dataclasses.replace(project, images=tuple(images), docks={}, current=None)
     return _to_bytes(work, root)[-_N_DIGITS:].decode()
 
@@ -211,6 +214,9 @@ def _to_bytes(project: Project, home: Path) -> bytes:
             "layers": [layer_entry(layer) for layer in image.layers],
             "results": [file_entry(one) for one in image.results],
             "reader": image.reader,
+            "scale": image.scale,
+            "translate": image.translate,
+            "units": image.units,
         }
         for image in project.images
     ]
@@ -318,6 +324,9 @@ def _from_bytes(content: bytes, home: Path) -> Project:
             tuple(_layer(layer, entries[layer.runs]) for layer in image.layers),
             tuple(_reference(one, home) for one in image.results),
             image.reader,
+            tuple(image.scale),
+            tuple(image.translate),
+            tuple(image.units),
         )
         for image in main.images
     )

@@ -185,6 +185,11 @@ class ProjectImage:
         Masks and tables that were written of it.
     reader : str
         The plugin of napari that opened the file; empty: napari itself.
+    scale, translate : tuple of float
+        Size and place of a pixel along each axis, as the layer had them; () where that is not
+        known.
+    units : tuple of str
+        Of these along each axis; () where that is not known.
 
     Examples
     --------
@@ -197,6 +202,9 @@ class ProjectImage:
     layers: tuple[ProjectLayer, ...] = ()
     results: tuple[FileReference, ...] = ()
     reader: str = ""
+    scale: tuple[float, ...] = ()
+    translate: tuple[float, ...] = ()
+    units: tuple[str, ...] = ()
 
     @property
     def stage(self) -> Stage:

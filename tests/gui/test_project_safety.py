@@ -181,3 +181,30 @@ def test_pixels_that_were_replaced_are_saved_anew(model, open_on, tmp_path, sett
         project = save(dock, tmp_path / "p", settle)
         np.testing.assert_array_equal(np.load(project.images[0].file.path), 255 - blocks())
     assert len(list((tmp_path / "p_images").iterdir())) == 2
+
+
+@pytest.mark.parametrize("is_in_memory", [True, False])
+def test_images_keep_the_size_of_their_pixels(open_on, tmp_path, settle, is_in_memory):
+    """What a person said of a volume is in no file of arrays; labels lie over it as before."""
+    first, second = ViewerModel(), ViewerModel()
+    pixels = np.zeros((4, SIDE, SIDE), np.float32)
+    np.save(tmp_path / "a.npy", pixels)
+    image = first.add_image(pixels) if is_in_memory else first.open(str(tmp_path / "a.npy"))[0]
+    given = {"scale": (3.0, 0.5, 0.5), "translate": (10.0, 0.0, 1.0)}
+    units = ("micrometer",) * 3
+    image.scale, image.translate, image.units = *given.values(), units
+    first.add_labels(np.ones(pixels.shape, np.uint8), name="mine", units=units, **given)
+    dock = open_on(first, ProjectWidget)
+    first.add_image(blocks(), name="other")
+    for entry in reversed(dock.session.entries):  # away and back
+        dock.go_to(entry)
+    save(dock, tmp_path / "p", settle)
+    dock = open_on(second, ProjectWidget)
+    dock.load(tmp_path / "p.napari-saf")
+    settle(dock)
+    for model in (first, second):
+        for layer in model.layers:
+            np.testing.assert_allclose(layer.scale, given["scale"])
+            np.testing.assert_allclose(layer.translate, given["translate"])
+            assert tuple(map(str, layer.units)) == units
+        assert len(model.layers) == 2

@@ -6,6 +6,7 @@ import dataclasses
 import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +45,7 @@ from napari_saf._gui.layers.placement import (
 )
 from napari_saf._gui.layers.reading import fingerprint
 from napari_saf.errors import InvalidInput
-from napari_saf.io import PaintedClass, Recipe, mask_stem, read_image
+from napari_saf.io import PaintedClass, Recipe, file_stem, mask_stem, read_image
 from napari_saf.project import (
     DigestCache,
     EncodedLabels,
@@ -53,6 +54,7 @@ from napari_saf.project import (
     ProjectImage,
     ProjectLayer,
 )
+from napari_saf.storage import atomic_write, make_folder
 
 _logger = logging.getLogger(__name__)
 _EDITED_KEY = "napari_saf_edited"
@@ -65,6 +67,7 @@ GONE = "gone"
 TAUGHT = "strokes on all images"
 """Name of the recipe that strokes on several images taught together."""
 Docks = dict[str, dict[str, Any]]
+Transform = dict[str, tuple[Any, ...]]
 ToReference = Callable[[Path | None], FileReference]
 
 
@@ -87,11 +90,17 @@ class Entry:
     results: tuple[FileReference, ...] = ()
     stores: list[Path] = dataclasses.field(default_factory=list)
     reader: str = ""
+    transform: Transform = dataclasses.field(default_factory=dict)
     file: FileReference | None = None
     state: str = "found"
     memory: Any = None
     copies: dict[tuple[Path, int], FileReference] = dataclasses.field(default_factory=dict)
     picture: NDArray[np.uint8] | None = None
+
+    def pixels(self) -> Any:
+        """Return the pixels of an image that is in memory alone; they may be lazy."""
+        held = pixels_of(self.layer) if self.memory is None else self.memory[0]
+        return held[0] if isinstance(held, list | tuple) else held
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -219,9 +228,7 @@ def show_layer(
     if len(axes) != pixels.ndim or not all(0 <= axis < image.ndim for axis in axes):
         raise InvalidInput(f"{kept.name}: has other axes than {image.name}")
     transform = place(image, axes, {}).transform
-    # Sizes that no viewer can draw are left out.
-    sizes, places = np.abs(kept.scale), np.abs(kept.translate)
-    if len(sizes) and 1 / _MOST <= sizes.min() and max(sizes.max(), places.max()) <= _MOST:
+    if _can_be_drawn(kept.scale, kept.translate):
         transform |= {"scale": kept.scale, "translate": kept.translate}
     colors = {n: (*one.color, 1.0) for n, one in kept.classes.items()}
     layer = viewer.add_labels(
@@ -236,6 +243,29 @@ def show_layer(
     if kept.kind == "strokes":
         layer.opacity, layer.brush_size = 1.0, max(3, round(min(pixels.shape[-2:]) / 80))
     return layer
+
+
+def _can_be_drawn(scale: Sequence[float], translate: Sequence[float]) -> bool:
+    """Tell whether sizes and places of pixels are known, and such that a viewer can draw."""
+    sizes, places = np.abs(scale), np.abs(translate)
+    known = len(sizes) == len(places) > 0
+    return bool(known and 1 / _MOST <= sizes.min() and max(sizes.max(), places.max()) <= _MOST)
+
+
+def transform_of(image: Image) -> Transform:
+    """Return size and place of the pixels of an image, as `ProjectImage` has them."""
+    numbers = {name: tuple(map(float, getattr(image, name))) for name in ("scale", "translate")}
+    return {**numbers, "units": tuple(map(str, image.units))}
+
+
+def set_transform(image: Image, known: Transform) -> None:
+    """Give an image the size and place of pixels that it had; what does not fit is left out."""
+    scale, units = known.get("scale", ()), known.get("units", ())
+    if len(scale) == image.ndim and _can_be_drawn(scale, known["translate"]):
+        image.scale, image.translate = scale, known["translate"]
+    if len(units) == image.ndim:
+        with suppress(ValueError):  # such as no unit
+            image.units = units
 
 
 def _metadata(image: Image, kept: ProjectLayer, recipes: Mapping[str, Recipe]) -> dict[str, Any]:
@@ -299,6 +329,17 @@ def open_image(viewer: napari.Viewer, path: Path, reader: str) -> Any:
     return viewer.add_image(image.array, name=mask_stem(path), rgb=is_rgb, **options)
 
 
+def write_pixels(folder: Path, name: str, pixels: Any) -> Path:
+    """Write an image that is in memory alone into a folder, where no file of that name is."""
+    make_folder(folder)
+    stem, number = file_stem(name), 1
+    while (path := folder / f"{stem}{f'_{number}' if number > 1 else ''}.npy").exists():
+        number += 1
+    with atomic_write(path) as temporary, temporary.open("wb") as stream:
+        np.save(stream, np.asarray(pixels), allow_pickle=False)
+    return path
+
+
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class PendingImage:
     """An image with the layers that are put away, and those on screen.
@@ -313,6 +354,7 @@ class PendingImage:
     results: tuple[FileReference, ...]
     stores: Sequence[Path]
     reader: str
+    transform: Transform
 
     def all_results(self, digests: DigestCache) -> tuple[FileReference, ...]:
         """Return the files that were written of the image, with the labels of a large one."""
@@ -351,7 +393,7 @@ class Snapshot:
             own = (*image.away, *(one for one in encoded if one is not None))
             file = image.to_reference(target)
             results = image.all_results(self.digests)
-            images.append(ProjectImage(file, own, results, image.reader))
+            images.append(ProjectImage(file, own, results, image.reader, **image.transform))
         kept, applied = found.kept()
         own_files = {one.name: reference_to(one, self.digests) for one in self.dictionaries}
         files = own_files or dict(self.files)

@@ -17,7 +17,6 @@ from qtpy.QtCore import QObject, Signal
 
 from napari_saf._gui.layers.large import is_large
 from napari_saf._gui.layers.metadata import image_id_of, is_given, is_strokes
-from napari_saf._gui.layers.placement import pixels_of
 from napari_saf._gui.layers.reading import fingerprint
 from napari_saf._gui.session.layers import (
     GONE,
@@ -34,13 +33,16 @@ from napari_saf._gui.session.layers import (
     path_of,
     pending,
     reference_to,
+    set_transform,
     show_layer,
     show_store,
     stores_of,
+    transform_of,
     watch_edits,
+    write_pixels,
 )
 from napari_saf.errors import InvalidInput, SafError
-from napari_saf.io import Recipe, file_stem
+from napari_saf.io import Recipe
 from napari_saf.project import (
     DigestCache,
     FileReference,
@@ -49,7 +51,6 @@ from napari_saf.project import (
     ProjectLayer,
     Stage,
 )
-from napari_saf.storage import atomic_write, make_folder
 
 _logger = logging.getLogger(__name__)
 _LEFT = "{}: was removed; what lies over it stays in the project until you remove that, too"
@@ -169,6 +170,8 @@ class ProjectSession(QObject):
             path = one.path or image.file.path
             entry = Entry(path.name, path, None, image.layers, stores=own)
             entry.results, entry.reader = image.results, image.reader
+            scale, translate = image.scale, image.translate
+            entry.transform = {"scale": scale, "translate": translate, "units": image.units}
             entry.file, entry.state = replace(image.file, path=path), one.state
             self.entries.append(entry)
         self.changed.emit()
@@ -206,7 +209,8 @@ class ProjectSession(QObject):
             layers = [pending(layer) for layer in self._shown(one)]
             own = (partial(self._reference, one), one.path is None, one.layers, layers)
             stores = [*one.stores, *stores_of(self._viewer, self._images(one))]
-            images.append(PendingImage(*own, one.results, stores, one.reader))
+            place = one.transform if one.layer is None else transform_of(one.layer)
+            images.append(PendingImage(*own, one.results, stores, one.reader, place))
         current = None if self.current is None else self.entries.index(self.current)
         self._forget_pixels()
         known = (dict(self.recipes), docks, dictionaries, dict(self.dictionaries))
@@ -223,25 +227,20 @@ class ProjectSession(QObject):
             found = reference_to(entry.path, self.digests)
             entry.file = None if found.digest == GONE else found
             return found
-        checksum = fingerprint(_pixels(entry), None)  # a person may give a layer other pixels
+        checksum = fingerprint(entry.pixels(), None)  # a person may give a layer other pixels
         if target is None:
             return FileReference(Path(entry.name), f"memory:{checksum}", 0)
         folder = target.parent / f"{target.stem}_images"
         place = folder, checksum
         known = entry.copies.get(place)
         if known is None or not known.path.exists():
-            make_folder(folder)
-            stem, number = file_stem(entry.name), 1
-            while (folder / (name := f"{stem}{f'_{number}' if number > 1 else ''}.npy")).exists():
-                number += 1
-            with atomic_write(folder / name) as temporary, temporary.open("wb") as stream:
-                np.save(stream, np.asarray(_pixels(entry)), allow_pickle=False)
-            known = entry.copies[place] = FileReference.of(folder / name, self.digests)
+            written = write_pixels(folder, entry.name, entry.pixels())
+            known = entry.copies[place] = FileReference.of(written, self.digests)
         return known
 
     def pixels_in_memory(self) -> dict[int, Any]:
         """Return the pixels of images that came from no file, by the number of the image."""
-        return {k: _pixels(one) for k, one in enumerate(self.entries) if one.path is None}
+        return {k: one.pixels() for k, one in enumerate(self.entries) if one.path is None}
 
     def _images(self, entry: Entry) -> list[Any]:
         """Return the layers that show an image: a file of several channels may be several."""
@@ -286,8 +285,10 @@ class ProjectSession(QObject):
 
     def _let_go(self, entry: Entry) -> None:
         """Keep what of an image is in memory alone: its layer is going."""
-        if entry.layer is not None and entry.path is None:
-            entry.memory = entry.layer.as_layer_data_tuple()
+        if entry.layer is not None:
+            entry.transform = transform_of(entry.layer)
+            if entry.path is None:
+                entry.memory = entry.layer.as_layer_data_tuple()
         entry.layer = None
 
     def _open(self, entry: Entry) -> list[str]:
@@ -300,6 +301,8 @@ class ProjectSession(QObject):
             open_now = (one for one in self._viewer.layers if isinstance(one, Image))
             shown = next((one for one in open_now if path_of(one) == entry.path), None)
             entry.layer = shown or open_image(self._viewer, entry.path, entry.reader)
+            for image in self._images(entry) if shown is None else ():
+                set_transform(image, entry.transform)
         return self._show_layers(entry)
 
     def _check(self, entry: Entry) -> None:
@@ -417,9 +420,3 @@ class ProjectSession(QObject):
                 else:
                     self.entries.remove(entry)
         self.changed.emit()
-
-
-def _pixels(entry: Entry) -> Any:
-    """Return the pixels of an image that is in memory alone; they may be lazy."""
-    held = pixels_of(entry.layer) if entry.memory is None else entry.memory[0]
-    return held[0] if isinstance(held, list | tuple) else held
