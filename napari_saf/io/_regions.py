@@ -132,12 +132,17 @@ def checked_labels(
 ) -> tuple[NDArray[Any], Axes]:
     """Return a label image as an array of whole numbers, and its axes."""
     array = as_labels(labels, "labels")
-    if not 2 <= array.ndim <= 4 or not array.size:
-        raise InvalidInput(f"labels: expected an image of 2 to 4 axes, got shape {array.shape}")
-    if (as_whole(min_pixels) or 0) < 1:
-        raise InvalidInput(f"min_pixels: expected a whole number of 1 or more, got {min_pixels!r}")
+    check_regions(array.shape, min_pixels)
     placed = label_axes(array.ndim, axes, scale, units)
     return array.astype(np.uint8) if array.dtype.kind == "b" else array, placed
+
+
+def check_regions(shape: tuple[int, ...], min_pixels: object) -> None:
+    """Raise InvalidInput if regions are not of such label images, or of so many pixels."""
+    if not 2 <= len(shape) <= 4 or 0 in shape:
+        raise InvalidInput(f"labels: expected an image of 2 to 4 axes, got shape {shape}")
+    if (as_whole(min_pixels) or 0) < 1:
+        raise InvalidInput(f"min_pixels: expected a whole number of 1 or more, got {min_pixels!r}")
 
 
 def table_rows(

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from napari_saf.arrays import as_labels, as_whole
+from napari_saf.arrays import as_labels
 from napari_saf.errors import InvalidInput
 from napari_saf.io._frame import Frame
 from napari_saf.io._labels import Axes, image_channels, label_axes, map_labels
 from napari_saf.io._lazy import LazyImage, Region, open_lazily
-from napari_saf.io._regions import Table, checked_labels, table_columns
+from napari_saf.io._regions import Table, check_regions, checked_labels, table_columns
 
 
 def region_table(
@@ -256,8 +256,7 @@ def _opened(
             f"labels: expected whole numbers without channels, got {opened.dtype} with "
             f"{opened.n_channels} channels"
         )
-    if (as_whole(min_pixels) or 0) < 1:
-        raise InvalidInput(f"min_pixels: expected a whole number of 1 or more, got {min_pixels!r}")
+    check_regions(opened.shape, min_pixels)
     known = opened.as_file()
     placed = label_axes(
         len(opened.shape),

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from gui_cases import blocks
 from napari.components import ViewerModel
+from qtpy.QtCore import Qt
 from qtpy.QtWidgets import QFileDialog, QMessageBox
 
 import napari_saf as saf
@@ -170,6 +171,16 @@ def test_a_file_of_any_shape_has_a_picture_or_none(tmp_path, shape):
     np.save(tmp_path / "a.npy", np.ones(shape))
     found = picture(tmp_path / "a.npy", lambda: False)
     assert found.shape[2:] == (3,) and (found is NO_PICTURE) == (len(shape) < 2)
+
+
+def test_an_image_that_cannot_be_read_has_no_picture_in_the_list(model, open_on, tmp_path, qtbot):
+    np.save(tmp_path / "a.npy", blocks())
+    (tmp_path / "b.png").write_bytes(b"x")
+    dock = open_on(model, ProjectWidget)
+    dock.add_files([tmp_path / "a.npy", tmp_path / "b.png"])
+    rows, role = dock.table.model(), Qt.ItemDataRole.DecorationRole
+    qtbot.waitUntil(lambda: all(one.picture is not None for one in dock.session.entries))
+    assert [rows.data(rows.index(k, 0), role) is None for k in (0, 1)] == [False, True]
 
 
 def test_pixels_that_were_replaced_are_saved_anew(model, open_on, tmp_path, settle):

@@ -126,3 +126,9 @@ def test_the_last_axis_of_labels_is_none_of_colours(tmp_path, width):
     same(saf.measure_large(tmp_path / "labels.npy"), whole)
     found = saf.split_large(labels, tmp_path / "objects.ome.zarr", smallest=1)
     assert found.labels.shape == labels.shape
+
+
+@pytest.mark.parametrize("shape", [(7,), (2, 1, 2, 3, 4)])
+def test_labels_of_too_few_or_many_axes_are_refused(shape):
+    with pytest.raises(saf.InvalidInput, match="labels: expected an image of 2 to 4 axes, got"):
+        saf.measure_large(np.ones(shape, int))

@@ -34,7 +34,8 @@ class _ImageModel(TableModel):
         return (self.text(row, column) or "").lower() if column >= 0 else 0
 
     def look(self, row: Entry, column: int, role: int) -> Any:
-        if role == Qt.ItemDataRole.DecorationRole and column == 0 and row.picture is not None:
+        is_picture = role == Qt.ItemDataRole.DecorationRole and column == 0
+        if is_picture and row.picture is not None and row.picture.size:
             pixels, keep = to_qimage(row.picture), Qt.AspectRatioMode.KeepAspectRatio
             return QIcon(QPixmap.fromImage(pixels).scaled(_PICTURE, keep))
         if role == Qt.ItemDataRole.ForegroundRole and row.state != "found":

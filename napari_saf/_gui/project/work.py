@@ -46,7 +46,7 @@ from napari_saf.storage import make_folder
 Asked = Callable[[], bool]
 Settings = tuple[AbstractMethod, ImageOptions]
 _SIDE = 40
-NO_PICTURE = np.zeros((1, 1, 3), np.uint8)
+NO_PICTURE = np.zeros((0, 0, 3), np.uint8)
 """Of an image that cannot be read, or not soon."""
 _MOST_BYTES = 2**27
 """Of files that are read for a picture in the list alone."""

@@ -370,10 +370,8 @@ class SegmentWidget(RunDock):
 
     def _take_up(self, event: Any = None) -> None:
         """Go on with the topmost labels of a project that was opened, but for those of strokes."""
-        image, is_other = (
-            self.input.image,
-            event is not None and KEPT_KEY not in event.value.metadata,
-        )
+        image = self.input.image
+        is_other = event is not None and KEPT_KEY not in event.value.metadata
         if is_other or image is None or self._problem is not None or self.is_busy:
             return
         own = str(image.unique_id)
