@@ -92,16 +92,17 @@ class ApplyOptions:
         return task, plan_jobs(images, out, suffix=self.suffix, together=False)
 
 
-def as_learned(given: Taught) -> Learned:
+def as_learned(given: Taught, name: str = "learned") -> Learned:
     """Return the recipe or the dictionary that something learned, or its file, stands for.
 
     FormatError if the file is none of a project, a recipe, prototypes or a dictionary; InvalidInput
-    if nothing was taught in a project, or it is not known what prototypes are made of.
+    if nothing was taught in a project, it is not known what prototypes are made of, or the argument
+    of that name is something else.
     """
     if isinstance(given, str | os.PathLike):
         loaded = _load(Path(given))
         try:
-            return as_learned(loaded)
+            return as_learned(loaded, name)
         except InvalidInput as error:
             raise InvalidInput(f"{os.fspath(given)}: {error}") from error
     if isinstance(given, Project):
@@ -117,7 +118,7 @@ def as_learned(given: Taught) -> Learned:
     if isinstance(given, io.Recipe | PatchDictionary):
         return given
     raise InvalidInput(
-        f"learned: expected a project, recipe, prototypes, dictionary or the path of one, got "
+        f"{name}: expected a project, recipe, prototypes, dictionary or the path of one, got "
         f"{given!r:.60}"
     )
 

@@ -141,7 +141,7 @@ def label_large(
     (4, [8192, 8192])
     """
     own: dict[str, Any] = {"mask": mask, "channel_axis": channel_axis, "tile": tile}
-    learned = recipe if isinstance(recipe, AbstractMethod) else as_learned(recipe)
+    learned = recipe if isinstance(recipe, AbstractMethod) else as_learned(recipe, "recipe")
     job: AbstractLargeJob
     if isinstance(learned, PatchDictionary):
         job = DictionaryJob.of(source, learned, **own)

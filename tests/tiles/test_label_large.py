@@ -733,3 +733,9 @@ def test_places_within_a_mask_are_no_more_however_large_the_image_is(monkeypatch
     rows = [y for y, _ in places]
     assert min(rows) < 100 and max(rows) > 1100
     assert peak < 2**20, peak
+
+
+@pytest.mark.parametrize("wrong", [3, None, saf.AssignmentFlow])
+def test_what_is_no_recipe_is_refused_by_the_name_of_the_argument(tmp_path, wrong):
+    with pytest.raises(saf.InvalidInput, match="recipe: expected a project, recipe"):
+        saf.label_large(np.zeros((8, 8)), wrong, tmp_path / "out.ome.zarr")
