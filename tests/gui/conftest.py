@@ -7,6 +7,7 @@ import gc
 import threading
 
 import napari.settings
+import npe2
 import platformdirs
 import pytest
 from gui_cases import ENDLESS, TIMEOUT, blocks
@@ -38,6 +39,12 @@ def pytest_collection_modifyitems(items):
 def quick_collections():
     """Leave what stands before a test out of collections: each viewer that goes asks for three."""
     gc.freeze()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def readers():
+    """The readers of napari, which a model of a viewer does not look for."""
+    npe2.PluginManager.instance().discover()
 
 
 @pytest.fixture(autouse=True)
