@@ -11,9 +11,9 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from napari_saf.arrays import all_finite, as_whole, check_mask, check_window
+from napari_saf.arrays import as_whole, check_window
 from napari_saf.device import raise_if_interrupted
-from napari_saf.errors import InvalidInput, NotFinite
+from napari_saf.errors import InvalidInput
 from napari_saf.features import (
     FEATURES,
     FeatureExtractor,
@@ -21,6 +21,7 @@ from napari_saf.features import (
     channels_last,
     check_group_source,
     extractor_of,
+    finite_mask,
     image_groups,
     perceived,
     smoothed,
@@ -252,7 +253,7 @@ def prepare_images(
     options = options.resolve([array.shape[:-1] for array in arrays], arrays[0].shape[-1])
     shapes = [_working_shape(array.shape[:-1], options) for array in arrays]
     inside = [
-        _check_finite(image, array, mask, options.channel_axis)
+        finite_mask(image, array, mask, options.channel_axis)
         for image, array, mask in zip(images, arrays, masks, strict=True)
     ]
     seen = [a if m is None else a[m] for a, m in zip(arrays, inside, strict=True)]
@@ -430,25 +431,3 @@ def _check_given(
         counts = [features.shape[-1] for features in given]
         raise InvalidInput(f"features: expected as many for each image, got {counts}")
     return given[k]
-
-
-def _check_finite(
-    image: ArrayLike, array: NDArray[np.generic], mask: Any, channel_axis: int | None
-) -> NDArray[np.bool_] | None:
-    """Return the mask, None for none, less masked pixels; within it all must be finite."""
-    finite = all_finite(array)
-    if not finite.any():
-        raise InvalidInput("image: expected finite pixels, all of them are NaN or infinite")
-    if isinstance(mask, str) and mask != "finite":
-        raise InvalidInput(f"mask: expected an array or 'finite', got {mask!r}")
-    inside = check_mask(finite if isinstance(mask, str) else mask, finite.shape)
-    if isinstance(image, np.ma.MaskedArray) and np.ma.is_masked(image):
-        hidden = channels_last(np.ma.getmaskarray(image), channel_axis)[0].any(axis=-1)
-        inside = check_mask(~hidden if inside is None else ~hidden & inside, finite.shape)
-    n_bad = int(np.count_nonzero(~finite if inside is None else ~finite & inside))
-    if n_bad:
-        raise NotFinite(
-            f"image: {n_bad} of {finite.size} pixels are NaN or infinite; "
-            "leave them out with the mask 'finite', or give a mask"
-        )
-    return inside

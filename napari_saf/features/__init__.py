@@ -16,6 +16,7 @@ from napari_saf.features._image import (
     Scaling,
     channels_last,
     check_group_source,
+    finite_mask,
     image_groups,
     is_rgb,
     smoothed,

@@ -12,9 +12,9 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.ndimage import gaussian_filter
 from skimage import filters
 
-from napari_saf.arrays import as_array, as_whole
+from napari_saf.arrays import all_finite, as_array, as_whole, check_mask
 from napari_saf.device import raise_if_interrupted
-from napari_saf.errors import InvalidInput
+from napari_saf.errors import InvalidInput, NotFinite
 from napari_saf.graph import coarse_means
 
 _ROWS = 2**20
@@ -226,3 +226,25 @@ def _parse_groups(source: str) -> tuple[str, int, float | None]:
     except ValueError:
         pass
     raise InvalidInput(f"groups: expected {_GROUP_SOURCES}, or arrays, got {source!r}")
+
+
+def finite_mask(
+    image: ArrayLike, array: NDArray[np.generic], mask: Any, channel_axis: int | None
+) -> NDArray[np.bool_] | None:
+    """Return the mask, None for none, less masked pixels; within it all must be finite."""
+    finite = all_finite(array)
+    if not finite.any():
+        raise InvalidInput("image: expected finite pixels, all of them are NaN or infinite")
+    if isinstance(mask, str) and mask != "finite":
+        raise InvalidInput(f"mask: expected an array or 'finite', got {mask!r}")
+    inside = check_mask(finite if isinstance(mask, str) else mask, finite.shape)
+    if isinstance(image, np.ma.MaskedArray) and np.ma.is_masked(image):
+        hidden = channels_last(np.ma.getmaskarray(image), channel_axis)[0].any(axis=-1)
+        inside = check_mask(~hidden if inside is None else ~hidden & inside, finite.shape)
+    n_bad = int(np.count_nonzero(~finite if inside is None else ~finite & inside))
+    if n_bad:
+        raise NotFinite(
+            f"image: {n_bad} of {finite.size} pixels are NaN or infinite; "
+            "leave them out with the mask 'finite', or give a mask"
+        )
+    return inside
