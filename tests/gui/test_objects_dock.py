@@ -7,6 +7,7 @@ import napari
 import numpy as np
 import pytest
 from gui_cases import TIMEOUT
+from napari.components import ViewerModel
 from qtpy.QtCore import Qt
 
 import napari_saf as saf
@@ -431,3 +432,24 @@ def test_the_table_is_sorted_and_filtered_by_a_measure(qtbot):
     assert sorted(table.shown) == kept
     table.filter.measure.choose(None)
     assert len(table.shown) == 100
+
+
+def test_of_several_labels_of_an_image_each_goes_on_with_its_own_objects(open_on, settle):
+    model, ends = ViewerModel(), np.where(np.arange(32) % 8 < 6, 1, 0)
+    bars = {"cells [A]": ends + 0 * ends[:, None], "cells [B]": (2 * ends)[:, None] + 0 * ends}
+    for name, pixels in bars.items():
+        model.add_labels(pixels, name=name)
+    dock, own = open_on(model, ObjectsWidget), {}
+    for name in bars:
+        dock.labels.choose(model.layers[name])
+        settle(dock)
+        dock.start()
+        settle(dock)
+        own[name] = dock.layer
+    dock.shut_down()
+    for name in bars:
+        model.layers.selection.active = model.layers[name]
+        again = open_on(model, ObjectsWidget)
+        settle(again)
+        assert (again.labels.layer.name, again.layer) == (name, own[name])
+        again.shut_down()

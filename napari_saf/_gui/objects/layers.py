@@ -146,6 +146,8 @@ class Source:
 
 
 _LINE, _LINE_WIDTH, _LINE_COLOR = "cut line", 2, "yellow"
+_LEAST_SAME = 0.9
+"""Of the pixels of objects, a share that has their kind in the labels; others were corrected."""
 
 
 def _uncertainty_reader(
@@ -199,10 +201,20 @@ class ObjectCanvas(QObject):
             results_in_sight(self._viewer).show_result(image, self.layer, index)
 
     def find(self, labels: Labels) -> Any:
-        """Return the layer of objects of labels that a project was opened with; None if none."""
-        layers, name, shape = self._viewer.layers, _name_over(labels), pixels_of(labels).shape
-        same = (one for one in layers if OBJECTS_KEY in one.metadata and one.name == name)
-        return next((one for one in same if one.data.shape == shape), None)
+        """Return the layer of objects of labels that a project was opened with; None if none.
+
+        Objects of several labels of an image have one name: most of their pixels are of their kind.
+        """
+        own, name = pixels_of(labels), _name_over(labels)
+        for layer in self._viewer.layers:
+            kinds = layer.metadata.get(OBJECTS_KEY)
+            if kinds is None or layer.data.shape != own.shape or not layer.name.startswith(name):
+                continue
+            inside = (layer.data > 0) & (layer.data < len(kinds))
+            same = kinds[layer.data[inside]] == np.asarray(own)[inside]
+            if same.size and same.mean() > _LEAST_SAME:
+                return layer
+        return None
 
     def _add(self, labels: Labels, numbers: NDArray[Any]) -> None:
         names = ("scale", "translate", "units", "axis_labels")
