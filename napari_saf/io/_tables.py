@@ -78,6 +78,8 @@ def region_table(
     if not array.any():
         raise InvalidInput("labels: expected at least one pixel with a label, all are 0")
     numbered = None if regions is None else as_labels(regions, "regions")
+    if numbered is not None and numbered.dtype == bool:
+        numbered = numbered.astype(np.uint8)
     if numbered is not None and numbered.shape != array.shape:
         raise InvalidInput(f"regions: expected the shape {array.shape}, got {numbered.shape}")
     pixels = None

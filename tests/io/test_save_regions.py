@@ -227,3 +227,11 @@ def test_a_brief_table_is_a_part_of_the_whole(shape, axes, connected):
             assert column.tolist() == whole[name].tolist()
         else:
             np.testing.assert_allclose(column, whole[name])
+
+
+def test_a_mask_is_a_region():
+    labels = np.kron([[1, 2]], np.ones((8, 8), int))
+    tables = [region_table(labels, regions=one) for one in (labels == 2, (labels == 2) * 1)]
+    assert tables[0]["label"].tolist() == [2] and tables[0]["pixels"].tolist() == [64]
+    for name, column in tables[1].items():
+        np.testing.assert_array_equal(tables[0][name], column)
