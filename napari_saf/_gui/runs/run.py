@@ -398,8 +398,9 @@ class Run(Task):
             if not self._has_labels:
                 self._has_labels = True
                 self.first_labels.emit()
-        if self.recording is not None:
-            self.recording.watch(snapshot)
+        recording = self.recording  # another thread may take it away
+        if recording is not None:
+            recording.watch(snapshot)
 
     def _frame_of(self, snapshot: Snapshot) -> Frame:
         columns, labels = snapshot.label_map.numbers, snapshot.labels
@@ -422,5 +423,6 @@ class Run(Task):
             taught = PrototypeSet.taught_by(problem, labels)
             if taught is not None:
                 self.taught.emit(taught)
-        if self.recording is not None:
-            self.recording.finish(result)
+        recording = self.recording
+        if recording is not None:
+            recording.finish(result)
