@@ -50,8 +50,7 @@ Job = namedtuple(
 
 Tile = namedtuple("Tile", "z0 z1 y0 y1 x0 x1 w ph pw t ring raw total lines one two three row")
 """A box of pixels, how long rows are in memory without the rim, w, and with it, pw, how many rows
-there are with it, ph, and where the buffers begin in the scratch memory.
-"""
+there are with it, ph, and where the buffers begin in the scratch memory."""
 
 
 @kernel
