@@ -178,11 +178,16 @@ def test_what_is_saved_is_opened_again(model, dock, scribbles, open_on, tmp_path
 
 
 @pytest.fixture
-def reopened(model, dock, scribbles, open_on, tmp_path, settle):
-    """Open a project with strokes and labels in another viewer; return both and its strokes."""
+def reopened(request, model, dock, scribbles, open_on, tmp_path, settle):
+    """Open a project with strokes and labels in another viewer; return both and its strokes.
+
+    With True as its parameter one stroke is newer than the labels.
+    """
     paint(scribbles, c1=4, c2=24)
     scribbles.start()
     settle(scribbles)
+    if getattr(request, "param", False):
+        paint(scribbles, c2=12)
     save(dock, tmp_path / "p", settle)
     second = ViewerModel()
     other, opened = open_on(second, ProjectWidget), open_on(second, ScribblesWidget)
@@ -236,21 +241,13 @@ def test_what_was_opened_is_locked_and_applied_as_it_is(reopened, qtbot, settle)
     assert any(one.name.startswith("other [") for one in second.layers)
 
 
-@pytest.mark.parametrize("is_painted_on", [False, True])
+@pytest.mark.parametrize(
+    ("reopened", "is_painted_on"), [(False, False), (True, True)], indirect=["reopened"]
+)
 def test_labels_that_were_opened_follow_the_strokes_that_they_came_of(
-    dock, scribbles, open_on, tmp_path, settle, is_painted_on
+    reopened, settle, is_painted_on
 ):
-    paint(scribbles, c1=4, c2=24)
-    scribbles.start()
-    settle(scribbles)
-    if is_painted_on:
-        paint(scribbles, c2=12)
-    save(dock, tmp_path / "p", settle)
-    second = ViewerModel()
-    other, opened = open_on(second, ProjectWidget), open_on(second, ScribblesWidget)
-    other.load(tmp_path / "p.napari-saf")
-    settle(other)
-    settle(opened)
+    _, other, opened = reopened
     assert "labels as they were kept" in opened.status.text
     assert ("press Update" in opened.status.text) == is_painted_on
     other.go_to_next()

@@ -60,15 +60,6 @@ def fair(objective="kmeans", weight=None, **parameters):
     )
 
 
-def drain(steps):
-    snapshots = []
-    while True:
-        try:
-            snapshots.append(next(steps))
-        except StopIteration as stop:
-            return snapshots, stop.value
-
-
 def one_hot(groups):
     """The indicators V of the groups that occur; rows of no group are 0."""
     return (groups[:, None] == np.unique(groups[groups > 0])).astype(float)
@@ -531,7 +522,8 @@ def test_classes_whose_seeds_look_the_same_stay_two_classes(objective):
 
 def test_a_sweep_goes_by_rising_weight_from_one_solution_to_the_next(problem, objective):
     method = fair(objective)
-    snapshots, found = drain(method.iterate_sweep(problem, [50.0, 0.0, 2.0]))
+    snapshots = []
+    found = run_to_end(method.iterate_sweep(problem, [50.0, 0.0, 2.0]), snapshots.append)
     assert found.is_complete
     assert [point.weight for point in found.points] == [0, 2, 50]
     for before, after in itertools.pairwise(found.points):
@@ -564,21 +556,22 @@ def test_a_sweep_chooses_weights_by_what_the_plain_clustering_costs():
 
 
 def test_a_cancelled_sweep_keeps_what_is_finished(problem, objective):
-    snapshots, _ = drain(fair(objective).iterate_sweep(problem, [0.0, 1.0, 1e4]))
+    snapshots = []
+    run_to_end(fair(objective).iterate_sweep(problem, [0.0, 1.0, 1e4]), snapshots.append)
     stop = False
     steps = fair(objective).iterate_sweep(problem, [0.0, 1.0, 1e4], cancelled=lambda: stop)
     for snapshot in itertools.islice(steps, len(snapshots)):
         if snapshot.fraction > 1 / 3:
             break
     stop = True
-    _, found = drain(steps)
+    found = run_to_end(steps)
     assert not found.is_complete
     assert [point.weight for point in found.points] in ([0], [0, 1])
     assert all(p.segmentation.status is saf.Status.CONVERGED for p in found.points)
 
 
 def test_a_sweep_cancelled_at_once_is_empty(problem):
-    _, found = drain(fair().iterate_sweep(problem, cancelled=lambda: True))
+    found = run_to_end(fair().iterate_sweep(problem, cancelled=lambda: True))
     assert found.points == ()
     assert not found.is_complete
 
@@ -721,7 +714,7 @@ def test_prototypes_are_the_means_of_the_assignment_at_any_stop(weight, limit):
 def test_a_cancelled_run_records_the_objective_of_its_labels(n_calls):
     problem, calls = blobs(n_groups=3), itertools.count()
     steps = fair("kmeans", 50.0).iterate(problem, cancelled=lambda: next(calls) > n_calls)
-    _, result = drain(steps)
+    result = run_to_end(steps)
     assert result.status is saf.Status.CANCELLED
     found = result.history.measures["discrete_objective"]
     if len(found):

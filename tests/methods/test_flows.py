@@ -8,6 +8,7 @@ import torch
 
 import napari_saf as saf
 from napari_saf.input import PLAIN
+from napari_saf.methods import run_to_end
 
 SQUARES = np.kron([[0.0, 1, 0.4], [0.8, 0.2, 0.6]], np.ones((10, 12)))
 
@@ -41,15 +42,6 @@ METHODS = {
 @pytest.fixture(params=list(METHODS))
 def method(request):
     return METHODS[request.param]
-
-
-def drain(steps):
-    snapshots = []
-    while True:
-        try:
-            snapshots.append(next(steps))
-        except StopIteration as stop:
-            return snapshots, stop.value
 
 
 def test_labels_take_the_smallest_type_that_holds_those_in_use():
@@ -117,7 +109,8 @@ def test_labels_follow_a_mirrored_image(image):
 
 def test_progress_is_true(problem):
     """The bar moves with the evaluations: at a third of the work it is not near its ends."""
-    snapshots, _ = drain(saf.SelfAssignmentFlow(max_labels=8).iterate(problem))
+    snapshots = []
+    run_to_end(saf.SelfAssignmentFlow(max_labels=8).iterate(problem), snapshots.append)
     fractions = np.array([snapshot.fraction for snapshot in snapshots])
     assert (np.diff(fractions) > -0.05).all()
     assert 0.05 < fractions[len(fractions) // 2] < 0.95
@@ -139,7 +132,7 @@ def test_a_detached_snapshot_stays_as_it_was(problem, method):
     snapshot = next(steps)
     labels, prototypes, assignment = snapshot.labels, snapshot.prototypes, snapshot.assignment
     kept, whole = snapshot.detach(), snapshot.detach(assignment=True)
-    drain(steps)
+    run_to_end(steps)
     for one in (kept, whole):
         np.testing.assert_array_equal(one.labels, labels)
         np.testing.assert_array_equal(one.prototypes, prototypes)
@@ -151,12 +144,12 @@ def test_a_detached_snapshot_stays_as_it_was(problem, method):
 
 def test_a_run_asks_once_for_each_evaluation_and_ends_at_the_first_yes(problem, method):
     asked = []
-    _, result = drain(method.iterate(problem, cancelled=lambda: bool(asked.append(0))))
+    result = run_to_end(method.iterate(problem, cancelled=lambda: bool(asked.append(0))))
     n_before = len(asked) - result.n_evaluations
     assert 1 <= n_before <= 31  # the start, and each iteration of a spectral one
     asked.clear()
     steps = method.iterate(problem, cancelled=lambda: asked.append(0) or len(asked) > n_before + 4)
-    _, ended = drain(steps)
+    ended = run_to_end(steps)
     assert ended.status is saf.Status.CANCELLED
     assert ended.n_evaluations == 4 and len(asked) == n_before + 5
 
@@ -178,7 +171,7 @@ def test_a_start_that_was_not_waited_for_agrees_with_the_first_labels(
     steps = method.iterate(problem, cancelled=lambda: bool(told))
     shown = next(steps).labels
     told.append(True)
-    _, result = drain(steps)
+    result = run_to_end(steps)
     assert result.status is saf.Status.CANCELLED and result.n_labels == 8
     preferred = result.assignment[:, result.columns].argmax(axis=1).reshape(SQUARES.shape)
     np.testing.assert_array_equal(preferred + 1, result.labels)
@@ -192,7 +185,7 @@ def test_a_start_that_was_not_waited_for_agrees_with_the_first_labels(
 def test_a_run_told_to_end_at_once_keeps_the_start_it_was_given(problem):
     given = np.random.default_rng(0).dirichlet(np.ones(4), SQUARES.size)
     method = METHODS["s=0"]
-    _, result = drain(method.iterate(problem, given, cancelled=lambda: True))
+    result = run_to_end(method.iterate(problem, given, cancelled=lambda: True))
     assert result.status is saf.Status.CANCELLED
     np.testing.assert_allclose(result.assignment, given, atol=1e-4)
 
@@ -212,7 +205,7 @@ def test_a_run_that_drops_labels_can_be_ended_all_along(problem, stepper):
     method = saf.AssignmentFlow(prototypes=points, stepper=stepper)
     results = []
     while not results or results[-1].status is saf.Status.CANCELLED:
-        results.append(drain(method.iterate(problem, cancelled=at_question(5 * len(results))))[1])
+        results.append(run_to_end(method.iterate(problem, cancelled=at_question(5 * len(results)))))
     assert (results[-2].assignment.max(axis=0) == 0).any(), "no label was dropped"
     for result in results:
         np.testing.assert_allclose(result.assignment.sum(axis=1), 1, atol=1e-5)
@@ -294,7 +287,7 @@ def test_a_run_that_is_stopped_early_has_no_label_without_prototype(problem, n_c
     )
     calls = iter(range(n_calls))
     steps = flow.iterate(problem, cancelled=lambda: next(calls, None) is None)
-    result = drain(steps)[1]
+    result = run_to_end(steps)
     assert result.status is saf.Status.CANCELLED
     assert set(np.unique(result.labels)) == {2, 4}
     columns = result.assignment.argmax(axis=1)
@@ -304,7 +297,8 @@ def test_a_run_that_is_stopped_early_has_no_label_without_prototype(problem, n_c
 def test_labels_that_there_are_not_cost_nothing(problem):
     points, far = np.array([[0.1], [0.5], [0.9]]), [1, 500, 900]
     flow = saf.AssignmentFlow(prototypes=points, prototype_labels=far)
-    snapshots, result = drain(flow.iterate(problem))
+    snapshots = []
+    result = run_to_end(flow.iterate(problem), snapshots.append)
     plain = saf.AssignmentFlow(prototypes=points).run(problem)
     np.testing.assert_array_equal(np.array([0, *far])[plain.labels], result.labels)
     np.testing.assert_allclose(result.assignment, plain.assignment, atol=1e-6)
