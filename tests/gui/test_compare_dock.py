@@ -2,13 +2,14 @@
 
 import csv
 import gc
+import threading
 import weakref
 
 import numpy as np
 import pytest
 from gui_cases import TIMEOUT, blocks, stack, tooltips
 from napari.components import ViewerModel
-from qtpy.QtCore import QPoint, Qt
+from qtpy.QtCore import QPoint, Qt, QTimer
 from qtpy.QtWidgets import QCheckBox, QFileDialog, QLineEdit, QPushButton
 
 import napari_saf as saf
@@ -365,6 +366,59 @@ def test_layers_may_go_at_any_time(compare, qtbot, viewer):
     viewer.layers.remove("blocks")
     qtbot.waitUntil(lambda: not compare.is_busy, timeout=TIMEOUT)
     assert not button(compare, "Compare").isEnabled() and "no image" in compare.status.text
+
+
+@pytest.fixture
+def all_at_once(compare):
+    """Run a comparison of which all results have come before any is shown."""
+
+    def run_to_end():
+        compare.choice.rows[0].choose("stop.max_steps", "1, 2, 3, 4, 5")
+        compare.start()
+        for thread in threading.enumerate():
+            if thread.name == "napari-saf run":
+                thread.join()
+
+    return run_to_end
+
+
+def test_each_result_is_shown_in_a_turn_of_its_own(compare, all_at_once, qtbot, viewer):
+    turns, shown = [0], []
+
+    def note(event=None):
+        shown.append(turns[0])
+
+    clock = QTimer(compare, interval=0)
+    clock.timeout.connect(lambda: turns.append(turns.pop() + 1))
+    viewer.layers.events.inserted.connect(note)
+    viewer.canvas.grid.events.enabled.connect(note)
+    all_at_once()
+    clock.start()
+    qtbot.waitUntil(lambda: not compare.is_busy, timeout=TIMEOUT)
+    assert len(shown) == 6 and len(set(shown)) == 6, shown
+    assert compare.table.model().rowCount() == len(results(viewer)) == 5
+    assert button(compare, "Compare").isEnabled()
+
+
+@pytest.mark.parametrize("end", ["dock", "image", "results"])
+def test_what_ends_while_results_are_shown(compare, all_at_once, qtbot, viewer, end):
+    def end_midway(event):
+        if len(results(viewer)) == 3:
+            viewer.layers.events.inserted.disconnect(end_midway)
+            QTimer.singleShot(0, ended)
+
+    def ended():
+        if end == "dock":
+            compare.shut_down()
+        for layer in results(viewer) if end == "results" else [viewer.layers[0]]:
+            viewer.layers.remove(layer)
+
+    viewer.layers.events.inserted.connect(end_midway)
+    all_at_once()
+    qtbot.waitUntil(lambda: not compare.is_busy, timeout=TIMEOUT)
+    qtbot.wait(50)
+    assert not compare.is_busy and len(results(viewer)) < 5
+    assert not viewer.canvas.grid.enabled or end != "dock"
 
 
 def test_a_dock_that_is_closed_while_it_runs_leaves_nothing(docked, qtbot, window):

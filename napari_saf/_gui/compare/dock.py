@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 import napari
 import numpy as np
 from napari.layers import Labels
+from qtpy.QtCore import QTimer
 
 from napari_saf._gui.compare.choice import ComparisonChoice, ComparisonJob, whole_name
 from napari_saf._gui.compare.results import ComparisonLayers, ComparisonTable
@@ -39,7 +41,8 @@ _FILTERS = "Page (*.html);;Picture (*.png *.svg *.pdf);;Table (*.csv)"
 class CompareWidget(RunDock):
     """Choose an image and what to compare; run; see results side by side, and their numbers.
 
-    The `outcome` is that of the last comparison, the `results` are its layers.
+    The `outcome` is that of the last comparison, the `results` are its layers, each of which is
+    added in a turn of the event loop of its own.
     """
 
     can_run_again = True
@@ -50,12 +53,15 @@ class CompareWidget(RunDock):
         self.outcome: ComparisonJob | None = None
         self.results: ComparisonLayers | None = None
         self._why_not = self._scale_note = ""
+        self._changes: deque[Callable[[], None]] = deque()  # of layers, one for each turn
+        self._turns = QTimer(self, interval=0)
         self.input, self.choice = ImageInput(viewer), ComparisonChoice()
         self.truth = LayerChoice(viewer, Labels, none="none")
         self.table, self.swatches, self._paint = ComparisonTable(), Swatches(), Choice(_PAINT)
         self._side = SideBySide(viewer, self._on_grid_left)
         self._lay_out_controls()
         self._connect(
+            (self._turns.timeout, self._on_turn),
             (self.choice.changed, self._on_choice_changed),
             (self.input.image_changed, self._on_choice_changed),
             (self.table.row_chosen, self._on_row_chosen),
@@ -138,7 +144,13 @@ class CompareWidget(RunDock):
             self._side.enter(shown, shape)
         self._side_button.setChecked(self._side.is_on)
 
+    @property
+    def is_busy(self) -> bool:
+        return super().is_busy or self._turns.isActive()
+
     def _release(self) -> None:
+        self._turns.stop()
+        self._changes.clear()
         self._side.release()
         self.results = self.outcome = None
 
@@ -153,8 +165,7 @@ class CompareWidget(RunDock):
         self._scale_note = self.input.scale_note() if uses_scale else ""
         self._side.leave()
         if self.results is not None:
-            for layer in self.results.layers():
-                layer.visible = False
+            self.results.hide()
         self.outcome = None
         self.table.show_rows([], [])
         self.swatches.show_swatches([])
@@ -197,18 +208,34 @@ class CompareWidget(RunDock):
 
     def _on_reported(self, report: Any) -> None:
         if isinstance(report, Compared):
-            if self.results is not None:
-                self.results.add(report)
+            assert self.results is not None
+            self._do_later(partial(self.results.add, report))
         else:
             fraction, name = report
             self.show_task(fraction, f"{100 * fraction:.0f} %   {name}")
 
+    def _do_later(self, *changes: Callable[[], None]) -> None:
+        self._changes.extend(changes)
+        self._turns.start()
+
+    def _on_turn(self) -> None:
+        self._changes.popleft()()
+        if not self._changes:
+            self._turns.stop()
+            self._update_enabled()
+
     def _on_compared(self, outcome: ComparisonJob) -> None:
         assert self._task is not None and self.results is not None
+        found, show = outcome.comparison, self.results.renumber
+        finish = partial(self._finish, outcome, self._task.seconds)
+        self._do_later(*(partial(show, one, found.n_numbers) for one in found.results), finish)
+
+    def _finish(self, outcome: ComparisonJob, seconds: float) -> None:
+        assert self.results is not None
+        self.results.sort()
         found = outcome.comparison
-        self.results.finish(found)
         count = len(found.results)
-        text = [f"{counted(count, 'result')} in {self._task.seconds:.1f} s"]
+        text = [f"{counted(count, 'result')} in {seconds:.1f} s"]
         text[0] = text[0] if self._is_of_image else f"{self.results.image.name}: {text[0]}"
         text += [self._scale_note] * bool(self._scale_note)
         text += [f"not run: {whole_name(one.variant)}: {one.error}" for one in found.failures]
@@ -290,6 +317,7 @@ class CompareWidget(RunDock):
 
     def _update_enabled(self) -> None:
         super()._update_enabled()
+        self.stop_button.setEnabled(self._task is not None)
         is_there = self.outcome is not None and self._is_of_image
         for results in (self.table, self.swatches):
             results.setVisible(is_there)

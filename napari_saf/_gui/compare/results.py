@@ -18,7 +18,7 @@ from napari_saf._gui.layers.live import LiveLayer
 from napari_saf._gui.layers.metadata import METADATA_KEY
 from napari_saf._gui.layers.placement import Placement, lay_over
 from napari_saf._gui.layers.sight import results_in_sight
-from napari_saf.comparison import COLUMNS, Compared, Comparison, Row, Variant
+from napari_saf.comparison import COLUMNS, Compared, Row, Variant
 
 _WIDEST = 150
 """Of a column, so that a name leaves room for numbers."""
@@ -60,26 +60,32 @@ class ComparisonLayers:
         live = LiveLayer(self._viewer, self.image, name, self._placement)
         self._lives[result.variant] = live
         if self.image in self._viewer.layers:
-            for layer in self.layers():
-                layer.visible = False
+            self.hide()
             # In the end there may be as many numbers as labels of all results.
             live.show(result.labels, int(result.labels.max()) * len(self.names))
             live.layer.name = name
             self.note = results_in_sight(self._viewer).reveal(self.image, live.layer) or self.note
 
-    def finish(self, comparison: Comparison) -> None:
-        """Give the labels of all layers common numbers, and sort the layers."""
-        for result in comparison.results:
-            if result.variant not in self._lives:
-                self.add(result)
-            live = self._lives[result.variant]
-            if live.layer is not None and not live.is_lost:
-                live.show(result.labels, comparison.n_numbers)
-                live.layer.metadata[METADATA_KEY] = live.source | {
-                    "recipe": result.recipe,
-                    "prototypes": result.prototypes,
-                    "status": result.status.value,
-                }
+    def hide(self) -> None:
+        for layer in self.layers():
+            if layer.visible:  # to hide it again would take as long
+                layer.visible = False
+
+    def renumber(self, result: Compared, n_numbers: int) -> None:
+        """Give the labels of a layer, added now if there is none, the numbers common to all."""
+        if result.variant not in self._lives:
+            self.add(result)
+        live = self._lives[result.variant]
+        if live.layer is not None and not live.is_lost:
+            live.show(result.labels, n_numbers)
+            live.layer.metadata[METADATA_KEY] = live.source | {
+                "recipe": result.recipe,
+                "prototypes": result.prototypes,
+                "status": result.status.value,
+            }
+
+    def sort(self) -> None:
+        """Put the layers above the image in the order of the variants."""
         wanted = self.layers()
         if wanted != [layer for layer in self._viewer.layers if layer in wanted]:
             for layer in wanted:
