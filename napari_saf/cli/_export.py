@@ -17,7 +17,6 @@ from napari_saf.batch import check_outputs
 from napari_saf.cli import _methods as flags
 from napari_saf.errors import InvalidInput
 from napari_saf.features import channels_last
-from napari_saf.objects import save_objects
 from napari_saf.problem import ImageOptions, Problem
 from napari_saf.storage import make_folder
 from napari_saf.tiles import LARGE
@@ -80,7 +79,7 @@ def export(given: Any) -> None:
     """
     source, image = given.source, None
     is_large = io.is_zarr(source) and math.prod(io.open_lazily(source).shape) >= LARGE
-    suffixes, asked = _read_wanted(given, is_large)
+    asked = _read_wanted(given, is_large)
     axis = stated = given.channel_axis
     if given.image_file is not None and not is_large:
         image = io.read_image(given.image_file)
@@ -95,39 +94,26 @@ def export(given: Any) -> None:
         found = _prototypes(labelling, stated, given.n_each)
         labelling = dataclasses.replace(labelling, prototypes=found)
     stem = io.mask_stem(source)
-    files = None if asked.is_empty else io.Export(given.out, stem, labelling, asked)
-    outlines = [given.out / f"{stem}_regions{suffix}" for suffix in suffixes]
+    files = io.Export(given.out, stem, labelling, asked)
     sources = [path for path in (source, given.image_file) if path is not None]
-    check_outputs([*(files.paths if files else ()), *outlines], sources, overwrite=given.overwrite)
+    check_outputs(files.paths, sources, overwrite=given.overwrite)
     make_folder(given.out)
-    for path in files.write() if files else ():
+    for path in files.write():
         click.echo(path)
-    _save_outlines(outlines, labelling, asked.min_pixels)
 
 
-def _read_wanted(given: Any, is_large: bool) -> tuple[list[str], io.Wanted]:
-    outlines = flags.outline_suffixes(given)
+def _read_wanted(given: Any, is_large: bool) -> io.Wanted:
     fields = {field.name for field in dataclasses.fields(io.Wanted)}
     known = {key: value for key, value in vars(given).items() if key in fields}
-    asked = io.Wanted(**{key: value for key, value in known.items() if value is not None})
-    if asked.min_pixels > 1 and not (asked.connected or asked.numbered or outlines):
+    known = {key: value for key, value in known.items() if value is not None}
+    asked = io.Wanted(**known, outlines=tuple(flags.outline_suffixes(given)))
+    if asked.min_pixels > 1 and not (asked.connected or asked.numbered or asked.outlines):
         raise click.UsageError("--min-pixels: goes with --connected or --numbered, or outlines")
     if given.n_each > 1 and asked.prototypes != ".json":
         raise click.UsageError("--per-label: goes with --prototypes .json")
-    if asked.is_empty and not outlines:
+    if asked.is_empty:
         asked = dataclasses.replace(asked, regions=".csv", figure="" if is_large else ".png")
-    return outlines, asked
-
-
-def _save_outlines(paths: Sequence[Path], given: io.Labelling, min_pixels: int) -> None:
-    """Save the outlines of connected regions, each a thing of the kind of its label."""
-    if not paths:
-        return
-    objects = io.LargeRegions(
-        given.labels, axes=given.axes, names=given.all_names, min_pixels=min_pixels
-    )
-    for path in paths:
-        click.echo(save_objects(path, objects))
+    return asked
 
 
 def _labelling(

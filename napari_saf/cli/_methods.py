@@ -20,7 +20,6 @@ from napari_saf.comparison import parameter_named
 from napari_saf.errors import FormatError
 from napari_saf.features import FEATURES, FeatureExtractor, Scaling, check_group_source
 from napari_saf.methods import METHODS, AbstractMethod
-from napari_saf.objects import check_outlines
 from napari_saf.parameters import READERS, Parameter, build, describe, values_of
 from napari_saf.problem import ImageOptions
 
@@ -41,7 +40,7 @@ OUTLINES = [
 def outline_suffixes(given: Any) -> list[str]:
     """Return the formats of outlines that are asked for; SafError if a library is missing."""
     wanted = [suffix for name, suffix in _OUTLINE_SUFFIXES.items() if getattr(given, name)]
-    return [check_outlines(f"outlines{suffix}") for suffix in wanted]
+    return [io.check_outlines(f"outlines{suffix}") for suffix in wanted]
 
 
 _PREFIX = "parameter__"

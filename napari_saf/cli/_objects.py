@@ -22,7 +22,6 @@ from napari_saf.objects import (
     TRACK_BY,
     Objects,
     ObjectStep,
-    save_objects,
     save_tracks,
     track_objects,
     tracking,
@@ -168,7 +167,7 @@ def _split_in_tiles(path: Path, step: ObjectStep, given: Any, formats: Sequence[
     _print_found(path, found.notes, int(np.count_nonzero(found.kinds)))
     io.save_table(table, found.table(_picture(path, given.pictures)) or _joined([]))
     for outline in outlines:
-        save_objects(outline, found)
+        io.save_objects(outline, found)
     for file in (table, *outlines):
         click.echo(file)
 
@@ -193,7 +192,7 @@ def _measure(
         click.echo(options.tracks)
     for file in files:
         if io.mask_suffix(file) is None:
-            save_objects(file, found)
+            io.save_objects(file, found)
         else:
             placed: dict[str, Any] = {"scale": given.scale, "units": given.units}
             io.save_masks(file, found.labels, axes=given.axes, **placed)

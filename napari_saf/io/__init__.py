@@ -29,6 +29,7 @@ from napari_saf.io._labels import (
 from napari_saf.io._lazy import LazyImage, Region, open_lazily, spelled
 from napari_saf.io._masks import describe_zarr, save_binary_masks, save_masks
 from napari_saf.io._note import write_note
+from napari_saf.io._outlines import OUTLINE_SUFFIXES, check_outlines, library, save_objects
 from napari_saf.io._paths import (
     FIGURE_SUFFIXES,
     LABELS_MARK,

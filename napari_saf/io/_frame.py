@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from napari_saf.arrays import joined_by
-from napari_saf.errors import Cancelled, FormatError
+from napari_saf.errors import FormatError
 from napari_saf.io._labels import Axes, count_labels, map_labels
 from napari_saf.io._lazy import LazyImage, Region, spelled
 from napari_saf.io._measures import (
@@ -60,10 +60,10 @@ class Frame:
         image: LazyImage | None,
         frame: int | None,
         connected: bool,
-        cancelled: Callable[[], bool],
+        on_part: Callable[[], object],
     ) -> None:
         self._labels, self._image, self._connected = labels, image, connected
-        self._cancelled = cancelled
+        self._on_part = on_part  # called before a part is read
         self._fixed = () if frame is None else (slice(frame, frame + 1),)
         self.shape = labels.shape[len(self._fixed) :]
         self.places = part_regions(labels.piece[len(self._fixed) :], self.shape)
@@ -83,8 +83,7 @@ class Frame:
     ) -> Table:
         """Return the rows of all regions; nothing without any."""
         for place, region in self.places.items():
-            if self._cancelled():
-                raise Cancelled
+            self._on_part()
             self._add(place, region, "euler_number" in columns, "perimeter" in columns)
         owners = np.concatenate(self._owners)
         self._final = np.zeros(len(owners), np.int64)
@@ -125,6 +124,7 @@ class Frame:
         n_before = 0
         for region, owners in zip(self.places.values(), self._owners, strict=False):
             n_before += len(owners)
+            self._on_part()
             around, inner = self._read_labels(region)
             ids, _ = self._numbered(around[inner], n_before)
             numbers = self._final[ids]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from napari_saf.arrays import as_labels
-from napari_saf.errors import FormatError, InvalidInput
+from napari_saf.errors import Cancelled, FormatError, InvalidInput
 from napari_saf.features import extractor_of
 from napari_saf.io._figure import save_figure
 from napari_saf.io._image import read_labels
@@ -21,6 +22,7 @@ from napari_saf.io._labels import check_color, check_name, label_axes, map_label
 from napari_saf.io._lazy import open_lazily
 from napari_saf.io._masks import binary_paths, save_binary_masks, save_masks
 from napari_saf.io._note import note_path, read_note, write_note
+from napari_saf.io._outlines import save_objects
 from napari_saf.io._paths import (
     LABELS_MARK,
     MASK_MARK,
@@ -31,13 +33,13 @@ from napari_saf.io._probabilities import Kind, save_probabilities
 from napari_saf.io._prototypes import save_prototypes
 from napari_saf.io._recipe import PrototypeSet, load_recipe, save_recipe
 from napari_saf.io._regions import check_table, number_regions, save_table
-from napari_saf.io._tables import measure_large, region_table
+from napari_saf.io._tables import LargeRegions, measure_large, region_table
 from napari_saf.problem import ImageOptions
 from napari_saf.storage import format_errors, write_json
 
 _ONLY_TABLES = (
-    "labels that are not in memory: a table and the recipe can be saved of them, and outlines by "
-    "the command line; the label image is an OME-Zarr already"
+    "labels that are not in memory: a table, outlines and the recipe can be saved of them; the "
+    "label image is an OME-Zarr already"
 )
 
 
@@ -221,13 +223,15 @@ class Wanted:
     """Which files are wanted, each by its suffix; an empty one means that it is not.
 
     `connected` gives the table a row for each connected region, as it has beside `numbered` ones;
-    those of fewer than `min_pixels` pixels are left out of both. Probabilities may be `in_bytes`.
+    those of fewer than `min_pixels` pixels are left out of both, and of `outlines`, which may be
+    wanted in several formats. Probabilities may be `in_bytes`.
     """
 
     masks: str = ""
     binary: str = ""
     regions: str = ""
     numbered: str = ""
+    outlines: tuple[str, ...] = ()
     figure: str = ""
     prototypes: str = ""
     probabilities: str = ""
@@ -245,17 +249,27 @@ class Wanted:
 class Export:
     """The files that are wanted of a label image, `paths`, in a folder under a common name.
 
-    InvalidInput if nothing is wanted, or something that this labelling has not.
+    InvalidInput if nothing is wanted, or something that this labelling has not. While files are
+    written `follow` is called with the path of one and how much of it is done, and may raise
+    Cancelled.
     """
 
-    def __init__(self, folder: Path, name: str, labelling: Labelling, wanted: Wanted) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        name: str,
+        labelling: Labelling,
+        wanted: Wanted,
+        follow: Callable[[Path, float], object] = lambda path, fraction: None,
+    ) -> None:
         if labelling.is_large and wanted != dataclasses.replace(
             wanted, masks="", binary="", numbered="", figure="", prototypes="", probabilities=""
         ):
             raise InvalidInput(_ONLY_TABLES)
         if wanted.recipe and labelling.recipe is None:
             raise InvalidInput("recipe: these labels come without one")
-        self._steps = list(_steps(folder / name, labelling, wanted))
+        self._follow = follow
+        self._steps = list(_steps(folder / name, labelling, wanted, follow))
         self.paths = [path for paths, _ in self._steps for path in paths]
         if not self.paths:
             raise InvalidInput("nothing to save: no file is asked for, or there is no label")
@@ -264,19 +278,19 @@ class Export:
     def in_the_way(self) -> list[Path]:
         return [path for path in self.paths if path.exists()]
 
-    def write(self, cancelled: Callable[[], bool] = lambda: False) -> list[Path]:
+    def write(self) -> list[Path]:
         """Write the files one after another until cancelled; return those that were written."""
         written: list[Path] = []
-        for paths, save in self._steps:
-            if cancelled():
-                break
-            save()
-            written += paths
+        with suppress(Cancelled):
+            for paths, save in self._steps:
+                self._follow(paths[0], 0)
+                save()
+                written += paths
         return written
 
 
 def _steps(
-    stem: Path, given: Labelling, wanted: Wanted
+    stem: Path, given: Labelling, wanted: Wanted, follow: Callable[[Path, float], object]
 ) -> Iterator[tuple[list[Path], Callable[[], object]]]:
     """Yield the paths of each kind of file that is wanted, and what writes them."""
     labels, names, image = given.labels, {"names": given.all_names}, given.image
@@ -297,6 +311,7 @@ def _steps(
         regions = Path(f"{stem}_regions{wanted.numbered}")
         number = partial(number_regions, labels, axes=given.axes, min_pixels=wanted.min_pixels)
         yield [regions], lambda: save_masks(regions, number(), **placed)
+    yield from _outline_steps(stem, given, wanted, follow)
     if wanted.figure:
         path = Path(f"{stem}_figure{wanted.figure}")
         options = styled | {"channel_axis": channels, "plane": given.plane, "title": given.title}
@@ -310,6 +325,27 @@ def _steps(
     if wanted.recipe:
         path = Path(f"{stem}.recipe.json")
         yield [path], partial(save_recipe, path, given.recipe or {})
+
+
+def _outline_steps(
+    stem: Path, given: Labelling, wanted: Wanted, follow: Callable[[Path, float], object]
+) -> Iterator[tuple[list[Path], Callable[[], object]]]:
+    """Yield the paths of the outlines of connected regions, each of the kind of its label."""
+    paths = [Path(f"{stem}_regions{suffix}") for suffix in wanted.outlines]
+
+    def save() -> None:
+        regions = LargeRegions(
+            given.labels,
+            axes=given.axes,
+            names=given.all_names,
+            min_pixels=wanted.min_pixels,
+            follow=partial(follow, paths[0]),
+        )
+        for path in paths:
+            save_objects(path, regions)
+
+    if paths:
+        yield paths, save
 
 
 def _map_saver(

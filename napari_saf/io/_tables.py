@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from napari_saf.arrays import as_labels
-from napari_saf.errors import InvalidInput
+from napari_saf.errors import InvalidInput, raise_if
 from napari_saf.io._frame import Frame
 from napari_saf.io._labels import Axes, image_channels, label_axes, map_labels
 from napari_saf.io._lazy import LazyImage, Region, open_lazily
@@ -188,7 +189,7 @@ def _measured(
     """Return the rows of all frames of a series, or of one image; numbers of regions run on."""
     is_series, tables, n_regions = axes.names.startswith("t"), list[Table](), 0
     for k in range(labels.shape[0]) if is_series else [None]:
-        frame = Frame(labels, image, k, connected, cancelled)
+        frame = Frame(labels, image, k, connected, partial(raise_if, cancelled))
         table = frame.table(axes.of_frame, names, min_pixels, columns)
         n_rows = len(table.get("label", ()))
         if "region" in table:
@@ -212,6 +213,9 @@ class LargeRegions:
         The label of each region by its number, and what labels are called.
     last : array of int
         The last of the parts in which each region is, by its number.
+
+    Before a part is read `follow` is called with how much is done: half of it is to number the
+    regions, the rest to go through `parts`.
     """
 
     def __init__(
@@ -221,27 +225,33 @@ class LargeRegions:
         axes: str | None = None,
         names: Mapping[int, str] | None = None,
         min_pixels: int = 1,
-        cancelled: Callable[[], bool] = lambda: False,
+        follow: Callable[[float], object] = lambda fraction: None,
     ) -> None:
         opened, placed = _opened(labels, axes, min_pixels)
         is_series = placed.names.startswith("t")
-        self.shape, self.names = opened.shape, names or {}
-        self._frames, kinds, lasts = [], [np.zeros(1, np.int64)], [np.zeros(1, np.int64)]
+        self.shape, self.names, self._follow = opened.shape, names or {}, follow
+        every = range(opened.shape[0]) if is_series else [None]
+        self._frames = [Frame(opened, None, k, True, self._on_part) for k in every]
+        self._n_parts, self._n_read = sum(len(frame.places) for frame in self._frames), 0
+        kinds, lasts = [np.zeros(1, np.int64)], [np.zeros(1, np.int64)]
         n_parts = n_regions = 0
-        for k in range(opened.shape[0]) if is_series else [None]:
-            frame = Frame(opened, None, k, True, cancelled)
+        for frame in self._frames:
             columns = table_columns(placed.of_frame, 0, True)
             table = frame.table(placed.of_frame, names, min_pixels, columns)
             kinds.append(table.get("label", np.zeros(0, np.int64)))
             lasts.append(frame.number(n_regions)[1:] + n_parts)
             n_parts, n_regions = n_parts + len(frame.places), n_regions + len(kinds[-1])
-            self._frames.append(frame)
         self.kinds, self.last = np.concatenate(kinds), np.concatenate(lasts)
 
     def parts(self) -> Iterator[tuple[Region, NDArray[np.int64]]]:
         """Yield where each part is, and the numbers of the regions there."""
+        self._n_read = self._n_parts
         for frame in self._frames:
             yield from frame.parts()
+
+    def _on_part(self) -> None:
+        self._follow(self._n_read / (2 * self._n_parts))
+        self._n_read += 1
 
 
 def _opened(

@@ -2,9 +2,8 @@
 
 from napari_saf.objects._basins import find_saddles
 from napari_saf.objects._edit import ObjectEditor
-from napari_saf.objects._load import OBJECT_SUFFIXES, load_objects
+from napari_saf.objects._load import load_objects
 from napari_saf.objects._measure import ObjectStep, object_table
-from napari_saf.objects._save import check_outlines, save_objects
 from napari_saf.objects._split import (
     NECK,
     SMALLEST,

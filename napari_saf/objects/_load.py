@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 
 from napari_saf.arrays import as_whole
 from napari_saf.errors import InvalidInput
-from napari_saf.io import check_suffix
-from napari_saf.objects._save import library
+from napari_saf.io import OUTLINE_SUFFIXES, check_suffix, library
 from napari_saf.objects._split import Objects
 from napari_saf.storage import check_room, format_errors, parse_json, read_limited
 
@@ -85,7 +84,7 @@ def load_objects(
     True
     """
     source = Path(path)
-    suffix = check_suffix(source, OBJECT_SUFFIXES)
+    suffix = check_suffix(source, OUTLINE_SUFFIXES)
     if image is not None and suffix != ".json":
         raise InvalidInput(f"image: goes with COCO (.json), got {source.name}")
     with format_errors(source, "a file of objects"):
@@ -260,5 +259,3 @@ def _unpack(packed: str) -> list[int]:
 
 _Read = Callable[[Path], tuple[list[_Shape], tuple[int, ...] | None]]
 _READERS: dict[str, _Read] = {".geojson": _read_geojson, ".zip": _read_rois, ".json": _read_coco}
-OBJECT_SUFFIXES = tuple(_READERS)
-"""GeoJSON, an ImageJ ROI set, COCO."""

@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 
 from napari_saf.arrays import as_whole, own_floats
 from napari_saf.errors import InvalidInput
-from napari_saf.io import region_table
-from napari_saf.objects._save import library
+from napari_saf.io import library, region_table
 from napari_saf.objects._split import Objects
 from napari_saf.storage import atomic_write, make_folder
 

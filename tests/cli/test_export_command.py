@@ -226,7 +226,7 @@ def test_a_large_mask_is_measured_without_being_read_whole(cli, monkeypatch):
         row.pop("name")
     assert parts == whole
     outcome = cli("export", "m.ome.zarr", "-o", "out", "--figure", ".png")
-    assert outcome.code == 1 and "a table and the recipe" in outcome.err
+    assert outcome.code == 1 and "a table, outlines and the recipe" in outcome.err
     pytest.importorskip("shapely")
     outcome = cli("export", "m.ome.zarr", "-o", "out", "--geojson", "--coco", "--min-pixels", "301")
     assert outcome.out.split() == ["out/m_regions.geojson", "out/m_regions.json"], outcome.err

@@ -21,7 +21,7 @@ from napari_saf._gui.layers.placement import ImageRegion
 from napari_saf._gui.project.dock import ProjectWidget
 from napari_saf._gui.scribbles.dock import ScribblesWidget
 from napari_saf._gui.segment.dock import SegmentWidget
-from napari_saf.io import Recipe
+from napari_saf.io import LargeRegions, Recipe, _frame
 from napari_saf.methods import Cancelled
 from napari_saf.problem import ImageOptions
 from napari_saf.tiles import LabelStore, LargeJob, iterate_large
@@ -348,14 +348,59 @@ def test_a_mask_on_disk_is_measured_part_by_part(model, image, open_on, settle, 
     shown = dock.table.model.table
     assert [*shown] == [*expected]
     np.testing.assert_allclose(shown["intensity_mean_1"], expected["intensity_mean_1"])
+    assert "OME-Zarr already" in dock.choice.ticks["masks"].toolTip()
     dock.folder.set_path(tmp_path)
     dock.start()
     settle(dock)
-    assert dock.status.is_error and "OME-Zarr already" in dock.status.text
-    dock.choice.choose("masks", "")
-    dock.start()
-    settle(dock)
-    assert (tmp_path / "m_regions.csv").exists()
+    assert (tmp_path / "m_regions.csv").exists() and not [*tmp_path.glob("m.labels*")]
+
+
+@pytest.fixture
+def outlining(model, image, open_on, tmp_path, monkeypatch):
+    """The Export dock on labels on disk, in many parts, that asks for outlines alone."""
+    monkeypatch.setattr(_frame, "PART", 48**2)
+    labels = np.kron(np.arange(1, 10).reshape(3, 3) % 4, np.ones((SIDE // 3,) * 2)).astype(np.uint8)
+    stored = zarr.create_array(tmp_path / "m.zarr", data=labels, chunks=(48, 48))
+    dock = open_on(model, ExportWidget)
+    dock.labels.choose(model.add_labels([stored, labels[::2, ::2]], multiscale=True, name="m"))
+    dock.choice.choose("regions", "")
+    dock.folder.set_path(tmp_path / "out")
+    return dock
+
+
+@pytest.mark.parametrize("suffix", [".geojson", ".zip", ".json"])
+def test_outlines_of_a_mask_on_disk_are_those_of_its_regions(
+    outlining, settle, tmp_path, suffix, monkeypatch
+):
+    shown = []
+    monkeypatch.setattr(outlining, "show_task", lambda *step: shown.append(step))
+    outlining.choice.choose("outlines", suffix)
+    outlining.start()
+    settle(outlining)
+    assert not outlining.status.is_error, outlining.status.text
+    labels = np.asarray(outlining.labels.layer.data[0])
+    back = saf.load_objects(tmp_path / "out" / f"m_regions{suffix}", labels.shape)
+    np.testing.assert_array_equal(back.labels, saf.number_regions(labels))
+    fractions = [fraction for fraction, _ in shown]
+    assert len({*fractions}) > 16 and fractions == sorted(fractions) and fractions[-1] < 1
+    assert all(text == f"writing m_regions{suffix}" for _, text in shown)
+
+
+def test_outlines_that_are_stopped_leave_nothing(outlining, settle, tmp_path, monkeypatch):
+    monkeypatch.setattr(outlining, "show_task", lambda *step: outlining.stop_button.click())
+    may_go_on, parts = threading.Event(), LargeRegions.parts
+
+    def wait_before(regions):
+        may_go_on.wait(TIMEOUT / 1000)
+        return parts(regions)
+
+    monkeypatch.setattr(LargeRegions, "parts", wait_before)
+    outlining.stop_button.clicked.connect(may_go_on.set)
+    outlining.choice.choose("outlines", ".json")
+    outlining.start()
+    settle(outlining)
+    assert outlining.status.text == "stopped: nothing was saved"
+    assert [*(tmp_path / "out").iterdir()] == []
 
 
 @pytest.mark.parametrize("path", [None, "https://example.org/photos/a.zarr"])

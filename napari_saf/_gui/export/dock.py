@@ -18,6 +18,7 @@ from napari_saf._gui.docks.tables import TableSection
 from napari_saf._gui.export.files import (
     ExportChoice,
     ProbabilitySection,
+    is_read_in_parts,
     labelling_reader,
     measure,
     write_files,
@@ -49,14 +50,15 @@ _OPEN_FILTER = "Masks (*.tif *.tiff *.png *.npy zarr.json)"
 _PATIENCE = 400
 """Milliseconds without a change after which labels are measured."""
 _STOP_HELP = (
-    "Finish the file that is being written, and leave out the others; end a run with the labels "
-    "that there are."
+    "Finish the file that is being written, but for outlines, and leave out the others; end a run "
+    "with the labels that there are."
 )
 _NO_LABELS = "no labels: run Segment, or open a Labels layer"
 _NOTHING = "nothing is ticked"
 _NO_NAME = "the files need a name, without slashes"
 _NO_FOLDER = "there is no such folder"
-_OBJECTS = "The dock Objects saves the table of objects, with their kinds."
+_OBJECTS = "The dock Objects saves table and outlines of objects, with their kinds."
+_LARGE = "Of labels that are not in memory: they are an OME-Zarr already."
 _NOT_OURS = "These labels come without prototypes: they were not computed here."
 
 
@@ -193,8 +195,9 @@ class ExportWidget(RunDock):
             read = labelling_reader(self._viewer, *chosen, *maps)
             self.begin_task(
                 "writing",
-                lambda report, cancelled: write_files(read, path, wanted, may_replace, cancelled),
+                partial(write_files, read, path, wanted, may_replace),
                 partial(self._on_written, self.image.layer),
+                lambda step: self.show_task(*step),
             )
 
     def open_mask(self, chosen: str | Path) -> None:
@@ -306,7 +309,11 @@ class ExportWidget(RunDock):
         self.repeat.show_recipe(recipe, why_not, stem)
         self.choice.offer("recipe", f"No recipe: {why_not}." if why_not else "")
         are_objects = labels is not None and metadata.OBJECTS_KEY in labels.metadata
-        self.choice.offer("regions", _OBJECTS if are_objects else "")
+        for kind in ("regions", "outlines"):
+            self.choice.offer(kind, _OBJECTS if are_objects else "")
+        is_large = labels is not None and is_read_in_parts(labels)
+        for kind in ("masks", "binary", "numbered", "figure"):
+            self.choice.offer(kind, _LARGE if is_large else "")
         has_prototypes = labels is not None and metadata.prototypes_of(labels) is not None
         self.choice.offer("prototypes", "" if has_prototypes else _NOT_OURS)
         self.maps.choose(labels)

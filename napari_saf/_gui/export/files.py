@@ -32,11 +32,12 @@ from napari_saf._gui.layers.metadata import (
 )
 from napari_saf._gui.layers.reading import Pixels
 from napari_saf.device import memory_errors_translated
-from napari_saf.errors import SafError
+from napari_saf.errors import SafError, raise_if
 from napari_saf.io import (
     FIGURE_SUFFIXES,
     MASK_MARK,
     MASK_SUFFIXES,
+    OUTLINE_SUFFIXES,
     PROBABILITY_SUFFIXES,
     PROTOTYPE_SUFFIXES,
     TABLE_SUFFIXES,
@@ -66,6 +67,10 @@ _KINDS: dict[str, tuple[str, tuple[str, ...], str]] = {
         "Numbered regions", (".tif", ".png", ".npy", ".ome.zarr"),
         "An image in which each connected region has a number of its own, that of its row in "
         "the table: to count things, and to find them again."),
+    "outlines": (
+        "Outlines of regions", OUTLINE_SUFFIXES,
+        "Connected regions for other programs: GeoJSON for QuPath, ROIs for ImageJ (.zip), COCO "
+        "(.json)."),
     "figure": (
         "Figure", FIGURE_SUFFIXES,
         "Image, labels and legend side by side; of a stack the slice on screen."),
@@ -84,7 +89,7 @@ _ROWS_HELP = (
     "Whether a label is measured as a whole, or each of its connected regions by itself, as it is "
     "beside numbered regions."
 )
-_LEAST_HELP = "Smaller connected regions are neither numbered nor given a row."
+_LEAST_HELP = "Smaller connected regions are neither numbered nor outlined, nor given a row."
 NO_PROBABILITIES = (
     "these labels come without: they were not computed here since napari was opened, or were edited"
 )
@@ -144,6 +149,8 @@ class ExportChoice(QWidget):
         }
         if "masks" in found:
             found["masks"] = f"{MASK_MARK}{found['masks']}"
+        if "outlines" in found:
+            found["outlines"] = (found["outlines"],)
         least = self._least.value() if self._least.isEnabled() else 1
         return Wanted(**found, connected=self.rows.value, min_pixels=least)
 
@@ -175,7 +182,7 @@ class ExportChoice(QWidget):
                 self.rows.choose(True)  # each number has its row
         self.rows.setEnabled(self._formats["regions"].isEnabled() and not is_numbered)
         has_rows = self.rows.isEnabled() and self.rows.value
-        self._least.setEnabled(has_rows or is_numbered)
+        self._least.setEnabled(has_rows or is_numbered or self._formats["outlines"].isEnabled())
         self.changed.emit()
 
 
@@ -187,6 +194,11 @@ _AXIS_NAMES = {
 }
 _LETTERS = {name: letter for letter, names in _AXIS_NAMES.items() for name in names}
 _TIMES = ("second", "millisecond", "microsecond", "nanosecond", "minute", "hour", "day")
+
+
+def is_read_in_parts(layer: Labels) -> bool:
+    """Tell whether labels are not read whole; those with axes of one pixel are."""
+    return is_large(layer) and len(placement.squeezed_axes(layer)) == layer.ndim
 
 
 def labelling_reader(
@@ -225,7 +237,7 @@ def labelling_reader(
 
     def read(cancelled: Callable[[], bool]) -> Labelling:
         with memory_errors_translated("choose a smaller part of the layers"):
-            if is_large(layer) and len(axes) == layer.ndim:  # measured part by part
+            if is_read_in_parts(layer):
                 colors = np.clip(colormap.map(np.arange(N_COLORS + 1)), 0, 1)
                 named = dict(enumerate(np.asarray(colors, dtype=float).tolist()))
                 under = None if pixels is None else pixels.data
@@ -278,6 +290,7 @@ def write_files(
     path: Path,
     wanted: Wanted,
     may_replace: bool,
+    report: Callable[[tuple[float, str]], object],
     cancelled: Callable[[], bool],
 ) -> tuple[list[FileReference], list[Path]]:
     """Write the files that are wanted; return them, or else those that are there already.
@@ -285,12 +298,17 @@ def write_files(
     The path is a folder, made if only itself is missing, and what the names begin with. Cancelled
     is raised if nothing was read by then; after a SafError the files before are complete.
     """
+
+    def follow(file: Path, fraction: float) -> None:
+        raise_if(cancelled)
+        report((fraction, f"writing {file.name}"))
+
     try:
-        export = Export(path.parent, path.name, read(cancelled), wanted)
+        export = Export(path.parent, path.name, read(cancelled), wanted, follow)
         if export.in_the_way and not may_replace:
             return [], export.in_the_way
         path.parent.mkdir(exist_ok=True)
-        return [FileReference.of(one) for one in export.write(cancelled)], []
+        return [FileReference.of(one) for one in export.write()], []
     except OSError as error:
         raise SafError(f"{path.parent}: {error.strerror or error}") from error
 

@@ -25,14 +25,20 @@ from napari_saf._gui.layers.placement import (
 )
 from napari_saf._gui.layers.reading import Pixels
 from napari_saf._gui.layers.sight import results_in_sight
-from napari_saf.io import MASK_SUFFIXES, TABLE_SUFFIXES, mask_suffix, save_masks, save_table
+from napari_saf.io import (
+    MASK_SUFFIXES,
+    OUTLINE_SUFFIXES,
+    TABLE_SUFFIXES,
+    mask_suffix,
+    save_masks,
+    save_objects,
+    save_table,
+)
 from napari_saf.objects import (
-    OBJECT_SUFFIXES,
     Objects,
     Parts,
     find_parts,
     object_table,
-    save_objects,
 )
 
 Cancelled = Callable[[], bool]
@@ -60,7 +66,7 @@ SAVE_FILTER = (
     "Table (*.csv *.parquet);;QuPath (*.geojson);;ImageJ ROIs (*.zip);;COCO (*.json);;"
     "Mask (*.tif *.png *.npy *.ome.zarr)"
 )
-_KNOWN = (*TABLE_SUFFIXES, *OBJECT_SUFFIXES, *MASK_SUFFIXES)
+_KNOWN = (*TABLE_SUFFIXES, *OUTLINE_SUFFIXES, *MASK_SUFFIXES)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -136,7 +142,7 @@ class Source:
         suffix = mask_suffix(path, _KNOWN)
         if suffix is None:
             path = path.with_name(f"{path.name}.csv")
-        if suffix in OBJECT_SUFFIXES:
+        if suffix in OUTLINE_SUFFIXES:
             save_objects(path, objects)
         elif suffix in MASK_SUFFIXES:
             save_masks(path, objects.labels, scale=self.placed["scale"], units=self.placed["units"])

@@ -20,8 +20,11 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from napari_saf import io
 from napari_saf.errors import InvalidInput, SafError
+from napari_saf.io._frame import part_regions
+from napari_saf.io._lazy import Region, open_lazily
+from napari_saf.io._paths import check_suffix, file_stem, printable
+from napari_saf.io._tables import LargeRegions
 from napari_saf.storage import atomic_write
 
 T = TypeVar("T")
@@ -40,7 +43,7 @@ class AnyObjects(Protocol):
     def names(self) -> Mapping[int, str]: ...
 
 
-def save_objects(path: str | os.PathLike[str], objects: AnyObjects | io.LargeRegions) -> Path:
+def save_objects(path: str | os.PathLike[str], objects: AnyObjects | LargeRegions) -> Path:
     """Save objects, their numbers and the names of their kinds for other programs.
 
     Parameters
@@ -70,7 +73,7 @@ def save_objects(path: str | os.PathLike[str], objects: AnyObjects | io.LargeReg
     'cells.json'
     """
     target, suffix = Path(path), check_outlines(path)
-    found = objects if isinstance(objects, io.LargeRegions) else _Parts(objects)
+    found = objects if isinstance(objects, LargeRegions) else _Parts(objects)
     if len(found.shape) not in (2, 3):
         raise InvalidInput(f"objects: expected 2 or 3 axes, got shape {found.shape}")
     _WRITERS[suffix](target, found)
@@ -79,7 +82,7 @@ def save_objects(path: str | os.PathLike[str], objects: AnyObjects | io.LargeReg
 
 def check_outlines(path: str | os.PathLike[str]) -> str:
     """Return the suffix; raise what `save_objects` would, before the work that objects take."""
-    suffix = io.check_suffix(Path(path), [*_WRITERS])
+    suffix = check_suffix(Path(path), [*_WRITERS])
     for name in _LIBRARIES.get(suffix, ()):
         library(name)
     return suffix
@@ -92,21 +95,21 @@ class _Parts:
         self.kinds, self.names, self._labels = objects.kinds, objects.names, objects.labels
         self.shape = tuple(self._labels.shape)
         pieces = getattr(self._labels, "chunks", (1,) * len(self.shape))
-        self._regions = list(io.part_regions(pieces, self.shape).values())
+        self._regions = list(part_regions(pieces, self.shape).values())
         self.last = np.zeros(len(self.kinds), np.int64)
         for k, (_, numbers) in enumerate(self.parts() if len(self._regions) > 1 else ()):
             self.last[numbers.ravel()] = k
 
-    def parts(self) -> Iterator[tuple[io.Region, NDArray[Any]]]:
+    def parts(self) -> Iterator[tuple[Region, NDArray[Any]]]:
         """Yield where each part is, and the numbers of the objects there."""
         if len(self.kinds) < 2:  # nothing is stored of them
             return
-        opened = io.open_lazily(self._labels, are_labels=True)
+        opened = open_lazily(self._labels, are_labels=True)
         for region in self._regions:
             yield region, opened.read(region)[..., 0]
 
 
-_Numbered = io.LargeRegions | _Parts
+_Numbered = LargeRegions | _Parts
 
 
 def _name(objects: _Numbered, kind: int) -> str:
@@ -220,7 +223,7 @@ def _write_rois(path: Path, objects: _Numbered) -> None:
     def rois() -> Iterator[Any]:
         for number, plane, area in _outlines(objects):
             kind = int(objects.kinds[number])
-            name = io.printable(_name(objects, kind))
+            name = printable(_name(objects, kind))
             rings = [
                 shapely.get_coordinates(ring) for ring in shapely.get_rings(shapely.get_parts(area))
             ]
@@ -238,7 +241,7 @@ def _write_rois(path: Path, objects: _Numbered) -> None:
             is_stack = len(objects.shape) == 3
             if is_stack:
                 roi.position = plane + 1
-            roi.name = f"{number:06d}-{io.file_stem(name)}" + f"-{plane}" * is_stack
+            roi.name = f"{number:06d}-{file_stem(name)}" + f"-{plane}" * is_stack
             roi.properties = {"object": number, "kind": kind, "kind_name": name}
             yield roi
 
@@ -300,3 +303,5 @@ def _write_coco(path: Path, objects: _Numbered) -> None:
 
 _LIBRARIES = {".geojson": ("shapely",), ".zip": ("roifile", "shapely")}
 _WRITERS = {".geojson": _write_geojson, ".zip": _write_rois, ".json": _write_coco}
+OUTLINE_SUFFIXES = tuple(_WRITERS)
+"""GeoJSON, an ImageJ ROI set, COCO."""
