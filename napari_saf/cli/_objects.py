@@ -27,7 +27,7 @@ from napari_saf.objects import (
     tracking,
 )
 from napari_saf.storage import make_folder
-from napari_saf.tiles import split_large
+from napari_saf.tiles import LargeObjects, split_large
 
 _OPTIONS: list[click.Parameter] = [
     flags.IMAGES,
@@ -164,7 +164,7 @@ def _split_in_tiles(path: Path, step: ObjectStep, given: Any, formats: Sequence[
             progress=progress,
         )
     click.echo(out)
-    _print_found(path, found.notes, int(np.count_nonzero(found.kinds)))
+    _print_found(path, found, given)
     io.save_table(table, found.table(_picture(path, given.pictures)) or _joined([]))
     for outline in outlines:
         io.save_objects(outline, found)
@@ -187,6 +187,7 @@ def _measure(
         axes=given.axes,
         channel_axis=None if picture is None else picture.channel_axis,
     )
+    _print_found(path, found, options)
     if options.tracks is not None:
         table = _follow(options, found, table, given.scale)
         click.echo(options.tracks)
@@ -197,11 +198,20 @@ def _measure(
             placed: dict[str, Any] = {"scale": given.scale, "units": given.units}
             io.save_masks(file, found.labels, axes=given.axes, **placed)
         click.echo(file)
-    _print_found(path, found.notes, len(found.numbers))
     return table
 
 
-def _print_found(path: Path, notes: Sequence[str], n_objects: int) -> None:
+def _print_found(path: Path, found: Objects | LargeObjects, given: Any) -> None:
+    """Print what was found; of a mask alone InvalidInput if the kinds asked for have no object."""
+    n_objects, notes = np.count_nonzero(found.kinds), list(found.notes)
+    missing = sorted({*given.kinds} - {*found.kinds.tolist()})
+    if missing:
+        kinds = ", ".join(map(str, missing))
+        notes.append(
+            f"--kind: expected labels with objects of {given.smallest} pixels, got {kinds}"
+        )
+        if not n_objects and len(given.images) == 1 and not given.images[0].is_dir():
+            raise InvalidInput(f"{path}: {notes[-1]}")
     for note in notes:
         click.echo(f"napari-saf: note: {path}: {note}", err=True)
     click.echo(f"{path}: {n_objects} objects")

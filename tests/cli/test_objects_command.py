@@ -67,6 +67,25 @@ def test_a_mask_becomes_objects_a_table_and_files_for_others(cli):
     assert again.is_error("table.csv", "--overwrite")
 
 
+@pytest.mark.parametrize("out", ["table.csv", "out.ome.zarr"])
+def test_kinds_without_an_object_are_told_of(cli, tmp_path, out):
+    save_masks("a.labels.tif", discs(2, 1))
+    outcome = cli("objects", "a.labels.tif", "-o", out, "--kind", "9", "--kind", "8")
+    assert outcome.is_error("a.labels.tif", "--kind", "got 8, 9")
+    assert not [*tmp_path.glob("*.csv")]
+    outcome = cli("objects", "a.labels.tif", "-o", out, "--kind", "1", "--kind", "9", "--overwrite")
+    assert outcome.code == 0 and "got 9" in outcome.err and "2 objects" in outcome.out
+    assert cli("objects", "a.labels.tif", "-o", out, "--overwrite").err == ""
+
+
+def test_of_several_masks_some_may_be_without_the_kind(cli):
+    save_masks("a.labels.tif", discs(2, 1))
+    save_masks("b.labels.tif", discs(3, 9))
+    outcome = cli("objects", ".", "-o", "table.csv", "--kind", "9")
+    assert outcome.code == 0 and "note: a.labels.tif: --kind" in outcome.err
+    assert [row["image"] for row in rows("table.csv")] == 3 * ["b.labels.tif"]
+
+
 def test_several_masks_share_a_table(cli, tmp_path):
     (tmp_path / "photos").mkdir()
     for name, n in (("a", 1), ("b", 2)):
