@@ -206,11 +206,9 @@ def _print_found(path: Path, found: Objects | LargeObjects, given: Any) -> None:
     n_objects, notes = np.count_nonzero(found.kinds), list(found.notes)
     missing = sorted({*given.kinds} - {*found.kinds.tolist()})
     if missing:
-        kinds = ", ".join(map(str, missing))
-        notes.append(
-            f"--kind: expected labels with objects of {given.smallest} pixels, got {kinds}"
-        )
-        if not n_objects and len(given.images) == 1 and not given.images[0].is_dir():
+        expected = f"expected labels with objects of {given.smallest} pixels or more"
+        notes.append(f"--kind: {expected}, got {', '.join(map(str, missing))}")
+        if not n_objects and [*given.images] == [path]:
             raise InvalidInput(f"{path}: {notes[-1]}")
     for note in notes:
         click.echo(f"napari-saf: note: {path}: {note}", err=True)
