@@ -211,7 +211,8 @@ def format_errors(file: object, expected: str) -> Iterator[None]:
         raise ComputeError(f"{file}: not enough memory to read {expected}") from error
     except Exception as error:  # whatever a library raises for a damaged file
         is_missing = isinstance(error, FileNotFoundError) and not Path(str(file)).exists()
-        reason = f"cannot be read as {expected}: {one_line(error)}"
+        fault = (isinstance(error, OSError) and error.strerror) or one_line(error)
+        reason = f"cannot be read as {expected}: {fault}"
         raise FormatError(f"{file}: {'no such file' if is_missing else reason}") from error
 
 
@@ -241,16 +242,21 @@ def read_limited(file: Path, n_bytes: int) -> bytes:
     return content
 
 
-def parse_json(content: bytes | str) -> object:
-    """Return the values in a JSON text in UTF-8, with or without a byte order mark.
+def decoded(content: bytes) -> str:
+    """Return a text in UTF-8, with or without a byte order mark."""
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ValueError("its content is no text") from error
 
-    InvalidInput for a number that is not finite.
-    """
+
+def parse_json(content: bytes | str) -> object:
+    """Return the values in a JSON text; InvalidInput for a number that is not finite."""
 
     def refuse(name: str) -> object:
         raise InvalidInput(f"expected finite numbers, got {name}")
 
-    text = content.decode("utf-8-sig") if isinstance(content, bytes) else content
+    text = decoded(content) if isinstance(content, bytes) else content
     plain: object = json.loads(text, parse_constant=refuse)
     return plain
 

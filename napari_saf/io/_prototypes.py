@@ -116,9 +116,9 @@ def read_array(path: str | os.PathLike[str]) -> NDArray[Any]:
     if suffix == ".npy":
         return read_image(file).array
     if suffix != ".csv":
-        raise FormatError(f"{file}: expected a .npy or .csv file")
+        raise FormatError(f"{file}: expected a .npy, .csv or .json file")
     with storage.format_errors(file, "a table of numbers"):
-        text = storage.read_limited(file, _MOST_TABLE_BYTES).decode("utf-8-sig")
+        text = storage.decoded(storage.read_limited(file, _MOST_TABLE_BYTES))
         lines = (line for line in text.splitlines() if line.strip())
         array = np.array([[float(cell) for cell in line.split(",")] for line in lines], dtype=float)
         if array.size == 0:

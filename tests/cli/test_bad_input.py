@@ -6,7 +6,7 @@ import numpy as np
 import psutil
 import pytest
 
-from napari_saf.io import load_recipe
+from napari_saf.io import load_recipe, save_masks
 
 RNG = np.random.default_rng(0)
 
@@ -147,6 +147,27 @@ def test_prototypes_of_other_features(fails, tmp_path):
     path, points = save(tmp_path, RNG.random((8, 9))), save(tmp_path, np.eye(3), "p.npy")
     arguments = ("segment", path, "-o", "m.tif", "--method", "af", "--prototypes", points)
     assert fails(*arguments).is_error("prototypes")
+
+
+@pytest.mark.parametrize("suffix", [".tif", ".png", ".ome.zarr"])
+def test_a_mask_given_for_something_else_is_told_what_was_expected(fails, tmp_path, suffix):
+    image, out = save(tmp_path, RNG.random((8, 9))), ("-o", "m.npy")
+    [mask] = save_masks(tmp_path / f"m{suffix}", np.eye(9, dtype=int))
+    af = ("--method", "af", "--prototypes")
+    expected = {
+        ("run", mask, image): "as a project, recipe, file of prototypes or dictionary: ",
+        ("segment", image, "--recipe", mask): "as a recipe: ",
+        ("segment", image, *af, mask): ".npy, .csv or .json file",
+    }
+    if suffix != ".ome.zarr":
+        for name in ("m.napari-saf", "m.csv"):
+            (tmp_path / name).write_bytes(mask.read_bytes())
+        expected["run", "m.napari-saf", image] = "no project"
+        expected["segment", image, *af, "m.csv"] = "as a table of numbers: "
+    for arguments, words in expected.items():
+        outcome = fails(*arguments, *out)
+        assert outcome.is_error(words)
+        assert "codec" not in outcome.err and "Errno" not in outcome.err
 
 
 @pytest.mark.parametrize("content", ["", "a,b", "1,2\n3"])
