@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+import numpy as np
 
 from napari_saf import io
 from napari_saf.batch import LabelTask, plan_jobs
@@ -114,9 +115,19 @@ def _task(values: dict[str, Any], paths: list[Path]) -> LabelTask:
     level = level if isinstance(level, float) else None  # the word none
     own: dict[str, Any] = {"objects": _object_step(values, recipe)}
     own["probabilities"] = flags.probability_step(values)
-    if "prototypes" not in given and recipe is not None and values["seeds"] is None:
+    if "prototype_labels" in given:  # a file's labels, names and colours are not those of its rows
+        prototypes = _with_labels(made)
+    elif "prototypes" not in given and recipe is not None and values["seeds"] is None:
         prototypes = recipe.taught
     return LabelTask(made, source, prototypes, overwrite=values["overwrite"], level=level, **own)
+
+
+def _with_labels(method: Any) -> io.PrototypeSet | None:
+    """Return the prototypes of a method with their labels, None without."""
+    points, labels = method.prototypes, method.prototype_labels
+    if points is None or labels is None:
+        return None
+    return io.PrototypeSet(points, np.ravel(labels).astype(int))
 
 
 def _object_step(values: Mapping[str, Any], recipe: io.Recipe | None) -> ObjectStep | None:

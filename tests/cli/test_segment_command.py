@@ -432,6 +432,21 @@ def test_every_image_has_the_maps_of_all_that_was_taught(cli, picture, taught):
     assert len(shapes) == 1 and shapes.pop()[0] > 1
 
 
+@pytest.mark.parametrize("labels", ["l.npy", "l.csv"])
+def test_prototypes_with_other_labels_have_maps_of_those(cli, picture, taught, labels):
+    np.save("l.npy", [9, 8, 9])
+    Path("l.csv").write_text("9\n8\n9\n")
+    options = ("--prototype-labels", labels, "--probabilities", ".npy", "--format", ".ome.zarr")
+    assert cli("segment", picture(), "-o", "m.ome.zarr", "--prototypes", taught, *options).code == 0
+    found, maps = read_labels("m.ome.zarr").array, np.load("m.probabilities.npy")
+    np.testing.assert_array_equal(np.array([8, 9])[maps.argmax(axis=0)], found)
+    np.testing.assert_allclose(maps.sum(axis=0), 1, atol=1e-5)
+    assert saf.read_mask("m.ome.zarr").names.get(5) is None
+    tiles = ("--tile", "16", "--prototype-labels", labels)
+    assert cli("segment", "a.png", "-o", "t.ome.zarr", "--prototypes", taught, *tiles).code == 0
+    assert {*np.unique(read_labels("t.ome.zarr").array)} <= {8, 9}
+
+
 def test_what_goes_with_probabilities_alone_is_refused_without(cli, picture):
     for options in (["--bytes"], ["--probability-of", 1]):
         assert cli("segment", picture(), "-o", "m.tif", *options).code == 2
