@@ -78,10 +78,6 @@ class Objects:
         """The kind at each pixel, 0 where no object is."""
         return self.kinds[self.labels]
 
-    def kind_name(self, kind: int) -> str:
-        """Return what a kind is called."""
-        return self.names.get(kind, f"label {kind}")
-
 
 def split_objects(
     labels: ArrayLike,

@@ -138,7 +138,7 @@ def test_what_others_write_is_read(tmp_path):
     path.write_text(json.dumps({"type": "FeatureCollection", "features": features}))
     objects = saf.load_objects(path)
     assert objects.labels.shape == (7, 8)
-    assert [objects.kind_name(kind) for kind in objects.kinds[1:]] == ["Tumor", "object"]
+    assert [objects.names[int(kind)] for kind in objects.kinds[1:]] == ["Tumor", "object"]
     assert (objects.labels == 1).sum() == 16 and (objects.labels == 2).sum() == 8
     overlap, lost = objects.notes
     assert overlap.startswith("1 pixels") and lost.startswith("1 objects")
