@@ -139,10 +139,10 @@ class Problem:
 
         The key holds all that it depends on beside features and graph, with which it is kept.
         """
-        features, found = self.graph.memory.get(key, (None, None))
+        features, found = self.graph.cached_results.get(key, (None, None))
         if features is not self.features:
             found = make()
-            self.graph.memory[key] = self.features, found
+            self.graph.cached_results[key] = self.features, found
         return found  # type: ignore[return-value]
 
     @classmethod

@@ -33,8 +33,8 @@ class AbstractGraph(ABC):
     """A weighted graph whose nodes carry features and labels."""
 
     @cached_property
-    def memory(self) -> dict[str, tuple[NDArray[np.floating], Any]]:
-        """What was computed from the graph and some features, by name; see `Problem.remember`."""
+    def cached_results(self) -> dict[str, tuple[NDArray[np.floating], Any]]:
+        """The features, and what was computed of them on the graph; see `Problem.remember`."""
         return {}
 
     @property
