@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
 import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -306,7 +308,7 @@ def _write_tiff(path: Path, mask: _Mask) -> None:
             labels,
             compression="zlib",
             photometric="minisblack",
-            metadata=ome_entries(axes),
+            metadata=ome_entries(axes, labels),
             resolution=(density[0], density[1]),
             resolutionunit="none",
             extratags=extra,
@@ -318,8 +320,10 @@ def _write_tiff(path: Path, mask: _Mask) -> None:
         stream.write(image_description.to_bytes(2, "little"))
 
 
-def ome_entries(axes: Axes) -> dict[str, object]:
-    entries: dict[str, object] = {"axes": axes.names.upper()}
+def ome_entries(axes: Axes, pixels: NDArray[Any]) -> dict[str, object]:
+    digest = hashlib.sha256(np.ascontiguousarray(pixels).data).digest()
+    # tifffile would take the time for it: the same image would not give the same file.
+    entries: dict[str, object] = {"axes": axes.names.upper(), "UUID": str(UUID(bytes=digest[:16]))}
     for name in axes.names:
         if name == "t" and axes.units.get("t", "pixel") == "pixel":
             continue  # frames are no unit of time

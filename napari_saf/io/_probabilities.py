@@ -230,7 +230,7 @@ def _write_zarr(path: Path, maps: _Maps) -> None:
 def _write_tiff(path: Path, maps: _Maps) -> None:
     import tifffile
 
-    metadata = ome_entries(maps.axes) | {"axes": maps.letters.upper()}
+    metadata = ome_entries(maps.axes, maps.array) | {"axes": maps.letters.upper()}
     metadata["Channel"] = {"Name": [_NO_XML.sub("?", title) for title in maps.titles]}
     with tifffile.TiffWriter(path, ome=True, bigtiff=maps.array.nbytes > 2**31) as file:
         file.write(maps.placed, compression="zlib", photometric="minisblack", metadata=metadata)

@@ -26,6 +26,12 @@ def problem():
 MAPS = np.random.default_rng(1).dirichlet((1, 1, 1), (6, 7)).transpose(2, 0, 1).astype(np.float32)
 
 
+@pytest.mark.parametrize("suffix", [".tif", ".npy"])
+def test_the_same_maps_give_the_same_bytes(tmp_path, suffix):
+    first, again = (saf.save_probabilities(tmp_path / f"{k}{suffix}", MAPS) for k in "ab")
+    assert first.read_bytes() == again.read_bytes().replace(b"b.tif", b"a.tif")
+
+
 @pytest.mark.parametrize("method", [saf.SLK(n_clusters=3), saf.SelfAssignmentFlow(max_labels=5)])
 def test_maps_are_the_assignment_in_the_shape_of_the_labels(problem, method):
     result = method.run(problem)

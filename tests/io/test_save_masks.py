@@ -26,6 +26,19 @@ def test_labels_come_back_in_the_smallest_type(tmp_path, suffix, most, dtype):
     np.testing.assert_array_equal(array, labels)
 
 
+@pytest.mark.parametrize("suffix", MASK_SUFFIXES)
+def test_the_same_labels_give_the_same_bytes(tmp_path, suffix):
+    def written(name, labels):
+        save_masks(tmp_path / name / f"m{suffix}", labels, names={2: "sky"})
+        files = sorted(path for path in (tmp_path / name).rglob("*") if path.is_file())
+        return [path.read_bytes() for path in files]
+
+    for name in "abc":
+        (tmp_path / name).mkdir()
+    first = written("a", LABELS)
+    assert written("b", LABELS[:, ::-1][:, ::-1]) == first != written("c", LABELS[::-1])
+
+
 @pytest.mark.parametrize("suffix", [".tif", ".tiff", ".ome.zarr", ".npy"])
 def test_many_labels_take_four_bytes(tmp_path, suffix):
     (path,) = save_masks(tmp_path / f"m{suffix}", LABELS * 100_000)
