@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from napari_saf.arrays import joined_by
 from napari_saf.errors import FormatError
-from napari_saf.io._labels import Axes, count_labels, map_labels
+from napari_saf.io._labels import Axes, count_labels
 from napari_saf.io._lazy import LazyImage, Region, spelled
 from napari_saf.io._measures import (
     HALO,
@@ -22,7 +22,8 @@ from napari_saf.io._measures import (
     outline_lengths,
     region_sums,
 )
-from napari_saf.io._regions import Table, connected_regions, label_ranks, table_rows
+from napari_saf.io._regions import Table, connected_regions, table_rows
+from napari_saf.result import LabelMap
 
 PART = 2**22
 """Pixels of a part that is read at a time, of whole pieces of the file."""
@@ -77,7 +78,6 @@ class Frame:
     def table(
         self,
         axes: Axes,
-        names: Mapping[int, str] | None,
         min_pixels: int,
         columns: Mapping[str, str],
     ) -> Table:
@@ -106,8 +106,7 @@ class Frame:
             self._final = self._final[joined]
             if not len(own):
                 return {}
-        label_map = map_labels(np.unique(own), names)
-        return table_rows(sums, own, numbers, n_labelled, label_map, axes, columns)
+        return table_rows(sums, own, numbers, n_labelled, axes, columns)
 
     def number(self, n_before: int) -> NDArray[np.int64]:
         """Let numbers go on from so many; return the last part of each region, from 0."""
@@ -147,7 +146,7 @@ class Frame:
             sides = zip(region, self.shape, strict=True)
             cut = tuple(slice(0, None if one.stop == n else -1) for one, n in sides)
             present = count_labels(framed[cut])[0]
-            counts = euler_counts(around[own][cut], label_ranks(framed[cut], present))
+            counts = euler_counts(around[own][cut], LabelMap(present).unpaint(framed[cut]))
             self._euler.append(np.stack([present, counts[1:]]))
         if not labels.any():
             return
@@ -202,7 +201,7 @@ class Frame:
         if self._connected:
             found, owners = connected_regions(labels, owners, 1)
         else:
-            found = label_ranks(labels, owners)
+            found = LabelMap(owners).unpaint(labels)
         return np.where(found > 0, found + np.int64(n_before - 1), 0), owners
 
     def _framed(self, place: Place, ids: NDArray[np.int64]) -> NDArray[np.int64]:

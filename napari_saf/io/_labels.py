@@ -63,14 +63,19 @@ def map_labels(
 
     Labels without a name are called ``"label 3"``, those without a colour get one of their own.
     """
-    given_names = {} if names is None else as_dict(names, "names")
-    given_colors = {} if colors is None else as_dict(colors, "colors")
-    present, all_names, all_colors = count_labels(labels)[0], {}, {}
+    given = {} if colors is None else as_dict(colors, "colors")
+    present, all_colors = count_labels(labels)[0], {}
     for n in present.tolist():
-        all_names[n] = printable(check_name(n, given_names.get(n, f"label {n}")))
-        own = colorsys.hsv_to_rgb(n * _GOLDEN % 1, 0.65, 0.95)
-        all_colors[n] = check_color(given_colors.get(n, own))
-    return LabelMap(present, all_names, all_colors)
+        own = (*colorsys.hsv_to_rgb(n * _GOLDEN % 1, 0.65, 0.95), 1.0)
+        all_colors[n] = check_color(given[n]) if n in given else own
+    return LabelMap(present, name_labels(present, names), all_colors)
+
+
+def name_labels(labels: NDArray[np.int64], names: Mapping[int, str] | None) -> dict[int, str]:
+    """Return what some labels are called, see `map_labels`."""
+    given = {} if names is None else as_dict(names, "names")
+    own = {n: given.get(n, f"label {n}") for n in labels.tolist()}
+    return {n: printable(check_name(n, name)) for n, name in own.items()}
 
 
 def check_name(label: int, name: object) -> str:

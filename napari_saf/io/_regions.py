@@ -150,14 +150,12 @@ def table_rows(
     own: NDArray[Any],
     numbers: NDArray[Any] | None,
     n_labelled: int,
-    label_map: LabelMap,
     axes: Axes,
     columns: Mapping[str, str],
 ) -> Table:
     """Return a row for each region: its label, number (if any), size, and measures."""
     measured = measures_of(sums, [axes.scale.get(name, 1.0) for name in axes.names])
     table: Table = {"label": own}
-    table["name"] = np.array([label_map.names[label] for label in own.tolist()])
     if numbers is not None:
         table["region"] = numbers
     table |= {"pixels": sums["pixels"], "share": sums["pixels"] / n_labelled}
@@ -177,7 +175,7 @@ def connected_regions(
     """
     from scipy.ndimage import find_objects, label
 
-    ranks = label_ranks(labels, present)
+    ranks = LabelMap(present).unpaint(labels)
     around = np.ones((3,) * ranks.ndim)
     regions = np.zeros(ranks.shape, np.int32)
     owners: list[int] = []
@@ -190,11 +188,6 @@ def connected_regions(
             regions[box] += number[own]
             owners += [int(present[rank - 1])] * np.count_nonzero(is_large)
     return regions, np.array(owners, np.int64)
-
-
-def label_ranks(labels: NDArray[Any], present: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the places, from 1, of labels among those that are present; 0 for no label."""
-    return np.where(labels > 0, np.searchsorted(present, labels) + 1, 0)
 
 
 def table_columns(axes: Axes, n_channels: int, brief: bool) -> dict[str, str]:

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from napari_saf.arrays import as_labels
 from napari_saf.errors import InvalidInput, raise_if
 from napari_saf.io._frame import Frame
-from napari_saf.io._labels import Axes, image_channels, label_axes, map_labels
+from napari_saf.io._labels import Axes, image_channels, label_axes, name_labels
 from napari_saf.io._lazy import LazyImage, Region, open_lazily
 from napari_saf.io._regions import Table, check_regions, checked_labels, table_columns
 
@@ -90,31 +90,28 @@ def region_table(
     columns = table_columns(placed.of_frame, 0 if pixels is None else pixels.n_channels, brief)
     if numbered is None:
         opened = LazyImage([array], placed.names, {}, None, "labels", {})
-        return _measured(opened, pixels, placed, names, columns, connected, min_pixels)
+        return _named(_measured(opened, pixels, placed, columns, connected, min_pixels), names)
     columns.pop("euler_number", None)
     opened = LazyImage([numbered], placed.names, {}, None, "regions", {})
-    table = _measured(opened, pixels, placed, None, columns)
-    return _of_regions(table, array, numbered, names)
+    return _named(_of_regions(_measured(opened, pixels, placed, columns), array, numbered), names)
 
 
-def _of_regions(
-    table: Table, labels: NDArray[Any], numbered: NDArray[Any], names: Mapping[int, str] | None
-) -> Table:
+def _named(table: Table, names: Mapping[int, str] | None) -> Table:
+    """Return the rows of regions with the names of their labels."""
+    known = name_labels(np.unique(table["label"]), names)
+    head = {key: table[key] for key in ("frame", "label") if key in table}
+    return head | {"name": np.array([known[n] for n in table["label"].tolist()])} | table
+
+
+def _of_regions(table: Table, labels: NDArray[Any], numbered: NDArray[Any]) -> Table:
     """Return the rows of numbered regions with the label that each is of."""
     owners = np.zeros(int(numbered.max()) + 1, np.int64)
     owners[numbered.ravel()] = labels.ravel()
     own = owners[table["label"]]
-    label_map = map_labels(np.unique(own), names)
-    frame = {"frame": table["frame"]} if "frame" in table else {}
-    n_labelled = np.count_nonzero(labels.reshape(len(labels) if frame else 1, -1), axis=1)
-    head = {"label": own, "name": np.array([label_map.names[label] for label in own.tolist()])}
-    return {
-        **frame,
-        **head,
-        "region": table["label"],
-        **{name: column for name, column in table.items() if name not in (*frame, *head)},
-        "share": table["pixels"] / n_labelled[table.get("frame", 0)],
-    }
+    n_frames = len(labels) if "frame" in table else 1
+    n_labelled = np.count_nonzero(labels.reshape(n_frames, -1), axis=1)
+    share = table["pixels"] / n_labelled[table.get("frame", 0)]
+    return {"label": own, "region": table["label"]} | table | {"label": own, "share": share}
 
 
 def measure_large(
@@ -173,14 +170,14 @@ def measure_large(
     if pixels is not None and pixels.shape != opened.shape:
         raise InvalidInput(f"image: expected the shape {opened.shape}, got {pixels.shape}")
     columns = table_columns(placed.of_frame, 0 if pixels is None else pixels.n_channels, brief)
-    return _measured(opened, pixels, placed, names, columns, connected, min_pixels, cancelled)
+    table = _measured(opened, pixels, placed, columns, connected, min_pixels, cancelled)
+    return _named(table, names)
 
 
 def _measured(
     labels: LazyImage,
     image: LazyImage | None,
     axes: Axes,
-    names: Mapping[int, str] | None,
     columns: Mapping[str, str],
     connected: bool = False,
     min_pixels: int = 1,
@@ -190,7 +187,7 @@ def _measured(
     is_series, tables, n_regions = axes.names.startswith("t"), list[Table](), 0
     for k in range(labels.shape[0]) if is_series else [None]:
         frame = Frame(labels, image, k, connected, partial(raise_if, cancelled))
-        table = frame.table(axes.of_frame, names, min_pixels, columns)
+        table = frame.table(axes.of_frame, min_pixels, columns)
         n_rows = len(table.get("label", ()))
         if "region" in table:
             table["region"] = table["region"] + n_regions
@@ -237,7 +234,7 @@ class LargeRegions:
         n_parts = n_regions = 0
         for frame in self._frames:
             columns = table_columns(placed.of_frame, 0, True)
-            table = frame.table(placed.of_frame, names, min_pixels, columns)
+            table = frame.table(placed.of_frame, min_pixels, columns)
             kinds.append(table.get("label", np.zeros(0, np.int64)))
             lasts.append(frame.number(n_regions)[1:] + n_parts)
             n_parts, n_regions = n_parts + len(frame.places), n_regions + len(kinds[-1])
