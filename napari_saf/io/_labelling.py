@@ -95,12 +95,9 @@ class Labelling:
         min_pixels: int = 1,
         *,
         brief: bool = False,
-        cancelled: Callable[[], bool] = lambda: False,
     ) -> dict[str, NDArray[Any]]:
         """Measure the labels or their connected regions, see `region_table`."""
-        measure = region_table
-        if self.is_large:
-            measure = partial(measure_large, cancelled=cancelled)
+        measure = measure_large if self.is_large else region_table
         return measure(
             self.labels,
             self.image,

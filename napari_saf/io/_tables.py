@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from napari_saf.arrays import as_labels
+from napari_saf.device import raise_if_interrupted
 from napari_saf.errors import InvalidInput, raise_if
 from napari_saf.io._frame import Frame
 from napari_saf.io._labels import Axes, image_channels, label_axes, name_labels
@@ -184,9 +184,14 @@ def _measured(
     cancelled: Callable[[], bool] = lambda: False,
 ) -> Table:
     """Return the rows of all frames of a series, or of one image; numbers of regions run on."""
+
+    def on_part() -> None:
+        raise_if(cancelled)
+        raise_if_interrupted()
+
     is_series, tables, n_regions = axes.names.startswith("t"), list[Table](), 0
     for k in range(labels.shape[0]) if is_series else [None]:
-        frame = Frame(labels, image, k, connected, partial(raise_if, cancelled))
+        frame = Frame(labels, image, k, connected, on_part)
         table = frame.table(axes.of_frame, min_pixels, columns)
         n_rows = len(table.get("label", ()))
         if "region" in table:

@@ -355,6 +355,33 @@ def test_a_mask_on_disk_is_measured_part_by_part(model, image, open_on, settle, 
     assert (tmp_path / "m_regions.csv").exists() and not [*tmp_path.glob("m.labels*")]
 
 
+def test_a_table_of_a_mask_on_disk_can_be_stopped(
+    model, image, open_on, settle, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(_frame, "PART", 48**2)
+    begun, may_go_on = threading.Event(), threading.Event()
+    may_go_on.set()
+
+    def wait(block):
+        begun.set()
+        may_go_on.wait(TIMEOUT / 1000)
+        return block
+
+    ones = da.ones((SIDE, SIDE), dtype=np.uint8, chunks=48)
+    labels = ones.map_blocks(wait, dtype=np.uint8)
+    dock = open_on(model, ExportWidget)
+    dock.labels.choose(model.add_labels([labels, labels[::2, ::2]], multiscale=True, name="m"))
+    dock.folder.set_path(tmp_path / "out")
+    dock.stop_button.clicked.connect(may_go_on.set)
+    begun.clear()
+    may_go_on.clear()
+    dock.start()
+    assert begun.wait(TIMEOUT / 1000)
+    dock.stop_button.click()
+    settle(dock)
+    assert dock.status.text == "stopped: nothing was saved" and not [*(tmp_path / "out").iterdir()]
+
+
 @pytest.fixture
 def outlining(model, image, open_on, tmp_path, monkeypatch):
     """The Export dock on labels on disk, in many parts, that asks for outlines alone."""

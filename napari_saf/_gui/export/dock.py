@@ -50,8 +50,8 @@ _OPEN_FILTER = "Masks (*.tif *.tiff *.png *.npy zarr.json)"
 _PATIENCE = 400
 """Milliseconds without a change after which labels are measured."""
 _STOP_HELP = (
-    "Finish the file that is being written, but for outlines, and leave out the others; end a run "
-    "with the labels that there are."
+    "Finish the file that is being written, but for tables and outlines of large labels, and leave "
+    "out the others; end a run with the labels that there are."
 )
 _NO_LABELS = "no labels: run Segment, or open a Labels layer"
 _NOTHING = "nothing is ticked"

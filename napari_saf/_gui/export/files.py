@@ -277,9 +277,7 @@ def measure(
     """Return the table of a layer, or why there is none, and the colours of its labels."""
     try:
         labelling = read(cancelled)
-        table = labelling.table(
-            wanted.connected, wanted.min_pixels, brief=True, cancelled=cancelled
-        )
+        table = labelling.table(wanted.connected, wanted.min_pixels, brief=True)
         return table, labelling.colors
     except SafError as error:
         return f"{error}.", {}
