@@ -351,6 +351,7 @@ class LabelList(QListWidget):
                 item.setData(Qt.ItemDataRole.UserRole, number)
                 item.setIcon(square_icon(colors[row]))
                 item.setCheckState(state.Unchecked if row == ground else state.Checked)
+                item.setSizeHint(QSize(0, _TICK_HEIGHT))
         self._show_rows(min(max(len(numbers), 1), _MOST_TICKS))
 
     def _show_rows(self, count: int) -> None:
