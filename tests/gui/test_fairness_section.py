@@ -5,6 +5,7 @@ import gc
 import numpy as np
 import pytest
 from gui_cases import TIMEOUT, blocks, layer_of, stack, table_texts
+from napari.utils.theme import get_theme
 from qtpy.QtCore import QPoint, Qt
 
 from napari_saf._gui.layers.metadata import METADATA_KEY
@@ -133,6 +134,10 @@ def test_a_click_on_the_trade_off_shows_that_solution(viewer, fair, qtbot):
     assert recipe["parameters"]["fairness_weight"] == points[number].weight
     fair.fairness.slider.setValue(3)
     np.testing.assert_array_equal(layer.data, points[3].segmentation.labels)
+    for theme in ("light", "dark"):
+        viewer.theme = theme
+        assert plot.axes.xaxis.label.get_color() == get_theme(theme).text.as_hex()
+        assert plot.axes.lines[-1].get_xdata() == plot.places[3, 0]
 
 
 def test_the_table_tells_before_and_after(fair, qtbot):

@@ -119,6 +119,7 @@ class SegmentWidget(RunDock):
             (self._viewer.layers.events.inserted, self._take_up),
             (self.input.image_changed, self._take_up),
             (self._viewer.dims.events.order, self.input.read_axes),
+            (self._viewer.events.theme, self.fairness.follow_theme),
             (self.applying.changed, self._update_enabled),
             (self.form.method_changed, self._on_method_changed),
             (self.form.changed, self._on_form_changed),

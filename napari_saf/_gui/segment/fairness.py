@@ -87,7 +87,6 @@ class FairnessSection(QWidget):
     def show_trade_off(self, found: TradeOff, problem: Problem) -> None:
         """Show a sweep, with its fairest solution chosen."""
         self.trade_off = found
-        self._plot(found)
         plain = found.points[0].segmentation
         assert not isinstance(plain.labels, list)
         n_columns = plain.assignment.shape[1]
@@ -97,7 +96,11 @@ class FairnessSection(QWidget):
             self.slider.setRange(0, last)
             self.slider.setValue(last)
         self.slider_row.show()
-        self._mark_point(last)
+        self._plot(found)
+
+    def follow_theme(self, event: object) -> None:
+        if self.trade_off is not None:
+            self._plot(self.trade_off)
 
     def choose(self, number: int) -> None:
         if self.trade_off is not None and 0 <= number < len(self.trade_off.points):
@@ -146,7 +149,7 @@ class FairnessSection(QWidget):
             self.chosen.emit(self.trade_off.points[number])
 
     def _plot(self, found: TradeOff) -> None:
-        """Plot objective over fairness error, plain on the left as on the slider.
+        """Plot objective over fairness error, plain on the left as on the slider, in the theme.
 
         An infinite error stands at the rim.
         """
@@ -179,6 +182,7 @@ class FairnessSection(QWidget):
         self.axes.set_ylabel("objective", fontsize=8, color=ink)
         self.axes.tick_params(labelsize=7, colors=ink)
         self.axes.spines[:].set_color(ink)
+        self._mark_point(self.slider.value())
         self.canvas.show()
 
     def _mark_point(self, number: int) -> None:
