@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from gui_cases import ENDLESS, blocks
-from qtpy.QtCore import QEvent, QObject
+from qtpy.QtCore import QEvent, QObject, Signal
 from qtpy.QtWidgets import QApplication, QWidget
 
 from napari_saf import SelfAssignmentFlow, Status
@@ -149,6 +149,32 @@ def test_tasks_at_a_time_each_take_their_threads_and_leave_the_number_as_it_was(
     assert all(task.wait(30) for task in tasks)
     assert sorted(seen) == [usual, usual + 1]
     assert count() == usual and torch.get_num_threads() == of_window
+
+
+def test_work_that_is_dropped_tells_nothing_any_more_not_even_what_was_under_way(qtbot, qtlog):
+    task, listener = Task(lambda report, cancelled: report(1)), Listener()
+    task.advanced.connect(listener.on_told)
+    task.returned.connect(listener.told)
+    listener.told.connect(listener.on_told)
+    task.start()
+    assert task.wait(20)
+    task.silence()
+    QApplication.processEvents()
+    assert not listener.heard
+    assert "disconnect" not in str([record.message for record in qtlog.records])
+
+
+class Listener(QObject):
+    """Hears what it is told, by itself or by its signal."""
+
+    told = Signal(object)
+
+    def __init__(self):
+        super().__init__()
+        self.heard = []
+
+    def on_told(self, value):
+        self.heard.append(value)
 
 
 def test_work_of_unknown_length_leaves_the_screen_in_peace(qtbot):

@@ -196,8 +196,6 @@ class LargeSection(FormSection):
         self.status.show_error(text.replace("--overwrite replaces it", "choose another folder"))
 
     def _on_finished(self) -> None:
-        if self._task is not None:
-            self._task.wait(_CLOSING_SECONDS)
         self._task = None
         self._clock.stop()
         self._on_image_changed()

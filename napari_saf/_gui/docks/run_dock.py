@@ -400,16 +400,13 @@ class RunDock(QWidget):
         self.status.reset("stopped")
 
     def _on_task_finished(self) -> None:
-        if self._task is not None:
-            self._task.wait(_CLOSING_SECONDS)
         self._task = None
         self._clock.stop()
         self._update_enabled()
 
     def _on_background_finished(self) -> None:
         ended = self.sender()
-        for key in [key for key, task in self._background.items() if task is ended]:
-            self._background.pop(key).wait(_CLOSING_SECONDS)
+        self._background = {k: task for k, task in self._background.items() if task is not ended}
         self._ending = {other for other in self._ending if not other.wait(0)}
 
     def _on_image_changed(self, *changed: object) -> None:

@@ -199,8 +199,6 @@ class RunController(QObject):
             self.run.live.teach(taught)
 
     def _on_finished(self) -> None:
-        if self.run is not None:
-            self.run.wait(_CLOSING_SECONDS)
         self._timer.stop()
         self.run = self._frame = None
         job, self.waiting = self.waiting, None

@@ -8,7 +8,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -59,10 +59,11 @@ class Task(QObject):
 
     The function is called as ``function(report, cancelled)``: what it reports is sent as
     `advanced`; it asks `cancelled` now and then, and ends or raises `Cancelled` once that returns
-    True. Signals arrive in the thread of the receiver: exactly one of `returned`, `failed` and
-    `abandoned`, then `finished`.
+    True. Signals are sent in the thread that made the task: exactly one of `returned`, `failed` and
+    `abandoned`, then `finished`, once the other thread has ended.
     """
 
+    _sending = Signal(object)
     advanced = Signal(object)
     returned = Signal(object)
     failed = Signal(object)
@@ -80,6 +81,7 @@ class Task(QObject):
         self._thread = threading.Thread(target=self._work, name="napari-saf run")
         self._memory = 0.0, 0.0
         self.memory_note = ""  # where much of it is needed
+        self._sending.connect(self._send_here)
 
     @property
     def seconds(self) -> float:
@@ -98,8 +100,7 @@ class Task(QObject):
     def silence(self) -> None:
         """Ask the work to end, and tell nobody any more."""
         self.cancel()
-        with suppress(TypeError):  # where nothing is connected
-            self.disconnect()
+        self.blockSignals(True)
 
     def wait(self, seconds: float) -> bool:
         self._thread.join(seconds)
@@ -112,6 +113,17 @@ class Task(QObject):
         if self._memory[0] > LARGE_SHARE * self._memory[1]:
             need, there = map(size_text, self._memory)
             self.memory_note = f"memory: about {need} of {there} that were free"
+
+    def _send(self, signal: Any, *values: object) -> None:
+        """Have a signal of this task sent in the thread that made it."""
+        self._sending.emit(partial(signal.emit, *values))
+
+    def _send_here(self, send: Callable[[], None]) -> None:
+        send()
+
+    def _end(self) -> None:
+        self._thread.join()
+        self.finished.emit()
 
     def _clean_up(self) -> None:
         """Do what can be done once the outcome was sent."""
@@ -128,16 +140,17 @@ class Task(QObject):
                 memory_errors_translated(),
                 interruptible(self._cancelled.is_set),
             ):
-                self.returned.emit(function(self.advanced.emit, self._cancelled.is_set))
+                report = partial(self._send, self.advanced)
+                self._send(self.returned, function(report, self._cancelled.is_set))
                 self._clean_up()
         except Cancelled:
-            self.abandoned.emit()
+            self._send(self.abandoned)
         except Exception as error:
             if not isinstance(error, SafError):
                 _logger.exception("the run failed")
-            self.failed.emit(error)
+            self._send(self.failed, error)
         finally:
-            self.finished.emit()
+            self._sending.emit(self._end)
 
 
 def load_libraries(cancelled: Callable[[], bool]) -> None:
@@ -376,7 +389,7 @@ class Run(Task):
                 dataclasses.replace(point, segmentation=self._by_label(one))
                 for point, one in zip(found.points, results, strict=True)
             )
-            self.swept.emit(dataclasses.replace(found, points=points))
+            self._send(self.swept, dataclasses.replace(found, points=points))
             return points[-1].segmentation
         initial = self._start.initial(problem, self.classes, method)
         steps = method.iterate(problem, initial, cancelled=cancelled)
@@ -397,7 +410,7 @@ class Run(Task):
             self.mailbox.append(self._frame_of(snapshot))
             if not self._has_labels:
                 self._has_labels = True
-                self.first_labels.emit()
+                self._send(self.first_labels)
         recording = self.recording  # another thread may take it away
         if recording is not None:
             recording.watch(snapshot)
@@ -422,7 +435,7 @@ class Run(Task):
         if labels is not None and problem is not None and not self.is_cancelled:
             taught = PrototypeSet.taught_by(problem, labels)
             if taught is not None:
-                self.taught.emit(taught)
+                self._send(self.taught, taught)
         recording = self.recording
         if recording is not None:
             recording.finish(result)

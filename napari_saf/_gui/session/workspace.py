@@ -235,7 +235,6 @@ class Workspace(QObject):
 
     def _on_finished(self) -> None:
         if self._task is not None:
-            self._task.wait(_CLOSING_SECONDS)
             self._soon = max(SOON, round(REST * self._task.seconds))
         self._task = None
 
