@@ -28,6 +28,8 @@ from napari_saf.io._tables import LargeRegions
 from napari_saf.storage import atomic_write
 
 T = TypeVar("T")
+_SIDE = 512
+"""Of the squares in which outlines are found: all threads wait for shapely meanwhile."""
 _MOVE, _LINE, _CLOSE = 0.0, 1.0, 4.0
 """How a path of ImageJ goes on."""
 
@@ -150,6 +152,11 @@ def _outlines(objects: _Numbered) -> Iterator[tuple[int, int, Any]]:
     shapely = library("shapely")
 
     def faces(labels: NDArray[Any], row: int, column: int) -> Iterator[tuple[int, Any]]:
+        for top, left in itertools.product(*(range(0, n, _SIDE) for n in labels.shape)):
+            piece = labels[top : top + _SIDE, left : left + _SIDE]
+            yield from faces_of(piece, row + top, column + left)
+
+    def faces_of(labels: NDArray[Any], row: int, column: int) -> Iterator[tuple[int, Any]]:
         framed = np.pad(labels, 1)
         below = (framed[1:] != framed[:-1])[:, 1:-1]
         right = (framed[:, 1:] != framed[:, :-1])[1:-1]

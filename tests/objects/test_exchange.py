@@ -92,6 +92,22 @@ def test_regions_of_a_large_mask_are_written_without_reading_it_whole(tmp_path, 
             assert np.array_equal(back.kinds[back.labels], np.where(numbers, own, 0))
 
 
+def test_outlines_are_found_in_pieces_as_all_threads_wait_for_each(tmp_path, monkeypatch):
+    shapely = pytest.importorskip("shapely")
+    polygonize, counts = shapely.polygonize, []
+
+    def count(lines):
+        counts.append(len(lines))
+        return polygonize(lines)
+
+    monkeypatch.setattr(shapely, "polygonize", count)
+    discs = np.hypot(*(np.indices((24, 24)) - 12)) < 9
+    labels = 1 + np.tile(discs, (40, 50)).astype(np.uint8)
+    path = saf.save_objects(tmp_path / "many.geojson", LargeRegions(labels))
+    assert max(counts) < sum(counts) / 3
+    assert np.array_equal(saf.load_objects(path, labels.shape).labels, number_regions(labels))
+
+
 def test_shapely_draws_the_geojson_as_it_was(tmp_path):
     objects = random_objects((40, 50), 0)
     path = saf.save_objects(tmp_path / "cells.geojson", objects)
