@@ -390,12 +390,16 @@ def test_frames_are_followed_into_a_layer_of_tracks(model, open_on, settle):
     assert np.allclose(tracks.scale, (1, 0.5, 0.5))
 
 
-def test_a_layer_that_goes_takes_its_objects_along(dock, model, settle):
-    layer = split(dock, settle)
-    model.layers.remove(layer)
+def test_a_layer_that_goes_takes_its_objects_along(window, open_dock, settle):
+    """In a window, which hands proxies of its layers to docks."""
+    window.add_labels(discs(), name="cells")
+    dock = open_dock(window, ObjectsWidget)
+    settle(dock)
+    split(dock, settle)
+    window.layers.remove("cells [Objects]")
     assert dock.layer is None and dock.table.model.rowCount() == 0
     assert not dock.buttons["save"].isEnabled()
-    model.layers.remove("cells")
+    window.layers.remove("cells")
     assert not dock.buttons["split"].isEnabled()
 
 

@@ -395,7 +395,7 @@ class ObjectsWidget(RunDock):
             self._measure()
 
     def _on_removed(self, event: Any) -> None:
-        if event.value is self.layer:
+        if event.value == self.layer:  # which may be a proxy
             for key in ("join", "measures"):
                 self.drop_background(key)
             self.canvas.leave()
