@@ -122,11 +122,6 @@ class LazyImage:
         return isinstance(self.finest, RemoteArray)
 
     @property
-    def n_bytes_in_memory(self) -> int:
-        """Bytes of an array that is in memory."""
-        return self.finest.nbytes if isinstance(self.finest, np.ndarray) else 0
-
-    @property
     def piece(self) -> tuple[int, ...]:
         """Sides of what is read as one, without channels; 1 where any pixel is read alone."""
         chunks = getattr(self.finest, "chunks", None) or (1,) * self.finest.ndim

@@ -13,6 +13,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
+import numpy as np
 from numpy.typing import NDArray
 
 from napari_saf.batch import is_in_process, run_tasks
@@ -137,7 +138,7 @@ def _sent(image: LazyImage, is_sent: bool) -> Sent:
         return image.source, *image.given
     if os.path.exists(image.source):
         return os.path.abspath(image.source), *image.given
-    if image.n_bytes_in_memory > _MOST_SENT:
+    if isinstance(image.finest, np.ndarray) and image.finest.nbytes > _MOST_SENT:
         raise InvalidInput(
             "source: an array in memory is not sent to other processes; save it as zarr "
             "or .npy and give its path, or do without --jobs and client"
@@ -193,8 +194,9 @@ def iterate_tiles(
             for tile in do_tiles(plan, work.do, tiles, journal, client):
                 yield LargeStep(plan, tile, journal.done, n_tiles)
         for image in (job.image, job.auxiliary):
-            if isinstance(image, LazyImage):
-                check_unchanged(image)
+            if isinstance(image, LazyImage) and image.reopened().state != image.state:
+                changed = f"{image.source}: was changed while it was read"
+                raise InvalidInput(f"{changed}; --overwrite begins anew")
         sizes = Counter[int]()
         for own in journal.done.values():
             sizes.update(own)
@@ -239,14 +241,6 @@ def check_same(job: AbstractTiledJob, source: Any, path: Path) -> None:
         raise InvalidInput(
             f"{job.image.source}: it, or what is read with it, changed since {path} was begun; "
             "--overwrite begins anew"
-        )
-
-
-def check_unchanged(image: LazyImage) -> None:
-    """Raise InvalidInput if an image changed since it was opened."""
-    if image.reopened().state != image.state:
-        raise InvalidInput(
-            f"{image.source}: was changed while it was read; --overwrite begins anew"
         )
 
 

@@ -179,8 +179,11 @@ class LabelStore:
             # What a writer that was killed has left.
             for file in self.path.rglob("*.partial"):
                 storage.remove_path(file)
-            if self.image is not None:
-                _list_labels(self.path.parent, self.path.name)
+            if self.image is not None:  # the group of all labels of an image lists them
+                group = _group(self.path.parent, "a", zarr_format=3)
+                ome: Any = dict(group.attrs.get("ome", {"version": "0.5"}))
+                listed = sorted({*ome.get("labels", []), self.path.name})
+                group.attrs["ome"] = ome | {"labels": listed}
             _group(self.path, "r+").update_attributes(attributes | {_KEY: about})
         storage.remove_path(self.journal)
         return about
@@ -201,13 +204,6 @@ def _array(path: Path, level: int, mode: str) -> Any:
     import zarr
 
     return zarr.open_array(path / str(level), mode=mode)
-
-
-def _list_labels(folder: Path, name: str) -> None:
-    """Name labels in the group of all labels of an image, as OME-Zarr wants it."""
-    group = _group(folder, "a", zarr_format=3)
-    ome: Any = dict(group.attrs.get("ome", {"version": "0.5"}))
-    group.attrs["ome"] = ome | {"labels": sorted({*ome.get("labels", []), name})}
 
 
 class Journal:
