@@ -227,6 +227,8 @@ def test_results_go_beside_the_images_unless_another_folder_was_chosen(model, op
     assert dialog.results.path == tmp_path / "a_labels"
     dialog.source.set_path(tmp_path / "one.npy")
     assert dialog.results.path == tmp_path
+    dialog.source.set_path(tmp_path / ("x" * 300))  # longer than names of files may be
+    assert dialog.results.path == tmp_path / ("x" * 300 + "_labels")
     dialog.results.set_path(tmp_path / "mine")
     dialog.source.set_path(tmp_path / "b")
     assert dialog.results.path == tmp_path / "mine"

@@ -259,6 +259,8 @@ def test_what_cannot_be_written_is_told_before_the_click(done, qtbot, tmp_path):
     assert done.button.isEnabled() and done.status.text == ""
     done.folder.set_path(tmp_path / "missing" / "out")
     assert not done.button.isEnabled() and "folder" in done.status.text
+    done.folder.set_path(tmp_path / ("x" * 300) / "out")  # longer than names of files may be
+    assert not done.button.isEnabled() and "folder" in done.status.text
     done.folder.set_path(tmp_path)
     done.file_name.setText("a/b")
     assert not done.button.isEnabled() and "name" in done.status.text

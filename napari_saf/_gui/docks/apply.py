@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -249,7 +250,7 @@ class ApplyDialog(QDialog):
         source = self.source.path
         if source is not None and self.results.path in (None, self._suggested):
             results = source.with_name(f"{source.name}_labels") if source.name else source
-            self._suggested = source.parent if source.is_file() else results
+            self._suggested = source.parent if os.path.isfile(source) else results
             self.results.set_path(self._suggested)
         self.changed.emit()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -210,7 +211,7 @@ class ExportWidget(RunDock):
 
     def _on_open_clicked(self) -> None:
         folder = self.folder.path or Path.home()
-        place = str(folder if folder.is_dir() else folder.parent)
+        place = str(folder if os.path.isdir(folder) else folder.parent)
         ask_for_path(self, "Open mask", place, _OPEN_FILTER, self.open_mask, opens=True)
 
     def _on_mask_read(self, found: LayerData) -> None:
@@ -358,7 +359,7 @@ class ExportWidget(RunDock):
             return _NOTHING
         if not name.strip() or name != Path(name).name:
             return _NO_NAME
-        return _NO_FOLDER if folder is None or not folder.parent.is_dir() else ""
+        return _NO_FOLDER if folder is None or not os.path.isdir(folder.parent) else ""
 
     def _on_written(self, image: Any, files: tuple[list[FileReference], list[Path]]) -> None:
         written, in_the_way = files
