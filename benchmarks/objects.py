@@ -1,19 +1,20 @@
 """Single nuclei from a few strokes: average precision, split and merge errors, side by side.
 
-python benchmarks/objects.py [--draws 1] [--nuclei 3] [--taught own|one]
+python benchmarks/objects.py [--draws 1] [--nuclei 3] [--corrections 0] [--taught own|one]
 python benchmarks/objects.py --shapes 100
 python benchmarks/objects.py --side 4096
 python benchmarks/objects.py --tiles 8192
 
 The images of the folders nuclei and nuclei_more, with strokes as of `scribbles_nuclei.py`, and the
-settings that the strokes choose. With ``--taught one`` each image is labelled by what was taught on
-the first image of its kind (fluorescence, stained, grey) in its folder, which is left out. On the
-same foreground: the connected components, the watershed of the distance to the border from all its
-maxima as in the gallery of scikit-image, and `split_objects`, with its defaults: as the dock and
-`segment --objects` call it, with the image and, of strokes on it, the uncertainty; of the labels
-alone; with the image alone; and as first with neck and smallest object chosen for each fifth of the
-images by the other four; and `split_objects` with the image on the foreground of a random forest on
-multi-scale features, taught likewise. AP is
+settings that the strokes choose; with ``--corrections`` so many times three more strokes of each
+class, across what is widest of what was labelled wrong. With ``--taught one`` each image is
+labelled by what was taught on the first image of its kind (fluorescence, stained, grey) in its
+folder, which is left out. On the same foreground: the connected components, the watershed of the
+distance to the border from all its maxima as in the gallery of scikit-image, and `split_objects`,
+with its defaults: as the dock and `segment --objects` call it, with the image and, of strokes on
+it, the uncertainty; of the labels alone; with the image alone; and as first with neck and smallest
+object chosen for each fifth of the images by the other four; and `split_objects` with the image on
+the foreground of a random forest on multi-scale features, taught likewise. AP is
 TP / (TP + FP + FN) at an intersection over union above .5, the mean of images, and pooled over all
 objects; a nucleus is split if two or more objects lie in it by at least half of their pixels and
 have a tenth of its own, and an object merges if that is so for nuclei in it.
@@ -43,7 +44,7 @@ import numpy as np
 import zarr
 from numpy.typing import NDArray
 from scipy import ndimage
-from scribbles_nuclei import NUCLEUS, draw
+from scribbles_nuclei import NUCLEUS, correct, draw
 from skimage.feature import multiscale_basic_features, peak_local_max
 from skimage.segmentation import watershed
 from sklearn.ensemble import RandomForestClassifier
@@ -106,7 +107,7 @@ def counts(truth: Labels, found: Labels) -> NDArray[np.float64]:
 
 
 def label(
-    job: tuple[str, str, str], seed: int, n_nuclei: int
+    job: tuple[str, str, str], seed: int, n_nuclei: int, n_corrections: int
 ) -> tuple[NDArray[Any], Labels, Mask, NDArray[np.float32], Mask]:
     """Return image, truth, the nuclei found, how uncertain pixels were, and nuclei of a forest."""
     folder, name, teacher = job
@@ -117,9 +118,12 @@ def label(
 
     image, truth = read(teacher)
     strokes = draw(truth, np.random.default_rng(seed), n_nuclei)
-    choice = saf.choose_for_strokes(image, strokes)
-    problem = saf.Problem.from_image(image, seeds=strokes, **choice.options.arguments())
-    result = choice.method.run(problem)
+    for k in range(n_corrections + 1):
+        choice = saf.choose_for_strokes(image, strokes)
+        problem = saf.Problem.from_image(image, seeds=strokes, **choice.options.arguments())
+        result = choice.method.run(problem)
+        if k < n_corrections:
+            strokes = correct(truth, np.asarray(result.labels) == NUCLEUS, strokes)
     taught_image = image
     if name != teacher:
         taught: Any = saf.PrototypeSet.from_labels(problem, result.labels).recipe()
@@ -137,9 +141,11 @@ def label(
     )
 
 
-def measure(job: tuple[str, str, str], seed: int, n_nuclei: int) -> dict[str, Any]:
+def measure(
+    job: tuple[str, str, str], seed: int, n_nuclei: int, n_corrections: int
+) -> dict[str, Any]:
     """Return the counts of each way on one image; of ours for each choice of neck and size."""
-    image, truth, mask, uncertainty, trees = label(job, seed, n_nuclei)
+    image, truth, mask, uncertainty, trees = label(job, seed, n_nuclei, n_corrections)
     is_known = ObjectStep().by_uncertainty and job[1] == job[2]
     parts, _ = find_parts(mask, image=image, uncertainty=uncertainty if is_known else None)
     ways: dict[str, Callable[[], Any]] = {
@@ -256,6 +262,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--draws", type=int, default=1)
     parser.add_argument("--nuclei", type=int, default=3, help="so many, and places of the ground")
+    parser.add_argument("--corrections", type=int, default=0, metavar="TIMES")
     parser.add_argument("--taught", choices=("own", "one"), default="own")
     parser.add_argument("--shapes", type=int, metavar="PAIRS")
     parser.add_argument("--side", type=int)
@@ -272,11 +279,12 @@ def main() -> None:
         return
     jobs = jobs_of(options.taught)
     for seed in range(options.draws):
-        found = [measure(job, seed, options.nuclei) for job in jobs]
+        found = [measure(job, seed, options.nuclei, options.corrections) for job in jobs]
         tables = {way: np.array([one[way] for one in found]) for way in found[0]}
         tables["chosen by others"] = cross_validated(tables.pop("grid"))
         print(
-            f"\n{len(jobs)} images, draw {seed}, {options.nuclei} nuclei, taught {options.taught}"
+            f"\n{len(jobs)} images, draw {seed}, {options.nuclei} nuclei, corrected "
+            f"{options.corrections} times, taught {options.taught}"
         )
         print(f"{'':18}" + "".join(f"{name:>8}" for name in NUMBERS) + "   ahead of both, level")
         peers = np.maximum(precision(tables["components"]), precision(tables["scikit-image"]))
