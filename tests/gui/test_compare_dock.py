@@ -421,6 +421,19 @@ def test_what_ends_while_results_are_shown(compare, all_at_once, qtbot, viewer, 
     assert not viewer.canvas.grid.enabled or end != "dock"
 
 
+def test_a_fault_while_results_are_shown_ends_them(compare, all_at_once, qtbot, viewer):
+    def fail(event):
+        raise ValueError("the grid is at fault")
+
+    viewer.canvas.grid.events.enabled.connect(fail)
+    with qtbot.captureExceptions() as faults:
+        all_at_once()
+        qtbot.waitUntil(lambda: bool(faults), timeout=TIMEOUT)
+        qtbot.wait(50)
+    assert len(faults) == 1 and not compare.is_busy
+    assert button(compare, "Compare").isEnabled()
+
+
 def test_a_dock_that_is_closed_while_it_runs_leaves_nothing(docked, qtbot, window):
     compare, viewer = docked, window
     click(qtbot, button(compare, "Compare"))

@@ -219,10 +219,13 @@ class CompareWidget(RunDock):
         self._turns.start()
 
     def _on_turn(self) -> None:
-        self._changes.popleft()()
-        if not self._changes:
-            self._turns.stop()
-            self._update_enabled()
+        change = self._changes.popleft()
+        try:
+            change()
+        finally:
+            if not self._changes:
+                self._turns.stop()
+                self._update_enabled()
 
     def _on_compared(self, outcome: ComparisonJob) -> None:
         assert self._task is not None and self.results is not None
