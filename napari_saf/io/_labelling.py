@@ -22,7 +22,7 @@ from napari_saf.io._labels import check_color, check_name, label_axes, map_label
 from napari_saf.io._lazy import open_lazily
 from napari_saf.io._masks import binary_paths, save_binary_masks, save_masks
 from napari_saf.io._note import note_path, read_note, write_note
-from napari_saf.io._outlines import save_objects
+from napari_saf.io._outlines import check_outlines, save_objects
 from napari_saf.io._paths import (
     LABELS_MARK,
     MASK_MARK,
@@ -329,6 +329,8 @@ def _outline_steps(
 ) -> Iterator[tuple[list[Path], Callable[[], object]]]:
     """Yield the paths of the outlines of connected regions, each of the kind of its label."""
     paths = [Path(f"{stem}_regions{suffix}") for suffix in wanted.outlines]
+    for path in paths:
+        check_outlines(path)
 
     def save() -> None:
         regions = LargeRegions(

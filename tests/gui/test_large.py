@@ -1,5 +1,6 @@
 """Large images in the app: parts on screen, strokes in regions, and everything in tiles."""
 
+import sys
 import threading
 from pathlib import Path
 
@@ -348,7 +349,7 @@ def test_a_mask_on_disk_is_measured_part_by_part(model, image, open_on, settle, 
     shown = dock.table.model.table
     assert [*shown] == [*expected]
     np.testing.assert_allclose(shown["intensity_mean_1"], expected["intensity_mean_1"])
-    assert "OME-Zarr already" in dock.choice.ticks["masks"].toolTip()
+    assert "tables, outlines and the recipe" in dock.choice.ticks["masks"].toolTip()
     dock.folder.set_path(tmp_path)
     dock.start()
     settle(dock)
@@ -411,6 +412,19 @@ def test_outlines_of_a_mask_on_disk_are_those_of_its_regions(
     fractions = [fraction for fraction, _ in shown]
     assert len({*fractions}) > 16 and fractions == sorted(fractions) and fractions[-1] < 1
     assert all(text == f"writing m_regions{suffix}" for _, text in shown)
+
+
+def test_a_library_that_outlines_want_is_told_of_before_the_work(
+    outlining, settle, tmp_path, monkeypatch
+):
+    shown = []
+    monkeypatch.setitem(sys.modules, "shapely", None)
+    monkeypatch.setattr(outlining, "show_task", lambda *step: shown.append(step))
+    outlining.choice.choose("outlines", ".geojson")
+    outlining.start()
+    settle(outlining)
+    assert outlining.status.is_error and "napari-saf[objects]" in outlining.status.text
+    assert not shown and not (tmp_path / "out").exists()
 
 
 def test_outlines_that_are_stopped_leave_nothing(outlining, settle, tmp_path, monkeypatch):

@@ -59,7 +59,7 @@ _NOTHING = "nothing is ticked"
 _NO_NAME = "the files need a name, without slashes"
 _NO_FOLDER = "there is no such folder"
 _OBJECTS = "The dock Objects saves table and outlines of objects, with their kinds."
-_LARGE = "Of labels that are not in memory: they are an OME-Zarr already."
+_LARGE = "Of labels that are not in memory tables, outlines and the recipe can be saved."
 _NOT_OURS = "These labels come without prototypes: they were not computed here."
 
 
