@@ -258,11 +258,7 @@ def prepare_images(
     ]
     seen = [a if m is None else a[m] for a, m in zip(arrays, inside, strict=True)]
     is_scaled = given is None or options.weights != "uniform"
-    scaling, clipped = options.scaling, 0.0
-    if scaling is None:
-        scaling = Scaling.of(seen) if is_scaled else Scaling(0.0, 1.0)
-    elif is_scaled:
-        clipped = scaling.share_outside(seen)
+    scaling, clipped = _scaling_and_clipped(seen, options.scaling, is_scaled)
     options = dataclasses.replace(options, scaling=scaling, rescale=options.scaling is None)
     groups = None if options.groups is None else image_groups(options.groups, arrays, inside)
 
@@ -300,6 +296,15 @@ def prepare_images(
         rows.append(grid.gather(features))
     nodes = rows[0] if len(rows) == 1 else np.concatenate(rows)
     return grids, {"features": nodes, "groups": groups, "options": options, "clipped": clipped}
+
+
+def _scaling_and_clipped(
+    seen: list[NDArray[np.generic]], given: Scaling | None, is_scaled: bool
+) -> tuple[Scaling, float]:
+    """Return the scaling, given or found, and the share of the values that are clipped."""
+    if given is None:
+        return Scaling.of(seen) if is_scaled else Scaling(0.0, 1.0), 0.0
+    return given, given.share_outside(seen) if is_scaled else 0.0
 
 
 def _average(grid: GridGraph, image: NDArray[np.float32]) -> NDArray[np.float32]:
