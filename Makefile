@@ -53,7 +53,7 @@ test-pyqt5 test-pyqt6 test-pyside6: test-%: .venv-%/installed
 
 # In the background, while the code is checked: the tests wait for them.
 kernels: .venv/installed
-	@$(BIN)/python -c 'from napari_saf.flow import _fused; _fused.kernels()'
+	@$(BIN)/python -c 'from napari_saf.flow import kernels; kernels()'
 
 lint: .venv/installed
 	@$(BIN)/ruff check .

@@ -197,7 +197,7 @@ def test_compiled_kernels_need_less_than_torch(monkeypatch):
     method = saf.SelfAssignmentFlow(max_labels=16)
     with memory_limit(4 * problem.n_nodes * 16 * 13):
         method.run(problem, max_iterations=1)
-        steps = AdamsSchedule((0.1,), _fused.kernels_key())  # as in tiles
+        steps = AdamsSchedule((0.1,))  # as in tiles
         dataclasses.replace(method, stepper=steps).run(problem, max_iterations=1)
         monkeypatch.setenv(_fused.SWITCH, "0")
         with pytest.raises(saf.ComputeError, match="not enough memory"):

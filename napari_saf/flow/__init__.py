@@ -9,7 +9,7 @@ from napari_saf.flow._affinity import (
     spectral_points,
 )
 from napari_saf.flow._field import AssignmentField, SelfAssignmentField, not_cancelled
-from napari_saf.flow._fused import kernels_key, saves_memory, wait_for_kernels
+from napari_saf.flow._fused import kernels, saves_memory, wait_for_kernels
 from napari_saf.flow._loop import Flow, FlowRun, StoppingRule
 from napari_saf.flow._simplex import (
     FLOOR,

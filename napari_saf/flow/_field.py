@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import ClassVar, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from napari_saf.device import Tensor, torch
 from napari_saf.errors import Cancelled
@@ -101,8 +101,8 @@ class AbstractField(ABC):
     @abstractmethod
     def factors(
         self, sums: NDArray[np.float64], coefficients: NDArray[np.float64]
-    ) -> NDArray[np.float32]:
-        """Return what the planes, and then W, are multiplied by, from Phi'W and sums of W.
+    ) -> tuple[ArrayLike, ArrayLike]:
+        """Return what the planes, and what W, are multiplied by, from Phi'W and sums of W.
 
         The sums are the upper half of W'W if the field `is_mixed`. If not, they are W'1 and the
         diagonal of W'W, and a row is returned that is the same for every node.
@@ -147,8 +147,8 @@ class AssignmentField(AbstractField):
 
     def factors(
         self, sums: NDArray[np.float64], coefficients: NDArray[np.float64]
-    ) -> NDArray[np.float32]:
-        return np.array([-1 / self._rho], np.float32)
+    ) -> tuple[ArrayLike, ArrayLike]:
+        return -1 / self._rho, np.zeros((0, 0))
 
     def keep_columns(self, columns: Tensor) -> None:
         """Drop all columns but those of the given indices."""
@@ -225,12 +225,12 @@ class SelfAssignmentField(AbstractField):
 
     def factors(
         self, sums: NDArray[np.float64], coefficients: NDArray[np.float64]
-    ) -> NDArray[np.float32]:
+    ) -> tuple[ArrayLike, ArrayLike]:
         coefficients = self._units * coefficients
         if self.is_mixed:
             sums = np.triu(sums) + np.triu(sums, 1).T
         affinity, own = self._gradient(sums, coefficients, coefficients.T @ coefficients)
-        return np.concatenate((self._units * affinity, own)).astype(np.float32)
+        return self._units * affinity, own
 
     def prototypes(self, assignment: Tensor) -> NDArray[np.float32]:
         """Return the representative of every column: weighted means, or (W'W)^+ W'F."""

@@ -1,221 +1,150 @@
-"""Steps of flows on a processor by compiled kernels, `_kernels.py`, in several threads.
+"""Steps of flows on a processor by the compiled kernels of `_kernels.py`, in several threads.
 
-The machine code is made once for a processor, by a process of its own in the background, and kept
-in the user's cache; what is not there yet, or does not fit, is left to torch.
+numba keeps the machine code on disk. Until it is there a process compiles it in the background,
+and torch computes.
 """
 
 from __future__ import annotations
 
-import ctypes
-import functools
-import hashlib
-import importlib.util
 import itertools
-import json
 import logging
 import os
-import platform
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import ModuleType
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from platformdirs import user_cache_path
 
 from napari_saf.device import Tensor, torch
 from napari_saf.errors import Cancelled
 from napari_saf.flow._field import AbstractField
-from napari_saf.graph import AbstractGraph, Averager, BoxSum, GridGraph, WeightedAverage
+from napari_saf.graph import (
+    AbstractGraph,
+    Averager,
+    BoxSum,
+    GraphUnion,
+    GridGraph,
+    UnionAverager,
+    WeightedAverage,
+)
 
 _log = logging.getLogger(__name__)
 
-IS_TRIED = sys.platform == "linux" and platform.machine() == "x86_64"
-"""Whether the machine code was tried on this kind of machine; elsewhere torch computes."""
 SWITCH = "NAPARI_SAF_KERNELS"
 """The environment variable that switches the kernels off where it is 0."""
-_SOURCE = Path(__file__).with_name("_kernel_compiler.py")
-_KERNELS = _SOURCE.with_name("_kernels.py"), _SOURCE.with_name("_kernel_rows.py")
+_COMMAND = "from napari_saf.flow import _kernels; _kernels.compile_all()"
 _LEAST_ENTRIES = 2**16
-"""Below, a run gains less than the 0.05 s that it takes to load the kernels, once in a process. A
-first click takes 0.67 of the processor time of torch here, 0.66 at 2^19."""
+"""Below, a run gains less than the time that it takes to load the kernels, once in a process."""
 _MANY_ENTRIES = 2**22
 _CACHED_FLOATS = 2**18
-"""Of the buffers of a tile, so that they stay in the second-level cache."""
+"""Of the buffers of a box, so that they stay in the second-level cache."""
 _MOST_IN_ROW = 1024
 _LEAST_SLICES = 64
 _NODES = 2**14
 """Nodes of a block where the geometry does not matter."""
-_ROW = 512
-"""Nodes that `overlap` takes at a time."""
-_LANES = 16
-"""Floats in a line of memory, and in the largest registers."""
+_CALLS = 8
+"""Calls a thread: with fewer the slowest thread is waited for, with more buffers are made anew."""
 
 
-def kernels() -> dict[str, Callable[..., None]] | None:
-    """Return the compiled functions by name; None where there are none, or not yet.
+def kernels() -> ModuleType | None:
+    """Return the module of the compiled functions; None where there are none, or not yet.
 
     Where there are none yet they are compiled in the background.
     """
-    if not IS_TRIED or os.environ.get(SWITCH) == "0":
-        return None
     try:
-        target = _target()
-        if target.exists():
-            return _load(target)
-        _compile(target)
+        return None if os.environ.get(SWITCH) == "0" else _compiled()
     except Exception:  # noqa: BLE001 - whatever goes wrong, torch computes
         _log.info("no compiled kernels", exc_info=True)
-    return None
-
-
-def kernels_key() -> str:
-    """Return a name for the machine code that steps flows here; empty where torch does."""
-    return "" if kernels() is None else _target().stem
-
-
-@functools.cache
-def _target() -> Path:
-    """Return where the machine code for this processor is kept."""
-    import llvmlite.binding as llvm
-
-    parts = (
-        *(path.read_text(encoding="utf-8") for path in (_SOURCE, *_KERNELS)),
-        str(llvm.llvm_version_info),
-        llvm.get_process_triple(),
-        llvm.get_host_cpu_name(),
-        llvm.get_host_cpu_features().flatten(),
-    )
-    key = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:20]
-    return user_cache_path("napari-saf") / f"kernels-{key}.bin"
-
-
-@functools.cache
-def _load(target: Path) -> dict[str, Callable[..., None]]:
-    """Return the functions of a file that `_kernel_compiler.py` wrote; they hold what they need."""
-    import llvmlite.binding as llvm
-
-    llvm.initialize_native_target()
-    llvm.initialize_native_asmprinter()
-    machine = llvm.Target.from_default_triple().create_target_machine(jit=True)
-    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)
-    head, _, codes = target.read_bytes().partition(b"\n")
-    names, start = json.loads(head), 0
-    for _, size in names.values():
-        engine.add_object_file(llvm.ObjectFileRef.from_data(codes[start : start + size]))
-        start += size
-    engine.finalize_object()
-    functions: dict[str, Callable[..., None]] = {}
-    for name, (symbol, _) in names.items():
-        functions[name] = ctypes.CFUNCTYPE(None)(engine.get_function_address(symbol))
-        functions[name].engine = engine  # type: ignore[attr-defined]
-    return functions
-
-
-def _compile(target: Path) -> None:
-    """Start a process that writes the machine code, once, and unless another one is at it."""
-    import fcntl
-
-    if _compilers or importlib.util.find_spec("numba") is None or not sys.executable:
-        return
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with _lock(target).open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return
-        if not target.exists():
-            # The process inherits the lock, which ends with it.
-            process = subprocess.Popen(
-                [sys.executable, str(_SOURCE), str(target.with_suffix(".part")), str(target)],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                pass_fds=[lock.fileno()],
-                start_new_session=True,
-            )
-            _compilers.append(process)
-
-
-_compilers: list[subprocess.Popen[bytes]] = []
-
-
-def _lock(target: Path) -> Path:
-    """Return the file that is locked while the machine code is made."""
-    return target.with_suffix(".lock")
+        return None
 
 
 def wait_for_kernels() -> None:
-    """Wait until the kernels are there, if they can be, so that all runs are computed alike."""
-    if kernels() is None and IS_TRIED and _lock(_target()).exists():
-        import fcntl
+    """Wait until the kernels are compiled, so that all runs are computed alike."""
+    if kernels() is None and _compilers:
+        _compilers[0].wait()
 
-        with _lock(_target()).open() as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-        for process in _compilers:
-            process.wait()
+
+_compilers: list[subprocess.Popen[bytes]] = []
+"""The process that compiles, if this one has started it."""
+
+
+def _compiled() -> ModuleType | None:
+    import napari_saf.flow._kernels as _kernels
+
+    if _kernels.marker().exists():
+        _kernels.load()
+        return _kernels
+    if not _compilers:
+        process = subprocess.Popen(
+            [sys.executable, "-c", _COMMAND],
+            cwd=Path(__file__).parents[2],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+            creationflags=getattr(subprocess, "CREATE_NO_WINDOW", 0),
+        )
+        _compilers.append(process)
+    return None
 
 
 class Grid(NamedTuple):
-    """A grid of at most three axes, seen as slices of rows of pixels."""
+    """A grid of at most three axes, seen as slices of rows of pixels, as `_kernels.step` reads it.
 
-    sides: tuple[int, int, int]
-    radii: tuple[int, int, int]
-    weights: NDArray[np.uint16] | None
-    offsets: NDArray[np.int64]
-    first: NDArray[np.int64] | None
-    places: NDArray[np.int32] | None
-    inverse: NDArray[np.float32] | None
+    `geometry` has three sides, three radii of the window, and the first node. Images of `weights`
+    are for positions of the window, which lie at `offsets`; sums over the window times `inverse`
+    (n_nodes,) are means. With a mask `n_before` counts the nodes before each pixel, and `pixels`
+    says which pixel each node is.
+    """
+
+    weights: NDArray[Any]
+    offsets: NDArray[Any]
+    inverse: NDArray[Any]
+    n_before: NDArray[Any]
+    pixels: NDArray[Any]
+    geometry: NDArray[Any]
 
     @classmethod
-    def of(cls, averager: Averager) -> Grid | None:
+    def of(cls, averager: Averager, first: int = 0) -> Grid | None:
         """Return the grid that an averager averages over, if the kernels know its kind."""
         if not isinstance(averager, BoxSum | WeightedAverage) or len(averager.shape) > 3:
             return None
-        sides, offsets = _three(averager.shape, 1), np.zeros((0, 3), np.int64)
-        inside = None if averager.inside is None else averager.inside.numpy()
-        weights = first = places = inverse = None
+        sides = _three(averager.shape, 1)
+        n_before = pixels = np.zeros(0, np.int64)
+        if averager.inside is not None:
+            pixels = averager.inside.numpy()
+            n_before = np.searchsorted(pixels, np.arange(np.prod(sides) + 1))
+        weights: NDArray[Any] = np.zeros((0, 0), np.uint16)
+        offsets, inverse = np.zeros((0, 3), np.int64), weights
         if isinstance(averager, WeightedAverage):
-            whole = averager.weights.in_16_bits(slice(None) if inside is None else inside)
-            weights, inverse = np.ascontiguousarray(whole.images), whole.inverse
+            whole = averager.weights.in_16_bits(slice(None) if averager.inside is None else pixels)
+            weights, inverse = whole.images.reshape(len(whole.images), -1), whole.inverse
             offsets = np.array([_three(offset, 0) for offset in whole.offsets])
-            radii = tuple(int(r) for r in np.abs(offsets).max(axis=0))
+            radii = np.abs(offsets).max(axis=0)
         else:
-            radii = tuple(side // 2 for side in _three(averager.window, 1))
-            if averager.counts is not None:
-                inverse = np.asarray(1 / averager.counts.numpy().ravel(), np.float32)
-        if inside is not None:
-            first = np.searchsorted(inside, np.arange(sides[0] * sides[1] + 1) * sides[2])
-            places = (inside % sides[2]).astype(np.int32)
-        return cls(sides, radii, weights, offsets, first, places, inverse)  # type: ignore[arg-type]
+            radii, counts = np.array(_three(averager.window, 1)) // 2, averager.counts
+            inverse = _inverse_counts(sides, radii) if counts is None else 1 / counts.numpy()
+        geometry = np.array([*sides, *radii, first])
+        arrays = weights, offsets, inverse.ravel(), n_before, pixels, geometry
+        return cls(*(np.require(array, requirements=["C", "W"]) for array in arrays))
 
     def boxes(self, n_columns: int) -> NDArray[np.int64]:
-        """Return the tiles (n_tiles, 6): begin and end of each axis."""
-        (depth, height, width), (rz, ry, _) = self.sides, self.radii
+        """Return begin and end of each axis of boxes (n_boxes, 6) that cover the grid."""
+        depth, height, width, rz, ry, _, _ = self.geometry.tolist()
         room = max(64, _CACHED_FLOATS // n_columns // (2 * rz + 4))
         n_x = -(-width // min(room, _MOST_IN_ROW if height == 1 else 128))
-        row = -(-width // n_x)
-        n_y = -(-height // max(room // row, 2 * ry, 1))
+        n_y = -(-height // max(room // -(-width // n_x), 2 * ry, 1))
         n_z = -(-depth // max(_LEAST_SLICES, 12 * rz))
         cuts = [
-            [(side * k // n, side * (k + 1) // n) for k in range(n)]
-            for side, n in zip(self.sides, (n_z, n_y, n_x), strict=True)
+            itertools.pairwise([side * k // n for k in range(n + 1)])
+            for side, n in ((depth, n_z), (height, n_y), (width, n_x))
         ]
-        found = [(*z, *y, *x) for z, y, x in itertools.product(*cuts)]
-        return np.array(found, dtype=np.int64)
-
-    def scratch_size(self, n_columns: int, boxes: NDArray[np.int64]) -> int:
-        """Return the floats of the buffers of the largest tile; see `begin` in `_kernels.py`."""
-        rz, ry, rx = self.radii
-        rows, width = (int(sides.max()) for sides in (boxes[:, 3::2] - boxes[:, 2::2]).T)
-        row, long_row = (width + 15) // 16 * 16, (width + 2 * rx + 15) // 16 * 16
-        inner, outer = n_columns * rows * row, n_columns * (rows + 2 * ry) * long_row
-        ring = (2 * rz + 1) * (outer if len(self.offsets) else inner)
-        own = (rows + 2 * ry) * row + (2 * n_columns + 5) * long_row
-        return _LANES + ring + outer + inner + own
+        return np.array([(*z, *y, *x) for z, y, x in itertools.product(*cuts)], np.int64)
 
 
 def _three(values: Sequence[int], fill: int) -> tuple[int, ...]:
@@ -225,41 +154,48 @@ def _three(values: Sequence[int], fill: int) -> tuple[int, ...]:
     return (fill,) * (3 - len(values)) + tuple(int(value) for value in values)
 
 
+def _inverse_counts(sides: Sequence[int], radii: NDArray[np.int64]) -> NDArray[np.float32]:
+    """Return 1 over the number of pixels in the window around each pixel."""
+    pairs = [(np.arange(side), side, r) for side, r in zip(sides, radii, strict=True)]
+    z, y, x = (np.minimum(k + r, n - 1) - np.maximum(k - r, 0) + 1 for k, n, r in pairs)
+    counts: NDArray[np.float32] = (z[:, None, None] * y[:, None] * x).astype(np.float32)
+    return np.reciprocal(counts)
+
+
 def saves_memory(graph: AbstractGraph, n_entries: int, device: torch.device) -> bool:
     """Return whether kernels step fields of so many entries on a graph, where memory matters."""
-    is_known = isinstance(graph, GridGraph) and len(graph.shape) <= 3 and device.type == "cpu"
-    return is_known and n_entries >= _MANY_ENTRIES and kernels() is not None
+    grids = graph.grids if isinstance(graph, GraphUnion) else (graph,)
+    is_known = all(isinstance(grid, GridGraph) and len(grid.shape) <= 3 for grid in grids)
+    is_known &= device.type == "cpu" and n_entries >= _MANY_ENTRIES
+    return is_known and kernels() is not None
 
 
 class Fused:
     """The kernels at work on the fields of one flow, which have their columns first."""
 
     def __init__(
-        self,
-        field: AbstractField,
-        grid: Grid,
-        functions: dict[str, Callable[..., None]],
-        planes: Tensor,
+        self, field: AbstractField, grids: Sequence[Grid], module: ModuleType, planes: Tensor
     ) -> None:
-        self._field, self._grid, self._functions = field, grid, functions
-        self._planes, n_nodes = planes, planes.shape[1]
+        self._field, self._grids, self._module = field, grids, module
+        self._planes, n_nodes = planes.numpy(), planes.shape[1]
         starts = np.arange(0, n_nodes, _NODES)
-        self._chunks = np.stack([starts, np.minimum(starts + _NODES, n_nodes)], axis=1)
-        self._highest, self._entropy = torch.empty(n_nodes), 0.0
-        self._n_helpers = torch.get_num_threads() - 1
-        self._pool = ThreadPoolExecutor(max(1, self._n_helpers), "flow")
+        self._blocks = np.stack([starts, np.minimum(starts + _NODES, n_nodes)], axis=1)
+        self._highest, self._entropy = np.empty(n_nodes, np.float32), 0.0
+        self._n_threads = torch.get_num_threads()
+        self._pool = ThreadPoolExecutor(max(1, self._n_threads - 1), "flow")
 
     @classmethod
     def of(cls, field: AbstractField, v: Tensor) -> Fused | None:
         """Return the kernels for a field; None if they do not suit it or are not there."""
         if v.numel() < _LEAST_ENTRIES or v.device.type != "cpu" or v.dtype != torch.float32:
             return None
-        grid = Grid.of(field.averager)
-        functions = None if grid is None else kernels()
-        planes = None if functions is None else field.planes()
-        if grid is None or functions is None or planes is None:
-            return None
-        return cls(field, grid, functions, planes)
+        parts, averager = [(field.averager, 0)], field.averager
+        if isinstance(averager, UnionAverager):
+            parts = [(one, nodes.start) for one, nodes in averager.parts]
+        grids = [grid for grid in itertools.starmap(Grid.of, parts) if grid is not None]
+        module = kernels() if len(grids) == len(parts) else None
+        planes = None if module is None else field.planes()
+        return None if module is None or planes is None else cls(field, grids, module, planes)
 
     def attempt(
         self,
@@ -274,30 +210,31 @@ class Fused:
         written: the slope at the predicted state, and the corrected one. Slopes are int16 in which
         the kernels keep their 16 bits.
         """
-        field, (n, c), costs_only = self._field, fields[0].shape, self._field.has_costs
+        field, (n, c) = self._field, fields[0].shape
         if field.cancelled():
             raise Cancelled
         field.n_evaluations += 1
-        numbers = np.array([*prediction, *correction], dtype=np.float64)
-        if costs_only:
-            self._planes = self._planes[:c]
-        shape = self._shape(n, c, seeds)
-        both, n_own = np.empty((0, c)), c if field.is_mixed else 2
-        if not costs_only:
-            sums = self._all(
-                "overlap", self._chunks, (c + 5) * _ROW, (n_own + len(self._planes)) * c,
-                [*fields[:3], numbers, self._planes, shape],
-            )  # fmt: skip
-            both = sums.reshape(-1, c)
-        factors = field.factors(both[:n_own], both[n_own:])
-        planes = (self._planes, None) if costs_only else (None, self._planes)
-        grid, boxes = self._grid, self._grid.boxes(c)
-        sums = self._all(
-            "step", boxes, grid.scratch_size(c, boxes), 3 + 2 * c,
-            [*fields, self._highest, numbers, *planes, factors, seeds, grid.weights, grid.offsets,
-             grid.first, grid.places, grid.inverse, shape],
-        )  # fmt: skip
-        if costs_only:
+        numbers = np.array([*prediction, *correction])
+        v, s, before, ahead_s, ahead = (_columns(one) for one in fields)
+        state, out = (v, s, before), (ahead_s, ahead, self._highest)
+        cost, sketch = np.zeros((0, 0), np.float32), np.zeros((0, 0), np.int16)
+        fours, rank, sums = -(-c // 4) * 4, 0, np.zeros((0, c))
+        if field.has_costs:
+            cost = self._planes[:c]
+        else:
+            sketch, rank = self._planes, -(-len(self._planes) // 4) * 4
+            calls = [((state, numbers, sketch, field.is_mixed), self._blocks)]
+            sums = self._sum("overlap", calls, (fours + rank, fours))[:, :c]
+        given = sums[: c if field.is_mixed else 2], sums[fours : fours + len(sketch)]
+        affinity, own = (np.atleast_2d(one) for one in field.factors(*given))
+        factors = np.zeros((rank + fours, c + c % 2), np.float32)
+        factors[: len(affinity), : affinity.shape[1]] = affinity
+        factors[rank : rank + len(own), : own.shape[1]] = own
+        labels = np.zeros(0, np.int64) if seeds is None else seeds.numpy()
+        common = state, numbers, out, cost, sketch, factors, field.is_mixed, labels
+        steps = [((*common, *grid), grid.boxes(c)) for grid in self._grids]
+        sums = self._sum("step", steps, (3 + 2 * c,))
+        if field.has_costs:
             field.objective = sums[2] / n
             field.masses, field.squares = sums[3:].reshape(2, c)
         self._entropy = float(sums[1]) / n
@@ -306,59 +243,44 @@ class Fused:
     def read(self, v: Tensor, labels: Tensor) -> tuple[float, float, NDArray[np.float64], Tensor]:
         """Update labels by the state of the last attempt; return what makes a `Reading`."""
         n, c = v.shape
-        sums = self._all("read", self._chunks, 0, 1 + c, [v, labels, self._shape(n, c, None)])
-        return float(sums[0]) / n, self._entropy, sums[1:], self._highest
+        sums = self._sum("read", [((_columns(v), labels.numpy()), self._blocks)], (1 + c,))
+        return float(sums[0]) / n, self._entropy, sums[1:], torch.from_numpy(self._highest)
 
-    def _shape(self, n: int, c: int, seeds: Tensor | None) -> NDArray[np.int64]:
-        field, grid, rank = self._field, self._grid, len(self._planes)
-        flags = grid.first is not None, seeds is not None, not field.has_costs, field.is_mixed
-        images = 0 if grid.weights is None else len(grid.weights)
-        geometry = *grid.sides, *grid.radii, len(grid.offsets)
-        return np.array([n, c, rank, *geometry, *flags, images], np.int64)
-
-    def _all(
+    def _sum(
         self,
         name: str,
-        boxes: NDArray[np.int64],
-        n_floats: int,
-        n_sums: int,
-        arguments: Sequence[Tensor | NDArray[Any] | None],
+        calls: Sequence[tuple[tuple[Any, ...], NDArray[np.int64]]],
+        shape: tuple[int, ...],
     ) -> NDArray[np.float64]:
-        """Call a kernel for all boxes, in threads, and return the sums: in the order of boxes."""
-        function, pointers = self._functions[name], [_pointer(one) for one in arguments]
-        # Functions of numba write first what they return, and what went wrong: nothing.
-        result = ctypes.byref(ctypes.c_void_p())
-        sums, numbers = np.zeros((len(boxes), n_sums)), itertools.count()
-        starts = [(rows.ctypes.data, rows.strides[0]) for rows in (boxes, sums)]
-        stopped = False
+        """Call a kernel with arguments for all boxes, in threads; return the sum over boxes."""
+        function, jobs, sums = getattr(self._module, name), [], []
+        n_parts = -(-_CALLS * self._n_threads // len(calls))
+        for arguments, boxes in calls:
+            sums.append(np.zeros((len(boxes), *shape)))
+            cuts = np.linspace(0, len(boxes), min(len(boxes), n_parts) + 1).astype(int)
+            for part in itertools.starmap(slice, itertools.pairwise(cuts)):
+                jobs.append((*arguments, boxes[part], sums[-1][part]))
+        queue = iter(jobs)
 
-        def work(is_own: bool = False) -> None:
-            nonlocal stopped
-            scratch = np.empty(n_floats + _LANES, np.float32)
-            # Where a line of memory begins: what lies across two takes twice as long.
-            place = ctypes.c_void_p(-(-scratch.ctypes.data // (4 * _LANES)) * 4 * _LANES)
-            for k in numbers:
-                if k >= len(boxes) or stopped:
-                    return
-                if is_own and k and self._field.cancelled():
-                    stopped = True
-                    raise Cancelled
-                box, total = (ctypes.c_void_p(at + k * size) for at, size in starts)
-                function(result, result, *pointers, box, place, total)
+        def work() -> None:
+            for job in queue:
+                function(*job)
 
-        n_helpers = min(self._n_helpers, len(boxes) - 1)
-        helpers = [self._pool.submit(work) for _ in range(n_helpers)]
+        helpers = [self._pool.submit(work) for _ in range(min(self._n_threads, len(jobs)) - 1)]
         try:
-            work(is_own=True)
+            for job in queue:
+                if self._field.cancelled():
+                    raise Cancelled
+                function(*job)
         finally:
+            for _ in queue:  # so that the helpers end
+                pass
             for helper in helpers:
                 helper.result()
-        return np.asarray(sums.sum(axis=0))
+        return np.concatenate(sums).sum(axis=0)  # type: ignore[no-any-return]
 
 
-def _pointer(array: Tensor | NDArray[Any] | None) -> ctypes.c_void_p:
-    if array is None:
-        return ctypes.c_void_p(0)
-    if isinstance(array, np.ndarray):
-        return ctypes.c_void_p(array.ctypes.data)
-    return ctypes.c_void_p(array.data_ptr())
+def _columns(field: Tensor) -> NDArray[Any]:
+    """Return a field as (n_columns, n_nodes), slopes as they are kept."""
+    array = field.T.numpy()
+    return array.view(np.uint16) if array.dtype == np.int16 else array

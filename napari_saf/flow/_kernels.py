@@ -1,450 +1,519 @@
-"""The steps of the flows as loops over the pixels of a grid, compiled by numba.
+"""Steps of the flows as loops over the pixels of a grid, compiled by numba into its cache on disk.
 
-The functions at the end are compiled by `_kernel_compiler.py`, and called from `_fused`.
+All is in one file: numba compiles anew when the file of a function has changed, not when those of
+functions have that it calls.
 
-Fields have their columns first, (n_columns, n_nodes), so that every loop goes over neighbouring
-nodes and is vectorised whatever the number of columns. A tile of a grid, with a rim as wide as the
-window, is worked through slice by slice along the first axis, in memory that stays in the caches:
-what is averaged never becomes a field. An image in 2-D has one row a slice.
+Fields have their columns first, (n_columns, n_nodes), so that every inner loop runs
+over neighbouring nodes and is vectorised, whatever the number of columns. A box of the grid is
+worked through slice by slice along the first axis, in memory that stays in the caches, so that the
+likelihood and its means never become fields. Images in 2-D have one row a slice.
 
-Pointers are those of arrays in C order; `o` is where something begins in one, `t` the distance
-between columns in it, m the number of nodes in a row of a tile. Slopes, which are softmaxes, are
-stored in units of 1 / 65535, 16 bits, and the sketch in units that its factors hold.
+Slopes are softmaxes, stored in units of 1 / 65535; the sketch (rank, n_nodes) in units that its
+factors contain. Rows of scratch arrays are padded with zeros to even, or multiples of four.
 """
 
-from collections import namedtuple
+import hashlib
+import sys
+from pathlib import Path
 
+import llvmlite.binding as llvm
+import numba
 import numpy as np
-from _kernel_rows import (
-    LEAST_EXPONENT,
-    add_along_rows,
-    add_weighted,
-    decode,
-    exp,
-    exponentials,
-    f32,
-    f64,
-    fetch,
-    fetch_row,
-    fetch_state,
-    i32,
-    inner,
-    kernel,
-    log,
-    mix,
-    normalise,
-)
+from llvmlite import ir
 from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
 
+f32, f64, i32 = np.float32, np.float64, np.int32
 FLOOR = f32(np.log(1e-10))
+LEAST_EXPONENT = f32(-60)
 ROW = 512
 WHOLE = f32(65535)
+LINE = 16
+"""Floats in a cache line, at which rows begin."""
 
-Job = namedtuple(
-    "Job",
-    "v s before ahead_s ahead highest a b c1 c2 c3 cost sketch factors seeds weights offsets first "
-    "places inverse n c r depth height width rz ry rx n_positions is_masked has_seeds is_self "
-    "is_mixed n_images scratch sums",
-)
-"""A step of a whole grid: fields, factors, and the geometry; see `step`."""
-
-Tile = namedtuple("Tile", "z0 z1 y0 y1 x0 x1 w ph pw t ring raw total lines one two three row")
-"""A box of pixels, how long rows are in memory without the rim, w, and with it, pw, how many rows
-there are with it, ph, and where the buffers begin in the scratch memory."""
+_OPTIONS = {"fastmath": True, "nogil": True, "error_model": "numpy"}
+_entries = []
+inline = numba.njit(**_OPTIONS)
 
 
-@kernel
-def nodes(job, row, x0, x1):
-    """The first node of the pixels x0 to x1 of a row, and the end."""
-    if not job.is_masked:
-        return row * job.width + x0, row * job.width + x1
-    low, end = job.first[row], job.first[row + 1]
-    found = low, end
-    for side in range(2):
-        bound = x1 if side else x0
-        begin, stop = low, end
-        while begin < stop:
-            middle = (begin + stop) // 2
-            if job.places[middle] < bound:
-                begin = middle + 1
-            else:
-                stop = middle
-        found = (begin, end) if side == 0 else (found[0], begin)
-    return found
+def entry(*arguments):
+    """Return the decorator of a function that is called from Python with such arguments."""
+
+    def decorate(function):
+        _entries.append((numba.njit(cache=True, **_OPTIONS)(function), arguments))
+        return _entries[-1][0]
+
+    return decorate
 
 
-@kernel
-def likelihood(job, tile, o, t, i, m):
-    """P + g(W) / rho of a row: g = -D, or the gradient in its factors."""
-    u, c, row, own = job.scratch, job.c, tile.row, job.r * job.c
-    for x in range(m):
-        u[row + x] = f32(0)
-    for j in range(c):
-        k, to, two = j * job.n + i, o + j * t, tile.two + j * tile.t
-        if job.is_self:
-            fetch_state(job.v, job.s, job.before, k + job.width, m)
-        if job.is_mixed:
-            for x in range(m):
-                p = job.v[k + x] + job.a * f32(job.s[k + x]) + job.b * f32(job.before[k + x])
-                e = exp(p)
-                u[to + x] = p
-                u[two + x] = e
-                u[row + x] += e
-        elif job.is_self:
-            constant = job.factors[own + j]
-            for x in range(m):
-                slopes = job.a * f32(job.s[k + x]) + job.b * f32(job.before[k + x])
-                u[to + x] = job.v[k + x] + constant + slopes
+def load() -> None:
+    """Load the machine code from the cache, or compile what is not there, for half a minute."""
+    for function, arguments in _entries:
+        function.compile(arguments)
+
+
+def compile_all() -> None:
+    """Compile, in a process of its own: the options hold for all that it compiles."""
+    # Loops over many rows are vectorised where these are disjoint, which is tested before each.
+    llvm.set_option("", "-runtime-memory-check-threshold=64")
+    llvm.set_option("", "-hoist-runtime-checks=false")
+    load()
+    marker().touch()
+
+
+def marker() -> Path:
+    """Return the file, beside the cache, that exists if this version is compiled on such a CPU."""
+    source, features = Path(__file__).stat(), llvm.get_host_cpu_features().flatten()
+    versions = sys.version, numba.__version__, source.st_size, source.st_mtime_ns
+    key = hashlib.sha256(repr((versions, llvm.get_host_cpu_name(), features)).encode())
+    return Path(_entries[0][0].stats.cache_path) / f"kernels-{key.hexdigest()[:20]}"
+
+
+_Field, _Slopes, _Sketch = types.float32[:, ::1], types.uint16[:, ::1], types.int16[:, ::1]
+_State = types.Tuple((_Field, _Slopes, _Slopes))
+_Numbers, _Sums, _Whole = types.float64[::1], types.float64[:, ::1], types.int64[::1]
+_Boxes, _Floats = types.int64[:, ::1], types.float32[::1]
+
+
+@inline
+def exp(x):
+    """2^(x log2 e) = 2^n 2^f, f in [-1/2, 1/2], by a polynomial: relative error 1e-7."""
+    z = x * f32(1.4426950408889634)
+    n = np.rint(z)
+    f = z - n
+    p = f32(1.327647129073739e-3) * f + f32(9.675540961325169e-3)
+    p = p * f + f32(5.550713092088699e-2)
+    p = p * f + f32(0.24022120237350464)
+    p = p * f + f32(0.6931469440460205)
+    p = p * f + f32(1.0000001192092896)
+    return p * i32((i32(n) + i32(127)) << i32(23)).view(f32)
+
+
+@intrinsic
+def at(typing, array, row, column):
+    """Return a pointer to an entry of an array (n_rows, n_columns): a slice costs more."""
+
+    def code(context, builder, signature, arguments):
+        whole = context.make_array(signature.args[0])(context, builder, arguments[0])
+        width = cgutils.unpack_tuple(builder, whole.shape, 2)[1]
+        offset = builder.add(builder.mul(arguments[1], width), arguments[2])
+        return builder.gep(whole.data, [offset])
+
+    return types.CPointer(array.dtype)(array, types.intp, types.intp), code
+
+
+@intrinsic
+def fetch(typing, source, k):
+    """Bring the cache line of source[k] into the caches; any address will do."""
+
+    def code(context, builder, signature, arguments):
+        byte, number = ir.IntType(8).as_pointer(), ir.IntType(32)
+        kind = ir.FunctionType(ir.VoidType(), [byte, number, number, number])
+        call = builder.module.declare_intrinsic("llvm.prefetch", [byte], kind)
+        address = builder.bitcast(builder.gep(arguments[0], [arguments[1]]), byte)
+        builder.call(call, [address, number(0), number(3), number(1)])
+        return context.get_dummy_value()
+
+    return types.void(source, types.intp), code
+
+
+@inline
+def fetch_row(source, first, m, line):
+    """Fetch m numbers that are read later, in pieces too short for a processor to foresee."""
+    for k in range(first, first + m + line, line):
+        fetch(source, k)
+
+
+@inline
+def assign(state, a, b, i, m, w, total):
+    """Write W = softmax(V + a S + b S') of the nodes i to i + m into rows of `w`."""
+    for k in range(m):
+        total[k] = 0
+    for j in range(len(state[0])):
+        v, s, before, row = at(state[0], j, i), at(state[1], j, i), at(state[2], j, i), at(w, j, 0)
+        for k in range(m):
+            row[k] = exp(v[k] + a * f32(s[k]) + b * f32(before[k]))
+            total[k] += row[k]
+    for k in range(m):
+        total[k] = f32(1) / total[k]
+    for j in range(len(state[0])):
+        row = at(w, j, 0)
+        for k in range(m):
+            row[k] *= total[k]
+
+
+@inline
+def decode(sketch, first, i, m, four):
+    """Write four rows of the sketch, zeros behind its last, into `four`."""
+    for q in range(4):
+        row = at(four, q, 0)
+        if first + q < len(sketch):
+            source = at(sketch, first + q, i)
+            fetch_row(source, m, m, 32)
+            for k in range(m):
+                row[k] = f32(source[k])
         else:
-            factor = job.factors[0]
-            for x in range(m):
-                slopes = job.a * f32(job.s[k + x]) + job.b * f32(job.before[k + x])
-                u[to + x] = job.v[k + x] + factor * job.cost[k + x] + slopes
-    if job.is_mixed:
-        normalise(u, tile.two, tile.t, c, m, row)
-        mix(u, o, t, c, m, u, tile.two, tile.t, c, job.factors, own)
-    for k in range(0, job.r if job.is_self else 0, 4):
-        rows = min(4, job.r - k)
-        decode(u, tile.three, tile.t, rows, m, job.sketch, i + k * job.n, job.n, job.width)
-        mix(u, o, t, c, m, u, tile.three, tile.t, rows, job.factors, k * c)
+            for k in range(m):
+                row[k] = 0
 
 
-@kernel
-def slab(job, tile, z, raw):
-    """The likelihood of a slice of the tile with its rim, zero where no node is."""
-    u, t, plane = job.scratch, tile.t, tile.ph * tile.pw
-    x0, x1 = max(0, tile.x0 - job.rx), min(job.width, tile.x1 + job.rx)
-    y0, y1 = max(0, tile.y0 - job.ry), min(job.height, tile.y1 + job.ry)
-    is_there = 0 <= z < job.depth
-    if job.is_masked or not is_there:
-        for k in range(raw, raw + job.c * plane):
-            u[k] = f32(0)
-    if not is_there:
-        return
-    for y in range(y0, y1):
-        to = raw + (y - tile.y0 + job.ry) * tile.pw - tile.x0 + job.rx
-        i, end = nodes(job, z * job.height + y, x0, x1)
-        m = end - i
-        if m == 0:
-            continue
-        if not job.is_masked:
-            likelihood(job, tile, to + x0, plane, i, m)
-            continue
-        likelihood(job, tile, tile.one, t, i, m)
-        for j in range(job.c):
-            for x in range(m):
-                u[to + j * plane + job.places[i + x]] = u[tile.one + j * t + x]
+@inline
+def mix(rows, first, factors, i, out, place, m):
+    """U_j <- U_j + sum_q B_qj F_q of the four rows F_q from `first` on, two columns at a time."""
+    r0, r1 = at(rows, first, 0), at(rows, first + 1, 0)
+    r2, r3 = at(rows, first + 2, 0), at(rows, first + 3, 0)
+    for j in range(0, len(out), 2):
+        a0, a1, a2, a3 = factors[i, j], factors[i + 1, j], factors[i + 2, j], factors[i + 3, j]
+        u0, u1, j = at(out, j, place), at(out, j + 1, place), j + 1
+        b0, b1, b2, b3 = factors[i, j], factors[i + 1, j], factors[i + 2, j], factors[i + 3, j]
+        for k in range(m):
+            f0, f1, f2, f3 = r0[k], r1[k], r2[k], r3[k]
+            u0[k] += a0 * f0 + a1 * f1 + a2 * f2 + a3 * f3
+            u1[k] += b0 * f0 + b1 * f1 + b2 * f2 + b3 * f3
 
 
-@kernel
-def add_slab(job, tile, slot):
-    """Box sums: along x anew, along y and z by what enters and what leaves the window."""
-    u, w, m, n_rows = job.scratch, tile.w, tile.x1 - tile.x0, tile.y1 - tile.y0
-    for j in range(job.c):
-        for y in range(tile.ph):
-            o = tile.raw + (j * tile.ph + y) * tile.pw
-            add_along_rows(u, o, tile.lines + y * w, m, 2 * job.rx + 1)
-        for x in range(m):
-            u[tile.row + x] = f32(0)
-        for y in range(2 * job.ry):
-            for x in range(m):
-                u[tile.row + x] += u[tile.lines + y * w + x]
+@inline
+def inner(rows, first, w, start, m, sums, place, number):
+    """Add sum_k F_qk W_jk, in a type of numbers, of four rows F_q and of W_j from `start` on."""
+    r0, r1 = at(rows, first, 0), at(rows, first + 1, 0)
+    r2, r3 = at(rows, first + 2, 0), at(rows, first + 3, 0)
+    for j in range(start, len(w), 2):
+        w0, w1 = at(w, j, 0), at(w, j + 1, 0)
+        a0 = a1 = a2 = a3 = b0 = b1 = b2 = b3 = number(0)
+        for k in range(m):
+            f0, f1, f2, f3 = number(r0[k]), number(r1[k]), number(r2[k]), number(r3[k])
+            a, b = number(w0[k]), number(w1[k])
+            a0, a1, a2, a3 = a0 + a * f0, a1 + a * f1, a2 + a * f2, a3 + a * f3
+            b0, b1, b2, b3 = b0 + b * f0, b1 + b * f1, b2 + b * f2, b3 + b * f3
+        for q, (sum_a, sum_b) in enumerate(((a0, b0), (a1, b1), (a2, b2), (a3, b3))):
+            sums[place + q, j] += sum_a
+            sums[place + q, j + 1] += sum_b
+
+
+@entry(_State, _Numbers, _Sketch, types.boolean, _Boxes, types.float64[:, :, ::1])
+def overlap(state, numbers, sketch, is_mixed, boxes, sums):
+    """Add up W'W if it is mixed into the gradient, else W and W^2, and Phi'W, for each box."""
+    c, fours = len(state[0]), (len(state[0]) + 3) // 4 * 4
+    w, four, total = np.zeros((fours, ROW), f32), np.zeros((4, ROW), f32), np.zeros(ROW, f32)
+    a, b = f32(numbers[0]) / WHOLE, f32(numbers[1]) / WHOLE
+    for n in range(len(boxes)):
+        for i in range(boxes[n, 0], boxes[n, 1], ROW):
+            m = min(ROW, boxes[n, 1] - i)
+            assign(state, a, b, i, m, w, total)
+            for k in range(0, c if is_mixed else 0, 4):
+                # Gradients grow with the inverses of small eigenvalues, which float32 loses.
+                inner(w, k, w, k, m, sums[n], k, f64)
+            for j in range(0 if is_mixed else c):
+                row, mass, square = at(w, j, 0), f32(0), f32(0)
+                for k in range(m):
+                    mass += row[k]
+                    square += row[k] * row[k]
+                sums[n, 0, j] += mass
+                sums[n, 1, j] += square
+            for k in range(0, len(sketch), 4):
+                decode(sketch, k, i, m, four)
+                inner(four, 0, w, 0, m, sums[n], fours + k, f32)
+
+
+@inline
+def likelihood(state, a, b, cost, sketch, factors, is_mixed, i, m, buffers, out, place):
+    """Write P + g(W) / rho, g = -D or the gradient in its factors, into rows of `out`."""
+    w, four, total = buffers
+    last = (len(sketch) + 3) // 4 * 4
+    for j in range(len(state[0])):
+        v, s, before, u = (
+            at(state[0], j, i),
+            at(state[1], j, i),
+            at(state[2], j, i),
+            at(out, j, place),
+        )
+        if len(sketch):
+            constant = f32(0) if is_mixed else factors[last, j]
+            fetch_row(v, m, m, 16)
+            fetch_row(s, m, m, 32)
+            fetch_row(before, m, m, 32)
+            for k in range(m):
+                u[k] = v[k] + constant + (a * f32(s[k]) + b * f32(before[k]))
+        else:
+            d, factor = at(cost, j, i), factors[0, 0]
+            for k in range(m):
+                u[k] = v[k] + factor * d[k] + (a * f32(s[k]) + b * f32(before[k]))
+    for k in range(0, len(sketch), 4):
+        decode(sketch, k, i, m, four)
+        mix(four, 0, factors, k, out, place, m)
+    if is_mixed:
+        assign(state, a, b, i, m, w, total)
+        for k in range(0, len(state[0]), 4):
+            mix(w, k, factors, last + k, out, place, m)
+
+
+@inline
+def sum_along(row, out, m, side):
+    """Write sums of `side` neighbours, an odd number; four at a time behind the first three."""
+    for k in range(m):
+        out[k] = row[k] if side == 1 else row[k] + (row[k + 1] + row[k + 2])
+    first = 3
+    while first + 4 <= side:
+        for k in range(first, first + m):
+            out[k - first] += (row[k] + row[k + 1]) + (row[k + 2] + row[k + 3])
+        first += 4
+    if first < side:
+        for k in range(first, first + m):
+            out[k - first] += row[k] + row[k + 1]
+
+
+@inline
+def add_slice(slab, long, start, lines, ring, first, total, n_rows, m, ry, side):
+    """Update the sums over windows by a slice that enters and the one in the ring, which leaves."""
+    line = at(lines, len(lines) - 1, 0)
+    for j in range(len(total)):
+        for y in range(n_rows + 2 * ry):
+            sum_along(at(slab, j, y * long + start), at(lines, y, 0), m, side)
+        for k in range(m):
+            line[k] = 0
+        for y in range(2 * ry):
+            enters = at(lines, y, 0)
+            for k in range(m):
+                line[k] += enters[k]
         for y in range(n_rows):
-            new = tile.lines + (y + 2 * job.ry) * w
-            old = tile.lines + y * w
-            to = tile.total + (j * n_rows + y) * w
-            ring = tile.ring + ((slot * job.c + j) * n_rows + y) * w
-            for x in range(m):
-                total = u[tile.row + x] + u[new + x]
-                u[to + x] += total - u[ring + x]
-                u[ring + x] = total
-                u[tile.row + x] = total - u[old + x]
+            enters, leaves = at(lines, y + 2 * ry, 0), at(lines, y, 0)
+            sums, past = at(total, j, y * m), at(ring, first + j, y * m)
+            for k in range(m):
+                whole = line[k] + enters[k]
+                sums[k] += whole - past[k]
+                past[k] = whole
+                line[k] = whole - leaves[k]
 
 
-@kernel
-def reach(k, r, side):
-    """How many of the places k - r to k + r there are."""
-    return min(k + r, side - 1) - max(k - r, 0) + 1
+@inline
+def weigh(weights, offsets, slabs, even, long, margin, total, four, sides, radii, box, z, y):
+    """Write sum_o w_o(p) L(p + o) of a row of pixels p, four positions o of the window at a time.
 
-
-@kernel
-def average(job, tile, z, y, i, m):
-    """Where the sums over the window of a row begin, and the distance between their columns.
-
-    What they are multiplied by to be means is in the row.
+    Where there are images of weights for half of the positions, w_o(p) = w_-o(p + o).
     """
-    u, t, n_rows = job.scratch, tile.t, tile.y1 - tile.y0
-    o, stride = tile.total + (y - tile.y0) * tile.w, n_rows * tile.w
-    if job.n_positions:
-        weigh(job, tile, z, y, tile.x1 - tile.x0)
-        o, stride = tile.total, tile.w
-    count = reach(z, job.rz, job.depth) * reach(y, job.ry, job.height)
-    for x in range(m):
-        if job.is_masked or job.n_positions:
-            u[tile.row + x] = job.inverse[i + x]
-        else:
-            u[tile.row + x] = f32(1) / f32(count * reach(tile.x0 + x, job.rx, job.width))
-    if not job.is_masked:
-        return o, stride
-    for j in range(job.c):
-        for x in range(m):
-            u[tile.one + j * t + x] = u[o + j * stride + job.places[i + x] - tile.x0]
-    return tile.one, t
+    (depth, height, width), (rz, ry, _), x0, x1 = sides, radii, box[4], box[5]
+    n_positions, m = len(offsets), x1 - x0
+    rows, starts = np.zeros(4, np.int64), np.zeros(4, np.int64)
+    total[:] = 0
+    for first in range(0, n_positions, 4):
+        for q in range(4):
+            row = at(four, q, 0)
+            for k in range(m):
+                row[k] = 0
+            if first + q >= n_positions:
+                continue
+            dz, dy, dx = offsets[first + q, 0], offsets[first + q, 1], offsets[first + q, 2]
+            rows[q] = (z + dz + rz) % (2 * rz + 1) * even
+            starts[q] = (y + dy - box[2] + ry) * long + margin + dx
+            if not (0 <= z + dz < depth and 0 <= y + dy < height):
+                continue
+            image, pixel = first + q, (z * height + y) * width
+            if image >= len(weights):
+                image, pixel = n_positions - 1 - image, pixel + (dz * height + dy) * width + dx
+            begin, end, part = (
+                max(0, -dx - x0),
+                min(m, width - dx - x0),
+                at(weights, image, pixel + x0),
+            )
+            for k in range(begin, end):
+                row[k] = f32(part[k])
+        w0, w1, w2, w3 = at(four, 0, 0), at(four, 1, 0), at(four, 2, 0), at(four, 3, 0)
+        for j in range(even):
+            a0, a1 = at(slabs, rows[0] + j, starts[0]), at(slabs, rows[1] + j, starts[1])
+            a2, a3 = at(slabs, rows[2] + j, starts[2]), at(slabs, rows[3] + j, starts[3])
+            sums = at(total, j, 0)
+            for k in range(m):
+                sums[k] += w0[k] * a0[k] + w1[k] * a1[k] + (w2[k] * a2[k] + w3[k] * a3[k])
 
 
-@kernel
-def weigh(job, tile, z, y, width):
-    """sum_o w_o(p) L(p + o) over the positions o of the window, for each pixel p of a row.
+@inline
+def correct(state, numbers, out, cost, seeds, scale, i, m, means, place, work, buffers, sums):
+    """S = softmax of the means; V <- V + c1 S0 + c2 S + c3 S', normalised; compare with W.
 
-    Four positions at a time.
+    The largest assignment of a node is 1 / Z, Z = sum_j exp V_j, and its entropy
+    log Z - sum_j exp(V_j) V_j / Z. Sums: the error |U - W|, the entropy, and W D, W and W^2.
     """
-    u, w, plane, c = job.scratch, job.weights, tile.ph * tile.pw, job.c
-    for k in range(tile.total, tile.total + c * tile.w):
-        u[k] = f32(0)
-    fours = job.n_positions // 4 * 4
-    for k in range(0, fours, 4):
-        w0, o0 = position(job, tile, z, y, k)
-        w1, o1 = position(job, tile, z, y, k + 1)
-        w2, o2 = position(job, tile, z, y, k + 2)
-        w3, o3 = position(job, tile, z, y, k + 3)
-        add_weighted(u, tile.total, tile.w, c, width, plane, (o0, o1, o2, o3), w, (w0, w1, w2, w3))
-    for k in range(fours, job.n_positions):
-        w0, o0 = position(job, tile, z, y, k)
-        for j in range(c):
-            for x in range(width):
-                u[tile.total + j * tile.w + x] += f32(w[w0 + x]) * u[o0 + j * plane + x]
-
-
-@kernel
-def position(job, tile, z, y, k):
-    """Where the weights and the neighbours at a position of the window begin, of a row of pixels.
-
-    w_o(p) = w_-o(p + o) where the images of weights are those of half of the positions. Where there
-    is no neighbour any weights will do: the likelihood there is 0.
-    """
-    dz, dy, dx = job.offsets[3 * k], job.offsets[3 * k + 1], job.offsets[3 * k + 2]
-    slot = (z + dz + job.rz) % (2 * job.rz + 1)
-    row = slot * job.c * tile.ph + y + dy - tile.y0 + job.ry
-    o, x0 = tile.ring + row * tile.pw + dx + job.rx, tile.x0
-    is_mirrored = k >= job.n_images
-    if is_mirrored:
-        k, x0 = job.n_positions - 1 - k, x0 + dx
-        z, y = min(max(z + dz, 0), job.depth - 1), min(max(y + dy, 0), job.height - 1)
-    w = ((k * job.depth + z) * job.height + y) * job.width + x0
-    if not is_mirrored:
-        fetch_row(job.weights, w + job.width, tile.x1 - tile.x0, 32)
-    return w, o
-
-
-@kernel
-def correct(job, tile, i, m, mean, stride):
-    """S = softmax of the means; V <- V + c1 S0 + c2 S + c3 S', normalised; W = softmax(P).
-
-    Of V also how certain it is: the largest of its assignment is 1 / Z, Z = sum_j exp V_j, and the
-    entropy log Z - sum_j exp(V_j) V_j / Z.
-    """
-    u, t, c, n, row, top = job.scratch, tile.t, job.c, job.n, tile.row, tile.three
-    product, total = top + t, top + 2 * t
-    exponentials(u, tile.one, t, c, m, mean, stride, row, top, total)
-    for x in range(m):
-        u[row + x] = f32(1) / u[total + x]
-        u[product + x] = f32(0)
-        u[total + x] = f32(0)
-        u[top + x] = LEAST_EXPONENT
+    a, b, c1, c2, c3 = numbers
+    (w, four, total), (ahead_s, ahead, highest), c = buffers, out, len(state[0])
+    top, product, z = at(four, 0, 0), at(four, 1, 0), at(four, 2, 0)
+    largest = highest[i : i + m]
+    for k in range(m):
+        top[k] = -np.inf
+        z[k] = product[k] = total[k] = 0
     for j in range(c):
-        k, o, two = j * n + i, tile.one + j * t, tile.two + j * t
-        fetch_row(job.ahead_s, k + job.width, m, 32)
-        for x in range(m):
-            slope = u[o + x] * u[row + x]
-            s, before = f32(job.s[k + x]), f32(job.before[k + x])
-            e = exp(job.v[k + x] + job.a * s + job.b * before)
-            value = job.v[k + x] + job.c1 * s + job.c2 * slope + job.c3 * before
-            job.ahead_s[k + x] = np.uint16(i32(WHOLE * slope + f32(0.5)))
-            u[two + x] = e
-            u[total + x] += e
-            u[o + x] = value
-            u[top + x] = max(u[top + x], value)
-    for x in range(m):
-        u[row + x] = f32(0)
-        if job.has_seeds and job.seeds[i + x] >= 0:
-            u[top + x] = f32(0)
+        mean = at(means, j, place)
+        for k in range(m):
+            top[k] = max(top[k], mean[k])
+    for j in range(c):
+        mean, row = at(means, j, place), at(work, j, 0)
+        for k in range(m):
+            e = exp(max((mean[k] - top[k]) * scale[k], LEAST_EXPONENT))
+            row[k] = e
+            z[k] += e
+    for k in range(m):
+        z[k] = f32(1) / z[k]
+        top[k] = LEAST_EXPONENT
+    for j in range(c):
+        v, s, before, own = at(state[0], j, i), at(state[1], j, i), at(state[2], j, i), at(w, j, 0)
+        row, slopes = at(work, j, 0), at(ahead_s, j, i)
+        fetch_row(slopes, m, m, 32)
+        for k in range(m):
+            slope = row[k] * z[k]
+            value = v[k] + c1 * f32(s[k]) + c2 * slope + c3 * f32(before[k])
+            slopes[k] = np.uint16(i32(WHOLE * slope + f32(0.5)))
+            own[k] = exp(v[k] + a * f32(s[k]) + b * f32(before[k]))
+            total[k] += own[k]
+            row[k] = value
+            top[k] = max(top[k], value)
+    for k in range(m if len(seeds) else 0):
+        if seeds[i + k] >= 0:
+            top[k] = f32(0)
             for j in range(c):
-                u[tile.one + j * t + x] = f32(0) if j == job.seeds[i + x] else FLOOR
+                work[j, k] = f32(0) if j == seeds[i + k] else FLOOR
+    for k in range(m):
+        z[k] = 0
     for j in range(c):
-        k, o = j * n + i, tile.one + j * t
-        fetch_row(job.ahead, k + job.width, m, 16)
-        for x in range(m):
-            value = max(u[o + x] - u[top + x], FLOOR)
+        row, values = at(work, j, 0), at(ahead, j, i)
+        fetch_row(values, m, m, 16)
+        for k in range(m):
+            value = max(row[k] - top[k], FLOOR)
             e = exp(value)
-            job.ahead[k + x] = value
-            u[o + x] = e
-            u[product + x] += e * value
-            u[row + x] += e
-    entropy = f32(0)
-    for x in range(m):
-        z = u[row + x]
-        u[row + x] = f32(1) / z
-        job.highest[i + x] = u[row + x]
-        entropy += log(z) - u[product + x] * u[row + x]
-    job.sums[1] += entropy
-    compare(job, tile, i, m)
-
-
-@kernel
-def compare(job, tile, i, m):
-    """Sums of |U - W|, the estimate of the error, and of W D, W and W^2, over a row.
-
-    exp U is in buffer one, 1 over its sums in the row, exp P in buffer two.
-    """
-    u, t, c, sums, row = job.scratch, tile.t, job.c, job.sums, tile.row
-    total = tile.three + 2 * t
-    for x in range(m):
-        u[total + x] = f32(1) / u[total + x]
+            values[k] = value
+            row[k] = e
+            product[k] += e * value
+            z[k] += e
+    entropy = 0.0
+    for first in range(0, m, 32):
+        factor, part = 1.0, f32(0)
+        for k in range(first, min(first + 32, m)):
+            factor *= z[k]
+            z[k] = f32(1) / z[k]
+            largest[k] = z[k]
+            total[k] = f32(1) / total[k]
+            part += product[k] * z[k]
+        entropy += np.log(factor) - part
+    sums[1] += entropy
     for j in range(c):
-        one, two = tile.one + j * t, tile.two + j * t
-        error = f32(0)
-        for x in range(m):
-            w = u[two + x] * u[total + x]
-            u[two + x] = w
-            error += abs(u[one + x] * u[row + x] - w)
+        row, own, error = at(work, j, 0), at(w, j, 0), f32(0)
+        for k in range(m):
+            own[k] *= total[k]
+            error += abs(row[k] * z[k] - own[k])
         sums[0] += error
-        if not job.is_self:
-            cost, mass, square = f32(0), f32(0), f32(0)
-            for x in range(m):
-                w = u[two + x]
-                cost += w * job.cost[j * job.n + i + x]
-                mass += w
-                square += w * w
-            sums[2] += cost
+        if len(cost):
+            d, costs, mass, square = at(cost, j, i), f32(0), f32(0), f32(0)
+            for k in range(m):
+                costs += own[k] * d[k]
+                mass += own[k]
+                square += own[k] * own[k]
+            sums[2] += costs
             sums[3 + j] += mass
             sums[3 + c + j] += square
 
 
-@kernel
-def step_tile(job, tile):
-    """Slice by slice: what enters the window, and what is complete with it."""
-    slots = 2 * job.rz + 1
-    for z in range(tile.z0 - job.rz, tile.z1 + job.rz):
-        slot = (z + job.rz) % slots
-        if job.n_positions:
-            slab(job, tile, z, tile.ring + slot * job.c * tile.ph * tile.pw)
-        else:
-            slab(job, tile, z, tile.raw)
-            add_slab(job, tile, slot)
-        done = z - job.rz
-        if done < tile.z0:
-            continue
-        for y in range(tile.y0, tile.y1):
-            i, end = nodes(job, done * job.height + y, tile.x0, tile.x1)
-            if end > i:
-                mean, stride = average(job, tile, done, y, i, end - i)
-                correct(job, tile, i, end - i, mean, stride)
+@inline
+def nodes(n_before, start, begin, end):
+    """Return the first node of a range of pixels, and the end; `n_before` counts those before."""
+    if len(n_before):
+        begin, end = n_before[begin], n_before[end]
+    return start + begin, start + end
 
 
-@kernel
-def begin(job, box):
-    """The tile of a box, its buffers one after another in the scratch memory; those of sums 0."""
-    z0, z1, y0, y1, x0, x1 = box[0], box[1], box[2], box[3], box[4], box[5]
-    ph, w = y1 - y0 + 2 * job.ry, (x1 - x0 + 15) // 16 * 16
-    t = pw = (x1 - x0 + 2 * job.rx + 15) // 16 * 16
-    slice_size, raw_size = job.c * (y1 - y0) * w, job.c * ph * pw
-    ring = -job.rx % 16  # so that a row begins at a multiple of 16 behind the rim
-    raw = ring + (2 * job.rz + 1) * (raw_size if job.n_positions else slice_size)
-    total = (raw + raw_size + 15) // 16 * 16
-    lines = total + slice_size
-    one = lines + ph * w
-    two = one + job.c * t
-    three = two + job.c * t
-    row = three + 4 * t
-    for k in range(lines):
-        job.scratch[k] = f32(0)
-    return Tile(z0, z1, y0, y1, x0, x1, w, ph, pw, t, ring, raw, total, lines, one, two, three, row)
-
-
-Floats, Doubles = types.CPointer(types.float32), types.CPointer(types.float64)
-Whole, Places = types.CPointer(types.int64), types.CPointer(types.int32)
-Slopes, Sketch = types.CPointer(types.uint16), types.CPointer(types.int16)
-
-
+@entry(
+    _State, _Numbers, types.Tuple((_Slopes, _Field, _Floats)), _Field, _Sketch, _Field,
+    types.boolean, _Whole, types.uint16[:, ::1], _Boxes, _Floats, _Whole, _Whole, _Whole, _Boxes,
+    _Sums,
+)  # fmt: skip
 def step(
-    v, s, before, ahead_s, ahead, highest, numbers, cost, sketch, factors, seeds, weights, offsets,
-    first, places, inverse, grid, box, scratch, sums,
+    state, numbers, out, cost, sketch, factors, is_mixed, seeds, weights, offsets, inverse,
+    n_before, pixels, geometry, boxes, sums,
 ):  # fmt: skip
-    """Evaluate the right-hand side and correct the state in a tile of a grid."""
-    job = Job(
-        v, s, before, ahead_s, ahead, highest, f32(numbers[0]) / WHOLE, f32(numbers[1]) / WHOLE,
-        f32(numbers[2]) / WHOLE, f32(numbers[3]), f32(numbers[4]) / WHOLE, cost, sketch, factors,
-        seeds, weights, offsets, first, places, inverse, grid[0], grid[1], grid[2], grid[3],
-        grid[4], grid[5], grid[6], grid[7], grid[8], grid[9], grid[10], grid[11], grid[12],
-        grid[13], grid[14], scratch, sums,
-    )  # fmt: skip
-    step_tile(job, begin(job, box))
+    """Evaluate the right-hand side and correct the state in boxes of a grid; see `_fused.Grid`.
+
+    The nodes of the grid begin at `start`; weights of slopes, `numbers`, are as `Fused.attempt`
+    gives them.
+    """
+    sides, radii = (geometry[0], geometry[1], geometry[2]), (geometry[3], geometry[4], geometry[5])
+    start = geometry[6]
+    a, b, c2 = f32(numbers[0]) / WHOLE, f32(numbers[1]) / WHOLE, f32(numbers[3])
+    weights_of_slopes = a, b, f32(numbers[2]) / WHOLE, c2, f32(numbers[4]) / WHOLE
+    (depth, height, width), (rz, ry, rx), c = sides, radii, len(state[0])
+    is_weighted, is_masked, n_slots = len(offsets) > 0, len(n_before) > 0, 2 * rz + 1
+    most_y, most_x = (boxes[:, 3] - boxes[:, 2]).max(), (boxes[:, 5] - boxes[:, 4]).max()
+    margin = (rx + LINE - 1) // LINE * LINE
+    long = (most_x + margin + rx + LINE - 1) // LINE * LINE
+    even, fours, most = (c + 1) // 2 * 2, (c + 3) // 4 * 4, most_y * most_x
+    lines = np.zeros((most_y + 2 * ry + 1, long), f32)
+    slabs = np.zeros(((n_slots if is_weighted else 1) * even, (most_y + 2 * ry) * long), f32)
+    ring = np.zeros((n_slots * c, 0 if is_weighted else most), f32)
+    total = np.zeros((even if is_weighted else c, most_x if is_weighted else most), f32)
+    packed = np.zeros((even, long), f32)
+    buffers = np.zeros((fours, long), f32), np.zeros((4, long), f32), np.zeros(long, f32)
+    for n in range(len(boxes)):
+        box = boxes[n]
+        z0, z1, y0, y1, x0, x1 = box[0], box[1], box[2], box[3], box[4], box[5]
+        slabs[:], ring[:], total[:] = 0, 0, 0
+        first, last = max(0, x0 - rx), min(width, x1 + rx)
+        for z in range(z0 - rz, z1 + rz):
+            slot, is_inside = (z + rz) % n_slots, 0 <= z < depth
+            slab = slabs[slot * even : (slot + 1) * even] if is_weighted else slabs
+            if is_masked or not is_inside:
+                slab[:] = 0
+            for y in range(max(0, y0 - ry), min(height, y1 + ry) if is_inside else 0):
+                row, place = (z * height + y) * width, (y - y0 + ry) * long + margin
+                i, end = nodes(n_before, start, row + first, row + last)
+                target, place = (packed, 0) if is_masked else (slab, place + first - x0)
+                likelihood(
+                    state, a, b, cost, sketch, factors, is_mixed, i, end - i, buffers, target,
+                    place,
+                )  # fmt: skip
+                if is_masked:
+                    place = (y - y0 + ry) * long + margin - row - x0
+                    for j in range(c):
+                        one, other = at(slab, j, place), at(packed, j, 0)
+                        for k in range(end - i):
+                            one[pixels[i - start + k]] = other[k]
+            if not is_weighted:
+                add_slice(
+                    slab, long, margin - rx, lines, ring, slot * c, total, y1 - y0, x1 - x0, ry,
+                    2 * rx + 1,
+                )  # fmt: skip
+            done = z - rz
+            for y in range(y0, y1 if done >= z0 else y0):
+                row = (done * height + y) * width
+                i, end = nodes(n_before, start, row + x0, row + x1)
+                if is_weighted:
+                    weigh(
+                        weights, offsets, slabs, even, long, margin, total, buffers[1], sides,
+                        radii, box, done, y,
+                    )  # fmt: skip
+                means, place = total, 0 if is_weighted else (y - y0) * (x1 - x0)
+                if is_masked:
+                    for j in range(c):
+                        one, other = at(packed, j, 0), at(total, j, place - row - x0)
+                        for k in range(end - i):
+                            one[k] = other[pixels[i - start + k]]
+                    means, place = packed, 0
+                scale = inverse[i - start : end - start]
+                correct(
+                    state, weights_of_slopes, out, cost, seeds, scale, i, end - i, means, place,
+                    packed, buffers, sums[n],
+                )  # fmt: skip
 
 
-def overlap(v, s, before, numbers, sketch, grid, box, scratch, sums):
-    """Sums of W and W^2, or W'W, and Phi'W, of the nodes of a box; W = softmax(V + a S + b S')."""
-    n, c, r, is_mixed = grid[0], grid[1], grid[2], grid[13]
-    first = c * c if is_mixed else 2 * c
-    four, row = ROW * c, ROW * (c + 4)
-    a, b = f32(numbers[0]) / WHOLE, f32(numbers[1]) / WHOLE
-    for i in range(box[0], box[1], ROW):
-        m = min(ROW, box[1] - i)
-        for x in range(m):
-            scratch[row + x] = f32(0)
-        for j in range(c):
-            k = j * n + i
-            fetch_state(v, s, before, k + ROW, ROW)
-            for x in range(m):
-                e = exp(v[k + x] + a * f32(s[k + x]) + b * f32(before[k + x]))
-                scratch[j * ROW + x] = e
-                scratch[row + x] += e
-        normalise(scratch, 0, ROW, c, m, row)
-        if is_mixed:
-            # Gradients grow with the inverses of small eigenvalues, which float32 loses.
-            inner(scratch, 0, ROW, c, m, scratch, 0, ROW, c, sums, 0, f64, True)
-        else:
-            for j in range(c):
-                mass, square = f32(0), f32(0)
-                for x in range(m):
-                    w = scratch[j * ROW + x]
-                    mass += w
-                    square += w * w
-                sums[j] += mass
-                sums[c + j] += square
-        for k in range(0, r, 4):
-            rows = min(4, r - k)
-            decode(scratch, four, ROW, rows, m, sketch, i + k * n, n, ROW)
-            inner(scratch, 0, ROW, c, m, scratch, four, ROW, rows, sums, first + k * c, f32, False)
-
-
-def read(v, labels, grid, box, scratch, sums):
-    """Labels of nodes, how many changed, and how many there are of each.
+@entry(_Field, _Whole, _Boxes, _Sums)
+def read(v, labels, boxes, sums):
+    """Update the labels of nodes; add how many changed, and how many there are of each.
 
     A label stays where it is one of the largest, whose coordinates are 0.
     """
-    n, last, count = grid[0], 0, 0
-    for i in range(box[0], box[1]):
-        ahead = min(i + 64, box[1] - 1)
-        fetch(v, labels[ahead] * n + ahead)
-        label = labels[i]
-        if v[label * n + i] < 0:
-            label = 0
-            while v[label * n + i] < 0:
-                label += 1
-            labels[i] = label
-            sums[0] += 1
-        if label != last:
-            sums[1 + last] += count
-            last, count = label, 0
-        count += 1
-    sums[1 + last] += count
-
-
-SIGNATURES = {
-    step: [
-        Floats, Slopes, Slopes, Slopes, Floats, Floats, Doubles, Floats, Sketch, Floats, Whole,
-        Slopes, Whole, Whole, Places, Floats, Whole, Whole, Floats, Doubles,
-    ],
-    overlap: [Floats, Slopes, Slopes, Doubles, Sketch, Whole, Whole, Floats, Doubles],
-    read: [Floats, Whole, Whole, Whole, Floats, Doubles],
-}  # fmt: skip
+    for n in range(len(boxes)):
+        for i in range(boxes[n, 0], boxes[n, 1]):
+            label = labels[i]
+            if v[label, i] < 0:
+                label = 0
+                while v[label, i] < 0:
+                    label += 1
+                labels[i] = label
+                sums[n, 0] += 1
+            sums[n, 1 + label] += 1

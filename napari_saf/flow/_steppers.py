@@ -17,9 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from napari_saf.device import Tensor, torch
-from napari_saf.errors import ComputeError
 from napari_saf.flow._field import AbstractField
-from napari_saf.flow._fused import SWITCH, Fused, kernels_key
+from napari_saf.flow._fused import Fused
 from napari_saf.flow._simplex import (
     SeedConstraint,
     columns_first_,
@@ -172,7 +171,7 @@ class _AdamsRun(_AbstractAdaptiveRun):
         self._fused: Fused | None = None
         self._schedule = iter(scheme.steps) if isinstance(scheme, AdamsSchedule) else None
         is_known = isinstance(constrain, SeedConstraint) and isinstance(field, AbstractField)
-        if is_known and (self._schedule is None or _is_computed_here(scheme.kernels)):
+        if is_known:
             self._fused = Fused.of(field, v)
         super().__init__(field, v if self._fused is None else columns_first_(v), constrain, scheme)
         if self._fused is not None:
@@ -219,16 +218,6 @@ class _AdamsRun(_AbstractAdaptiveRun):
         if self._fused is None:
             return super().read(labels)
         return Reading(*self._fused.read(self.v, labels))
-
-
-def _is_computed_here(kernels: str) -> bool:
-    """Tell whether kernels are to be used; ComputeError if other ones, or none, are here."""
-    if kernels and kernels_key() != kernels:
-        raise ComputeError(
-            "tiles were begun with compiled kernels that this process has not: it runs on another "
-            f"processor, or they cannot be loaded; {SWITCH}=0 begins a mask that any computes alike"
-        )
-    return bool(kernels)
 
 
 class _BogackiShampineRun(_AbstractAdaptiveRun):
@@ -358,16 +347,11 @@ class BogackiShampine(AbstractStepper):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class AdamsSchedule(AbstractStepper):
-    """The Adams pair with the steps of another run, by which the tiles of an image agree.
-
-    They are computed by the `kernels` of that name (see `kernels_key`), or by torch, whoever does
-    so: rounded otherwise, single pixels might turn.
-    """
+    """The Adams pair with the steps of another run, by which the tiles of an image agree."""
 
     _run = _AdamsRun
 
     steps: tuple[float, ...]
-    kernels: str = ""
 
 
 STEPPERS: dict[str, type[AbstractStepper]] = {

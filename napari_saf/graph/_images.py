@@ -154,6 +154,18 @@ def coarse_means(
     return means
 
 
+class UnionAverager:
+    """An operator of the union: one for each range of nodes."""
+
+    def __init__(self, parts: Sequence[tuple[Averager, slice]]) -> None:
+        self.parts = parts
+
+    def __call__(self, values: Tensor, out: Tensor, scratch: Tensor) -> None:
+        """Write the averages (sums) of `values` into `out`; see `Averager`."""
+        for operator, nodes in self.parts:
+            operator(values[nodes], out[nodes], scratch[nodes])
+
+
 class GraphUnion(AbstractGraph):
     """The disjoint union of grids, one per image; its nodes follow one another."""
 
@@ -173,10 +185,12 @@ class GraphUnion(AbstractGraph):
         return "fewer images at once"
 
     def averager(self, device: torch.device, dtype: torch.dtype) -> Averager:
-        return self._join([grid.averager(device, dtype) for grid in self.grids])
+        return UnionAverager([(grid.averager(device, dtype), part) for grid, part in self._own])
 
     def neighbour_sum(self, device: torch.device, dtype: torch.dtype) -> Averager:
-        return self._join([grid.neighbour_sum(device, dtype) for grid in self.grids])
+        return UnionAverager(
+            [(grid.neighbour_sum(device, dtype), part) for grid, part in self._own]
+        )
 
     def steps(self) -> sparse.csr_array:
         return sparse.csr_array(sparse.block_diag([grid.steps() for grid in self.grids]))
@@ -206,13 +220,6 @@ class GraphUnion(AbstractGraph):
             own = images == number
             places[own] = self.grids[number].positions(flat[own] - starts[number])
         return images, places
-
-    def _join(self, operators: list[Averager]) -> Averager:
-        def apply(values: Tensor, out: Tensor, scratch: Tensor) -> None:
-            for operator, nodes in zip(operators, self.slices, strict=True):
-                operator(values[nodes], out[nodes], scratch[nodes])
-
-        return apply
 
     def to_image(self, values: NDArray[np.generic], fill: float = 0) -> list[NDArray[np.generic]]:
         return [grid.to_image(values[nodes], fill) for grid, nodes in self._own]

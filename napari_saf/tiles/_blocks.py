@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from napari_saf.device import size_text
 from napari_saf.errors import InvalidInput
-from napari_saf.flow import kernels_key
+from napari_saf.flow import kernels
 from napari_saf.io import LazyImage, Region
 
 _BLOCK = {1: 4096, 2: 128, 3: 32}
@@ -71,7 +71,7 @@ def fitting_tile(
     """
     usual = max(sides_of(shape, window, None)[2])
     found: list[tuple[list[int], list[int], int]] = []
-    n_fields = 5 * n_labels + 12 if kernels_key() else 12 * n_labels  # as a flow counts them
+    n_fields = 5 * n_labels + 12 if kernels() else 12 * n_labels  # as a flow counts them
     for side in (tile,) if tile is not None else (None, *(usual * k // 8 for k in (7, 6, 5, 4))):
         _, chunk, own = sides_of(shape, window, side)
         crop = [min(n, k + 2 * far) for n, k, far in zip(shape, own, halo, strict=True)]

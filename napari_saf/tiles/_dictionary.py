@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from napari_saf.dictionary import PatchDictionary, check_odd, label_patches
-from napari_saf.flow import AdamsSchedule, StoppingRule, kernels_key, wait_for_kernels
+from napari_saf.flow import AdamsSchedule, StoppingRule, wait_for_kernels
 from napari_saf.io import Axes, map_labels, write_note
 from napari_saf.methods import AssignmentFlow
 from napari_saf.result import LabelMap
@@ -32,7 +32,6 @@ class DictionaryPlan(Tiling):
     window: int
     n_atoms: int
     steps: list[float]
-    kernels: str
     block: list[int]
     blocks: list[list[int]]
 
@@ -50,7 +49,7 @@ class DictionaryPlan(Tiling):
         dictionary: PatchDictionary,
     ) -> NDArray[Any]:
         """Return the labels of pixels, channels last; 0 outside of the mask."""
-        stepper = AdamsSchedule(tuple(self.steps), self.kernels)
+        stepper = AdamsSchedule(tuple(self.steps))
         stop = StoppingRule(entropy=0, changed=0, max_steps=max(1, len(self.steps)))
         pixels, inside = _filled(values, mask, dictionary)
         method = AssignmentFlow(stepper=stepper, stop=stop)
@@ -126,7 +125,6 @@ class DictionaryJob(AbstractLargeJob):
             window=self.window,
             n_atoms=one.n_atoms,
             steps=np.diff(history.time).tolist(),
-            kernels=kernels_key(),
             block=block,
             blocks=[list(place) for place in places],
             **self.tiling(*sides, halo),

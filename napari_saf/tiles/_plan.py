@@ -25,10 +25,9 @@ from napari_saf.flow import (
     AdamsBashforthMoulton,
     AdamsSchedule,
     StoppingRule,
-    kernels_key,
     wait_for_kernels,
 )
-from napari_saf.graph import GraphUnion, GridGraph, WindowWeights
+from napari_saf.graph import GraphUnion
 from napari_saf.input import ImageOptions, Place, contrast_noise, prepare_images
 from napari_saf.methods import AbstractMethod, AssignmentFlow, method_with_prototypes
 from napari_saf.parameters import to_plain
@@ -69,7 +68,6 @@ class Plan(Tiling):
     kind: Literal["tiles"]
     recipe: dict[str, Any]
     steps: list[float]
-    kernels: str
     noise: list[float] | None
     block: list[int]
     blocks: list[list[int]]
@@ -80,7 +78,7 @@ class Plan(Tiling):
         assert isinstance(flow, AssignmentFlow)
         return dataclasses.replace(
             flow,
-            stepper=AdamsSchedule(tuple(self.steps), self.kernels),
+            stepper=AdamsSchedule(tuple(self.steps)),
             stop=StoppingRule(entropy=0, changed=0, max_steps=max(1, len(self.steps))),
         )
 
@@ -203,7 +201,6 @@ class LargeJob(AbstractLargeJob):
             kind="tiles",
             recipe=io.with_taught(plain | {"input": options.to_plain()}, taught),
             steps=np.diff(history.time).tolist(),
-            kernels=kernels_key(),
             noise=noise,
             block=block,
             blocks=[list(place) for place in places],
@@ -259,7 +256,8 @@ class _Blocks:
         if groups is not None:
             pairs = zip(grids, groups, strict=True)
             groups = np.concatenate([grid.gather(one) for grid, one in pairs]).astype(np.int64)
-        return Problem(graph=_joined(grids), groups=groups, **fields)
+        graph = grids[0] if len(grids) == 1 else GraphUnion(grids)
+        return Problem(graph=graph, groups=groups, **fields)
 
 
 def _halo_of(extractor: FeatureExtractor, window: Sequence[int], *, has_weights: bool) -> list[int]:
@@ -393,36 +391,3 @@ def _spread_parts(
         inside = np.zeros(scaled.shape[:-1], bool)
         cut(inside, crop, region)[...] = True
         yield scaled, axes, inside
-
-
-def _joined(grids: list[GridGraph]) -> GridGraph | GraphUnion:
-    """Return blocks as one grid, which the compiled kernels step.
-
-    Planes are its slices; between volumes is as much outside of the mask as windows reach.
-    """
-    first = grids[0]
-    axes = [axis for axis, side in enumerate(first.shape) if side > 1]
-    if len(grids) == 1 or len(axes) > 3:
-        return grids[0] if len(grids) == 1 else GraphUnion(grids)
-    sides, window = ([of[axis] for axis in axes] for of in (first.shape, first.window))
-    gap = window[0] // 2 if len(axes) == 3 else 0
-    masks = [np.ones(first.shape, bool) if one.mask is None else one.mask for one in grids]
-    mask = _in_a_row(np.reshape(masks, (1, len(grids), *sides)), gap)[0]
-    added = () if gap else (0,)
-    own = window if gap else (1, *window)
-    whole = GridGraph(mask.shape, window=own, mask=None if mask.all() else mask)
-    parts = [grid.window_weights for grid in grids if grid.window_weights is not None]
-    if parts:
-        offsets = [(*added, *(offset[axis] for axis in axes)) for offset in parts[0].offsets]
-        images = _in_a_row(np.stack([p.images.reshape(-1, *sides) for p in parts], axis=1), gap)
-        inverse = np.concatenate([part.inverse for part in parts])
-        whole.window_weights, whole.stride = WindowWeights(offsets, images, inverse), first.stride
-    return whole
-
-
-def _in_a_row(images: NDArray[Any], gap: int) -> NDArray[Any]:
-    """Return images (n, n_blocks, *sides) with volumes one after another, zeros between them."""
-    if not gap:
-        return images
-    padded = np.pad(images, [(0, 0), (0, 0), (0, gap), (0, 0), (0, 0)])
-    return padded.reshape(len(images), -1, *images.shape[3:])

@@ -15,10 +15,9 @@ import zarr
 import napari_saf as saf
 from napari_saf.device import memory_limit
 from napari_saf.errors import Cancelled
-from napari_saf.graph import GraphUnion, GridGraph
 from napari_saf.io import Recipe, _lazy, open_lazily
 from napari_saf.problem import ImageOptions
-from napari_saf.tiles import LargeJob, _blocks, _plan, iterate_large
+from napari_saf.tiles import LargeJob, _blocks, iterate_large
 
 COLOURS = np.array([[40, 40, 60], [200, 80, 60], [90, 200, 90]])
 
@@ -636,43 +635,15 @@ def test_coarse_levels_follow_the_tiles_that_they_are_made_of(tmp_path):
     assert order.index((1, 0, 0)) <= 4
 
 
-def test_tiles_are_computed_as_the_plan_says_or_not_at_all(tmp_path, image, monkeypatch):
+def test_a_plan_goes_on_where_there_are_no_kernels(tmp_path, image, monkeypatch):
     job = LargeJob.of(np.tile(image, (2, 2, 1)), recipe(), tile=192)
     plan = job.plan()
     work = job.work(plan, tmp_path / "a.ome.zarr", False)
     region = plan.region((0, 0))
     labels = work.label(region)
-    if not plan.kernels:
-        pytest.skip("no compiled kernels on this machine")
     monkeypatch.setenv("NAPARI_SAF_KERNELS", "0")
-    with pytest.raises(saf.ComputeError, match="another processor"):
-        work.label(region)
-    by_torch = job.plan()
-    assert by_torch.kernels == ""
-    assert (job.work(by_torch, tmp_path, is_sent=False).label(region) == labels).mean() > 0.9999
-
-
-@pytest.mark.parametrize("shape", [(9, 12), (1, 9, 12), (40,), (6, 7, 8)])
-@pytest.mark.parametrize("is_weighted", [False, True])
-def test_blocks_in_one_grid_are_averaged_alike(shape, is_weighted):
-    rng = np.random.default_rng(0)
-    window, more = tuple(min(5, side) for side in shape), {}
-
-    def blocks():
-        rng = np.random.default_rng(1)
-        for _ in range(3):
-            mask = rng.random(shape) < 0.8
-            if is_weighted:
-                image = rng.random(shape)
-                more.update(patch_size=1, rho=0.1, stride=2)
-                yield GridGraph.nonlocal_means(image, window=window, mask=mask, **more)
-            else:
-                yield GridGraph(shape, window=window, mask=mask)
-
-    expected, found = GraphUnion(list(blocks())), _plan._joined(list(blocks()))
-    assert isinstance(found, GridGraph)
-    values = rng.random((expected.n_nodes, 2)).astype(np.float32)
-    np.testing.assert_allclose(found.average(values), expected.average(values), atol=1e-6)
+    assert (work.label(region) == labels).mean() >= 0.9999
+    assert (job.work(job.plan(), tmp_path, is_sent=False).label(region) == labels).mean() >= 0.9999
 
 
 @pytest.mark.parametrize(("n_labels", "tile"), [(3, 96), (30, 84), (100, 96)])

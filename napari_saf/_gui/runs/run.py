@@ -38,7 +38,7 @@ from napari_saf.device import (
     torch,
 )
 from napari_saf.errors import InvalidInput, SafError
-from napari_saf.flow import kernels_key
+from napari_saf.flow import kernels
 from napari_saf.io import PrototypeSet
 from napari_saf.methods import AbstractMethod, Cancelled, SweepMethod, run_to_end
 from napari_saf.points import k_means
@@ -156,7 +156,7 @@ class Task(QObject):
 def load_libraries(cancelled: Callable[[], bool]) -> None:
     """Load what runs need and docks do not, in that order; `Task` has imported torch."""
     k_means(np.array([[0.0], [1.0]]), 2)  # scikit-learn looks for all thread pools once
-    kernels_key()
+    kernels()
     prepare_labels_layers()
     import sklearn.decomposition  # noqa: F401 - which few runs need
 
