@@ -29,21 +29,10 @@ import torch
 
 import napari_saf as saf
 from napari_saf.features import DeepFeatures
+from napari_saf.features._timm import import_timm
 from napari_saf.methods import run_to_end, stroke_choices
 
 SIDE = 1024
-
-
-def import_timm() -> Any:
-    """Return timm, also beside a torchvision of another build, whose operators nothing needs."""
-    try:
-        import torchvision  # noqa: F401
-    except RuntimeError:
-        for name in ("nms", "qnms"):
-            torch.library.define(f"torchvision::{name}", "(Tensor a, Tensor b, float c) -> Tensor")
-    import timm
-
-    return timm
 
 
 def picture() -> np.ndarray[Any, Any]:
@@ -80,7 +69,6 @@ def forward(architecture: str, file: Path) -> Callable[[], object]:
 
 def ours(architecture: str, file: Path) -> Callable[[], object]:
     """Return features of the image, with components and interpolation, nothing kept before."""
-    import_timm()
     extractor, image = DeepFeatures(architecture, str(file)), picture()
     extractor.network()
 

@@ -22,15 +22,11 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture(scope="session")
 def timm():
-    """Return timm also where torchvision is not of torch's build, whose operators nothing needs."""
-    import torch
+    if importlib.util.find_spec("timm") is None:
+        pytest.skip("no timm")
+    from napari_saf.features._timm import import_timm
 
-    try:
-        import torchvision  # noqa: F401
-    except RuntimeError:
-        for name in ("nms", "qnms"):
-            torch.library.define(f"torchvision::{name}", "(Tensor a, Tensor b, float c) -> Tensor")
-    return pytest.importorskip("timm")
+    return import_timm()
 
 
 @pytest.fixture(scope="session")

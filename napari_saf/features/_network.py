@@ -15,7 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from napari_saf.device import Tensor, raise_if_interrupted, resolve_device, torch
-from napari_saf.errors import ComputeError, FormatError, InvalidInput, SafError, one_line
+from napari_saf.errors import FormatError, InvalidInput, SafError, one_line
+from napari_saf.features._timm import import_timm
 from napari_saf.storage import check_room, data_folder, make_folder, read_json, write_json
 
 ARCHITECTURES = (
@@ -120,15 +121,7 @@ def _load(architecture: str, file: Path, device: torch.device, state: tuple[int,
 
 def _make_model(architecture: str) -> Any:
     """Return an architecture without its weights; nothing is asked of any other machine."""
-    try:
-        import timm
-    except ImportError as error:
-        raise ComputeError("deep features need timm: pip install 'napari-saf[deep]'") from error
-    except RuntimeError as error:
-        raise ComputeError(
-            f"timm cannot be loaded ({one_line(error)}): torch and torchvision must be of one "
-            "build, see https://pytorch.org/get-started/locally/"
-        ) from error
+    timm = import_timm()
     # Other schemes of names, such as hf-hub:, are downloads.
     if not architecture.replace("_", "").replace(".", "").isalnum() or not timm.is_model(
         architecture
