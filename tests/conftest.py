@@ -1,7 +1,9 @@
 """What all tests share."""
 
 import importlib.util
+import os
 import socket
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -31,13 +33,18 @@ def timm():
 
 @pytest.fixture(scope="session")
 def weights(timm, tmp_path_factory):
-    """Return what saves random weights of an architecture, and returns the file."""
+    """Return what returns a file of weights of an architecture.
+
+    Those of VGG16 are published ones without its fully connected layers, others are random.
+    """
     import safetensors.torch
     import torch
 
     folder, files = tmp_path_factory.mktemp("weights"), {}
 
     def save(architecture):
+        if architecture == "vgg16":
+            return _published("vgg16/vgg16_hed_bsds500.safetensors")
         if architecture not in files:
             with torch.random.fork_rng():
                 torch.manual_seed(0)
@@ -47,6 +54,14 @@ def weights(timm, tmp_path_factory):
         return files[architecture]
 
     return save
+
+
+def _published(name):
+    data = os.environ.get("NAPARI_SAF_DATA", Path(__file__).parents[2] / "shared" / "data")
+    file = Path(data, name)
+    if not file.is_file():
+        pytest.skip(f"no weights at {file}: set NAPARI_SAF_DATA")
+    return file
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import functools
 import hashlib
@@ -94,13 +95,16 @@ def load_network(architecture: str, file: Path, layers: tuple[int, ...] | None) 
     """Return the network of an architecture with the weights of a safetensors file.
 
     InvalidInput for an unknown architecture or layer, FormatError naming the file if it holds no
-    weights of that architecture, ComputeError if timm cannot be used.
+    weights of that architecture, or not those of these layers and of the ones before, ComputeError
+    if timm cannot be used.
     """
     state = file.stat()
     where = resolve_device("auto")
-    model = _load(architecture, file, where, (state.st_size, state.st_mtime_ns))
+    model, missing = _load(architecture, file, where, (state.st_size, state.st_mtime_ns))
     reductions = [int(one["reduction"]) for one in model.feature_info]
     chosen, about = _chosen_layers(reductions, layers), model.pretrained_cfg
+    used = _used_names(model, chosen) if missing else set()
+    _check_names(file, architecture, "lacks", [name for name in missing if name in used])
     return Network(
         model,
         chosen,
@@ -112,11 +116,22 @@ def load_network(architecture: str, file: Path, layers: tuple[int, ...] | None) 
 
 
 @functools.lru_cache(maxsize=1)
-def _load(architecture: str, file: Path, device: torch.device, state: tuple[int, int]) -> Any:
+def _load(
+    architecture: str, file: Path, device: torch.device, state: tuple[int, int]
+) -> tuple[Any, list[str]]:
+    """Return a model without its head, and the names of the weights that the file lacks."""
     model = _make_model(architecture)
-    _fill(model, architecture, file)
+    missing = _fill(model, architecture, file)
     kind = getattr(torch, _TYPES.get(device.type, "float32"))
-    return model.eval().requires_grad_(False).to(device, kind)
+    return model.eval().requires_grad_(False).to(device, kind), missing
+
+
+def _used_names(model: Any, layers: Sequence[int]) -> set[str]:
+    """Return the names of the weights that features of layers depend on."""
+    tensors = {id(tensor): tensor for tensor in (*model.parameters(), *model.buffers())}
+    pruned = copy.deepcopy(model, tensors)  # which shares the weights
+    pruned.prune_intermediate_layers(list(layers))
+    return set(pruned.state_dict())
 
 
 def _make_model(architecture: str) -> Any:
@@ -143,13 +158,14 @@ def _make_model(architecture: str) -> Any:
     return model
 
 
-def _fill(model: Any, architecture: str, file: Path) -> None:
-    """Give a model the weights of a file, which must be all of its own."""
-    weights = _read_weights(file)
+def _fill(model: Any, architecture: str, file: Path) -> list[str]:
+    """Give a model, less its head, the weights of a file; return the names of those it lacks."""
+    weights, known = _read_weights(file), set(model.state_dict())
     convert = getattr(sys.modules[type(model).__module__], "checkpoint_filter_fn", None)
     try:
         if convert is not None:
             weights = convert(weights, model)
+        model.prune_intermediate_layers(list(range(len(model.feature_info))))
         missing, unknown = model.load_state_dict(weights, strict=False)
     except Exception as error:  # whatever a conversion raises for other weights
         raise FormatError(
@@ -158,13 +174,16 @@ def _fill(model: Any, architecture: str, file: Path) -> None:
     heads = model.pretrained_cfg.get("classifier") or ()
     heads = (heads,) if isinstance(heads, str) else tuple(heads)
     unknown = [name for name in unknown if not name.startswith((*heads, "mask_token"))]
-    missing = [name for name in missing if not name.startswith(heads)] if heads else missing
-    for verb, names in (("lacks", missing), ("has", unknown)):
-        if names:
-            raise FormatError(
-                f"{file}: expected weights of {architecture}: it {verb} {names[0]!r} "
-                f"and {len(names) - 1} more"
-            )
+    _check_names(file, architecture, "has", [name for name in unknown if name not in known])
+    return list(missing)
+
+
+def _check_names(file: Path, architecture: str, verb: str, names: Sequence[str]) -> None:
+    if names:
+        raise FormatError(
+            f"{file}: expected weights of {architecture}: it {verb} {names[0]!r} "
+            f"and {len(names) - 1} more"
+        )
 
 
 def _read_weights(file: Path) -> dict[str, Tensor]:

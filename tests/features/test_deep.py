@@ -306,9 +306,9 @@ def test_layers_that_are_not_there_are_refused(weights, image):
         DeepFeatures(VIT, str(weights(VIT)), layers=(9,)).features(image)
 
 
-def _refused(path, image, words, architecture=VIT):
+def _refused(path, image, words, architecture=VIT, layers=None):
     with pytest.raises(saf.FormatError, match=words) as caught:
-        DeepFeatures(architecture, str(path)).features(image)
+        DeepFeatures(architecture, str(path), layers=layers).features(image)
     assert str(path) in str(caught.value)
 
 
@@ -322,6 +322,39 @@ def test_weights_of_a_deeper_network_are_refused(weights, image, tmp_path):
     more = {k.replace("blocks.5", "blocks.6"): v.clone() for k, v in state.items()}
     safetensors.torch.save_file(state | more, tmp_path / "deeper.safetensors")
     _refused(tmp_path / "deeper.safetensors", image, "has 'blocks.6")
+
+
+def _without(file, part, path):
+    """Save the weights of a file but for those whose names have a part."""
+    state = safetensors.torch.load_file(file)
+    safetensors.torch.save_file({k: v for k, v in state.items() if part not in k}, path)
+    return path
+
+
+@pytest.mark.parametrize("architecture", [VIT, CONV])
+def test_weights_of_layers_that_are_not_used_may_be_missing(architecture, weights, image, tmp_path):
+    file = weights(architecture)
+    last = {VIT: "blocks.5.", CONV: "layer4."}[architecture]
+    less = _without(file, last, tmp_path / "less.safetensors")
+    whole, part = (DeepFeatures(architecture, str(path), layers=(1, 2)) for path in (file, less))
+    np.testing.assert_array_equal(part.features(image), whole.features(image))
+    _refused(less, image, f"lacks '{last}", architecture, (2, -1))
+    first = {VIT: "blocks.0.", CONV: "layer1."}[architecture]
+    none = _without(less, first, tmp_path / "none.safetensors")
+    _refused(none, image, f"lacks '{first}", architecture, (1, 2))
+
+
+def test_vgg16_does_without_its_fully_connected_layers(weights):
+    network = DeepFeatures("vgg16", str(weights("vgg16"))).network()
+    assert network.reductions == (8, 16)
+    assert not any("pre_logits" in name for name in network.model.state_dict())
+
+
+def test_weights_of_another_shape_are_refused_by_name(weights, image, tmp_path):
+    state = safetensors.torch.load_file(weights(VIT))
+    name, path = "blocks.1.mlp.fc1.weight", tmp_path / "other.safetensors"
+    safetensors.torch.save_file(state | {name: state[name][:5].clone()}, path)
+    _refused(path, image, f"size mismatch for {name}")
 
 
 class _Executed:

