@@ -11,7 +11,9 @@ images are for choosing, odd ones for reporting.
 
 Beside the features that have a name there are others which are in no package of ours: Gabor
 filters, scattering of first and second order, filters that are patches of the image, whitened, or
-noise, and an encoder that was trained on the image itself for so many seconds, by denoising.
+noise, and an encoder that was trained on the image itself for so many seconds, by denoising. Deep
+features are those of VGG16, of the stages that are taken by default or of the first two, if its
+weights are there.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import os
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -36,7 +39,7 @@ from scipy.signal import fftconvolve
 from skimage.filters import gabor_kernel
 
 import napari_saf as saf
-from napari_saf.features import FEATURES, FeatureExtractor, perceived, standardized
+from napari_saf.features import FEATURES, DeepFeatures, FeatureExtractor, perceived, standardized
 from napari_saf.methods import stroke_choices
 from napari_saf.methods._stroke_choice import left_out_accuracy
 
@@ -233,6 +236,13 @@ OTHERS: dict[str, Callable[[Array], Array]] = {
 }
 
 
+WEIGHTS = DATA / "vgg16" / "vgg16_hed_bsds500.safetensors"
+DEEP = {
+    "deep": DeepFeatures("vgg16", str(WEIGHTS)),
+    "deep, layers 0,1": DeepFeatures("vgg16", str(WEIGHTS), layers=(0, 1)),
+}
+
+
 class Other(FeatureExtractor):
     """One of `OTHERS`."""
 
@@ -255,7 +265,7 @@ def label(image: Array, strokes: Array, name: str) -> Array:
         name = "lab" if colour else "intensity"
     if name in OTHERS:
         Other.function = staticmethod(OTHERS[name])
-    features: Any = name if name in FEATURES else Other()
+    features: Any = DEEP.get(name) or (name if name in FEATURES else Other())
     options = dataclasses.replace(choice.options, features=features)
     problem = saf.Problem.from_image(image, seeds=strokes, **options.arguments())
     return np.asarray(choice.method.run(problem).labels)
@@ -312,14 +322,20 @@ def threshold(sets: dict[str, list[Case]]) -> None:
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
-    fixed = [name for name, cls in FEATURES.items() if name != "deep"]
-    named = ["automatic", "colour", *(name for name in fixed if name != "lab")]
+    fixed = [name for name in FEATURES if name not in ("lab", "deep")]
+    named = ["automatic", "colour", *fixed, *(DEEP if WEIGHTS.is_file() else ())]
     parser.add_argument("--images", choices=("even", "odd", "all"), default="odd")
     parser.add_argument("--mosaics", type=int, default=32, help="before those are chosen")
     parser.add_argument("--only", nargs="+", choices=[*named, *OTHERS], default=[*named, *OTHERS])
     parser.add_argument("--threshold", action="store_true", help="cross-validate a choice instead")
     arguments = parser.parse_args()
     FEATURES[Other.name] = Other
+    with tempfile.TemporaryDirectory() as folder:  # deep features of an earlier run do not count
+        os.environ["XDG_CACHE_HOME"] = folder
+        report(arguments)
+
+
+def report(arguments: argparse.Namespace) -> None:
     first, step = {"even": (0, 2), "odd": (1, 2), "all": (0, 1)}[arguments.images]
     numbers = range(first, arguments.mosaics, step)
     sets = {
