@@ -28,14 +28,16 @@ _OPTIONS = [
     click.Option(
         ["--method"],
         type=click.Choice(list(METHODS)),
-        help=" ".join(["Method. [default: saf]", *_CAUTIONS]),
+        help=" ".join(["Method. [default: saf; af with --seeds, see --choose]", *_CAUTIONS]),
     ),
     *flags.image_options("features", "window", "weights", "channel_axis"),
     SCALING,
     *flags.image_options("max_side", "mask", "seeds", "groups"),
     click.Option(["--choose"], is_flag=True,
                  help="Let the seeds choose features, scale and how far they reach (saf.choose_for_"
-                 "strokes), with the method af; options given beside it take precedence."),
+                 "strokes), with the method af, as the Scribbles dock does: what --seeds do unless "
+                 "--method, --recipe or --prototypes is given. Options given beside it take "
+                 "precedence."),
     click.Option(["--together"], is_flag=True,
                  help="One set of labels for all images, instead of each by itself."),
     click.Option(["--regions", "level"], is_flag=False, flag_value=str(USUAL_LEVEL),
@@ -74,8 +76,8 @@ def segment(given: Any) -> int:
     again, so that a run that was stopped goes on. A large image is labelled in tiles, into a
     pyramid that holds its recipe.
     """
-    paths, values = io.find_images(given.images), vars(given)
-    task = _task(values, paths)
+    paths = io.find_images(given.images)
+    task = _task(given, paths)
     large = None if given.together else large_job(task, paths, given)
     if large is not None:
         return label_in_tiles(large, given)
@@ -83,19 +85,24 @@ def segment(given: Any) -> int:
     return run_jobs(task, jobs, given)
 
 
-def _task(values: dict[str, Any], paths: list[Path]) -> LabelTask:
+def _task(given: Any, paths: list[Path]) -> LabelTask:
     """Return what is done with every image: as a recipe says, but for what is given."""
-    given = flags.given_parameters(values)
+    values = vars(given)
+    parameters = flags.given_parameters(values)
     prototypes = next(
-        (value for value in given.values() if isinstance(value, io.PrototypeSet)), None
+        (value for value in parameters.values() if isinstance(value, io.PrototypeSet)), None
     )
-    recipe = _chosen(values, paths) if values["choose"] else _recipe(values, prototypes)
+    of_seeds = values["seeds"] is not None and "prototypes" not in parameters
+    if values["choose"] or (of_seeds and values["method"] is None and values["recipe"] is None):
+        recipe: io.Recipe | None = _chosen(given, paths)
+    else:
+        recipe = _recipe(values, prototypes)
     options, method = ImageOptions(), METHODS[values["method"] or "saf"]
     if recipe is not None:
         recipe = recipe.for_others() if values["seeds"] is None else recipe
         options, method = recipe.options or options, METHODS[recipe.method.name]
     made: AbstractMethod = flags.make_method(
-        method, given, None if recipe is None else recipe.method
+        method, parameters, None if recipe is None else recipe.method
     )
     features = values["features"] or options.features_name
     known = None if prototypes is None else prototypes.options
@@ -115,9 +122,9 @@ def _task(values: dict[str, Any], paths: list[Path]) -> LabelTask:
     level = level if isinstance(level, float) else None  # the word none
     own: dict[str, Any] = {"objects": _object_step(values, recipe)}
     own["probabilities"] = flags.probability_step(values)
-    if "prototype_labels" in given:  # a file's labels, names and colours are not those of its rows
+    if "prototype_labels" in parameters:  # a file's labels, names and colours are of other rows
         prototypes = _with_labels(made)
-    elif "prototypes" not in given and recipe is not None and values["seeds"] is None:
+    elif "prototypes" not in parameters and recipe is not None and values["seeds"] is None:
         prototypes = recipe.taught
     return LabelTask(made, source, prototypes, overwrite=values["overwrite"], level=level, **own)
 
@@ -146,18 +153,23 @@ def _object_step(values: Mapping[str, Any], recipe: io.Recipe | None) -> ObjectS
     return dataclasses.replace(step or ObjectStep(), **changes)
 
 
-def _chosen(values: Mapping[str, Any], paths: list[Path]) -> io.Recipe:
-    if values["seeds"] is None or values["recipe"] is not None:
+def _chosen(given: Any, paths: list[Path]) -> io.Recipe:
+    """Return the settings that seeds choose on an image."""
+    values, scaling = vars(given), given.scaled_by
+    if given.seeds is None or given.recipe is not None:
         raise click.UsageError("--choose: goes with --seeds, and without --recipe")
     source = flags.problem_source(values, len(paths))
+    if not given.together:
+        large_job(LabelTask(METHODS["saf"](), source), paths, given)  # in tiles seeds are refused
     image, mask = io.read_image(paths[0]), source.mask
     choice = choose_for_strokes(
         image.array,
-        io.read_labels(values["seeds"]).array,
+        io.read_labels(given.seeds).array,
         channel_axis=source.options_for(image).channel_axis,
-        mask=mask if mask in (None, "finite") else io.read_image(mask).array,
+        mask=mask if mask in (None, "finite") else io.read_image(mask, in_colors=False).array,
+        scaling=None if isinstance(scaling, bool) else scaling,
     )
-    if values["method"] not in (None, choice.method.name):
+    if given.method not in (None, choice.method.name):
         raise click.UsageError(f"--choose: goes with the method {choice.method.name!r}")
     click.echo(f"{paths[0]}: {choice.summary}")
     return io.Recipe(choice.method, choice.options, {})

@@ -222,23 +222,58 @@ def test_only_a_method_that_takes_prototypes_is_given_a_file(cli, picture, taugh
     assert "'slk' takes no file of prototypes" in outcome.err
 
 
-def test_seeds_choose_settings(cli, read_recipe):
-    dots = np.kron(np.indices((8, 8)).sum(axis=0) % 2, np.ones((8, 8)))
-    dots[:8] = 0
+@pytest.fixture
+def dots():
+    """Save bright squares that look alike, with a stroke on one and one around; return both."""
+    image = np.kron(np.indices((8, 8)).sum(axis=0) % 2, np.ones((8, 8)))
+    image[:8] = 0
     seeds = np.zeros((64, 64), np.uint8)
     seeds[12, 2:6], seeds[3, 2:60] = 1, 2
-    np.save("dots.npy", dots + np.random.default_rng(0).normal(0, 0.02, dots.shape))
+    image += np.random.default_rng(0).normal(0, 0.02, image.shape)
+    np.save("dots.npy", image)
     np.save("seeds.npy", seeds)
-    run = ("segment", "dots.npy", "-o", "m.npy", "--choose", "--seeds", "seeds.npy")
-    found = cli(*run, "--window", "5")
+    return image, seeds
+
+
+DOTS = ("segment", "dots.npy", "-o", "m.npy", "--seeds", "seeds.npy")
+
+
+def test_seeds_choose_settings(cli, dots, read_recipe):
+    image, seeds = dots
+    found = cli(*DOTS)
     assert found.code == 0 and "looks like a stroke" in found.out, found.err
+    choice = saf.choose_for_strokes(image, seeds)
+    problem = saf.Problem.from_image(image, seeds=seeds, **choice.options.arguments())
+    labels = choice.method.run(problem).labels
+    np.testing.assert_array_equal(np.load("m.npy"), labels)
+    assert ((labels == 1) == (image > 0.5)).mean() > 0.9
+    assert "done before" in cli(*DOTS).out and "done before" in cli(*DOTS, "--choose").out
+
+
+def test_options_beside_seeds_take_precedence_over_what_these_choose(cli, dots, read_recipe):
+    given = ("--window", "5", "--features", "intensity", "--rounds", "3")
+    assert cli(*DOTS, *given).code == 0
     recipe = read_recipe("m.recipe.json")
-    assert recipe["method"] == "af" and recipe["input"]["window"] == 5
-    assert recipe["parameters"]["rounds"] == 1 and recipe["input"]["max_side"] == 480
-    assert ((np.load("m.npy") == 1) == (dots > 0)).mean() > 0.9
-    assert "done before" in cli(*run, "--window", "5").out
-    assert "--seeds" in cli(*run[:5]).err
-    assert "'af'" in cli(*run, "--method", "slk", "--overwrite").err
+    assert recipe["method"] == "af" and recipe["parameters"]["rounds"] == 3
+    options = recipe["input"]
+    assert (options["window"], options["features"]) == (5, "intensity")
+    assert options["max_side"] == 480 and not recipe["parameters"]["connected"]
+
+
+@pytest.mark.parametrize("method", ["af", "saf", "slk"])
+def test_a_method_beside_seeds_has_its_own_defaults(method, cli, dots, read_recipe):
+    found = cli(*DOTS, "--method", method)
+    assert found.code == 0 and "looks like" not in found.out, found.err
+    image, seeds = dots
+    problem = saf.Problem.from_image(image, seeds=seeds)
+    labels = METHODS[method]().run(problem).labels
+    np.testing.assert_array_equal(np.load("m.npy"), labels)
+
+
+def test_choose_goes_with_seeds_and_the_method_that_follows_them(cli, dots):
+    assert "--seeds" in cli(*DOTS[:4], "--choose").err
+    assert "'af'" in cli(*DOTS, "--choose", "--method", "slk").err
+    assert cli(*DOTS, "--choose", "--method", "af", "--window", "5").code == 0
 
 
 def test_seeds_name_the_labels(cli, picture):

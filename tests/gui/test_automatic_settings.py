@@ -3,8 +3,11 @@
 import numpy as np
 import pytest
 from gui_cases import blocks
+from scipy.ndimage import gaussian_filter
 
+import napari_saf as saf
 from napari_saf._gui.scribbles.dock import ScribblesWidget
+from napari_saf.cli import main
 
 pytestmark = [pytest.mark.gui]
 
@@ -78,6 +81,45 @@ def test_the_choice_follows_undo(dock, stroke, settle):
     settle(dock, 80)
     assert not chosen(dock)[0]
     np.testing.assert_array_equal(np.squeeze(dock.result.data), before)
+
+
+def textures():
+    """Return fine noise and coarse noise of equal contrast, in a chessboard of four cells."""
+    fine, coarse = np.random.default_rng(0).normal(size=(2, 96, 96))
+    coarse = gaussian_filter(coarse, 2)
+    is_fine = np.kron(np.eye(2), np.ones((48, 48))) > 0
+    noise = np.where(is_fine, fine, coarse / coarse.std())
+    return np.clip(128 + 30 * noise, 0, 255).astype(np.uint8)
+
+
+@pytest.mark.parametrize(
+    ("image", "features"),
+    [
+        (blocks(96), "lab"),
+        (dots()[0], "local"),
+        (dots()[0][..., 0], "local"),
+        (textures(), "multiscale"),
+    ],
+    ids=["objects", "many things", "grey", "textures"],
+)
+def test_seeds_on_the_command_line_and_in_python_give_the_labels_of_the_dock(
+    image, features, model, open_on, stroke, tmp_path
+):
+    model.add_image(image, name="image")
+    dock = open_on(model, ScribblesWidget)
+    dock.new_strokes()
+    for corner, number in (((7, 5), 1), ((1, 60), 2), ((66, 70), 1), ((80, 2), 2)):
+        stroke(dock, *corner, number, 20 if features == "multiscale" else 5)
+    strokes = np.squeeze(dock.strokes.layer.data)
+    assert dock.input.choices["features"].value == features
+    np.save(tmp_path / "image.npy", image)
+    np.save(tmp_path / "strokes.npy", strokes)
+    files = [tmp_path / "image.npy", "-o", tmp_path / "m.npy", "--seeds", tmp_path / "strokes.npy"]
+    assert main(["segment", *map(str, files)]) == 0
+    np.testing.assert_array_equal(np.load(tmp_path / "m.npy"), np.squeeze(dock.result.data))
+    choice = saf.choose_for_strokes(image, strokes)
+    problem = saf.Problem.from_image(image, seeds=strokes, **choice.options.arguments())
+    np.testing.assert_array_equal(choice.method.run(problem).labels, np.load(tmp_path / "m.npy"))
 
 
 @pytest.mark.parametrize(
