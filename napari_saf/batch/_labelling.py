@@ -30,7 +30,7 @@ from napari_saf.objects import ObjectStep
 from napari_saf.parameters import to_plain
 from napari_saf.problem import ImageOptions, Problem
 from napari_saf.regions import merge_regions
-from napari_saf.result import Segmentation, Status
+from napari_saf.result import LabelMap, Segmentation, Status
 from napari_saf.storage import hidden_name, make_folder, remove_leftovers, remove_path
 
 
@@ -160,7 +160,7 @@ class LabelTask(AbstractTask[LabelSummary]):
         """Label the images of a job, see `AbstractTask.run`."""
         files = self._files(job)  # as they are before they are read
         images, problem, channel_axis = self.source.read(job.images)
-        result = run_to_end(self.method.iterate(problem, cancelled=cancelled), on_step)
+        result = self._label(problem, on_step, cancelled)
         if result.status is Status.CANCELLED:
             raise Cancelled
         labels: list[Any] = result.labels if isinstance(result.labels, list) else [result.labels]
@@ -199,6 +199,23 @@ class LabelTask(AbstractTask[LabelSummary]):
         _remove_leftovers(job)
         counts = tuple(int(np.count_nonzero(np.bincount(one.ravel())[1:])) for one in labels)
         return LabelSummary(counts, result.status, result.seconds, result.notes)
+
+    def _label(
+        self, problem: Problem, on_step: OnStep | None, cancelled: Callable[[], bool]
+    ) -> Segmentation:
+        """Return the result, with labels numbered as the seeds are, which may leave gaps."""
+        if problem.seeds is None or self.method.labels_are_given:
+            return run_to_end(self.method.iterate(problem, cancelled=cancelled), on_step)
+        classes = LabelMap.from_seeds(problem.seeds)
+        numbered = problem.with_seeds(classes.unpaint(problem.seeds))
+        result = run_to_end(self.method.iterate(numbered, cancelled=cancelled), on_step)
+        columns = result.label_map.numbers
+        shown = classes.extended(int(columns.max(initial=0)))
+        return dataclasses.replace(
+            result,
+            labels=shown.paint(np.asarray(result.labels)),
+            label_map=LabelMap(np.append(0, shown.numbers)[columns]),
+        )
 
     def _outputs(self, job: Job) -> list[Path]:
         """Return masks and recipe of a job, and the files of objects and probabilities."""

@@ -260,6 +260,19 @@ def test_options_beside_seeds_take_precedence_over_what_these_choose(cli, dots, 
     assert options["max_side"] == 480 and not recipe["parameters"]["connected"]
 
 
+@pytest.mark.parametrize("method", ["af", "saf"])
+def test_numbers_of_seeds_may_leave_gaps(method, cli, dots):
+    own = ("--method", method, "--probabilities", ".npy")
+    assert cli(*DOTS, *own).code == 0
+    labels, maps = np.load("m.npy"), np.load("m.probabilities.npy")
+    np.save("seeds.npy", np.array([0, 3, 200], np.uint8)[dots[1]])
+    found = cli(*DOTS, *own, "--overwrite")
+    assert found.code == 0, found.err
+    numbers = np.append([0, 3, 200], np.arange(201, 220))
+    np.testing.assert_array_equal(np.load("m.npy"), numbers[labels])
+    np.testing.assert_array_equal(np.load("m.probabilities.npy"), maps)
+
+
 @pytest.mark.parametrize("method", ["af", "saf", "slk"])
 def test_a_method_beside_seeds_has_its_own_defaults(method, cli, dots, read_recipe):
     found = cli(*DOTS, "--method", method)
