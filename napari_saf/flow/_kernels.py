@@ -217,9 +217,9 @@ def overlap(state, numbers, sketch, is_mixed, boxes, sums):
 
 
 @inline
-def likelihood(state, a, b, cost, sketch, factors, is_mixed, i, m, buffers, out, place):
+def likelihood(flow, i, m, buffers, out, place):
     """Write P + g(W) / rho, g = -D or the gradient in its factors, into rows of `out`."""
-    w, four, total = buffers
+    (state, cost, sketch, factors, is_mixed, a, b), (w, four, total) = flow, buffers
     last = (len(sketch) + 3) // 4 * 4
     for j in range(len(state[0])):
         v, s, before, u = (
@@ -255,12 +255,13 @@ def sum_along(row, out, m, side):
         out[k] = row[k] if side == 1 else row[k] + (row[k + 1] + row[k + 2])
     first = 3
     while first + 4 <= side:
-        for k in range(first, first + m):
-            out[k - first] += (row[k] + row[k + 1]) + (row[k + 2] + row[k + 3])
+        for k in range(m):
+            p = first + k
+            out[k] += (row[p] + row[p + 1]) + (row[p + 2] + row[p + 3])
         first += 4
     if first < side:
-        for k in range(first, first + m):
-            out[k - first] += row[k] + row[k + 1]
+        for k in range(m):
+            out[k] += row[first + k] + row[first + k + 1]
 
 
 @inline
@@ -328,16 +329,13 @@ def weigh(weights, offsets, slabs, even, long, margin, total, four, sides, radii
 
 
 @inline
-def correct(state, numbers, out, cost, seeds, scale, i, m, means, place, work, buffers, sums):
-    """S = softmax of the means; V <- V + c1 S0 + c2 S + c3 S', normalised; compare with W.
+def correct(flow, c1, c2, c3, out, seeds, scale, i, m, means, place, work, buffers):
+    """Write S = softmax of the means times `scale`, and V + c1 S0 + c2 S + c3 S', normalised.
 
-    The largest assignment of a node is 1 / Z, Z = sum_j exp V_j, and its entropy
-    log Z - sum_j exp(V_j) V_j / Z. Sums: the error |U - W|, the entropy, and W D, W and W^2.
+    Unnormalised assignments of V and of P, and what they are divided by, are left in the buffers.
     """
-    a, b, c1, c2, c3 = numbers
-    (w, four, total), (ahead_s, ahead, highest), c = buffers, out, len(state[0])
-    top, product, z = at(four, 0, 0), at(four, 1, 0), at(four, 2, 0)
-    largest = highest[i : i + m]
+    (state, _, _, _, _, a, b), (w, four, total), (ahead_s, ahead, _) = flow, buffers, out
+    top, product, z, c = at(four, 0, 0), at(four, 1, 0), at(four, 2, 0), len(state[0])
     for k in range(m):
         top[k] = -np.inf
         z[k] = product[k] = total[k] = 0
@@ -348,9 +346,8 @@ def correct(state, numbers, out, cost, seeds, scale, i, m, means, place, work, b
     for j in range(c):
         mean, row = at(means, j, place), at(work, j, 0)
         for k in range(m):
-            e = exp(max((mean[k] - top[k]) * scale[k], LEAST_EXPONENT))
-            row[k] = e
-            z[k] += e
+            row[k] = exp(max((mean[k] - top[k]) * scale[k], LEAST_EXPONENT))
+            z[k] += row[k]
     for k in range(m):
         z[k] = f32(1) / z[k]
         top[k] = LEAST_EXPONENT
@@ -360,12 +357,11 @@ def correct(state, numbers, out, cost, seeds, scale, i, m, means, place, work, b
         fetch_row(slopes, m, m, 32)
         for k in range(m):
             slope = row[k] * z[k]
-            value = v[k] + c1 * f32(s[k]) + c2 * slope + c3 * f32(before[k])
             slopes[k] = np.uint16(i32(WHOLE * slope + f32(0.5)))
             own[k] = exp(v[k] + a * f32(s[k]) + b * f32(before[k]))
             total[k] += own[k]
-            row[k] = value
-            top[k] = max(top[k], value)
+            row[k] = v[k] + c1 * f32(s[k]) + c2 * slope + c3 * f32(before[k])
+            top[k] = max(top[k], row[k])
     for k in range(m if len(seeds) else 0):
         if seeds[i + k] >= 0:
             top[k] = f32(0)
@@ -378,12 +374,21 @@ def correct(state, numbers, out, cost, seeds, scale, i, m, means, place, work, b
         fetch_row(values, m, m, 16)
         for k in range(m):
             value = max(row[k] - top[k], FLOOR)
-            e = exp(value)
             values[k] = value
-            row[k] = e
-            product[k] += e * value
-            z[k] += e
-    entropy = 0.0
+            row[k] = exp(value)
+            product[k] += row[k] * value
+            z[k] += row[k]
+
+
+@inline
+def compare(cost, largest, i, m, work, buffers, sums):
+    """Add up the error |U - W|, the entropy, and W D, W and W^2, by what `correct` left.
+
+    The largest assignment of a node is 1 / Z, Z = sum_j exp V_j, and its entropy
+    log Z - sum_j exp(V_j) V_j / Z.
+    """
+    w, four, total = buffers
+    product, z, entropy, c = at(four, 1, 0), at(four, 2, 0), 0.0, len(cost)
     for first in range(0, m, 32):
         factor, part = 1.0, f32(0)
         for k in range(first, min(first + 32, m)):
@@ -394,13 +399,13 @@ def correct(state, numbers, out, cost, seeds, scale, i, m, means, place, work, b
             part += product[k] * z[k]
         entropy += np.log(factor) - part
     sums[1] += entropy
-    for j in range(c):
+    for j in range(len(work)):
         row, own, error = at(work, j, 0), at(w, j, 0), f32(0)
         for k in range(m):
             own[k] *= total[k]
             error += abs(row[k] * z[k] - own[k])
         sums[0] += error
-        if len(cost):
+        if j < c:
             d, costs, mass, square = at(cost, j, i), f32(0), f32(0), f32(0)
             for k in range(m):
                 costs += own[k] * d[k]
@@ -435,18 +440,19 @@ def step(
     """
     sides, radii = (geometry[0], geometry[1], geometry[2]), (geometry[3], geometry[4], geometry[5])
     start = geometry[6]
-    a, b, c2 = f32(numbers[0]) / WHOLE, f32(numbers[1]) / WHOLE, f32(numbers[3])
-    weights_of_slopes = a, b, f32(numbers[2]) / WHOLE, c2, f32(numbers[4]) / WHOLE
+    a, b = f32(numbers[0]) / WHOLE, f32(numbers[1]) / WHOLE
+    c1, c2, c3 = f32(numbers[2]) / WHOLE, f32(numbers[3]), f32(numbers[4]) / WHOLE
+    flow = state, cost, sketch, factors, is_mixed, a, b
     (depth, height, width), (rz, ry, rx), c = sides, radii, len(state[0])
     is_weighted, is_masked, n_slots = len(offsets) > 0, len(n_before) > 0, 2 * rz + 1
     most_y, most_x = (boxes[:, 3] - boxes[:, 2]).max(), (boxes[:, 5] - boxes[:, 4]).max()
     margin = (rx + LINE - 1) // LINE * LINE
     long = (most_x + margin + rx + LINE - 1) // LINE * LINE
     even, fours, most = (c + 1) // 2 * 2, (c + 3) // 4 * 4, most_y * most_x
-    lines = np.zeros((most_y + 2 * ry + 1, long), f32)
-    slabs = np.zeros(((n_slots if is_weighted else 1) * even, (most_y + 2 * ry) * long), f32)
-    ring = np.zeros((n_slots * c, 0 if is_weighted else most), f32)
-    total = np.zeros((even if is_weighted else c, most_x if is_weighted else most), f32)
+    lines = np.empty((most_y + 2 * ry + 1, long), f32)
+    slabs = np.empty(((n_slots if is_weighted else 1) * even, (most_y + 2 * ry) * long), f32)
+    ring = np.empty((n_slots * c, 0 if is_weighted else most), f32)
+    total = np.empty((even if is_weighted else c, most_x if is_weighted else most), f32)
     packed = np.zeros((even, long), f32)
     buffers = np.zeros((fours, long), f32), np.zeros((4, long), f32), np.zeros(long, f32)
     for n in range(len(boxes)):
@@ -463,10 +469,7 @@ def step(
                 row, place = (z * height + y) * width, (y - y0 + ry) * long + margin
                 i, end = nodes(n_before, start, row + first, row + last)
                 target, place = (packed, 0) if is_masked else (slab, place + first - x0)
-                likelihood(
-                    state, a, b, cost, sketch, factors, is_mixed, i, end - i, buffers, target,
-                    place,
-                )  # fmt: skip
+                likelihood(flow, i, end - i, buffers, target, place)
                 if is_masked:
                     place = (y - y0 + ry) * long + margin - row - x0
                     for j in range(c):
@@ -494,11 +497,11 @@ def step(
                         for k in range(end - i):
                             one[k] = other[pixels[i - start + k]]
                     means, place = packed, 0
-                scale = inverse[i - start : end - start]
+                scale, largest = inverse[i - start : end - start], out[2][i:end]
                 correct(
-                    state, weights_of_slopes, out, cost, seeds, scale, i, end - i, means, place,
-                    packed, buffers, sums[n],
+                    flow, c1, c2, c3, out, seeds, scale, i, end - i, means, place, packed, buffers
                 )  # fmt: skip
+                compare(cost, largest, i, end - i, packed[:c], buffers, sums[n])
 
 
 @entry(_Field, _Whole, _Boxes, _Sums)
