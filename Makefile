@@ -1,6 +1,7 @@
 # make demo         label a sample image; opens napari where there is a screen
 # make test         checks, some tests of the app with the other Qt binding, then all tests
-# make test-pyqt6   some tests of the app with PyQt6; test-pyqt5, test-pyside6: with these
+# make test-pyside6 some tests of the app with PySide6; test-pyqt5, test-pyqt6: with these
+# make test-next    all tests of the app with the newest napari, pre-releases included
 # make lint         checks only
 # make format       put the code in form
 # make docs         the site of the documentation, in docs/_build/html
@@ -11,15 +12,15 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 
 # The Qt binding of .venv, with which all tests run; some of the app run with the other one, too.
-BINDING := pyqt5
-OTHER := $(filter-out $(BINDING),pyqt5 pyqt6)
+BINDING := pyqt6
+OTHER := pyside6
 
 IS_NEW_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
 PYTHON ?= $(shell for name in python3.11 python3.12 python3.13 python3 python; do \
 	$$name -c '$(IS_NEW_ENOUGH)' 2>/dev/null && echo $$name && break; done)
 BIN := .venv/bin
 SCREEN = $$(command -v xvfb-run >/dev/null && echo 'xvfb-run -a -s "-screen 0 1400x1000x24"')
-INSTALL := -m pip install -qq --disable-pip-version-check --no-compile -c constraints.txt
+INSTALL := -m pip install -qq --disable-pip-version-check --no-compile
 
 # A newer pip works faster, and compiling goes faster afterwards, on every core. Some packages
 # carry files that do not compile.
@@ -32,9 +33,9 @@ export LIBGL_ALWAYS_SOFTWARE := 1
 # A worker without work takes some of another's.
 PYTEST := -m pytest -n auto --maxprocesses 4 --dist worksteal
 
-.PHONY: help demo test test-pyqt5 test-pyqt6 test-pyside6 lint format docs wheelhouse system kernels
+.PHONY: help demo test test-pyqt5 test-pyqt6 test-pyside6 test-next lint format docs wheelhouse system kernels
 help:
-	@sed -n 's/^# //p' $(firstword $(MAKEFILE_LIST)) | head -7
+	@sed -n 's/^# //p' $(firstword $(MAKEFILE_LIST)) | head -8
 
 demo: .venv/installed
 	@$(BIN)/napari-saf demo -o demo
@@ -45,11 +46,13 @@ test: kernels
 	@OMP_NUM_THREADS=1 eval "$(SCREEN)" $(BIN)/python $(PYTEST)
 
 # The bindings differ in enumerations, signals and fonts: all docks, and the ways through them.
-# The workflow for GitHub runs all tests with both.
 SMOKE := $(addprefix tests/gui/,test_all_docks.py test_class_keys.py) \
 	$(wildcard tests/gui/walks/test_walk_*.py)
 test-pyqt5 test-pyqt6 test-pyside6: test-%: .venv-%/installed
 	@QT_API=$* PYTEST_QT_API=$* OMP_NUM_THREADS=1 eval "$(SCREEN)" .venv-$*/bin/python $(PYTEST) $(SMOKE)
+
+test-next: .venv-next/installed
+	@QT_API=pyqt6 PYTEST_QT_API=pyqt6 OMP_NUM_THREADS=1 eval "$(SCREEN)" .venv-next/bin/python $(PYTEST) tests/gui
 
 # In the background, while the code is checked: the tests wait for them.
 kernels: .venv/installed
@@ -83,21 +86,24 @@ system:
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	@echo "installing napari-saf into .venv: some minutes"
 	@$(BIN)/python $(INSTALL) --upgrade pip || true
-	@$(BIN)/python $(INSTALL) -e '.[$(BINDING),dev]'
+	@$(BIN)/python $(INSTALL) -c constraints.txt -e '.[$(BINDING),dev]'
 	@$(COMPILE)
 	@touch $@
 
 .venv/installed-docs: .venv/installed
 	@echo "installing what makes the documentation into .venv"
-	@$(BIN)/python $(INSTALL) -e '.[docs]'
+	@$(BIN)/python $(INSTALL) -c constraints.txt -e '.[docs]'
 	@touch $@
 
-# Only the binding is installed here; everything else is taken from .venv.
+# Only the binding, or a napari, is installed here; everything else is taken from .venv.
+PACKAGES_next := --upgrade --pre napari
+PACKAGES_pyqt5 := pyqt5 'napari<0.10'
 .venv-%/installed: .venv/installed
 	@test -x .venv-$*/bin/python || $(BIN)/python -m venv .venv-$*
 	@echo "installing $* into .venv-$*"
 	@packages='import sysconfig; print(sysconfig.get_path("purelib"))'; \
 		here=$$($(BIN)/python -c "$$packages"); there=$$(.venv-$*/bin/python -c "$$packages"); \
 		echo "import site; site.addsitedir('$$here')" > "$$there/base.pth"
-	@.venv-$*/bin/python $(INSTALL) $*
+	@sed '/^napari==/d' constraints.txt > .venv-$*/constraints.txt
+	@.venv-$*/bin/python $(INSTALL) -c .venv-$*/constraints.txt $(or $(PACKAGES_$*),$*)
 	@touch $@
