@@ -13,7 +13,7 @@ SHELL := /bin/bash
 
 # The Qt binding of .venv, with which all tests run; some of the app run with the other one, too.
 BINDING := pyqt6
-OTHER := pyside6
+OTHER := $(firstword $(filter-out $(BINDING),pyside6 pyqt6))
 
 IS_NEW_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
 PYTHON ?= $(shell for name in python3.11 python3.12 python3.13 python3 python; do \

@@ -12,9 +12,8 @@ ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 EXTRAS = PROJECT["optional-dependencies"]
 DECLARED = [*PROJECT["dependencies"]]
-DECLARED += [
-    one for extra in ("pyqt5", "pyqt6", "parquet", "objects", "deep") for one in EXTRAS[extra]
-]
+for extra in ("pyqt5", "pyqt6", "pyside6", "parquet", "objects", "deep"):
+    DECLARED += [one for one in EXTRAS[extra] if ">=" in one]
 LINES = (ROOT / "constraints-lowest.txt").read_text(encoding="utf-8").splitlines()
 TESTED = dict(re.fullmatch(r"([\w-]+)==(\S+)", one).groups() for one in LINES if one[0] != "#")
 

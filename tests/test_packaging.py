@@ -86,6 +86,7 @@ def run(environment, *command, folder):
 def test_the_wheel_holds_manifest_samples_and_types(wheel):
     names = set(zipfile.ZipFile(wheel).namelist())
     wanted = {
+        "napari_saf/icon.svg",
         "napari_saf/napari.yaml",
         "napari_saf/py.typed",
         "napari_saf/_sample_images/README.md",

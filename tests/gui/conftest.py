@@ -23,7 +23,7 @@ from napari_saf.problem import ImageOptions
 _FAREWELL_SECONDS = 10
 """Which a thread may take to notice that its window is gone."""
 _NOT_OURS = (
-    # napari, under PyQt5
+    # napari 0.9, under PyQt5
     "ignore:System theme detection requires a Qt6 backend:UserWarning",
 )
 

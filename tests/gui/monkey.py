@@ -120,8 +120,7 @@ class Faults(logging.Handler):
         logger.addHandler(self)
         with warnings.catch_warnings():
             warnings.simplefilter("default")
-            for text in ("System theme detection", ".*PyQt5.*", "Call to deprecated class Scaler"):
-                warnings.filterwarnings("ignore", text)
+            warnings.filterwarnings("ignore", "Call to deprecated class Scaler")
             warnings.showwarning = warned
             try:
                 yield self
