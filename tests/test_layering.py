@@ -123,6 +123,20 @@ def test_imports_within_the_app_run_one_way():
     assert not wrong
 
 
+def test_one_module_knows_where_napari_has_axes_camera_and_canvas():
+    """They move between versions."""
+    wrong = []
+    for path in (PACKAGE / "_gui").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            is_model = isinstance(node, ast.Attribute) and (
+                node.attr in ("dims", "camera", "scene")
+                or (node.attr in ("canvas", "grid") and ast.unparse(node.value).endswith("viewer"))
+            )
+            if is_model and path.name != "napari_workarounds.py":
+                wrong.append(f"{path.relative_to(PACKAGE)}:{node.lineno} {ast.unparse(node)}")
+    assert not wrong
+
+
 def test_no_package_imports_a_private_module_of_another():
     wrong = []
     for path in modules():

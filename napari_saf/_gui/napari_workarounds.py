@@ -1,6 +1,6 @@
-"""Workarounds that rest on private interfaces of napari, with their reasons.
+"""What depends on versions of napari: where its models are, and workarounds with their reasons.
 
-Each entry names the versions that need it; it goes with them.
+A workaround names the versions that need it; it goes with them.
 """
 
 from __future__ import annotations
@@ -8,9 +8,29 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable
 from contextlib import suppress
+from typing import Any
 
 import napari
 from qtpy.QtWidgets import QMainWindow, QOpenGLWidget, QWidget
+
+
+def dims_of(viewer: napari.viewer.Viewer) -> Any:
+    """Return the axes, and where their sliders stand; they move to a canvas when it has several."""
+    return viewer.dims
+
+
+def camera_of(viewer: napari.viewer.Viewer) -> Any:
+    return viewer.scene.camera
+
+
+def grid_of(viewer: napari.viewer.Viewer) -> Any:
+    return viewer.canvas.grid
+
+
+def canvas_size(viewer: napari.viewer.Viewer) -> tuple[int, int]:
+    """Return height and width in pixels of the screen."""
+    height, width = viewer.canvas.size
+    return height, width
 
 
 def free_graphics_in_canvas(viewer: napari.viewer.Viewer, dock: QWidget) -> Callable[[], None]:

@@ -99,6 +99,7 @@ class _ImageEntry(storage.FileModel):
     scale: list[float] = Field(default_factory=list)
     translate: list[float] = Field(default_factory=list)
     units: list[storage.Text] = Field(default_factory=list)
+    axis_labels: list[storage.Text] = Field(default_factory=list)
 
 
 class _ProjectFile(storage.VersionedModel):
@@ -217,6 +218,7 @@ def _to_bytes(project: Project, home: Path) -> bytes:
             "scale": image.scale,
             "translate": image.translate,
             "units": image.units,
+            "axis_labels": image.axis_labels,
         }
         for image in project.images
     ]
@@ -327,6 +329,7 @@ def _from_bytes(content: bytes, home: Path) -> Project:
             tuple(image.scale),
             tuple(image.translate),
             tuple(image.units),
+            tuple(image.axis_labels),
         )
         for image in main.images
     )

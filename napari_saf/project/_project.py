@@ -188,8 +188,8 @@ class ProjectImage:
     scale, translate : tuple of float
         Size and place of a pixel along each axis, as the layer had them; () where that is not
         known.
-    units : tuple of str
-        Of these along each axis; () where that is not known.
+    units, axis_labels : tuple of str
+        Of these along each axis, and its name; () where that is not known.
 
     Examples
     --------
@@ -205,6 +205,7 @@ class ProjectImage:
     scale: tuple[float, ...] = ()
     translate: tuple[float, ...] = ()
     units: tuple[str, ...] = ()
+    axis_labels: tuple[str, ...] = ()
 
     @property
     def stage(self) -> Stage:

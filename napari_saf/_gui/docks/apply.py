@@ -38,6 +38,7 @@ from napari_saf._gui.layers.large import narrowed
 from napari_saf._gui.layers.live import LiveLayer, RegionsLayer, label_colors
 from napari_saf._gui.layers.reading import ImageJob
 from napari_saf._gui.layers.sight import results_in_sight
+from napari_saf._gui.napari_workarounds import dims_of
 from napari_saf._gui.runs.run import RunJob
 from napari_saf.batch import ApplyOptions, Learned, run_batch
 from napari_saf.errors import InvalidInput
@@ -373,7 +374,7 @@ def _cut(
                 return singletons, None
             channel = next(axis for axis in range(image.ndim) if axis not in axes)
             return tuple(axes[axis] for axis in singletons), channel
-    n_axes = min(int(viewer.dims.ndisplay), int(image.ndim) - has_channels)
+    n_axes = min(int(dims_of(viewer).ndisplay), int(image.ndim) - has_channels)
     if labels is not None:
         n_axes = len(placement.labelled_axes(labels))
     elif isinstance(options.window, tuple):

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from napari_saf._gui.layers.placement import ImageRegion, Placement, pixels_of, place
 from napari_saf._gui.layers.reading import Index, Pixels
+from napari_saf._gui.napari_workarounds import camera_of, canvas_size, dims_of
 from napari_saf.errors import FormatError, InvalidInput
 from napari_saf.io import Region, open_lazily
 from napari_saf.tiles import LARGE, LabelStore, Plan
@@ -183,13 +184,13 @@ def narrowed(viewer: napari.Viewer, region: ImageRegion, strokes: Any = None) ->
 
 def _on_screen(viewer: napari.Viewer, region: ImageRegion) -> list[slice]:
     """Return the part of an image on screen, in pixels of the image, along each axis."""
-    image, dims = region.image, viewer.dims
+    image, dims = region.image, dims_of(viewer)
     finest = pixels_of(image).shape
     part = [slice(0, n) for n in finest[: image.ndim]]
     if dims.ndisplay == 3:
         return part
-    half = np.array(viewer.canvas.size) / (2 * viewer.scene.camera.zoom)
-    center = np.array(viewer.scene.camera.center)[-2:]
+    half = np.array(canvas_size(viewer)) / (2 * camera_of(viewer).zoom)
+    center = np.array(camera_of(viewer).center)[-2:]
     corners = []
     for signs in itertools.product((-1, 1), repeat=2):
         point = np.array(dims.point)

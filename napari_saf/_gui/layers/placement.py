@@ -21,6 +21,7 @@ from napari_saf._gui.layers.metadata import (
     metadata_of,
 )
 from napari_saf._gui.layers.reading import Index, Pixels
+from napari_saf._gui.napari_workarounds import dims_of, grid_of
 from napari_saf.errors import counted
 
 NO_IMAGE = "no image: open or choose an image layer first"
@@ -284,7 +285,7 @@ def layers_over(viewer: napari.Viewer, layer: Layer, image: Image) -> list[tuple
     dimensions, and in the grid, none does.
     """
     order, ids = list(viewer.layers), ("", str(image.unique_id))
-    if layer not in order or viewer.dims.ndisplay == 3 or viewer.canvas.grid.enabled:
+    if layer not in order or dims_of(viewer).ndisplay == 3 or grid_of(viewer).enabled:
         return []
     found = []
     for one in order[order.index(layer) + 1 :]:
@@ -300,7 +301,7 @@ def _share_under(viewer: napari.Viewer, layer: Layer, other: Layer) -> float:
     n_axes, share = min(layer.ndim, other.ndim), 1.0
     boxes = [one.extent.world[:, -n_axes:] for one in (layer, other)]
     low, high = np.maximum(boxes[0][0], boxes[1][0]), np.minimum(boxes[0][1], boxes[1][1])
-    shown = [axis - viewer.dims.ndim for axis in viewer.dims.displayed]
+    shown = [axis - dims_of(viewer).ndim for axis in dims_of(viewer).displayed]
     for axis in range(-n_axes, 0):
         side = boxes[0][1][axis] - boxes[0][0][axis]
         if high[axis] < low[axis]:
@@ -314,8 +315,8 @@ def plane_on_screen(
     viewer: napari.Viewer, layer: Layer, axes: tuple[int, ...], n_shown: int = 2
 ) -> tuple[int, ...]:
     """Return those of some axes of a layer that are on screen, or would be in 2-D (or 3-D)."""
-    missing = viewer.dims.ndim - layer.ndim
-    order = [axis - missing for axis in viewer.dims.order]
+    missing = dims_of(viewer).ndim - layer.ndim
+    order = [axis - missing for axis in dims_of(viewer).order]
     return tuple([axis for axis in order if axis in axes][-n_shown:])
 
 
@@ -327,7 +328,7 @@ def slice_on_screen(viewer: napari.Viewer, layer: Layer, axes: tuple[int, ...]) 
 
 def positions_on_screen(viewer: napari.Viewer, layer: Layer, axes: Iterable[int]) -> dict[int, int]:
     """Return the pixel of a layer, along each of some axes, at which the sliders stand."""
-    point = layer.world_to_data(viewer.dims.point[-layer.ndim :])
+    point = layer.world_to_data(dims_of(viewer).point[-layer.ndim :])
     sides = pixels_of(layer).shape
     return {axis: int(np.clip(round(point[axis]), 0, sides[axis] - 1)) for axis in axes}
 
@@ -377,8 +378,7 @@ def labelled_axes(layer: Labels) -> list[int]:
     recorded, shape = image_axes_of(layer), pixels_of(layer).shape
     if recorded is not None:
         return [axis for axis in range(len(shape)) if axis not in recorded[1]]
-    last = len(shape) - 2
-    return [axis for axis, side in enumerate(shape) if side > 1 or axis >= last]
+    return [axis for axis, side in enumerate(shape) if side > 1 or axis >= len(shape) - 2]
 
 
 def squeezed_axes(layer: Labels) -> list[int]:

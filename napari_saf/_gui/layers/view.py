@@ -17,6 +17,7 @@ from scipy import ndimage
 
 from napari_saf._gui.layers.placement import pixels_of
 from napari_saf._gui.layers.reading import Pixels
+from napari_saf._gui.napari_workarounds import camera_of, dims_of, grid_of
 
 
 def list_events(viewer: napari.Viewer) -> tuple[Any, ...]:
@@ -93,11 +94,11 @@ class SideBySide:
         self._before: list[tuple[Any, bool, float]] = []
         self._grid: tuple[Any, ...] = ()
         self.is_on = False
-        viewer.canvas.grid.events.enabled.connect(self._on_grid_changed)
+        grid_of(viewer).events.enabled.connect(self._on_grid_changed)
 
     def enter(self, layers: Sequence[Any], shape: tuple[int, int]) -> None:
         """Show layers, in the viewer's order, in rows and columns; -1: as many as it takes."""
-        viewer, grid = self._viewer, self._viewer.canvas.grid
+        viewer, grid = self._viewer, grid_of(self._viewer)
         if self.is_on or not layers:
             return
         self._before = [(one, one.visible, one.opacity) for one in viewer.layers]
@@ -115,14 +116,14 @@ class SideBySide:
 
     def leave(self) -> None:
         if self.is_on:
-            self._viewer.canvas.grid.enabled = False
+            grid_of(self._viewer).enabled = False
 
     def release(self) -> None:
-        self._viewer.canvas.grid.events.enabled.disconnect(self._on_grid_changed)
+        grid_of(self._viewer).events.enabled.disconnect(self._on_grid_changed)
         self._before = []
 
     def _on_grid_changed(self, event: object = None) -> None:
-        grid = self._viewer.canvas.grid
+        grid = grid_of(self._viewer)
         if not self.is_on or grid.enabled:
             return
         self.is_on = False
@@ -140,7 +141,7 @@ def center_on(
     viewer: napari.Viewer, layer: Layer, where: tuple[float, ...], *, only_if_hidden: bool = False
 ) -> None:
     """Go to the slice of a pixel of a layer, and bring it to the middle of the screen."""
-    dims = viewer.dims
+    dims = dims_of(viewer)
     world = layer.data_to_world(np.array(where, dtype=float))
     here = np.round(layer.world_to_data(dims.point[-layer.ndim :]))
     for k, axis in enumerate(range(dims.ndim - len(world), dims.ndim)):
@@ -149,12 +150,12 @@ def center_on(
             dims.set_point(axis, world[k])
     axes, (first, last) = _axes_on_screen(viewer, layer), layer.corner_pixels
     if not only_if_hidden or not ((where >= first) & (where <= last))[axes].all():
-        viewer.scene.camera.center = (0, 0, *np.asarray(world)[axes])[-3:]
+        camera_of(viewer).center = (0, 0, *np.asarray(world)[axes])[-3:]
 
 
 def _axes_on_screen(viewer: napari.Viewer, layer: Layer) -> list[int]:
-    missing = viewer.dims.ndim - layer.ndim
-    return [axis - missing for axis in viewer.dims.displayed if axis >= missing]
+    missing = dims_of(viewer).ndim - layer.ndim
+    return [axis - missing for axis in dims_of(viewer).displayed if axis >= missing]
 
 
 _LEAST_RADIUS, _GOOD_RADIUS = 3.0, 12.0
@@ -194,7 +195,7 @@ class LabelFinder(QObject):
     def searcher(self, layer: Labels, label: int) -> Callable[[Callable[[], bool]], Place | None]:
         """Return what searches for a label, first in what is on screen now; None: no pixel."""
         pixels = pixels_of(layer)
-        here = np.round(layer.world_to_data(self._viewer.dims.point[-layer.ndim :])).astype(int)
+        here = np.round(layer.world_to_data(dims_of(self._viewer).point[-layer.ndim :])).astype(int)
         box = np.array([here, here])
         shown = _axes_on_screen(self._viewer, layer)
         box[:, shown] = layer.corner_pixels[:, shown]
@@ -222,12 +223,12 @@ class LabelFinder(QObject):
         is_small = radius < _LEAST_RADIUS
         center_on(self._viewer, layer, place.pixel, only_if_hidden=not is_small)
         if is_small:
-            self._viewer.scene.camera.zoom *= _GOOD_RADIUS / radius
+            camera_of(self._viewer).zoom *= _GOOD_RADIUS / radius
         self._after = self._view()
         self._escape.setEnabled(True)
 
     def go_back(self) -> None:
-        camera, dims = self._viewer.scene.camera, self._viewer.dims
+        camera, dims = camera_of(self._viewer), dims_of(self._viewer)
         point, camera.center, camera.zoom = self._before
         if len(point) == dims.ndim:
             dims.point = point
@@ -236,13 +237,13 @@ class LabelFinder(QObject):
         self.returned.emit()
 
     def _view(self) -> tuple[Any, ...]:
-        camera = self._viewer.scene.camera
-        return tuple(self._viewer.dims.point), tuple(camera.center), float(camera.zoom)
+        camera = camera_of(self._viewer)
+        return tuple(dims_of(self._viewer).point), tuple(camera.center), float(camera.zoom)
 
     def _side_of_pixel(self, layer: Layer) -> float:
         """Return the side of a pixel of a layer, in pixels of the screen."""
         scale = np.abs(layer.scale)[_axes_on_screen(self._viewer, layer)]
-        return float(self._viewer.scene.camera.zoom * scale.min())
+        return float(camera_of(self._viewer).zoom * scale.min())
 
 
 def deepest_pixel(

@@ -334,7 +334,9 @@ class ObjectsWidget(RunDock):
         own, layer = list(source.axes), source.layer
         name = f"{layer.name.partition(' [')[0]} [Tracks]"
         placed = {key: getattr(layer, key)[own] for key in ("scale", "translate")}
-        placed["units"] = [layer.units[axis] for axis in own]
+        placed |= {
+            key: [getattr(layer, key)[axis] for axis in own] for key in ("units", "axis_labels")
+        }
         self._viewer.add_tracks(rows, graph=graph, name=name, **placed)
         self.status.show_progress(1.0, f"{len(np.unique(rows[:, 0]))} tracks")
 

@@ -25,6 +25,7 @@ from napari_saf._gui.layers.placement import (
 )
 from napari_saf._gui.layers.reading import Pixels
 from napari_saf._gui.layers.sight import results_in_sight
+from napari_saf._gui.napari_workarounds import camera_of
 from napari_saf.io import (
     MASK_SUFFIXES,
     OUTLINE_SUFFIXES,
@@ -300,7 +301,7 @@ class ObjectCanvas(QObject):
     def _show_line(self, line: list[Any]) -> None:
         if self._line is None or self._line not in self._viewer.layers:
             return
-        width = _LINE_WIDTH / self._viewer.scene.camera.zoom / float(np.min(self.layer.scale))
+        width = _LINE_WIDTH / camera_of(self._viewer).zoom / float(np.min(self.layer.scale))
         self._line.data = []
         if line:
             self._line.add_paths([np.array(line)], edge_width=width, edge_color=_LINE_COLOR)

@@ -24,6 +24,7 @@ from napari_saf._gui.forms.words import describe_error
 from napari_saf._gui.layers.metadata import STROKES_KEY, is_given, is_strokes
 from napari_saf._gui.layers.sight import results_in_sight
 from napari_saf._gui.layers.view import EventWatch
+from napari_saf._gui.napari_workarounds import dims_of
 from napari_saf._gui.runs.run import Frame, RunJob
 from napari_saf._gui.scribbles.automatic import AutomaticSettings
 from napari_saf._gui.scribbles.results import TITLE, StrokeResult, StrokeResults, shares_of
@@ -94,7 +95,7 @@ class ScribblesWidget(RunDock):
         self.warm_start = QCheckBox("Continue from last labels")
         self.follow, self.uncertainty = QCheckBox("Follow"), QCheckBox("Uncertainty")
         self._results = StrokeResults(viewer, self.controller, self.input, self.base, self.strokes)
-        dims = viewer.dims.events
+        dims = dims_of(viewer).events
         self._slices = EventWatch(self, 100, (dims.current_step, dims.order))
         self._removed: Any = None  # the strokes that went last
         self._index: Any = None

@@ -33,6 +33,7 @@ from napari_saf._gui.layers.metadata import (
     recipe_of,
 )
 from napari_saf._gui.layers.placement import NO_IMAGE
+from napari_saf._gui.napari_workarounds import dims_of
 from napari_saf._gui.runs.controller import StoppedRun
 from napari_saf._gui.runs.run import Frame, RunJob, StoppedStart
 from napari_saf._gui.runs.time_left import Forecast, forecast, may_take_long, shorter_side
@@ -118,7 +119,7 @@ class SegmentWidget(RunDock):
             (self._viewer.layers.events.removed, self._on_layer_removed),
             (self._viewer.layers.events.inserted, self._take_up),
             (self.input.image_changed, self._take_up),
-            (self._viewer.dims.events.order, self.input.read_axes),
+            (dims_of(self._viewer).events.order, self.input.read_axes),
             (self._viewer.events.theme, self.fairness.follow_theme),
             (self.applying.changed, self._update_enabled),
             (self.form.method_changed, self._on_method_changed),

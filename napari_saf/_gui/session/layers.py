@@ -253,19 +253,20 @@ def _can_be_drawn(scale: Sequence[float], translate: Sequence[float]) -> bool:
 
 
 def transform_of(image: Image) -> Transform:
-    """Return size and place of the pixels of an image, as `ProjectImage` has them."""
-    numbers = {name: tuple(map(float, getattr(image, name))) for name in ("scale", "translate")}
-    return {**numbers, "units": tuple(map(str, image.units))}
+    """Return size, place and axes of the pixels of an image, as `ProjectImage` has them."""
+    kinds = {"scale": float, "translate": float, "units": str, "axis_labels": str}
+    return {name: tuple(map(kind, getattr(image, name))) for name, kind in kinds.items()}
 
 
 def set_transform(image: Image, known: Transform) -> None:
-    """Give an image the size and place of pixels that it had; what does not fit is left out."""
-    scale, units = known.get("scale", ()), known.get("units", ())
+    """Give an image the pixels and axes that it had; what does not fit is left out."""
+    scale = known.get("scale", ())
     if len(scale) == image.ndim and _can_be_drawn(scale, known["translate"]):
         image.scale, image.translate = scale, known["translate"]
-    if len(units) == image.ndim:
-        with suppress(ValueError):  # such as no unit
-            image.units = units
+    for name in ("units", "axis_labels"):
+        if len(known.get(name, ())) == image.ndim:
+            with suppress(ValueError):  # such as no unit
+                setattr(image, name, known[name])
 
 
 def _metadata(image: Image, kept: ProjectLayer, recipes: Mapping[str, Recipe]) -> dict[str, Any]:
@@ -300,6 +301,8 @@ def show_store(viewer: napari.Viewer, image: Image, path: Path) -> None:
     layer = viewer.add_labels(data, **arguments)
     own = {"image": str(image.unique_id), STORE_KEY: str(path)}
     layer.metadata[METADATA_KEY] = metadata_of(layer) | own
+    for name in ("axis_labels", "units") if layer.ndim <= image.ndim else ():
+        setattr(layer, name, getattr(image, name)[-layer.ndim :])
     lay_over(viewer, layer, image)
 
 

@@ -170,8 +170,8 @@ class ProjectSession(QObject):
             path = one.path or image.file.path
             entry = Entry(path.name, path, None, image.layers, stores=own)
             entry.results, entry.reader = image.results, image.reader
-            scale, translate = image.scale, image.translate
-            entry.transform = {"scale": scale, "translate": translate, "units": image.units}
+            names = ("scale", "translate", "units", "axis_labels")
+            entry.transform = {name: getattr(image, name) for name in names}
             entry.file, entry.state = replace(image.file, path=path), one.state
             self.entries.append(entry)
         self.changed.emit()

@@ -1,0 +1,207 @@
+"""Each layer that is made has the axis labels and units of its image: sliders show them."""
+
+import numpy as np
+import pytest
+import zarr
+from gui_cases import TIMEOUT, apply_to, stack
+from napari.components import ViewerModel
+
+import napari_saf as saf
+from napari_saf._gui.compare.dock import CompareWidget
+from napari_saf._gui.dictionary.dock import DictionaryWidget
+from napari_saf._gui.export.dock import ExportWidget
+from napari_saf._gui.layers import large, masks
+from napari_saf._gui.objects.dock import ObjectsWidget
+from napari_saf._gui.project.dock import ProjectWidget
+from napari_saf._gui.prototypes.dock import PrototypesWidget
+from napari_saf._gui.scribbles.dock import ScribblesWidget
+from napari_saf._gui.segment.dock import SegmentWidget
+
+pytestmark = [pytest.mark.gui]
+AXES = {"axis_labels": ("frame", "row", "column"), "units": ("second", "um", "um")}
+
+
+class Case:
+    """A viewer with an image, in which a dock makes layers."""
+
+    def __init__(self, model, open_on, settle, qtbot, folder):
+        self.model, self.settle, self.qtbot, self.folder = model, settle, qtbot, folder
+        self._open_on = open_on
+        self.image = model.add_image(stack(), name="stack", scale=(2, 0.5, 0.5), **AXES)
+
+    def open(self, kind):
+        return self._open_on(self.model, kind)
+
+    def run(self, kind=SegmentWidget, **values):
+        dock = self.open(kind)
+        dock.form.set_values(values or {"max_labels": 3})
+        dock.start()
+        self.settle(dock)
+        return dock
+
+    def add_labels(self):
+        pixels = (stack() > 0.5).astype(np.uint8) + 1
+        return self.model.add_labels(pixels, name="cells", scale=self.image.scale, **AXES)
+
+    def paint(self):
+        dock = self.open(ScribblesWidget)
+        dock.input.scale.set_value(3)
+        dock.input.choose(features="intensity")
+        dock.buttons["new_strokes"].click()
+        for number, row in ((1, 1), (2, 8)):
+            pixels = np.full(3, 2), np.full(3, row), np.arange(7, 10)
+            dock.strokes.layer.data_setitem(pixels, number)
+        self.qtbot.wait(60)
+        self.settle(dock)
+        return dock
+
+
+def results_of_a_slice(case):
+    case.run()
+
+
+def results_of_a_volume(case):
+    dock = case.open(SegmentWidget)
+    dock.input.choose(extent="volume")
+    dock.start()
+    case.settle(dock)
+
+
+def typical_pixels(case):
+    dock = case.open(SegmentWidget)
+    dock.form.choose("slk")
+    dock.form.set_values({"n_clusters": 2})
+    dock.start()
+    case.settle(dock)
+
+
+def strokes_results_uncertainty_and_a_spot(case):
+    dock = case.paint()
+    dock.uncertainty.click()
+    dock.buttons["suggest"].click()
+    case.settle(dock)
+
+
+def results_of_other_images(case):
+    dock = case.paint()
+    other = case.model.add_image(stack()[::-1], name="other", scale=(2, 0.5, 0.5), **AXES)
+    apply_to(dock, other)
+    case.settle(dock)
+
+
+def objects_a_line_and_tracks(case):
+    pytest.importorskip("laptrack")
+    case.add_labels()
+    dock = case.open(ObjectsWidget)
+    case.settle(dock)
+    dock.slices.setChecked(True)
+    case.settle(dock)
+    dock.start()
+    case.settle(dock)
+    dock.buttons["track"].click()
+    case.settle(dock)
+    dock.canvas.cut(True)
+
+
+def probability_maps(case):
+    case.run()
+    dock = case.open(ExportWidget)
+    dock.maps.button.click()
+    case.settle(dock)
+
+
+def a_prototype_used_elsewhere(case):
+    case.run()
+    dock = case.open(PrototypesWidget)
+    case.settle(dock)
+    apply_to(dock, case.image)
+    case.settle(dock)
+
+
+def a_comparison(case):
+    dock = case.open(CompareWidget)
+    dock.choice.rows[0].choose("max_labels", "2, 3")
+    dock.choice.rows[1].choose(None)
+    dock.start()
+    case.qtbot.waitUntil(lambda: not dock.is_busy, timeout=TIMEOUT)
+
+
+def what_dictionaries_make(case):
+    settings = {"n_atoms": 4, "patch_size": 3, "landmarks": 8, "refinements": 1, "n_samples": 200}
+    learned = saf.PatchDictionary.learn([stack()[2]], **settings)
+    dock = case.open(DictionaryWidget)
+    for name in "ab":
+        path = case.folder / f"{name}.safetensors"
+        learned.save(path)
+        dock.load(path)
+        case.settle(dock)
+    dock.apply()
+    case.settle(dock)
+    dock.compare()
+    case.settle(dock)
+
+
+def labels_in_tiles(case):
+    zarr.save_array(str(case.folder / "stack.zarr"), stack())
+    case.model.layers.clear()
+    (image,) = case.model.open(str(case.folder / "stack.zarr"), plugin="napari")
+    image.axis_labels, image.units = AXES.values()
+    dock = case.open(SegmentWidget)
+    dock.large.store.set_path(case.folder / "all.ome.zarr")
+    dock.large.start()
+    case.qtbot.waitUntil(lambda: not dock.large.is_busy, timeout=TIMEOUT)
+
+
+def labels_in_tiles_of_a_project(case):
+    labels_in_tiles(case)
+    open_again(case)
+
+
+def strokes_and_results_of_a_project(case):
+    case.paint()
+    open_again(case)
+
+
+def open_again(case):
+    dock = case.open(ProjectWidget)
+    dock.save_to(case.folder / "one.napari-saf")
+    case.settle(dock)
+    case.model = ViewerModel()
+    dock = case.open(ProjectWidget)
+    dock.load(case.folder / "one.napari-saf")
+    case.settle(dock)
+
+
+KINDS = [
+    (results_of_a_slice, 2),
+    (results_of_a_volume, 2),
+    (typical_pixels, 3),
+    (strokes_results_uncertainty_and_a_spot, 5),
+    (results_of_other_images, 5),
+    (objects_a_line_and_tracks, 5),
+    (probability_maps, 3),
+    (a_prototype_used_elsewhere, 3),
+    (a_comparison, 3),
+    (what_dictionaries_make, 5),
+    (labels_in_tiles, 2),
+    (labels_in_tiles_of_a_project, 2),
+    (strokes_and_results_of_a_project, 3),
+]
+
+
+@pytest.mark.parametrize(("make", "n_layers"), KINDS, ids=lambda one: getattr(one, "__name__", ""))
+def test_each_layer_has_axis_labels_and_units_of_its_image(
+    make, n_layers, model, open_on, settle, qtbot, tmp_path, monkeypatch
+):
+    if "tiles" in make.__name__:
+        for module in (large, masks):
+            monkeypatch.setattr(module, "LARGE", 10)
+    case = Case(model, open_on, settle, qtbot, tmp_path)
+    image = ViewerModel().add_image(stack(), **AXES)
+    make(case)
+    assert len(case.model.layers) >= n_layers, list(case.model.layers)
+    for layer in case.model.layers:
+        for name in AXES:
+            own, wanted = getattr(layer, name), getattr(image, name)
+            assert tuple(own) == tuple(wanted)[-layer.ndim :], (layer.name, name)
+    assert case.model.dims.axis_labels == AXES["axis_labels"]
