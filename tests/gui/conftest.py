@@ -116,6 +116,20 @@ def settle(qtbot):
 
 
 @pytest.fixture
+def until_gone(qtbot):
+    """Wait until nothing holds some objects: Qt deletes what is removed in the event loop."""
+
+    def wait(references):
+        def check():
+            gc.collect()
+            assert not [name for name, known in references if known() is not None]
+
+        qtbot.waitUntil(check, timeout=TIMEOUT // 10)
+
+    return wait
+
+
+@pytest.fixture
 def keep(qtbot):
     """Let what is not saved be kept, as it is now and then."""
 

@@ -1,6 +1,5 @@
 """The Patch dictionary dock: learn, look, drop, keep, apply, and faults."""
 
-import gc
 import weakref
 
 import numpy as np
@@ -524,7 +523,7 @@ def test_an_empty_folder_is_told(full, tmp_path, settle):
     assert full.status.is_error
 
 
-def test_nothing_of_a_removed_layer_is_held(viewer, learned, tmp_path, settle, click):
+def test_nothing_of_a_removed_layer_is_held(viewer, learned, tmp_path, settle, click, until_gone):
     """In a window: without one, napari holds the layer that was selected last."""
     viewer.add_image(stripes(), name="stripes")
     dock = viewer.window.add_plugin_dock_widget("napari-saf", "Patch dictionary")[1]
@@ -535,10 +534,11 @@ def test_nothing_of_a_removed_layer_is_held(viewer, learned, tmp_path, settle, c
     settle(dock)
     click(dock, 0)
     settle(dock)
-    pixels = [weakref.ref(one.data) for one in (named(viewer, "partition")[0], viewer.layers[0])]
+    held = (named(viewer, "partition")[0], viewer.layers[0])
+    pixels = [(layer.name, weakref.ref(layer.data)) for layer in held]
+    del held
     viewer.layers.clear()
-    gc.collect()
-    assert all(own() is None for own in pixels)
+    until_gone(pixels)
 
 
 def test_the_dock_is_narrow(dock):

@@ -1,7 +1,6 @@
 """The Export dock from click to files, and the recipe of a result on other images."""
 
 import csv
-import gc
 import hashlib
 import json
 import threading
@@ -538,7 +537,7 @@ def test_the_dock_is_narrow_and_everything_has_a_tooltip(done, qtbot):
             assert is_named or is_fold or is_suggested_action, control
 
 
-def test_closing_the_dock_lets_go_of_everything(make_napari_viewer, tmp_path):
+def test_closing_the_dock_lets_go_of_everything(make_napari_viewer, tmp_path, until_gone):
     viewer = make_napari_viewer()
     viewer.add_image(blocks(), name="blocks")
     add_result(viewer, result_of(blocks()))
@@ -551,8 +550,7 @@ def test_closing_the_dock_lets_go_of_everything(make_napari_viewer, tmp_path):
     viewer.layers.clear()
     viewer.add_labels(LABELS)
     dock.deleteLater()
-    gc.collect()
-    assert pixels() is None
+    until_gone([("pixels", pixels)])
 
 
 def test_closing_the_window_ends_the_dock(viewer, qtbot):

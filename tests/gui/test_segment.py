@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import weakref
 
 import numpy as np
@@ -226,12 +225,11 @@ def test_the_samples_open(window):
         assert len(window.layers) == 1
 
 
-def test_nothing_of_a_removed_layer_is_held(window, viewer, dock, run):
+def test_nothing_of_a_removed_layer_is_held(window, viewer, dock, run, until_gone):
     run(dock)
     pixels = weakref.ref(result_layers(viewer)[0].data)
     viewer.layers.clear()
-    gc.collect()
-    assert pixels() is None
+    until_gone([("pixels", pixels)])
 
 
 def test_run_is_greyed_with_the_reason_where_it_can_only_fail(viewer, qtbot):

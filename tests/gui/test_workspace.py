@@ -400,9 +400,9 @@ def test_strokes_on_any_channel_of_a_file_are_kept(model, open_on, tmp_path, set
 def test_a_dock_that_qt_deletes_leaves(model, qtbot):
     dock = ScribblesWidget(model)
     dock.lifetime.has_ended = True  # such as in a viewer that was never in sight
-    with qtbot.waitSignal(dock.destroyed):
-        dock.deleteLater()
-    assert dock.workspace.has_ended and not dock.workspace.docks
+    dock.deleteLater()
+    qtbot.waitUntil(lambda: not dock.workspace.docks)
+    assert dock.workspace.has_ended
 
 
 def test_pixels_of_layers_that_are_gone_are_forgotten(model, open_on, keep):

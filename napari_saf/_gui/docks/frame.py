@@ -130,8 +130,9 @@ class DockLifetime(QObject):
     def eventFilter(self, watched: QObject, event: QEvent) -> bool:
         kind = event.type()
         if watched is self._dock and kind == QEvent.Type.ParentChange:
-            if self._dock.parent() is None:
+            if self._dock.parent() is None:  # napari removed it
                 self.end()
+                self._dock.deleteLater()
         elif watched is self._dock and kind == QEvent.Type.Show:
             self._on_shown()
         elif watched is self._dock and kind in _KEYS and event.matches(_SAVE):
