@@ -36,9 +36,9 @@ def canvas_size(viewer: napari.viewer.Viewer) -> tuple[int, int]:
 def free_graphics_in_canvas(viewer: napari.viewer.Viewer, dock: QWidget) -> Callable[[], None]:
     """Have the OpenGL context of the canvas current when a layer is removed.
 
-    Needed with napari 0.9 (seen with 0.9.2 and vispy 0.17). It frees the graphics of a removed
-    layer, see https://github.com/napari/napari/pull/8122, in whatever context is current, often
-    one of Qt's own. With Mesa's software renderers a later drawing is a segmentation fault then.
+    Needed with napari 0.9 and 0.10 (seen with 0.9.2 and vispy 0.17). It frees the graphics of a
+    removed layer, see https://github.com/napari/napari/pull/8122, in whatever context is current,
+    often one of Qt's own. With Mesa's software renderers a later drawing is a segmentation fault.
     The dock is in the window of the viewer, or floats with it. What is returned ends this.
     """
     known = weakref.ref(dock)
@@ -60,8 +60,8 @@ def free_graphics_in_canvas(viewer: napari.viewer.Viewer, dock: QWidget) -> Call
 def is_close_question(widget: object) -> bool:
     """Tell whether a widget is the dialog by which napari asks before its window closes.
 
-    Needed with napari 0.9: its keys Ctrl+Q and Ctrl+W, and its menu, ask before the window hears
-    that it is to close, and nothing public comes before them.
+    Needed with napari 0.9 and 0.10: its keys Ctrl+Q and Ctrl+W, and its menu, ask before the window
+    hears that it is to close, and nothing public comes before them.
     """
     return type(widget).__name__ == "ConfirmCloseDialog"
 
