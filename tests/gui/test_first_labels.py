@@ -110,7 +110,6 @@ def test_dock_closed(window, viewer, dock, qtbot, after_step):
     dock.start()
     qtbot.waitUntil(lambda: bool(runs) and runs[0].wait(0), timeout=TIMEOUT)
     qtbot.wait(50)
-    dock.deleteLater()
 
 
 def test_the_new_layer_is_the_selected_one(viewer, dock, run):
