@@ -174,18 +174,18 @@ class AbstractLaplacianState(AbstractState):
         torch.add(self._unary, self._next_sums, alpha=weight, out=self._scratch)
         return {"discrete_objective": -float(self.totals(self._scratch.mul_(hard))[0])}
 
-    def relax(self, n_updates: int) -> None:
+    def relax(self, n_updates: int, tolerance: float | None = None) -> None:
         """Make at most so many updates of each task, fewer where it stands still."""
         low, high = self._unary.aminmax()
         self._is_shifted = self._seeds is not None or self._pull + float(high - low) > _MAX_SPREAD
         try:
-            self._descend(n_updates)
+            self._descend(n_updates, self._tolerance if tolerance is None else tolerance)
         finally:
             if not self._is_shifted:
                 self.v = normalize_(self.v)
                 torch.amax(self.assignment, dim=1, out=self._scale)
 
-    def _descend(self, n_updates: int) -> None:
+    def _descend(self, n_updates: int, tolerance: float) -> None:
         moving = self.active.clone()
         for _ in range(n_updates):
             self.raise_if_cancelled()
@@ -194,7 +194,7 @@ class AbstractLaplacianState(AbstractState):
             if not moving.any():
                 return
             gains = before - energies
-            goes_on = gains > self._tolerance * energies.abs()
+            goes_on = gains > tolerance * energies.abs()
             if not self._is_exact:
                 torch.sub(self._next, self.assignment, out=self._scratch).abs_()
                 changes = self._scratch.view(self.n_tasks, -1).sum(dim=1).cpu()

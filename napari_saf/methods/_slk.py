@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from napari_saf.device import torch
-from napari_saf.flow import count_classes
+from napari_saf.flow import count_classes, row_maxima
 from napari_saf.graph import AffinityGraph
 from napari_saf.methods._clustering import AbstractClustering, AbstractState, Tasks, start_points
 from napari_saf.methods._few_shot import LONG_ROWS, TaskMethod, prepared_in_few_axes
@@ -31,6 +31,12 @@ PrototypeUpdate = Literal["bo", "ms", "means"]
 
 _MAX_INNER = (20, 100)
 """Updates of an inner loop at most, and where it goes on to a tenth of the tolerance."""
+_MAX_DECIDING = 50
+"""Updates at most where undecided nodes start at the nearest mode, to a tenth of the tolerance."""
+_UNDECIDED = 1e-3
+"""Difference of the two largest shares below which a node is undecided."""
+_N_CANDIDATES = 64
+"""Nodes of the largest log odds of which the one that serves its cluster best becomes its mode."""
 _MAX_SAMPLES = 2000
 _ROUGHER = 8
 _LEAST_EXPONENT = -60.0
@@ -217,20 +223,47 @@ class _State(AbstractLaplacianState):
         return exponents.flatten(0, 1).add_(self._unary)
 
     def advance(self) -> None:
+        before = self.objectives
         if self._is_first or self._seeds is not None:
             self._is_first = False
             self.relax(_MAX_INNER[self._is_exact])
         else:
             self._relax_again()
+        self._update_prototypes()
+        has_modes = self.tasks.is_image and self._kind != "means"
+        is_end = has_modes and float(self.gains(before)[0]) <= self._method.tolerance
+        if is_end and self._decide():
+            self._update_prototypes()
+
+    def _update_prototypes(self) -> None:
         self.raise_if_cancelled()
         if self._kind == "means":
             weights = self.by_task(self.assignment)
             self._move_points(weighted_means(weights, self._blocks, self._points), self.active)
         elif self._kind == "ms":
-            self._shift_means()
+            self._move_points(self._peaks(), self.active)
         elif self._seeds is not None:
             self._move_modes()
         self.update_objectives()
+
+    def _decide(self) -> bool:
+        """Start undecided nodes at the nearest mode; return whether E ends lower, else go back.
+
+        Nodes far from all modes whose neighbours attract each other stay at equal shares, a saddle
+        of E, for longer than a descent lasts. Of one problem.
+        """
+        before, v, is_lower = self.objectives, self.v, False
+        largest = self.assignment.topk(min(2, v.shape[1]), dim=1).values
+        rows = (largest[:, 0] - largest[:, -1] < _UNDECIDED).nonzero()[:, 0]
+        exponents = self._squares(self._points)[0, rows].mul_(-0.5 / self._sigma2[0])
+        try:
+            self.start_at(v.index_copy(0, rows, exponents.sub_(row_maxima(exponents))))
+            self.relax(_MAX_DECIDING, self._tolerance / 10)
+            is_lower = float(self.gains(before)[0]) > self._tolerance
+        finally:  # where it was cancelled, too
+            if not is_lower:
+                self.start_at(v)
+        return is_lower
 
     def _densities(self) -> torch.Tensor:
         """Return how dense the nodes nearest to a start point lie, the mean kernel to them.
@@ -308,8 +341,13 @@ class _State(AbstractLaplacianState):
         self._unary = self._unaries(self._points).flatten(0, 1)
 
     def _move_modes(self) -> None:
-        """Move m_k to x_p with p = argmax_p s_pk, where that serves the cluster better (BO)."""
-        nodes = self._distinct_nodes(self.by_task(self._log_odds()))
+        """Move modes to better nodes: those of high log odds (BO), then those nearest to peaks."""
+        self._try_modes(self._serving_nodes())
+        if not self._is_exact:
+            self._try_modes(self._distinct_nodes(-self._squares(self._peaks())))
+
+    def _try_modes(self, nodes: torch.Tensor) -> None:
+        """Move each mode to its node of these where that serves the cluster better."""
         unary = self._unaries(self._features_of(nodes))
         weights, before = self.by_task(self.assignment), self.by_task(self._unary)
         better = (weights * unary).sum(dim=1) > (weights * before).sum(dim=1)
@@ -324,12 +362,39 @@ class _State(AbstractLaplacianState):
         unary = torch.where(better[:, None], unary, before)
         self._unary = self.choose(mask, unary, before).flatten(0, 1)
 
+    def _serving_nodes(self) -> torch.Tensor:
+        """Return m_k = x_p with p = argmax_p s_pk, or the best of the nodes of high s_pk.
+
+        Unless exact: rounding alone says which of the many nodes deep in a cluster is the first.
+        """
+        scores, weights = self.by_task(self._log_odds()), self.by_task(self.assignment)
+        if self._is_exact:
+            return self._distinct_nodes(scores)
+        best = scores.topk(min(_N_CANDIDATES, scores.shape[1]), dim=1).indices
+        services = torch.zeros_like(best, dtype=scores.dtype)
+        for column in range(scores.shape[2]):
+            own = weights[..., column, None]
+            parts = best[..., column].split(scores.shape[2], dim=1)  # the memory of a field each
+            found = [(own * self._unaries(self._features_of(part))).sum(dim=1) for part in parts]
+            services[..., column] = torch.cat(found, dim=1)
+        scores -= scores.amax(dim=1, keepdim=True)
+        return self._distinct_nodes(scores.scatter_(1, best, services))
+
     def _log_odds(self) -> torch.Tensor:
-        """Return log s_pk - log(1 - s_pk), which tells shares apart that round to 1."""
-        shares, top = self.v.exp(), self.v.argmax(dim=1, keepdim=True)
-        rest = shares.scatter_(1, top, 0).sum(dim=1, keepdim=True)
-        others = (1 + rest - shares).scatter_(1, top, rest)
-        return self.v - others.log_()
+        """Return log s_pk - log(1 - s_pk), which tells shares apart that round to 1.
+
+        Unless exact, of the next update (2): what is normalised has a least coordinate, where seeds
+        and nodes deep in a cluster are equal.
+        """
+        if self._is_exact:
+            v = self.v
+        else:
+            v = torch.add(self._unary, self._sums, alpha=self._laplacian_weight)
+            v -= row_maxima(v)
+        top = v.argmax(dim=1, keepdim=True)
+        rest = v.scatter(1, top, -torch.inf).logsumexp(dim=1, keepdim=True)
+        others = torch.log1p(rest.exp() - v.exp()).scatter_(1, top, rest)
+        return v - others
 
     def _distinct_nodes(self, scores: torch.Tensor) -> torch.Tensor:
         """Return for each column the node of highest score whose features are not taken yet."""
@@ -356,18 +421,20 @@ class _State(AbstractLaplacianState):
             free &= (features != self._features_of(node)).any(dim=2)
         return free
 
-    def _shift_means(self) -> None:
-        """Climb the density of each cluster by mean shift, m_k = sum s a x / sum s a (MS)."""
-        blocks, moving = self._blocks, self.active.clone()
+    def _peaks(self) -> torch.Tensor:
+        """Return where mean shift leads, m_k = sum s a x / sum s a: to peaks of density (MS)."""
+        blocks, weights, moving = self._blocks, self.by_task(self.assignment), self.active.clone()
+        points, unary = self._points, self.by_task(self._unary)
         for _ in range(_MEAN_SHIFT_STEPS[self._is_exact]):
-            before = self._points
-            weights = self.by_task(self.assignment * self._unary)
-            self._move_points(weighted_means(weights, blocks, before), moving)
-            squares = (self._points - before).square().sum(dim=2).amax(dim=1)
+            before = points
+            points = self.choose(moving, weighted_means(weights * unary, blocks, before), before)
+            squares = (points - before).square().sum(dim=2).amax(dim=1)
             moving &= (squares >= 1e-6 * self._sigma2[:, 0, 0]).cpu()
             if not moving.any():
-                return
+                break
             self.raise_if_cancelled()
+            unary = self._unaries(points)
+        return points
 
     def _unaries(self, points: torch.Tensor) -> torch.Tensor:
         """Return a_pk of eq. (1)."""
