@@ -113,8 +113,9 @@ class AbstractLaplacianState(AbstractState):
     """Assignments S that descend the energy (1) of `SLK` by its updates (2) and (3).
 
     A descent ends once an update improves the energy by less than the share `tolerance`, and
-    unless it `is_exact` where it changes little of S. Exact ones see how shares differ from equal
-    ones, s_pk - 1/K, in all digits: neighbours may decide where float32 holds no difference of S.
+    unless it `is_exact` where it changes little of S. One that `keeps_digits` sees how shares
+    differ from equal ones, s_pk - 1/K, in all digits: neighbours may decide where float32 holds no
+    difference of S, and what leaves equal shares, a saddle of E, is no rounding.
     """
 
     def __init__(
@@ -125,10 +126,11 @@ class AbstractLaplacianState(AbstractState):
         tolerance: float,
         *,
         is_exact: bool = False,
+        keeps_digits: bool = False,
     ) -> None:
         super().__init__(tasks, n_columns)
         self._laplacian_weight = laplacian_weight
-        self._tolerance, self._is_exact = tolerance, is_exact
+        self._tolerance, self._is_exact, self._keeps_digits = tolerance, is_exact, keeps_digits
         self._steps = torch.ones(self.n_tasks, dtype=torch.float64)
 
     def begin_at(self, unary: torch.Tensor, neighbour_sum: graphs.Averager) -> None:
@@ -143,7 +145,7 @@ class AbstractLaplacianState(AbstractState):
             self._neighbour_sum(ones, degrees, torch.empty_like(ones))
         self._pull = self._laplacian_weight * float(degrees.max())
         # What equal shares add to s'W s, which W (S - 1/K) leaves out.
-        share = self._is_exact * self._laplacian_weight / 2 / self.v.shape[1]
+        share = self._keeps_digits * self._laplacian_weight / 2 / self.v.shape[1]
         self._energy_of_equal = -share * self.totals(degrees)
         self._scale, self._next_scale = (torch.empty_like(self.v[:, 0]) for _ in range(2))
         start = self.tasks.start()
@@ -174,18 +176,18 @@ class AbstractLaplacianState(AbstractState):
         torch.add(self._unary, self._next_sums, alpha=weight, out=self._scratch)
         return {"discrete_objective": -float(self.totals(self._scratch.mul_(hard))[0])}
 
-    def relax(self, n_updates: int, tolerance: float | None = None) -> None:
+    def relax(self, n_updates: int) -> None:
         """Make at most so many updates of each task, fewer where it stands still."""
         low, high = self._unary.aminmax()
         self._is_shifted = self._seeds is not None or self._pull + float(high - low) > _MAX_SPREAD
         try:
-            self._descend(n_updates, self._tolerance if tolerance is None else tolerance)
+            self._descend(n_updates)
         finally:
             if not self._is_shifted:
                 self.v = normalize_(self.v)
                 torch.amax(self.assignment, dim=1, out=self._scale)
 
-    def _descend(self, n_updates: int, tolerance: float) -> None:
+    def _descend(self, n_updates: int) -> None:
         moving = self.active.clone()
         for _ in range(n_updates):
             self.raise_if_cancelled()
@@ -194,7 +196,7 @@ class AbstractLaplacianState(AbstractState):
             if not moving.any():
                 return
             gains = before - energies
-            goes_on = gains > tolerance * energies.abs()
+            goes_on = gains > self._tolerance * energies.abs()
             if not self._is_exact:
                 torch.sub(self._next, self.assignment, out=self._scratch).abs_()
                 changes = self._scratch.view(self.n_tasks, -1).sum(dim=1).cpu()
@@ -250,7 +252,7 @@ class AbstractLaplacianState(AbstractState):
         if not self._laplacian_weight:
             out.zero_()
             return
-        if self._is_exact:
+        if self._keeps_digits:
             n_columns = v.shape[1]
             assignment = torch.expm1(v, out=self._scratch)
             sums = torch.mv(assignment, assignment.new_ones(n_columns))[:, None]

@@ -31,11 +31,7 @@ PrototypeUpdate = Literal["bo", "ms", "means"]
 
 _MAX_INNER = (20, 100)
 """Updates of an inner loop at most, and where it goes on to a tenth of the tolerance."""
-_MAX_DECIDING = 50
-"""Updates at most where undecided nodes start at the nearest mode, to a tenth of the tolerance."""
-_UNDECIDED = 1e-3
-"""Difference of the two largest shares below which a node is undecided."""
-_N_CANDIDATES = 64
+_N_CANDIDATES = 16
 """Nodes of the largest log odds of which the one that serves its cluster best becomes its mode."""
 _MAX_SAMPLES = 2000
 _ROUGHER = 8
@@ -175,7 +171,12 @@ class _State(AbstractLaplacianState):
         is_exact = not has_seeds and not is_image
         tolerance = method.tolerance / (10 if is_exact else 1)
         super().__init__(
-            tasks, points.shape[1], method.laplacian_weight, tolerance, is_exact=is_exact
+            tasks,
+            points.shape[1],
+            method.laplacian_weight,
+            tolerance,
+            is_exact=is_exact,
+            keeps_digits=is_exact or (is_image and self._kind != "means"),
         )
         self._method, self._blocks, self._points = method, tasks.blocks, points
         self._is_prepared = is_few_shot and self._kind == "means" and points.shape[2] >= LONG_ROWS
@@ -223,47 +224,20 @@ class _State(AbstractLaplacianState):
         return exponents.flatten(0, 1).add_(self._unary)
 
     def advance(self) -> None:
-        before = self.objectives
         if self._is_first or self._seeds is not None:
             self._is_first = False
             self.relax(_MAX_INNER[self._is_exact])
         else:
             self._relax_again()
-        self._update_prototypes()
-        has_modes = self.tasks.is_image and self._kind != "means"
-        is_end = has_modes and float(self.gains(before)[0]) <= self._method.tolerance
-        if is_end and self._decide():
-            self._update_prototypes()
-
-    def _update_prototypes(self) -> None:
         self.raise_if_cancelled()
         if self._kind == "means":
             weights = self.by_task(self.assignment)
             self._move_points(weighted_means(weights, self._blocks, self._points), self.active)
         elif self._kind == "ms":
-            self._move_points(self._peaks(), self.active)
+            self._shift_means()
         elif self._seeds is not None:
             self._move_modes()
         self.update_objectives()
-
-    def _decide(self) -> bool:
-        """Start undecided nodes at the nearest mode; return whether E ends lower, else go back.
-
-        Nodes far from all modes whose neighbours attract each other stay at equal shares, a saddle
-        of E, for longer than a descent lasts. Of one problem.
-        """
-        before, v, is_lower = self.objectives, self.v, False
-        largest = self.assignment.topk(min(2, v.shape[1]), dim=1).values
-        rows = (largest[:, 0] - largest[:, -1] < _UNDECIDED).nonzero()[:, 0]
-        exponents = self._squares(self._points)[0, rows].mul_(-0.5 / self._sigma2[0])
-        try:
-            self.start_at(v.index_copy(0, rows, exponents.sub_(row_maxima(exponents))))
-            self.relax(_MAX_DECIDING, self._tolerance / 10)
-            is_lower = float(self.gains(before)[0]) > self._tolerance
-        finally:  # where it was cancelled, too
-            if not is_lower:
-                self.start_at(v)
-        return is_lower
 
     def _densities(self) -> torch.Tensor:
         """Return how dense the nodes nearest to a start point lie, the mean kernel to them.
@@ -341,13 +315,8 @@ class _State(AbstractLaplacianState):
         self._unary = self._unaries(self._points).flatten(0, 1)
 
     def _move_modes(self) -> None:
-        """Move modes to better nodes: those of high log odds (BO), then those nearest to peaks."""
-        self._try_modes(self._serving_nodes())
-        if not self._is_exact:
-            self._try_modes(self._distinct_nodes(-self._squares(self._peaks())))
-
-    def _try_modes(self, nodes: torch.Tensor) -> None:
-        """Move each mode to its node of these where that serves the cluster better."""
+        """Move m_k to x_p of high s_pk where that serves the cluster better (BO)."""
+        nodes = self._serving_nodes()
         unary = self._unaries(self._features_of(nodes))
         weights, before = self.by_task(self.assignment), self.by_task(self._unary)
         better = (weights * unary).sum(dim=1) > (weights * before).sum(dim=1)
@@ -421,20 +390,18 @@ class _State(AbstractLaplacianState):
             free &= (features != self._features_of(node)).any(dim=2)
         return free
 
-    def _peaks(self) -> torch.Tensor:
-        """Return where mean shift leads, m_k = sum s a x / sum s a: to peaks of density (MS)."""
-        blocks, weights, moving = self._blocks, self.by_task(self.assignment), self.active.clone()
-        points, unary = self._points, self.by_task(self._unary)
+    def _shift_means(self) -> None:
+        """Climb the density of each cluster by mean shift, m_k = sum s a x / sum s a (MS)."""
+        blocks, moving = self._blocks, self.active.clone()
         for _ in range(_MEAN_SHIFT_STEPS[self._is_exact]):
-            before = points
-            points = self.choose(moving, weighted_means(weights * unary, blocks, before), before)
-            squares = (points - before).square().sum(dim=2).amax(dim=1)
+            before = self._points
+            weights = self.by_task(self.assignment * self._unary)
+            self._move_points(weighted_means(weights, blocks, before), moving)
+            squares = (self._points - before).square().sum(dim=2).amax(dim=1)
             moving &= (squares >= 1e-6 * self._sigma2[:, 0, 0]).cpu()
             if not moving.any():
-                break
+                return
             self.raise_if_cancelled()
-            unary = self._unaries(points)
-        return points
 
     def _unaries(self, points: torch.Tensor) -> torch.Tensor:
         """Return a_pk of eq. (1)."""
