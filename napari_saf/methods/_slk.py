@@ -32,7 +32,7 @@ PrototypeUpdate = Literal["bo", "ms", "means"]
 _MAX_INNER = (20, 100)
 """Updates of an inner loop at most, and where it goes on to a tenth of the tolerance."""
 _N_CANDIDATES = 16
-"""Nodes of the largest log odds of which the one that serves its cluster best becomes its mode."""
+"""Nodes of the largest log odds, of which one becomes the mode."""
 _MAX_SAMPLES = 2000
 _ROUGHER = 8
 _LEAST_EXPONENT = -60.0
@@ -82,7 +82,9 @@ class SLK(AbstractClustering, TaskMethod):
     Without seeds this is Algorithm 2.1: after each update of the prototypes S starts again at
     softmax(a); where E would end higher than before, S goes on from where it was instead, and
     modes move only to nodes that serve their clusters better. The first modes ("bo") are the
-    densest nodes of the cells of k-means++ points (section 2.4.2). With seeds S always goes on.
+    densest nodes of the cells of k-means++ points (section 2.4.2). With seeds S always goes on; all
+    seeds have a share of 1, and the mode is, of the 16 nodes that (2) would give the largest odds,
+    the one with the largest sum_q s_qk a_qk.
     No two clusters share a mode. Without seeds a start leans towards the nearest mode, by 1e-4 of
     the exponents, but for typical nodes of a table: else nodes far from all modes, where
     exponentials vanish, are slow to decide. Their shares may end equal; their label is that of the
@@ -334,7 +336,7 @@ class _State(AbstractLaplacianState):
     def _serving_nodes(self) -> torch.Tensor:
         """Return m_k = x_p with p = argmax_p s_pk, or the best of the nodes of high s_pk.
 
-        Unless exact: rounding alone says which of the many nodes deep in a cluster is the first.
+        The best unless exact: many nodes deep in a cluster have shares that round to 1.
         """
         scores, weights = self.by_task(self._log_odds()), self.by_task(self.assignment)
         if self._is_exact:

@@ -5,12 +5,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from scipy.special import xlogy
+from skimage.transform import resize
 from sklearn.cluster import kmeans_plusplus
 
 import napari_saf as saf
 from napari_saf.graph import GraphUnion
 from napari_saf.input import PLAIN
 from napari_saf.metrics import matched_accuracy
+from napari_saf.samples import read_sample
 
 SQUARES = np.kron([[0.0, 1, 0.4], [0.8, 0.2, 0.6]], np.ones((5, 6)))
 KINDS = ("bo", "ms", "means")
@@ -539,3 +541,17 @@ def test_of_equal_shares_the_label_is_that_of_the_nearest_prototype(kind, sigma2
     np.testing.assert_allclose(least, squares.min(axis=1), rtol=1e-5)
     sizes = np.bincount(labels, minlength=4)[: result.n_labels] / len(labels)
     np.testing.assert_allclose(result.history.label_shares[-1][result.columns], sizes)
+
+
+@pytest.mark.parametrize("kind", ["bo", "ms"])
+def test_neither_modes_of_strokes_nor_undecided_pixels_hang_on_rounding(kind):
+    """Seeds all have a share of 1, and where pixels stay undecided rounding would tip them over."""
+    image, seeds = read_sample("histology").array, np.zeros((80, 80), int)
+    image = resize(image, (80, 80), anti_aliasing=True)
+    seeds[2:5, 2:20], seeds[40, 8:30], seeds[74, 4:40] = 1, 2, 3
+    method, columns = saf.SLK(prototypes=kind), []
+    for factor in (0, 1e-7, 1e-6):
+        noise = factor * np.random.default_rng(4).standard_normal(image.shape)
+        problem = saf.Problem.from_image(image * (1 + noise), seeds=seeds)
+        columns.append(method.run(problem).assignment.argmax(axis=1))
+    assert max(np.mean(columns[0] != others) for others in columns[1:]) < 0.002
