@@ -345,7 +345,7 @@ class _State(AbstractLaplacianState):
         services = torch.zeros_like(best, dtype=scores.dtype)
         for column in range(scores.shape[2]):
             own = weights[..., column, None]
-            parts = best[..., column].split(scores.shape[2], dim=1)  # the memory of a field each
+            parts = torch.split(best[..., column], scores.shape[2], dim=1)  # a field each
             found = [(own * self._unaries(self._features_of(part))).sum(dim=1) for part in parts]
             services[..., column] = torch.cat(found, dim=1)
         scores -= scores.amax(dim=1, keepdim=True)
