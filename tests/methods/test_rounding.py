@@ -22,7 +22,7 @@ CASES = (
     *("laplacianshot, strokes", "bavardage, strokes"),
 )
 SLOW = {"saf, s = 1"}
-SIDE, DRAWS = 48, 3
+SIDE, DRAWS = 48, 2
 
 
 @pytest.fixture(scope="module")
@@ -64,10 +64,10 @@ def test_noise_of_the_last_digits_changes_next_to_no_label(rounding, clean, case
             assert rounding.changes(clean(case, name), noisy) <= most(case), (name, draw)
 
 
-@pytest.mark.parametrize("instructions", ["default", "avx2"])
-def test_other_instruction_sets_find_the_same_labels(rounding, clean, instructions):
+def test_another_instruction_set_finds_the_same_labels(rounding, clean):
+    """By that which every processor has; the benchmark takes AVX2, too."""
     arguments = argparse.Namespace(side=SIDE, only=CASES)
-    others = rounding.labels_by(instructions, arguments)
+    others = rounding.labels_by("default", arguments)
     for case in CASES:
         for name in rounding.STROKES:
             changed = rounding.changes(others[f"{name}/{case}"], clean(case, name))
