@@ -1,4 +1,5 @@
 # make demo         label a sample image; opens napari where there is a screen
+# make check        checks, and the tests that need no window: two minutes
 # make test         checks, some tests of the app with the other Qt binding, then all tests
 # make test-pyside6 some tests of the app with PySide6; test-pyqt5, test-pyqt6: with these
 # make test-next    all tests of the app with the newest napari, pre-releases included
@@ -33,17 +34,23 @@ export LIBGL_ALWAYS_SOFTWARE := 1
 # A worker without work takes some of another's.
 PYTEST := -m pytest -n auto --maxprocesses 4 --dist worksteal
 
-.PHONY: help demo test test-pyqt5 test-pyqt6 test-pyside6 test-next lint format docs wheelhouse system kernels
+.PHONY: help demo check core test test-pyqt5 test-pyqt6 test-pyside6 test-next lint format docs wheelhouse system kernels
 help:
-	@sed -n 's/^# //p' $(firstword $(MAKEFILE_LIST)) | head -8
+	@sed -n 's/^# //p' $(firstword $(MAKEFILE_LIST)) | head -9
 
 demo: .venv/installed
 	@$(BIN)/napari-saf demo -o demo
 
 # mypy takes one core only.
+check: kernels
+	@$(MAKE) --no-print-directory -j2 lint core
+
+core: .venv/installed
+	@OMP_NUM_THREADS=1 $(BIN)/python $(PYTEST) --ignore tests/gui -m "not slow"
+
 test: kernels
 	@$(MAKE) --no-print-directory -j2 lint test-$(OTHER)
-	@OMP_NUM_THREADS=1 eval "$(SCREEN)" $(BIN)/python $(PYTEST)
+	@OMP_NUM_THREADS=1 eval "$(SCREEN)" $(BIN)/python $(PYTEST) --durations 10 --durations-min 1
 
 # The bindings differ in enumerations, signals and fonts: all docks, and the ways through them.
 SMOKE := $(addprefix tests/gui/,test_all_docks.py test_class_keys.py) \
