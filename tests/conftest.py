@@ -1,5 +1,6 @@
 """What all tests share."""
 
+import gc
 import importlib.util
 import os
 import socket
@@ -20,6 +21,17 @@ def pytest_configure(config: pytest.Config) -> None:
         from napari_saf.flow import _fused
 
         _fused.wait_for_kernels()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection():
+    """Look for no garbage while modules are imported: what they bring stays."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.fixture(scope="session")

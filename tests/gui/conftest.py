@@ -11,6 +11,7 @@ import npe2
 import platformdirs
 import pytest
 from gui_cases import ENDLESS, TIMEOUT, blocks
+from napari._qt.widgets.qt_welcome import QtWelcomeWidget
 from napari.components import ViewerModel
 
 from napari_saf._gui.forms import image_input
@@ -41,6 +42,12 @@ def quick_collections():
     gc.freeze()
 
 
+@pytest.fixture(autouse=True)
+def no_tips(monkeypatch):
+    """Leave the tips of a window's welcome as they are: it words them anew for each shortcut."""
+    monkeypatch.setattr(QtWelcomeWidget, "refresh", lambda self, event=None: None)
+
+
 @pytest.fixture(scope="session", autouse=True)
 def readers():
     """The readers of napari, which a model of a viewer does not look for."""
@@ -66,6 +73,7 @@ def own_settings(tmp_path, monkeypatch):
     monkeypatch.setattr(napari.settings, "plugin_configuration_generator", _make_settings)
     napari.settings._clear_plugin_settings_cache()
     own = napari.settings.NapariSettings(config_path=None)
+    own.experimental.triangulation_backend = "Pure python"  # nothing is compiled for some lines
     monkeypatch.setattr(napari.settings, "_SETTINGS", own)
     monkeypatch.setattr(napari.settings, "_CFG_PATH", str(tmp_path / "settings.yaml"))
     yield

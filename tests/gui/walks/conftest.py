@@ -32,15 +32,17 @@ def hands(make_napari_viewer, qtbot):
 
 
 @pytest.fixture
-def take_picture(tmp_path):
-    """Write a picture of the whole window."""
-    folder = Path(os.environ.get(PICTURES, tmp_path))
+def take_picture():
+    """Write a picture of the whole window, if pictures are wanted."""
+    folder = os.environ.get(PICTURES)
 
     def take(hands, name):
+        if folder is None:
+            return
         for _ in range(5):
             QApplication.processEvents()
         picture = hands.viewer.screenshot(canvas_only=False, flash=False)
-        iio.imwrite(folder / f"{name}.png", picture[..., :3])
+        iio.imwrite(Path(folder, f"{name}.png"), picture[..., :3])
         assert picture.shape[:2] == SIZE[::-1]
 
     return take
