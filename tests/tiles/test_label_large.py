@@ -1,5 +1,6 @@
 """Tiles give the labels of the whole image, wherever it lies, and whatever interrupts them."""
 
+import dataclasses
 import json
 import os
 import shutil
@@ -45,11 +46,26 @@ def of_array(image, tmp_path_factory):
     return saf.label_large(image, recipe(), out, tile=64).labels[:]
 
 
-def recipe(window=3, weights="uniform", **more):
+@pytest.fixture(scope="module")
+def whole(image, tmp_path_factory):
+    """Return a run in tiles of 32 pixels that nothing interrupts."""
+    out = tmp_path_factory.mktemp("whole") / "whole.ome.zarr"
+    return saf.label_large(image, recipe(), out, tile=32)
+
+
+def whole_recipe(window=3, weights="uniform", **more):
     """The assignment flow with a prototype for each colour."""
     options = ImageOptions("intensity", window, weights, scaling=(0, 255), **more)
     points = COLOURS.astype(np.float32) / 255
     return saf.PrototypeSet(points, names={1: "sky"}, options=options).recipe()
+
+
+def recipe(*options):
+    """The same of few steps, where it does not matter what the labels are."""
+    own, stop = whole_recipe(*options), {"kind": "flow", "max_steps": 2}
+    raw = own.raw | {"parameters": own.raw["parameters"] | {"stop": stop}}
+    method = dataclasses.replace(own.method, stop=saf.StoppingRule(max_steps=2))
+    return dataclasses.replace(own, method=method, raw=raw)
 
 
 def write_zarr(path, pixels, version="0.5", chunks=(32, 32, 3), levels=1, **more):
@@ -75,7 +91,7 @@ def content(folder):
 
 @pytest.mark.parametrize(("window", "weights"), [(3, "uniform"), (9, "uniform"), (5, "contrast")])
 def test_tiles_agree_with_the_whole_image(tmp_path, image, window, weights):
-    own = recipe(window, weights)
+    own = whole_recipe(window, weights)
     whole = LargeJob.of(image, own).plan().label(image, None)
     found = saf.label_large(image, own, tmp_path / "m.ome.zarr", tile=32)
     assert found.n_tiles == 4 * 5
@@ -88,7 +104,7 @@ def test_tiles_agree_with_the_whole_image(tmp_path, image, window, weights):
 def test_what_is_learned_from_whole_has_the_steps_of_a_run_of_it(tmp_path, shape):
     pixels = picture(shape, noise=70)
     source = write_zarr(tmp_path / "a.zarr", pixels, levels=2) if len(shape) == 2 else pixels
-    job = LargeJob.of(source, recipe())
+    job = LargeJob.of(source, whole_recipe())
     plan, whole = job.plan(), job.recipe.run(pixels)
     np.testing.assert_allclose(plan.steps, np.diff(whole.history.time))
     assert (plan.label(pixels, None) == whole.labels).mean() > 0.9999
@@ -100,8 +116,8 @@ def test_a_volume_and_a_stack_of_times_are_labelled(tmp_path):
     found = saf.label_large(pixels, recipe(), tmp_path / "m.ome.zarr", tile=16)
     assert found.n_tiles == 2 * 3 * 3
     assert (found.labels[:] == whole).mean() > 0.999
-    alone = saf.label_large(pixels, recipe((1, 3, 3)), tmp_path / "s.ome.zarr", tile=32)
-    assert alone.n_tiles == 20 * 2 * 2
+    alone = saf.label_large(pixels[:4], recipe((1, 3, 3)), tmp_path / "s.ome.zarr", tile=32)
+    assert alone.n_tiles == 4 * 2 * 2
     first = LargeJob.of(pixels[0], recipe()).plan().label(pixels[0], None)
     assert (alone.labels[0] == first).mean() > 0.999
 
@@ -249,7 +265,7 @@ def test_tiles_end_with_the_whole_although_the_blocks_that_teach_do_not():
     pixels = picture((512, 512), noise=60)
     for value, row, column in ((10, 0, 0), (128, 0, 384), (250, 384, 0)):  # decided at once
         pixels[row : row + 128, column : column + 128] = value
-    job = LargeJob.of(pixels, recipe(), learn_pixels=2**16)
+    job = LargeJob.of(pixels, whole_recipe(), learn_pixels=2**16)
     plan, whole = job.plan(), job.recipe.run(pixels)
     assert len(plan.blocks) == 4
     assert sum(plan.steps) == pytest.approx(whole.history.time[-1], rel=0.1)
@@ -290,7 +306,7 @@ def test_what_cannot_be_done_in_tiles_is_refused_by_name(tmp_path, image, method
 
 def test_edges_and_texture_are_standardized_as_in_the_whole(tmp_path):
     rng = np.random.default_rng(0)
-    kinds = rng.integers(0, 2, (8, 9)).repeat(40, 0).repeat(40, 1)
+    kinds = rng.integers(0, 2, (6, 7)).repeat(40, 0).repeat(40, 1)
     image = np.where(kinds, 0.5 + 0.4 * rng.standard_normal(kinds.shape), 0.5)
     own = {"features": "multiscale", "window": 5, "weights": "uniform", "max_side": None}
     problem = saf.Problem.from_image(image, seeds=kinds + 1, **own)
@@ -310,8 +326,7 @@ def test_small_tiles_have_the_edges_and_texture_of_the_whole(tmp_path, shape):
     assert found.n_tiles > 1 and sum(found.sizes.values()) == image[..., 0].size
 
 
-@pytest.mark.parametrize("mask", ["finite", "array"])
-@pytest.mark.parametrize("weights", ["uniform", "contrast"])
+@pytest.mark.parametrize(("mask", "weights"), [("finite", "uniform"), ("array", "contrast")])
 def test_a_mask_may_leave_some_blocks_whole(tmp_path, mask, weights):
     image = picture((150, 300)).astype(np.float32)
     inside = np.ones((150, 300), bool)
@@ -323,8 +338,7 @@ def test_a_mask_may_leave_some_blocks_whole(tmp_path, mask, weights):
     assert ((found.labels[:] > 0) == inside).all()
 
 
-@pytest.mark.parametrize("mask", ["finite", "array"])
-@pytest.mark.parametrize("levels", [1, 3])
+@pytest.mark.parametrize(("mask", "levels"), [("finite", 1), ("array", 3)])
 def test_a_mask_between_the_blocks_that_are_looked_at_is_found(tmp_path, mask, levels):
     image = picture((650, 550), noise=8).astype(np.float32)
     inside = np.zeros(image.shape[:2], bool)
@@ -365,9 +379,8 @@ class Stop(Exception):
     """A run is ended here."""
 
 
-@pytest.mark.parametrize("n_done", [0, 7, 18])
-def test_a_run_that_was_stopped_goes_on(tmp_path, image, n_done):
-    whole = saf.label_large(image, recipe(), tmp_path / "whole.ome.zarr", tile=32)
+@pytest.mark.parametrize("n_done", [0, 18])
+def test_a_run_that_was_stopped_goes_on(tmp_path, image, n_done, whole):
     out, done = tmp_path / "m.ome.zarr", []
 
     def stop(n, count):
@@ -621,7 +634,7 @@ def test_candidates_lie_in_one_piece_of_the_file_each():
 
 
 def test_coarse_levels_follow_the_tiles_that_they_are_made_of(tmp_path):
-    pixels = picture((400, 460))
+    pixels = picture((270, 330))
     job = LargeJob.of(pixels, recipe(), tile=64, learn_pixels=2**14)
     seen, order = {}, []
     for step in iterate_large(job, tmp_path / "m.ome.zarr"):
@@ -636,7 +649,7 @@ def test_coarse_levels_follow_the_tiles_that_they_are_made_of(tmp_path):
 
 
 def test_a_plan_goes_on_where_there_are_no_kernels(tmp_path, image, monkeypatch):
-    job = LargeJob.of(np.tile(image, (2, 2, 1)), recipe(), tile=192)
+    job = LargeJob.of(np.tile(image, (2, 2, 1)), whole_recipe(), tile=192)
     plan = job.plan()
     work = job.work(plan, tmp_path / "a.ome.zarr", False)
     region = plan.region((0, 0))
@@ -646,7 +659,7 @@ def test_a_plan_goes_on_where_there_are_no_kernels(tmp_path, image, monkeypatch)
     assert (job.work(job.plan(), tmp_path, is_sent=False).label(region) == labels).mean() >= 0.9999
 
 
-@pytest.mark.parametrize(("n_labels", "tile"), [(3, 96), (30, 84), (100, 96)])
+@pytest.mark.parametrize(("n_labels", "tile"), [(3, 96), (100, 96)])
 def test_tiles_of_many_labels_are_smaller_where_memory_is_bounded(n_labels, tile):
     pixels = np.broadcast_to(np.uint8(7), (300, 300, 300))
     options = ImageOptions("intensity", 7, "uniform", scaling=(0, 255), channel_axis=None)
