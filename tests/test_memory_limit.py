@@ -165,7 +165,7 @@ def test_the_limits_of_a_group_of_processes_count(tmp_path):
 def test_a_folder_run_within_a_limit_goes_on_after_an_image_that_is_too_large(tmp_path):
     (tmp_path / "in").mkdir()
     rng = np.random.default_rng(0)
-    for name, side in (("a_large.png", 4096), ("b_small.png", 24)):
+    for name, side in (("a_large.png", 2048), ("b_small.png", 24)):
         iio.imwrite(tmp_path / "in" / name, rng.integers(255, size=(side, side), dtype=np.uint8))
     script = """
         import resource, sys
@@ -173,7 +173,7 @@ def test_a_folder_run_within_a_limit_goes_on_after_an_image_that_is_too_large(tm
         import sklearn.cluster, torch
         from napari_saf.cli import main
 
-        room = psutil.Process().memory_info().vms + 2**31
+        room = psutil.Process().memory_info().vms + 2**30
         resource.setrlimit(resource.RLIMIT_AS, (room, room))
         plain = ["--features", "intensity", "--weights", "uniform", "--max-side", "none"]
         sys.exit(main(["segment", "in", "-o", "out", *plain]))

@@ -2,44 +2,17 @@
 
 from __future__ import annotations
 
-import dataclasses
 import multiprocessing.reduction
 import os
 import signal
 import sys
 import time
-from typing import Any, ClassVar
 
 import numpy as np
 
-from napari_saf.methods import METHODS, SelfAssignmentFlow
+from napari_saf.methods import SelfAssignmentFlow
 
-DEADLY = (12, 13)
-"""Shape of an image that no process survives."""
 _OF_WINDOWS = {"napari", "qtpy", "magicgui"}
-
-
-@dataclasses.dataclass(frozen=True)
-class Deadly(SelfAssignmentFlow):
-    """Self-assignment, but not of every image."""
-
-    name: ClassVar[str] = "saf"
-
-    def iterate(self, problem: Any, *arguments: Any, **options: Any) -> Any:
-        """End the process, or do as usual."""
-        if problem.n_nodes == DEADLY[0] * DEADLY[1]:
-            os._exit(9)
-        return super().iterate(problem, *arguments, **options)
-
-    def __reduce__(self) -> Any:
-        """Be the method of its name in other processes, too: a task may be done there again."""
-        values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        return _arrive, (values,)
-
-
-def _arrive(values: dict[str, Any]) -> Deadly:
-    METHODS[Deadly.name] = Deadly
-    return Deadly(**values)
 
 
 class Command:

@@ -51,7 +51,7 @@ def test_one_image_needs_groups(cli, picture):
 def test_groups_come_from_a_channel_or_a_file(cli, picture, tmp_path):
     image = picture()
     np.save(tmp_path / "groups.npy", np.tile([1, 2], (12, 8)))
-    for source in ("channel:0", "channel:0:100", "axis:0", "groups.npy"):
+    for source in ("channel:0:100", "groups.npy"):
         outcome = cli("fair-sweep", image, "-o", "out", "--groups", source, *WEIGHTS, *FEW,
                       "--overwrite")  # fmt: skip
         assert (outcome.code, outcome.err) == (0, "")

@@ -48,7 +48,7 @@ def test_figures_show_every_name(tmp_path, suffix):
     assert path.stat().st_size
 
 
-@pytest.mark.parametrize("long", ["W" * 200, "word " * 40, "line\n" * 99])
+@pytest.mark.parametrize("long", ["W" * 200, "line\n" * 99])
 def test_long_names_leave_room_for_image_and_labels_in_figures(tmp_path, long):
     for shown in (LABELS, None):
         saf.save_figure(
@@ -77,8 +77,6 @@ def test_prototypes_give_every_name_back(tmp_path):
     "arguments",
     [
         ("compare", "IMAGE", "-o", "a.html", "--method", "slk"),
-        ("compare", "IMAGE", "-o", "a.png", "--method", "slk"),
-        ("compare", "IMAGE", "-o", "a.csv", "--method", "slk"),
         ("dictionary", "learn", "IMAGE", "-o", "d.safetensors", "--n-atoms", "3"),
         ("dictionary", "apply", "words.safetensors", "IMAGE", "-o", "out"),
         ("fair-sweep", "IMAGE", "-o", "sweep", "--groups", "axis:0", "--n-clusters", "2"),
@@ -94,7 +92,8 @@ def test_commands_take_files_of_every_name(tmp_path, monkeypatch, capsys, argume
     iio.imwrite("plain.png", image)
     os.rename("plain.png", f"{name}.png")
     np.save(f"{name}_labels.npy", 1 + (image > 99))
-    saf.PatchDictionary.learn([image], n_atoms=3, patch_size=3).save("words.safetensors")
+    if "words.safetensors" in arguments:
+        saf.PatchDictionary.learn([image], n_atoms=3, patch_size=3).save("words.safetensors")
     files = {"IMAGE": f"{name}.png", "LABELS": f"{name}_labels.npy"}
     assert main([files.get(argument, argument) for argument in arguments]) == 0, capsys.readouterr()
     if arguments[0] == "dictionary" and arguments[1] == "apply":
