@@ -7,7 +7,7 @@ import math
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -58,6 +58,8 @@ def local_client(n_processes: int) -> Iterator[Client]:
         Client(cluster) as client,
     ):
         yield client
+        with suppress(TimeoutError):  # a process that is being started cannot be ended
+            client.wait_for_workers(n_processes, timeout=_PATIENCE)
 
 
 def _local_cluster(n_processes: int) -> LocalCluster:
