@@ -23,6 +23,11 @@ def pytest_configure(config: pytest.Config) -> None:
         _fused.wait_for_kernels()
 
 
+def pytest_xdist_auto_num_workers() -> int:
+    """One worker more than there are cores: windows, disks and processes are waited for."""
+    return (os.cpu_count() or 1) + 1
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_collection():
     """Look for no garbage while modules are imported: what they bring stays."""
