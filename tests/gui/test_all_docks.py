@@ -392,10 +392,9 @@ def test_shortcuts_of_a_person_are_left_alone(viewer):
     assert viewer.keymap[coerce_keybinding("Shift-R")] is own
 
 
-@pytest.mark.parametrize("name", ["Segment", "Export"])
-def test_layers_go_in_the_context_of_the_canvas(make_napari_viewer, qtbot, name):
+def test_layers_go_in_the_context_of_the_canvas(make_napari_viewer, qtbot):
     viewer = make_napari_viewer(show=True)
-    frame, widget = viewer.window.add_plugin_dock_widget("napari-saf", name)
+    frame, widget = viewer.window.add_plugin_dock_widget("napari-saf", "Segment")
     layers = [viewer.add_image(np.eye(8)) for _ in range(2)]
     canvas = widget.window().findChild(QOpenGLWidget)
     qtbot.waitUntil(lambda: canvas.isValid(), timeout=TIMEOUT)

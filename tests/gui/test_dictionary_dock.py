@@ -1,7 +1,5 @@
 """The Patch dictionary dock: learn, look, drop, keep, apply, and faults."""
 
-import weakref
-
 import numpy as np
 import pytest
 from gui_cases import ENDLESS, TIMEOUT, blocks, choose_files, stack
@@ -238,7 +236,7 @@ def test_stop_leaves_a_dictionary(model, dock, qtbot, settle):
         assert layer.data.max() <= dock.current.dictionary.n_atoms
 
 
-@pytest.mark.parametrize("which", ["image", "other", "result"])
+@pytest.mark.parametrize("which", ["image", "result"])
 def test_removing_a_layer_ends_the_learning(model, dock, qtbot, settle, which):
     other = model.add_image(stripes(seed=3), name="other")
     dock.images.choose([model.layers["stripes"], other])
@@ -500,46 +498,3 @@ def test_a_folder_is_worked_off(full, tmp_path, settle):
     full.apply()
     settle(full)
     assert "3 skipped" in full.status.text
-
-
-def test_stop_ends_a_folder_after_what_is_done(full, tmp_path, qtbot, settle):
-    source = tmp_path / "in"
-    source.mkdir()
-    for k in range(30):
-        np.save(source / f"image{k:02}.npy", stripes(seed=k))
-    choose_files(full.applying, source, tmp_path / "out")
-    full.apply()
-    qtbot.waitUntil(lambda: " of 30: " in full.status.text, timeout=TIMEOUT)
-    qtbot.mouseClick(full.stop_button, LEFT)
-    settle(full)
-    assert "left" in full.status.text
-
-
-def test_an_empty_folder_is_told(full, tmp_path, settle):
-    choose_files(full.applying, tmp_path / "nothing", tmp_path / "out")
-    (tmp_path / "nothing").mkdir()
-    full.apply()
-    settle(full)
-    assert full.status.is_error
-
-
-def test_nothing_of_a_removed_layer_is_held(viewer, learned, tmp_path, settle, click, until_gone):
-    """In a window: without one, napari holds the layer that was selected last."""
-    viewer.add_image(stripes(), name="stripes")
-    dock = viewer.window.add_plugin_dock_widget("napari-saf", "Patch dictionary")[1]
-    learned.save(tmp_path / "d.safetensors")
-    dock.load(tmp_path / "d.safetensors")
-    settle(dock)
-    dock.apply()
-    settle(dock)
-    click(dock, 0)
-    settle(dock)
-    held = (named(viewer, "partition")[0], viewer.layers[0])
-    pixels = [(layer.name, weakref.ref(layer.data)) for layer in held]
-    del held
-    viewer.layers.clear()
-    until_gone(pixels)
-
-
-def test_the_dock_is_narrow(dock):
-    assert dock.minimumSizeHint().width() <= 380

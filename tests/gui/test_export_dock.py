@@ -5,15 +5,13 @@ import hashlib
 import json
 import threading
 import time
-import weakref
 
 import numpy as np
 import pytest
-from gui_cases import ENDLESS, TIMEOUT, blocks, layer_of, stack
+from gui_cases import TIMEOUT, blocks, layer_of, stack
 from napari.components import ViewerModel
-from napari.layers import Labels
 from qtpy.QtCore import QPoint, Qt
-from qtpy.QtWidgets import QCheckBox, QComboBox, QPushButton, QSpinBox, QWidget
+from qtpy.QtWidgets import QCheckBox, QComboBox, QPushButton, QSpinBox
 
 import napari_saf as saf
 from napari_saf._gui.export import dock as export_dock
@@ -392,30 +390,6 @@ def repeat(qtbot, dock):
         dock.applying.button.click()
 
 
-@pytest.mark.parametrize("kind", ["rgb", "volume", "channels"])
-def test_a_recipe_gives_the_labels_of_python(viewer, export, qtbot, kind):
-    axis = None
-    if kind == "rgb":
-        first, second = blocks(), blocks()[::-1]
-    elif kind == "volume":
-        first, second = stack(), stack()[:, ::-1] * 2
-    else:
-        first = np.moveaxis(blocks()[..., :2], -1, 0)
-        second, axis = first[:, ::-1], 0
-    result = result_of(first, channel_axis=axis, window=5)
-    other = viewer.add_image(second, name="other")
-    add_result(viewer, result)
-    dock = export()
-    dock.applying.image.choose(other)
-    repeat(qtbot, dock)
-    layer = layer_of(viewer, "other [SAF")
-    problem = Problem.from_image(second, channel_axis=axis, window=5)
-    expected = SelfAssignmentFlow(max_labels=3).run(problem)
-    np.testing.assert_array_equal(layer.data, expected.labels)
-    assert layer.metadata["napari_saf"]["recipe"]["parameters"] == result.recipe["parameters"]
-    assert dock.labels.layer == layer_of(viewer, "other [SAF")
-
-
 def test_an_image_of_other_brightness_is_scaled_by_itself_if_that_is_wanted(
     viewer, export, qtbot, tmp_path
 ):
@@ -439,31 +413,6 @@ def test_an_image_of_other_brightness_is_scaled_by_itself_if_that_is_wanted(
     np.testing.assert_array_equal(second.data, result.labels)
 
 
-def test_a_scale_larger_than_the_other_image_is_as_large_as_it(viewer, export, qtbot):
-    add_result(viewer, result_of(stack(), window=5))
-    other = viewer.add_image(stack()[1:4], name="other")
-    dock = export()
-    dock.applying.image.choose(other)
-    repeat(qtbot, dock)
-    recipe = layer_of(viewer, "other [SAF").metadata["napari_saf"]["recipe"]
-    assert recipe["input"]["window"] == (3, 5, 5)
-    assert "scale along axis -3: 3 px, the most that fits" in dock.status.text
-
-
-def test_pixels_that_are_no_numbers_can_be_left_out(viewer, export, qtbot):
-    add_result(viewer, result_of(stack()[2]))
-    holes = stack()[2].copy()
-    holes[1, 3:6] = np.nan
-    other = viewer.add_image(holes, name="other")
-    dock = export()
-    dock.applying.image.choose(other)
-    repeat(qtbot, dock)
-    assert "3 of 256 pixels" in dock.status.text
-    with qtbot.waitSignal(dock.controller.finished, timeout=TIMEOUT):
-        dock.status.action_button.click()
-    np.testing.assert_array_equal(layer_of(viewer, "other [SAF").data == 0, np.isnan(holes))
-
-
 def test_a_recipe_of_a_plane_labels_the_slice_on_screen(viewer, export, qtbot):
     result = result_of(stack()[0] + stack()[2])
     image = viewer.add_image(stack(), name="stack")
@@ -484,24 +433,6 @@ def test_an_image_of_too_few_axes_is_told(viewer, export, qtbot):
     assert dock.status.is_error and "expected an image of 3 axes" in dock.status.text
 
 
-def test_a_repeated_run_can_be_stopped(viewer, export, qtbot):
-    from napari_saf.methods import METHODS
-    from napari_saf.parameters import build
-
-    method = build(METHODS["saf"], ENDLESS)
-    recipe = method.recipe(Problem.from_image(blocks()))
-    entry = {"recipe": recipe, "prototypes": None}
-    viewer.add_labels(np.ones((32, 32), int), metadata={"napari_saf": entry})
-    viewer.add_image(blocks(), name="blocks")
-    dock = export()
-    with qtbot.waitSignal(dock.controller.advanced, timeout=TIMEOUT):
-        dock.applying.button.click()
-    with qtbot.waitSignal(dock.controller.finished, timeout=TIMEOUT):
-        dock.stop_button.click()
-    assert dock.status.text.startswith("stopped: ")
-    assert isinstance(layer_of(viewer, "blocks [SAF"), Labels)
-
-
 def test_a_saved_recipe_is_the_one_of_the_layer(done, tmp_path, viewer):
     done.repeat.save_to(str(tmp_path / "mine"))
     recipe = saf.load_recipe(tmp_path / "mine.recipe.json")
@@ -517,54 +448,6 @@ def test_a_recipe_that_a_file_cannot_repeat_is_not_offered(viewer, export):
     dock = export()
     assert "cannot repeat" in dock.repeat.summary.text()
     assert not dock.applying.button.isEnabled()
-
-
-def test_the_dock_is_narrow_and_everything_has_a_tooltip(done, qtbot):
-    done.repeat.show()
-    for width in (340, 380):
-        done.resize(width, 700)
-        assert done.width() == width
-    assert done.minimumSizeHint().width() <= 380
-    for kind in (QPushButton, QComboBox, QCheckBox):
-        for control in done.findChildren(kind):
-            parents, own = [control], control
-            while own is not done and own is not None:
-                own = own.parentWidget()
-                parents.append(own)
-            is_named = any(isinstance(p, QWidget) and p.toolTip() for p in parents)
-            is_fold = "Apply to image" in getattr(control, "text", str)()
-            is_suggested_action = control.isHidden()
-            assert is_named or is_fold or is_suggested_action, control
-
-
-def test_closing_the_dock_lets_go_of_everything(make_napari_viewer, tmp_path, until_gone):
-    viewer = make_napari_viewer()
-    viewer.add_image(blocks(), name="blocks")
-    add_result(viewer, result_of(blocks()))
-    _, dock = viewer.window.add_plugin_dock_widget("napari-saf", "Export")
-    dock.folder.set_path(tmp_path / "out")
-    dock.button.click()
-    viewer.window.remove_dock_widget(dock)
-    assert not dock.is_busy
-    pixels = weakref.ref(viewer.layers[1].data)
-    viewer.layers.clear()
-    viewer.add_labels(LABELS)
-    dock.deleteLater()
-    until_gone([("pixels", pixels)])
-
-
-def test_closing_the_window_ends_the_dock(viewer, qtbot):
-    from qtpy.QtWidgets import QMainWindow
-
-    viewer.add_labels(LABELS)
-    dock, window = ExportWidget(viewer), QMainWindow()
-    qtbot.addWidget(window)
-    window.setCentralWidget(dock)
-    window.show()
-    window.close()
-    qtbot.waitUntil(lambda: dock.lifetime.has_ended, timeout=60_000)
-    viewer.add_labels(LABELS, name="later")
-    assert dock.labels.layer is None
 
 
 def test_what_strokes_gave_is_exported_and_not_the_strokes(viewer, export):

@@ -298,20 +298,6 @@ def test_prototypes_label_a_volume_of_fewer_slices_than_the_scale(open_dock, mod
     assert "scale along axis -3: 1 px, the most that fits" in dock.status.text
 
 
-def test_pixels_that_are_no_numbers_can_be_left_out(dock, model, settle):
-    holes = blocks().astype(np.float32)
-    holes[3, 5:9] = np.nan
-    dock.applying.image.choose(model.add_image(holes, name="holes", rgb=True))
-    dock.apply()
-    settle(dock)
-    assert "4 of 1024 pixels" in dock.status.text
-    dock.status.suggested_action_clicked.emit()
-    settle(dock)
-    np.testing.assert_array_equal(
-        model.layers["holes [AF]"].data == 0, np.isnan(holes).any(axis=-1)
-    )
-
-
 def test_prototypes_are_saved_loaded_merged_and_used(dock, model, settle, press, tmp_path):
     dock.rename(3, "sea")
     dock.applying.save_to(str(tmp_path / "p.json"))
@@ -335,17 +321,6 @@ def test_prototypes_are_saved_loaded_merged_and_used(dock, model, settle, press,
         dock.undo()
     assert dock.source.layer == layer
     assert made not in model.layers
-
-
-@pytest.mark.parametrize("gone", ["blocks", "blocks [SAF]"])
-def test_a_layer_removed_under_way_ends_the_run(dock, model, qtbot, settle, gone):
-    with qtbot.waitSignal(dock.controller.began, timeout=TIMEOUT):
-        dock.edit("refine")
-    model.layers.remove(gone)
-    settle(dock)
-    assert len(dock.table.rows) == (4 if gone == "blocks" else 0)
-    assert bool(dock.history.past) == (gone == "blocks")
-    assert not dock.buttons["refine"].isEnabled()
 
 
 def test_stop_rename_and_close(dock, model, qtbot, settle, press, click):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import weakref
-
 import numpy as np
 import pytest
 from gui_cases import TIMEOUT, blocks, tooltips
@@ -186,23 +184,6 @@ def test_painting_and_undo_during_a_run_raise_nothing(viewer, dock, long_run, qt
         dock.controller.stop()
 
 
-def test_closing_the_viewer_ends_the_run(window, viewer, dock, long_run):
-    long_run(dock)
-    run = dock.controller.run
-    viewer.close()
-    assert run.wait(5)
-
-
-def test_closing_the_dock_ends_the_run(window, viewer, dock, long_run):
-    long_run(dock)
-    run = dock.controller.run
-    viewer.window.remove_dock_widget(dock)
-    assert run.wait(0)
-    assert not dock.controller.is_running
-    viewer.add_image(blocks())
-    dock.deleteLater()
-
-
 def test_closing_the_window_ends_the_run(viewer, qtbot, long_run):
     viewer.add_image(blocks())
     dock, frame = SegmentWidget(viewer), QMainWindow()
@@ -216,20 +197,13 @@ def test_closing_the_window_ends_the_run(viewer, qtbot, long_run):
     assert not dock.controller.is_running
 
 
-def test_the_samples_open(window):
+def test_the_samples_open(viewer):
     from napari_saf.samples import SAMPLES
 
     for key in SAMPLES:
-        window.layers.clear()
-        window.open_sample("napari-saf", key)
-        assert len(window.layers) == 1
-
-
-def test_nothing_of_a_removed_layer_is_held(window, viewer, dock, run, until_gone):
-    run(dock)
-    pixels = weakref.ref(result_layers(viewer)[0].data)
-    viewer.layers.clear()
-    until_gone([("pixels", pixels)])
+        viewer.layers.clear()
+        viewer.open_sample("napari-saf", key)
+        assert len(viewer.layers) == 1
 
 
 def test_run_is_greyed_with_the_reason_where_it_can_only_fail(viewer, qtbot):
