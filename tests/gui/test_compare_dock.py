@@ -454,30 +454,6 @@ def test_strokes_count_and_their_numbers_may_have_gaps(compare, qtbot, viewer):
         assert layer.data[0, 0] == 1 and layer.data[-1, -1] == 2
 
 
-def test_pixels_that_are_no_numbers_can_be_left_out(compare, qtbot, viewer):
-    image = IMAGE[..., 0].astype(float)
-    image[0, :4] = np.nan
-    compare.input.choose(image=viewer.add_image(image, name="holes"))
-    run(qtbot, compare)
-    assert compare.status.is_error and "4 " in compare.status.text
-    click(qtbot, button(compare, "Mask them and run"))
-    qtbot.waitUntil(lambda: not compare.is_busy, timeout=TIMEOUT)
-    assert len(results(viewer)) == 2
-    assert all(not layer.data[0, :4].any() for layer in results(viewer))
-
-
-def test_a_scale_that_does_not_fit_is_told_of(compare, qtbot, viewer):
-    thin = viewer.add_image(np.random.default_rng(0).random((4, 16, 16)), name="thin")
-    compare.input.choose(image=thin)
-    compare.input.choose(extent="volume")
-    compare.input.scale.set_value(7)
-    run(qtbot, compare)
-    assert "scale along axis -3: 3 px, the most that fits" in compare.status.text
-    compare.choice.rows[1].choose("window", "1, 3")
-    run(qtbot, compare)
-    assert "fits" not in compare.status.text
-
-
 def test_what_is_chosen_automatically_is_not_compared_with_itself(compare):
     row = compare.choice.rows[0]
     row.choose("features")

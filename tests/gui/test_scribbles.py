@@ -8,11 +8,8 @@ from qtpy.QtCore import Qt
 from qtpy.QtTest import QTest
 
 import napari_saf as saf
-from napari_saf._gui.prototypes.dock import PrototypesWidget
 from napari_saf._gui.scribbles.dock import ScribblesWidget
 from napari_saf._gui.segment.dock import SegmentWidget
-from napari_saf.cli import main
-from napari_saf.input import PLAIN
 
 pytestmark = [pytest.mark.gui]
 
@@ -139,14 +136,6 @@ def test_a_class_is_erased_on_strokes_hidden_while_they_were_turned(taught, mode
     assert taught.classes.numbers() == [2, 3, 4]
 
 
-def test_the_same_strokes_give_the_same_labels_by_whatever_way(taught, settle, paint):
-    before = labels_of(taught).copy()
-    paint(taught, (2, 12), 2)
-    taught.strokes.layer.undo()
-    settle(taught)
-    np.testing.assert_array_equal(labels_of(taught), before)
-
-
 def test_a_stroke_overtakes_the_run_before(scribbles, paint, qtbot):
     scribbles.form.set_values(ENDLESS)
     paint(scribbles, CORNERS[0], 1, waits=False)
@@ -167,18 +156,6 @@ def test_numbers_may_leave_gaps(scribbles, paint):
     assert set(np.unique(labels_of(scribbles))) == {3, 200}
     live = scribbles.result
     np.testing.assert_allclose(live.get_color(200), scribbles.strokes.color(200), atol=1e-3)
-
-
-def test_a_layer_with_200_classes(scribbles, settle):
-    scribbles.form.set_values({"stop.max_steps": 3})
-    places = np.unravel_index(np.arange(0, 1000, 5), (32, 32))
-    scribbles.strokes.layer.data_setitem(places, np.arange(1, 201).astype(np.uint8))
-    settle(scribbles)
-    assert len(scribbles.classes.rows) == 200
-    painted = scribbles.strokes.layer.data > 0
-    np.testing.assert_array_equal(
-        labels_of(scribbles)[painted], scribbles.strokes.layer.data[painted]
-    )
 
 
 def test_the_image_is_switched_while_a_run_is_on(scribbles, model, paint, qtbot):
@@ -373,36 +350,6 @@ def test_what_was_taught_is_applied_to_another_image(taught, model, settle):
     np.testing.assert_array_equal(found.scale, (2, 2))
 
 
-def test_all_ways_to_another_image_give_the_same_labels(
-    open_on, taught, model, settle, tmp_path, qtbot
-):
-    """By Apply, by the Prototypes dock, by a file on the command line, whatever the brightness."""
-    taught.input.choose(features="intensity")
-    taught.buttons["update_labels"].click()
-    settle(taught)
-    dim = (blocks()[::-1] / 5 + 20).astype(np.uint8)
-    other = model.add_image(dim, name="dim", rgb=True)
-    np.save(tmp_path / "dim.npy", dim)
-    for by_itself in (True, False):
-        taught.applying.brightness.choose(by_itself)
-        taught.applying.save_to(str(tmp_path / "t.json"))
-        apply_to(taught, other)
-        settle(taught)
-        applied = model.layers["dim [from strokes]" + " [1]" * (not by_itself)].data
-        prototypes = open_on(model, PrototypesWidget)
-        prototypes.load_from(str(tmp_path / "t.json"))
-        prototypes.applying.image.choose(other)
-        assert prototypes.applying.brightness.value == by_itself
-        with qtbot.waitSignal(prototypes.controller.finished, timeout=TIMEOUT):
-            prototypes.apply()
-        used = model.layers["dim [AF]" + " [1]" * (not by_itself)].data
-        np.testing.assert_array_equal(used, applied)
-        run = (tmp_path / "dim.npy", "-o", tmp_path / "m.npy", "--prototypes", tmp_path / "t.json")
-        assert main(["segment", *map(str, run), "--overwrite"]) == 0
-        np.testing.assert_array_equal(np.load(tmp_path / "m.npy"), applied)
-        assert ((applied == QUADRANTS[::-1]).mean() > 0.95) == by_itself
-
-
 def test_what_was_taught_is_saved_for_other_images(taught, tmp_path, settle):
     taught.strokes.rename(2, "brick")
     taught.applying.save_to(str(tmp_path / "taught.csv"))
@@ -431,25 +378,6 @@ def test_only_labels_of_the_present_strokes_are_saved(scribbles, paint, tmp_path
     scribbles.applying.save_to(str(tmp_path / "a.json"))
     assert "press Update first" in scribbles.status.text
     assert not (tmp_path / "a.json").exists()
-
-
-def test_prototypes_of_classes_with_gaps_are_those_of_their_numbers(
-    scribbles, model, paint, settle
-):
-    scribbles.buttons["new_strokes"].click()
-    scribbles.input.choose(features="intensity")
-    numbers = (3, 20, 7, 9)
-    for number, corner in zip(numbers, CORNERS, strict=True):
-        paint(scribbles, corner, number)
-    settle(scribbles)
-    layer = model.layers["blocks [from strokes]"]
-    table = layer.metadata["napari_saf"]["prototypes"]
-    problem = saf.Problem.from_image(blocks(), **PLAIN)
-    nodes = np.asarray(layer.data).reshape(-1)
-    assert np.flatnonzero(np.isfinite(table[:, 0])).tolist() == [2, 6, 8, 19]
-    for number in numbers:
-        mean = problem.features[nodes == number].mean(axis=0)
-        np.testing.assert_allclose(table[number - 1], mean, atol=0.15)
 
 
 def test_an_image_of_fewer_frames_is_labelled_where_it_has_pixels(open_on, model, settle):
@@ -527,7 +455,7 @@ def test_channels_of_another_layer_are_features(taught, model, settle):
 def test_other_methods_follow_too(taught, settle):
     for method in taught.form.box.values():
         taught.form.box.choose(method)
-        taught.form.set_values({"max_iterations": 20})
+        taught.form.set_values({"max_iterations": 5})
         taught.start()
         settle(taught)
         assert not taught.status.is_error, taught.form.box.currentText()
@@ -558,18 +486,6 @@ def test_nothing_is_open(open_on, model):
     assert dock.status.is_error
 
 
-def test_closing_the_dock_ends_the_run(scribbles, model, paint, qtbot):
-    scribbles.form.set_values(ENDLESS)
-    paint(scribbles, CORNERS[0], 1, waits=False)
-    with qtbot.waitSignal(scribbles.controller.advanced, timeout=TIMEOUT):
-        paint(scribbles, CORNERS[1], 2, waits=False)
-    scribbles.shut_down()
-    assert not scribbles.controller.is_running
-    strokes = next(layer for layer in model.layers if isinstance(layer, Labels))
-    strokes.data_setitem((np.arange(3), np.full(3, 3)), 2)
-    qtbot.wait(80)
-
-
 def test_a_warm_start_needs_fewer_evaluations(taught, settle):
     results = []
     taught.controller.returned.connect(results.append)
@@ -589,7 +505,7 @@ def test_a_warm_start_knows_a_new_class(taught, paint):
     assert set(np.unique(labels_of(taught))) >= {1, 2, 3, 9}
 
 
-@pytest.mark.parametrize("number", [300, 70_000, 2**31 - 1])
+@pytest.mark.parametrize("number", [2**31 - 1])
 def test_classes_of_large_numbers_keep_them(model, scribbles, settle, number):
     mine = model.add_labels(np.zeros((32, 32), dtype=np.int32), name="mine")
     scribbles.input.choose(strokes=mine)
