@@ -110,7 +110,7 @@ def test_groups_follow_the_slices_until_others_are_chosen(model, open_on):
     assert groups.value == "axis:0"
 
 
-def test_a_click_on_the_trade_off_shows_that_solution(viewer, fair, qtbot):
+def test_a_click_on_the_trade_off_shows_that_solution_until_the_next_run(viewer, fair, qtbot, run):
     fair.show()
     sweep(qtbot, fair)
     qtbot.waitUntil(fair.fairness.canvas.isVisible, timeout=TIMEOUT)
@@ -138,22 +138,14 @@ def test_a_click_on_the_trade_off_shows_that_solution(viewer, fair, qtbot):
         viewer.theme = theme
         assert plot.axes.xaxis.label.get_color() == get_theme(theme).text.as_hex()
         assert plot.axes.lines[-1].get_xdata() == plot.places[3, 0]
-
-
-def test_the_table_tells_before_and_after(fair, qtbot):
-    sweep(qtbot, fair)
-    fair.fairness.choose(0)
-    for row in table_texts(fair.fairness.table)[:-1]:
+    plot.choose(0)  # before and after are the same
+    for row in table_texts(plot.table)[:-1]:
         for text in row:
             before, after = text.removesuffix(" %").split(" → ")
             assert before == after
-
-
-def test_a_new_run_forgets_the_sweep(fair, qtbot, run):
-    sweep(qtbot, fair)
+    fair.form.set_values({"max_iterations": 2})
     run(fair)
-    assert fair.fairness.trade_off is None
-    assert fair.fairness.slider_row.isHidden()
+    assert plot.trade_off is None and plot.slider_row.isHidden()
 
 
 def test_a_sweep_can_be_stopped(fair, qtbot, viewer):
@@ -233,15 +225,6 @@ def test_points_of_a_volume_lie_where_their_pixels_do(viewer, open_on, run):
     np.testing.assert_array_equal(result.labels[tuple(places.T)], points.features["label"])
 
 
-def test_blocks_have_four_modes(dock, run):
-    dock.form.choose("slk")
-    dock.form.set_values({"n_clusters": 4})
-    result = run(dock)
-    quarters = blocks()[8::16, 8::16].reshape(-1, 3) / 255
-    away = np.linalg.norm(quarters[:, None] - result.prototypes, axis=2).min(axis=1)
-    assert away.max() < 0.25
-
-
 def test_groups_of_any_numbers_are_named_by_them(viewer, fair, run):
     wells = np.where(np.arange(32) % 2, 5, 2**31 - 1) * np.ones((32, 1), int)
     layer = viewer.add_labels(wells.astype(np.int32), name="wells")
@@ -269,18 +252,15 @@ def test_typical_pixels_of_painted_labels_have_their_numbers_and_colours(dock, v
         assert labels.data[tuple(at.astype(int))] == number
 
 
-@pytest.mark.parametrize("is_sweep", [False, True])
-def test_shares_of_painted_labels_stand_beside_their_numbers(dock, viewer, run, is_sweep):
+def test_shares_of_painted_labels_stand_beside_their_numbers(dock, viewer, run):
     strokes = np.zeros((32, 32), np.uint8)
     strokes[2:6, 2:6], strokes[26:30, 26:30] = 2, 5
     dock.input.choose(strokes=viewer.add_labels(strokes, name="strokes"))
     dock.form.choose("fair")
     dock.input.choose(groups="channel:0")
     dock.form.set_values({"n_clusters": 2})
-    run(dock, lambda: dock.start(is_sweep=is_sweep))
+    run(dock)
     assert not dock.status.is_error, dock.status.text
-    if is_sweep:
-        dock.fairness.choose(0)
     assert np.unique(layer_of(viewer, "blocks [FAIR").data).tolist() == [2, 5]
     table = dock.fairness.table
     rows = [table.verticalHeaderItem(row).text() for row in range(table.rowCount())]
