@@ -126,7 +126,6 @@ def test_seeds_on_the_command_line_and_in_python_give_the_labels_of_the_dock(
     "change",
     [
         lambda dock: dock.input.scale.set_value(5),
-        lambda dock: dock.input.choose(max_side=960),
         lambda dock: dock.input.choose(features="multiscale"),
         lambda dock: dock.form.set_values({"rounds": 2}),
     ],

@@ -31,7 +31,8 @@ def test_ten_of_any_colors_are_set_apart(seed):
 
 
 @pytest.mark.gui
-def test_ten_largest_labels_of_a_run_are_apart(viewer, qtbot):
+def test_ten_largest_labels_of_a_run_are_apart(model, qtbot):
+    viewer = model
     rng = np.random.default_rng(2)
     viewer.add_image(np.kron(rng.random((8, 8, 3)), np.ones((6, 6, 1))).astype(np.float32))
     dock = SegmentWidget(viewer)

@@ -169,7 +169,7 @@ def test_prototypes_of_edited_labels_keep_their_numbers(viewer, dock, run):
     np.testing.assert_array_equal(made.metadata["napari_saf"]["parts"][2], rows[1:3])
 
 
-@pytest.mark.parametrize("numbers", [(1, 2, 3, 4), (1, 2, 3, 5), (2, 5, 9, 12)])
+@pytest.mark.parametrize("numbers", [(1, 2, 3, 5), (2, 5, 9, 12)])
 def test_strokes_beside_prototypes_are_of_their_labels(viewer, dock, run, numbers):
     dock.form.set_values({"max_labels": 4})
     rows = run(dock).prototypes

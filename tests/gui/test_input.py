@@ -15,8 +15,11 @@ from qtpy.QtCore import Qt
 from qtpy.QtWidgets import QSlider
 
 import napari_saf as saf
+from napari_saf._gui.compare.dock import CompareWidget
+from napari_saf._gui.dictionary.dock import DictionaryWidget
 from napari_saf._gui.forms.choices import LayerChoice
 from napari_saf._gui.forms.image_input import ImageInput
+from napari_saf._gui.scribbles.dock import ScribblesWidget
 from napari_saf._gui.segment.dock import SegmentWidget
 from napari_saf.input import PLAIN
 from napari_saf.problem import ImageOptions
@@ -76,11 +79,10 @@ def gray() -> np.ndarray:
         gray(),
         gray().astype(np.uint16) * 200,
         gray() > 100,
-        blocks(),
         np.dstack([blocks(), np.full((32, 32), 255, np.uint8)]),
         da.from_array(gray(), chunks=(8, 32)),
     ],
-    ids=["float", "uint16", "bool", "rgb", "rgba", "dask"],
+    ids=["float", "uint16", "bool", "rgba", "dask"],
 )
 def test_every_kind_of_image(viewer, dock, run, data):
     image = add(viewer, dock, data, name="tried")
@@ -94,22 +96,22 @@ def test_every_kind_of_image(viewer, dock, run, data):
     np.testing.assert_array_equal(layer.data, expected.labels)
 
 
-@pytest.mark.parametrize("name", ["Segment", "Scribbles", "Compare"])
-def test_a_dock_starts_with_the_active_image(make_napari_viewer, name):
-    viewer = make_napari_viewer()
+@pytest.mark.parametrize("kind", [SegmentWidget, ScribblesWidget, CompareWidget])
+def test_a_dock_starts_with_the_active_image(model, open_on, kind):
+    viewer = model
     active = [viewer.add_image(blocks()) for _ in range(3)][1]
     viewer.layers.selection.active = active
-    _, dock = viewer.window.add_plugin_dock_widget("napari-saf", name)
+    dock = open_on(viewer, kind)
     assert dock.input.image is active
     viewer.layers.selection.active = viewer.layers[2]
     assert dock.input.image is active
 
 
-def test_a_dictionary_is_learned_from_the_selected_images(make_napari_viewer):
-    viewer = make_napari_viewer()
+def test_a_dictionary_is_learned_from_the_selected_images(model, open_on):
+    viewer = model
     images = [viewer.add_image(gray()) for _ in range(3)]
     viewer.layers.selection = {images[1], images[2]}
-    _, dock = viewer.window.add_plugin_dock_widget("napari-saf", "Patch dictionary")
+    dock = open_on(viewer, DictionaryWidget)
     assert dock.images.chosen() == images[1:]
 
 

@@ -6,13 +6,20 @@ import numpy as np
 import pytest
 from gui_cases import blocks
 
+from napari_saf._gui.scribbles.dock import ScribblesWidget
+
 pytestmark = pytest.mark.gui
 
 
-def test_labels_of_another_size_are_no_start_for_strokes(viewer):
+@pytest.fixture
+def viewer(model):
+    return model
+
+
+def test_labels_of_another_size_are_no_start_for_strokes(viewer, open_on):
     viewer.add_image(blocks(), name="blocks")
     other = viewer.add_labels(np.ones((7, 9), np.uint8), name="other")
-    dock = viewer.window.add_plugin_dock_widget("napari-saf", "Scribbles")[1]
+    dock = open_on(viewer, ScribblesWidget)
     dock.new_strokes()
     dock.base.choose(other)
     assert dock.status.is_error

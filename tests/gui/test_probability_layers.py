@@ -92,8 +92,7 @@ def test_the_slice_that_was_labelled_has_its_maps(model, open_on, settle):
     np.testing.assert_array_equal(layer.extent.world, labels.extent.world)
 
 
-@pytest.mark.parametrize("in_bytes", [False, True])
-@pytest.mark.parametrize("suffix", [".ome.zarr", ".tif"])
+@pytest.mark.parametrize(("suffix", "in_bytes"), [(".ome.zarr", False), (".tif", True)])
 def test_files_hold_what_is_ticked(segment, model, open_on, settle, tmp_path, suffix, in_bytes):
     labels = run(segment, settle)
     export = open_on(model, ExportWidget)

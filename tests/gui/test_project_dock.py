@@ -197,10 +197,9 @@ def reopened(request, model, dock, scribbles, open_on, tmp_path, settle):
     return second, other, opened
 
 
-@pytest.mark.parametrize("is_visible", [True, False])
-def test_strokes_go_on_in_the_labels_that_were_opened(reopened, qtbot, settle, is_visible):
+def test_strokes_go_on_in_the_labels_that_were_opened(reopened, qtbot, settle):
     second, _, opened = reopened
-    opened.result.visible = is_visible
+    opened.result.visible = False
     before = names(second)
     opened.follow.setChecked(True)
     paint(opened, c2=12)
@@ -563,21 +562,16 @@ def test_what_was_not_saved_can_be_discarded(open_on, tmp_path):
 # The window
 
 
-def test_a_window_with_unsaved_work_asks_before_it_closes(window, open_dock, answers, tmp_path):
+def test_work_is_saved_where_that_is_the_answer(model, open_on, answers, tmp_path):
     given, asked = answers
-    dock = open_dock(window, ProjectWidget)
-    frame = dock.window()
-    frame.show()
-    window.add_image(blocks(), name="a")
-    window.add_labels(np.eye(SIDE, dtype=np.uint8))
-    given += ["cancel"]
-    assert not frame.close()
-    assert frame.isVisible() and asked == ["Your work"]
+    dock = open_on(model, ProjectWidget)
+    model.add_image(blocks(), name="a")
+    model.add_labels(np.eye(SIDE, dtype=np.uint8))
     dock.file.path = tmp_path / "p.napari-saf"
     given += ["save"]
     assert dock.workspace.may_close()
     assert saf.load_project(tmp_path / "p.napari-saf").images[0].stage == "labelled"
-    assert dock.workspace.may_close() and len(asked) == 2
+    assert dock.workspace.may_close() and len(asked) == 1
 
 
 def test_ctrl_s_in_any_dock_saves_the_project(window, open_dock, qtbot, tmp_path):
@@ -606,17 +600,18 @@ def test_docks_come_back_with_their_values(window, open_dock, tmp_path, settle):
 ODD = (None, True, -3, 10**30, 1e308, "x" * 300, [1], {"a": 1}, [[]])
 
 
-@pytest.mark.parametrize("odd", ODD, ids=repr)
-def test_odd_values_of_docks_are_left_out(model, scribbles, odd):
+def test_odd_values_of_docks_are_left_out(model, scribbles):
     model.add_image(blocks(), name="a")
     before = scribbles.form.method
     names = ("image", "channels", "extent", "features", "weights", "max_side", "none")
-    parameters = dict.fromkeys([*scribbles.form.fields, "none"], odd)
-    values = {"method": odd, "scale": odd, "choices": dict.fromkeys(names, odd)}
-    scribbles.show_values(values | {"parameters": parameters})
-    scribbles.show_values(values | {"method": "af", "parameters": parameters})
-    scribbles.show_values({"choices": odd, "parameters": odd})
-    assert scribbles.form.method is before and scribbles.input.image is model.layers["a"]
+    for odd in ODD:
+        parameters = dict.fromkeys([*scribbles.form.fields, "none"], odd)
+        values = {"method": odd, "scale": odd, "choices": dict.fromkeys(names, odd)}
+        scribbles.show_values(values | {"parameters": parameters})
+        scribbles.show_values(values | {"method": "af", "parameters": parameters})
+        scribbles.show_values({"choices": odd, "parameters": odd})
+        assert scribbles.form.method is before, odd
+        assert scribbles.input.image is model.layers["a"], odd
 
 
 def test_a_dictionary_comes_back_by_its_file(model, open_on, tmp_path, settle):

@@ -408,8 +408,7 @@ def test_a_label_that_is_selected_brings_no_earlier_result_back(
     assert in_sight(viewer) == ["SAF, regions"]
 
 
-@pytest.mark.parametrize("kind", [ExportWidget, PrototypesWidget])
-@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize(("kind", "when"), [(ExportWidget, "before"), (PrototypesWidget, "after")])
 def test_other_docks_take_the_labels_unless_regions_are_chosen(
     viewer, dock, label, open_on, kind, when
 ):

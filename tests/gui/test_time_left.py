@@ -1,6 +1,7 @@
 """What is said of a long run: how long it goes on, its memory, and at what size it is short."""
 
 import dataclasses
+import functools
 import itertools
 
 import dask.array as da
@@ -170,33 +171,34 @@ def test_a_run_ends_its_trial(dock, run, quick_trials, qtbot, settle):
     assert not dock.status.suggested_action and dock.status.text.startswith("step limit")
 
 
+@functools.cache
 def jobs():
-    """Return jobs of all kinds, by name, on about 80,000 pixels."""
+    """Return jobs of all kinds, by name, on about 20,000 pixels."""
     rng = np.random.default_rng(0)
-    plane, volume = rng.random((280, 290)), rng.random((20, 60, 70))
+    plane, volume = rng.random((140, 150)), rng.random((12, 40, 44))
     every = (slice(None),) * 3
     options = ImageOptions(window=5, **PLAIN)
-    cut = np.zeros((280, 290), np.uint8)
-    cut[:, 100:] = 1
-    seeds = np.zeros((280, 290), np.uint8)
-    seeds[:20], seeds[-20:] = 1, 2
+    cut = np.zeros((140, 150), np.uint8)
+    cut[:, 50:] = 1
+    seeds = np.zeros((140, 150), np.uint8)
+    seeds[:10], seeds[-10:] = 1, 2
     flat, wide = every[:2], da.from_array(rng.random((900, 900)), chunks=90)
     channels = dataclasses.replace(options, channel_axis=0)
     return {
         "plane": ImageJob(Pixels(plane, flat), options),
-        "colours": ImageJob(Pixels(rng.random((280, 290, 3)), flat), options),
+        "colours": ImageJob(Pixels(rng.random((140, 150, 3)), flat), options),
         "lazy": ImageJob(Pixels(da.from_array(plane, chunks=70), flat), options),
-        "part": ImageJob(Pixels(wide, (slice(90, 650, 2), slice(0, 290))), options),
-        "channels": ImageJob(Pixels(rng.random((12, 280, 290)), every), channels),
+        "part": ImageJob(Pixels(wide, (slice(90, 370, 2), slice(0, 150))), options),
+        "channels": ImageJob(Pixels(rng.random((12, 140, 150)), every), channels),
         "volume": ImageJob(Pixels(volume, every), dataclasses.replace(options, window=(1, 5, 5))),
-        "slice": ImageJob(Pixels(rng.random((3, 280, 290)), (1, *flat)), options),
+        "slice": ImageJob(Pixels(rng.random((3, 140, 150)), (1, *flat)), options),
         "mask": ImageJob(Pixels(plane, flat), options, mask=Pixels(cut, flat)),
         "strokes": ImageJob(Pixels(plane, flat), options, seeds=Pixels(seeds, flat)),
         "groups": ImageJob(Pixels(plane, flat), options, groups=Pixels(cut + 1, flat)),
         "features": ImageJob(
-            Pixels(plane, flat), options, features=Pixels(rng.random((280, 290, 4)), every)
+            Pixels(plane, flat), options, features=Pixels(rng.random((140, 150, 4)), every)
         ),
-        "reduced": ImageJob(Pixels(plane, flat), dataclasses.replace(options, max_side=200)),
+        "reduced": ImageJob(Pixels(plane, flat), dataclasses.replace(options, max_side=100)),
     }
 
 
@@ -213,7 +215,7 @@ def test_memory_is_foreseen_on_a_sample(kind, quick_trials):
 
 def test_where_a_trial_fails_nothing_is_said(quick_trials):
     job = jobs()["plane"]
-    job = dataclasses.replace(job, pixels=Pixels(np.full((280, 290), np.nan), job.pixels.index))
+    job = dataclasses.replace(job, pixels=Pixels(np.full((140, 150), np.nan), job.pixels.index))
     assert time_left.forecast(job, saf.SelfAssignmentFlow(), not_cancelled) is None
 
 
@@ -221,7 +223,7 @@ def test_a_run_that_lacks_memory_counts_as_long(quick_trials, monkeypatch):
     job, method = jobs()["plane"], saf.SelfAssignmentFlow(max_labels=2)
     monkeypatch.setattr(time_left, "LONG", 1000.0)
     assert time_left.forecast(job, method, not_cancelled).side is None
-    own = Settings(memory=1.5e-3)
+    own = Settings(memory=1.5e-3 / 4)
     monkeypatch.setattr(time_left, "current_settings", lambda: own)
     found = time_left.forecast(job, method, not_cancelled)
-    assert found.n_bytes > own.memory_limit and found.side < 200
+    assert found.n_bytes > own.memory_limit and found.side < 100

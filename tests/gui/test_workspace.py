@@ -275,8 +275,7 @@ def test_what_was_given_up_in_a_window_that_stays_is_kept_again(
     assert not dock.workspace.may_close()
 
 
-@pytest.mark.parametrize("keys", ["Ctrl+Q", "Ctrl+W"])
-def test_the_question_comes_before_that_of_napari(window, open_dock, answers, keys):
+def test_the_question_comes_before_that_of_napari(window, open_dock, answers):
     """Where it is answered with Cancel napari asks nothing at all."""
     given, asked = answers
     frame, _ = painted(window, open_dock)
@@ -294,8 +293,8 @@ def test_the_question_comes_before_that_of_napari(window, open_dock, answers, ke
     looking = QTimer(interval=50)
     looking.timeout.connect(look)
     looking.start()
-    for n_asked in (1, 2):
-        frame.close(quit_app=keys == "Ctrl+Q", confirm_need=True)
+    for n_asked, is_quit in ((1, True), (2, False)):
+        frame.close(quit_app=is_quit, confirm_need=True)
         assert frame.isVisible() and len(asked) == n_asked
     looking.stop()
     assert seen == [2]

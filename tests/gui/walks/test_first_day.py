@@ -6,6 +6,7 @@ import pytest
 from gui_cases import blocks
 from napari.layers import Labels
 from qtpy.QtCore import Qt
+from qtpy.QtWidgets import QApplication
 from skimage.data import astronaut
 from test_walk_2_strokes import leaf
 
@@ -84,7 +85,8 @@ def view_of(camera) -> tuple[float, ...]:
 def settle(hands, dock) -> None:
     """Wait until what was to be found is found, and drawn."""
     hands.wait_until(lambda: not dock.is_calculating)
-    hands.viewer.screenshot(flash=False)
+    for _ in range(5):
+        QApplication.processEvents()
 
 
 def apply_to_folder(hands, dock, inside, take_picture, folder) -> None:
@@ -144,27 +146,6 @@ def test_a_photograph_is_labelled_in_4_clicks(hands, take_picture, tmp_path):
     take_picture(hands, "first_day_label")
 
 
-def test_a_stopped_run_is_resumed(hands, take_picture):
-    viewer = hands.viewer
-    viewer.add_image(astronaut(), name="astronaut")
-    dock = hands.open_dock("Segment")
-    dock.form.set_values({"stepper": "euler", "stepper.step": 0.3})  # there is time to stop
-    hands.press(dock, "Run")
-    hands.wait_until(lambda: len(viewer.layers) > 1)
-    hands.clicks = 0
-    hands.press(dock, "Stop")
-    hands.wait_until(lambda: not dock.controller.is_running)
-    assert dock.status.text.startswith("stopped")
-    take_picture(hands, "first_day_stopped")
-    layer = layers_of(viewer)[0]  # regions may lie above it by now
-    early = layer.data.copy()
-    hands.press(dock, "Resume")
-    assert hands.clicks == 2
-    hands.wait_for_end(dock)
-    assert dock.status.text.startswith(("converged", "settled"))
-    assert layer in viewer.layers and (layer.data != early).any()
-
-
 def test_an_exported_mask_is_opened_again_as_labels(hands, take_picture, tmp_path):
     """By the button of the dock, and by the menu of napari, which asks no question."""
     iio.imwrite(tmp_path / "tiles.png", blocks())
@@ -201,17 +182,3 @@ def test_an_exported_mask_is_opened_again_as_labels(hands, take_picture, tmp_pat
 
 def layers_of(viewer) -> list[Labels]:
     return [layer for layer in viewer.layers if isinstance(layer, Labels)]
-
-
-def test_a_size_to_compute_at_is_typed(hands):
-    viewer = hands.viewer
-    viewer.add_image(astronaut(), name="astronaut")
-    dock = hands.open_dock("Segment")
-    hands.press(dock, "Features")
-    hands.clicks = 0
-    hands.type(hands.field(dock, "Compute at"), "150")
-    hands.press(dock, "Run")
-    assert hands.clicks == 2
-    hands.wait_until(lambda: len(viewer.layers) > 1)
-    hands.wait_for_end(dock)
-    assert layers_of(viewer)[0].metadata["napari_saf"]["recipe"]["input"]["max_side"] == 150
