@@ -32,7 +32,7 @@ def test_a_class_of_two_colours_needs_more_than_their_mean():
     assert (by_means == truth).mean() < 0.9
 
 
-@pytest.mark.parametrize("window, seed", [(5, 0), (7, 1), (9, 0), (13, 1)])
+@pytest.mark.parametrize("window, seed", [(5, 0), (13, 1)])
 def test_noise_makes_no_isolated_pixels_where_contrast_counts(window, seed):
     """A step of 0.3 in noise of 0.12, strokes on both sides."""
     image = np.full((120, 160), 0.35)
