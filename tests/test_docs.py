@@ -19,7 +19,6 @@ from types import ModuleType
 from typing import Any
 
 import click
-import imageio.v3 as iio
 import numpy as np
 import pytest
 import yaml
@@ -231,8 +230,6 @@ def test_the_page_runs(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     for library in ("laptrack", "shapely"):
         pytest.importorskip(library)
     shutil.copytree(ROOT / "sample_images", tmp_path / "sample_images")
-    photograph = tmp_path / "sample_images/astronaut.png"
-    iio.imwrite(photograph, iio.imread(photograph)[::3, ::3])
     monkeypatch.chdir(tmp_path)
     names: dict[str, Any] = {"np": np, "saf": saf}
     if page == "coming_from":

@@ -62,7 +62,11 @@ def whole_recipe(window=3, weights="uniform", **more):
 
 def recipe(*options):
     """The same of few steps, where it does not matter what the labels are."""
-    own, stop = whole_recipe(*options), {"kind": "flow", "max_steps": 2}
+    return in_few_steps(whole_recipe(*options))
+
+
+def in_few_steps(own):
+    stop = {"kind": "flow", "max_steps": 2}
     raw = own.raw | {"parameters": own.raw["parameters"] | {"stop": stop}}
     method = dataclasses.replace(own.method, stop=saf.StoppingRule(max_steps=2))
     return dataclasses.replace(own, method=method, raw=raw)
@@ -664,11 +668,12 @@ def test_tiles_of_many_labels_are_smaller_where_memory_is_bounded(n_labels, tile
     pixels = np.broadcast_to(np.uint8(7), (300, 300, 300))
     options = ImageOptions("intensity", 7, "uniform", scaling=(0, 255), channel_axis=None)
     points = np.linspace(0, 1, n_labels, dtype=np.float32)[:, None]
+    taught = in_few_steps(saf.PrototypeSet(points, options=options).recipe())
     own = {"learn_pixels": 2**9}
-    plan = LargeJob.of(pixels, saf.PrototypeSet(points, options=options), **own).plan()
+    plan = LargeJob.of(pixels, taught, **own).plan()
     assert plan.tile == [tile] * 3 and plan.chunk == [tile // 2] * 3
     assert any("a smaller window" in note for note in plan.notes) == (n_labels == 100)
-    asked = LargeJob.of(pixels, saf.PrototypeSet(points, options=options), tile=96, **own).plan()
+    asked = LargeJob.of(pixels, taught, tile=96, **own).plan()
     assert asked.tile == [96] * 3 and bool(asked.notes) == (n_labels != 3)
 
 

@@ -33,7 +33,7 @@ NO_KEY = Qt.KeyboardModifier.NoModifier
 CONTROL = Qt.KeyboardModifier.ControlModifier
 _NOTCH, _MOST_NOTCHES = 120, 200
 _TICK, _MOST_TICKS = 50, 400
-_STROKE_STEPS = 12
+_STROKE_STEPS = 4
 _PATIENCE, _MOST_CLICKS = 3000, 10
 
 
