@@ -22,7 +22,7 @@ def viewer(model_or_window):
 @pytest.fixture
 def fair(dock):
     dock.form.choose("fair")
-    dock.form.set_values({"n_clusters": 3})
+    dock.form.set_values({"n_clusters": 3, "n_starts": 1})
     return dock
 
 

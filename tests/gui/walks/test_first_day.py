@@ -19,7 +19,7 @@ pytestmark = pytest.mark.gui
 
 def test_what_strokes_taught_labels_images_and_folders_in_3_clicks(hands, take_picture, tmp_path):
     """And is exported by one."""
-    dock, inside = taught_on_the_leaf(hands, tmp_path)
+    dock, inside = taught_on_the_leaf(hands, tmp_path, "before")
     apply_to_images(hands, dock, inside, take_picture, tmp_path)
     apply_to_folder(hands, dock, inside, take_picture, tmp_path)
     export = hands.open_dock("Export")
@@ -108,11 +108,11 @@ def apply_to_folder(hands, dock, inside, take_picture, folder) -> None:
         assert (mask == 1)[truth].mean() > 0.9 and (mask == 2)[~truth].mean() > 0.9
 
 
-def taught_on_the_leaf(hands, folder):
-    """Open two images and paint on one; return the dock and where the leaf is."""
+def taught_on_the_leaf(hands, folder, *before):
+    """Open an image after others and paint on it; return the dock and where the leaf is."""
     image, inside = leaf()
-    for name, pixels in (("before", image[::-1]), ("taught", image)):
-        iio.imwrite(folder / f"{name}.png", pixels)
+    for name in (*before, "taught"):
+        iio.imwrite(folder / f"{name}.png", image if name == "taught" else image[::-1])
         hands.open_file(folder / f"{name}.png")
     dock = hands.open_dock("Scribbles")
     hands.press(dock, "New")
