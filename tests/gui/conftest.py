@@ -67,17 +67,32 @@ _make_settings = functools.cache(napari.settings.plugin_configuration_generator)
 """Reads the manifests of all plugins, which takes a tenth of a second."""
 
 
+def _new_settings():
+    """Return settings of napari in no file, by which nothing is compiled for some lines."""
+    settings = napari.settings.NapariSettings(config_path=None)
+    settings.experimental.triangulation_backend = "Pure python"
+    settings.experimental.colormap_backend = "Pure python"
+    return settings
+
+
+_shared_settings = functools.cache(_new_settings)
+"""Those of tests without a window: to make them takes as long as such a test."""
+
+
 @pytest.fixture(autouse=True)
-def own_settings(tmp_path, monkeypatch):
+def own_settings(request, tmp_path, monkeypatch):
     """Settings of the plugin that are of this test alone, in a file; those of napari in none."""
     monkeypatch.setattr(napari.settings, "plugin_configuration_generator", _make_settings)
     napari.settings._clear_plugin_settings_cache()
-    own = napari.settings.NapariSettings(config_path=None)
-    own.experimental.triangulation_backend = "Pure python"  # nothing is compiled for some lines
+    has_window = "make_napari_viewer" in request.fixturenames
+    own = _new_settings() if has_window else _shared_settings()
+    before = own.model_dump()
     monkeypatch.setattr(napari.settings, "_SETTINGS", own)
     monkeypatch.setattr(napari.settings, "_CFG_PATH", str(tmp_path / "settings.yaml"))
     yield
     napari.settings._clear_plugin_settings_cache()
+    if not has_window and own.model_dump() != before:
+        _shared_settings.cache_clear()
 
 
 @pytest.fixture(autouse=True)
