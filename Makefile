@@ -30,6 +30,9 @@ COMPILE := $(BIN)/python -m compileall -q -j 0 .venv/lib >/dev/null || true
 # Software rendering gives the same picture on every machine.
 export LIBGL_ALWAYS_SOFTWARE := 1
 
+# What many processes import is compiled once, tests and their assertions above all.
+export PYTHONDONTWRITEBYTECODE :=
+
 # A few tests at a time, each on one core: threads that wait for one another's cores only spin.
 # A worker without work takes some of another's.
 PYTEST := -m pytest -n auto --maxprocesses 4 --dist worksteal
