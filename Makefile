@@ -34,7 +34,7 @@ export LIBGL_ALWAYS_SOFTWARE := 1
 export PYTHONDONTWRITEBYTECODE :=
 
 # A few tests at a time, each on one core: threads that wait for one another's cores only spin.
-# A worker without work takes some of another's.
+# A worker without work takes some of another's; tests/conftest.py says how many there are.
 PYTEST := -m pytest -n auto --maxprocesses 4 --dist worksteal
 
 .PHONY: help demo check core test test-pyqt5 test-pyqt6 test-pyside6 test-next lint format docs wheelhouse system kernels
