@@ -388,12 +388,12 @@ def test_a_rare_group_is_kept_in_every_label(objective):
 def test_nodes_of_no_group_do_not_count(objective):
     """Those of group 0 change the shares of no label, wherever they go."""
     problem = blobs(no_group=0.3)
-    result = fair(objective).run(problem)
+    result = fair(objective, 20.0).run(problem)
     grouped = problem.groups > 0
     error = fairness_error(result.labels[grouped], problem.groups[grouped])
     assert result.history.measures["fairness_error"][-1] == pytest.approx(error)
     renamed = saf.Problem(problem.features, problem.graph, groups=7 * problem.groups)
-    np.testing.assert_array_equal(fair(objective).run(renamed).labels, result.labels)
+    np.testing.assert_array_equal(fair(objective, 20.0).run(renamed).labels, result.labels)
 
 
 @pytest.mark.parametrize("weight", [0.0, 1.0, None])
@@ -509,7 +509,7 @@ def test_classes_whose_seeds_look_the_same_stay_two_classes(objective):
     graph, seeds = saf.AffinityGraph.k_nearest(features, 3), np.zeros(90, int)
     seeds[[0, 3]] = 1, 2
     problem = saf.Problem(features, graph, groups=1 + np.arange(90) % 2, seeds=seeds)
-    result = fair(objective).run(problem)
+    result = fair(objective, 20.0).run(problem, max_iterations=LIMIT)
     assert (result.labels[0], result.labels[3]) == (1, 2)
     assert result.assignment.shape[1] == 4
     assert np.isfinite(result.history.objective).all()
@@ -687,7 +687,8 @@ def test_a_start_without_any_preference_is_gone_on_from(problem, objective, seed
     seeds = np.zeros(problem.n_nodes, dtype=int)
     seeds[:3] = 1, 2, 3
     given = problem.with_seeds(seeds) if seeded else problem
-    result = fair(objective).run(given, np.full((problem.n_nodes, 3), 1 / 3))
+    start = np.full((problem.n_nodes, 3), 1 / 3)
+    result = fair(objective, 20.0).run(given, start, max_iterations=LIMIT)
     energy = result.history.objective
     assert np.isfinite(energy).all() and (np.diff(energy) <= 0).all()
     assert np.isfinite(result.assignment).all()
