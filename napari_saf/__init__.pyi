@@ -104,6 +104,7 @@ from .result import (
     Snapshot as Snapshot,
     Status as Status,
 )
+from .sharpening import sharpen_labels as sharpen_labels
 from .tiles import (
     LargeLabels as LargeLabels,
     LargeObjects as LargeObjects,

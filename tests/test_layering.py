@@ -18,7 +18,7 @@ LAYERS = [
     {"input"},
     {"problem", "recording", "result"},
     {"flow"},
-    {"methods", "regions"},
+    {"methods", "regions", "sharpening"},
     {"dictionary"},
     {"io", "metrics", "samples"},
     {"batch", "comparison", "tiles", "objects", "project"},
