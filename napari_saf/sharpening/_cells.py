@@ -1,0 +1,307 @@
+"""Labels near borders by the labels around, and by models of the image on a grid of cells."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.ndimage import maximum_filter, minimum_filter
+
+from napari_saf.device import torch
+
+Labels = NDArray[np.integer[Any]]
+T = TypeVar("T")
+R = TypeVar("R")
+
+NOWHERE = -1
+"""The label of pixels that count nowhere."""
+LEVELS = 16 * 255
+"""Of the range of a channel: whole numbers, whose sums are exact in any order."""
+_NOISE = (6.0 / 255) ** 2
+"""A variance, in squares of that range, that every label has at least."""
+_N_SLOTS, _N_CANDIDATES = 3, 4
+"""Labels of a cell that are counted, and labels that a pixel can become."""
+_AROUND = 2
+"""Cells around one that count in its shares of labels."""
+_MODEL = {2: 5, 3: 2}
+"""Cells around one, by the number of axes, over which labels are modelled."""
+_NOT_CORE = 1 / 128
+"""Weight in the models of cells beside others, which may be labelled wrongly."""
+_BESIDE, _ON = (4.0, 1.0), (24.0, 16.0)
+"""Weight of the shares, and margin, where borders lie beside edges, and where on edges."""
+_RATIOS = 0.35, 0.55
+"""How well models agree with labels beside borders, as a share of how well within, there."""
+CHUNK, _SAMPLE = 4096, 8192
+
+
+def each(function: Callable[[T], R], parts: Sequence[T]) -> list[R]:
+    """Return what a function makes of each part, in their order, by as many threads as torch."""
+    with ThreadPoolExecutor(torch.get_num_threads()) as pool:
+        return list(pool.map(function, parts))
+
+
+class Cells:
+    """Cells of pixels in a grid with a rim of cells that are nowhere; cells are numbered along it.
+
+    Arrays have the pixels of a cell, or its labels, first, the cells last.
+    """
+
+    def __init__(self, labels: Labels, image: NDArray[np.int16], side: int) -> None:
+        self.sides = tuple(min(side, max(1, n // 8)) for n in labels.shape)
+        ends = [(0, -n % k) for n, k in zip(labels.shape, self.sides, strict=True)]
+        self.pixels = self._blocks(np.pad(labels, ends, mode="edge"))
+        self.values = self._blocks(np.pad(image, [(0, 0), *ends], mode="edge"))
+        self.grid = self.pixels.shape[1:]
+        self.rim = max(_MODEL[labels.ndim], _AROUND)
+        self.labels, self.counts = self._counted()
+        first = self.labels[0].reshape([n + 2 * self.rim for n in self.grid])
+        beside = minimum_filter(first, 3) != maximum_filter(first, 3)
+        mixed = (self.counts[1] > 0).reshape(first.shape)
+        near = maximum_filter((beside | mixed).astype(np.uint8), 3) > 0
+        self.is_core = ~(beside | (maximum_filter(mixed.astype(np.uint8), 3) > 0)).ravel()
+        inside = tuple(slice(self.rim, -self.rim) for _ in self.grid)
+        self.at = np.flatnonzero(near[inside])
+        self.band = self.numbers(self.at)
+        self.sums = self._summed()
+
+    def _blocks(self, array: NDArray[Any]) -> NDArray[Any]:
+        places = itertools.product(*map(range, self.sides))
+        steps = [
+            tuple(slice(a, None, k) for a, k in zip(p, self.sides, strict=True)) for p in places
+        ]
+        return np.stack([array[Ellipsis, *step] for step in steps], axis=-len(self.sides) - 1)
+
+    def numbers(self, at: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the numbers in the grid with its rim of cells of the grid without."""
+        places = [place + self.rim for place in np.unravel_index(at, self.grid)]
+        return np.ravel_multi_index(places, [n + 2 * self.rim for n in self.grid])
+
+    def offsets(self, radius: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return the positions in a window of cells, and what they add to the number of a cell."""
+        steps = range(-radius, radius + 1)
+        found = np.array(list(itertools.product(steps, repeat=len(self.grid))))
+        strides = np.cumprod([1, *[n + 2 * self.rim for n in self.grid[:0:-1]]])[::-1]
+        return found, found @ strides
+
+    def _counted(self) -> tuple[Labels, NDArray[np.float64]]:
+        """Return the most frequent labels of each cell and their pixels, -1 and 0 if fewer."""
+        flat = self.pixels.reshape(len(self.pixels), -1)
+        labels = np.full((_N_SLOTS, flat.shape[1]), NOWHERE, flat.dtype)
+        counts = np.zeros(labels.shape)
+        labels[0], counts[0] = flat[0], len(flat)
+        mixed = np.flatnonzero((flat != flat[0]).any(axis=0))
+        labels[:, mixed], counts[:, mixed] = most_frequent(
+            flat[:, mixed], np.ones((len(flat), 1)), _N_SLOTS
+        )
+        rim = [(0, 0), *[(self.rim, self.rim)] * len(self.grid)]
+        whole = np.pad(labels.reshape(-1, *self.grid), rim, constant_values=NOWHERE)
+        numbers = np.pad(counts.reshape(-1, *self.grid), rim)
+        return whole.reshape(_N_SLOTS, -1), numbers.reshape(_N_SLOTS, -1)
+
+    def _summed(self) -> NDArray[np.float64]:
+        """Return the weight of each cell, and of its first label the weighted sums of I and I^2."""
+        flat, values = self.pixels.reshape(len(self.pixels), -1), self.values
+        n_channels = len(values)
+        values = values.reshape(n_channels, len(flat), -1)
+        at = self.numbers(np.arange(flat.shape[1]))
+        sums = np.zeros((flat.shape[1], 1 + 2 * n_channels))
+        sums[:, 0] = self.counts[0, at]
+        mixed = np.flatnonzero(self.counts[1, at] > 0)
+        others = flat[:, mixed] != self.labels[0, at[mixed]]
+        for c in range(n_channels):
+            for power in (1, 2):
+                total = np.zeros(flat.shape[1])
+                for pixel in values[c]:
+                    total += np.square(pixel, dtype=np.float64) if power == 2 else pixel
+                few = values[c][:, mixed].astype(float) ** power
+                total[mixed] = np.where(others, 0, few).sum(axis=0)
+                sums[:, 1 + c + (power - 1) * n_channels] = total
+        sums *= np.where(self.is_core[at], 1, _NOT_CORE)[:, None]
+        found = np.zeros((self.labels.shape[1], sums.shape[1]))
+        found[at] = sums
+        return found
+
+
+def most_frequent(
+    labels: Labels, weights: NDArray[np.float64], count: int
+) -> tuple[Labels, NDArray[np.float64]]:
+    """Return the labels (count, n) with the largest sums of weights among (m, n), and the sums.
+
+    Of equal sums the lower label comes first; -1 and 0 where there are no more, or are nowhere.
+    """
+    n = labels.shape[1]
+    order = np.argsort(labels, axis=0, kind="stable").T
+    ranked = np.take_along_axis(labels.T, order, axis=1)
+    starts = np.ones(ranked.shape, bool)
+    starts[:, 1:] = ranked[:, 1:] != ranked[:, :-1]
+    at = np.flatnonzero(starts)
+    weights = np.take_along_axis(np.broadcast_to(weights, labels.shape).T, order, axis=1)
+    sums = np.add.reduceat(weights.ravel(), at) if len(at) else np.zeros(0)
+    known = (sums > 0) & (ranked.ravel()[at] != NOWHERE)
+    at, sums = at[known], sums[known]
+    column, label = at // ranked.shape[1], ranked.ravel()[at]
+    order = np.lexsort((label, -sums, column))
+    column, label, sums = column[order], label[order], sums[order]
+    rank = np.arange(len(column)) - np.searchsorted(column, np.arange(n))[column]
+    kept = rank < count
+    found, totals = np.full((count, n), NOWHERE, labels.dtype), np.zeros((count, n))
+    found[rank[kept], column[kept]] = label[kept]
+    totals[rank[kept], column[kept]] = sums[kept]
+    return found, totals
+
+
+def _shares(sides: Sequence[int], offsets: NDArray[np.int64], width: int) -> NDArray[np.float64]:
+    """Return the weights, whole numbers (m, n_offsets), of cells around for the pixels of a cell.
+
+    They fall linearly to 0 at a distance of `width` cells along each axis.
+    """
+    weights = np.ones((1, len(offsets)))
+    for side, steps in zip(sides, offsets.T, strict=True):
+        middles = 2 * np.arange(side) + 1 - side  # in units of half a pixel
+        apart = np.abs(2 * side * steps - middles[:, None])
+        own = np.maximum(0, 2 * side * width - apart)
+        weights = (weights[:, None] * own).reshape(-1, len(offsets))
+    return weights
+
+
+class Chunk:
+    """Cells of the band that have the same number of labels around: shares and distances."""
+
+    def __init__(self, cells: Cells, at: NDArray[np.int64], candidates: Labels) -> None:
+        """`at` are numbers of cells of the grid, `candidates` (n_candidates, n) their labels."""
+        self.at, self.candidates = at, candidates
+        band = cells.numbers(at)
+        self.current = cells.pixels.reshape(len(cells.pixels), -1)[:, at]
+        steps, offsets = cells.offsets(_AROUND)
+        weights = [_shares(cells.sides, steps, width) for width in (_AROUND, 1)]
+        near = band + offsets[:, None]
+        labels, counts = cells.labels[:, near], cells.counts[:, near]
+        own = np.stack([((labels == label) * counts).sum(axis=0) for label in candidates])
+        shares, votes = np.einsum("wmo,kon->wkmn", weights, own)
+        self.shares = (shares / np.maximum(shares.sum(axis=0), 1)).astype(np.float32)
+        self.distances, self.is_known = self._distances(cells, band)
+        # Of equal votes the current label counts more, then the one whose model is nearer.
+        votes += 0.5 * (self.current == candidates[:, None]) - 1e-6 * np.minimum(
+            self.distances, 1e5
+        )
+        self.vote = votes.argmax(axis=0)
+
+    def _distances(
+        self, cells: Cells, band: NDArray[np.int64]
+    ) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
+        """Return, above the least, the mean over channels of -log of the density of the models."""
+        n_labels, n_channels = len(self.candidates), len(cells.values)
+        sums = np.zeros((n_labels, len(band), 1 + 2 * n_channels))
+        steps, offsets = cells.offsets(_MODEL[len(cells.grid)])
+        for offset in offsets[steps.sum(axis=1) % 2 == 0].tolist():  # every second is enough
+            around = band + offset
+            rows, first = cells.sums.take(around, axis=0), cells.labels[0].take(around)
+            for label, total in zip(self.candidates, sums, strict=True):
+                total += rows * (first == label)[:, None]
+        weights, first, second = np.split(sums.transpose(2, 0, 1), [1, 1 + n_channels])
+        weights = np.maximum(weights, 1e-9)
+        means = first / weights
+        variances = np.maximum(second / weights - means**2, 0) + _NOISE * LEVELS**2
+        values = cells.values.reshape(n_channels, len(self.current), -1)[..., self.at]
+        found = np.zeros((n_labels, *self.current.shape), np.float32)
+        for value, mean, variance in zip(values, means, variances, strict=True):
+            half, middle = (0.5 / variance).astype(np.float32), mean.astype(np.float32)
+            constant = (0.5 * np.log(variance)).astype(np.float32)
+            for k in range(n_labels):
+                found[k] += (value - middle[k]) ** 2 * half[k] + constant[k]
+        is_known = sums[..., 0] > 0
+        found /= np.float32(n_channels)
+        unknown = ~is_known[:, None]
+        worst = np.where(unknown, -np.inf, found).max(axis=0)
+        found = np.where(unknown, worst, found)
+        found = np.where(np.isfinite(found), found, 0).astype(np.float32)
+        return found - found.min(axis=0), is_known
+
+    def decided(self, weight: float, margin: float) -> Labels:
+        """Return the labels: of the vote, or those that are better by a margin."""
+        logs = np.log(np.maximum(self.shares, np.float32(1e-4)))
+        scores = np.float32(weight) * logs - 3 * self.distances
+        best = scores.max(axis=0)
+        voted = np.take_along_axis(scores, self.vote[None], axis=0)[0]
+        chosen = np.where(best > voted + np.float32(margin), scores.argmax(axis=0), self.vote)
+        found = np.take_along_axis(self.candidates, chosen.reshape(-1, len(self.at)), axis=0)
+        is_candidate = (self.current == self.candidates[:, None]).any(axis=0)
+        return np.where(is_candidate, found, self.current)
+
+    def agreements(self) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """Return shares, and how likely the models find the label with the largest share."""
+        top = self.shares.argmax(axis=0)[None]
+        own = np.take_along_axis(self.distances, top, axis=0)[0]
+        others = self.distances.copy()
+        np.put_along_axis(others, top, np.inf, axis=0)
+        apart = np.clip(others.min(axis=0) - own, -4, 4)
+        known = self.is_known[:2].all(axis=0)
+        return self.shares.max(axis=0)[:, known], (1 / (1 + np.exp(-apart)))[:, known]
+
+
+def moved(labels: Labels, image: NDArray[np.int16], side: int, strength: float | None) -> Labels:
+    """Return labels that the shares around and the models decide, those given if all are alike."""
+    cells = Cells(labels, image, side)
+    parts = [cells.at[start : start + CHUNK] for start in range(0, len(cells.at), CHUNK)]
+    around = each(partial(_candidates, cells), parts)
+    candidates = np.concatenate(around or [np.zeros((_N_CANDIDATES, 0), labels.dtype)], axis=1)
+    n_labels = (candidates != NOWHERE).sum(axis=0)
+    chunks = []
+    for n in range(2, _N_CANDIDATES + 1):
+        at = np.flatnonzero(n_labels == n)
+        chunks += [at[start : start + CHUNK] for start in range(0, len(at), CHUNK)]
+    if not chunks:
+        return labels
+
+    def made(chunk: NDArray[np.int64]) -> Chunk:
+        n = n_labels[chunk[0]]
+        return Chunk(cells, cells.at[chunk], candidates[:n, chunk])
+
+    if strength is None:
+        every = max(1, sum(map(len, chunks)) // _SAMPLE)
+        strength = 1 - _on_edges(each(made, [chunk[::every] for chunk in chunks]))
+    beside, on = np.array(_BESIDE), np.array(_ON)
+    weight, margin = beside**strength * on ** (1 - strength)
+    flat = cells.pixels.reshape(len(cells.pixels), -1).copy()
+
+    def decide(chunk: NDArray[np.int64]) -> None:
+        flat[:, cells.at[chunk]] = made(chunk).decided(weight, margin)
+
+    each(decide, chunks)
+    found = np.empty([n * k for n, k in zip(cells.grid, cells.sides, strict=True)], labels.dtype)
+    places = itertools.product(*map(range, cells.sides))
+    for place, pixels in zip(places, flat, strict=True):
+        step = tuple(slice(a, None, k) for a, k in zip(place, cells.sides, strict=True))
+        found[step] = pixels.reshape(cells.grid)
+    return found[tuple(map(slice, labels.shape))]
+
+
+def _candidates(cells: Cells, at: NDArray[np.int64]) -> Labels:
+    """Return the labels (n_candidates, n) of most weight in the cells around those of the band."""
+    band = cells.numbers(at)
+    steps, offsets = cells.offsets(_AROUND)
+    weights = (_AROUND + 1 - np.abs(steps)).prod(axis=1)[:, None] * np.ones(len(band))
+    labels = np.concatenate([cells.labels[0, band + offsets[:, None]], cells.labels[1:, band]])
+    return most_frequent(
+        labels, np.concatenate([weights, cells.counts[1:, band] > 0]), _N_CANDIDATES
+    )[0]
+
+
+def _on_edges(chunks: Sequence[Chunk]) -> float:
+    """Return how well borders lie on edges, 0 to 1: whether models agree with labels there."""
+    pairs = [chunk.agreements() for chunk in chunks]
+    shares, agreements = (
+        np.concatenate([one.ravel() for one in each]) for each in zip(*pairs, strict=True)
+    )
+    beside = agreements[(shares >= 0.6) & (shares < 0.7)].astype(float)
+    within = agreements[(shares >= 0.97) & (shares < 0.9999)].astype(float)
+    if not len(beside) or not len(within):
+        return 1.0
+    low, high = _RATIOS
+    ratio = (beside.mean() - 0.5) / max(within.mean() - 0.5, 1e-3)
+    return float(np.clip(np.round((ratio - low) / (high - low), 3), 0, 1))

@@ -1,0 +1,138 @@
+"""Majorities of alike pixels near borders, and thin parts of labels that are kept."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from napari_saf.sharpening._cells import CHUNK, LEVELS, NOWHERE, Labels, each, most_frequent
+
+_SWEEP, _N_SWEEPS = 2, 2
+"""Pixels around one that count in its majority."""
+_LIKE, _SHIFT = LEVELS * 20 / 255, 10
+"""Pixels whose channels differ by so much are alike by exp(-3/2)."""
+
+
+def swept(labels: Labels, image: NDArray[np.int16]) -> Labels:
+    """Return labels after sweeps of a majority near borders, weighted by likeness."""
+    rim = [(_SWEEP, _SWEEP)] * labels.ndim
+    padded = np.pad(labels, rim, constant_values=NOWHERE)
+    values = np.pad(image, [(0, 0), *rim]).reshape(len(image), -1)
+    flat, offsets = padded.ravel(), _window(padded.shape, _SWEEP)
+    likeness = _likeness(len(values)).astype(flat.dtype)
+
+    def majority(at: NDArray[np.int64]) -> Labels:
+        around: Labels = np.empty((len(offsets), len(at)), flat.dtype)
+        weights: Labels = np.empty_like(around)
+        own = [value[at] for value in values]
+        for k, offset in enumerate(offsets.tolist()):
+            there = at + offset
+            flat.take(there, out=around[k])
+            apart = np.zeros(len(at), np.int32)
+            for value, middle in zip(values, own, strict=True):
+                apart += np.square(np.subtract(value.take(there), middle, dtype=np.int32))
+            likeness.take(apart >> _SHIFT, out=weights[k], mode="clip")
+        weights[len(offsets) // 2] += 1  # of equal sums that of the label of the pixel is larger
+        weights[around == NOWHERE] = 0
+        high = around.max(axis=0)
+        low = np.where(around == NOWHERE, high, around).min(axis=0)
+        sums = [np.where(around == label, weights, 0).sum(axis=0) for label in (low, high)]
+        found: Labels = np.where(sums[0] > sums[1], low, high)
+        many = np.flatnonzero(sums[0] * (low != high) + sums[1] != weights.sum(axis=0))
+        found[many] = most_frequent(around[:, many], weights[:, many].astype(float), 1)[0][0]
+        return found
+
+    at = _near_borders(padded, offsets)
+    for _ in range(_N_SWEEPS):
+        parts = [at[start : start + CHUNK] for start in range(0, len(at), CHUNK)]
+        found = np.concatenate([flat[:0], *each(majority, parts)])
+        changed = at[found != flat[at]]
+        flat[at] = found
+        near = np.zeros(flat.size, bool)  # elsewhere the majority stays what it is
+        for offset in offsets.tolist():
+            near[changed + offset] = True
+        at = np.flatnonzero(near & (flat != NOWHERE))
+    return flat.reshape(padded.shape)[tuple(slice(_SWEEP, -_SWEEP) for _ in rim)]
+
+
+def _likeness(n_channels: int) -> NDArray[np.float64]:
+    """Return how alike pixels are by their summed squared differences, in steps of 2^`_SHIFT`."""
+    squares = np.arange(1500 * n_channels) * 2.0**_SHIFT
+    return np.asarray(np.rint(1024 * np.exp(-1.5 * squares / n_channels / _LIKE**2)))
+
+
+def _window(shape: Sequence[int], radius: int) -> NDArray[np.int64]:
+    """Return what the positions of a window add to the number of a pixel."""
+    strides = np.cumprod([1, *shape[:0:-1]])[::-1]
+    steps = itertools.product(range(-radius, radius + 1), repeat=len(shape))
+    return np.array(list(steps)) @ strides
+
+
+def _near_borders(labels: Labels, offsets: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the pixels, in an image with a rim that is nowhere, in windows around borders."""
+    flat, near = labels.ravel(), np.zeros(labels.size, bool)
+    for axis in range(labels.ndim):
+        stride = int(np.prod(labels.shape[axis + 1 :]))
+        first, second = flat[:-stride], flat[stride:]
+        edge = np.flatnonzero((first != second) & (first != NOWHERE) & (second != NOWHERE))
+        for offset in (*offsets.tolist(), *(offsets + stride).tolist()):
+            near[edge + offset] = True
+    return np.flatnonzero(near & (flat != NOWHERE))
+
+
+def with_thin_parts(labels: Labels, before: Labels, width: int) -> Labels:
+    """Return labels with what was lost of others: whole objects, and the middles of thin parts."""
+    radius = width + 1
+    padded = np.pad(before, radius, constant_values=NOWHERE)
+    is_changed = np.pad(labels != before, radius).ravel()
+    at, flat = np.flatnonzero(is_changed), padded.ravel()
+    around = at + _window(padded.shape, 1)[:, None]
+    alike = flat[around] == flat[at]
+    is_lost = is_changed.copy()
+    rest = np.arange(len(at))
+    while True:  # what touches pixels that are kept is a part of an object that is
+        touches = (alike[:, rest] & ~is_lost[around[:, rest]]).any(axis=0)
+        if not touches.any():
+            break
+        is_lost[at[rest[touches]]] = False
+        rest = rest[~touches]
+    kept = is_lost[at]
+    depth = np.pad(_depths(before, radius), radius).ravel()
+    own = depth[at]
+    is_middle = (own < radius) & (np.where(alike, depth[around], 0) <= own).all(axis=0)
+    thin = np.flatnonzero(is_middle & ~kept)
+    wide = at[thin] + _window(padded.shape, width)[:, None]
+    deepest = np.where(flat[wide] == flat[at[thin]], depth[wide], 0).max(axis=0)
+    kept[thin] = deepest <= own[thin] + 1
+    found = np.pad(labels, radius).ravel()
+    found[at[kept]] = flat[at[kept]]
+    return found.reshape(padded.shape)[tuple(slice(radius, -radius) for _ in labels.shape)]
+
+
+def _depths(labels: Labels, most: int) -> NDArray[np.uint8]:
+    """Return the number of pixels, up to `most`, to the nearest of another label, diagonals too."""
+    alike = np.ones(labels.shape, bool)
+    for axis in range(labels.ndim):
+        lines, own = np.moveaxis(labels, axis, 0), _eroded(alike, axis)
+        edge, along = lines[1:] != lines[:-1], np.moveaxis(own, axis, 0)
+        along[1:] &= ~edge
+        along[:-1] &= ~edge
+        alike = own
+    depth = np.ones(labels.shape, np.uint8)
+    for _ in range(most - 1):
+        depth += alike
+        for axis in range(labels.ndim):
+            alike = _eroded(alike, axis)
+    return depth
+
+
+def _eroded(mask: NDArray[np.bool_], axis: int) -> NDArray[np.bool_]:
+    """Return where three pixels along an axis are in the mask; outside the image all are."""
+    found = mask.copy()
+    there, here = np.moveaxis(found, axis, 0), np.moveaxis(mask, axis, 0)
+    there[1:] &= here[:-1]
+    there[:-1] &= here[1:]
+    return found
