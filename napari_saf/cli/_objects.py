@@ -77,7 +77,7 @@ def objects(given: Any) -> None:
     The labels of a mask, whoever made it, are the kinds of its objects. Frames of a series are gone
     through one by one.
     """
-    paths, out, tracks = _masks(given.images), given.out, given.tracks
+    paths, out, tracks = find_masks(given.images), given.out, given.tracks
     uncertainty = given.uncertainty
     is_by_slice = given.slices or tracks is not None
     step = ObjectStep(given.smallest, given.neck, tuple(given.kinds) or None, is_by_slice)
@@ -165,7 +165,7 @@ def _split_in_tiles(path: Path, step: ObjectStep, given: Any, formats: Sequence[
         )
     click.echo(out)
     _print_found(path, found, given)
-    io.save_table(table, found.table(_picture(path, given.pictures)) or _joined([]))
+    io.save_table(table, found.table(picture_of(path, given.pictures)) or _joined([]))
     for outline in outlines:
         io.save_objects(outline, found)
     for file in (table, *outlines):
@@ -175,7 +175,7 @@ def _split_in_tiles(path: Path, step: ObjectStep, given: Any, formats: Sequence[
 def _measure(
     path: Path, step: ObjectStep, options: Any, uncertainty: Any, files: Sequence[Path]
 ) -> dict[str, Any]:
-    given, found_at = io.read_mask(path), _picture(path, options.pictures)
+    given, found_at = io.read_mask(path), picture_of(path, options.pictures)
     picture = None if found_at is None else io.read_image(found_at)
     found, table = step.run(
         given.labels,
@@ -215,7 +215,7 @@ def _print_found(path: Path, found: Objects | LargeObjects, given: Any) -> None:
     click.echo(f"{path}: {n_objects} objects")
 
 
-def _masks(given: Sequence[Path]) -> list[Path]:
+def find_masks(given: Sequence[Path]) -> list[Path]:
     """Return masks, of a folder those that are called like masks."""
     marks = (io.MASK_MARK, io.LABELS_MARK)
     found: list[Path] = []
@@ -236,7 +236,7 @@ def _stem(mask: Path) -> str:
     return io.mask_stem(mask).removesuffix(io.MASK_MARK).removesuffix(io.LABELS_MARK)
 
 
-def _picture(mask: Path, pictures: Path | None) -> Path | None:
+def picture_of(mask: Path, pictures: Path | None) -> Path | None:
     if pictures is None or not pictures.is_dir():
         return pictures
     found = [path for path in io.find_images([pictures]) if io.mask_stem(path) == _stem(mask)]

@@ -70,11 +70,11 @@ class Cells:
         self.sums = self._summed()
 
     def _blocks(self, array: NDArray[Any]) -> NDArray[Any]:
-        places = itertools.product(*map(range, self.sides))
-        steps = [
-            tuple(slice(a, None, k) for a, k in zip(p, self.sides, strict=True)) for p in places
+        steps: list[tuple[Any, ...]] = [
+            (..., *(slice(a, None, k) for a, k in zip(place, self.sides, strict=True)))
+            for place in itertools.product(*map(range, self.sides))
         ]
-        return np.stack([array[Ellipsis, *step] for step in steps], axis=-len(self.sides) - 1)
+        return np.stack([array[step] for step in steps], axis=-len(self.sides) - 1)
 
     def numbers(self, at: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the numbers in the grid with its rim of cells of the grid without."""

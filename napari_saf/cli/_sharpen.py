@@ -1,0 +1,110 @@
+"""``napari-saf sharpen``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+from numpy.typing import NDArray
+
+from napari_saf import io
+from napari_saf.batch import check_outputs
+from napari_saf.cli import _methods as flags
+from napari_saf.cli._objects import find_masks, picture_of
+from napari_saf.errors import InvalidInput, SafError
+from napari_saf.features import channels_last
+from napari_saf.sharpening import sharpen_labels
+from napari_saf.storage import make_folder
+
+_OPTIONS: list[click.Parameter] = [
+    click.Argument(["source"], type=flags.PATH, metavar="MASK"),
+    click.Argument(["pictures"], type=flags.PATH, metavar="IMAGE"),
+    flags.output("OUT", f"Mask ({', '.join(io.MASK_SUFFIXES)}), of several a folder."),
+    click.Option(["--mask", "inside"], type=flags.PATH, metavar="FILE|labels",
+                 help="Change labels only where the file is not 0, or only borders between labels, "
+                 "not outlines."),
+    click.Option(["--reach"], type=click.IntRange(min=1), metavar="N",
+                 help="How far borders move at most, about, in pixels. [default: twice the length "
+                 "of the steps in the borders, from 4 to 16]"),
+    click.Option(["--strength"], type=click.FloatRange(0, 1), metavar="SHARE",
+                 help="How much the image counts: 0, borders are merely smoothed along edges, to "
+                 "1. [default: as well as borders lie on edges, the less]"),
+    click.Option(["--slices"], is_flag=True,
+                 help="Each slice of a volume by itself, along its first axis."),
+    click.Option(["--channel-axis"], type=int,
+                 help="Axis of the channels of the image, if the file does not say it."),
+    flags.overwrite("files that are there"),
+]  # fmt: skip
+
+
+@flags.command("sharpen", _OPTIONS)
+def sharpen(given: Any) -> None:
+    """Move the borders of label images, whatever made them, onto the edges of the images.
+
+    MASK and IMAGE are files, or folders, in which the image of photo.labels.tif is called photo.
+    Numbers, names, colours and the size of a pixel stay; frames of a series are gone through one
+    by one.
+    """
+    is_folder = given.source.is_dir() and not io.is_zarr(given.source)
+    masks = find_masks([given.source])
+    if not is_folder:
+        io.check_suffix(given.out, io.MASK_SUFFIXES)
+    outputs = [given.out / path.name if is_folder else given.out for path in masks]
+    pictures = [picture_of(path, given.pictures) for path in masks]
+    if is_folder and (not given.pictures.is_dir() or _file_of(given.inside)):
+        raise click.UsageError("IMAGE, --mask: a file goes with one mask")
+    sources = [path for path in (*masks, *pictures, _file_of(given.inside)) if path is not None]
+    check_outputs(outputs, sources, overwrite=given.overwrite)
+    make_folder(outputs[0].parent)
+    failed = 0
+    for path, picture, out in zip(masks, pictures, outputs, strict=True):
+        try:
+            assert picture is not None
+            _sharpen(path, picture, out, given)
+            click.echo(out)
+        except SafError as error:
+            if len(masks) == 1:
+                raise
+            click.echo(f"napari-saf: error: {path}: {error}", err=True)
+            failed += 1
+    if failed:
+        raise SafError(f"{failed} of {len(masks)} masks could not be done")
+
+
+def _file_of(inside: Path | None) -> Path | None:
+    return None if inside is None or str(inside) == "labels" else inside
+
+
+def _sharpen(path: Path, picture: Path, out: Path, given: Any) -> None:
+    mask, image = io.read_mask(path), io.read_image(picture)
+    axis = image.channel_axis if given.channel_axis is None else given.channel_axis
+    labels, channels = mask.labels, channels_last(image.array, axis)[0]
+    inside_file = _file_of(given.inside)
+    inside = None if given.inside is None else labels > 0
+    if inside_file is not None:
+        inside = io.read_labels(inside_file).array > 0
+    for name, array in ((picture, channels[..., 0]), (given.inside, inside)):
+        if array is not None and array.shape != labels.shape:
+            raise InvalidInput(f"{name}: expected shape {labels.shape}, got {array.shape}")
+    found = np.empty_like(labels)
+    is_by_first = given.slices or labels.ndim > 3 or (mask.axes or "").startswith("t")
+    for at in np.ndindex(labels.shape[: labels.ndim - 2 if given.slices else int(is_by_first)]):
+        found[at] = _sharpened(
+            labels[at], channels[at], None if inside is None else inside[at], given
+        )
+    kept = {
+        key: getattr(mask, key) for key in ("scale", "units", "axes", "names", "colors", "place")
+    }
+    io.save_masks(out, found, prototypes=mask.prototypes, **kept)
+
+
+def _sharpened(
+    labels: NDArray[Any], channels: NDArray[Any], inside: NDArray[np.bool_] | None, given: Any
+) -> NDArray[Any]:
+    if inside is not None and not inside.any():
+        return labels
+    return sharpen_labels(
+        labels, channels, channel_axis=-1, mask=inside, reach=given.reach, strength=given.strength
+    )
