@@ -187,3 +187,20 @@ def test_errors_name_the_argument(change, word):
     call = {"labels": np.eye(8, dtype=int), "image": np.eye(8)} | change
     with pytest.raises(saf.InvalidInput, match=word):
         saf.sharpen_labels(call.pop("labels"), call.pop("image"), **call)
+
+
+def test_any_reach_is_bounded_in_memory():
+    truth, image = scene(160, seed=7)
+    for reach in (1, 33, 10**6):
+        sharp = saf.sharpen_labels(truth, image, reach=reach)
+        assert set(np.unique(sharp)) == set(np.unique(truth))
+
+
+def test_pixels_outside_a_mask_do_not_model_labels():
+    truth, image = scene(seed=8)
+    given = displaced(truth)
+    mask = np.ones(truth.shape, bool)
+    mask[1::2, 1::2] = False  # in every cell
+    plain = saf.sharpen_labels(given, image + 1000.0, mask=mask, reach=8)
+    wrong = (plain != truth)[mask].mean()
+    assert wrong < 0.3 * (given != truth)[mask].mean()

@@ -36,7 +36,14 @@ _BESIDE, _ON = (4.0, 1.0), (24.0, 16.0)
 """Weight of the shares, and margin, where borders lie beside edges, and where on edges."""
 _RATIOS = 0.35, 0.55
 """How well models agree with labels beside borders, as a share of how well within, there."""
-CHUNK, _SAMPLE = 4096, 8192
+_CHUNK, _SAMPLE = 2**16, 8192
+"""Pixels that are worked on at once, cells that tell how well borders lie on edges."""
+
+
+def chunks_of(at: NDArray[np.int64], n_pixels: int = 16) -> list[NDArray[np.int64]]:
+    """Return numbers in pieces; each stands for so many pixels, or values for one."""
+    size = max(1, _CHUNK // n_pixels)
+    return [at[start : start + size] for start in range(0, len(at), size)]
 
 
 def each(function: Callable[[T], R], parts: Sequence[T]) -> list[R]:
@@ -111,7 +118,7 @@ class Cells:
         at = self.numbers(np.arange(flat.shape[1]))
         sums = np.zeros((flat.shape[1], 1 + 2 * n_channels))
         sums[:, 0] = self.counts[0, at]
-        mixed = np.flatnonzero(self.counts[1, at] > 0)
+        mixed = np.flatnonzero(self.counts[0, at] < len(flat))
         others = flat[:, mixed] != self.labels[0, at[mixed]]
         for c in range(n_channels):
             for power in (1, 2):
@@ -247,14 +254,14 @@ class Chunk:
 def moved(labels: Labels, image: NDArray[np.int16], side: int, strength: float | None) -> Labels:
     """Return labels that the shares around and the models decide, those given if all are alike."""
     cells = Cells(labels, image, side)
-    parts = [cells.at[start : start + CHUNK] for start in range(0, len(cells.at), CHUNK)]
-    around = each(partial(_candidates, cells), parts)
-    candidates = np.concatenate(around or [np.zeros((_N_CANDIDATES, 0), labels.dtype)], axis=1)
+    if not len(cells.at):
+        return labels
+    around = each(partial(_candidates, cells), chunks_of(cells.at))
+    candidates = np.concatenate(around, axis=1)
     n_labels = (candidates != NOWHERE).sum(axis=0)
-    chunks = []
-    for n in range(2, _N_CANDIDATES + 1):
-        at = np.flatnonzero(n_labels == n)
-        chunks += [at[start : start + CHUNK] for start in range(0, len(at), CHUNK)]
+    counts = range(2, _N_CANDIDATES + 1)
+    by_count = [chunks_of(np.flatnonzero(n_labels == n), len(cells.pixels)) for n in counts]
+    chunks = [*itertools.chain(*by_count)]
     if not chunks:
         return labels
 
@@ -296,7 +303,7 @@ def _on_edges(chunks: Sequence[Chunk]) -> float:
     """Return how well borders lie on edges, 0 to 1: whether models agree with labels there."""
     pairs = [chunk.agreements() for chunk in chunks]
     shares, agreements = (
-        np.concatenate([one.ravel() for one in each]) for each in zip(*pairs, strict=True)
+        np.concatenate([one.ravel() for one in kind]) for kind in zip(*pairs, strict=True)
     )
     beside = agreements[(shares >= 0.6) & (shares < 0.7)].astype(float)
     within = agreements[(shares >= 0.97) & (shares < 0.9999)].astype(float)

@@ -16,6 +16,8 @@ from napari_saf.sharpening._sweeps import swept, with_thin_parts
 
 _REACHES = (4, 16)
 """The shortest and the longest reach that is taken from the steps of the borders."""
+_THIN = 8
+"""Middles of parts up to twice as wide are kept."""
 
 
 def sharpen_labels(
@@ -96,19 +98,20 @@ def sharpen_labels(
         )
     if strength is not None and not 0 <= strength <= 1:
         raise InvalidInput(f"strength: expected a number from 0 to 1, got {strength!r}")
-    steps = (
-        as_whole(reach) if reach is not None else int(np.clip(2 * _step_length(array), *_REACHES))
-    )
-    if steps is None or steps < 1:
+    if reach is None:
+        reach = int(np.clip(2 * _step_length(array), *_REACHES))
+    whole = as_whole(reach)
+    if whole is None or whole < 1:
         raise InvalidInput(f"reach: expected 1 pixel or more, got {reach!r}")
+    side = (whole + 1) // 2
     kind = np.int64 if array.max(initial=0) > np.iinfo(np.int32).max else np.int32
     known: Labels = array.astype(kind)
     if inside is not None:
         known[~inside] = NOWHERE
     scaled = _scaled(channels, inside)
-    found = moved(known, scaled, (steps + 1) // 2, strength)
+    found = moved(known, scaled, side, strength)
     found = swept(found, scaled)
-    found = with_thin_parts(found, known, (steps + 1) // 2)
+    found = with_thin_parts(found, known, min(side, _THIN))
     if inside is not None:
         found = np.where(inside, found, array)
     return np.asarray(found, dtype=array.dtype)
@@ -140,6 +143,7 @@ def _step_length(labels: Labels) -> int:
 def _scaled(channels: NDArray[np.generic], inside: NDArray[np.bool_] | None) -> NDArray[np.int16]:
     """Return the channels, first, in whole numbers: 0 to `LEVELS` is what most pixels have."""
     found = np.empty((channels.shape[-1], *channels.shape[:-1]), np.int16)
+    is_exact = np.can_cast(channels.dtype, np.float32)
     for k in range(len(found)):
         values = channels[..., k] if inside is None else np.where(inside, channels[..., k], 0)
         flat = values.ravel() if inside is None else values[inside]
@@ -148,6 +152,7 @@ def _scaled(channels: NDArray[np.generic], inside: NDArray[np.bool_] | None) -> 
         if not low < high:
             low, high = sample.min(), sample.max()
         factor = LEVELS / (high - low) if low < high else 0.0
-        scaled = (values.astype(np.float32) - np.float32(low)) * np.float32(factor)
+        exact: NDArray[np.floating[Any]] = values.astype(np.float32 if is_exact else np.float64)
+        scaled = (exact - float(low)) * float(factor)
         found[k] = np.clip(np.rint(scaled), -LEVELS, 2 * LEVELS)
     return found

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from napari_saf.sharpening._cells import CHUNK, LEVELS, NOWHERE, Labels, each, most_frequent
+from napari_saf.sharpening._cells import LEVELS, NOWHERE, Labels, chunks_of, each, most_frequent
 
 _SWEEP, _N_SWEEPS = 2, 2
 """Pixels around one that count in its majority."""
@@ -47,8 +47,7 @@ def swept(labels: Labels, image: NDArray[np.int16]) -> Labels:
 
     at = _near_borders(padded, offsets)
     for _ in range(_N_SWEEPS):
-        parts = [at[start : start + CHUNK] for start in range(0, len(at), CHUNK)]
-        found = np.concatenate([flat[:0], *each(majority, parts)])
+        found = np.concatenate([flat[:0], *each(majority, chunks_of(at))])
         changed = at[found != flat[at]]
         flat[at] = found
         near = np.zeros(flat.size, bool)  # elsewhere the majority stays what it is
@@ -104,9 +103,11 @@ def with_thin_parts(labels: Labels, before: Labels, width: int) -> Labels:
     own = depth[at]
     is_middle = (own < radius) & (np.where(alike, depth[around], 0) <= own).all(axis=0)
     thin = np.flatnonzero(is_middle & ~kept)
-    wide = at[thin] + _window(padded.shape, width)[:, None]
-    deepest = np.where(flat[wide] == flat[at[thin]], depth[wide], 0).max(axis=0)
-    kept[thin] = deepest <= own[thin] + 1
+    window = _window(padded.shape, width)
+    for part in chunks_of(thin, len(window)):
+        wide = at[part] + window[:, None]
+        deepest = np.where(flat[wide] == flat[at[part]], depth[wide], 0).max(axis=0)
+        kept[part] = deepest <= own[part] + 1
     found = np.pad(labels, radius).ravel()
     found[at[kept]] = flat[at[kept]]
     return found.reshape(padded.shape)[tuple(slice(radius, -radius) for _ in labels.shape)]
@@ -117,7 +118,8 @@ def _depths(labels: Labels, most: int) -> NDArray[np.uint8]:
     alike = np.ones(labels.shape, bool)
     for axis in range(labels.ndim):
         lines, own = np.moveaxis(labels, axis, 0), _eroded(alike, axis)
-        edge, along = lines[1:] != lines[:-1], np.moveaxis(own, axis, 0)
+        first, second, along = lines[1:], lines[:-1], np.moveaxis(own, axis, 0)
+        edge = (first != second) & (first != NOWHERE) & (second != NOWHERE)
         along[1:] &= ~edge
         along[:-1] &= ~edge
         alike = own
