@@ -22,7 +22,7 @@ def swept(labels: Labels, image: NDArray[np.int16]) -> Labels:
     padded = np.pad(labels, rim, constant_values=NOWHERE)
     values = np.pad(image, [(0, 0), *rim]).reshape(len(image), -1)
     flat, offsets = padded.ravel(), _window(padded.shape, _SWEEP)
-    likeness = _likeness(len(values)).astype(flat.dtype)
+    likeness = _likeness(image).astype(flat.dtype)
 
     def majority(at: NDArray[np.int64]) -> Labels:
         around: Labels = np.empty((len(offsets), len(at)), flat.dtype)
@@ -57,10 +57,17 @@ def swept(labels: Labels, image: NDArray[np.int16]) -> Labels:
     return flat.reshape(padded.shape)[tuple(slice(_SWEEP, -_SWEEP) for _ in rim)]
 
 
-def _likeness(n_channels: int) -> NDArray[np.float64]:
-    """Return how alike pixels are by their summed squared differences, in steps of 2^`_SHIFT`."""
-    squares = np.arange(1500 * n_channels) * 2.0**_SHIFT
-    return np.asarray(np.rint(1024 * np.exp(-1.5 * squares / n_channels / _LIKE**2)))
+def _likeness(image: NDArray[np.int16]) -> NDArray[np.float64]:
+    """Return how alike pixels are by their summed squared differences, in steps of 2^`_SHIFT`.
+
+    The median difference of neighbours tells of the noise, which does not count.
+    """
+    rows = image[:, :: max(1, image.shape[1] // 512)]
+    sample = np.diff(rows, axis=-1).reshape(len(image), -1).astype(float)
+    noise = np.median(sample**2, axis=1).mean() / 0.91 if sample.size else 0.0
+    width = len(image) * (_LIKE**2 / 3 + noise)
+    squares = np.arange(int(16 * width) >> _SHIFT) * 2.0**_SHIFT
+    return np.asarray(np.rint(1024 * np.exp(-squares / (2 * width))))
 
 
 def _window(shape: Sequence[int], radius: int) -> NDArray[np.int64]:
