@@ -95,11 +95,11 @@ class Cells:
         strides = np.cumprod([1, *[n + 2 * self.rim for n in self.grid[:0:-1]]])[::-1]
         return found, found @ strides
 
-    def _counted(self) -> tuple[Labels, NDArray[np.float64]]:
+    def _counted(self) -> tuple[Labels, NDArray[np.float32]]:
         """Return the most frequent labels of each cell and their pixels, -1 and 0 if fewer."""
         flat = self.pixels.reshape(len(self.pixels), -1)
         labels = np.full((_N_SLOTS, flat.shape[1]), NOWHERE, flat.dtype)
-        counts = np.zeros(labels.shape)
+        counts = np.zeros(labels.shape, np.float32)
         labels[0], counts[0] = flat[0], len(flat)
         mixed = np.flatnonzero((flat != flat[0]).any(axis=0))
         labels[:, mixed], counts[:, mixed] = most_frequent(
@@ -162,16 +162,16 @@ def most_frequent(
     return found, totals
 
 
-def _shares(sides: Sequence[int], offsets: NDArray[np.int64], width: int) -> NDArray[np.float64]:
+def _shares(sides: Sequence[int], offsets: NDArray[np.int64], width: int) -> NDArray[np.float32]:
     """Return the weights, whole numbers (m, n_offsets), of cells around for the pixels of a cell.
 
     They fall linearly to 0 at a distance of `width` cells along each axis.
     """
-    weights = np.ones((1, len(offsets)))
+    weights = np.ones((1, len(offsets)), np.float32)
     for side, steps in zip(sides, offsets.T, strict=True):
         middles = 2 * np.arange(side) + 1 - side  # in units of half a pixel
         apart = np.abs(2 * side * steps - middles[:, None])
-        own = np.maximum(0, 2 * side * width - apart)
+        own = np.maximum(0, 2 * side * width - apart).astype(np.float32)
         weights = (weights[:, None] * own).reshape(-1, len(offsets))
     return weights
 
@@ -190,11 +190,13 @@ class Chunk:
         labels, counts = cells.labels[:, near], cells.counts[:, near]
         own = np.stack([((labels == label) * counts).sum(axis=0) for label in candidates])
         shares, votes = np.einsum("wmo,kon->wkmn", weights, own)
-        self.shares = (shares / np.maximum(shares.sum(axis=0), 1)).astype(np.float32)
+        self.shares = shares / np.maximum(shares.sum(axis=0), np.float32(1))
         self.distances, self.is_known = self._distances(cells, band)
         # Of equal votes the current label counts more, then the one whose model is nearer.
-        votes += 0.5 * (self.current == candidates[:, None]) - 1e-6 * np.minimum(
-            self.distances, 1e5
+        votes = (
+            votes.astype(float)
+            + 0.5 * (self.current == candidates[:, None])
+            - 1e-6 * np.minimum(self.distances, 1e5)
         )
         self.vote = votes.argmax(axis=0)
 
