@@ -1,5 +1,5 @@
 # make demo         label a sample image; opens napari where there is a screen
-# make check        checks, and the tests that need no window: two minutes
+# make check        checks, and the tests that need no window
 # make test         checks, some tests of the app with the other Qt binding, then all tests
 # make test-pyside6 some tests of the app with PySide6; test-pyqt5, test-pyqt6: with these
 # make test-next    all tests of the app with the newest napari, pre-releases included

@@ -473,9 +473,9 @@ def step(
                 if is_masked:
                     place = (y - y0 + ry) * long + margin - row - x0
                     for j in range(c):
-                        one, other = at(slab, j, place), at(packed, j, 0)
+                        target_row, nodes_row = at(slab, j, place), at(packed, j, 0)
                         for k in range(end - i):
-                            one[pixels[i - start + k]] = other[k]
+                            target_row[pixels[i - start + k]] = nodes_row[k]
             if not is_weighted:
                 add_slice(
                     slab, long, margin - rx, lines, ring, slot * c, total, y1 - y0, x1 - x0, ry,
@@ -493,9 +493,9 @@ def step(
                 means, place = total, 0 if is_weighted else (y - y0) * (x1 - x0)
                 if is_masked:
                     for j in range(c):
-                        one, other = at(packed, j, 0), at(total, j, place - row - x0)
+                        nodes_row, sums_row = at(packed, j, 0), at(total, j, place - row - x0)
                         for k in range(end - i):
-                            one[k] = other[pixels[i - start + k]]
+                            nodes_row[k] = sums_row[pixels[i - start + k]]
                     means, place = packed, 0
                 scale, largest = inverse[i - start : end - start], out[2][i:end]
                 correct(

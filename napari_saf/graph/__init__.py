@@ -1,6 +1,6 @@
 """Graphs: what is a neighbour of what, and how to average over neighbours."""
 
-from napari_saf.graph._box import BoxSum, WeightedAverage, WindowWeights
+from napari_saf.graph._box import BoxSum, WeightedAverage
 from napari_saf.graph._distances import (
     NearestDistances,
     Neighbours,
