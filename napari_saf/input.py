@@ -95,6 +95,10 @@ class ImageOptions:
         AUTO, label="Compute at", minimum=1, none="full size",
         help="Compute at a reduced size, no side longer: faster, and the window reaches farther; "
         "labels still come out at the size of the image.")
+    full_resolution: bool = parameter(
+        True, label="Full resolution",
+        help="After labels at a reduced size: move their borders onto the edges of the image, and "
+        "label what is too small for that size.")
     rescale: bool = parameter(
         False, label="Scale by itself", in_form=False,
         help="Whether another image is scaled by its own values.")
@@ -291,7 +295,7 @@ def prepare_images(
         grid = _grid_of(image, small, options, noise)
         if extractor is not None and options.weights != "uniform":
             features = extractor.refined(features, partial(_average, grid))
-        grid = CoarseGrid(grid, array.shape[:-1], mask) if is_coarse else grid
+        grid = CoarseGrid(grid, array.shape[:-1], mask, array) if is_coarse else grid
         grids.append(grid)
         rows.append(grid.gather(features))
     nodes = rows[0] if len(rows) == 1 else np.concatenate(rows)

@@ -160,6 +160,7 @@ class Problem:
         groups: ArrayLike | str | None = None,
         scaling: Scaling | Sequence[float] | None = None,
         max_side: int | Literal["auto"] | None = "auto",
+        full_resolution: bool = True,
     ) -> Problem:
         """Return the problem of labelling the pixels of an image.
 
@@ -202,6 +203,10 @@ class Problem:
             Work on means over blocks of pixels, so that no side is longer than this; axes with
             a window of 1 stay as they are. Labels come out at the size of the image. The
             window then counts blocks. None: as large as the image is.
+        full_resolution : bool
+            Whether what a method labels at a reduced size is labelled at the size of the image
+            then: borders are moved onto its edges, and what is too small for the reduced size
+            is labelled by how pixels of each label look. No: labels are enlarged.
 
         Raises
         ------
@@ -218,7 +223,7 @@ class Problem:
             [seeds],
             groups if isinstance(groups, str) else [groups],
             {"window": window, "weights": weights, "channel_axis": channel_axis}
-            | {"scaling": scaling, "max_side": max_side},
+            | {"scaling": scaling, "max_side": max_side, "full_resolution": full_resolution},
         )
         return cls(graph=grids[0], **fields)
 
@@ -237,6 +242,7 @@ class Problem:
         groups: Sequence[ArrayLike] | str | None = None,
         scaling: Scaling | Sequence[float] | None = None,
         max_side: int | Literal["auto"] | None = "auto",
+        full_resolution: bool = True,
     ) -> Problem:
         """Return the problem of labelling several images together.
 
@@ -247,7 +253,7 @@ class Problem:
         ----------
         images : sequence of array
             As in `from_image`; shapes may differ, the number of channels may not.
-        features, window, weights, channel_axis, scaling, max_side
+        features, window, weights, channel_axis, scaling, max_side, full_resolution
             As in `from_image`; arrays of features come one per image.
         masks, seeds : sequence of array, optional
             One per image. ``masks="finite"`` applies to all.
@@ -273,7 +279,7 @@ class Problem:
             _each(seeds, count, "seeds"),
             groups if isinstance(groups, str) else _each(groups, count, "groups"),
             {"window": window, "weights": weights, "channel_axis": channel_axis}
-            | {"scaling": scaling, "max_side": max_side},
+            | {"scaling": scaling, "max_side": max_side, "full_resolution": full_resolution},
         )
         return cls(graph=GraphUnion(grids), **fields)
 

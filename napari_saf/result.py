@@ -203,6 +203,8 @@ class Snapshot:
     label_map : LabelMap
         The label of each column: column + 1, whatever the final labels will be, unless given
         prototypes fix it.
+    stage : str
+        "full resolution" once labels of a reduced size become those of the image itself.
 
     Examples
     --------
@@ -220,6 +222,7 @@ class Snapshot:
     _read_labels: Callable[[], LabelImage | list[LabelImage]]
     _read_prototypes: Callable[[], NDArray[np.float32]]
     _read_logarithm: Callable[[], NDArray[np.floating]] | None = None
+    stage: str = ""
 
     @property
     def labels(self) -> LabelImage | list[LabelImage]:

@@ -7,12 +7,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
+from functools import partial
 from itertools import combinations_with_replacement
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.ndimage import gaussian_filter
+from scipy.ndimage import gaussian_filter, uniform_filter1d
 from skimage import color, feature, filters
 
 from napari_saf.device import raise_if_interrupted, torch
@@ -227,13 +228,17 @@ class Local(AbstractColourFirst):
 
     @property
     def receptive_field(self) -> int:
-        return round(4 * max(self._AROUND))  # as scipy has it
+        return round(3 * max(self._AROUND)) + 3  # of three boxes
 
     def features(self, image: Image, axes: Axes = None, mask: Mask = None) -> Image:
         colour = perceived(image)
         light = _lightness(colour)
         means = [_average_around(light, width, axes, mask)(light) for width in self._AROUND]
         return np.concatenate([colour, light[..., None] - np.stack(means, axis=-1)], axis=-1)
+
+
+_LEAST_BOXES = 4.0
+"""Width from which on a Gaussian mean is three box means, which differ from it by 3 % or less."""
 
 
 def _lightness(colour: Image) -> Image:
@@ -244,14 +249,34 @@ def _lightness(colour: Image) -> Image:
 def _average_around(like: Image, width: float, axes: Axes, mask: Mask) -> Callable[[Image], Image]:
     """Return what takes Gaussian means of planes or volumes along axes, within the mask."""
     along = tuple(range(like.ndim) if axes is None else axes)
-    inside = np.ones_like(like) if mask is None else mask.astype(np.float32)
-    total = np.maximum(gaussian_filter(inside, width, axes=along), 1e-6)
+    blur = partial(_boxes if width >= _LEAST_BOXES else gaussian_filter, sigma=width, axes=along)
+    if mask is None:
+        total = inside = np.ones((), np.float32)
+    else:
+        inside = mask.astype(np.float32)
+        total = np.maximum(blur(inside), 1e-6)
 
     def average(values: Image) -> Image:
         raise_if_interrupted()
-        return np.asarray(gaussian_filter(inside * values, width, axes=along) / total)
+        return np.asarray(blur(inside * values) / total)
 
     return average
+
+
+def _boxes(image: Image, sigma: float, axes: Sequence[int]) -> Image:
+    """Return about a Gaussian mean, in time that does not depend on its width: three box means.
+
+    Their sides are odd and have together the variance of the Gaussian (Kovesi,
+    https://doi.org/10.1109/DICTA.2010.74).
+    """
+    low = int(np.sqrt(4 * sigma**2 + 1))
+    low -= 1 - low % 2
+    n_low = round((12 * sigma**2 - 3 * low**2 - 12 * low - 9) / (-4 * low - 4))
+    for axis in axes:
+        for side in (low,) * n_low + (low + 2,) * (3 - n_low):
+            image = uniform_filter1d(image, side, axis=axis)
+        raise_if_interrupted()
+    return image
 
 
 class Patterns(AbstractColourFirst):
@@ -272,7 +297,7 @@ class Patterns(AbstractColourFirst):
 
     @property
     def receptive_field(self) -> int:
-        return round(4 * self._AROUND) + max(self._RADII) + 1
+        return round(3 * self._AROUND) + 3 + max(self._RADII) + 1
 
     def features(self, image: Image, axes: Axes = None, mask: Mask = None) -> Image:
         colour = perceived(image)

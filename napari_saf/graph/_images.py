@@ -19,15 +19,23 @@ from napari_saf.graph._grid import GridGraph
 
 
 class CoarseGrid(GridGraph):
-    """A grid whose nodes are blocks of pixels of a larger image; images are of the large size."""
+    """A grid whose nodes are blocks of pixels of a larger image; images are of the large size.
+
+    `image` is the large one, channels last, where it is known.
+    """
 
     def __init__(
-        self, grid: GridGraph, image_shape: Sequence[int], image_mask: ArrayLike | None = None
+        self,
+        grid: GridGraph,
+        image_shape: Sequence[int],
+        image_mask: ArrayLike | None = None,
+        image: NDArray[Any] | None = None,
     ) -> None:
         super().__init__(grid.shape, window=grid.window, mask=grid.mask)
         self.window_weights, self.stride = grid.window_weights, grid.stride
         self.image_shape = tuple(image_shape)
         self.image_mask = check_mask(image_mask, self.image_shape)
+        self.image = image
 
     def to_image(self, values: NDArray[np.generic], fill: float = 0) -> NDArray[np.generic]:
         """Return node values as an image of the large size, `fill` outside the mask.
@@ -45,7 +53,7 @@ class CoarseGrid(GridGraph):
         return image
 
     def without_weights(self) -> CoarseGrid:
-        return CoarseGrid(super().without_weights(), self.image_shape, self.image_mask)
+        return CoarseGrid(super().without_weights(), self.image_shape, self.image_mask, self.image)
 
     def positions(self, nodes: ArrayLike) -> NDArray[np.int64]:
         """Return the pixels in the middle of the blocks that nodes stand for."""

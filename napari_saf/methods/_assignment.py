@@ -132,6 +132,11 @@ class AssignmentFlow(AbstractFlow):
         return self.prototypes is None
 
     @property
+    def labels_look_alike(self) -> bool:
+        # Nearness to strokes is known at the size at which labels are computed.
+        return not self.follows_seeds or (self.paths == 0 and not self.connected)
+
+    @property
     def labels_are_given(self) -> bool:
         return self.prototypes is not None
 

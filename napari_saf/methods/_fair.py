@@ -167,6 +167,10 @@ class FairClustering(AbstractClustering):
     # fmt: on
 
     @property
+    def labels_look_alike(self) -> bool:
+        return False  # shares of the groups decide, too
+
+    @property
     def uses_window(self) -> bool:
         return self.objective == "ncut"
 

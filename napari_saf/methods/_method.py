@@ -167,6 +167,11 @@ class AbstractMethod(ABC):
         return False
 
     @property
+    def labels_look_alike(self) -> bool:
+        """Whether the features of a pixel alone say which label it may have."""
+        return True
+
+    @property
     def labels_are_given(self) -> bool:
         """Whether its parameters say what each label means, with or without seeds."""
         return False
@@ -235,7 +240,11 @@ class AbstractMethod(ABC):
                 features = features - offset.to(features.dtype)
             features = features.to(dtype).to(device)
             call = Call(problem, features, initial, limit, cancelled, began, offset, before)
-            return (yield from self._iterate(call))
+            result = yield from self._iterate(call)
+            # It labels by a method itself.
+            from napari_saf.methods._full_resolution import at_full_resolution
+
+            return (yield from at_full_resolution(self, call, result))
 
     def run(
         self,

@@ -192,7 +192,10 @@ def choose_by(
     """
     by_object = choices["object"].options
     options = dataclasses.replace(
-        choices["many"].options, features=by_object.features, max_side=by_object.max_side
+        choices["many"].options,
+        features=by_object.features,
+        max_side=by_object.max_side,
+        full_resolution=False,
     )
     problem = read(options)
     grid = problem.graph

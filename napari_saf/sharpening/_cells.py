@@ -216,6 +216,8 @@ class Chunk:
         weights = np.maximum(weights, 1e-9)
         means = first / weights
         variances = np.maximum(second / weights - means**2, 0) + _NOISE * LEVELS**2
+        # Half way to a common one: what is blurred lies between, and is not of the wider model.
+        variances = np.sqrt(variances * np.exp(np.log(variances).mean(axis=1, keepdims=True)))
         values = cells.values.reshape(n_channels, len(self.current), -1)[..., self.at]
         found = np.zeros((n_labels, *self.current.shape), np.float32)
         for value, mean, variance in zip(values, means, variances, strict=True):

@@ -15,10 +15,10 @@ from napari_saf.dictionary import PatchDictionary, check_odd, label_patches
 from napari_saf.flow import AdamsSchedule, StoppingRule, wait_for_kernels
 from napari_saf.io import Axes, map_labels, write_note
 from napari_saf.methods import AssignmentFlow
+from napari_saf.parts import WINDOWS_OF_HALO
 from napari_saf.result import LabelMap
 from napari_saf.tiles._blocks import choose_blocks, fitting_tile, read_mask, region_of, sides_of
 from napari_saf.tiles._job import AbstractLargeJob, Work, opened_with_mask
-from napari_saf.tiles._plan import WINDOWS_OF_HALO
 from napari_saf.tiles._tiling import Tiling
 
 _STEP_PIXELS = 2**18

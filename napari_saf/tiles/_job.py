@@ -15,9 +15,10 @@ from napari_saf.device import memory_limit
 from napari_saf.dictionary import PatchDictionary
 from napari_saf.errors import InvalidInput
 from napari_saf.io import LazyImage, Region, open_lazily
+from napari_saf.parts import cut
 from napari_saf.tiles._engine import AbstractTiledJob, AbstractWork, Auxiliary, Tile
 from napari_saf.tiles._store import LabelStore
-from napari_saf.tiles._tiling import Tiling, cut
+from napari_saf.tiles._tiling import Tiling
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)

@@ -27,10 +27,10 @@ from napari_saf.flow import (
     StoppingRule,
     wait_for_kernels,
 )
-from napari_saf.graph import GraphUnion
-from napari_saf.input import ImageOptions, Place, contrast_noise, prepare_images
+from napari_saf.input import ImageOptions
 from napari_saf.methods import AbstractMethod, AssignmentFlow, method_with_prototypes
 from napari_saf.parameters import to_plain
+from napari_saf.parts import ImageParts, cut, grown, halo_of
 from napari_saf.problem import Problem
 from napari_saf.result import LabelMap, Segmentation
 from napari_saf.tiles._blocks import (
@@ -43,16 +43,11 @@ from napari_saf.tiles._blocks import (
 )
 from napari_saf.tiles._engine import Auxiliary
 from napari_saf.tiles._job import AbstractLargeJob, check_count, opened_with_mask
-from napari_saf.tiles._tiling import Tiling, cut, grown
+from napari_saf.tiles._tiling import Tiling
 
 LEARN_PIXELS = 2**20
 _Scaled = tuple[NDArray[np.float32], list[int], NDArray[np.bool_] | None]
 """A part of an image as extractors are fitted to it."""
-WINDOWS_OF_HALO = {1: 3, 2: 3, 3: 4}
-"""Beside what features see, a tile is labelled with so many windows around it: in volumes of noise
-flows take longer, and what is farther away counts."""
-_LEAST_HALO = 8
-"""Pixels of it around tiles where windows are small."""
 _MATCHED_PIXELS, _MOST_DOUBLINGS = 2**17, 4
 """Pixels on which tiles are matched with what was learned; how often rho is halved or doubled."""
 _MOST_MEASURED = 2**22
@@ -120,7 +115,7 @@ class Plan(Tiling):
         options = io.Recipe.from_plain(self.recipe).options
         assert options is not None
         options = dataclasses.replace(options, groups=None)
-        block = _Blocks([values], [inside], [(start, self.shape)])
+        block = ImageParts([values], [inside], [(start, self.shape)])
         labels = self.method().run(block.problem(options, self.noise)).labels
         return np.asarray(labels[0] if isinstance(labels, list) else labels).astype(kind)
 
@@ -183,18 +178,18 @@ class LargeJob(AbstractLargeJob):
         places, seen = choose_blocks(image, mask, block, max(1, learn_pixels // math.prod(block)))
         if options.scaling is None:
             options = dataclasses.replace(options, scaling=Scaling.of([seen]), rescale=True)
-        blocks = _Blocks.read(image, mask, [region_of(at, block, image.shape) for at in places])
+        blocks = _read(image, mask, [region_of(at, block, image.shape) for at in places])
         noise = blocks.noise(options) if options.weights == "contrast" else None
         extractor = _fitted(image, mask, blocks, window, options)
         options = dataclasses.replace(options, features=extractor)
         flow, taught = _learn(recipe, blocks, options, noise)
         if len(places) > 1:  # blocks that differ most end sooner or later than the whole
             regions = spread_regions(image.shape, window, learn_pixels)
-            spread = _Blocks.read(image, mask, regions)
+            spread = _read(image, mask, regions)
             if 4 * len(spread.values) >= 3 * len(blocks.values):  # fewer tell less
                 blocks = spread
         history = flow.run(blocks.problem(options, noise)).history
-        halo = _halo_of(extractor, window, has_weights=options.weights != "uniform")
+        halo = halo_of(extractor, window, has_weights=options.weights != "uniform")
         sides = fitting_tile(image.shape, window, self.tile, halo, *taught.vectors.shape)
         plain = {"schema": 1, "method": flow.name, "parameters": to_plain(flow)}
         return Plan(
@@ -208,65 +203,14 @@ class LargeJob(AbstractLargeJob):
         )
 
 
-@dataclasses.dataclass(frozen=True, slots=True, eq=False)
-class _Blocks:
-    """Pixels of parts of an image, channels last, where to label them, and where they lie."""
+def _read(image: io.LazyImage, mask: Auxiliary, regions: Sequence[io.Region]) -> ImageParts:
+    """Return the regions of an image that have pixels within the mask."""
 
-    values: list[NDArray[Any]]
-    masks: list[NDArray[np.bool_] | None]
-    places: list[Place]
+    def read(region: io.Region) -> tuple[NDArray[Any], NDArray[np.bool_] | None]:
+        values = image.read(region)
+        return values, read_mask(mask, values, region)
 
-    @classmethod
-    def read(cls, image: io.LazyImage, mask: Auxiliary, regions: Sequence[io.Region]) -> _Blocks:
-        """Return those of the regions that have pixels within the mask."""
-        found = cls([], [], [])
-        for region in regions:
-            values = image.read(region)
-            inside = read_mask(mask, values, region)
-            if inside is None or inside.any():
-                found.values.append(values)
-                found.masks.append(inside)
-                found.places.append(([side.start for side in region], image.shape))
-        return found
-
-    def noise(self, options: ImageOptions) -> list[float]:
-        """Return the variances of the noise that weights by contrast take for all parts."""
-        pairs = zip(self.values, self.masks, strict=True)
-        return np.mean([contrast_noise(*one, options) for one in pairs], axis=0).tolist()  # type: ignore[no-any-return]
-
-    def scaled(self, window: Sequence[int], options: ImageOptions) -> Iterator[_Scaled]:
-        """Yield parts as extractors are fitted to them: in [0, 1], with axes and mask."""
-        scaling = options.scaling
-        assert scaling is not None
-        axes = [axis for axis, side in enumerate(window) if side > 1]
-        for block, mask in zip(self.values, self.masks, strict=True):
-            inside = block if mask is None else np.where(mask[..., None], block, scaling.low)
-            yield scaling.apply(inside), axes, mask
-
-    def problem(
-        self, options: ImageOptions, noise: list[float] | None, n_first: int | None = None
-    ) -> Problem:
-        """Return the problem of all parts, or of the first ones."""
-        some = slice(n_first)
-        given = None if noise is None else np.array(noise)
-        pixels: list[Any] = self.values[some]
-        own = options, given, self.places[some]
-        grids, fields = prepare_images(pixels, list(self.masks[some]), None, *own)
-        groups = fields.pop("groups")
-        if groups is not None:
-            pairs = zip(grids, groups, strict=True)
-            groups = np.concatenate([grid.gather(one) for grid, one in pairs]).astype(np.int64)
-        graph = grids[0] if len(grids) == 1 else GraphUnion(grids)
-        return Problem(graph=graph, groups=groups, **fields)
-
-
-def _halo_of(extractor: FeatureExtractor, window: Sequence[int], *, has_weights: bool) -> list[int]:
-    # A patch reaches a pixel, and what smooths it before one more.
-    reach = extractor.receptive_field + 2 * has_weights
-    # What comes from a coarser grid is averaged over windows once more.
-    n_averaged = max(1, min(3, sum(side > 1 for side in window)))
-    n_sides = 2 * WINDOWS_OF_HALO[n_averaged] + (extractor.stride > 1)
-    return [reach + max(_LEAST_HALO, n_sides * (s // 2)) if s > 1 else 0 for s in window]
+    return ImageParts.read(regions, image.shape, read)
 
 
 def _checked(recipe: io.Recipe) -> io.Recipe:
@@ -314,7 +258,7 @@ def _resolved(recipe: io.Recipe, image: io.LazyImage) -> ImageOptions:
 def _fitted(
     image: io.LazyImage,
     mask: Auxiliary,
-    blocks: _Blocks,
+    blocks: ImageParts,
     window: Sequence[int],
     options: ImageOptions,
 ) -> FeatureExtractor:
@@ -328,7 +272,7 @@ def _fitted(
 
 
 def _learn(
-    recipe: io.Recipe, blocks: _Blocks, options: ImageOptions, noise: list[float] | None
+    recipe: io.Recipe, blocks: ImageParts, options: ImageOptions, noise: list[float] | None
 ) -> tuple[AssignmentFlow, io.PrototypeSet]:
     """Return the flow with the prototypes that a method finds in blocks, or that it has."""
     flow, taught = recipe.method, recipe.taught
@@ -386,7 +330,7 @@ def _spread_parts(
     for region in spread_regions(image.shape, window, _MOST_MEASURED):
         crop = grown(region, [reach * (side > 1) for side in window], image.shape)
         values = image.read(crop)
-        own = _Blocks([values], [read_mask(mask, values, crop)], [])
+        own = ImageParts([values], [read_mask(mask, values, crop)], [])
         ((scaled, axes, _),) = own.scaled(window, options)
         inside = np.zeros(scaled.shape[:-1], bool)
         cut(inside, crop, region)[...] = True

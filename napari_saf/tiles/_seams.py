@@ -18,8 +18,9 @@ from numpy.typing import NDArray
 from napari_saf.arrays import joined_by
 from napari_saf.io import Region
 from napari_saf.objects import Parts, count_axes, find_saddles
+from napari_saf.parts import cut, grown
 from napari_saf.storage import atomic_write
-from napari_saf.tiles._tiling import Tiling, cut, grown
+from napari_saf.tiles._tiling import Tiling
 
 _ROWS = ("kinds", "peaks", "tops", "is_own", "sizes", "pairs", "saddles")
 Arrays = dict[str, NDArray[Any]]

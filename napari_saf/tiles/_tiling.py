@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from napari_saf import storage
 from napari_saf.io import Axes, Region
+from napari_saf.parts import grown
 from napari_saf.result import LabelMap
 
 _LEAST_LEVEL = 256
@@ -105,15 +105,3 @@ class Tiling(storage.VersionedModel):
     def surroundings(self, region: Region) -> Region:
         """Return a region with the halo around it, within the image."""
         return grown(region, self.halo, self.shape)
-
-
-def grown(region: Region, halo: Sequence[int], shape: Sequence[int]) -> Region:
-    """Return a region with so many pixels around it along each axis, within an image."""
-    sides = zip(region, halo, shape, strict=True)
-    return tuple(slice(max(0, r.start - h), min(n, r.stop + h)) for r, h, n in sides)
-
-
-def cut(array: NDArray[Any], around: Region, region: Region) -> NDArray[Any]:
-    """Return a region of an array that covers what is around it."""
-    sides = zip(around, region, strict=True)
-    return array[tuple(slice(r.start - a.start, r.stop - a.start) for a, r in sides)]

@@ -206,7 +206,7 @@ def _within(problem: Problem, inside: NDArray[np.bool_]) -> Problem:
     part = GridGraph(grid.shape, window=grid.window, weights=weights, mask=mask, stride=grid.stride)
     if isinstance(grid, CoarseGrid):
         inside = inside if grid.image_mask is None else inside & grid.image_mask
-        part = CoarseGrid(part, grid.image_shape, inside)
+        part = CoarseGrid(part, grid.image_shape, inside, grid.image)
     return dataclasses.replace(problem, features=problem.features[kept], graph=part, seeds=None)
 
 
