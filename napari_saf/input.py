@@ -95,13 +95,13 @@ class ImageOptions:
         AUTO, label="Compute at", minimum=1, none="full size",
         help="Compute at a reduced size, no side longer: faster, and the window reaches farther; "
         "labels still come out at the size of the image.")
+    rescale: bool = parameter(
+        False, label="Scale by itself", in_form=False,
+        help="Whether another image is scaled by its own values.")
     full_resolution: bool = parameter(
         True, label="Full resolution",
         help="After labels at a reduced size: move their borders onto the edges of the image, and "
         "label what is too small for that size.")
-    rescale: bool = parameter(
-        False, label="Scale by itself", in_form=False,
-        help="Whether another image is scaled by its own values.")
     # fmt: on
 
     def __post_init__(self) -> None:

@@ -17,6 +17,8 @@ from napari_saf.errors import InvalidInput, SafError
 LabelImage = NDArray[np.unsignedinteger[Any]]
 Color = tuple[float, float, float, float]
 
+PREVIEW, FULL = "preview", "full resolution"
+"""Stages of a run that computes labels at a reduced size first."""
 MOST_LABELS = 2**16 - 1
 """The largest label that has a prototype: tables by label have a row for each up to it."""
 
@@ -204,7 +206,8 @@ class Snapshot:
         The label of each column: column + 1, whatever the final labels will be, unless given
         prototypes fix it.
     stage : str
-        "full resolution" once labels of a reduced size become those of the image itself.
+        "preview" where labels are computed at a reduced size first, and "full resolution" once
+        they become those of the image itself; empty where there is one stage.
 
     Examples
     --------

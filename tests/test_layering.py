@@ -16,7 +16,7 @@ LAYERS = [
     {"arrays", "errors", "device", "parameters", "storage"},
     {"graph", "features", "points"},
     {"input"},
-    {"problem", "recording", "result"},
+    {"parts", "problem", "recording", "result"},
     {"flow"},
     {"methods", "regions", "sharpening"},
     {"dictionary"},

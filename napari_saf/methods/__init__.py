@@ -18,6 +18,7 @@ from napari_saf.methods._flow import (
     method_for_warm_start,
     run_flow,
 )
+from napari_saf.methods._full_resolution import then_full_resolution
 from napari_saf.methods._method import (
     AbstractMethod,
     Call,
@@ -33,6 +34,8 @@ from napari_saf.methods._stroke_choice import (
     choose_for_strokes,
     stroke_choices,
 )
+
+AbstractMethod._then = staticmethod(then_full_resolution)
 
 METHODS: dict[str, type[AbstractMethod]] = {
     method.name: method

@@ -19,26 +19,38 @@ from numpy.typing import NDArray
 
 from napari_saf.arrays import check_window
 from napari_saf.device import interruptible, raise_if_interrupted
-from napari_saf.errors import Cancelled
+from napari_saf.errors import Cancelled, ComputeError
 from napari_saf.flow import AdamsBashforthMoulton, AdamsSchedule, StoppingRule
-from napari_saf.graph import CoarseGrid, GraphUnion
+from napari_saf.graph import CoarseGrid, GraphUnion, GridGraph
 from napari_saf.methods._assignment import AssignmentFlow, method_with_prototypes
 from napari_saf.methods._method import AbstractMethod, Call, Iteration, map_steps, run_to_end
 from napari_saf.methods._stroke_costs import grids_of
 from napari_saf.parts import ImageParts, Region, cut, grown, halo_of
 from napari_saf.points import sampled_means
 from napari_saf.problem import ImageOptions, Problem
-from napari_saf.result import LabelImage, Segmentation, Snapshot, Status
+from napari_saf.result import (
+    FULL,
+    PREVIEW,
+    LabelImage,
+    LabelMap,
+    Segmentation,
+    Snapshot,
+    Status,
+)
 from napari_saf.sharpening import sharpen_labels
 
 _MOST_MEANS, _MOST_MEANS_EACH = 256, 8
 """Means of features that stand for all labels, and for one."""
+_MOST_ROWS = 2**15
+"""Pixels of a label of which means are made."""
 _BLOCK = {1: 2**14, 2: 256, 3: 48}
 """Side of the blocks of a large image whose pixels say how labels look, by the number of axes."""
 _MOST_LEARNED = 2**19
 """Pixels of these blocks."""
 _MOST_FIELDS = 2**30
 """Bytes of the fields of a flow; larger images are labelled in parts."""
+_COST = 0.3
+"""Of the work on a node, what a pixel of the image takes afterwards."""
 _LEAST_SIDE = 64
 """Sides of parts are not halved below."""
 _SHARPENED = 0.2
@@ -82,59 +94,114 @@ class _Image:
         self.labels = labels
 
 
-def at_full_resolution(method: AbstractMethod, call: Call, result: Segmentation) -> Iteration:
-    """Yield snapshots while labels of a reduced size become those of the image; return these.
+@dataclasses.dataclass(slots=True, eq=False)
+class _Progress:
+    """What a run left at a reduced size, and the labels in full that come of it.
+
+    Snapshots have the numbers of those before, `label_map`, and begin at the share `before`.
+    """
+
+    result: Segmentation
+    images: list[_Image]
+    grids: list[GridGraph]
+    label_map: LabelMap
+    before: float
+    began: float = dataclasses.field(default_factory=time.perf_counter)
+
+    @classmethod
+    def of(
+        cls,
+        result: Segmentation,
+        reduced: list[CoarseGrid],
+        grids: list[GridGraph],
+        shown: LabelMap,
+        before: float,
+    ) -> _Progress:
+        several = result.labels if isinstance(result.labels, list) else [result.labels]
+        pairs = zip(grids, several, strict=True)
+        images = [
+            _Image(labels.copy(), grid)
+            for grid, labels in pairs
+            if isinstance(grid, CoarseGrid) and grid in reduced
+        ]
+        return cls(result, images, grids, shown, before)
+
+    @property
+    def seconds(self) -> float:
+        return self.result.seconds + time.perf_counter() - self.began
+
+    def labels(self, label_map: LabelMap) -> LabelImage | list[LabelImage]:
+        """Return a copy of the labels so far, numbered by a map."""
+        result = self.result
+        full: dict[GridGraph, LabelImage] = {image.grid: image.labels for image in self.images}
+        several = result.labels if isinstance(result.labels, list) else [result.labels]
+        found = [
+            label_map.paint(result.label_map.unpaint(full.get(grid, labels)))
+            for grid, labels in zip(self.grids, several, strict=True)
+        ]
+        return found if isinstance(result.labels, list) else found[0]
+
+    def snapshot(self, fraction: float) -> Snapshot:
+        return Snapshot(
+            self.result.history.records()[-1],
+            self.before + (1 - self.before) * fraction,
+            self.seconds,
+            self.label_map,
+            lambda: self.labels(self.label_map),
+            lambda: self.result.prototypes,
+            lambda: np.log(self.result.assignment.clip(1e-10)),
+            FULL,
+        )
+
+
+def then_full_resolution(method: AbstractMethod, call: Call, steps: Iteration) -> Iteration:
+    """Yield the snapshots of a run; then label each pixel of images that it labelled reduced.
 
     What is cancelled on the way keeps the labels that it has by then.
     """
-    options, several = call.problem.options, result.labels
-    listed = several if isinstance(several, list) else [several]
-    pairs = zip(grids_of(call.problem.graph), listed, strict=False)
-    images = [
-        _Image(labels, grid)
-        for (grid, _), labels in pairs
-        if isinstance(grid, CoarseGrid) and grid.image is not None
-    ]
-    is_wanted = options is not None and options.full_resolution and images
-    if not is_wanted or result.status is Status.CANCELLED:
+    problem, reduced = call.problem, _reduced(call.problem)
+    if problem.options is None or not reduced:
+        return (yield from steps)
+    n_pixels = sum(math.prod(grid.image_shape) for grid in reduced)
+    before = problem.n_nodes / (problem.n_nodes + _COST * n_pixels)
+    shown = LabelMap.identity(0)
+
+    def preview(snapshot: Snapshot) -> Snapshot:
+        nonlocal shown
+        shown = snapshot.label_map
+        return dataclasses.replace(snapshot, fraction=before * snapshot.fraction, stage=PREVIEW)
+
+    result = yield from map_steps(steps, preview)
+    if result.status is Status.CANCELLED:
         return result
-    assert options is not None
-    record, began = result.history.records()[-1], time.perf_counter()
-
-    def now() -> LabelImage | list[LabelImage]:
-        done = {id(image.grid): image.labels.copy() for image in images}
-        labels = [
-            done.get(id(grid), labels)
-            for (grid, _), labels in zip(grids_of(call.problem.graph), listed, strict=True)
-        ]
-        return labels if isinstance(several, list) else labels[0]
-
-    def snapshot(fraction: float) -> Snapshot:
-        seconds = result.seconds + time.perf_counter() - began
-        return Snapshot(
-            record,
-            fraction,
-            seconds,
-            result.label_map,
-            now,
-            lambda: result.prototypes,
-            lambda: np.log(result.assignment.clip(1e-10)),
-            stage="full resolution",
-        )
-
+    grids = [grid for grid, _ in grids_of(problem.graph)]
+    progress = _Progress.of(result, reduced, grids, shown, before)
     status: Status = result.status
+    notes = result.notes
     try:
         with interruptible(call.cancelled):
-            for image in images:
+            for image in progress.images:
                 image.sharpen()
-        yield snapshot(_SHARPENED)
-        if method.labels_look_alike and _can_be_learned(options):
-            for fraction in _relabel(method, images, options, call.cancelled):
-                yield snapshot(_SHARPENED + (1 - _SHARPENED) * fraction)
+        yield progress.snapshot(_SHARPENED)
+        if method.labels_look_alike and _can_be_learned(problem.options):
+            for share in _relabel(method, problem, progress.images, call.cancelled):
+                yield progress.snapshot(_SHARPENED + (1 - _SHARPENED) * share)
     except Cancelled:
         status = Status.CANCELLED
-    seconds = result.seconds + time.perf_counter() - began
-    return dataclasses.replace(result, labels=now(), status=status, seconds=seconds)
+    except ComputeError as error:
+        notes += (f"labels are not at full resolution: {error}",)
+    labels = progress.labels(result.label_map)
+    return dataclasses.replace(
+        result, labels=labels, status=status, notes=notes, seconds=progress.seconds
+    )
+
+
+def _reduced(problem: Problem) -> list[CoarseGrid]:
+    """Return the grids of images that are to be labelled in full and are not yet."""
+    if problem.options is None or not problem.options.full_resolution:
+        return []
+    grids = [grid for grid, _ in grids_of(problem.graph)]
+    return [grid for grid in grids if isinstance(grid, CoarseGrid) and grid.image is not None]
 
 
 def _can_be_learned(options: ImageOptions) -> bool:
@@ -144,75 +211,93 @@ def _can_be_learned(options: ImageOptions) -> bool:
 
 def _relabel(
     method: AbstractMethod,
+    reduced: Problem,
     images: list[_Image],
-    options: ImageOptions,
     cancelled: Callable[[], bool],
 ) -> Iterator[float]:
     """Label images anew by how their labels look; yield the share that is done."""
-    options = dataclasses.replace(options, channel_axis=-1, max_side=None, groups=None)
+    assert reduced.options is not None
+    options = dataclasses.replace(reduced.options, channel_axis=-1, max_side=None, groups=None)
     window = check_window(options.window, images[0].shape)  # type: ignore[arg-type]
     n_labels = len(np.unique(np.concatenate([np.unique(image.labels) for image in images])))
-    assert options.extractor is not None
-    n_features = _n_features(options, images)
+    n_features = _n_features(options, images[0])
     most = _MOST_FIELDS // (4 * (5 * n_labels + 12 + 4 * n_features))
     is_whole = sum(math.prod(image.shape) for image in images) <= most
     regions = [
         [_whole(image.shape)] if is_whole else _blocks(image.labels, window, len(images))
         for image in images
     ]
-    with interruptible(cancelled):
-        parts = _parts(images, regions)
-        # The parts of a large image share what is known of the noise.
+
+    def learn() -> tuple[ImageOptions, list[float] | None, Problem]:
+        """Return the options with the features that parts share, their noise and problem."""
+        parts, extractor = _parts(images, regions), options.extractor
+        assert extractor is not None
         noise = parts.noise(options) if options.weights == "contrast" and not is_whole else None
-        extractor = options.extractor.placed((0,), images[0].shape)
+        extractor = extractor.placed((0,), images[0].shape)
         extractor = extractor.for_parts(parts.scaled(window, options))
-        options = dataclasses.replace(options, features=extractor)
-        problem = parts.problem(options, noise)
+        fitted = dataclasses.replace(options, features=extractor)
+        return fitted, noise, parts.problem(fitted, noise)
+
+    with interruptible(cancelled):
+        # No strokes change what is known of the whole.
+        options, noise, problem = (
+            reduced.remember("full resolution", learn) if is_whole else learn()
+        )
         flow = _taught(method, problem, images, regions)
     steps = flow.iterate(problem, cancelled=cancelled)
-    if is_whole:
-        result = yield from map_steps(steps, lambda snapshot: snapshot.fraction)
-        _raise_if_cancelled(result)
-        found = result.labels if isinstance(result.labels, list) else [result.labels]
-        for image, labels in zip(images, found, strict=True):
-            image.labels = np.asarray(labels, image.labels.dtype)
+    if not is_whole:
+        learned = _finished(run_to_end(steps))
+        schedule = AdamsSchedule(tuple(np.diff(learned.history.time).tolist()))
+        n_steps = max(1, len(learned.history) - 1)
+        stop = StoppingRule(entropy=0, changed=0, max_steps=n_steps)
+        flow = dataclasses.replace(flow, stepper=schedule, stop=stop)
+        yield from _label_parts(flow, images, options, noise, most, cancelled)
         return
-    learned = run_to_end(steps)
-    _raise_if_cancelled(learned)
-    flow = dataclasses.replace(
-        flow,
-        stepper=AdamsSchedule(tuple(np.diff(learned.history.time).tolist())),
-        stop=StoppingRule(entropy=0, changed=0, max_steps=max(1, len(learned.history) - 1)),
-    )
-    halo = halo_of(extractor, window, has_weights=options.weights != "uniform")
-    tiles = [
+    result = _finished((yield from map_steps(steps, lambda snapshot: snapshot.fraction)))
+    several = result.labels if isinstance(result.labels, list) else [result.labels]
+    for image, labels in zip(images, several, strict=True):
+        image.labels = np.asarray(labels, image.labels.dtype)
+
+
+def _label_parts(
+    flow: AssignmentFlow,
+    images: list[_Image],
+    options: ImageOptions,
+    noise: list[float] | None,
+    most: int,
+    cancelled: Callable[[], bool],
+) -> Iterator[float]:
+    """Label images in parts of so many pixels at most; yield the share that is done."""
+    window = check_window(options.window, images[0].shape)  # type: ignore[arg-type]
+    assert options.extractor is not None
+    halo = halo_of(options.extractor, window, has_weights=options.weights != "uniform")
+    parts = [
         (image, region) for image in images for region in _tiles(image.shape, window, halo, most)
     ]
-    for n_done, (image, region) in enumerate(tiles):
+    for n_done, (image, region) in enumerate(parts, start=1):
         crop = grown(region, halo, image.shape)
         with interruptible(cancelled):
             part = _parts([image], [[crop]])
-            if part.values:
-                run = flow.iterate(part.problem(options, noise), cancelled=cancelled)
-                result = run_to_end(run)
-                _raise_if_cancelled(result)
-                labels = np.asarray(result.labels, image.labels.dtype)
-                image.labels[region] = cut(labels.reshape(image.labels[crop].shape), crop, region)
-        yield (n_done + 1) / len(tiles)
+            problem = part.problem(options, noise) if part.values else None
+        if problem is not None:
+            result = _finished(run_to_end(flow.iterate(problem, cancelled=cancelled)))
+            labels = np.asarray(result.labels, image.labels.dtype)
+            image.labels[region] = cut(labels.reshape(image.labels[crop].shape), crop, region)
+        yield n_done / len(parts)
+
+
+def _finished(result: Segmentation) -> Segmentation:
+    if result.status is Status.CANCELLED:
+        raise Cancelled
+    return result
 
 
 def _whole(shape: Sequence[int]) -> Region:
     return tuple(slice(0, n) for n in shape)
 
 
-def _raise_if_cancelled(result: Segmentation) -> None:
-    if result.status is Status.CANCELLED:
-        raise Cancelled
-
-
-def _n_features(options: ImageOptions, images: list[_Image]) -> int:
+def _n_features(options: ImageOptions, image: _Image) -> int:
     """Return how many features a pixel has."""
-    image = images[0]
     assert options.extractor is not None
     few = tuple(slice(0, min(n, 2 * _LEAST_SIDE)) for n in image.shape)
     values = np.zeros(image.read(few)[0].shape, np.float32)
@@ -249,7 +334,12 @@ def _taught(
     assert nodes is not None
     numbers = np.unique(nodes[nodes > 0])
     n_each = max(1, min(_MOST_MEANS_EACH, _MOST_MEANS // len(numbers)))
-    means = [sampled_means(problem.features[nodes == number], n_each) for number in numbers]
+    means = []
+    for number in numbers:
+        raise_if_interrupted()
+        rows = np.flatnonzero(nodes == number)
+        rows = rows[:: max(1, len(rows) // _MOST_ROWS)]
+        means.append(sampled_means(problem.features[rows], n_each))
     labels = np.repeat(numbers, [len(some) for some in means])
     flow = method_with_prototypes(np.concatenate(means), like=method, labels=labels)
     assert isinstance(flow, AssignmentFlow)

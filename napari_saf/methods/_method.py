@@ -12,7 +12,7 @@ import platform
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator
-from typing import Any, ClassVar, NamedTuple, TypeVar
+from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -127,6 +127,12 @@ class Caution(NamedTuple):
     reason: str
 
 
+class FollowUp(Protocol):
+    """Yields the snapshots of a run of a method, and those of what follows it."""
+
+    def __call__(self, method: AbstractMethod, call: Call, steps: Iteration, /) -> Iteration: ...
+
+
 @dataclasses.dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class AbstractMethod(ABC):
     """A labelling method: a frozen dataclass of its parameters.
@@ -142,6 +148,8 @@ class AbstractMethod(ABC):
     """Set where, with strokes on pixels, a random forest on the same features does better."""
     accepts_any_initial: ClassVar[bool] = False
     """Whether `initial` alone says how many labels there are, with or without seeds."""
+    _then: ClassVar[FollowUp]
+    """What follows every run; see `then_full_resolution`, which labels by a method itself."""
     _n_fields: ClassVar[int]  # how many fields (n_nodes, n_columns) a run holds at most
 
     # fmt: off
@@ -240,11 +248,7 @@ class AbstractMethod(ABC):
                 features = features - offset.to(features.dtype)
             features = features.to(dtype).to(device)
             call = Call(problem, features, initial, limit, cancelled, began, offset, before)
-            result = yield from self._iterate(call)
-            # It labels by a method itself.
-            from napari_saf.methods._full_resolution import at_full_resolution
-
-            return (yield from at_full_resolution(self, call, result))
+            return (yield from type(self)._then(self, call, self._iterate(call)))
 
     def run(
         self,

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.ndimage import maximum_filter, minimum_filter
 
-from napari_saf.device import torch
+from napari_saf.device import raise_if_interrupted, torch
 
 Labels = NDArray[np.integer[Any]]
 T = TypeVar("T")
@@ -48,8 +48,15 @@ def chunks_of(at: NDArray[np.int64], n_pixels: int = 16) -> list[NDArray[np.int6
 
 def each(function: Callable[[T], R], parts: Sequence[T]) -> list[R]:
     """Return what a function makes of each part, in their order, by as many threads as torch."""
+    found = []
     with ThreadPoolExecutor(torch.get_num_threads()) as pool:
-        return list(pool.map(function, parts))
+        try:
+            for outcome in pool.map(function, parts):
+                found.append(outcome)
+                raise_if_interrupted()
+        finally:
+            pool.shutdown(cancel_futures=True)
+    return found
 
 
 class Cells:

@@ -29,7 +29,7 @@ from napari_saf._gui.runs.run import Frame, RunJob, Task, load_libraries
 from napari_saf._gui.runs.time_left import TimeLeft
 from napari_saf._gui.session.workspace import LostLine
 from napari_saf.errors import NotFinite, SafError, counted
-from napari_saf.result import STATUS_TEXTS, Segmentation, Status
+from napari_saf.result import FULL, PREVIEW, STATUS_TEXTS, Segmentation, Status
 
 _RESCALE = "Scale this image by itself"
 """What a button offers where many values lie outside a scaling that was kept."""
@@ -257,9 +257,10 @@ class RunDock(QWidget):
 
     def _show_frame(self, frame: Frame) -> None:
         seconds = self.controller.seconds
+        share = f"{100 * frame.fraction:.0f} %"
+        done = {PREVIEW: PREVIEW, FULL: f"{FULL} {share}"}.get(frame.stage, share)
         text = (
-            f"{100 * frame.fraction:.0f} %   {counted(frame.n_labels, 'label')}   "
-            f"t = {frame.time:.3g}   {seconds:.1f} s"
+            f"{done}   {counted(frame.n_labels, 'label')}   t = {frame.time:.3g}   {seconds:.1f} s"
         )
         left = self._time_left.words(seconds)
         self._show_progress(frame.fraction, f"{text}\n{left}" if left else text)

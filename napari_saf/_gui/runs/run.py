@@ -175,6 +175,7 @@ class Frame:
     n_labels: int
     time: float
     fraction: float
+    stage: str
 
 
 class RunStart:
@@ -426,6 +427,7 @@ class Run(Task):
             snapshot.n_labels,
             snapshot.record.time,
             snapshot.fraction,
+            snapshot.stage,
         )
 
     def _clean_up(self) -> None:
