@@ -100,7 +100,7 @@ class ImageOptions:
         help="Whether another image is scaled by its own values.")
     full_resolution: bool = parameter(
         True, label="Full resolution",
-        help="After labels at a reduced size: move their borders onto the edges of the image, and "
+        help="After labels at a reduced size, move their borders onto the edges of the image and "
         "label what is too small for that size.")
     # fmt: on
 

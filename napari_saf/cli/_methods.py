@@ -156,7 +156,15 @@ class ParameterValue(click.ParamType):  # type: ignore[type-arg]
         return self.fail(f"{value!r} is not {expected}", param, ctx)
 
 
-_IMAGE_NAMES = ("features", "window", "weights", "channel_axis", "scaling", "max_side")
+_IMAGE_NAMES = (
+    "features",
+    "window",
+    "weights",
+    "channel_axis",
+    "scaling",
+    "max_side",
+    "full_resolution",
+)
 _FILES: dict[str, dict[str, Any]] = {
     "mask": {
         "metavar": "FILE|finite",
@@ -184,7 +192,10 @@ def image_options(*names: str) -> list[click.Option]:
     known = {item.name: item for item in describe(ImageOptions)}
     options = []
     for name in names or (*_IMAGE_NAMES, *_FILES):
-        described = _FILES.get(name)
+        described, flag = _FILES.get(name), flag_of(name)
+        if described is None and known[name].kind == "bool":
+            flag = f"{flag}/--no-{flag.removeprefix('--')}"
+            described = {"default": None, "help": known[name].help}
         if described is None:
             item = known[name]
             default = "" if item.default is None else f" [default: {item.default}]"
@@ -192,7 +203,7 @@ def image_options(*names: str) -> list[click.Option]:
             described = {"type": value, "help": f"{item.help}{default}"}
             if item.kind == "choice":
                 described["type"] = click.Choice(item.choices)
-        options.append(click.Option([flag_of(name)], **described))
+        options.append(click.Option([flag], **described))
         for item in _extractor_parameters().values() if name == "features" else ():
             own = ParameterValue(["text" if item.hint is str else item.kind])
             text = f"{item.help} With --features {_owner(item.name)}."

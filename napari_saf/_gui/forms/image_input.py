@@ -36,7 +36,7 @@ _EXTENTS = (
 )
 _MAX_SIDES = (240, 480, 960)
 _MOST_SCALE = 1000
-_CHOSEN = ("features", "weights", "max_side")
+_CHOSEN = ("features", "weights", "max_side", "full_resolution")
 _COLOURS = ("red", "green", "blue")
 _OPTIONS = {option.name: option for option in describe(ImageOptions)}
 FEATURE_LABELS = dict(_OPTIONS["features"].choice_labels)
@@ -73,6 +73,7 @@ _FEATURE_ROWS = {
         _OPTIONS["max_side"].label,
         f"{_OPTIONS['max_side'].help} Choose a longest side, or type one.",
     ),
+    "full_resolution": ("Labels at", _OPTIONS["full_resolution"].help),
     "mask": ("Mask", "Label only where this layer is not 0."),
 }
 
@@ -156,6 +157,7 @@ class ImageInput(QObject):
             "features": LayerChoice(viewer, Image, self._may_be_features),
             "weights": Choice([*automatic, *weights]),
             "max_side": SizeChoice([*automatic, (_OPTIONS["max_side"].none, None)], _MAX_SIDES),
+            "full_resolution": Choice([("full resolution", True), ("computed size", False)]),
             "mask": LayerChoice(viewer, Labels, none="none"),
         }
         self.section, self.features = FormSection(), FormSection()
@@ -171,7 +173,7 @@ class ImageInput(QObject):
         self.choices["groups"].activated.connect(self._on_groups_chosen)
         image.layer_changed.connect(self._on_image_changed)
         self._on_image_changed()
-        self.choose(features=options.features, weights=options.weights, max_side=options.max_side)
+        self.choose(**{name: getattr(options, name) for name in _CHOSEN})
         image.layer_changed.connect(self.image_changed)
         for name in _CHOSEN:
             self.choices[name].currentIndexChanged.connect(self.options_changed)
@@ -259,6 +261,7 @@ class ImageInput(QObject):
             weights=values["weights"],
             groups=None if isinstance(groups, Layer) else groups,
             max_side=values["max_side"],
+            full_resolution=values["full_resolution"],
         ).resolve([region.shape], len(self._channel_labels()), region.averaged_axes)
 
     def scale_note(self) -> str:
