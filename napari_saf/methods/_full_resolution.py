@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.ndimage import uniform_filter
 
 from napari_saf.arrays import check_window
 from napari_saf.device import interruptible, raise_if_interrupted
@@ -51,6 +52,10 @@ _MOST_FIELDS = 2**30
 """Bytes of the fields of a flow; larger images are labelled in parts."""
 _COST = 0.3
 """Of the work on a node, what a pixel of the image takes afterwards."""
+_PRIOR = 0.2
+"""Weight, beside features, of the shares of labels around a pixel as borders were sharpened: of 0.001
+to 0.3 the least with which no image of nuclei is labelled worse than at a reduced size by more than
+0.005, and what is lost there still appears."""
 _LEAST_SIDE = 64
 """Sides of parts are not halved below."""
 _SHARPENED = 0.2
@@ -244,6 +249,7 @@ def _relabel(
             reduced.remember("full resolution", learn) if is_whole else learn()
         )
         flow = _taught(method, problem, images, regions)
+        problem = _with_prior(problem, images, regions, flow)
     steps = flow.iterate(problem, cancelled=cancelled)
     if not is_whole:
         learned = _finished(run_to_end(steps))
@@ -279,6 +285,8 @@ def _label_parts(
         with interruptible(cancelled):
             part = _parts([image], [[crop]])
             problem = part.problem(options, noise) if part.values else None
+            if problem is not None:
+                problem = _with_prior(problem, [image], [[crop]], flow)
         if problem is not None:
             result = _finished(run_to_end(flow.iterate(problem, cancelled=cancelled)))
             labels = np.asarray(result.labels, image.labels.dtype)
@@ -341,10 +349,38 @@ def _taught(
         rows = rows[:: max(1, len(rows) // _MOST_ROWS)]
         means.append(sampled_means(problem.features[rows], n_each))
     labels = np.repeat(numbers, [len(some) for some in means])
-    flow = method_with_prototypes(np.concatenate(means), like=method, labels=labels)
+    shares = _PRIOR * (labels[:, None] == numbers)
+    points = np.concatenate([np.concatenate(means), shares], axis=1)
+    flow = method_with_prototypes(points, like=method, labels=labels)
     assert isinstance(flow, AssignmentFlow)
     tolerance = getattr(flow.stepper, "tolerance", AdamsBashforthMoulton().tolerance)
     return dataclasses.replace(flow, stepper=AdamsBashforthMoulton(tolerance))
+
+
+def _with_prior(
+    problem: Problem,
+    images: list[_Image],
+    regions: Sequence[Sequence[Region]],
+    flow: AssignmentFlow,
+) -> Problem:
+    """Return the problem with features more: the shares of the labels around each node."""
+    numbers = np.unique(np.asarray(flow.prototype_labels))
+    grids, rows = iter(grids_of(problem.graph)), []
+    for image, some in zip(images, regions, strict=True):
+        ratios = np.divide(image.shape, image.grid.shape)
+        sides = [2 * round(ratio) + 1 if ratio > 1 else 1 for ratio in ratios]
+        for region in some:
+            if not ((mask := image.read(region)[1]) is None or mask.any()):
+                continue
+            (grid, _), labels = next(grids), image.labels[region]
+            shares = [
+                grid.gather(uniform_filter((labels == number).astype(np.float32), sides))
+                for number in numbers
+            ]
+            rows.append(_PRIOR * np.stack(shares, axis=1))
+    return dataclasses.replace(
+        problem, features=np.concatenate([problem.features, np.concatenate(rows)], axis=1)
+    )
 
 
 def _blocks(labels: LabelImage, window: Sequence[int], n_images: int) -> list[Region]:
