@@ -6,13 +6,15 @@ and torch computes.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import logging
+import math
 import os
 import subprocess
 import sys
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -47,8 +49,6 @@ _MOST_IN_ROW = 1024
 _LEAST_SLICES = 64
 _NODES = 2**14
 """Nodes of a block where the geometry does not matter."""
-_CALLS = 8
-"""Calls a thread: with fewer the slowest thread is waited for, with more buffers are made anew."""
 
 
 def kernels() -> ModuleType | None:
@@ -96,18 +96,19 @@ def _compiled() -> ModuleType | None:
 class Grid(NamedTuple):
     """A grid of at most three axes, seen as slices of rows of pixels, as `_kernels.step` reads it.
 
-    `geometry` has three sides, three radii of the window, and the first node. Images of `weights`
-    are for positions of the window, which lie at `offsets`; sums over the window times `inverse`
-    (n_nodes,) are means. With a mask `n_before` counts the nodes before each pixel, and `pixels`
-    says which pixel each node is.
+    `weights` are images for positions of the window, one after another; of a position `offsets`
+    have its three coordinates, and where in the images the weights of the first pixel begin. Sums
+    over the window times `inverse` (n_nodes,) are means. Of `runs` of nodes that follow one
+    another in a row there are the first pixel, the last one + 1 and the first node, those of a row
+    begin at `rows`; `geometry` has three sides and three radii of the window.
     """
 
     weights: NDArray[Any]
     offsets: NDArray[Any]
     inverse: NDArray[Any]
-    n_before: NDArray[Any]
-    pixels: NDArray[Any]
-    geometry: NDArray[Any]
+    runs: NDArray[Any]
+    rows: NDArray[Any]
+    geometry: tuple[int, ...]
 
     @classmethod
     def of(cls, averager: Averager, first: int = 0) -> Grid | None:
@@ -115,36 +116,50 @@ class Grid(NamedTuple):
         if not isinstance(averager, BoxSum | WeightedAverage) or len(averager.shape) > 3:
             return None
         sides = _three(averager.shape, 1)
-        n_before = pixels = np.zeros(0, np.int64)
+        n_pixels, width = math.prod(sides), sides[-1]
+        pixels: Any = slice(None)
+        starts = begins = np.arange(0, n_pixels, width)
+        lengths = np.full(len(starts), width)
         if averager.inside is not None:
             pixels = averager.inside.numpy()
-            n_before = np.searchsorted(pixels, np.arange(np.prod(sides) + 1))
-        weights: NDArray[Any] = np.zeros((0, 0), np.uint16)
-        offsets, inverse = np.zeros((0, 3), np.int64), weights
+            begins = np.flatnonzero((np.diff(pixels, prepend=-2) != 1) | (pixels % width == 0))
+            starts, lengths = pixels[begins], np.diff(begins, append=len(pixels))
+        runs = np.stack([starts % width, starts % width + lengths, begins + first], axis=1)
+        rows = np.searchsorted(starts, np.arange(0, n_pixels + 1, width))
         if isinstance(averager, WeightedAverage):
-            whole = averager.weights.in_16_bits(slice(None) if averager.inside is None else pixels)
-            weights, inverse = whole.images.reshape(len(whole.images), -1), whole.inverse
+            whole = averager.weights.in_16_bits(pixels)
+            weights: NDArray[Any] = whole.images.ravel()
+            inverse: NDArray[Any] = whole.inverse
             offsets = np.array([_three(offset, 0) for offset in whole.offsets])
-            radii = np.abs(offsets).max(axis=0)
+            radii, image = np.abs(offsets).max(axis=0), np.arange(len(offsets))
+            # Where there are images for half of the positions, w_o(p) = w_-o(p + o).
+            mirrored = image[::-1] * n_pixels + offsets @ [sides[1] * width, width, 1]
+            begins = np.where(image < len(whole.images), image * n_pixels, mirrored)
+            offsets = np.column_stack([offsets, begins])
         else:
-            radii, counts = np.array(_three(averager.window, 1)) // 2, averager.counts
-            inverse = _inverse_counts(sides, radii) if counts is None else 1 / counts.numpy()
-        geometry = np.array([*sides, *radii, first])
-        arrays = weights, offsets, inverse.ravel(), n_before, pixels, geometry
-        return cls(*(np.require(array, requirements=["C", "W"]) for array in arrays))
+            weights, offsets = np.zeros(0, np.uint16), np.zeros((0, 4), np.int64)
+            radii = np.array(_three(averager.window, 1)) // 2
+            axes = [(np.arange(side), r) for side, r in zip(sides, radii, strict=True)]
+            counts = [np.minimum(k + r, k[-1]) - np.maximum(k - r, 0) + 1.0 for k, r in axes]
+            inverse = 1 / functools.reduce(np.multiply.outer, counts)
+            if averager.counts is not None:
+                inverse = 1 / averager.counts.numpy()
+        return cls(weights, offsets, inverse.ravel(), runs, rows, (*sides, *radii.tolist()))
 
-    def boxes(self, n_columns: int) -> NDArray[np.int64]:
-        """Return begin and end of each axis of boxes (n_boxes, 6) that cover the grid."""
-        depth, height, width, rz, ry, _, _ = self.geometry.tolist()
+    def boxes(self, n_columns: int) -> list[tuple[int, ...]]:
+        """Return begin and end of each axis of boxes that cover the grid."""
+        depth, height, width, rz, ry, _ = self.geometry
         room = max(64, _CACHED_FLOATS // n_columns // (2 * rz + 4))
         n_x = -(-width // min(room, _MOST_IN_ROW if height == 1 else 128))
         n_y = -(-height // max(room // -(-width // n_x), 2 * ry, 1))
         n_z = -(-depth // max(_LEAST_SLICES, 12 * rz))
-        cuts = [
-            itertools.pairwise([side * k // n for k in range(n + 1)])
-            for side, n in ((depth, n_z), (height, n_y), (width, n_x))
-        ]
-        return np.array([(*z, *y, *x) for z, y, x in itertools.product(*cuts)], np.int64)
+        cuts = [_ranges(*cut) for cut in ((depth, n_z), (height, n_y), (width, n_x))]
+        return [(*z, *y, *x) for z, y, x in itertools.product(*cuts)]
+
+
+def _ranges(n: int, n_parts: int) -> list[tuple[int, int]]:
+    """Return begin and end of parts of nearly the same length."""
+    return list(itertools.pairwise(n * k // n_parts for k in range(n_parts + 1)))
 
 
 def _three(values: Sequence[int], fill: int) -> tuple[int, ...]:
@@ -152,14 +167,6 @@ def _three(values: Sequence[int], fill: int) -> tuple[int, ...]:
     if len(values) == 2:
         return int(values[0]), fill, int(values[1])
     return (fill,) * (3 - len(values)) + tuple(int(value) for value in values)
-
-
-def _inverse_counts(sides: Sequence[int], radii: NDArray[np.int64]) -> NDArray[np.float32]:
-    """Return 1 over the number of pixels in the window around each pixel."""
-    pairs = [(np.arange(side), side, r) for side, r in zip(sides, radii, strict=True)]
-    z, y, x = (np.minimum(k + r, n - 1) - np.maximum(k - r, 0) + 1 for k, n, r in pairs)
-    counts: NDArray[np.float32] = (z[:, None, None] * y[:, None] * x).astype(np.float32)
-    return np.reciprocal(counts)
 
 
 def saves_memory(graph: AbstractGraph, n_entries: int, device: torch.device) -> bool:
@@ -176,10 +183,11 @@ class Fused:
     def __init__(
         self, field: AbstractField, grids: Sequence[Grid], module: ModuleType, planes: Tensor
     ) -> None:
-        self._field, self._grids, self._module = field, grids, module
+        inverse = np.concatenate([grid.inverse for grid in grids], dtype=np.float32)
+        self._grids = [grid._replace(inverse=inverse) for grid in grids]
+        self._field, self._module = field, module
         self._planes, n_nodes = planes.numpy(), planes.shape[1]
-        starts = np.arange(0, n_nodes, _NODES)
-        self._blocks = np.stack([starts, np.minimum(starts + _NODES, n_nodes)], axis=1)
+        self._blocks = _ranges(n_nodes, -(-n_nodes // _NODES))
         self._highest, self._entropy = np.empty(n_nodes, np.float32), 0.0
         self._n_threads = torch.get_num_threads()
         self._pool = ThreadPoolExecutor(max(1, self._n_threads - 1), "flow")
@@ -214,70 +222,71 @@ class Fused:
         if field.cancelled():
             raise Cancelled
         field.n_evaluations += 1
-        numbers = np.array([*prediction, *correction])
+        # Slopes are in 16 bits, but the new one is not yet.
+        weights = np.array([*prediction, *correction]) / [65535, 65535, 65535, 1, 65535]
         v, s, before, ahead_s, ahead = (_columns(one) for one in fields)
-        state, out = (v, s, before), (ahead_s, ahead, self._highest)
         cost, sketch = np.zeros((0, 0), np.float32), np.zeros((0, 0), np.int16)
-        fours, rank, sums = -(-c // 4) * 4, 0, np.zeros((0, c))
         if field.has_costs:
             cost = self._planes[:c]
         else:
-            sketch, rank = self._planes, -(-len(self._planes) // 4) * 4
-            calls = [((state, numbers, sketch, field.is_mixed), self._blocks)]
-            sums = self._sum("overlap", calls, (fours + rank, fours))[:, :c]
-        given = sums[: c if field.is_mixed else 2], sums[fours : fours + len(sketch)]
-        affinity, own = (np.atleast_2d(one) for one in field.factors(*given))
+            sketch = self._planes
+        # Padded to multiples of four; behind the rows of the sketch there is one of ones.
+        fours, n_rows, rank = -(-c // 4) * 4, len(sketch), (len(sketch) // 4 + 1) * 4
         factors = np.zeros((rank + fours, c + c % 2), np.float32)
+        numbers = tuple(weights.astype(np.float32))
+        flow = (v, s, before), numbers, cost, sketch, factors, field.is_mixed
+        sums = np.zeros((fours + rank, fours))
+        if not field.has_costs:
+            blocks = [(flow, nodes) for nodes in self._blocks]
+            sums = self._sum(self._module.overlap, blocks, sums.shape)
+        masses, product = sums[[fours + n_rows] * 2, :c], sums[fours : fours + n_rows, :c]
+        overlap = sums[:c, :c] if field.is_mixed else masses
+        affinity, own = (np.atleast_2d(one) for one in field.factors(overlap, product))
         factors[: len(affinity), : affinity.shape[1]] = affinity
-        factors[rank : rank + len(own), : own.shape[1]] = own
+        end = rank if field.is_mixed else n_rows
+        factors[end : end + len(own), : own.shape[1]] = own
         labels = np.zeros(0, np.int64) if seeds is None else seeds.numpy()
-        common = state, numbers, out, cost, sketch, factors, field.is_mixed, labels
-        steps = [((*common, *grid), grid.boxes(c)) for grid in self._grids]
-        sums = self._sum("step", steps, (3 + 2 * c,))
+        out = ahead_s, ahead, self._highest
+        calls = [
+            (flow, out, labels, tuple(grid), box) for grid in self._grids for box in grid.boxes(c)
+        ]
+        sums = self._sum(self._module.step, calls, (5, c)) / n
         if field.has_costs:
-            field.objective = sums[2] / n
-            field.masses, field.squares = sums[3:].reshape(2, c)
-        self._entropy = float(sums[1]) / n
-        return float(sums[0]) / n
+            field.objective = sums[4].sum()
+        field.masses, field.squares = sums[2:4] * n
+        self._entropy = -sums[1].sum()
+        return float(sums[0].sum())
 
     def read(self, v: Tensor, labels: Tensor) -> tuple[float, float, NDArray[np.float64], Tensor]:
         """Update labels by the state of the last attempt; return what makes a `Reading`."""
-        n, c = v.shape
-        sums = self._sum("read", [((_columns(v), labels.numpy()), self._blocks)], (1 + c,))
-        return float(sums[0]) / n, self._entropy, sums[1:], torch.from_numpy(self._highest)
+        (n, c), values, columns = v.shape, _columns(v), labels.numpy()
+        moved = np.flatnonzero(values.ravel()[columns * n + np.arange(n)] < 0)
+        columns[moved] = values[:, moved].argmax(axis=0)
+        sizes = np.bincount(columns, minlength=c).astype(float)
+        entropy = self._entropy - float(np.log(self._highest).mean(dtype=np.float64))
+        return len(moved) / n, entropy, sizes, torch.from_numpy(self._highest)
 
     def _sum(
-        self,
-        name: str,
-        calls: Sequence[tuple[tuple[Any, ...], NDArray[np.int64]]],
-        shape: tuple[int, ...],
+        self, function: Any, calls: Sequence[tuple[Any, ...]], shape: tuple[int, ...]
     ) -> NDArray[np.float64]:
-        """Call a kernel with arguments for all boxes, in threads; return the sum over boxes."""
-        function, jobs, sums = getattr(self._module, name), [], []
-        n_parts = -(-_CALLS * self._n_threads // len(calls))
-        for arguments, boxes in calls:
-            sums.append(np.zeros((len(boxes), *shape)))
-            cuts = np.linspace(0, len(boxes), min(len(boxes), n_parts) + 1).astype(int)
-            for part in itertools.starmap(slice, itertools.pairwise(cuts)):
-                jobs.append((*arguments, boxes[part], sums[-1][part]))
-        queue = iter(jobs)
+        """Call a kernel with such arguments, in threads; return the sum of what they add up."""
+        sums = np.zeros((len(calls), *shape))
+        jobs = zip(calls, sums, strict=True)
 
         def work() -> None:
-            for job in queue:
-                function(*job)
-
-        helpers = [self._pool.submit(work) for _ in range(min(self._n_threads, len(jobs)) - 1)]
-        try:
-            for job in queue:
+            for arguments, out in jobs:
                 if self._field.cancelled():
                     raise Cancelled
-                function(*job)
+                function(*arguments, out)
+
+        helpers = [self._pool.submit(work) for _ in range(min(self._n_threads, len(calls)) - 1)]
+        try:
+            work()
         finally:
-            for _ in queue:  # so that the helpers end
-                pass
-            for helper in helpers:
-                helper.result()
-        return np.concatenate(sums).sum(axis=0)  # type: ignore[no-any-return]
+            wait(helpers)
+        for helper in helpers:
+            helper.result()
+        return np.asarray(sums.sum(axis=0))
 
 
 def _columns(field: Tensor) -> NDArray[Any]:

@@ -145,27 +145,7 @@ def interpreted():
         spec = importlib.util.spec_from_file_location("interpreted", _kernels.__file__)
         module = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)
-    module.at = Row
-    module.fetch_row = lambda *arguments: None
     return module
-
-
-class Row:
-    """What a pointer into an array reaches: entries of its row, and nothing behind its end."""
-
-    def __init__(self, array, row, column):
-        assert 0 <= row < len(array)
-        self.values, self.first = array[row], column
-
-    def __getitem__(self, k):
-        return self.values[self._index(k)]
-
-    def __setitem__(self, k, value):
-        self.values[self._index(k)] = value
-
-    def _index(self, k):
-        assert 0 <= self.first + k < len(self.values)
-        return self.first + k
 
 
 @pytest.mark.parametrize(
