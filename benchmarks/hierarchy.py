@@ -29,7 +29,13 @@ from sklearn.preprocessing import StandardScaler
 import napari_saf as saf
 from napari_saf._gui.forms.image_input import DEFAULT_OPTIONS
 from napari_saf.metrics import segmentation_covering
-from napari_saf.regions import LEAST_SHARE, USUAL_LEVEL, WEIGHTS, RegionGraph
+from napari_saf.regions import (
+    USUAL_LEVEL,
+    WEIGHTS,
+    RegionGraph,
+    find_separate,
+    least_size,
+)
 
 Array = NDArray[np.float64]
 LEVELS = np.linspace(0.01, 0.99, 99)
@@ -51,7 +57,7 @@ class Case:
     """The parts of a label map, and how many of their pixels lie in each region of each person."""
 
     def __init__(self, labels: Labels, photograph: Photograph) -> None:
-        self.least = LEAST_SHARE * labels.size
+        self.least = least_size(labels, find_separate(labels))
         self._graph = RegionGraph.of(labels, photograph.image, self.least)
         owner, n = self._graph.finest.ravel(), self._graph.n
         self._tables = []
@@ -72,11 +78,12 @@ class Case:
         parts, tables = copy.deepcopy(self._graph), copy.deepcopy(self._tables)
         rows = []
         for a, b, _ in parts.merges(weights, self.least):
-            around = [(k, c) for k in (a, b) for c in list(parts.boundaries[k])[:4]]
-            for one, other in {(a, b)} | {pair for pair in around if set(pair) != {a, b}}:
+            of_a, of_b = parts.rows_of(a), parts.rows_of(b)
+            around = np.unique([*np.intersect1d(of_a, of_b), *of_a[:4], *of_b[:4]])
+            for (one, other), cues in zip(parts.pairs[around], parts.cues(around), strict=True):
                 both = [t[one] @ t[other] / (t[one].sum() * t[other].sum()) for t in tables]
                 size = min(parts.sizes[one], parts.sizes[other]) / parts.total
-                rows.append([*parts.cues(one, other), np.mean(both), size])
+                rows.append([*cues, np.mean(both), size])
             for table in tables:
                 table[a] += table[b]
         table = np.array(rows)

@@ -8,15 +8,10 @@ from scipy.special import expit
 from scipy.stats import wasserstein_distance
 
 import napari_saf as saf
-from napari_saf import regions
 from napari_saf.methods import Cancelled
-from napari_saf.regions import (
-    MOST_COMPONENTS,
-    WEIGHTS,
-    RegionGraph,
-    connected_components,
-    merge_regions,
-)
+from napari_saf.regions import WEIGHTS, RegionGraph, Separate, find_separate, merge_regions
+from napari_saf.regions._graph import _RANGES
+from napari_saf.regions._pieces import MOST_COMPONENTS, connected_components, describe
 
 
 def picture(shape=(24, 30), n_labels=4, n_channels=3, seed=0):
@@ -58,28 +53,28 @@ def test_levels_are_nested_and_lead_to_one_region(seed, shape, n_channels):
 def test_cues_are_those_of_their_formulas():
     labels, image = picture((12, 17), n_labels=3, seed=1)
     finest = connected_components(labels, 0)
-    values, gradients = regions._describe(image)
+    values, gradients = describe(image)
     graph = RegionGraph(finest, values, gradients)
-    for a, own in enumerate(graph.boundaries):
-        for b in own:
-            expected = [
-                # of the bin numbers, in shares of the range
-                wasserstein_distance(*(np.digitize(value[finest == k], edges) for k in (a, b))) / 16
-                for value, edges in zip(
-                    values,
-                    [np.linspace(*ends, 17)[1:-1] for ends in regions._RANGES],
-                    strict=True,
-                )
-            ]
-            steps = neighbours(finest)
-            common = [(i, j) for i, j in steps if {finest[i], finest[j]} == {a, b}]
-            ends = [[g[i], g[j]] for i, j in common for g in [np.moveaxis(gradients, 0, -1)]]
-            expected += np.mean(ends, axis=(0, 1)).tolist()
-            sizes = sorted(np.mean(finest == k) for k in (a, b))
-            expected += np.log(sizes).tolist()
-            rims = [sum({finest[i], finest[j]} > {k} for i, j in steps) for k in (a, b)]
-            expected += [len(common) / min(rims), 1]
-            np.testing.assert_allclose(graph.cues(a, b), expected, rtol=1e-5, atol=1e-6)
+    steps = neighbours(finest)
+    met = {tuple(sorted((finest[i], finest[j]))) for i, j in steps if finest[i] != finest[j]}
+    assert sorted(met) == [tuple(pair) for pair in graph.pairs.tolist()]
+    cues = graph.cues(np.arange(len(graph.pairs)))
+    for (a, b), found in zip(graph.pairs.tolist(), cues, strict=True):
+        expected = [
+            # of the bin numbers, in shares of the range
+            wasserstein_distance(*(np.digitize(value[finest == k], edges) for k in (a, b))) / 16
+            for value, edges in zip(
+                values, [np.linspace(*ends, 17)[1:-1] for ends in _RANGES], strict=True
+            )
+        ]
+        common = [(i, j) for i, j in steps if {finest[i], finest[j]} == {a, b}]
+        ends = [[g[i], g[j]] for i, j in common for g in [np.moveaxis(gradients, 0, -1)]]
+        expected += np.mean(ends, axis=(0, 1)).tolist()
+        sizes = sorted(np.mean(finest == k) for k in (a, b))
+        expected += np.log(sizes).tolist()
+        rims = [sum({finest[i], finest[j]} > {k} for i, j in steps) for k in (a, b)]
+        expected += [len(common) / min(rims), 1]
+        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
 
 
 def neighbours(finest):
@@ -95,19 +90,17 @@ def neighbours(finest):
 
 def obvious_merges(finest, image, least):
     """Merge as the docstring says, all cues computed from the pixels of the moment."""
-    finest, found, described = finest.copy(), [], regions._describe(image)
+    finest, found, described = finest.copy(), [], describe(image)
     while True:
         graph = RegionGraph(finest, *described)
-        best = None
-        for a, own in enumerate(graph.boundaries):
-            for b in own:
-                if a < b:
-                    odds = graph.cues(a, b) @ WEIGHTS
-                    is_small = min(graph.sizes[a], graph.sizes[b]) < least
-                    key = (not is_small, -odds, a, b)
-                    best = key if best is None or key < best else best
-        if best is None:
+        keys = []
+        for row, (a, b) in enumerate(graph.pairs.tolist()):
+            odds = float(graph.cues(np.array([row]))[0] @ WEIGHTS)
+            is_small = min(graph.sizes[a], graph.sizes[b]) < least
+            keys.append((not is_small, -odds, a, b))
+        if not keys:
             return found
+        best = min(keys)
         _, score, a, b = best
         found.append((a, b, 0.0 if best[0] is False else expit(score)))
         finest[finest == b] = a
@@ -116,10 +109,82 @@ def obvious_merges(finest, image, least):
 def test_sums_are_those_of_the_pixels_after_every_merge():
     labels, image = picture(n_labels=5, seed=3)
     finest = connected_components(labels, 0)
-    fast = list(RegionGraph(finest, *regions._describe(image)).merges(WEIGHTS, 40))
+    fast = list(RegionGraph(finest, *describe(image)).merges(WEIGHTS, 40))
     slow = obvious_merges(finest, image, 40)
     assert [pair for *pair, _ in fast] == [pair for *pair, _ in slow]
     np.testing.assert_allclose([h for *_, h in fast], [h for *_, h in slow], atol=1e-6)
+
+
+def things(n_rows=4, n_columns=5, seed=0, side=18):
+    """Labels 2 of small things on a ground 1, and an image with noise."""
+    rng = np.random.default_rng(seed)
+    labels = np.ones((n_rows * side, n_columns * side), int)
+    for row in range(n_rows):
+        for column in range(n_columns):
+            top, left = row * side + 4, column * side + 4
+            labels[top : top + rng.integers(7, 10), left : left + rng.integers(7, 10)] = 2
+    image = np.array([0, 0.3, 0.7])[labels] + rng.normal(0, 0.05, labels.shape)
+    return labels, image
+
+
+@pytest.mark.parametrize("least", [0, 70, 1e6])
+def test_many_parts_around_one_are_merged_as_if_all_were_compared_anew(least):
+    labels, image = things()
+    finest = connected_components(labels, 0)
+    assert finest.max() == 21
+    fast = list(RegionGraph(finest, *describe(image[..., None])).merges(WEIGHTS, least))
+    slow = obvious_merges(finest, image[..., None], least)
+    assert [pair for *pair, _ in fast] == [pair for *pair, _ in slow]
+    np.testing.assert_allclose([h for *_, h in fast], [h for *_, h in slow], atol=1e-6)
+
+
+def test_separate_things_are_counted_and_are_regions_however_large_the_image():
+    for n_rows in (3, 12):
+        labels, image = things(n_rows)
+        tree = merge_regions(labels, image)
+        n = 5 * n_rows
+        assert tree.separate.number == n and str(n) in tree.separate.note
+        assert tree.separate.size == pytest.approx((labels == 2).sum() / n, rel=0.1)
+        assert tree.at_level().max() == n + 1
+        np.testing.assert_array_equal(tree.at_level(), tree.at_level(0.1))
+    coarse = merge_regions(labels, image, least_share=0.02)
+    assert coarse.at_level(0).max() == 1
+
+
+def test_what_is_separate_does_not_depend_on_numbers_specks_or_what_is_unlabelled():
+    labels, _ = things(5)
+    found = find_separate(labels)
+    assert find_separate(np.array([0, 7, 3])[labels]) == find_separate(labels.T) == found
+    assert find_separate(np.kron(labels, np.ones((2, 2), int))).number == found.number
+    with_specks = labels.copy()
+    with_specks[::9, ::9][labels[::9, ::9] == 1] = 2
+    assert find_separate(with_specks).number == found.number
+    assert find_separate(np.where(np.arange(labels.shape[1]) < 18, 0, labels)).number == 20
+    assert find_separate(np.stack([labels, np.ones_like(labels)])).number == found.number
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        np.zeros((8, 8), int),
+        np.ones((8, 8), int),
+        np.indices((40, 40)).sum(axis=0) // 8 % 2 + 1,  # stripes
+        np.random.default_rng(0).integers(1, 5, (80, 80)),
+        things(3, 3)[0],
+        np.where(np.arange(72)[:, None] < 48, 3, things()[0]),  # most of the rest is one part
+        np.where(np.indices((72, 90)).sum(axis=0) < 60, 2, things()[0]),
+    ],
+)
+def test_labels_of_places_are_not_of_separate_things(labels):
+    assert find_separate(labels) == Separate(0, 0.0) and not find_separate(labels).note
+
+
+def test_progress_ascends_from_0_to_1():
+    labels, image = picture()
+    shares = []
+    tree = merge_regions(labels, image, progress=shares.append)
+    assert shares[0] == 0 and shares[-1] == 1 and (np.diff(shares) >= 0).all()
+    assert len(shares) > len(tree.merges) + 10 and len(set(shares)) > len(tree.merges)
 
 
 def test_two_likely_parts_are_merged_before_two_unlike_ones():

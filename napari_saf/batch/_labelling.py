@@ -13,7 +13,6 @@ import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +28,7 @@ from napari_saf.methods import AbstractMethod, Cancelled, run_to_end
 from napari_saf.objects import ObjectStep
 from napari_saf.parameters import to_plain
 from napari_saf.problem import ImageOptions, Problem
-from napari_saf.regions import merge_regions
+from napari_saf.regions import RegionHierarchy, merge_regions
 from napari_saf.result import LabelMap, Segmentation, Status
 from napari_saf.storage import hidden_name, make_folder, remove_leftovers, remove_path
 
@@ -164,15 +163,17 @@ class LabelTask(AbstractTask[LabelSummary]):
         if result.status is Status.CANCELLED:
             raise Cancelled
         labels: list[Any] = result.labels if isinstance(result.labels, list) else [result.labels]
-        kinds, step, named = labels, self.objects, self._named
+        kinds, step, named, notes = labels, self.objects, self._named, list(result.notes)
         recipe = result.recipe
         if problem.seeds is not None and len(images) == 1:
             recipe = io.with_taught(recipe, io.PrototypeSet.taught_by(problem, labels[0]))
         if self.level is not None:
-            merge = partial(merge_regions, channel_axis=channel_axis, cancelled=cancelled)
-            pairs = zip(labels, images, strict=True)
-            labels = [merge(one, image.array).at_level(self.level) for one, image in pairs]
-            named = {}
+            trees = [
+                merge_regions(one, image.array, channel_axis=channel_axis, cancelled=cancelled)
+                for one, image in zip(labels, images, strict=True)
+            ]
+            labels, named = [tree.at_level(self.level) for tree in trees], {}
+            notes += _notes_of(trees) if step is None else []
         recipe = io.with_level(recipe, self.level) | (
             {} if step is None else {"objects": step.plain}
         )
@@ -198,7 +199,7 @@ class LabelTask(AbstractTask[LabelSummary]):
                 self._save_maps(self.probabilities, job, images, problem, result, channel_axis)
         _remove_leftovers(job)
         counts = tuple(int(np.count_nonzero(np.bincount(one.ravel())[1:])) for one in labels)
-        return LabelSummary(counts, result.status, result.seconds, result.notes)
+        return LabelSummary(counts, result.status, result.seconds, tuple(notes))
 
     def _label(
         self, problem: Problem, on_step: OnStep | None, cancelled: Callable[[], bool]
@@ -384,6 +385,10 @@ def _save_objects(
 def _digest(labels: NDArray[Any]) -> str:
     """Return a short name for labels, whatever their type and axes of length 1."""
     return hashlib.sha256(np.ascontiguousarray(labels, dtype="<i8").tobytes()).hexdigest()[:16]
+
+
+def _notes_of(trees: Sequence[RegionHierarchy]) -> list[str]:
+    return list(dict.fromkeys(filter(None, (tree.separate.note for tree in trees))))
 
 
 def _hidden_recipe(job: Job) -> Path:

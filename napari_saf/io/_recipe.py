@@ -350,8 +350,10 @@ class Recipe:
             return result
         assert problem.options is not None and not isinstance(result.labels, list)
         tree = merge_regions(result.labels, image, channel_axis=problem.options.channel_axis)
-        recipe = with_level(result.recipe, self.level)
-        return dataclasses.replace(result, regions=tree.at_level(self.level), recipe=recipe)
+        recipe, notes = with_level(result.recipe, self.level), list(result.notes)
+        notes += filter(None, [tree.separate.note])
+        regions = tree.at_level(self.level)
+        return dataclasses.replace(result, regions=regions, recipe=recipe, notes=tuple(notes))
 
 
 def with_level(recipe: dict[str, Any], level: float | None) -> dict[str, Any]:

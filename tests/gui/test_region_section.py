@@ -53,13 +53,15 @@ def merging(monkeypatch):
     class Merging:
         began, cancelled, may_end = 0, 0, threading.Event()
 
-        def merge(self, *arguments, cancelled, **options):
+        def merge(self, *arguments, progress, cancelled, **options):
             self.began += 1
+            progress(0.4)
             while not self.may_end.wait(0.001):
                 if cancelled():
                     self.cancelled += 1
                     raise Cancelled
-            return saf.merge_regions(*arguments, cancelled=cancelled, **options)
+            own = {"progress": progress, "cancelled": cancelled}
+            return saf.merge_regions(*arguments, **own, **options)
 
     found = Merging()
     monkeypatch.setattr(region_section, "merge_regions", found.merge)
@@ -154,7 +156,7 @@ def test_a_slider_that_is_moved_too_early_shows_regions_as_it_then_stands(
     viewer, grey, run, settle, merging
 ):
     result = run(grey)
-    assert grey.regions.is_merging and grey.regions.regions_button.text() == "merging …"
+    assert grey.regions.is_merging and grey.regions.regions_button.text() == "merging 0 %"
     for value in range(0, 100, 10):
         grey.regions.slider.setValue(value)
     assert in_sight(viewer) == ["SAF"]
@@ -177,6 +179,69 @@ def test_labels_that_a_person_goes_back_to_while_regions_are_merged_stay(
     settle(dock)
     assert in_sight(viewer) == ["SAF"] and dock.regions.labels_button.isChecked()
     assert dock.regions.regions_button.text().split()[0].isdigit()
+
+
+def test_the_button_says_how_far_merging_is_and_stops_it_once_regions_are_asked_for(
+    viewer, dock, run, settle, merging, qtbot
+):
+    run(dock)
+    section, button = dock.regions, dock.regions.regions_button
+    qtbot.waitUntil(lambda: button.text() == "merging 40 %", timeout=TIMEOUT)
+    button.click()
+    assert button.text() == "Stop (40 %)" and button.isChecked() and merging.cancelled == 0
+    button.click()
+    qtbot.waitUntil(lambda: merging.cancelled == 1, timeout=TIMEOUT)
+    assert not section.is_merging and button.text() == "regions"
+    assert section.labels_button.isChecked() and in_sight(viewer) == ["SAF"]
+    merging.may_end.set()
+    button.click()
+    settle(dock)
+    assert in_sight(viewer) == ["SAF, regions"]
+
+
+def test_a_merging_that_is_stopped_leaves_the_regions_that_there_were(
+    viewer, dock, label, qtbot, settle, monkeypatch, request
+):
+    label(dock)
+    (labels,), (layer,) = layers_of(viewer)
+    before = layer.data.copy()
+    labels.data_setitem((np.arange(4, 28), np.full(24, 5)), 9)
+    merging = request.getfixturevalue("merging")
+    dock.regions.slider.setValue(0)
+    assert dock.regions.is_merging
+    dock.regions.regions_button.click()
+    qtbot.waitUntil(lambda: merging.cancelled == 1, timeout=TIMEOUT)
+    assert layers_of(viewer) == ([labels], [layer]) and in_sight(viewer) == ["SAF, regions"]
+    np.testing.assert_array_equal(layer.data, before)
+    assert dock.regions.regions_button.isChecked()
+    merging.may_end.set()
+    dock.regions.slider.setValue(1)
+    settle(dock)
+    assert not np.array_equal(layer.data, before)
+
+
+@pytest.mark.parametrize("is_large", [False, True])
+def test_of_separate_things_the_labels_stay_in_view(
+    viewer, dock, label, settle, monkeypatch, is_large
+):
+    """What is said of them does not wait for regions."""
+    image = np.full((120, 120, 3), 40, np.uint8)
+    for row in range(8, 120, 20):
+        for column in range(8, 120, 20):
+            image[row : row + 7, column : column + 7] = 200, 80, 90
+    dock.input.choose(image=viewer.add_image(image, name="things", rgb=True))
+    if is_large:
+        monkeypatch.setattr(region_section, "MOST_PIXELS", 1000)
+    label(dock)
+    assert dock.regions.note.text() == "36 separate things: see Objects"
+    assert not dock.regions.note.isHidden() and in_sight(viewer) == ["SAF"]
+    assert dock.regions.regions_button.text() == ("regions" if is_large else "37 regions")
+    dock.regions.regions_button.click()
+    settle(dock)
+    assert in_sight(viewer) == ["SAF, regions"]
+    assert dock.regions.regions_button.text() == "37 regions"
+    dock.input.choose(image=viewer.layers["blocks"])
+    assert dock.regions.note.isHidden()
 
 
 def test_regions_of_labels_that_were_painted_on_meanwhile_are_not_shown(

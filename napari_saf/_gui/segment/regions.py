@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -10,7 +11,7 @@ import napari
 import numpy as np
 from napari.layers import Labels
 from numpy.typing import NDArray
-from qtpy.QtCore import Qt, Signal
+from qtpy.QtCore import Qt, QTimer, Signal
 from qtpy.QtWidgets import QButtonGroup, QHBoxLayout, QLabel, QSlider, QVBoxLayout, QWidget
 from superqt.utils import signals_blocked
 
@@ -22,9 +23,15 @@ from napari_saf._gui.layers.sight import results_in_sight
 from napari_saf._gui.runs.run import RunJob
 from napari_saf.errors import counted
 from napari_saf.methods import SweepMethod
-from napari_saf.regions import USUAL_LEVEL, RegionHierarchy, merge_regions
+from napari_saf.regions import (
+    USUAL_LEVEL,
+    RegionHierarchy,
+    Separate,
+    find_separate,
+    merge_regions,
+)
 
-MOST_PIXELS = 2**21
+MOST_PIXELS = 2**22
 """Of a plane whose regions come without being asked for: some seconds."""
 _COLOUR = 0.02
 """Mean difference of red, green and blue, of the range, from which on an image has colours."""
@@ -34,7 +41,12 @@ _REGIONS_HELP = (
     "Show regions: the parts of labels, merged into places, the most alike neighbours first. They "
     "are a layer of their own, each region with its own number."
 )
+_STOP_HELP = "Stop merging; the labels stay as they are."
 _SLIDER_HELP = "How many regions, without another run."
+_SEPARATE_HELP = (
+    "Regions are places. Things of a kind are counted, split where they touch, and measured in the "
+    "Objects dock."
+)
 
 
 class RegionSection(QWidget):
@@ -42,7 +54,9 @@ class RegionSection(QWidget):
 
     Regions are merged in the background of the dock: after a run where that is cheap, else once a
     person wants them; and anew where labels were changed since. The layer in view is the active one
-    once a person has chosen between the two, which holds for later runs.
+    once a person has chosen between the two, which holds for later runs. Of labels of separate
+    things the `note` says how many there are; their regions come into view only if that is asked.
+    Once a person waits for regions, their button stops the merging.
     """
 
     view_changed = Signal(bool)
@@ -57,20 +71,24 @@ class RegionSection(QWidget):
         self._tree: RegionHierarchy | None = None
         self._merged: NDArray[Any]
         self._prefers_regions: bool | None = None
-        self.is_merging = False
+        self.is_merging = self._is_waited_for = self._is_level_chosen = False
+        self._share = deque([0.0], maxlen=1)  # of the merging that is done
+        self._clock = QTimer(self, interval=200)
+        self._clock.timeout.connect(self._show_share)
+        self.note = QLabel(wordWrap=True, styleSheet="font-size: 8pt", toolTip=_SEPARATE_HELP)
         self.labels_button = create_button("labels", _LABELS_HELP, self._on_labels_clicked)
-        self.regions_button = create_button("", _REGIONS_HELP, self._on_regions_wanted)
+        self.regions_button = create_button("", _REGIONS_HELP, self._on_regions_clicked)
         self._views = QButtonGroup(self)  # one of them is checked
         for button in (self.labels_button, self.regions_button):
             button.setCheckable(True)
             self._views.addButton(button)
         self.slider = QSlider(Qt.Orientation.Horizontal, maximum=100, pageStep=5)
-        self.slider.valueChanged.connect(self._on_regions_wanted)
+        self.slider.valueChanged.connect(self._on_level_chosen)
         many, few = (QLabel(text, styleSheet="font-size: 8pt") for text in ("many", "few"))
         level = QWidget(toolTip=_SLIDER_HELP)
         fill_layout(QHBoxLayout(level), many, self.slider, few)
         buttons = create_row(self.labels_button, self.regions_button)
-        fill_layout(QVBoxLayout(self), buttons, level)
+        fill_layout(QVBoxLayout(self), buttons, level, self.note)
         self.reset()
 
     def reset(self) -> None:
@@ -78,20 +96,25 @@ class RegionSection(QWidget):
         for shown in filter(None, (self._result, self._layer)):
             shown.layer.events.visible.disconnect(self._on_visible_changed)
         self._result = self._job = self._layer = None
+        self._dock.drop_background("separate")
+        self._say(Separate())
         self.forget()
         self.hide()
 
     def forget(self) -> None:
         """Forget the regions, and those that are on their way; they can be asked for again."""
         self._dock.drop_background("regions")
-        self._tree, self._merged, self.is_merging = None, np.empty(0), False
+        self._tree, self._merged = None, np.empty(0)
+        self.is_merging = self._is_waited_for = False
+        self._clock.stop()
         self.regions_button.setText("regions")
+        self.regions_button.setToolTip(_REGIONS_HELP)
         self._check(False)
 
     def offer(self, result: LiveLayer, job: RunJob) -> None:
         """Begin anew with another result of a job, in view, or with other labels of this one."""
         layer = self._layer if result is self._result else None
-        self._begin(result, job, layer, USUAL_LEVEL)
+        self._begin(result, job, layer)
         self._view(result)
         labels = result.labels()
         if labels.ndim == 2 and labels.size <= MOST_PIXELS:
@@ -107,21 +130,23 @@ class RegionSection(QWidget):
             self._begin(result, job, regions, metadata_of(kept)[LEVEL_KEY])
             self._count(int(kept.data.max()))
         else:
-            self._begin(result, job, None, USUAL_LEVEL)
+            self._begin(result, job, None)
         shown = regions if self.shown is regions else result
         if shown.layer.visible:
             self._bring_into_sight(shown)
         self._check(shown is regions)
 
     def _begin(
-        self, result: LiveLayer, job: RunJob, layer: RegionsLayer | None, level: float
+        self, result: LiveLayer, job: RunJob, layer: RegionsLayer | None, level: float | None = None
     ) -> None:
         self.reset()
         self._result, self._job, self._layer = result, job, layer
         for shown in filter(None, (result, layer)):
             shown.layer.events.visible.connect(self._on_visible_changed)
-        with signals_blocked(self.slider):
-            self.slider.setValue(round(100 * level))
+        self._is_level_chosen = level is not None
+        self._set_level(USUAL_LEVEL if level is None else level)
+        labels = result.labels().copy()
+        self._dock.run_in_background("separate", lambda _: find_separate(labels), self._say)
         self.show()
 
     def _merge(self) -> None:
@@ -134,12 +159,15 @@ class RegionSection(QWidget):
             return
         self.forget()
         self.is_merging = True
-        self.regions_button.setText("merging …")
+        self._share = share = deque([0.0], maxlen=1)
+        self._show_share()
+        self._clock.start()
         labels, job, is_rgb = result.labels().copy(), asked.image_job, asked.image.rgb
 
         def merge(cancelled: Callable[[], bool]) -> tuple[RegionHierarchy, bool]:
             pixels, axis = job.read_image(cancelled)
-            tree = merge_regions(labels, pixels, channel_axis=axis, cancelled=cancelled)
+            own: Any = {"progress": share.append, "cancelled": cancelled}
+            tree = merge_regions(labels, pixels, channel_axis=axis, **own)
             return tree, is_rgb and has_colours(pixels)
 
         self._dock.run_in_background("regions", merge, partial(self._take, labels))
@@ -148,7 +176,8 @@ class RegionSection(QWidget):
         """Take the regions of these labels, if those are still on screen.
 
         They come into view if a person asked for them; of labels in view whose meaning was not
-        given, also if that is what a person chose before, or of a photograph if nobody has chosen.
+        given, also if that is what a person chose before, or of a photograph if nobody has chosen
+        and its labels are not of separate things.
         """
         (tree, is_photograph), job = found, self._job
         if job is None:
@@ -156,10 +185,14 @@ class RegionSection(QWidget):
         method = job.method
         is_given = job.strokes is not None or method.labels_are_given
         is_given |= isinstance(method, SweepMethod)  # whose shares regions do not keep
-        is_asked = self.regions_button.isChecked()
-        is_first = is_photograph if self._prefers_regions is None else self._prefers_regions
+        is_asked, is_first = self._is_waited_for, self._prefers_regions
+        if is_first is None:
+            is_first = is_photograph and not tree.separate.number
         self.forget()
+        self._say(tree.separate)
         self._tree, self._merged = tree, labels
+        if not self._is_level_chosen:
+            self._set_level(tree.usual_level)
         if self._result is None or not self._is_merged:
             self.forget()
         elif is_asked or (is_first and not is_given and self._result.layer.visible):
@@ -186,6 +219,10 @@ class RegionSection(QWidget):
     def _level(self) -> float:
         return float(self.slider.value()) / 100
 
+    def _set_level(self, level: float) -> None:
+        with signals_blocked(self.slider):
+            self.slider.setValue(round(100 * level))
+
     @property
     def _is_merged(self) -> bool:
         """Whether there are regions, of the labels as they are now."""
@@ -194,17 +231,48 @@ class RegionSection(QWidget):
         return is_there and np.array_equal(result.labels(), self._merged)  # type: ignore[union-attr]
 
     def _on_labels_clicked(self) -> None:
-        self._prefers_regions = False
+        self._prefers_regions = self._is_waited_for = False
+        if self.is_merging:
+            self._show_share()
         if self._result is not None:
             self._view(self._result)
 
-    def _on_regions_wanted(self, *moved: object) -> None:
+    def _on_regions_clicked(self) -> None:
+        if self._is_waited_for:
+            self._stop()
+        else:
+            self._on_regions_wanted()
+
+    def _on_level_chosen(self, value: int) -> None:
+        self._is_level_chosen = True
+        self._on_regions_wanted()
+
+    def _on_regions_wanted(self) -> None:
         self._prefers_regions = True
         if self._is_merged:
             self._view_regions()
-        else:
-            self._merge()
-            self.regions_button.setChecked(self.is_merging)
+            return
+        self._merge()
+        self._is_waited_for = self.is_merging
+        self.regions_button.setChecked(self.is_merging)
+        if self.is_merging:
+            self._show_share()
+
+    def _stop(self) -> None:
+        """End the merging; what is in view stays, and is what a person has chosen."""
+        is_regions = self._prefers_regions = self.shown is not self._result
+        self.forget()
+        self._check(is_regions)
+
+    def _show_share(self) -> None:
+        share = f"{100 * self._share[0]:.0f} %"
+        is_stop = self._is_waited_for
+        self.regions_button.setText(f"Stop ({share})" if is_stop else f"merging {share}")
+        self.regions_button.setToolTip(_STOP_HELP if is_stop else _REGIONS_HELP)
+
+    def _say(self, separate: Separate) -> None:
+        self.note.setText(separate.note)
+        self.note.setVisible(bool(separate.number))
 
     def _view_regions(self) -> None:
         assert self._tree is not None and self._result is not None

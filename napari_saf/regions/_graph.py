@@ -1,0 +1,158 @@
+"""The graph of neighbouring regions, and the merges of its most likely pairs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import expit
+
+from napari_saf.regions._pieces import (
+    ABSORBED,
+    Report,
+    connected_components,
+    cut_by_colour,
+    describe,
+    ignore,
+)
+
+_N_BINS = 16
+_RANGES = ((0.0, 1.0), (-0.6, 0.6), (-0.6, 0.6), (np.log(0.01), np.log(0.3)))
+"""What the bins of lightness, the two of colour, and texture cover."""
+_FIRST = 1e6
+"""Added to the log odds of regions that are too small."""
+_DESCRIBED, _CUT, JOINED = 0.65, 0.85, 0.9
+"""Shares of the time of `merge_regions` after which its steps end; then come the merges."""
+WEIGHTS = np.array(
+    [-0.13, -4.06, -3.27, -3.41, -15.84, 9.87, -11.80, -0.96, -0.21, -0.30, 0.82, 0.49]
+)
+"""Of the cues and 1 in the log odds that two regions are one: fitted to those of a first click.
+
+`benchmarks/hierarchy.py` fits such weights anew, and compares them with these.
+"""
+
+
+class RegionGraph:
+    """Adjacency graph of regions, with sums over their pixels and over their boundaries.
+
+    Row k of `boundaries` has the length, and the summed gradients, of the boundary of the two
+    regions in row k of `pairs`, the lower number first. A merge adds rows up, all at once.
+    """
+
+    @classmethod
+    def of(
+        cls,
+        labels: NDArray[np.integer],
+        channels: NDArray[np.generic],
+        least: float,
+        report: Report = ignore,
+    ) -> RegionGraph:
+        """Return the graph of labels cut by colour; few regions are much smaller than `least`."""
+        values, gradients = describe(channels, lambda share: report(_DESCRIBED * share))
+        cut = cut_by_colour(
+            labels, values[:3], lambda share: report(_DESCRIBED + (_CUT - _DESCRIBED) * share)
+        )
+        finest = connected_components(cut, ABSORBED * least)
+        report(_CUT)
+        return cls(finest, values, gradients)
+
+    def __init__(
+        self,
+        finest: NDArray[np.int32],
+        values: Sequence[NDArray[np.floating]],
+        gradients: NDArray[np.float32],
+    ) -> None:
+        self.finest = finest
+        owner = finest.ravel()
+        self.n = int(owner.max()) + 1
+        self.sizes = np.bincount(owner, minlength=self.n).astype(float)
+        self.total = self.sizes[1:].sum()
+        histograms = []
+        for value, (low, high) in zip(values, _RANGES, strict=True):
+            bins = np.clip((value.ravel() - low) / (high - low) * _N_BINS, 0, _N_BINS - 1)
+            counts = np.bincount(owner * _N_BINS + bins.astype(int), minlength=self.n * _N_BINS)
+            histograms.append(counts.reshape(self.n, _N_BINS).cumsum(axis=1))
+        self.histograms = np.stack(histograms, axis=1).astype(float)  # cumulative
+        self.pairs, self.boundaries = self._boundaries(gradients)
+        lengths = np.repeat(self.boundaries[:, 0], 2)
+        self.perimeters = np.bincount(self.pairs.ravel(), lengths, self.n)
+
+    def _boundaries(
+        self, gradients: NDArray[np.float32]
+    ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """Return pairs of neighbours, with length and summed gradients of their boundaries."""
+        keys, sums = [], []
+        for axis in range(self.finest.ndim):
+            here, there = (
+                np.moveaxis(self.finest, axis, 0)[rows] for rows in (slice(-1), slice(1, None))
+            )
+            along = np.moveaxis(gradients, axis + 1, 1)
+            is_edge = (here != there) & (here > 0) & (there > 0)
+            ends = here[is_edge].astype(np.int64), there[is_edge].astype(np.int64)
+            keys.append(np.minimum(*ends) * self.n + np.maximum(*ends))
+            sums.append((along[:, :-1][:, is_edge] + along[:, 1:][:, is_edge]) / 2)
+        found, inverse = np.unique(np.concatenate(keys), return_inverse=True)
+        columns = [None, *np.concatenate(sums, axis=1)]
+        table = np.stack([np.bincount(inverse, w, minlength=len(found)) for w in columns], axis=1)
+        return np.stack(np.divmod(found, self.n), axis=1), table.astype(float)
+
+    def rows_of(self, region: int) -> NDArray[np.int64]:
+        """Return the rows of the boundaries of a region."""
+        return np.flatnonzero((self.pairs == region).any(axis=1))
+
+    def cues(self, rows: NDArray[np.integer]) -> NDArray[np.float64]:
+        """Return (n, 12) what speaks for and against that pairs of neighbours are one, and 1."""
+        pairs, edges = self.pairs[rows], self.boundaries[rows]
+        sizes = self.sizes[pairs]
+        shares = self.histograms[pairs[:, 0]] / sizes[:, :1, None]
+        shares -= self.histograms[pairs[:, 1]] / sizes[:, 1:, None]
+        return np.concatenate(
+            [
+                np.abs(shares, out=shares).mean(axis=2),
+                edges[:, 1:] / edges[:, :1],
+                np.log(np.sort(sizes, axis=1) / self.total),
+                edges[:, :1] / self.perimeters[pairs].min(axis=1, keepdims=True),
+                np.ones((len(pairs), 1)),
+            ],
+            axis=1,
+        )
+
+    def _merge(self, row: int) -> NDArray[np.int64]:
+        """Merge the two regions of a row, and return the rows of the result that are left."""
+        a, b = self.pairs[row].tolist()
+        self.sizes[a] += self.sizes[b]
+        self.histograms[a] += self.histograms[b]
+        self.perimeters[a] += self.perimeters[b] - 2 * self.boundaries[row, 0]
+        self.pairs[row] = 0
+        of_a, of_b = self.rows_of(a), self.rows_of(b)
+        rows = np.concatenate([of_a, of_b])
+        others = self.pairs[rows].sum(axis=1) - np.repeat([a, b], [len(of_a), len(of_b)])
+        order = np.argsort(others, kind="stable")
+        rows, others = rows[order], others[order]
+        again = 1 + np.flatnonzero(others[1:] == others[:-1])  # neighbours of both
+        self.boundaries[rows[again - 1]] += self.boundaries[rows[again]]
+        self.pairs[rows[again]] = 0
+        rows, others = np.delete(rows, again), np.delete(others, again)
+        self.pairs[rows] = np.stack([np.minimum(a, others), np.maximum(a, others)], axis=1)
+        return rows
+
+    def merges(
+        self, weights: NDArray[np.float64], least: float
+    ) -> Iterator[tuple[int, int, float]]:
+        """Yield two regions and how likely they are two, then merge them, until none touch.
+
+        Regions of fewer pixels than `least` come first.
+        """
+        odds, rows = np.empty(len(self.pairs)), np.arange(len(self.pairs))
+        while len(self.pairs):
+            is_small = self.sizes[self.pairs[rows]].min(axis=1) < least
+            odds[rows] = (self.cues(rows) * weights).sum(axis=1) + _FIRST * is_small
+            best = np.flatnonzero(odds == odds.max())
+            row = int(best[np.lexsort(self.pairs[best].T[::-1])[0]])
+            if odds[row] == -np.inf:
+                return
+            a, b = self.pairs[row].tolist()
+            yield a, b, float(expit(-odds[row]))
+            rows = self._merge(row)
+            odds[self.pairs[:, 0] == 0] = -np.inf
