@@ -6,6 +6,13 @@ to all of them, and what those in napari_saf/regions.py give.
 
     python benchmarks/hierarchy.py              # all photographs: five minutes
     python benchmarks/hierarchy.py --images 12
+    python benchmarks/hierarchy.py --sides 512 1024 2048
+    python benchmarks/hierarchy.py --separate
+
+With ``--sides`` processor time and memory for images of so many pixels a side: nuclei and a
+photograph mirrored again and again, the photograph enlarged, and noise, with labels of a first
+click (of noise: random ones). With ``--separate`` the images of each folder whose labels are of
+separate things.
 
 The photographs are sought in bsds_dev and bsds_more under NAPARI_SAF_DATA (../shared/data).
 """
@@ -15,14 +22,21 @@ from __future__ import annotations
 import argparse
 import copy
 import functools
+import multiprocessing
 import os
 import sys
+import threading
+import time
 from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
+import imageio.v3 as iio
 import numpy as np
+import psutil
 from numpy.typing import NDArray
 from regions import Labels, Photograph, split
+from skimage.transform import resize
 from sklearn.linear_model import LogisticRegression
 from sklearn.preprocessing import StandardScaler
 
@@ -44,9 +58,8 @@ FIRST = np.array([-10, -10, -10, 0, 0, -10, 0, 0, -0.3, 0, 0, 0.0])
 """Weights of the first way from many regions to one: likeness of colours, edges, size."""
 
 
-def first_click(photograph: Photograph) -> Labels:
+def first_click(image: NDArray[np.uint8]) -> Labels:
     """Return the labels of the dock's own defaults."""
-    image = np.rint(255 * photograph.image).astype(np.uint8)
     method = next(iter(saf.METHODS.values()))()
     return np.asarray(
         method.run(saf.Problem.from_image(image, **DEFAULT_OPTIONS.arguments())).labels
@@ -134,6 +147,8 @@ def _regression(met: Sequence[tuple[Array, Array, Array]]) -> Array:
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--images", type=int, metavar="N", help="about N photographs only")
+    parser.add_argument("--sides", type=int, nargs="+", help="time and memory alone")
+    parser.add_argument("--separate", action="store_true", help="separate things alone")
     options = parser.parse_args(arguments)
     root = Path(__file__).resolve().parents[1]
     data = Path(os.environ.get("NAPARI_SAF_DATA", root.parent / "shared" / "data"))
@@ -141,15 +156,87 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not paths:
         print(f"skipped: no photographs in {data}; see NAPARI_SAF_DATA")
         return 0
+    if options.sides:
+        print_speed(data, options.sides)
+        return 0
+    if options.separate:
+        print_separate(data)
+        return 0
     paths = paths[:: max(1, len(paths) // (options.images or len(paths)))]
     photographs = [Photograph.read(path.parents[1], path.stem, 2) for path in paths]
     print(f"{len(photographs)} photographs, covering with its standard error")
-    maps = [first_click(photograph) for photograph in photographs]
+    images = [np.rint(255 * photograph.image).astype(np.uint8) for photograph in photographs]
+    maps = [first_click(image) for image in images]
     pairs = list(zip(maps, photographs, strict=True))
     parts = [segmentation_covering(split(own, 400), one.references) for own, one in pairs]
     _print("connected parts, 400 pixels or more", np.array(parts))
     judge([Case(*pair) for pair in pairs])
     return 0
+
+
+def mirrored(image: NDArray[np.uint8], side: int) -> NDArray[np.uint8]:
+    """Return copies of the first 256 x 256 pixels, every second one mirrored."""
+    rows = np.pad(
+        image[:256, :256], [(0, 256), (0, 256)] + [(0, 0)] * (image.ndim - 2), "symmetric"
+    )
+    n = -(-side // 512)
+    return np.tile(rows, (n, n) + (1,) * (image.ndim - 2))[:side, :side]
+
+
+def print_speed(data: Path, sides: Sequence[int]) -> None:
+    """Print time and memory by side, kind of image and number of regions."""
+    nuclei = iio.imread(data / "nuclei/images/fluor_01.png")
+    photograph = iio.imread(data / "bsds_dev/images/12003.jpg")
+    rng = np.random.default_rng(0)
+    print("| image | side | s | us a pixel | bytes a pixel | finest | at first | separate |")
+    print(f"|{'---|' * 8}")
+    for side in sides:
+        enlarged = resize(photograph[:321, :321], (side, side), order=1)
+        images = {
+            "nuclei, mirrored": mirrored(nuclei, side),
+            "photograph, mirrored": mirrored(photograph, side),
+            "photograph, enlarged": (255 * enlarged).astype(np.uint8),
+            "noise": rng.integers(0, 256, (side, side, 3), np.uint8),
+        }
+        for name, image in images.items():
+            is_noise = name == "noise"
+            labels = rng.integers(1, 9, (side, side)) if is_noise else first_click(image)
+            with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+                taken, grown, *counts = pool.submit(measured, labels, image).result()
+            numbers = [f"{taken:.2f}", f"{taken / side**2 * 1e6:.2f}", f"{grown / side**2:.0f}"]
+            numbers += map(str, counts)
+            print(f"| {name} | {side} | {' | '.join(numbers)} |", flush=True)
+
+
+def measured(labels: Labels, image: NDArray[np.uint8]) -> tuple[float, int, int, int, int]:
+    """Return processor time, by how much the memory grew (sampled), and numbers of regions."""
+    saf.merge_regions(labels[:64, :64], image[:64, :64])  # loads libraries
+    process, done, peak = psutil.Process(), threading.Event(), 0
+    before = process.memory_info().rss
+
+    def watch() -> None:
+        nonlocal peak
+        while not done.wait(2e-3):
+            peak = max(peak, process.memory_info().rss)
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    began = time.process_time()
+    tree = saf.merge_regions(labels, image)
+    taken = time.process_time() - began
+    done.set()
+    watcher.join()
+    counts = int(tree.finest.max()), int(tree.at_level().max()), tree.separate.number
+    return taken, peak - before, *counts
+
+
+def print_separate(data: Path) -> None:
+    """Print of how many images of each folder the labels are of separate things."""
+    for name in ("nuclei", "nuclei_more", "blood", "bsds_dev", "bsds_more"):
+        images = [iio.imread(path) for path in sorted(data.glob(f"{name}/images/*"))]
+        flat = [image[..., :3] if image.ndim == 3 else image for image in images]
+        n = sum(find_separate(first_click(image)).number > 0 for image in flat)
+        print(f"{name}: {n} of {len(images)}", flush=True)
 
 
 def judge(cases: Sequence[Case]) -> None:
