@@ -10,9 +10,9 @@ to all of them, and what those in napari_saf/regions.py give.
     python benchmarks/hierarchy.py --separate
 
 With ``--sides`` processor time and memory for images of so many pixels a side: nuclei and a
-photograph mirrored again and again, the photograph enlarged, and noise, with labels of a first
-click (of noise: random ones). With ``--separate`` the images of each folder whose labels are of
-separate things.
+photograph mirrored again and again, and the photograph enlarged, with labels of a first click;
+discs on a ground; noise with random labels. With ``--separate`` the images of each folder whose
+labels are of separate things.
 
 The photographs are sought in bsds_dev and bsds_more under NAPARI_SAF_DATA (../shared/data).
 """
@@ -192,15 +192,18 @@ def print_speed(data: Path, sides: Sequence[int]) -> None:
     print(f"|{'---|' * 8}")
     for side in sides:
         enlarged = resize(photograph[:321, :321], (side, side), order=1)
+        discs = np.hypot(*(np.indices((side, side)) % 60 - 30)) < 26
+        noisy = (60 + 120 * discs + rng.normal(0, 10, discs.shape)).clip(0, 255)
         images = {
             "nuclei, mirrored": mirrored(nuclei, side),
             "photograph, mirrored": mirrored(photograph, side),
             "photograph, enlarged": (255 * enlarged).astype(np.uint8),
+            "discs": noisy.astype(np.uint8),
             "noise": rng.integers(0, 256, (side, side, 3), np.uint8),
         }
+        known = {"discs": 1 + discs, "noise": rng.integers(1, 9, (side, side))}
         for name, image in images.items():
-            is_noise = name == "noise"
-            labels = rng.integers(1, 9, (side, side)) if is_noise else first_click(image)
+            labels = known[name] if name in known else first_click(image)
             with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
                 taken, grown, *counts = pool.submit(measured, labels, image).result()
             numbers = [f"{taken:.2f}", f"{taken / side**2 * 1e6:.2f}", f"{grown / side**2:.0f}"]

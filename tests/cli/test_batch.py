@@ -416,6 +416,18 @@ def test_masks_of_another_level_stay(cli, folder, tmp_path):
     assert summary(cli(*run)) == ("3 done before", [])
 
 
+def test_a_note_says_where_labels_are_of_separate_things(cli, tmp_path):
+    image = np.full((90, 108), 40, np.uint8)
+    for row, column in np.ndindex(5, 6):
+        image[18 * row + 6 : 18 * row + 13, 18 * column + 6 : 18 * column + 13] = 200
+    iio.imwrite(tmp_path / "things.png", image)
+    run = ("segment", "things.png", *FEW)
+    note = "things.png: 30 separate things: see Objects"
+    assert note in cli(*run, "-o", "regions.png", "--regions").err
+    assert note not in cli(*run, "-o", "kinds.png").err
+    assert note not in cli(*run, "-o", "both.png", "--regions", "--objects").err
+
+
 def test_regions_of_images_labelled_together_are_numbered_in_each(cli, folder, tmp_path):
     run = ("segment", folder, "--together", *FEW)
     assert cli(*run, "-o", "kinds").code == cli(*run, "-o", "out", "--regions", "0.2").code == 0

@@ -78,6 +78,16 @@ def test_a_recipe_with_a_level_gives_regions_beside_the_labels(tmp_path, rescale
         assert kept.level == kept.raw["regions"]["level"] == level
 
 
+def test_regions_of_separate_things_come_with_a_note():
+    image = np.full((90, 108), 40, np.uint8)
+    for row, column in np.ndindex(5, 6):
+        image[18 * row + 6 : 18 * row + 13, 18 * column + 6 : 18 * column + 13] = 200
+    first = SelfAssignmentFlow(max_labels=2).run(Problem.from_image(image, **PLAIN))
+    again = Recipe.from_plain(with_level(first.recipe, 0.1)).run(image)
+    assert again.regions.max() == 31
+    assert [*again.notes] == [*first.notes, "30 separate things: see Objects"]
+
+
 def test_another_image_is_scaled_by_itself():
     recipe = Recipe.from_plain(GOOD)
     dimmer = recipe.problem(3 + IMAGE / 40)
