@@ -37,7 +37,7 @@ export PYTHONDONTWRITEBYTECODE :=
 # A worker without work takes some of another's; tests/conftest.py says how many there are.
 PYTEST := -m pytest -n auto --maxprocesses 4 --dist worksteal
 
-.PHONY: help demo check core test test-pyqt5 test-pyqt6 test-pyside6 test-next lint format docs wheelhouse system kernels
+.PHONY: help demo check core test test-pyqt5 test-pyqt6 test-pyside6 test-next lint format docs wheelhouse system
 help:
 	@sed -n 's/^# //p' $(firstword $(MAKEFILE_LIST)) | head -9
 
@@ -45,28 +45,25 @@ demo: .venv/installed
 	@$(BIN)/napari-saf demo -o demo
 
 # mypy takes one core only.
-check: kernels
+check: .venv/installed
 	@$(MAKE) --no-print-directory -j2 lint core
 
 core: .venv/installed
 	@OMP_NUM_THREADS=1 $(BIN)/python $(PYTEST) --ignore tests/gui -m "not slow"
 
-test: kernels
+test: .venv/installed
 	@$(MAKE) --no-print-directory -j2 lint test-$(OTHER)
 	@OMP_NUM_THREADS=1 eval "$(SCREEN)" $(BIN)/python $(PYTEST) --durations 10 --durations-min 1
 
-# The bindings differ in enumerations, signals and fonts: all docks, and the ways through them.
+# The bindings differ in enumerations, signals and fonts: all docks, and two ways through them. In
+# one process, beside the checks of the code: to start a worker takes as long as some tests.
 SMOKE := $(addprefix tests/gui/,test_all_docks.py test_class_keys.py) \
-	$(wildcard tests/gui/walks/test_walk_*.py)
+	$(addprefix tests/gui/walks/,test_walk_2_strokes.py test_walk_6_export.py)
 test-pyqt5 test-pyqt6 test-pyside6: test-%: .venv-%/installed
-	@QT_API=$* PYTEST_QT_API=$* OMP_NUM_THREADS=1 eval "$(SCREEN)" .venv-$*/bin/python $(PYTEST) $(SMOKE)
+	@QT_API=$* PYTEST_QT_API=$* OMP_NUM_THREADS=1 eval "$(SCREEN)" .venv-$*/bin/python -m pytest $(SMOKE)
 
 test-next: .venv-next/installed
 	@QT_API=pyqt6 PYTEST_QT_API=pyqt6 OMP_NUM_THREADS=1 eval "$(SCREEN)" .venv-next/bin/python $(PYTEST) tests/gui
-
-# In the background, while the code is checked: the tests wait for them.
-kernels: .venv/installed
-	@$(BIN)/python -c 'from napari_saf.flow import kernels; kernels()'
 
 lint: .venv/installed
 	@$(BIN)/ruff check .

@@ -26,7 +26,7 @@ def football():
     return networkx.to_numpy_array(graph, nodelist=sorted(graph)), truth
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize(("s", "at_most"), [(0.0, 13), (1.0, 10)])
 def test_football_conferences(football, s, at_most, seed):
     matrix, truth = football
@@ -64,7 +64,7 @@ def test_sketch_labels_like_the_exact_kernel(photograph):
             )
             == columns_of(exact)
         ).mean()
-        for landmarks in (np.arange(k, 4096, 41) for k in range(3))
+        for landmarks in (np.arange(k, 4096, 41) for k in range(2))
     ]
     assert np.mean(shares) > 0.99
 

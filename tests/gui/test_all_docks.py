@@ -140,7 +140,7 @@ def test_docks_join_in_tabs_and_leave_others_alone(viewer, qtbot):
     qtbot.waitUntil(second.widget().isVisible)
 
 
-def test_docks_join_in_tabs_that_fit_into_a_small_window_and_cut_no_words(frames, viewer, qtbot):
+def test_docks_join_in_tabs_that_fit_into_a_small_window_cut_no_words_and_keep_together(frames, viewer, qtbot):
     viewer.window.resize(*SMALL_WINDOW)
     window, joined = viewer.window._qt_window, [frame for frame, _ in frames.values()]
     qtbot.waitUntil(lambda: len(window.tabifiedDockWidgets(joined[0])) == len(joined) - 1)
@@ -164,10 +164,10 @@ def test_docks_join_in_tabs_that_fit_into_a_small_window_and_cut_no_words(frames
         place = QRect(dock.mapTo(dock.window(), QPoint()), dock.size())
         assert window.rect().contains(place)
     assert not faults, "\n".join(dict.fromkeys(faults))
+    buttons_stand_right_below_forms(frames, qtbot)
 
 
-def test_buttons_stand_right_below_the_form_of_every_dock(frames, viewer, qtbot):
-    viewer.window.resize(*SMALL_WINDOW)
+def buttons_stand_right_below_forms(frames, qtbot):
     for frame, dock in frames.values():
         frame.raise_()
         qtbot.waitUntil(dock.isVisible)
@@ -213,7 +213,7 @@ def test_no_dock_is_widened_by_a_long_name(viewer, qtbot):
         assert frame.width() <= WIDEST
 
 
-def test_tab_goes_through_what_is_unfolded_only(frames, viewer, qtbot):
+def test_tab_goes_through_what_is_unfolded_only_and_tables_and_lists(frames, viewer, qtbot):
     for name, (frame, dock) in frames.items():
         frame.raise_()
         qtbot.waitUntil(dock.isVisible)
@@ -228,9 +228,10 @@ def test_tab_goes_through_what_is_unfolded_only(frames, viewer, qtbot):
                 assert any(is_in_any(w, [fold.content()]) for w in reached), (name, fold.text())
             fold.toggleButton().click()
         assert not [w for w in reached_by_tab(dock, qtbot) if is_in_any(w, contents)], name
+    tables_and_lists_are_reached_and_left_by_tab(frames, viewer, qtbot)
 
 
-def test_tables_and_lists_are_reached_and_left_by_tab(frames, viewer, qtbot):
+def tables_and_lists_are_reached_and_left_by_tab(frames, viewer, qtbot):
     viewer.add_image(np.zeros((9, 9)), name="image")
     viewer.add_labels(np.kron([[1, 2], [2, 1]], np.ones((4, 4), dtype=int)), name="labels")
     frames["Scribbles"][1].new_strokes()

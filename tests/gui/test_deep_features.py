@@ -54,7 +54,7 @@ def test_what_was_learned_is_kept_until_a_row_changes(opened):
     assert other == dataclasses.replace(learned, basis="", sha256="", n_components=16)
 
 
-@pytest.fixture(params=["test_vit", "vgg16"])
+@pytest.fixture
 def choose_deep(request, model, open_dock, weights, own_cache, no_socket):
     """Return what opens a dock with deep features chosen; nothing may connect anywhere."""
     file = str(weights(request.param))
@@ -72,6 +72,7 @@ def choose_deep(request, model, open_dock, weights, own_cache, no_socket):
     return choose
 
 
+@pytest.mark.parametrize("choose_deep", ["vgg16"], indirect=True)
 def test_a_run_with_deep_features_has_labels_and_a_recipe(model, choose_deep, run):
     dock = choose_deep(SegmentWidget)
     result = run(dock, dock.run_button.click)
@@ -84,6 +85,7 @@ def test_a_run_with_deep_features_has_labels_and_a_recipe(model, choose_deep, ru
     assert len(features["sha256"]) == 64
 
 
+@pytest.mark.parametrize("choose_deep", ["test_vit"], indirect=True)
 def test_a_stroke_with_deep_features_has_labels_and_the_next_one_no_network(
     choose_deep, qtbot, monkeypatch
 ):

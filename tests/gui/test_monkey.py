@@ -7,7 +7,7 @@ from monkey import dock_names, walk
 
 pytestmark = pytest.mark.gui
 
-SEED, ACTIONS = 5, 80
+SEED, ACTIONS = 5, 50
 
 
 def test_random_actions_cause_no_fault(viewer, tmp_path, monkeypatch):

@@ -13,7 +13,7 @@ from napari_saf._gui.layers.metadata import recipe_of
 
 pytestmark = pytest.mark.gui
 
-SLOW = {"stepper": "euler", "stepper.step": 0.01, "max_labels": 4}
+SLOW = {"stepper": "euler", "stepper.step": 0.02, "max_labels": 4}
 
 
 @pytest.fixture
@@ -74,7 +74,7 @@ def test_a_run_goes_on_in_its_layer_and_its_recipe_gives_the_labels(viewer, dock
     assert (np.diff(result.history.time) > 0).all() and result.seconds > again.seconds
 
     recipe = recipe_of(layer)
-    assert recipe.method.max_labels == 4 and recipe.method.stepper.step == 0.01
+    assert recipe.method.max_labels == 4 and recipe.method.stepper.step == 0.02
     labels = recipe.run(blocks()).labels
     assert np.mean(labels == layer.data) > 0.99
 
@@ -94,7 +94,7 @@ def test_strokes_keep_their_numbers(viewer, dock, run, stop):
     strokes.data = strokes.data * 3
     dock.input.choose(strokes=strokes)
     dock.form.choose("af")
-    dock.form.set_values(SLOW | {"stepper.step": 0.02, "stop.max_steps": 800})
+    dock.form.set_values(SLOW | {"stepper.step": 0.04, "stop.max_steps": 400})
     stop(dock, 0.1)
     labels = run(dock, resume(dock)).labels
     assert set(np.unique(labels)) == {3, 6}

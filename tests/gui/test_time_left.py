@@ -173,32 +173,32 @@ def test_a_run_ends_its_trial(dock, run, quick_trials, qtbot, settle):
 
 @functools.cache
 def jobs():
-    """Return jobs of all kinds, by name, on about 20,000 pixels."""
+    """Return jobs of all kinds, by name, on about 9,000 pixels."""
     rng = np.random.default_rng(0)
-    plane, volume = rng.random((140, 150)), rng.random((12, 40, 44))
+    plane, volume = rng.random((90, 100)), rng.random((8, 33, 34))
     every = (slice(None),) * 3
     options = ImageOptions(window=5, **PLAIN)
-    cut = np.zeros((140, 150), np.uint8)
-    cut[:, 50:] = 1
-    seeds = np.zeros((140, 150), np.uint8)
+    cut = np.zeros((90, 100), np.uint8)
+    cut[:, 34:] = 1
+    seeds = np.zeros((90, 100), np.uint8)
     seeds[:10], seeds[-10:] = 1, 2
     flat, wide = every[:2], da.from_array(rng.random((900, 900)), chunks=90)
     channels = dataclasses.replace(options, channel_axis=0)
     return {
         "plane": ImageJob(Pixels(plane, flat), options),
-        "colours": ImageJob(Pixels(rng.random((140, 150, 3)), flat), options),
-        "lazy": ImageJob(Pixels(da.from_array(plane, chunks=70), flat), options),
-        "part": ImageJob(Pixels(wide, (slice(90, 370, 2), slice(0, 150))), options),
-        "channels": ImageJob(Pixels(rng.random((12, 140, 150)), every), channels),
+        "colours": ImageJob(Pixels(rng.random((90, 100, 3)), flat), options),
+        "lazy": ImageJob(Pixels(da.from_array(plane, chunks=45), flat), options),
+        "part": ImageJob(Pixels(wide, (slice(90, 270, 2), slice(0, 100))), options),
+        "channels": ImageJob(Pixels(rng.random((6, 90, 100)), every), channels),
         "volume": ImageJob(Pixels(volume, every), dataclasses.replace(options, window=(1, 5, 5))),
-        "slice": ImageJob(Pixels(rng.random((3, 140, 150)), (1, *flat)), options),
+        "slice": ImageJob(Pixels(rng.random((3, 90, 100)), (1, *flat)), options),
         "mask": ImageJob(Pixels(plane, flat), options, mask=Pixels(cut, flat)),
         "strokes": ImageJob(Pixels(plane, flat), options, seeds=Pixels(seeds, flat)),
         "groups": ImageJob(Pixels(plane, flat), options, groups=Pixels(cut + 1, flat)),
         "features": ImageJob(
-            Pixels(plane, flat), options, features=Pixels(rng.random((140, 150, 4)), every)
+            Pixels(plane, flat), options, features=Pixels(rng.random((90, 100, 4)), every)
         ),
-        "reduced": ImageJob(Pixels(plane, flat), dataclasses.replace(options, max_side=100)),
+        "reduced": ImageJob(Pixels(plane, flat), dataclasses.replace(options, max_side=70)),
     }
 
 
@@ -215,7 +215,7 @@ def test_memory_is_foreseen_on_a_sample(kind, quick_trials):
 
 def test_where_a_trial_fails_nothing_is_said(quick_trials):
     job = jobs()["plane"]
-    job = dataclasses.replace(job, pixels=Pixels(np.full((140, 150), np.nan), job.pixels.index))
+    job = dataclasses.replace(job, pixels=Pixels(np.full((90, 100), np.nan), job.pixels.index))
     assert time_left.forecast(job, saf.SelfAssignmentFlow(), not_cancelled) is None
 
 

@@ -10,9 +10,9 @@ from skimage.transform import resize
 import napari_saf as saf
 from napari_saf.methods import run_to_end
 
-IMAGE = resize(astronaut(), (64, 64))
-SEEDS = np.zeros((64, 64), dtype=int)
-SEEDS[3:6, 50:60], SEEDS[20:30, 27:31], SEEDS[55:60, 20:30], SEEDS[50:55, 3:6] = 1, 2, 3, 4
+IMAGE = resize(astronaut(), (48, 48))
+SEEDS = np.zeros((48, 48), dtype=int)
+SEEDS[2:5, 38:45], SEEDS[15:22, 20:23], SEEDS[41:45, 15:22], SEEDS[38:41, 2:5] = 1, 2, 3, 4
 
 FLOWS = {
     "saf": (saf.SelfAssignmentFlow(), {}),

@@ -8,6 +8,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from functools import partial
 from typing import Any, ClassVar
 
@@ -135,7 +136,7 @@ class Task(QObject):
         try:
             with (
                 # OpenMP has a number of threads for each thread: all others keep theirs.
-                threadpool_limits(settings.threads or None, "openmp"),
+                threadpool_limits(settings.threads, "openmp") if settings.threads else nullcontext(),
                 memory_limit(settings.memory_limit, self._note_memory),
                 memory_errors_translated(),
                 interruptible(self._cancelled.is_set),
