@@ -140,7 +140,9 @@ def test_docks_join_in_tabs_and_leave_others_alone(viewer, qtbot):
     qtbot.waitUntil(second.widget().isVisible)
 
 
-def test_docks_join_in_tabs_that_fit_into_a_small_window_cut_no_words_and_keep_together(frames, viewer, qtbot):
+def test_docks_join_in_tabs_that_fit_into_a_small_window_cut_no_words_and_keep_together(
+    frames, viewer, qtbot
+):
     viewer.window.resize(*SMALL_WINDOW)
     window, joined = viewer.window._qt_window, [frame for frame, _ in frames.values()]
     qtbot.waitUntil(lambda: len(window.tabifiedDockWidgets(joined[0])) == len(joined) - 1)

@@ -136,7 +136,9 @@ class Task(QObject):
         try:
             with (
                 # OpenMP has a number of threads for each thread: all others keep theirs.
-                threadpool_limits(settings.threads, "openmp") if settings.threads else nullcontext(),
+                threadpool_limits(settings.threads, "openmp")
+                if settings.threads
+                else nullcontext(),
                 memory_limit(settings.memory_limit, self._note_memory),
                 memory_errors_translated(),
                 interruptible(self._cancelled.is_set),
