@@ -157,7 +157,7 @@ def test_a_part_at_a_multiple_of_the_stride_has_the_features_of_the_whole(weight
 
 def test_tiles_have_the_labels_of_the_whole(deep, tmp_path):
     rng = np.random.default_rng(0)
-    kinds = rng.integers(0, 2, (6, 7)).repeat(32, 0).repeat(32, 1)
+    kinds = rng.integers(0, 2, (4, 5)).repeat(32, 0).repeat(32, 1)
     image = np.where(kinds, 200, 60)[..., None] + rng.normal(0, 10, (*kinds.shape, 3))
     deep = dataclasses.replace(deep, window=96, step=32)
     problem = saf.Problem.from_image(image, features=deep, seeds=kinds + 1, **PLAIN)
@@ -183,11 +183,11 @@ def test_a_recipe_holds_what_was_learned_and_no_path(deep, image, tmp_path, no_s
     np.testing.assert_array_equal(again.labels, result.labels)
 
 
-@pytest.mark.parametrize("place", ["/etc/", "../../", "C:\\\\evil\\\\", ""])
-def test_a_recipe_leads_to_no_file_elsewhere(deep, image, place):
+def test_a_recipe_leads_to_no_file_elsewhere(deep, image):
     raw = saf.SLK(n_clusters=2).run(saf.Problem.from_image(image, features=deep, **PLAIN)).recipe
-    raw["input"]["features"]["weights_file"] = f"{place}passwd.safetensors"
-    assert Recipe.from_plain(raw).options.features.weights_file == "passwd.safetensors"
+    for place in ("/etc/", "../../", "C:\\\\evil\\\\", ""):
+        raw["input"]["features"]["weights_file"] = f"{place}passwd.safetensors"
+        assert Recipe.from_plain(raw).options.features.weights_file == "passwd.safetensors"
 
 
 def _strokes(image):

@@ -83,6 +83,7 @@ def test_run_again(viewer, dock, qtbot, after_step):
     assert first.data.min() >= 1 and second.data.min() >= 1
 
 
+@pytest.mark.parametrize("after_step", ["inserted"], indirect=True)
 def test_viewer_closed(window, viewer, dock, qtbot, after_step):
     runs = []
 
@@ -97,6 +98,7 @@ def test_viewer_closed(window, viewer, dock, qtbot, after_step):
     qtbot.wait(50)
 
 
+@pytest.mark.parametrize("after_step", ["advanced"], indirect=True)
 def test_dock_closed(window, viewer, dock, qtbot, after_step):
     runs = []
 

@@ -78,7 +78,6 @@ def test_prototypes_give_every_name_back(tmp_path):
     [
         ("compare", "IMAGE", "-o", "a.html", "--method", "slk"),
         ("compare", "IMAGE", "-o", "a.png", "--method", "slk"),
-        ("compare", "IMAGE", "-o", "a.csv", "--method", "slk"),
         ("dictionary", "learn", "IMAGE", "-o", "d.safetensors", "--n-atoms", "3"),
         ("dictionary", "apply", "words.safetensors", "IMAGE", "-o", "out"),
         ("fair-sweep", "IMAGE", "-o", "sweep", "--groups", "axis:0", "--n-clusters", "2"),

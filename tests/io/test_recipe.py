@@ -249,7 +249,7 @@ def replaced(plain, path, value):
 
 
 @settings(
-    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=75, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(data=st.data())
 def test_any_value_anywhere_is_a_recipe_or_a_format_error(tmp_path, data):
@@ -268,7 +268,7 @@ def test_any_value_anywhere_is_a_recipe_or_a_format_error(tmp_path, data):
 
 
 @settings(
-    max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(content=st.binary(max_size=40) | st.text(alphabet='{}[]",:0e-NaI\\u', max_size=40))
 def test_any_content_is_a_format_error(tmp_path, content):

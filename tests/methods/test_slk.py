@@ -155,7 +155,7 @@ def by_column(result, values, n_columns):
 def test_the_relaxed_objective_never_rises(name, dtype, kind, laplacian):
     problem = PROBLEMS[name]()
     slack = 1e-6 if dtype == "float32" else 1e-12
-    for weight, seed in ((0.5, 0), (5.0, 1), (50.0, 2)):
+    for weight, seed in ((0.5, 0), (50.0, 2)):
         method = saf.SLK(
             n_clusters=4,
             prototypes=kind,
