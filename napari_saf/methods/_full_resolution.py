@@ -226,9 +226,7 @@ def _relabel(
     assert reduced.options is not None
     options = dataclasses.replace(reduced.options, channel_axis=-1, max_side=None, groups=None)
     window = check_window(options.window, images[0].shape)  # type: ignore[arg-type]
-    n_labels = len(np.unique(np.concatenate([np.unique(image.labels) for image in images])))
-    n_features = _n_features(options, images[0])
-    most = _MOST_FIELDS // (4 * (5 * n_labels + 12 + 4 * n_features))
+    most = _most_pixels(options, images)
     is_whole = sum(math.prod(image.shape) for image in images) <= most
     regions = [
         [_whole(image.shape)] if is_whole else _blocks(image.labels, window, len(images))
@@ -306,12 +304,16 @@ def _whole(shape: Sequence[int]) -> Region:
     return tuple(slice(0, n) for n in shape)
 
 
-def _n_features(options: ImageOptions, image: _Image) -> int:
-    """Return how many features a pixel has."""
+def _most_pixels(options: ImageOptions, images: list[_Image]) -> int:
+    """Return how many pixels are labelled at once, by the bytes of their fields and weights."""
+    n_labels = len(np.unique(np.concatenate([np.unique(image.labels) for image in images])))
     assert options.extractor is not None
-    few = tuple(slice(0, min(n, 2 * _LEAST_SIDE)) for n in image.shape)
-    values = np.zeros(image.read(few)[0].shape, np.float32)
-    return int(options.extractor.features(values).shape[-1])
+    few = tuple(slice(0, min(n, 2 * _LEAST_SIDE)) for n in images[0].shape)
+    values = np.zeros(images[0].read(few)[0].shape, np.float32)
+    n_features = options.extractor.features(values).shape[-1] + n_labels
+    weights = images[0].grid.window_weights
+    n_of_weights = 0 if weights is None else weights.images.itemsize * len(weights.images)
+    return int(_MOST_FIELDS // (4 * (5 * n_labels + 12 + 4 * n_features) + n_of_weights))
 
 
 def _parts(images: list[_Image], regions: Sequence[Sequence[Region]]) -> ImageParts:

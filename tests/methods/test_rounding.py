@@ -22,7 +22,10 @@ CASES = (
     *("laplacianshot, strokes", "bavardage, strokes"),
 )
 SLOW = {"saf, s = 1"}
-OTHERS = ("saf", "Scribbles dock", "slk, ms", "fair, kmeans", "laplacianshot, strokes")
+OTHERS = (
+    *("saf", "regions", "Scribbles dock", "slk, ms", "fair, kmeans"),
+    *("laplacianshot, strokes", "bavardage, strokes"),
+)
 """Cases by another instruction set: each method, most of them without the help of strokes."""
 SIDE = 40
 

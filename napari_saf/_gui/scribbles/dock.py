@@ -33,7 +33,7 @@ from napari_saf.errors import SafError
 from napari_saf.io import PrototypeSet
 from napari_saf.methods import METHODS, AbstractMethod, SweepMethod, stroke_choices
 from napari_saf.problem import ImageOptions
-from napari_saf.result import STATUS_TEXTS, Segmentation, Status
+from napari_saf.result import FULL, STATUS_TEXTS, Segmentation, Status
 
 DEFAULT_OPTIONS = stroke_choices()["object"].options
 """What the dock begins with; see ``benchmarks/stroke_choice.py``."""
@@ -98,6 +98,7 @@ class ScribblesWidget(RunDock):
         dims = dims_of(viewer).events
         self._slices = EventWatch(self, 100, (dims.current_step, dims.order))
         self._removed: Any = None  # the strokes that went last
+        self._chosen_in: RunJob | None = None  # the run whose strokes chose settings
         self._index: Any = None
         self._add_controls()
         self._connect(
@@ -312,7 +313,10 @@ class ScribblesWidget(RunDock):
             )
 
     def _choose_settings(self) -> None:
-        """Let the strokes choose settings once labels have followed them; label anew by others."""
+        """Let the strokes choose settings, once a run, when labels follow them; label by others."""
+        if self._chosen_in is self._begun:
+            return
+        self._chosen_in = self._begun
 
         def take(name: str) -> None:
             if self.automatic.take(name):
@@ -399,6 +403,8 @@ class ScribblesWidget(RunDock):
         shown = self._results.of_run
         if shown is not None and shown is self._results.current:
             self.classes.set_shares(shares_of(frame.labels))
+            if frame.stage == FULL and not self.controller.is_stopping:
+                self._choose_settings()
 
     def _on_returned(self, result: Segmentation) -> None:
         text = f"{STATUS_TEXTS[result.status]} in {self.controller.seconds:.2g} s"
