@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
+import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -22,6 +24,15 @@ WINDOWS_OF_HALO = {1: 3, 2: 3, 3: 4}
 flows take longer, and what is farther away counts."""
 _LEAST_HALO = 8
 """Pixels of it around parts where windows are small."""
+
+_BLOCK = {1: 2**14, 2: 256, 3: 48}
+"""Side of the blocks of a large image whose pixels say how labels look, by the number of axes."""
+_MOST_LEARNED = 2**19
+"""Pixels of these blocks."""
+LEAST_SIDE = 64
+"""Sides of parts are not halved below."""
+_STEP = 4
+"""Every so many pixels along an axis are counted where blocks are chosen."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -113,3 +124,57 @@ def cut(array: NDArray[Any], around: Region, region: Region) -> NDArray[Any]:
     """Return a region of an array that covers what is around it."""
     sides = zip(around, region, strict=True)
     return array[tuple(slice(r.start - a.start, r.stop - a.start) for a, r in sides)]
+
+
+def blocks_with_labels(labels: NDArray[Any], window: Sequence[int], n_images: int) -> list[Region]:
+    """Return blocks of an image in which every label is, the rarest first, as evenly as can be."""
+    n_axes = max(1, min(3, sum(side > 1 for side in window)))
+    sides = [
+        min(n, max(_BLOCK[n_axes], 3 * side)) if side > 1 else 1
+        for n, side in zip(labels.shape, window, strict=True)
+    ]
+    counts_of = [max(1, n // side) for n, side in zip(labels.shape, sides, strict=True)]
+    places = list(itertools.product(*map(range, counts_of)))
+    regions = [
+        tuple(slice(k * s, k * s + s) for k, s in zip(place, sides, strict=True))
+        for place in places
+    ]
+    numbers, inverse = np.unique(labels, return_inverse=True)
+    inverse = inverse.reshape(labels.shape)
+    step = tuple(slice(None, None, _STEP if side > 1 else None) for side in window)
+    counts = np.array(
+        [np.bincount(inverse[region][step].ravel(), minlength=len(numbers)) for region in regions]
+    )[:, numbers > 0]
+    n_blocks = max(1, _MOST_LEARNED // (math.prod(sides) * n_images))
+    n_each = -(-n_blocks // max(1, counts.shape[1]))
+    chosen: list[int] = []
+    for column in np.argsort(counts.sum(axis=0), kind="stable"):
+        order = np.argsort(-counts[:, column], kind="stable")
+        order = order[: max(1, np.count_nonzero(counts[:, column]) // 2)]
+        at = np.linspace(0, len(order) - 1, min(n_each, len(order))).astype(int)
+        chosen += [k for k in order[at].tolist() if k not in chosen]
+    return [regions[k] for k in chosen[: max(n_blocks, counts.shape[1])]]
+
+
+def tiles_of(
+    shape: Sequence[int], window: Sequence[int], halo: Sequence[int], most: int
+) -> list[Region]:
+    """Return regions that cover an image and have, with their halo, at most so many pixels."""
+    sides = list(shape)
+
+    def n_pixels() -> int:
+        return math.prod(min(n, s + 2 * h) for n, s, h in zip(shape, sides, halo, strict=True))
+
+    while n_pixels() > most:
+        # Along axes without windows nothing is labelled twice.
+        free = [k for k, side in enumerate(window) if side == 1 and sides[k] > 1]
+        wide = [k for k, side in enumerate(window) if side > 1 and sides[k] > LEAST_SIDE]
+        if not free and not wide:
+            break
+        longest = max(free or wide, key=lambda k: sides[k])
+        sides[longest] = -(-sides[longest] // 2)
+    corners = itertools.product(*(range(0, n, s) for n, s in zip(shape, sides, strict=True)))
+    return [
+        tuple(slice(k, min(k + s, n)) for k, s, n in zip(corner, sides, shape, strict=True))
+        for corner in corners
+    ]

@@ -27,7 +27,16 @@ from napari_saf.graph import CoarseGrid, GraphUnion, GridGraph
 from napari_saf.methods._assignment import AssignmentFlow, method_with_prototypes
 from napari_saf.methods._method import AbstractMethod, Call, Iteration, map_steps, run_to_end
 from napari_saf.methods._stroke_costs import grids_of
-from napari_saf.parts import ImageParts, Region, cut, grown, halo_of
+from napari_saf.parts import (
+    LEAST_SIDE,
+    ImageParts,
+    Region,
+    blocks_with_labels,
+    cut,
+    grown,
+    halo_of,
+    tiles_of,
+)
 from napari_saf.points import sampled_means
 from napari_saf.problem import ImageOptions, Problem
 from napari_saf.result import (
@@ -47,10 +56,6 @@ _LEAST_OWN = 0.5
 """Share of the pixels nearest to a mean that have its label."""
 _MOST_ROWS = 2**15
 """Pixels of a label of which means are made."""
-_BLOCK = {1: 2**14, 2: 256, 3: 48}
-"""Side of the blocks of a large image whose pixels say how labels look, by the number of axes."""
-_MOST_LEARNED = 2**19
-"""Pixels of these blocks."""
 _MOST_FIELDS = 2**30
 """Bytes of the fields of a flow; larger images are labelled in parts."""
 _COST = 0.3
@@ -58,12 +63,8 @@ _COST = 0.3
 _PRIOR = 0.1
 """Weight, beside features, of the shares of labels around once borders are sharp: without it four
 images of nuclei, in uneven light, had F1 .006 to .055 lower than at a reduced size."""
-_LEAST_SIDE = 64
-"""Sides of parts are not halved below."""
 _SHARPENED = 0.2
 """Share of the time after which borders are sharp."""
-_STEP = 4
-"""Every so many pixels along an axis are counted where blocks are chosen."""
 
 
 @dataclasses.dataclass(slots=True, eq=False)
@@ -229,7 +230,7 @@ def _relabel(
     most = _most_pixels(options, images)
     is_whole = sum(math.prod(image.shape) for image in images) <= most
     regions = [
-        [_whole(image.shape)] if is_whole else _blocks(image.labels, window, len(images))
+        [_whole(image.shape)] if is_whole else blocks_with_labels(image.labels, window, len(images))
         for image in images
     ]
 
@@ -278,7 +279,7 @@ def _label_parts(
     assert options.extractor is not None
     halo = halo_of(options.extractor, window, has_weights=options.weights != "uniform")
     parts = [
-        (image, region) for image in images for region in _tiles(image.shape, window, halo, most)
+        (image, region) for image in images for region in tiles_of(image.shape, window, halo, most)
     ]
     for n_done, (image, region) in enumerate(parts, start=1):
         crop = grown(region, halo, image.shape)
@@ -308,7 +309,7 @@ def _most_pixels(options: ImageOptions, images: list[_Image]) -> int:
     """Return how many pixels are labelled at once, by the bytes of their fields and weights."""
     n_labels = len(np.unique(np.concatenate([np.unique(image.labels) for image in images])))
     assert options.extractor is not None
-    few = tuple(slice(0, min(n, 2 * _LEAST_SIDE)) for n in images[0].shape)
+    few = tuple(slice(0, min(n, 2 * LEAST_SIDE)) for n in images[0].shape)
     values = np.zeros(images[0].read(few)[0].shape, np.float32)
     n_features = options.extractor.features(values).shape[-1] + n_labels
     weights = images[0].grid.window_weights
@@ -408,57 +409,3 @@ def _with_prior(
     return dataclasses.replace(
         problem, features=np.concatenate([problem.features, np.concatenate(rows)], axis=1)
     )
-
-
-def _blocks(labels: LabelImage, window: Sequence[int], n_images: int) -> list[Region]:
-    """Return blocks of an image in which every label is, the rarest first, as evenly as can be."""
-    n_axes = max(1, min(3, sum(side > 1 for side in window)))
-    sides = [
-        min(n, max(_BLOCK[n_axes], 3 * side)) if side > 1 else 1
-        for n, side in zip(labels.shape, window, strict=True)
-    ]
-    counts_of = [max(1, n // side) for n, side in zip(labels.shape, sides, strict=True)]
-    places = list(itertools.product(*map(range, counts_of)))
-    regions = [
-        tuple(slice(k * s, k * s + s) for k, s in zip(place, sides, strict=True))
-        for place in places
-    ]
-    numbers, inverse = np.unique(labels, return_inverse=True)
-    inverse = inverse.reshape(labels.shape)
-    step = tuple(slice(None, None, _STEP if side > 1 else None) for side in window)
-    counts = np.array(
-        [np.bincount(inverse[region][step].ravel(), minlength=len(numbers)) for region in regions]
-    )[:, numbers > 0]
-    n_blocks = max(1, _MOST_LEARNED // (math.prod(sides) * n_images))
-    n_each = -(-n_blocks // max(1, counts.shape[1]))
-    chosen: list[int] = []
-    for column in np.argsort(counts.sum(axis=0), kind="stable"):
-        order = np.argsort(-counts[:, column], kind="stable")
-        order = order[: max(1, np.count_nonzero(counts[:, column]) // 2)]
-        at = np.linspace(0, len(order) - 1, min(n_each, len(order))).astype(int)
-        chosen += [k for k in order[at].tolist() if k not in chosen]
-    return [regions[k] for k in chosen[: max(n_blocks, counts.shape[1])]]
-
-
-def _tiles(
-    shape: Sequence[int], window: Sequence[int], halo: Sequence[int], most: int
-) -> list[Region]:
-    """Return regions that cover an image and have, with their halo, at most so many pixels."""
-    sides = list(shape)
-
-    def n_pixels() -> int:
-        return math.prod(min(n, s + 2 * h) for n, s, h in zip(shape, sides, halo, strict=True))
-
-    while n_pixels() > most:
-        # Along axes without windows nothing is labelled twice.
-        free = [k for k, side in enumerate(window) if side == 1 and sides[k] > 1]
-        wide = [k for k, side in enumerate(window) if side > 1 and sides[k] > _LEAST_SIDE]
-        if not free and not wide:
-            break
-        longest = max(free or wide, key=lambda k: sides[k])
-        sides[longest] = -(-sides[longest] // 2)
-    corners = itertools.product(*(range(0, n, s) for n, s in zip(shape, sides, strict=True)))
-    return [
-        tuple(slice(k, min(k + s, n)) for k, s, n in zip(corner, sides, shape, strict=True))
-        for corner in corners
-    ]
