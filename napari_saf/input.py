@@ -17,11 +17,14 @@ from napari_saf.errors import InvalidInput
 from napari_saf.features import (
     FEATURES,
     FeatureExtractor,
+    Foreground,
+    Ground,
     Scaling,
     channels_last,
     check_group_source,
     extractor_of,
     finite_mask,
+    ground_of,
     image_groups,
     perceived,
     smoothed,
@@ -150,13 +153,15 @@ class ImageOptions:
         shapes: Sequence[tuple[int, ...]],
         n_channels: int,
         axes: Sequence[int] | None = None,
+        ground: Ground | None = None,
     ) -> ImageOptions:
         """Return the options with a value for what is "auto", one for images of these shapes.
 
         Channels count apart; `axes` are those along which labels are averaged, by default as the
         window says. Planes are labelled by colour and texture, with weights by contrast, at half
-        their size where that leaves enough pixels; other images by their values, in full.
-        `benchmarks/defaults.py` says how good that is.
+        their size where that leaves enough pixels; those with things on a `ground`, as `ground_of`
+        says, by how they differ from it, with a small window; other images by their values, in
+        full. `benchmarks/defaults.py` and `benchmarks/first_click.py` say how good that is.
         """
         found = [_averaged_axes(self.window, shape) if axes is None else axes for shape in shapes]
         is_plane = all(len(own) == 2 for own in found)
@@ -168,10 +173,15 @@ class ImageOptions:
             "weights": "contrast" if is_plane else "uniform",
             "max_side": half if is_plane and longest >= _FULL_BELOW else None,
         }
+        has_ground = is_plane and ground is not None and self.features == AUTO
+        if has_ground:
+            values["features"] = Foreground(ground)
+            values["max_side"] = _MOST_SIDE if longest > _MOST_SIDE else None
         changes = {name: value for name, value in values.items() if getattr(self, name) == AUTO}
         options = dataclasses.replace(self, **changes)
         if self.window == AUTO:
             side = _CONTRAST_SIDE if options.weights == "contrast" else _UNIFORM_SIDE
+            side = _SMALL_SIDE if has_ground else side
             for shape, own in zip(shapes, found, strict=True):
                 alone = tuple(3 if axis in own else 1 for axis in range(len(shape)))
                 most = longest if options.max_side is None else int(options.max_side)
@@ -254,12 +264,14 @@ def prepare_images(
     if len({array.shape[-1] for array in arrays}) > 1:
         counts = [array.shape[-1] for array in arrays]
         raise InvalidInput(f"images: expected one number of channels, got {counts}")
-    options = options.resolve([array.shape[:-1] for array in arrays], arrays[0].shape[-1])
-    shapes = [_working_shape(array.shape[:-1], options) for array in arrays]
     inside = [
         finite_mask(image, array, mask, options.channel_axis)
         for image, array, mask in zip(images, arrays, masks, strict=True)
     ]
+    ground = ground_of(arrays, inside) if options.features == AUTO else None
+    sizes = [array.shape[:-1] for array in arrays]
+    options = options.resolve(sizes, arrays[0].shape[-1], ground=ground)
+    shapes = [_working_shape(shape, options) for shape in sizes]
     seen = [a if m is None else a[m] for a, m in zip(arrays, inside, strict=True)]
     is_scaled = given is None or options.weights != "uniform"
     scaling, clipped = _scaling_and_clipped(seen, options.scaling, is_scaled)
@@ -410,7 +422,7 @@ def _averaged_axes(window: Any, shape: Sequence[int]) -> list[int]:
 
 _FULL_BELOW, _LEAST_SIDE, _MOST_SIDE = 400, 240, 640
 """Planes with a longest side from the first on are labelled at half of it, within the others."""
-_CONTRAST_SIDE, _UNIFORM_SIDE = 13, 3
+_CONTRAST_SIDE, _UNIFORM_SIDE, _SMALL_SIDE = 13, 3, 5
 
 
 def _working_shape(shape: tuple[int, ...], options: ImageOptions) -> tuple[int, ...]:

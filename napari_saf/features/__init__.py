@@ -12,6 +12,7 @@ from napari_saf.features._extractors import (
     Texture,
     perceived,
 )
+from napari_saf.features._foreground import Foreground, Ground, ground_of
 from napari_saf.features._image import (
     Scaling,
     channels_last,
@@ -26,7 +27,10 @@ from napari_saf.parameters import from_plain
 
 FEATURES: dict[str, type[FeatureExtractor]] = {
     cls.name: cls
-    for cls in (Intensity, Lab, Texture, Local, Patterns, Multiscale, Position, DeepFeatures)
+    for cls in (
+        *(Intensity, Lab, Texture, Local, Foreground, Patterns, Multiscale, Position),
+        DeepFeatures,
+    )
 }
 """The extractors by name."""
 

@@ -88,6 +88,11 @@ class FeatureExtractor(ABC):
         """
         return 1
 
+    @property
+    def n_labels(self) -> int | None:
+        """Labels that a run begins with where nobody says; None: as their variance asks for."""
+        return None
+
     @abstractmethod
     def features(self, image: Image, axes: Axes = None, mask: Mask = None) -> Image:
         """Return the features (..., n_features) of an image (..., channels) in [0, 1].
@@ -208,8 +213,8 @@ class Texture(AbstractColourFirst):
     def features(self, image: Image, axes: Axes = None, mask: Mask = None) -> Image:
         colour = perceived(image)
         raise_if_interrupted()
-        light = _lightness(colour)
-        average = _average_around(light, self._AROUND, axes, mask)
+        light = lightness(colour)
+        average = average_around(light, self._AROUND, axes, mask)
         mean, square = average(light), average(light**2)
         deviation = np.sqrt(np.maximum(square - mean**2, 0))
         return np.concatenate([colour, self._WEIGHT * deviation[..., None]], axis=-1)
@@ -232,8 +237,8 @@ class Local(AbstractColourFirst):
 
     def features(self, image: Image, axes: Axes = None, mask: Mask = None) -> Image:
         colour = perceived(image)
-        light = _lightness(colour)
-        means = [_average_around(light, width, axes, mask)(light) for width in self._AROUND]
+        light = lightness(colour)
+        means = [average_around(light, width, axes, mask)(light) for width in self._AROUND]
         return np.concatenate([colour, light[..., None] - np.stack(means, axis=-1)], axis=-1)
 
 
@@ -241,12 +246,12 @@ _LEAST_BOXES = 4.0
 """Width from which on a Gaussian mean is three box means, which differ from it by 3 % or less."""
 
 
-def _lightness(colour: Image) -> Image:
+def lightness(colour: Image) -> Image:
     """Return L*, or the mean of channels that are no colour."""
     return colour[..., 0] if colour.shape[-1] == 3 else colour.mean(axis=-1)
 
 
-def _average_around(like: Image, width: float, axes: Axes, mask: Mask) -> Callable[[Image], Image]:
+def average_around(like: Image, width: float, axes: Axes, mask: Mask) -> Callable[[Image], Image]:
     """Return what takes Gaussian means of planes or volumes along axes, within the mask."""
     along = tuple(range(like.ndim) if axes is None else axes)
     blur = partial(_boxes if width >= _LEAST_BOXES else gaussian_filter, sigma=width, axes=along)
@@ -301,9 +306,9 @@ class Patterns(AbstractColourFirst):
 
     def features(self, image: Image, axes: Axes = None, mask: Mask = None) -> Image:
         colour = perceived(image)
-        light = _lightness(colour)
+        light = lightness(colour)
         along = tuple(range(light.ndim) if axes is None else axes)
-        around = _average_around(light, self._AROUND, axes, mask)
+        around = average_around(light, self._AROUND, axes, mask)
         found = np.empty((*light.shape, colour.shape[-1] + self._N_OTHERS), np.float32)
         found[..., : colour.shape[-1]] = self._COLOUR * colour
         at = colour.shape[-1]

@@ -236,7 +236,7 @@ class SelfAssignmentFlow(AbstractFlow):
             averager = graph.averager(features.device, features.dtype)
             averager(features, points, torch.empty_like(features))
             raise_if_interrupted()
-            found = self._means(points.cpu().numpy())
+            found = self._means(points.cpu().numpy(), call.problem)
             n_seeded = 0 if seeds is None else count_classes(seeds)
             n_labels = n_labels if self.max_labels else min(n_labels, max(len(found), n_seeded))
         if self.start == "spectral":
@@ -258,9 +258,12 @@ class SelfAssignmentFlow(AbstractFlow):
             lambda: normalize_(distance_table(points, centres)[0].mul_(-self.epsilon)),
         )
 
-    def _means(self, points: NDArray[np.floating]) -> NDArray[np.floating]:
+    def _means(self, points: NDArray[np.floating], problem: Problem) -> NDArray[np.floating]:
         """Return where labels begin in space of points (n_nodes, n_features), as many as wanted."""
         if self.max_labels is None:
+            extractor = None if problem.options is None else problem.options.extractor
+            if extractor is not None and extractor.n_labels is not None:
+                return global_means(points, extractor.n_labels)
             return global_means(points, MOST_CHOSEN, _LEFT)
         means = global_means if self.max_labels <= _MOST_GLOBAL else sampled_means
         return means(points, self.max_labels)
