@@ -10,8 +10,9 @@ from scipy.ndimage import gaussian_filter
 from scipy.optimize import linear_sum_assignment
 
 import napari_saf as saf
-from napari_saf.features import FEATURES, Scaling
+from napari_saf.features import FEATURES, Foreground, Scaling, ground_of
 from napari_saf.input import ImageOptions
+from napari_saf.io import Recipe
 from napari_saf.points import global_means
 from napari_saf.samples import read_sample
 
@@ -140,3 +141,97 @@ def test_colours_are_means_of_blocks_and_textures_those_of_a_smoothed_image(feat
     whole = saf.Problem.from_image(blocks, features=features, scaling=(0, 1))
     colours = problem.features[:, :3], whole.features[:, :3]
     assert np.allclose(*colours, atol=1e-5) != is_smoothed
+
+
+def blobs(is_bright_ground=False, noise=0.01, shading=0.0, n_channels=None):
+    """Discs on a ground, in light that falls off to one side; and where the discs are."""
+    rng = np.random.default_rng(0)
+    rows, columns = np.indices((160, 200))
+    inside = np.zeros(rows.shape, bool)
+    for row in range(20, 160, 40):
+        for column in range(20, 200, 40):
+            at = row + rng.integers(-6, 7), column + rng.integers(-6, 7)
+            inside |= np.hypot(rows - at[0], columns - at[1]) < rng.integers(6, 11)
+    image = gaussian_filter(np.where(inside, 0.6, 0.1), 1) + shading * columns / 200
+    image = 1 - image if is_bright_ground else image
+    image = np.clip(image + noise * rng.standard_normal(image.shape), 0, 1)
+    return (image if n_channels is None else image[..., None] * np.ones(n_channels)), inside
+
+
+def agreement(labels, inside):
+    """The share of pixels that is labelled right, each label called by what most of it is."""
+    table = np.zeros((labels.max() + 1, 2), int)
+    np.add.at(table, (labels, inside.astype(int)), 1)
+    return table.max(axis=1).sum() / inside.size
+
+
+@pytest.mark.parametrize("n_channels", [None, 3])
+@pytest.mark.parametrize("shading", [0.0, 0.3])
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint16, np.float32])
+def test_bright_things_get_one_label_also_in_uneven_light(n_channels, shading, dtype):
+    image, inside = blobs(shading=shading, n_channels=n_channels)
+    image = image.astype(dtype) if dtype == np.float32 else (4000 * image / 17).astype(dtype)
+    problem = saf.Problem.from_image(image)
+    assert problem.options.extractor == Foreground("dark")
+    labels = saf.SelfAssignmentFlow().run(problem).labels
+    assert labels.max() == 2 and agreement(labels, inside) > 0.96
+
+
+@pytest.mark.parametrize("n_channels", [None, 3])
+def test_dark_things_on_a_bright_ground_are_told_from_it(n_channels):
+    image, inside = blobs(is_bright_ground=True, n_channels=n_channels)
+    problem = saf.Problem.from_image(image)
+    assert problem.options.extractor == Foreground("bright")
+    labels = saf.SelfAssignmentFlow().run(problem).labels
+    assert labels.max() <= 4 and agreement(labels, inside) > 0.96
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.floats(1e-3, 1e3), st.floats(-1e3, 1e3), st.integers(0, 3), st.booleans())
+def test_what_things_lie_on_hangs_on_no_scale_shift_or_turn(scale, shift, turns, is_bright_ground):
+    image = blobs(is_bright_ground)[0][..., None]
+    expected = "bright" if is_bright_ground else "dark"
+    assert ground_of([np.rot90(scale * image + shift, turns)], [None]) == expected
+
+
+def test_pixels_outside_the_mask_do_not_decide_what_things_lie_on():
+    image, _ = blobs()
+    wide = np.hstack([image, np.random.default_rng(0).random((160, 400))])
+    mask = np.arange(wide.shape[1]) < image.shape[1]
+    mask = np.broadcast_to(mask, wide.shape)
+    assert ground_of([wide[..., None]], [None]) is None
+    assert ground_of([wide[..., None]], [mask]) == "dark"
+    assert saf.Problem.from_image(wide, mask=mask).options.extractor == Foreground("dark")
+
+
+@pytest.mark.parametrize(
+    "image",
+    [
+        np.random.default_rng(0).random((90, 90, 1)),
+        np.random.default_rng(0).random((90, 90, 3)),
+        read_sample("astronaut").array[..., :3],
+        blobs()[0][..., None] * np.ones(2),
+        np.stack([blobs()[0], blobs()[0].T[:160, ::-1].repeat(2, 1)[:, :200], 0 * blobs()[0]], -1),
+    ],
+    ids=["noise", "colour noise", "photograph", "two channels", "two hues"],
+)
+def test_other_images_are_described_as_before(image):
+    assert ground_of([image], [None]) is None
+
+
+def test_the_recipe_of_things_on_a_ground_repeats_it():
+    image, _ = blobs(shading=0.3)
+    result = saf.SelfAssignmentFlow().run(saf.Problem.from_image(image))
+    assert result.recipe["input"]["features"] == {"kind": "foreground", "ground": "dark"}
+    again = Recipe.from_plain(result.recipe).run(image)
+    np.testing.assert_array_equal(again.labels, result.labels)
+    # also of an image that would not be recognised by itself
+    other = Recipe.from_plain(result.recipe).problem(textures(3))
+    assert other.options.extractor == Foreground("dark")
+
+
+def test_features_given_by_hand_are_used_on_any_image():
+    options = saf.Problem.from_image(blobs()[0], features="texture").options
+    assert (options.features, options.window) == ("texture", 13)
+    options = saf.Problem.from_image(textures(3), features="foreground").options
+    assert (options.extractor, options.window) == (Foreground("dark"), 13)

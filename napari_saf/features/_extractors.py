@@ -251,7 +251,7 @@ def lightness(colour: Image) -> Image:
     return colour[..., 0] if colour.shape[-1] == 3 else colour.mean(axis=-1)
 
 
-def average_around(like: Image, width: float, axes: Axes, mask: Mask) -> Callable[[Image], Image]:
+def average_around(like: Image, width: Any, axes: Axes, mask: Mask) -> Callable[[Image], Image]:
     """Return what takes Gaussian means of planes or volumes along axes, within the mask."""
     along = tuple(range(like.ndim) if axes is None else axes)
     blur = partial(_boxes if width >= _LEAST_BOXES else gaussian_filter, sigma=width, axes=along)

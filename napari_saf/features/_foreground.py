@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
-from typing import Any, ClassVar, Literal
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,17 +25,22 @@ from napari_saf.features._image import Scaling
 from napari_saf.parameters import parameter
 
 Ground = Literal["dark", "bright"]
+_SIGNS: dict[Ground, int] = {"dark": 1, "bright": -1}
+"""Whether things are brighter than the ground."""
 
 _N_LOOKED_AT = 20_000
 """Pixels, about, by which an image is recognised."""
-_N_BINS, _BAND = 32, 5
-"""The ground is the sixth of the range of lightness that holds most pixels."""
-_DARK, _BRIGHT = (0.28, 0.45), (0.69, 0.37)
-"""Where the middle of the band lies, at most or at least, and its least share of the pixels."""
-_ACROSS_HUE = 0.185
-"""Chroma across the main hue beside that along it, at most. Chosen, like the shares, on 60 images
-of nuclei and 120 photographs: `benchmarks/first_click.py`."""
-_LEAST_CHROMA = 0.02
+_NEAR, _LEAST_ON, _MOST_BEYOND = 0.08, 0.4, 0.008
+"""Within this part of the range of lightness pixels are on the ground; the least share of those
+that are, and the greatest of those beyond it: darker than a dark ground."""
+_DARKEST, _BRIGHTEST, _MOST_CHANGE = 0.35, 0.72, 0.4
+"""How light most of a dark ground is at most, of a bright one at least; and how much of the range
+of lightness lies between the 2 and 98 percentiles of a ground."""
+_ACROSS_HUE, _LEAST_CHROMA = 0.185, 0.02
+"""Chroma across the main hue beside that along it, at most. Chosen, like the other limits, on 60
+images of nuclei and 120 photographs: `benchmarks/first_click.py`."""
+_N_MEANS = 2
+"""How often the mean of a ground is taken anew, of what is not beyond the one before."""
 
 
 def ground_of(
@@ -42,36 +48,60 @@ def ground_of(
 ) -> Ground | None:
     """Return which ground one kind of thing lies on; None if images (..., channels) have no ground.
 
-    Most pixels of such images are about equally dark, or bright, and all have one hue or none.
+    Many of their pixels are on the ground, which may slowly change; all others are brighter (of a
+    bright ground, darker); and all have one hue, or none.
     """
-    if images[0].shape[-1] not in (1, 3):
+    looks = [
+        _looked_at(*pair, _N_LOOKED_AT // len(images)) for pair in zip(images, masks, strict=True)
+    ]
+    rows = np.concatenate([values[inside] for values, inside in looks])
+    if rows.shape[-1] not in (1, 3) or len(np.unique(rows)) <= 2:
         return None
-    most = max(1, _N_LOOKED_AT // len(images))
-    rows = np.concatenate([_looked_at(*pair, most) for pair in zip(images, masks, strict=True)])
-    if not len(rows) or rows.min() == rows.max():
-        return None
-    colour = perceived(Scaling.of([rows]).apply(rows))
-    counts = np.histogram(lightness(colour), _N_BINS, (0, 1))[0]
-    bands = np.convolve(counts, np.ones(_BAND), "valid") / len(rows)
-    middle, share = (bands.argmax() + _BAND / 2) / _N_BINS, bands.max()
-    if colour.shape[-1] == 3:
-        chroma = colour[:, 1:].astype(float)
+    scaling = Scaling.of([rows])
+    colours = [perceived(scaling.apply(values)) for values, _ in looks]
+    if rows.shape[-1] == 3:
+        chroma = perceived(scaling.apply(rows))[:, 1:].astype(float)
         across, along = np.sqrt(np.linalg.eigvalsh(chroma.T @ chroma / len(chroma)).clip(0))
         if across > _ACROSS_HUE * (along + _LEAST_CHROMA):
             return None
-    if middle <= _DARK[0] and share >= _DARK[1]:
-        return "dark"
-    return "bright" if middle >= _BRIGHT[0] and share >= _BRIGHT[1] else None
+    for ground in get_args(Ground):
+        sign, levels, above = _SIGNS[ground], [], []
+        for colour, (_, inside) in zip(colours, looks, strict=True):
+            light = lightness(colour)
+            widths = np.maximum(np.divide(light.shape, 8), 1)
+            level = _level_of(light, sign, average_around(light, widths, None, inside))
+            levels.append(level[inside])
+            above.append(sign * (light - level)[inside])
+        height = np.concatenate(above)
+        low, level, high = np.percentile(np.concatenate(levels), (2, 50, 98))
+        is_there = level <= _DARKEST if ground == "dark" else level >= _BRIGHTEST
+        is_there &= high - low <= _MOST_CHANGE
+        is_there &= (np.abs(height) < _NEAR).mean() >= _LEAST_ON
+        if is_there and (height < -_NEAR).mean() <= _MOST_BEYOND:
+            return ground
+    return None
 
 
-def _looked_at(image: NDArray[Any], mask: NDArray[np.bool_] | None, most: int) -> NDArray[Any]:
-    """Return about so many finite pixels of the mask (n, channels), spread evenly."""
+def _looked_at(
+    image: NDArray[Any], mask: NDArray[np.bool_] | None, most: int
+) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+    """Return about so many pixels, spread evenly, and which are finite and within the mask."""
     sides = image.shape[:-1]
-    step = max(1, int((np.prod(sides, dtype=float) / most) ** (1 / len(sides))))
-    every = tuple(slice(step // 2 if side >= step else 0, None, step) for side in sides)
-    rows = image[every].reshape(-1, image.shape[-1])
-    inside = np.isfinite(rows).all(axis=1)
-    return rows[inside if mask is None else inside & mask[every].ravel()]
+    step = max(1, math.ceil((math.prod(sides) / max(most, 1)) ** (1 / len(sides))))
+    every = tuple(slice(min(step // 2, (side - 1) // 2), None, step) for side in sides)
+    values = image[every]
+    inside = np.isfinite(values).all(axis=-1)
+    inside = inside if mask is None else inside & mask[every]
+    return np.where(inside[..., None], values, 0), inside
+
+
+def _level_of(light: Image, sign: int, average: Callable[[Image], Image]) -> Image:
+    """Return the ground: means around pixels of what is not brighter (sign 1) than such a mean."""
+    level = average(light)
+    for _ in range(_N_MEANS):
+        weight = (sign * (light - level) <= 0) + np.float32(1e-3)
+        level = average(weight * light) / np.maximum(average(weight), 1e-9)
+    return level
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,16 +118,16 @@ class Foreground(AbstractColourFirst):
         help="Whether things are brighter than the ground (dark) or darker (bright).")  # fmt: skip
     name: ClassVar[str] = "foreground"
     title: ClassVar[str] = "things on a ground"
-    _FAR, _N_MEANS, _OFFSET = 32.0, 2, 0.3
-    """Width in pixels of the means of the ground, how often they are taken, and the brightness up
-    to which it counts as it is."""
+    _FAR, _OFFSET = 32.0, 0.3
+    """Width in pixels of the means of the ground, and the brightness up to which it counts as it
+    is."""
     _AROUND = (4.0, 8.0, 16.0)
     """Widths of the means of what is around a pixel."""
     _N_OTHERS = len(_AROUND)
 
     @property
     def receptive_field(self) -> int:
-        return round(4 * self._FAR) * (1 + self._N_MEANS)
+        return round(4 * self._FAR) * (1 + _N_MEANS)
 
     @property
     def n_labels(self) -> int | None:
@@ -105,14 +135,9 @@ class Foreground(AbstractColourFirst):
 
     def features(self, image: Image, axes: Axes = None, mask: Mask = None) -> Image:
         colour = np.array(perceived(np.log1p(image / self._OFFSET) / np.log1p(1 / self._OFFSET)))
-        light, sign = lightness(colour).copy(), 1 if self.ground == "dark" else -1
-        average = average_around(light, self._FAR, axes, mask)
-        ground = average(light)
-        for _ in range(self._N_MEANS):
-            weight = (sign * (light - ground) <= 0) + np.float32(1e-3)
-            ground = average(weight * light) / average(weight)
+        light, far = lightness(colour).copy(), average_around(colour[..., 0], self._FAR, axes, mask)
         values = colour[..., :1] if colour.shape[-1] == 3 else colour
-        values -= ground[..., None]
+        values -= _level_of(light, _SIGNS[self.ground], far)[..., None]
         means = [average_around(light, own, axes, mask)(light) for own in self._AROUND]
         others = light[..., None] - np.stack(means, axis=-1)
         return np.concatenate([colour, others], axis=-1).astype(np.float32)

@@ -20,14 +20,14 @@ from napari_saf import io
 from napari_saf.arrays import check_window
 from napari_saf.batch import as_learned
 from napari_saf.errors import InvalidInput
-from napari_saf.features import FeatureExtractor, Scaling
+from napari_saf.features import FeatureExtractor, Ground, Scaling, ground_of
 from napari_saf.flow import (
     AdamsBashforthMoulton,
     AdamsSchedule,
     StoppingRule,
     wait_for_kernels,
 )
-from napari_saf.input import ImageOptions
+from napari_saf.input import AUTO, ImageOptions
 from napari_saf.methods import AbstractMethod, AssignmentFlow, method_with_prototypes
 from napari_saf.parameters import to_plain
 from napari_saf.parts import ImageParts, cut, grown, halo_of
@@ -50,6 +50,8 @@ _Scaled = tuple[NDArray[np.float32], list[int], NDArray[np.bool_] | None]
 """A part of an image as extractors are fitted to it."""
 _MATCHED_PIXELS, _MOST_DOUBLINGS = 2**17, 4
 """Pixels on which tiles are matched with what was learned; how often rho is halved or doubled."""
+_LOOKED_AT = 2**20
+"""Pixels of blocks by which it is seen what things lie on."""
 _MOST_MEASURED = 2**22
 """Pixels by which features are standardized that a run of the whole standardizes by all."""
 
@@ -170,7 +172,7 @@ class LargeJob(AbstractLargeJob):
         image, mask, learn_pixels = self.image, self.auxiliary, self.learn_pixels
         labels_are_given = self.recipe.method.labels_are_given
         recipe = _checked(self.recipe if labels_are_given else self.recipe.for_others())
-        options = _resolved(recipe, image)
+        options = _resolved(recipe, image, mask)
         window = check_window(options.window, image.shape)  # type: ignore[arg-type]
         block = sides_of(image.shape, window, None)[0]
         if math.prod(image.shape) <= learn_pixels:
@@ -236,7 +238,7 @@ def _checked(recipe: io.Recipe) -> io.Recipe:
     return recipe
 
 
-def _resolved(recipe: io.Recipe, image: io.LazyImage) -> ImageOptions:
+def _resolved(recipe: io.Recipe, image: io.LazyImage, mask: Auxiliary) -> ImageOptions:
     """Return the options for an image with channels last, at its full size."""
     assert recipe.options is not None
     options = dataclasses.replace(recipe.options.for_others(), channel_axis=-1, max_side=None)
@@ -246,13 +248,23 @@ def _resolved(recipe: io.Recipe, image: io.LazyImage) -> ImageOptions:
         alone = [n == 1 or image.axes[k : k + 1] == "t" for k, n in enumerate(image.shape)]
         inner = tuple(1 if is_alone else 3 for is_alone in alone)
         axes = [k for k, is_alone in enumerate(alone) if not is_alone]
-        options = options.resolve([image.shape], image.n_channels, axes or None)
+        ground = _ground_of(image, mask, inner) if options.features == AUTO else None
+        options = options.resolve([image.shape], image.n_channels, axes or None, ground)
         if isinstance(options.window, int):
             side = options.window
             options = dataclasses.replace(
                 options, window=tuple(side if n > 1 else 1 for n in inner)
             )
     return options.resolve([image.shape], image.n_channels)
+
+
+def _ground_of(image: io.LazyImage, mask: Auxiliary, window: Sequence[int]) -> Ground | None:
+    """Return what things lie on, as `ground_of` says of all or of evenly spaced blocks."""
+    regions = [tuple(slice(0, side) for side in image.shape)]
+    if math.prod(image.shape) > _LOOKED_AT:
+        regions = spread_regions(image.shape, window, _LOOKED_AT)
+    parts = _Blocks.read(image, mask, regions)
+    return ground_of(parts.values, parts.masks) if parts.values else None
 
 
 def _fitted(

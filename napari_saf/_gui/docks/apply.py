@@ -42,6 +42,7 @@ from napari_saf._gui.napari_workarounds import dims_of
 from napari_saf._gui.runs.run import RunJob
 from napari_saf.batch import ApplyOptions, Learned, run_batch
 from napari_saf.errors import InvalidInput
+from napari_saf.input import AUTO
 from napari_saf.problem import ImageOptions
 from napari_saf.regions import RegionHierarchy, merge_regions
 
@@ -329,7 +330,9 @@ def repeat_job(
     n_channels = (
         3 if image.rgb else 1 if channel is None else placement.pixels_of(image).shape[channel]
     )
-    own = recipe.options.resolve([region.shape], n_channels)
+    read = dataclasses.replace(recipe.options, channel_axis=region.channel_axis_read)
+    ground = ImageJob(region.pixels, read).ground() if read.features == AUTO else None
+    own = recipe.options.resolve([region.shape], n_channels, ground=ground)
     assert not isinstance(own.window, str)
     window, note = region.fit(own.window)
     options = dataclasses.replace(

@@ -22,7 +22,7 @@ from napari_saf._gui.layers.large import LargeRegion, narrowed
 from napari_saf._gui.layers.metadata import is_given
 from napari_saf._gui.layers.reading import ImageJob
 from napari_saf.errors import InvalidInput
-from napari_saf.features import FEATURES, FeatureExtractor, extractor_of
+from napari_saf.features import FEATURES, FeatureExtractor, Foreground, extractor_of
 from napari_saf.input import AUTO
 from napari_saf.parameters import describe
 from napari_saf.problem import ImageOptions
@@ -245,12 +245,21 @@ class ImageInput(QObject):
         is_part = isinstance(region, LargeRegion) and strokes is not None
         max_side = None if is_part else values["max_side"]
         options = self._options(region, values | {"max_side": max_side})
-        return ImageJob(region.pixels, options, finite_only=finite_only, **read)
+        job = ImageJob(region.pixels, options, finite_only=finite_only, **read)
+        return self._resolved(job, region)
 
     def whole_options(self) -> ImageOptions:
         """Return the options for all slices of the image at its full size."""
         values = {name: box.value for name, box in self.choices.items()}
-        return self._options(self.whole_region(), values | {"max_side": None})
+        region = self.whole_region()
+        options = self._options(region, values | {"max_side": None})
+        return self._resolved(ImageJob(region.pixels, options), region).options
+
+    def _resolved(self, job: ImageJob, region: placement.ImageRegion) -> ImageJob:
+        """Return a job with a value for what is automatic, as its pixels ask for."""
+        ground = job.ground() if job.options.features == AUTO else None
+        given = [region.shape], len(self._channel_labels()), region.averaged_axes
+        return dataclasses.replace(job, options=job.options.resolve(*given, ground=ground))
 
     def _options(self, region: placement.ImageRegion, values: dict[str, Any]) -> ImageOptions:
         side, features, groups = self.scale.value, values["features"], values["groups"]
@@ -262,7 +271,7 @@ class ImageInput(QObject):
             groups=None if isinstance(groups, Layer) else groups,
             max_side=values["max_side"],
             full_resolution=values["full_resolution"],
-        ).resolve([region.shape], len(self._channel_labels()), region.averaged_axes)
+        )
 
     def scale_note(self) -> str:
         """Return where the window is smaller than the scale, as the image is, and by how much."""
@@ -291,8 +300,11 @@ class ImageInput(QObject):
             return ""
         sides = options.window if isinstance(options.window, tuple) else (options.window,)
         size = "the full size" if options.max_side is None else f"{options.max_side} px a side"
+        features = FEATURE_LABELS.get(options.features_name, "")
+        if isinstance(options.extractor, Foreground):
+            features = f"things on a {options.extractor.ground} ground"
         texts = {
-            "features": FEATURE_LABELS.get(options.features_name, ""),
+            "features": features,
             "weights": f"edges: {_OPTIONS['weights'].choice_labels[options.weights]}",
             "max_side": size,
         }

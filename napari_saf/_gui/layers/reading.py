@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from napari_saf.arrays import all_finite, inside_of
 from napari_saf.device import check_memory, memory_errors_translated, torch
-from napari_saf.features import channels_last, is_rgb, standardized
+from napari_saf.features import Ground, channels_last, ground_of, is_rgb, standardized
 from napari_saf.graph import CoarseGrid, GridGraph
 from napari_saf.methods import Cancelled
 from napari_saf.problem import ImageOptions, Problem
@@ -123,6 +123,16 @@ class ImageJob:
         if axis is None and is_rgb(pixels.shape) and not is_rgb_layer:
             return pixels[..., None], -1
         return pixels, axis
+
+    def ground(self) -> Ground | None:
+        """Return what things lie on, as `ground_of` says; None for what is not in memory."""
+        parts = [self.pixels.data, *([] if self.mask is None else [self.mask.data])]
+        if not all(isinstance(part, np.ndarray) for part in parts):
+            return None
+        pixels, axis = self.read_image(lambda: False)
+        array = channels_last(pixels, axis)[0]
+        mask = None if self.mask is None else self._spread(self.mask.read(lambda: False))
+        return ground_of([array], [None if mask is None else inside_of(mask)])
 
     def read_seeds(self, cancelled: Callable[[], bool]) -> NDArray[Any] | None:
         """Read the strokes, laid over the labels that were given; None if there are none.
