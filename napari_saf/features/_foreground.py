@@ -5,10 +5,11 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, Literal, get_args
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.ndimage import uniform_filter
 
 from napari_saf.features._extractors import (
     AbstractColourFirst,
@@ -24,8 +25,8 @@ from napari_saf.features._extractors import (
 from napari_saf.features._image import Scaling
 from napari_saf.parameters import parameter
 
-Ground = Literal["dark", "bright"]
-_SIGNS: dict[Ground, int] = {"dark": 1, "bright": -1}
+Ground = Literal["dark", "bright", "paper"]
+_SIGNS: dict[Ground, int] = {"dark": 1, "bright": -1, "paper": -1}
 """Whether things are brighter than the ground."""
 
 _N_LOOKED_AT = 20_000
@@ -39,6 +40,9 @@ of lightness lies between the 2 and 98 percentiles of a ground."""
 _ACROSS_HUE, _LEAST_CHROMA = 0.185, 0.02
 """Chroma across the main hue beside that along it, at most. Chosen, like the other limits, on 60
 images of nuclei and 120 photographs: `benchmarks/first_click.py`."""
+_SIDE, _THIN, _MOST_LOST = 256, 5, 0.12
+"""In the middle of an image, of such a side, writing loses more than this share of its variance by
+means over so many pixels a side: .26 and .58; stained nuclei .04 at most."""
 _N_MEANS = 2
 """How often the mean of a ground is taken anew, of what is not beyond the one before."""
 
@@ -49,7 +53,8 @@ def ground_of(
     """Return which ground one kind of thing lies on; None if images (..., channels) have no ground.
 
     Many of their pixels are on the ground, which may slowly change; all others are brighter (of a
-    bright ground, darker); and all have one hue, or none.
+    bright ground, darker); and all have one hue, or none. A bright ground is paper where things on
+    it are as thin as writing.
     """
     looks = [
         _looked_at(*pair, _N_LOOKED_AT // len(images)) for pair in zip(images, masks, strict=True)
@@ -64,7 +69,8 @@ def ground_of(
         across, along = np.sqrt(np.linalg.eigvalsh(chroma.T @ chroma / len(chroma)).clip(0))
         if across > _ACROSS_HUE * (along + _LEAST_CHROMA):
             return None
-    for ground in get_args(Ground):
+    grounds: tuple[Ground, ...] = ("dark", "bright")
+    for ground in grounds:
         sign, levels, above = _SIGNS[ground], [], []
         for colour, (_, inside) in zip(colours, looks, strict=True):
             light = lightness(colour)
@@ -78,8 +84,21 @@ def ground_of(
         is_there &= high - low <= _MOST_CHANGE
         is_there &= (np.abs(height) < _NEAR).mean() >= _LEAST_ON
         if is_there and (height < -_NEAR).mean() <= _MOST_BEYOND:
-            return ground
+            is_thin = ground == "bright" and _is_thin(images, scaling)
+            return "paper" if is_thin else ground
     return None
+
+
+def _is_thin(images: Sequence[NDArray[Any]], scaling: Scaling) -> bool:
+    """Return whether most of what differs in images vanishes in means over few pixels."""
+    total = lost = 0.0
+    for image in images:
+        middle = tuple(slice(max(0, (n - _SIDE) // 2), (n + _SIDE) // 2) for n in image.shape[:-1])
+        crop = np.where(np.isfinite(image[middle]), image[middle], scaling.high)
+        light = lightness(perceived(scaling.apply(crop)))
+        total += float(light.var())
+        lost += float((light - uniform_filter(light, _THIN)).var())
+    return lost > _MOST_LOST * total
 
 
 def _looked_at(
@@ -114,8 +133,9 @@ class Foreground(AbstractColourFirst):
 
     ground: Ground = parameter(
         "dark", label="Ground",
-        choice_labels={"dark": "dark", "bright": "bright"},
-        help="Whether things are brighter than the ground (dark) or darker (bright).")  # fmt: skip
+        choice_labels={"dark": "dark", "bright": "bright", "paper": "paper"},
+        help="Whether things are brighter than the ground (dark) or darker: of several tones "
+        "(bright), or writing (paper).")  # fmt: skip
     name: ClassVar[str] = "foreground"
     title: ClassVar[str] = "things on a ground"
     _FAR, _OFFSET = 32.0, 0.3
@@ -144,7 +164,7 @@ class Foreground(AbstractColourFirst):
 
     def colours(self, points: NDArray[np.floating]) -> NDArray[np.floating] | None:
         own = points[:, : -self._N_OTHERS].astype(float)
-        own[:, : 1 if own.shape[1] == 3 else None] += self.ground == "bright"
+        own[:, : 1 if own.shape[1] == 3 else None] += self.ground != "dark"
         found = (Lab() if own.shape[1] == 3 else Intensity()).colours(own)
         if found is None:
             return None
