@@ -92,23 +92,24 @@ def click(sample: Sample, window: Any = "auto", n_bright: int | None = None) -> 
 
 def multi_otsu(count: int, sample: Sample) -> Labels:
     try:
-        return 1 + np.digitize(sample.grey, threshold_multiotsu(sample.grey, count))
+        found = np.digitize(sample.grey, threshold_multiotsu(sample.grey, count))
     except ValueError:  # fewer values than classes
-        return 1 + (sample.grey > threshold_otsu(sample.grey))
+        found = sample.grey > threshold_otsu(sample.grey)
+    return np.asarray(1 + found)
 
 
 def local_threshold(side: int, offset: float, sample: Sample) -> Labels:
     """Return what is brighter than a Gaussian mean around it by a part of the range."""
     grey = gaussian_filter(sample.grey, 1)
     apart = grey - threshold_local(grey, side, "gaussian")
-    return 1 + (apart > offset * np.ptp(grey)) + 2 * (apart < -offset * np.ptp(grey))
+    return 1 + np.digitize(apart, np.array([-offset, offset]) * np.ptp(grey)).astype(np.int64)
 
 
 def k_means(values: str, sigma: float, count: int, sample: Sample) -> Labels:
     image = getattr(sample, values).reshape(*sample.grey.shape, -1)
     points = gaussian_filter(image, (sigma, sigma, 0)).reshape(-1, image.shape[-1])
     means = KMeans(count, n_init=3, random_state=0).fit(points[::7])
-    return 1 + means.predict(points).reshape(sample.grey.shape)
+    return np.asarray(1 + means.predict(points).reshape(sample.grey.shape))
 
 
 def regions(scale: float, sample: Sample) -> Labels:
@@ -118,7 +119,7 @@ def regions(scale: float, sample: Sample) -> Labels:
     means = np.stack([np.bincount(found, weights=one) / sizes for one in flat.T], axis=1)
     count = min(MOST_LABELS, len(sizes))
     kinds = KMeans(count, n_init=3, random_state=0).fit_predict(means, sample_weight=sizes)
-    return 1 + kinds[found].reshape(sample.grey.shape)
+    return np.asarray(1 + kinds[found].reshape(sample.grey.shape))
 
 
 PEERS: dict[str, dict[str, Callable[[Sample], Labels]]] = {

@@ -173,15 +173,14 @@ class ImageOptions:
             "weights": "contrast" if is_plane else "uniform",
             "max_side": half if is_plane and longest >= _FULL_BELOW else None,
         }
-        has_ground = is_plane and ground is not None and self.features == AUTO
-        if has_ground:
+        if is_plane and ground is not None and self.features == AUTO:
             values["features"] = Foreground(ground)
             values["max_side"] = _MOST_SIDE if longest > _MOST_SIDE else None
         changes = {name: value for name, value in values.items() if getattr(self, name) == AUTO}
         options = dataclasses.replace(self, **changes)
         if self.window == AUTO:
             side = _CONTRAST_SIDE if options.weights == "contrast" else _UNIFORM_SIDE
-            side = _SMALL_SIDE if has_ground else side
+            side = _SMALL_SIDE if isinstance(values["features"], Foreground) else side
             for shape, own in zip(shapes, found, strict=True):
                 alone = tuple(3 if axis in own else 1 for axis in range(len(shape)))
                 most = longest if options.max_side is None else int(options.max_side)

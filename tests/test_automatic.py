@@ -186,6 +186,20 @@ def test_dark_things_on_a_bright_ground_are_told_from_it(n_channels):
     assert labels.max() <= 4 and agreement(labels, inside) > 0.96
 
 
+def test_writing_gets_one_label_on_unevenly_lit_paper():
+    rng = np.random.default_rng(0)
+    light = np.linspace(0.6, 1, 240) * np.ones((180, 1))
+    ink = np.zeros(light.shape, bool)
+    for row in range(12, 170, 14):
+        for column in range(8, 230, 9):
+            ink[row : row + rng.integers(3, 9), column : column + 2] = True
+    image = light * np.where(ink, 0.3, 1) + 0.01 * rng.standard_normal(light.shape)
+    problem = saf.Problem.from_image(image)
+    assert problem.options.extractor == Foreground("paper")
+    labels = saf.SelfAssignmentFlow().run(problem).labels
+    assert labels.max() == 2 and agreement(labels, ink) > 0.98
+
+
 @settings(max_examples=30, deadline=None)
 @given(st.floats(1e-3, 1e3), st.floats(-1e3, 1e3), st.integers(0, 3), st.booleans())
 def test_what_things_lie_on_hangs_on_no_scale_shift_or_turn(scale, shift, turns, is_bright_ground):

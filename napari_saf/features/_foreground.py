@@ -79,8 +79,8 @@ def ground_of(
             levels.append(level[inside])
             above.append(sign * (light - level)[inside])
         height = np.concatenate(above)
-        low, level, high = np.percentile(np.concatenate(levels), (2, 50, 98))
-        is_there = level <= _DARKEST if ground == "dark" else level >= _BRIGHTEST
+        low, middle, high = np.percentile(np.concatenate(levels), (2, 50, 98)).tolist()
+        is_there = middle <= _DARKEST if ground == "dark" else middle >= _BRIGHTEST
         is_there &= high - low <= _MOST_CHANGE
         is_there &= (np.abs(height) < _NEAR).mean() >= _LEAST_ON
         if is_there and (height < -_NEAR).mean() <= _MOST_BEYOND:
@@ -119,7 +119,7 @@ def _level_of(light: Image, sign: int, average: Callable[[Image], Image]) -> Ima
     level = average(light)
     for _ in range(_N_MEANS):
         weight = (sign * (light - level) <= 0) + np.float32(1e-3)
-        level = average(weight * light) / np.maximum(average(weight), 1e-9)
+        level = np.asarray(average(weight * light) / np.maximum(average(weight), 1e-9))
     return level
 
 
@@ -150,6 +150,11 @@ class Foreground(AbstractColourFirst):
         return round(4 * self._FAR) * (1 + _N_MEANS)
 
     @property
+    def ground_text(self) -> str:
+        """What things are on, in words."""
+        return "paper" if self.ground == "paper" else f"a {self.ground} ground"
+
+    @property
     def n_labels(self) -> int | None:
         return 4 if self.ground == "bright" else None  # what is stained has more than two tones
 
@@ -168,4 +173,4 @@ class Foreground(AbstractColourFirst):
         found = (Lab() if own.shape[1] == 3 else Intensity()).colours(own)
         if found is None:
             return None
-        return self._OFFSET * np.expm1(found * np.log1p(1 / self._OFFSET))
+        return np.asarray(self._OFFSET * np.expm1(found * np.log1p(1 / self._OFFSET)))

@@ -302,7 +302,7 @@ class ImageInput(QObject):
         size = "the full size" if options.max_side is None else f"{options.max_side} px a side"
         features = FEATURE_LABELS.get(options.features_name, "")
         if isinstance(options.extractor, Foreground):
-            features = f"things on a {options.extractor.ground} ground"
+            features = f"things on {options.extractor.ground_text}"
         texts = {
             "features": features,
             "weights": f"edges: {_OPTIONS['weights'].choice_labels[options.weights]}",
