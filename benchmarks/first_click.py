@@ -102,7 +102,7 @@ def local_threshold(side: int, offset: float, sample: Sample) -> Labels:
     """Return what is brighter than a Gaussian mean around it by a part of the range."""
     grey = gaussian_filter(sample.grey, 1)
     apart = grey - threshold_local(grey, side, "gaussian")
-    return 1 + np.digitize(apart, np.array([-offset, offset]) * np.ptp(grey)).astype(np.int64)
+    return np.asarray(1 + np.digitize(apart, np.array([-offset, offset]) * np.ptp(grey)))
 
 
 def k_means(values: str, sigma: float, count: int, sample: Sample) -> Labels:

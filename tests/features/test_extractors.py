@@ -66,7 +66,7 @@ def test_every_extractor_says_what_it_is_and_what_a_recipe_holds_of_it(name):
 
 
 @pytest.mark.parametrize(
-    "name", ["intensity", "texture", "local", "patterns", "multiscale", "position"]
+    "name", ["intensity", "texture", "local", "foreground", "patterns", "multiscale", "position"]
 )
 def test_named_features_take_any_number_of_channels_and_no_other_dtype_comes_out(name):
     for n_channels in (1, 2, 3, 5):
@@ -87,7 +87,7 @@ def test_a_part_that_knows_its_place_has_the_positions_of_the_whole(image):
     np.testing.assert_allclose(part, extractor.features(image)[8:, 5:], atol=1e-6)
 
 
-@pytest.mark.parametrize("name", ["intensity", "lab", "texture", "local", "patterns"])
+@pytest.mark.parametrize("name", ["intensity", "lab", "texture", "local", "foreground", "patterns"])
 def test_the_number_of_features_says_how_many_channels_there_were(name, image):
     extractor = FEATURES[name]()
     assert extractor.channels_of(extractor.features(image).shape[-1]) == 3
@@ -112,6 +112,25 @@ def test_surroundings_see_no_slow_change_of_brightness_and_nothing_outside_a_mas
     other = np.where(mask[..., None], image, 100)
     given = [local.features(one, mask=mask)[mask] for one in (image, other)]
     np.testing.assert_allclose(given[0], given[1], atol=1e-5)
+
+
+@pytest.mark.parametrize("ground", ["dark", "bright", "paper"])
+def test_the_ground_is_evened_out_and_has_its_colour(ground):
+    foreground = FEATURES["foreground"](ground)
+    side = 2 * foreground.receptive_field // 3
+    light = np.linspace(0.0, 0.1, side, dtype=np.float32) + np.zeros((side, 1), np.float32)
+    is_dark = ground == "dark"
+    image = light if is_dark else 1 - light
+    thing = slice(side // 2 - 5, side // 2 + 5)
+    image[thing, thing] = 1 - image[thing, thing]
+    for colours in (image[..., None], np.repeat(image[..., None], 3, axis=-1)):
+        found = foreground.features(colours)
+        away = np.abs(found[..., 0])
+        assert away[thing, thing].min() > 0.5
+        away[thing, thing] = 0
+        assert away.max() < 0.1
+        points = found.reshape(-1, found.shape[-1])[:9]
+        np.testing.assert_allclose(foreground.colours(points), 0 if is_dark else 1, atol=0.1)
 
 
 def patterns_of(image, **options):
