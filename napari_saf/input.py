@@ -421,7 +421,7 @@ def _averaged_axes(window: Any, shape: Sequence[int]) -> list[int]:
 
 _FULL_BELOW, _LEAST_SIDE, _MOST_SIDE = 400, 240, 640
 """Planes with a longest side from the first on are labelled at half of it, within the others."""
-_CONTRAST_SIDE, _UNIFORM_SIDE, _SMALL_SIDE = 13, 3, 5
+_CONTRAST_SIDE, _UNIFORM_SIDE, _SMALL_SIDE = 13, 3, 7
 
 
 def _working_shape(shape: tuple[int, ...], options: ImageOptions) -> tuple[int, ...]:

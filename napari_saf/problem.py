@@ -166,7 +166,8 @@ class Problem:
 
         What is "auto" depends on the image alone, and `options` hold what was chosen: for planes,
         with windows along two axes, "texture", "contrast", a window of 13 and, from a longest side
-        of 400 on, half of it, from 240 to 640; otherwise "lab" or "intensity", "uniform", 3, None.
+        of 400 on, half of it, from 240 to 640; of those with things on a ground "foreground",
+        "contrast", 7 and at most 640; otherwise "lab" or "intensity", "uniform", 3, None.
 
         Parameters
         ----------
@@ -177,6 +178,7 @@ class Problem:
             What describes a pixel: "auto"; "intensity", its scaled values; "lab", CIE L*a*b* /
             100; "texture", colour (intensity) and how much lightness varies around the pixel;
             "local", colour (intensity) and how much lighter the pixel is than those around it;
+            "foreground", how much lighter (or darker) the pixel is than a ground;
             "patterns", colour (intensity) and local binary patterns around the pixel;
             "multiscale", intensities, edges and texture at several scales (scikit-image);
             "position", colour (intensity) and the place in the image, for strokes; an extractor;

@@ -249,3 +249,13 @@ def test_features_given_by_hand_are_used_on_any_image():
     assert (options.features, options.window) == ("texture", 13)
     options = saf.Problem.from_image(textures(3), features="foreground").options
     assert (options.extractor, options.window) == (Foreground("dark"), 13)
+
+
+@pytest.mark.parametrize("side, expected", [(160, None), (640, None), (900, 640)])
+def test_planes_of_things_are_labelled_in_full_and_volumes_as_before(side, expected):
+    options = ImageOptions().resolve([(100, side)], 1, ground="dark")
+    assert (options.max_side, options.window) == (expected, 7)
+    assert ImageOptions(max_side=240).resolve([(100, side)], 1, ground="dark").max_side == 240
+    assert ImageOptions(features="lab").resolve([(100, side)], 3, ground="dark").window == 13
+    volume = ImageOptions().resolve([(9, 100, side)], 1, ground="dark")
+    assert volume == ImageOptions().resolve([(9, 100, side)], 1)

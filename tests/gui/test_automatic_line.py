@@ -113,7 +113,7 @@ def test_the_line_says_that_there_are_things_on_a_ground(viewer, dock, run):
     noise = np.random.default_rng(0).normal(0, 3, image.shape)
     cells = viewer.add_image((image + noise).astype(np.uint8), name="cells")
     dock.input.choose(image=cells)
-    said = ["things on a dark ground", "edges: by colour", "the full size", "scale 5"]
+    said = ["things on a dark ground", "edges: by colour", "the full size", "scale 7"]
     assert words(dock) == said
     result = run(dock)
     assert result.recipe["input"]["features"] == {"kind": "foreground", "ground": "dark"}
