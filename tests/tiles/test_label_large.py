@@ -728,3 +728,19 @@ def test_places_within_a_mask_are_no_more_however_large_the_image_is(monkeypatch
 def test_what_is_no_recipe_is_refused_by_the_name_of_the_argument(tmp_path, wrong):
     with pytest.raises(saf.InvalidInput, match="recipe: expected a project, recipe"):
         saf.label_large(np.zeros((8, 8)), wrong, tmp_path / "out.ome.zarr")
+
+
+@pytest.mark.parametrize("is_large", [False, True])
+def test_things_on_a_ground_are_seen_in_tiles_as_in_the_whole(is_large, monkeypatch):
+    side = 300
+    image = np.full((side, side), 20.0)
+    for row in range(8, side - 12, 24):
+        for column in range(8, side - 12, 24):
+            image[row : row + 9, column : column + 9] = 180
+    image += np.random.default_rng(0).normal(0, 3, image.shape)
+    if is_large:  # only blocks of it are looked at
+        monkeypatch.setattr("napari_saf.tiles._plan._LOOKED_AT", 2**14)
+    job = LargeJob.of(image.astype(np.uint8), saf.SelfAssignmentFlow(), learn_pixels=2**14)
+    options = Recipe.from_plain(job.plan().recipe).options
+    assert options.features.to_plain() == {"kind": "foreground", "ground": "dark"}
+    assert options.window == (7, 7) and options.max_side is None
