@@ -251,10 +251,14 @@ def lightness(colour: Image) -> Image:
     return colour[..., 0] if colour.shape[-1] == 3 else colour.mean(axis=-1)
 
 
-def average_around(like: Image, width: Any, axes: Axes, mask: Mask) -> Callable[[Image], Image]:
+def average_around(
+    like: Image, width: float | Sequence[float] | NDArray[Any], axes: Axes, mask: Mask
+) -> Callable[[Image], Image]:
     """Return what takes Gaussian means of planes or volumes along axes, within the mask."""
     along = tuple(range(like.ndim) if axes is None else axes)
-    blur = partial(_boxes if width >= _LEAST_BOXES else gaussian_filter, sigma=width, axes=along)
+    widths = np.broadcast_to(width, len(along)).tolist()
+    means = _boxes if min(widths, default=0) >= _LEAST_BOXES else gaussian_filter
+    blur = partial(means, sigma=widths, axes=along)
     if mask is None:
         total = inside = np.ones((), np.float32)
     else:
@@ -268,16 +272,16 @@ def average_around(like: Image, width: Any, axes: Axes, mask: Mask) -> Callable[
     return average
 
 
-def _boxes(image: Image, sigma: float, axes: Sequence[int]) -> Image:
-    """Return about a Gaussian mean, in time that does not depend on its width: three box means.
+def _boxes(image: Image, sigma: Sequence[float], axes: Sequence[int]) -> Image:
+    """Return about a Gaussian mean, in time that does not depend on its widths: three box means.
 
     Their sides are odd and have together the variance of the Gaussian (Kovesi,
     https://doi.org/10.1109/DICTA.2010.74).
     """
-    low = int(np.sqrt(4 * sigma**2 + 1))
-    low -= 1 - low % 2
-    n_low = round((12 * sigma**2 - 3 * low**2 - 12 * low - 9) / (-4 * low - 4))
-    for axis in axes:
+    for axis, width in zip(axes, sigma, strict=True):
+        low = int(np.sqrt(4 * width**2 + 1))
+        low -= 1 - low % 2
+        n_low = round((12 * width**2 - 3 * low**2 - 12 * low - 9) / (-4 * low - 4))
         for side in (low,) * n_low + (low + 2,) * (3 - n_low):
             image = uniform_filter1d(image, side, axis=axis)
         raise_if_interrupted()

@@ -147,7 +147,7 @@ class Foreground(AbstractColourFirst):
 
     @property
     def receptive_field(self) -> int:
-        return round(4 * self._FAR) * (1 + _N_MEANS)
+        return (round(3 * self._FAR) + 3) * (1 + _N_MEANS)
 
     @property
     def ground_text(self) -> str:

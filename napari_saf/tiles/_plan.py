@@ -263,7 +263,7 @@ def _ground_of(image: io.LazyImage, mask: Auxiliary, window: Sequence[int]) -> G
     regions = [tuple(slice(0, side) for side in image.shape)]
     if math.prod(image.shape) > _LOOKED_AT:
         regions = spread_regions(image.shape, window, _LOOKED_AT)
-    parts = _Blocks.read(image, mask, regions)
+    parts = _read(image, mask, regions)
     return ground_of(parts.values, parts.masks) if parts.values else None
 
 
