@@ -46,6 +46,12 @@ KEPT_KEY = "napari_saf_kept"
 OBJECTS_KEY = "napari_saf_objects"
 """Entry of the metadata of a layer of objects: the kind of each object by its number."""
 
+EDITED_KEY = "napari_saf_edited"
+"""Entry of labels that were changed by hand; of a result among those that its next run replaces."""
+
+EDITS_KEY = "napari_saf_edits"
+"""Entry at the same place: what was done to the labels since, in words."""
+
 FOLLOWED_KEY = "followed"
 """Entry of the metadata of a result: checksum of the strokes that its labels follow."""
 

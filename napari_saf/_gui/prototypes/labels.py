@@ -19,7 +19,7 @@ from napari_saf.io import PrototypeSet
 from napari_saf.problem import ImageOptions
 from napari_saf.recording import PackedArray
 
-_EDITS_KEY, _LOCKS_KEY = "edits", "locked_labels"
+_LOCKS_KEY = "locked_labels"
 _MOST_STEPS, _MOST_BYTES = 50, 128 * 2**20
 Prototypes = Mapping[int, NDArray[np.float32]]
 
@@ -112,7 +112,7 @@ class LayerSource:
     @property
     def state(self) -> LabelState:
         locked = frozenset(self.layer.metadata.get(_LOCKS_KEY, ()))
-        edits = metadata.metadata_of(self.layer).get(_EDITS_KEY, ())
+        edits = metadata.metadata_of(self.layer).get(metadata.EDITS_KEY, ())
         return LabelState(
             metadata.class_names(self.layer), locked, metadata.points_of(self.layer), edits
         )
@@ -123,7 +123,7 @@ class LayerSource:
         self.layer.metadata[metadata.NAMES_KEY] = dict(state.names)
         if metadata.stored_recipe(self.layer) is None:
             return
-        entries = metadata.prototype_entries(state.prototypes) | {_EDITS_KEY: state.edits}
+        entries = metadata.prototype_entries(state.prototypes) | {metadata.EDITS_KEY: state.edits}
         self.layer.metadata[metadata.METADATA_KEY] = metadata.metadata_of(self.layer) | entries
 
     @property

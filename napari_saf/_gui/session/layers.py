@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from napari_saf._gui.layers.live import N_COLORS, colormap_of, label_colors
 from napari_saf._gui.layers.masks import read_layer
 from napari_saf._gui.layers.metadata import (
+    EDITED_KEY,
     FOLLOWED_KEY,
     KEPT_KEY,
     LEVEL_KEY,
@@ -57,8 +58,6 @@ from napari_saf.project import (
 from napari_saf.storage import atomic_write, make_folder
 
 _logger = logging.getLogger(__name__)
-_EDITED_KEY = "napari_saf_edited"
-"""Entry of labels that were changed by hand; of a result among those that its next run replaces."""
 Encoded = dict[str, tuple[int, EncodedLabels]]
 """The pixels of layers by their id, with a checksum, as they were encoded last."""
 _MOST = 1e15
@@ -170,11 +169,11 @@ def watch_edits(layer: Any) -> None:
 
 
 def _mark_edited(event: Any) -> None:
-    (metadata_of(event.source) or event.source.metadata)[_EDITED_KEY] = True
+    (metadata_of(event.source) or event.source.metadata)[EDITED_KEY] = True
 
 
 def _is_edited(layer: Labels) -> bool:
-    return bool((metadata_of(layer) or layer.metadata).get(_EDITED_KEY))
+    return bool((metadata_of(layer) or layer.metadata).get(EDITED_KEY))
 
 
 def adopt(layer: Labels, image: Image) -> None:
@@ -282,7 +281,7 @@ def _metadata(image: Image, kept: ProjectLayer, recipes: Mapping[str, Recipe]) -
         entry[LEVEL_KEY] = kept.level
     if kept.followed is not None:
         entry[FOLLOWED_KEY] = kept.followed
-    edited = {_EDITED_KEY: True} if kept.is_edited else {}
+    edited = {EDITED_KEY: True} if kept.is_edited else {}
     objects = {OBJECTS_KEY: np.array(kept.kinds)} if kept.kinds else {}
     if len(entry) == 1:  # labels that were not computed here
         return {NAMES_KEY: names} | edited | objects

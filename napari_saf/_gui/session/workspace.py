@@ -124,11 +124,11 @@ class Workspace(QObject):
         self.session.release()
         self.joined.clear()
 
-    def project_dock(self) -> Any:
-        """Return the Project dock, opened if need be; None without a window."""
-        if PROJECT not in self.docks and hasattr(self.viewer, "window"):
-            self.viewer.window.add_plugin_dock_widget(_PLUGIN, PROJECT, tabify=True)
-        return self.docks.get(PROJECT)
+    def dock(self, title: str = PROJECT) -> Any:
+        """Return the dock of a title, opened if need be; None without a window."""
+        if title not in self.docks and hasattr(self.viewer, "window"):
+            self.viewer.window.add_plugin_dock_widget(_PLUGIN, title, tabify=True)
+        return self.docks.get(title)
 
     def snapshot(self) -> Snapshot:
         docks = {title: dock.values() for title, dock in self.docks.items()}
@@ -277,7 +277,7 @@ class LostLine(QWidget):
                 self.note.setText(f"Work of {time:%Y-%m-%d %H:%M} was not saved")
 
     def _recover(self) -> None:
-        dock = self._workspace.project_dock()
+        dock = self._workspace.dock()
         if dock is not None and self._workspace.lost:
             dock.load(self._workspace.lost[0], is_recovered=True)
 
