@@ -14,7 +14,7 @@ import npe2
 from napari.utils.key_bindings import coerce_keybinding
 from qtpy.QtCore import QEvent, QObject, QSize, Qt, QTimer, QUrl
 from qtpy.QtGui import QImage, QKeySequence
-from qtpy.QtWidgets import QApplication, QDockWidget, QTextBrowser, QToolButton, QWidget
+from qtpy.QtWidgets import QApplication, QDockWidget, QTabBar, QTextBrowser, QToolButton, QWidget
 
 import napari_saf
 from napari_saf._gui.napari_workarounds import free_graphics_in_canvas
@@ -44,6 +44,8 @@ _FOLDERS = ("_docs", "../docs")
 _DIRECTIVES = re.compile(r"^```\{.*?^```$", re.MULTILINE | re.DOTALL)
 _SIZE = QSize(820, 720)
 _MARGIN = 90
+_TABS = "QTabBar::tab { padding: 3px; }"
+"""So that the tabs of all docks fit into the width of one, without arrows to scroll them."""
 
 
 def page_path(name: str) -> Path:
@@ -137,10 +139,13 @@ class DockLifetime(QObject):
             self._on_shown()
         elif watched is self._dock and kind in _KEYS and event.matches(_SAVE):
             event.accept()  # else the key of napari's menu would save layers
-            project = self.workspace.project_dock() if kind == QEvent.Type.KeyPress else None
+            project = self.workspace.dock() if kind == QEvent.Type.KeyPress else None
             if project is not None:
                 project.save_project()
             return True
+        elif watched is self._window() and kind == QEvent.Type.ChildPolished:
+            if isinstance(event.child(), QTabBar):
+                event.child().setStyleSheet(_TABS)
         elif watched is self._window() and kind == QEvent.Type.Close:
             self._is_closing = True
             QTimer.singleShot(0, self._on_close_asked)
