@@ -22,6 +22,8 @@ import napari
 import numpy as np
 from PIL import Image
 from qtpy.QtWidgets import QApplication
+from skimage.filters import gaussian, threshold_local
+from skimage.measure import label
 from superqt import QCollapsible
 
 from napari_saf import save_masks
@@ -154,6 +156,25 @@ def make_objects_picture() -> None:
     objects.table.select([8])
     frame.raise_()
     take(viewer, "objects_dock.png")
+    viewer.close()
+
+
+def make_sharpen_picture() -> None:
+    """Take a picture of the Sharpen borders dock with coins that had steps of eight pixels."""
+    viewer = napari.Viewer()
+    viewer.window.resize(1280, 800)
+    image = viewer.open_sample("napari-saf", "coins")[0]
+    sides = [side // 8 * 8 for side in image.data.shape]
+    image.data = image.data[: sides[0], : sides[1]]
+    smooth = gaussian(image.data, 2)
+    coarse = label(smooth > threshold_local(smooth, 151))[4::8, 4::8]
+    blocks = np.kron(coarse, np.ones((8, 8), int))
+    viewer.add_labels(blocks, name="mask of another program", opacity=0.5)
+    _, dock = viewer.window.add_plugin_dock_widget("napari-saf", "Sharpen borders")
+    wait(1)
+    dock.start()
+    wait_until(lambda: not dock.is_busy)
+    take(viewer, "sharpen_dock.png")
     viewer.close()
 
 
@@ -395,6 +416,7 @@ MAKERS = {
     "segment": make_segment_pictures,
     "export": make_export_picture,
     "objects": make_objects_picture,
+    "sharpen": make_sharpen_picture,
     "dictionary": make_dictionary_picture,
     "stack": make_stack_pictures,
     "fairness": make_fairness_picture,

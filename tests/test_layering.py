@@ -44,6 +44,7 @@ APP_LAYERS = [
         "prototypes",
         "objects",
         "project",
+        "sharpen",
     },
     {"demo"},
 ]

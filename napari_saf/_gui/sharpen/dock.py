@@ -1,0 +1,210 @@
+"""The Sharpen borders dock: a slider from borders as they are to the edges of the image."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import napari
+from napari.layers import Image, Labels
+from qtpy.QtCore import Qt, QTimer
+from qtpy.QtWidgets import QCheckBox, QLabel, QSlider, QVBoxLayout, QWidget
+
+from napari_saf._gui.docks.run_dock import RunDock
+from napari_saf._gui.forms.choices import LayerChoice, SizeChoice
+from napari_saf._gui.forms.layout import FormSection, create_button, create_row, enable, fill_layout
+from napari_saf._gui.layers.metadata import is_given, labels_to_choose
+from napari_saf._gui.layers.placement import (
+    image_region,
+    labelled_image,
+    pixels_of,
+    squeezed_axes,
+)
+from napari_saf._gui.layers.reading import Pixels
+from napari_saf._gui.layers.sight import results_in_sight
+from napari_saf._gui.layers.view import EventWatch
+from napari_saf._gui.session.workspace import frame_of
+from napari_saf._gui.sharpen.layers import Change, SharpenedLabels, sharpen_parts, why_not
+from napari_saf.errors import counted
+
+_HELP = {
+    "Labels": "The Labels layer whose borders move, whatever made it.",
+    "Image": "The image onto whose edges they move.",
+    "Slices": "Each plane of a stack is sharpened by itself, unless it is a volume.",
+    "Borders": "How much the image counts. Left: the labels as they were; then borders that are "
+    "only smoothed along edges; right: borders on the edges of the image.",
+    "Reach": "How far borders move at most, about. Automatic: twice the length of the steps in "
+    "them, from 4 to 16 pixels.",
+}
+_AUTOMATIC_HELP = "The better borders lie on edges already, the less the image counts."
+_SHARPEN_HELP = "Move the borders; after that the slider moves them at once."
+_UNDO_HELP = "Bring the labels back as they were."
+_N_STEPS = 10
+"""Of the slider, beside the first, for labels as they are."""
+_REACHES = (2, 4, 6, 8, 12, 16, 24, 32)
+_PATIENCE = 150
+"""Milliseconds without a change after which labels are sharpened anew."""
+_CHANGED_MEANWHILE = "the labels are gone or have changed meanwhile: nothing was done"
+
+
+class StrengthSlider(QWidget):
+    """A slider between words for its two ends; moved, it turns off the box below it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.slider = QSlider(Qt.Orientation.Horizontal, maximum=1 + _N_STEPS)
+        self.slider.setValue(1 + _N_STEPS // 2)
+        self.automatic = QCheckBox("automatic", toolTip=_AUTOMATIC_HELP, checked=True)
+        right = QLabel("on image edges", alignment=Qt.AlignmentFlag.AlignRight)
+        ends = create_row(QLabel("as they are"), right)
+        fill_layout(QVBoxLayout(self), self.slider, ends, self.automatic)
+        self.slider.valueChanged.connect(lambda: self.automatic.setChecked(False))
+
+    @property
+    def strength(self) -> float | None:
+        """As for `sharpen_labels`, None where it is automatic; below 0 for labels as they are."""
+        return None if self.automatic.isChecked() else (self.slider.value() - 1) / _N_STEPS
+
+
+class SharpenWidget(RunDock):
+    """Moves the borders of a Labels layer, and moves them anew as the slider goes."""
+
+    def __init__(self, viewer: napari.viewer.Viewer) -> None:
+        super().__init__(viewer)
+        self._known: dict[Any, SharpenedLabels] = {}
+        self._rest = QTimer(self, singleShot=True, interval=_PATIENCE)
+        self._watch = EventWatch(self, _PATIENCE)
+        self.labels = LayerChoice(viewer, Labels)
+        self.labels.choose(labels_to_choose(viewer))
+        self.image = LayerChoice(viewer, Image, self._fits)
+        self.volume, self.borders = QCheckBox("as a volume"), StrengthSlider()
+        self.reach = SizeChoice([("automatic", None)], _REACHES)
+        self.button = create_button("Sharpen", "", lambda: self.start())
+        self.undo_button = create_button("Undo", "", lambda: self.undo())
+        self._rows = FormSection()
+        fields = (self.labels, self.image, self.volume, self.borders, self.reach)
+        for (text, tooltip), field in zip(_HELP.items(), fields, strict=True):
+            self._rows.add_row(text, field, tooltip)
+        self._lay_out([self._rows], [self.button, self.undo_button, self.stop_button], [])
+        self._connect(
+            (self.labels.layer_changed, self._on_labels_changed),
+            (self.image.layer_changed, self._on_changed),
+            (self.volume.toggled, self._on_changed),
+            (self.borders.slider.valueChanged, self._on_changed),
+            (self.borders.automatic.toggled, self._on_changed),
+            (self.reach.currentIndexChanged, self._on_changed),
+            (self._rest.timeout, self._sharpen_anew),
+            (self._watch.changed, self._on_layer_changed),
+            (viewer.layers.events.removed, lambda event: self._known.pop(event.value, None)),
+        )
+        self._on_labels_changed()
+
+    @property
+    def sharpened(self) -> SharpenedLabels | None:
+        """What was done here to the labels that are chosen, as far as it is still known."""
+        found = self._known.get(self.labels.layer)
+        return found if found is not None and found.is_known else None
+
+    def open_on(self, labels: Any, image: Any) -> None:
+        """Come into sight with layers chosen."""
+        self.labels.choose(labels)
+        self.image.choose(image)
+        if (frame := frame_of(self)) is not None:
+            frame.raise_()
+
+    def start(self) -> None:
+        labels, image, strength = self.labels.layer, self.image.layer, self.borders.strength
+        if self.is_busy or why_not(labels, image):
+            return
+        self._rest.stop()
+        if strength is not None and strength < 0:
+            self.undo()
+            return
+        known = self._known[labels] = self.sharpened or SharpenedLabels(labels)
+        region, axes = image_region(labels, image), squeezed_axes(labels)
+        assert region is not None  # else there is a reason why not
+        sharpen = partial(
+            sharpen_parts,
+            shape=[labels.data.shape[axis] for axis in axes],
+            image=Pixels(pixels_of(image), region[0]),
+            channel_axis=region[1],
+            n_axes=3 if self.volume.isChecked() and len(axes) > 2 else 2,
+            options={"reach": self.reach.value, "strength": strength},
+        )
+        shown = "automatic" if strength is None else strength
+        words = f"borders sharpened: reach {self.reach.currentText()}, strength {shown}"
+        show = partial(self._show, known, words)
+        work = partial(known.find_change, sharpen)
+        self.begin_task("sharpening", work, show, lambda step: self.show_task(*step))
+
+    def _show(self, known: SharpenedLabels, words: str, change: Change) -> None:
+        results_in_sight(self._viewer).bring_back(known.layer)
+        if known.layer not in self._viewer.layers or not known.show(change, words):
+            self.status.reset(_CHANGED_MEANWHILE)
+            return
+        assert self._task is not None
+        n, n_pixels, seconds = len(change[2]), known.layer.data.size, self._task.seconds
+        text = f"{counted(n, 'pixel')} changed, {100 * n / n_pixels:.2g} %, in {seconds:.1f} s"
+        self.status.show_progress(1.0, text)
+
+    def undo(self) -> None:
+        """Bring the labels back as they were before they were sharpened."""
+        self._rest.stop()
+        if self.sharpened is not None:
+            self.sharpened.take_back()
+        self.status.reset("labels as they were")
+        self._update_enabled()
+
+    def _sharpen_anew(self) -> None:
+        """Sharpen the labels as they were, if they were sharpened here."""
+        if self.sharpened is None:
+            return
+        if self._task is None:
+            self.start()
+        else:
+            self._task.cancel()
+            self._rest.start()
+
+    def _on_changed(self, *changed: object) -> None:
+        self._rest.start()
+        self._update_enabled()
+
+    def _on_stop_clicked(self) -> None:
+        self._rest.stop()
+        super()._on_stop_clicked()
+
+    def _on_labels_changed(self, layer: object = None) -> None:
+        labels = self.labels.layer
+        self._rest.stop()
+        self.image.refresh()
+        if labels is not None:
+            self.image.choose(labelled_image(self._viewer, labels, self._fits))
+            self._rows.show_row(self.volume, len(squeezed_axes(labels)) > 2)
+        self._watch.watch(() if labels is None else (labels.events.set_data, labels.events.paint))
+        self._on_image_changed()
+        self._update_enabled()
+
+    def _on_layer_changed(self) -> None:
+        """Follow what a person paints, undoes and does again in the layer."""
+        known = self._known.get(self.labels.layer)
+        if known is not None and not self.is_busy:
+            known.note()
+        self._update_enabled()
+
+    def _fits(self, image: Any) -> bool:
+        return is_given(image) and not why_not(self.labels.layer, image)
+
+    def _update_enabled(self, *changed: object) -> None:
+        super()._update_enabled()
+        if not hasattr(self, "_rows"):
+            return
+        reason = why_not(self.labels.layer, self.image.layer)
+        self._offer(self.button, reason, _SHARPEN_HELP, not self.is_busy)
+        known = None if self.is_busy else self._known.get(self.labels.layer)
+        is_shown = known is not None and known.is_shown
+        enable(self.undo_button, "" if is_shown else "nothing was sharpened here", _UNDO_HELP)
+
+    def _release(self) -> None:
+        self._rest.stop()
+        self._watch.watch()
+        self._known.clear()

@@ -1,0 +1,168 @@
+"""Labels of a layer with their borders moved, in a thread; writing them, and taking that back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from napari.layers import Labels
+from numpy.typing import NDArray
+
+from napari_saf._gui.layers import metadata
+from napari_saf._gui.layers.placement import image_region
+from napari_saf._gui.layers.reading import Pixels
+from napari_saf.arrays import all_finite
+from napari_saf.features import channels_last
+from napari_saf.methods import Cancelled
+from napari_saf.sharpening import sharpen_labels
+
+MOST_UNDONE = 2**22
+"""Pixels in a step of napari's undo history, which takes some 30 bytes for each."""
+_KEPT = metadata.EDITED_KEY, metadata.EDITS_KEY, metadata.SOFT_KEY
+_NO_LABELS = "no labels: run Segment, or open a Labels layer"
+_NOT_IN_MEMORY = (
+    "labels at several resolutions, or not in memory, are sharpened in a terminal: napari-saf "
+    "sharpen MASK IMAGE -o OUT"
+)
+_READ_ONLY = "these labels cannot be changed: duplicate the layer"
+_NO_IMAGE = "no image of the shape and the scale of these labels is open"
+Change = tuple[tuple[NDArray[np.int64], ...], NDArray[Any], NDArray[Any]]
+"""Pixels of a layer, with their labels before and after."""
+
+
+def why_not(labels: Any, image: Any) -> str:
+    """Return why the borders of labels cannot be moved; empty where they can."""
+    if labels is None:
+        return _NO_LABELS
+    if metadata.is_strokes(labels):
+        return metadata.ARE_STROKES
+    if labels.multiscale or type(labels.data) is not np.ndarray:
+        return _NOT_IN_MEMORY
+    if not labels.data.flags.writeable:
+        return _READ_ONLY
+    return _NO_IMAGE if image is None or image_region(labels, image) is None else ""
+
+
+def sharpen_parts(
+    labels: NDArray[Any],
+    report: Callable[[object], None],
+    cancelled: Callable[[], bool],
+    *,
+    shape: Sequence[int],
+    image: Pixels,
+    channel_axis: int | None,
+    n_axes: int,
+    options: Mapping[str, Any],
+) -> NDArray[Any]:
+    """Return sharpened labels, of which the last axes, a plane or volume, are done at a time.
+
+    The shape is without axes that the image lacks. Pixels that are not finite keep their labels.
+    """
+    pixels, own = image.read(cancelled), labels.reshape(shape)
+    channels = pixels[..., None] if channel_axis is None else channels_last(pixels, channel_axis)[0]
+    finite, found = all_finite(channels), own.copy()
+    parts = [at for at in np.ndindex(own.shape[:-n_axes]) if finite[at].any()]
+    for k, at in enumerate(parts):
+        if cancelled():
+            raise Cancelled
+        report((k / len(parts), f"sharpening, {k} of {len(parts)} done"))
+        pair, mask = (own[at], channels[at]), finite[at]
+        found[at] = sharpen_labels(*pair, channel_axis=-1, mask=mask, **options)
+    return found.reshape(labels.shape)
+
+
+class SharpenedLabels:
+    """The pixels of a layer that were changed, with their labels before and after.
+
+    The change is one step of napari's undo history, unless that would be too large.
+    """
+
+    def __init__(self, layer: Labels) -> None:
+        self.layer, self.words = layer, ""
+        self._pixels: Any = layer.data
+        nothing = np.zeros(0, self._pixels.dtype)
+        self._change: Change = tuple(np.zeros((layer.ndim, 0), np.int64)), nothing, nothing
+        self._kept: dict[str, Any] = {}
+        self._is_noted = self._is_undoable = False
+
+    def _has(self, k: int) -> bool:
+        where, labels, pixels = self._change[0], self._change[k], self._pixels
+        return self.layer.data is pixels and all(  # few of them first: most differ there already
+            (pixels[tuple(axis[::step] for axis in where)] == labels[::step]).all()
+            for step in (1000, 1)
+        )
+
+    @property
+    def is_shown(self) -> bool:
+        """Whether the layer has the labels after; not where a person took them back."""
+        return len(self._change[2]) > 0 and self._has(2)
+
+    @property
+    def is_known(self) -> bool:
+        """Whether the layer has those of before or after, and none that came since."""
+        return self._has(1) or self._has(2)
+
+    def find_change(
+        self,
+        sharpen: Callable[..., NDArray[Any]],
+        report: Callable[[object], None],
+        cancelled: Callable[[], bool],
+    ) -> Change:
+        """Return what `sharpen_parts`, bound to an image, changes of the labels as they were."""
+        before = np.array(self._pixels)
+        if self.is_shown:
+            before[self._change[0]] = self._change[1]
+        after = sharpen(before, report, cancelled)
+        where = np.nonzero(before != after)
+        return where, before[where], after[where]
+
+    def show(self, change: Change, words: str) -> bool:
+        """Change the labels as they were; return False if others changed them meanwhile."""
+        self.take_back()
+        where, before, after = change
+        if self.layer.data is not self._pixels or not (self._pixels[where] == before).all():
+            return False
+        self._change, self.words = change, words
+        entry = metadata.metadata_of(self.layer) or self.layer.metadata
+        self._kept = {key: entry[key] for key in _KEPT if key in entry}
+        if not self.layer.visible:  # to others it would not be nothing: they lose their mode
+            self.layer.visible = True
+        self._assign(after)
+        self.note()
+        return True
+
+    def take_back(self) -> None:
+        """Give the layer the labels that it had before."""
+        if self.is_shown and self._is_undoable:
+            self.layer.undo()
+            if self.is_shown:
+                self.layer.redo()  # a stroke that was painted later
+                self._kept[metadata.EDITED_KEY] = True
+        if self.is_shown:
+            self._assign(self._change[1])
+        self.note()
+
+    def _assign(self, labels: NDArray[Any]) -> None:
+        # Of a layer that is hidden napari may have no slice to write to.
+        self._is_undoable = len(labels) <= MOST_UNDONE and bool(self.layer.visible)
+        if self._is_undoable:
+            self.layer.data_setitem(self._change[0], labels, refresh=False)
+        else:
+            self._pixels[self._change[0]] = labels
+        self.layer.refresh(extent=False)  # a part of a slice that is out of sight cannot be drawn
+
+    def note(self) -> None:
+        """Let the metadata of the layer say what was done to it, as long as that is so."""
+        is_shown = self.is_shown
+        if is_shown == self._is_noted or not self.is_known:
+            return
+        self._is_noted = is_shown
+        entry = metadata.metadata_of(self.layer) or self.layer.metadata
+        for key in _KEPT:
+            entry.pop(key, None)
+        entry.update(self._kept)
+        if is_shown:
+            entry.pop(metadata.SOFT_KEY, None)  # of other labels
+            edits = (*entry.get(metadata.EDITS_KEY, ()), self.words)
+            entry.update({metadata.EDITED_KEY: True, metadata.EDITS_KEY: edits})

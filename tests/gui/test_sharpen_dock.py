@@ -1,0 +1,386 @@
+"""The Sharpen borders dock: borders move, names and colours stay, all of it can be taken back."""
+
+import threading
+
+import dask.array
+import numpy as np
+import pytest
+from gui_cases import TIMEOUT
+from label_cases import result_of
+from napari.utils.colormaps import DirectLabelColormap
+from qtpy.QtWidgets import QPushButton
+from skimage.draw import disk
+
+from napari_saf._gui.layers import metadata
+from napari_saf._gui.session.layers import layers_of, pending
+from napari_saf._gui.sharpen import layers
+from napari_saf._gui.sharpen.dock import SharpenWidget
+from napari_saf.sharpening import sharpen_labels
+
+pytestmark = pytest.mark.gui
+SIDE = 96
+
+
+def scene(n_planes=0):
+    """Return labels of two disks on a background of 1, and an image of them."""
+    truth = np.ones((SIDE, SIDE), np.uint8)
+    truth[disk((30, 33), 22)] = 5
+    truth[disk((70, 64), 19)] = 9
+    levels = np.array([0, 40, 0, 0, 0, 120, 0, 0, 0, 200])[truth]
+    image = (levels + np.random.default_rng(0).normal(0, 4, truth.shape)).astype(np.float32)
+    if n_planes:
+        return np.stack([truth] * n_planes), np.stack([image] * n_planes)
+    return truth, image
+
+
+def jagged(truth):
+    """Return labels of an image reduced by 4, moved by a pixel."""
+    coarse = np.kron(np.roll(truth, 1, -1)[..., ::4, ::4], np.ones((4, 4), np.uint8))
+    return coarse.astype(truth.dtype)
+
+
+@pytest.fixture
+def truth(model):
+    truth, image = scene()
+    model.add_image(image, name="disks")
+    colors = {None: "black", 1: "blue", 5: "red", 9: "yellow"}
+    names = {metadata.NAMES_KEY: {5: "large", 9: "small"}}
+    colormap = DirectLabelColormap(color_dict=colors)
+    model.add_labels(jagged(truth), name="mask", metadata=names, colormap=colormap)
+    return truth
+
+
+@pytest.fixture
+def labels(truth, model):
+    return model.layers["mask"]
+
+
+@pytest.fixture
+def dock(labels, model, open_on):
+    return open_on(model, SharpenWidget)
+
+
+def error(labels, truth):
+    return int((labels.data != truth).sum())
+
+
+def move(dock, settle, position):
+    """Move the slider, and wait for what follows."""
+    dock.borders.slider.setValue(position)
+    settle(dock, 400)
+
+
+def test_borders_move_and_all_else_stays(dock, labels, truth, model, settle):
+    before, colors = labels.data.copy(), metadata.colors_of(labels, np.arange(10))
+    assert dock.labels.layer == labels and dock.image.layer == model.layers["disks"]
+    assert dock.borders.strength is None and dock.reach.value is None
+    dock.start()
+    settle(dock)
+    assert np.array_equal(labels.data, sharpen_labels(before, model.layers["disks"].data))
+    assert error(labels, truth) < 0.2 * (before != truth).sum()
+    distance = np.abs(np.hypot(*(np.indices(truth.shape) - np.array([30, 33])[:, None, None])) - 22)
+    distance = np.minimum(
+        distance,
+        np.abs(np.hypot(*(np.indices(truth.shape) - np.array([70, 64])[:, None, None])) - 19),
+    )
+    changed = labels.data != before
+    assert changed.any() and distance[changed].max() < 8
+    assert labels.name == "mask" and metadata.class_names(labels) == {5: "large", 9: "small"}
+    assert np.array_equal(metadata.colors_of(labels, np.arange(10)), colors)
+    assert dock.status.text.startswith(f"{changed.sum()} pixels changed")
+
+
+def test_it_is_one_step_of_the_history_of_napari_and_of_the_dock(dock, labels, settle):
+    before, entries = labels.data.copy(), dict(labels.metadata)
+    for _ in range(2):
+        dock.start()
+        settle(dock)
+        sharp = labels.data.copy()
+        assert (sharp != before).any()
+        assert "sharpened" in labels.metadata[metadata.EDITS_KEY][-1]
+        assert labels.metadata[metadata.EDITED_KEY]
+        dock.undo_button.click()
+        assert np.array_equal(labels.data, before) and labels.metadata == entries
+        assert not dock.undo_button.isEnabled()
+    dock.start()
+    settle(dock)
+    labels.undo()
+    settle(dock, 400)
+    assert np.array_equal(labels.data, before) and labels.metadata == entries
+    assert not dock.undo_button.isEnabled()
+    labels.redo()
+    settle(dock, 400)
+    assert np.array_equal(labels.data, sharp) and metadata.EDITS_KEY in labels.metadata
+    assert dock.undo_button.isEnabled()
+
+
+def test_the_slider_sharpens_the_labels_as_they_were_from_both_ends(dock, labels, model, settle):
+    image, before = model.layers["disks"].data, labels.data.copy()
+    move(dock, settle, 11)  # not before a click
+    assert np.array_equal(labels.data, before) and not dock.borders.automatic.isChecked()
+    dock.start()
+    settle(dock)
+    for position, strength in ((11, 1.0), (6, 0.5), (1, 0.0)):
+        move(dock, settle, position)
+        assert np.array_equal(labels.data, sharpen_labels(before, image, strength=strength))
+    move(dock, settle, 0)
+    assert np.array_equal(labels.data, before)
+    move(dock, settle, 11)
+    assert np.array_equal(labels.data, sharpen_labels(before, image, strength=1.0))
+    labels.undo()  # all of it is one step
+    assert np.array_equal(labels.data, before)
+    dock.reach.choose(12)
+    dock.borders.automatic.setChecked(True)
+    settle(dock, 400)
+    assert np.array_equal(labels.data, sharpen_labels(before, image, reach=12))
+
+
+def test_strokes_that_are_painted_later_stay(dock, labels, settle):
+    dock.start()
+    settle(dock)
+    labels.data_setitem((np.arange(4), np.arange(4)), 7)
+    sharp = labels.data.copy()
+    dock.undo_button.click()
+    assert (labels.data[np.arange(4), np.arange(4)] == 7).all() and (labels.data == 7).sum() == 4
+    labels.undo()
+    assert np.array_equal(labels.data, sharp)
+    dock.undo()
+    where = np.nonzero(labels.data == 5)
+    labels.data_setitem(where, 9)  # of which the dock knows nothing
+    painted = labels.data.copy()
+    move(dock, settle, 9)
+    move(dock, settle, 0)
+    assert np.array_equal(labels.data, painted)
+
+
+def test_what_is_too_large_for_the_history_comes_back_by_the_dock(
+    dock, labels, settle, monkeypatch
+):
+    monkeypatch.setattr(layers, "MOST_UNDONE", 3)
+    before, entries = labels.data.copy(), dict(labels.metadata)
+    dock.start()
+    settle(dock)
+    sharp = labels.data.copy()
+    labels.undo()
+    assert np.array_equal(labels.data, sharp) and metadata.EDITED_KEY in labels.metadata
+    dock.undo()
+    assert np.array_equal(labels.data, before) and labels.metadata == entries
+
+
+@pytest.fixture
+def slow(monkeypatch):
+    """Hold each call of `sharpen_labels` back until it is let go; note the strengths."""
+    began, go_on, strengths = threading.Semaphore(0), threading.Semaphore(0), []
+
+    def wait(labels, image, **options):
+        strengths.append(options["strength"])
+        began.release()
+        assert go_on.acquire(timeout=TIMEOUT / 1000)
+        return sharpen_labels(labels, image, **options)
+
+    monkeypatch.setattr(layers, "sharpen_labels", wait)
+    yield began, go_on, strengths
+    go_on.release(100)
+
+
+def add_stack(model, n_planes=3):
+    truth, image = scene(n_planes)
+    model.add_image(image, name="stack")
+    return truth, model.add_labels(jagged(truth), name="stack of masks")
+
+
+def test_stop_between_planes_changes_nothing(model, open_on, settle, slow):
+    _, labels = add_stack(model)
+    before, dock = labels.data.copy(), open_on(model, SharpenWidget)
+    began, go_on, _ = slow
+    dock.start()
+    assert began.acquire(timeout=TIMEOUT / 1000)
+    assert dock.stop_button.isEnabled() and not dock.button.isEnabled()
+    dock.stop_button.click()
+    go_on.release()
+    settle(dock)
+    assert np.array_equal(labels.data, before) and dock.status.text.startswith("stopped")
+    assert dock.button.isEnabled() and not dock.undo_button.isEnabled()
+
+
+def test_a_slider_that_moves_on_stops_what_is_under_way(dock, labels, model, settle, slow, qtbot):
+    before, (began, go_on, strengths) = labels.data.copy(), slow
+    dock.start()
+    assert began.acquire(timeout=TIMEOUT / 1000)
+    for position in (3, 7, 11):
+        dock.borders.slider.setValue(position)
+    qtbot.wait(400)
+    go_on.release(3)
+    settle(dock, 400)
+    assert strengths == [None, 1.0]
+    sharp = sharpen_labels(before, model.layers["disks"].data, strength=1.0)
+    assert np.array_equal(labels.data, sharp)
+
+
+def test_layers_that_go_or_change_on_the_way_are_left_alone(dock, labels, model, settle, slow):
+    began, go_on, _ = slow
+    for change in (
+        lambda: labels.data.__setitem__(..., 9),
+        lambda: setattr(labels, "data", np.ones_like(labels.data)),
+        lambda: model.layers.remove("mask"),
+    ):
+        dock.start()
+        assert began.acquire(timeout=TIMEOUT / 1000)
+        change()
+        now = labels.data.copy()
+        go_on.release()
+        settle(dock)
+        assert np.array_equal(labels.data, now)
+        if "mask" in model.layers:
+            assert "changed meanwhile" in dock.status.text
+            labels.data = jagged(scene()[0])
+    assert dock.labels.layer is None and not dock.button.isEnabled()
+    dock.start()  # of nothing
+    assert not dock.is_busy and "no labels" in dock.status.text
+
+
+def test_an_image_that_goes_on_the_way_is_read_to_the_end(dock, labels, model, settle, slow):
+    before, image = labels.data.copy(), model.layers["disks"].data
+    dock.start()
+    assert slow[0].acquire(timeout=TIMEOUT / 1000)
+    model.layers.remove("disks")
+    slow[1].release()
+    settle(dock)
+    assert np.array_equal(labels.data, sharpen_labels(before, image))
+    assert "image" in dock.status.text and not dock.button.isEnabled()
+    dock.undo()
+    assert np.array_equal(labels.data, before)
+
+
+def test_planes_are_sharpened_by_themselves_or_as_a_volume(model, open_on, settle):
+    _, labels = add_stack(model, n_planes=8)
+    before, dock = labels.data.copy(), open_on(model, SharpenWidget)
+    image = model.layers["stack"].data
+    dock.start()
+    settle(dock)
+    planes = [sharpen_labels(*pair) for pair in zip(before, image, strict=True)]
+    assert np.array_equal(labels.data, planes)
+    dock.volume.setChecked(True)
+    settle(dock, 400)
+    assert np.array_equal(labels.data, sharpen_labels(before, image))
+    dock.undo()
+    assert np.array_equal(labels.data, before)
+
+
+def test_channels_slices_and_pixels_that_are_not_finite(model, open_on, settle):
+    truth, image = scene()
+    colours = np.repeat(image[..., None], 3, -1).clip(0, 255).astype(np.uint8)
+    model.add_image(colours, name="colours", rgb=True)
+    labels = model.add_labels(jagged(truth), name="colours [SAF]")
+    dock = open_on(model, SharpenWidget)
+    assert not dock._rows.is_shown(dock.volume)
+    dock.start()
+    settle(dock)
+    assert np.array_equal(labels.data, sharpen_labels(jagged(truth), colours))
+    holes = image.copy()
+    holes[:40, :40] = np.nan
+    dock.open_on(labels, model.add_image(holes))
+    dock.start()
+    settle(dock)
+    assert np.array_equal(labels.data[:40, :40], jagged(truth)[:40, :40])
+    assert (labels.data != jagged(truth)).any()
+    model.add_image(np.stack([image] * 2), name="frames")
+    frame = model.add_labels(jagged(truth)[None], name="frames [SAF]", translate=(1, 0, 0))
+    dock.labels.choose(frame)
+    assert dock.image.layer == model.layers["frames"] and not dock._rows.is_shown(dock.volume)
+    dock.start()
+    settle(dock)
+    assert np.array_equal(frame.data[0], sharpen_labels(jagged(truth), image))
+
+
+def test_what_cannot_be_sharpened_is_refused_in_words(model, open_on, settle):
+    truth, image = scene()
+    dock = open_on(model, SharpenWidget)
+    assert "no labels" in dock.status.text
+    mask = jagged(truth)
+    model.add_image(image, name="image")
+    read_only = mask.copy()
+    read_only.flags.writeable = False
+    cases = {
+        "napari-saf sharpen": [
+            model.add_labels(dask.array.from_array(mask)),
+            model.add_labels([mask, mask[::2, ::2]], multiscale=True),
+        ],
+        "duplicate": [model.add_labels(read_only)],
+        "shape and the scale": [
+            model.add_labels(mask[:90], translate=(60, 0)),
+            model.add_labels(mask, scale=(2, 2)),
+        ],
+        "strokes": [model.add_labels(mask, metadata={metadata.STROKES_KEY: "of no image"})],
+    }
+    for words, refused in cases.items():
+        for labels in refused:
+            dock.labels.choose(labels)
+            assert words in dock.status.text and not dock.button.isEnabled()
+            assert words in dock.button.toolTip()
+            dock.start()
+            assert not dock.is_busy
+    dock.labels.choose(model.add_labels(mask))
+    assert dock.button.isEnabled() and not dock.status.text
+    negative = mask.astype(int)
+    negative[0, 0] = -1
+    dock.labels.choose(model.add_labels(negative))
+    dock.start()
+    settle(dock)
+    assert dock.status.is_error and "expected 0" in dock.status.text
+
+
+def test_results_keep_their_recipe_and_lose_maps_that_are_of_other_labels(model, open_on, settle):
+    truth, image = scene()
+    model.add_image(image, name="image")
+    entry = result_of(image, jagged(truth))
+    soft = entry[metadata.METADATA_KEY][metadata.SOFT_KEY] = object()
+    labels = model.add_labels(jagged(truth), name="image [SAF]", metadata=entry)
+    labels.visible = False
+    dock = open_on(model, SharpenWidget)
+    before = dict(metadata.metadata_of(labels))
+    dock.start()
+    settle(dock)
+    now = metadata.metadata_of(labels)
+    assert labels.visible and metadata.recipe_of(labels).raw == before["recipe"]
+    assert metadata.SOFT_KEY not in now and now[metadata.EDITED_KEY]
+    assert now[metadata.EDITS_KEY] == ("borders sharpened: reach automatic, strength automatic",)
+    (entry,) = dock.workspace.session.entries
+    assert [one.layer.is_edited for one in map(pending, layers_of(model, entry.layer))] == [True]
+    dock.undo()
+    assert metadata.metadata_of(labels) == before and now[metadata.SOFT_KEY] is soft
+
+
+def test_export_opens_it_on_its_layers(viewer, qtbot):
+    truth, image = scene()
+    for name in ("a", "b"):
+        viewer.add_image(image, name=name)
+        viewer.add_labels(jagged(truth), name=f"{name} mask")
+    export = viewer.window.add_plugin_dock_widget("napari-saf", "Export")[1]
+    for name in ("a", "b"):
+        export.labels.choose(viewer.layers[f"{name} mask"])
+        export.image.choose(viewer.layers[name])
+        (button,) = (one for one in export.findChildren(QPushButton) if "Sharpen" in one.text())
+        button.click()
+        dock = export.workspace.docks["Sharpen borders"]
+        assert dock.labels.layer == viewer.layers[f"{name} mask"]
+        assert dock.image.layer == viewer.layers[name]
+
+
+def test_labels_out_of_sight_are_sharpened_too(viewer, settle):
+    """Of them napari has no slice that a part could be drawn of."""
+    truth, image = scene(6)
+    viewer.add_image(np.stack([image] * 2), name="longer")
+    for layer in (viewer.add_image(image, name="stack"), viewer.add_labels(jagged(truth))):
+        layer.translate = (50, 0, 0)
+    dock = viewer.window.add_plugin_dock_widget("napari-saf", "Sharpen borders")[1]
+    labels, before = dock.labels.layer, jagged(truth)
+    dock.open_on(labels, viewer.layers["stack"])
+    viewer.dims.set_point(1, 0)
+    for visible in (True, False):
+        labels.visible = visible
+        dock.start()
+        settle(dock)
+        assert (labels.data != before).any() and labels.visible
+        dock.undo()
+        assert np.array_equal(labels.data, before)
