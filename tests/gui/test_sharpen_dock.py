@@ -29,7 +29,9 @@ def scene(n_planes=0):
     levels = np.array([0, 40, 0, 0, 0, 120, 0, 0, 0, 200])[truth]
     image = (levels + np.random.default_rng(0).normal(0, 4, truth.shape)).astype(np.float32)
     if n_planes:
-        return np.stack([truth] * n_planes), np.stack([image] * n_planes)
+        truth, image = (
+            np.stack([np.roll(one, 2 * k, 0) for k in range(n_planes)]) for one in (truth, image)
+        )
     return truth, image
 
 
@@ -203,18 +205,23 @@ def test_stop_between_planes_changes_nothing(model, open_on, settle, slow):
     assert dock.button.isEnabled() and not dock.undo_button.isEnabled()
 
 
-def test_a_slider_that_moves_on_stops_what_is_under_way(dock, labels, model, settle, slow, qtbot):
-    before, (began, go_on, strengths) = labels.data.copy(), slow
+def test_a_slider_that_moves_on_stops_what_is_under_way(model, open_on, settle, slow, qtbot):
+    _, labels = add_stack(model)
+    before, dock, (began, go_on, strengths) = (
+        labels.data.copy(),
+        open_on(model, SharpenWidget),
+        slow,
+    )
     dock.start()
     assert began.acquire(timeout=TIMEOUT / 1000)
     for position in (3, 7, 11):
         dock.borders.slider.setValue(position)
     qtbot.wait(400)
-    go_on.release(3)
+    go_on.release(100)
     settle(dock, 400)
-    assert strengths == [None, 1.0]
-    sharp = sharpen_labels(before, model.layers["disks"].data, strength=1.0)
-    assert np.array_equal(labels.data, sharp)
+    assert strengths == [None, 1.0, 1.0, 1.0]
+    pairs = zip(before, model.layers["stack"].data, strict=True)
+    assert np.array_equal(labels.data, [sharpen_labels(*pair, strength=1.0) for pair in pairs])
 
 
 def test_layers_that_go_or_change_on_the_way_are_left_alone(dock, labels, model, settle, slow):
@@ -260,6 +267,7 @@ def test_planes_are_sharpened_by_themselves_or_as_a_volume(model, open_on, settl
     settle(dock)
     planes = [sharpen_labels(*pair) for pair in zip(before, image, strict=True)]
     assert np.array_equal(labels.data, planes)
+    assert not np.array_equal(sharpen_labels(before, image), planes)
     dock.volume.setChecked(True)
     settle(dock, 400)
     assert np.array_equal(labels.data, sharpen_labels(before, image))
