@@ -242,6 +242,8 @@ class Local(AbstractColourFirst):
         return np.concatenate([colour, light[..., None] - np.stack(means, axis=-1)], axis=-1)
 
 
+_LINES = 2**17
+"""Pixels of lines that are averaged at once."""
 _LEAST_BOXES = 4.0
 """Width from which on a Gaussian mean is three box means, which differ from it by 3 % or less."""
 
@@ -282,10 +284,24 @@ def _boxes(image: Image, sigma: Sequence[float], axes: Sequence[int]) -> Image:
         low = int(np.sqrt(4 * width**2 + 1))
         low -= 1 - low % 2
         n_low = round((12 * width**2 - 3 * low**2 - 12 * low - 9) / (-4 * low - 4))
-        for side in (low,) * n_low + (low + 2,) * (3 - n_low):
-            image = uniform_filter1d(image, side, axis=axis)
+        sides = (low,) * n_low + (low + 2,) * (3 - n_low)
+        moved = np.moveaxis(image, axis, -1)
+        lines, found = np.atleast_2d(moved), np.empty(moved.shape, np.float32)
+        starts = range(0, len(lines), max(1, _LINES * len(lines) // max(1, lines.size)))
+        means = partial(_box_means, lines, np.atleast_2d(found), sides, starts.step)
+        with ThreadPoolExecutor(torch.get_num_threads()) as pool:
+            list(pool.map(means, starts))
+        image = np.moveaxis(found, -1, axis)
         raise_if_interrupted()
-    return image
+    return np.ascontiguousarray(image)
+
+
+def _box_means(lines: Image, found: Image, sides: Sequence[int], count: int, start: int) -> None:
+    """Write means of some lines along the last axis, of one box after another."""
+    block = np.ascontiguousarray(lines[start : start + count])
+    for side in sides:
+        block = uniform_filter1d(block, side, axis=-1)
+    found[start : start + count] = block
 
 
 class Patterns(AbstractColourFirst):

@@ -49,6 +49,8 @@ _MOST_IN_ROW = 1024
 _LEAST_SLICES = 64
 _NODES = 2**14
 """Nodes of a block where the geometry does not matter."""
+_READ = 2**16
+"""Nodes whose labels are read at once."""
 
 
 def kernels() -> ModuleType | None:
@@ -260,11 +262,23 @@ class Fused:
     def read(self, v: Tensor, labels: Tensor) -> tuple[float, float, NDArray[np.float64], Tensor]:
         """Update labels by the state of the last attempt; return what makes a `Reading`."""
         (n, c), values, columns = v.shape, _columns(v), labels.numpy()
-        moved = np.flatnonzero(values.ravel()[columns * n + np.arange(n)] < 0)
-        columns[moved] = values[:, moved].argmax(axis=0)
+
+        starts = iter(range(0, n, _READ))
+
+        def update() -> int:
+            n_moved = 0
+            for start in starts:
+                some, own = values[:, start : start + _READ], columns[start : start + _READ]
+                moved = np.flatnonzero(some[own, np.arange(len(own))] < 0)
+                own[moved] = some[:, moved].argmax(axis=0)
+                n_moved += len(moved)
+            return n_moved
+
+        helpers = [self._pool.submit(update) for _ in range(self._n_threads - 1)]
+        n_moved = update() + sum(helper.result() for helper in helpers)
         sizes = np.bincount(columns, minlength=c).astype(float)
         entropy = self._entropy - float(np.log(self._highest).mean(dtype=np.float64))
-        return len(moved) / n, entropy, sizes, torch.from_numpy(self._highest)
+        return n_moved / n, entropy, sizes, torch.from_numpy(self._highest)
 
     def _sum(
         self, function: Any, calls: Sequence[tuple[Any, ...]], shape: tuple[int, ...]
