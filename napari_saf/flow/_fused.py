@@ -274,7 +274,8 @@ class Fused:
                 n_moved += len(moved)
             return n_moved
 
-        helpers = [self._pool.submit(update) for _ in range(self._n_threads - 1)]
+        n_helpers = min(self._n_threads - 1, n // _READ)
+        helpers = [self._pool.submit(update) for _ in range(n_helpers)]
         n_moved = update() + sum(helper.result() for helper in helpers)
         sizes = np.bincount(columns, minlength=c).astype(float)
         entropy = self._entropy - float(np.log(self._highest).mean(dtype=np.float64))
