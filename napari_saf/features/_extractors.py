@@ -245,7 +245,7 @@ class Local(AbstractColourFirst):
 _LINES = 2**17
 """Pixels of lines that are averaged at once."""
 _LEAST_BOXES = 4.0
-"""Width from which on a Gaussian mean is three box means, which differ from it by 3 % or less."""
+"""Width from which on a Gaussian mean is three box means, 6 % of its peak off at most."""
 
 
 def lightness(colour: Image) -> Image:

@@ -5,9 +5,10 @@ import json
 
 import numpy as np
 import pytest
+from scipy.ndimage import gaussian_filter
 
 import napari_saf as saf
-from napari_saf.features import FEATURES, FeatureExtractor, extractor_of
+from napari_saf.features import FEATURES, FeatureExtractor, _extractors, extractor_of
 from napari_saf.io import Recipe
 from napari_saf.parameters import parameter
 from napari_saf.problem import ImageOptions
@@ -203,3 +204,16 @@ def test_a_recipe_with_other_features_is_refused_by_name(monkeypatch, features, 
     monkeypatch.setitem(FEATURES, "bands", Bands)
     with pytest.raises(saf.InvalidInput, match=words):
         ImageOptions.from_plain({"features": features})
+
+
+@pytest.mark.parametrize("width", [4.0, 8.0, 16.0, 32.0])
+@pytest.mark.parametrize("lines", [1, 2**17])
+def test_wide_means_are_about_gaussian_whatever_is_averaged_at_once(width, lines, monkeypatch):
+    monkeypatch.setattr(_extractors, "_LINES", lines)
+    image = np.random.default_rng(0).random((130, 97)).astype(np.float32)
+    means = _extractors.average_around(image, width, None, None)(image)
+    assert abs(means - gaussian_filter(image, width)).max() < 0.06 * np.ptp(means)
+    rows = _extractors.average_around(image, width, [0], None)(image)
+    assert np.allclose(
+        rows[:, 5], _extractors.average_around(image[:, 5], width, None, None)(image[:, 5])
+    )
