@@ -118,9 +118,8 @@ class AutomaticSettings(QCheckBox):
             return stroke_choices(3 if has_colour else 1)
         region = self._input.region()
         axes = [axis for axis in region.axes if axis in region.together]
-        return stroke_choices(
-            3 if has_colour else 1, sum(axis not in region.fixed for axis in axes)
-        )
+        n_axes = sum(axis not in region.fixed for axis in axes)
+        return stroke_choices(3 if has_colour else 1, n_axes, max(region.shape))
 
     def _on_toggled(self) -> None:
         self.refresh()
