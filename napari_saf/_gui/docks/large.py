@@ -186,10 +186,12 @@ class LargeSection(FormSection):
         self.status.show_progress(1.0, "\n".join([text, *found.notes]))
 
     def _on_paused(self) -> None:
+        self._clock.stop()  # it would write over the last words
         self._refresh_layer()
         self.status.set_text("paused: Label everything goes on")
 
     def _on_failed(self, error: Exception) -> None:
+        self._clock.stop()
         text = describe_error(error).replace(
             "--overwrite begins anew", "choose another folder, or remove it"
         )
