@@ -259,10 +259,7 @@ def prepare_images(
     The features (n_nodes, n_features), the groups, image-shaped, None where the options do not say
     what makes them, the options with the scaling, given or found, and the share that is clipped.
     """
-    arrays = [channels_last(image, options.channel_axis)[0] for image in images]
-    if len({array.shape[-1] for array in arrays}) > 1:
-        counts = [array.shape[-1] for array in arrays]
-        raise InvalidInput(f"images: expected one number of channels, got {counts}")
+    arrays = _arrays_of(images, options)
     inside = [
         finite_mask(image, array, mask, options.channel_axis)
         for image, array, mask in zip(images, arrays, masks, strict=True)
@@ -311,6 +308,15 @@ def prepare_images(
         rows.append(grid.gather(features))
     nodes = rows[0] if len(rows) == 1 else np.concatenate(rows)
     return grids, {"features": nodes, "groups": groups, "options": options, "clipped": clipped}
+
+
+def _arrays_of(images: list[ArrayLike], options: ImageOptions) -> list[NDArray[np.generic]]:
+    """Return images with channels last; InvalidInput if they differ in their number."""
+    arrays = [channels_last(image, options.channel_axis)[0] for image in images]
+    counts = [array.shape[-1] for array in arrays]
+    if len(set(counts)) > 1:
+        raise InvalidInput(f"images: expected one number of channels, got {counts}")
+    return arrays
 
 
 def _scaling_and_clipped(

@@ -7,18 +7,16 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
-from functools import partial
 from itertools import combinations_with_replacement
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.ndimage import gaussian_filter, uniform_filter1d
 from skimage import color, feature, filters
 
 from napari_saf.device import raise_if_interrupted, torch
 from napari_saf.errors import InvalidInput
-from napari_saf.features._image import scales_of, standardized
+from napari_saf.features._image import average_around, scales_of, standardized
 from napari_saf.parameters import check_bounds, parameter, to_plain
 
 _CONVERTED = 2**16
@@ -242,66 +240,9 @@ class Local(AbstractColourFirst):
         return np.concatenate([colour, light[..., None] - np.stack(means, axis=-1)], axis=-1)
 
 
-_LINES = 2**17
-"""Pixels of lines that are averaged at once."""
-_LEAST_BOXES = 4.0
-"""Width from which on a Gaussian mean is three box means, 6 % of its peak off at most."""
-
-
 def lightness(colour: Image) -> Image:
     """Return L*, or the mean of channels that are no colour."""
     return colour[..., 0] if colour.shape[-1] == 3 else colour.mean(axis=-1)
-
-
-def average_around(
-    like: Image, width: float | Sequence[float] | NDArray[Any], axes: Axes, mask: Mask
-) -> Callable[[Image], Image]:
-    """Return what takes Gaussian means of planes or volumes along axes, within the mask."""
-    along = tuple(range(like.ndim) if axes is None else axes)
-    widths = np.broadcast_to(width, len(along)).tolist()
-    means = _boxes if min(widths, default=0) >= _LEAST_BOXES else gaussian_filter
-    blur = partial(means, sigma=widths, axes=along)
-    if mask is None:
-        total = inside = np.ones((), np.float32)
-    else:
-        inside = mask.astype(np.float32)
-        total = np.maximum(blur(inside), 1e-6)
-
-    def average(values: Image) -> Image:
-        raise_if_interrupted()
-        return np.asarray(blur(inside * values) / total)
-
-    return average
-
-
-def _boxes(image: Image, sigma: Sequence[float], axes: Sequence[int]) -> Image:
-    """Return about a Gaussian mean, in time that does not depend on its widths: three box means.
-
-    Their sides are odd and have together the variance of the Gaussian (Kovesi,
-    https://doi.org/10.1109/DICTA.2010.74).
-    """
-    for axis, width in zip(axes, sigma, strict=True):
-        low = int(np.sqrt(4 * width**2 + 1))
-        low -= 1 - low % 2
-        n_low = round((12 * width**2 - 3 * low**2 - 12 * low - 9) / (-4 * low - 4))
-        sides = (low,) * n_low + (low + 2,) * (3 - n_low)
-        moved = np.moveaxis(image, axis, -1)
-        lines, found = np.atleast_2d(moved), np.empty(moved.shape, np.float32)
-        starts = range(0, len(lines), max(1, _LINES * len(lines) // max(1, lines.size)))
-        means = partial(_box_means, lines, np.atleast_2d(found), sides, starts.step)
-        with ThreadPoolExecutor(torch.get_num_threads()) as pool:
-            list(pool.map(means, starts))
-        image = np.moveaxis(found, -1, axis)
-        raise_if_interrupted()
-    return np.ascontiguousarray(image)
-
-
-def _box_means(lines: Image, found: Image, sides: Sequence[int], count: int, start: int) -> None:
-    """Write means of some lines along the last axis, of one box after another."""
-    block = np.ascontiguousarray(lines[start : start + count])
-    for side in sides:
-        block = uniform_filter1d(block, side, axis=-1)
-    found[start : start + count] = block
 
 
 class Patterns(AbstractColourFirst):

@@ -18,11 +18,10 @@ from napari_saf.features._extractors import (
     Intensity,
     Lab,
     Mask,
-    average_around,
     lightness,
     perceived,
 )
-from napari_saf.features._image import Scaling
+from napari_saf.features._image import Scaling, average_around
 from napari_saf.parameters import parameter
 
 Ground = Literal["dark", "bright", "paper"]

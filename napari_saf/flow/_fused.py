@@ -268,9 +268,9 @@ class Fused:
         def update() -> int:
             n_moved = 0
             for start in starts:
-                some, own = values[:, start : start + _READ], columns[start : start + _READ]
-                moved = np.flatnonzero(some[own, np.arange(len(own))] < 0)
-                own[moved] = some[:, moved].argmax(axis=0)
+                block, labelled = values[:, start : start + _READ], columns[start : start + _READ]
+                moved = np.flatnonzero(block[labelled, np.arange(len(labelled))] < 0)
+                labelled[moved] = block[:, moved].argmax(axis=0)
                 n_moved += len(moved)
             return n_moved
 

@@ -31,9 +31,9 @@ from napari_saf.io._image import (
 )
 from napari_saf.io._paths import file_state, is_zarr
 from napari_saf.io._remote import RemoteArray, RemoteFolder, url_of
+from napari_saf.parts import Region as Region
 from napari_saf.storage import check_unpacked, format_errors
 
-Region = tuple[slice, ...]
 """A part of an image, without channels; its ends lie within the image."""
 MOST_PIECE = 2**28
 """Bytes of a piece that is stored as one: more would have to be decoded for every part of it."""

@@ -52,19 +52,19 @@ from napari_saf.sharpening import sharpen_labels
 
 _MOST_MEANS, _MOST_MEANS_EACH = 256, 8
 """Means of features that stand for all labels, and for one."""
-_LEAST_OWN = 0.5
+_LEAST_SHARE = 0.5
 """Share of the pixels nearest to a mean that have its label."""
 _MOST_ROWS = 2**15
 """Pixels of a label of which means are made."""
 _MOST_FIELDS = 2**30
 """Bytes of the fields of a flow; larger images are labelled in parts."""
 _COST = 0.3
-"""Of the work on a node, what a pixel of the image takes afterwards."""
+"""Of the work on a node, about what a pixel takes afterwards: for the share that is done."""
 _LOOSE = 8.0
 """By what the tolerance of the steps is multiplied: 0.01 % of the labels of nuclei change."""
 _PRIOR = 0.1
 """Weight, beside features, of the shares of labels around once borders are sharp: without it four
-images of nuclei, in uneven light, had F1 .006 to .055 lower than at a reduced size."""
+images of nuclei had F1 .006 to .055 lower than at a reduced size."""
 _SHARPENED = 0.2
 """Share of the time after which borders are sharp."""
 
@@ -145,11 +145,11 @@ class _Progress:
         result = self.result
         full: dict[GridGraph, LabelImage] = {image.grid: image.labels for image in self.images}
         several = result.labels if isinstance(result.labels, list) else [result.labels]
-        found = [
+        numbered = [
             label_map.paint(result.label_map.unpaint(full.get(grid, labels)))
             for grid, labels in zip(self.grids, several, strict=True)
         ]
-        return found if isinstance(result.labels, list) else found[0]
+        return numbered if isinstance(result.labels, list) else numbered[0]
 
     def snapshot(self, fraction: float) -> Snapshot:
         return Snapshot(
@@ -381,9 +381,9 @@ def _typical_means(
     for label, (rows, size) in enumerate(zip(rows_of, sizes, strict=True)):
         nearest = cdist(rows, means, "sqeuclidean").argmin(axis=1)
         counts[:, label] = np.bincount(nearest, minlength=len(means)) * size / len(rows)
-    own = counts[np.arange(len(means)), owners] / counts.sum(axis=1).clip(min=1)
-    best = [np.flatnonzero(owners == k)[own[owners == k].argmax()] for k in range(len(means_of))]
-    kept = own >= _LEAST_OWN
+    shares = counts[np.arange(len(means)), owners] / counts.sum(axis=1).clip(min=1)
+    best = [np.flatnonzero(owners == k)[shares[owners == k].argmax()] for k in range(len(means_of))]
+    kept = shares >= _LEAST_SHARE
     kept[best] = True
     return means[kept], owners[kept]
 

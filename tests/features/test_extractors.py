@@ -8,7 +8,7 @@ import pytest
 from scipy.ndimage import gaussian_filter
 
 import napari_saf as saf
-from napari_saf.features import FEATURES, FeatureExtractor, _extractors, extractor_of
+from napari_saf.features import FEATURES, FeatureExtractor, _image, extractor_of
 from napari_saf.io import Recipe
 from napari_saf.parameters import parameter
 from napari_saf.problem import ImageOptions
@@ -209,11 +209,11 @@ def test_a_recipe_with_other_features_is_refused_by_name(monkeypatch, features, 
 @pytest.mark.parametrize("width", [4.0, 8.0, 16.0, 32.0])
 @pytest.mark.parametrize("lines", [1, 2**17])
 def test_wide_means_are_about_gaussian_whatever_is_averaged_at_once(width, lines, monkeypatch):
-    monkeypatch.setattr(_extractors, "_LINES", lines)
+    monkeypatch.setattr(_image, "_LINES", lines)
     image = np.random.default_rng(0).random((130, 97)).astype(np.float32)
-    means = _extractors.average_around(image, width, None, None)(image)
+    means = _image.average_around(image, width, None, None)(image)
     assert abs(means - gaussian_filter(image, width)).max() < 0.06 * np.ptp(means)
-    rows = _extractors.average_around(image, width, [0], None)(image)
+    rows = _image.average_around(image, width, [0], None)(image)
     assert np.allclose(
-        rows[:, 5], _extractors.average_around(image[:, 5], width, None, None)(image[:, 5])
+        rows[:, 5], _image.average_around(image[:, 5], width, None, None)(image[:, 5])
     )
