@@ -1,6 +1,8 @@
 """Resume in the Segment dock: a run that was stopped goes on in its layer."""
 
+import threading
 from functools import partial
+from time import sleep
 
 import numpy as np
 import pytest
@@ -10,6 +12,7 @@ from napari.layers import Labels
 import napari_saf as saf
 from napari_saf._gui.diagnostics.dock import DiagnosticsWidget
 from napari_saf._gui.layers.metadata import recipe_of
+from napari_saf._gui.runs.run import Run
 
 pytestmark = pytest.mark.gui
 
@@ -22,22 +25,32 @@ def viewer(model_or_window):
 
 
 @pytest.fixture
-def stop(qtbot):
-    """Start a run, or what is called, and stop it once the frame has come at which to stop."""
+def stop(qtbot, monkeypatch):
+    """Start a run, or what is called, and stop it at a time of the flow.
+
+    The worker waits there until Stop is pressed, however fast it is.
+    """
 
     def stop_at(dock, time, start=None):
-        results = []
+        put, results, reached = Run._put, [], threading.Event()
 
-        def on_advanced(frame):
-            if frame.time >= time:
-                dock.stop_button.click()
+        def put_and_wait(run, snapshot):
+            put(run, snapshot)
+            while snapshot.record.time >= time and not run.is_cancelled:
+                reached.set()
+                sleep(0.001)
 
-        dock.controller.advanced.connect(on_advanced)
+        monkeypatch.setattr(Run, "_put", put_and_wait)
         dock.controller.returned.connect(results.append)
-        with qtbot.waitSignal(dock.controller.finished, timeout=TIMEOUT):
-            (start or dock.start)()
-        dock.controller.advanced.disconnect(on_advanced)
+        (start or dock.start)()
+        run = dock.controller.run
+        qtbot.waitUntil(
+            lambda: bool(results) or (reached.is_set() and not run.mailbox), timeout=TIMEOUT
+        )
+        dock.stop_button.click()
+        qtbot.waitUntil(lambda: bool(results) and not dock.controller.is_running, timeout=TIMEOUT)
         dock.controller.returned.disconnect(results.append)
+        monkeypatch.setattr(Run, "_put", put)
         assert results[0].status is saf.Status.CANCELLED
         return results[0]
 
