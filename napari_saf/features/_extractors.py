@@ -5,8 +5,6 @@ from __future__ import annotations
 import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextvars import copy_context
 from itertools import combinations_with_replacement
 from typing import Any, ClassVar, Literal, Self
 
@@ -14,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from skimage import color, feature, filters
 
-from napari_saf.device import raise_if_interrupted, torch
+from napari_saf.device import in_threads, raise_if_interrupted
 from napari_saf.errors import InvalidInput
 from napari_saf.features._image import average_around, scales_of, standardized
 from napari_saf.parameters import check_bounds, parameter, to_plain
@@ -382,13 +380,10 @@ class Multiscale(FeatureExtractor):
         jobs = [(channel, width) for channel in np.moveaxis(image, -1, 0) for width in widths]
         n_each = image.ndim + 1
         features = np.empty((*image.shape[:-1], len(jobs) * n_each), np.float32)
-        with ThreadPoolExecutor(torch.get_num_threads()) as pool:
-            # Each with what interrupts this thread.
-            found = [pool.submit(copy_context().run, _at_width, *job) for job in jobs]
-            for k, each in enumerate(found):
-                for at, own in enumerate(each.result(), start=k * n_each):
-                    features[..., at] = own
-                    raise_if_interrupted()
+        for k, responses in enumerate(in_threads(lambda job: _at_width(*job), jobs)):
+            for at, response in enumerate(responses, start=k * n_each):
+                features[..., at] = response
+                raise_if_interrupted()
         first = tuple(slice(1 if axis in thin else None) for axis in range(image.ndim - 1))
         return features[first]
 

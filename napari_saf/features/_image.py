@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
@@ -14,7 +13,7 @@ from scipy.ndimage import gaussian_filter, uniform_filter1d
 from skimage import filters
 
 from napari_saf.arrays import all_finite, as_array, as_whole, check_mask
-from napari_saf.device import raise_if_interrupted, torch
+from napari_saf.device import in_threads, raise_if_interrupted
 from napari_saf.errors import InvalidInput, NotFinite
 from napari_saf.graph import coarse_means
 
@@ -159,8 +158,7 @@ def _boxes(image: Values, sigma: Sequence[float], axes: Sequence[int]) -> Values
         lines, averaged = np.atleast_2d(moved), np.empty(moved.shape, np.float32)
         starts = range(0, len(lines), max(1, _LINES * len(lines) // max(1, lines.size)))
         means = partial(_box_means, lines, np.atleast_2d(averaged), sides, starts.step)
-        with ThreadPoolExecutor(torch.get_num_threads()) as pool:
-            list(pool.map(means, starts))
+        in_threads(means, starts)
         image = np.moveaxis(averaged, -1, axis)
         raise_if_interrupted()
     return np.ascontiguousarray(image)

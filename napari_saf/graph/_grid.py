@@ -13,13 +13,15 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
 from napari_saf.arrays import as_list, as_whole, check_mask, check_window, own_floats
-from napari_saf.device import Tensor, check_memory, raise_if_interrupted, torch
+from napari_saf.device import Tensor, check_memory, in_threads, raise_if_interrupted, torch
 from napari_saf.errors import InvalidInput
 from napari_saf.graph._box import BoxSum, WeightedAverage, WindowWeights, as_whole_weights
 from napari_saf.graph._graph import AbstractGraph, Averager, SparseProduct, symmetric_part
 
 _BYTES_AS_MATRIX = 72
 """What a weight takes at most on its way into a sparse matrix; measured with 13 million."""
+_STRIP = 2**16
+"""Pixels of rows that are compared with their neighbours at once."""
 
 
 class GridGraph(AbstractGraph):
@@ -153,28 +155,9 @@ class GridGraph(AbstractGraph):
         if n_bad:
             raise InvalidInput(f"image: {n_bad} of {is_known.size} pixels are NaN or infinite")
         values = values if is_known.all() else np.where(is_known, values, 0)
-        padded = np.pad(
-            values, [(0, 0), *((side // 2, side // 2) for side in patch)], mode="symmetric"
+        grid.window_weights = grid._of_neighbours(
+            grid._likeness(values, patch, rho, noise_variance)
         )
-        bias = np.float32(2 * noise_variance * math.prod(patch))
-        offsets = grid._offsets()
-        half = (len(offsets) // 2 + 1, *shape)
-        grid._check_memory(2 * math.prod(half))
-        weights = np.zeros(half, np.uint16)
-        for k, offset in enumerate(offsets[: len(weights)]):
-            raise_if_interrupted()
-            target, source = _shift(offset, padded.shape[1:])
-            total = np.zeros(padded.shape[1:], dtype=np.float32)
-            for channel in padded:
-                total[target] += np.square(channel[source] - channel[target])
-            for axis, side in enumerate(patch):
-                total = _sum_along(total, axis, side)
-            if bias:
-                total = np.maximum(total - bias, 0)
-            total /= -rho
-            np.exp(total, out=total)
-            weights[k] = as_whole_weights(total.clip(min=np.finfo(np.float32).tiny, out=total))
-        grid.window_weights = grid._of_neighbours(weights)
         return grid
 
     @property
@@ -332,17 +315,82 @@ class GridGraph(AbstractGraph):
         message = "use a smaller window, a mask, or "
         check_memory(need, torch.device("cpu"), lambda share: message + self.smaller(share))
 
+    def _likeness(
+        self,
+        values: NDArray[np.float32],
+        patch: Sequence[int],
+        rho: float,
+        noise_variance: float,
+    ) -> NDArray[np.uint16]:
+        """Return the likeness of each pixel to its neighbours in the first half of the window.
+
+        The values (n_channels, *shape) are finite.
+        """
+        offsets = self._offsets()
+        offsets = offsets[: len(offsets) // 2 + 1]
+        self._check_memory(2 * len(offsets) * math.prod(self.shape))
+        weights = np.empty((len(offsets), *self.shape), np.uint16)
+        reach = np.abs(offsets).max(axis=0)
+        rims = reach + np.array(patch) // 2
+        padded = np.pad(values, [(0, 0), *((rim, rim) for rim in rims)], mode="symmetric")
+        bias = np.float32(2 * noise_variance * math.prod(patch))
+        ends = np.array(self.shape) + reach + patch - 1
+
+        def compare(rows: slice) -> None:
+            raise_if_interrupted()
+            end = rows.stop + reach[0] + patch[0] - 1
+            strip = (slice(rows.start + reach[0], end), *map(slice, reach[1:], ends[1:]))
+            for weight, offset in zip(weights, offsets, strict=True):
+                there = tuple(
+                    slice(side.start + o, side.stop + o)
+                    for side, o in zip(strip, offset, strict=True)
+                )
+                total = np.square(padded[0][there] - padded[0][strip])
+                for channel in padded[1:]:
+                    total += np.square(channel[there] - channel[strip])
+                for axis, side in enumerate(patch):
+                    total = _sum_along(total, axis, side)
+                if bias:
+                    total = np.maximum(total - bias, 0)
+                total /= -rho
+                np.exp(total, out=total)
+                weight[rows] = as_whole_weights(total.clip(np.finfo(np.float32).tiny, out=total))
+
+        in_threads(compare, self._strips())
+        return weights
+
+    def _strips(self) -> list[slice]:
+        """Return rows of the grid that fit the cache of a processor."""
+        step = max(1, _STRIP * self.shape[0] // math.prod(self.shape))
+        return [slice(k, min(k + step, self.shape[0])) for k in range(0, self.shape[0], step)]
+
     def _of_neighbours(self, images: NDArray[Any]) -> WindowWeights:
         """Return weights, an image for each position or the first half, 0 where no neighbour is."""
         offsets, total = self._offsets(), np.zeros(self.shape, np.float32)
+        shifts = [_shift(offset, self.shape) for offset in offsets[: len(images)]]
         n_mirrored = len(offsets) - len(images)
-        for k, (image, (target, source)) in enumerate(zip(images, self._shifts(), strict=False)):
-            there = np.zeros(self.shape, dtype=bool)
-            there[target] = True if self.mask is None else self.mask[target] & self.mask[source]
-            image *= there
-            total += image
-            if k < n_mirrored:
-                total[source] += image[target]
+
+        def clear(rows: slice) -> None:
+            raise_if_interrupted()
+            for image, (target, source) in zip(images, shifts, strict=True):
+                there = np.zeros(image[rows].shape, dtype=bool)
+                here = _within(target, source, rows)
+                if self.mask is None:
+                    there[here[0]] = True
+                else:
+                    there[here[0]] = self.mask[here[1]] & self.mask[here[2]]
+                image[rows] *= there
+
+        def add(rows: slice) -> None:
+            raise_if_interrupted()
+            for k, (image, (target, source)) in enumerate(zip(images, shifts, strict=True)):
+                total[rows] += image[rows]
+                if k < n_mirrored:
+                    _, here, there = _within(source, target, rows)
+                    total[here] += image[there]
+
+        in_threads(clear, self._strips())
+        in_threads(add, self._strips())
         sums = np.asarray(self.gather(total), np.float32)
         if (sums == 0).any():
             raise InvalidInput("weights: every node needs a positive weight inside the image")
@@ -386,6 +434,23 @@ def _shift(
     return (
         tuple(slice(max(0, -o), max(0, min(side, side - o))) for o, side in moves),
         tuple(slice(max(0, o), max(0, min(side, side + o))) for o, side in moves),
+    )
+
+
+def _within(
+    target: Sequence[slice], source: Sequence[slice], rows: slice
+) -> tuple[tuple[slice, ...], tuple[slice, ...], tuple[slice, ...]]:
+    """Return the part of a shift whose targets lie in some rows.
+
+    Its targets, counted from the first of these rows and from that of the image, and its sources.
+    """
+    shift = source[0].start - target[0].start
+    start, stop = max(rows.start, target[0].start), min(rows.stop, target[0].stop)
+    stop = max(start, stop)
+    return (
+        (slice(start - rows.start, stop - rows.start), *target[1:]),
+        (slice(start, stop), *target[1:]),
+        (slice(start + shift, stop + shift), *source[1:]),
     )
 
 

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.ndimage import maximum_filter, minimum_filter
 
-from napari_saf.device import raise_if_interrupted, torch
+from napari_saf.device import in_threads
 
 Labels = NDArray[np.integer[Any]]
-T = TypeVar("T")
-R = TypeVar("R")
 
 NOWHERE = -1
 """The label of pixels that count nowhere."""
@@ -44,19 +41,6 @@ def chunks_of(at: NDArray[np.int64], n_pixels: int = 16) -> list[NDArray[np.int6
     """Return numbers in pieces; each stands for so many pixels, or values for one."""
     size = max(1, _CHUNK // n_pixels)
     return [at[start : start + size] for start in range(0, len(at), size)]
-
-
-def each(function: Callable[[T], R], parts: Sequence[T]) -> list[R]:
-    """Return what a function makes of each part, in their order, by as many threads as torch."""
-    found = []
-    with ThreadPoolExecutor(torch.get_num_threads()) as pool:
-        try:
-            for outcome in pool.map(function, parts):
-                found.append(outcome)
-                raise_if_interrupted()
-        finally:
-            pool.shutdown(cancel_futures=True)
-    return found
 
 
 class Cells:
@@ -267,7 +251,7 @@ def moved(labels: Labels, image: NDArray[np.int16], side: int, strength: float |
     cells = Cells(labels, image, side)
     if not len(cells.at):
         return labels
-    around = each(partial(_candidates, cells), chunks_of(cells.at))
+    around = in_threads(partial(_candidates, cells), chunks_of(cells.at))
     candidates = np.concatenate(around, axis=1)
     n_labels = (candidates != NOWHERE).sum(axis=0)
     counts = range(2, _N_CANDIDATES + 1)
@@ -282,7 +266,7 @@ def moved(labels: Labels, image: NDArray[np.int16], side: int, strength: float |
 
     if strength is None:
         every = max(1, sum(map(len, chunks)) // _SAMPLE)
-        strength = 1 - _on_edges(each(made, [chunk[::every] for chunk in chunks]))
+        strength = 1 - _on_edges(in_threads(made, [chunk[::every] for chunk in chunks]))
     beside, on = np.array(_BESIDE), np.array(_ON)
     weight, margin = beside**strength * on ** (1 - strength)
     flat = cells.pixels.reshape(len(cells.pixels), -1).copy()
@@ -290,7 +274,7 @@ def moved(labels: Labels, image: NDArray[np.int16], side: int, strength: float |
     def decide(chunk: NDArray[np.int64]) -> None:
         flat[:, cells.at[chunk]] = made(chunk).decided(weight, margin)
 
-    each(decide, chunks)
+    in_threads(decide, chunks)
     found = np.empty([n * k for n, k in zip(cells.grid, cells.sides, strict=True)], labels.dtype)
     places = itertools.product(*map(range, cells.sides))
     for place, pixels in zip(places, flat, strict=True):

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from napari_saf.sharpening._cells import LEVELS, NOWHERE, Labels, chunks_of, each, most_frequent
+from napari_saf.device import in_threads
+from napari_saf.sharpening._cells import LEVELS, NOWHERE, Labels, chunks_of, most_frequent
 
 _SWEEP, _N_SWEEPS = 2, 2
 """Pixels around one that count in its majority."""
@@ -47,7 +48,7 @@ def swept(labels: Labels, image: NDArray[np.int16]) -> Labels:
 
     at = _near_borders(padded, offsets)
     for _ in range(_N_SWEEPS):
-        found = np.concatenate([flat[:0], *each(majority, chunks_of(at))])
+        found = np.concatenate([flat[:0], *in_threads(majority, chunks_of(at))])
         changed = at[found != flat[at]]
         flat[at] = found
         near = np.zeros(flat.size, bool)  # elsewhere the majority stays what it is
