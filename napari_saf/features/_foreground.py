@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -14,6 +15,7 @@ from scipy.ndimage import uniform_filter
 from napari_saf.features._extractors import (
     AbstractColourFirst,
     Axes,
+    FeatureExtractor,
     Image,
     Intensity,
     Lab,
@@ -25,7 +27,7 @@ from napari_saf.features._image import Scaling, average_around
 from napari_saf.parameters import parameter
 
 Ground = Literal["dark", "bright", "paper"]
-_SIGNS: dict[Ground, int] = {"dark": 1, "bright": -1, "paper": -1}
+_SIGNS: dict[str, int] = {"dark": 1, "bright": -1, "paper": -1}
 """Whether things are brighter than the ground."""
 
 _N_LOOKED_AT = 20_000
@@ -42,6 +44,8 @@ images of nuclei and 120 photographs: `benchmarks/first_click.py`."""
 _SIDE, _THIN, _MOST_LOST = 256, 5, 0.12
 """In the middle of an image, of such a side, writing loses more than this share of its variance by
 means over so many pixels a side: .26 and .58; stained nuclei .04 at most."""
+_MOST_IMAGES = 4
+"""Of several images, so many tell the ground."""
 _N_MEANS = 2
 """How often the mean of a ground is taken anew, of what is not beyond the one before."""
 
@@ -130,11 +134,11 @@ class Foreground(AbstractColourFirst):
     mean around a pixel of what is not brighter (of a bright ground, darker) than that mean.
     """
 
-    ground: Ground = parameter(
-        "dark", label="Ground",
-        choice_labels={"dark": "dark", "bright": "bright", "paper": "paper"},
+    ground: Literal["auto", "dark", "bright", "paper"] = parameter(
+        "auto", label="Ground",
+        choice_labels={"auto": "automatic", "dark": "dark", "bright": "bright", "paper": "paper"},
         help="Whether things are brighter than the ground (dark) or darker: of several tones "
-        "(bright), or writing (paper).")  # fmt: skip
+        "(bright), or writing (paper). Automatic: as the image looks.")  # fmt: skip
     name: ClassVar[str] = "foreground"
     title: ClassVar[str] = "things on a ground"
     _FAR, _OFFSET = 32.0, 0.3
@@ -157,7 +161,23 @@ class Foreground(AbstractColourFirst):
     def n_labels(self) -> int | None:
         return 4 if self.ground == "bright" else None  # what is stained has more than two tones
 
+    def fitted(self, images: Iterable[tuple[Image, Axes, Mask]]) -> Foreground:
+        if self.ground != "auto":
+            return self
+        looks = [(image, mask) for image, _, mask in islice(images, _MOST_IMAGES)]
+        ground = ground_of([image for image, _ in looks], [mask for _, mask in looks])
+        if ground is None:  # the side of the middle tone where most pixels are
+            rows = [image if mask is None else image[mask] for image, mask in looks]
+            middle = np.median([np.median(lightness(perceived(some))) for some in rows])
+            ground = "dark" if middle < 0.5 else "bright"
+        return dataclasses.replace(self, ground=ground)
+
+    def is_fit_of(self, other: FeatureExtractor) -> bool:
+        return other in (self, dataclasses.replace(self, ground="auto"))
+
     def features(self, image: Image, axes: Axes = None, mask: Mask = None) -> Image:
+        if self.ground == "auto":
+            return self.fitted([(image, axes, mask)]).features(image, axes, mask)
         colour = np.array(perceived(np.log1p(image / self._OFFSET) / np.log1p(1 / self._OFFSET)))
         light, far = lightness(colour).copy(), average_around(colour[..., 0], self._FAR, axes, mask)
         values = colour[..., :1] if colour.shape[-1] == 3 else colour

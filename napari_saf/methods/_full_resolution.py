@@ -54,6 +54,8 @@ _MOST_MEANS, _MOST_MEANS_EACH = 256, 8
 """Means of features that stand for all labels, and for one."""
 _LEAST_SHARE = 0.5
 """Share of the pixels nearest to a mean that have its label."""
+_WIDEST = 5
+"""Longest side of the windows."""
 _MOST_ROWS = 2**15
 """Pixels of a label of which means are made."""
 _MOST_FIELDS = 2**30
@@ -227,8 +229,11 @@ def _relabel(
 ) -> Iterator[float]:
     """Label images anew by how their labels look; yield the share that is done."""
     assert reduced.options is not None
-    options = dataclasses.replace(reduced.options, channel_axis=-1, max_side=None, groups=None)
-    window = check_window(options.window, images[0].shape)  # type: ignore[arg-type]
+    widest = check_window(reduced.options.window, images[0].shape)  # type: ignore[arg-type]
+    window = tuple(min(side, _WIDEST) for side in widest)
+    options = dataclasses.replace(
+        reduced.options, channel_axis=-1, max_side=None, groups=None, window=window
+    )
     most = _most_pixels(options, images)
     is_whole = sum(math.prod(image.shape) for image in images) <= most
     regions = [

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.ndimage import find_objects
 from scipy.ndimage import label as label_regions
 
-from napari_saf.features import Scaling, channels_last
+from napari_saf.features import Scaling, channels_last, finite_mask, ground_of
 from napari_saf.flow import not_cancelled
 from napari_saf.graph import GridGraph, mean_nearest_distance
 from napari_saf.methods._assignment import AssignmentFlow
@@ -95,6 +95,11 @@ def stroke_choices(
             alike | {"rounds": 1, "nearby": 16.0},
             "all that looks like a stroke",
         ),
+        "ground": StrokeChoice(
+            dataclasses.replace(many, features="foreground"),
+            alike | {"rounds": 1, "nearby": 16.0},
+            "all on a ground that looks like a stroke",
+        ),
         "texture": StrokeChoice(
             dataclasses.replace(many, features="multiscale"),
             alike,
@@ -150,12 +155,13 @@ def choose_for_strokes(
     - there are four regions without strokes; where things merge into one region, those count that
       have a fifth of the square of the median length of the strokes, if that is 9 pixels or more.
 
-    Else they stand for objects. For many things, where each class has two strokes or more, edges
-    and texture take the place of colour if, of the pixels of a stroke that is left out, a tenth
-    more are nearer to the other strokes of their class (the ten nearest pixels in feature space)
-    than to those of other classes; patterns of fine texture take their place if three tenths more
-    are. It takes less time than a run with what is chosen, and does not depend on the order in
-    which strokes were painted.
+    Else they stand for objects. Where many things lie on a ground, as is recognised from the image
+    alone, their features are how they differ from it. Elsewhere, where each class has two strokes
+    or more, edges and texture take the place of colour if, of the pixels of a stroke that is left
+    out, a tenth more are nearer to the other strokes of their class (the ten nearest pixels in
+    feature space) than to those of other classes; patterns of fine texture take their place if
+    three tenths more are. It takes less time than a run with what is chosen, and does not depend on
+    the order in which strokes were painted.
 
     Examples
     --------
@@ -181,21 +187,29 @@ def choose_for_strokes(
         arguments = fitted(options).arguments()
         return Problem.from_image(image, mask=mask, seeds=strokes, **arguments)
 
-    choices = stroke_choices(array.shape[-1], sum(n > 1 for n in shape), max(shape))
-    choice = choices[choose_by(read, choices)]
+    n_axes = sum(n > 1 for n in shape)
+
+    def has_ground() -> bool:
+        inside = finite_mask(image, array, mask, channel_axis)
+        return n_axes == 2 and ground_of([array], [inside]) is not None
+
+    choices = stroke_choices(array.shape[-1], n_axes, max(shape))
+    choice = choices[choose_by(read, choices, has_ground)]
     return dataclasses.replace(choice, options=fitted(choice.options))
 
 
 def choose_by(
     read: Callable[[ImageOptions], Problem],
     choices: Mapping[str, StrokeChoice],
+    has_ground: Callable[[], bool],
     cancelled: Callable[[], bool] = not_cancelled,
 ) -> str:
     """Return which of the `stroke_choices` suits the strokes on one image.
 
     `read` makes the problem, with seeds, by the options that it is given, at the size for objects,
-    by colour, and nothing is learned again: less work finds the same regions. Empty if cancelled;
-    errors are those of methods.
+    by colour, and nothing is learned again: less work finds the same regions. `has_ground` says
+    whether things lie on a ground, and is asked where there are many. Empty if cancelled; errors
+    are those of methods.
     """
     by_object = choices["object"].options
     options = dataclasses.replace(
@@ -217,6 +231,8 @@ def choose_by(
     strokes = grid.spread(seeds[1:])
     if not any(_is_of_many(labels == k, strokes == k) for k in range(1, len(classes))):
         return "object"
+    if has_ground():
+        return "ground"
     by_colour = left_out_accuracy(problem)
     if by_colour is None or 1 - by_colour < min(_LEAST_GAINS.values()):
         return "many"

@@ -97,7 +97,7 @@ def textures():
     ("image", "features"),
     [
         (blocks(96), "lab"),
-        (dots()[0][..., 0], "local"),
+        (dots()[0][..., 0], "foreground"),
         (textures(), "multiscale"),
     ],
     ids=["objects", "many things", "textures"],

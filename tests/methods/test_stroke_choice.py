@@ -92,11 +92,22 @@ def test_what_is_outside_the_mask_does_not_count():
     assert not is_of_many(image, strokes, mask=mask)
 
 
+def test_things_on_a_ground_are_told_from_it_where_light_falls():
+    image, strokes = dots(6)
+    light = np.linspace(1, 0.3, image.shape[1])
+    image = (0.1 + 0.6 * image) * light  # a dot in the dark is as the ground in the light
+    choice = saf.choose_for_strokes(image, strokes)
+    assert choice.options.features_name == "foreground"
+    problem = saf.Problem.from_image(image, seeds=strokes, **choice.options.arguments())
+    labels = choice.method.run(problem).labels
+    assert ((labels == 1) == (image / light > 0.4)).mean() > 0.98
+
+
 def test_a_choice_labels_as_it_says():
     image, strokes = dots(6)
     colour = np.stack([image] * 3)
     choice = saf.choose_for_strokes(colour, strokes, channel_axis=0, scaling=(0, 1))
-    assert choice.options.channel_axis == 0 and choice.options.features == "local"
+    assert choice.options.channel_axis == 0 and choice.options.features_name == "foreground"
     problem = saf.Problem.from_image(colour, seeds=strokes, **choice.options.arguments())
     result = choice.method.run(problem)
     assert ((result.labels == 1) == (image > 0.5)).mean() > 0.98

@@ -91,7 +91,7 @@ class AutomaticSettings(QCheckBox):
 
         It returns the name of the choice for `take`, empty where there are too few strokes.
         """
-        choices, region = self._choices(), self._input.region()
+        choices, region, n_axes = self._choices(), self._input.region(), self._n_axes()
         painted = dataclasses.replace(job, given=None, locked=None)
 
         def choose(cancelled: Callable[[], bool]) -> str:
@@ -108,7 +108,10 @@ class AutomaticSettings(QCheckBox):
                 with self._reading:
                     return self.reader.read(own, cancelled)
 
-            return choose_by(read, choices, cancelled)
+            def has_ground() -> bool:
+                return n_axes == 2 and painted.ground() is not None
+
+            return choose_by(read, choices, has_ground, cancelled)
 
         return choose
 
@@ -116,10 +119,13 @@ class AutomaticSettings(QCheckBox):
         has_colour = "lab" in self._input.choices["features"].values()
         if self._input.image is None:
             return stroke_choices(3 if has_colour else 1)
+        longest = max(self._input.region().shape)
+        return stroke_choices(3 if has_colour else 1, self._n_axes(), longest)
+
+    def _n_axes(self) -> int:
         region = self._input.region()
         axes = [axis for axis in region.axes if axis in region.together]
-        n_axes = sum(axis not in region.fixed for axis in axes)
-        return stroke_choices(3 if has_colour else 1, n_axes, max(region.shape))
+        return sum(axis not in region.fixed for axis in axes)
 
     def _on_toggled(self) -> None:
         self.refresh()
@@ -138,6 +144,7 @@ class AutomaticSettings(QCheckBox):
         """Return whether the controls say what was chosen."""
         choice, values = self.choice, self._form.values()
         boxes = {name: self._input.choices[name].value for name in _BOXES}
+        boxes["features_name"] = boxes.pop("features")
         boxes["window"] = self._input.scale.value
         return all(getattr(choice.options, name) == value for name, value in boxes.items()) and all(
             values.get(name) == value for name, value in choice.parameters.items()

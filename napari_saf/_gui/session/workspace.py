@@ -111,7 +111,8 @@ class Workspace(QObject):
         if window is not None:
             with suppress(RuntimeError):  # Qt has deleted it
                 window.removeEventFilter(self)
-        self._timer.stop()
+        with suppress(RuntimeError):  # Qt has deleted it with its window
+            self._timer.stop()
         if self._task is not None:
             self._task.silence()
             self._task.wait(_CLOSING_SECONDS)
