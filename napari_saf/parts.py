@@ -6,10 +6,12 @@ import dataclasses
 import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from napari_saf.features import FeatureExtractor
 from napari_saf.graph import GraphUnion
@@ -31,6 +33,7 @@ _MOST_LEARNED = 2**19
 """Pixels of these blocks."""
 LEAST_SIDE = 64
 """Sides of parts are not halved below."""
+_centre: ContextVar[Callable[[], ArrayLike | None] | None] = ContextVar("view", default=None)
 _STEP = 4
 """Every so many pixels along an axis are counted where blocks are chosen."""
 
@@ -126,26 +129,53 @@ def cut(array: NDArray[Any], around: Region, region: Region) -> NDArray[Any]:
     return array[tuple(slice(r.start - a.start, r.stop - a.start) for a, r in sides)]
 
 
-def blocks_with_labels(labels: NDArray[Any], window: Sequence[int], n_images: int) -> list[Region]:
-    """Return blocks of an image in which every label is, the rarest first, as evenly as can be."""
+@contextmanager
+def in_view(centre: Callable[[], ArrayLike | None]) -> Iterator[None]:
+    """Let parts nearest to a pixel be labelled first in this thread; it is asked before each."""
+    token = _centre.set(centre)
+    try:
+        yield
+    finally:
+        _centre.reset(token)
+
+
+def nearest_to_view(regions: Sequence[Region]) -> int:
+    """Return the number of the region that is nearest to what is in view, 0 if that is unknown."""
+    ask = _centre.get()
+    centre = np.ravel(np.array([]) if ask is None else ask())  # type: ignore[arg-type]
+    if len(centre) != len(regions[0]):
+        return 0
+    ends = np.array([[(side.start, side.stop) for side in region] for region in regions])
+    outside = np.maximum(ends[..., 0] - centre, centre - ends[..., 1]).clip(0)
+    return int(np.square(outside).sum(axis=1).argmin())
+
+
+def blocks_of(shape: Sequence[int], window: Sequence[int]) -> list[Region]:
+    """Return blocks that cover an image."""
     n_axes = max(1, min(3, sum(side > 1 for side in window)))
     sides = [
         min(n, max(_BLOCK[n_axes], 3 * side)) if side > 1 else 1
-        for n, side in zip(labels.shape, window, strict=True)
+        for n, side in zip(shape, window, strict=True)
     ]
-    counts_of = [max(1, n // side) for n, side in zip(labels.shape, sides, strict=True)]
-    places = list(itertools.product(*map(range, counts_of)))
-    regions = [
-        tuple(slice(k * s, k * s + s) for k, s in zip(place, sides, strict=True))
-        for place in places
+    starts = [range(0, n, side) for n, side in zip(shape, sides, strict=True)]
+    return [
+        tuple(slice(k, min(k + s, n)) for k, s, n in zip(corner, sides, shape, strict=True))
+        for corner in itertools.product(*starts)
     ]
+
+
+def blocks_with_labels(labels: NDArray[Any], window: Sequence[int], n_images: int) -> list[Region]:
+    """Return blocks of an image in which every label is, the rarest first, as evenly as can be."""
+    regions = blocks_of(labels.shape, window)
+    n_pixels = max(math.prod(side.stop - side.start for side in region) for region in regions)
+    regions = [r for r in regions if math.prod(side.stop - side.start for side in r) == n_pixels]
     numbers, inverse = np.unique(labels, return_inverse=True)
     inverse = inverse.reshape(labels.shape)
     step = tuple(slice(None, None, _STEP if side > 1 else None) for side in window)
     counts = np.array(
         [np.bincount(inverse[region][step].ravel(), minlength=len(numbers)) for region in regions]
     )[:, numbers > 0]
-    n_blocks = max(1, _MOST_LEARNED // (math.prod(sides) * n_images))
+    n_blocks = max(1, _MOST_LEARNED // (n_pixels * n_images))
     n_each = -(-n_blocks // max(1, counts.shape[1]))
     chosen: list[int] = []
     for column in np.argsort(counts.sum(axis=0), kind="stable"):

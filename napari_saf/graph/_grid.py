@@ -315,6 +315,17 @@ class GridGraph(AbstractGraph):
         message = "use a smaller window, a mask, or "
         check_memory(need, torch.device("cpu"), lambda share: message + self.smaller(share))
 
+    def cropped(self, region: tuple[slice, ...]) -> GridGraph:
+        """Return the grid of a region, with the weights that its pixels have for each other."""
+        mask = None if self.mask is None else self.mask[region]
+        shape = tuple(side.stop - side.start for side in region)
+        grid = GridGraph(shape, window=self.window, mask=mask)
+        grid.stride = self.stride
+        if self.window_weights is not None:
+            images = self.window_weights.images[(slice(None), *region)]
+            grid.window_weights = grid._of_neighbours(images.copy())
+        return grid
+
     def _likeness(
         self,
         values: NDArray[np.float32],

@@ -12,6 +12,7 @@ import itertools
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,21 +21,25 @@ from scipy.ndimage import uniform_filter
 from scipy.spatial.distance import cdist
 
 from napari_saf.arrays import check_window
-from napari_saf.device import interruptible, raise_if_interrupted
+from napari_saf.device import in_threads, interruptible, raise_if_interrupted
 from napari_saf.errors import Cancelled, ComputeError
 from napari_saf.flow import AdamsBashforthMoulton, AdamsSchedule, StoppingRule
 from napari_saf.graph import CoarseGrid, GraphUnion, GridGraph
 from napari_saf.methods._assignment import AssignmentFlow, method_with_prototypes
 from napari_saf.methods._method import AbstractMethod, Call, Iteration, map_steps, run_to_end
 from napari_saf.methods._stroke_costs import grids_of
+from napari_saf.parameters import to_plain
 from napari_saf.parts import (
     LEAST_SIDE,
+    WINDOWS_OF_HALO,
     ImageParts,
     Region,
+    blocks_of,
     blocks_with_labels,
     cut,
     grown,
     halo_of,
+    nearest_to_view,
     tiles_of,
 )
 from napari_saf.points import sampled_means
@@ -60,6 +65,10 @@ _MOST_ROWS = 2**15
 """Pixels of a label of which means are made."""
 _MOST_FIELDS = 2**30
 """Bytes of the fields of a flow; larger images are labelled in parts."""
+_MOST_CHANGED = 0.3
+"""Share of the blocks up to which only those are labelled anew that strokes changed."""
+_MOST_REACHES = 4
+"""By how far borders move: the width around a block that its sharp borders depend on."""
 _COST = 0.3
 """Of the work on a node, about what a pixel takes afterwards: for the share that is done."""
 _LOOSE = 8.0
@@ -87,23 +96,42 @@ class _Image:
         mask = self.grid.image_mask
         return self.grid.image[region], None if mask is None else mask[region]
 
-    def sharpen(self) -> None:
-        """Move borders onto edges of the image, plane by plane where only planes are reduced."""
-        ratios = np.divide(self.shape, self.grid.shape)
-        reduced = tuple(np.flatnonzero(ratios > 1))
+    @property
+    def reach(self) -> int:
+        """How far borders move, in pixels."""
+        return math.ceil(2 * float(np.divide(self.shape, self.grid.shape).max()))
+
+    def sharpened(self, region: Region) -> LabelImage:
+        """Return labels of a region, their borders moved onto edges of the image.
+
+        Plane by plane where only planes are reduced.
+        """
+        labels, (values, mask) = self.labels[region].copy(), self.read(region)
+        reduced = tuple(np.flatnonzero(np.divide(self.shape, self.grid.shape) > 1))
         if len(reduced) not in (2, 3):
-            return
-        others = [range(1 if axis in reduced else n) for axis, n in enumerate(self.shape)]
-        labels = np.empty_like(self.labels)
-        for place in itertools.product(*others):
+            return labels
+        others = [range(1 if axis in reduced else n) for axis, n in enumerate(labels.shape)]
+        for plane in itertools.product(*others):
             raise_if_interrupted()
-            part = tuple(slice(None) if a in reduced else k for a, k in enumerate(place))
-            values, mask = self.read(part)
-            reach = math.ceil(2 * ratios.max())
+            part = tuple(slice(None) if a in reduced else k for a, k in enumerate(plane))
             labels[part] = sharpen_labels(
-                self.labels[part], values, channel_axis=-1, mask=mask, reach=reach
+                labels[part],
+                values[part],
+                channel_axis=-1,
+                mask=None if mask is None else mask[part],
+                reach=self.reach,
             )
-        self.labels = labels
+        return labels
+
+
+@dataclasses.dataclass(slots=True, eq=False)
+class _Kept:
+    """Labels of a run for the next, with other strokes: as reduced, with sharp borders, in full."""
+
+    method: dict[str, Any]
+    reduced: list[LabelImage]
+    sharp: list[LabelImage]
+    full: list[LabelImage]
 
 
 @dataclasses.dataclass(slots=True, eq=False)
@@ -189,15 +217,21 @@ def then_full_resolution(method: AbstractMethod, call: Call, steps: Iteration) -
     grids = [grid for grid, _ in grids_of(problem.graph)]
     progress = _Progress.of(result, reduced, grids, shown, before)
     status: Status = result.status
-    notes = result.notes
+    notes, images = result.notes, progress.images
+    memory: dict[str, _Kept] = problem.remember("labels at full resolution", dict)
+    last = memory.get("last") if call.initial is not None and call.before is None else None
+    kept = _Kept(to_plain(method), [image.labels for image in images], [], [])
+    changed = _changed_blocks(last, kept, problem.options)
     try:
         with interruptible(call.cancelled):
-            for image in progress.images:
-                image.sharpen()
+            _sharpen(images, changed, last)
+        kept.sharp = [image.labels for image in images]
         yield progress.snapshot(_SHARPENED)
         if method.labels_look_alike and _can_be_learned(problem.options):
-            for share in _relabel(method, problem, progress.images, call.cancelled):
+            for share in _relabel(method, problem, images, changed, last, call.cancelled):
                 yield progress.snapshot(_SHARPENED + (1 - _SHARPENED) * share)
+        kept.full = [image.labels for image in images]
+        memory["last"] = kept
     except Cancelled:
         status = Status.CANCELLED
     except ComputeError as error:
@@ -221,13 +255,86 @@ def _can_be_learned(options: ImageOptions) -> bool:
     return options.extractor is not None and options.extractor.stride == 1
 
 
+def _changed_blocks(
+    last: _Kept | None, kept: _Kept, options: ImageOptions
+) -> list[list[Region]] | None:
+    """Return the blocks of images to label anew after the last run; None if all or most are."""
+    if last is None or last.method != kept.method or len(last.reduced) != len(kept.reduced):
+        return None
+    window = check_window(options.window, kept.reduced[0].shape)  # type: ignore[arg-type]
+    blocks = [blocks_of(labels.shape, window) for labels in kept.reduced]
+    changed = [
+        [block for block in some if (labels[block] != before[block]).any()]
+        for some, labels, before in zip(blocks, kept.reduced, last.reduced, strict=True)
+    ]
+    n_changed, n_blocks = (sum(map(len, several)) for several in (changed, blocks))
+    return changed if n_changed <= _MOST_CHANGED * n_blocks else None
+
+
+def _sharpen(images: list[_Image], changed: list[list[Region]] | None, last: _Kept | None) -> None:
+    """Sharpen the borders of images, or of blocks that changed; the others are as they were."""
+    if changed is None or last is None:
+        for image in images:
+            image.labels = image.sharpened(_whole(image.shape))
+        return
+    for image, blocks, sharp in zip(images, changed, last.sharp, strict=True):
+        labels = sharp.copy()
+        for block in blocks:
+            crop = grown(block, [_MOST_REACHES * image.reach] * len(block), image.shape)
+            labels[block] = cut(image.sharpened(crop), crop, block)
+        image.labels = labels
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class _Learned:
+    """Regions of images at full resolution, of all of each (`is_whole`) or of blocks.
+
+    The `options` have the features that parts share, the `noise` is what contrasts of parts share.
+    """
+
+    problem: Problem
+    options: ImageOptions
+    noise: list[float] | None
+    regions: list[list[Region]]
+    halo: list[int]
+    is_whole: bool
+
+
+def _learn(reduced: Problem, images: list[_Image], most: int, options: ImageOptions) -> _Learned:
+    window, extractor = options.window, options.extractor
+    assert extractor is not None and isinstance(window, tuple)
+    is_whole = sum(math.prod(image.shape) for image in images) <= most
+    regions = [
+        [_whole(image.shape)] if is_whole else blocks_with_labels(image.labels, window, len(images))
+        for image in images
+    ]
+
+    def read() -> _Learned:
+        parts = _parts(images, regions)
+        noise = parts.noise(options) if options.weights == "contrast" and not is_whole else None
+        placed = extractor.placed((0,), images[0].shape)
+        fitted = placed.for_parts(parts.scaled(window, options))
+        shared = dataclasses.replace(options, features=fitted)
+        halo = halo_of(fitted, window, has_weights=options.weights != "uniform")
+        problem = parts.problem(shared, noise)
+        return _Learned(problem, shared, noise, regions, halo, is_whole)
+
+    # No strokes change what is known of the whole.
+    return reduced.remember("full resolution", read) if is_whole else read()
+
+
 def _relabel(
     method: AbstractMethod,
     reduced: Problem,
     images: list[_Image],
+    changed: list[list[Region]] | None,
+    last: _Kept | None,
     cancelled: Callable[[], bool],
 ) -> Iterator[float]:
-    """Label images anew by how their labels look; yield the share that is done."""
+    """Label images anew by how their labels look; yield the share that is done.
+
+    Only blocks that `changed`, if they are known; the others are as in the `last` run.
+    """
     assert reduced.options is not None
     widest = check_window(reduced.options.window, images[0].shape)  # type: ignore[arg-type]
     window = tuple(min(side, _WIDEST) for side in widest)
@@ -235,71 +342,91 @@ def _relabel(
         reduced.options, channel_axis=-1, max_side=None, groups=None, window=window
     )
     most = _most_pixels(options, images)
-    is_whole = sum(math.prod(image.shape) for image in images) <= most
-    regions = [
-        [_whole(image.shape)] if is_whole else blocks_with_labels(image.labels, window, len(images))
-        for image in images
-    ]
-
-    def learn() -> tuple[ImageOptions, list[float] | None, Problem]:
-        """Return the options with the features that parts share, their noise and problem."""
-        parts, extractor = _parts(images, regions), options.extractor
-        assert extractor is not None
-        noise = parts.noise(options) if options.weights == "contrast" and not is_whole else None
-        extractor = extractor.placed((0,), images[0].shape)
-        extractor = extractor.for_parts(parts.scaled(window, options))
-        fitted = dataclasses.replace(options, features=extractor)
-        return fitted, noise, parts.problem(fitted, noise)
-
     with interruptible(cancelled):
-        # No strokes change what is known of the whole.
-        options, noise, problem = (
-            reduced.remember("full resolution", learn) if is_whole else learn()
-        )
-        flow = _taught(method, problem, images, regions)
-        problem = _with_prior(problem, images, regions, flow)
-    steps = flow.iterate(problem, cancelled=cancelled)
-    if not is_whole:
-        learned = _finished(run_to_end(steps))
-        schedule = AdamsSchedule(tuple(np.diff(learned.history.time).tolist()))
-        n_steps = max(1, len(learned.history) - 1)
-        stop = StoppingRule(entropy=0, changed=0, max_steps=n_steps)
-        flow = dataclasses.replace(flow, stepper=schedule, stop=stop)
-        yield from _label_parts(flow, images, options, noise, most, cancelled)
+        learned = _learn(reduced, images, most, options)
+        flow = _taught(method, learned.problem, images, learned.regions)
+    if learned.is_whole and changed is not None and last is not None:
+        yield from _label_blocks(flow, learned, images, changed, last.full, cancelled)
         return
-    result = _finished((yield from map_steps(steps, lambda snapshot: snapshot.fraction)))
-    several = result.labels if isinstance(result.labels, list) else [result.labels]
-    for image, labels in zip(images, several, strict=True):
-        image.labels = np.asarray(labels, image.labels.dtype)
+    with interruptible(cancelled):
+        problem = _with_prior(learned.problem, images, learned.regions, flow)
+    steps = flow.iterate(problem, cancelled=cancelled)
+    if learned.is_whole:
+        result = _finished((yield from map_steps(steps, lambda snapshot: snapshot.fraction)))
+        several = result.labels if isinstance(result.labels, list) else [result.labels]
+        for image, labels in zip(images, several, strict=True):
+            image.labels = np.asarray(labels, image.labels.dtype)
+        return
+    history = _finished(run_to_end(steps)).history
+    schedule = AdamsSchedule(tuple(np.diff(history.time).tolist()))
+    stop = StoppingRule(entropy=0, changed=0, max_steps=max(1, len(history) - 1))
+    flow = dataclasses.replace(flow, stepper=schedule, stop=stop)
+
+    def read(image: _Image, crop: Region) -> Problem | None:
+        part = _parts([image], [[crop]])
+        return part.problem(learned.options, learned.noise) if part.values else None
+
+    tiles = [tiles_of(image.shape, window, learned.halo, most) for image in images]
+    yield from _label_parts(flow, images, tiles, learned.halo, read, cancelled)
+
+
+def _label_blocks(
+    flow: AssignmentFlow,
+    learned: _Learned,
+    images: list[_Image],
+    blocks: list[list[Region]],
+    before: list[LabelImage],
+    cancelled: Callable[[], bool],
+) -> Iterator[float]:
+    """Label blocks anew, where all else is as before; yield the share that is done."""
+    pairs = zip(images, grids_of(learned.problem.graph), strict=True)
+    grids = {id(image): grid for image, grid in pairs}
+    window = check_window(learned.options.window, images[0].shape)  # type: ignore[arg-type]
+    halo = [WINDOWS_OF_HALO[3] * side for side in window]
+
+    def read(image: _Image, crop: Region) -> Problem | None:
+        grid, nodes = grids[id(image)]
+        if grid.mask is not None and not grid.mask[crop].any():
+            return None
+        image_of_features, part = grid.spread(learned.problem.features[nodes]), grid.cropped(crop)
+        features = np.asarray(part.gather(image_of_features[crop]), np.float32)
+        return dataclasses.replace(learned.problem, graph=part, features=features, groups=None)
+
+    yield from _label_parts(flow, images, blocks, halo, read, cancelled, before)
 
 
 def _label_parts(
     flow: AssignmentFlow,
     images: list[_Image],
-    options: ImageOptions,
-    noise: list[float] | None,
-    most: int,
+    regions: list[list[Region]],
+    halo: list[int],
+    read: Callable[[_Image, Region], Problem | None],
     cancelled: Callable[[], bool],
+    before: list[LabelImage] | None = None,
 ) -> Iterator[float]:
-    """Label images in parts of so many pixels at most; yield the share that is done."""
-    window = check_window(options.window, images[0].shape)  # type: ignore[arg-type]
-    assert options.extractor is not None
-    halo = halo_of(options.extractor, window, has_weights=options.weights != "uniform")
-    parts = [
-        (image, region) for image in images for region in tiles_of(image.shape, window, halo, most)
-    ]
-    for n_done, (image, region) in enumerate(parts, start=1):
+    """Label regions of images, those in view first; yield the share that is done.
+
+    `read` returns the problem of a region with the halo around it, None where it has no nodes. What
+    is in no region is as `before`.
+    """
+    sharp = [image.labels for image in images]
+    for k, image in enumerate(images):
+        image.labels = (sharp if before is None else before)[k].copy()
+    parts = [(k, region) for k, some in enumerate(regions) for region in some]
+    n_parts = len(parts)
+    for n_left in range(n_parts, 0, -1):
+        k, region = parts.pop(nearest_to_view([region for _, region in parts]))
+        image = images[k]
         crop = grown(region, halo, image.shape)
         with interruptible(cancelled):
-            part = _parts([image], [[crop]])
-            problem = part.problem(options, noise) if part.values else None
+            problem = read(image, crop)
             if problem is not None:
-                problem = _with_prior(problem, [image], [[crop]], flow)
+                problem = _with_prior(problem, [_Image(sharp[k], image.grid)], [[crop]], flow)
         if problem is not None:
             result = _finished(run_to_end(flow.iterate(problem, cancelled=cancelled)))
             labels = np.asarray(result.labels, image.labels.dtype)
             image.labels[region] = cut(labels.reshape(image.labels[crop].shape), crop, region)
-        yield n_done / len(parts)
+        yield 1 - (n_left - 1) / n_parts
 
 
 def _finished(result: Segmentation) -> Segmentation:
@@ -401,19 +528,22 @@ def _with_prior(
 ) -> Problem:
     """Return the problem with features more: the shares of the labels around each node."""
     numbers = np.unique(np.asarray(flow.prototype_labels))
-    grids, rows = iter(grids_of(problem.graph)), []
+    n_features, grids = problem.features.shape[1], iter(grids_of(problem.graph))
+    features = np.empty((problem.n_nodes, n_features + len(numbers)), np.float32)
+    features[:, :n_features] = problem.features
     for image, some in zip(images, regions, strict=True):
         ratios = np.divide(image.shape, image.grid.shape)
         sides = [2 * round(ratio) + 1 if ratio > 1 else 1 for ratio in ratios]
         for region in some:
             if not ((mask := image.read(region)[1]) is None or mask.any()):
                 continue
-            (grid, _), labels = next(grids), image.labels[region]
-            shares = [
-                grid.gather(uniform_filter((labels == number).astype(np.float32), sides))
-                for number in numbers
-            ]
-            rows.append(_PRIOR * np.stack(shares, axis=1))
-    return dataclasses.replace(
-        problem, features=np.concatenate([problem.features, np.concatenate(rows)], axis=1)
-    )
+            (grid, nodes), labels = next(grids), image.labels[region]
+
+            around = partial(_share_around, labels, sides)
+            for column, share in enumerate(in_threads(around, numbers.tolist()), start=n_features):
+                np.multiply(grid.gather(share), _PRIOR, out=features[nodes, column])
+    return dataclasses.replace(problem, features=features)
+
+
+def _share_around(labels: LabelImage, sides: Sequence[int], number: int) -> NDArray[np.floating]:
+    return np.asarray(uniform_filter((labels == number).astype(np.float32), sides))

@@ -15,6 +15,7 @@ from napari_saf.input import ImageOptions
 from napari_saf.io import Recipe
 from napari_saf.methods import _full_resolution as full_resolution
 from napari_saf.methods import run_to_end
+from napari_saf.parts import in_view
 
 SIDE, REDUCED = 256, 64
 
@@ -222,3 +223,58 @@ def test_the_option_is_part_of_a_recipe() -> None:
     options = ImageOptions(full_resolution=False)
     assert ImageOptions.from_plain(options.to_plain()) == options
     assert dataclasses.replace(options, full_resolution=True) == ImageOptions()
+
+
+def with_strokes(truth: NDArray[np.bool_]) -> NDArray[np.int64]:
+    strokes = np.zeros(truth.shape, int)
+    strokes[18:23, 14:26], strokes[38:40, 2:30] = 1, 2
+    return strokes
+
+
+def test_a_stroke_changes_only_the_blocks_that_its_labels_change(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("napari_saf.parts._BLOCK", {2: 32})
+    truth = disks()
+    image, strokes = picture(truth), with_strokes(truth)
+    image[200:230, 200:230] = 0.5  # as near to one class as to the other
+    method = saf.AssignmentFlow(paths=0.0, rounds=0)
+    problem = problem_of(image, seeds=strokes)
+    before = method.run(problem)
+    labelled: list[Any] = []
+    label_blocks = full_resolution._label_blocks
+
+    def spy(flow: Any, learned: Any, images: Any, blocks: Any, *rest: Any) -> Any:
+        labelled.extend(blocks[0])
+        return label_blocks(flow, learned, images, blocks, *rest)
+
+    monkeypatch.setattr(full_resolution, "_label_blocks", spy)
+    strokes[205:225, 205:225] = 3 - int(before.labels[215, 215])
+    changed = problem.with_seeds(strokes)
+    after = method.run(changed, before.assignment)
+    assert 0 < len(labelled) < 16 and (after.labels[205:225, 205:225] == strokes[215, 215]).all()
+    is_labelled = np.zeros(truth.shape, bool)
+    for block in labelled:
+        is_labelled[block] = True
+    np.testing.assert_array_equal(after.labels[~is_labelled], before.labels[~is_labelled])
+    anew = method.run(problem_of(image, seeds=strokes))
+    assert (after.labels == anew.labels).mean() > 0.99
+
+
+def test_parts_in_view_come_first_and_labels_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(full_resolution, "_MOST_FIELDS", 2**20)
+    truth = disks()
+    problem, method = problem_of(picture(truth)), METHODS["af"]
+    expected, first = method.run(problem), []
+    preview = np.array([])
+    with in_view(lambda: (250, 3)):
+        for snapshot in method.iterate(problem):
+            labels = np.asarray(snapshot.labels)
+            if snapshot.stage != "full resolution":
+                continue
+            if len(preview) and not len(first) and (labels != preview).any():
+                first = np.argwhere(labels != preview).tolist()
+            preview = labels if not len(first) else preview
+    assert np.min(first, axis=0)[0] >= 128 and np.max(first, axis=0)[1] < 128
+    with in_view(lambda: (3, 250)):
+        np.testing.assert_array_equal(method.run(problem).labels, expected.labels)

@@ -153,6 +153,14 @@ def center_on(
         camera_of(viewer).center = (0, 0, *np.asarray(world)[axes])[-3:]
 
 
+def middle_on_screen(viewer: napari.Viewer, layer: Layer) -> NDArray[np.floating]:
+    """Return the pixel of a layer in the middle of the screen, in the slice on screen."""
+    middle = np.array(layer.world_to_data(dims_of(viewer).point[-layer.ndim :]), float)
+    axes = _axes_on_screen(viewer, layer)
+    middle[axes] = layer.corner_pixels.mean(axis=0)[axes]
+    return middle
+
+
 def _axes_on_screen(viewer: napari.Viewer, layer: Layer) -> list[int]:
     missing = dims_of(viewer).ndim - layer.ndim
     return [axis - missing for axis in dims_of(viewer).displayed if axis >= missing]

@@ -7,6 +7,7 @@ import time
 from typing import Any
 
 import napari
+import numpy as np
 from qtpy.QtCore import QObject, QTimer, Signal
 
 from napari_saf._gui.forms.layout import create_button
@@ -14,7 +15,7 @@ from napari_saf._gui.layers.live import LiveLayer
 from napari_saf._gui.layers.metadata import SoftLabels, metadata_of
 from napari_saf._gui.layers.reading import ProblemReader, fingerprint
 from napari_saf._gui.layers.sight import results_in_sight
-from napari_saf._gui.layers.view import EventWatch
+from napari_saf._gui.layers.view import EventWatch, middle_on_screen
 from napari_saf._gui.runs.run import Frame, Run, RunJob, StoppedStart
 from napari_saf._gui.settings import current_settings
 from napari_saf.io import PrototypeSet
@@ -161,6 +162,9 @@ class RunController(QObject):
             return
         if isinstance(shown, Frame):
             live.show(shown.labels, int(shown.numbers.max(initial=0)))
+            if live.layer is not None:
+                middle = middle_on_screen(self._viewer, live.layer)
+                self.run.centre = np.delete(middle, job.placement.singletons)
         else:
             graph = None if problem is None else problem.graph
             shown = self.run.by_label(shown)

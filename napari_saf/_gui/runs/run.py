@@ -42,6 +42,7 @@ from napari_saf.errors import InvalidInput, SafError
 from napari_saf.flow import kernels
 from napari_saf.io import PrototypeSet
 from napari_saf.methods import AbstractMethod, Cancelled, SweepMethod, run_to_end
+from napari_saf.parts import in_view
 from napari_saf.points import k_means
 from napari_saf.problem import Problem
 from napari_saf.recording import RecordedState, Recording
@@ -329,7 +330,9 @@ class Run(Task):
     have `taught` is sent after the labels, which do not wait for it.
 
     A `recording` can be set while a run goes on, if it is recordable. The `problem` is what was
-    read, with strokes numbered without gaps; the `classes` are the numbers of the strokes.
+    read, with strokes numbered without gaps; the `classes` are the numbers of the strokes. At full
+    resolution parts of a large image come first that are near the `centre` of the screen, in pixels
+    of the image.
     """
 
     first_labels = Signal()
@@ -345,6 +348,7 @@ class Run(Task):
         self._left: tuple[Segmentation, LabelImage | None, Problem | None] | None = None
         self._has_labels = False
         self.mailbox: deque[Frame] = deque(maxlen=1)
+        self.centre: NDArray[np.floating] | None = None
         self.recording = job.recording
         self.problem: Problem | None = None
         self.classes = LabelMap.identity(0)
@@ -397,7 +401,8 @@ class Run(Task):
             return points[-1].segmentation
         initial = self._start.initial(problem, self.classes, method)
         steps = method.iterate(problem, initial, cancelled=cancelled)
-        result = run_to_end(steps, self._put)
+        with in_view(lambda: self.centre):
+            result = run_to_end(steps, self._put)
         if isinstance(self._start, RecordedStart) and self.recording:
             # The history begins before the recorded state that the run started from.
             result = dataclasses.replace(result, history=self.recording.history())
