@@ -161,7 +161,8 @@ class ImageOptions:
         window says. Planes are labelled by colour and texture, with weights by contrast, at half
         their size where that leaves enough pixels; those with things on a `ground`, as `ground_of`
         says, by how they differ from it, with a small window; other images by their values, in
-        full. `benchmarks/defaults.py` and `benchmarks/first_click.py` say how good that is.
+        full, but for volumes of more than 16 million voxels. `benchmarks/defaults.py` and
+        `benchmarks/first_click.py` say how good that is.
         """
         found = [_averaged_axes(self.window, shape) if axes is None else axes for shape in shapes]
         is_plane = all(len(own) == 2 for own in found)
@@ -176,6 +177,9 @@ class ImageOptions:
         if is_plane and ground is not None and self.features == AUTO:
             values["features"] = Foreground(ground)
             values["max_side"] = _MOST_SIDE if longest > _MOST_SIDE else None
+        n_pixels = max(map(math.prod, shapes), default=1)
+        if all(len(axes) == 3 for axes in found) and n_pixels > _FULL_VOXELS:
+            values["max_side"] = int(longest * (_REDUCED_VOXELS / n_pixels) ** (1 / 3))
         changes = {name: value for name, value in values.items() if getattr(self, name) == AUTO}
         options = dataclasses.replace(self, **changes)
         if self.window == AUTO:
@@ -427,6 +431,8 @@ def _averaged_axes(window: Any, shape: Sequence[int]) -> list[int]:
 
 _FULL_BELOW, _LEAST_SIDE, _MOST_SIDE = 400, 240, 640
 """Planes with a longest side from the first on are labelled at half of it, within the others."""
+_FULL_VOXELS, _REDUCED_VOXELS = 2**24, 2**22
+"""Larger volumes are first labelled with so many voxels: all at once take 140 bytes each."""
 _CONTRAST_SIDE, _UNIFORM_SIDE, _SMALL_SIDE = 13, 3, 7
 
 

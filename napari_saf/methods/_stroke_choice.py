@@ -80,13 +80,16 @@ def stroke_choices(
     And of a `longest` side: many things are not to be lost at the size of the work.
     """
     colour = "lab" if n_channels == 3 else "intensity"
-    # A volume of twice the side has eight times the nodes.
-    side = max(480 if n_axes < 3 else 240, -(-longest // _MOST_REDUCED))
-    many = ImageOptions(features="local", window=7, weights="contrast", max_side=side)
+    # A volume of twice the side has eight times the nodes, and windows of 7 have 343.
+    side = max(480 if n_axes < 3 else 128, -(-longest // _MOST_REDUCED))
+    window = 7 if n_axes < 3 else 3
+    many = ImageOptions(features="local", window=window, weights="contrast", max_side=side)
     alike: dict[str, object] = {"connected": False, "paths": 0.0, "rounds": 0, "nearby": 0.0}
     return {
         "object": StrokeChoice(
-            ImageOptions(features=colour, window=13, weights="contrast", max_side=240),
+            ImageOptions(
+                features=colour, window=13, weights="contrast", max_side=240 if n_axes < 3 else 64
+            ),
             {"connected": True, "paths": 1.0, "rounds": 4, "nearby": 0.0},
             "objects in one piece",
         ),
