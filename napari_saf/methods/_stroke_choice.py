@@ -101,7 +101,7 @@ def stroke_choices(
         "ground": StrokeChoice(
             dataclasses.replace(many, features="foreground"),
             alike | {"rounds": 1, "nearby": 16.0},
-            "all on a ground that looks like a stroke",
+            "things on a ground",
         ),
         "texture": StrokeChoice(
             dataclasses.replace(many, features="multiscale"),
