@@ -83,6 +83,7 @@ from .objects import (
     load_objects as load_objects,
     object_table as object_table,
     save_tracks as save_tracks,
+    segment_like as segment_like,
     split_objects as split_objects,
     track_objects as track_objects,
 )
