@@ -38,6 +38,15 @@ def test_the_spot_is_uncertain_and_not_painted():
     assert most_uncertain_pixel(np.zeros((5, 5)), strokes[:5, :5]) is None
 
 
+def test_no_stroke_is_suggested_at_the_rim():
+    uncertainty = np.zeros((100, 120))
+    uncertainty[0], uncertainty[46:55, 56:65] = 1, 0.5
+    strokes = np.zeros(uncertainty.shape, np.uint8)
+    assert most_uncertain_pixel(uncertainty, strokes) == (50, 60)
+    uncertainty[46:55, 56:65] = 0
+    assert most_uncertain_pixel(uncertainty, strokes)[0] < 6  # where else
+
+
 def test_the_name_of_an_erased_class_comes_back_with_its_strokes(qtbot):
     layer, strokes = Labels(np.zeros((8, 8), np.uint8)), Strokes()
     strokes.follow(layer)

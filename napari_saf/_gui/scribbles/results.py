@@ -44,6 +44,8 @@ TITLE = "from strokes"
 _PAINTED_SINCE = ", before the last strokes: press Update"
 _RING_SHARE = 1 / 15
 _LEAST_RING = 8
+_RIM = 0.03
+"""Share of the sides of an image that is its rim, where what is around a place is half unknown."""
 _NEAR = 1e-3
 """Share of painted pixels around a place above which it counts as painted."""
 
@@ -376,11 +378,16 @@ def most_uncertain_pixel(
 ) -> tuple[int, ...] | None:
     """Return the place around which pixels are most uncertain and nothing was painted.
 
-    None where nothing is uncertain.
+    Not at the rim of the image, unless all others are certain. None where nothing is uncertain.
     """
     sigma = [max(1.0, side / 100) if side > 1 else 0.0 for side in uncertainty.shape]
     around = gaussian_filter(np.asarray(uncertainty, dtype=np.float32), sigma)
     around[gaussian_filter((strokes > 0).astype(np.float32), sigma) > _NEAR] = 0
+    rim = [round(_RIM * side) if side > 1 else 0 for side in around.shape]
+    inner = tuple(slice(width, side - width) for width, side in zip(rim, around.shape, strict=True))
+    if around[inner].any():
+        kept, around = around[inner].copy(), np.zeros_like(around)
+        around[inner] = kept
     best = int(around.argmax())
     if around.flat[best] <= 0:
         return None
