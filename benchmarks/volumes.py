@@ -26,7 +26,7 @@ from scipy.ndimage import gaussian_filter, label
 
 import napari_saf as saf
 from napari_saf.flow import wait_for_kernels
-from napari_saf.methods import run_to_end
+from napari_saf.methods import AbstractMethod, run_to_end
 
 Volume = NDArray[Any]
 LONGEST_STROKE = 30
@@ -68,19 +68,19 @@ def labels_of(way: str, volume: Volume, truth: Volume) -> tuple[Volume, float]:
             np.save(Path(folder) / "volume.npy", volume)
             out = Path(folder) / "labels.ome.zarr"
             saf.label_large(Path(folder) / "volume.npy", saf.SelfAssignmentFlow(), out)
-            return np.asarray(zarr.open(out)["0"]), time.perf_counter() - began  # type: ignore[index]
+            return np.asarray(zarr.open(out)["0"]), time.perf_counter() - began
+    method: AbstractMethod = saf.SelfAssignmentFlow()
     if way == "click":
-        problem, method = saf.Problem.from_image(volume), saf.SelfAssignmentFlow()
+        problem = saf.Problem.from_image(volume)
     else:
         strokes = draw(truth)
         choice = saf.choose_for_strokes(volume, strokes)
         problem = saf.Problem.from_image(volume, seeds=strokes, **choice.options.arguments())
         method = choice.method
-    first: list[float] = []
-    result = run_to_end(
-        method.iterate(problem), lambda _: first or first.append(time.perf_counter() - began)
-    )
-    return np.asarray(result.labels), first[0]
+    seconds: list[float] = []
+    steps = method.iterate(problem)
+    result = run_to_end(steps, lambda _: seconds.append(time.perf_counter() - began))
+    return np.asarray(result.labels), seconds[0]
 
 
 def measure(way: str, shape: tuple[int, ...]) -> None:

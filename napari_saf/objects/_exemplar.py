@@ -12,7 +12,7 @@ from skimage.filters import threshold_otsu
 
 from napari_saf.arrays import as_whole
 from napari_saf.errors import InvalidInput
-from napari_saf.features import channels_last
+from napari_saf.features import channels_last, ground_of
 from napari_saf.methods import stroke_choices
 from napari_saf.objects._split import NECK, Objects, split_objects
 from napari_saf.problem import Problem
@@ -63,9 +63,9 @@ def segment_like(
     https://doi.org/10.1109/TSMC.1979.4310076) on the line from the median colour of the rim to that
     of the middle of the box. Those beyond it that are connected to the middle, within the box, are
     strokes on the thing, all others that are below it strokes on the ground. The assignment flow
-    with the settings for many things labels the image by them, and objects are split as by
-    `split_objects`; those with less than a quarter of the pixels of the thing in the box are left
-    out.
+    with the settings for many things, or for those on a ground, labels the image by them, and
+    objects are split as by `split_objects`; those with less than a quarter of the pixels of the
+    thing in the box are left out.
 
     Examples
     --------
@@ -77,9 +77,12 @@ def segment_like(
     """
     values, _ = channels_last(image, channel_axis)
     strokes = exemplar_strokes(values, _checked(box, values.shape[:-1]))
-    choice = stroke_choices(values.shape[-1], values.ndim - 1, max(values.shape[:-1]))["many"]
+    choices = stroke_choices(values.shape[-1], values.ndim - 1, max(values.shape[:-1]))
+    has_ground = strokes.ndim == 2 and ground_of([values], [None]) is not None
+    choice = choices["ground" if has_ground else "many"]
     options = dataclasses.replace(choice.options, channel_axis=-1)
-    window = min(7, min(values.shape[:-1]) - 1 | 1)
+    shortest = min(side for side in values.shape[:-1] if side > 1)
+    window = min(options.window, shortest - 1 + shortest % 2)
     options = dataclasses.replace(options, window=window)
     problem = Problem.from_image(values, seeds=strokes, **options.arguments())
     result = choice.method.run(problem)
