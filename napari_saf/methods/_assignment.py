@@ -35,6 +35,7 @@ from napari_saf.methods._stroke_costs import (
     kept_numbers,
     learned_costs,
     stroke_costs,
+    trust_in_features,
 )
 from napari_saf.parameters import documented, parameter
 from napari_saf.points import distances
@@ -221,7 +222,8 @@ class AssignmentFlow(AbstractFlow):
         labels, result, n_done = self._learned(call, len(points))
         first, call = call, dataclasses.replace(call, initial=None, before=None)
         first = first if labels is None else call
-        by_strokes = stroke_costs(call, len(points), n_nearest, self.paths)
+        trust = trust_in_features(problem) if self.paths > 0 and grids_of(problem.graph) else 1.0
+        by_strokes = stroke_costs(call, len(points), n_nearest, self.paths, trust)
         n_runs = max(1, self.rounds + (labels is None or n_done > 0))
         for k in range(n_done, n_runs):
             own = call if k else first
@@ -231,7 +233,8 @@ class AssignmentFlow(AbstractFlow):
                     break
                 own = dataclasses.replace(call, max_iterations=left)
             try:
-                costs = by_strokes + learned_costs(problem, labels, len(points), self.nearby)
+                learned = learned_costs(problem, labels, len(points), self.nearby, trust)
+                costs = by_strokes + learned
             except Cancelled:
                 if result is None:
                     raise

@@ -13,9 +13,10 @@ from scipy.ndimage import label as label_regions
 
 from napari_saf.features import Scaling, channels_last, finite_mask, ground_of
 from napari_saf.flow import not_cancelled
-from napari_saf.graph import GridGraph, mean_nearest_distance
+from napari_saf.graph import GridGraph
 from napari_saf.methods._assignment import AssignmentFlow
 from napari_saf.methods._method import run_to_end
+from napari_saf.methods._stroke_costs import left_out_shares
 from napari_saf.problem import ImageOptions, Problem
 from napari_saf.result import Status
 
@@ -33,7 +34,6 @@ _LEAST_GAINS = {"texture": 0.1, "patterns": 0.3}
 """Of the pixels of left-out strokes; texture must tell so many more right than colour, patterns
 than both. Nuclei are found as well with 0.05 to 0.15 for texture; three of them, which patterns
 find worse, would be found by patterns with 0.1."""
-_N_NEAREST = 10
 _MOST_REDUCED = 5
 """Pixels of a long image along a side of a node: nuclei of 12 pixels are lost at 8, not at 5."""
 
@@ -256,22 +256,8 @@ def left_out_accuracy(problem: Problem) -> float | None:
 
     The mean over strokes; None where a class has one stroke only.
     """
-    grid, features, seeds = problem.graph, problem.features, problem.seeds
-    assert isinstance(grid, GridGraph) and seeds is not None
-    painted, shares = grid.spread(seeds), list[float]()
-    for number in np.setdiff1d(seeds, 0):
-        found, count = label_regions(painted == number, np.ones((3,) * painted.ndim))
-        own = np.asarray(grid.gather(found), dtype=np.int64)
-        if count < 2:
-            return None
-        others = [features[seeds == other] for other in np.setdiff1d(seeds, [0, number])]
-        for stroke in range(1, count + 1):
-            left_out = features[own == stroke]
-            rest = features[(own > 0) & (own != stroke)]
-            near = mean_nearest_distance(rest, left_out, _N_NEAREST)
-            far = [mean_nearest_distance(other, left_out, _N_NEAREST) for other in others]
-            shares.append(float((near < np.min(far, axis=0)).mean()))
-    return float(np.mean(shares))
+    shares = left_out_shares(problem)
+    return float(np.mean(np.concatenate(shares))) if all(shares) else None
 
 
 def _is_of_many(pixels: NDArray[np.bool_], painted: NDArray[np.bool_]) -> bool:
