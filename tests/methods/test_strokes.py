@@ -8,6 +8,7 @@ from napari_saf.device import interruptible
 from napari_saf.graph import NearestDistances, mean_nearest_distance
 from napari_saf.input import PLAIN
 from napari_saf.methods import _assignment
+from napari_saf.methods._stroke_costs import trust_in_features
 from napari_saf.result import Status
 
 
@@ -379,3 +380,60 @@ def test_one_piece_in_four_dimensions():
     problem = saf.Problem.from_image(image, window=(1, 1, 3, 3), seeds=strokes, **PLAIN)
     labels = saf.AssignmentFlow(connected=True).run(problem).labels
     assert (labels[..., 3:5, 3:5] == 1).all() and (labels[..., 3:5, 11:13] == 2).all()
+
+
+def rooms():
+    """Return three rooms of one noisy colour between bright walls, and strokes in the outer two."""
+    image = np.random.default_rng(0).normal(0.4, 0.02, (30, 90))
+    image[:, 29:31] = image[:, 59:61] = 1.0
+    strokes = np.zeros(image.shape, dtype=int)
+    strokes[14:17, 10:13], strokes[14:17, 78:81] = 1, 2
+    return image, strokes
+
+
+@pytest.mark.parametrize("label", [1, 2])
+def test_a_correction_holds_up_to_the_edges_around_it(label):
+    image, strokes = rooms()
+    problem = saf.Problem.from_image(image, seeds=strokes, **PLAIN)
+    flow = saf.AssignmentFlow(connected=True)
+    before = flow.run(problem).labels
+    strokes[14:17, 43:46] = label
+    after = flow.run(problem.with_seeds(strokes)).labels
+    assert (after[2:-2, 33:57] == label).all()
+    for far in (np.s_[:, :27], np.s_[:, 63:]):
+        np.testing.assert_array_equal(after[far], before[far])
+
+
+def test_a_stroke_on_its_label_changes_little():
+    image, strokes = rooms()
+    problem = saf.Problem.from_image(image, seeds=strokes, **PLAIN)
+    flow = saf.AssignmentFlow(connected=True)
+    before = flow.run(problem).labels
+    strokes[5:8, 20:23] = 1
+    assert (flow.run(problem.with_seeds(strokes)).labels != before)[:, 61:].mean() < 0.01
+
+
+def test_the_order_of_strokes_does_not_matter():
+    image, strokes = rooms()
+    spots = [((5, 20), 1), ((14, 44), 1), ((24, 70), 2), ((6, 86), 2)]
+    found = []
+    for order in (spots, spots[::-1]):
+        painted = strokes.copy()
+        problem = saf.Problem.from_image(image, **PLAIN)
+        for (row, column), label in order:
+            painted[row : row + 3, column : column + 3] = label
+            result = saf.AssignmentFlow(connected=True).run(problem.with_seeds(painted))
+        found.append(result.labels)
+    np.testing.assert_array_equal(*found)
+
+
+def test_features_count_less_where_strokes_contradict_them():
+    image, strokes = rooms()
+    image[:, 31:59] = 0.8  # a room of another colour
+    one_each = saf.Problem.from_image(image, seeds=strokes, **PLAIN)
+    strokes[5:8, 20:23], strokes[5:8, 66:69] = 1, 2
+    alike = one_each.with_seeds(strokes)
+    strokes[14:17, 34:37], strokes[14:17, 50:53] = 1, 2
+    assert trust_in_features(one_each) == 1
+    assert trust_in_features(alike) < 1
+    assert trust_in_features(alike.with_seeds(strokes)) < 0.7
