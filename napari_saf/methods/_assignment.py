@@ -70,9 +70,9 @@ class AssignmentFlow(AbstractFlow):
     1. d_k / (d_k + d_l), d_k the mean distance to the `n_nearest` nearest seeds of class k in
        feature space and d_l that to the nearest other class;
     2. the same of the lengths of the shortest paths to the seeds, weighted by `paths` (Bai and
-       Sapiro, https://doi.org/10.1007/s11263-008-0191-z); on a grid a step is as long as the cube
-       of the gradient of the blurred features there, the strongest tenth of them more than 1, and
-       0.005;
+       Sapiro, https://doi.org/10.1007/s11263-008-0191-z); on a grid a step is as long as the
+       gradient of the blurred features there to the power `edge_power`, the strongest tenth of
+       them more than 1, and 0.005;
     3. from the second run on, of at most 1 + `rounds`, 1 - p_k, weighted by 3: p_k is the share
        of class k, as it was labelled, among the nodes that look alike (share the nearest of 64
        means of features), every class counted as if it had as many nodes as the others (Rother,
@@ -121,6 +121,10 @@ class AssignmentFlow(AbstractFlow):
         1.0, label="Nearness", bounds=(0, 10), step=0.1, advanced=True, for_seeds=True,
         help="How much nearness to a stroke counts beside likeness; a way that crosses edges is a "
         "long one. 0: not at all.")
+    edge_power: float = parameter(
+        1.0, label="Edge power", bounds=(0, 10), step=0.5, advanced=True, for_seeds=True,
+        help="By which power edges make a way to a stroke longer: 1 suits long strokes, 3 clicks, "
+        "from which only strong edges keep a label away.")
     rounds: int = parameter(
         4, label="Learn again", bounds=(0, 20), advanced=True, for_seeds=True,
         help="How often, at most, a label learns again: from all pixels that it has, not only "
@@ -229,7 +233,7 @@ class AssignmentFlow(AbstractFlow):
         first, call = call, dataclasses.replace(call, initial=None, before=None)
         first = first if labels is None else call
         trust = trust_in_features(problem) if self.paths > 0 and grids_of(problem.graph) else 1.0
-        by_strokes = stroke_costs(call, len(points), n_nearest, self.paths, trust)
+        by_strokes = stroke_costs(call, len(points), n_nearest, self.paths, self.edge_power, trust)
         n_runs = max(1, self.rounds + (labels is None or n_done > 0))
         for k in range(n_done, n_runs):
             own = call if k else first

@@ -89,14 +89,12 @@ def stroke_choices(
     window = 7 if n_axes < 3 else 3
     many = ImageOptions(features="local", window=window, weights="contrast", max_side=side)
     alike: dict[str, object] = {"connected": False, "paths": 0.0, "rounds": 0, "nearby": 0.0}
+    small = 240 if n_axes < 3 else 64
+    few = ImageOptions(features=colour, window=13, weights="contrast", max_side=small)
+    one_piece: dict[str, object] = {"connected": True, "paths": 1.0, "rounds": 4, "nearby": 0.0}
     return {
-        "object": StrokeChoice(
-            ImageOptions(
-                features=colour, window=13, weights="contrast", max_side=240 if n_axes < 3 else 64
-            ),
-            {"connected": True, "paths": 1.0, "rounds": 4, "nearby": 0.0},
-            "objects in one piece",
-        ),
+        "object": StrokeChoice(few, one_piece | {"edge_power": 1.0}, "objects in one piece"),
+        "clicks": StrokeChoice(few, one_piece | {"edge_power": 3.0}, "objects from clicks"),
         "many": StrokeChoice(
             many,
             alike | {"rounds": 1, "nearby": 16.0},
@@ -162,7 +160,8 @@ def choose_for_strokes(
     - there are four regions without strokes; where things merge into one region, those count that
       have a fifth of the square of the median length of the strokes, if that is 9 pixels or more.
 
-    Else they stand for objects; so do dots, shorter than 9 pixels, as clicks are that correct one
+    Else they stand for objects, of which strong edges are the outlines where the strokes are dots,
+    shorter than 9 pixels. So do dots on which features do not agree, as clicks are that correct one
     object, unless the image has a ground, or features tell nine in ten dots that are left out.
     Where many things lie on a ground, as is recognised from the image alone, their features are how
     they differ from it. Elsewhere, where each class has two strokes or more, edges and texture take
@@ -232,11 +231,11 @@ def choose_by(
     assert isinstance(grid, GridGraph) and problem.seeds is not None
     classes, seeds = np.unique(np.append(0, problem.seeds), return_inverse=True)
     strokes = grid.spread(seeds[1:])
-    is_unlike = (
-        len(classes) > 2 and _are_dots(strokes) and trust_in_features(problem) < _LEAST_TRUST
-    )
+    of_objects = "clicks" if _are_dots(strokes) else "object"
+    is_unlike = of_objects == "clicks" and len(classes) > 2
+    is_unlike = is_unlike and trust_in_features(problem) < _LEAST_TRUST
     if is_unlike and not has_ground():
-        return "object"
+        return of_objects
     numbered = problem.with_seeds(seeds[1:])
     method = dataclasses.replace(choices["many"].method, rounds=0)
     result = run_to_end(method.iterate(numbered, cancelled=cancelled))
@@ -244,7 +243,7 @@ def choose_by(
         return ""
     labels = grid.spread(result.assignment.argmax(axis=1) + 1)
     if not any(_is_of_many(labels == k, strokes == k) for k in range(1, len(classes))):
-        return "object"
+        return of_objects
     if has_ground():
         return "ground"
     by_colour = left_out_accuracy(problem)

@@ -36,11 +36,10 @@ _LOCAL_WEIGHT, _FAR = 0.5, 0.02
 the image counts as much: chosen on half of the images of nuclei."""
 _N_LEFT_OUT = 10
 """Pixels of other strokes that a pixel of a left-out stroke is compared with."""
-_EDGE_WIDTH, _POWER, _STRONG, _LENGTH = 2.0, 3.0, 0.9, 0.005
-"""Blur of the edges that paths cross, in nodes, their power, the quantile of their strengths that
-is 1, and the cost of a step beside an edge of that strength. Chosen on clicks into a third of the
-photographs, where widths of 1 to 3 and powers of 2 to 4 are within their noise. Of long strokes of
-people, blur and power 1 have an IoU of .847, 1.5 and 2 .830, these .824."""
+_STRONG, _LENGTH = 0.9, 0.005
+"""The quantile of the strengths of edges that is 1, and the cost of a step beside an edge of that
+strength. Chosen, with `edge_power`, on clicks into a third of the photographs, where powers of 2 to
+4 are within their noise."""
 _MOST_KEPT = 2**24
 """Entries of a table of distances to the strokes of a class that is kept for the next stroke."""
 
@@ -98,7 +97,7 @@ def trust_in_features(problem: Problem) -> float:
 
 
 def stroke_costs(
-    call: Call, n_classes: int, n_nearest: int, paths: float, trust: float
+    call: Call, n_classes: int, n_nearest: int, paths: float, edge_power: float, trust: float
 ) -> NDArray[np.float64]:
     """Return what the seeds say of each class (n_nodes, n_classes): costs 1 and 2 of the flow."""
     problem, features = call.problem, call.problem.features
@@ -107,7 +106,7 @@ def stroke_costs(
     members = [np.flatnonzero(problem.seeds == label) for label in range(1, n_classes + 1)]
     nearest: dict[int, NearestDistances] = problem.remember(f"nearest strokes, {n_nearest}", dict)
     lengths: dict[int, tuple[NDArray[np.int64], NDArray[np.float64]]]
-    lengths = problem.remember("lengths of paths", dict)
+    lengths = problem.remember(f"lengths of paths, {edge_power}", dict)
 
     def by_features(label: int, own: NDArray[np.int64]) -> NDArray[np.float64]:
         found = NearestDistances.of(features, own, n_nearest, nearest.get(label))
@@ -118,7 +117,9 @@ def stroke_costs(
     def by_paths(label: int, own: NDArray[np.int64]) -> NDArray[np.float64]:
         before, found = lengths.get(label, (own[:0], np.full(problem.n_nodes, np.inf)))
         if not np.array_equal(before, own):
-            edges = problem.remember("paths", lambda: _step_lengths(problem))
+            edges = problem.remember(
+                f"paths, {edge_power}", lambda: _step_lengths(problem, edge_power)
+            )
             more = np.setdiff1d(own, before)
             if not np.isin(before, own).all():
                 more, found = own, np.full(problem.n_nodes, np.inf)
@@ -139,11 +140,11 @@ def stroke_costs(
     return np.asarray(_UNIT * (costs + paths * relative(by_paths) if paths > 0 else costs))
 
 
-def _step_lengths(problem: Problem) -> sparse.csr_array:
+def _step_lengths(problem: Problem, power: float) -> sparse.csr_array:
     """Return the lengths of the steps of a graph; on a grid a step across an edge is a long one.
 
-    There edges are where blurred features change, and count cubed: many weak ones, as of texture,
-    are less than one that is strong.
+    There edges are where blurred features change, and count by a power: of 3, many weak ones, as
+    of texture, are less than one that is strong.
     """
     grids, steps = grids_of(problem.graph), problem.graph.steps()
     if not grids:
@@ -156,13 +157,13 @@ def _step_lengths(problem: Problem) -> sparse.csr_array:
                 ~grid.mask, return_distances=False, return_indices=True
             )
             image = image[tuple(nearest)]
-        widths = [_EDGE_WIDTH if side > 1 else 0 for side in grid.shape]
+        widths = [(1 + power) / 2 if side > 1 else 0 for side in grid.shape]
         for values in np.moveaxis(image, -1, 0):
             squares += gaussian_gradient_magnitude(values, widths) ** 2
         edges[nodes] = np.sqrt(grid.gather(squares))
     edges /= max(float(np.quantile(edges, _STRONG)), 1e-30)
     ends = sparse.coo_array(steps)
-    lengths = (((edges[ends.row] + edges[ends.col]) / 2) ** _POWER + _LENGTH) * ends.data + 1e-12
+    lengths = (((edges[ends.row] + edges[ends.col]) / 2) ** power + _LENGTH) * ends.data + 1e-12
     return sparse.csr_array((lengths, (ends.row, ends.col)), shape=ends.shape)
 
 
