@@ -128,8 +128,9 @@ def test_the_recipe_holds_plain_values(case, outcome):
 def test_snapshots_show_the_labels_while_they_form(case, outcome):
     result, seen = outcome
     fractions = [fraction for fraction, _ in seen]
-    assert (fractions[0], fractions[-1]) == (0, 1)
-    assert all(0 <= fraction <= 1 for fraction in fractions)
+    assert fractions[0] == 0 and all(0 <= fraction <= 1 for fraction in fractions)
+    # Where strokes teach, flows that change no label more are left out at the end.
+    assert fractions[-1] == 1 or case[1].seeds is not None
     unpainted = [result.label_map.unpaint(result.labels), seen[-1][1]]
     if case[1].seeds is None:  # where strokes teach, parts may go to other labels at the end
         np.testing.assert_array_equal(*unpainted)

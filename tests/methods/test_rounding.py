@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
-MOST = {"saf": 0.5, "af": 0.5, "af, strokes": 0.75, "Scribbles dock": 0.5, "regions": 0.5}
+MOST = {"saf": 0.5, "af": 0.5, "Scribbles dock": 0.5, "regions": 0.5}
 """Most labels that may change (%), by the first word or the whole name of a case; else 1."""
 CASES = (
     *("saf", "saf, strokes", "af, strokes", "Scribbles dock", "regions"),

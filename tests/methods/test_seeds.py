@@ -105,6 +105,7 @@ def test_with_a_start_some_classes_may_be_without_seeds(method):
 OTHER = {
     "n_nearest": 1,
     "paths": 5.0,
+    "edge_power": 3.0,
     "rounds": 0,
     "nearby": 16.0,
     "connected": True,
