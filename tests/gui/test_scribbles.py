@@ -537,3 +537,30 @@ def test_update_is_greyed_with_the_reason_where_it_can_only_fail(model, scribble
     scribbles.form.choose("af")
     model.layers.remove(scribbles.strokes.layer)
     is_greyed_for("press New")
+
+
+def test_a_box_round_one_thing_paints_it_and_all_like_it_follow(model, open_on, settle, qtbot):
+    image = np.zeros((64, 64, 3), np.uint8)
+    for row in (4, 24, 44):
+        for column in (4, 24, 44):
+            image[row : row + 9, column : column + 9] = (200, 180, 60)
+    model.add_image(image, name="squares", scale=(2, 2), translate=(10, 0))
+    dock = open_on(model, ScribblesWidget)
+    dock.buttons["draw_box"].click()
+    box = np.array([[22, 22], [34, 34]])  # of the image, in whose world it is drawn
+    corners = np.array([box[0], (box[0, 0], box[1, 1]), box[1], (box[1, 0], box[0, 1])])
+    dock.box.layer.add_rectangles(2 * corners + np.array([10, 0]))
+    qtbot.waitUntil(lambda: "ground" in dock.automatic.text(), timeout=TIMEOUT)
+    settle(dock)
+    strokes = dock.strokes.layer.data
+    assert (strokes[25:32, 25:32] == 1).all() and (strokes[20:23, 20:23] == 2).all()
+    assert not strokes[:15].any() and dock.box.layer is None
+    assert (dock.result.data[48, 48], dock.result.data[40, 8]) == (1, 2)
+
+
+def test_a_box_of_nothing_says_so(scribbles, qtbot):
+    scribbles.buttons["draw_box"].click()
+    scribbles.box.layer.add_rectangles([[1, 1], [1, 1.2], [1.2, 1.2], [1.2, 1]])
+    qtbot.waitUntil(lambda: scribbles.box.layer is None, timeout=TIMEOUT)
+    qtbot.waitUntil(lambda: "box:" in scribbles.status.text, timeout=TIMEOUT)
+    assert not scribbles.strokes.layer.data.any()

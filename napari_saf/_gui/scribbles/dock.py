@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 import napari
 import numpy as np
 from napari.layers import Image, Labels
+from numpy.typing import NDArray
 from qtpy.QtWidgets import QCheckBox
 
 from napari_saf._gui.docks.apply import BUSY, ApplyDialog
@@ -27,6 +28,7 @@ from napari_saf._gui.layers.view import EventWatch
 from napari_saf._gui.napari_workarounds import dims_of
 from napari_saf._gui.runs.run import Frame, RunJob
 from napari_saf._gui.scribbles.automatic import AutomaticSettings
+from napari_saf._gui.scribbles.box import BoxDrawing, paint_box
 from napari_saf._gui.scribbles.results import TITLE, StrokeResult, StrokeResults, shares_of
 from napari_saf._gui.scribbles.strokes import ClassTable, Strokes, above_0, add_strokes
 from napari_saf.errors import SafError
@@ -42,6 +44,11 @@ _BUTTONS = {
     "restore_strokes": ("Restore", "Bring back the strokes that were removed."),
     "add_class": ("Add class", "Add a class and paint it."),
     "erase_class": ("Erase", "Erase all strokes of the chosen class (Ctrl+Z brings them back)."),
+    "draw_box": (
+        "Box",
+        "Draw a box round one thing: strokes are painted on it and around it, and all that looks "
+        "like it follows.",
+    ),
     "suggest": ("Suggest spot", "Mark the place where the next stroke would help most ({spot})."),
     "update_labels": ("Update", "Label the image by the strokes that there are now ({run})."),
 }
@@ -94,6 +101,7 @@ class ScribblesWidget(RunDock):
         self.base = LayerChoice(viewer, Labels, none="nothing")  # labels that become classes
         self.warm_start = QCheckBox("Continue from last labels")
         self.follow, self.uncertainty = QCheckBox("Follow"), QCheckBox("Uncertainty")
+        self.box = BoxDrawing(viewer)
         self._results = StrokeResults(viewer, self.controller, self.input, self.base, self.strokes)
         dims = dims_of(viewer).events
         self._slices = EventWatch(self, 100, (dims.current_step, dims.order))
@@ -105,6 +113,7 @@ class ScribblesWidget(RunDock):
             (self.uncertainty.toggled, self._show_uncertainty),
             (self.base.layer_changed, self._on_base_chosen),
             (self.applying.changed, self._update_enabled),
+            (self.box.drawn, self._paint_box),
             (self.form.changed, self._on_form_changed),
             (self.automatic.switched, self.start),
             (self.input.strokes_changed, self._on_strokes_chosen),
@@ -139,13 +148,13 @@ class ScribblesWidget(RunDock):
         self._method.add_row("Scale", self.input.scale, _SCALE_HELP)
         for name, (text, tooltip) in _MORE_ROWS.items():
             more.add_row(text, getattr(self, name), tooltip)
-        new, restore, add, erase, suggest, update = buttons.values()
+        new, restore, add, erase, box, suggest, update = buttons.values()
         own, none = (_APPLY_HELP, self._classifier, self._is_other), "choose an image"
         self.applying = ApplyDialog(self, self._viewer, *own, none=none)
         self.large = LargeSection(self._viewer, self.input, self.form, self._results.learner)
         sections = [
             self.input.section,
-            create_row(new, restore, add, erase),
+            create_row(new, restore, add, erase, box),
             self.classes,
             create_row(self.follow, self.uncertainty, suggest),
             self._method,
@@ -160,6 +169,7 @@ class ScribblesWidget(RunDock):
     def _release(self) -> None:
         self._removed = None
         self.large.release()
+        self.box.stop()
         self.strokes.follow(None)
         self._slices.watch()
 
@@ -189,6 +199,18 @@ class ScribblesWidget(RunDock):
 
     def _turn_to(self, image: Image, strokes: Labels | None) -> None:
         self.input.choose(image=image, strokes=strokes)
+
+    def draw_box(self) -> None:
+        self.status.set_text("draw a box round one thing")
+        self.box.start()
+
+    def _paint_box(self, corners: NDArray[Any]) -> None:
+        if self.input.strokes is None:
+            self.new_strokes()
+        with self.showing_errors():
+            strokes = self.input.strokes
+            paint_box(self._results.job(), self.input.image, corners, strokes)
+            self._viewer.layers.selection.active = strokes
 
     def restore_strokes(self) -> None:
         """Bring back the strokes on the image that were removed last."""
@@ -446,6 +468,7 @@ class ScribblesWidget(RunDock):
         buttons, has_strokes = self.buttons, self.input.strokes is not None
         for name in ("erase_class", "suggest"):
             buttons[name].setEnabled(has_strokes)
+        buttons["draw_box"].setEnabled(self.input.image is not None)
         self._offer(buttons["update_labels"], self._why_not(), self._update_help)
         busy = BUSY if self.is_busy else ""
         why_not = busy if has_strokes else "paint strokes of two classes first"
