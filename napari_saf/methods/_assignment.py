@@ -84,7 +84,8 @@ class AssignmentFlow(AbstractFlow):
 
     With `paths`, 1 and 3 are weighted by how well features tell strokes that are left out, 2 a - 1
     of the share a of their pixels that are nearer to other strokes of their class, as if two more
-    strokes had been told right: where corrections contradict features, nearness counts.
+    strokes had been told right, and 2 / n of n strokes at least: where corrections contradict
+    features, nearness counts.
 
     An assignment to start from is then what classes learn from first.
 

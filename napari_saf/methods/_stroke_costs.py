@@ -90,10 +90,12 @@ def left_out_shares(problem: Problem) -> list[list[float]]:
 def trust_in_features(problem: Problem) -> float:
     """Return how far features count, 0 to 1, by how many left-out strokes they tell.
 
-    Two more strokes are taken to be told right: what is not known yet is trusted.
+    Two more strokes are taken to be told right: what is not known yet is trusted. Of n strokes it
+    is 2 / n at least, as each may be of another part of its class.
     """
     shares = np.concatenate(left_out_shares(problem))
-    return max(0.0, 2 * float((2 + shares.sum()) / (2 + len(shares))) - 1)
+    accuracy = (2 + shares.sum()) / (2 + len(shares))
+    return float(max(2 * accuracy - 1, 2 / max(2, len(shares))))
 
 
 def stroke_costs(

@@ -437,3 +437,17 @@ def test_features_count_less_where_strokes_contradict_them():
     assert trust_in_features(one_each) == 1
     assert trust_in_features(alike) < 1
     assert trust_in_features(alike.with_seeds(strokes)) < 0.7
+
+
+def test_a_stroke_on_another_part_of_a_class_adds_it():
+    rows, columns = np.indices((96, 96))
+    inside = np.hypot(rows - 48, columns - 48) < 32
+    image = np.full((96, 96, 3), (0.25, 0.35, 0.8))
+    image[inside & (columns < 48)] = (0.2, 0.7, 0.3)
+    image[inside & (columns >= 48)] = (0.5, 0.35, 0.75)
+    image = (image + np.random.default_rng(0).normal(0, 0.04, image.shape)).clip(0, 1)
+    strokes = np.zeros(inside.shape, int)
+    strokes[30:66, 24:27], strokes[8, 12:84], strokes[36:60, 63:66] = 1, 2, 1
+    choice = saf.choose_for_strokes(image, strokes)
+    problem = saf.Problem.from_image(image, seeds=strokes, **choice.options.arguments())
+    assert ((choice.method.run(problem).labels == 1) == inside).mean() > 0.99
