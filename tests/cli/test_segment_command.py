@@ -241,7 +241,7 @@ DOTS = ("segment", "dots.npy", "-o", "m.npy", "--seeds", "seeds.npy")
 def test_seeds_choose_settings(cli, dots, read_recipe):
     image, seeds = dots
     found = cli(*DOTS)
-    assert found.code == 0 and "looks like a stroke" in found.out, found.err
+    assert found.code == 0 and "things on a ground" in found.out, found.err
     choice = saf.choose_for_strokes(image, seeds)
     problem = saf.Problem.from_image(image, seeds=seeds, **choice.options.arguments())
     labels = choice.method.run(problem).labels
