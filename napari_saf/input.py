@@ -432,7 +432,7 @@ def _averaged_axes(window: Any, shape: Sequence[int]) -> list[int]:
 _FULL_BELOW, _LEAST_SIDE, _MOST_SIDE = 400, 240, 640
 """Planes with a longest side from the first on are labelled at half of it, within the others."""
 _FULL_VOXELS, _REDUCED_VOXELS = 2**24, 2**22
-"""Larger volumes are first labelled with so many voxels: all at once take 140 bytes each."""
+"""Larger volumes are first labelled with so many voxels: all at once take 150 to 180 bytes each."""
 _CONTRAST_SIDE, _UNIFORM_SIDE, _SMALL_SIDE = 13, 3, 7
 
 

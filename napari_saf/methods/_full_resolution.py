@@ -365,8 +365,8 @@ def _relabel(
     stop = StoppingRule(entropy=0, changed=0, max_steps=max(1, len(history) - 1))
     flow = dataclasses.replace(flow, stepper=schedule, stop=stop)
 
-    def read(image: _Image, crop: Region) -> Problem | None:
-        part = _parts([image], [[crop]])
+    def read(k: int, crop: Region) -> Problem | None:
+        part = _parts([images[k]], [[crop]])
         return part.problem(learned.options, learned.noise) if part.values else None
 
     tiles = [tiles_of(image.shape, window, learned.halo, most) for image in images]
@@ -382,17 +382,16 @@ def _label_blocks(
     cancelled: Callable[[], bool],
 ) -> Iterator[float]:
     """Label blocks anew, where all else is as before; yield the share that is done."""
-    pairs = zip(images, grids_of(learned.problem.graph), strict=True)
-    grids = {id(image): grid for image, grid in pairs}
+    grids = grids_of(learned.problem.graph)
     window = check_window(learned.options.window, images[0].shape)  # type: ignore[arg-type]
     halo = [WINDOWS_OF_HALO[3] * side for side in window]
 
-    def read(image: _Image, crop: Region) -> Problem | None:
-        grid, nodes = grids[id(image)]
+    def read(k: int, crop: Region) -> Problem | None:
+        grid, nodes = grids[k]
         if grid.mask is not None and not grid.mask[crop].any():
             return None
-        image_of_features, part = grid.spread(learned.problem.features[nodes]), grid.cropped(crop)
-        features = np.asarray(part.gather(image_of_features[crop]), np.float32)
+        part, image = grid.cropped(crop), grid.spread(learned.problem.features[nodes])
+        features = np.asarray(part.gather(image[crop]), np.float32)
         return dataclasses.replace(learned.problem, graph=part, features=features, groups=None)
 
     yield from _label_parts(flow, images, blocks, halo, read, cancelled, before)
@@ -403,14 +402,14 @@ def _label_parts(
     images: list[_Image],
     regions: list[list[Region]],
     halo: list[int],
-    read: Callable[[_Image, Region], Problem | None],
+    read: Callable[[int, Region], Problem | None],
     cancelled: Callable[[], bool],
     before: list[LabelImage] | None = None,
 ) -> Iterator[float]:
     """Label regions of images, those in view first; yield the share that is done.
 
-    `read` returns the problem of a region with the halo around it, None where it has no nodes. What
-    is in no region is as `before`.
+    `read` returns the problem of a region of image k with the halo around it, None where it has no
+    nodes. What is in no region is as `before`.
     """
     sharp = [image.labels for image in images]
     for k, image in enumerate(images):
@@ -422,7 +421,7 @@ def _label_parts(
         image = images[k]
         crop = grown(region, halo, image.shape)
         with interruptible(cancelled):
-            problem = read(image, crop)
+            problem = read(k, crop)
             if problem is not None:
                 problem = _with_prior(problem, [_Image(sharp[k], image.grid)], [[crop]], flow)
         if problem is not None:

@@ -69,17 +69,17 @@ def left_out_shares(problem: Problem) -> list[list[float]]:
     for grid, nodes in grids_of(problem.graph):
         painted = grid.spread(seeds[nodes])
         for number in numbers:
-            found, count = label_regions(painted == number, np.ones((3,) * painted.ndim))
-            found = np.where(found > 0, found + n_strokes, 0)
-            strokes[nodes] += np.asarray(grid.gather(found), np.int64)
+            pieces, count = label_regions(painted == number, np.ones((3,) * painted.ndim))
+            pieces = np.where(pieces > 0, pieces + n_strokes, 0)
+            strokes[nodes] += np.asarray(grid.gather(pieces), np.int64)
             n_strokes += count
     every = []
     for number in numbers:
         others = [features[seeds == other] for other in numbers if other != number]
-        own, shares = strokes[seeds == number], list[float]()
-        values = features[seeds == number]
-        for stroke in np.unique(own) if len(np.unique(own)) > 1 else ():
-            left_out, rest = values[own == stroke], values[own != stroke]
+        stroke_of, values = strokes[seeds == number], features[seeds == number]
+        in_class, shares = np.unique(stroke_of), list[float]()
+        for stroke in in_class if len(in_class) > 1 else ():
+            left_out, rest = values[stroke_of == stroke], values[stroke_of != stroke]
             near = mean_nearest_distance(rest, left_out, _N_LEFT_OUT)
             far = [mean_nearest_distance(other, left_out, _N_LEFT_OUT) for other in others]
             shares.append(float((near < np.min(far, axis=0)).mean()))
