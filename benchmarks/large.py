@@ -45,11 +45,19 @@ from numpy.typing import NDArray
 from scipy.ndimage import gaussian_filter
 
 import napari_saf as saf
-from napari_saf.batch import connected, local_client, run_tasks
 from napari_saf.features import Scaling
 from napari_saf.points import sampled_means
 from napari_saf.problem import ImageOptions
-from napari_saf.tiles import LEARN_PIXELS, LargeJob, Plan, iterate_large, run_large
+from napari_saf.tiles import (
+    LEARN_PIXELS,
+    LargeJob,
+    Plan,
+    connected,
+    iterate_large,
+    local_client,
+    run_large,
+    run_tasks,
+)
 
 DATA = Path(os.environ.get("NAPARI_SAF_DATA", Path(__file__).parents[1] / "../shared/data"))
 Image = NDArray[Any]

@@ -4,8 +4,7 @@ A task says what is done with a job (the images that are labelled as one problem
 run has done already, and what must not be overwritten; `run_batch` does the jobs.
 """
 
-from napari_saf.batch._apply import ApplyOptions, Learned, Taught, apply_to_images, as_learned
-from napari_saf.batch._cluster import connected, is_in_process, local_client, run_tasks
+from napari_saf.batch._apply import ApplyOptions, apply_to_images
 from napari_saf.batch._dictionary import DictionaryTask
 from napari_saf.batch._engine import (
     AbstractTask,

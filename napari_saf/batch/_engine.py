@@ -14,12 +14,12 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Generic, Literal, TypeVar
 
-from napari_saf.batch._cluster import local_client, run_tasks
 from napari_saf.device import memory_errors_translated
 from napari_saf.errors import InvalidInput, SafError
 from napari_saf.io import LABELS_MARK, MASK_SUFFIXES, is_zarr, mask_stem, mask_suffix
 from napari_saf.methods import Cancelled, not_cancelled
 from napari_saf.result import Snapshot
+from napari_saf.tiles import local_client, run_tasks
 
 if TYPE_CHECKING:
     from distributed import Client

@@ -11,11 +11,11 @@ from typing import Any
 
 import click
 
-from napari_saf.batch import LabelTask, connected, local_client
+from napari_saf.batch import LabelTask
 from napari_saf.device import size_text
 from napari_saf.errors import SafError, counted
 from napari_saf.io import Recipe, is_zarr, url_of
-from napari_saf.tiles import LARGE, AbstractLargeJob, LargeJob, run_large
+from napari_saf.tiles import LARGE, AbstractLargeJob, LargeJob, connected, local_client, run_large
 
 TILES = [
     click.Option(["--tile"], type=click.IntRange(min=0), metavar="N",

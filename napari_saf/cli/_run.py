@@ -15,6 +15,7 @@ from napari_saf.cli import _methods as flags
 from napari_saf.cli import print_failure, progress_bar
 from napari_saf.cli._large import JOBS, SCHEDULER, TILES, label_in_tiles, large_job, workers
 from napari_saf.errors import counted
+from napari_saf.project import as_learned
 from napari_saf.result import STATUS_TEXTS
 
 SCALING = click.Option(
@@ -63,7 +64,7 @@ def run(given: Any) -> int:
         overwrite=given.overwrite,
     )
     paths = io.find_images(given.images)
-    task, jobs = options.plan(batch.as_learned(given.learned), paths, given.out)
+    task, jobs = options.plan(as_learned(given.learned), paths, given.out)
     if isinstance(task, batch.LabelTask):
         large = large_job(task, paths, given)
         if large is not None:

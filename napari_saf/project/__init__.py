@@ -15,6 +15,7 @@ from napari_saf.project._files import (
     content_digest,
     find_files,
 )
+from napari_saf.project._learned import Learned, Taught, as_learned
 from napari_saf.project._project import (
     EncodedLabels,
     Project,

@@ -1,5 +1,6 @@
 """Images larger than memory: a plan that is learned from blocks, tiles, and a pyramid of labels."""
 
+from napari_saf.tiles._cluster import connected, is_in_process, local_client, run_tasks
 from napari_saf.tiles._dictionary import DictionaryJob
 from napari_saf.tiles._engine import LargeStep
 from napari_saf.tiles._job import AbstractLargeJob

@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from napari_saf.batch import is_in_process, run_tasks
 from napari_saf.device import memory_errors_translated, proposing
 from napari_saf.errors import InvalidInput, SafError, raise_if
 from napari_saf.io import LazyImage, Region, label_axes, open_lazily, spelled
 from napari_saf.methods import run_to_end
+from napari_saf.tiles._cluster import is_in_process, run_tasks
 from napari_saf.tiles._store import Journal, LabelStore
 from napari_saf.tiles._tiling import Tiling
 

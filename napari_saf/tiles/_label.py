@@ -9,9 +9,9 @@ from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from napari_saf.batch import Taught, as_learned
 from napari_saf.dictionary import PatchDictionary
 from napari_saf.methods import AbstractMethod, not_cancelled
+from napari_saf.project import Taught, as_learned
 from napari_saf.tiles._dictionary import DictionaryJob
 from napari_saf.tiles._engine import LargeStep, Progress, iterate_tiles, run_steps
 from napari_saf.tiles._job import AbstractLargeJob

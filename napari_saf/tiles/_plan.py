@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 
 from napari_saf import io
 from napari_saf.arrays import check_window
-from napari_saf.batch import as_learned
 from napari_saf.errors import InvalidInput
 from napari_saf.features import FeatureExtractor, Ground, Scaling, ground_of
 from napari_saf.flow import (
@@ -32,6 +31,7 @@ from napari_saf.methods import AbstractMethod, AssignmentFlow, method_with_proto
 from napari_saf.parameters import to_plain
 from napari_saf.parts import ImageParts, cut, grown, halo_of
 from napari_saf.problem import Problem
+from napari_saf.project import as_learned
 from napari_saf.result import LabelMap, Segmentation
 from napari_saf.tiles._blocks import (
     choose_blocks,

@@ -66,7 +66,7 @@ def test_several_images_have_no_tiles(cli, scan):
 
 
 def test_a_scheduler_that_is_not_there_is_one_line(cli, scan, monkeypatch):
-    from napari_saf.batch import _cluster
+    from napari_saf.tiles import _cluster
 
     monkeypatch.setattr(_cluster, "_PATIENCE", "1s")
     address = "tcp://127.0.0.1:9"

@@ -4,10 +4,9 @@ import numpy as np
 import pytest
 
 import napari_saf as saf
-from napari_saf.batch import as_learned
 from napari_saf.errors import FormatError, InvalidInput
 from napari_saf.io import Recipe, read_labels
-from napari_saf.project import FileReference, Project, content_digest, save_project
+from napari_saf.project import FileReference, Project, as_learned, content_digest, save_project
 
 KINDS = ("strokes", "prototypes", "recipe", "dictionary")
 

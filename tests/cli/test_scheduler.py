@@ -10,8 +10,8 @@ import pytest
 import zarr
 
 import napari_saf as saf
-from napari_saf.batch import connected
 from napari_saf.io import read_labels
+from napari_saf.tiles import connected
 
 PLAIN = ("--max-labels", "2", "--window", "3", "--weights", "uniform")
 

@@ -12,8 +12,7 @@ from deaths import die_always, die_once
 from test_label_large import picture, recipe, write_zarr
 
 import napari_saf as saf
-from napari_saf.batch import _cluster, local_client, run_tasks
-from napari_saf.tiles import _engine
+from napari_saf.tiles import _cluster, _engine, local_client, run_tasks
 
 
 def test_threads_give_the_same_labels(tmp_path):

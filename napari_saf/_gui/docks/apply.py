@@ -40,10 +40,11 @@ from napari_saf._gui.layers.reading import ImageJob
 from napari_saf._gui.layers.sight import results_in_sight
 from napari_saf._gui.napari_workarounds import dims_of
 from napari_saf._gui.runs.run import RunJob
-from napari_saf.batch import ApplyOptions, Learned, run_batch
+from napari_saf.batch import ApplyOptions, run_batch
 from napari_saf.errors import InvalidInput
 from napari_saf.input import AUTO
 from napari_saf.problem import ImageOptions
+from napari_saf.project import Learned
 from napari_saf.regions import RegionHierarchy, merge_regions
 
 BUSY = "wait for the end, or stop"
