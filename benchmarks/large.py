@@ -116,7 +116,7 @@ def tiled(plan: Plan, image: Image) -> tuple[Image, NDArray[np.bool_]]:
         region = plan.region(place)
         crop = plan.surroundings(region)
         inner = zip(region, crop, strict=True)
-        own = plan.label(values[crop], None)
+        own, _ = plan.label(values[crop], None)
         labels[region] = own[tuple(slice(r.start - c.start, r.stop - c.start) for r, c in inner)]
     near = np.zeros(plan.shape, bool)
     for axis, (side, n) in enumerate(zip(plan.tile, plan.shape, strict=True)):
@@ -178,7 +178,7 @@ def speed(n_labels: int) -> None:
             own.label(image[region], None)
             spent.append((time.process_time() - began) * 1e6 / 512**2)
         print(f"  {features:8} window {window:2} {weights:8} {spent[0]:6.2f} ({spent[1]:.2f})")
-    labels, crop = plan.label(image[region], None), image[region]
+    (labels, _), crop = plan.label(image[region], None), image[region]
 
     def described() -> Image:
         found = multiscale_basic_features(crop, channel_axis=-1, workers=1)

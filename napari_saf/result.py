@@ -228,6 +228,11 @@ class Snapshot:
     stage: str = ""
 
     @property
+    def state(self) -> str:
+        """How far the run is, as bars of progress show it."""
+        return f"{self.n_labels} labels, t = {self.record.time:.1f}"
+
+    @property
     def labels(self) -> LabelImage | list[LabelImage]:
         """Label image of this step, numbered by `label_map`, 0 outside the mask; or a list of them.
 

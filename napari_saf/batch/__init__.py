@@ -10,6 +10,7 @@ from napari_saf.batch._engine import (
     AbstractTask,
     Job,
     Outcome,
+    Tiles,
     check_outputs,
     plan_jobs,
     run_batch,

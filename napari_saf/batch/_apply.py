@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from napari_saf import io
 from napari_saf.batch._dictionary import DictionaryTask
-from napari_saf.batch._engine import AbstractTask, Job, Outcome, plan_jobs, run_batch
+from napari_saf.batch._engine import AbstractTask, Job, Outcome, Tiles, plan_jobs, run_batch
 from napari_saf.batch._labelling import LabelTask
 from napari_saf.dictionary import PatchDictionary
 from napari_saf.errors import InvalidInput
@@ -40,6 +40,11 @@ class ApplyOptions:
         Which maps of probabilities lie beside each mask.
     overwrite : bool
         Whether what is there is made anew and replaced, whoever made it.
+    tiles : "auto", "all" or "none"
+        Which images are labelled in tiles, see `label_large`: those of 16 million pixels and more
+        whose mask goes to a folder, or to a name that ends in ``.ome.zarr``.
+    tile : int or None
+        Side of a tile in pixels; None: 512 in planes, 96 in volumes.
     dictionary : mapping
         Arguments of `PatchDictionary.apply`, where a dictionary is applied.
 
@@ -59,6 +64,8 @@ class ApplyOptions:
     mask: str | None = None
     probabilities: io.ProbabilityStep | None = None
     overwrite: bool = False
+    tiles: Tiles = "auto"
+    tile: int | None = None
     dictionary: dict[str, Any] = dataclasses.field(default_factory=dict)
 
     def task(self, learned: Learned, out: Path) -> AbstractTask[Any]:
@@ -74,6 +81,7 @@ class ApplyOptions:
             own |= {"window": learned.window} | self.dictionary
             return DictionaryTask(dictionary=learned, folder=out, **own)
         own = {"overwrite": self.overwrite, "probabilities": self.probabilities}
+        own["tile"] = self.tile
         return LabelTask.repeating(learned, self.scaling, self.mask, **own)
 
     def plan(
@@ -83,7 +91,8 @@ class ApplyOptions:
         task = self.task(learned, out)
         if isinstance(task, DictionaryTask):
             return task, task.plan(images)
-        return task, plan_jobs(images, out, suffix=self.suffix, together=False)
+        plan: dict[str, Any] = {"suffix": self.suffix, "together": False, "tiles": self.tiles}
+        return task, plan_jobs(images, out, **plan)
 
 
 def apply_to_images(

@@ -16,39 +16,52 @@ from typing import TYPE_CHECKING, Generic, Literal, TypeVar
 
 from napari_saf.device import memory_errors_translated
 from napari_saf.errors import InvalidInput, SafError
-from napari_saf.io import LABELS_MARK, MASK_SUFFIXES, is_zarr, mask_stem, mask_suffix
+from napari_saf.io import (
+    LABELS_MARK,
+    MASK_SUFFIXES,
+    OME_ZARR_SUFFIX,
+    is_plain_folder,
+    is_zarr,
+    mask_stem,
+    mask_suffix,
+    url_of,
+)
 from napari_saf.methods import Cancelled, not_cancelled
 from napari_saf.result import Snapshot
-from napari_saf.tiles import local_client, run_tasks
+from napari_saf.tiles import TileCount, is_large, local_client, run_tasks
 
 if TYPE_CHECKING:
     from distributed import Client
 
 R = TypeVar("R")
-OnStep = Callable[[Snapshot], object]
+OnStep = Callable[[Snapshot | TileCount], object]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Job:
     """Images that are labelled as one problem, and a mask for each.
 
-    The companion belongs to the masks: their recipe, or the reconstruction of the image.
+    The companion belongs to the masks: their recipe, or the reconstruction of the image. An image
+    that is labelled `in_tiles` has none: its mask is a pyramid that holds the recipe.
     """
 
     images: tuple[Path, ...]
     masks: tuple[Path, ...]
     companion: Path
+    in_tiles: bool = False
 
     @property
     def outputs(self) -> tuple[Path, ...]:
         """All files that the job writes."""
-        return (*self.masks, self.companion)
+        return self.masks if self.in_tiles else (*self.masks, self.companion)
 
     def absolute(self) -> Job:
         """Return the job for a process that has another working directory."""
         images = tuple(path.absolute() for path in self.images)
         masks = tuple(path.absolute() for path in self.masks)
-        return Job(images, masks, self.companion.absolute())
+        return dataclasses.replace(
+            self, images=images, masks=masks, companion=self.companion.absolute()
+        )
 
     @property
     def title(self) -> str:
@@ -97,6 +110,19 @@ class AbstractTask(ABC, Generic[R]):
         Raise Cancelled if it was cancelled before anything was written.
         """
 
+    def run_in_tiles(
+        self,
+        job: Job,
+        on_step: OnStep | None,
+        cancelled: Callable[[], bool],
+        client: Client | None,
+    ) -> R:
+        """Do a job whose image is labelled in tiles, by the workers of a client.
+
+        What was done before Cancelled is raised is not done again.
+        """
+        raise NotImplementedError
+
 
 def run_batch(
     task: AbstractTask[R],
@@ -110,41 +136,53 @@ def run_batch(
     """Yield what became of each job, those done before first; one that fails stops no other.
 
     Several processes are those of this machine, or the workers of a client of dask, which must see
-    the same files. With one process, `progress` is given a job, its number from 1 and how many
-    there are to do, and its context is called with every snapshot; once `cancelled` returns True
-    the work ends, and what is done stays. InvalidInput is raised before any work, if a job would
-    overwrite what is not its own.
+    the same files; they share the images, and then the tiles of each that is labelled in tiles.
+    With one process, and for tiles, `progress` is given a job, its number from 1 and how many there
+    are to do, and its context is called with every snapshot, or count of tiles; once `cancelled`
+    returns True the work ends, and what is done stays. InvalidInput is raised before any work, if a
+    job would overwrite what is not its own.
     """
     done = task.prepare(jobs)
     yield from (Outcome(job, "skipped") for job in jobs if job in done)
     todo = [job for job in jobs if job not in done]
-    if client is not None and todo:
-        yield from _run_on_workers(task, todo, client)
-        return
-    if min(n_processes, len(todo)) > 1:
-        with local_client(min(n_processes, len(todo))) as own:
-            yield from _run_on_workers(task, todo, own)
-        return
-    for number, job in enumerate(todo, start=1):
-        if cancelled():
-            return
-        bar = nullcontext() if progress is None else progress(job, number, len(todo))
-        try:
-            with bar as on_step:
-                outcome = _run(task, job, on_step, cancelled)
-        except Cancelled:
-            return
-        yield outcome
+    n_processes = n_processes if any(job.in_tiles for job in todo) else min(n_processes, len(todo))
+    with (
+        local_client(n_processes)
+        if client is None and n_processes > 1 and todo
+        else nullcontext(client)
+    ) as workers:
+        left = deque(todo)
+        if workers is not None:
+            left = deque(job for job in todo if job.in_tiles)
+            yield from _run_on_workers(task, [job for job in todo if not job.in_tiles], workers)
+        while left and not cancelled():
+            job = left.popleft()
+            number = len(todo) - len(left)
+            bar = nullcontext() if progress is None else progress(job, number, len(todo))
+            try:
+                with bar as show:
+                    outcome = _run(task, job, show, cancelled, workers)
+            except Cancelled:
+                return
+            yield outcome
 
 
-def plan_jobs(images: Sequence[Path], out: Path, *, suffix: str, together: bool) -> list[Job]:
+Tiles = Literal["auto", "all", "none"]
+"""Which images are labelled in tiles: those that are large, where the mask may be a pyramid."""
+
+
+def plan_jobs(
+    images: Sequence[Path], out: Path, *, suffix: str, together: bool, tiles: Tiles = "none"
+) -> list[Job]:
     """Return the jobs that label images, each with a recipe next to its mask.
 
     One image goes to `out` if that is named as a mask; otherwise `out` is a folder, and the
-    mask of ``name.png`` is ``name_labels`` with `suffix` in it.
+    mask of ``name.png`` is ``name_labels`` with `suffix` in it; that of an image that is labelled
+    in tiles has the suffix ``.ome.zarr``.
     """
-    is_folder = out.is_dir() and not is_zarr(out)
-    if not is_folder and mask_suffix(out) is not None:
+    is_folder = is_plain_folder(out)
+    is_inner = out.parent.name == "labels" and is_zarr(out.parent.parent)
+    if not is_folder and (is_inner or mask_suffix(out) is not None):
         if len(images) > 1:
             raise InvalidInput(f"{out}: expected a folder for {len(images)} images, got a file")
         masks = [out]
@@ -155,10 +193,16 @@ def plan_jobs(images: Sequence[Path], out: Path, *, suffix: str, together: bool)
     if together and len(images) > 1:
         jobs = [Job(tuple(images), tuple(masks), out / "together.recipe.json")]
     else:
-        jobs = [
-            Job((image,), (mask,), mask.with_name(f"{mask_stem(mask)}.recipe.json"))
-            for image, mask in zip(images, masks, strict=True)
-        ]
+        jobs = []
+        for image, mask in zip(images, masks, strict=True):
+            may_be_pyramid = mask != out or is_inner or mask_suffix(out) == OME_ZARR_SUFFIX
+            in_tiles = url_of(image) is not None or tiles == "all"
+            if tiles == "auto" and may_be_pyramid and not in_tiles:
+                in_tiles = is_inner or is_large(image)
+            if in_tiles and mask != out:
+                mask = out / f"{mask_stem(image)}{LABELS_MARK}{OME_ZARR_SUFFIX}"
+            recipe = mask.with_name(f"{mask_stem(mask)}.recipe.json")
+            jobs.append(Job((image,), (mask,), recipe, in_tiles))
     check_outputs([output for job in jobs for output in job.outputs], images)
     return jobs
 
@@ -189,11 +233,15 @@ def _run(
     job: Job,
     on_step: OnStep | None = None,
     cancelled: Callable[[], bool] = not_cancelled,
+    client: Client | None = None,
 ) -> Outcome[R]:
     began = time.perf_counter()
     try:
         with memory_errors_translated():
-            result = task.run(job, on_step, cancelled)
+            if job.in_tiles:
+                result = task.run_in_tiles(job, on_step, cancelled, client)
+            else:
+                result = task.run(job, on_step, cancelled)
     except Cancelled:
         raise
     except Exception as error:  # noqa: BLE001  (no image stops the others)

@@ -14,14 +14,14 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from napari_saf import io
 from napari_saf.batch._engine import AbstractTask, Job, OnStep
-from napari_saf.errors import FormatError, InvalidInput
+from napari_saf.errors import FormatError, InvalidInput, SafError, counted
 from napari_saf.features import Scaling, channels_last
 from napari_saf.input import AUTO
 from napari_saf.methods import AbstractMethod, Cancelled, run_to_end
@@ -29,8 +29,12 @@ from napari_saf.objects import ObjectStep
 from napari_saf.parameters import to_plain
 from napari_saf.problem import ImageOptions, Problem
 from napari_saf.regions import RegionHierarchy, merge_regions
-from napari_saf.result import LabelMap, Segmentation, Status
+from napari_saf.result import STATUS_TEXTS, LabelMap, Segmentation, Status
 from napari_saf.storage import hidden_name, make_folder, remove_leftovers, remove_path
+from napari_saf.tiles import LargeJob, TileCount, is_done, run_large
+
+if TYPE_CHECKING:
+    from distributed import Client
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -89,10 +93,10 @@ class ProblemSource:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class LabelSummary:
-    """What a job came to: labels, or regions, of each image, and how the method ended."""
+    """What a job came to: labels, or regions, of each image, and how the run ended in words."""
 
     n_labels: tuple[int, ...]
-    status: Status
+    ending: str
     seconds: float
     notes: tuple[str, ...]
 
@@ -105,7 +109,7 @@ class LabelTask(AbstractTask[LabelSummary]):
     about what another run, or a person, has made. At a `level` the masks are of numbered regions,
     see `merge_regions`, without names and colours. With `objects` an image of their numbers and a
     table of their measures lie beside each mask, with `probabilities` the maps of the labels that
-    were taught, or of those of the image.
+    were taught, or of those of the image. Tiles have the side `tile`, None for the usual.
     """
 
     method: AbstractMethod
@@ -115,6 +119,7 @@ class LabelTask(AbstractTask[LabelSummary]):
     level: float | None = None
     objects: ObjectStep | None = None
     probabilities: io.ProbabilityStep | None = None
+    tile: int | None = None
 
     @classmethod
     def repeating(
@@ -139,8 +144,11 @@ class LabelTask(AbstractTask[LabelSummary]):
 
     def prepare(self, jobs: Sequence[Job]) -> set[Job]:
         """Return the jobs that are done, see `AbstractTask.prepare`."""
-        done = set()
+        done = set[Job]()
         for job in jobs if not self.overwrite else ():
+            if job.in_tiles:
+                self._prepare_in_tiles(job, done)
+                continue
             recipe = _load(job.companion)
             if (
                 all(path.exists() for path in self._outputs(job))
@@ -199,7 +207,53 @@ class LabelTask(AbstractTask[LabelSummary]):
                 self._save_maps(self.probabilities, job, images, problem, result, channel_axis)
         _remove_leftovers(job)
         counts = tuple(int(np.count_nonzero(np.bincount(one.ravel())[1:])) for one in labels)
-        return LabelSummary(counts, result.status, result.seconds, tuple(notes))
+        ending = STATUS_TEXTS[result.status]
+        return LabelSummary(counts, ending, result.seconds, tuple(notes))
+
+    def large_job(self, job: Job) -> LargeJob:
+        """Return the job of an image in tiles; InvalidInput if it cannot be done in tiles."""
+        source, step, mask = self.source, self.probabilities, job.masks[0]
+        if source.seeds is not None or source.groups is not None:
+            raise InvalidInput(
+                "--seeds, --groups: files are not read in tiles; let strokes on a part of the "
+                "image teach a recipe, and give that"
+            )
+        if step is not None and step.suffix != io.OME_ZARR_SUFFIX:
+            raise InvalidInput(f"--probabilities: in tiles they are {io.OME_ZARR_SUFFIX}")
+        objects = None if self.objects is None else self.objects.plain
+        recipe = io.Recipe(self.method, source.options, {}, self.level, self.taught, objects)
+        return LargeJob.of(
+            io.url_of(job.images[0]) or job.images[0],
+            recipe,
+            mask=source.mask,
+            tile=self.tile,
+            probabilities=step,
+            probability_path=None if step is None else _maps_file(mask, step),
+        )
+
+    def _prepare_in_tiles(self, job: Job, done: set[Job]) -> None:
+        """Add a job to those that are done, if it is; InvalidInput if something is in the way."""
+        try:
+            large = self.large_job(job)
+        except SafError:
+            return  # told when its turn comes
+        if is_done(large, job.masks[0]) and all(path.exists() for path in self._outputs(job)):
+            done.add(job)
+
+    def run_in_tiles(
+        self,
+        job: Job,
+        on_step: OnStep | None,
+        cancelled: Callable[[], bool],
+        client: Client | None,
+    ) -> LabelSummary:
+        """Label an image tile by tile, see `AbstractTask.run_in_tiles`."""
+        show = None if on_step is None else lambda *counts: on_step(TileCount(*counts))
+        shared: dict[str, Any] = {"overwrite": self.overwrite, "cancelled": cancelled}
+        found = run_large(self.large_job(job), job.masks[0], client=client, progress=show, **shared)
+        done = f", {found.n_done_before} done before" if found.n_done_before else ""
+        ending = f"{counted(found.n_tiles, 'tile')}{done}"
+        return LabelSummary((len(found.sizes),), ending, found.seconds, found.notes)
 
     def _label(
         self, problem: Problem, on_step: OnStep | None, cancelled: Callable[[], bool]
@@ -222,9 +276,10 @@ class LabelTask(AbstractTask[LabelSummary]):
         """Return masks and recipe of a job, and the files of objects and probabilities."""
         outputs = list(job.outputs)
         for mask in job.masks:
-            outputs += _object_files(mask) if self.objects is not None else ()
+            if self.objects is not None:
+                outputs += _object_files(mask, io.OME_ZARR_SUFFIX if job.in_tiles else ".tif")
             if self.probabilities is not None:
-                outputs.append(_beside(mask, f"{io.PROBABILITY_MARK}{self.probabilities.suffix}"))
+                outputs.append(_maps_file(mask, self.probabilities))
         return outputs
 
     def _save_maps(
@@ -243,7 +298,7 @@ class LabelTask(AbstractTask[LabelSummary]):
         several = maps if isinstance(maps, list) else [maps]
         for image, own, mask in zip(images, several, job.masks, strict=True):
             placed = _placed(image, own[0], channel_axis)
-            path = _beside(mask, f"{io.PROBABILITY_MARK}{step.suffix}")
+            path = _maps_file(mask, step)
             io.save_probabilities(path, own, labels=labels, kind=step.kind, **self._named, **placed)
 
     def _files(self, job: Job) -> list[dict[str, Any]]:
@@ -352,15 +407,14 @@ def _placed(image: io.ImageFile, labels: NDArray[Any], channel_axis: int | None)
     return {key: value or None for key, value in places.items()}
 
 
-def _object_files(mask: Path) -> tuple[Path, Path]:
+def _object_files(mask: Path, suffix: str = ".tif") -> tuple[Path, Path]:
     """Return where the image and the table of the objects of a mask go."""
-    return _beside(mask, ".objects.tif"), _beside(mask, ".objects.csv")
+    return io.path_beside(mask, f"objects{suffix}"), io.path_beside(mask, "objects.csv")
 
 
-def _beside(mask: Path, ending: str) -> Path:
-    """Return the path of what lies beside a mask, called after its image."""
-    stem = io.mask_stem(mask).removesuffix(io.MASK_MARK).removesuffix(io.LABELS_MARK)
-    return mask.with_name(f"{stem}{ending}")
+def _maps_file(mask: Path, step: io.ProbabilityStep) -> Path:
+    """Return where the probability maps of a mask go."""
+    return io.path_beside(mask, f"{io.PROBABILITY_MARK[1:]}{step.suffix}")
 
 
 def _save_objects(

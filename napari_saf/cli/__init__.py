@@ -120,8 +120,7 @@ def progress_bar(title: str) -> Iterator[Callable[[Snapshot], None] | None]:
         task = progress.add_task(title, total=1, state="")
 
         def show(snapshot: Snapshot) -> None:
-            state = f"{snapshot.n_labels} labels, t = {snapshot.record.time:.1f}"
-            progress.update(task, completed=snapshot.fraction, state=state)
+            progress.update(task, completed=snapshot.fraction, state=snapshot.state)
 
         yield show
         progress.update(task, completed=1)

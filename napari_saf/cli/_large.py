@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-import math
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import click
 
-from napari_saf.batch import LabelTask
+from napari_saf.batch import Tiles
 from napari_saf.device import size_text
-from napari_saf.errors import SafError, counted
-from napari_saf.io import Recipe, is_zarr, url_of
-from napari_saf.tiles import LARGE, AbstractLargeJob, LargeJob, connected, local_client, run_large
+from napari_saf.errors import counted
+from napari_saf.tiles import AbstractLargeJob, connected, local_client, run_large
 
 TILES = [
     click.Option(["--tile"], type=click.IntRange(min=0), metavar="N",
                  help="Label in tiles of N pixels a side, whatever the size of the image, into a "
                  "pyramid OUT.ome.zarr, or IMAGE.ome.zarr/labels/NAME; 0: never. [default: from "
-                 "16 million pixels on, if OUT is one of these; 512 in planes, 96 in volumes]"),
+                 "16 million pixels on, if OUT is one of these or a folder; 512 in planes, 96 in "
+                 "volumes]"),
     click.Option(["--dry-run"], is_flag=True,
                  help="Of an image in tiles: print tiles, memory, time and disk, write nothing."),
 ]  # fmt: skip
@@ -42,47 +40,17 @@ JOBS = click.Option(
 )
 
 
-def large_job(task: LabelTask, paths: list[Path], given: Any) -> LargeJob | None:
-    """Return the job of an image that is labelled in tiles, None for others."""
-    out = given.out
-    is_pyramid = out.name.lower().endswith(".ome.zarr") or out.parent.name == "labels"
-    url = next(filter(None, map(url_of, paths)), None)
-    is_asked = bool(given.tile) or given.dry_run or url is not None
-    if given.tile == 0 or not (is_pyramid or is_asked) or len(paths) > 1:
-        if is_asked:
-            raise click.UsageError("--tile, --dry-run, URLs: go with one image")
-        return None
-    source = task.source
-    kinds = (".tif", ".tiff", ".npy")
-    if not (is_asked or is_zarr(paths[0]) or paths[0].suffix.lower() in kinds):
-        return None
-    try:
-        job = LargeJob.of(
-            url or paths[0],
-            Recipe(task.method, source.options, {}, task.level, task.taught),
-            mask=source.mask,
-            tile=given.tile,
-        )
-    except SafError:
-        if is_asked:
-            raise
-        return None  # what cannot be read in parts is told by who reads it whole
-    if not is_asked and math.prod(job.image.shape) < LARGE:
-        return None
-    if task.probabilities is not None:
-        raise click.UsageError("--probabilities: are not made in tiles")
-    if source.seeds is not None or source.groups is not None:
-        raise click.UsageError(
-            "--seeds, --groups: files are not read in tiles; let strokes on a part of the image "
-            "teach a recipe, and give that"
-        )
-    return job
+def tiles_of(given: Any) -> Tiles:
+    """Return which images are labelled in tiles."""
+    if given.tile == 0:
+        return "none"
+    return "all" if given.tile or given.dry_run else "auto"
 
 
 def label_in_tiles(job: AbstractLargeJob, given: Any) -> int:
     """Print the plan of a job, and do it; return the exit code."""
     if given.dry_run:
-        _print_plan(job, job.plan(), given.n_processes)
+        print_plan(job, job.plan(), given.n_processes)
         return 0
     own = {"overwrite": given.overwrite}
     with (
@@ -110,7 +78,7 @@ def workers(scheduler: str | None, n_processes: int = 1) -> Iterator[Any]:
         yield client
 
 
-def _print_plan(job: AbstractLargeJob, plan: Any, n_processes: int) -> None:
+def print_plan(job: AbstractLargeJob, plan: Any, n_processes: int) -> None:
     def sides(numbers: Any) -> str:
         return " x ".join(map(str, numbers))
 

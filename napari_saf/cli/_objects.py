@@ -117,7 +117,7 @@ def _object_files(
     given: Any, paths: Sequence[Path], formats: Sequence[str]
 ) -> dict[Path, list[Path]]:
     """Return where the objects of each mask go; refuse to overwrite what is there."""
-    is_file = given.pictures and not given.pictures.is_dir()
+    is_file = given.pictures and not io.is_plain_folder(given.pictures)
     if len(paths) > 1 and given.tracks:
         raise click.UsageError("--tracks: goes with one mask")
     if given.tracks:
@@ -220,7 +220,7 @@ def find_masks(given: Sequence[Path]) -> list[Path]:
     marks = (io.MASK_MARK, io.LABELS_MARK)
     found: list[Path] = []
     for path in given:
-        is_folder = path.is_dir() and not io.is_zarr(path)
+        is_folder = io.is_plain_folder(path)
         own = sorted(path.iterdir()) if is_folder else io.find_images([path])
         known = [file for file in own if io.mask_suffix(file) is not None]
         found += [f for f in known if io.mask_stem(f).endswith(marks)] if is_folder else own
@@ -237,7 +237,7 @@ def _stem(mask: Path) -> str:
 
 
 def picture_of(mask: Path, pictures: Path | None) -> Path | None:
-    if pictures is None or not pictures.is_dir():
+    if pictures is None or not io.is_plain_folder(pictures):
         return pictures
     found = [path for path in io.find_images([pictures]) if io.mask_stem(path) == _stem(mask)]
     if len(found) != 1:

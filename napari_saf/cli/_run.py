@@ -13,10 +13,9 @@ import click
 from napari_saf import batch, io
 from napari_saf.cli import _methods as flags
 from napari_saf.cli import print_failure, progress_bar
-from napari_saf.cli._large import JOBS, SCHEDULER, TILES, label_in_tiles, large_job, workers
+from napari_saf.cli._large import JOBS, SCHEDULER, TILES, print_plan, tiles_of, workers
 from napari_saf.errors import counted
 from napari_saf.project import as_learned
-from napari_saf.result import STATUS_TEXTS
 
 SCALING = click.Option(
     ["--scaling", "scaled_by"],
@@ -53,8 +52,8 @@ def run(given: Any) -> int:
     """Label images by what was learned on others.
 
     PROJECT is a project (.napari-saf), or a recipe, a file of prototypes or a patch dictionary.
-    Images may be files, folders or patterns. What an earlier run has done is not done again. A
-    large image is labelled in tiles, into a pyramid, but for those by a dictionary.
+    Images may be files, folders or patterns. What an earlier run has done is not done again. Large
+    images are labelled in tiles, into pyramids, but for those by a dictionary.
     """
     options = batch.ApplyOptions(
         scaling=given.scaled_by,
@@ -62,20 +61,23 @@ def run(given: Any) -> int:
         mask=given.mask,
         probabilities=flags.probability_step(vars(given)),
         overwrite=given.overwrite,
+        tiles=tiles_of(given),
+        tile=given.tile or None,
     )
     paths = io.find_images(given.images)
     task, jobs = options.plan(as_learned(given.learned), paths, given.out)
-    if isinstance(task, batch.LabelTask):
-        large = large_job(task, paths, given)
-        if large is not None:
-            return label_in_tiles(large, given)
-    elif given.tile or given.dry_run:
+    if isinstance(task, batch.DictionaryTask) and (given.tile or given.dry_run):
         raise click.UsageError("--tile, --dry-run: dictionaries have `dictionary apply`")
     return run_jobs(task, jobs, given)
 
 
 def run_jobs(task: batch.AbstractTask[Any], jobs: Sequence[batch.Job], given: Any) -> int:
     """Do jobs by the workers that are given, and print what becomes of each; return the code."""
+    if given.dry_run and isinstance(task, batch.LabelTask):
+        for job in jobs:
+            large = task.large_job(job)
+            print_plan(large, large.plan(), given.n_processes)
+        return 0
     began, outcomes = time.perf_counter(), []
     with workers(given.scheduler) as client:
         own = {"n_processes": given.n_processes, "client": client, "progress": _bar}
@@ -106,7 +108,7 @@ def _print_outcome(task: batch.AbstractTask[Any], outcome: batch.Outcome[Any]) -
     if isinstance(result, batch.LabelSummary) and isinstance(task, batch.LabelTask):
         noun = "label" if task.level is None else "region"
         for mask, count in zip(job.masks, result.n_labels, strict=True):
-            ending = f"{STATUS_TEXTS[result.status]}, {result.seconds:.1f} s"
+            ending = f"{result.ending}, {result.seconds:.1f} s"
             click.echo(f"{mask}: {counted(count, noun)}, {ending}")
         for note in result.notes:
             click.echo(f"napari-saf: note: {job.path}: {note}", err=True)

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import click
 import numpy as np
 
 from napari_saf import io
-from napari_saf.batch import LabelTask, plan_jobs
+from napari_saf.batch import Job, LabelTask, plan_jobs
 from napari_saf.cli import _methods as flags
-from napari_saf.cli._large import JOBS, SCHEDULER, TILES, label_in_tiles, large_job
+from napari_saf.cli._large import JOBS, SCHEDULER, TILES, tiles_of
 from napari_saf.cli._run import FORMAT, SCALING, run_jobs
 from napari_saf.errors import FormatError
 from napari_saf.methods import METHODS, AbstractMethod, choose_for_strokes
@@ -77,24 +76,24 @@ def segment(given: Any) -> int:
     pyramid that holds its recipe.
     """
     paths = io.find_images(given.images)
-    task = _task(given, paths)
-    large = None if given.together else large_job(task, paths, given)
-    if large is not None:
-        return label_in_tiles(large, given)
-    jobs = plan_jobs(paths, given.out, suffix=given.suffix, together=given.together)
-    return run_jobs(task, jobs, given)
+    tiles = tiles_of(given)
+    if given.together and tiles == "all":
+        raise click.UsageError("--together: images are not labelled as one in tiles")
+    own = {"suffix": given.suffix, "together": given.together}
+    jobs = plan_jobs(paths, given.out, tiles=tiles, **own)
+    return run_jobs(_task(given, jobs), jobs, given)
 
 
-def _task(given: Any, paths: list[Path]) -> LabelTask:
+def _task(given: Any, jobs: list[Job]) -> LabelTask:
     """Return what is done with every image: as a recipe says, but for what is given."""
-    values = vars(given)
+    values, paths = vars(given), [path for job in jobs for path in job.images]
     parameters = flags.given_parameters(values)
     prototypes = next(
         (value for value in parameters.values() if isinstance(value, io.PrototypeSet)), None
     )
     of_seeds = values["seeds"] is not None and "prototypes" not in parameters
     if values["choose"] or (of_seeds and values["method"] is None and values["recipe"] is None):
-        recipe: io.Recipe | None = _chosen(given, paths)
+        recipe: io.Recipe | None = _chosen(given, jobs)
     else:
         recipe = _recipe(values, prototypes)
     options, method = ImageOptions(), METHODS[values["method"] or "saf"]
@@ -126,7 +125,8 @@ def _task(given: Any, paths: list[Path]) -> LabelTask:
         prototypes = _with_labels(made)
     elif "prototypes" not in parameters and recipe is not None and values["seeds"] is None:
         prototypes = recipe.taught
-    return LabelTask(made, source, prototypes, overwrite=values["overwrite"], level=level, **own)
+    own |= {"overwrite": values["overwrite"], "tile": values["tile"] or None}
+    return LabelTask(made, source, prototypes, level=level, **own)
 
 
 def _with_labels(method: Any) -> io.PrototypeSet | None:
@@ -153,14 +153,14 @@ def _object_step(values: Mapping[str, Any], recipe: io.Recipe | None) -> ObjectS
     return dataclasses.replace(step or ObjectStep(), **changes)
 
 
-def _chosen(given: Any, paths: list[Path]) -> io.Recipe:
+def _chosen(given: Any, jobs: list[Job]) -> io.Recipe:
     """Return the settings that seeds choose on an image."""
-    values, scaling = vars(given), given.scaled_by
+    values, scaling, paths = vars(given), given.scaled_by, jobs[0].images
     if given.seeds is None or given.recipe is not None:
         raise click.UsageError("--choose: goes with --seeds, and without --recipe")
-    source = flags.problem_source(values, len(paths))
-    if not given.together:
-        large_job(LabelTask(METHODS["saf"](), source), paths, given)  # in tiles seeds are refused
+    source = flags.problem_source(values, sum(len(job.images) for job in jobs))
+    if jobs[0].in_tiles:
+        LabelTask(METHODS["saf"](), source).large_job(jobs[0])  # refuses seeds
     image, mask = io.read_image(paths[0]), source.mask
     choice = choose_for_strokes(
         image.array,

@@ -47,13 +47,13 @@ def sharpen(given: Any) -> None:
     Numbers, names, colours and the size of a pixel stay; frames of a series are gone through one
     by one.
     """
-    is_folder = given.source.is_dir() and not io.is_zarr(given.source)
+    is_folder = io.is_plain_folder(given.source)
     masks = find_masks([given.source])
     if not is_folder:
         io.check_suffix(given.out, io.MASK_SUFFIXES)
     outputs = [given.out / path.name if is_folder else given.out for path in masks]
     pictures = [picture_of(path, given.pictures) for path in masks]
-    if is_folder and (not given.pictures.is_dir() or _file_of(given.inside)):
+    if is_folder and (not io.is_plain_folder(given.pictures) or _file_of(given.inside)):
         raise click.UsageError("IMAGE, --mask: a file goes with one mask")
     sources = [path for path in (*masks, *pictures, _file_of(given.inside)) if path is not None]
     check_outputs(outputs, sources, overwrite=given.overwrite)

@@ -29,6 +29,7 @@ from napari_saf.io._image import (
     open_zarr,
     read_image,
 )
+from napari_saf.io._labels import Axes, label_axes
 from napari_saf.io._paths import file_state, is_zarr
 from napari_saf.io._remote import RemoteArray, RemoteFolder, url_of
 from napari_saf.parts import Region as Region
@@ -134,6 +135,12 @@ class LazyImage:
             check_codecs(one)
         return list(self._levels)
 
+    def label_axes(self) -> Axes:
+        """Return the axes of its labels, with the size of a pixel as far as it is known."""
+        known = [self.sizes.get(name, (1.0, "pixel")) for name in self.axes] if self.sizes else None
+        scale, units = zip(*known, strict=True) if known else (None, None)
+        return label_axes(len(self.shape), self.axes or None, scale, units)
+
     def as_file(self) -> ImageFile:
         """Return the array of the finest level with what is known of it."""
         sizes = [self.sizes[name] for name in self.axes if name in self.sizes]
@@ -193,7 +200,8 @@ def open_lazily(
     source : path, URL or array
         OME-Zarr (0.1 to 0.5), a zarr array, also behind a URL that fsspec knows; a TIFF file in
         tiles, strips or one block, ``.npy``; pictures (PNG, JPEG, ...), which are read whole;
-        or an array: dask, zarr, NumPy, memory-mapped or not; or a list of the levels of a pyramid.
+        or an array: dask, zarr, NumPy, memory-mapped or not; or a list of the levels of a pyramid;
+        or what this returned.
     channel_axis : int, optional
         As in `Problem.from_image`, if the file does not say it.
     are_labels : bool
@@ -207,6 +215,8 @@ def open_lazily(
     InvalidInput
         If an array is no image.
     """
+    if isinstance(source, LazyImage):
+        return source
     found = _open(source, channel_axis, are_labels)
     found.given = channel_axis, are_labels
     return found

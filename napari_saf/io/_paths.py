@@ -10,6 +10,7 @@ from typing import Any
 
 from napari_saf.errors import InvalidInput
 
+OME_ZARR_SUFFIX = ".ome.zarr"
 MASK_SUFFIXES = (".tif", ".tiff", ".png", ".npy", ".ome.zarr")
 TABLE_SUFFIXES = (".csv", ".parquet")
 FIGURE_SUFFIXES = (".png", ".svg", ".pdf")
@@ -21,6 +22,8 @@ MASK_MARK = ".labels"
 PROBABILITY_SUFFIXES = (".ome.zarr", ".tif", ".npy")
 PROBABILITY_MARK = ".probabilities"
 """What the name of a file of probability maps has before its suffix."""
+PARTS_SUFFIXES = (".tif", ".tiff", ".npy")
+"""Files that are read in parts, as folders of zarr are; pictures are read whole."""
 _IMAGE_SUFFIXES = (".tif", ".tiff", ".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".npy")
 _RESULT_MARKS = (LABELS_MARK, MASK_MARK, PROBABILITY_MARK, ".objects", "_reconstruction")
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
@@ -63,6 +66,11 @@ def is_zarr(path: Path) -> bool:
     return any((path / name).exists() for name in ("zarr.json", ".zgroup", ".zattrs"))
 
 
+def is_plain_folder(path: Path) -> bool:
+    """Tell whether a path is a folder of files, not a zarr store, which is one image."""
+    return path.is_dir() and not is_zarr(path)
+
+
 def mask_stem(path: str | os.PathLike[str]) -> str:
     """Return the name of an image or mask without folder and suffix, ``.ome`` included."""
     name = Path(path).name
@@ -70,6 +78,21 @@ def mask_stem(path: str | os.PathLike[str]) -> str:
         if name.lower().endswith(suffix):
             return name[: -len(suffix)]
     return Path(path).stem
+
+
+def path_beside(mask: Path, ending: str) -> Path:
+    """Return the path of a file beside a mask, called after its image: ``photo.ENDING``.
+
+    Of a mask within an OME-Zarr image (``photo.ome.zarr/labels/NAME``) a file lies beside the
+    image, ``photo.NAME.ENDING``, a zarr store beside the mask, ``NAME_ENDING``.
+    """
+    if mask.parent.name == "labels" and is_zarr(mask.parent.parent):
+        if ending.endswith(".ome.zarr"):
+            return mask.with_name(f"{mask.name}_{ending.removesuffix('.ome.zarr')}")
+        image = mask.parent.parent
+        return image.with_name(f"{mask_stem(image)}.{mask.name}.{ending}")
+    stem = mask_stem(mask).removesuffix(MASK_MARK).removesuffix(LABELS_MARK)
+    return mask.with_name(f"{stem}.{ending}")
 
 
 def mask_suffix(path: Path, known: Sequence[str] = MASK_SUFFIXES) -> str | None:

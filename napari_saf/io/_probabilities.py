@@ -20,7 +20,7 @@ from napari_saf.io._masks import OME_ZARR, check_replaceable, describe_levels, o
 from napari_saf.io._paths import PROBABILITY_SUFFIXES, check_suffix, mask_stem, printable
 from napari_saf.problem import Problem
 from napari_saf.result import Segmentation
-from napari_saf.storage import atomic_write
+from napari_saf.storage import atomic_write, write_errors
 
 Kind = Literal["float32", "uint8"]
 _CHUNK = 1024
@@ -174,16 +174,32 @@ def save_probabilities(
     if len(numbers) != len(array):
         raise InvalidInput(f"labels: expected one for each of {len(array)} maps, got {labels!r}")
     check_replaceable(target, suffix)
-    titles = [check_name(n, (names or {}).get(n) or f"label {n}") for n in numbers]
-    tints = [check_color((colors or {}).get(n, (1, 1, 1)))[:3] for n in numbers]
-    stored = array.astype(np.float32)
-    if kind == "uint8":
-        stored = np.rint(255 * stored.clip(0, 1)).astype(np.uint8)
     placed = label_axes(n_axes, axes, scale, units)
-    own = _Maps(stored, placed, mask_stem(target), list(map(printable, titles)), tints)
+    stored = _stored(array, np.dtype(kind))
+    described = _maps_of(target, stored, numbers, placed, names or {}, colors or {})
     with atomic_write(target) as temporary:
-        _WRITERS[suffix](temporary, own)
+        _WRITERS[suffix](temporary, described)
     return target
+
+
+def _stored(maps: NDArray[Any], kind: np.dtype[Any]) -> NDArray[Any]:
+    """Return maps as float32, or as bytes."""
+    values = maps.astype(np.float32)
+    return np.rint(255 * values.clip(0, 1)).astype(np.uint8) if kind == np.uint8 else values
+
+
+def _maps_of(
+    path: Path,
+    array: NDArray[Any],
+    labels: Sequence[int],
+    axes: Axes,
+    names: Mapping[int, str],
+    colors: Mapping[int, Sequence[float]],
+) -> _Maps:
+    """Return maps with the title and colour of each label."""
+    titles = [printable(check_name(n, names.get(n) or f"label {n}")) for n in labels]
+    tints = [check_color(colors.get(n, (1, 1, 1)))[:3] for n in labels]
+    return _Maps(array, axes, mask_stem(path), titles, tints)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -207,6 +223,85 @@ class _Maps:
     def placed(self) -> NDArray[Any]:
         return np.moveaxis(self.array, 0, self.place)
 
+    def attributes(self) -> dict[str, Any]:
+        """Return the OME-Zarr metadata of an image with a channel for each label."""
+        whole = 255 if self.array.dtype == np.uint8 else 1
+        shared = {"active": True, "window": {"min": 0, "max": whole, "start": 0, "end": whole}}
+        tints = ["".join(f"{round(255 * value):02X}" for value in color) for color in self.colors]
+        channels = [
+            {"label": title, "color": tint} | shared
+            for title, tint in zip(self.titles, tints, strict=True)
+        ]
+        levels = describe_levels(["s0"], [self.array.shape[1:]], self.axes, self.name, self.place)
+        return {"version": OME_ZARR, "multiscales": [levels], "omero": {"channels": channels}}
+
+
+class ProbabilityStore:
+    """Probability maps that are written tile by tile; no OME-Zarr until `finish`.
+
+    Parameters
+    ----------
+    path : path
+        Ends in ``.ome.zarr``.
+    step : ProbabilityStep
+        Labels and type of number; labels are not None.
+    shape : sequence of int
+        Of the image, without channels.
+    axes : Axes
+        Of the image.
+    names, colors : mapping
+        By label.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        step: ProbabilityStep,
+        shape: Sequence[int],
+        axes: Axes,
+        names: Mapping[int, str],
+        colors: Mapping[int, Sequence[float]],
+    ) -> None:
+        assert step.labels is not None
+        self.path = path
+        whole = np.broadcast_to(np.zeros((), step.kind), (len(step.labels), *shape))
+        self._maps = _maps_of(path, whole, step.labels, axes, names, colors)
+
+    def create(self, chunk: Sequence[int], shard: Sequence[int]) -> None:
+        """Make the empty array, of which a tile is a shard."""
+        import zarr
+
+        def placed(sides: Sequence[int], n_maps: int) -> tuple[int, ...]:
+            at = self._maps.place
+            return (*sides[:at], n_maps, *sides[at:])
+
+        with write_errors(self.path):
+            group = zarr.open_group(self.path, mode="w", zarr_format=3)
+            group.create_array(
+                "s0",
+                shape=placed(self._maps.array.shape[1:], len(self._maps.array)),
+                chunks=placed(chunk, 1),
+                shards=placed(shard, len(self._maps.array)),
+                dtype=self._maps.array.dtype,
+                dimension_names=self._maps.letters,
+            )
+
+    def write(self, region: Sequence[slice], maps: NDArray[np.floating]) -> None:
+        """Write the maps (n_labels, ...) of a tile."""
+        import zarr
+
+        at, stored = self._maps.place, _stored(maps, self._maps.array.dtype)
+        with write_errors(self.path):
+            array = zarr.open_array(self.path / "s0", mode="r+")
+            array[(*region[:at], slice(None), *region[at:])] = np.moveaxis(stored, 0, at)
+
+    def finish(self) -> None:
+        """Write the metadata by which it is an image."""
+        import zarr
+
+        with write_errors(self.path):
+            zarr.open_group(self.path, mode="r+").attrs["ome"] = self._maps.attributes()
+
 
 def _write_zarr(path: Path, maps: _Maps) -> None:
     import zarr
@@ -215,16 +310,7 @@ def _write_zarr(path: Path, maps: _Maps) -> None:
     chunks = [1] * (array.ndim - 2) + [min(side, _CHUNK) for side in array.shape[-2:]]
     group = zarr.open_group(path, mode="w", zarr_format=3)
     group.create_array("s0", data=array, chunks=tuple(chunks), dimension_names=maps.letters)
-    whole = 255 if array.dtype == np.uint8 else 1
-    shared = {"active": True, "window": {"min": 0, "max": whole, "start": 0, "end": whole}}
-    tints = ["".join(f"{round(255 * value):02X}" for value in color) for color in maps.colors]
-    channels = [
-        {"label": title, "color": tint} | shared
-        for title, tint in zip(maps.titles, tints, strict=True)
-    ]
-    levels = describe_levels(["s0"], [maps.array.shape[1:]], maps.axes, maps.name, maps.place)
-    ome = {"version": OME_ZARR, "multiscales": [levels], "omero": {"channels": channels}}
-    group.attrs["ome"] = ome
+    group.attrs["ome"] = maps.attributes()
 
 
 def _write_tiff(path: Path, maps: _Maps) -> None:

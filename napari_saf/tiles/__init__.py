@@ -2,11 +2,13 @@
 
 from napari_saf.tiles._cluster import connected, is_in_process, local_client, run_tasks
 from napari_saf.tiles._dictionary import DictionaryJob
-from napari_saf.tiles._engine import LargeStep
+from napari_saf.tiles._engine import LargeStep, TileCount
 from napari_saf.tiles._job import AbstractLargeJob
 from napari_saf.tiles._label import (
     LARGE,
     LargeLabels,
+    is_done,
+    is_large,
     iterate_large,
     label_large,
     run_large,

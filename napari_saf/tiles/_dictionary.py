@@ -47,14 +47,16 @@ class DictionaryPlan(Tiling):
         values: NDArray[Any],
         mask: NDArray[np.bool_] | Literal["finite"] | None,
         dictionary: PatchDictionary,
-    ) -> NDArray[Any]:
+    ) -> tuple[NDArray[Any], None]:
         """Return the labels of pixels, channels last; 0 outside of the mask."""
         stepper = AdamsSchedule(tuple(self.steps))
         stop = StoppingRule(entropy=0, changed=0, max_steps=max(1, len(self.steps)))
         pixels, inside = _filled(values, mask, dictionary)
         method = AssignmentFlow(stepper=stepper, stop=stop)
         labels, _ = label_patches(dictionary, pixels, method, self.window)
-        return labels if inside is None else np.where(inside, labels, 0).astype(labels.dtype)
+        if inside is not None:
+            labels = np.where(inside, labels, 0).astype(labels.dtype)
+        return labels, None
 
 
 def _filled(

@@ -11,7 +11,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -163,6 +163,21 @@ class LargeStep:
     tile: Tile | None
     done: Mapping[Tile, Any]
     n_tiles: int
+
+
+class TileCount(NamedTuple):
+    """How many tiles are done, as bars of progress show it."""
+
+    done: int
+    total: int
+
+    @property
+    def fraction(self) -> float:
+        return self.done / self.total
+
+    @property
+    def state(self) -> str:
+        return f"{self.done:,} of {self.total:,} tiles"
 
 
 def iterate_tiles(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from napari_saf.arrays import as_whole
 from napari_saf.device import memory_limit
 from napari_saf.dictionary import PatchDictionary
 from napari_saf.errors import InvalidInput
-from napari_saf.io import LazyImage, Region, open_lazily
+from napari_saf.io import LazyImage, ProbabilityStore, Recipe, Region, open_lazily
 from napari_saf.parts import cut
 from napari_saf.tiles._engine import AbstractTiledJob, AbstractWork, Auxiliary, Tile
 from napari_saf.tiles._store import LabelStore
@@ -23,23 +24,43 @@ from napari_saf.tiles._tiling import Tiling
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Work(AbstractWork):
-    """What labels tiles. Where the plan says only how a `dictionary` labels, this is it."""
+    """Labels tiles, by the `dictionary` where the plan is that of one; and writes soft labels."""
 
     dictionary: PatchDictionary | None = None
+    maps: ProbabilityStore | None = None
 
     def do_finest(self, tile: Tile, region: Region) -> dict[int, int]:
-        labels = self.label(region)
+        labels, maps = self.label(region)
+        if self.maps is not None:
+            self.maps.write(region, maps)
         LabelStore(self.out).write(0, region, labels)
-        counts = np.bincount(labels.ravel())
-        return {int(n): int(counts[n]) for n in np.flatnonzero(counts) if n}
+        return count_labels_of(labels)
 
-    def label(self, region: Region) -> NDArray[Any]:
-        """Return the labels of a region."""
+    def label(self, region: Region) -> tuple[NDArray[Any], Any]:
+        """Return the labels of a region, and the maps of soft labels that the plan asks for."""
         crop, values, mask = self.read(region)
         if mask is not None and not isinstance(mask, str):
             mask = mask != 0
         start = [side.start for side in crop]
-        return cut(self.plan.label(values, mask, self.dictionary or start), crop, region)
+        labels, maps = self.plan.label(values, mask, self.dictionary or start)
+        inner = None if maps is None else np.stack([cut(one, crop, region) for one in maps])
+        return cut(labels, crop, region), inner
+
+    def stages(self, done: dict[Tile, Any]) -> Iterator[Sequence[Tile]]:
+        if self.maps is not None and not done:
+            self.maps.create(self.plan.chunk, self.plan.tile)
+        elif self.maps is not None and not self.maps.path.exists():
+            raise InvalidInput(f"{self.maps.path}: was removed meanwhile; --overwrite begins anew")
+        # Called by its name: the class is made anew for its slots.
+        yield from AbstractWork.stages(self, done)
+        if self.maps is not None:
+            self.maps.finish()
+
+
+def count_labels_of(labels: NDArray[Any]) -> dict[int, int]:
+    """Return the pixels of each label above 0."""
+    counts = np.bincount(labels.ravel())
+    return {int(n): int(counts[n]) for n in np.flatnonzero(counts) if n}
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -47,6 +68,11 @@ class AbstractLargeJob(AbstractTiledJob):
     """A large image that is to be labelled within a mask; see `label_large` for the parameters."""
 
     tile: int | None
+
+    @property
+    def recipe_of_run(self) -> Recipe | None:
+        """The recipe whose regions and objects follow the labels; None for labels alone."""
+        return None
 
     def probe(self, plan: Tiling) -> tuple[float, float]:
         """Label a tile in the middle of the image; return seconds, and bytes of the fields."""

@@ -3,19 +3,33 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import os
 import time
 from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from napari_saf.dictionary import PatchDictionary
+from napari_saf.errors import InvalidInput, SafError
+from napari_saf.io import PARTS_SUFFIXES, is_zarr, open_lazily, path_beside, save_table
 from napari_saf.methods import AbstractMethod, not_cancelled
+from napari_saf.objects import ObjectStep
 from napari_saf.project import Taught, as_learned
 from napari_saf.tiles._dictionary import DictionaryJob
-from napari_saf.tiles._engine import LargeStep, Progress, iterate_tiles, run_steps
+from napari_saf.tiles._engine import (
+    AbstractTiledJob,
+    LargeStep,
+    Progress,
+    iterate_tiles,
+    run_steps,
+)
 from napari_saf.tiles._job import AbstractLargeJob
+from napari_saf.tiles._objects import LargeObjects, split_large
 from napari_saf.tiles._plan import LEARN_PIXELS, LargeJob
+from napari_saf.tiles._regions import RegionJob
 from napari_saf.tiles._store import LabelStore
 
 if TYPE_CHECKING:
@@ -23,6 +37,25 @@ if TYPE_CHECKING:
 
 LARGE = 2**24
 """Pixels from which on an image is labelled in tiles where nothing else is asked for."""
+
+
+_LEAST_BYTES = LARGE // 64
+"""Of a file with so many pixels, however it is compressed: smaller files are not opened."""
+
+
+def is_large(path: str | os.PathLike[str]) -> bool:
+    """Tell whether an image file that can be read in parts is to be labelled in tiles.
+
+    False for a file that cannot be read: it is told by whoever reads it.
+    """
+    file = Path(path)
+    is_in_parts = is_zarr(file) or file.suffix.lower() in PARTS_SUFFIXES
+    if not is_in_parts or (file.is_file() and file.stat().st_size < _LEAST_BYTES):
+        return False
+    try:
+        return math.prod(open_lazily(file).shape) >= LARGE
+    except SafError:
+        return False
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -45,6 +78,10 @@ class LargeLabels:
         What this run took.
     notes : tuple of str
         What a person should know.
+    kinds : Path
+        The store of labels: `path`, or, where that has regions, the one beside it.
+    objects : LargeObjects or None
+        Single objects of the labels, where the recipe asks for them.
 
     Examples
     --------
@@ -61,6 +98,8 @@ class LargeLabels:
     n_done_before: int
     seconds: float
     notes: tuple[str, ...] = ()
+    kinds: Path = Path()
+    objects: LargeObjects | None = None
 
     @property
     def labels(self) -> Any:
@@ -77,6 +116,7 @@ def label_large(
     channel_axis: int | None = None,
     tile: int | None = None,
     learn_pixels: int = LEARN_PIXELS,
+    probabilities: str | os.PathLike[str] | None = None,
     client: Client | None = None,
     overwrite: bool = False,
     progress: Progress | None = None,
@@ -87,6 +127,11 @@ def label_large(
     What a method has to learn it learns from blocks of the image at full resolution; every tile is
     then labelled by the assignment flow with the prototypes that came out, with the same steps.
     A run that was stopped, or killed, goes on where it was.
+
+    Where the recipe has a level of regions, the mask is of regions, merged on a level of the
+    pyramid of at most 4 million pixels, and the labels lie beside it (``NAME.kinds.ome.zarr``).
+    Where it has objects, their numbers (``NAME.objects.ome.zarr``) and a table of their measures
+    (``NAME.objects.csv``) lie beside the mask; they are split without the image, see `split_large`.
 
     Parameters
     ----------
@@ -108,6 +153,9 @@ def label_large(
         grows with it, and the work that overlaps becomes less.
     learn_pixels : int
         Pixels of the blocks that are learned from, at most.
+    probabilities : path, optional
+        Where maps of the soft labels go (``.ome.zarr``), a channel for each label; not of a
+        dictionary.
     client : distributed.Client, optional
         Whose workers label the tiles; they must see the same files. None: this process.
     overwrite : bool
@@ -144,8 +192,11 @@ def label_large(
     learned = recipe if isinstance(recipe, AbstractMethod) else as_learned(recipe, "recipe")
     job: AbstractLargeJob
     if isinstance(learned, PatchDictionary):
+        if probabilities is not None:
+            raise InvalidInput("probabilities: a dictionary labels pixels by their nearest atom")
         job = DictionaryJob.of(source, learned, **own)
     else:
+        own["probability_path"] = None if probabilities is None else Path(probabilities)
         job = LargeJob.of(source, learned, learn_pixels=learn_pixels, **own)
     return run_large(
         job, out, client=client, overwrite=overwrite, progress=progress, cancelled=cancelled
@@ -162,19 +213,64 @@ def run_large(
     cancelled: Callable[[], bool] = not_cancelled,
 ) -> LargeLabels:
     """Do a job, or what an earlier run has left of it; see `label_large`."""
-    steps = iterate_large(job, out, client=client, overwrite=overwrite)
-    return run_steps(steps, progress, cancelled)
+    path, recipe = LabelStore(Path(out)).path, job.recipe_of_run
+    level = None if recipe is None else recipe.level
+    kinds = path if level is None else path_beside(path, "kinds.ome.zarr")
+    shared: dict[str, Any] = {"client": client, "overwrite": overwrite}
+    found = run_steps(iterate_large(job, kinds, **shared), progress, cancelled)
+    if recipe is None:
+        return found
+    if level is not None:
+        regions = RegionJob.of(kinds, job.image, level, recipe.raw)
+        merged = run_steps(iterate_large(regions, path, **shared), progress, cancelled)
+        seconds = found.seconds + merged.seconds
+        notes = (*found.notes, *merged.notes)
+        found = dataclasses.replace(merged, kinds=kinds, seconds=seconds, notes=notes)
+    step = ObjectStep.of_recipe(recipe.objects)
+    if step is None:
+        return found
+    image, store = job.image, path_beside(path, "objects.ome.zarr")
+    objects = split_large(
+        kinds,
+        store,
+        smallest=step.smallest,
+        neck=step.neck,
+        axis=0 if image.axes.startswith("t") or (step.by_slice and len(image.shape) > 2) else None,
+        kinds=step.kinds,
+        progress=progress,
+        cancelled=cancelled,
+        **shared,
+    )
+    table = objects.table(image, cancelled=cancelled) or {"object": np.zeros(0, int)}
+    save_table(path_beside(path, "objects.csv"), table)
+    notes = (*found.notes, *objects.notes)
+    return dataclasses.replace(found, objects=objects, notes=notes)
+
+
+def is_done(job: AbstractLargeJob, out: str | os.PathLike[str]) -> bool:
+    """Tell whether the mask of a job is there as a whole, of the image as it is now.
+
+    InvalidInput if something else is there.
+    """
+    recipe, path = job.recipe_of_run, LabelStore(Path(out)).path
+    level = None if recipe is None else recipe.level
+    if level is None:
+        return LabelStore(path).is_finished(job)
+    kinds = LabelStore(path_beside(path, "kinds.ome.zarr"))
+    if recipe is None or not kinds.is_finished(job):
+        return False
+    return LabelStore(path).is_finished(RegionJob.of(kinds.path, job.image, level, recipe.raw))
 
 
 def iterate_large(
-    job: AbstractLargeJob,
+    job: AbstractTiledJob,
     out: str | os.PathLike[str],
     *,
     client: Client | None = None,
     overwrite: bool = False,
     goes_on: bool = False,
 ) -> Generator[LargeStep, None, LargeLabels]:
-    """Yield how far a job is; it may be left at any time, and gone on with later.
+    """Yield how far the labels of a job are; it may be left at any time, and gone on with later.
 
     With `goes_on` what is half made at `out` is finished as it was begun, by whatever settings.
     """
@@ -188,4 +284,5 @@ def iterate_large(
         n_before,
         time.perf_counter() - began,
         tuple(about.get("notes", ())),
+        store.path,
     )

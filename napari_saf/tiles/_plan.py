@@ -11,6 +11,7 @@ import dataclasses
 import json
 import math
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -42,7 +43,7 @@ from napari_saf.tiles._blocks import (
     spread_regions,
 )
 from napari_saf.tiles._engine import Auxiliary
-from napari_saf.tiles._job import AbstractLargeJob, check_count, opened_with_mask
+from napari_saf.tiles._job import AbstractLargeJob, Work, check_count, opened_with_mask
 from napari_saf.tiles._tiling import Tiling
 
 LEARN_PIXELS = 2**20
@@ -68,6 +69,7 @@ class Plan(Tiling):
     noise: list[float] | None
     block: list[int]
     blocks: list[list[int]]
+    maps: dict[str, Any] | None = None
 
     def method(self) -> AssignmentFlow:
         """Return what labels a tile: the flow with the steps of the plan."""
@@ -108,18 +110,28 @@ class Plan(Tiling):
         values: NDArray[Any],
         mask: NDArray[np.bool_] | Literal["finite"] | None,
         start: Sequence[int] = (0,),
-    ) -> NDArray[np.unsignedinteger[Any]]:
-        """Return the labels of pixels from `start` on, channels last; 0 outside of the mask."""
+    ) -> tuple[NDArray[np.unsignedinteger[Any]], NDArray[np.float32] | None]:
+        """Return the labels of pixels from `start` on, channels last; 0 outside of the mask.
+
+        And their soft labels (n_labels, ...), where `maps` asks for them.
+        """
         kind = np.min_scalar_type(self.most_label)
+        wanted: list[int] = [] if self.maps is None else self.maps["labels"]
         inside = np.isfinite(values).all(axis=-1) if isinstance(mask, str) else mask
         if inside is not None and not inside.any():
-            return np.zeros(values.shape[:-1], kind)
+            empty = np.zeros(values.shape[:-1], kind)
+            return empty, np.zeros((len(wanted), *empty.shape), np.float32) if wanted else None
         options = io.Recipe.from_plain(self.recipe).options
         assert options is not None
         options = dataclasses.replace(options, groups=None)
         block = ImageParts([values], [inside], [(start, self.shape)])
-        labels = self.method().run(block.problem(options, self.noise)).labels
-        return np.asarray(labels[0] if isinstance(labels, list) else labels).astype(kind)
+        problem = block.problem(options, self.noise)
+        result, maps = self.method().run(problem), None
+        labels = result.labels[0] if isinstance(result.labels, list) else result.labels
+        if wanted:
+            found = io.probability_maps(problem, result, wanted)
+            maps = found[0] if isinstance(found, list) else found
+        return np.asarray(labels).astype(kind), maps
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -130,6 +142,8 @@ class LargeJob(AbstractLargeJob):
 
     recipe: io.Recipe
     learn_pixels: int = LEARN_PIXELS
+    probabilities: io.ProbabilityStep | None = None
+    probability_path: Path | None = None
 
     @classmethod
     def of(
@@ -139,9 +153,14 @@ class LargeJob(AbstractLargeJob):
         *,
         channel_axis: int | None = None,
         learn_pixels: int = LEARN_PIXELS,
+        probabilities: io.ProbabilityStep | None = None,
+        probability_path: Path | None = None,
         **more: Any,
     ) -> LargeJob:
-        """Open the image and its mask, and check that they fit; see `opened_with_mask`."""
+        """Open the image and its mask, and check that they fit; see `opened_with_mask`.
+
+        Maps of soft labels go to `probability_path`, as `probabilities` say.
+        """
         is_method = isinstance(recipe, AbstractMethod)
         found = io.Recipe(recipe, ImageOptions(), {}) if is_method else as_learned(recipe)
         if not isinstance(found, io.Recipe):
@@ -150,7 +169,15 @@ class LargeJob(AbstractLargeJob):
             channel_axis = found.options.channel_axis
         own = opened_with_mask(source, channel_axis, **more)
         check_count("learn_pixels", learn_pixels, 1)
-        return cls(*own, found, learn_pixels)
+        _checked(found if found.method.labels_are_given else found.for_others())
+        if probability_path is not None:
+            io.check_suffix(probability_path, [".ome.zarr"])
+            probabilities = probabilities or io.ProbabilityStep()
+        return cls(*own, found, learn_pixels, probabilities, probability_path)
+
+    @property
+    def recipe_of_run(self) -> io.Recipe:
+        return self.recipe
 
     @property
     def request(self) -> dict[str, Any]:
@@ -159,10 +186,10 @@ class LargeJob(AbstractLargeJob):
             "method": recipe.method.name,
             "parameters": to_plain(recipe.method),
             "input": None if options is None else options.to_plain(),
-            "level": recipe.level,
             "taught": None if recipe.taught is None else recipe.taught.entries(),
             "tile": self.tile,
             "learn_pixels": self.learn_pixels,
+            "probabilities": self.probabilities and self.probabilities.plain,
         }
         return dict(json.loads(json.dumps(plain)))
 
@@ -194,6 +221,9 @@ class LargeJob(AbstractLargeJob):
         halo = halo_of(extractor, window, has_weights=options.weights != "uniform")
         sides = fitting_tile(image.shape, window, self.tile, halo, *taught.vectors.shape)
         plain = {"schema": 1, "method": flow.name, "parameters": to_plain(flow)}
+        maps = None if self.probabilities is None else self.probabilities.plain
+        if maps is not None and not maps["labels"]:
+            maps["labels"] = list(taught.by_label())
         return Plan(
             kind="tiles",
             recipe=io.with_taught(plain | {"input": options.to_plain()}, taught),
@@ -201,8 +231,18 @@ class LargeJob(AbstractLargeJob):
             noise=noise,
             block=block,
             blocks=[list(place) for place in places],
+            maps=maps,
             **self.tiling(*sides, halo),
         )
+
+    def work(self, plan: Any, out: Path, is_sent: bool) -> Work:
+        store = None
+        if self.probability_path is not None:
+            step = io.ProbabilityStep(".ome.zarr", plan.maps["kind"], tuple(plan.maps["labels"]))
+            taught, axes = plan.label_map_of(), self.image.label_axes()
+            place = self.probability_path.absolute()
+            store = io.ProbabilityStore(place, step, plan.shape, axes, taught.names, taught.colors)
+        return Work(plan, *self.sent(is_sent), out.absolute(), maps=store)
 
 
 def _read(image: io.LazyImage, mask: Auxiliary, regions: Sequence[io.Region]) -> ImageParts:
@@ -220,11 +260,6 @@ def _checked(recipe: io.Recipe) -> io.Recipe:
     method, options = recipe.method, recipe.options
     if options is None:
         raise InvalidInput("recipe: is of a run on a graph, not on an image")
-    if recipe.level is not None:
-        raise InvalidInput(
-            "recipe: regions are merged over the whole image, not in tiles; label without regions "
-            "(--regions none), and number the regions of a part of the mask"
-        )
     if options.groups is not None and not options.groups.startswith("channel"):
         raise InvalidInput(
             f"groups: {options.groups!r} of blocks are not those of the whole image; take a "

@@ -84,6 +84,11 @@ class LabelStore:
             )
         return about
 
+    def is_finished(self, job: Any) -> bool:
+        """Tell whether it is whole, of the image of a job as it is now; as `finished` otherwise."""
+        about = self.finished(job.request)
+        return about is not None and about["source"] == json.loads(json.dumps(job.state))
+
     def _about(self) -> dict[str, Any] | None:
         try:
             plain = storage.read_json(self.path / "zarr.json")
@@ -156,13 +161,7 @@ class LabelStore:
         """
         shapes = plan.level_shapes()
         paths = [str(level) for level in range(len(shapes))]
-        scale = [image.sizes.get(name, (1.0, "pixel")) for name in image.axes]
-        axes = io.label_axes(
-            len(plan.shape),
-            image.axes or None,
-            [size for size, _ in scale] if image.sizes else None,
-            [unit for _, unit in scale] if image.sizes else None,
-        )
+        axes = image.label_axes()
         known, note = plan.describe(axes, sorted(counts))
         attributes = io.describe_zarr(paths, shapes, axes, known, note, io.mask_stem(self.path))
         if self.image is not None:

@@ -1,12 +1,15 @@
 """``napari-saf segment`` of an image that is labelled in tiles."""
 
+import os
+import shutil
+
 import fsspec
 import numpy as np
 import pytest
 import zarr
 
-from napari_saf.cli import _large
 from napari_saf.io import read_mask
+from napari_saf.tiles import _label
 
 PLAIN = ("--max-labels", "2", "--window", "3", "--weights", "uniform")
 
@@ -26,7 +29,7 @@ def test_an_image_is_labelled_in_tiles_and_not_again(cli, scan):
     assert "m.ome.zarr: 2 labels, 9 tiles, " in cli(*run).out
     labels = read_mask("m.ome.zarr").labels
     assert (labels[:, :40] != labels[:, 50:]).all()
-    assert "9 tiles, 9 done before" in cli(*run).out
+    assert "1 image: 1 done before" in cli(*run).out
     assert cli(*run[:-1], "contrast").is_error("is there already", "--overwrite")
     assert cli(*run[:-1], "contrast", "--overwrite").code == 0
 
@@ -42,7 +45,7 @@ def test_a_dry_run_says_what_would_be_done_and_writes_nothing(cli, scan, tmp_pat
 def test_only_large_images_are_labelled_in_tiles_unasked(cli, scan, tmp_path, monkeypatch):
     np.save(tmp_path / "a.npy", np.asarray(zarr.open_array(scan, mode="r")))
     assert "tiles" not in cli("segment", "a.npy", "-o", "small.ome.zarr", *PLAIN).out
-    monkeypatch.setattr(_large, "LARGE", 5000)
+    large(monkeypatch)
     assert "1 tile," in cli("segment", "a.npy", "-o", "m.ome.zarr", *PLAIN).out
     assert "tile" not in cli("segment", "a.npy", "-o", "m.tif", *PLAIN).out
     assert "tile" not in cli("segment", "a.npy", "-o", "n.ome.zarr", "--tile", "0", *PLAIN).out
@@ -56,13 +59,97 @@ def test_prototypes_with_names_label_in_tiles(cli, scan):
 
 
 def test_what_tiles_cannot_do_is_one_line(cli, scan, tmp_path):
-    outcome = cli("segment", scan, "-o", "m.ome.zarr", "--tile", "32", "--regions")
-    assert outcome.is_error("regions")
+    run = ("segment", scan, "-o", "m.ome.zarr", "--tile", "32")
+    np.save("seeds.npy", np.zeros((70, 90), np.uint8))
+    assert cli(*run, "--seeds", "seeds.npy", "--method", "af").is_error("--seeds")
+    assert cli(*run, "--probabilities", ".tif").is_error(".ome.zarr")
+    assert cli(*run, "--groups", "axis:0", "--method", "fair").is_error("groups")
+    (tmp_path / "seeds.npy").unlink()
     assert [path.name for path in tmp_path.iterdir()] == ["a.zarr"]
 
 
-def test_several_images_have_no_tiles(cli, scan):
-    assert cli("segment", scan, scan, "-o", "out", "--tile", "32").code == 2
+def large(monkeypatch, n_pixels=5000):
+    """Let images of so many pixels be large."""
+    monkeypatch.setattr(_label, "LARGE", n_pixels)
+    monkeypatch.setattr(_label, "_LEAST_BYTES", n_pixels // 64)
+
+
+def test_a_folder_may_hold_small_and_large_images(cli, picture, monkeypatch):
+    os.makedirs("in")
+    picture("in/small.npy", (30, 40))
+    picture("in/large.npy", (70, 90))
+    large(monkeypatch)
+    run = ("segment", "in", "-o", "out", "--objects", "--smallest-object", "5", *PLAIN)
+    outcome = cli(*run)
+    assert "large_labels.ome.zarr: 2 labels, 1 tile, " in outcome.out
+    assert "2 images: 2 labelled" in outcome.out
+    made = {
+        "large_labels.ome.zarr", "large.objects.ome.zarr", "large.objects.csv",
+        "small_labels.tif", "small_labels.recipe.json", "small.objects.tif", "small.objects.csv",
+    }  # fmt: skip
+    assert set(os.listdir("out")) == made
+    assert "2 images: 2 done before" in cli(*run).out
+    shutil.rmtree("out/large.objects.ome.zarr")
+    assert "2 images: 1 labelled, 1 done before" in cli(*run).out
+    outcome = cli(*run[:-1], "contrast")
+    assert outcome.is_error("is there already") and set(os.listdir("out")) == made
+
+
+def test_processes_share_images_and_then_tiles(cli, picture, monkeypatch):
+    os.makedirs("in")
+    for name in ("a", "b"):
+        picture(f"in/{name}.npy", (30, 40))
+    picture("in/large.npy", (70, 90))
+    large(monkeypatch)
+    outcome = cli("segment", "in", "-o", "out", "--jobs", "2", *PLAIN)
+    assert "3 images: 3 labelled" in outcome.out
+    alone = cli("segment", "in/large.npy", "-o", "alone.ome.zarr", *PLAIN)
+    assert alone.code == 0
+    labels = [read_mask(mask).labels for mask in ("out/large_labels.ome.zarr", "alone.ome.zarr")]
+    assert np.array_equal(*labels)
+
+
+def test_objects_regions_and_probabilities_of_tiles_lie_beside_the_mask(cli, scan, tmp_path):
+    more = ("--objects", "--smallest-object", "5", "--regions", "--probabilities", ".ome.zarr")
+    run = ("segment", scan, "-o", "m.ome.zarr", "--tile", "32", *PLAIN, *more)
+    assert "2 regions, 9 tiles" in cli(*run).out
+    names = ("m.ome.zarr", "m.kinds.ome.zarr", "m.objects.ome.zarr", "m.objects.csv")
+    assert {path.name for path in tmp_path.iterdir()} == {
+        "a.zarr", *names, "m.probabilities.ome.zarr",
+    }  # fmt: skip
+    assert "1 done before" in cli(*run).out
+
+
+def test_what_is_labelled_within_an_image_stays_there(cli, picture, tmp_path):
+    array = np.load(picture("a.npy", (70, 90)))
+    group = zarr.open_group(tmp_path / "a.ome.zarr", mode="w", zarr_format=3)
+    group.create_array("0", data=array, chunks=(32, 32))
+    axes = [{"name": name, "type": "space"} for name in "yx"]
+    scale = [{"type": "scale", "scale": [1.0, 1.0]}]
+    levels = {"axes": axes, "datasets": [{"path": "0", "coordinateTransformations": scale}]}
+    group.attrs["ome"] = {"version": "0.5", "multiscales": [levels]}
+    out = tmp_path / "a.ome.zarr" / "labels" / "cells"
+    assert cli("segment", "a.ome.zarr", "-o", out, "--objects", "--regions", *PLAIN).code == 0
+    assert sorted(os.listdir(out.parent)) == ["cells", "cells_kinds", "cells_objects", "zarr.json"]
+    assert (tmp_path / "a.cells.objects.csv").exists()
+    listed = zarr.open_group(out.parent, mode="r").attrs["ome"]["labels"]
+    assert listed == ["cells", "cells_kinds", "cells_objects"]
+
+
+def test_a_store_is_an_image_wherever_a_file_is(cli, picture, tmp_path):
+    """As the picture of masks, as a mask, as seeds and for export."""
+    picture("a.npy", (70, 90))
+    assert cli("segment", "a.npy", "-o", "a.ome.zarr", "--tile", "0", *PLAIN).code == 0
+    os.makedirs("masks")
+    shutil.copytree("a.ome.zarr", "masks/a.labels.ome.zarr")
+    assert cli("segment", "a.npy", "-o", "m.tif", *PLAIN).code == 0
+    assert cli("objects", "masks", "-o", "o.csv", "--image", "a.ome.zarr").code == 0
+    assert cli("objects", "m.tif", "-o", "p.csv", "--image", "a.ome.zarr").code == 0
+    assert cli("sharpen", "m.tif", "a.ome.zarr", "-o", "s.tif").code == 0
+    seeds = ("segment", "a.npy", "--seeds", "a.ome.zarr", "--method", "af", *PLAIN[2:])
+    assert cli(*seeds, "-o", "t.tif", "--mask", "a.ome.zarr").code == 0
+    assert cli("export", "a.ome.zarr", "--image", "a.ome.zarr", "-o", "e.csv").code == 0
+    assert cli("compare", "a.ome.zarr", "-o", "c.png", "--method", "slk").code in (0, 2)
 
 
 def test_a_scheduler_that_is_not_there_is_one_line(cli, scan, monkeypatch):
@@ -80,7 +167,9 @@ def test_an_image_behind_a_url(cli, scan, tmp_path):
         outcome = cli("segment", "memory://a.zarr", "-o", "m.ome.zarr", *PLAIN)
         assert "m.ome.zarr: 2 labels, 1 tile, " in outcome.out
         assert cli("segment", "memory://a.zarr", "-o", "m.png", *PLAIN).is_error(".ome.zarr")
-        assert cli("segment", "memory://a.zarr", scan, "-o", "out", *PLAIN).code == 2
+        np.save("b.npy", np.asarray(zarr.open_array(scan, mode="r")))
+        outcome = cli("segment", "memory://a.zarr", "b.npy", "-o", "out", *PLAIN)
+        assert "2 images: 2 labelled" in outcome.out
         assert cli("segment", "memory://b.zarr", "-o", "n.ome.zarr").is_error("memory://b.zarr")
     finally:
         fsspec.filesystem("memory").rm("/a.zarr", recursive=True)

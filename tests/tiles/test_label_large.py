@@ -16,9 +16,10 @@ import zarr
 import napari_saf as saf
 from napari_saf.device import memory_limit
 from napari_saf.errors import Cancelled
-from napari_saf.io import Recipe, _lazy, open_lazily
+from napari_saf.io import ProbabilityStep, Recipe, _lazy, open_lazily
+from napari_saf.objects import ObjectStep
 from napari_saf.problem import ImageOptions
-from napari_saf.tiles import LargeJob, _blocks, iterate_large
+from napari_saf.tiles import LargeJob, _blocks, _regions, iterate_large, run_large
 
 COLOURS = np.array([[40, 40, 60], [200, 80, 60], [90, 200, 90]])
 
@@ -96,7 +97,7 @@ def content(folder):
 @pytest.mark.parametrize(("window", "weights"), [(3, "uniform"), (9, "uniform"), (5, "contrast")])
 def test_tiles_agree_with_the_whole_image(tmp_path, image, window, weights):
     own = whole_recipe(window, weights)
-    whole = LargeJob.of(image, own).plan().label(image, None)
+    whole = LargeJob.of(image, own).plan().label(image, None)[0]
     found = saf.label_large(image, own, tmp_path / "m.ome.zarr", tile=32)
     assert found.n_tiles == 4 * 5
     labels = saf.read_labels(found.path).array
@@ -111,18 +112,18 @@ def test_what_is_learned_from_whole_has_the_steps_of_a_run_of_it(tmp_path, shape
     job = LargeJob.of(source, whole_recipe())
     plan, whole = job.plan(), job.recipe.run(pixels)
     np.testing.assert_allclose(plan.steps, np.diff(whole.history.time))
-    assert (plan.label(pixels, None) == whole.labels).mean() > 0.9999
+    assert (plan.label(pixels, None)[0] == whole.labels).mean() > 0.9999
 
 
 def test_a_volume_and_a_stack_of_times_are_labelled(tmp_path):
     pixels = picture((20, 40, 44))
-    whole = LargeJob.of(pixels, recipe()).plan().label(pixels, None)
+    whole = LargeJob.of(pixels, recipe()).plan().label(pixels, None)[0]
     found = saf.label_large(pixels, recipe(), tmp_path / "m.ome.zarr", tile=16)
     assert found.n_tiles == 2 * 3 * 3
     assert (found.labels[:] == whole).mean() > 0.999
     alone = saf.label_large(pixels[:4], recipe((1, 3, 3)), tmp_path / "s.ome.zarr", tile=32)
     assert alone.n_tiles == 4 * 2 * 2
-    first = LargeJob.of(pixels[0], recipe()).plan().label(pixels[0], None)
+    first = LargeJob.of(pixels[0], recipe()).plan().label(pixels[0], None)[0]
     assert (alone.labels[0] == first).mean() > 0.999
 
 
@@ -372,11 +373,83 @@ def test_positions_in_tiles_are_those_in_the_whole(tmp_path, image):
     assert np.ptp(prototypes, axis=0).max() > 0.1
 
 
-def test_regions_are_refused(tmp_path, image):
+def full_recipe(level=None, objects=False):
     own = recipe()
-    regions = type(own)(own.method, own.options, own.raw, 0.5)
-    with pytest.raises(saf.InvalidInput, match="regions"):
-        saf.label_large(image, regions, tmp_path / "m.ome.zarr")
+    step = ObjectStep(smallest=20).plain if objects else None
+    return dataclasses.replace(own, level=level, objects=step)
+
+
+def test_regions_are_those_of_the_labels(tmp_path, image):
+    found = saf.label_large(image, full_recipe(0.5), tmp_path / "m.ome.zarr", tile=64)
+    assert found.kinds == tmp_path / "m.kinds.ome.zarr"
+    kinds = saf.read_mask(found.kinds).labels
+    regions = saf.merge_regions(kinds, image, channel_axis=-1).at_level(0.5)
+    assert np.array_equal(found.labels[:], regions)
+    assert saf.read_mask(found.path).recipe["regions"] == {"level": 0.5}
+    ome_zarr_models.open_ome_zarr(zarr.open_group(found.path, mode="r"))
+    again = saf.label_large(image, full_recipe(0.5), tmp_path / "m.ome.zarr", tile=64)
+    assert again.n_done_before == again.n_tiles
+
+
+@pytest.mark.parametrize("shape", [(270, 600), (41, 270, 300)])
+def test_regions_of_a_coarse_level_stay_within_labels(shape, monkeypatch):
+    """A pixel has the region of a coarse pixel of its label, wherever the tile lies."""
+    steps, small = (2,) * len(shape), tuple(-(-n // 2) for n in shape)
+    labels = picture(shape)[..., 0] // 80 + 1
+    coarse = labels[(slice(None, None, 2),) * len(shape)]
+    numbers = 10 * coarse.astype(int) + (np.arange(small[-1]) > small[-1] // 2)
+    whole = tuple(slice(0, n) for n in shape)
+    found = _regions._followed(labels, whole, coarse, numbers, steps)
+    assert np.array_equal(found // 10, labels)
+    inner = tuple(slice(n // 3, n // 3 + 17) for n in shape)
+    tile = _regions._followed(labels[inner], inner, coarse, numbers, steps)
+    assert (tile == found[inner]).mean() > 0.99
+
+
+@pytest.mark.parametrize("kind", ["float32", "uint8"])
+def test_probabilities_are_those_of_the_labels(tmp_path, image, kind):
+    """In the order of the labels, and no image until all of them are there."""
+    step, path = ProbabilityStep(kind=kind), tmp_path / "p.ome.zarr"
+    own = {"probabilities": step, "probability_path": path, "tile": 64}
+    job = LargeJob.of(image, recipe(), **own)
+    for reached in iterate_large(job, tmp_path / "m.ome.zarr"):
+        if reached.tile is not None:
+            assert "ome" not in zarr.open_group(path, mode="r").attrs
+            break
+    found = run_large(job, tmp_path / "m.ome.zarr")
+    maps = saf.read_image(path)
+    assert maps.axes == "cyx" and maps.array.dtype == kind
+    total = maps.array.sum(axis=0, dtype=float) / (255 if kind == "uint8" else 1)
+    assert np.abs(total - 1).max() < 0.01
+    assert (maps.array.argmax(axis=0) + 1 == found.labels[:]).mean() > 0.99
+    ome_zarr_models.open_ome_zarr(zarr.open_group(path, mode="r"))
+
+
+def test_probabilities_that_were_removed_meanwhile_are_told(tmp_path, image):
+    path = tmp_path / "p.ome.zarr"
+    with pytest.raises(ZeroDivisionError):
+        saf.label_large(
+            image,
+            recipe(),
+            tmp_path / "m.ome.zarr",
+            tile=64,
+            probabilities=path,
+            progress=lambda *_: 1 / 0,
+        )
+    shutil.rmtree(path)
+    with pytest.raises(saf.InvalidInput, match=r"p.ome.zarr: was removed"):
+        saf.label_large(image, recipe(), tmp_path / "m.ome.zarr", tile=64, probabilities=path)
+
+
+def test_objects_are_split_and_measured(tmp_path, image):
+    found = saf.label_large(image, full_recipe(0.5, True), tmp_path / "m.ome.zarr", tile=64)
+    kinds = saf.read_mask(found.kinds).labels
+    whole = saf.split_objects(kinds, smallest=20)
+    assert np.array_equal(found.objects.labels[:], whole.labels)
+    table = np.genfromtxt(tmp_path / "m.objects.csv", delimiter=",", names=True, dtype=None)
+    expected = saf.object_table(whole, image, channel_axis=-1)
+    assert np.array_equal(table["pixels"], expected["pixels"])
+    assert np.array_equal(table["kind"], expected["kind"])
 
 
 class Stop(Exception):
@@ -657,10 +730,12 @@ def test_a_plan_goes_on_where_there_are_no_kernels(tmp_path, image, monkeypatch)
     plan = job.plan()
     work = job.work(plan, tmp_path / "a.ome.zarr", False)
     region = plan.region((0, 0))
-    labels = work.label(region)
+    labels = work.label(region)[0]
     monkeypatch.setenv("NAPARI_SAF_KERNELS", "0")
-    assert (work.label(region) == labels).mean() >= 0.9999
-    assert (job.work(job.plan(), tmp_path, is_sent=False).label(region) == labels).mean() >= 0.9999
+    assert (work.label(region)[0] == labels).mean() >= 0.9999
+    assert (
+        job.work(job.plan(), tmp_path, is_sent=False).label(region)[0] == labels
+    ).mean() >= 0.9999
 
 
 @pytest.mark.parametrize(("n_labels", "tile"), [(3, 96), (100, 96)])
@@ -688,7 +763,7 @@ def test_tiles_are_as_selective_as_what_was_learned(tmp_path):
     options = ImageOptions("intensity", 3, "uniform", channel_axis=-1, max_side=None)
     whole = saf.SLK(n_clusters=3).run(saf.Problem.from_image(image, **options.arguments()))
     plan = LargeJob.of(image, Recipe(saf.SLK(n_clusters=3), options, {})).plan()
-    agreement = (plan.label(image, None) == whole.labels).mean()
+    agreement = (plan.label(image, None)[0] == whole.labels).mean()
     usual = saf.AssignmentFlow(prototypes=whole.prototypes)
     other = usual.run(saf.Problem.from_image(image, **options.arguments()))
     usual_agreement = (other.labels == whole.labels).mean()
