@@ -52,6 +52,7 @@ from .io import (
     measure_large as measure_large,
     number_regions as number_regions,
     probability_maps as probability_maps,
+    ImageSource as ImageSource,
     read_image as read_image,
     read_labels as read_labels,
     read_mask as read_mask,

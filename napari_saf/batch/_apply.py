@@ -36,6 +36,8 @@ class ApplyOptions:
         Format of the masks, see `save_masks`.
     mask : "finite" or None
         Whether pixels that are NaN or infinite are left out; else such images are refused.
+    no_data : float or None
+        The value of pixels without data, which get no label; None: as the file says.
     probabilities : ProbabilityStep or None
         Which maps of probabilities lie beside each mask.
     overwrite : bool
@@ -62,6 +64,7 @@ class ApplyOptions:
     scaling: bool | Scaling | None = None
     suffix: str = ".tif"
     mask: str | None = None
+    no_data: float | None = None
     probabilities: io.ProbabilityStep | None = None
     overwrite: bool = False
     tiles: Tiles = "auto"
@@ -82,7 +85,7 @@ class ApplyOptions:
             return DictionaryTask(dictionary=learned, folder=out, **own)
         own = {"overwrite": self.overwrite, "probabilities": self.probabilities}
         own["tile"] = self.tile
-        return LabelTask.repeating(learned, self.scaling, self.mask, **own)
+        return LabelTask.repeating(learned, self.scaling, self.mask, self.no_data, **own)
 
     def plan(
         self, learned: Learned, images: Sequence[Path], out: Path

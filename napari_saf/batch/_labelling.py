@@ -41,12 +41,14 @@ if TYPE_CHECKING:
 class ProblemSource:
     """How image files become problems.
 
-    The mask is ``"finite"`` or the path of a mask; seeds and groups are label images.
+    The mask is ``"finite"`` or the path of a mask; seeds and groups are label images. Pixels of the
+    value `no_data`, or that a file says have no data, are outside of the mask.
     """
 
     options: ImageOptions
     axis_from_file: bool
     mask: str | None = None
+    no_data: float | None = None
     seeds: Path | None = None
     groups: Path | None = None
 
@@ -66,7 +68,7 @@ class ProblemSource:
 
     def read(self, paths: Sequence[Path]) -> tuple[list[io.ImageFile], Problem, int | None]:
         """Return images that are labelled together, their problem and their axis of channels."""
-        images = [io.read_image(path) for path in paths]
+        images = [io.read_image(path, no_data=self.no_data) for path in paths]
         options = self.options_for(images[0])
         return images, self.problem(images, options), options.channel_axis
 
@@ -80,8 +82,12 @@ class ProblemSource:
     def problem(self, images: Sequence[io.ImageFile], options: ImageOptions) -> Problem:
         """Return the problem of images that were read, with mask, seeds and groups of the files."""
         mask: Any = self.mask
-        if mask is not None and mask != "finite":
+        if mask is None and any(image.no_data is not None for image in images):
+            mask = "finite"
+        elif mask is not None and mask != "finite":
             mask = io.read_image(mask, in_colors=False).array
+            if images[0].no_data is not None and mask.shape == images[0].array.shape:
+                mask = (mask != 0) & np.isfinite(images[0].array)
         shared = options.arguments()
         if len(images) > 1:
             return Problem.from_images([image.array for image in images], masks=mask, **shared)
@@ -123,13 +129,18 @@ class LabelTask(AbstractTask[LabelSummary]):
 
     @classmethod
     def repeating(
-        cls, recipe: io.Recipe, scaling: bool | Scaling | None, mask: str | None, **own: Any
+        cls,
+        recipe: io.Recipe,
+        scaling: bool | Scaling | None,
+        mask: str | None,
+        no_data: float | None = None,
+        **own: Any,
     ) -> LabelTask:
         """Return what labels image files without strokes by a recipe; see `Recipe.for_others`."""
         recipe = recipe.for_others()
         if recipe.options is None:
             raise InvalidInput("recipe: is of a run on a graph, not on an image")
-        source = ProblemSource(recipe.options.for_others(scaling), False, mask)
+        source = ProblemSource(recipe.options.for_others(scaling), False, mask, no_data)
         step = ObjectStep.of_recipe(recipe.objects)
         return cls(recipe.method, source, recipe.taught, level=recipe.level, objects=step, **own)
 
@@ -207,8 +218,8 @@ class LabelTask(AbstractTask[LabelSummary]):
                 self._save_maps(self.probabilities, job, images, problem, result, channel_axis)
         _remove_leftovers(job)
         counts = tuple(int(np.count_nonzero(np.bincount(one.ravel())[1:])) for one in labels)
-        ending = STATUS_TEXTS[result.status]
-        return LabelSummary(counts, ending, result.seconds, tuple(notes))
+        notes += _lost_by(job.masks[0], images)
+        return LabelSummary(counts, STATUS_TEXTS[result.status], result.seconds, tuple(notes))
 
     def large_job(self, job: Job) -> LargeJob:
         """Return the job of an image in tiles; InvalidInput if it cannot be done in tiles."""
@@ -226,6 +237,7 @@ class LabelTask(AbstractTask[LabelSummary]):
             io.url_of(job.images[0]) or job.images[0],
             recipe,
             mask=source.mask,
+            no_data=source.no_data,
             tile=self.tile,
             probabilities=step,
             probability_path=None if step is None else _maps_file(mask, step),
@@ -401,9 +413,10 @@ def _placed(image: io.ImageFile, labels: NDArray[Any], channel_axis: int | None)
         letters = "".join(image.axes[axis] for axis in axes) if image.axes else ""
     else:
         letters, axes = "", []
-    scale = image.scale and tuple(image.scale[axis] for axis in axes)
-    units = image.units and tuple(image.units[axis] for axis in axes)
-    places = {"axes": letters, "scale": scale, "units": units}
+    places: dict[str, Any] = {"axes": letters}
+    for name in ("scale", "units", "origin"):
+        values = getattr(image, name)
+        places[name] = values and tuple(values[axis] for axis in axes)
     return {key: value or None for key, value in places.items()}
 
 
@@ -429,8 +442,9 @@ def _save_objects(
     """Split labels; save the numbers of the objects, and what they measure."""
     placed, (numbers, table) = _placed(image, labels, channel_axis), _object_files(mask)
     _, used = channels_last(image.array, channel_axis)
+    sizes = {name: value for name, value in placed.items() if name != "origin"}
     found, measured = step.run(
-        labels, image.array, uncertainty=uncertainty, names=names, channel_axis=used, **placed
+        labels, image.array, uncertainty=uncertainty, names=names, channel_axis=used, **sizes
     )
     io.save_masks(numbers, found.labels, **placed)
     io.save_table(table, measured or {"object": np.zeros(0, int)})
@@ -439,6 +453,13 @@ def _save_objects(
 def _digest(labels: NDArray[Any]) -> str:
     """Return a short name for labels, whatever their type and axes of length 1."""
     return hashlib.sha256(np.ascontiguousarray(labels, dtype="<i8").tobytes()).hexdigest()[:16]
+
+
+def _lost_by(mask: Path, images: Sequence[io.ImageFile]) -> list[str]:
+    """Return what the format of a mask does not keep of its image."""
+    is_moved = any(image.origin for image in images)
+    is_kept = mask.name.endswith(io.OME_ZARR_SUFFIX)
+    return ["the mask does not keep where the image lies: .ome.zarr does"][: is_moved > is_kept]
 
 
 def _notes_of(trees: Sequence[RegionHierarchy]) -> list[str]:

@@ -25,6 +25,7 @@ _COMMANDS = {
     "run": "Label images by a project, a recipe, prototypes or a patch dictionary.",
     "export": "Save a label image for other programs: masks, table, figure, prototypes.",
     "objects": "Split what touches in label images, and measure every object.",
+    "info": "Say what image files hold: images, axes, pixel sizes, missing data.",
     "sharpen": "Move the borders of label images onto the edges of the images.",
     "compare": "Label one image in several ways, and show the results side by side.",
     "fair-sweep": "Show what fairness costs: one clustering for each weight.",

@@ -78,7 +78,7 @@ def export(given: Any) -> None:
     Without an option that says what, a table (.csv) and a figure (.png) are saved.
     """
     source, image = given.source, None
-    is_large = io.is_zarr(source) and math.prod(io.open_lazily(source).shape) >= LARGE
+    is_large = io.is_zarr(source) and math.prod(io.ImageSource.open(source).shape) >= LARGE
     asked = _read_wanted(given, is_large)
     axis = stated = given.channel_axis
     if given.image_file is not None and not is_large:

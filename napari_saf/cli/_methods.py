@@ -170,6 +170,12 @@ _FILES: dict[str, dict[str, Any]] = {
         "metavar": "FILE|finite",
         "help": "Label only where the file is not 0, or where pixels are finite.",
     },
+    "no_data": {
+        "type": float,
+        "metavar": "VALUE",
+        "help": "Label no pixel of this value, as files without data there have it (-9999). "
+        "[default: as the file says]",
+    },
     "seeds": {
         "type": PATH,
         "metavar": "FILE",
@@ -262,7 +268,7 @@ def problem_source(
     options = dataclasses.replace(options, **changes)
     from_file = axis_from_file and options.channel_axis is None
     mask, seeds = values.get("mask"), values.get("seeds")
-    source = ProblemSource(options, from_file, mask, seeds, groups_file)
+    source = ProblemSource(options, from_file, mask, values.get("no_data"), seeds, groups_file)
     for name in source.files if n_images > 1 else ():
         only = "; only 'finite' suits several" if name == "mask" else ""
         raise click.UsageError(f"--{name}: one file for {n_images} images{only}")

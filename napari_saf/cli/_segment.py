@@ -31,7 +31,7 @@ _OPTIONS = [
     ),
     *flags.image_options("features", "window", "weights", "channel_axis"),
     SCALING,
-    *flags.image_options("max_side", "full_resolution", "mask", "seeds", "groups"),
+    *flags.image_options("max_side", "full_resolution", "mask", "no_data", "seeds", "groups"),
     click.Option(["--choose"], is_flag=True,
                  help="Let the seeds choose features, scale and how far they reach (saf.choose_for_"
                  "strokes), with the method af, as the Scribbles dock does: what --seeds do unless "

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from napari_saf.io._figure import displayed_plane, save_figure, show_image, thinned
 from napari_saf.io._frame import part_regions
-from napari_saf.io._image import ImageFile, read_image, read_labels
 from napari_saf.io._labelling import (
     Export,
     Labelling,
@@ -26,7 +25,6 @@ from napari_saf.io._labels import (
     label_axes,
     map_labels,
 )
-from napari_saf.io._lazy import LazyImage, Region, open_lazily, spelled
 from napari_saf.io._masks import describe_zarr, save_binary_masks, save_masks
 from napari_saf.io._note import write_note
 from napari_saf.io._outlines import OUTLINE_SUFFIXES, check_outlines, library, save_objects
@@ -44,7 +42,6 @@ from napari_saf.io._paths import (
     check_suffix,
     file_state,
     file_stem,
-    find_images,
     is_plain_folder,
     is_zarr,
     mask_stem,
@@ -52,6 +49,7 @@ from napari_saf.io._paths import (
     path_beside,
     printable,
     table_cell,
+    url_of,
 )
 from napari_saf.io._probabilities import (
     ProbabilityStep,
@@ -67,6 +65,7 @@ from napari_saf.io._prototypes import (
     read_array,
     save_prototypes,
 )
+from napari_saf.io._readers import find_images, images_in
 from napari_saf.io._recipe import (
     PrototypeSet,
     Recipe,
@@ -82,6 +81,13 @@ from napari_saf.io._regions import (
     table_text,
     write_csv,
 )
-from napari_saf.io._remote import url_of
+from napari_saf.io._source import (
+    ImageFile,
+    ImageSource,
+    Region,
+    read_image,
+    read_labels,
+    spelled,
+)
 from napari_saf.io._tables import LargeRegions, measure_large, region_table
 from napari_saf.io._tasks import NORMALIZATIONS, FewShotTasks, load_tasks

@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from napari_saf.arrays import joined_by
 from napari_saf.errors import FormatError
 from napari_saf.io._labels import Axes, count_labels
-from napari_saf.io._lazy import LazyImage, Region, spelled
 from napari_saf.io._measures import (
     HALO,
     Sums,
@@ -23,6 +22,7 @@ from napari_saf.io._measures import (
     region_sums,
 )
 from napari_saf.io._regions import Table, connected_regions, table_rows
+from napari_saf.io._source import ImageSource, Region, spelled
 from napari_saf.result import LabelMap
 
 PART = 2**22
@@ -57,8 +57,8 @@ class Frame:
 
     def __init__(
         self,
-        labels: LazyImage,
-        image: LazyImage | None,
+        labels: ImageSource,
+        image: ImageSource | None,
         frame: int | None,
         connected: bool,
         on_part: Callable[[], object],

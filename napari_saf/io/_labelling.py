@@ -17,9 +17,7 @@ from napari_saf.arrays import as_labels
 from napari_saf.errors import Cancelled, FormatError, InvalidInput
 from napari_saf.features import extractor_of
 from napari_saf.io._figure import save_figure
-from napari_saf.io._image import read_labels
 from napari_saf.io._labels import check_color, check_name, label_axes, map_labels
-from napari_saf.io._lazy import open_lazily
 from napari_saf.io._masks import binary_paths, save_binary_masks, save_masks
 from napari_saf.io._note import note_path, read_note, write_note
 from napari_saf.io._outlines import check_outlines, save_objects
@@ -33,6 +31,7 @@ from napari_saf.io._probabilities import Kind, save_probabilities
 from napari_saf.io._prototypes import save_prototypes
 from napari_saf.io._recipe import PrototypeSet, load_recipe, save_recipe
 from napari_saf.io._regions import check_table, number_regions, save_table
+from napari_saf.io._source import ImageSource, read_labels
 from napari_saf.io._tables import LargeRegions, measure_large, region_table
 from napari_saf.problem import ImageOptions
 from napari_saf.storage import format_errors, write_json
@@ -180,7 +179,7 @@ def read_mask(path: str | os.PathLike[str], *, lazily: bool = False) -> Labellin
     """
     file = Path(path)
     note = read_note(file)
-    image = open_lazily(file, are_labels=True).as_file() if lazily else read_labels(file)
+    image = ImageSource.open(file, are_labels=True).as_file() if lazily else read_labels(file)
     own = Labelling(image.array, axes=image.axes or None, scale=image.scale, units=image.units)
     companion = _companion_recipe(file) if note is None or note.recipe is None else None
     if companion is not None:

@@ -109,18 +109,20 @@ def color_labels(labels: NDArray[Any], label_map: LabelMap) -> NDArray[np.uint8]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Axes:
-    """The axes of a label image; scale and units as far as they are known."""
+    """The axes of a label image; scale, units and origin as far as they are known."""
 
     names: str  # letters in the order tzyx
     scale: dict[str, float]  # size of a pixel by letter
     units: dict[str, str]  # symbols by letter
+    origin: dict[str, float] = dataclasses.field(default_factory=dict)  # of the first pixel
 
     @property
     def of_frame(self) -> Axes:
         """The axes of one image of a series in time."""
         scale = {name: size for name, size in self.scale.items() if name != "t"}
         units = {name: unit for name, unit in self.units.items() if name != "t"}
-        return Axes(self.names.removeprefix("t"), scale, units)
+        origin = {name: first for name, first in self.origin.items() if name != "t"}
+        return Axes(self.names.removeprefix("t"), scale, units, origin)
 
     @property
     def common_unit(self) -> str | None:
@@ -139,8 +141,9 @@ def label_axes(
     axes: str | None,
     scale: Sequence[float] | None,
     units: Sequence[str] | str | None,
+    origin: Sequence[float] | None = None,
 ) -> Axes:
-    """Check axes, scale and units against the number of axes of a label image.
+    """Check axes, scale, units and origin against the number of axes of a label image.
 
     Axes that OME does not know, or in another order, are named by their position.
     """
@@ -149,19 +152,29 @@ def label_axes(
     units = [units] * n_axes if isinstance(units, str) else units
     sizes = None if scale is None else own_floats(as_list(scale, "scale"), "scale")
     unit_names = None if units is None else as_list(units, "units")
-    for argument, given in (("axes", axes), ("scale", sizes), ("units", unit_names)):
+    first = None if origin is None else own_floats(as_list(origin, "origin"), "origin")
+    for argument, given in (
+        ("axes", axes),
+        ("scale", sizes),
+        ("units", unit_names),
+        ("origin", first),
+    ):
         if given is not None and len(given) != n_axes:
             raise InvalidInput(f"{argument}: expected {n_axes}, one for each axis, got {given!r}")
     if sizes is not None and not (np.isfinite(sizes) & (sizes > 0)).all():
         raise InvalidInput(f"scale: expected sizes above 0, got {tuple(sizes)!r}")
+    if first is not None and not np.isfinite(first).all():
+        raise InvalidInput(f"origin: expected finite numbers, got {tuple(first)!r}")
     names = (axes or "").lower()
     if not names or names != "".join(name for name in _ORDER if name in names):
         names = _ORDER[-n_axes:]
+    begin = () if first is None else first
     words = [spelled_out(str(unit)) for unit in unit_names or ()]
     return Axes(
         names,
         {} if sizes is None else dict(zip(names, map(float, sizes), strict=False)),
         {name: _SYMBOLS.get(word, word) for name, word in zip(names, words, strict=False)},
+        {name: float(at) for name, at in zip(names, begin, strict=False) if at},
     )
 
 

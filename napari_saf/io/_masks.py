@@ -17,7 +17,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from napari_saf.arrays import as_labels
 from napari_saf.errors import InvalidInput
-from napari_saf.io._image import PNG_MARK
 from napari_saf.io._labels import Axes, color_table, label_axes, map_labels, spelled_out
 from napari_saf.io._note import NOTE_KEY, TIFF_KEY, write_note
 from napari_saf.io._paths import (
@@ -28,6 +27,7 @@ from napari_saf.io._paths import (
     mask_suffix,
     printable,
 )
+from napari_saf.io._readers import PNG_MARK
 from napari_saf.io._recipe import PrototypeSet
 from napari_saf.result import MOST_LABELS, LabelMap
 from napari_saf.storage import atomic_write
@@ -55,6 +55,7 @@ def save_masks(
     scale: Sequence[float] | None = None,
     units: Sequence[str] | str | None = None,
     axes: str | None = None,
+    origin: Sequence[float] | None = None,
     names: Mapping[int, str] | None = None,
     colors: Mapping[int, Sequence[float]] | None = None,
     prototypes: PrototypeSet | None = None,
@@ -82,6 +83,8 @@ def save_masks(
         Unit of the scale, for all axes or each.
     axes : str, optional
         A letter an axis, such as ``"zyx"``.
+    origin : sequence of float, optional
+        Where the first pixel lies along each axis, in those units; ``.ome.zarr`` keeps it.
     names : mapping of int to str, optional
         Names of the labels.
     colors : mapping of int to sequence of float, optional
@@ -118,7 +121,7 @@ def save_masks(
     masks = []
     for given, one in zip(labels, targets, strict=True):
         array = _checked(np.asarray(given), one, suffix)
-        placed = label_axes(array.ndim, axes, scale, units)
+        placed = label_axes(array.ndim, axes, scale, units, origin)
         label_map = map_labels(array, names, colors)
         note = write_note(placed, names, colors, prototypes, recipe, place)
         masks.append(_Mask(array, mask_stem(one), placed, label_map, note))
@@ -281,7 +284,12 @@ def describe_levels(
         scale = [axes.scale.get(n, 1.0) * k for n, k in zip(axes.names, steps, strict=True)]
         if channels is not None:
             scale.insert(channels, 1.0)
-        transformations = [{"type": "scale", "scale": scale}]
+        transformations: list[dict[str, Any]] = [{"type": "scale", "scale": scale}]
+        if axes.origin:
+            first = [axes.origin.get(name, 0.0) for name in axes.names]
+            if channels is not None:
+                first.insert(channels, 0.0)
+            transformations.append({"type": "translation", "translation": first})
         datasets.append({"path": path, "coordinateTransformations": transformations})
     if channels is not None:
         described.insert(channels, {"name": "c", "type": "channel"})

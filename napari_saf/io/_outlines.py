@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 
 from napari_saf.errors import InvalidInput, SafError
 from napari_saf.io._frame import part_regions
-from napari_saf.io._lazy import Region, open_lazily
 from napari_saf.io._paths import check_suffix, file_stem, printable
+from napari_saf.io._source import ImageSource, Region
 from napari_saf.io._tables import LargeRegions
 from napari_saf.storage import atomic_write
 
@@ -106,7 +106,7 @@ class _Parts:
         """Yield where each part is, and the numbers of the objects there."""
         if len(self.kinds) < 2:  # nothing is stored of them
             return
-        opened = open_lazily(self._labels, are_labels=True)
+        opened = ImageSource.open(self._labels, are_labels=True)
         for region in self._regions:
             yield region, opened.read(region)[..., 0]
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import glob
 import os
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -24,42 +24,17 @@ PROBABILITY_MARK = ".probabilities"
 """What the name of a file of probability maps has before its suffix."""
 PARTS_SUFFIXES = (".tif", ".tiff", ".npy")
 """Files that are read in parts, as folders of zarr are; pictures are read whole."""
-_IMAGE_SUFFIXES = (".tif", ".tiff", ".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".npy")
-_RESULT_MARKS = (LABELS_MARK, MASK_MARK, PROBABILITY_MARK, ".objects", "_reconstruction")
+IMAGE_SUFFIXES = (".tif", ".tiff", ".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".npy")
+RESULT_MARKS = (LABELS_MARK, MASK_MARK, PROBABILITY_MARK, ".objects", "_reconstruction")
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
-def find_images(paths: Sequence[Path]) -> list[Path]:
-    """Return the images among files and folders; a folder stands for the images in it.
-
-    A path with ``*`` or ``?`` that is no file stands for the images and folders that fit it.
-    What an earlier run left in a folder (``name_labels``, ``name.probabilities``, ...) is not taken
-    for images; InvalidInput if there are no others.
-    """
-    images: list[Path] = []
-    for path in paths:
-        if not path.exists() and any(sign in str(path) for sign in "*?"):
-            found = [Path(one) for one in sorted(glob.glob(str(path)))]
-            inside = [one for one in found if _is_image(one) or (one.is_dir() and not is_zarr(one))]
-            if not inside:
-                raise InvalidInput(f"{path}: no image fits this pattern")
-            images += find_images(inside)
-        elif not path.is_dir() or is_zarr(path):
-            images.append(path)
-        else:
-            inside = [file for file in sorted(path.iterdir()) if _is_image(file)]
-            if not inside:
-                known = ", ".join(_IMAGE_SUFFIXES)
-                raise InvalidInput(f"{path}: expected images in the folder ({known}, .zarr)")
-            images += inside
-    return images
-
-
-def _is_image(path: Path) -> bool:
-    """Tell by its name whether a file in a folder is an image, and not what a run has left."""
-    if path.name.startswith(".") or mask_stem(path).endswith(_RESULT_MARKS):
-        return False
-    return is_zarr(path) or (not path.is_dir() and path.suffix.lower() in _IMAGE_SUFFIXES)
+def _within_store(path: Path) -> tuple[Path, tuple[str, ...]] | None:
+    """Return the outermost zarr folder around an image in it, and its place; None without one."""
+    if path.suffix or path.parent.name == "labels" or not is_zarr(path.parent):
+        return None
+    around = [parent for parent in path.parents if is_zarr(parent) and parent.suffix]
+    return (around[-1], path.relative_to(around[-1]).parts) if around else None
 
 
 def is_zarr(path: Path) -> bool:
@@ -72,7 +47,17 @@ def is_plain_folder(path: Path) -> bool:
 
 
 def mask_stem(path: str | os.PathLike[str]) -> str:
-    """Return the name of an image or mask without folder and suffix, ``.ome`` included."""
+    """Return the name of an image or mask without folder and suffix, ``.ome`` included.
+
+    A series ``file.tif#1`` is ``file-1``, a field of a plate or a series of a converted file
+    (``plate.zarr/B/3/0``) ``plate-B-3-0``.
+    """
+    file, mark, number = str(path).rpartition("#")
+    if mark and number.isdigit():
+        return f"{mask_stem(file)}-{number}"
+    inner = _within_store(Path(path))
+    if inner is not None:
+        return "-".join([mask_stem(inner[0]), *inner[1]])
     name = Path(path).name
     for suffix in (".ome.zarr", ".ome.tif", ".ome.tiff"):
         if name.lower().endswith(suffix):
@@ -108,6 +93,20 @@ def check_suffix(path: Path, known: Sequence[str]) -> str:
     return suffix
 
 
+def url_of(source: object) -> str | None:
+    """Return the URL that a text, or a path made of it, stands for; None for what is on disk."""
+    found = re.match(r"([A-Za-z][A-Za-z0-9+.:-]+):/+(.*)", str(source))
+    return None if found is None else f"{found[1]}://{found[2]}"
+
+
+def split_series(path: Path) -> tuple[Path, int | None]:
+    """Return the file and the number of a series in a path such as ``file.tif#1``."""
+    stem, mark, number = path.name.rpartition("#")
+    if mark and number.isdigit() and not path.exists():
+        return path.with_name(stem), int(number)
+    return path, None
+
+
 def file_stem(name: str) -> str:
     """Return a name that every system takes for a file, for a text that may not be one."""
     cleaned = "".join(c if c.isalnum() or c in "-_." else " " for c in name)
@@ -131,14 +130,16 @@ def file_state(file: Path, folder: Path) -> dict[str, Any]:
     """Return the state of a file, or of a folder that is one image, for what goes to a folder.
 
     ``path`` is relative to that folder, with slashes; ``n_bytes`` is the size of all that is in it
-    and ``modified`` its last change in nanoseconds since 1970, both 0 where there is none.
+    and ``modified`` its last change in nanoseconds since 1970, both 0 where there is none. Of a
+    series of a file it is the state of the file.
     """
+    place, (file, _) = file, split_series(file)
     inner = [*file.rglob("*"), file] if file.is_dir() else [file]
     states = [path.stat() for path in inner if path.exists()]
     try:
-        path = Path(os.path.relpath(file.absolute(), folder.absolute()))
+        path = Path(os.path.relpath(place.absolute(), folder.absolute()))
     except ValueError:  # on Windows, of two drives
-        path = file.absolute()
+        path = place.absolute()
     return {
         "path": path.as_posix(),
         "n_bytes": sum(state.st_size for state in states),

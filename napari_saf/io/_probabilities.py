@@ -123,6 +123,7 @@ def save_probabilities(
     scale: Sequence[float] | None = None,
     units: Sequence[str] | str | None = None,
     axes: str | None = None,
+    origin: Sequence[float] | None = None,
 ) -> Path:
     """Save probability maps, the axis of channels first, each channel called as its label is.
 
@@ -140,7 +141,7 @@ def save_probabilities(
         Red, green and blue in [0, 1] of labels, for viewers of OME-Zarr; others are white.
     kind : "float32" or "uint8"
         Numbers as they are, or bytes, 255 for 1.
-    scale, units, axes : optional
+    scale, units, axes, origin : optional
         As for `save_masks`, of the axes after that of the labels.
 
     Raises
@@ -174,7 +175,7 @@ def save_probabilities(
     if len(numbers) != len(array):
         raise InvalidInput(f"labels: expected one for each of {len(array)} maps, got {labels!r}")
     check_replaceable(target, suffix)
-    placed = label_axes(n_axes, axes, scale, units)
+    placed = label_axes(n_axes, axes, scale, units, origin)
     stored = _stored(array, np.dtype(kind))
     described = _maps_of(target, stored, numbers, placed, names or {}, colors or {})
     with atomic_write(target) as temporary:

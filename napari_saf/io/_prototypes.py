@@ -14,9 +14,9 @@ from pydantic import Field
 
 from napari_saf import storage
 from napari_saf.errors import FormatError, InvalidInput
-from napari_saf.io._image import read_image
 from napari_saf.io._paths import PROTOTYPE_SUFFIXES, check_suffix
 from napari_saf.io._recipe import LabelEntry, PrototypeSet, rows_of_json
+from napari_saf.io._source import read_image
 from napari_saf.problem import ImageOptions
 
 _MOST_TABLE_BYTES = 2**25

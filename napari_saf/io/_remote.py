@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,19 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from napari_saf.errors import one_line
-from napari_saf.io._image import check_chunk, chunk_keys
+from napari_saf.io._zarr import check_chunk, chunk_keys
 from napari_saf.storage import parse_json
 
 _METADATA = ("zarr.json", ".zgroup", ".zattrs", ".zarray")
 _MOST_METADATA = 2**24
 _PROBED = 4
 """Chunks along each axis of which one must be there."""
-
-
-def url_of(source: object) -> str | None:
-    """Return the URL that a text, or a path made of it, stands for; None for what is on disk."""
-    found = re.match(r"([A-Za-z][A-Za-z0-9+.:-]+):/+(.*)", str(source))
-    return None if found is None else f"{found[1]}://{found[2]}"
 
 
 class RemoteFolder:

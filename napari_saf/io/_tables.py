@@ -13,8 +13,8 @@ from napari_saf.device import raise_if_interrupted
 from napari_saf.errors import InvalidInput, raise_if
 from napari_saf.io._frame import Frame
 from napari_saf.io._labels import Axes, image_channels, label_axes, name_labels
-from napari_saf.io._lazy import LazyImage, Region, open_lazily
 from napari_saf.io._regions import Table, check_regions, checked_labels, table_columns
+from napari_saf.io._source import ImageSource, Region
 
 
 def region_table(
@@ -86,13 +86,13 @@ def region_table(
     pixels = None
     if image is not None:
         channels = image_channels(np.asarray(image), array, channel_axis)
-        pixels = LazyImage([channels], "", {}, -1, "image", {})
+        pixels = ImageSource.of_array(channels, "", "image", -1)
     columns = table_columns(placed.of_frame, 0 if pixels is None else pixels.n_channels, brief)
     if numbered is None:
-        opened = LazyImage([array], placed.names, {}, None, "labels", {})
+        opened = ImageSource.of_array(array, placed.names, "labels")
         return _named(_measured(opened, pixels, placed, columns, connected, min_pixels), names)
     columns.pop("euler_number", None)
-    opened = LazyImage([numbered], placed.names, {}, None, "regions", {})
+    opened = ImageSource.of_array(numbered, placed.names, "regions")
     return _named(_of_regions(_measured(opened, pixels, placed, columns), array, numbered), names)
 
 
@@ -164,9 +164,9 @@ def measure_large(
     [4096, 4096]
     """
     opened, placed = _opened(labels, axes, min_pixels, scale, units)
-    pixels = None if image is None else open_lazily(image, channel_axis)
+    pixels = None if image is None else ImageSource.open(image, channel_axis)
     if pixels is not None and channel_axis is None and pixels.shape[:-1] == opened.shape:
-        pixels = open_lazily(image, -1)
+        pixels = ImageSource.open(image, -1)
     if pixels is not None and pixels.shape != opened.shape:
         raise InvalidInput(f"image: expected the shape {opened.shape}, got {pixels.shape}")
     columns = table_columns(placed.of_frame, 0 if pixels is None else pixels.n_channels, brief)
@@ -175,8 +175,8 @@ def measure_large(
 
 
 def _measured(
-    labels: LazyImage,
-    image: LazyImage | None,
+    labels: ImageSource,
+    image: ImageSource | None,
     axes: Axes,
     columns: Mapping[str, str],
     connected: bool = False,
@@ -262,9 +262,9 @@ def _opened(
     min_pixels: object,
     scale: Sequence[float] | None = None,
     units: Sequence[str] | str | None = None,
-) -> tuple[LazyImage, Axes]:
+) -> tuple[ImageSource, Axes]:
     """Return a label image, checked, and its axes, as the file says them where nothing is given."""
-    opened = open_lazily(labels, are_labels=True)
+    opened = ImageSource.open(labels, are_labels=True)
     if opened.n_channels != 1 or opened.dtype.kind not in "biu":
         raise InvalidInput(
             f"labels: expected whole numbers without channels, got {opened.dtype} with "

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from napari_saf.device import size_text
 from napari_saf.errors import InvalidInput
 from napari_saf.flow import kernels
-from napari_saf.io import LazyImage, Region
+from napari_saf.io import ImageSource, Region
 
 _BLOCK = {1: 4096, 2: 128, 3: 32}
 _TILE = {1: 2**18, 2: 512, 3: 96}
@@ -85,8 +85,8 @@ def fitting_tile(
 
 
 def choose_blocks(
-    image: LazyImage,
-    mask: LazyImage | Literal["finite"] | None,
+    image: ImageSource,
+    mask: ImageSource | Literal["finite"] | None,
     block: Sequence[int],
     n_blocks: int,
 ) -> tuple[list[tuple[int, ...]], NDArray[Any]]:
@@ -120,8 +120,8 @@ def choose_blocks(
 
 
 def _described(
-    image: LazyImage,
-    mask: LazyImage | Literal["finite"] | None,
+    image: ImageSource,
+    mask: ImageSource | Literal["finite"] | None,
     block: Sequence[int],
     places: Sequence[tuple[int, ...]],
     coarse: NDArray[Any] | None = None,
@@ -144,7 +144,7 @@ def _described(
             values = coarse[tuple(inner)]
         flat = values.reshape(-1, values.shape[-1]).astype(np.float32)
         inside = np.isfinite(flat).all(axis=1)
-        if isinstance(mask, LazyImage):
+        if isinstance(mask, ImageSource):
             own = mask.read(region)[..., 0] != 0
             inside &= own.ravel() if coarse is None else own.any()
         if not inside.any():
@@ -159,7 +159,7 @@ def _described(
 
 
 def _places_within(
-    image: LazyImage, mask: LazyImage | Literal["finite"], block: Sequence[int]
+    image: ImageSource, mask: ImageSource | Literal["finite"], block: Sequence[int]
 ) -> list[tuple[int, ...]]:
     """Return the first pixels of blocks side by side that a mask touches, read part by part."""
     n_wide = max(1, sum(side > 1 for side in block))
@@ -245,7 +245,7 @@ def region_of(place: Sequence[int], side: Sequence[int], shape: Sequence[int]) -
 
 
 def read_mask(
-    mask: LazyImage | Literal["finite"] | None, values: NDArray[Any], region: Region
+    mask: ImageSource | Literal["finite"] | None, values: NDArray[Any], region: Region
 ) -> NDArray[np.bool_] | None:
     """Return where a region is to be labelled, None for everywhere."""
     if mask is None:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from napari_saf.device import memory_errors_translated, proposing
 from napari_saf.errors import InvalidInput, SafError, raise_if
-from napari_saf.io import LazyImage, Region, label_axes, open_lazily, spelled
+from napari_saf.io import ImageSource, Region, label_axes, spelled
 from napari_saf.methods import run_to_end
 from napari_saf.tiles._cluster import is_in_process, run_tasks
 from napari_saf.tiles._store import Journal, LabelStore
@@ -32,9 +32,9 @@ Tile = tuple[int, ...]
 """Level and place."""
 
 
-Sent = LazyImage | tuple[str, int | None, bool]
+Sent = ImageSource | tuple[str, int | None, bool, float | None]
 """An image, or what another process opens it from."""
-Auxiliary = LazyImage | Literal["finite"] | None
+Auxiliary = ImageSource | Literal["finite"] | None
 Progress = Callable[[int, int], object]
 _SMALLER = "choose smaller tiles"
 _MOST_SENT = 2**26
@@ -51,13 +51,13 @@ class AbstractTiledJob(ABC):
     plan_type: ClassVar[type[Tiling]]
     auxiliary_name: ClassVar[str] = "mask"
 
-    image: LazyImage
+    image: ImageSource
     auxiliary: Auxiliary
 
     @property
     def state(self) -> dict[str, Any]:
         """What tells whether what is read changed."""
-        own = self.auxiliary.state if isinstance(self.auxiliary, LazyImage) else self.auxiliary
+        own = self.auxiliary.state if isinstance(self.auxiliary, ImageSource) else self.auxiliary
         return {"image": self.image.state, self.auxiliary_name: own}
 
     @property
@@ -88,7 +88,7 @@ class AbstractTiledJob(ABC):
     def sent(self, is_sent: bool) -> tuple[Sent, Any]:
         """Return the image and what is read with it for a worker."""
         own = self.auxiliary
-        own_sent = _sent(own, is_sent) if isinstance(own, LazyImage) else own
+        own_sent = _sent(own, is_sent) if isinstance(own, ImageSource) else own
         return _sent(self.image, is_sent), own_sent
 
 
@@ -125,12 +125,12 @@ class AbstractWork(ABC):
         beside = own if is_plain else self._opened(own).read(crop)[..., 0]
         return crop, self._opened(self.image).read(crop), beside
 
-    def _opened(self, image: Any) -> LazyImage:
+    def _opened(self, image: Any) -> ImageSource:
         state = json.dumps(self.plan.source)
-        return image if isinstance(image, LazyImage) else _opened(*image, state)
+        return image if isinstance(image, ImageSource) else _opened(*image, state)
 
 
-def _sent(image: LazyImage, is_sent: bool) -> Sent:
+def _sent(image: ImageSource, is_sent: bool) -> Sent:
     """Return what a worker, if it is another process, opens an image from."""
     if not is_sent:
         return image
@@ -147,9 +147,11 @@ def _sent(image: LazyImage, is_sent: bool) -> Sent:
 
 
 @functools.lru_cache(maxsize=4)
-def _opened(path: str, channel_axis: int | None, are_labels: bool, state: str) -> LazyImage:
+def _opened(
+    path: str, channel_axis: int | None, are_labels: bool, no_data: float | None, state: str
+) -> ImageSource:
     """Open a file once for all tiles of a run; `state` tells runs apart."""
-    return open_lazily(path, channel_axis, are_labels)
+    return ImageSource.open(path, channel_axis, are_labels, no_data)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -209,7 +211,7 @@ def iterate_tiles(
             for tile in do_tiles(plan, work.do, tiles, journal, client):
                 yield LargeStep(plan, tile, journal.done, n_tiles)
         for image in (job.image, job.auxiliary):
-            if isinstance(image, LazyImage) and image.reopened().state != image.state:
+            if isinstance(image, ImageSource) and image.reopened().state != image.state:
                 changed = f"{image.source}: was changed while it was read"
                 raise InvalidInput(f"{changed}; --overwrite begins anew")
         sizes = Counter[int]()

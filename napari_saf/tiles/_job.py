@@ -15,7 +15,7 @@ from napari_saf.arrays import as_whole
 from napari_saf.device import memory_limit
 from napari_saf.dictionary import PatchDictionary
 from napari_saf.errors import InvalidInput
-from napari_saf.io import LazyImage, ProbabilityStore, Recipe, Region, open_lazily
+from napari_saf.io import ImageSource, ProbabilityStore, Recipe, Region
 from napari_saf.parts import cut
 from napari_saf.tiles._engine import AbstractTiledJob, AbstractWork, Auxiliary, Tile
 from napari_saf.tiles._store import LabelStore
@@ -96,12 +96,18 @@ class AbstractLargeJob(AbstractTiledJob):
 
 
 def opened_with_mask(
-    source: Any, channel_axis: int | None, mask: Any = None, tile: int | None = None
-) -> tuple[LazyImage, Auxiliary, int | None]:
+    source: Any,
+    channel_axis: int | None,
+    mask: Any = None,
+    tile: int | None = None,
+    no_data: float | None = None,
+) -> tuple[ImageSource, Auxiliary, int | None]:
     """Open an image and its mask; return the fields of a job, checked."""
-    image = open_lazily(source, channel_axis)
+    image = ImageSource.open(source, channel_axis, no_data=no_data)
+    if mask is None and image.no_data is not None:
+        mask = "finite"
     if mask is not None and not (isinstance(mask, str) and mask == "finite"):
-        mask = open_lazily(mask, are_labels=True)
+        mask = ImageSource.open(mask, are_labels=True)
         if mask.shape != image.shape or mask.n_channels != 1:
             more = "" if mask.n_channels == 1 else f" with {mask.n_channels} channels"
             raise InvalidInput(f"mask: expected the shape {image.shape}, got {mask.shape}{more}")

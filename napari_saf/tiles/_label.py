@@ -14,7 +14,7 @@ import numpy as np
 
 from napari_saf.dictionary import PatchDictionary
 from napari_saf.errors import InvalidInput, SafError
-from napari_saf.io import PARTS_SUFFIXES, is_zarr, open_lazily, path_beside, save_table
+from napari_saf.io import PARTS_SUFFIXES, ImageSource, is_zarr, path_beside, save_table
 from napari_saf.methods import AbstractMethod, not_cancelled
 from napari_saf.objects import ObjectStep
 from napari_saf.project import Taught, as_learned
@@ -53,7 +53,7 @@ def is_large(path: str | os.PathLike[str]) -> bool:
     if not is_in_parts or (file.is_file() and file.stat().st_size < _LEAST_BYTES):
         return False
     try:
-        return math.prod(open_lazily(file).shape) >= LARGE
+        return math.prod(ImageSource.open(file).shape) >= LARGE
     except SafError:
         return False
 

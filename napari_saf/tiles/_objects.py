@@ -243,7 +243,7 @@ class ObjectJob(AbstractTiledJob):
         kinds: Sequence[int] | None,
         **asked: Any,
     ) -> ObjectJob:
-        image, names = io.open_lazily(labels, are_labels=True), dict[int, str]()
+        image, names = io.ImageSource.open(labels, are_labels=True), dict[int, str]()
         if isinstance(labels, str | os.PathLike):
             names = dict(io.read_mask(labels, lazily=True).names)
         if image.n_channels != 1 or image.dtype.kind not in "biu":
@@ -251,7 +251,7 @@ class ObjectJob(AbstractTiledJob):
                 f"labels: expected whole numbers without channels, got {image.dtype} with "
                 f"{image.n_channels} channels"
             )
-        doubt = None if uncertainty is None else io.open_lazily(uncertainty, are_labels=True)
+        doubt = None if uncertainty is None else io.ImageSource.open(uncertainty, are_labels=True)
         if doubt is not None and (doubt.shape != image.shape or doubt.n_channels != 1):
             raise InvalidInput(f"uncertainty: expected shape {image.shape}, got {doubt.shape}")
         for name, least in (("tile", 16), ("halo", 1)):

@@ -245,7 +245,7 @@ class LargeJob(AbstractLargeJob):
         return Work(plan, *self.sent(is_sent), out.absolute(), maps=store)
 
 
-def _read(image: io.LazyImage, mask: Auxiliary, regions: Sequence[io.Region]) -> ImageParts:
+def _read(image: io.ImageSource, mask: Auxiliary, regions: Sequence[io.Region]) -> ImageParts:
     """Return the regions of an image that have pixels within the mask."""
 
     def read(region: io.Region) -> tuple[NDArray[Any], NDArray[np.bool_] | None]:
@@ -273,7 +273,7 @@ def _checked(recipe: io.Recipe) -> io.Recipe:
     return recipe
 
 
-def _resolved(recipe: io.Recipe, image: io.LazyImage, mask: Auxiliary) -> ImageOptions:
+def _resolved(recipe: io.Recipe, image: io.ImageSource, mask: Auxiliary) -> ImageOptions:
     """Return the options for an image with channels last, at its full size."""
     assert recipe.options is not None
     options = dataclasses.replace(recipe.options.for_others(), channel_axis=-1, max_side=None)
@@ -293,7 +293,7 @@ def _resolved(recipe: io.Recipe, image: io.LazyImage, mask: Auxiliary) -> ImageO
     return options.resolve([image.shape], image.n_channels)
 
 
-def _ground_of(image: io.LazyImage, mask: Auxiliary, window: Sequence[int]) -> Ground | None:
+def _ground_of(image: io.ImageSource, mask: Auxiliary, window: Sequence[int]) -> Ground | None:
     """Return what things lie on, as `ground_of` says of all or of evenly spaced blocks."""
     regions = [tuple(slice(0, side) for side in image.shape)]
     if math.prod(image.shape) > _LOOKED_AT:
@@ -303,7 +303,7 @@ def _ground_of(image: io.LazyImage, mask: Auxiliary, window: Sequence[int]) -> G
 
 
 def _fitted(
-    image: io.LazyImage,
+    image: io.ImageSource,
     mask: Auxiliary,
     blocks: ImageParts,
     window: Sequence[int],
@@ -366,7 +366,7 @@ def _nodes(result: Segmentation) -> NDArray[Any]:
 
 
 def _spread_parts(
-    image: io.LazyImage, mask: Auxiliary, window: Sequence[int], options: ImageOptions
+    image: io.ImageSource, mask: Auxiliary, window: Sequence[int], options: ImageOptions
 ) -> Iterator[_Scaled]:
     """Yield what stands for all of an image, scaled: all of it, or evenly spaced blocks.
 

@@ -60,9 +60,9 @@ class RegionJob(AbstractTiledJob):
 
     @classmethod
     def of(
-        cls, labels: Path, image: io.LazyImage, level: float, recipe: dict[str, Any]
+        cls, labels: Path, image: io.ImageSource, level: float, recipe: dict[str, Any]
     ) -> RegionJob:
-        opened = io.open_lazily(labels, are_labels=True)
+        opened = io.ImageSource.open(labels, are_labels=True)
         return cls(opened, image, level, json.loads(json.dumps(io.with_level(recipe, level))))
 
     @property
@@ -98,7 +98,7 @@ class RegionJob(AbstractTiledJob):
     def _reduced(self, plan: RegionPlan) -> NDArray[np.float32]:
         """Return the image at the coarse level: means over blocks, read tile by tile."""
         shape, picture = plan.level_shapes()[plan.coarse], self.auxiliary
-        assert isinstance(picture, io.LazyImage)
+        assert isinstance(picture, io.ImageSource)
         reduced = np.empty((*shape, picture.n_channels), np.float32)
         steps = _steps(plan)
         for place in plan.tiles(plan.coarse):

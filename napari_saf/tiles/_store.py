@@ -57,7 +57,7 @@ class LabelStore:
         """Raise InvalidInput if images that are read lie in the store, or it within one of them."""
         own = Path(os.path.realpath(self.path))
         for image in read:
-            if isinstance(image, io.LazyImage) and os.path.exists(image.source):
+            if isinstance(image, io.ImageSource) and os.path.exists(image.source):
                 source = Path(os.path.realpath(image.source))
                 is_within = source in own.parents and own.parent.name != "labels"
                 if is_within or source == own or own in source.parents:
@@ -154,7 +154,7 @@ class LabelStore:
         every = tuple(slice(None, None, k) for k in steps)
         self.write(level, region, self.read(level - 1, finer)[every])
 
-    def finish(self, plan: Tiling, image: io.LazyImage, counts: dict[int, int]) -> dict[str, Any]:
+    def finish(self, plan: Tiling, image: io.ImageSource, counts: dict[int, int]) -> dict[str, Any]:
         """Say what the labels are, which makes the store a mask, and remove the journal.
 
         Return what a later call of the same request is told, too.

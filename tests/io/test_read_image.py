@@ -1,6 +1,7 @@
 import json
 from types import SimpleNamespace
 
+import imagecodecs
 import imageio.v3 as iio
 import numpy as np
 import psutil
@@ -11,10 +12,17 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from ome_zarr.format import FormatV04
 from ome_zarr.writer import write_image
-from PIL import Image
+from PIL import Image, ImageOps
 
 from napari_saf.errors import ComputeError, FormatError
-from napari_saf.io import ImageFile, read_image, read_labels
+from napari_saf.io import (
+    ImageFile,
+    ImageSource,
+    find_images,
+    mask_stem,
+    read_image,
+    read_labels,
+)
 
 STACK = np.arange(4 * 6 * 7, dtype=np.uint16).reshape(4, 6, 7)
 
@@ -162,9 +170,12 @@ def test_missing_file_and_empty_folder_are_named(tmp_path):
     (tmp_path / "c.zarr").mkdir()
     with pytest.raises(FormatError, match=r"c\.zarr: .*holds no OME-Zarr image"):
         read_image(tmp_path / "c.zarr")
+
+
+def test_a_zarr_array_by_itself_is_an_image(tmp_path):
     zarr.create_array(tmp_path / "d.zarr", data=np.zeros((4, 5)))
-    with pytest.raises(FormatError, match="a zarr array by itself"):
-        read_image(tmp_path / "d.zarr")
+    image = read_image(tmp_path / "d.zarr")
+    assert image.array.shape == (4, 5) and image.axes == ""
 
 
 def test_zarr_without_an_image_is_named(tmp_path):
@@ -265,3 +276,146 @@ def test_what_is_no_image_is_said_once(tmp_path):
     with pytest.raises(FormatError, match=r"none of .*\.tif.*") as caught:
         read_image(tmp_path / "notes.txt")
     assert str(caught.value).count("notes.txt") == 1
+
+
+def test_pages_that_were_appended_are_a_stack(tmp_path):
+    pages = np.arange(4 * 30 * 40, dtype=np.uint16).reshape(4, 30, 40)
+    for page in pages:
+        tifffile.imwrite(tmp_path / "a.tif", page, append=True)
+    image = read_image(tmp_path / "a.tif")
+    assert np.array_equal(image.array, pages) and image.axes == "zyx"
+    part = ImageSource.open(tmp_path / "a.tif").read((slice(1, 3), slice(0, 30), slice(5, 9)))
+    assert np.array_equal(part[..., 0], pages[1:3, :, 5:9])
+    assert find_images([tmp_path]) == [tmp_path / "a.tif"]
+
+
+def test_a_file_of_several_images_is_a_folder_of_them(tmp_path):
+    """The first, such as a thumbnail, is never taken in silence."""
+    arrays = [np.full(shape, k + 1, np.uint8) for k, shape in enumerate([(16, 20), (48, 60)])]
+    for array in arrays:
+        tifffile.imwrite(tmp_path / "a.tif", array, append=True)
+    for read in (read_image, ImageSource.open):
+        with pytest.raises(
+            FormatError, match=r"2 images: name one, a\.tif#0 \(16 x 20\), a\.tif#1"
+        ):
+            read(tmp_path / "a.tif")
+    paths = find_images([tmp_path])
+    assert [path.name for path in paths] == ["a.tif#0", "a.tif#1"]
+    for path, array in zip(paths, arrays, strict=True):
+        assert np.array_equal(read_image(path).array, array)
+        assert ImageSource.open(path).shape == array.shape
+    assert [mask_stem(path) for path in paths] == ["a-0", "a-1"]
+    with pytest.raises(FormatError, match="holds 2 images"):
+        read_image(tmp_path / "a.tif#2")
+
+
+def put_image(group, array, **more):
+    group.create_array("0", data=array)
+    axes = [{"name": n, "type": "space", "unit": "micrometer"} for n in "yx"]
+    moves = [{"type": "scale", "scale": [0.5, 0.25]}, *more.pop("moves", [])]
+    levels = {"axes": axes, "datasets": [{"path": "0", "coordinateTransformations": moves}]}
+    group.attrs["ome"] = {"version": "0.5", "multiscales": [levels | more]}
+
+
+def test_a_plate_is_a_folder_of_its_fields(tmp_path):
+    plate = zarr.open_group(tmp_path / "p.ome.zarr", mode="w", zarr_format=3)
+    wells = [{"path": "A/1", "rowIndex": 0, "columnIndex": 0}]
+    plate.attrs["ome"] = {"version": "0.5", "plate": {"wells": wells}}
+    well = plate.create_group("A").create_group("1")
+    well.attrs["ome"] = {"version": "0.5", "well": {"images": [{"path": "0"}, {"path": "1"}]}}
+    for k in range(2):
+        put_image(well.create_group(str(k)), np.full((8, 9), k))
+    paths = find_images([tmp_path / "p.ome.zarr"])
+    assert [path.relative_to(tmp_path).as_posix() for path in paths] == [
+        "p.ome.zarr/A/1/0",
+        "p.ome.zarr/A/1/1",
+    ]
+    assert [int(read_image(path).array.max()) for path in paths] == [0, 1]
+    assert [mask_stem(path) for path in paths] == ["p-A-1-0", "p-A-1-1"]
+    with pytest.raises(FormatError, match="2 images, such as A/1/0"):
+        read_image(tmp_path / "p.ome.zarr")
+
+
+def test_what_bioformats2raw_converted_is_a_folder_of_its_series(tmp_path):
+    store = zarr.open_group(tmp_path / "f.zarr", mode="w", zarr_format=3)
+    store.attrs["ome"] = {"version": "0.5", "bioformats2raw.layout": 3}
+    for k in range(2):
+        put_image(store.create_group(str(k)), np.full((8, 9), k))
+    assert [path.name for path in find_images([tmp_path / "f.zarr"])] == ["0", "1"]
+
+
+@pytest.mark.parametrize("kind", ["0.5", "sequence", "0.6"])
+def test_where_an_ome_zarr_lies_is_read(tmp_path, kind):
+    group = zarr.open_group(tmp_path / "a.ome.zarr", mode="w", zarr_format=3)
+    moves = [{"type": "translation", "translation": [100.0, 200.0]}]
+    put_image(group, np.zeros((8, 9), np.uint8), moves=moves)
+    about = dict(group.attrs["ome"])
+    (levels,) = about["multiscales"]
+    if kind != "0.5":
+        transformations = levels["datasets"][0]["coordinateTransformations"]
+        levels["datasets"][0]["coordinateTransformations"] = [
+            {"type": "sequence", "transformations": transformations}
+        ]
+    if kind == "0.6":
+        levels["coordinateSystems"] = [{"name": "physical", "axes": levels.pop("axes")}]
+    group.attrs["ome"] = about
+    image = read_image(tmp_path / "a.ome.zarr")
+    assert (image.axes, image.scale, image.origin) == ("yx", (0.5, 0.25), (100, 200))
+    levels["datasets"][0]["coordinateTransformations"] = [{"type": "rotation", "rotation": []}]
+    group.attrs["ome"] = about
+    with pytest.raises(FormatError, match="coordinate transformation 'rotation'"):
+        read_image(tmp_path / "a.ome.zarr")
+
+
+def test_the_interval_of_a_series_of_imagej_is_read(tmp_path):
+    frames = np.zeros((3, 8, 9), np.uint8)
+    metadata = {"axes": "TYX", "finterval": 2.5, "unit": "um"}
+    tifffile.imwrite(tmp_path / "a.tif", frames, imagej=True, resolution=(2, 4), metadata=metadata)
+    image = read_image(tmp_path / "a.tif")
+    assert (image.axes, image.scale, image.units) == ("tyx", (2.5, 0.25, 0.5), ("s", "um", "um"))
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.int16, np.uint8])
+@pytest.mark.parametrize("how", ["tag", "zarr", "given"])
+def test_pixels_without_data_are_not_a_number(tmp_path, kind, how):
+    """Of labels they are 0."""
+    value = 255 if kind == np.uint8 else -9999
+    array = np.arange(72).reshape(8, 9).astype(kind)
+    array[2:4] = value
+    path, more = tmp_path / "a.tif", {}
+    if how == "zarr":
+        path = tmp_path / "a.zarr"
+        zarr.create_array(path, data=array, attributes={"_FillValue": value})
+    elif how == "tag":
+        tifffile.imwrite(path, array, extratags=[(42113, "s", 0, str(value), True)])
+    else:
+        tifffile.imwrite(path, array)
+        more = {"no_data": value}
+    image = read_image(path, **more)
+    assert image.no_data == value and image.array.dtype.kind == "f"
+    assert np.array_equal(np.isnan(image.array), array == value)
+    source = ImageSource.open(path, **more)
+    part = source.read((slice(0, 8), slice(0, 9)))[..., 0]
+    assert np.array_equal(part, image.array, equal_nan=True)
+    if kind != np.float32 and how != "given":
+        assert (read_labels(path).array[2:4] == 0).all()
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_a_photograph_is_read_upright(tmp_path, orientation):
+    pixels = np.zeros((16, 24, 3), np.uint8)
+    pixels[:8, :8] = 255
+    photo = Image.fromarray(pixels)
+    exif = photo.getexif()
+    exif[0x0112] = orientation
+    photo.save(tmp_path / "a.jpg", exif=exif, quality=100)
+    seen = np.asarray(ImageOps.exif_transpose(Image.open(tmp_path / "a.jpg")))
+    assert np.array_equal(read_image(tmp_path / "a.jpg").array, seen)
+
+
+@pytest.mark.parametrize("n_channels", [3, 4])
+def test_sixteen_bits_of_a_colour_png_are_kept(tmp_path, n_channels):
+    pixels = np.random.default_rng(0).integers(0, 2**16, (12, 9, n_channels)).astype(np.uint16)
+    (tmp_path / "a.png").write_bytes(imagecodecs.png_encode(pixels))
+    image = read_image(tmp_path / "a.png")
+    assert np.array_equal(image.array, pixels) and image.channel_axis == 2

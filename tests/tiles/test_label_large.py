@@ -16,7 +16,7 @@ import zarr
 import napari_saf as saf
 from napari_saf.device import memory_limit
 from napari_saf.errors import Cancelled
-from napari_saf.io import ProbabilityStep, Recipe, _lazy, open_lazily
+from napari_saf.io import ImageSource, ProbabilityStep, Recipe, _readers
 from napari_saf.objects import ObjectStep
 from napari_saf.problem import ImageOptions
 from napari_saf.tiles import LargeJob, _blocks, _regions, iterate_large, run_large
@@ -632,12 +632,12 @@ def test_a_store_that_claims_what_it_has_not_is_refused(tmp_path):
 
 def test_a_picture_that_is_large_or_none_is_refused(tmp_path, monkeypatch):
     iio.imwrite(tmp_path / "a.png", np.zeros((100, 100), np.uint8))
-    monkeypatch.setattr(_lazy, "MOST_PIECE", 2**15)
+    monkeypatch.setattr(_readers, "MOST_PIECE", 2**15)
     with pytest.raises(saf.FormatError, match=r"a\.png.*save it in tiles"):
-        open_lazily(tmp_path / "a.png")
+        ImageSource.open(tmp_path / "a.png")
     (tmp_path / "b.png").write_bytes(b"no picture")
     with pytest.raises(saf.FormatError, match=r"b\.png: cannot be read as an image"):
-        open_lazily(tmp_path / "b.png")
+        ImageSource.open(tmp_path / "b.png")
 
 
 def test_levels_outside_of_a_store_and_codecs_that_execute_are_refused(tmp_path, image):
@@ -648,14 +648,14 @@ def test_levels_outside_of_a_store_and_codecs_that_execute_are_refused(tmp_path,
     file.write_text(json.dumps(plain))
     shutil.copytree(source, tmp_path / "b.zarr")
     with pytest.raises(saf.FormatError, match="within the folder"):
-        open_lazily(source)
+        ImageSource.open(source)
     other = write_zarr(tmp_path / "c.zarr", image, "0.4")
     file = other / "0" / ".zarray"
     plain = json.loads(file.read_text())
     plain["filters"] = [{"id": "pickle"}]
     file.write_text(json.dumps(plain))
     with pytest.raises(saf.FormatError, match=r"c\.zarr"):
-        open_lazily(other)
+        ImageSource.open(other)
 
 
 def test_no_room_on_the_disk_is_told_and_the_run_goes_on_later(tmp_path, image, monkeypatch):
@@ -784,10 +784,10 @@ def test_a_plan_that_does_not_fit_proposes_what_tiles_know(tmp_path, image):
 def test_places_within_a_mask_are_no_more_however_large_the_image_is(monkeypatch):
     monkeypatch.setattr(_blocks, "_MOST_CANDIDATES", 64)
     monkeypatch.setattr(_blocks, "_MOST_READ_MASK", 2**12)
-    image = open_lazily(np.zeros((1200, 1100), np.uint8))
+    image = ImageSource.open(np.zeros((1200, 1100), np.uint8))
     inside = np.zeros(image.shape, bool)
     inside[:, ::7] = True
-    mask = open_lazily(inside)
+    mask = ImageSource.open(inside)
     tracemalloc.start()
     places = _blocks._places_within(image, mask, [4, 4])
     peak = tracemalloc.get_traced_memory()[1]

@@ -12,7 +12,7 @@ import zarr
 from test_label_large import picture, recipe, write_zarr
 
 import napari_saf as saf
-from napari_saf.io import open_lazily
+from napari_saf.io import ImageSource
 from napari_saf.tiles import LargeJob
 
 
@@ -46,7 +46,7 @@ def test_a_url_gives_the_same_labels(tmp_path, memory, kind):
     expected = saf.label_large(path, recipe(), tmp_path / "e.ome.zarr", tile=64)
     np.testing.assert_array_equal(found.labels[:], expected.labels[:])
     work = LargeJob.of(url, recipe()).work(LargeJob.of(url, recipe()).plan(), path, is_sent=True)
-    assert work.image == (url, None, False)
+    assert work.image == (url, None, False, None)
 
 
 class Handler(SimpleHTTPRequestHandler):
@@ -99,7 +99,7 @@ def test_a_server_that_fails_half_way_leaves_nothing_that_looks_whole(tmp_path, 
 
 
 def test_a_store_that_does_not_answer_is_told_with_the_chunk(tmp_path, memory, monkeypatch):
-    image = open_lazily(put(memory, write_zarr(tmp_path / "a.zarr", picture())))
+    image = ImageSource.open(put(memory, write_zarr(tmp_path / "a.zarr", picture())))
     monkeypatch.setattr(memory, "cat", lambda paths, **_: {paths[0]: TimeoutError()})
     with pytest.raises(saf.FormatError, match=r"read at \[0:9, 0:9\]: 0/c/0/0/0: TimeoutError"):
         image.read((slice(0, 9), slice(0, 9)))
@@ -112,14 +112,14 @@ def test_a_web_server_will_do(tmp_path):
         threading.Thread(target=server.serve_forever, daemon=True).start()
         url = f"http://127.0.0.1:{server.server_port}/a.zarr"
         there = (slice(20, 70), slice(30, 40))
-        np.testing.assert_array_equal(open_lazily(url).read(there), picture()[there])
-        secret = open_lazily(url.replace("//", "//someone:password@"))
-        assert secret.state == open_lazily(url).state  # it is written beside the labels
+        np.testing.assert_array_equal(ImageSource.open(url).read(there), picture()[there])
+        secret = ImageSource.open(url.replace("//", "//someone:password@"))
+        assert secret.state == ImageSource.open(url).state  # it is written beside the labels
         with pytest.raises(saf.FormatError, match=r"b\.zarr: .*no zarr store is there"):
-            open_lazily(url.replace("a.zarr", "b.zarr"))
+            ImageSource.open(url.replace("a.zarr", "b.zarr"))
         server.shutdown()
     with pytest.raises(saf.FormatError, match="cannot be read as an image"):
-        open_lazily(url)
+        ImageSource.open(url)
 
 
 def test_faults_of_what_is_behind_a_url_are_told(tmp_path, memory):
@@ -127,7 +127,7 @@ def test_faults_of_what_is_behind_a_url_are_told(tmp_path, memory):
     url = put(memory, source)
     whole = memory.cat("/a.zarr/0/c/1/1/0")
     memory.pipe("/a.zarr/0/c/1/1/0", whole[: len(whole) // 2])
-    image = open_lazily(url)
+    image = ImageSource.open(url)
     with pytest.raises(saf.FormatError, match=r"read at \[32:40, 32:40\]: .*damaged.*0/c/1/1/0"):
         image.read((slice(32, 40), slice(32, 40)))
     memory.rm("/a.zarr/0/c/1/1/0")  # counts as the fill value, as zarr has it
@@ -136,12 +136,12 @@ def test_faults_of_what_is_behind_a_url_are_told(tmp_path, memory):
     about["attributes"]["ome"]["multiscales"][0]["datasets"][0]["path"] = "../b.zarr/0"
     memory.pipe("/a.zarr/zarr.json", json.dumps(about).encode())
     with pytest.raises(saf.FormatError, match="within the folder"):
-        open_lazily(url)
+        ImageSource.open(url)
     zarr.create_array(tmp_path / "h.zarr", shape=(10**6, 10**6), chunks=(1024, 1024), dtype="u1")
     with pytest.raises(saf.FormatError, match="no chunk of it is there"):
-        open_lazily(put(memory, tmp_path / "h.zarr"))
+        ImageSource.open(put(memory, tmp_path / "h.zarr"))
     with pytest.raises(saf.FormatError, match="nix"):
-        open_lazily("nix://a.zarr")
+        ImageSource.open("nix://a.zarr")
 
 
 def test_an_image_behind_a_url_that_is_another_one_is_refused(tmp_path, memory):
@@ -161,4 +161,4 @@ def test_a_coarse_level_that_is_one_large_piece_is_refused_by_its_metadata(
     about["chunk_grid"]["configuration"]["chunk_shape"] = [20_000, 20_000, 3]
     (source / "1" / "zarr.json").write_text(json.dumps(about))
     with pytest.raises(saf.FormatError, match="pieces of 1144 MiB"):
-        open_lazily(put(memory, source) if is_remote else source)
+        ImageSource.open(put(memory, source) if is_remote else source)

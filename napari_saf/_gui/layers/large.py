@@ -16,7 +16,7 @@ from napari_saf._gui.layers.placement import ImageRegion, Placement, pixels_of, 
 from napari_saf._gui.layers.reading import Index, Pixels
 from napari_saf._gui.napari_workarounds import camera_of, canvas_size, dims_of
 from napari_saf.errors import FormatError, InvalidInput
-from napari_saf.io import Region, open_lazily
+from napari_saf.io import ImageSource, Region
 from napari_saf.tiles import LARGE, LabelStore, Plan
 
 MOST_ON_SCREEN = 1280
@@ -39,11 +39,11 @@ def levels_of(image: Image) -> list[Any]:
 
 
 def source_of(image: Image) -> Any:
-    """Return what `open_lazily` opens as the pixels of a layer: the path, or its arrays."""
+    """Return what `ImageSource` opens as the pixels of a layer: the path, or its arrays."""
     levels, path = levels_of(image), image.source.path
     if path is not None:
         try:
-            if tuple(open_lazily(path).finest.shape) == tuple(levels[0].shape):
+            if tuple(ImageSource.open(path).finest.shape) == tuple(levels[0].shape):
                 return path
         except (FormatError, InvalidInput):
             pass  # napari has another reader

@@ -66,7 +66,7 @@ def large_levels(path: Path) -> list[Any]:
     """Return the levels of a mask that is too large to be read whole; none of others."""
     if not io.is_zarr(path):
         return []
-    found = io.open_lazily(path)
+    found = io.ImageSource.open(path)
     return found.levels() if math.prod(found.shape) >= LARGE else []
 
 

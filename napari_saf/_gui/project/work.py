@@ -17,12 +17,12 @@ from napari_saf.errors import Cancelled, InvalidInput, SafError
 from napari_saf.features import is_rgb
 from napari_saf.io import (
     MASK_MARK,
+    ImageSource,
     PaintedClass,
     PrototypeSet,
     Recipe,
     is_zarr,
     mask_stem,
-    open_lazily,
     read_image,
     save_masks,
     with_taught,
@@ -92,7 +92,7 @@ def picture(path: Path | None, cancelled: Asked) -> NDArray[np.uint8]:
         return NO_PICTURE
     try:
         if is_zarr(path):
-            pixels = np.asarray(open_lazily(path).levels()[-1])
+            pixels = np.asarray(ImageSource.open(path).levels()[-1])
         elif path.stat().st_size > _MOST_BYTES:
             return NO_PICTURE
         else:

@@ -1,0 +1,455 @@
+"""Readers of image files: a format is a function here, and serves memory, tiles and folders alike.
+
+What a reader returns says how the pixels lie and reads none of them: `ImageSource` reads parts,
+`read_image` all.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import glob
+import hashlib
+import json
+import math
+import os
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+from xml.etree import ElementTree
+
+import numpy as np
+from numpy.typing import NDArray
+
+from napari_saf.errors import FormatError, InvalidInput
+from napari_saf.io._paths import (
+    IMAGE_SUFFIXES,
+    RESULT_MARKS,
+    file_state,
+    is_zarr,
+    mask_stem,
+    split_series,
+    url_of,
+)
+from napari_saf.io._remote import RemoteArray, RemoteFolder
+from napari_saf.io._zarr import Sizes, check_chunks, check_codecs, images_of_group, open_zarr
+from napari_saf.storage import check_room, check_unpacked
+
+PNG_MARK = ("Comment", "napari-saf label image: the index of a pixel is its label")
+"""Note in an indexed PNG whose indices count, not its colours."""
+MOST_PIECE = 2**28
+"""Bytes of a piece that is stored as one: more would have to be decoded for every part of it."""
+_METADATA = ("zarr.json", ".zarray", ".zattrs")
+_PNG_HEADER = re.compile(rb"\x89PNG\r\n\x1a\n....IHDR.{8}(.)(.)", re.DOTALL)
+"""Of a PNG: bits of a channel, and the type of its colours."""
+_NO_DATA_TAG = 42113
+"""In which GDAL keeps the value of pixels without data, a text."""
+
+
+@dataclasses.dataclass(slots=True, kw_only=True)
+class Opened:
+    """An image file before its pixels are read.
+
+    Attributes
+    ----------
+    axes : str
+        A letter for each axis, ``c`` for the channels; "" if they are not known.
+    read : callable
+        Returns all pixels.
+    levels : list of arrays or None
+        The image, and smaller ones of a pyramid, of which parts are read; None where it is read
+        whole.
+    sizes, origin : dict
+        Size of a pixel with its unit, and where the first pixel lies, by the letter of the axis.
+    no_data : float or None
+        The value of pixels without data.
+    state : dict
+        By which it is seen that the file changed.
+    folder : Path or None
+        Of a zarr, whose chunks are checked before they are decoded.
+    notes : tuple of str
+        What a person should know.
+    close : callable
+        Lets go of the file.
+    """
+
+    axes: str
+    read: Callable[[], NDArray[Any]]
+    levels: list[Any] | None = None
+    sizes: Sizes = dataclasses.field(default_factory=dict)
+    origin: dict[str, float] = dataclasses.field(default_factory=dict)
+    no_data: float | None = None
+    state: dict[str, Any] = dataclasses.field(default_factory=dict)
+    folder: Path | None = None
+    notes: tuple[str, ...] = ()
+    close: Callable[[], object] = lambda: None
+
+
+class Request(NamedTuple):
+    """What is asked of a file.
+
+    Its series of that `number`, whether a palette gives colours, or indices that are labels, and
+    whether it is read in parts.
+    """
+
+    in_colors: bool = True
+    in_parts: bool = False
+    number: int | None = None
+
+
+def open_file(path: str | os.PathLike[str], request: Request) -> Opened:
+    """Open an image file, a folder of zarr, or what is behind a URL; ``file.tif#1`` is a series."""
+    url = url_of(path)
+    if url is not None:
+        return _open_url(url)
+    file, number = split_series(Path(path))
+    if not file.exists():
+        raise FormatError(f"{file}: no such file")
+    if file.is_dir():
+        return _open_folder(file)
+    reader = READERS.get(file.suffix.lower(), _open_picture)
+    opened = reader(file, request._replace(number=number))
+    opened.state = state_of(file) | ({} if number is None else {"series": number})
+    return opened
+
+
+def images_in(path: Path) -> list[Path]:
+    """Return the images of a file: itself, ``file.tif#0`` and on, or the folders of a plate.
+
+    A file that cannot be read is an image: what is wrong is told by whoever reads it.
+    """
+    file, number = split_series(path)
+    if number is not None or url_of(path) is not None or not file.exists():
+        return [path]
+    try:
+        if file.is_dir():
+            import zarr
+
+            group: Any = zarr.open(file, mode="r")
+            names = images_of_group(group) if isinstance(group, zarr.Group) else []
+            return [file / name for name in names] or [path]
+        if file.suffix.lower() in (".tif", ".tiff"):
+            import tifffile
+
+            with tifffile.TiffFile(file) as opened:
+                n_images = len(_images_of_tiff(opened))
+            return [path] if n_images < 2 else [_of_series(file, k) for k in range(n_images)]
+    except Exception:  # noqa: BLE001  (whatever a library raises for a damaged file)
+        return [path]
+    return [path]
+
+
+def _of_series(file: Path, number: int) -> Path:
+    return file.with_name(f"{file.name}#{number}")
+
+
+def find_images(paths: Sequence[Path]) -> list[Path]:
+    """Return the images among files and folders; a folder stands for the images in it.
+
+    So does a file that holds several: the series of a TIFF, the fields of a plate. A path with
+    ``*`` or ``?`` that is no file stands for the images and folders that fit it.
+    What an earlier run left in a folder (``name_labels``, ``name.probabilities``, ...) is not taken
+    for images; InvalidInput if there are no others.
+    """
+    images: list[Path] = []
+    for path in paths:
+        if not path.exists() and any(sign in str(path) for sign in "*?"):
+            found = [Path(one) for one in sorted(glob.glob(str(path)))]
+            inside = [one for one in found if _is_image(one) or (one.is_dir() and not is_zarr(one))]
+            if not inside:
+                raise InvalidInput(f"{path}: no image fits this pattern")
+            images += find_images(inside)
+        elif not path.is_dir() or is_zarr(path):
+            images += images_in(path)
+        else:
+            inside = [file for file in sorted(path.iterdir()) if _is_image(file)]
+            if not inside:
+                known = ", ".join(IMAGE_SUFFIXES)
+                raise InvalidInput(f"{path}: expected images in the folder ({known}, .zarr)")
+            images += [image for file in inside for image in images_in(file)]
+    return images
+
+
+def _is_image(path: Path) -> bool:
+    """Tell by its name whether a file in a folder is an image, and not what a run has left."""
+    if path.name.startswith(".") or mask_stem(path).endswith(RESULT_MARKS):
+        return False
+    return is_zarr(path) or (not path.is_dir() and path.suffix.lower() in IMAGE_SUFFIXES)
+
+
+def _open_npy(path: Path, request: Request) -> Opened:
+    array = np.load(path, mmap_mode="r", allow_pickle=False)
+    is_rgb = request.in_colors and array.ndim >= 3 and array.shape[-1] in (3, 4)
+    n_axes = array.ndim - is_rgb
+    names = "tzyx"[-n_axes:] + "c" * is_rgb if n_axes <= 4 else ""
+
+    def read() -> NDArray[Any]:
+        check_room(path.stat().st_size)
+        return np.load(path, allow_pickle=False)  # type: ignore[no-any-return]
+
+    return Opened(axes=names, read=read, levels=[array])
+
+
+def _open_picture(path: Path, request: Request) -> Opened:
+    """Open what Pillow knows: upright, and an indexed picture as indices if they are labels."""
+    from PIL import Image, UnidentifiedImageError
+
+    try:
+        opened = Image.open(path)
+    except UnidentifiedImageError as error:
+        known = ", ".join(READERS)
+        text = f"its content is none of {known} or a picture such as .png or .jpg"
+        raise ValueError(text) from error
+    with opened as picture:
+        is_labels = not request.in_colors or picture.info.get(PNG_MARK[0]) == PNG_MARK[1]
+        is_indices = picture.mode == "P" and is_labels
+        n_frames = getattr(picture, "n_frames", 1)
+        with path.open("rb") as stream:
+            header = _PNG_HEADER.match(stream.read(32))
+        is_deep = header is not None and header[1] == b"\x10" and header[2] in (b"\x02", b"\x06")
+        # Of an animation all frames are kept; four bytes hold a pixel of any mode of Pillow.
+        n_bytes = picture.width * picture.height * (1 if is_indices else 4 * n_frames)
+        n_bytes *= 2 if is_deep else 1
+        mode = "RGB" if picture.mode == "CMYK" else None
+
+    def read() -> NDArray[Any]:
+        check_room(n_bytes, path.stat().st_size)
+        if is_indices:
+            with Image.open(path) as picture:
+                return np.asarray(picture)
+        if is_deep:  # Pillow would keep 8 bits of the 16
+            import imagecodecs
+
+            return np.asarray(imagecodecs.png_decode(path.read_bytes()))
+        import imageio.v3 as iio
+
+        # By name: left to itself imageio offers the file to every plugin it has, FFmpeg included.
+        array = iio.imread(path, plugin="pillow", mode=mode, rotate=n_frames == 1)
+        # Grey with alpha has two channels.
+        return array[..., 0] if array.ndim == 3 and array.shape[-1] == 2 else array
+
+    if is_indices:
+        return Opened(axes="yx", read=read)
+    if request.in_parts:
+        check_piece((n_bytes,), 1)
+    array = read()
+    has_channels = array.ndim > 2 and array.shape[-1] in (3, 4)
+    names = "tzyx"[-(array.ndim - has_channels) :] + "c" * has_channels
+    return Opened(axes=names, read=lambda: array)
+
+
+def _images_of_tiff(file: Any) -> list[list[Any]]:
+    """Return the series that each image of a TIFF file is made of.
+
+    Pages that were appended one by one, each a series, are one stack if they are alike.
+    """
+    series = list(file.series)
+    kinds = {one.kind for one in series}
+    alike = {(one.shape, str(one.dtype), one.axes, one.is_pyramidal) for one in series}
+    is_stack = len(series) > 1 and len(alike) == 1 and kinds <= {"shaped", "generic", "uniform"}
+    return [series] if is_stack else [[one] for one in series]
+
+
+def _open_tiff(path: Path, request: Request) -> Opened:
+    """Open a TIFF file; a palette gives colours, or indices for labels."""
+    import tifffile
+
+    file = tifffile.TiffFile(path)
+    try:
+        for element in ElementTree.fromstring(file.ome_metadata).iter() if file.is_ome else ():
+            name = element.get("FileName")
+            if name and not (path.parent / name).resolve().is_relative_to(path.parent.resolve()):
+                raise ValueError(f"its pixels are said to be outside its folder, in {name}")
+        images = _images_of_tiff(file)
+        if not images:
+            raise ValueError("it holds no image")
+        number = request.number
+        if number is None and len(images) > 1:
+            shapes = [" x ".join(map(str, several[0].shape)) for several in images]
+            listed = ", ".join(f"{path.name}#{k} ({one})" for k, one in enumerate(shapes[:4]))
+            more = ", ..." if len(images) > 4 else ""
+            raise ValueError(f"it holds {len(images)} images: name one, {listed}{more}")
+        if number is not None and number >= len(images):
+            raise ValueError(f"it holds {len(images)} images, the first of which is #0")
+        return _open_series(path, file, images[number or 0], request)
+    except BaseException:
+        file.close()
+        raise
+
+
+def _open_series(path: Path, file: Any, several: Sequence[Any], request: Request) -> Opened:
+    import tifffile
+    import zarr
+
+    series = several[0]
+    axes = letters_of("Q" * (len(several) > 1) + series.axes)
+    kind = series.keyframe.photometric
+    if kind == tifffile.PHOTOMETRIC.SEPARATED:
+        raise ValueError("it holds inks (CMYK); save it as RGB")
+    has_palette = request.in_colors and kind == tifffile.PHOTOMETRIC.PALETTE
+    pages = [page for page in series.pages if page is not None] if file.is_ome else []
+    handles = {page.parent.filehandle for page in pages} or {file.filehandle}
+    n_stored = sum(int(handle.size) for handle in handles)
+
+    def read() -> NDArray[Any]:
+        check_room(sum(one.nbytes for one in several), n_stored)
+        arrays = [one.asarray() for one in several]
+        array = np.stack(arrays) if len(arrays) > 1 else arrays[0]
+        if has_palette:  # tables hold 16 bits a channel
+            array = (series.keyframe.colormap >> 8).astype(np.uint8).T[array]
+        return np.asarray(array)
+
+    levels: list[Any] | None = None
+    if not has_palette and len(several) == 1 and len(handles) == 1:
+        check_unpacked(series.nbytes, n_stored)
+        if series.dataoffset is not None:
+            levels = [tifffile.memmap(path, series=request.number or 0, mode="r")]
+        else:
+            opened = zarr.open(series.aszarr(), mode="r")
+            levels = [opened]
+            if isinstance(opened, zarr.Group):
+                levels = [opened[name] for name in sorted(opened.array_keys(), key=int)]
+    tag = file.pages[0].tags.get(_NO_DATA_TAG)
+    return Opened(
+        axes=axes + "c" * has_palette,
+        read=read,
+        levels=levels,
+        sizes=_ome_sizes(file, request.number or 0) if file.is_ome else _imagej_sizes(file),
+        no_data=None if tag is None else _number(tag.value),
+        close=file.close,
+    )
+
+
+def _number(text: object) -> float | None:
+    try:
+        value = float(str(text).strip("\x00 "))
+    except ValueError:
+        return None
+    return value if math.isfinite(value) else None
+
+
+def letters_of(axes: str) -> str:
+    """Return a letter for each axis: unknown ones become those of t, z, y, x that are free."""
+    if axes.count("S") + axes.count("C") > 1:
+        raise ValueError(f"axes {axes}: expected one axis of channels")
+    known = {"S": "c", "C": "c", "T": "t", "Z": "z", "Y": "y", "X": "x"}
+    names = [known.get(axis, "") for axis in axes]
+    free = [name for name in "ztyxuvw" if name not in names]
+    return "".join(reversed([name or free.pop(0) for name in reversed(names)]))
+
+
+def _ome_sizes(file: Any, number: int) -> Sizes:
+    import tifffile
+
+    image = tifffile.xml2dict(file.ome_metadata or "").get("OME", {}).get("Image", {})
+    images = image if isinstance(image, list) else [image]
+    pixels = images[min(number, len(images) - 1)].get("Pixels", {})
+    sizes: Sizes = {}
+    for name in "tzyx":
+        key = "TimeIncrement" if name == "t" else f"PhysicalSize{name.upper()}"
+        size, unit = float(pixels.get(key, 0)), "s" if name == "t" else "µm"
+        if 0 < size < float("inf"):
+            sizes[name] = (size, str(pixels.get(f"{key}Unit", unit)))
+    return sizes
+
+
+def _imagej_sizes(file: Any) -> Sizes:
+    metadata, tags = file.imagej_metadata or {}, file.pages[0].tags
+    unit = str(metadata.get("unit", "pixel")).replace("\\u00B5", "µ")
+    sizes = {"z": float(metadata.get("spacing", 0))}
+    for name, tag in (("y", "YResolution"), ("x", "XResolution")):
+        count, length = tags[tag].value if tag in tags else (0, 1)
+        if count and unit != "pixel":
+            sizes[name] = length / count
+    units = {name: (size, unit) for name, size in sizes.items()}
+    units["t"] = (float(metadata.get("finterval", 0)), str(metadata.get("tunit", "s")))
+    return {name: size for name, size in units.items() if 0 < size[0] < float("inf")}
+
+
+def _open_folder(path: Path) -> Opened:
+    """Open a zarr array, or the first multiscale image of an OME-Zarr group."""
+    if not is_zarr(path) and not (path / ".zarray").exists():
+        raise ValueError("the folder holds no OME-Zarr image")
+    image = open_zarr(path)
+    first = image.levels[0]
+
+    def read() -> NDArray[Any]:
+        check_room(first.nbytes)
+        check_chunks(first, path / first.path)
+        return np.asarray(first[...])
+
+    state = state_of(path / first.path)
+    text = json.dumps(first.metadata.to_dict(), sort_keys=True, default=str)
+    state["metadata"] = hashlib.sha256(text.encode()).hexdigest()[:16]
+    sides = zip(first.shape, first.shards or first.chunks, strict=True)
+    missing = math.prod(-(-n // side) for n, side in sides) - state["n_files"]
+    notes: tuple[str, ...] = ()
+    if missing > 0:
+        value = first.fill_value
+        notes = (f"{path}: {missing} chunks are not there and count as {value}, as zarr has it",)
+    return Opened(
+        axes=image.axes,
+        read=read,
+        levels=image.levels,
+        sizes=image.sizes,
+        origin=image.origin,
+        no_data=_number(dict(first.attrs).get("_FillValue")),
+        state=state,
+        folder=path,
+        notes=notes,
+    )
+
+
+def _open_url(url: str) -> Opened:
+    """Open a zarr behind a URL: how many of its chunks are there is not known."""
+    folder = RemoteFolder(url)
+    image = open_zarr(folder.store())
+    check_pieces(image.levels)
+    arrays = [RemoteArray(folder, one) for one in image.levels]
+    if arrays[0].is_hollow():
+        raise ValueError("no chunk of it is there")
+    state = {"url": re.sub("//[^/]*@", "//", url), "metadata": folder.digest}  # no password
+
+    def read() -> NDArray[Any]:
+        check_room(image.levels[0].nbytes)
+        return arrays[0][tuple(slice(0, n) for n in arrays[0].shape)]
+
+    known: dict[str, Any] = {"sizes": image.sizes, "origin": image.origin}
+    return Opened(axes=image.axes, read=read, levels=list(arrays), state=state, **known)
+
+
+def check_pieces(levels: Sequence[Any]) -> None:
+    """Refuse levels that take more memory than what is read of them, by their metadata."""
+    for level in levels:
+        check_codecs(level)
+        check_piece(level.shards or level.chunks, level.dtype.itemsize)
+
+
+def check_piece(sides: Sequence[int], itemsize: int) -> None:
+    n_bytes = math.prod(sides) * itemsize
+    if n_bytes > MOST_PIECE:
+        raise ValueError(
+            f"it is stored in pieces of {n_bytes / 2**20:.0f} MiB, expected at most "
+            f"{MOST_PIECE // 2**20}; save it in tiles"
+        )
+
+
+def state_of(path: Path) -> dict[str, Any]:
+    """Return the state of a file, or of the chunks of an array, and how many files it has."""
+    state = {key: value for key, value in file_state(path, path.parent).items() if key != "path"}
+    n_files = 1
+    if path.is_dir():
+        n_files = sum(
+            not name.startswith(".") and name not in _METADATA
+            for _, _, names in os.walk(path)
+            for name in names
+        )
+    return {"name": path.name, **state, "n_files": n_files}
+
+
+READERS: dict[str, Callable[[Path, Request], Opened]] = {
+    ".tif": _open_tiff,
+    ".tiff": _open_tiff,
+    ".npy": _open_npy,
+}
+"""By suffix; pictures that Pillow knows have none of these."""

@@ -1,0 +1,446 @@
+"""Images as the library takes them: read at once, or in parts, from files, URLs and arrays."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import math
+import os
+import weakref
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from napari_saf.arrays import as_whole
+from napari_saf.errors import ComputeError, FormatError, InvalidInput, one_line
+from napari_saf.features import is_rgb
+from napari_saf.io._labels import Axes, label_axes
+from napari_saf.io._paths import url_of
+from napari_saf.io._readers import Opened, Request, check_piece, check_pieces, open_file, state_of
+from napari_saf.io._remote import RemoteArray
+from napari_saf.io._zarr import Sizes, check_chunks, check_codecs
+from napari_saf.parts import Region as Region
+from napari_saf.storage import check_unpacked, format_errors
+
+_SAMPLE = 2**20
+"""Values of an array in memory by which it is seen that it changed."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class ImageFile:
+    """An image as read from a file.
+
+    Attributes
+    ----------
+    array : array
+        The pixels; axes of length 1 other than y and x are left out, but for those of ``.npy``.
+    channel_axis : int or None
+        Axis of the channels; None if there are none.
+    axes : str
+        A lower-case letter for each axis, ``c`` for the channels.
+    scale, units : tuple or None
+        Size of a pixel along each axis except the channels, and its unit; None if the file does
+        not say.
+    origin : tuple or None
+        Where the first pixel lies along these axes, in those units; None where it is 0.
+    no_data : float or None
+        The value of pixels without data, which are NaN in the array; None if the file has none.
+    """
+
+    array: NDArray[Any]
+    channel_axis: int | None = None
+    axes: str = ""
+    scale: tuple[float, ...] | None = None
+    units: tuple[str, ...] | None = None
+    origin: tuple[float, ...] | None = None
+    no_data: float | None = None
+
+    @classmethod
+    def of(
+        cls,
+        array: NDArray[Any],
+        axes: str,
+        sizes: Sizes | None = None,
+        origin: Mapping[str, float] | None = None,
+        no_data: float | None = None,
+    ) -> ImageFile:
+        """Return an image without axes of length 1 other than y and x."""
+        places = [k for k, name in enumerate(axes) if array.shape[k] > 1 or name in "yx"]
+        names = "".join(axes[k] for k in places)
+        found = [(sizes or {}).get(name) for name in names.replace("c", "")]
+        scale = units = None
+        if any(found):
+            scale = tuple(size[0] if size else 1.0 for size in found)
+            units = tuple(size[1] if size else "pixel" for size in found)
+        first = tuple((origin or {}).get(name, 0.0) for name in names.replace("c", ""))
+        return cls(
+            array.reshape([array.shape[k] for k in places]),
+            names.index("c") if "c" in names else None,
+            names,
+            scale,
+            units,
+            first if any(first) else None,
+            no_data,
+        )
+
+    @property
+    def stated_channel_axis(self) -> int | None:
+        """The axis of channels, None also where it is the last of RGB(A), known by its length."""
+        axis = self.channel_axis
+        is_last = axis == self.array.ndim - 1 and self.array.shape[-1] in (3, 4)
+        return None if is_last else axis
+
+    @property
+    def label_axes(self) -> str:
+        return self.axes.replace("c", "")
+
+
+def read_image(
+    path: str | os.PathLike[str], *, in_colors: bool = True, no_data: float | None = None
+) -> ImageFile:
+    """Read an image; nothing in the file is executed.
+
+    TIFF (OME, ImageJ or plain), OME-Zarr folders, also behind a URL, and NumPy arrays (``.npy``)
+    are read with their axes and the size of a pixel where the file gives them, other formats (PNG,
+    JPEG, BMP, ...) as Pillow reads them, upright. Pictures with a palette give its colours, unless
+    they are masks that napari-saf wrote, or `in_colors` is False: then they give the indices.
+
+    A file may hold several images: ``file.tif#1`` is the second series of a TIFF, and
+    ``plate.zarr/B/3/0`` a field of a plate. Pages of one size that were appended one by one are a
+    stack.
+
+    Parameters
+    ----------
+    path : path or URL
+        The file.
+    in_colors : bool
+        Whether indexed pictures give their colours.
+    no_data : float, optional
+        The value of pixels without data, which become NaN. None: as the file says (``GDAL_NODATA``
+        of a TIFF, ``_FillValue`` of a zarr).
+
+    Raises
+    ------
+    FormatError
+        Naming the file and what is wrong with it, or the images that it holds.
+    ComputeError
+        If the image does not fit into memory.
+
+    Examples
+    --------
+    >>> np.save("volume.npy", np.zeros((4, 16, 16)))
+    >>> saf.read_image("volume.npy").array.shape
+    (4, 16, 16)
+    """
+    with format_errors(path, "an image"):
+        opened = open_file(path, Request(in_colors))
+        with closing(opened):
+            array = opened.read()
+        if array.dtype.kind not in "biuf":
+            raise ValueError(f"expected real numbers, got {array.dtype}")
+        if array.size == 0 or array.ndim == 0:
+            raise ValueError(f"expected pixels, got an array of shape {array.shape}")
+        value = opened.no_data if no_data is None else no_data
+        array = _without(array, value, in_colors)
+        axes = opened.axes
+        if not axes:
+            return ImageFile(array, no_data=value)
+        if Path(path).suffix.lower() == ".npy":  # axes of length 1 stay
+            return ImageFile(array, axes.index("c") if "c" in axes else None, axes, no_data=value)
+        return ImageFile.of(array, axes, opened.sizes, opened.origin, value)
+
+
+def _without(array: NDArray[Any], no_data: float | None, is_image: bool) -> NDArray[Any]:
+    """Return an array with NaN, or label 0, in place of a value."""
+    if no_data is None:
+        return array
+    missing = array == no_data
+    if not is_image:
+        return np.where(missing, 0, array).astype(array.dtype)
+    kind = np.result_type(array.dtype, np.float32)
+    return np.where(missing, np.nan, array).astype(kind)
+
+
+def read_labels(path: str | os.PathLike[str]) -> ImageFile:
+    """Read a label image; as `read_image`, but the index of an indexed PNG is the label.
+
+    Raises
+    ------
+    FormatError
+        As `read_image`, and if the file holds other than whole numbers of 0 and above.
+
+    Examples
+    --------
+    >>> labels = np.array([[0, 1], [2, 2]])
+    >>> [path] = saf.save_masks("labels.png", labels)
+    >>> saf.read_labels(path).array.tolist()
+    [[0, 1], [2, 2]]
+    """
+    image = read_image(path, in_colors=False)
+    array = image.array
+    if array.dtype.kind not in "biu" or array.min() < 0 or image.channel_axis is not None:
+        raise FormatError(
+            f"{os.fspath(path)}: expected a label image, whole numbers of 0 and above, got "
+            f"{array.dtype} of shape {array.shape}"
+        )
+    return image
+
+
+class ImageSource:
+    """An image of which parts are read when they are asked for; `open` makes it.
+
+    Attributes
+    ----------
+    shape : tuple of int
+        Without channels.
+    n_channels : int
+        Channels that are read; the alpha of RGBA is left out.
+    axes : str
+        A letter for each axis of `shape`, "" if they are not known.
+    sizes : dict
+        Size of a pixel and its unit by the letter of the axis.
+    origin : dict
+        Where the first pixel lies, by the letter of the axis; 0 where there is none.
+    no_data : float or None
+        The value of pixels without data, which are NaN when they are read.
+    n_levels : int
+        The image itself, and smaller ones of a pyramid.
+    source : str
+        Its path, or that it is an array; `finest` is the array of the image itself.
+    state : dict
+        What tells that the image changed.
+    notes : tuple of str
+        What a person should know of it.
+    given : tuple
+        The arguments of `open` behind the source.
+
+    Examples
+    --------
+    >>> np.save("stack.npy", np.zeros((4, 16, 16)))
+    >>> source = saf.ImageSource.open("stack.npy")
+    >>> source.shape, source.read((slice(0, 1), slice(0, 8), slice(0, 8))).shape
+    ((4, 16, 16), (1, 8, 8, 1))
+    """
+
+    def __init__(
+        self,
+        levels: Sequence[Any],
+        opened: Opened,
+        source: str,
+        channel_axis: int | None = None,
+        are_labels: bool = False,
+    ) -> None:
+        first, names = levels[0], opened.axes
+        if first.dtype.kind not in "biuf":
+            raise InvalidInput(f"{source}: expected real numbers, got {first.dtype}")
+        axis = as_whole(channel_axis) if channel_axis is not None else None
+        if channel_axis is not None and (axis is None or not -first.ndim <= axis < first.ndim):
+            raise InvalidInput(
+                f"channel_axis: the image has {first.ndim} axes, got {channel_axis!r}"
+            )
+        stated = names.index("c") if "c" in names else None
+        is_last = stated in (None, first.ndim - 1) and is_rgb(first.shape)
+        if axis is None and names and stated is None:
+            is_last = False
+        self._axis = axis % first.ndim if axis is not None else stated
+        if self._axis is None and is_last:
+            self._axis = first.ndim - 1
+        kept = [k for k in range(first.ndim) if k != self._axis]
+        self.shape = tuple(int(first.shape[k]) for k in kept)
+        if not self.shape or not math.prod(self.shape):
+            raise InvalidInput(f"{source}: expected pixels, got shape {first.shape}")
+        n_channels = 1 if self._axis is None else int(first.shape[self._axis])
+        self.n_channels = 3 if is_last and axis is None and n_channels == 4 else n_channels
+        own = "".join(names[k] for k in kept) if names else ""
+        self.axes = own if stated == self._axis or stated is None else ""
+        self.sizes, self.origin, self.notes = opened.sizes, opened.origin, opened.notes
+        self.no_data, self._are_labels = opened.no_data, are_labels
+        self.dtype = first.dtype
+        if self.no_data is not None and not are_labels:
+            self.dtype = np.result_type(first.dtype, np.float32)
+        self.given, self.finest = (channel_axis, are_labels, opened.no_data), levels[0]
+        self.source, self.state = source, opened.state
+        self._levels, self._folder = list(levels), opened.folder
+        weakref.finalize(self, opened.close)
+        self._known: set[Path] = set()
+        # Levels of which an axis is missing, or longer, are none of a pyramid.
+        is_level = [
+            len(one.shape) == first.ndim and all(map(int.__le__, one.shape, first.shape))
+            for one in levels
+        ]
+        self.n_levels = is_level.index(False) if False in is_level else len(levels)
+
+    @classmethod
+    def of_array(
+        cls, array: Any, axes: str, name: str, channel_axis: int | None = None
+    ) -> ImageSource:
+        """Return an array with letters for its axes, which errors call by a name."""
+        return cls([array], Opened(axes=axes, read=lambda: array), name, channel_axis)
+
+    @classmethod
+    def open(
+        cls,
+        source: Any,
+        channel_axis: int | None = None,
+        are_labels: bool = False,
+        no_data: float | None = None,
+    ) -> ImageSource:
+        """Open an image without reading its pixels.
+
+        Parameters
+        ----------
+        source : path, URL or array
+            What `read_image` reads; TIFF in tiles, strips or one block, OME-Zarr, zarr arrays and
+            ``.npy`` in parts, pictures (PNG, JPEG, ...) and other TIFF as a whole. Or an array:
+            dask, zarr, NumPy, memory-mapped or not; or a list of the levels of a pyramid; or what
+            this returned.
+        channel_axis : int, optional
+            As in `Problem.from_image`, if the file does not say it.
+        are_labels : bool
+            Whether a picture with a palette gives its indices, as for `read_labels`, not its
+            colours, and the last axis of an array is none of channels.
+        no_data : float, optional
+            As in `read_image`.
+
+        Raises
+        ------
+        FormatError
+            Naming the file and what is wrong with it.
+        InvalidInput
+            If an array is no image.
+        """
+        if isinstance(source, ImageSource):
+            return source
+        if isinstance(source, (list, tuple)) and source:
+            first = cls.open(source[0], channel_axis, are_labels, no_data)
+            opened = Opened(axes=first.axes, read=lambda: source[0], state=first.state)
+            opened.sizes, opened.no_data = first.sizes, no_data
+            levels = [first.finest, *source[1:]]
+            return cls(levels, opened, first.source, channel_axis, are_labels)
+        if not isinstance(source, (str, os.PathLike)):
+            return _open_array(source, channel_axis, are_labels, no_data)
+        name = url_of(source) or str(Path(source))
+        with format_errors(name, "an image"):
+            opened = open_file(source, Request(not are_labels, in_parts=True))
+            if no_data is not None:
+                opened.no_data = no_data
+            levels = opened.levels or []
+            if not levels:
+                levels = [opened.read()]
+            elif opened.folder is not None:
+                check_pieces(levels)
+                if not opened.state["n_files"]:
+                    raise ValueError("no chunk of it is there")
+                check_unpacked(levels[0].nbytes, opened.state["n_bytes"])
+            elif hasattr(levels[0], "chunks") and not isinstance(levels[0], RemoteArray):
+                check_piece(levels[0].chunks, levels[0].dtype.itemsize)
+            return cls(levels, opened, name, channel_axis, are_labels)
+
+    def reopened(self) -> ImageSource:
+        is_named = self.is_remote or os.path.exists(self.source)
+        return ImageSource.open(self.source if is_named else self.finest, *self.given)
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether it lies behind a URL, which is its `source`."""
+        return isinstance(self.finest, RemoteArray)
+
+    @property
+    def piece(self) -> tuple[int, ...]:
+        """Sides of what is read as one, without channels; 1 where any pixel is read alone."""
+        chunks = getattr(self.finest, "chunks", None) or (1,) * self.finest.ndim
+        sides = [max(one) if isinstance(one, tuple) else int(one) for one in chunks]
+        return tuple(side for axis, side in enumerate(sides) if axis != self._axis)
+
+    def levels(self) -> list[Any]:
+        """Return the arrays of all levels, none of which has a codec that is not known."""
+        for one in self._levels if self._folder is not None else ():
+            check_codecs(one)
+        return list(self._levels)
+
+    def label_axes(self) -> Axes:
+        """Return the axes of its labels, with the size of a pixel as far as it is known."""
+        known = [self.sizes.get(name, (1.0, "pixel")) for name in self.axes] if self.sizes else None
+        scale, units = zip(*known, strict=True) if known else (None, None)
+        origin = [self.origin.get(name, 0.0) for name in self.axes] if self.origin else None
+        return label_axes(len(self.shape), self.axes or None, scale, units, origin)
+
+    def as_file(self) -> ImageFile:
+        """Return the array of the finest level with what is known of it."""
+        sizes = [self.sizes[name] for name in self.axes if name in self.sizes]
+        is_known = bool(sizes) and len(sizes) == len(self.axes)
+        scale = tuple(size for size, _ in sizes) if is_known else None
+        units = tuple(unit for _, unit in sizes) if is_known else None
+        first = tuple(self.origin.get(name, 0.0) for name in self.axes)
+        origin = first if any(first) else None
+        return ImageFile(self.levels()[0], self._axis, self.axes, scale, units, origin)
+
+    def level_shape(self, level: int) -> tuple[int, ...]:
+        shape = self._levels[level].shape
+        return tuple(int(n) for k, n in enumerate(shape) if k != self._axis)
+
+    def read(self, region: Region, level: int = 0) -> NDArray[Any]:
+        """Return the pixels of a region of a level, channels last.
+
+        Raises
+        ------
+        FormatError
+            Naming the region that cannot be read.
+        ComputeError
+            If it does not fit into memory.
+        """
+        stored, whole = self._levels[level], list(region)
+        if self._axis is not None:
+            whole.insert(self._axis, slice(0, self.n_channels))
+        try:
+            if self._folder is not None:
+                check_chunks(stored, self._folder / stored.path, whole, self._known)
+            part = stored[tuple(whole)]
+            # A task of a cluster computes by itself.
+            values = np.asarray(
+                part.compute(scheduler="synchronous") if hasattr(part, "dask") else part
+            )
+        except MemoryError as error:
+            raise ComputeError(f"{self.source}: not enough memory to read a part") from error
+        except Exception as error:  # whatever a library raises for a damaged file
+            raise FormatError(
+                f"{self.source}: cannot be read at {spelled(region)}: {one_line(error)}"
+            ) from error
+        values = _without(values, self.no_data, not self._are_labels)
+        return values[..., None] if self._axis is None else np.moveaxis(values, self._axis, -1)
+
+
+def spelled(region: Sequence[slice]) -> str:
+    """Return a region in words, such as ``[0:256, 512:768]``."""
+    return f"[{', '.join(f'{one.start}:{one.stop}' for one in region)}]"
+
+
+def _open_array(
+    array: Any, channel_axis: int | None, are_labels: bool, no_data: float | None
+) -> ImageSource:
+    """Open what is sliced as an array: its name, or its values, tell whether it changed."""
+    if not all(hasattr(array, name) for name in ("shape", "dtype", "ndim", "__getitem__")):
+        raise InvalidInput(f"source: expected a path or an array, got {type(array).__name__}")
+    state: dict[str, Any] = {"shape": [int(n) for n in array.shape], "dtype": str(array.dtype)}
+    if hasattr(array, "dask"):
+        state["name"] = array.name
+    elif hasattr(array, "store_path"):  # of zarr
+        root = getattr(array.store_path.store, "root", None)
+        if root is None:
+            raise InvalidInput("source: expected a zarr array in a folder; give its path otherwise")
+        path = Path(root) / array.store_path.path
+        return ImageSource.open(path, channel_axis, are_labels, no_data)
+    elif isinstance(array, np.memmap) and isinstance(array.filename, str | os.PathLike):
+        state |= state_of(Path(array.filename))
+    elif isinstance(array, np.ndarray):
+        step = max(1, array.size // _SAMPLE)
+        sample = array.flat[::step] if step > 1 else array
+        state["digest"] = hashlib.sha256(np.ascontiguousarray(sample).tobytes()).hexdigest()[:16]
+    # A last axis of labels, of 3 or 4, is no colour.
+    names = "uvwtzyx"[-array.ndim :] if are_labels else ""
+    opened = Opened(axes=names, read=lambda: np.asarray(array), state=state, no_data=no_data)
+    return ImageSource([array], opened, "the array", channel_axis, are_labels)

@@ -1,0 +1,96 @@
+"""``napari-saf info``, and files that hold several images."""
+
+import numpy as np
+import pytest
+import tifffile
+import zarr
+
+from napari_saf.io import read_labels
+
+
+@pytest.fixture
+def series(tmp_path, picture):
+    """A TIFF file of a thumbnail and an image."""
+    image = np.load(picture("a.npy", (40, 60)))
+    for array in (image[::4, ::4], image):
+        tifffile.imwrite(tmp_path / "s.tif", array, append=True)
+    return tmp_path / "s.tif"
+
+
+def test_it_lists_images_with_what_is_known_of_them(cli, series, tmp_path):
+    tifffile.imwrite(
+        tmp_path / "t.tif",
+        np.zeros((3, 8, 9), np.int16),
+        imagej=True,
+        resolution=(2, 4),
+        metadata={"axes": "TYX", "finterval": 2.5, "unit": "um"},
+        extratags=[(42113, "s", 0, "-9999", True)],
+    )
+    outcome = cli("info", series, "t.tif")
+    lines = outcome.out.splitlines()
+    assert outcome.code == 0 and len(lines) == 3
+    assert "s.tif#0: 10 x 15 (yx); uint8" in lines[0] and "s.tif#1: 40 x 60" in lines[1]
+    assert "pixels y 0.25 um, x 0.5 um, t 2.5 s; no data: -9999" in lines[2]
+    (tmp_path / "b.tif").write_bytes(b"nothing")
+    outcome = cli("info", "b.tif", "t.tif")
+    assert outcome.is_error("b.tif") and "t.tif: 3 x 8 x 9" in outcome.out
+
+
+def test_all_images_of_a_file_are_labelled_or_one_by_its_name(cli, series, tmp_path):
+    run = ("segment", series, "--max-labels", "2", "-o")
+    assert cli(*run, "m.tif").is_error("expected a folder for 2 images")
+    assert "2 images: 2 labelled" in cli(*run, "out").out
+    assert read_labels("out/s-1_labels.tif").array.shape == (40, 60)
+    assert "2 images: 2 done before" in cli(*run, "out").out
+    one = cli("segment", f"{series}#1", "--max-labels", "2", "-o", "m.tif")
+    assert one.code == 0
+    assert np.array_equal(read_labels("m.tif").array, read_labels("out/s-1_labels.tif").array)
+
+
+def test_pixels_without_data_get_no_label(cli, tmp_path):
+    """Whole and in tiles, by the tag of the file and by the option."""
+    rng = np.random.default_rng(0)
+    scene = rng.normal(0.2, 0.02, (48, 60)).astype(np.float32)
+    scene[:, 40:] += 0.6
+    scene[:, :20] = -9999
+    tifffile.imwrite("a.tif", scene, extratags=[(42113, "s", 0, "-9999", True)])
+    tifffile.imwrite("b.tif", scene)
+    zarr.create_array("c.zarr", data=scene, chunks=(24, 30), attributes={"_FillValue": -9999})
+    plain = ("--max-labels", "2", "-o")
+    runs = [
+        ("segment", "a.tif", *plain, "a_labels.tif"),
+        ("segment", "b.tif", "--no-data", "-9999", *plain, "b_labels.tif"),
+        ("segment", "c.zarr", "--tile", "32", *plain, "c.ome.zarr"),
+        ("segment", "b.tif", "--no-data", "-9999", "--tile", "32", *plain, "d.ome.zarr"),
+    ]
+    for run in runs:
+        assert cli(*run).code == 0
+        labels = read_labels(run[-1]).array
+        assert (labels[:, :20] == 0).all()
+        assert len(np.unique(labels[:, 20:40])) == len(np.unique(labels[:, 40:])) == 1
+        assert labels[0, 25] != labels[0, 50]
+
+
+def test_where_an_image_lies_is_kept_or_it_is_said(cli, picture, tmp_path):
+    array = np.load(picture("a.npy", (40, 60)))
+    group = zarr.open_group("p.ome.zarr", mode="w", zarr_format=3)
+    group.create_array("0", data=array, chunks=(32, 32))
+    moves = [
+        {"type": "scale", "scale": [0.5, 0.5]},
+        {"type": "translation", "translation": [100.0, 200.0]},
+    ]
+    axes = [{"name": n, "type": "space", "unit": "micrometer"} for n in "yx"]
+    levels = {"axes": axes, "datasets": [{"path": "0", "coordinateTransformations": moves}]}
+    group.attrs["ome"] = {"version": "0.5", "multiscales": [levels]}
+    run = ("segment", "p.ome.zarr", "--max-labels", "2", "-o")
+    more = ("--objects", "--probabilities", ".ome.zarr")
+    assert cli(*run, "m.ome.zarr", *more).code == 0
+    assert cli(*run, "t.ome.zarr", "--tile", "32", *more).code == 0
+    stores = ("m.ome.zarr", "m.probabilities.ome.zarr", "t.ome.zarr", "t.objects.ome.zarr")
+    for store in (*stores, "t.probabilities.ome.zarr"):
+        levels = zarr.open_group(store, mode="r").attrs["ome"]["multiscales"][0]
+        found = levels["datasets"][0]["coordinateTransformations"]
+        assert [move["type"] for move in found] == ["scale", "translation"]
+        assert found[1]["translation"][-2:] == [100, 200]
+    outcome = cli(*run, "u.tif")
+    assert outcome.code == 0 and "does not keep where the image lies" in outcome.err
