@@ -84,4 +84,3 @@ from napari_saf.io._regions import (
 )
 from napari_saf.io._remote import url_of
 from napari_saf.io._tables import LargeRegions, measure_large, region_table
-from napari_saf.io._tasks import NORMALIZATIONS, FewShotTasks, load_tasks
