@@ -31,10 +31,9 @@ _DPI = 160
 _MOST_SWATCHES = 48
 _ABSENT = 205.0
 """The grey of labels that are in other planes only."""
-_PANEL_WIDTH, _PANEL_HEIGHT = 2.7, 4.5
-_TITLE, _GAP, _MARGIN = 0.42, 0.14, 0.1
+_PANEL_WIDTH, _PANEL_HEIGHT, _TEXT_HEIGHT = 2.9, 4.7, 0.5
 """In inches."""
-_FEWEST_IN_A_LINE, _MOST_IN_A_LINE = 16, 20
+_IN_A_LINE = 16
 """Swatches below a panel."""
 
 
@@ -166,62 +165,41 @@ def result_panels(
 
 
 def _draw(given: Sequence[Panel], results: Sequence[Panel], layout: Layout) -> Figure:
-    """Draw what was given in columns of their own at the left, then the results.
-
-    All panels have the aspect of their picture, and the same size.
-    """
+    """Draw what was given in columns of their own at the left, then the results."""
     from matplotlib.figure import Figure  # matplotlib takes half a second to load
 
     n_before = math.ceil(len(given) / layout.n_rows)
     places = [(k % layout.n_rows, k // layout.n_rows) for k in range(len(given))]
     places += [(row, n_before + column) for row, column in layout.places]
-    n_high, n_wide = results[0].pixels.shape[:2]
-    width = min(_PANEL_WIDTH, _PANEL_HEIGHT * n_wide / n_high)
-    height = width * n_high / n_wide
-    count = max(1, len(results[0].colors))
-    n_lines = math.ceil(count / _MOST_IN_A_LINE)
-    a_line = max(_FEWEST_IN_A_LINE, math.ceil(count / n_lines))
-    side = width / a_line
-    cell = _TITLE + height + _GAP / 2 + n_lines * side + _GAP
+    aspect = results[0].pixels.shape[0] / results[0].pixels.shape[1]
+    width = min(_PANEL_WIDTH, _PANEL_HEIGHT / aspect)
+    n_lines = math.ceil(len(results[0].colors) / _IN_A_LINE)
+    height = width * (aspect + n_lines / _IN_A_LINE) + _TEXT_HEIGHT
     n_columns = n_before + layout.n_columns
-    size = (n_columns * (width + _GAP) + 2 * _MARGIN, layout.n_rows * cell + 2 * _MARGIN)
-    figure = Figure(size)
-
-    for panel, (row, column) in zip([*given, *results], places, strict=True):
-        left = _MARGIN + column * (width + _GAP)
-        bottom = size[1] - (_MARGIN + row * cell + _TITLE + height)
-        axes = figure.add_axes(
-            (left / size[0], bottom / size[1], width / size[0], height / size[1])
-        )
-        _draw_panel(axes, panel, a_line, side, height)
+    figure = Figure((n_columns * width, layout.n_rows * height), layout="constrained")
+    panels = figure.subplots(layout.n_rows, n_columns, squeeze=False)
+    for axes in panels.flat:
+        axes.set_axis_off()
+    for panel, place in zip([*given, *results], places, strict=True):
+        _draw_panel(panels[place], panel, aspect)
     return figure
 
 
-def _draw_panel(axes: Axes, panel: Panel, a_line: int, side: float, height: float) -> None:
-    """Draw a picture of some height, text above it, and below it a square for each label.
-
-    So many squares a line, each of a side, crossed where the label is dead.
-    """
-    axes.set_axis_off()
-    axes.imshow(panel.pixels, interpolation="none", aspect="auto")
-    above = (panel.title, 14 if panel.note else 4, 9, "black"), (panel.note, 4, 7.5, "0.35")
-    for text, points, size, color in above:
-        axes.annotate(
-            io.printable(text),
-            (0, 1),
-            (0, points),
-            xycoords="axes fraction",
-            textcoords="offset points",
-            annotation_clip=False,
-            parse_math=False,
-            fontsize=size,
-            color=color,
-        )
-    lines, places = np.divmod(np.arange(len(panel.colors)), a_line)
-    x, y = (places + 0.5) / a_line, -(_GAP / 2 + (lines + 0.5) * side) / height
-    shape: dict[str, Any] = {"s": (0.88 * 72 * side) ** 2, "clip_on": False}
-    shape["transform"] = axes.transAxes
-    axes.scatter(x, y, c=panel.colors / 255, marker="s", edgecolors="0.4", linewidths=0.5, **shape)
-    dead = panel.is_dead
-    for color, width in (("white", 1.8), ("black", 0.8)):
-        axes.scatter(x[dead], y[dead], color=color, marker="x", linewidths=width, **shape)
+def _draw_panel(axes: Axes, panel: Panel, aspect: float) -> None:
+    """Draw a picture, text above it, and below it a square for each label, crossed if dead."""
+    axes.imshow(panel.pixels, interpolation="none")
+    text = "\n".join(filter(None, [io.printable(panel.title), panel.note]))
+    axes.set_title(text, loc="left", fontsize=8, parse_math=False)
+    n_lines = math.ceil(len(panel.colors) / _IN_A_LINE)
+    if n_lines:
+        lines, places = np.divmod(np.arange(len(panel.colors)), _IN_A_LINE)
+        high = n_lines / _IN_A_LINE / aspect
+        below = axes.inset_axes((0, -high - 0.02, 1, high))
+        below.set(xlim=(0, _IN_A_LINE), ylim=(n_lines, 0))
+        below.set_axis_off()
+        style: dict[str, Any] = {"edgecolor": "0.4", "linewidth": 0.5, "align": "edge"}
+        below.bar(places, 0.88, 0.88, lines, color=panel.colors / 255, **style)
+        dead = panel.is_dead
+        for color, width in (("white", 1.8), ("black", 0.8)):
+            x, y = places[dead] + 0.44, lines[dead] + 0.44
+            below.scatter(x, y, 40, color, marker="x", linewidths=width)
