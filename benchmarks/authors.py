@@ -1,6 +1,6 @@
 """Published algorithms beside ours: energies and agreement with the classes, in one run.
 
-python benchmarks/authors.py [clustering] [few-shot] [protocol] [--data mnist shuttle]
+python benchmarks/authors.py [clustering] [few-shot] [speed] [protocol] [--data mnist shuttle]
     [--starts 3] [--tasks 300]
 
 The references are written from the papers, slow and obvious, in float64.
@@ -12,49 +12,52 @@ clustering  SLK is Algorithm 2.1 of Ziko, Granger and Ben Ayed, *Scalable Laplac
             optimiser a start is the densest node of the cell of such a point. The energy is (1) of
             `napari_saf.SLK`.
 few-shot    LaplacianShot, SLK with means and support constraints, and Bavardage at the papers'
-            parameters, on synthetic tasks and on Omniglot, in percent of the queries.
+            parameters, and ours at the defaults, on synthetic tasks and on Omniglot, in percent of
+            the queries.
+speed       Processor time of the tasks at once, and of single runs.
 protocol    Table 2.2: lambda in 1, 2, 3, 4 and start chosen on a tenth of the classes, on all
             58,000 rows of Shuttle and 70,000 of MNIST; with ten starts half an hour.
+
+A synthetic task has 5 classes, 1 or 5 seeds of each, 75 queries and 640 features. Its classes are
+Gaussian in a space of 80 axes, turned into 640: centres are N(0, 0.40^2 / 80) along each axis, and
+the spread about them, the same for all classes, has variances that fall like 1 / axis^0.2 and sum
+to 1. All features carry white noise of total variance 0.25 besides. How many queries a class has is
+15, or drawn with shares from Dirichlet(2). The distance of the centres was chosen for soft k-means
+to be right on 60 to 75 % of the queries at one shot; 80 axes are about as many as the features of a
+network have that matter.
 """
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
+import gzip
+import io
+import os
 import time
+import zipfile
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Literal
 
 import numpy as np
-from few_shot import (
-    Labels,
-    accuracies,
-    blurred_pixels,
-    draw_tasks,
-    gradients,
-    read_omniglot,
-)
 from numpy.typing import NDArray
+from scipy.ndimage import gaussian_filter
 from scipy.sparse import csr_array
 from scipy.special import digamma, softmax
+from skimage.feature import hog
+from skimage.io import imread
 from sklearn.cluster import kmeans_plusplus
-from slk import (
-    join,
-    read_mnist,
-    read_shuttle,
-    scores,
-    unit_rows,
-    z_scores,
-)
 
 import napari_saf as saf
 from napari_saf.graph import nearest_neighbours
 
-CASES = {
-    "mnist": ("mnist", unit_rows, 4, 1.31),
-    "shuttle": ("shuttle", unit_rows, 5, 2.0),
-    "shuttle, z-scores": ("shuttle", z_scores, 5, 2.0),
-}
-"""Data, preprocessing, nearest neighbours and lambda."""
+DATA = Path(os.environ.get("NAPARI_SAF_DATA", "../shared/data"))
+Floats = NDArray[np.float64]
+Labels = NDArray[np.int64]
+Table = tuple[NDArray[np.float32], Labels]
+Reference = Callable[[Floats, Labels], Labels]
+TaskMethod = saf.LaplacianShot | saf.SLK | saf.Bavardage
 N_TEST = 10_000
 LAPLACIAN_WEIGHTS = (1.0, 2.0, 3.0, 4.0)
 PRINTED = {
@@ -66,14 +69,16 @@ PRINTED = {
 PrototypeUpdate = Literal["bo", "ms", "means"]
 KINDS: tuple[PrototypeUpdate, ...] = ("bo", "ms", "means")
 _MOST_IN_CELL = 2000
-
-Floats = NDArray[np.float64]
-Reference = Callable[[Floats, Labels], Labels]
+N_WAYS, N_QUERIES, N_FEATURES = 5, 75, 640
+N_AXES, DISTANCE, NOISE = 80, 0.40, 0.5
+NEAREST = saf.LaplacianShot(
+    laplacian_weight=0.0, rectification=None, max_iterations=1, preprocessing="none"
+)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parts = {"clustering": clustering, "few-shot": few_shot, "protocol": protocol}
+    parts = {"clustering": clustering, "few-shot": few_shot, "speed": speed, "protocol": protocol}
     parser.add_argument("parts", nargs="*", metavar="PART", help=", ".join(parts))
     parser.add_argument("--data", nargs="+", choices=["mnist", "shuttle"], default=None)
     parser.add_argument("--starts", type=int, default=3)
@@ -132,12 +137,60 @@ def protocol(chosen: argparse.Namespace) -> None:
             print(f"{line}; printed {PRINTED[data, kind]}", flush=True)
 
 
+def read_mnist() -> Table:
+    """Return all 70,000 digits as rows of raw pixels in [0, 1]."""
+
+    def read(name: str, offset: int) -> NDArray[np.uint8]:
+        raw = gzip.decompress((DATA / "mnist" / name).read_bytes())
+        return np.frombuffer(raw, dtype=np.uint8, offset=offset)
+
+    parts = ("train", "t10k")
+    images = [read(f"{part}-images-idx3-ubyte.gz", 16).reshape(-1, 784) for part in parts]
+    classes = [read(f"{part}-labels-idx1-ubyte.gz", 8) for part in parts]
+    pixels = np.concatenate(images).astype(np.float32) / np.float32(255)
+    return np.asarray(pixels, dtype=np.float32), np.concatenate(classes).astype(np.int64)
+
+
+def read_shuttle() -> Table:
+    """Return the 58,000 rows of Statlog shuttle as they are."""
+    parts = [np.loadtxt(DATA / "shuttle" / f"shuttle.{part}.gz") for part in ("trn", "tst")]
+    table = np.concatenate(parts)
+    return table[:, :9].astype(np.float32), table[:, 9].astype(np.int64) - 1
+
+
+def unit_rows(x: NDArray[np.float32]) -> NDArray[np.float32]:
+    return np.asarray(x / np.linalg.norm(x, axis=1, keepdims=True), dtype=np.float32)
+
+
+def z_scores(x: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Leave out features that are the same everywhere."""
+    spread = x.std(axis=0)
+    varied = spread > 0
+    return np.asarray((x - x.mean(axis=0))[:, varied] / spread[varied], dtype=np.float32)
+
+
+CASES = {
+    "mnist": ("mnist", unit_rows, 4, 1.31),
+    "shuttle": ("shuttle", unit_rows, 5, 2.0),
+    "shuttle, z-scores": ("shuttle", z_scores, 5, 2.0),
+}
+"""Data, preprocessing, nearest neighbours and lambda."""
+
+
+def scores(classes: NDArray[np.int64], labels: NDArray[np.integer]) -> tuple[float, float]:
+    """Return NMI and accuracy."""
+    nmi = saf.metrics.normalized_mutual_information(classes, labels)
+    return nmi, saf.metrics.matched_accuracy(classes, labels)
+
+
 def prepare(
     x: NDArray[np.float32], n_neighbors: int
 ) -> tuple[NDArray[np.float32], saf.AffinityGraph, float]:
     """Return the rows, their graph of nearest neighbours, and sigma squared."""
     found = nearest_neighbours(x, n_neighbors)
-    return x, join(found), float(found.squared_distances.mean())
+    matrix = found.indicator()
+    graph = saf.AffinityGraph((matrix + matrix.T) / 2)
+    return x, graph, float(found.squared_distances.mean())
 
 
 Outcome = tuple[NDArray[np.int64], float, float, float, float]
@@ -248,7 +301,7 @@ def densest(x: Floats, points: Floats, sigma2: float) -> Floats:
 
 def few_shot(chosen: argparse.Namespace) -> None:
     """Print the accuracy of references and ours on the same tasks."""
-    methods: dict[str, tuple[Reference, saf.LaplacianShot | saf.SLK | saf.Bavardage]]
+    methods: dict[str, tuple[Reference, TaskMethod]]
     methods = {
         "LaplacianShot, 0.7": (
             laplacian_shot,
@@ -273,13 +326,49 @@ def few_shot(chosen: argparse.Namespace) -> None:
             ),
         ),
     }
+    defaults: dict[str, TaskMethod] = {
+        "nearest prototype": NEAREST,
+        "the same of unit rows": dataclasses.replace(NEAREST, preprocessing="centred unit"),
+        "LaplacianShot": saf.LaplacianShot(),
+        "SLK": saf.SLK(),
+        "Bavardage": saf.Bavardage(),
+    }
     print(f"few-shot, {chosen.tasks} tasks in three draws: accuracy in %, reference and ours")
     for name, features, seeds, labels in few_shot_tasks(chosen.tasks):
         for title, (label, method) in methods.items():
             found = [label(x, given) for x, given in zip(unit_tasks(features), seeds, strict=True)]
             theirs = accuracies(np.array(found), seeds, labels).mean()
             ours = accuracies(method.run_tasks(features, seeds), seeds, labels).mean()
-            print(f"{name:22s} {title:20s} {theirs:6.2f} {ours:6.2f}", flush=True)
+            print(f"{name:22s} {title:21s} {theirs:6.2f} {ours:6.2f}", flush=True)
+        for title, method in defaults.items():
+            ours = accuracies(method.run_tasks(features, seeds), seeds, labels).mean()
+            print(f"{name:22s} {title:21s}   none {ours:6.2f}", flush=True)
+
+
+def speed(chosen: argparse.Namespace) -> None:
+    """Print the processor time of a task, of all at once and one by one."""
+    rng = np.random.default_rng(0)
+    features, seeds, _ = draw_tasks(rng, chosen.tasks, 1, is_balanced=False)
+    graph = saf.GridGraph((features.shape[1],))
+    print(f"speed: {chosen.tasks} tasks of one shot at once, and a loop over 30; ms a task")
+    methods: dict[str, TaskMethod] = {
+        "LaplacianShot": saf.LaplacianShot(),
+        "SLK": saf.SLK(n_clusters=5, laplacian="features"),
+        "SLK, bo": saf.SLK(n_clusters=5, prototypes="bo", laplacian="features"),
+        "Bavardage": saf.Bavardage(),
+    }
+    for n_features in (N_FEATURES, 64):
+        own = np.ascontiguousarray(features[..., :n_features])
+        for title, method in methods.items():
+            method.run_tasks(own[:50], seeds[:50])
+            began = time.process_time()
+            method.run_tasks(own, seeds)
+            batch = 1e3 * (time.process_time() - began) / chosen.tasks
+            began = time.process_time()
+            for x, given in zip(own[:30], seeds[:30], strict=True):
+                method.run(saf.Problem(x, graph, seeds=given))
+            alone = 1e3 * (time.process_time() - began) / 30
+            print(f"  {n_features:3} features {title:14} {batch:6.2f} {alone:6.2f}", flush=True)
 
 
 def few_shot_tasks(
@@ -293,7 +382,6 @@ def few_shot_tasks(
                     n_tasks // 3,
                     n_shots,
                     is_balanced=balanced,
-                    decay=0.2,
                 )
                 for seed in range(3)
             ]
@@ -302,6 +390,76 @@ def few_shot_tasks(
             yield f"{n_shots} shots, {shares}", features, seeds, labels
     for name, describe in (("blurred pixels", blurred_pixels), ("HOG", gradients)):
         yield f"Omniglot, {name}", *read_omniglot(describe)
+
+
+def blurred_pixels(image: NDArray[np.float32]) -> NDArray[np.floating]:
+    return np.asarray(gaussian_filter(image, 3)[::4, ::4].ravel())
+
+
+def gradients(image: NDArray[np.float32]) -> NDArray[np.floating]:
+    return np.asarray(hog(gaussian_filter(image, 1), pixels_per_cell=(15, 15)))
+
+
+def draw_tasks(
+    rng: np.random.Generator, n_tasks: int, n_shots: int, *, is_balanced: bool
+) -> tuple[NDArray[np.float32], Labels, Labels]:
+    """Return features, seeds and the true labels; see the top of the file."""
+    if is_balanced:
+        queries = np.tile(np.repeat(np.arange(N_WAYS), N_QUERIES // N_WAYS), (n_tasks, 1))
+    else:
+        shares = rng.dirichlet(2 * np.ones(N_WAYS), size=n_tasks)
+        queries = np.stack([rng.choice(N_WAYS, N_QUERIES, p=share) for share in shares])
+    support = np.tile(np.repeat(np.arange(N_WAYS), n_shots), (n_tasks, 1))
+    classes = np.concatenate([support, queries], axis=1)
+    variances = np.arange(1, N_AXES + 1) ** -0.2
+    centres = rng.standard_normal((n_tasks, N_WAYS, N_AXES)) * (DISTANCE / np.sqrt(N_AXES))
+    points = rng.standard_normal((*classes.shape, N_AXES)) * np.sqrt(variances / variances.sum())
+    points += np.take_along_axis(centres, classes[..., None], axis=1)
+    frame = np.linalg.qr(rng.standard_normal((N_FEATURES, N_AXES)))[0].astype(np.float32)
+    features = rng.standard_normal((*classes.shape, N_FEATURES), dtype=np.float32)
+    features *= NOISE / np.sqrt(N_FEATURES)
+    features += points.astype(np.float32) @ frame.T
+    seeds = np.where(np.arange(classes.shape[1]) < N_WAYS * n_shots, classes + 1, 0)
+    return features, seeds, classes + 1
+
+
+def accuracies(found: Labels, seeds: Labels, labels: Labels) -> NDArray[np.float64]:
+    """Return the share of the queries of each task that have their label, in percent."""
+    is_query = seeds == 0
+    right = np.where(is_query, found == labels, False)
+    return np.asarray(100 * right.sum(axis=1) / is_query.sum(axis=1))
+
+
+def read_omniglot(
+    describe: Callable[[NDArray[np.float32]], NDArray[np.floating]],
+) -> tuple[NDArray[np.float32], Labels, Labels]:
+    """Return the official runs as tasks: 20 training drawings, then 20 test drawings."""
+    features, labels = [], []
+    with zipfile.ZipFile(DATA / "omniglot" / "all_runs.zip") as archive:
+        for run in range(1, 21):
+            folder = f"run{run:02d}"
+            lines = archive.read(f"{folder}/class_labels.txt").decode().splitlines()
+            answers = dict(line.split() for line in lines if line.strip())
+            training = sorted(set(answers.values()))
+            paths = [path.removeprefix(f"{folder}/") for path in (*training, *answers)]
+            drawings = []
+            for path in paths:
+                image = imread(io.BytesIO(archive.read(f"{folder}/{path}")))
+                drawings.append(centred(1 - (image > 0).astype(np.float32)))
+            features.append(np.stack([describe(drawing) for drawing in drawings]))
+            number = {path: k for k, path in enumerate(training, start=1)}
+            labels.append([*number.values(), *(number[path] for path in answers.values())])
+    every = np.array(labels)
+    seeds = np.where(np.arange(every.shape[1]) < every.shape[1] // 2, every, 0)
+    return np.stack(features).astype(np.float32), seeds, every
+
+
+def centred(drawing: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return a drawing with the middle of its strokes in the middle."""
+    rows, columns = np.nonzero(drawing)
+    places = zip(drawing.shape, (rows, columns), strict=True)
+    shift = [side // 2 - round(float(place.mean())) for side, place in places]
+    return np.roll(drawing, shift, axis=(0, 1))
 
 
 def unit_tasks(features: NDArray[np.float32]) -> Floats:

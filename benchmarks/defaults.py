@@ -6,7 +6,10 @@
 labels    photographs of people's segmentations: covering of connected parts (400 pixels or more),
           with the labels as they are, the regions that come into view, and the best level of each;
           peers at the best of a few settings for all. Weights and level of the merges were fitted
-          to these photographs: hierarchy.py prints what they give on others.
+          to these photographs.
+weights   those weights and level fitted anew: each photograph is judged with what was fitted to
+          three fourths, of which it is none; beside them weights fitted to all, and those of the
+          program.
 agreement share of the pixels that keep their label with another seed, 10 % brighter, one row and
           column cut off, and as JPEG of quality 70.
 count     fixed numbers of labels beside the automatic one, on photographs, nuclei and mosaics of
@@ -25,6 +28,7 @@ scribbles.py and scribbles_nuclei.py.
 from __future__ import annotations
 
 import argparse
+import copy
 import functools
 import io
 import os
@@ -44,6 +48,8 @@ from skimage import graph
 from skimage.color import rgb2lab
 from skimage.segmentation import felzenszwalb, slic
 from sklearn.cluster import KMeans
+from sklearn.linear_model import LogisticRegression
+from sklearn.preprocessing import StandardScaler
 
 import napari_saf as saf
 from napari_saf._gui.forms.image_input import DEFAULT_OPTIONS
@@ -51,12 +57,22 @@ from napari_saf.methods import run_to_end
 from napari_saf.methods._flow import _LEFT
 from napari_saf.metrics import segmentation_covering
 from napari_saf.points import global_means
-from napari_saf.regions import USUAL_LEVEL
+from napari_saf.regions import (
+    USUAL_LEVEL,
+    WEIGHTS,
+    RegionGraph,
+    find_separate,
+    least_size,
+)
 
 Array = NDArray[np.float64]
 Pixels = NDArray[np.uint8]
 DATA = Path(os.environ.get("NAPARI_SAF_DATA", "../shared/data"))
 LEVELS = np.linspace(0, 1, 21)
+MERGE_LEVELS = np.linspace(0.01, 0.99, 99)
+N_AROUND = 9
+FIRST = np.array([-10, -10, -10, 0, 0, -10, 0, 0, -0.3, 0, 0, 0.0])
+"""Weights of the first way from many regions to one: likeness of colours, edges, size."""
 COUNTS = range(2, 9)
 SHARES = (0.1, 0.15, 0.2, 0.25, 0.3, 0.35)
 N_FOLDS = 4
@@ -147,6 +163,121 @@ def labels(count: int | None) -> None:
         print(f"{method:28} {_mean(peer)}  {best}; labels {ahead[0]}, regions {ahead[1]} ahead")
     each = np.median(seconds, axis=0)
     print("seconds to first labels, last labels, regions:", *(f"{x:.2f}" for x in each))
+
+
+# Weights of the merges
+
+
+class Case:
+    """The parts of a label map, and how many of their pixels lie in each region of each person."""
+
+    def __init__(self, labels: Labels, photograph: Photograph) -> None:
+        self.least = least_size(labels, find_separate(labels))
+        self._graph = RegionGraph.of(labels, photograph.image, self.least)
+        owner, n = self._graph.finest.ravel(), self._graph.n
+        self._tables = []
+        for reference in photograph.references:
+            m = int(reference.max()) + 1
+            counts = np.bincount(owner * np.int64(m) + reference.ravel(), minlength=n * m)
+            self._tables.append(counts.reshape(n, m).astype(float))
+
+    @functools.cached_property
+    def first(self) -> tuple[Array, Array, Array]:
+        return self.samples(FIRST)
+
+    def samples(self, weights: Array) -> tuple[Array, Array, Array]:
+        """Return cues, share of the people who drew one region, and size, of pairs met on the way.
+
+        The pairs are what is merged, and some other neighbours of both.
+        """
+        parts, tables = copy.deepcopy(self._graph), copy.deepcopy(self._tables)
+        rows = []
+        for a, b, _ in parts.merges(weights, self.least):
+            of_a, of_b = parts.rows_of(a), parts.rows_of(b)
+            around = np.unique([*np.intersect1d(of_a, of_b), *of_a[:4], *of_b[:4]])
+            for (one, other), cues in zip(parts.pairs[around], parts.cues(around), strict=True):
+                both = [t[one] @ t[other] / (t[one].sum() * t[other].sum()) for t in tables]
+                size = min(parts.sizes[one], parts.sizes[other]) / parts.total
+                rows.append([*cues, np.mean(both), size])
+            for table in tables:
+                table[a] += table[b]
+        table = np.array(rows)
+        return table[:, :-2], table[:, -2], table[:, -1]
+
+    def coverings(self, weights: Array) -> Array:
+        """Return the covering at each level."""
+        parts, tables = copy.deepcopy(self._graph), copy.deepcopy(self._tables)
+        found, highest, k = np.zeros(len(MERGE_LEVELS)), 0.0, 0
+        for a, b, height in parts.merges(weights, self.least):
+            highest = max(highest, height)
+            if k < len(MERGE_LEVELS) and MERGE_LEVELS[k] < highest:
+                now = np.mean([_covering(table) for table in tables])
+                while k < len(MERGE_LEVELS) and MERGE_LEVELS[k] < highest:
+                    found[k], k = now, k + 1
+            for table in tables:
+                table[a] += table[b]
+                table[b] = 0
+        found[k:] = np.mean([_covering(table) for table in tables])
+        return found
+
+
+def _covering(table: Array) -> float:
+    drawn = table.sum(axis=0)
+    union = drawn + table.sum(axis=1, keepdims=True) - table
+    return float(drawn @ (table / np.maximum(union, 1)).max(axis=0) / drawn.sum())
+
+
+def fit(cases: Sequence[Case]) -> Array:
+    """Return the weights of logistic regression, on pairs met first, and with what it found."""
+    met = [case.first for case in cases]
+    found = _regression(met)
+    return _regression([*met, *(case.samples(found) for case in cases)])
+
+
+def _regression(met: Sequence[tuple[Array, Array, Array]]) -> Array:
+    cues, together, sizes = (np.concatenate(column) for column in zip(*met, strict=True))
+    scaler = StandardScaler().fit(cues[:, :-1])
+    rows = np.tile(scaler.transform(cues[:, :-1]), (2, 1))
+    # Each pair counts as one region and as two, by the share of the people who drew it so.
+    given = np.concatenate([sizes * together, sizes * (1 - together)])
+    truth = np.repeat([1, 0], len(sizes))
+    fitted = LogisticRegression(max_iter=1000).fit(rows, truth, sample_weight=given)
+    slopes = fitted.coef_[0] / scaler.scale_
+    return np.append(slopes, fitted.intercept_[0] - slopes @ scaler.mean_)
+
+
+def weights(count: int | None) -> None:
+    """Print the covering of merged regions, with weights of other photographs and of all."""
+    pairs = list(photographs(count))
+    maps = [np.asarray(click(image).labels) for _, image in pairs]
+    cases = [Case(own, photograph) for own, (photograph, _) in zip(maps, pairs, strict=True)]
+    print(f"\n{len(cases)} photographs: covering of merged regions, with its standard error")
+    held_out, each = np.zeros(len(cases)), np.zeros(len(cases))
+    folds = np.arange(len(cases)) % N_FOLDS
+    for fold in range(N_FOLDS):
+        inside = [case for case, own in zip(cases, folds, strict=True) if own != fold]
+        found = fit(inside)
+        best = _best_level(np.array([case.coverings(found) for case in inside]))
+        for k in np.flatnonzero(folds == fold).tolist():
+            curve = cases[k].coverings(found)
+            held_out[k], each[k] = curve[best], curve.max()
+    print(f"weights and level fitted to other photographs {_mean(held_out)}")
+    print(f"weights fitted to others, best level of each {_mean(each)}")
+    fitted = fit(cases)
+    for name, own in (("fitted to all of them", fitted), ("of the program", WEIGHTS)):
+        curves = np.array([case.coverings(own) for case in cases])
+        best = _best_level(curves)
+        print(f"weights {name}, level {MERGE_LEVELS[best]:.2f} {_mean(curves[:, best])}")
+        if own is WEIGHTS:
+            usual = int(np.abs(MERGE_LEVELS - USUAL_LEVEL).argmin())
+            print(f"weights {name}, level {USUAL_LEVEL} {_mean(curves[:, usual])}")
+    print(f"weights fitted to all of them: {np.round(fitted, 2).tolist()}")
+
+
+def _best_level(curves: Array) -> int:
+    """Return the index of the level that is best with those around it, which differ by chance."""
+    around = np.ones(N_AROUND) / N_AROUND
+    return int(np.convolve(curves.mean(axis=0), around, "valid").argmax()) + N_AROUND // 2
 
 
 # Agreement
@@ -362,6 +493,7 @@ def _mean(values: Array) -> str:
 
 PARTS = {
     "labels": labels,
+    "weights": weights,
     "agreement": agreement,
     "count": counts,
     "nested": nested,

@@ -5,7 +5,6 @@ python benchmarks/large.py --volumes 3 --tiles 48 [--learn 262144]
 python benchmarks/large.py --sizes 2048 8192 16384 [--labels 16] [--folder FOLDER]
 python benchmarks/large.py --speed [--labels 16]
 python benchmarks/large.py --workers 1 2 1 2 [--sizes 4096] [--labels 16]
-python benchmarks/large.py --simulated 64 100000 [--seconds 1]
 python benchmarks/large.py --computed 100000 [--first 200] [--labels 3] [--folder FOLDER]
 
 Mosaics of photographs, or volumes of blobs in noise of 64 x 96 x 96 voxels, labelled by the
@@ -24,8 +23,6 @@ The data folder comes from NAPARI_SAF_DATA (default ../shared/data beside the ch
 from __future__ import annotations
 
 import argparse
-import asyncio
-import json
 import os
 import resource
 import shutil
@@ -33,7 +30,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections import deque
 from pathlib import Path
 from typing import Any
 
@@ -52,11 +48,9 @@ from napari_saf.tiles import (
     LEARN_PIXELS,
     LargeJob,
     Plan,
-    connected,
     iterate_large,
     local_client,
     run_large,
-    run_tasks,
 )
 
 DATA = Path(os.environ.get("NAPARI_SAF_DATA", Path(__file__).parents[1] / "../shared/data"))
@@ -136,7 +130,7 @@ def seams(images: list[tuple[Image, str]], given: argparse.Namespace) -> None:
         for image, features in images:
             job, plan = plan_of(image, window, features, given.tiles[0], learn=given.learn)
             values = image if image.ndim > len(plan.shape) else image[..., None]
-            fixed = plan.label(values, None)
+            fixed, _ = plan.label(values, None)
             run = job.recipe.method.run(job.recipe.problem(image))
             steps = f"steps {len(plan.steps)} {len(run.history.time) - 1}"
             for tile in given.tiles:
@@ -320,79 +314,6 @@ def workers(counts: list[int], n_labels: int, side: int, folder: Path) -> None:
         )
 
 
-def sleep(seconds: float) -> None:
-    time.sleep(seconds)
-
-
-def simulated(n_workers: int, n_tasks: int, seconds: float) -> None:
-    """Print how busy workers are that sleep for each task, and the memory of the scheduler.
-
-    The scheduler is a process of its own, and so are every 16 workers; they talk by TCP.
-    """
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / "scheduler.json"
-        known = ["--scheduler-file", str(file)]
-        shared = [sys.executable, "-m", "distributed.cli.dask_scheduler", "--port", "0", *known]
-        scheduler = subprocess.Popen([*shared, "--no-dashboard"], stderr=subprocess.DEVNULL)
-        own = [sys.executable, __file__, "--sleepers", "16", str(file)]
-        hosts = [subprocess.Popen(own, stderr=subprocess.DEVNULL) for _ in range(n_workers // 16)]
-        try:
-            while not file.exists():
-                time.sleep(0.1)
-            with connected(json.loads(file.read_text())["address"]) as client:
-                client.wait_for_workers(n_workers)
-                before, began = client.run_on_scheduler(memory), time.perf_counter()
-                spent = _processor_times(client)
-                for n_done, (_, outcome) in enumerate(
-                    run_tasks(client, sleep, deque([seconds] * n_tasks)), start=1
-                ):
-                    outcome()
-                    if n_done % (n_tasks // 10) == 0:
-                        busy = n_done * seconds / n_workers / (time.perf_counter() - began)
-                        most = client.run_on_scheduler(memory)
-                        print(
-                            f"{n_done} tasks: {busy:.1%} of {n_workers} workers busy; scheduler "
-                            f"{most:.0f} MiB, {before:.0f} before; load {os.getloadavg()[0]:.1f}",
-                            flush=True,
-                        )
-                each = 1e3 * (_processor_times(client) - spent) / n_tasks
-                print("processor time a task, ms: scheduler {:.2f}, client {:.2f}, workers {:.2f}"
-                      .format(*each), flush=True)  # fmt: skip
-        finally:
-            for one in (*hosts, scheduler):
-                one.terminate()
-
-
-def _processor_times(client: Any) -> NDArray[np.float64]:
-    """Return those of the scheduler, of this process, and of all processes of workers."""
-    hosts = dict(client.run(lambda: (os.getpid(), time.process_time())).values())
-    scheduler = client.run_on_scheduler(time.process_time)
-    return np.array([scheduler, time.process_time(), sum(hosts.values())])
-
-
-def sleepers(n_workers: int, file: str) -> None:
-    """Be so many workers of a scheduler, in one process, until it is ended.
-
-    They do not look at themselves: many workers that share a processor would do little else.
-    """
-    import dask
-    from distributed import Worker
-
-    dask.config.set(
-        {
-            "distributed.worker.profile.enabled": False,
-            "distributed.admin.system-monitor.interval": "60s",
-        }
-    )
-
-    async def serve() -> None:
-        workers = [Worker(scheduler_file=file, nthreads=1) for _ in range(n_workers)]
-        await asyncio.gather(*workers)
-        await asyncio.gather(*(one.finished() for one in workers))
-
-    asyncio.run(serve())
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--mosaics", type=int, default=6)
@@ -405,9 +326,6 @@ def main() -> None:
     parser.add_argument("--computed", type=int, metavar="SIDE")
     parser.add_argument("--first", type=int, default=200, help="tiles of the computed source")
     parser.add_argument("--workers", type=int, nargs="+", metavar="N", help="processes")
-    parser.add_argument("--simulated", type=int, nargs=2, metavar=("WORKERS", "TASKS"))
-    parser.add_argument("--seconds", type=float, default=1.0, help="of a simulated task")
-    parser.add_argument("--sleepers", nargs=2, help=argparse.SUPPRESS)
     parser.add_argument("--labels", type=int, default=16)
     parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()))
     parser.add_argument("--run", type=Path, help=argparse.SUPPRESS)
@@ -417,13 +335,6 @@ def main() -> None:
         return
     if given.computed is not None:
         computed(given.computed, given.first, given.labels, given.folder)
-        return
-    if given.sleepers is not None:
-        sleepers(int(given.sleepers[0]), given.sleepers[1])
-        return
-    if given.simulated is not None:
-        n_workers, n_tasks = given.simulated
-        simulated(n_workers, n_tasks, given.seconds)
         return
     if given.workers is not None:
         workers(given.workers, given.labels, (given.sizes or [4096])[0], given.folder)

@@ -14,7 +14,7 @@ if "OMP_WAIT_POLICY" not in os.environ:
     # Before torch is loaded: the threads of GNU OpenMP turn 300,000 times while they wait for one
     # another, which keeps a busy machine's cores from the thread that they wait for. After 2,000
     # turns they sleep: about as fast on an idle machine, and no slower than one thread on a busy
-    # one (`benchmarks/busy.py`). It holds for the whole process: OpenMP reads it once, when it is
+    # one. It holds for the whole process: OpenMP reads it once, when it is
     # loaded, and no call changes it.
     os.environ.setdefault("GOMP_SPINCOUNT", "2000")
 

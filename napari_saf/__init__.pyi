@@ -43,12 +43,10 @@ from .graph import (
     GridGraph as GridGraph,
 )
 from .io import (
-    FewShotTasks as FewShotTasks,
     Labelling as Labelling,
     PrototypeSet as PrototypeSet,
     load_prototypes as load_prototypes,
     load_recipe as load_recipe,
-    load_tasks as load_tasks,
     measure_large as measure_large,
     number_regions as number_regions,
     probability_maps as probability_maps,

@@ -148,6 +148,15 @@ def describe(cls: type) -> tuple[Parameter, ...]:
     return tuple(found.values())
 
 
+def parameter_named(cls: type, name: str) -> Parameter | None:
+    """Return the parameter of a dataclass that a name, or the last part of one, means."""
+    known = describe(cls)
+    exact = [item for item in known if item.name == name]
+    last = [item for item in known if item.name.rpartition(".")[2] == name]
+    matches = exact or (last if len(last) == 1 else [])
+    return matches[0] if matches else None
+
+
 def _walk(
     cls: type, prefix: str, depends_on: Condition | None, advanced: bool
 ) -> Iterator[Parameter]:

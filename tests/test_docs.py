@@ -179,6 +179,19 @@ def test_every_command_is_described_and_shown() -> None:
         assert not silent, words
 
 
+def test_every_benchmark_is_described() -> None:
+    """By a row of the table, and no others are."""
+    rows = re.findall(r"^\| `(\w+)` \| \w", TEXTS[ROOT / "CONTRIBUTING.md"], re.MULTILINE)
+    assert sorted(rows) == sorted(path.stem for path in (ROOT / "benchmarks").glob("*.py"))
+
+
+def test_benchmarks_that_are_named_are_there() -> None:
+    code = ROOT.glob("napari_saf/**/*.py")
+    texts = [*TEXTS.values(), *(path.read_text(encoding="utf-8") for path in code)]
+    named = {name for text in texts for name in re.findall(r"benchmarks/([a-z_]+)\.py", text)}
+    assert named <= {path.stem for path in (ROOT / "benchmarks").glob("*.py")}
+
+
 def test_every_dock_has_its_page() -> None:
     manifest = yaml.safe_load((ROOT / "napari.yaml").read_text(encoding="utf-8"))
     own = [text for page, text in TEXTS.items() if page.parent.name == "docs"]

@@ -1,4 +1,4 @@
-"""What the flows must reach, on real data; `benchmarks/accuracy.py` prints the large cases."""
+"""What the flows must reach, on real data."""
 
 import dataclasses
 import os

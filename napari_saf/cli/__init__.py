@@ -29,7 +29,6 @@ _COMMANDS = {
     "sharpen": "Move the borders of label images onto the edges of the images.",
     "compare": "Label one image in several ways, and show the results side by side.",
     "fair-sweep": "Show what fairness costs: one clustering for each weight.",
-    "fewshot": "Label few-shot tasks, tables of features, many at once.",
     "dictionary": "Learn, show and apply patch dictionaries.",
     "methods": "List the methods and their parameters.",
     "demo": "Label a sample image and show what came out.",

@@ -25,8 +25,8 @@ from napari_saf.storage import atomic_write, make_folder
 _SUFFIXES = ", ".join(comparison.COMPARISON_SUFFIXES)
 _COMPARE_OPTIONS = [
     click.Argument(["image"], type=flags.PATH),
-    flags.output("OUT", f"A page, picture or table ({_SUFFIXES}), or a folder for all three, with "
-                 "a mask and a recipe for each result."),
+    flags.output("OUT", f"A picture or table ({_SUFFIXES}), or a folder for both, with a mask "
+                 "and a recipe for each result."),
     click.Option(["--method", "methods"], type=click.Choice(list(METHODS)), multiple=True,
                  help="A method; may be given several times. [default: saf]"),
     click.Option(["--grid"], multiple=True, metavar="NAME=VALUE,...",
@@ -73,7 +73,7 @@ def compare(given: Any) -> None:
     is_folder = out.is_dir() or not out.suffix
     places = [out]
     if is_folder:
-        places = [out / f"comparison{suffix}" for suffix in (".html", ".png", ".csv")]
+        places = [out / f"comparison{suffix}" for suffix in (".png", ".csv")]
     elif out.suffix.lower() not in comparison.COMPARISON_SUFFIXES:
         raise InvalidInput(f"{out}: expected a folder, or a name that ends in {_SUFFIXES}")
     source = flags.problem_source(vars(given))

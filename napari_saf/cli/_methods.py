@@ -16,11 +16,10 @@ import numpy as np
 
 from napari_saf import io
 from napari_saf.batch import ProblemSource
-from napari_saf.comparison import parameter_named
 from napari_saf.errors import FormatError
 from napari_saf.features import FEATURES, FeatureExtractor, Scaling, check_group_source
 from napari_saf.methods import METHODS, AbstractMethod
-from napari_saf.parameters import READERS, Parameter, build, describe, values_of
+from napari_saf.parameters import READERS, Parameter, build, describe, parameter_named, values_of
 from napari_saf.problem import ImageOptions
 
 T = TypeVar("T", bound=AbstractMethod)

@@ -17,7 +17,6 @@ from napari_saf.comparison._variants import (
     Variant,
     lay_out,
     open_axes,
-    parameter_named,
     read_values,
     short_names,
     variants_of,

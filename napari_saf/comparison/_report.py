@@ -1,15 +1,11 @@
-"""A comparison as a picture, a page or a table in a file."""
+"""A comparison as a picture or a table in a file."""
 
 from __future__ import annotations
 
-import base64
 import dataclasses
-import html
-import json
 import math
 import os
 from collections.abc import Mapping, Sequence
-from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -18,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from skimage.color import gray2rgb
 
 from napari_saf import io
-from napari_saf.comparison._comparison import COLUMNS, Comparison, Row, comparison_table
+from napari_saf.comparison._comparison import Comparison, Row, comparison_table
 from napari_saf.comparison._variants import Layout, lay_out, short_names
 from napari_saf.errors import InvalidInput, counted
 from napari_saf.storage import atomic_write
@@ -27,7 +23,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-COMPARISON_SUFFIXES = (".html", *io.FIGURE_SUFFIXES, ".csv")
+COMPARISON_SUFFIXES = (*io.FIGURE_SUFFIXES, ".csv")
 """What the name of a saved comparison may end in."""
 
 _Pixels = NDArray[np.uint8]
@@ -35,25 +31,10 @@ _DPI = 160
 _MOST_SWATCHES = 48
 _ABSENT = 205.0
 """The grey of labels that are in other planes only."""
-_PANEL_WIDTH, _PANEL_HEIGHT = 2.7, 4.5
-_TITLE, _GAP, _MARGIN = 0.42, 0.14, 0.1
+_PANEL_WIDTH, _PANEL_HEIGHT, _TEXT_HEIGHT = 2.9, 4.7, 0.5
 """In inches."""
-_FEWEST_IN_A_LINE, _MOST_IN_A_LINE = 16, 20
+_IN_A_LINE = 16
 """Swatches below a panel."""
-_STYLE = """
-:root { color-scheme: light dark; }
-body { font: 15px/1.45 system-ui, sans-serif; margin: 2rem auto; padding: 0 1.5rem;
-       max-width: 90rem; }
-h1 { font-size: 1.5rem; margin: 0; } h2 { font-size: 1.1rem; margin: 2rem 0 .5rem; }
-.quiet { color: #888; }
-img { max-width: 100%; border-radius: 4px; }
-.table, pre { overflow-x: auto; }
-table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
-th, td { padding: .3rem .7rem; text-align: right; border-bottom: 1px solid #8884; }
-th:first-child, td:first-child, th:last-child, td:last-child { text-align: left; }
-td b { color: #2e9e5b; font-weight: 600; }
-details { border-bottom: 1px solid #8884; padding: .3rem 0; }
-""".strip()
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -85,8 +66,7 @@ def save_comparison(
     ----------
     path : path
         Ends in ``.png``, ``.svg`` or ``.pdf`` (pictures side by side, below each the colours of
-        all labels, those crossed that it does not have), ``.html`` (one file with the pictures,
-        the table and the recipes) or ``.csv`` (the table).
+        all labels, those crossed that it does not have) or ``.csv`` (the table).
     comparison : Comparison
         See `compare`.
     image : array
@@ -142,11 +122,7 @@ def save_comparison(
     results = result_panels(comparison, rows, pixels, paint, colors)
     figure = _draw(given, results, lay_out([one.variant for one in comparison.results]))
     with atomic_write(target) as temporary:
-        if suffix == ".html":
-            text = _page(title or "image", comparison, rows, figure)
-            temporary.write_text(text, encoding="utf-8", errors="backslashreplace")
-        else:
-            figure.savefig(temporary, dpi=_DPI, format=suffix[1:])
+        figure.savefig(temporary, dpi=_DPI, format=suffix[1:])
     return target
 
 
@@ -189,114 +165,41 @@ def result_panels(
 
 
 def _draw(given: Sequence[Panel], results: Sequence[Panel], layout: Layout) -> Figure:
-    """Draw what was given in columns of their own at the left, then the results.
-
-    All panels have the aspect of their picture, and the same size.
-    """
+    """Draw what was given in columns of their own at the left, then the results."""
     from matplotlib.figure import Figure  # matplotlib takes half a second to load
 
     n_before = math.ceil(len(given) / layout.n_rows)
     places = [(k % layout.n_rows, k // layout.n_rows) for k in range(len(given))]
     places += [(row, n_before + column) for row, column in layout.places]
-    n_high, n_wide = results[0].pixels.shape[:2]
-    width = min(_PANEL_WIDTH, _PANEL_HEIGHT * n_wide / n_high)
-    height = width * n_high / n_wide
-    count = max(1, len(results[0].colors))
-    n_lines = math.ceil(count / _MOST_IN_A_LINE)
-    a_line = max(_FEWEST_IN_A_LINE, math.ceil(count / n_lines))
-    side = width / a_line
-    cell = _TITLE + height + _GAP / 2 + n_lines * side + _GAP
+    aspect = results[0].pixels.shape[0] / results[0].pixels.shape[1]
+    width = min(_PANEL_WIDTH, _PANEL_HEIGHT / aspect)
+    n_lines = math.ceil(len(results[0].colors) / _IN_A_LINE)
+    height = width * (aspect + n_lines / _IN_A_LINE) + _TEXT_HEIGHT
     n_columns = n_before + layout.n_columns
-    size = (n_columns * (width + _GAP) + 2 * _MARGIN, layout.n_rows * cell + 2 * _MARGIN)
-    figure = Figure(size)
-
-    for panel, (row, column) in zip([*given, *results], places, strict=True):
-        left = _MARGIN + column * (width + _GAP)
-        bottom = size[1] - (_MARGIN + row * cell + _TITLE + height)
-        axes = figure.add_axes(
-            (left / size[0], bottom / size[1], width / size[0], height / size[1])
-        )
-        _draw_panel(axes, panel, a_line, side, height)
+    figure = Figure((n_columns * width, layout.n_rows * height), layout="constrained")
+    panels = figure.subplots(layout.n_rows, n_columns, squeeze=False)
+    for axes in panels.flat:
+        axes.set_axis_off()
+    for panel, place in zip([*given, *results], places, strict=True):
+        _draw_panel(panels[place], panel, aspect)
     return figure
 
 
-def _draw_panel(axes: Axes, panel: Panel, a_line: int, side: float, height: float) -> None:
-    """Draw a picture of some height, text above it, and below it a square for each label.
-
-    So many squares a line, each of a side, crossed where the label is dead.
-    """
-    axes.set_axis_off()
-    axes.imshow(panel.pixels, interpolation="none", aspect="auto")
-    above = (panel.title, 14 if panel.note else 4, 9, "black"), (panel.note, 4, 7.5, "0.35")
-    for text, points, size, color in above:
-        axes.annotate(
-            io.printable(text),
-            (0, 1),
-            (0, points),
-            xycoords="axes fraction",
-            textcoords="offset points",
-            annotation_clip=False,
-            parse_math=False,
-            fontsize=size,
-            color=color,
-        )
-    lines, places = np.divmod(np.arange(len(panel.colors)), a_line)
-    x, y = (places + 0.5) / a_line, -(_GAP / 2 + (lines + 0.5) * side) / height
-    shape: dict[str, Any] = {"s": (0.88 * 72 * side) ** 2, "clip_on": False}
-    shape["transform"] = axes.transAxes
-    axes.scatter(x, y, c=panel.colors / 255, marker="s", edgecolors="0.4", linewidths=0.5, **shape)
-    dead = panel.is_dead
-    for color, width in (("white", 1.8), ("black", 0.8)):
-        axes.scatter(x[dead], y[dead], color=color, marker="x", linewidths=width, **shape)
-
-
-def _page(title: str, comparison: Comparison, rows: Sequence[Row], figure: Figure) -> str:
-    """Return an HTML page that needs no other file: figure, table, failures, recipes."""
-    drawing = BytesIO()
-    figure.savefig(drawing, format="svg")  # holds every pixel, at any size
-    source = "data:image/svg+xml;base64," + base64.b64encode(drawing.getvalue()).decode("ascii")
-    heading, count = html.escape(f"{title}: comparison"), counted(len(comparison.results), "result")
-    summary = f"{count}, {comparison.n_numbers} labels between them."
-    if not comparison.is_complete:
-        summary += " Stopped before the others."
-    parts = [
-        f'<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        f'<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{heading}</title>\n<style>\n{_STYLE}\n</style>\n</head>\n<body>",
-        f'<h1>{heading}</h1>\n<p class="quiet">{summary}</p>',
-        f'<img alt="{html.escape(title)}" src="{source}">',
-        '<p class="quiet">The same label has the same place below each picture. A label that '
-        "others have and a result has not is crossed.</p>",
-        f'<h2>Numbers</h2>\n<div class="table">{_html_table(rows)}</div>',
-    ]
-    dead = [(row.name, comparison.dead(k).tolist()) for k, row in enumerate(rows)]
-    texts = [f"{name}: without label {', '.join(map(str, own))}" for name, own in dead if own]
-    failed = [f"{one.variant.name}: {one.error}" for one in comparison.failures]
-    for title, entries in (("", texts), ("<h2>Not run</h2>", failed)):
-        if entries:
-            items = "".join(f"<li>{html.escape(entry)}</li>" for entry in entries)
-            parts.append(f"{title}<ul>{items}</ul>")
-    parts.append("<h2>Recipes</h2>")
-    for one in comparison.results:
-        recipe = html.escape(json.dumps(one.recipe, indent=2, ensure_ascii=False))
-        parts.append(
-            f"<details><summary>{html.escape(one.variant.name)}</summary><pre>{recipe}</pre></details>"
-        )
-    return "\n".join([*parts, "</body>\n</html>\n"])
-
-
-def _html_table(rows: Sequence[Row]) -> str:
-    """Return rows as an HTML table; columns without any value are left out, best values bold."""
-    shown = [column for column in COLUMNS if any(column.text(row) for row in rows)]
-    cells = {}
-    for column in shown:
-        best, texts = column.best_of(rows), [html.escape(column.text(row)) for row in rows]
-        heading = f'<span title="{html.escape(column.help)}">{html.escape(column.heading)}</span>'
-        cells[heading] = [
-            f"<b>{text}</b>" if best is not None and getattr(row, column.field) == best else text
-            for row, text in zip(rows, texts, strict=True)
-        ]
-    import pandas
-
-    table: str = pandas.DataFrame(cells).to_html(index=False, escape=False, border=0)
-    return table
+def _draw_panel(axes: Axes, panel: Panel, aspect: float) -> None:
+    """Draw a picture, text above it, and below it a square for each label, crossed if dead."""
+    axes.imshow(panel.pixels, interpolation="none")
+    text = "\n".join(filter(None, [io.printable(panel.title), panel.note]))
+    axes.set_title(text, loc="left", fontsize=8, parse_math=False)
+    n_lines = math.ceil(len(panel.colors) / _IN_A_LINE)
+    if n_lines:
+        lines, places = np.divmod(np.arange(len(panel.colors)), _IN_A_LINE)
+        high = n_lines / _IN_A_LINE / aspect
+        below = axes.inset_axes((0, -high - 0.02, 1, high))
+        below.set(xlim=(0, _IN_A_LINE), ylim=(n_lines, 0))
+        below.set_axis_off()
+        style: dict[str, Any] = {"edgecolor": "0.4", "linewidth": 0.5, "align": "edge"}
+        below.bar(places, 0.88, 0.88, lines, color=panel.colors / 255, **style)
+        dead = panel.is_dead
+        for color, width in (("white", 1.8), ("black", 0.8)):
+            x, y = places[dead] + 0.44, lines[dead] + 0.44
+            below.scatter(x, y, 40, color, marker="x", linewidths=width)

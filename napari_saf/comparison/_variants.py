@@ -10,7 +10,7 @@ from typing import Any
 
 from napari_saf.errors import InvalidInput
 from napari_saf.methods import AbstractMethod
-from napari_saf.parameters import READERS, Parameter, build, describe, values_of
+from napari_saf.parameters import READERS, build, parameter_named, values_of
 from napari_saf.problem import ImageOptions
 
 OPTION_AXES = ("window", "features", "weights", "max_side")
@@ -120,15 +120,6 @@ def _variant(
     place = [(name, _text(values[name])) for name in values if name in own or name in changes]
     options = dataclasses.replace(options or ImageOptions(), **changes)
     return Variant(made, options, ((_METHOD, method.name.upper()), *place))
-
-
-def parameter_named(cls: type, name: str) -> Parameter | None:
-    """Return the parameter of a method that a name, or the last part of one, means."""
-    known = describe(cls)
-    exact = [item for item in known if item.name == name]
-    last = [item for item in known if item.name.rpartition(".")[2] == name]
-    matches = exact or (last if len(last) == 1 else [])
-    return matches[0] if matches else None
 
 
 def read_values(name: str, text: str, methods: Sequence[type[AbstractMethod]]) -> list[object]:

@@ -90,4 +90,3 @@ from napari_saf.io._source import (
     spelled,
 )
 from napari_saf.io._tables import LargeRegions, measure_large, region_table
-from napari_saf.io._tasks import NORMALIZATIONS, FewShotTasks, load_tasks

@@ -80,7 +80,7 @@ class TaskMethod(ABC):
         ComputeError
             If the device is missing.
         """
-        points, given, nodes = check_tasks(features, seeds, rows)
+        points, given, nodes = _check_tasks(features, seeds, rows)
         device = resolve_device(self.device)
         dtype = float_type(self.dtype, device)
         n_nodes, n_features = given.shape[1], points.shape[-1]
@@ -220,7 +220,7 @@ def _centred(blocks: torch.Tensor, preprocessing: Preprocessing) -> torch.Tensor
     return blocks - blocks.mean(dim=1, keepdim=True) if is_centred else blocks
 
 
-def check_tasks(
+def _check_tasks(
     features: ArrayLike, seeds: ArrayLike, rows: ArrayLike | None = None
 ) -> tuple[NDArray[np.floating], NDArray[np.int64], NDArray[np.int64] | None]:
     """Return what `AbstractFewShotMethod.run_tasks` takes as arrays, or raise InvalidInput."""

@@ -29,7 +29,7 @@ WEIGHTS = np.array(
 )
 """Of the cues and 1 in the log odds that two regions are one: fitted to those of a first click.
 
-`benchmarks/hierarchy.py` fits such weights anew, and compares them with these.
+`benchmarks/defaults.py weights` fits such weights anew, and compares them with these.
 """
 
 

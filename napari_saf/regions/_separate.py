@@ -34,7 +34,7 @@ def find_separate(labels: NDArray[np.integer]) -> Separate:
     """Return the connected parts of one label, if they are many, small, alike, and on a ground.
 
     Beside the ground no label has a large part. The size is that of the thing in which a pixel of
-    one lies, on average. `benchmarks/hierarchy.py --separate` says of which images that holds.
+    one lies, on average.
     """
     parts = np.asarray(label_components(labels, background=0, connectivity=1), dtype=np.int32)
     sizes = np.bincount(parts.ravel())[1:].astype(float)

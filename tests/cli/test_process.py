@@ -104,7 +104,7 @@ def test_names_of_files_may_be_no_text_and_no_window_is_loaded(tmp_path):
     for command, words in (
         (("segment", name, "-o", "out", "--max-labels", "2"), "1 done before"),
         (("dictionary", "apply", "words.safetensors", name, "-o", "applied"), "1 done before"),
-        (("compare", name, "-o", "page.html", "--overwrite"), "page.html"),
+        (("compare", name, "-o", "compared.png", "--overwrite"), "compared.png"),
     ):
         for _ in range(2):
             code, out, errors = Command(*command, folder=tmp_path).wait()

@@ -1,9 +1,6 @@
-"""Comparisons: common numbers for labels, grids of variants, tables, pictures, pages."""
+"""Comparisons: common numbers for labels, grids of variants, tables, pictures."""
 
 import csv
-import dataclasses
-import html
-from html.parser import HTMLParser
 
 import numpy as np
 import pytest
@@ -15,7 +12,6 @@ from PIL import Image
 import napari_saf as saf
 from napari_saf import metrics
 from napari_saf.comparison import (
-    Variant,
     align,
     iterate_comparison,
     lay_out,
@@ -37,12 +33,6 @@ def picture(side=12):
     image = np.zeros((side, side))
     image[: side // 2, : side // 2], image[side // 2 :, side // 2 :] = 0.5, 1.0
     return image + rng.normal(0, 0.03, image.shape)
-
-
-class Named(Variant):
-    """A variant of a long name."""
-
-    name = "<" + 30 * " a name"
 
 
 @pytest.fixture(scope="module")
@@ -253,66 +243,6 @@ def test_a_comparison_that_is_stopped_keeps_what_is_finished():
         )
 
 
-class _Tags(HTMLParser):
-    """Collects the tags and the words of a page."""
-
-    def __init__(self, text):
-        super().__init__()
-        self.tags, self.words = [], []
-        self.feed(text)
-
-    def handle_starttag(self, tag, attrs):
-        self.tags.append((tag, dict(attrs)))
-
-    def handle_data(self, data):
-        self.words.append(data)
-
-
-def test_the_page_escapes_what_it_is_told(found, tmp_path):
-    name = "<script>alert('x')</script>\"&"
-    path = saf.save_comparison(tmp_path / "a.html", found, picture(), title=name)
-    read = _Tags(path.read_text(encoding="utf-8"))
-    assert not any(tag == "script" for tag, _ in read.tags)
-    assert any(name in words for words in read.words)
-    images = [attributes for tag, attributes in read.tags if tag == "img"]
-    assert images[0]["alt"] == name
-    assert len(images) == 1
-    assert images[0]["src"].startswith("data:image/svg+xml;base64,")
-
-
-def test_the_page_names_the_dead_and_has_a_recipe_for_each(found, tmp_path):
-    path = saf.save_comparison(tmp_path / "a.html", found, picture())
-    text = path.read_text(encoding="utf-8")
-    for k, row in enumerate(saf.comparison_table(found)):
-        dead = ", ".join(map(str, found.dead(k)))
-        assert (f"<li>{row.name}: without label {dead}</li>" in text) == bool(dead)
-    assert text.count("<details>") == 3 and "&quot;method&quot;: &quot;slk&quot;" in text
-
-
-def test_the_page_of_a_grid_with_failed_cells_names_them(tmp_path):
-    methods = [SAF(max_labels=2), saf.AssignmentFlow()]
-    found = saf.compare(picture(), variants_of(methods, {"window": [3, 5]}))
-    path = saf.save_comparison(tmp_path / "a.html", found, picture())
-    text = path.read_text(encoding="utf-8")
-    assert text.count("<tr") == 3 and text.count("<details>") == 2
-    assert "<h2>Not run</h2>" in text
-    for window, failure in zip((3, 5), found.failures, strict=True):
-        words = html.escape(f"AF, window {window}: {failure.error}")
-        assert text.count(f"<li>{words}</li>") == 1
-
-
-def test_the_table_of_a_page_is_whole_and_marks_the_best(found, tmp_path):
-    named = [dataclasses.replace(one, variant=Named(one.variant.method)) for one in found.results]
-    many = dataclasses.replace(found, results=tuple(named * 4))
-    truth = np.repeat([[1] * 6 + [2] * 6], 12, axis=0)
-    path = saf.save_comparison(tmp_path / "a.html", many, picture(), truth=truth)
-    text = path.read_text(encoding="utf-8")
-    assert text.count("<tr") == 13
-    assert text.count("<td>" + html.escape(Named.name)) == 12
-    best = max(row.covering for row in saf.comparison_table(found, truth))
-    assert f"<b>{best:.3f}</b>" in text
-
-
 def test_panels_show_labels_in_the_colours_of_the_image(found):
     image = np.round(255 * np.clip(picture(), 0, 1)).astype(np.uint8)
     rgb = np.stack([image, image // 2, 255 - image], axis=-1)
@@ -336,7 +266,7 @@ def test_pictures_and_tables_are_saved(found, tmp_path):
     assert [row["name"] for row in read] == [row.name for row in rows]
     assert [float(row["covering"]) for row in read] == [row.covering for row in rows]
     for bad in ("a.docx", "a"):
-        with pytest.raises(saf.InvalidInput, match="html"):
+        with pytest.raises(saf.InvalidInput, match="svg"):
             saf.save_comparison(tmp_path / bad, found, picture())
 
 

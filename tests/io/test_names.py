@@ -76,7 +76,6 @@ def test_prototypes_give_every_name_back(tmp_path):
 @pytest.mark.parametrize(
     "arguments",
     [
-        ("compare", "IMAGE", "-o", "a.html", "--method", "slk"),
         ("compare", "IMAGE", "-o", "a.png", "--method", "slk"),
         ("dictionary", "learn", "IMAGE", "-o", "d.safetensors", "--n-atoms", "3"),
         ("dictionary", "apply", "words.safetensors", "IMAGE", "-o", "out"),

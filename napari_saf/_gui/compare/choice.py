@@ -31,7 +31,7 @@ from napari_saf._gui.runs.run import without_gaps
 from napari_saf.errors import InvalidInput
 from napari_saf.input import AUTO
 from napari_saf.methods import METHODS, AbstractMethod, run_to_end
-from napari_saf.parameters import Parameter, describe
+from napari_saf.parameters import Parameter, describe, parameter_named
 from napari_saf.problem import ImageOptions, Problem
 
 _KINDS = ("int", "float", "choice", "bool")
@@ -186,7 +186,7 @@ def whole_name(variant: compare.Variant, n_words: int | None = None) -> str:
     """Return all that was chosen for a variant, with so many words of each label of the form."""
     texts = []
     for axis, value in variant.place:
-        item = _OPTIONS.get(axis) or compare.parameter_named(type(variant.method), axis)
+        item = _OPTIONS.get(axis) or parameter_named(type(variant.method), axis)
         label = "" if item is None else item.label  # the name of a method is enough
         texts.append(" ".join([*label.split()[:n_words], value]))
     return ", ".join(texts)

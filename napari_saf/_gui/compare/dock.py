@@ -32,10 +32,8 @@ _TRUTH_HELP = (
     "Regions as they should be, 0 where unknown: the table then says how well each result agrees."
 )
 _PAINT = (("mean colour", "mean"), ("clear colour", "palette"))
-_PAINT_HELP = (
-    "Labels in the saved page or picture: the mean colour of the image, or those of the layers."
-)
-_FILTERS = "Page (*.html);;Picture (*.png *.svg *.pdf);;Table (*.csv)"
+_PAINT_HELP = "Labels in the saved picture: the mean colour of the image, or those of the layers."
+_FILTERS = "Picture (*.png *.svg *.pdf);;Table (*.csv)"
 
 
 class CompareWidget(RunDock):
@@ -79,7 +77,7 @@ class CompareWidget(RunDock):
         help = "Show the results in napari's grid, or leave it."
         self._side_button = create_button("Side by side", help, self.show_side_by_side)
         self._side_button.setCheckable(True)
-        help = "Save a page, a picture or the table."
+        help = "Save a picture or the table."
         self._save_button = create_button("Save …", help, self._ask_to_save)
         self._paint.setToolTip(_PAINT_HELP)
         self._rows = FormSection()
@@ -100,12 +98,12 @@ class CompareWidget(RunDock):
         self._run_again()
 
     def save_to(self, path: str) -> None:
-        """Save a page, a picture or a table, by the suffix; none stands for a page."""
+        """Save a picture or a table, by the suffix; none stands for a picture."""
         outcome, layers = self.outcome, self.results
         if outcome is None or layers is None:
             return
         target = Path(path)
-        target = target if target.suffix else target.with_name(f"{target.name}.html")
+        target = target if target.suffix else target.with_name(f"{target.name}.png")
         job, paint, title = outcome.image_job, self._paint.value, layers.image.name
         colors = {n: layers.color(n) for n in range(1, outcome.comparison.n_numbers + 1)}
 
@@ -302,7 +300,7 @@ class CompareWidget(RunDock):
             self._on_row_chosen(self.table.chosen)
 
     def _ask_to_save(self) -> None:
-        name = f"{file_stem(self.results.image.name)}_comparison.html" if self.results else ""
+        name = f"{file_stem(self.results.image.name)}_comparison.png" if self.results else ""
         ask_for_path(self, "Save comparison", str(Path.cwd() / name), _FILTERS, self.save_to)
 
     def _on_layer_removed(self, event: Any) -> None:

@@ -266,14 +266,10 @@ class RunDock(QWidget):
         self._show_progress(frame.fraction, f"{text}\n{left}" if left else text)
 
     def _show_progress(self, fraction: float, text: str) -> None:
-        """Show how far the run is, the memory that it takes, and what would be faster."""
+        """Show how far the run is, and the memory that it takes."""
         memory = "" if self.controller.run is None else self.controller.run.memory_note
         words = "\n".join(filter(None, [text, memory]))
-        self.status.show_progress(fraction, words, self._faster())
-
-    def _faster(self) -> str:
-        """Return what to offer in place of a run that takes long; empty if nothing."""
-        return ""
+        self.status.show_progress(fraction, words)
 
     def _on_returned(self, result: Any) -> None:
         text = f"{STATUS_TEXTS[result.status]}: {counted(result.n_labels, 'label')}"

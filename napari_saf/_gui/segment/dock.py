@@ -12,7 +12,7 @@ from typing import Any
 import napari
 import numpy as np
 from numpy.typing import NDArray
-from qtpy.QtCore import Qt, QTimer
+from qtpy.QtCore import Qt
 from qtpy.QtWidgets import QLabel
 
 from napari_saf._gui.docks.apply import BUSY, ApplyDialog, why_not_repeated
@@ -36,7 +36,6 @@ from napari_saf._gui.layers.placement import NO_IMAGE
 from napari_saf._gui.napari_workarounds import dims_of
 from napari_saf._gui.runs.controller import StoppedRun
 from napari_saf._gui.runs.run import Frame, RunJob, StoppedStart
-from napari_saf._gui.runs.time_left import Forecast, forecast, may_take_long, shorter_side
 from napari_saf._gui.segment.fairness import FairnessSection
 from napari_saf._gui.segment.regions import RegionSection
 from napari_saf.device import resolve_device
@@ -52,9 +51,6 @@ _SCALE_HELP = (
     "Side of the window over which labels are averaged: small keeps detail, large smooths (N)."
 )
 _DEVICE_HELP = "Where the run is computed, and how precisely (Advanced: Device, Precision)."
-_SMALLER = "Compute at {} px and run"
-_PATIENCE = 500
-"""Milliseconds without a change after which it is foreseen how long a run would take."""
 _AUTOMATIC_HELP = (
     "Chosen for this image: a plane is labelled by colour and texture, at half its size where that "
     "leaves enough pixels; a volume by its values, in full. There are as many labels as leave "
@@ -75,9 +71,6 @@ class SegmentWidget(RunDock):
     def __init__(self, viewer: napari.viewer.Viewer) -> None:
         super().__init__(viewer)
         self._was_sweep = False
-        self._side: int | None = None  # at which a run that takes long would be short
-        self._forecast = ""  # what was said of a run that would take long
-        self._waiting = QTimer(self, singleShot=True, interval=_PATIENCE)
         self._shown: tuple[LiveLayer, RunJob] | None = None
         self._problem: Problem | None = None  # what was labelled so, by a run of this dock
         self.input = ImageInput(viewer)
@@ -125,9 +118,6 @@ class SegmentWidget(RunDock):
             (self.form.method_changed, self._on_method_changed),
             (self.form.changed, self._on_form_changed),
             (self.input.options_changed, self._show_automatic),
-            (self.input.options_changed, self._waiting.start),
-            (self.form.changed, self._waiting.start),
-            (self._waiting.timeout, self._foresee),
             (self.input.image_changed, self._update_enabled),
             (self.input.strokes_changed, self.stopped.forget),
             (self.stopped.button.clicked, self._resume),
@@ -145,12 +135,8 @@ class SegmentWidget(RunDock):
         is_sweep: bool = False,
         rescale: bool = False,
         finite_only: bool = False,
-        live: LiveLayer | None = None,
     ) -> None:
-        """Start a run, or a sweep over the fairness weight, with what is chosen here.
-
-        With `live` in the layer of the run under way, which ends.
-        """
+        """Start a run, or a sweep over the fairness weight, with what is chosen here."""
         self._was_sweep, self.finite_only = is_sweep, finite_only
         image, strokes = self.input.image, self.input.strokes
         with self.showing_errors():
@@ -158,7 +144,7 @@ class SegmentWidget(RunDock):
             job = dataclasses.replace(job, options=self._scaled(job.options, rescale))
             note = self.input.scale_note() if method.uses_window else ""
             place = self.input.region().placement
-            run = RunJob(image, job, method, place, is_sweep, strokes, live, note=note)
+            run = RunJob(image, job, method, place, is_sweep, strokes, note=note)
             by_hand = self.input.options_by_hand()
             self.controller.start(dataclasses.replace(run, options=by_hand))
 
@@ -254,49 +240,10 @@ class SegmentWidget(RunDock):
         self.automatic.setText(f"Automatic: {text}")
         self.choice.show_row(self.automatic, bool(text))
 
-    def _foresee(self) -> None:
-        """Say how long a run would take, where that is long, and offer a smaller size."""
-        if self.is_busy:
-            return
-        self.drop_background("forecast")
-        if self._forecast and self.status.text == self._forecast:
-            self.status.reset()
-        with suppress(SafError):
-            job, method = self.input.job(), self.form.read()
-            if may_take_long(job) and not self._why_not():
-                trial = partial(forecast, job, method)
-                self.run_in_background("forecast", trial, self._show_forecast)
-
-    def _show_forecast(self, found: Forecast | None) -> None:
-        if found is not None and found.side is not None and not self.is_busy:
-            self._side, self._was_sweep = found.side, False
-            size = self.input.choices["max_side"].currentText()
-            self._forecast = f"{size}: a run takes {found}"
-            self.status.show_progress(0.0, self._forecast, _SMALLER.format(found.side))
-
-    def _faster(self) -> str:
-        if self._is_applied:
-            return ""
-        job, seconds = self.controller.job, self.controller.seconds
-        left = self._time_left.seconds_left(seconds)
-        side = None if job is None else shorter_side(job.image_job, seconds, left)
-        if side is None or self._side is None:  # what is offered does not change under the mouse
-            self._side = side
-        return _SMALLER.format(self._side) if self._side else ""
-
-    def _on_suggested_action_clicked(self) -> None:
-        if self._side is None or self.status.suggested_action != _SMALLER.format(self._side):
-            super()._on_suggested_action_clicked()
-            return
-        self.input.choose(max_side=self._side)
-        self.start(is_sweep=self._was_sweep, live=self.controller.live)
-
     def _run_again(self, *, rescale: bool) -> None:
         self.start(is_sweep=self._was_sweep, rescale=rescale, finite_only=self.finite_only)
 
     def _on_began(self) -> None:
-        self._waiting.stop()
-        self.drop_background("forecast")
         super()._on_began()
         if self._begun is not None and not self._is_applied:
             self._forget_result()
@@ -307,7 +254,7 @@ class SegmentWidget(RunDock):
         self._forget_result()
 
     def _forget_result(self) -> None:
-        self._shown = self._problem = self._side = None
+        self._shown = self._problem = None
         self.stopped.forget()
         self.fairness.reset()
         self.regions.reset()
@@ -408,7 +355,6 @@ class SegmentWidget(RunDock):
             self.regions.forget()
 
     def _release(self) -> None:
-        self._waiting.stop()
         self.regions.reset()
         self.stopped.forget()
         self.large.release()
