@@ -24,7 +24,7 @@ PROBABILITY_MARK = ".probabilities"
 """What the name of a file of probability maps has before its suffix."""
 PARTS_SUFFIXES = (".tif", ".tiff", ".npy")
 """Files that are read in parts, as folders of zarr are; pictures are read whole."""
-IMAGE_SUFFIXES = (".tif", ".tiff", ".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".npy")
+IMAGE_SUFFIXES = (*PARTS_SUFFIXES, ".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp")
 RESULT_MARKS = (LABELS_MARK, MASK_MARK, PROBABILITY_MARK, ".objects", "_reconstruction")
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 

@@ -341,6 +341,7 @@ class ImageSource:
             return cls(levels, opened, name, channel_axis, are_labels)
 
     def reopened(self) -> ImageSource:
+        """Open the same image anew: its `state` is that of now."""
         is_named = self.is_remote or os.path.exists(self.source)
         return ImageSource.open(self.source if is_named else self.finest, *self.given)
 
@@ -380,6 +381,7 @@ class ImageSource:
         return ImageFile(self.levels()[0], self._axis, self.axes, scale, units, origin)
 
     def level_shape(self, level: int) -> tuple[int, ...]:
+        """Return the shape of a level, without channels."""
         shape = self._levels[level].shape
         return tuple(int(n) for k, n in enumerate(shape) if k != self._axis)
 
