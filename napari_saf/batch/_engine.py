@@ -110,6 +110,9 @@ class AbstractTask(ABC, Generic[R]):
         Raise Cancelled if it was cancelled before anything was written.
         """
 
+    def finish(self, jobs: Sequence[Job]) -> None:
+        """Write what is made of the results of all jobs."""
+
     def run_in_tiles(
         self,
         job: Job,
@@ -165,6 +168,8 @@ def run_batch(
             except Cancelled:
                 return
             yield outcome
+    if todo:
+        task.finish(jobs)
 
 
 Tiles = Literal["auto", "all", "none"]
@@ -178,11 +183,14 @@ def plan_jobs(
 
     One image goes to `out` if that is named as a mask; otherwise `out` is a folder, and the
     mask of ``name.png`` is ``name_labels`` with `suffix` in it; that of an image that is labelled
-    in tiles has the suffix ``.ome.zarr``.
+    in tiles has the suffix ``.ome.zarr``. Labels of the fields of ``plate.zarr`` go into each of
+    them as ``labels/NAME`` for ``plate.zarr/labels/NAME``.
     """
-    is_folder = is_plain_folder(out)
-    is_inner = out.parent.name == "labels" and is_zarr(out.parent.parent)
-    if not is_folder and (is_inner or mask_suffix(out) is not None):
+    is_folder, around = is_plain_folder(out), out.parent.parent
+    is_inner = out.parent.name == "labels" and is_zarr(around)
+    if is_inner and all(around in image.parents for image in images):  # fields of a plate
+        masks = [image / "labels" / out.name for image in images]
+    elif not is_folder and (is_inner or mask_suffix(out) is not None):
         if len(images) > 1:
             raise InvalidInput(f"{out}: expected a folder for {len(images)} images, got a file")
         masks = [out]
@@ -195,11 +203,11 @@ def plan_jobs(
     else:
         jobs = []
         for image, mask in zip(images, masks, strict=True):
-            may_be_pyramid = mask != out or is_inner or mask_suffix(out) == OME_ZARR_SUFFIX
+            may_be_pyramid = is_inner or mask != out or mask_suffix(out) == OME_ZARR_SUFFIX
             in_tiles = url_of(image) is not None or tiles == "all"
             if tiles == "auto" and may_be_pyramid and not in_tiles:
                 in_tiles = is_inner or is_large(image)
-            if in_tiles and mask != out:
+            if in_tiles and not is_inner and mask != out:
                 mask = out / f"{mask_stem(image)}{LABELS_MARK}{OME_ZARR_SUFFIX}"
             recipe = mask.with_name(f"{mask_stem(mask)}.recipe.json")
             jobs.append(Job((image,), (mask,), recipe, in_tiles))

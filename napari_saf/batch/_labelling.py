@@ -284,6 +284,25 @@ class LabelTask(AbstractTask[LabelSummary]):
             label_map=LabelMap(np.append(0, shown.numbers)[columns]),
         )
 
+    def finish(self, jobs: Sequence[Job]) -> None:
+        """Join the tables of objects of the fields of a plate, or the series of a file."""
+        places = [io.place_in_store(job.images[0]) for job in jobs]
+        if self.objects is None or None in places or not all(job.in_tiles for job in jobs):
+            return
+        import pandas  # takes half a second to load
+
+        parts = []
+        for job, (_, names) in zip(jobs, filter(None, places), strict=True):
+            file = io.path_beside(job.masks[0], "objects.csv")
+            if file.exists():
+                columns = _columns_of_plate(names)
+                part = pandas.read_csv(file)
+                parts.append(part.assign(**columns)[[*columns, *part.columns]])
+        if parts:
+            joined = pandas.concat(parts, ignore_index=True)
+            table = {str(name): column.to_numpy() for name, column in joined.items()}
+            io.save_table(file.parent.with_name(f"{file.parent.name}.csv"), table)
+
     def _outputs(self, job: Job) -> list[Path]:
         """Return masks and recipe of a job, and the files of objects and probabilities."""
         outputs = list(job.outputs)
@@ -453,6 +472,14 @@ def _save_objects(
 def _digest(labels: NDArray[Any]) -> str:
     """Return a short name for labels, whatever their type and axes of length 1."""
     return hashlib.sha256(np.ascontiguousarray(labels, dtype="<i8").tobytes()).hexdigest()[:16]
+
+
+def _columns_of_plate(names: Sequence[str]) -> dict[str, str]:
+    """Return the columns that say where in a plate, or in a converted file, an image is."""
+    if len(names) != 3:
+        return {"image": "/".join(names)}
+    row, column, field = names
+    return {"row": row, "column": column, "well": f"{row}/{column}", "field": field}
 
 
 def _lost_by(mask: Path, images: Sequence[io.ImageFile]) -> list[str]:

@@ -26,7 +26,7 @@ from napari_saf.io._labels import (
     map_labels,
 )
 from napari_saf.io._masks import describe_zarr, save_binary_masks, save_masks
-from napari_saf.io._note import write_note
+from napari_saf.io._note import write_note, zarr_attributes
 from napari_saf.io._outlines import OUTLINE_SUFFIXES, check_outlines, library, save_objects
 from napari_saf.io._paths import (
     FIGURE_SUFFIXES,
@@ -47,6 +47,7 @@ from napari_saf.io._paths import (
     mask_stem,
     mask_suffix,
     path_beside,
+    place_in_store,
     printable,
     table_cell,
     url_of,

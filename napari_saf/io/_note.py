@@ -156,9 +156,16 @@ def _of_npy(path: Path) -> object:
 
 
 def _of_zarr(path: Path) -> object:
-    file = path / "zarr.json"
-    if not file.is_file():
-        return None
-    plain = storage.parse_json(storage.read_limited(file, _MOST_ZARR_BYTES))
-    attributes = plain.get("attributes") if isinstance(plain, dict) else None
-    return attributes.get(NOTE_KEY) if isinstance(attributes, dict) else None
+    return zarr_attributes(path).get(NOTE_KEY)
+
+
+def zarr_attributes(path: Path) -> dict[str, Any]:
+    """Return the attributes of a zarr group or array, of format 2 or 3; none if there are none."""
+    for name in ("zarr.json", ".zattrs"):
+        file = path / name
+        if file.is_file():
+            plain = storage.parse_json(storage.read_limited(file, _MOST_ZARR_BYTES))
+            if name == "zarr.json" and isinstance(plain, dict):
+                plain = plain.get("attributes")
+            return plain if isinstance(plain, dict) else {}
+    return {}

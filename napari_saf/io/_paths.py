@@ -29,7 +29,7 @@ RESULT_MARKS = (LABELS_MARK, MASK_MARK, PROBABILITY_MARK, ".objects", "_reconstr
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
-def _within_store(path: Path) -> tuple[Path, tuple[str, ...]] | None:
+def place_in_store(path: Path) -> tuple[Path, tuple[str, ...]] | None:
     """Return the outermost zarr folder around an image in it, and its place; None without one."""
     if path.suffix or path.parent.name == "labels" or not is_zarr(path.parent):
         return None
@@ -55,7 +55,7 @@ def mask_stem(path: str | os.PathLike[str]) -> str:
     file, mark, number = str(path).rpartition("#")
     if mark and number.isdigit():
         return f"{mask_stem(file)}-{number}"
-    inner = _within_store(Path(path))
+    inner = place_in_store(Path(path))
     if inner is not None:
         return "-".join([mask_stem(inner[0]), *inner[1]])
     name = Path(path).name
@@ -69,13 +69,19 @@ def path_beside(mask: Path, ending: str) -> Path:
     """Return the path of a file beside a mask, called after its image: ``photo.ENDING``.
 
     Of a mask within an OME-Zarr image (``photo.ome.zarr/labels/NAME``) a file lies beside the
-    image, ``photo.NAME.ENDING``, a zarr store beside the mask, ``NAME_ENDING``.
+    image, ``photo.NAME.ENDING``, for a field of a plate in a folder of that name, and a zarr store
+    beside the mask, ``NAME_ENDING``.
     """
     if mask.parent.name == "labels" and is_zarr(mask.parent.parent):
         if ending.endswith(".ome.zarr"):
             return mask.with_name(f"{mask.name}_{ending.removesuffix('.ome.zarr')}")
         image = mask.parent.parent
-        return image.with_name(f"{mask_stem(image)}.{mask.name}.{ending}")
+        inner = place_in_store(image)
+        if inner is None:
+            return image.with_name(f"{mask_stem(image)}.{mask.name}.{ending}")
+        (outer, names), (kind, _, suffix) = inner, ending.rpartition(".")
+        folder = outer.with_name(f"{mask_stem(outer)}.{mask.name}.{kind}")
+        return folder / f"{'-'.join(names)}.{suffix}"
     stem = mask_stem(mask).removesuffix(MASK_MARK).removesuffix(LABELS_MARK)
     return mask.with_name(f"{stem}.{ending}")
 

@@ -18,6 +18,7 @@ from napari_saf.io import PARTS_SUFFIXES, ImageSource, is_zarr, path_beside, sav
 from napari_saf.methods import AbstractMethod, not_cancelled
 from napari_saf.objects import ObjectStep
 from napari_saf.project import Taught, as_learned
+from napari_saf.storage import make_folder
 from napari_saf.tiles._dictionary import DictionaryJob
 from napari_saf.tiles._engine import (
     AbstractTiledJob,
@@ -242,7 +243,9 @@ def run_large(
         **shared,
     )
     table = objects.table(image, cancelled=cancelled) or {"object": np.zeros(0, int)}
-    save_table(path_beside(path, "objects.csv"), table)
+    file = path_beside(path, "objects.csv")
+    make_folder(file.parent)
+    save_table(file, table)
     notes = (*found.notes, *objects.notes)
     return dataclasses.replace(found, objects=objects, notes=notes)
 

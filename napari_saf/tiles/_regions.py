@@ -57,13 +57,15 @@ class RegionJob(AbstractTiledJob):
 
     level: float
     recipe: dict[str, Any]
+    tile: list[int]
 
     @classmethod
     def of(
         cls, labels: Path, image: io.ImageSource, level: float, recipe: dict[str, Any]
     ) -> RegionJob:
-        opened = io.ImageSource.open(labels, are_labels=True)
-        return cls(opened, image, level, json.loads(json.dumps(io.with_level(recipe, level))))
+        opened, plain = io.ImageSource.open(labels, are_labels=True), io.with_level(recipe, level)
+        tile = opened.finest.shards or opened.finest.chunks
+        return cls(opened, image, level, json.loads(json.dumps(plain)), list(tile))
 
     @property
     def request(self) -> dict[str, Any]:
@@ -77,7 +79,7 @@ class RegionJob(AbstractTiledJob):
             kind="regions",
             coarse=fits.index(True) if True in fits else len(fits) - 1,
             recipe=self.recipe,
-            tile=list(labels.finest.shards or labels.finest.chunks),
+            tile=self.tile,
             chunk=list(labels.finest.chunks),
             halo=[0] * len(labels.shape),
             **self.described(),

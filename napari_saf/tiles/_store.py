@@ -23,6 +23,7 @@ try:
 except ImportError:  # on Windows
     fcntl = None
 
+_VERSION = {"version": "0.5"}
 _KEY = "napari-saf-tiles"
 """Name of the attribute that says which plan a store is of, and whether all of it is there."""
 Done = dict[tuple[int, ...], dict[int, int]]
@@ -32,7 +33,8 @@ Done = dict[tuple[int, ...], dict[int, int]]
 class LabelStore:
     """A label pyramid that is being written; until it is whole it is no OME-Zarr.
 
-    `path` ends in ``.ome.zarr``, or lies in the folder ``labels`` of an OME-Zarr image.
+    `path` ends in ``.ome.zarr``, or lies in the folder ``labels`` of an OME-Zarr image, whose
+    format of zarr it has then: images older than OME-Zarr 0.5 have labels of 0.4.
     """
 
     def __init__(self, path: Path) -> None:
@@ -40,18 +42,14 @@ class LabelStore:
             path = Path(os.path.realpath(path.parent), path.name)
         self.path = path
         self.journal = path.with_name(f"{path.name}.journal")
-        self.image = path.parent.parent if path.parent.name == "labels" else None
-        if self.image is not None and (self.image / "zarr.json").is_file():
-            if path.name in (".", "..") or path.suffix:
-                raise InvalidInput(f"{path}: expected a plain name within labels")
-            return
-        if self.image is not None and io.is_zarr(self.image):
-            raise InvalidInput(
-                f"{path}: the image is an OME-Zarr older than 0.5, whose labels this would not "
-                "be; save them in a store of their own"
-            )
-        self.image = None
-        io.check_suffix(path, [".ome.zarr"])
+        image = path.parent.parent
+        is_inner = path.parent.name == "labels" and io.is_zarr(image)
+        self.image = image if is_inner else None
+        self.format: Any = 2 if is_inner and not (image / "zarr.json").is_file() else 3
+        if is_inner and (path.name in (".", "..") or path.suffix):
+            raise InvalidInput(f"{path}: expected a plain name within labels")
+        if not is_inner:
+            io.check_suffix(path, [".ome.zarr"])
 
     def check_apart(self, *read: object) -> None:
         """Raise InvalidInput if images that are read lie in the store, or it within one of them."""
@@ -91,11 +89,9 @@ class LabelStore:
 
     def _about(self) -> dict[str, Any] | None:
         try:
-            plain = storage.read_json(self.path / "zarr.json")
+            about = io.zarr_attributes(self.path).get(_KEY)
         except (OSError, ValueError, FormatError, InvalidInput):
             return None
-        attributes = plain.get("attributes") if isinstance(plain, dict) else None
-        about = attributes.get(_KEY) if isinstance(attributes, dict) else None
         return about if isinstance(about, dict) else None
 
     def remove(self) -> None:
@@ -110,17 +106,14 @@ class LabelStore:
         with storage.write_errors(self.path):
             storage.make_folder(self.path.parent)
             about = {_KEY: {"plan": plan.digest}}
-            group = _group(self.path, "w", zarr_format=3, attributes=about)
+            group = _group(self.path, "w", zarr_format=self.format, attributes=about)
+            # Shards are of zarr 3; a tile is whole chunks.
+            stored: dict[str, Any] = {"shards": plan.tile, "dimension_names": plan.axes}
+            if self.format == 2:
+                stored = {"chunk_key_encoding": {"name": "v2", "separator": "/"}}
             kind = np.min_scalar_type(plan.most_label)
             for level, shape in enumerate(plan.level_shapes()):
-                group.create_array(
-                    str(level),
-                    shape=shape,
-                    chunks=plan.chunk,
-                    shards=plan.tile,
-                    dtype=kind,
-                    dimension_names=plan.axes,
-                )
+                group.create_array(str(level), shape=shape, chunks=plan.chunk, dtype=kind, **stored)
 
     def is_of(self, plan: Tiling) -> bool:
         """Tell whether the arrays of a plan are there."""
@@ -179,13 +172,24 @@ class LabelStore:
             for file in self.path.rglob("*.partial"):
                 storage.remove_path(file)
             if self.image is not None:  # the group of all labels of an image lists them
-                group = _group(self.path.parent, "a", zarr_format=3)
-                ome: Any = dict(group.attrs.get("ome", {"version": "0.5"}))
+                group = _group(self.path.parent, "a", zarr_format=self.format)
+                ome: Any = dict(group.attrs) if self.format == 2 else group.attrs.get("ome", {})
                 listed = sorted({*ome.get("labels", []), self.path.name})
-                group.attrs["ome"] = ome | {"labels": listed}
+                own = {"labels": listed}
+                group.attrs.update(own if self.format == 2 else {"ome": _VERSION | ome | own})
+            if self.format == 2:
+                attributes = _of_version_4(attributes)
             _group(self.path, "r+").update_attributes(attributes | {_KEY: about})
         storage.remove_path(self.journal)
         return about
+
+
+def _of_version_4(attributes: dict[str, Any]) -> dict[str, Any]:
+    """Return the attributes of an OME-Zarr 0.5 of labels as 0.4 has them."""
+    own = {key: value for key, value in attributes.items() if key != "ome"}
+    ome, version = attributes["ome"], {"version": "0.4"}
+    levels = [multiscale | version for multiscale in ome["multiscales"]]
+    return own | {"multiscales": levels, "image-label": ome["image-label"] | version}
 
 
 def _is_empty(path: Path) -> bool:

@@ -1,6 +1,7 @@
 """``napari-saf info``, and files that hold several images."""
 
 import numpy as np
+import pandas
 import pytest
 import tifffile
 import zarr
@@ -94,3 +95,46 @@ def test_where_an_image_lies_is_kept_or_it_is_said(cli, picture, tmp_path):
         assert found[1]["translation"][-2:] == [100, 200]
     outcome = cli(*run, "u.tif")
     assert outcome.code == 0 and "does not keep where the image lies" in outcome.err
+
+
+@pytest.fixture(params=["0.4", "0.5"])
+def plate(request, tmp_path, picture):
+    """A plate of two wells with a field each."""
+    is_new = request.param == "0.5"
+    plate = zarr.open_group(tmp_path / "p.zarr", mode="w", zarr_format=3 if is_new else 2)
+
+    def say(group, **about):
+        about = about | {"version": request.param}
+        group.attrs.update({"ome": about} if is_new else about)
+
+    places = [{"path": f"A/{k}", "rowIndex": 0, "columnIndex": k - 1} for k in (1, 2)]
+    names = {"rows": [{"name": "A"}], "columns": [{"name": "1"}, {"name": "2"}]}
+    say(plate, plate={"wells": places, **names})
+    for k in (1, 2):
+        well = plate.require_group(f"A/{k}")
+        say(well, well={"images": [{"path": "0"}]})
+        field = well.create_group("0")
+        array = np.load(picture(f"{k}.npy", (40, 60), seed=k))
+        field.create_array("0", data=array, chunks=(32, 32))
+        axes = [{"name": name, "type": "space"} for name in "yx"]
+        scale = [{"type": "scale", "scale": [1.0, 1.0]}]
+        levels = {"axes": axes, "datasets": [{"path": "0", "coordinateTransformations": scale}]}
+        say(field, multiscales=[levels | ({} if is_new else {"version": "0.4"})])
+    return tmp_path / "p.zarr"
+
+
+def test_labels_of_a_plate_go_into_its_fields(cli, plate, tmp_path):
+    run = ("segment", plate, "-o", plate / "labels" / "cells", "--max-labels", "2", "--objects")
+    outcome = cli(*run, "--smallest-object", "5")
+    assert outcome.code == 0 and "2 images: 2 labelled" in outcome.out
+    for k in (1, 2):
+        labels = read_labels(plate / f"A/{k}/0/labels/cells").array
+        image = np.load(tmp_path / f"{k}.npy")
+        assert len(np.unique(labels[image > 120])) == len(np.unique(labels[image < 110])) == 1
+        listed = dict(zarr.open_group(plate / f"A/{k}/0/labels", mode="r").attrs)
+        assert listed.get("ome", listed)["labels"] == ["cells", "cells_objects"]
+    table = pandas.read_csv(tmp_path / "p.cells.objects.csv")
+    assert set(table["well"]) == {"A/1", "A/2"} and set(table["field"]) == {0}
+    alone = [pandas.read_csv(tmp_path / f"p.cells.objects/A-{k}-0.csv") for k in (1, 2)]
+    assert table["pixels"].tolist() == pandas.concat(alone)["pixels"].tolist()
+    assert "2 images: 2 done before" in cli(*run, "--smallest-object", "5").out

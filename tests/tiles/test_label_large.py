@@ -696,9 +696,20 @@ def test_names_of_labels_stay_within_the_image(tmp_path, image):
             saf.label_large(source, recipe(), f"{source}/labels/{name}")
     saf.label_large(source, recipe(), f"{source}/labels/../../m.ome.zarr", tile=64)
     assert (tmp_path / "m.ome.zarr").exists() and not (source / "labels").exists()
+
+
+def test_labels_of_an_older_image_are_of_its_version(tmp_path, image, of_array):
     old = write_zarr(tmp_path / "old.ome.zarr", image, "0.4")
-    with pytest.raises(saf.InvalidInput, match=r"older than 0\.5"):
-        saf.label_large(old, recipe(), old / "labels" / "kinds")
+    found = saf.label_large(old, recipe(), old / "labels" / "kinds", tile=64)
+    assert np.array_equal(saf.read_mask(found.path).labels, of_array)
+    assert saf.read_mask(found.path).names[1] == "sky"
+    kinds = zarr.open_group(found.path, mode="r")
+    assert kinds.metadata.zarr_format == 2
+    assert kinds.attrs["multiscales"][0]["version"] == "0.4"
+    ome_zarr_models.open_ome_zarr(kinds)
+    assert zarr.open_group(found.path.parent, mode="r").attrs["labels"] == ["kinds"]
+    again = saf.label_large(old, recipe(), old / "labels" / "kinds", tile=64)
+    assert again.n_done_before == again.n_tiles
 
 
 def test_candidates_lie_in_one_piece_of_the_file_each():
