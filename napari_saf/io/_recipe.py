@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, cast
 
@@ -18,12 +18,18 @@ from napari_saf.arrays import as_dict, as_whole
 from napari_saf.errors import InvalidInput
 from napari_saf.input import GIVEN_FEATURES, ImageOptions
 from napari_saf.io._labels import check_color, check_name, check_vectors, count_labels
-from napari_saf.methods import METHODS, AbstractMethod, method_with_prototypes
+from napari_saf.methods import (
+    METHODS,
+    AbstractMethod,
+    method_with_prototypes,
+    not_cancelled,
+    run_to_end,
+)
 from napari_saf.parameters import from_plain, to_plain
 from napari_saf.points import sampled_means
 from napari_saf.problem import Problem
 from napari_saf.regions import merge_regions
-from napari_saf.result import MOST_LABELS, Segmentation
+from napari_saf.result import MOST_LABELS, Segmentation, Snapshot, Status
 
 _MOST_TAUGHT = 256
 """Prototypes in a recipe, unless there are more labels."""
@@ -339,21 +345,38 @@ class Recipe:
         seeds: ArrayLike | None = None,
         rescale: bool | None = None,
     ) -> Segmentation:
-        """Repeat the run on another image: the method on `problem`, with its arguments.
+        """Repeat the run on another image: `iterate` to the end, with its arguments."""
+        steps = self.iterate(image, mask=mask, seeds=seeds, rescale=rescale)
+        return run_to_end(steps)
+
+    def iterate(
+        self,
+        image: ArrayLike,
+        *,
+        mask: ArrayLike | Literal["finite"] | None = None,
+        seeds: ArrayLike | None = None,
+        rescale: bool | None = None,
+        cancelled: Callable[[], bool] = not_cancelled,
+    ) -> Generator[Snapshot, None, Segmentation]:
+        """Yield the snapshots of the method on `problem`, whose arguments these are.
 
         Without seeds, what strokes taught takes their place, see `for_others`. Where the recipe has
         a level, the result has `regions` beside the labels.
         """
         problem = self.problem(image, mask=mask, seeds=seeds, rescale=rescale)
-        result = (self.for_others() if seeds is None else self).method.run(problem)
-        if self.level is None:
+        method = (self.for_others() if seeds is None else self).method
+        result = yield from method.iterate(problem, cancelled=cancelled)
+        if result.status is Status.CANCELLED or self.level is None:
             return result
         assert problem.options is not None and not isinstance(result.labels, list)
-        tree = merge_regions(result.labels, image, channel_axis=problem.options.channel_axis)
-        recipe, notes = with_level(result.recipe, self.level), list(result.notes)
-        notes += filter(None, [tree.separate.note])
-        regions = tree.at_level(self.level)
-        return dataclasses.replace(result, regions=regions, recipe=recipe, notes=tuple(notes))
+        axis = problem.options.channel_axis
+        tree = merge_regions(result.labels, image, channel_axis=axis, cancelled=cancelled)
+        return dataclasses.replace(
+            result,
+            regions=tree.at_level(self.level),
+            recipe=with_level(result.recipe, self.level),
+            notes=(*result.notes, *filter(None, [tree.separate.note])),
+        )
 
 
 def with_level(recipe: dict[str, Any], level: float | None) -> dict[str, Any]:
