@@ -164,7 +164,7 @@ class Person:
         """Correct what is largest of what is wrong, if anything is."""
         is_hit, is_matched = self._is_hit.any(axis=1), self._is_hit.any(axis=0)
         errors: list[tuple[float, Callable[[], object]]] = []
-        for nucleus in np.flatnonzero(self._own):
+        for nucleus in np.flatnonzero(self._own).tolist():
             pieces = np.flatnonzero(self._is_in[nucleus])
             pieces = pieces[np.argsort(-self._both[nucleus, pieces])][:2]
             if nucleus and len(pieces) > 1 and nucleus not in self._tried:
@@ -173,7 +173,7 @@ class Person:
                 is_matched[pieces] = True
             elif nucleus and not is_hit[nucleus]:
                 errors.append((self._own[nucleus], partial(self._paint, nucleus)))
-        for number in np.flatnonzero(self._other):
+        for number in np.flatnonzero(self._other).tolist():
             nuclei = np.flatnonzero(self._holds[:, number])
             nuclei = nuclei[np.argsort(-self._both[nuclei, number])][:2]
             size = self._own[nuclei[~is_hit[nuclei]]].sum()

@@ -17,7 +17,7 @@ _NECKS = (0.0, 0.01, 0.02, 0.03, 0.04, 0.05, 0.07, 0.1, 0.15, 0.2, 0.3, 0.5)
 _SIZES = (1, 5, 10, 20, 30, 50, 75, 100, 150, 200, 300, 500)
 _NECK_STEPS = 10
 """Change of the neck depth that counts as one of the least size by a factor of e, inverse."""
-_UNTOUCHED = 0.5
+_UNTOUCHED = 0.2
 """Weight of an object that was left as it was split, beside one that was corrected."""
 _AGREES = 0.7
 """Least agreement of a correction that counts as met."""
@@ -103,7 +103,7 @@ def learn(parts: Parts, corrections: Corrections) -> Corrections | None:
     -----
     An object agrees with a split by its highest intersection over union with an object of that, a
     deleted one by 1 less that, and an object of the split by its highest with an object. The sum
-    of 1 less these is least, what was not corrected counts half. Numbers are of a grid, and stay
+    of 1 less these is least, what was not corrected counts a fifth. Numbers are of a grid, and stay
     unless others lower that sum by a tenth and meet two corrections more: agree with them by more
     than .7.
     """
