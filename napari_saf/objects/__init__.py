@@ -1,6 +1,7 @@
 """Single things of a kind: split where they touch, measured, corrected, handed over."""
 
 from napari_saf.objects._basins import find_saddles
+from napari_saf.objects._corrections import Corrections, learn, split_rest
 from napari_saf.objects._edit import ObjectEditor
 from napari_saf.objects._exemplar import exemplar_strokes, segment_like
 from napari_saf.objects._load import load_objects

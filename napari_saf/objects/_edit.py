@@ -4,16 +4,29 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import ndimage
 
 from napari_saf.errors import InvalidInput
-from napari_saf.objects._split import Objects
+from napari_saf.objects._corrections import Corrections
+from napari_saf.objects._split import NECK, SMALLEST, Objects
 
 _LEAST_SHARE = 0.01
 """Of an object that is cut: what is smaller belongs to the part next to it."""
+_FULL = "objects: no number is left for another; save them, and load them"
+
+
+class _State(NamedTuple):
+    """All but the labels, and what these were after the last split; see `Corrections`."""
+
+    kinds: NDArray[np.int64]
+    split: NDArray[np.integer]
+    numbers: tuple[int, float]
+    held: NDArray[np.int64]
+    n_corrections: int
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -21,27 +34,48 @@ class _Edit:
     places: NDArray[np.integer]
     before: NDArray[np.unsignedinteger]
     after: NDArray[np.unsignedinteger] | int
-    kinds: tuple[NDArray[np.int64], NDArray[np.int64]]
+    states: tuple[_State, _State]
 
 
 class ObjectEditor:
     """Objects in an array of their own, `labels`, which every edit changes in place.
 
-    The `kinds` are those of the objects by their number, 0 for a number that no object has.
     It has 16 bits a pixel, which napari shows as they are, where that leaves as many numbers for
     new objects as there are objects. Errors leave all as it was: InvalidInput for numbers that no
     object has, objects of several kinds, a line that parts nothing, or if no number is left.
     """
 
-    def __init__(self, objects: Objects) -> None:
+    def __init__(self, objects: Objects, smallest: int = SMALLEST, neck: float = NECK) -> None:
         is_small = 2 * len(objects.kinds) < 2**16
         kind = np.uint16 if is_small else np.uint32
         self.labels: NDArray[np.unsignedinteger] = objects.labels.astype(kind)
         self._objects = objects
-        self.kinds = objects.kinds.copy()
+        held = np.zeros(0, np.int64)
+        self._state = _State(objects.kinds.copy(), objects.labels, (smallest, neck), held, 0)
         self._done: list[_Edit] = []
         self._undone: list[_Edit] = []
         self.is_painted = False
+
+    @property
+    def kinds(self) -> NDArray[np.int64]:
+        """The kind of each object by its number, 0 for a number that no object has."""
+        return self._state.kinds
+
+    @property
+    def split_by(self) -> tuple[int, float]:
+        """The least size, and the depth of necks, that they were split by."""
+        return self._state.numbers
+
+    @property
+    def n_corrections(self) -> int:
+        """How many objects were merged, cut, deleted or painted."""
+        return self._state.n_corrections
+
+    @property
+    def corrections(self) -> Corrections:
+        """The objects as they are now, beside those of the split."""
+        kinds, split, numbers, held, _ = self._state
+        return Corrections(self.labels.copy(), split, kinds, *numbers, held)
 
     @property
     def objects(self) -> Objects:
@@ -118,7 +152,7 @@ class ObjectEditor:
         order = kept[np.argsort(-sizes[kept], kind="stable")]
         numbers = [number, *range(self.next_number, self.next_number + len(order) - 1)]
         if numbers[-1] > 2 ** (8 * self.labels.itemsize) - 1:
-            raise InvalidInput("objects: no number is left for another; save them, and load them")
+            raise InvalidInput(_FULL)
         table = np.zeros(len(sizes), self.labels.dtype)
         table[order] = numbers
         places = np.ravel_multi_index(
@@ -128,6 +162,16 @@ class ObjectEditor:
         own = np.full(len(order) - 1, self.kinds[number])
         self._apply(places, table[parts[tuple(nearest)][inside]], np.append(self.kinds, own))
         return numbers
+
+    def replace(self, corrections: Corrections) -> None:
+        """Take objects that were split by other numbers, in one step; see `learn`."""
+        if len(corrections.kinds) - 1 > np.iinfo(self.labels.dtype).max:
+            raise InvalidInput(_FULL)
+        places = np.flatnonzero(corrections.labels != self.labels)
+        after = corrections.labels.reshape(-1)[places].astype(self.labels.dtype)
+        numbers = corrections.smallest, corrections.neck
+        state = (corrections.kinds, corrections.split, numbers, corrections.held)
+        self._step(places, after, _State(*state, self.n_corrections))
 
     def adopt(self, kind: int) -> None:
         """Take numbers that somebody painted as objects of a kind.
@@ -139,7 +183,9 @@ class ObjectEditor:
         new = np.flatnonzero((counts > 0) & (kinds == 0))
         kinds[new[new > 0]] = kind
         kinds[counts == 0] = 0
-        self.kinds, self.is_painted = kinds, True
+        n_corrections = self.n_corrections + len(new[new > 0])
+        self._state = self._state._replace(kinds=kinds, n_corrections=n_corrections)
+        self.is_painted = True
         self._done.clear()
         self._undone.clear()
 
@@ -147,14 +193,14 @@ class ObjectEditor:
         """Take the last edit back."""
         edit = self._done.pop()
         self.labels.reshape(-1)[edit.places] = edit.before
-        self.kinds = edit.kinds[0]
+        self._state = edit.states[0]
         self._undone.append(edit)
 
     def redo(self) -> None:
         """Do again what was taken back last."""
         edit = self._undone.pop()
         self.labels.reshape(-1)[edit.places] = edit.after
-        self.kinds = edit.kinds[1]
+        self._state = edit.states[1]
         self._done.append(edit)
 
     def _checked(self, numbers: Sequence[int], least: int) -> list[int]:
@@ -170,8 +216,17 @@ class ObjectEditor:
         after: NDArray[np.unsignedinteger] | int,
         kinds: NDArray[np.int64],
     ) -> None:
+        count = self.n_corrections + 1
+        self._step(places, after, self._state._replace(kinds=kinds, n_corrections=count))
+
+    def _step(
+        self,
+        places: NDArray[np.integer],
+        after: NDArray[np.unsignedinteger] | int,
+        state: _State,
+    ) -> None:
         flat = self.labels.reshape(-1)
-        self._done.append(_Edit(places, flat[places], after, (self.kinds, kinds)))
+        self._done.append(_Edit(places, flat[places], after, (self._state, state)))
         self._undone.clear()
         flat[places] = after
-        self.kinds = kinds
+        self._state = state

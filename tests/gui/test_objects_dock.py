@@ -194,6 +194,38 @@ def test_corrections_change_image_and_table_and_go_back(dock, settle):
     assert set(np.unique(layer.data)) == {0, 1, 3}
 
 
+def pairs(rows=4, columns=3):
+    """A grid of pairs of discs that touch, label 2, on a ground."""
+    y, x = np.ogrid[: 30 * rows, : 60 * columns]
+    inside = (y % 30 - 15) ** 2 + (abs(x % 60 - 30) - 8.5) ** 2 <= 100
+    return np.where(inside, 2, 1).astype(np.uint8)
+
+
+def test_ten_corrections_set_neck_anew_and_undo_brings_all_back(model, open_on, settle):
+    model.add_labels(pairs(), name="pairs")
+    dock = open_on(model, ObjectsWidget)
+    settle(dock)
+    dock.neck.setValue(50)
+    split(dock, settle)
+    assert dock.editor.numbers.size == 12
+    corners = [(15 + 30 * row, 30 + 60 * column) for column in range(3) for row in range(4)]
+    for count, (row, column) in enumerate(corners[:10], start=1):
+        before = dock.layer.data.copy()
+        dock.cut(np.array([(row - 14, column), (row + 14, column)]))
+        settle(dock)
+        assert (dock.neck.value() == 50) is (count < 10)
+    by_hand = dock.editor.corrections.is_by_hand[dock.layer.data]
+    text = dock.status.text
+    assert text.startswith("neck 50 → ") and "10 corrections: 22 → 24 objects (Undo" in text
+    assert by_hand[:, :120].sum() == (pairs()[:, :120] == 2).sum()
+    dock.undo()
+    settle(dock)
+    assert dock.neck.value() == 50 and dock.editor.numbers.size == 22
+    dock.undo()
+    settle(dock)
+    assert np.array_equal(dock.layer.data, before)  # and no other lesson came
+
+
 def test_a_painted_object_gets_a_row(dock, settle):
     split(dock, settle)
     dock.buttons["new"].click()

@@ -36,11 +36,13 @@ from napari_saf.objects import (
     NECK,
     SMALLEST,
     TRACK_BY,
+    Corrections,
     ObjectEditor,
     Objects,
     ObjectStep,
     Parts,
     Tracks,
+    learn,
     track_objects,
 )
 
@@ -50,6 +52,8 @@ _MOST_SMALLEST, _MOST_NECK = 500, 50
 _NO_LABELS = "no labels: run Segment, or open a Labels layer"
 _OF_RUN = "that of the run, if known"
 _LOST = "press Split to start again: corrections would be lost"
+_LESSON = 10
+"""So many corrections more, and numbers are fitted to all of them."""
 
 
 class ObjectsWidget(RunDock):
@@ -61,6 +65,7 @@ class ObjectsWidget(RunDock):
         self.canvas = ObjectCanvas(viewer, self)
         self._source: Source | None = None
         self._parts: Parts | None = None
+        self._n_taught = 0
         self._preview = QTimer(self, singleShot=True, interval=_PATIENCE)
         self._painted = QTimer(self, singleShot=True, interval=_PATIENCE)
         self.labels = LayerChoice(viewer, Labels, _is_kinds)
@@ -186,16 +191,20 @@ class ObjectsWidget(RunDock):
     def _show(self, source: Source, joined: tuple[Objects, Measures]) -> None:
         objects, table = joined
         is_other = self._source is None or self._source.layer is not source.layer
-        self._source, self.editor = source, ObjectEditor(objects)
+        self._source, self.editor = source, ObjectEditor(objects, *self._numbers())
+        self._n_taught = 0
         shown = source.in_layer(self.editor.labels)
         self.canvas.show(source.layer, shown, self._fits, anew=is_other)
         self.layer.metadata[OBJECTS_KEY] = self.editor.kinds
         self._show_table(table)
+        self._carry_step(source)
+        self.status.show_progress(1.0, counted(len(objects.numbers), "object"))
+
+    def _carry_step(self, source: Source) -> None:
         by_slice, (smallest, neck) = source.placed["axis"] == 0, self._numbers()
         kinds = tuple(self.kinds.ticked) or None
         step = ObjectStep(smallest, neck, kinds, by_slice, self.uncertainty.value != "none")
         carry_objects(source.layer, step.plain)
-        self.status.show_progress(1.0, counted(len(objects.numbers), "object"))
 
     def _take_up(self, event: object = None) -> None:
         """Go on with the objects of these labels in a project that was opened."""
@@ -246,12 +255,54 @@ class ObjectsWidget(RunDock):
             return
         if self._painted.isActive():
             self._adopt()
+        numbers = self.editor.split_by
         with self.showing_errors():
             call(self.editor)
             self.layer.refresh()
             self.status.reset(words)
+        if self.editor.split_by != numbers:
+            self._show_numbers(*self.editor.split_by)
         self._measure()
+        self._learn()
         self._update_enabled()
+
+    def _show_numbers(self, smallest: int, neck: float) -> None:
+        """Show what objects were split by, which are there already."""
+        self.smallest.setValue(smallest)
+        self.neck.setValue(100 * neck)
+        self._preview.stop()
+        if self._source is not None:
+            self._carry_step(self._source)
+
+    def _learn(self) -> None:
+        """Fit the numbers to corrections, in the background, whenever there are ten more."""
+        editor, parts = self.editor, self._parts
+        if editor is None or parts is None or editor.n_corrections < self._n_taught + _LESSON:
+            return
+        corrections = editor.corrections
+        self.run_in_background(
+            "lesson",
+            lambda cancelled: learn(parts, corrections),
+            partial(self._on_learned, editor, editor.n_corrections, corrections),
+        )
+
+    def _on_learned(
+        self, editor: ObjectEditor, count: int, before: Corrections, after: Corrections | None
+    ) -> None:
+        is_old = editor is not self.editor or not np.array_equal(editor.labels, before.labels)
+        if is_old or self.is_busy:
+            return  # the next correction starts it again
+        self._n_taught = count
+        if after is not None:
+            changes = {
+                "neck": (100 * before.neck, 100 * after.neck, " %"),
+                "smallest": (before.smallest, after.smallest, " pixels"),
+            }
+            changed = [f"{k} {a:g} → {b:g}{unit}" for k, (a, b, unit) in changes.items() if a != b]
+            n_before, n_after = ((one.kinds > 0).sum() for one in (before, after))
+            words = f"{', '.join(changed)} after {counted(count, 'correction')}: {n_before} → "
+            words += f"{counted(n_after, 'object')} (Undo brings them back)"
+            self._edit(words, lambda editor: editor.replace(after))
 
     def _keep(self) -> None:
         assert self.editor is not None
@@ -288,6 +339,7 @@ class ObjectsWidget(RunDock):
         if self.editor is not None:
             self.editor.adopt((self.kinds.ticked or [1])[0])
             self._measure()
+            self._learn()
             self._update_enabled()
 
     def _on_cut_toggled(self) -> None:
@@ -398,7 +450,7 @@ class ObjectsWidget(RunDock):
 
     def _on_removed(self, event: Any) -> None:
         if event.value == self.layer:  # which may be a proxy
-            for key in ("join", "measures"):
+            for key in ("join", "measures", "lesson"):
                 self.drop_background(key)
             self.canvas.leave()
             self.buttons["cut"].setChecked(False)
