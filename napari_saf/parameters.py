@@ -26,7 +26,9 @@ from napari_saf.arrays import as_array
 from napari_saf.errors import InvalidInput
 
 T = TypeVar("T")
-Kind = Literal["int", "float", "bool", "choice", "array", "list", "window", "range", "text"]
+Kind = Literal[
+    "int", "float", "bool", "choice", "array", "list", "window", "labels", "range", "text"
+]
 Condition = tuple[str, tuple[str, ...]]
 _KEY = "napari_saf"
 _KINDS: dict[Any, Kind] = {bool: "bool", int: "int", float: "float", str: "text"}
@@ -36,6 +38,7 @@ _EXPECTED = {
     "bool": "true or false",
     "text": "a text",
     "window": "odd whole numbers of 1 or more",
+    "labels": "whole numbers of 1 or more",
     "range": "low and high",
 }
 
@@ -49,6 +52,7 @@ READERS: dict[str, tuple[str, Callable[[str], object]]] = {
     "int": ("a whole number", int),
     "float": ("a number", float),
     "window": ("an odd number such as 5, or several such as 3x5x5", _read_window),
+    "labels": ("labels such as 1,3", lambda text: tuple(map(int, text.split(",")))),
 }
 """What a text that a person types should be, and what reads it, by kind."""
 _OUT_OF_BOUNDS = ("greater_than_equal", "less_than_equal", "finite_number")
@@ -123,7 +127,7 @@ def _read_fields(cls: type) -> tuple[Parameter, ...]:
         if info.is_list:
             kind = "list"
         elif any(typing.get_origin(member) is tuple for member in members):
-            kind = "window"
+            kind = "window" if int in members else "labels"
         elif info.choices or (choices and not kinds):
             kind = "choice"
         elif not info.variants and any(map(dataclasses.is_dataclass, members)):

@@ -23,6 +23,7 @@ from napari_saf.parameters import READERS, Parameter, build, describe, parameter
 from napari_saf.problem import ImageOptions
 
 T = TypeVar("T", bound=AbstractMethod)
+S = TypeVar("S")
 PATH: Any = click.Path(path_type=Path)
 _DEBUG = click.Option(
     ["--debug"], is_flag=True, expose_value=False, help="Show the traceback of an error."
@@ -117,6 +118,7 @@ _KINDS: dict[str, tuple[str, str, Callable[[str], object]]] = {
     "list": ("FLOAT,...", "numbers with commas between", lambda text: np.array(_read_list(text))),
     "array": ("FILE", "a file", _read_rows),
     "window": ("ODD[xODD...]", *READERS["window"]),
+    "labels": ("LABEL,...", *READERS["labels"]),
     "range": ("LOW,HIGH", "two numbers, the lower first, such as 0,255", _read_range),
     "level": ("LEVEL", "a level from 0 to 1", _read_level),
     "text": ("TEXT", "text", str),
@@ -301,10 +303,36 @@ def method_options(
     return options
 
 
+def step_options(step: type, prefix: str = "", without: Collection[str] = ()) -> list[click.Option]:
+    """Return an option for every parameter of a step, such as `ObjectStep`; see `step_of`."""
+    options = []
+    for item in describe(step):
+        if item.name not in without:
+            flag = flag_of(prefix + item.name)
+            of = f"step__{prefix}"
+            options.append(_option([flag], item.name, {"": item}, is_shared=True, of=of))
+    return options
+
+
+def step_of(values: Mapping[str, Any], base: S, prefix: str = "") -> S:
+    """Return a step with what the options of `step_options` say, the rest as in another."""
+    given = {}
+    for item in describe(type(base)):
+        value = values.get(f"step__{prefix}{item.name}")
+        if value is not None:
+            given[item.name] = None if value == _NONE else value
+    return build(type(base), values_of(base) | given)
+
+
 def _option(
-    flags: list[str], name: str, known: Mapping[str, Parameter], *, is_shared: bool
+    flags: list[str],
+    name: str,
+    known: Mapping[str, Parameter],
+    *,
+    is_shared: bool,
+    of: str = _PREFIX,
 ) -> click.Option:
-    dest, items = _PREFIX + name.replace(".", "__"), list(known.values())
+    dest, items = of + name.replace(".", "__"), list(known.values())
     kinds = {item.kind for item in items}
     optional = any(item.optional for item in items)
     texts: dict[str, list[str]] = {}

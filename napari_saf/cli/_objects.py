@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,8 +18,6 @@ from napari_saf.cli._large import SCHEDULER, tile_bar, workers
 from napari_saf.errors import InvalidInput, SafError
 from napari_saf.objects import (
     GEFF,
-    NECK,
-    SMALLEST,
     TRACK_BY,
     Objects,
     ObjectStep,
@@ -38,16 +37,7 @@ _OPTIONS: list[click.Parameter] = [
                  help="What was labelled: for intensities, and objects are split at its edges "
                  "(not in tiles); of several masks the folder, in which each is looked for by the "
                  "name of its mask."),
-    click.Option(["--kind", "kinds"], type=click.IntRange(min=1), multiple=True, metavar="LABEL",
-                 help="Split this label only; may be given again for others."),
-    click.Option(["--smallest"], type=click.IntRange(min=1), default=SMALLEST, show_default=True,
-                 metavar="N", help="Pixels. What is smaller belongs to the object that it touches, "
-                 "or is left out."),
-    click.Option(["--neck"], type=click.FloatRange(0, 1), default=NECK, show_default=True,
-                 metavar="DEPTH", help="Two parts are two objects if the neck between them is "
-                 "narrower than the narrower part by this share of its width, or section."),
-    click.Option(["--slices"], is_flag=True,
-                 help="Each slice of a volume by itself, along its first axis."),
+    *flags.step_options(ObjectStep, without=["by_uncertainty"]),
     click.Option(["--uncertainty"], type=flags.PATH, metavar="FILE",
                  help="How uncertain each pixel is, 0 to 1: objects are split there, too."),
     click.Option(["--masks"], type=click.Choice(io.MASK_SUFFIXES), help="The numbers as an image."),
@@ -79,8 +69,9 @@ def objects(given: Any) -> None:
     """
     paths, out, tracks = find_masks(given.images), given.out, given.tracks
     uncertainty = given.uncertainty
-    is_by_slice = given.slices or tracks is not None
-    step = ObjectStep(given.smallest, given.neck, tuple(given.kinds) or None, is_by_slice)
+    step = flags.step_of(vars(given), ObjectStep())
+    if tracks is not None:
+        step = dataclasses.replace(step, by_slice=True)
     formats = flags.outline_suffixes(given) + ([given.masks] if given.masks else [])
     if out.name.lower().endswith(".ome.zarr"):
         if len(paths) > 1 or given.masks or tracks:
@@ -164,7 +155,7 @@ def _split_in_tiles(path: Path, step: ObjectStep, given: Any, formats: Sequence[
             progress=progress,
         )
     click.echo(out)
-    _print_found(path, found, given)
+    _print_found(path, found, given, step)
     io.save_table(table, found.table(picture_of(path, given.pictures)) or _joined([]))
     for outline in outlines:
         io.save_objects(outline, found)
@@ -187,7 +178,7 @@ def _measure(
         axes=given.axes,
         channel_axis=None if picture is None else picture.channel_axis,
     )
-    _print_found(path, found, options)
+    _print_found(path, found, options, step)
     if options.tracks is not None:
         table = _follow(options, found, table, given.scale)
         click.echo(options.tracks)
@@ -201,13 +192,13 @@ def _measure(
     return table
 
 
-def _print_found(path: Path, found: Objects | LargeObjects, given: Any) -> None:
+def _print_found(path: Path, found: Objects | LargeObjects, given: Any, step: ObjectStep) -> None:
     """Print what was found; of a mask alone InvalidInput if the kinds asked for have no object."""
     n_objects, notes = np.count_nonzero(found.kinds), list(found.notes)
-    missing = sorted({*given.kinds} - {*found.kinds.tolist()})
+    missing = sorted({*(step.kinds or ())} - {*found.kinds.tolist()})
     if missing:
-        expected = f"expected labels with objects of {given.smallest} pixels or more"
-        notes.append(f"--kind: {expected}, got {', '.join(map(str, missing))}")
+        expected = f"expected labels with objects of {step.smallest} pixels or more"
+        notes.append(f"--kinds: {expected}, got {', '.join(map(str, missing))}")
         if not n_objects and [*given.images] == [path]:
             raise InvalidInput(f"{path}: {notes[-1]}")
     for note in notes:

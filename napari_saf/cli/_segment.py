@@ -16,7 +16,7 @@ from napari_saf.cli._large import JOBS, SCHEDULER, TILES, tiles_of
 from napari_saf.cli._run import FORMAT, SCALING, run_jobs
 from napari_saf.errors import FormatError
 from napari_saf.methods import METHODS, AbstractMethod, choose_for_strokes
-from napari_saf.objects import NECK, SMALLEST, ObjectStep
+from napari_saf.objects import ObjectStep
 from napari_saf.problem import ImageOptions
 from napari_saf.regions import USUAL_LEVEL
 
@@ -46,16 +46,7 @@ _OPTIONS = [
     click.Option(["--objects"], is_flag=True,
                  help="Beside each mask the numbers of single objects and a table of what they "
                  "measure, split where they touch; a recipe may say so, too."),
-    click.Option(["--object-kind", "object_kinds"], type=click.IntRange(min=1), multiple=True,
-                 metavar="LABEL", help="Of this label only; may be given again for others."),
-    click.Option(["--smallest-object"], type=click.IntRange(min=1), metavar="N",
-                 help=f"Pixels of the smallest object.  [default: {SMALLEST}]"),
-    click.Option(["--object-neck"], type=click.FloatRange(0, 1), metavar="DEPTH",
-                 help="How much narrower the neck between two objects is than the narrower one."
-                 f"  [default: {NECK}]"),
-    click.Option(["--object-uncertainty/--no-object-uncertainty"], default=None,
-                 help="Split objects also where labels by strokes on the image (--seeds) are "
-                 "uncertain.  [default: yes]"),
+    *flags.step_options(ObjectStep, "object_", without=["by_slice"]),
     *flags.PROBABILITIES,
     click.Option(["--recipe"], type=flags.PATH, metavar="FILE",
                  help="Repeat what a recipe says; options given beside it take precedence."),
@@ -138,19 +129,13 @@ def _with_labels(method: Any) -> io.PrototypeSet | None:
 
 
 def _object_step(values: Mapping[str, Any], recipe: io.Recipe | None) -> ObjectStep | None:
-    given = {
-        "smallest": values["smallest_object"],
-        "neck": values["object_neck"],
-        "kinds": values["object_kinds"] or None,
-        "by_uncertainty": values["object_uncertainty"],
-    }
-    changes = {name: value for name, value in given.items() if value is not None}
-    step = None if recipe is None else ObjectStep.of_recipe(recipe.objects)
-    if step is None and not values["objects"]:
-        if changes:
-            raise click.UsageError("--smallest-object, --object-...: go with --objects")
-        return None
-    return dataclasses.replace(step or ObjectStep(), **changes)
+    before = None if recipe is None else ObjectStep.of_recipe(recipe.objects)
+    step = flags.step_of(values, before or ObjectStep(), "object_")
+    if before is not None or values["objects"]:
+        return step
+    if step != ObjectStep():
+        raise click.UsageError("--object-...: go with --objects")
+    return None
 
 
 def _chosen(given: Any, jobs: list[Job]) -> io.Recipe:

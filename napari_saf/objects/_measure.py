@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from napari_saf.arrays import as_array, as_list
 from napari_saf.io import image_channels, region_table
 from napari_saf.objects._split import NECK, SMALLEST, Objects, split_objects
+from napari_saf.parameters import parameter
 
 Table = dict[str, NDArray[Any]]
 
@@ -85,16 +86,35 @@ def object_table(
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ObjectStep:
-    """What recipes and the command line say of objects; see `split_objects`.
+    """How labels are split into objects, as recipes and commands have it; see `split_objects`."""
 
-    `by_uncertainty`: also where the labels that strokes gave the image itself are uncertain.
-    """
-
-    smallest: int = SMALLEST
-    neck: float = NECK
-    kinds: tuple[int, ...] | None = None
-    by_slice: bool = False
-    by_uncertainty: bool = True
+    smallest: int = parameter(
+        SMALLEST,
+        bounds=(1, None),
+        label="Smallest",
+        help="Pixels of the smallest object: what is smaller belongs to the object that it "
+        "touches, or is left out.",
+    )
+    neck: float = parameter(
+        NECK,
+        bounds=(0, 1),
+        label="Neck",
+        help="Two parts are two objects if the neck between them is narrower than the narrower "
+        "part by this share of its width, or, in volumes, section.",
+    )
+    kinds: tuple[int, ...] | None = parameter(
+        None, label="Kinds", none="all", help="Split these labels only."
+    )
+    by_slice: bool = parameter(
+        False,
+        label="By slice",
+        help="Split each slice of a volume by itself, along its first axis.",
+    )
+    by_uncertainty: bool = parameter(
+        True,
+        label="By uncertainty",
+        help="Split objects also where labels by strokes on the image itself are uncertain.",
+    )
 
     @classmethod
     def of_recipe(cls, plain: Mapping[str, Any] | None) -> ObjectStep | None:

@@ -125,7 +125,7 @@ def plate(request, tmp_path, picture):
 
 def test_labels_of_a_plate_go_into_its_fields(cli, plate, tmp_path):
     run = ("segment", plate, "-o", plate / "labels" / "cells", "--max-labels", "2", "--objects")
-    outcome = cli(*run, "--smallest-object", "5")
+    outcome = cli(*run, "--object-smallest", "5")
     assert outcome.code == 0 and "2 images: 2 labelled" in outcome.out
     for k in (1, 2):
         labels = read_labels(plate / f"A/{k}/0/labels/cells").array
@@ -137,4 +137,4 @@ def test_labels_of_a_plate_go_into_its_fields(cli, plate, tmp_path):
     assert set(table["well"]) == {"A/1", "A/2"} and set(table["field"]) == {0}
     alone = [pandas.read_csv(tmp_path / f"p.cells.objects/A-{k}-0.csv") for k in (1, 2)]
     assert table["pixels"].tolist() == pandas.concat(alone)["pixels"].tolist()
-    assert "2 images: 2 done before" in cli(*run, "--smallest-object", "5").out
+    assert "2 images: 2 done before" in cli(*run, "--object-smallest", "5").out

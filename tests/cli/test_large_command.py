@@ -79,7 +79,7 @@ def test_a_folder_may_hold_small_and_large_images(cli, picture, monkeypatch):
     picture("in/small.npy", (30, 40))
     picture("in/large.npy", (70, 90))
     large(monkeypatch)
-    run = ("segment", "in", "-o", "out", "--objects", "--smallest-object", "5", *PLAIN)
+    run = ("segment", "in", "-o", "out", "--objects", "--object-smallest", "5", *PLAIN)
     outcome = cli(*run)
     assert "large_labels.ome.zarr: 2 labels, 1 tile, " in outcome.out
     assert "2 images: 2 labelled" in outcome.out
@@ -110,7 +110,7 @@ def test_processes_share_images_and_then_tiles(cli, picture, monkeypatch):
 
 
 def test_objects_regions_and_probabilities_of_tiles_lie_beside_the_mask(cli, scan, tmp_path):
-    more = ("--objects", "--smallest-object", "5", "--regions", "--probabilities", ".ome.zarr")
+    more = ("--objects", "--object-smallest", "5", "--regions", "--probabilities", ".ome.zarr")
     run = ("segment", scan, "-o", "m.ome.zarr", "--tile", "32", *PLAIN, *more)
     assert "2 regions, 9 tiles" in cli(*run).out
     names = ("m.ome.zarr", "m.kinds.ome.zarr", "m.objects.ome.zarr", "m.objects.csv")

@@ -70,10 +70,10 @@ def test_a_mask_becomes_objects_a_table_and_files_for_others(cli):
 @pytest.mark.parametrize("out", ["table.csv", "out.ome.zarr"])
 def test_kinds_without_an_object_are_told_of(cli, tmp_path, out):
     save_masks("a.labels.tif", discs(2, 1))
-    outcome = cli("objects", "a.labels.tif", "-o", out, "--kind", "9", "--kind", "8")
-    assert outcome.is_error("a.labels.tif", "--kind", "got 8, 9")
+    outcome = cli("objects", "a.labels.tif", "-o", out, "--kinds", "9,8")
+    assert outcome.is_error("a.labels.tif", "--kinds", "got 8, 9")
     assert not [*tmp_path.glob("*.csv")]
-    outcome = cli("objects", "a.labels.tif", "-o", out, "--kind", "1", "--kind", "9", "--overwrite")
+    outcome = cli("objects", "a.labels.tif", "-o", out, "--kinds", "1,9", "--overwrite")
     assert outcome.code == 0 and "got 9" in outcome.err and "2 objects" in outcome.out
     assert cli("objects", "a.labels.tif", "-o", out, "--overwrite").err == ""
 
@@ -81,7 +81,7 @@ def test_kinds_without_an_object_are_told_of(cli, tmp_path, out):
 def test_of_several_masks_some_may_be_without_the_kind(cli):
     save_masks("a.labels.tif", discs(2, 1))
     save_masks("b.labels.tif", discs(3, 9))
-    outcome = cli("objects", ".", "-o", "table.csv", "--kind", "9")
+    outcome = cli("objects", ".", "-o", "table.csv", "--kinds", "9")
     assert outcome.code == 0 and "note: a.labels.tif: --kind" in outcome.err
     assert [row["image"] for row in rows("table.csv")] == 3 * ["b.labels.tif"]
 
@@ -106,7 +106,7 @@ def test_options_reach_the_split(cli):
     labels = np.concatenate([discs(2, 1), discs(2, 7)])
     labels[0, 0] = 1
     save_masks("m.tif", labels)
-    assert cli("objects", "m.tif", "-o", "t.csv", "--kind", "7", "--neck", "1").code == 0
+    assert cli("objects", "m.tif", "-o", "t.csv", "--kinds", "7", "--neck", "1").code == 0
     assert [row["kind"] for row in rows("t.csv")] == ["7"]
     cli("objects", "m.tif", "-o", "u.csv", "--smallest", "1")
     assert len(rows("u.csv")) == 5
@@ -122,7 +122,7 @@ def test_slices_and_frames_are_gone_through_one_by_one(cli):
     save_masks("z.tif", stack, axes="zyx")
     save_masks("t.tif", stack, axes="tyx")
     cli("objects", "z.tif", "-o", "volume.csv")
-    cli("objects", "z.tif", "-o", "slices.csv", "--slices")
+    cli("objects", "z.tif", "-o", "slices.csv", "--by-slice")
     cli("objects", "t.tif", "-o", "frames.csv")
     assert len(rows("volume.csv")) == 2
     assert [row["slice"] for row in rows("slices.csv")] == ["0", "0", "1", "1"]
@@ -191,7 +191,7 @@ def test_a_folder_ends_in_objects_as_its_recipe_says(cli, tmp_path):
         )
     options = ("--max-labels", "2", "--features", "intensity", "--window", "3")
     first = cli("segment", "photos/b.png", "-o", "b.tif", *options, "--objects",
-                "--object-kind", "2", "--smallest-object", "30")  # fmt: skip
+                "--object-kinds", "2", "--object-smallest", "30")  # fmt: skip
     assert first.code == 0, first.err
     assert len(rows("b.objects.csv")) == 3 and read_image("b.objects.tif").array.max() == 3
     recipe = saf.load_recipe("b.recipe.json")
@@ -218,7 +218,7 @@ def test_a_folder_ends_in_objects_as_its_recipe_says(cli, tmp_path):
     photo = iio.imread("photos/b.png")
     own = saf.split_objects(labels, image=photo, kinds=[2], smallest=30, neck=0)
     assert np.array_equal(read_image("out/b.objects.tif").array, own.labels)
-    assert cli("segment", "photos/a.png", "-o", "c.tif", "--smallest-object", "3").code == 2
+    assert cli("segment", "photos/a.png", "-o", "c.tif", "--object-smallest", "3").code == 2
 
 
 def test_a_damaged_mask_costs_no_other_its_rows(cli, tmp_path):

@@ -47,7 +47,8 @@ def test_dock_commands_and_python_find_the_same_objects(
     np.save("strokes.npy", strokes)
     command("segment", "photos/photo.npy", "-o", "photo.labels.tif", "--seeds", "strokes.npy",
             "--method", "af", "--features", "intensity", "--window", "3", "--objects",
-            "--object-kind", "2", *["--no-object-uncertainty"] * (not by_uncertainty))  # fmt: skip
+            "--object-kinds", "2",
+            *["--no-object-by-uncertainty"] * (not by_uncertainty))  # fmt: skip
     labels, recipe = (
         read_labels("photo.labels.tif").array,
         saf.load_recipe("photo.labels.recipe.json"),
@@ -65,7 +66,7 @@ def test_dock_commands_and_python_find_the_same_objects(
     plain = saf.split_objects(labels, kinds=[2], image=image)
     assert np.array_equal(found.labels, plain.labels) != by_uncertainty
 
-    command("objects", "photo.labels.tif", "-o", "own.csv", "--kind", "2", "--image", "photos",
+    command("objects", "photo.labels.tif", "-o", "own.csv", "--kinds", "2", "--image", "photos",
             "--masks", ".npy", *["--uncertainty", "doubt.npy"] * by_uncertainty)  # fmt: skip
     np.testing.assert_array_equal(np.load("photo.objects.npy"), found.labels)
     assert rows_of("own.csv") == rows_of("photo.objects.csv")
