@@ -1,6 +1,6 @@
 """Nuclei taught on one image and labelled in others: F1 by scaling, and with strokes on a second.
 
-python benchmarks/transfer.py [--pairs 116] [--teachers 8] [--jobs 2] [--seed 0]
+python benchmarks/transfer.py [--pairs 116] [--teachers 8] [--every 1] [--jobs 2] [--seed 0]
 
 Three nuclei and three places of the background are marked in an image, with the settings that the
 strokes choose; what its labels look like, as the dock saves it, labels others of its kind.
@@ -13,7 +13,7 @@ the mean of the worst tenth of the pairs.
 Then projects: strokes on one image label all others of its kind, of both folders; then there are
 strokes on a second one, too, and on a third: those whose labels are least certain, others at
 random, or those whose labels are worst, which nobody knows. The scores are of the images that have
-strokes in no project. Beside them the rank correlation of uncertainty with F1, and with F1 as a
+strokes in no project; `--every` k takes every k-th image. Beside them the rank correlation of uncertainty with F1, and with F1 as a
 share of what strokes on the image itself teach.
 """
 
@@ -136,14 +136,15 @@ def project(job: tuple[Place, list[Place], int]) -> tuple[NDArray[Any], NDArray[
     table = np.array([[[one[p][0] for p in rest] for one in own_runs] for own_runs in runs])
     own_scores = np.array([own[p] for p in rest]).clip(min=1e-9)
     others = [place for place in places if place != first]
-    scores = np.array([(*begun[p], begun[p][0] / max(own[p], 1e-9)) for p in others])
-    ranks = [spearmanr(scores[:, 1], scores[:, k])[0] for k in (0, 2)]
+    known = np.array([(*begun[p], begun[p][0] / max(own[p], 1e-9)) for p in others])
+    ranks = [spearmanr(known[:, 1], known[:, k])[0] for k in (0, 2)]
     return np.stack([table, table / own_scores]), np.array(ranks)
 
 
-def projects(pool: Any, n_teachers: int, seed: int) -> None:
+def projects(pool: Any, n_teachers: int, every: int, seed: int) -> None:
     for kind in ("fluor", "colour_bright"):
-        places = [(f, name) for f in FOLDERS for name, own in kinds_of(f).items() if own == kind]
+        named = [(f, name, own) for f in FOLDERS for name, own in kinds_of(f).items()]
+        places = [(folder, name) for folder, name, own in named if own == kind][::every]
         teachers = places[:: -(-len(places) // n_teachers)]
         jobs = [(first, places, seed) for first in teachers]
         found, ranks = zip(*pool.imap(project, jobs), strict=True)
@@ -170,6 +171,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--pairs", type=int, default=116, help="0: none")
     parser.add_argument("--teachers", type=int, default=8, help="projects of a kind; 0: none")
+    parser.add_argument("--every", type=int, default=1, help="image of a kind in projects")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--seed", type=int, default=0, help="of the strokes")
     options = parser.parse_args()
@@ -184,7 +186,7 @@ def main() -> None:
                 shares = np.sort(column / own.clip(min=1e-9))
                 print(f"{way:22} {column.mean():6.3f} {shares[:n_worst].mean():26.3f}", flush=True)
         if options.teachers:
-            projects(pool, options.teachers, options.seed)
+            projects(pool, options.teachers, options.every, options.seed)
 
 
 if __name__ == "__main__":

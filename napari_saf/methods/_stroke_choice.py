@@ -34,6 +34,11 @@ _LEAST_GAINS = {"texture": 0.1, "patterns": 0.3, "deep": 0.1}
 """Of the pixels of left-out strokes; texture must tell so many more right than colour, patterns
 than both. Nuclei are found as well with 0.05 to 0.15 for texture; three of them, which patterns
 find worse, would be found by patterns with 0.1."""
+_LEAST_OF_OBJECTS = {"deep": 0.3}
+"""The same where strokes stand for objects otherwise."""
+_LEAST_TOLD = 0.6
+"""Of the pixels of left-out strokes: where no others tell so many of many things, deep features are
+taken: on mosaics of facades, whose strokes on one texture differ, all but one were better then."""
 _AROUND = 8.0
 """Width in pixels over which deep features are averaged, as `Patterns` are counted over it."""
 _LEAST_TRUST = 0.8
@@ -179,8 +184,9 @@ def choose_for_strokes(
     the place of colour if, of the pixels of a stroke that is left out, a tenth more are nearer to
     the other strokes of their class (the ten nearest pixels in feature space) than to those of
     other classes; patterns of fine texture take their place if three tenths more are, and `deep`
-    features if a tenth more are than by what would be chosen without. Without these it takes less
-    time than a run with what is chosen, and does not depend on the order in which strokes were
+    features if a tenth more are than by what would be chosen without, or that tells fewer than six
+    tenths; where strokes stand for objects, if three tenths more are. Without these it takes less
+    time than a run with what is chosen. It does not depend on the order in which strokes were
     painted.
 
     Examples
@@ -255,38 +261,31 @@ def choose_by(
     if result.status is Status.CANCELLED:
         return ""
     labels = grid.spread(result.assignment.argmax(axis=1) + 1)
-    if not any(_is_of_many(labels == k, strokes == k) for k in range(1, len(classes))):
-        return of_objects
-    if has_ground():
+    is_of_many = (_is_of_many(labels == k, strokes == k) for k in range(1, len(classes)))
+    kind = "many" if any(is_of_many) else of_objects
+    if kind == "many" and has_ground():
         return "ground"
-    return _best_features(problem, read, choices, options, cancelled)
-
-
-def _best_features(
-    problem: Problem,
-    read: Callable[[ImageOptions], Problem],
-    choices: Mapping[str, StrokeChoice],
-    options: ImageOptions,
-    cancelled: Callable[[], bool],
-) -> str:
-    """Return by which features most of the strokes are told right that are left out."""
-    by_colour = left_out_accuracy(problem)
-    if by_colour is None or 1 - by_colour < min(_LEAST_GAINS.values()):
-        return "many"
-    best, most = "many", by_colour
-    for name, least in _LEAST_GAINS.items():
+    gains = _LEAST_GAINS if kind == "many" else _LEAST_OF_OBJECTS
+    gains = {name: least for name, least in gains.items() if name in choices}
+    by_colour = left_out_accuracy(problem) if gains else None
+    if by_colour is None or 1 - by_colour < min(gains.values()):
+        return kind
+    best, most = kind, by_colour
+    for name, least in gains.items():
         if cancelled():
             return ""
-        if name not in choices:
-            continue
-        wanted = choices[name].options
-        if name != "deep":
-            wanted = dataclasses.replace(options, features=wanted.features)
-        found = left_out_accuracy(read(wanted))
+        found = left_out_accuracy(read(_as_tried(choices[name].options, options)))
         assert found is not None
-        if found - most >= least:
+        is_needed = name == "deep" and kind == "many" and most < _LEAST_TOLD
+        if found - most >= least or is_needed:
             best, most = name, found
     return best
+
+
+def _as_tried(chosen: ImageOptions, tried: ImageOptions) -> ImageOptions:
+    """Return the options with chosen features; deep ones at the size at which they are kept."""
+    is_deep = isinstance(chosen.features, DeepFeatures)
+    return chosen if is_deep else dataclasses.replace(tried, features=chosen.features)
 
 
 def left_out_accuracy(problem: Problem) -> float | None:
