@@ -13,8 +13,8 @@ the mean of the worst tenth of the pairs.
 Then projects: strokes on one image label all others of its kind, of both folders; then there are
 strokes on a second one, too, and on a third: those whose labels are least certain, others at
 random, or those whose labels are worst, which nobody knows. The scores are of the images that have
-strokes in no project; `--every` k takes every k-th image. Beside them the rank correlation of uncertainty with F1, and with F1 as a
-share of what strokes on the image itself teach.
+strokes in no project; ``--every`` k takes every k-th image. Beside them the rank correlation of
+uncertainty with F1, and with F1 as a share of what strokes on the image itself teach.
 """
 
 from __future__ import annotations
@@ -147,8 +147,8 @@ def projects(pool: Any, n_teachers: int, every: int, seed: int) -> None:
         places = [(folder, name) for folder, name, own in named if own == kind][::every]
         teachers = places[:: -(-len(places) // n_teachers)]
         jobs = [(first, places, seed) for first in teachers]
-        found, ranks = zip(*pool.imap(project, jobs), strict=True)
-        rho = np.mean(ranks, axis=0)
+        every_found, ranks = zip(*pool.imap(project, jobs), strict=True)
+        rho, found = np.mean(ranks, axis=0), [one for one in every_found if one.shape[-1]]
         print(
             f"\n{kind}, {len(places)} images, {len(teachers)} projects; rank correlation of "
             f"uncertainty with F1 {rho[0]:.2f}, with the share of own {rho[1]:.2f}"

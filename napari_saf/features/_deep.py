@@ -203,8 +203,7 @@ class DeepFeatures(FeatureExtractor):
         # In stripes, and into views of planes: nothing of the image's size is held twice.
         for start in range(0, len(image), _ROWS):
             rows = slice(start, start + _ROWS)
-            own = perceived(image[rows]) if beside is None else beside[rows]
-            found[rows, ..., :n_beside] = own
+            found[rows, ..., :n_beside] = perceived(image[rows]) if beside is None else beside[rows]
         target = np.moveaxis(found[..., n_beside:], plane, (-3, -2))
         places = np.ndindex(target.shape[:-3])
         for at, one in zip(places, reduced, strict=True):
