@@ -5,26 +5,36 @@ of the processor, ratios of one run side by side; memory is the peak of a proces
 what it holds before, the median of three. Strokes: first and final labels on the problem that a
 first stroke left, with the settings of the Scribbles dock for objects, and the problem itself from
 features that an earlier session left.
+
+``python benchmarks/deep.py --quality [--images odd|even|all]``: what strokes choose without a
+network and with VGG16, real weights. GrabCut photographs that are not of BSDS500, on which these
+weights were trained, with all strokes of people and a tenth of them: intersection over union;
+mosaics and nuclei as in ``features.py``. Seconds of the processor: for the choice without the
+network, with it when nothing is kept, and at the next stroke; until the first labels after that.
+Even images served to choose the rule.
 """
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
 import multiprocessing
 import os
 import statistics
-import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import features
+import imageio.v3 as iio
 import numpy as np
 import psutil
 import safetensors.torch
+import scribbles
 import torch
 
 import napari_saf as saf
@@ -149,7 +159,73 @@ def strokes(architecture: str, file: Path) -> None:
                 print(f"  stroke {number + 1}, {name:4}: labels {first:.2f} s, final {took:.2f} s")
 
 
-def main(architecture: str) -> None:
+def photographs(numbers: Sequence[int], share: float) -> Iterator[features.Case]:
+    """Yield photographs that are not of BSDS500, with a share of the strokes, and IoU."""
+    folder = scribbles.DATA
+    names = sorted(one.stem for one in (folder / "images").iterdir() if not one.stem.isdigit())
+    for number in numbers:
+        image = iio.imread(folder / "images" / f"{names[number]}.jpg")
+        truth = iio.imread(folder / "masks" / f"{names[number]}.png")
+        drawn = iio.imread(folder / "scribbles1" / f"{names[number]}.png")
+        drawn = scribbles.thin(drawn, share, np.random.default_rng(number))
+
+        def score(found: Any, drawn: Any = drawn, truth: Any = truth) -> float:
+            return scribbles.score(found == scribbles.OBJECT, drawn, truth)[0]
+
+        yield image, drawn, score
+
+
+def one_case(case: features.Case, deep: DeepFeatures) -> list[float]:
+    """Return scores without and with the network, whether it was chosen, and seconds."""
+    image, drawn, score = case
+    found, times = list[float](), list[float]()
+    for network in (None, deep, deep):
+        began = time.process_time()
+        choice = saf.choose_for_strokes(image, drawn, deep=network)
+        times.append(time.process_time() - began)
+        if len(found) < 2:
+            problem = saf.Problem.from_image(image, seeds=drawn, **choice.options.arguments())
+            found.append(score(np.asarray(choice.method.run(problem).labels)))
+    more = drawn.copy()
+    row, column = np.argwhere(drawn > 0)[0]
+    more[max(0, row - 1) : row + 2, column] = drawn[row, column]
+    began = time.process_time()
+    next(choice.method.iterate(problem.with_seeds(more)))
+    times.append(time.process_time() - began)
+    return [*found, choice.options.features_name == "deep", *times]
+
+
+def quality(images: str) -> None:
+    first, step = {"even": (0, 2), "odd": (1, 2), "all": (0, 1)}[images]
+    mosaics = range(first, 32, step)
+    sets = {
+        "GrabCut": photographs(range(first, 20, step), 1.0),
+        "GrabCut, a tenth": photographs(range(first, 20, step), 0.1),
+        "Brodatz": features.mosaics(features.brodatz(), mosaics),
+        "facades": features.mosaics(features.facades(), mosaics),
+        "nuclei": features.of_nuclei(range(first, 15, step)),
+    }
+    deep = DeepFeatures("vgg16", str(features.WEIGHTS))
+    heads = ("images", "without", "with", "taken", "choice", "with", "again", "labels")
+    print(f"{'':18}" + "".join(f"{head:>9}" for head in heads))
+    for name, cases in sets.items():
+        with empty_cache():
+            rows = np.array([one_case(case, deep) for case in cases])
+        means, seconds = rows[:, :2].mean(axis=0), np.median(rows[:, 3:], axis=0)
+        numbers = [f"{len(rows):9}", *(f"{x:9.3f}" for x in means), f"{int(rows[:, 2].sum()):9}"]
+        print(f"{name:18}" + "".join([*numbers, *(f"{x:9.2f}" for x in seconds)]), flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("architecture", nargs="?", default="vit_small_patch14_dinov2")
+    parser.add_argument("--quality", action="store_true")
+    parser.add_argument("--images", choices=("even", "odd", "all"), default="odd")
+    options = parser.parse_args()
+    if options.quality:
+        quality(options.images)
+        return
+    architecture = options.architecture
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "weights.safetensors"
         torch.manual_seed(0)
@@ -172,4 +248,4 @@ def main(architecture: str) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:] or ["vit_small_patch14_dinov2"])
+    main()

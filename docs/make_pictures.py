@@ -403,6 +403,8 @@ def make_project_picture() -> None:
                 near = np.abs(dark - np.percentile(dark, value)) < 2
                 strokes.strokes.layer.data_setitem(np.nonzero(near), number)
             follow(strokes)
+        dock.label_all()
+        wait_until(lambda: not dock.is_busy)
         dock.save_to(Path(folder) / "slides.napari-saf")
         wait_until(lambda: not dock.is_calculating)
         take(viewer, "project_dock.png")

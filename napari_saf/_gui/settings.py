@@ -7,6 +7,8 @@ import logging
 
 from napari.settings import get_plugin_settings
 
+from napari_saf.features import DeepFeatures
+
 _logger = logging.getLogger(__name__)
 _PLUGIN = "napari-saf"
 
@@ -20,11 +22,19 @@ class Settings:
     threads: int = 0
     frames: float = 10.0
     keeps_strokes: bool = True
+    weights: str = ""
+    architecture: str = "vgg16"
 
     @property
     def memory_limit(self) -> float | None:
         """The most bytes that a run may take, or None."""
         return self.memory * 2**30 or None
+
+    @property
+    def deep(self) -> DeepFeatures | None:
+        """The features of a network that strokes may choose, or None."""
+        weights = self.weights.strip()
+        return DeepFeatures(self.architecture.strip(), weights) if weights else None
 
 
 def current_settings() -> Settings:

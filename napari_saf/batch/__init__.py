@@ -15,4 +15,10 @@ from napari_saf.batch._engine import (
     plan_jobs,
     run_batch,
 )
-from napari_saf.batch._labelling import LabelSummary, LabelTask, ProblemSource, save_labels
+from napari_saf.batch._labelling import (
+    LabelSummary,
+    LabelTask,
+    ProblemSource,
+    least_certain,
+    save_labels,
+)

@@ -23,6 +23,7 @@ from napari_saf import io
 from napari_saf.batch._engine import AbstractTask, Job, OnStep
 from napari_saf.errors import FormatError, InvalidInput, SafError, counted
 from napari_saf.features import Scaling, channels_last
+from napari_saf.graph import GraphUnion
 from napari_saf.input import AUTO
 from napari_saf.methods import AbstractMethod, Cancelled, run_to_end
 from napari_saf.objects import ObjectStep
@@ -99,12 +100,16 @@ class ProblemSource:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class LabelSummary:
-    """What a job came to: labels, or regions, of each image, and how the run ended in words."""
+    """What a job came to: labels, or regions, of each image, and how the run ended in words.
+
+    The uncertainty is `uncertain_share` of each image; empty where that is not known.
+    """
 
     n_labels: tuple[int, ...]
     ending: str
     seconds: float
     notes: tuple[str, ...]
+    uncertainty: tuple[float, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -202,6 +207,7 @@ class LabelTask(AbstractTask[LabelSummary]):
             "images": [path.name for path in job.images],
             "files": files,
             "labels": [_digest(one) for one in labels],
+            "uncertainty": (uncertainty := _uncertain_shares(problem, result)),
         }
         with self._saving_recipe(job, recipe):
             for image, one, mask in zip(images, labels, job.masks, strict=True):
@@ -219,7 +225,8 @@ class LabelTask(AbstractTask[LabelSummary]):
         _remove_leftovers(job)
         counts = tuple(int(np.count_nonzero(np.bincount(one.ravel())[1:])) for one in labels)
         notes += _lost_by(job.masks[0], images)
-        return LabelSummary(counts, STATUS_TEXTS[result.status], result.seconds, tuple(notes))
+        ending, known = STATUS_TEXTS[result.status], tuple(uncertainty)
+        return LabelSummary(counts, ending, result.seconds, tuple(notes), known)
 
     def large_job(self, job: Job) -> LargeJob:
         """Return the job of an image in tiles; InvalidInput if it cannot be done in tiles."""
@@ -408,6 +415,29 @@ class LabelTask(AbstractTask[LabelSummary]):
         if self.source.axis_from_file:
             found = dataclasses.replace(found, channel_axis=own.channel_axis)
         return next(plain) == next(plain) and found == own
+
+
+def _uncertain_shares(problem: Problem, result: Segmentation) -> list[float]:
+    """Return `uncertain_share` of each image, rounded as a recipe keeps it."""
+    graph = problem.graph
+    slices = graph.slices if isinstance(graph, GraphUnion) else [slice(None)]
+    return [round(result.uncertain_share(nodes), 4) for nodes in slices]
+
+
+def least_certain(jobs: Sequence[Job], count: int = 3) -> str:
+    """Name the images whose labels are least certain, of those that have some beside their recipe.
+
+    Empty where it is of no more than one.
+    """
+    shares = dict[str, float]()
+    for job in jobs:
+        recipe = _load(job.companion)
+        known = [] if recipe is None else recipe.raw.get("uncertainty")
+        if isinstance(known, list) and len(known) == len(job.images):
+            shares |= {path.name: one for path, one in zip(job.images, known, strict=True)}
+    names = sorted(shares, key=lambda name: -shares[name])[:count]
+    listed = ", ".join(f"{name} ({100 * shares[name]:.1f} %)" for name in names)
+    return f"least certain: {listed}" if len(shares) > 1 else ""
 
 
 def save_labels(

@@ -17,7 +17,13 @@ import numpy as np
 from napari_saf import io
 from napari_saf.batch import ProblemSource
 from napari_saf.errors import FormatError
-from napari_saf.features import FEATURES, FeatureExtractor, Scaling, check_group_source
+from napari_saf.features import (
+    FEATURES,
+    DeepFeatures,
+    FeatureExtractor,
+    Scaling,
+    check_group_source,
+)
 from napari_saf.methods import METHODS, AbstractMethod
 from napari_saf.parameters import READERS, Parameter, build, describe, parameter_named, values_of
 from napari_saf.problem import ImageOptions
@@ -226,6 +232,16 @@ def _extractor_parameters() -> dict[str, Parameter]:
 def _owner(name: str) -> str:
     owners = [own for own, cls in FEATURES.items() if any(p.name == name for p in describe(cls))]
     return " or ".join(owners)
+
+
+def take_deep(values: dict[str, Any]) -> DeepFeatures | None:
+    """Take the options of a network that were given without features, for seeds to choose it."""
+    if values.get("features") is not None or values.get("weights_file") is None:
+        return None
+    names = [item.name for item in describe(DeepFeatures) if item.in_form]
+    given = {name: values[name] for name in names if values.get(name) is not None}
+    values.update(dict.fromkeys(names))
+    return DeepFeatures(**given)
 
 
 def _features_of(values: Mapping[str, Any], options: ImageOptions) -> str | FeatureExtractor:

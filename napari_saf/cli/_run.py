@@ -95,6 +95,8 @@ def run_jobs(task: batch.AbstractTask[Any], jobs: Sequence[batch.Job], given: An
         text = ", ".join(f"{counts[key]} {state}" for key, state in states.items() if counts[key])
         images, seconds = counted(counts.total(), "image"), time.perf_counter() - began
         click.echo(f"{images}: {text}, {seconds:.1f} s")
+        if uncertain := batch.least_certain(jobs):
+            click.echo(uncertain)
         for path in failed:
             click.echo(f"failed: {path}")
     return 1 if failed else 0
@@ -108,8 +110,10 @@ def _print_outcome(task: batch.AbstractTask[Any], outcome: batch.Outcome[Any]) -
     job, result = outcome.job, outcome.result
     if isinstance(result, batch.LabelSummary) and isinstance(task, batch.LabelTask):
         noun = "label" if task.level is None else "region"
-        for mask, count in zip(job.masks, result.n_labels, strict=True):
-            ending = f"{result.ending}, {result.seconds:.1f} s"
+        shares = result.uncertainty or (None,) * len(job.masks)
+        for mask, count, share in zip(job.masks, result.n_labels, shares, strict=True):
+            ending = "" if share is None else f", {100 * share:.1f} % uncertain"
+            ending = f"{result.ending}, {result.seconds:.1f} s{ending}"
             click.echo(f"{mask}: {counted(count, noun)}, {ending}")
         for note in result.notes:
             click.echo(f"napari-saf: note: {job.path}: {note}", err=True)

@@ -143,6 +143,7 @@ def _chosen(given: Any, jobs: list[Job]) -> io.Recipe:
     values, scaling, paths = vars(given), given.scaled_by, jobs[0].images
     if given.seeds is None or given.recipe is not None:
         raise click.UsageError("--choose: goes with --seeds, and without --recipe")
+    deep = flags.take_deep(values)
     source = flags.problem_source(values, sum(len(job.images) for job in jobs))
     if jobs[0].in_tiles:
         LabelTask(METHODS["saf"](), source).large_job(jobs[0])  # refuses seeds
@@ -153,6 +154,7 @@ def _chosen(given: Any, jobs: list[Job]) -> io.Recipe:
         channel_axis=source.options_for(image).channel_axis,
         mask=mask if mask in (None, "finite") else io.read_image(mask, in_colors=False).array,
         scaling=None if isinstance(scaling, bool) else scaling,
+        deep=deep,
     )
     if given.method not in (None, choice.method.name):
         raise click.UsageError(f"--choose: goes with the method {choice.method.name!r}")

@@ -21,7 +21,15 @@ from numpy.typing import NDArray
 
 from napari_saf.device import check_memory, raise_if_interrupted, torch
 from napari_saf.errors import InvalidInput, SafError
-from napari_saf.features._extractors import Axes, FeatureExtractor, Image, Mask, perceived
+from napari_saf.features._extractors import (
+    Axes,
+    FeatureExtractor,
+    Image,
+    Mask,
+    Patterns,
+    perceived,
+)
+from napari_saf.features._image import average_around
 from napari_saf.features._network import (
     ARCHITECTURES,
     Network,
@@ -51,7 +59,7 @@ _lock = threading.Lock()
 @documented
 @dataclasses.dataclass(frozen=True)
 class DeepFeatures(FeatureExtractor):
-    """Features of a network that was trained on many images, beside perceived colour.
+    """Features of a network that was trained on many images, beside colour, or texture patterns.
 
     The image is covered by windows that overlap, each of which goes through the network; what the
     chosen layers give is reduced to its principal components and comes up to the image's size by
@@ -84,10 +92,15 @@ class DeepFeatures(FeatureExtractor):
     layers: tuple[int, ...] | None = parameter(
         None, label="Layers", is_list=True, advanced=True,
         help="Blocks or stages whose features are taken, from 0; by default the last block of a "
-        "transformer, and the stages at 8 and 16 pixels of others.")
+        "transformer, and the stages at 8 and 16 pixels of others, at 2 and 4 where features are "
+        "averaged.")
     n_components: int = parameter(
         32, bounds=(1, 256), label="Components", advanced=True,
         help="Principal components to which features are reduced.")
+    around: float = parameter(
+        0.0, bounds=(0, 64), label="Averaged over", advanced=True,
+        help="Width in pixels of the Gaussian window in which features are averaged, as textures "
+        "want it; texture patterns then stand beside them. 0: none.")
     sha256: str = parameter("", label="SHA-256", in_form=False, help="Of the file of weights.")
     window: int = parameter(
         0, bounds=(0, 2**14), label="Window", in_form=False,
@@ -121,7 +134,9 @@ class DeepFeatures(FeatureExtractor):
     @property
     def receptive_field(self) -> int:
         """What parts must have around them, so that windows are complete that end in them."""
-        return self._margin + self.step + self.window // 8
+        own = self._margin + self.step + self.window // 8
+        averaged = own + round(4 * self.around) + 3
+        return max(averaged, Patterns().receptive_field) if self.around else own
 
     @property
     def stride(self) -> int:
@@ -138,7 +153,7 @@ class DeepFeatures(FeatureExtractor):
     def network(self) -> Network:
         """Return the network with the weights of the file, which is found by its hash, too."""
         file = find_weights(self.weights_file, self.sha256)
-        return load_network(self.architecture, file, self.layers)
+        return load_network(self.architecture, file, self.layers, is_fine=self.around > 0)
 
     def fitted(self, images: Iterable[tuple[Image, Axes, Mask]]) -> Self:
         if self.basis:
@@ -182,18 +197,23 @@ class DeepFeatures(FeatureExtractor):
         if reduced is None:
             reduced = _reduced(self._raw(planes, network), self._decoded())
         n_deep, plane = reduced.shape[-1], _plane_axes(image, axes)
-        n_colours = image.shape[-1]
-        found = np.empty((*image.shape[:-1], n_colours + n_deep), np.float32)
+        beside = Patterns().features(image, axes, mask) if self.around else None
+        n_beside = image.shape[-1] if beside is None else beside.shape[-1]
+        found = np.empty((*image.shape[:-1], n_beside + n_deep), np.float32)
         # In stripes, and into views of planes: nothing of the image's size is held twice.
         for start in range(0, len(image), _ROWS):
             rows = slice(start, start + _ROWS)
-            found[rows, ..., :n_colours] = perceived(image[rows])
-        target = np.moveaxis(found[..., n_colours:], plane, (-3, -2))
+            found[rows, ..., :n_beside] = perceived(image[rows]) if beside is None else beside[rows]
+        target = np.moveaxis(found[..., n_beside:], plane, (-3, -2))
         places = np.ndindex(target.shape[:-3])
         for at, one in zip(places, reduced, strict=True):
             for rows, block in _upsampled(one, network.grid, target.shape[-3:-1]):
                 target[at][rows] = block
                 raise_if_interrupted()
+        if self.around:
+            average = average_around(found[..., 0], self.around, axes, mask)
+            for values in np.moveaxis(found[..., n_beside:], -1, 0):
+                values[:] = average(values)
         return found
 
     def refined(self, features: Image, average: Callable[[Image], Image]) -> Image:
@@ -204,7 +224,7 @@ class DeepFeatures(FeatureExtractor):
     def _settings(self) -> dict[str, Any]:
         """Return what features depend on besides the image."""
         own = to_plain(self) | {"device": self.network().device.type, "version": 1}
-        return {name: value for name, value in own.items() if name != "weights_file"}
+        return {name: own[name] for name in own if name not in ("weights_file", "around")}
 
     def _raw(self, planes: Image, network: Network) -> Image:
         """Return the features (n_planes, n_rows, n_columns, d) of planes on the network's grid."""

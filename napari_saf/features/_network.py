@@ -30,7 +30,7 @@ ARCHITECTURES = (
     "resnet50",
 )
 """Some of the names that timm knows."""
-_USUAL_REDUCTIONS = (8, 16)
+_USUAL_REDUCTIONS, _FINE_REDUCTIONS = (8, 16), (2, 4)
 """Of the stages of convolutional networks whose features are taken."""
 _TYPES = {"cuda": "float16"}
 """In which type devices compute that gain by half precision."""
@@ -91,7 +91,9 @@ class Network:
         return _MOST_AT_ONCE.get(self.device.type, 1)
 
 
-def load_network(architecture: str, file: Path, layers: tuple[int, ...] | None) -> Network:
+def load_network(
+    architecture: str, file: Path, layers: tuple[int, ...] | None, *, is_fine: bool = False
+) -> Network:
     """Return the network of an architecture with the weights of a safetensors file.
 
     InvalidInput for an unknown architecture or layer, FormatError naming the file if it holds no
@@ -102,7 +104,8 @@ def load_network(architecture: str, file: Path, layers: tuple[int, ...] | None) 
     where = resolve_device("auto")
     model, missing = _load(architecture, file, where, (state.st_size, state.st_mtime_ns))
     reductions = [int(one["reduction"]) for one in model.feature_info]
-    chosen, about = _chosen_layers(reductions, layers), model.pretrained_cfg
+    usual = _FINE_REDUCTIONS if is_fine else _USUAL_REDUCTIONS
+    chosen, about = _chosen_layers(reductions, layers, usual), model.pretrained_cfg
     used = _used_names(model, chosen) if missing else set()
     _check_names(file, architecture, "lacks", [name for name in missing if name in used])
     return Network(
@@ -211,14 +214,15 @@ def _read_weights(file: Path) -> dict[str, Tensor]:
     return {name: one.float() if one.is_floating_point() else one for name, one in weights.items()}
 
 
-def _chosen_layers(reductions: Sequence[int], layers: tuple[int, ...] | None) -> tuple[int, ...]:
+def _chosen_layers(
+    reductions: Sequence[int], layers: tuple[int, ...] | None, usual: tuple[int, ...]
+) -> tuple[int, ...]:
     """Return the layers from 0 on: those given, or the last of a transformer, some of others."""
     n_layers = len(reductions)
     if layers is None:
         if len(set(reductions)) == 1:
             return (n_layers - 1,)
-        usual = [k for k, one in enumerate(reductions) if one in _USUAL_REDUCTIONS]
-        return tuple(usual) or (n_layers - 1,)
+        return tuple(k for k, one in enumerate(reductions) if one in usual) or (n_layers - 1,)
     if not layers or any(not -n_layers <= k < n_layers for k in layers):
         raise InvalidInput(
             f"layers: expected numbers from 0 to {n_layers - 1}, got {', '.join(map(str, layers))}"

@@ -71,6 +71,7 @@ class _RecipeFile(storage.VersionedModel):
     images: Any = None
     files: Any = None
     labels: Any = None
+    uncertainty: Any = None
 
     @field_validator("method")
     @classmethod

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.ndimage import find_objects
 from scipy.ndimage import label as label_regions
 
-from napari_saf.features import Scaling, channels_last, finite_mask, ground_of
+from napari_saf.features import DeepFeatures, Scaling, channels_last, finite_mask, ground_of
 from napari_saf.flow import not_cancelled
 from napari_saf.graph import GridGraph
 from napari_saf.methods._assignment import AssignmentFlow
@@ -30,10 +30,17 @@ _LEAST_OF_STROKE, _SHORTEST_STROKE = 0.2, 9
 """Share of the square, or cube, of the median length of the strokes from which on a region counts,
 too, and the length in pixels, more than the window, from which on strokes say how large things are.
 Chosen on nuclei that merge; no photograph with strokes is chosen otherwise by 0.2 to 0.3."""
-_LEAST_GAINS = {"texture": 0.1, "patterns": 0.3}
+_LEAST_GAINS = {"texture": 0.1, "patterns": 0.3, "deep": 0.1}
 """Of the pixels of left-out strokes; texture must tell so many more right than colour, patterns
 than both. Nuclei are found as well with 0.05 to 0.15 for texture; three of them, which patterns
 find worse, would be found by patterns with 0.1."""
+_LEAST_OF_OBJECTS = {"deep": 0.3}
+"""The same where strokes stand for objects otherwise."""
+_LEAST_TOLD = 0.6
+"""Of the pixels of left-out strokes: where no others tell so many of many things, deep features are
+taken: on mosaics of facades, whose strokes on one texture differ, all but one were better then."""
+_AROUND = 8.0
+"""Width in pixels over which deep features are averaged, as `Patterns` are counted over it."""
 _LEAST_TRUST = 0.8
 """Dots, shorter than `_SHORTEST_STROKE`, stand for many things if features tell nine in ten that
 are left out. Of clicks that correct one object they tell 0.4 to 0.9, mostly 0.6.
@@ -77,11 +84,12 @@ class StrokeChoice:
 
 
 def stroke_choices(
-    n_channels: int = 3, n_axes: int = 2, longest: int = 0
+    n_channels: int = 3, n_axes: int = 2, longest: int = 0, deep: DeepFeatures | None = None
 ) -> dict[str, StrokeChoice]:
     """Return what there is to choose, for images of so many channels and spatial axes.
 
-    And of a `longest` side: many things are not to be lost at the size of the work.
+    And of a `longest` side: many things are not to be lost at the size of the work. With `deep`,
+    averaged as textures want it, for planes.
     """
     colour = "lab" if n_channels == 3 else "intensity"
     # A volume of twice the side has eight times the nodes, and windows of 7 have 343.
@@ -92,7 +100,7 @@ def stroke_choices(
     small = 240 if n_axes < 3 else 64
     few = ImageOptions(features=colour, window=13, weights="contrast", max_side=small)
     one_piece: dict[str, object] = {"connected": True, "paths": 1.0, "rounds": 4, "nearby": 0.0}
-    return {
+    choices = {
         "object": StrokeChoice(few, one_piece | {"edge_power": 1.0}, "objects in one piece"),
         "clicks": StrokeChoice(few, one_piece | {"edge_power": 3.0}, "objects from clicks"),
         "many": StrokeChoice(
@@ -116,6 +124,11 @@ def stroke_choices(
             "all of the same fine texture",
         ),
     }
+    if deep is not None and n_axes < 3:
+        averaged = dataclasses.replace(deep, around=deep.around or _AROUND)
+        options = dataclasses.replace(many, features=averaged)
+        choices["deep"] = StrokeChoice(options, alike, "all that is alike to a network")
+    return choices
 
 
 def choose_for_strokes(
@@ -125,6 +138,7 @@ def choose_for_strokes(
     channel_axis: int | None = None,
     mask: ArrayLike | Literal["finite"] | None = None,
     scaling: Scaling | tuple[float, float] | None = None,
+    deep: DeepFeatures | None = None,
 ) -> StrokeChoice:
     """Choose settings from strokes: for objects in one piece, or for many things that look alike.
 
@@ -136,6 +150,8 @@ def choose_for_strokes(
         Classes 1, 2, ..., two or more of them; 0 where nothing is painted.
     channel_axis, mask, scaling
         As for `Problem.from_image`.
+    deep : DeepFeatures, optional
+        Features of a network, of a plane, that may be chosen, too.
 
     Returns
     -------
@@ -167,8 +183,10 @@ def choose_for_strokes(
     they differ from it. Elsewhere, where each class has two strokes or more, edges and texture take
     the place of colour if, of the pixels of a stroke that is left out, a tenth more are nearer to
     the other strokes of their class (the ten nearest pixels in feature space) than to those of
-    other classes; patterns of fine texture take their place if three tenths more are. It takes less
-    time than a run with what is chosen, and does not depend on the order in which strokes were
+    other classes; patterns of fine texture take their place if three tenths more are, and `deep`
+    features if a tenth more are than by what would be chosen without, or that tells fewer than six
+    tenths; where strokes stand for objects, if three tenths more are. Without these it takes less
+    time than a run with what is chosen. It does not depend on the order in which strokes were
     painted.
 
     Examples
@@ -201,7 +219,7 @@ def choose_for_strokes(
         inside = finite_mask(image, array, mask, channel_axis)
         return n_axes == 2 and ground_of([array], [inside]) is not None
 
-    choices = stroke_choices(array.shape[-1], n_axes, max(shape))
+    choices = stroke_choices(array.shape[-1], n_axes, max(shape), deep)
     choice = choices[choose_by(read, choices, has_ground)]
     return dataclasses.replace(choice, options=fitted(choice.options))
 
@@ -215,7 +233,8 @@ def choose_by(
     """Return which of the `stroke_choices` suits the strokes on one image.
 
     `read` makes the problem, with seeds, by the options that it is given, at the size for objects,
-    by colour, and nothing is learned again: less work finds the same regions. `has_ground` says
+    by colour, and nothing is learned again: less work finds the same regions; deep features are
+    read at the size of the work, so that they are there for it. `has_ground` says
     whether things lie on a ground, and is asked where there are many, or dots. Empty if cancelled;
     errors are those of methods.
     """
@@ -242,23 +261,31 @@ def choose_by(
     if result.status is Status.CANCELLED:
         return ""
     labels = grid.spread(result.assignment.argmax(axis=1) + 1)
-    if not any(_is_of_many(labels == k, strokes == k) for k in range(1, len(classes))):
-        return of_objects
-    if has_ground():
+    is_of_many = (_is_of_many(labels == k, strokes == k) for k in range(1, len(classes)))
+    kind = "many" if any(is_of_many) else of_objects
+    if kind == "many" and has_ground():
         return "ground"
-    by_colour = left_out_accuracy(problem)
-    if by_colour is None or 1 - by_colour < min(_LEAST_GAINS.values()):
-        return "many"
-    best, most = "many", by_colour
-    for name, least in _LEAST_GAINS.items():
+    gains = _LEAST_GAINS if kind == "many" else _LEAST_OF_OBJECTS
+    gains = {name: least for name, least in gains.items() if name in choices}
+    by_colour = left_out_accuracy(problem) if gains else None
+    if by_colour is None or 1 - by_colour < min(gains.values()):
+        return kind
+    best, most = kind, by_colour
+    for name, least in gains.items():
         if cancelled():
             return ""
-        wanted = choices[name].options.features
-        found = left_out_accuracy(read(dataclasses.replace(options, features=wanted)))
+        found = left_out_accuracy(read(_as_tried(choices[name].options, options)))
         assert found is not None
-        if found - most >= least:
+        is_needed = name == "deep" and kind == "many" and most < _LEAST_TOLD
+        if found - most >= least or is_needed:
             best, most = name, found
     return best
+
+
+def _as_tried(chosen: ImageOptions, tried: ImageOptions) -> ImageOptions:
+    """Return the options with chosen features; deep ones at the size at which they are kept."""
+    is_deep = isinstance(chosen.features, DeepFeatures)
+    return chosen if is_deep else dataclasses.replace(tried, features=chosen.features)
 
 
 def left_out_accuracy(problem: Problem) -> float | None:

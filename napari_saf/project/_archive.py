@@ -89,6 +89,7 @@ class _LayerEntry(storage.FileModel):
     is_visible: bool = True
     kinds: list[Annotated[int, Field(ge=0, lt=2**32)]] = Field(default_factory=list)
     followed: int | None = None
+    uncertainty: Share | None = None
 
 
 class _ImageEntry(storage.FileModel):
@@ -370,7 +371,7 @@ def _layer(entry: _LayerEntry, runs: bytes) -> ProjectLayer:
     if len({own.shape[1] for own in prototypes.values()}) > 1:
         raise InvalidInput(f"{entry.runs}: expected as many numbers for each label")
     as_read = ("kind", "name", "recipe", "level", "is_edited", "is_visible", "followed")
-    own = {name: getattr(entry, name) for name in as_read}
+    own = {name: getattr(entry, name) for name in (*as_read, "uncertainty")}
     own |= {name: tuple(getattr(entry, name)) for name in ("scale", "translate", "kinds")}
     own["place"] = entry.place.model_dump(exclude_none=True)
     return ProjectLayer(pixels=pixels, classes=classes, prototypes=prototypes, **own)

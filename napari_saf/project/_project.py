@@ -147,6 +147,8 @@ class ProjectLayer:
         objects; () of others.
     followed : int or None
         Checksum of the strokes that the labels follow, where that is known.
+    uncertainty : float or None
+        Of labels that were taught on other images, see `Segmentation.uncertain_share`.
 
     Examples
     --------
@@ -170,6 +172,7 @@ class ProjectLayer:
     is_visible: bool = True
     kinds: tuple[int, ...] = ()
     followed: int | None = None
+    uncertainty: float | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)

@@ -41,7 +41,8 @@ def summary(outcome):
     """What was counted, and the images that failed."""
     lines = outcome.out.splitlines()
     k = next(k for k, line in enumerate(lines) if re.match(r"\d+ images?: ", line))
-    return lines[k].rpartition(",")[0].partition(": ")[2], lines[k + 1 :]
+    failed = [line for line in lines[k + 1 :] if not line.startswith("least certain: ")]
+    return lines[k].rpartition(",")[0].partition(": ")[2], failed
 
 
 def test_a_recipe_labels_a_folder(cli, folder, tmp_path, picture):

@@ -193,3 +193,15 @@ def test_a_mask_is_refused_for_a_dictionary_which_has_no_use_for_it(learned, ima
     options = saf.ApplyOptions(mask="finite")
     with pytest.raises(InvalidInput, match="no mask"):
         saf.apply_to_images(learned[0], [tmp_path / "images"], tmp_path / "out", options=options)
+
+
+def test_a_folder_says_whose_labels_are_least_certain(cli, images, tmp_path):
+    ramp = np.tile(np.linspace(60, 200, 26).astype(np.uint8), (24, 1))  # all between the classes
+    np.save(tmp_path / "images" / "ramp.npy", ramp)
+    taught = saf.save_prototypes(tmp_path / "a.prototypes.json", taught_by_strokes().taught)
+    first, again = (cli("run", taught, "images", "-o", "run").out for _ in range(2))
+    line = first.splitlines()[-1]
+    assert line.startswith("least certain: ramp.npy (") and line == again.splitlines()[-1]
+    recipe = saf.load_recipe(tmp_path / "run" / "ramp_labels.recipe.json")
+    (share,) = recipe.raw["uncertainty"]
+    assert f"{100 * share:.1f} % uncertain" in first and 0 < share <= 1

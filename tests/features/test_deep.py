@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import safetensors.torch
 import torch
+from scipy.ndimage import gaussian_filter
 
 import napari_saf as saf
 from napari_saf.features import FEATURES, DeepFeatures, _deep, _network
@@ -396,3 +397,24 @@ def test_a_recipe_that_was_changed_is_refused(weights, image, changes, words):
     with pytest.raises(saf.InvalidInput, match=words):
         recipe = {"schema": 1, "method": "saf", "input": plain}
         Recipe.from_plain(recipe).problem(image)
+
+
+def test_averages_are_those_of_the_features_and_need_no_network_again(deep, image, monkeypatch):
+    fitted = deep.fitted([(image, None, None)])
+    averaged = dataclasses.replace(fitted, around=4.0)
+    assert averaged.receptive_field > fitted.receptive_field
+    plain = fitted.features(image)[..., -8:]
+    monkeypatch.setattr(DeepFeatures, "_raw", None)  # what is kept serves both
+    found = averaged.features(image)
+    n_patterns = FEATURES["patterns"]().features(image).shape[-1]
+    assert found.shape[-1] == n_patterns + 8
+    np.testing.assert_allclose(found[..., :n_patterns], FEATURES["patterns"]().features(image))
+    means = gaussian_filter(plain, (4, 4, 0))
+    inner = np.s_[16:-16, 16:-16]
+    assert np.abs(found[..., -8:] - means)[inner].max() < 0.1 * np.abs(means).max()
+
+
+def test_averaged_features_are_of_fine_stages(weights):
+    file = str(weights(CONV))
+    reductions = [DeepFeatures(CONV, file, around=x).network().reductions for x in (0.0, 8.0)]
+    assert max(reductions[1]) < max(reductions[0])

@@ -64,3 +64,17 @@ def test_options_of_deep_features_go_with_them(picture, capsys):
     assert "--architecture: goes with --features deep" in capsys.readouterr().err
     assert main(["segment", picture, "-o", "m.tif", "--features", "deep"]) != 0
     assert "choose a file of weights" in capsys.readouterr().err
+
+
+def test_a_network_without_features_is_for_seeds_to_choose(picture, weights, capsys):
+    seeds = np.zeros((48, 64), np.uint8)
+    seeds[10, 4:20], seeds[10, 40:60] = 1, 2
+    np.save("seeds.npy", seeds)
+    command = ["segment", picture, "--seeds", "seeds.npy"]
+    own = ["--architecture", "vgg16", "--weights-file", str(weights("vgg16"))]
+    assert main([*command, "-o", "plain.npy"]) == 0
+    assert main([*command, "-o", "chosen.npy", *own]) == 0, capsys.readouterr().err
+    np.testing.assert_array_equal(np.load("chosen.npy"), np.load("plain.npy"))  # colour tells all
+    assert main([*command, "-o", "deep.npy", "--features", "deep", *own]) == 0
+    recipe = json.loads(Path("deep.recipe.json").read_text(encoding="utf-8"))
+    assert recipe["input"]["features"]["architecture"] == "vgg16"

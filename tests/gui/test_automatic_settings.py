@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from gui_cases import blocks
+from napari.settings import get_plugin_settings
 from scipy.ndimage import gaussian_filter
 
 import napari_saf as saf
@@ -175,3 +176,44 @@ def test_a_method_without_these_settings_turns_it_off(dock):
     assert not dock.automatic.isChecked() and not dock.automatic.isEnabled()
     dock.form.box.setCurrentIndex(0)
     assert dock.automatic.isEnabled()
+
+
+@pytest.fixture
+def network(monkeypatch):
+    """Weights in the preferences, of a network that knows which squares are alike."""
+    is_first = np.kron(np.indices((4, 4)).sum(axis=0) % 2 == 0, np.ones((24, 24)))
+    monkeypatch.setattr(saf.DeepFeatures, "fitted", lambda self, images: self)
+    monkeypatch.setattr(saf.DeepFeatures, "features", lambda self, *a: is_first[..., None])
+    monkeypatch.setattr(saf.DeepFeatures, "refined", lambda self, features, average: features)
+    get_plugin_settings("napari-saf").strokes.weights = "vgg16.safetensors"
+    return is_first > 0
+
+
+def paint_squares(dock, stroke):
+    for top, left, number in ((12, 4, 1), (12, 28, 2), (60, 4, 1), (60, 28, 2)):
+        stroke(dock, top, left, number, 16, is_last=(top, number) == (60, 2))
+
+
+def test_a_network_of_the_preferences_is_taken_where_strokes_say_so(
+    network, model, open_on, stroke, qtbot
+):
+    noise = np.random.default_rng(0).normal(128, 30, network.shape)
+    model.add_image(np.clip(noise, 0, 255).astype(np.uint8), name="noise")
+    dock = open_on(model, ScribblesWidget)
+    dock.new_strokes()
+    paint_squares(dock, stroke)
+    assert dock.automatic.isChecked() and dock.input.choices["features"].value == "deep"
+    assert ((np.squeeze(dock.result.data) == 1) == network).mean() > 0.95
+    get_plugin_settings("napari-saf").strokes.weights = ""
+    assert dock.automatic.choice.options.features_name != "deep"
+
+
+def test_a_network_that_cannot_be_used_leaves_the_choice_and_says_so(model, open_on, stroke):
+    get_plugin_settings("napari-saf").strokes.weights = "/nowhere.safetensors"
+    noise = np.random.default_rng(0).normal(128, 30, (96, 96))
+    model.add_image(np.clip(noise, 0, 255).astype(np.uint8), name="noise")
+    dock = open_on(model, ScribblesWidget)
+    dock.new_strokes()
+    paint_squares(dock, stroke)
+    assert dock.automatic.isChecked() and not dock.status.is_error
+    assert "no such file at /nowhere.safetensors" in dock.automatic.note

@@ -27,7 +27,8 @@ def shown(chosen):
 def test_rows_are_shown_with_deep_features_only(opened):
     assert not any(shown(opened).values())
     opened.choose(features="deep")
-    assert set(shown(opened)) == {"architecture", "weights_file", "layers", "n_components"}
+    rows = {"architecture", "weights_file", "layers", "n_components", "around"}
+    assert set(shown(opened)) == rows
     assert all(shown(opened).values())
     opened.choose(features="lab")
     assert not any(shown(opened).values())

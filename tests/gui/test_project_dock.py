@@ -381,6 +381,32 @@ def test_label_all_gives_what_the_recipe_of_the_file_gives(dock, scribbles, tmp_
         np.testing.assert_array_equal(mask, expected)
 
 
+def test_the_least_certain_images_come_next(model, dock, scribbles, folder, tmp_path, settle):
+    noise = np.random.default_rng(0).integers(0, 256, (SIDE, SIDE, 3), np.uint8)
+    tifffile.imwrite(folder / "2.tif", noise, photometric="rgb")
+    paint(scribbles, c1=4, c2=24)
+    assert not dock.buttons["go_to_uncertain"].isEnabled()
+    dock.label_all()
+    settle(dock)
+    _, plain, uncertain = dock.session.entries
+    shares = [dock.session.uncertainty(one) for one in dock.session.entries]
+    assert shares[2] > shares[1] >= 0
+    dock.table.sortByColumn(2, Qt.SortOrder.DescendingOrder)
+    assert next(one for one in dock.table.entries if one is not dock.session.current) is uncertain
+    button = dock.buttons["go_to_uncertain"]
+    button.click()
+    assert dock.session.current is uncertain
+    button.click()  # no strokes: the next one after it, then around
+    assert dock.session.current is plain
+    button.click()
+    paint(scribbles, c1=4, c2=24)
+    button.click()
+    assert dock.session.current is plain
+    layers = [image.layers for image in save(dock, tmp_path / "p", settle).images]
+    kept = [[one.uncertainty for one in own if one.kind == "labels"] for own in layers]
+    assert [own[-1] for own in kept] == shares
+
+
 def test_what_was_corrected_by_hand_is_left(model, dock, scribbles, settle):
     paint(scribbles, c1=4, c2=24)
     dock.label_all()

@@ -167,3 +167,44 @@ def test_texture_takes_the_place_of_colour_only_where_colour_does_not_tell():
 def test_many_things_of_a_long_image_are_not_lost_at_the_size_of_the_work():
     sides = [stroke_choices(1, 2, n)["many"].options.max_side for n in (0, 2400, 4096)]
     assert sides == [480, 480, 820]
+
+
+@pytest.fixture
+def network(monkeypatch):
+    """Return deep features that know the truth which a test gives them; no weights are read."""
+    deep = saf.DeepFeatures("vgg16", "none.safetensors")
+
+    def knows(truth):
+        monkeypatch.setattr(saf.DeepFeatures, "fitted", lambda self, images: self)
+        features = lambda self, image, axes=None, mask=None: truth[..., None].astype(np.float32)  # noqa: E731
+        monkeypatch.setattr(saf.DeepFeatures, "features", features)
+        monkeypatch.setattr(saf.DeepFeatures, "refined", lambda self, features, average: features)
+        return deep
+
+    return knows
+
+
+def test_deep_features_are_chosen_only_where_they_tell_more_strokes(network):
+    rng = np.random.default_rng(0)
+    is_first = np.kron(np.indices((4, 4)).sum(axis=0) % 2 == 0, np.ones((24, 24))) > 0
+    image = rng.normal(size=is_first.shape)  # nothing but a network tells the classes
+    strokes = np.zeros(image.shape, dtype=int)
+    for top, left in ((0, 0), (48, 0)):
+        strokes[top + 12, left + 4 : left + 20] = 1
+        strokes[top + 12, left + 28 : left + 44] = 2
+    plain = saf.choose_for_strokes(image, strokes)
+    choice = saf.choose_for_strokes(image, strokes, deep=network(is_first))
+    assert choice.options.features_name == "deep" and choice.options.features.around > 0
+    problem = saf.Problem.from_image(image, seeds=strokes, **choice.options.arguments())
+    assert ((choice.method.run(problem).labels == 1) == is_first).mean() > 0.95
+    useless = rng.normal(size=is_first.shape)
+    assert saf.choose_for_strokes(image, strokes, deep=network(useless)) == plain
+    # Where other features tell all strokes a network is not asked.
+    told = saf.choose_for_strokes(image + 9 * is_first, strokes, deep=network(is_first))
+    assert told.options.features_name != "deep"
+
+
+def test_volumes_have_no_deep_features():
+    deep = saf.DeepFeatures("vgg16", "none.safetensors")
+    assert set(stroke_choices(1, 2, deep=deep)) - set(stroke_choices(1, 2)) == {"deep"}
+    assert set(stroke_choices(1, 3, deep=deep)) == set(stroke_choices(1, 3))

@@ -451,3 +451,16 @@ def test_a_stroke_on_another_part_of_a_class_adds_it():
     choice = saf.choose_for_strokes(image, strokes)
     problem = saf.Problem.from_image(image, seeds=strokes, **choice.options.arguments())
     assert ((choice.method.run(problem).labels == 1) == inside).mean() > 0.99
+
+
+def test_the_share_of_uncertain_nodes_counts_each_label_alike():
+    image = np.kron([[0.1, 0.9]], np.ones((16, 16)))
+    image[:, 20:22] = 0.5  # between both, in the part of the second label
+    taught = saf.PrototypeSet.from_points({1: np.array([[0.1]]), 2: np.array([[0.9]])})
+    problem = saf.Problem.from_image(image, features="intensity", window=1, scaling=(0, 1))
+    result = saf.AssignmentFlow(**taught.arguments()).run(problem)
+    uncertain = result.uncertainty >= 0.25
+    labels = problem.graph.gather(np.asarray(result.labels))
+    shares = [uncertain[labels == number].mean() for number in (1, 2)]
+    assert result.uncertain_share() == pytest.approx(np.mean(shares)) and 0 < np.mean(shares) < 1
+    assert result.uncertain_share(slice(0, 16)) == 0

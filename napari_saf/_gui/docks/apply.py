@@ -40,7 +40,7 @@ from napari_saf._gui.layers.reading import ImageJob
 from napari_saf._gui.layers.sight import results_in_sight
 from napari_saf._gui.napari_workarounds import dims_of
 from napari_saf._gui.runs.run import RunJob
-from napari_saf.batch import ApplyOptions, run_batch
+from napari_saf.batch import ApplyOptions, least_certain, run_batch
 from napari_saf.errors import InvalidInput
 from napari_saf.input import AUTO
 from napari_saf.problem import ImageOptions
@@ -300,6 +300,7 @@ def _apply_to_files(
     if failed:
         named = list_names([outcome.job.title for outcome in failed])
         lines.append(f"failed: {named} ({failed[0].error})")
+    lines += filter(None, [least_certain(jobs)])
     return "\n".join(lines), bool(failed)
 
 

@@ -55,6 +55,9 @@ EDITS_KEY = "napari_saf_edits"
 FOLLOWED_KEY = "followed"
 """Entry of the metadata of a result: checksum of the strokes that its labels follow."""
 
+UNCERTAINTY_KEY = "uncertainty"
+"""Entry of the metadata of a result: the share of uncertain pixels, of labels of a project."""
+
 NAMES_KEY = "class_names"
 """Entry of a layer's metadata: the name of each label that has one."""
 

@@ -50,6 +50,11 @@ _BUTTONS = {
         "Let the strokes on all images teach together, then label every image; what was corrected "
         "by hand is left as it is. Without strokes: by the recipe that labelled an image.",
     ),
+    "go_to_uncertain": (
+        "Next uncertain",
+        "Show the image without strokes whose labels are least certain: strokes there help most. "
+        "Then label all anew.",
+    ),
     "export_all": ("Export all …", "Write the labels of all images as masks into a folder."),
     "look_in_folder": (
         "Look in folder …",
@@ -115,7 +120,7 @@ class ProjectWidget(RunDock):
             self.table,
             self.missing,
             row("add_images", "remove_image"),
-            row("go_to_previous", "go_to_next"),
+            row("go_to_previous", "go_to_next", "go_to_uncertain"),
         ]
         work = [self.buttons["label_all"], self.buttons["export_all"], self.stop_button]
         self._lay_out(parts, work, [])
@@ -262,6 +267,7 @@ class ProjectWidget(RunDock):
             "go_to_previous": len(entries) > 1,
             "go_to_next": len(entries) > 1,
             "label_all": bool(entries),
+            "go_to_uncertain": bool(self.session.uncertain()),
             "export_all": bool(entries),
             "open_project": True,
             "new_project": True,
@@ -296,14 +302,17 @@ class ProjectWidget(RunDock):
         self.table.choose(entry)
 
     def go_to_next(self) -> None:
-        self._step(1)
+        self._step(1, self.table.entries)
 
     def go_to_previous(self) -> None:
-        self._step(-1)
+        self._step(-1, self.table.entries)
 
-    def _step(self, n_rows: int) -> None:
+    def go_to_uncertain(self) -> None:
+        self._step(1, self.session.uncertain())
+
+    def _step(self, n_rows: int, entries: list[Entry]) -> None:
         """Go to the next image that is at hand, around the ends of the list."""
-        order = [one for one in self.table.entries if one.state == "found"]
+        order = [one for one in entries if one.state == "found"]
         current = self.session.current
         if order and not self.is_busy:
             place = order.index(current) + n_rows if current in order else 0

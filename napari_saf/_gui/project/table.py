@@ -1,4 +1,4 @@
-"""Images of a project as a list: picture, name, state."""
+"""Images of a project as a list: picture, name, state, uncertainty."""
 
 from __future__ import annotations
 
@@ -8,15 +8,20 @@ from qtpy.QtCore import QModelIndex, QSize, Qt, Signal
 from qtpy.QtGui import QColor, QFont, QIcon, QPixmap
 from qtpy.QtWidgets import QHeaderView
 
-from napari_saf._gui.docks.tables import TableModel, TableView, to_qimage
+from napari_saf._gui.docks.tables import RIGHT, TableModel, TableView, to_qimage
 from napari_saf._gui.session.layers import Entry
 from napari_saf._gui.session.session import ProjectSession
 
 _HEADINGS = (
     ("Image", "Double-click, or Next and Previous, shows an image with its layers."),
     ("State", "How far the work is: untouched, taught by strokes, labelled, exported."),
+    (
+        "Uncertainty",
+        "Share of the pixels of a label that are uncertain after Label all, the mean of the "
+        "labels: where it is high, a few strokes help most. Click to sort.",
+    ),
 )
-_ROW_HEIGHT, _STATE_WIDTH, _PICTURE = 44, 84, QSize(40, 40)
+_ROW_HEIGHT, _WIDTHS, _PICTURE = 44, {1: 78, 2: 88}, QSize(40, 40)
 _WARNING = QColor(229, 83, 75)
 
 
@@ -28,9 +33,14 @@ class _ImageModel(TableModel):
     def text(self, row: Entry, column: int) -> str | None:
         if column == 0:
             return row.name
+        if column == 2:
+            share = self._session.uncertainty(row)
+            return None if share is None else f"{100 * share:.1f} %"
         return row.state if row.state != "found" else self._session.stage(row)
 
     def key(self, row: Entry, column: int) -> Any:
+        if column == 2:
+            return self._session.uncertainty(row) or 0.0
         return (self.text(row, column) or "").lower() if column >= 0 else 0
 
     def look(self, row: Entry, column: int, role: int) -> Any:
@@ -42,6 +52,8 @@ class _ImageModel(TableModel):
             return _WARNING
         if role == Qt.ItemDataRole.FontRole and row is self._session.current:
             return QFont("", -1, QFont.Weight.Bold)
+        if role == Qt.ItemDataRole.TextAlignmentRole and column == 2:
+            return int(RIGHT)
         return str(row.path or "in memory") if role == Qt.ItemDataRole.ToolTipRole else None
 
 
@@ -57,7 +69,8 @@ class ImageTable(TableView):
         self.allow_sorting()
         header = self.horizontalHeader()
         header.setSectionResizeMode(0, QHeaderView.ResizeMode.Stretch)
-        header.resizeSection(1, _STATE_WIDTH)
+        for column, width in _WIDTHS.items():
+            header.resizeSection(column, width)
         self.doubleClicked.connect(self._on_double_clicked)
 
     @property

@@ -197,7 +197,7 @@ def label_image(recipe: Recipe, work: Work, name: str, cancelled: Asked) -> Proj
     encoded = EncodedLabels.of(labels)
     known = {} if taught is None else taught.by_label()
     made = ProjectLayer("labels", title, encoded, classes, recipe=name, prototypes=known)
-    return dataclasses.replace(made, level=recipe.level)
+    return dataclasses.replace(made, level=recipe.level, uncertainty=result.uncertain_share())
 
 
 def export_all(

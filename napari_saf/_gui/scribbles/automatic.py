@@ -14,6 +14,8 @@ from superqt.utils import signals_blocked
 from napari_saf._gui.forms.image_input import FEATURE_LABELS, ImageInput
 from napari_saf._gui.forms.method_form import MethodForm
 from napari_saf._gui.layers.reading import ImageJob, ProblemReader
+from napari_saf._gui.settings import current_settings
+from napari_saf.errors import SafError, one_line
 from napari_saf.methods import StrokeChoice, choose_by, stroke_choices
 from napari_saf.problem import ImageOptions, Problem
 
@@ -39,6 +41,7 @@ class AutomaticSettings(QCheckBox):
         super().__init__()
         self._input, self._form = chosen, form
         self._name, self._applied = _FIRST, False
+        self._fault = ""  # why there are no deep features
         self.reader, self._reading = ProblemReader(), threading.Lock()
         self.setToolTip(_TOOLTIP)
         self.setChecked(True)
@@ -52,7 +55,8 @@ class AutomaticSettings(QCheckBox):
 
     @property
     def choice(self) -> StrokeChoice:
-        return self._choices()[self._name]
+        choices = self._choices()
+        return choices.get(self._name) or choices[_FIRST]  # the network may be gone
 
     @property
     def note(self) -> str:
@@ -60,7 +64,8 @@ class AutomaticSettings(QCheckBox):
         options = self.choice.options
         features = FEATURE_LABELS[options.features_name].partition(" (")[0]
         text = f"automatic: {features}, scale {options.window}, {options.max_side} px"
-        return text if self.isChecked() else ""
+        fault = f"\nnetwork of the preferences: {self._fault}" if self._fault else ""
+        return f"{text}{fault}" if self.isChecked() else ""
 
     def start_anew(self) -> None:
         """Begin as for objects, for another image."""
@@ -111,7 +116,15 @@ class AutomaticSettings(QCheckBox):
             def has_ground() -> bool:
                 return n_axes == 2 and painted.ground() is not None
 
-            return choose_by(read, choices, has_ground, cancelled)
+            self._fault = ""
+            try:
+                return choose_by(read, choices, has_ground, cancelled)
+            except SafError as error:
+                if "deep" not in choices:
+                    raise
+                self._fault = one_line(error)
+            others = {name: choice for name, choice in choices.items() if name != "deep"}
+            return choose_by(read, others, has_ground, cancelled)
 
         return choose
 
@@ -119,8 +132,8 @@ class AutomaticSettings(QCheckBox):
         has_colour = "lab" in self._input.choices["features"].values()
         if self._input.image is None:
             return stroke_choices(3 if has_colour else 1)
-        longest = max(self._input.region().shape)
-        return stroke_choices(3 if has_colour else 1, self._n_axes(), longest)
+        longest, deep = max(self._input.region().shape), current_settings().deep
+        return stroke_choices(3 if has_colour else 1, self._n_axes(), longest, deep)
 
     def _n_axes(self) -> int:
         region = self._input.region()

@@ -27,6 +27,7 @@ from napari_saf._gui.layers.metadata import (
     OBJECTS_KEY,
     STORE_KEY,
     STROKES_KEY,
+    UNCERTAINTY_KEY,
     class_names,
     colors_of,
     image_id_of,
@@ -213,6 +214,7 @@ def pending(layer: Labels) -> PendingLayer:
         is_visible=bool(layer.visible),
         kinds=tuple(np.asarray(layer.metadata.get(OBJECTS_KEY, ())).tolist()),
         followed=metadata_of(layer).get(FOLLOWED_KEY),
+        uncertainty=metadata_of(layer).get(UNCERTAINTY_KEY),
     )
     colors = np.round(colors_of(layer, every)[:, :3], 4)
     return PendingLayer(known, str(layer.unique_id), layer.data, colors, raw_recipe(layer))
@@ -281,6 +283,8 @@ def _metadata(image: Image, kept: ProjectLayer, recipes: Mapping[str, Recipe]) -
         entry[LEVEL_KEY] = kept.level
     if kept.followed is not None:
         entry[FOLLOWED_KEY] = kept.followed
+    if kept.uncertainty is not None:
+        entry[UNCERTAINTY_KEY] = kept.uncertainty
     edited = {EDITED_KEY: True} if kept.is_edited else {}
     objects = {OBJECTS_KEY: np.array(kept.kinds)} if kept.kinds else {}
     if len(entry) == 1:  # labels that were not computed here

@@ -16,7 +16,13 @@ from napari.layers import Image, Layer
 from qtpy.QtCore import QObject, Signal
 
 from napari_saf._gui.layers.large import is_large
-from napari_saf._gui.layers.metadata import image_id_of, is_given, is_strokes
+from napari_saf._gui.layers.metadata import (
+    UNCERTAINTY_KEY,
+    image_id_of,
+    is_given,
+    is_strokes,
+    metadata_of,
+)
 from napari_saf._gui.layers.reading import fingerprint
 from napari_saf._gui.session.layers import (
     GONE,
@@ -114,10 +120,26 @@ class ProjectSession(QObject):
         """Return how far the work on an image is."""
         if entry.results:
             return "exported"
-        kinds = {layer.kind for layer in entry.layers}
-        shown = [one for one in self._shown(entry) if one.data.any()]
-        kinds |= {"strokes" if is_strokes(one) else "labels" for one in shown}
+        kinds = self._kinds(entry)
         return "labelled" if "labels" in kinds else "taught" if kinds else "untouched"
+
+    def _kinds(self, entry: Entry) -> set[str]:
+        shown = [one for one in self._shown(entry) if one.data.any()]
+        of_shown = {"strokes" if is_strokes(one) else "labels" for one in shown}
+        return of_shown | {layer.kind for layer in entry.layers}
+
+    def uncertainty(self, entry: Entry) -> float | None:
+        """Return the share of uncertain pixels of the labels that were made last, if known."""
+        found = [metadata_of(one).get(UNCERTAINTY_KEY) for one in self._shown(entry)]
+        found += [layer.uncertainty for layer in entry.layers]
+        return next((one for one in reversed(found) if one is not None), None)
+
+    def uncertain(self) -> list[Entry]:
+        """Return the images at hand without strokes, those whose labels are least certain first."""
+        known = {one: self.uncertainty(one) for one in self.entries if one.state == "found"}
+        waiting = [one for one, share in known.items() if share is not None]
+        waiting = [one for one in waiting if "strokes" not in self._kinds(one)]
+        return sorted(waiting, key=lambda one: known[one] or 0, reverse=True)
 
     def add_files(self, paths: Sequence[Path]) -> None:
         """Add images that are not there yet; they are opened when they are gone to."""
