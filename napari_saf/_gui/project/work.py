@@ -39,7 +39,6 @@ from napari_saf.project import (
     find_files,
     teach_together,
 )
-from napari_saf.regions import merge_regions
 from napari_saf.result import Status
 from napari_saf.storage import make_folder
 
@@ -177,22 +176,16 @@ def label_all(
 
 def label_image(recipe: Recipe, work: Work, name: str, cancelled: Asked) -> ProjectLayer:
     """Label an image as `Recipe.run` does."""
-    pixels, own = work.read(), recipe.for_others()
-    problem = own.problem(pixels)
-    result = run_to_end(own.method.iterate(problem, cancelled=cancelled))
+    result = run_to_end(recipe.iterate(work.read(), cancelled=cancelled))
     if result.status is Status.CANCELLED:
         raise Cancelled
-    labels: Any = result.labels
-    if recipe.level is not None:
-        axis = problem.options.channel_axis if problem.options is not None else None
-        tree = merge_regions(labels, pixels, channel_axis=axis, cancelled=cancelled)
-        labels = tree.at_level(recipe.level)
+    labels: Any = result.labels if result.regions is None else result.regions
     taught, classes = recipe.taught, dict[int, PaintedClass]()
     if taught is not None and recipe.level is None:
         for n, color in taught.colors.items():
             red, green, blue = map(float, color[:3])
             classes[n] = PaintedClass(taught.names.get(n, ""), (red, green, blue))
-    maker = name if name == TAUGHT else own.method.name.upper()
+    maker = name if name == TAUGHT else recipe.for_others().method.name.upper()
     title = f"{mask_stem(work.entry.name)} [{maker}]"
     encoded = EncodedLabels.of(labels)
     known = {} if taught is None else taught.by_label()
