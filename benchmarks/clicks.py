@@ -24,27 +24,37 @@ from scipy.ndimage import distance_transform_edt
 from skimage.draw import disk
 
 import napari_saf as saf
+from napari_saf._gui.runs.run import WarmStart
+from napari_saf.result import LabelMap
 
 MOST, RADIUS = 20, 3
 Mask = NDArray[np.bool_]
 
 
 class Ours:
-    """The assignment flow; problems of an image are kept from click to click, as in the dock."""
+    """The assignment flow; what the dock keeps from click to click is kept."""
 
     def __init__(self) -> None:
         self.image: scribbles.Image | None = None
-        self.problems: dict[str, saf.Problem] = {}
+        self.choice: saf.StrokeChoice | None = None
+        self.start: WarmStart | None = None
 
     def __call__(self, image: scribbles.Image, strokes: scribbles.Image) -> Mask:
         if image is not self.image:
-            self.image, self.problems = image, {}
-        choice = saf.choose_for_strokes(image, strokes)
+            self.image, self.choice, self.start = image, None, None
+            self.problems: dict[str, saf.Problem] = {}
+        choice = saf.choose_for_strokes(image, strokes, before=self.choice)
         if choice.summary not in self.problems:
             problem = saf.Problem.from_image(image, **choice.options.arguments())
             self.problems[choice.summary] = problem
         problem = self.problems[choice.summary].with_seeds(strokes)
-        return np.asarray(choice.method.run(problem).labels == scribbles.OBJECT)
+        classes, initial = LabelMap.identity(2), None
+        if choice.corrects and self.start is not None:
+            initial = self.start.initial(problem, classes, choice.method)
+        result = choice.method.run(problem, initial)
+        self.start = WarmStart.after(problem, result, classes.numbers, self.start)
+        self.choice = choice
+        return np.asarray(result.labels == scribbles.OBJECT)
 
 
 WAYS: dict[str, scribbles.Method] = {"ours": Ours(), "forest": scribbles.forest_of_scales}

@@ -33,6 +33,7 @@ from napari_saf.methods._method import AbstractMethod, Call, Iteration, map_step
 from napari_saf.methods._stroke_costs import (
     grids_of,
     kept_numbers,
+    labels_out_of_reach,
     learned_costs,
     stroke_costs,
     trust_in_features,
@@ -87,7 +88,10 @@ class AssignmentFlow(AbstractFlow):
     strokes had been told right, and 2 / n of n strokes at least: where corrections contradict
     features, nearness counts.
 
-    An assignment to start from is then what classes learn from first.
+    An assignment to start from is what classes learn from first. With `paths` its labels are kept
+    instead, but for those around seeds that contradict them, up to four times as far as a seed was
+    from its class: paths begin at the labels that are kept, too. So a correction changes what is
+    near, or looks like it, and no more.
 
     Examples
     --------
@@ -234,7 +238,10 @@ class AssignmentFlow(AbstractFlow):
         first, call = call, dataclasses.replace(call, initial=None, before=None)
         first = first if labels is None else call
         trust = trust_in_features(problem) if self.paths > 0 and grids_of(problem.graph) else 1.0
-        by_strokes = stroke_costs(call, len(points), n_nearest, self.paths, self.edge_power, trust)
+        kept, labels = self._kept(problem, labels, result)
+        by_strokes = stroke_costs(
+            call, len(points), n_nearest, self.paths, self.edge_power, trust, kept
+        )
         n_runs = max(1, self.rounds + (labels is None or n_done > 0))
         for k in range(n_done, n_runs):
             own = call if k else first
@@ -273,6 +280,16 @@ class AssignmentFlow(AbstractFlow):
                 break
         assert result is not None
         return result
+
+    def _kept(
+        self, problem: Problem, labels: NDArray[Any] | None, result: Segmentation | None
+    ) -> tuple[NDArray[Any] | None, NDArray[Any] | None]:
+        """Return the labels to start from as they are kept, and those to learn from first."""
+        is_start = labels is not None and result is None
+        if not is_start or self.paths == 0 or not grids_of(problem.graph):
+            return None, labels
+        kept = labels_out_of_reach(problem, self._connect(problem, labels))
+        return kept, kept if kept.all() else None
 
     def _ending_early(self, flow: Flow, problem: Problem, labels: NDArray[Any] | None) -> Flow:
         """Return a flow that ends once its labels are about known, unless they are those before."""

@@ -61,6 +61,8 @@ class StrokeChoice:
         Fields of the `method` that are chosen; the others have their defaults.
     summary : str
         The choice in a few words.
+    corrects : bool
+        Whether each stroke corrects the labels before it: a run begins with these, as `initial`.
 
     Examples
     --------
@@ -76,6 +78,7 @@ class StrokeChoice:
     options: ImageOptions
     parameters: Mapping[str, object]
     summary: str
+    corrects: bool = False
 
     @property
     def method(self) -> AssignmentFlow:
@@ -102,7 +105,9 @@ def stroke_choices(
     one_piece: dict[str, object] = {"connected": True, "paths": 1.0, "rounds": 4, "nearby": 0.0}
     choices = {
         "object": StrokeChoice(few, one_piece | {"edge_power": 1.0}, "objects in one piece"),
-        "clicks": StrokeChoice(few, one_piece | {"edge_power": 3.0}, "objects from clicks"),
+        "clicks": StrokeChoice(
+            few, one_piece | {"edge_power": 3.0}, "objects from clicks", corrects=True
+        ),
         "many": StrokeChoice(
             many,
             alike | {"rounds": 1, "nearby": 16.0},
@@ -139,6 +144,7 @@ def choose_for_strokes(
     mask: ArrayLike | Literal["finite"] | None = None,
     scaling: Scaling | tuple[float, float] | None = None,
     deep: DeepFeatures | None = None,
+    before: StrokeChoice | None = None,
 ) -> StrokeChoice:
     """Choose settings from strokes: for objects in one piece, or for many things that look alike.
 
@@ -152,6 +158,9 @@ def choose_for_strokes(
         As for `Problem.from_image`.
     deep : DeepFeatures, optional
         Features of a network, of a plane, that may be chosen, too.
+    before : StrokeChoice, optional
+        What fewer of these strokes chose. Dots that stood for an object then still do, unless the
+        image has a ground.
 
     Returns
     -------
@@ -220,7 +229,9 @@ def choose_for_strokes(
         return n_axes == 2 and ground_of([array], [inside]) is not None
 
     choices = stroke_choices(array.shape[-1], n_axes, max(shape), deep)
-    choice = choices[choose_by(read, choices, has_ground)]
+    summaries = {choice.summary: name for name, choice in choices.items()}
+    last = "" if before is None else summaries.get(before.summary, "")
+    choice = choices[choose_by(read, choices, has_ground, before=last)]
     return dataclasses.replace(choice, options=fitted(choice.options))
 
 
@@ -229,14 +240,16 @@ def choose_by(
     choices: Mapping[str, StrokeChoice],
     has_ground: Callable[[], bool],
     cancelled: Callable[[], bool] = not_cancelled,
+    before: str = "",
 ) -> str:
     """Return which of the `stroke_choices` suits the strokes on one image.
 
     `read` makes the problem, with seeds, by the options that it is given, at the size for objects,
     by colour, and nothing is learned again: less work finds the same regions; deep features are
     read at the size of the work, so that they are there for it. `has_ground` says
-    whether things lie on a ground, and is asked where there are many, or dots. Empty if cancelled;
-    errors are those of methods.
+    whether things lie on a ground, and is asked where there are many, or dots. Dots that stood for
+    an object `before` still do, unless there is one. Empty if cancelled; errors are those of
+    methods.
     """
     by_object = choices["object"].options
     options = dataclasses.replace(
@@ -252,7 +265,7 @@ def choose_by(
     strokes = grid.spread(seeds[1:])
     of_objects = "clicks" if _are_dots(strokes) else "object"
     is_unlike = of_objects == "clicks" and len(classes) > 2
-    is_unlike = is_unlike and trust_in_features(problem) < _LEAST_TRUST
+    is_unlike &= before == "clicks" or trust_in_features(problem) < _LEAST_TRUST
     if is_unlike and not has_ground():
         return of_objects
     numbered = problem.with_seeds(seeds[1:])

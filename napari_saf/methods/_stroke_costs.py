@@ -40,6 +40,10 @@ _STRONG, _LENGTH = 0.9, 0.005
 """The quantile of the strengths of edges that is 1, and the cost of a step beside an edge of that
 strength. Chosen, with `edge_power`, on clicks into a third of the photographs, where powers of 2 to
 4 are within their noise."""
+_REACH = 4.0
+"""How far a stroke frees labels that it contradicts: so many times its distance to its class. On
+clicks into a third of the photographs 2 to 6 need .3 clicks more or less until an IoU of .9, with
+.5 to 1 falls."""
 _MOST_KEPT = 2**24
 """Entries of a table of distances to the strokes of a class that is kept for the next stroke."""
 
@@ -98,10 +102,43 @@ def trust_in_features(problem: Problem) -> float:
     return float(max(2 * accuracy - 1, 2 / max(2, len(shares))))
 
 
+def labels_out_of_reach(problem: Problem, labels: NDArray[np.integer]) -> NDArray[np.integer]:
+    """Return labels 1, 2, ... before a correction, 0 around the strokes that contradict them.
+
+    That is up to `_REACH` times as far as a pixel of a stroke was from the labels of its class.
+    """
+    kept, seeds = labels.copy(), problem.seeds
+    assert seeds is not None
+    for grid, nodes in grids_of(problem.graph):
+        before = np.asarray(grid.spread(labels[nodes]), np.int64)
+        painted = np.asarray(grid.spread(seeds[nodes]), np.int64)
+        is_wrong = (painted > 0) & (painted != before)
+        if not is_wrong.any():
+            continue
+        depths = np.zeros(before.shape)
+        for label in np.unique(painted[is_wrong]):
+            is_other = before != label
+            depth = distance_transform_edt(is_other) if not is_other.all() else np.inf
+            depths = np.where(painted == label, depth, depths)
+        far, nearest = distance_transform_edt(~is_wrong, return_indices=True)
+        is_free = far <= _REACH * depths[tuple(nearest)]
+        kept[nodes] = grid.gather(np.where(is_free, 0, before))
+    return kept
+
+
 def stroke_costs(
-    call: Call, n_classes: int, n_nearest: int, paths: float, edge_power: float, trust: float
+    call: Call,
+    n_classes: int,
+    n_nearest: int,
+    paths: float,
+    edge_power: float,
+    trust: float,
+    kept: NDArray[np.integer] | None = None,
 ) -> NDArray[np.float64]:
-    """Return what the seeds say of each class (n_nodes, n_classes): costs 1 and 2 of the flow."""
+    """Return what the seeds say of each class (n_nodes, n_classes): costs 1 and 2 of the flow.
+
+    Paths begin at the labels that are `kept`, too.
+    """
     problem, features = call.problem, call.problem.features
     assert problem.seeds is not None
     unknown = np.ones(problem.n_nodes)
@@ -117,11 +154,12 @@ def stroke_costs(
         return found.mean()
 
     def by_paths(label: int, own: NDArray[np.int64]) -> NDArray[np.float64]:
+        edges = problem.remember(f"paths, {edge_power}", lambda: _step_lengths(problem, edge_power))
+        if kept is not None:
+            own = np.union1d(own, np.flatnonzero(kept == label + 1))
+            return np.asarray(dijkstra(edges, directed=False, min_only=True, indices=own))
         before, found = lengths.get(label, (own[:0], np.full(problem.n_nodes, np.inf)))
         if not np.array_equal(before, own):
-            edges = problem.remember(
-                f"paths, {edge_power}", lambda: _step_lengths(problem, edge_power)
-            )
             more = np.setdiff1d(own, before)
             if not np.isin(before, own).all():
                 more, found = own, np.full(problem.n_nodes, np.inf)

@@ -110,13 +110,25 @@ def test_features_of_another_layer_are_standardized(reader, job):
 
 def test_a_warm_start_prefers_what_was_and_leaves_room_for_change():
     rng = np.random.default_rng(0)
-    end = rng.dirichlet((0.05, 0.05, 0.05), 50).astype(np.float32)
-    warm = WarmStart(end, np.array([1, 4, 9]))
-    problem, classes = Problem(np.zeros((50, 1)), GridGraph((5, 10))), LabelMap([1, 4, 7, 9])
-    start = warm.initial(problem, classes, AssignmentFlow())
+    columns, painted = rng.integers(0, 3, 50), np.zeros(50, int)
+    warm = WarmStart(columns, np.array([1, 4, 9]), painted)
+    more = np.arange(50) % 10 // 9  # strokes of the first class
+    problem, classes = Problem(np.zeros((50, 1)), GridGraph((5, 10)), seeds=more), [1, 4, 7, 9]
+    start = warm.initial(problem, LabelMap(classes), AssignmentFlow())
     np.testing.assert_allclose(start.sum(axis=1), 1, rtol=1e-5)
-    np.testing.assert_array_equal(start[:, [0, 1, 3]].argmax(axis=1), end.argmax(axis=1))
+    np.testing.assert_array_equal(start[:, [0, 1, 3]].argmax(axis=1), columns)
     assert start.min() > 1e-3
     assert (start[:, 2] <= start.min(axis=1) + 1e-6).all()
-    fewer = Problem(np.zeros((49, 1)), GridGraph((7, 7)))
-    assert warm.initial(fewer, classes, AssignmentFlow()) is None
+    fewer = Problem(np.zeros((49, 1)), GridGraph((7, 7)), seeds=more[:49])
+    assert warm.initial(fewer, LabelMap(classes), AssignmentFlow()) is None
+
+
+def test_strokes_taken_back_lead_back_to_the_labels_before_them():
+    strokes = np.cumsum(np.eye(3, 9, dtype=int), axis=0)  # each has a pixel more
+    start = None
+    for k, painted in enumerate(strokes):
+        start = WarmStart(np.full(9, k), np.array([1]), painted, start)
+    assert start.of_fewer(strokes[2]).columns[0] == 1
+    assert start.of_fewer(strokes[1]).columns[0] == 0
+    assert start.of_fewer(strokes[0]) is None
+    assert start.of_fewer(2 * strokes[2]) is None

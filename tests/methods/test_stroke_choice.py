@@ -47,6 +47,16 @@ def test_a_second_stroke_on_a_thing_of_its_own_needs_fewer_others():
     assert not is_of_many(image, strokes)
 
 
+def test_dots_that_stood_for_an_object_still_do():
+    image = np.kron(np.indices((8, 8)).sum(axis=0) % 2, np.ones((8, 8)))  # no ground
+    strokes = np.zeros(image.shape, int)
+    strokes[10:13, 2:5], strokes[2:5, 2:5] = 1, 2
+    assert is_of_many(image, strokes)
+    clicks = stroke_choices(1)["clicks"]
+    assert clicks.corrects and not is_of_many(image, strokes, before=clicks)
+    assert is_of_many(image, strokes, before=stroke_choices(1)["many"])
+
+
 def test_where_things_merge_the_length_of_a_stroke_says_how_large_one_is():
     image, strokes = dots(1)
     image[20:60] = 1  # more than ten times as large as a dot

@@ -8,7 +8,7 @@ from napari_saf.device import interruptible
 from napari_saf.graph import NearestDistances, mean_nearest_distance
 from napari_saf.input import PLAIN
 from napari_saf.methods import _assignment
-from napari_saf.methods._stroke_costs import trust_in_features
+from napari_saf.methods._stroke_costs import labels_out_of_reach, trust_in_features
 from napari_saf.result import Status
 
 
@@ -411,6 +411,34 @@ def test_a_stroke_on_its_label_changes_little():
     before = flow.run(problem).labels
     strokes[5:8, 20:23] = 1
     assert (flow.run(problem.with_seeds(strokes)).labels != before)[:, 61:].mean() < 0.01
+
+
+def test_a_correction_of_labels_changes_what_is_near_and_alike_and_no_more():
+    image = np.random.default_rng(0).normal(0.4, 0.02, (40, 120))
+    strokes = np.zeros(image.shape, int)
+    strokes[18:21, 5:8], strokes[18:21, 112:115] = 1, 2
+    problem, flow = saf.Problem.from_image(image, seeds=strokes, **PLAIN), saf.AssignmentFlow()
+    labels = np.ones(image.shape, int)
+    labels[:, 50:] = 2  # of the same colour
+    before = np.eye(2)[labels.ravel() - 1] * 0.8 + 0.1
+    same = flow.run(problem, before).labels
+    strokes[18:21, 55:58] = 1
+    painted = problem.with_seeds(strokes)
+    after = flow.run(painted, before).labels
+    assert (after[18:21, 52:60] == 1).all()
+    far = np.s_[:, 90:]
+    np.testing.assert_array_equal(same[far], labels[far])
+    np.testing.assert_array_equal(after[far], labels[far])
+    np.testing.assert_array_equal(after[:, :40], labels[:, :40])
+    assert (flow.run(painted).labels[far] == labels[far]).mean() < 1  # without them it goes farther
+
+
+def test_a_class_that_is_new_reaches_everywhere():
+    image, strokes = rooms()
+    strokes[14:17, 43:46] = 3
+    problem = saf.Problem.from_image(image, seeds=strokes, **PLAIN)
+    labels = np.where(np.arange(90) < 45, 1, 2) + np.zeros((30, 1), int)
+    assert not labels_out_of_reach(problem, labels.ravel()).any()
 
 
 def test_the_order_of_strokes_does_not_matter():

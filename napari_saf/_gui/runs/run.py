@@ -211,29 +211,62 @@ class RunStart:
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class WarmStart(RunStart):
-    """The final state of an earlier run of the classes painted with `numbers`, to continue from.
+    """The labels (n_nodes,) of an earlier run, to continue from, and those of runs before it.
 
-    This saves evaluations, and some pixels get another label than from a fresh start: what was
-    painted first counts for more.
+    The `columns` of nodes are of the classes painted with `numbers`; `painted` (n_nodes,) are the
+    strokes that they follow. Some pixels get another label than from a fresh start: what was
+    painted first counts for more. Strokes taken back lead back to the labels before them.
     """
 
-    assignment: NDArray[np.float32]
+    columns: NDArray[np.integer]
     numbers: NDArray[np.int64]
+    painted: NDArray[np.integer]
+    earlier: WarmStart | None = None
+
+    @classmethod
+    def after(
+        cls,
+        problem: Problem,
+        result: Segmentation,
+        numbers: NDArray[np.int64],
+        last: RunStart | None,
+    ) -> WarmStart | None:
+        """Return the start for the strokes that follow a run, whose start was of the `last` ones.
+
+        None where the labels do not follow strokes of these classes.
+        """
+        if problem.seeds is None or result.assignment.shape[1] != len(numbers):
+            return None
+        painted = np.append(0, numbers)[problem.seeds]
+        columns = result.assignment.argmax(axis=1).astype(np.uint16)
+        earlier = last.of_fewer(painted) if isinstance(last, WarmStart) else None
+        return cls(columns, numbers, painted, earlier)
+
+    def of_fewer(self, painted: NDArray[np.integer]) -> WarmStart | None:
+        """Return the newest start whose strokes are a part of those that are painted now."""
+        start: WarmStart | None = self
+        while start is not None:
+            if len(start.painted) == len(painted):
+                is_more = start.painted != painted
+                if is_more.any() and not start.painted[is_more].any():
+                    break
+            start = start.earlier
+        return start
 
     def initial(
         self, problem: Problem, classes: LabelMap, method: AbstractMethod
     ) -> NDArray[np.float32] | None:
-        """Return the assignment as far as the classes are the same; None if none fits.
-
-        At the end of a run it is certain: smoothed, it can be changed.
-        """
-        if not method.follows_seeds or len(self.assignment) != problem.n_nodes:
+        """Return an assignment that can be changed, of classes that are the same; None if none."""
+        if not method.follows_seeds or problem.seeds is None:
             return None  # new labels would have no column in it
-        start = np.full((problem.n_nodes, classes.n_columns), _LEAST, dtype=np.float32)
-        _, new, old = np.intersect1d(classes.numbers, self.numbers, return_indices=True)
-        start[:, new] = self.assignment[:, old].clip(_LEAST)
-        start **= _SMOOTHING
-        return np.asarray(start / start.sum(axis=1, keepdims=True))
+        start = self.of_fewer(classes.paint(problem.seeds))
+        if start is None:
+            return None
+        table = np.full((problem.n_nodes, classes.n_columns), _LEAST**_SMOOTHING, np.float32)
+        _, new, old = np.intersect1d(classes.numbers, start.numbers, return_indices=True)
+        for column, before in zip(new, old, strict=True):
+            table[start.columns == before, column] = 1
+        return np.asarray(table / table.sum(axis=1, keepdims=True))
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)

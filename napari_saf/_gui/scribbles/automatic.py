@@ -59,6 +59,11 @@ class AutomaticSettings(QCheckBox):
         return choices.get(self._name) or choices[_FIRST]  # the network may be gone
 
     @property
+    def corrects(self) -> bool:
+        """Whether strokes correct the labels before them, see `StrokeChoice`."""
+        return self.isChecked() and self.choice.corrects
+
+    @property
     def note(self) -> str:
         """What describes a pixel, and the size of the work; empty where a person sets that."""
         options = self.choice.options
@@ -97,6 +102,7 @@ class AutomaticSettings(QCheckBox):
         It returns the name of the choice for `take`, empty where there are too few strokes.
         """
         choices, region, n_axes = self._choices(), self._input.region(), self._n_axes()
+        before = self._name
         painted = dataclasses.replace(job, given=None, locked=None)
 
         def choose(cancelled: Callable[[], bool]) -> str:
@@ -118,13 +124,13 @@ class AutomaticSettings(QCheckBox):
 
             self._fault = ""
             try:
-                return choose_by(read, choices, has_ground, cancelled)
+                return choose_by(read, choices, has_ground, cancelled, before)
             except SafError as error:
                 if "deep" not in choices:
                     raise
                 self._fault = one_line(error)
             others = {name: choice for name, choice in choices.items() if name != "deep"}
-            return choose_by(read, others, has_ground, cancelled)
+            return choose_by(read, others, has_ground, cancelled, before)
 
         return choose
 

@@ -65,8 +65,9 @@ _MORE_ROWS = {
     ),
     "warm_start": (
         "",
-        "Faster, but what was painted first then counts for more. Without it the same strokes give "
-        "the same labels in whatever order.",
+        "Labels stay but for those around strokes that contradict them, and those that look alike: "
+        "what was painted first counts for more. Without it the same strokes give the same labels "
+        "in whatever order, unless they are dots on one object.",
     ),
 }
 _UNCERTAINTY_HELP = "Show how uncertain each pixel is: bright where a stroke helps most."
@@ -326,7 +327,8 @@ class ScribblesWidget(RunDock):
                 return
             method, job = self.form.read(), self._results.job()
             result = self._results.begin(job.pixels.index)
-            start = result.warm_start if self.warm_start.isChecked() else None
+            goes_on = self.warm_start.isChecked() or self.automatic.corrects
+            start = result.warm_start if goes_on else None
             notes = [self.input.scale_note() if method.uses_window else "", self.automatic.note]
             note = "\n".join(filter(None, notes))
             run = RunJob(result.image, job, method, result.live.placement, live=result.live)

@@ -76,7 +76,7 @@ class StrokeResult:
         """Take over the outcome of a run on classes of these numbers."""
         if result.status is not Status.CANCELLED:
             self.last, self.has_labels = (problem, result), True
-            self.warm_start = WarmStart(result.assignment, numbers)
+            self.warm_start = WarmStart.after(problem, result, numbers, self.warm_start)
         self.summary, self.shares = summary, shares_of(np.asarray(result.labels))
         metadata_of(self.live.layer)[FOLLOWED_KEY] = self.checksum
 
