@@ -49,6 +49,7 @@ from napari_saf.io._paths import (
     path_beside,
     place_in_store,
     printable,
+    split_series,
     table_cell,
     url_of,
 )
@@ -66,7 +67,7 @@ from napari_saf.io._prototypes import (
     read_array,
     save_prototypes,
 )
-from napari_saf.io._readers import find_images, images_in
+from napari_saf.io._readers import differs_in_napari, find_images, images_in
 from napari_saf.io._recipe import (
     PrototypeSet,
     Recipe,

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from napari_saf.errors import FormatError, InvalidInput
 from napari_saf.io._paths import (
     IMAGE_SUFFIXES,
+    PARTS_SUFFIXES,
     RESULT_MARKS,
     file_state,
     is_zarr,
@@ -42,6 +43,8 @@ MOST_PIECE = 2**28
 _METADATA = ("zarr.json", ".zarray", ".zattrs")
 _PNG_HEADER = re.compile(rb"\x89PNG\r\n\x1a\n....IHDR.{8}(.)(.)", re.DOTALL)
 """Of a PNG: bits of a channel, and the type of its colours."""
+_ORIENTATION = 0x0112
+"""Of EXIF."""
 _NO_DATA_TAG = 42113
 """In which GDAL keeps the value of pixels without data, a text."""
 
@@ -88,13 +91,14 @@ class Opened:
 class Request(NamedTuple):
     """What is asked of a file.
 
-    Its series of that `number`, whether a palette gives colours, or indices that are labels, and
-    whether it is read in parts.
+    Its series of that `number`, whether a palette gives colours, or indices that are labels,
+    whether it is read in parts, and whether a photograph is turned as EXIF says.
     """
 
     in_colors: bool = True
     in_parts: bool = False
     number: int | None = None
+    upright: bool = True
 
 
 def open_file(path: str | os.PathLike[str], request: Request) -> Opened:
@@ -141,6 +145,30 @@ def images_in(path: Path) -> list[Path]:
 
 def _of_series(file: Path, number: int) -> Path:
     return file.with_name(f"{file.name}#{number}")
+
+
+def differs_in_napari(path: Path) -> bool:
+    """Tell whether napari's own reader shows other pixels than `read_image`.
+
+    The first of several series, photographs as they are stored, 8 bits of the 16 of a colour PNG.
+    """
+    file, number = split_series(path)
+    if number is not None or file.suffix.lower() not in IMAGE_SUFFIXES[len(PARTS_SUFFIXES) :]:
+        return number is not None
+    from PIL import Image
+
+    try:
+        with Image.open(file) as picture, file.open("rb") as stream:
+            is_turned = picture.getexif().get(_ORIENTATION, 1) != 1
+            return is_turned or _is_deep_colour(stream.read(32))
+    except (OSError, ValueError):
+        return False
+
+
+def _is_deep_colour(header: bytes) -> bool:
+    """Tell whether a file that begins so is a PNG of colours of 16 bits."""
+    found = _PNG_HEADER.match(header)
+    return found is not None and found[1] == b"\x10" and found[2] in (b"\x02", b"\x06")
 
 
 def find_images(paths: Sequence[Path]) -> list[Path]:
@@ -205,8 +233,7 @@ def _open_picture(path: Path, request: Request) -> Opened:
         is_indices = picture.mode == "P" and is_labels
         n_frames = getattr(picture, "n_frames", 1)
         with path.open("rb") as stream:
-            header = _PNG_HEADER.match(stream.read(32))
-        is_deep = header is not None and header[1] == b"\x10" and header[2] in (b"\x02", b"\x06")
+            is_deep = _is_deep_colour(stream.read(32))
         # Of an animation all frames are kept; four bytes hold a pixel of any mode of Pillow.
         n_bytes = picture.width * picture.height * (1 if is_indices else 4 * n_frames)
         n_bytes *= 2 if is_deep else 1
@@ -224,10 +251,11 @@ def _open_picture(path: Path, request: Request) -> Opened:
         import imageio.v3 as iio
 
         # By name: left to itself imageio offers the file to every plugin it has, FFmpeg included.
-        array = iio.imread(path, plugin="pillow", mode=mode, rotate=n_frames == 1)
+        array = iio.imread(path, plugin="pillow", mode=mode, rotate=is_turned)
         # Grey with alpha has two channels.
         return array[..., 0] if array.ndim == 3 and array.shape[-1] == 2 else array
 
+    is_turned = request.upright and n_frames == 1
     if is_indices:
         return Opened(axes="yx", read=read)
     if request.in_parts:

@@ -100,7 +100,11 @@ class ImageFile:
 
 
 def read_image(
-    path: str | os.PathLike[str], *, in_colors: bool = True, no_data: float | None = None
+    path: str | os.PathLike[str],
+    *,
+    in_colors: bool = True,
+    no_data: float | None = None,
+    upright: bool = True,
 ) -> ImageFile:
     """Read an image; nothing in the file is executed.
 
@@ -122,6 +126,8 @@ def read_image(
     no_data : float, optional
         The value of pixels without data, which become NaN. None: as the file says (``GDAL_NODATA``
         of a TIFF, ``_FillValue`` of a zarr).
+    upright : bool
+        Whether photographs are turned as EXIF says; napari's own reader does not.
 
     Raises
     ------
@@ -137,7 +143,7 @@ def read_image(
     (4, 16, 16)
     """
     with format_errors(path, "an image"):
-        opened = open_file(path, Request(in_colors))
+        opened = open_file(path, Request(in_colors, upright=upright))
         with closing(opened):
             array = opened.read()
         if array.dtype.kind not in "biuf":

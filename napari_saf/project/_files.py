@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import BinaryIO, Literal
 
 from napari_saf.errors import InvalidInput, raise_if
-from napari_saf.io import file_state, is_zarr
+from napari_saf.io import file_state, is_zarr, split_series
 
 WHOLE = 2**28
 """Bytes of the largest file that is hashed in full."""
@@ -81,7 +81,7 @@ def content_digest(path: str | os.PathLike[str]) -> str:
     InvalidInput
         If the file cannot be read.
     """
-    file = Path(path)
+    file, _ = split_series(Path(path))
     try:
         if file.is_dir():
             return _digest_of_store(file)
@@ -169,8 +169,9 @@ def _at_path(
         inner = str(one.path.relative_to(home)).replace("\\", "/")
         paths.append(Path(os.path.normpath(home / inner)))
     for path in paths:
+        is_open = any(path.is_relative_to(root) for root in roots)
         # That of `os` is False where the system refuses the path.
-        if any(path.is_relative_to(root) for root in roots) and os.path.exists(path):
+        if is_open and os.path.exists(split_series(path)[0]):
             return FoundFile(path, "found" if _is_same(one, path, digest) else "changed")
     return FoundFile(None, "missing")
 
@@ -179,25 +180,29 @@ def _by_content(
     one: FileReference, inside: Sequence[Path], digest: Digest, cancelled: Callable[[], bool]
 ) -> FoundFile | None:
     """Return the file of the same content, else of the same name, in folders."""
+    number = split_series(one.path)[1]
     for path in inside:
         raise_if(cancelled)
         if _is_same(one, path, digest):
-            return FoundFile(path, "found")
+            series = path.name if number is None else f"{path.name}#{number}"
+            return FoundFile(path.with_name(series), "found")
     name = one.path.name.rpartition("\\")[2]
     return next((FoundFile(path, "changed") for path in inside if path.name == name), None)
 
 
 def _is_same(one: FileReference, path: Path, digest: Digest) -> bool:
     """Return whether a file has the content that is referred to; its size is compared first."""
+    file, _ = split_series(path)
     try:
-        is_store = path.is_dir()
-        return (is_store or path.stat().st_size == one.n_bytes) and digest(path) == one.digest
+        is_store = file.is_dir()
+        return (is_store or file.stat().st_size == one.n_bytes) and digest(path) == one.digest
     except (InvalidInput, OSError):
         return False
 
 
 def _n_bytes(path: Path) -> int:
-    return 0 if path.is_dir() else path.stat().st_size
+    file, _ = split_series(path)
+    return 0 if file.is_dir() else file.stat().st_size
 
 
 def _images_in(folder: Path) -> Iterator[Path]:

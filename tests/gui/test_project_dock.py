@@ -5,6 +5,7 @@ import threading
 from pathlib import Path
 
 import numpy as np
+import PIL.Image
 import pytest
 import tifffile
 from gui_cases import TIMEOUT, apply_to, blocks, discard, lock, recover, share_texts
@@ -657,3 +658,34 @@ def test_a_dictionary_comes_back_by_its_file(model, open_on, tmp_path, settle):
     settle(other)
     np.testing.assert_array_equal(other.current.dictionary.atoms, atoms)
     assert saf.load_project(tmp_path / "p.napari-saf").dictionaries.keys() == {"d.safetensors"}
+
+
+@pytest.mark.parametrize("kind", ["turned", "series"])
+def test_images_that_napari_shows_otherwise_are_as_the_library_reads_them(
+    open_on, model, tmp_path, settle, kind
+):
+    """Photographs upright, and every series of a file; found again when it is opened."""
+    pixels = np.zeros((16, 24, 3), np.uint8)
+    pixels[:8, :8] = 255
+    if kind == "turned":
+        photo = PIL.Image.fromarray(pixels)
+        exif = photo.getexif()
+        exif[0x0112] = 6
+        photo.save(tmp_path / "a.jpg", exif=exif, quality=100)
+        paths = [tmp_path / "a.jpg"]
+    else:
+        for one in (pixels[::2, ::2, 0], pixels[..., 1]):
+            tifffile.imwrite(tmp_path / "a.tif", one, append=True)
+        paths = [tmp_path / "a.tif#0", tmp_path / "a.tif#1"]
+    dock = open_on(model, ProjectWidget)
+    dock.add_files([tmp_path])
+    entries = dock.session.entries
+    assert [entry.path for entry in entries] == paths
+    for entry in entries:
+        dock.session.go_to(entry)
+        assert np.array_equal(entry.layer.data, saf.read_image(entry.path).array)
+    dock.save_to(tmp_path / "p.napari-saf")
+    settle(dock)
+    found = saf.load_project(tmp_path / "p.napari-saf").find_images()
+    assert [one.path for one in found] == paths
+    assert {one.state for one in found} == {"found"}

@@ -63,7 +63,8 @@ class Work:
         if self.pixels is not None:
             return np.asarray(self.pixels)
         assert self.entry.path is not None
-        return read_image(self.entry.path).array
+        # As napari's own reader has shown it.
+        return read_image(self.entry.path, upright=self.entry.reader != "napari").array
 
     def layers(self, kind: str) -> list[ProjectLayer]:
         return [layer for layer in self.image.layers if layer.kind == kind]

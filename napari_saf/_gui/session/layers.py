@@ -47,7 +47,14 @@ from napari_saf._gui.layers.placement import (
 )
 from napari_saf._gui.layers.reading import fingerprint
 from napari_saf.errors import InvalidInput
-from napari_saf.io import PaintedClass, Recipe, file_stem, mask_stem, read_image
+from napari_saf.io import (
+    PaintedClass,
+    Recipe,
+    differs_in_napari,
+    file_stem,
+    mask_stem,
+    read_image,
+)
 from napari_saf.project import (
     DigestCache,
     EncodedLabels,
@@ -316,8 +323,13 @@ def path_of(image: Any) -> Path | None:
 
 
 def open_image(viewer: napari.Viewer, path: Path, reader: str) -> Any:
-    """Open an image as it was opened before; SafError if it cannot be."""
-    for plugin in dict.fromkeys([reader, "napari"] if reader else ["napari"]):
+    """Open an image as it was opened before; SafError if it cannot be.
+
+    For the first time as the library reads it, where napari's own reader would show other pixels.
+    """
+    is_read_here = not reader and differs_in_napari(path)
+    plugins = [] if is_read_here else dict.fromkeys([reader or "napari", "napari"])
+    for plugin in plugins:
         try:
             opened = viewer.open(str(path), plugin=plugin)
         except Exception as error:  # noqa: BLE001 - whatever a reader raises for a damaged file
