@@ -19,7 +19,7 @@ from napari_saf.arrays import as_whole
 from napari_saf.errors import ComputeError, FormatError, InvalidInput, one_line
 from napari_saf.features import is_rgb
 from napari_saf.io._labels import Axes, label_axes
-from napari_saf.io._paths import url_of
+from napari_saf.io._paths import split_series, url_of
 from napari_saf.io._readers import Opened, Request, check_piece, check_pieces, open_file, state_of
 from napari_saf.io._remote import RemoteArray
 from napari_saf.io._zarr import Sizes, check_chunks, check_codecs
@@ -348,8 +348,14 @@ class ImageSource:
 
     def reopened(self) -> ImageSource:
         """Open the same image anew: its `state` is that of now."""
-        is_named = self.is_remote or os.path.exists(self.source)
+        is_named = self.is_remote or self.file is not None
         return ImageSource.open(self.source if is_named else self.finest, *self.given)
+
+    @property
+    def file(self) -> Path | None:
+        """The file or folder that it is read from; None for what is in memory or behind a URL."""
+        file, _ = split_series(Path(self.source))
+        return file if file.exists() else None
 
     @property
     def is_remote(self) -> bool:

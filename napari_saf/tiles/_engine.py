@@ -136,7 +136,7 @@ def _sent(image: ImageSource, is_sent: bool) -> Sent:
         return image
     if image.is_remote:
         return image.source, *image.given
-    if os.path.exists(image.source):
+    if image.file is not None:
         return os.path.abspath(image.source), *image.given
     if isinstance(image.finest, np.ndarray) and image.finest.nbytes > _MOST_SENT:
         raise InvalidInput(

@@ -55,8 +55,8 @@ class LabelStore:
         """Raise InvalidInput if images that are read lie in the store, or it within one of them."""
         own = Path(os.path.realpath(self.path))
         for image in read:
-            if isinstance(image, io.ImageSource) and os.path.exists(image.source):
-                source = Path(os.path.realpath(image.source))
+            if isinstance(image, io.ImageSource) and image.file is not None:
+                source = Path(os.path.realpath(image.file))
                 is_within = source in own.parents and own.parent.name != "labels"
                 if is_within or source == own or own in source.parents:
                     raise InvalidInput(f"{self.path}: the result would replace what it is made of")
