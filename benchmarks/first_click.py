@@ -165,11 +165,16 @@ def f1(found: NDArray[np.bool_], truth: NDArray[np.bool_]) -> float:
     return float(2 * (found & truth).sum() / max(1, found.sum() + truth.sum()))
 
 
-def average_precision(mask: NDArray[np.bool_], nuclei: Labels) -> float:
-    """Return the share of objects, found or true, that have a partner with an IoU above .5."""
+def average_precision(mask: NDArray[np.bool_], sample: Sample) -> float:
+    """Return the share of objects, found or true, that have a partner with an IoU above .5.
+
+    The mask of any way is split at the edges of the image, too, as the Objects dock does.
+    """
+    nuclei = sample.nuclei
     if not mask.any():
         return 0.0
-    parts = np.asarray(saf.split_objects(mask.astype(np.uint8)).labels).astype(int)
+    found = saf.split_objects(mask.astype(np.uint8), image=sample.image)
+    parts = np.asarray(found.labels).astype(int)
     table = np.zeros((nuclei.max() + 1, parts.max() + 1))
     np.add.at(table, (nuclei.ravel(), parts.ravel()), 1)
     union = table.sum(axis=1, keepdims=True) + table.sum(axis=0) - table
@@ -184,9 +189,7 @@ def scores(way: Callable[[Sample], Labels], every: Sequence[Sample]) -> NDArray[
 
 def precisions(way: Callable[[Sample], Labels], every: Sequence[Sample]) -> NDArray[np.float64]:
     masks = (named(way(one), one.nuclei > 0) for one in every)
-    return np.array(
-        [average_precision(mask, one.nuclei) for mask, one in zip(masks, every, strict=True)]
-    )
+    return np.array([average_precision(mask, one) for mask, one in zip(masks, every, strict=True)])
 
 
 # Parts
