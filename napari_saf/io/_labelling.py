@@ -203,7 +203,7 @@ def read_mask(path: str | os.PathLike[str], *, lazily: bool = False) -> Labellin
             colors={one.label: check_color(one.color) for one in note.labels if one.color},
             prototypes=PrototypeSet.from_points(points) if points else own.prototypes,
             recipe=note.recipe or own.recipe,
-            place=None if note.place is None else note.place.model_dump(),
+            place=None if note.place is None else note.place.to_plain(),
         )
 
 

@@ -136,7 +136,7 @@ class Steps:
         try:
             return np.asarray(np.linalg.cholesky(angles).T * sizes)
         except np.linalg.LinAlgError as error:
-            raise InvalidInput("scale: expected axes of which none lies among the others") from error
+            raise InvalidInput("scale: expected linearly independent columns") from error
 
     @property
     def beyond_sizes(self) -> tuple[str, ...]:
@@ -169,7 +169,7 @@ class Axes:
     steps: Steps | None = None
 
     def left_out(self, suffix: str) -> tuple[str, ...]:
-        """What of the place of pixels images of a suffix do not hold: rotation, shear, origin."""
+        """Return what images of a suffix do not hold: "rotation", "shear", "origin"."""
         beyond = () if self.steps is None else self.steps.beyond_sizes
         return (*beyond, *["origin"] * (bool(self.origin) and suffix != ".ome.zarr"))
 

@@ -40,6 +40,10 @@ class MaskPlace(storage.FileModel):
     singletons: list[int] | None = None
     channels: int | None = None
 
+    def to_plain(self) -> dict[str, Any]:
+        """Return the entries, without an affine where there is none."""
+        return self.model_dump(exclude=None if self.affine is not None else {"affine"})
+
     @model_validator(mode="after")
     def _check_lengths(self) -> MaskPlace:
         n_axes = len(self.shape)

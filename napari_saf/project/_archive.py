@@ -33,7 +33,7 @@ from napari_saf.project._project import (
 
 PROJECT_SUFFIX = ".napari-saf"
 _KIND = "napari-saf project"
-_SCHEMA = 4
+_SCHEMA = 3
 _MAIN = "project.json"
 _RUNS = re.compile(r"layers/\d{1,9}\.runs")
 _MOST_BYTES = 2**31
@@ -312,7 +312,7 @@ def _unarchive(content: bytes) -> tuple[object, dict[str, bytes]]:
 def _from_bytes(content: bytes, home: Path) -> Project:
     """Return the project that a file in a folder holds."""
     plain, entries = _unarchive(content)
-    if isinstance(plain, dict) and type(plain.get("schema")) is int and plain["schema"] in (1, 2, 3):
+    if isinstance(plain, dict) and type(plain.get("schema")) is int and plain["schema"] in (1, 2):
         plain |= {"schema": _SCHEMA}
     main = storage.validated(_ProjectFile, plain)
     recipes = {name: _recipe(name, raw) for name, raw in main.recipes.items()}

@@ -347,7 +347,9 @@ class ProbabilitySection(FormSection):
 
     def show_layers(self) -> None:
         layer, read, names = self._layer, self.reader(), class_names(self._layer)
-        where = placement.placement_of(layer).transform if layer is not None else {}
+        if layer is None:
+            return
+        where = placement.placement_of(layer).transform
 
         def show(maps: Mapping[int, Any]) -> None:
             colors = colors_of(layer, np.array([*maps], dtype=np.int64))

@@ -107,7 +107,8 @@ class LiveLayer:
         kind, world = layer.data.dtype, self.placement.world
         n_bytes = 1 if self._strokes is None else self._strokes.data.dtype.itemsize
         fits = type(layer.data) is np.ndarray and layer.data.shape == self.placement.shape(shape)
-        if fits and kind.itemsize >= n_bytes and np.allclose(world_affine(layer), world):
+        fits = fits and kind.itemsize >= n_bytes
+        if fits and world is not None and np.allclose(world_affine(layer), world):
             self.layer, self._pixels = layer, layer.data
         return self.layer is layer
 

@@ -48,7 +48,7 @@ def read_layer(path: Path) -> LayerData:
     if place is not None and _longer(place["shape"]) == _longer(labels.shape):
         labels, scale, units = labels.reshape(place["shape"]), place["scale"], place["units"]
         arguments["translate"] = tuple(place["translate"])
-        arguments |= {} if place["affine"] is None else {"affine": np.array(place["affine"])}
+        arguments |= {"affine": np.array(place["affine"])} if "affine" in place else {}
         if METADATA_KEY in metadata and place["axes"] is not None:
             source = {name: place[name] for name in ("axes", "singletons", "channels")}
             metadata[METADATA_KEY] |= source

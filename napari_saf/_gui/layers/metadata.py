@@ -279,7 +279,8 @@ def show_probabilities(
 ) -> None:
     """Show a map of a label, black to its colour, in place of an earlier one of the same name.
 
-    The transform are arguments of the layer. The first covers what is below it, to which the others are added: their colours then mix.
+    The transform are arguments of the layer. The first map covers what is below it, to which the
+    others are added: their colours then mix.
     """
     title = f"{labels.name} P({name})"
     pixels = values.reshape(labels.data.shape)

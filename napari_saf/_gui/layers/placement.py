@@ -47,8 +47,8 @@ class Placement:
     singletons: tuple[int, ...]
     axes: tuple[int, ...]
     transform: dict[str, Any]
-    channels: int | None
-    world: NDArray[np.float64]
+    channels: int | None = None
+    world: NDArray[np.float64] | None = None
 
     def shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         sides = list(shape)

@@ -375,7 +375,7 @@ def open_image(viewer: napari.Viewer, path: Path, reader: str) -> Any:
             viewer.layers.remove(layer)
     image = read_image(path)
     is_rgb = image.channel_axis is not None and image.stated_channel_axis is None
-    known = {"scale": image.scale, "units": image.units}
+    known = {"scale": image.scale, "units": image.units, "translate": image.origin}
     options = {key: value for key, value in known.items() if value is not None}
     return viewer.add_image(image.array, name=mask_stem(path), rgb=is_rgb, **options)
 
