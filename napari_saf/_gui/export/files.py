@@ -347,11 +347,9 @@ class ProbabilitySection(FormSection):
 
     def show_layers(self) -> None:
         layer, read, names = self._layer, self.reader(), class_names(self._layer)
-        if layer is None:
-            return
-        where = placement.placement_of(layer).transform
 
         def show(maps: Mapping[int, Any]) -> None:
+            where = placement.placement_of(layer).transform
             colors = colors_of(layer, np.array([*maps], dtype=np.int64))
             for (label, values), color in zip(maps.items(), colors, strict=True):
                 name, is_first = names.get(label, f"label {label}"), label == next(iter(maps))
