@@ -217,7 +217,10 @@ class ObjectCanvas(QObject):
     ) -> None:
         """Show numbers over labels; `anew`: in a layer of their own, the one before is left."""
         image = labelled_image(self._viewer, labels, fits)
-        if anew or self.layer is None or self.layer.data.shape != numbers.shape:
+        is_fitting = self.layer is not None and self.layer.data.shape == numbers.shape
+        if is_fitting and not anew:
+            is_fitting = np.allclose(world_affine(self.layer), world_affine(labels))
+        if anew or not is_fitting:
             self._add(labels, numbers)
             if image is not None:
                 lay_over(self._viewer, self.layer, image)

@@ -266,7 +266,8 @@ def _can_be_drawn(scale: Sequence[float], translate: Sequence[float]) -> bool:
 def _rows(layer: Layer) -> tuple[tuple[float, ...], ...]:
     """Return the affine of a layer as a project has it; () of one that no file can hold."""
     affine = world_affine(layer)
-    return tuple(map(tuple, affine.tolist())) if np.isfinite(affine).all() else ()
+    is_usable = np.isfinite(affine).all() and np.linalg.det(affine) != 0
+    return tuple(map(tuple, affine.tolist())) if is_usable else ()
 
 
 def _lying(
