@@ -298,3 +298,28 @@ def test_results_of_a_slice_of_a_turned_stack_measure_that_slice(model, open_on,
     np.testing.assert_allclose(
         labels.data_to_world((0, 3, 5)), image.data_to_world((4, 3, 5)), atol=1e-9
     )
+
+
+def test_it_makes_no_difference_in_which_field_a_size_stands():
+    image = Image(np.zeros((20, 20)), affine=np.array([[0.5, 0, 3], [0, 0.5, 4], [0, 0, 1]]))
+    labels = Labels(np.ones((8, 8), int), scale=(0.5, 0.5), translate=(4, 6.5))
+    assert image_region(labels, image)[0] == (slice(2, 10), slice(5, 13))
+    assert steps_of(image).sizes == steps_of(labels).sizes == (0.5, 0.5)
+
+
+def test_levels_and_channels_lie_on_a_turned_image():
+    levels = [np.zeros((3, 32, 40)), np.zeros((3, 16, 20))]
+    turn = np.eye(3)
+    turn[1:, 1:] = [[0.6, -0.8], [0.8, 0.6]]
+    image = Image(levels, multiscale=True, scale=(1, 2, 0.5), rotate=turn, translate=(0, 5, 6))
+    coarse = place(image, (1, 2), {}, 0, first_pixel=(0, 4.5, 8.5), pixel=(1, 2, 2))
+    labels = Labels(np.ones((5, 6), int), **coarse.transform)
+    for pixel in ((0, 0), (4, 5)):
+        there = image.data_to_world((0, 4.5 + 2 * pixel[0], 8.5 + 2 * pixel[1]))[1:]
+        np.testing.assert_allclose(labels.data_to_world(pixel), there, atol=1e-9)
+    assert image_region(labels, image) is None
+    fine = place(image, (1, 2), {}, 0, first_pixel=(0, 4, 8))
+    labels = Labels(np.ones((5, 6), int), metadata={"napari_saf": fine.entry(image)})
+    for name, value in fine.transform.items():
+        setattr(labels, name, value)
+    assert image_region(labels, image) == ((slice(None), slice(4, 9), slice(8, 14)), 0)
