@@ -100,6 +100,8 @@ def export(given: Any) -> None:
     make_folder(given.out)
     for path in files.write():
         click.echo(path)
+    if files.note:
+        click.echo(files.note, err=True)
 
 
 def _read_wanted(given: Any, is_large: bool) -> io.Wanted:
@@ -142,7 +144,8 @@ def _labelling(
     if image is not None:
         title = io.mask_stem(source).removesuffix(io.LABELS_MARK)
         given = dataclasses.replace(given, image=image.array, title=title)
-    return dataclasses.replace(given, scale=sizes, units=units)
+    first = known.origin if scale is None and len(known.origin or ()) == n_axes else None
+    return dataclasses.replace(given, scale=sizes, units=units, origin=first)
 
 
 def _prototypes(labelling: io.Labelling, channel_axis: int | None, n_each: int) -> io.PrototypeSet:

@@ -168,26 +168,27 @@ def _measure(
 ) -> dict[str, Any]:
     given, found_at = io.read_mask(path), picture_of(path, options.pictures)
     picture = None if found_at is None else io.read_image(found_at)
+    scale = None if given.scale is None else [*given.scale]
     found, table = step.run(
         given.labels,
         None if picture is None else picture.array,
         uncertainty=uncertainty,
         names=given.names,
-        scale=given.scale,
+        scale=scale,
         units=given.units,
         axes=given.axes,
         channel_axis=None if picture is None else picture.channel_axis,
     )
     _print_found(path, found, options, step)
     if options.tracks is not None:
-        table = _follow(options, found, table, given.scale)
+        table = _follow(options, found, table, scale)
         click.echo(options.tracks)
     for file in files:
         if io.mask_suffix(file) is None:
             io.save_objects(file, found)
         else:
-            placed: dict[str, Any] = {"scale": given.scale, "units": given.units}
-            io.save_masks(file, found.labels, axes=given.axes, **placed)
+            placed: dict[str, Any] = {"scale": scale, "units": given.units, "axes": given.axes}
+            io.save_masks(file, found.labels, **placed, origin=given.origin)
         click.echo(file)
     return table
 

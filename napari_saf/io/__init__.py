@@ -18,6 +18,8 @@ from napari_saf.io._labelling import (
 )
 from napari_saf.io._labels import (
     Axes,
+    Scale,
+    Steps,
     color_labels,
     color_table,
     count_labels,
@@ -26,7 +28,7 @@ from napari_saf.io._labels import (
     map_labels,
 )
 from napari_saf.io._masks import describe_zarr, save_binary_masks, save_masks
-from napari_saf.io._note import write_note, zarr_attributes
+from napari_saf.io._note import check_affine, write_note, zarr_attributes
 from napari_saf.io._outlines import OUTLINE_SUFFIXES, check_outlines, library, save_objects
 from napari_saf.io._paths import (
     FIGURE_SUFFIXES,

@@ -17,7 +17,7 @@ from napari_saf.arrays import as_labels
 from napari_saf.errors import Cancelled, FormatError, InvalidInput
 from napari_saf.features import extractor_of
 from napari_saf.io._figure import save_figure
-from napari_saf.io._labels import check_color, check_name, label_axes, map_labels
+from napari_saf.io._labels import Scale, check_color, check_name, label_axes, map_labels
 from napari_saf.io._masks import binary_paths, save_binary_masks, save_masks
 from napari_saf.io._note import note_path, read_note, write_note
 from napari_saf.io._outlines import check_outlines, save_objects
@@ -26,6 +26,7 @@ from napari_saf.io._paths import (
     MASK_MARK,
     PROBABILITY_MARK,
     mask_stem,
+    mask_suffix,
 )
 from napari_saf.io._probabilities import Kind, save_probabilities
 from napari_saf.io._prototypes import save_prototypes
@@ -49,8 +50,9 @@ class Labelling:
     Names and colours are also those of the prototypes; the recipe repeats the run that made the
     labels; `plane` and `title` are for the figure. Where labels are of a slice or a part of an
     image, the `place` says how a layer of them lies over it: ``shape``, ``scale``, ``translate``
-    and ``units`` along its axes, which of these are ``singletons``, that stand for one slice, and
-    which ``axes`` of the image they are; ``channels`` is the one that stands for all channels. The
+    and ``units`` along its axes, the ``affine`` that comes after scale and translate, which axes
+    are ``singletons``, that stand for one slice, and which ``axes`` of the image they are;
+    ``channels`` is the one that stands for all channels. The `origin` is that of `save_masks`; the
     `probabilities` are maps of some labels, by number, see `probability_maps`.
 
     Examples
@@ -64,7 +66,7 @@ class Labelling:
     labels: NDArray[Any]
     image: NDArray[Any] | None = None
     channel_axis: int | None = None
-    scale: Sequence[float] | None = None
+    scale: Scale | None = None
     units: Sequence[str] | str | None = None
     axes: str | None = None
     names: Mapping[int, str] = dataclasses.field(default_factory=dict)
@@ -75,6 +77,7 @@ class Labelling:
     title: str = ""
     place: dict[str, Any] | None = None
     probabilities: Mapping[int, NDArray[np.floating]] = dataclasses.field(default_factory=dict)
+    origin: Sequence[float] | None = None
 
     @property
     def all_names(self) -> Mapping[int, str]:
@@ -116,7 +119,7 @@ def save_regions(
     labels: ArrayLike,
     image: ArrayLike | None = None,
     *,
-    scale: Sequence[float] | None = None,
+    scale: Scale | None = None,
     units: Sequence[str] | str | None = None,
     axes: str | None = None,
     names: Mapping[int, str] | None = None,
@@ -180,7 +183,8 @@ def read_mask(path: str | os.PathLike[str], *, lazily: bool = False) -> Labellin
     file = Path(path)
     note = read_note(file)
     image = ImageSource.open(file, are_labels=True).as_file() if lazily else read_labels(file)
-    own = Labelling(image.array, axes=image.axes or None, scale=image.scale, units=image.units)
+    placed: dict[str, Any] = {"scale": image.scale, "units": image.units, "origin": image.origin}
+    own = Labelling(image.array, axes=image.axes or None, **placed)
     companion = _companion_recipe(file) if note is None or note.recipe is None else None
     if companion is not None:
         recipe = load_recipe(companion)
@@ -199,7 +203,7 @@ def read_mask(path: str | os.PathLike[str], *, lazily: bool = False) -> Labellin
             colors={one.label: check_color(one.color) for one in note.labels if one.color},
             prototypes=PrototypeSet.from_points(points) if points else own.prototypes,
             recipe=note.recipe or own.recipe,
-            place=None if note.place is None else note.place.model_dump(),
+            place=None if note.place is None else note.place.to_plain(),
         )
 
 
@@ -264,7 +268,7 @@ class Export:
             raise InvalidInput(_ONLY_TABLES)
         if wanted.recipe and labelling.recipe is None:
             raise InvalidInput("recipe: these labels come without one")
-        self._follow = follow
+        self._follow, self._labelling, self._wanted = follow, labelling, wanted
         self._steps = list(_steps(folder / name, labelling, wanted, follow))
         self.paths = [path for paths, _ in self._steps for path in paths]
         if not self.paths:
@@ -273,6 +277,19 @@ class Export:
     @property
     def in_the_way(self) -> list[Path]:
         return [path for path in self.paths if path.exists()]
+
+    @property
+    def note(self) -> str:
+        """What of the place of the labels their files do not hold; empty if they hold all."""
+        given, wanted = self._labelling, self._wanted
+        kinds = (wanted.masks, wanted.binary, wanted.numbered, wanted.probabilities)
+        suffixes = dict.fromkeys(mask_suffix(Path(f"x{kind}")) or kind for kind in kinds if kind)
+        lost: dict[str, list[str]] = {}
+        axes = label_axes(given.labels.ndim, given.axes, given.scale, given.units, given.origin)
+        for suffix in suffixes:
+            if words := axes.left_out(suffix):
+                lost.setdefault(", ".join(words), []).append(suffix)
+        return "; ".join(f"{', '.join(own)} without {words}" for words, own in lost.items())
 
     def write(self) -> list[Path]:
         """Write the files one after another until cancelled; return those that were written."""
@@ -290,8 +307,9 @@ def _steps(
 ) -> Iterator[tuple[list[Path], Callable[[], object]]]:
     """Yield the paths of each kind of file that is wanted, and what writes them."""
     labels, names, image = given.labels, {"names": given.all_names}, given.image
-    placed: dict[str, Any] = {"scale": given.scale, "units": given.units, "axes": given.axes}
-    styled, channels = placed | names | {"colors": given.colors}, given.channel_axis
+    measured: dict[str, Any] = {"scale": given.scale, "units": given.units, "axes": given.axes}
+    placed, colors = measured | {"origin": given.origin}, {"colors": given.colors}
+    styled, channels = placed | names | colors, given.channel_axis
     if wanted.masks:
         yield from _mask_steps(Path(f"{stem}{wanted.masks}"), given, placed)
     if wanted.binary:
@@ -306,11 +324,12 @@ def _steps(
     if wanted.numbered:
         regions = Path(f"{stem}_regions{wanted.numbered}")
         number = partial(number_regions, labels, axes=given.axes, min_pixels=wanted.min_pixels)
-        yield [regions], lambda: save_masks(regions, number(), **placed)
+        yield [regions], lambda: save_masks(regions, number(), **placed, place=given.place)
     yield from _outline_steps(stem, given, wanted, follow)
     if wanted.figure:
         path = Path(f"{stem}_figure{wanted.figure}")
-        options = styled | {"channel_axis": channels, "plane": given.plane, "title": given.title}
+        shown = {"channel_axis": channels, "plane": given.plane, "title": given.title}
+        options = measured | names | colors | shown
         yield [path], partial(save_figure, path, labels, image, **options)
     if wanted.prototypes:
         path = Path(f"{stem}_prototypes{wanted.prototypes}")

@@ -21,6 +21,8 @@ _GOLDEN = 0.618034
 _MOST_COUNTED = 2**24
 _ORDER = "tzyx"
 """The axes of a label image in the order that OME asks for."""
+_ORTHOGONAL = 1e-5
+"""Cosine of an angle of axes; affines in files are of float32."""
 _SYMBOLS = {"nanometer": "nm", "micrometer": "µm", "millimeter": "mm", "second": "s"}
 """OME-Zarr spells units out, OME-TIFF takes their symbols."""
 _SPELLED_OUT = {symbol: name for name, symbol in _SYMBOLS.items()} | {
@@ -107,14 +109,69 @@ def color_labels(labels: NDArray[Any], label_map: LabelMap) -> NDArray[np.uint8]
     return np.asarray(color_table(label_map)[np.where(labels > 0, columns, 0)])
 
 
+Scale = Sequence[float] | NDArray[np.floating[Any]]
+"""Sizes of a pixel along each axis, or the columns of `Steps`."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class Steps:
+    """Where a step of one pixel along each axis of an image leads: columns (n_world, n_axes)."""
+
+    columns: NDArray[np.floating[Any]]
+
+    @property
+    def sizes(self) -> tuple[float, ...]:
+        """The size of a pixel along each axis."""
+        if (np.count_nonzero(self.columns, axis=0) == 1).all():
+            return tuple(map(float, np.abs(self.columns).sum(axis=0)))
+        return tuple(float(f"{one:.12g}") for one in np.linalg.norm(self.columns, axis=0))
+
+    @property
+    def upright(self) -> NDArray[np.float64] | None:
+        """The same steps, turned so that they are upper triangular; None for orthogonal axes."""
+        sizes = np.array(self.sizes)
+        angles = self.columns.T @ self.columns / np.outer(sizes, sizes)
+        if np.allclose(angles, np.eye(len(sizes)), rtol=0, atol=_ORTHOGONAL):
+            return None
+        try:
+            return np.asarray(np.linalg.cholesky(angles).T * sizes)
+        except np.linalg.LinAlgError as error:
+            raise InvalidInput("scale: expected linearly independent columns") from error
+
+    @property
+    def beyond_sizes(self) -> tuple[str, ...]:
+        """What sizes do not say of the steps, in words: rotation, reflection, shear."""
+        upright, sizes = self.upright, np.array(self.sizes)
+        turned = self.columns @ np.linalg.inv(np.diag(sizes) if upright is None else upright)
+        order = np.abs(turned).argmax(axis=0)
+        along = turned[order, range(len(sizes))]
+        is_along = (np.abs(along) > 1 - _ORTHOGONAL**2).all() and (np.diff(order) > 0).all()
+        n_turned = np.count_nonzero(along < 0)
+        words = {
+            "rotation": not is_along or n_turned in (2, 4),
+            "reflection": is_along and n_turned in (1, 3),
+            "shear": upright is not None,
+        }
+        return tuple(word for word, is_so in words.items() if is_so)
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Axes:
-    """The axes of a label image; scale, units and origin as far as they are known."""
+    """The axes of a label image; scale, units and origin as far as they are known.
+
+    The steps are those of axes that are rotated, reflected or sheared.
+    """
 
     names: str  # letters in the order tzyx
     scale: dict[str, float]  # size of a pixel by letter
     units: dict[str, str]  # symbols by letter
     origin: dict[str, float] = dataclasses.field(default_factory=dict)  # of the first pixel
+    steps: Steps | None = None
+
+    def left_out(self, suffix: str) -> tuple[str, ...]:
+        """Return what images of a suffix do not hold: "rotation", "shear", "origin"."""
+        beyond = () if self.steps is None else self.steps.beyond_sizes
+        return (*beyond, *["origin"] * (bool(self.origin) and suffix != ".ome.zarr"))
 
     @property
     def of_frame(self) -> Axes:
@@ -122,7 +179,9 @@ class Axes:
         scale = {name: size for name, size in self.scale.items() if name != "t"}
         units = {name: unit for name, unit in self.units.items() if name != "t"}
         origin = {name: first for name, first in self.origin.items() if name != "t"}
-        return Axes(self.names.removeprefix("t"), scale, units, origin)
+        names = self.names.removeprefix("t")
+        steps = None if self.steps is None else Steps(self.steps.columns[:, -len(names) :])
+        return Axes(names, scale, units, origin, steps)
 
     @property
     def common_unit(self) -> str | None:
@@ -139,7 +198,7 @@ class Axes:
 def label_axes(
     n_axes: int,
     axes: str | None,
-    scale: Sequence[float] | None,
+    scale: Scale | None,
     units: Sequence[str] | str | None,
     origin: Sequence[float] | None = None,
 ) -> Axes:
@@ -150,6 +209,10 @@ def label_axes(
     if not isinstance(axes, str | None):
         raise InvalidInput(f"axes: expected letters, got {axes!r}")
     units = [units] * n_axes if isinstance(units, str) else units
+    steps = None
+    if isinstance(scale, np.ndarray) and scale.ndim == 2:
+        steps = Steps(own_floats(scale, "scale"))
+        scale = steps.sizes
     sizes = None if scale is None else own_floats(as_list(scale, "scale"), "scale")
     unit_names = None if units is None else as_list(units, "units")
     first = None if origin is None else own_floats(as_list(origin, "origin"), "origin")
@@ -175,6 +238,7 @@ def label_axes(
         {} if sizes is None else dict(zip(names, map(float, sizes), strict=False)),
         {name: _SYMBOLS.get(word, word) for name, word in zip(names, words, strict=False)},
         {name: float(at) for name, at in zip(names, begin, strict=False) if at},
+        steps,
     )
 
 

@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from napari_saf.arrays import as_labels
 from napari_saf.errors import InvalidInput
-from napari_saf.io._labels import Axes, color_table, label_axes, map_labels, spelled_out
+from napari_saf.io._labels import Axes, Scale, color_table, label_axes, map_labels, spelled_out
 from napari_saf.io._note import NOTE_KEY, TIFF_KEY, write_note
 from napari_saf.io._paths import (
     MASK_SUFFIXES,
@@ -52,7 +52,7 @@ def save_masks(
     path: str | os.PathLike[str],
     labels: ArrayLike | list[NDArray[Any]],
     *,
-    scale: Sequence[float] | None = None,
+    scale: Scale | None = None,
     units: Sequence[str] | str | None = None,
     axes: str | None = None,
     origin: Sequence[float] | None = None,
@@ -77,8 +77,9 @@ def save_masks(
     labels : array of int, or list of such arrays
         Label image, 0 for no label. The images of a list go to ``stem-1.tif``,
         ``stem-2.tif``, ...
-    scale : sequence of float, optional
-        Size of a pixel along each axis.
+    scale : sequence of float or array of shape (n_world, n_axes), optional
+        Size of a pixel along each axis; or where a step of one pixel along each axis leads, as
+        columns, for axes that are rotated or sheared, of which files say the sizes alone.
     units : str or sequence of str, optional
         Unit of the scale, for all axes or each.
     axes : str, optional
@@ -161,9 +162,10 @@ def save_binary_masks(
     path: str | os.PathLike[str],
     labels: ArrayLike,
     *,
-    scale: Sequence[float] | None = None,
+    scale: Scale | None = None,
     units: Sequence[str] | str | None = None,
     axes: str | None = None,
+    origin: Sequence[float] | None = None,
     names: Mapping[int, str] | None = None,
     colors: Mapping[int, Sequence[float]] | None = None,
 ) -> list[Path]:
@@ -187,7 +189,8 @@ def save_binary_masks(
         mask = np.where(array == label, np.uint8(_INSIDE), np.uint8(0))
         name = {_INSIDE: names[label]} if names and label in names else None
         color = {_INSIDE: colors[label]} if colors and label in colors else None
-        save_masks(target, mask, scale=scale, units=units, axes=axes, names=name, colors=color)
+        placed: dict[str, Any] = {"scale": scale, "units": units, "axes": axes, "origin": origin}
+        save_masks(target, mask, names=name, colors=color, **placed)
     return list(targets.values())
 
 

@@ -86,14 +86,19 @@ def join_sums(parts: Sequence[Sums], owner: NDArray[np.integer[Any]]) -> Sums:
     return found
 
 
-def measures_of(sums: Sums, spacing: Sequence[float]) -> dict[str, NDArray[Any]]:
-    """Return measures by the names of scikit-image."""
+def measures_of(
+    sums: Sums, spacing: Sequence[float], steps: NDArray[np.float64] | None = None
+) -> dict[str, NDArray[Any]]:
+    """Return measures by the names of scikit-image; the steps are those of sheared axes."""
     pixels, n_axes = sums["pixels"], sums["mean"].shape[1]
     sides = np.asarray(spacing, float)
-    found: dict[str, NDArray[Any]] = {"area": pixels * math.prod(spacing)}
+    size = pixels * (math.prod(spacing) if steps is None else float(np.prod(np.diag(steps))))
+    found: dict[str, NDArray[Any]] = {"area": size}
     for axis in range(n_axes):
         found[f"centroid-{axis}"] = sums["mean"][:, axis] * sides[axis]
-    found |= _ellipses(sums["spread"] * np.outer(sides, sides), pixels, spacing)
+    spread = sums["spread"]
+    spread = spread * np.outer(sides, sides) if steps is None else steps @ spread @ steps.T
+    found |= _ellipses(spread, pixels, size)
     for axis in range(n_axes):
         found[f"bbox-{axis}"] = sums["first"][:, axis]
         found[f"bbox-{axis + n_axes}"] = sums["last"][:, axis] + 1
@@ -126,14 +131,13 @@ def _summed(own: NDArray[np.integer], values: NDArray[Any], count: int) -> NDArr
 
 
 def _ellipses(
-    spread: NDArray[np.float64], pixels: NDArray[Any], spacing: Sequence[float]
+    spread: NDArray[np.float64], pixels: NDArray[Any], size: NDArray[Any]
 ) -> dict[str, NDArray[Any]]:
     """Return lengths and angle of the ellipses of the same second moments."""
     n_axes = spread.shape[1]
     found: dict[str, NDArray[Any]] = {}
     spread = spread / pixels[:, None, None]
     values = np.linalg.eigvalsh(spread)[:, ::-1].clip(min=0)
-    size = pixels * math.prod(spacing)
     if n_axes == 2:
         major, minor = 4 * np.sqrt(values.T)
         with np.errstate(invalid="ignore"):

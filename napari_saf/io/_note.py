@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+import numpy as np
 from pydantic import Field, model_validator
 
 from napari_saf import storage
@@ -34,9 +35,14 @@ class MaskPlace(storage.FileModel):
     scale: list[Annotated[float, Field(gt=0)]]
     translate: list[float]
     units: list[str]
+    affine: list[list[float]] | None = None
     axes: list[int] | None = None
     singletons: list[int] | None = None
     channels: int | None = None
+
+    def to_plain(self) -> dict[str, Any]:
+        """Return the entries, without an affine where there is none."""
+        return self.model_dump(exclude=None if self.affine is not None else {"affine"})
 
     @model_validator(mode="after")
     def _check_lengths(self) -> MaskPlace:
@@ -48,9 +54,21 @@ class MaskPlace(storage.FileModel):
             len(self.axes or self.shape),
         }
         alone = self.singletons or []
+        if self.affine is not None:
+            check_affine(self.affine, n_axes)
         if lengths != {n_axes} or not all(0 <= k < n_axes and self.shape[k] == 1 for k in alone):
             raise ValueError("expected an entry for each axis")
         return self
+
+
+def check_affine(affine: Sequence[Sequence[float]], n_axes: int) -> None:
+    """Raise ValueError for what is no invertible affine (n_axes + 1, n_axes + 1)."""
+    matrix = np.array(affine, float)
+    is_square = matrix.shape == (n_axes + 1, n_axes + 1)
+    if not (is_square and np.isfinite(matrix).all() and np.linalg.det(matrix) != 0):
+        raise ValueError(f"expected an affine of {n_axes + 1} rows that can be inverted")
+    if matrix[-1].tolist() != [0.0] * n_axes + [1.0]:
+        raise ValueError("expected an affine with a last row of 0 and a 1")
 
 
 class MaskNote(storage.VersionedModel):

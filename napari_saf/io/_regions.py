@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from napari_saf.arrays import as_labels, as_whole
 from napari_saf.errors import InvalidInput, SafError
-from napari_saf.io._labels import Axes, count_labels, label_axes
+from napari_saf.io._labels import Axes, Scale, count_labels, label_axes
 from napari_saf.io._measures import Sums, measures_of
 from napari_saf.io._paths import TABLE_SUFFIXES, check_suffix, printable, table_cell
 from napari_saf.result import LabelMap
@@ -127,7 +127,7 @@ def checked_labels(
     labels: ArrayLike,
     min_pixels: object,
     axes: str | None,
-    scale: Sequence[float] | None = None,
+    scale: Scale | None = None,
     units: Sequence[str] | str | None = None,
 ) -> tuple[NDArray[Any], Axes]:
     """Return a label image as an array of whole numbers, and its axes."""
@@ -154,7 +154,8 @@ def table_rows(
     columns: Mapping[str, str],
 ) -> Table:
     """Return a row for each region: its label, number (if any), size, and measures."""
-    measured = measures_of(sums, [axes.scale.get(name, 1.0) for name in axes.names])
+    steps = None if axes.steps is None else axes.steps.upright
+    measured = measures_of(sums, [axes.scale.get(name, 1.0) for name in axes.names], steps)
     table: Table = {"label": own}
     if numbers is not None:
         table["region"] = numbers
@@ -206,7 +207,8 @@ def table_columns(axes: Axes, n_channels: int, brief: bool) -> dict[str, str]:
         }
         if is_plane:
             columns |= {"eccentricity": "eccentricity", "orientation": "orientation_rad"}
-        if is_plane and len(set(axes.scale.values())) < 2:
+        is_sheared = axes.steps is not None and axes.steps.upright is not None
+        if is_plane and len(set(axes.scale.values())) < 2 and not is_sheared:
             columns["perimeter"] = f"perimeter{length}"
     for k, name in enumerate(axes.names):
         own = axes.units[name] if unit is None else unit

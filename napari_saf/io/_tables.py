@@ -12,7 +12,7 @@ from napari_saf.arrays import as_labels
 from napari_saf.device import raise_if_interrupted
 from napari_saf.errors import InvalidInput, raise_if
 from napari_saf.io._frame import Frame
-from napari_saf.io._labels import Axes, image_channels, label_axes, name_labels
+from napari_saf.io._labels import Axes, Scale, image_channels, label_axes, name_labels
 from napari_saf.io._regions import Table, check_regions, checked_labels, table_columns
 from napari_saf.io._source import ImageSource, Region
 
@@ -21,7 +21,7 @@ def region_table(
     labels: ArrayLike,
     image: ArrayLike | None = None,
     *,
-    scale: Sequence[float] | None = None,
+    scale: Scale | None = None,
     units: Sequence[str] | str | None = None,
     axes: str | None = None,
     names: Mapping[int, str] | None = None,
@@ -35,7 +35,8 @@ def region_table(
 
     Lengths, areas and volumes are in the unit that ends the name of their column, such as
     ``area_um2``: in pixels (``px``) without a scale. A scale without a unit ends no name, and
-    where units differ between axes there are no lengths.
+    where units differ between axes there are no lengths. Of axes that are sheared, which a scale
+    of shape (n_world, n_axes) says, there is no perimeter.
 
     Parameters
     ----------
@@ -118,7 +119,7 @@ def measure_large(
     labels: Any,
     image: Any = None,
     *,
-    scale: Sequence[float] | None = None,
+    scale: Scale | None = None,
     units: Sequence[str] | str | None = None,
     axes: str | None = None,
     names: Mapping[int, str] | None = None,
@@ -260,7 +261,7 @@ def _opened(
     labels: Any,
     axes: str | None,
     min_pixels: object,
-    scale: Sequence[float] | None = None,
+    scale: Scale | None = None,
     units: Sequence[str] | str | None = None,
 ) -> tuple[ImageSource, Axes]:
     """Return a label image, checked, and its axes, as the file says them where nothing is given."""

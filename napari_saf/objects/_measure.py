@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from napari_saf.arrays import as_array, as_list
+from napari_saf.arrays import as_array
 from napari_saf.io import image_channels, region_table
 from napari_saf.objects._split import NECK, SMALLEST, Objects, split_objects
 from napari_saf.parameters import parameter
@@ -21,7 +21,7 @@ def object_table(
     objects: Objects,
     image: ArrayLike | None = None,
     *,
-    scale: Sequence[float] | None = None,
+    scale: Sequence[float] | NDArray[np.floating[Any]] | None = None,
     units: Sequence[str] | str | None = None,
     axes: str | None = None,
     channel_axis: int | None = None,
@@ -68,7 +68,7 @@ def object_table(
             pixels, channel_axis = np.moveaxis(pixels, axis % n_axes, 0), -1
         numbers, axes = np.moveaxis(numbers, axis, 0), "t" + "zyx"[1 - n_axes :]
         order = [axis % n_axes, *(k for k in range(n_axes) if k != axis % n_axes)]
-        scale = None if scale is None else [as_list(scale, "scale")[k] for k in order]
+        scale = None if scale is None else as_array(scale, "scale")[..., order]
         units = units if units is None or isinstance(units, str) else [units[k] for k in order]
     found = region_table(
         objects.kinds[numbers],

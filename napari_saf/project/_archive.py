@@ -19,10 +19,11 @@ from pydantic import Field, field_validator
 
 from napari_saf import storage
 from napari_saf.errors import InvalidInput
-from napari_saf.io import PaintedClass, Recipe, with_taught
+from napari_saf.io import PaintedClass, Recipe, check_affine, with_taught
 from napari_saf.parameters import to_plain
 from napari_saf.project._files import FileReference
 from napari_saf.project._project import (
+    Affine,
     EncodedLabels,
     LayerKind,
     Project,
@@ -90,6 +91,7 @@ class _LayerEntry(storage.FileModel):
     kinds: list[Annotated[int, Field(ge=0, lt=2**32)]] = Field(default_factory=list)
     followed: int | None = None
     uncertainty: Share | None = None
+    affine: list[list[float]] = Field(default_factory=list)
 
 
 class _ImageEntry(storage.FileModel):
@@ -101,6 +103,7 @@ class _ImageEntry(storage.FileModel):
     translate: list[float] = Field(default_factory=list)
     units: list[storage.Text] = Field(default_factory=list)
     axis_labels: list[storage.Text] = Field(default_factory=list)
+    affine: list[list[float]] = Field(default_factory=list)
 
 
 class _ProjectFile(storage.VersionedModel):
@@ -220,6 +223,7 @@ def _to_bytes(project: Project, home: Path) -> bytes:
             "translate": image.translate,
             "units": image.units,
             "axis_labels": image.axis_labels,
+            "affine": image.affine,
         }
         for image in project.images
     ]
@@ -331,6 +335,7 @@ def _from_bytes(content: bytes, home: Path) -> Project:
             tuple(image.translate),
             tuple(image.units),
             tuple(image.axis_labels),
+            _affine(image.affine, "images"),
         )
         for image in main.images
     )
@@ -341,6 +346,17 @@ def _from_bytes(content: bytes, home: Path) -> Project:
 def _reference(entry: _FileEntry, home: Path) -> FileReference:
     path = Path(os.path.normpath(os.path.join(home, entry.path)))
     return FileReference(path, entry.digest, entry.n_bytes)
+
+
+def _affine(rows: list[list[float]], where: str, n_axes: int | None = None) -> Affine:
+    """Return an affine of some number of axes, () for none; InvalidInput if it is none."""
+    if not rows:
+        return ()
+    try:
+        check_affine(rows, len(rows) - 1 if n_axes is None else n_axes)
+    except ValueError as error:
+        raise InvalidInput(f"{where}: {error}") from error
+    return tuple(map(tuple, rows))
 
 
 def _recipe(name: str, raw: dict[str, Any]) -> Recipe:
@@ -374,6 +390,7 @@ def _layer(entry: _LayerEntry, runs: bytes) -> ProjectLayer:
     own = {name: getattr(entry, name) for name in (*as_read, "uncertainty")}
     own |= {name: tuple(getattr(entry, name)) for name in ("scale", "translate", "kinds")}
     own["place"] = entry.place.model_dump(exclude_none=True)
+    own["affine"] = _affine(entry.affine, entry.runs, n_axes)
     return ProjectLayer(pixels=pixels, classes=classes, prototypes=prototypes, **own)
 
 

@@ -27,6 +27,7 @@ _BLOCK = 2**22
 _RUN_BYTES = 8
 _MOST_DEFLATED = 1100
 """Deflate makes at most 1,032 bytes of one."""
+Affine = tuple[tuple[float, ...], ...]
 LayerKind = Literal["strokes", "labels"]
 Stage = Literal["untouched", "taught", "labelled", "exported"]
 _SHARED = ("features", "window", "weights", "channel_axis", "max_side")
@@ -130,6 +131,9 @@ class ProjectLayer:
     scale, translate : tuple of float
         Size and place of a pixel in the units of the image, for each axis; () where the layer lies
         like the image.
+    affine : tuple of tuple of float
+        All that takes pixels of the layer to the world (n_axes + 1, n_axes + 1), of which scale and
+        translate are parts; () where that is not known.
     place : mapping of str to object
         ``axes``, ``singletons`` and ``channels``: to which axes of the image those of the layer
         belong; empty where they are the same.
@@ -173,6 +177,7 @@ class ProjectLayer:
     kinds: tuple[int, ...] = ()
     followed: int | None = None
     uncertainty: float | None = None
+    affine: Affine = ()
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -193,6 +198,8 @@ class ProjectImage:
         known.
     units, axis_labels : tuple of str
         Of these along each axis, and its name; () where that is not known.
+    affine : tuple of tuple of float
+        As that of a `ProjectLayer`.
 
     Examples
     --------
@@ -209,6 +216,7 @@ class ProjectImage:
     translate: tuple[float, ...] = ()
     units: tuple[str, ...] = ()
     axis_labels: tuple[str, ...] = ()
+    affine: Affine = ()
 
     @property
     def stage(self) -> Stage:

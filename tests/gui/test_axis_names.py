@@ -1,4 +1,4 @@
-"""Each layer that is made has the axis labels and units of its image: sliders show them."""
+"""Each layer that is made has the axis labels and units of its image, and lies where it lies."""
 
 import numpy as np
 import pytest
@@ -11,13 +11,24 @@ from napari_saf._gui.compare.dock import CompareWidget
 from napari_saf._gui.dictionary.dock import DictionaryWidget
 from napari_saf._gui.export.dock import ExportWidget
 from napari_saf._gui.layers import large, masks
+from napari_saf._gui.layers.placement import world_affine
 from napari_saf._gui.objects.dock import ObjectsWidget
 from napari_saf._gui.project.dock import ProjectWidget
 from napari_saf._gui.prototypes.dock import PrototypesWidget
 from napari_saf._gui.scribbles.dock import ScribblesWidget
 from napari_saf._gui.segment.dock import SegmentWidget
 
-pytestmark = [pytest.mark.gui]
+pytestmark = [
+    pytest.mark.gui,
+    pytest.mark.filterwarnings("ignore:Non-orthogonal slicing"),  # napari draws it otherwise
+]
+TURNED = {
+    "scale": (2, 0.5, 0.5),
+    "rotate": (20, 0, 0),
+    "shear": (0, 0, 0.3),
+    "translate": (5, -3, 7),
+    "affine": np.array([[1, 0, 0, 2], [0, 0, -1.5, 4], [0, 1, 0, 1], [0, 0, 0, 1.0]]),
+}
 AXES = {"axis_labels": ("frame", "row", "column"), "units": ("second", "um", "um")}
 
 
@@ -27,7 +38,7 @@ class Case:
     def __init__(self, model, open_on, settle, qtbot, folder):
         self.model, self.settle, self.qtbot, self.folder = model, settle, qtbot, folder
         self._open_on = open_on
-        self.image = model.add_image(stack(), name="stack", scale=(2, 0.5, 0.5), **AXES)
+        self.image = model.add_image(stack(), name="stack", **TURNED, **AXES)
 
     def open(self, kind):
         return self._open_on(self.model, kind)
@@ -41,9 +52,10 @@ class Case:
 
     def add_labels(self):
         pixels = (stack() > 0.5).astype(np.uint8) + 1
-        return self.model.add_labels(pixels, name="cells", scale=self.image.scale, **AXES)
+        return self.model.add_labels(pixels, name="cells", **TURNED, **AXES)
 
     def paint(self):
+        self.model.dims.point = self.image.data_to_world((2, 8, 8))
         dock = self.open(ScribblesWidget)
         dock.input.scale.set_value(3)
         dock.input.choose(features="intensity")
@@ -84,7 +96,7 @@ def strokes_results_uncertainty_and_a_spot(case):
 
 def results_of_other_images(case):
     dock = case.paint()
-    other = case.model.add_image(stack()[::-1], name="other", scale=(2, 0.5, 0.5), **AXES)
+    other = case.model.add_image(stack()[::-1], name="other", **TURNED, **AXES)
     apply_to(dock, other)
     case.settle(dock)
 
@@ -146,6 +158,8 @@ def labels_in_tiles(case):
     case.model.layers.clear()
     (image,) = case.model.open(str(case.folder / "stack.zarr"), plugin="napari")
     image.axis_labels, image.units = AXES.values()
+    for name, value in TURNED.items():
+        setattr(image, name, value)
     dock = case.open(SegmentWidget)
     dock.large.store.set_path(case.folder / "all.ome.zarr")
     dock.large.start()
@@ -190,18 +204,24 @@ KINDS = [
 
 
 @pytest.mark.parametrize(("make", "n_layers"), KINDS, ids=lambda one: getattr(one, "__name__", ""))
-def test_each_layer_has_axis_labels_and_units_of_its_image(
+def test_each_layer_has_axis_labels_and_units_of_its_image_and_lies_on_it(
     make, n_layers, model, open_on, settle, qtbot, tmp_path, monkeypatch
 ):
     if "tiles" in make.__name__:
         for module in (large, masks):
             monkeypatch.setattr(module, "LARGE", 10)
     case = Case(model, open_on, settle, qtbot, tmp_path)
-    image = ViewerModel().add_image(stack(), **AXES)
+    image = ViewerModel().add_image(stack(), **TURNED, **AXES)
     make(case)
     assert len(case.model.layers) >= n_layers, list(case.model.layers)
     for layer in case.model.layers:
         for name in AXES:
             own, wanted = getattr(layer, name), getattr(image, name)
             assert tuple(own) == tuple(wanted)[-layer.ndim :], (layer.name, name)
+        to_image = np.linalg.solve(world_affine(image), world_affine(layer))
+        first = to_image[:-1, -1]
+        np.testing.assert_allclose(to_image[:-1, :-1], np.eye(3), atol=1e-9, err_msg=layer.name)
+        np.testing.assert_allclose(first, np.round(first), atol=1e-9, err_msg=layer.name)
+        np.testing.assert_allclose(first[1:], 0, atol=1e-9, err_msg=layer.name)
+        assert -1e-9 <= first[0] <= 4, layer.name
     assert case.model.dims.axis_labels == AXES["axis_labels"]

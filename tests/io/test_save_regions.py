@@ -9,6 +9,7 @@ from skimage.measure import label as connected_regions
 
 from napari_saf import number_regions, region_table, save_regions
 from napari_saf.errors import InvalidInput, SafError
+from napari_saf.io import Steps
 
 LABELS = np.zeros((6, 8), np.uint8)
 LABELS[:2, :3] = 1
@@ -235,3 +236,66 @@ def test_a_mask_is_a_region():
     assert tables[0]["label"].tolist() == [2] and tables[0]["pixels"].tolist() == [64]
     for name, column in tables[1].items():
         np.testing.assert_array_equal(tables[0][name], column)
+
+
+def steps(kind, sizes):
+    """Return a step along each axis as columns, of axes that are rotated, sheared or both."""
+    n_axes, rng = len(sizes), np.random.default_rng(3)
+    turn = np.linalg.qr(rng.normal(size=(n_axes, n_axes)))[0] if "rotated" in kind else None
+    shear = np.eye(n_axes) + 0.6 * np.eye(n_axes, k=1) * ("sheared" in kind)
+    linear = shear @ np.diag(sizes)
+    return linear if turn is None else turn @ linear
+
+
+@pytest.mark.parametrize("sizes", [(0.5, 0.25), (2, 0.5, 0.25)])
+def test_a_rotation_changes_nothing_that_is_measured(sizes):
+    labels = np.random.default_rng(0).integers(0, 3, (9,) * len(sizes))
+    plain = region_table(labels, scale=sizes, units="um", connected=True)
+    turned = region_table(labels, scale=steps("rotated", sizes), units="um", connected=True)
+    assert turned.keys() == plain.keys()
+    for name in plain.keys() - {"name"}:
+        np.testing.assert_allclose(turned[name], plain[name], rtol=1e-9, err_msg=name)
+
+
+@pytest.mark.parametrize("kind", ["sheared", "rotated and sheared"])
+@pytest.mark.parametrize("sizes", [(0.5, 0.25), (2, 0.5, 0.25)])
+def test_of_sheared_axes_areas_are_of_the_determinant(kind, sizes):
+    n_axes, linear = len(sizes), steps(kind, sizes)
+    labels = np.random.default_rng(0).integers(0, 3, (9,) * n_axes)
+    table = region_table(labels, scale=linear, units="um")
+    name = "area_um2" if n_axes == 2 else "volume_um3"
+    np.testing.assert_allclose(table[name], table["pixels"] * abs(np.linalg.det(linear)))
+    spread = np.cov(linear @ np.argwhere(labels == 1).T, bias=True)
+    longest = np.linalg.eigvalsh(spread).max()
+    wide = np.sqrt((16 if n_axes == 2 else 20) * longest)
+    np.testing.assert_allclose(table["major_axis_um"][0], wide, rtol=1e-6)
+    assert "perimeter_um" not in table
+
+
+def test_a_series_of_sheared_frames_has_their_areas():
+    linear = np.eye(3)
+    linear[1:, 1:] = [[0.5, 0.3], [0, 0.25]]
+    table = region_table(np.ones((2, 4, 4), int), scale=linear, units=("s", "um", "um"), axes="tyx")
+    np.testing.assert_allclose(table["area_um2"], 16 * 0.125)
+
+
+def test_steps_of_which_one_lies_among_the_others_are_refused():
+    with pytest.raises(InvalidInput, match="independent"):
+        region_table(np.ones((4, 4), int), scale=np.ones((2, 2)))
+
+
+@pytest.mark.parametrize(
+    ("linear", "words"),
+    [
+        (np.diag([2, 0.5]), ()),
+        (np.array([[2.0, 0], [0, 0.5], [0, 0]]), ()),
+        (np.array([[0, -1.0], [1, 0]]), ("rotation",)),
+        (np.diag([-1.0, -1]), ("rotation",)),
+        (np.diag([-1.0, 1]), ("reflection",)),
+        (np.array([[1, 0.2], [0, 1]]), ("shear",)),
+        (np.array([[1, 0], [0.2, 1]]), ("rotation", "shear")),
+        (np.array([[0.8, -0.6], [0.6, 0.8]]), ("rotation",)),
+    ],
+)
+def test_what_sizes_leave_out_is_named(linear, words):
+    assert Steps(np.asarray(linear, float)).beyond_sizes == words

@@ -369,8 +369,8 @@ class ExportWidget(RunDock):
             return _NO_NAME
         return _NO_FOLDER if folder is None or not os.path.isdir(folder.parent) else ""
 
-    def _on_written(self, image: Any, files: tuple[list[FileReference], list[Path]]) -> None:
-        written, in_the_way = files
+    def _on_written(self, image: Any, files: tuple[list[FileReference], list[Path], str]) -> None:
+        written, in_the_way, note = files
         named = list_names([path.name for path in in_the_way or [one.path for one in written]])
         if in_the_way:
             count = len(in_the_way)
@@ -385,7 +385,8 @@ class ExportWidget(RunDock):
         if self._task.is_cancelled:
             self.status.reset(f"stopped: {text}")
         else:
-            self.status.show_progress(1.0, f"{text} in {self._task.seconds:.1f} s")
+            note = f"; {note}" if note else ""
+            self.status.show_progress(1.0, f"{text} in {self._task.seconds:.1f} s{note}")
 
     def _on_task_abandoned(self) -> None:
         self.status.reset("stopped: nothing was saved")

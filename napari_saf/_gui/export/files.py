@@ -218,12 +218,12 @@ def labelling_reader(
     region = None if image is None else placement.image_region(layer, image)
     if image is not None and region is not None:
         pixels = Pixels(placement.pixels_of(image), region[0])
-    points = points_of(layer)
+    points, world = points_of(layer), placement.world_affine(layer)
     # A colormap that shows the chosen label alone would leave the others black.
     colormap = layer.colormap.model_copy(update={"use_selection": False})
     known = Labelling(
         np.empty(0),
-        scale=tuple(abs(float(layer.scale[axis])) for axis in axes),
+        scale=placement.scale_of(world, axes),
         units=tuple(str(layer.units[axis]) for axis in axes),
         axes=_letters([(layer.axis_labels[a], str(layer.units[a])) for a in axes]),
         names=class_names(layer),
@@ -232,7 +232,8 @@ def labelling_reader(
         plane=tuple(placement.positions_on_screen(viewer, layer, axes[:-2]).values()),
         title="" if image is None else image.name,
         channel_axis=None if region is None else region[1],
-        place=_place_of(layer),
+        place=placement.place_entry(layer),
+        origin=placement.origin_of(world, axes),
     )
 
     def read(cancelled: Callable[[], bool]) -> Labelling:
@@ -253,20 +254,6 @@ def labelling_reader(
             return dataclasses.replace(found, probabilities=soft)
 
     return read
-
-
-def _place_of(layer: Labels) -> dict[str, Any] | None:
-    """Return how a layer of one slice or a part of an image lies over it; None for others."""
-    own = placement.image_axes_of(layer)
-    if not np.any(layer.translate) and (own is None or not own[1]):
-        return None
-    place = {
-        "shape": list(placement.pixels_of(layer).shape),
-        "scale": np.abs(layer.scale).tolist(),
-        "translate": np.asarray(layer.translate).tolist(),
-        "units": [str(unit) for unit in layer.units],
-    }
-    return place | placement.axes_entry(layer)
 
 
 def measure(
@@ -290,8 +277,10 @@ def write_files(
     may_replace: bool,
     report: Callable[[tuple[float, str]], object],
     cancelled: Callable[[], bool],
-) -> tuple[list[FileReference], list[Path]]:
+) -> tuple[list[FileReference], list[Path], str]:
     """Write the files that are wanted; return them, or else those that are there already.
+
+    And what of the place of pixels they do not hold, in words.
 
     The path is a folder, made if only itself is missing, and what the names begin with. Cancelled
     is raised if nothing was read by then; after a SafError the files before are complete.
@@ -304,9 +293,9 @@ def write_files(
     try:
         export = Export(path.parent, path.name, read(cancelled), wanted, follow)
         if export.in_the_way and not may_replace:
-            return [], export.in_the_way
+            return [], export.in_the_way, ""
         path.parent.mkdir(exist_ok=True)
-        return [FileReference.of(one) for one in export.write()], []
+        return [FileReference.of(one) for one in export.write()], [], export.note
     except OSError as error:
         raise SafError(f"{path.parent}: {error.strerror or error}") from error
 
@@ -360,10 +349,11 @@ class ProbabilitySection(FormSection):
         layer, read, names = self._layer, self.reader(), class_names(self._layer)
 
         def show(maps: Mapping[int, Any]) -> None:
+            where = placement.placement_of(layer).transform
             colors = colors_of(layer, np.array([*maps], dtype=np.int64))
             for (label, values), color in zip(maps.items(), colors, strict=True):
                 name, is_first = names.get(label, f"label {label}"), label == next(iter(maps))
-                show_probabilities(self._viewer, layer, name, color, values, is_first)
+                show_probabilities(self._viewer, layer, name, color, values, where, is_first)
 
         if layer in self._viewer.layers:
             self._dock.run_in_background("maps", lambda cancelled: read(), show)

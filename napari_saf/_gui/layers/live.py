@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from skimage.color import deltaE_ciede2000, rgb2lab
 
 from napari_saf._gui.layers import metadata
-from napari_saf._gui.layers.placement import Placement, lay_over, placement_of
+from napari_saf._gui.layers.placement import Placement, lay_over, placement_of, world_affine
 from napari_saf.graph import AbstractGraph, GridGraph
 from napari_saf.io import PrototypeSet, with_level, with_taught
 from napari_saf.regions import RegionHierarchy
@@ -104,10 +104,11 @@ class LiveLayer:
 
     def take_up(self, layer: Labels, shape: tuple[int, ...]) -> bool:
         """Go on in a layer that was there before, if labels of a shape fit there."""
-        kind, where = layer.data.dtype, self.placement.transform["translate"]
+        kind, world = layer.data.dtype, self.placement.world
         n_bytes = 1 if self._strokes is None else self._strokes.data.dtype.itemsize
         fits = type(layer.data) is np.ndarray and layer.data.shape == self.placement.shape(shape)
-        if fits and kind.itemsize >= n_bytes and np.allclose(layer.translate, where):
+        fits = fits and kind.itemsize >= n_bytes
+        if fits and world is not None and np.allclose(world_affine(layer), world):
             self.layer, self._pixels = layer, layer.data
         return self.layer is layer
 

@@ -48,9 +48,12 @@ def read_layer(path: Path) -> LayerData:
     if place is not None and _longer(place["shape"]) == _longer(labels.shape):
         labels, scale, units = labels.reshape(place["shape"]), place["scale"], place["units"]
         arguments["translate"] = tuple(place["translate"])
+        arguments |= {"affine": np.array(place["affine"])} if "affine" in place else {}
         if METADATA_KEY in metadata and place["axes"] is not None:
             source = {name: place[name] for name in ("axes", "singletons", "channels")}
             metadata[METADATA_KEY] |= source
+    elif mask.origin is not None:
+        arguments["translate"] = tuple(mask.origin)
     if scale is not None:
         arguments["scale"] = tuple(scale)
     if units is not None and _are_known(units):

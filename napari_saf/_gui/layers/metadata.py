@@ -274,15 +274,15 @@ def show_probabilities(
     name: str,
     color: NDArray[Any],
     values: NDArray[Any],
+    transform: Mapping[str, Any],
     covers: bool,
 ) -> None:
     """Show a map of a label, black to its colour, in place of an earlier one of the same name.
 
-    The first covers what is below it, to which the others are added: their colours then mix.
+    The transform are arguments of the layer. The first map covers what is below it, to which the
+    others are added: their colours then mix.
     """
     title = f"{labels.name} P({name})"
-    names = ("scale", "translate", "rotate", "shear", "units", "axis_labels")
-    where = {one: getattr(labels, one) for one in names}
     pixels = values.reshape(labels.data.shape)
     same = (one for one in viewer.layers if one.name == title and one.data.shape == pixels.shape)
     layer = next(same, None)
@@ -297,7 +297,6 @@ def show_probabilities(
         colormap=ramp,
         contrast_limits=(0, 1),
         blending="opaque" if covers else "additive",
-        affine=labels.affine.affine_matrix,
         metadata={METADATA_KEY: {"image": image_id_of(labels), MAP_KEY: True}},
-        **where,
+        **transform,
     )

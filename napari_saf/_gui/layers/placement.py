@@ -12,6 +12,7 @@ from typing import Any
 import napari
 import numpy as np
 from napari.layers import Image, Labels, Layer
+from numpy.typing import ArrayLike, NDArray
 
 from napari_saf._gui.layers.metadata import (
     MAP_KEY,
@@ -23,9 +24,13 @@ from napari_saf._gui.layers.metadata import (
 from napari_saf._gui.layers.reading import Index, Pixels
 from napari_saf._gui.napari_workarounds import dims_of, grid_of
 from napari_saf.errors import counted
+from napari_saf.io import Scale, Steps
 
 NO_IMAGE = "no image: open or choose an image layer first"
 _ROUNDING = 1e-9
+_FAR = 2.0**40
+_LARGEST_DRIFT = 1e-3
+"""Pixels of an image by which a step along labels may differ from one along the image."""
 _OPAQUE = 0.9
 """Opacity above which an image hides what lies below it."""
 Window = int | tuple[int, ...]
@@ -36,13 +41,14 @@ class Placement:
     """How a result layer is laid over its image, of which it has some `axes`.
 
     Its singletons are the axes of length 1 that stand for the slice that was labelled, or for all
-    channels (`channels`). The transform are arguments of the layer.
+    channels (`channels`). The transform are arguments of the layer, the `world` is its affine.
     """
 
     singletons: tuple[int, ...]
     axes: tuple[int, ...]
     transform: dict[str, Any]
     channels: int | None = None
+    world: NDArray[np.float64] | None = None
 
     def shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         sides = list(shape)
@@ -56,8 +62,57 @@ class Placement:
         return {"image": str(image.unique_id)} | own
 
 
+def world_affine(layer: Layer) -> NDArray[np.float64]:
+    """Return all that takes pixels of a layer to the world (ndim + 1, ndim + 1).
+
+    These are its scale, shear, rotation and translation, then its affine.
+    """
+    affine = np.eye(layer.ndim + 1)
+    origin = np.array(layer.data_to_world(np.zeros(layer.ndim)))
+    # Steps of many pixels: the numbers are as exact as those of the layer wherever it begins.
+    steps = [layer.data_to_world(step) for step in _FAR * np.eye(layer.ndim)]
+    affine[:-1, :-1] = (np.array(steps) - origin).T / _FAR
+    affine[:-1, -1] = origin
+    is_plain = not np.count_nonzero(affine[:-1, :-1] - np.diag(np.diag(affine)[:-1]))
+    if is_plain and np.array_equal(layer.affine.linear_matrix, np.eye(layer.ndim)):
+        affine[:-1, :-1] = np.diag(layer.scale)
+    return affine
+
+
+def steps_of(layer: Layer, axes: Sequence[int] | None = None) -> Steps:
+    """Return where a step of one pixel along some axes of a layer, or all, leads in the world."""
+    every = range(layer.ndim) if axes is None else axes
+    return Steps(world_affine(layer)[:-1, list(every)])
+
+
+def scale_of(affine: NDArray[np.float64], axes: Sequence[int]) -> Scale:
+    """Return the scale of some axes of an affine as tables and files take it.
+
+    These are sizes, or, of axes that are rotated, reflected or sheared, the steps.
+    """
+    steps = Steps(affine[:-1, list(axes)])
+    return steps.columns if steps.beyond_sizes else steps.sizes
+
+
+def split_affine(
+    affine: NDArray[np.float64], scale: ArrayLike, translate: ArrayLike
+) -> dict[str, Any]:
+    """Return arguments of a layer with a scale and a translation that lies at an affine."""
+    sizes, shift = np.array(scale, float), np.array(translate, float)
+    rest = affine.copy()
+    rest[:-1, :-1] /= sizes
+    rest[:-1, -1] -= rest[:-1, :-1] @ shift
+    is_rest = not np.allclose(rest, np.eye(len(rest)), rtol=0, atol=_ROUNDING)
+    return {"scale": sizes, "translate": shift} | ({"affine": rest} if is_rest else {})
+
+
+def origin_of(affine: NDArray[np.float64], axes: Sequence[int]) -> tuple[float, ...]:
+    """Return where the first pixel lies along some axes."""
+    return tuple(map(float, affine[list(axes), -1]))
+
+
 def place(
-    layer: Image,
+    layer: Layer,
     axes: tuple[int, ...],
     fixed: Mapping[int, int],
     channels: int | None = None,
@@ -81,43 +136,29 @@ def place(
     start = np.array(first_pixel or origin, dtype=float)
     widths = np.array(pixel or np.ones(layer.ndim), dtype=float)
     start[list(where)] = list(where.values())
-    first = np.asarray(layer.data_to_world(start))
-    moved = first - layer.data_to_world(origin)
+    if channels:
+        widths[channels] *= n_channels
+    image = world_affine(layer)
+    moved = image[:-1, :-1] @ start
     offset = np.linalg.solve(np.asarray(layer.affine.linear_matrix), moved)
-    transform: dict[str, Any] = {
-        "scale": (np.asarray(layer.scale) * widths)[chosen],
-        "translate": (np.asarray(layer.translate) + offset)[chosen],
+    world = np.eye(len(chosen) + 1)
+    world[:-1, :-1] = (image[:-1, :-1] * widths)[np.ix_(chosen, chosen)]
+    world[:-1, -1] = (image[:-1, -1] + moved)[chosen]
+    scale, translate = layer.scale * widths, layer.translate + offset
+    transform = split_affine(world, scale[chosen], translate[chosen]) | {
         "units": tuple(layer.units[axis] for axis in chosen),
         "axis_labels": tuple(layer.axis_labels[axis] for axis in chosen),
     }
-    if channels:
-        transform["scale"][channels] *= n_channels
-    if len(chosen) == layer.ndim:
-        transform |= {
-            "rotate": layer.rotate,
-            "shear": layer.shear,
-            "affine": layer.affine.affine_matrix,
-        }
-    else:
-        # What takes scaled and moved pixels of the chosen axes to where the image has them.
-        steps = [layer.data_to_world(start + unit) - first for unit in np.diag(widths)]
-        linear = np.array(steps).T[np.ix_(chosen, chosen)] / transform["scale"]
-        affine = np.eye(len(chosen) + 1)
-        affine[:-1, :-1] = linear
-        affine[:-1, -1] = first[chosen] - linear @ transform["translate"]
-        if not np.allclose(affine, np.eye(len(affine)), rtol=0, atol=_ROUNDING):
-            transform["affine"] = affine
     singletons = tuple(chosen.index(axis) for axis in sorted(where))
-    return Placement(singletons, axes, transform, channels or None)
+    return Placement(singletons, axes, transform, channels or None, world)
 
 
 def placement_of(labels: Labels) -> Placement:
     """Return how labels that are there lie over their image."""
     recorded, labelled = image_axes_of(labels), labelled_axes(labels)
     alone = tuple(axis for axis in range(labels.ndim) if axis not in labelled)
-    names = ("scale", "translate", "rotate", "shear", "affine", "units", "axis_labels")
-    transform = {name: getattr(labels, name) for name in names}
-    return Placement(alone, recorded[0] if recorded else (), transform, channel_axis_of(labels))
+    own, axes = place(labels, tuple(range(labels.ndim)), {}), recorded[0] if recorded else ()
+    return Placement(alone, axes, own.transform, channel_axis_of(labels), own.world)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -373,6 +414,18 @@ def axes_entry(layer: Labels) -> dict[str, Any]:
     return found if channels is None else found | {"channels": channels}
 
 
+def place_entry(layer: Labels) -> dict[str, Any] | None:
+    """Return what a file says of how labels lie, see `Labelling`; None: as their sizes say."""
+    own, sizes = image_axes_of(layer), np.abs(layer.scale)
+    arguments = split_affine(world_affine(layer), sizes, layer.translate)
+    is_moved = np.any(layer.translate) or "affine" in arguments
+    if not is_moved and (own is None or not own[1]):
+        return None
+    plain = {key: np.asarray(value).tolist() for key, value in arguments.items()}
+    known = {"shape": list(pixels_of(layer).shape), "units": [str(one) for one in layer.units]}
+    return known | plain | axes_entry(layer)
+
+
 def labelled_axes(layer: Labels) -> list[int]:
     """Return the axes along which pixels were labelled; where not known, those to keep."""
     recorded, shape = image_axes_of(layer), pixels_of(layer).shape
@@ -428,6 +481,12 @@ def image_region(
     return None
 
 
+def _along(layer: Layer, axes: list[int]) -> NDArray[np.float64]:
+    """Return the affine of some axes of a layer, of the world the same ones."""
+    at = [*axes, layer.ndim]
+    return world_affine(layer)[np.ix_(at, at)]
+
+
 def _region(
     layer: Labels, image: Image, pairs: Iterable[tuple[int, int]], spatial: list[int]
 ) -> Index | None:
@@ -436,14 +495,18 @@ def _region(
     The pairs are an axis of the labels and that of the image.
     """
     pairs = list(pairs)
-    if any(not np.isclose(layer.scale[k], image.scale[axis]) for k, axis in pairs if k in spatial):
-        return None  # of a coarser level
+    own, axes = (list(one) for one in zip(*pairs, strict=True))
+    try:
+        to_image = np.linalg.solve(_along(image, axes), _along(layer, own))
+    except np.linalg.LinAlgError:  # the axes of the plane are turned out of it
+        return None
     found: list[int | slice] = []
-    for k, axis in pairs:
+    for row, (k, axis) in enumerate(pairs):
         side, whole = pixels_of(layer).shape[k], pixels_of(image).shape[axis]
-        start = 0
-        if side != whole:
-            start = round((layer.translate[k] - image.translate[axis]) / image.scale[axis])
+        step = np.abs(to_image[:-1, row] - np.eye(len(pairs))[row])
+        if k in spatial and step.max() > min(_LARGEST_DRIFT, 0.5 / side):
+            return None  # of a coarser level, or turned
+        start = round(to_image[row, -1])
         if start < 0 or start + side > whole:
             return None
         found.append(slice(start, start + side) if k in spatial else start)

@@ -15,7 +15,7 @@ from qtpy.QtGui import QKeySequence
 from qtpy.QtWidgets import QShortcut, QWidget
 from scipy import ndimage
 
-from napari_saf._gui.layers.placement import pixels_of
+from napari_saf._gui.layers.placement import pixels_of, steps_of
 from napari_saf._gui.layers.reading import Pixels
 from napari_saf._gui.napari_workarounds import camera_of, dims_of, grid_of
 
@@ -250,8 +250,8 @@ class LabelFinder(QObject):
 
     def _side_of_pixel(self, layer: Layer) -> float:
         """Return the side of a pixel of a layer, in pixels of the screen."""
-        scale = np.abs(layer.scale)[_axes_on_screen(self._viewer, layer)]
-        return float(camera_of(self._viewer).zoom * scale.min())
+        sizes = steps_of(layer, _axes_on_screen(self._viewer, layer)).sizes
+        return float(camera_of(self._viewer).zoom * min(sizes))
 
 
 def deepest_pixel(

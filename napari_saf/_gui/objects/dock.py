@@ -24,6 +24,7 @@ from napari_saf._gui.layers.placement import (
     image_region,
     labelled_image,
     pixels_of,
+    place,
     squeezed_axes,
 )
 from napari_saf._gui.layers.reading import Pixels
@@ -51,6 +52,8 @@ _PATIENCE = 60
 _MOST_SMALLEST, _MOST_NECK = 500, 50
 _NO_LABELS = "no labels: run Segment, or open a Labels layer"
 _OF_RUN = "that of the run, if known"
+_MOST_TRACKED = 4
+"""Axes of a Tracks layer."""
 _LOST = "press Split to start again: corrections would be lost"
 _LESSON = 10
 """So many corrections more, and numbers are fitted to all of them."""
@@ -376,32 +379,34 @@ class ObjectsWidget(RunDock):
         source = self._source
         if self.editor is None or source is None:
             return
-        own = {"by": self.track_by.value, "spacing": source.placed["scale"][1:]}
+        own = {"by": self.track_by.value, "spacing": source.sizes[1:]}
         follow = partial(track_objects, self._copy(), **own)
         show = partial(self._show_tracks, source)
         self.begin_task("following", lambda *_: follow(), show)
 
     def _show_tracks(self, source: Source, tracks: Tracks) -> None:
         rows, graph = tracks.layer_data
-        own, layer = list(source.axes), source.layer
+        layer, every = source.layer, tuple(range(source.axes[0], source.layer.ndim))
         name = f"{layer.name.partition(' [')[0]} [Tracks]"
-        placed = {key: getattr(layer, key)[own] for key in ("scale", "translate")}
-        placed |= {
-            key: [getattr(layer, key)[axis] for axis in own] for key in ("units", "axis_labels")
-        }
-        self._viewer.add_tracks(rows, graph=graph, name=name, **placed)
+        # Layers lie over each other by their last axes: those of one pixel are among them.
+        every = every if len(every) <= _MOST_TRACKED else source.axes
+        gaps = [k for k, axis in enumerate(every) if axis not in source.axes]
+        columns = [1 + k - n for n, k in enumerate(gaps)]
+        where = place(layer, every, {}).transform
+        self._viewer.add_tracks(np.insert(rows, columns, 0, 1), graph=graph, name=name, **where)
         self.status.show_progress(1.0, f"{len(np.unique(rows[:, 0]))} tracks")
 
     def save_to(self, path: str) -> None:
         """Save the objects as the ending says; .csv where there is none."""
-        if self.editor is None or self._source is None:
+        source = self._source
+        if self.editor is None or source is None:
             return
-        save = partial(self._source.save, Path(path), self._copy())
+        save = partial(source.save, Path(path), self._copy())
         said = self.status.show_progress
         self.begin_task(
             "saving",
             lambda _, cancelled: save(cancelled),
-            lambda path: said(1.0, f"saved {path.name}"),
+            lambda path: said(1.0, f"saved {path.name}{source.left_out(path)}"),
         )
 
     def _ask_to_save(self) -> None:

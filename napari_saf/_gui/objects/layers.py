@@ -20,8 +20,14 @@ from napari_saf._gui.layers.placement import (
     image_region,
     labelled_image,
     lay_over,
+    origin_of,
     pixels_of,
+    place_entry,
+    placement_of,
+    scale_of,
     squeezed_axes,
+    steps_of,
+    world_affine,
 )
 from napari_saf._gui.layers.reading import Pixels
 from napari_saf._gui.layers.sight import results_in_sight
@@ -30,6 +36,7 @@ from napari_saf.io import (
     MASK_SUFFIXES,
     OUTLINE_SUFFIXES,
     TABLE_SUFFIXES,
+    label_axes,
     mask_suffix,
     save_masks,
     save_objects,
@@ -86,6 +93,8 @@ class Source:
     image: Pixels | None
     uncertainty: Callable[[Cancelled], NDArray[Any]] | None
     placed: dict[str, Any]  # arguments of object_table
+    sizes: tuple[float, ...]
+    as_mask: dict[str, Any]  # arguments of save_masks
 
     @classmethod
     def of(
@@ -94,9 +103,12 @@ class Source:
         axes = tuple(squeezed_axes(layer))
         index = tuple(slice(None) if axis in axes else 0 for axis in range(layer.ndim))
         region = None if image is None else image_region(layer, image)
-        placed = {
-            "scale": [abs(float(layer.scale[axis])) for axis in axes],
+        world = world_affine(layer)
+        lying = {
+            "scale": scale_of(world, axes),
             "units": [str(layer.units[axis]) for axis in axes],
+        }
+        placed = lying | {
             "channel_axis": None if region is None else region[1],
             "axis": 0 if by_slice and len(axes) > 2 else None,
         }
@@ -108,6 +120,8 @@ class Source:
             None if region is None else Pixels(pixels_of(image), region[0]),
             _uncertainty_reader(layer, uncertainty),
             placed,
+            steps_of(layer, axes).sizes,
+            lying | {"origin": origin_of(world, axes), "place": place_entry(layer)},
         )
 
     def find_parts(self, kinds: Sequence[int], cancelled: Cancelled) -> Parts:
@@ -116,7 +130,7 @@ class Source:
             image=None if self.image is None else self.image.read(cancelled),
             channel_axis=self.placed["channel_axis"],
             uncertainty=None if self.uncertainty is None else self.uncertainty(cancelled),
-            spacing=self.placed["scale"],
+            spacing=self.sizes,
             axis=self.placed["axis"],
             kinds=kinds,
         )
@@ -146,10 +160,18 @@ class Source:
         if suffix in OUTLINE_SUFFIXES:
             save_objects(path, objects)
         elif suffix in MASK_SUFFIXES:
-            save_masks(path, objects.labels, scale=self.placed["scale"], units=self.placed["units"])
+            save_masks(path, objects.labels, **self.as_mask)
         else:
             save_table(path, self.measure(objects, cancelled) or {"object": np.zeros(0, int)})
         return path
+
+    def left_out(self, path: Path) -> str:
+        """Return what of the place of pixels a mask that was saved does not hold, in words."""
+        suffix = mask_suffix(path, _KNOWN)
+        placed = {name: self.as_mask[name] for name in ("scale", "units", "origin")}
+        axes = label_axes(len(self.axes), None, **placed)
+        words = axes.left_out(suffix) if suffix in MASK_SUFFIXES else ()
+        return f", without {', '.join(words)}" if words else ""
 
 
 _LINE, _LINE_WIDTH, _LINE_COLOR = "cut line", 2, "yellow"
@@ -195,7 +217,10 @@ class ObjectCanvas(QObject):
     ) -> None:
         """Show numbers over labels; `anew`: in a layer of their own, the one before is left."""
         image = labelled_image(self._viewer, labels, fits)
-        if anew or self.layer is None or self.layer.data.shape != numbers.shape:
+        is_fitting = self.layer is not None and self.layer.data.shape == numbers.shape
+        if is_fitting and not anew:
+            is_fitting = np.allclose(world_affine(self.layer), world_affine(labels))
+        if anew or not is_fitting:
             self._add(labels, numbers)
             if image is not None:
                 lay_over(self._viewer, self.layer, image)
@@ -224,11 +249,9 @@ class ObjectCanvas(QObject):
         return None
 
     def _add(self, labels: Labels, numbers: NDArray[Any]) -> None:
-        names = ("scale", "translate", "units", "axis_labels")
-        placed = {name: getattr(labels, name) for name in names}
-        metadata = {OBJECTS_KEY: np.zeros(0, int)}
-        name = _name_over(labels)
-        self.follow(self._viewer.add_labels(numbers, name=name, metadata=metadata, **placed))
+        metadata, name = {OBJECTS_KEY: np.zeros(0, int)}, _name_over(labels)
+        where = placement_of(labels).transform
+        self.follow(self._viewer.add_labels(numbers, name=name, metadata=metadata, **where))
 
     def follow(self, layer: Labels) -> None:
         """Take the mouse and the keys of a layer; the one before is left."""
@@ -261,11 +284,9 @@ class ObjectCanvas(QObject):
         if self.layer is None:
             return
         if is_on:
-            layer = self.layer
-            placed = {"scale": layer.scale, "translate": layer.translate, "units": layer.units}
-            names = layer.axis_labels
+            where = placement_of(self.layer).transform
             self._line = self._viewer.add_shapes(
-                ndim=layer.ndim, name=_LINE, edge_color=_LINE_COLOR, axis_labels=names, **placed
+                ndim=self.layer.ndim, name=_LINE, edge_color=_LINE_COLOR, **where
             )
         self._viewer.layers.selection.active = self.layer
         self.layer.mode = "pan_zoom"
@@ -301,7 +322,7 @@ class ObjectCanvas(QObject):
     def _show_line(self, line: list[Any]) -> None:
         if self._line is None or self._line not in self._viewer.layers:
             return
-        width = _LINE_WIDTH / camera_of(self._viewer).zoom / float(np.min(self.layer.scale))
+        width = _LINE_WIDTH / camera_of(self._viewer).zoom / min(steps_of(self.layer).sizes)
         self._line.data = []
         if line:
             self._line.add_paths([np.array(line)], edge_width=width, edge_color=_LINE_COLOR)

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from napari_saf._gui.layers.masks import large_levels
+from napari_saf._gui.layers.placement import origin_of, scale_of, split_affine
 from napari_saf._gui.session.layers import TAUGHT, Entry
 from napari_saf.errors import Cancelled, InvalidInput, SafError
 from napari_saf.features import is_rgb
@@ -21,7 +22,9 @@ from napari_saf.io import (
     PaintedClass,
     PrototypeSet,
     Recipe,
+    Steps,
     is_zarr,
+    label_axes,
     mask_stem,
     read_image,
     save_masks,
@@ -205,7 +208,7 @@ def export_all(
 
     What is there already stays, unless it is as it was when this project wrote it.
     """
-    n_done, notes, taken = 0, list[str](), set[str]()
+    n_done, notes, taken, left_out = 0, list[str](), set[str](), dict[str, None]()
     make_folder(folder)
     written = {one.path: one.digest for work in works for one in work.image.results}
     labelled = [(work, work.layers("labels")) for work in works if work.layers("labels")]
@@ -222,26 +225,55 @@ def export_all(
             path = folder.absolute() / name
             if path.exists() and written.get(path) != content_digest(path):
                 raise InvalidInput(f"{name} is there already, choose another folder")
-            report((work.entry, _save(path, layer, project.recipes)))
+            file, words = _save(path, layer, work.image, project.recipes)
+            report((work.entry, file))
+            left_out |= dict.fromkeys(words)
             n_done += 1
         except SafError as error:
             notes.append(f"{work.entry.name}: {error}")
-    return n_done, notes
+    return n_done, [*notes, *[f".tif without {', '.join(left_out)}"] * bool(left_out)]
 
 
-def _save(path: Path, layer: ProjectLayer, recipes: Mapping[str, Recipe]) -> FileReference:
+def _save(
+    path: Path, layer: ProjectLayer, image: ProjectImage, recipes: Mapping[str, Recipe]
+) -> tuple[FileReference, tuple[str, ...]]:
+    """Write the labels of a layer; return the file, and what of their place it does not hold."""
     recipe, points = recipes.get(layer.recipe), dict(layer.prototypes)
     classes = {n: one for n, one in layer.classes.items() if n > 0}
     labels = layer.pixels.to_array()
     alone = tuple(k for k in layer.place.get("singletons", ()) if labels.shape[k] == 1)
     kept = [k for k in range(labels.ndim) if k not in alone]
+    lying = _lying(layer, image, kept)
     save_masks(
         path,
         np.squeeze(labels, axis=alone),
-        scale=[abs(layer.scale[k]) for k in kept] if layer.scale else None,
+        **lying,
         names={n: one.name for n, one in classes.items() if one.name},
         colors={n: one.color for n, one in classes.items()},
         prototypes=PrototypeSet.from_points(points) if points else None,
         recipe=None if recipe is None else recipe.raw,
     )
-    return FileReference.of(path)
+    known = {name: lying.get(name) for name in ("scale", "units", "origin")}
+    return FileReference.of(path), label_axes(len(kept), None, **known).left_out(path.suffix)
+
+
+def _lying(layer: ProjectLayer, image: ProjectImage, kept: Sequence[int]) -> dict[str, Any]:
+    """Return how some axes of a layer lie, as arguments of `save_masks`."""
+    n_axes, n_image = len(layer.pixels.shape), len(image.units)
+    axes = layer.place.get("axes") or range(n_image - n_axes, n_image)
+    units = [image.units[axis] if 0 <= axis < n_image else "pixel" for axis in axes]
+    affine = np.array(layer.affine or image.affine)
+    if not layer.affine and len(affine) > max(axes, default=0) and min(axes, default=-1) >= 0:
+        affine = affine[np.ix_([*axes, -1], [*axes, -1])]
+    if len(affine) != n_axes + 1:  # of a file that did not hold it
+        return {"scale": [abs(layer.scale[k]) for k in kept] if layer.scale else None}
+    scale = np.abs(layer.scale) if layer.scale else np.array(Steps(affine[:-1, :-1]).sizes)
+    place = split_affine(affine, scale, layer.translate or affine[:-1, -1])
+    return {
+        "scale": scale_of(affine, kept),
+        "units": [units[k] for k in kept],
+        "origin": origin_of(affine, kept),
+        "place": {key: value.tolist() for key, value in place.items()}
+        | {"shape": list(layer.pixels.shape), "units": units}
+        | dict(layer.place),
+    }

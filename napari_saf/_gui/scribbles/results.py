@@ -27,7 +27,7 @@ from napari_saf._gui.layers.metadata import (
     recipe_of,
     stored_recipe,
 )
-from napari_saf._gui.layers.placement import NO_IMAGE, Placement, pixels_of
+from napari_saf._gui.layers.placement import NO_IMAGE, Placement, pixels_of, world_affine
 from napari_saf._gui.layers.reading import ImageJob, Index, fingerprint
 from napari_saf._gui.layers.view import center_on
 from napari_saf._gui.runs.controller import RunController
@@ -173,8 +173,9 @@ class StrokeResults:
         """
         own, strokes = str(self._input.image.unique_id), self._input.strokes
         kept = [x for x in self._viewer.layers if KEPT_KEY in x.metadata and image_id_of(x) == own]
-        place = (strokes.data.shape, *strokes.translate)
-        painted = [x for x in kept if is_strokes(x) and (x.data.shape, *x.translate) == place]
+        shape, world = strokes.data.shape, world_affine(strokes)
+        painted = [x for x in kept if is_strokes(x) and x.data.shape == shape]
+        painted = [x for x in painted if np.allclose(world_affine(x), world)]
         taken = [other.live.layer for other in self._results]
         layers = [x for x in kept if f"[{TITLE}]" in x.name and x not in taken]
         if painted != [strokes] or not layers:

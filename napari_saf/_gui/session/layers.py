@@ -12,7 +12,7 @@ from typing import Any
 
 import napari
 import numpy as np
-from napari.layers import Image, Labels
+from napari.layers import Image, Labels, Layer
 from numpy.typing import NDArray
 
 from napari_saf._gui.layers.live import N_COLORS, colormap_of, label_colors
@@ -44,6 +44,8 @@ from napari_saf._gui.layers.placement import (
     lay_over,
     pixels_of,
     place,
+    split_affine,
+    world_affine,
 )
 from napari_saf._gui.layers.reading import fingerprint
 from napari_saf.errors import InvalidInput
@@ -222,6 +224,7 @@ def pending(layer: Labels) -> PendingLayer:
         kinds=tuple(np.asarray(layer.metadata.get(OBJECTS_KEY, ())).tolist()),
         followed=metadata_of(layer).get(FOLLOWED_KEY),
         uncertainty=metadata_of(layer).get(UNCERTAINTY_KEY),
+        affine=_rows(layer),
     )
     colors = np.round(colors_of(layer, every)[:, :3], 4)
     return PendingLayer(known, str(layer.unique_id), layer.data, colors, raw_recipe(layer))
@@ -237,7 +240,7 @@ def show_layer(
         raise InvalidInput(f"{kept.name}: has other axes than {image.name}")
     transform = place(image, axes, {}).transform
     if _can_be_drawn(kept.scale, kept.translate):
-        transform |= {"scale": kept.scale, "translate": kept.translate}
+        transform = _lying(transform, kept.scale, kept.translate, kept.affine)
     colors = {n: (*one.color, 1.0) for n, one in kept.classes.items()}
     layer = viewer.add_labels(
         pixels,
@@ -260,17 +263,43 @@ def _can_be_drawn(scale: Sequence[float], translate: Sequence[float]) -> bool:
     return bool(known and 1 / _MOST <= sizes.min() and max(sizes.max(), places.max()) <= _MOST)
 
 
+def _rows(layer: Layer) -> tuple[tuple[float, ...], ...]:
+    """Return the affine of a layer as a project has it; () of one that no file can hold."""
+    affine = world_affine(layer)
+    is_usable = np.isfinite(affine).all() and np.linalg.det(affine) != 0
+    return tuple(map(tuple, affine.tolist())) if is_usable else ()
+
+
+def _lying(
+    transform: Mapping[str, Any],
+    scale: Sequence[float],
+    translate: Sequence[float],
+    affine: Sequence[Sequence[float]],
+) -> dict[str, Any]:
+    """Return the transform of a layer with another scale and translation, and affine if known."""
+    found = dict(transform) | {"scale": scale, "translate": translate}
+    if len(affine) == len(scale) + 1 and np.abs(affine).max() <= _MOST:
+        found.pop("affine", None)
+        found |= split_affine(np.array(affine), scale, translate)
+    return found
+
+
 def transform_of(image: Image) -> Transform:
     """Return size, place and axes of the pixels of an image, as `ProjectImage` has them."""
     kinds = {"scale": float, "translate": float, "units": str, "axis_labels": str}
-    return {name: tuple(map(kind, getattr(image, name))) for name, kind in kinds.items()}
+    found = {name: tuple(map(kind, getattr(image, name))) for name, kind in kinds.items()}
+    return found | {"affine": _rows(image)}
 
 
 def set_transform(image: Image, known: Transform) -> None:
     """Give an image the pixels and axes that it had; what does not fit is left out."""
-    scale = known.get("scale", ())
+    scale, affine = known.get("scale", ()), known.get("affine", ())
     if len(scale) == image.ndim and _can_be_drawn(scale, known["translate"]):
-        image.scale, image.translate = scale, known["translate"]
+        if affine:  # else of a file that did not hold it: it is that of the reader
+            image.rotate, image.shear = np.eye(image.ndim), np.eye(image.ndim)
+            image.affine = np.eye(image.ndim + 1)
+        for name, value in _lying({}, scale, known["translate"], affine).items():
+            setattr(image, name, value)
     for name in ("units", "axis_labels"):
         if len(known.get(name, ())) == image.ndim:
             with suppress(ValueError):  # such as no unit
@@ -311,8 +340,13 @@ def show_store(viewer: napari.Viewer, image: Image, path: Path) -> None:
     layer = viewer.add_labels(data, **arguments)
     own = {"image": str(image.unique_id), STORE_KEY: str(path)}
     layer.metadata[METADATA_KEY] = metadata_of(layer) | own
-    for name in ("axis_labels", "units") if layer.ndim <= image.ndim else ():
-        setattr(layer, name, getattr(image, name)[-layer.ndim :])
+    axes = tuple(range(image.ndim - layer.ndim, image.ndim))
+    if layer.ndim <= image.ndim:
+        sides = [pixels_of(image).shape[axis] for axis in axes]
+        where = place(image, axes, {}).transform
+        lies_like_it = list(pixels_of(layer).shape) == sides
+        for name in where if lies_like_it else ("axis_labels", "units"):
+            setattr(layer, name, where[name])
     lay_over(viewer, layer, image)
 
 
@@ -342,7 +376,7 @@ def open_image(viewer: napari.Viewer, path: Path, reader: str) -> Any:
             viewer.layers.remove(layer)
     image = read_image(path)
     is_rgb = image.channel_axis is not None and image.stated_channel_axis is None
-    known = {"scale": image.scale, "units": image.units}
+    known = {"scale": image.scale, "units": image.units, "translate": image.origin}
     options = {key: value for key, value in known.items() if value is not None}
     return viewer.add_image(image.array, name=mask_stem(path), rgb=is_rgb, **options)
 

@@ -192,7 +192,7 @@ class ProjectSession(QObject):
             path = one.path or image.file.path
             entry = Entry(path.name, path, None, image.layers, stores=own)
             entry.results, entry.reader = image.results, image.reader
-            names = ("scale", "translate", "units", "axis_labels")
+            names = ("scale", "translate", "units", "axis_labels", "affine")
             entry.transform = {name: getattr(image, name) for name in names}
             entry.file, entry.state = replace(image.file, path=path), one.state
             self.entries.append(entry)
