@@ -114,6 +114,7 @@ class LabelMap:
             return np.asarray(np.concatenate([[0], columns + 1]).astype(kind)[labels])
         own = np.flatnonzero(self.numbers)
         numbers, first = np.unique(self.numbers[own], return_index=True)
+        labels = labels.astype(np.int64)  # between signed and unsigned, numpy compares as floats
         place = np.searchsorted(numbers, labels)
         table = np.concatenate([own[first] + 1, [0]]).astype(kind)
         matches = np.concatenate([numbers, [-1]])[place] == labels

@@ -223,7 +223,7 @@ class LabelTask(AbstractTask[LabelSummary]):
             if self.probabilities is not None:
                 self._save_maps(self.probabilities, job, images, problem, result, channel_axis)
         _remove_leftovers(job)
-        counts = tuple(int(np.count_nonzero(np.bincount(one.ravel())[1:])) for one in labels)
+        counts = tuple(len(io.count_labels(one)[0]) for one in labels)
         notes += _lost_by(job.masks[0], images)
         ending, known = STATUS_TEXTS[result.status], tuple(uncertainty)
         return LabelSummary(counts, ending, result.seconds, tuple(notes), known)

@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from napari_saf.comparison._variants import Variant
 from napari_saf.errors import InvalidInput, SafError
+from napari_saf.io import count_labels
 from napari_saf.methods import Cancelled, map_steps, not_cancelled, run_to_end
 from napari_saf.metrics import matched_accuracy, normalized_mutual_information, region_agreement
 from napari_saf.problem import ImageOptions, Problem
@@ -373,35 +374,39 @@ def align(
 
     flat = [np.asarray(image).ravel().astype(np.int64) for image in images]
     fixed = [False] * len(flat) if is_fixed is None else list(is_fixed)
-    present = [np.flatnonzero(np.bincount(image, minlength=1)[1:]) + 1 for image in flat]
+    present = [count_labels(image)[0] for image in flat]
     agreement = np.zeros(len(flat))
     for k, other in itertools.combinations(range(len(flat)), 2):
-        table = _overlaps(flat[k], flat[other])
+        table = _overlaps(flat[k], flat[other], present[k], present[other])
         agreement[[k, other]] += table[linear_sum_assignment(table, maximize=True)].sum()
     order = sorted(range(len(flat)), key=lambda k: (not fixed[k], -len(present[k]), -agreement[k]))
     numbers: list[NDArray[np.int64]] = [np.arange(0)] * len(flat)
     aligned: list[NDArray[np.int64]] = []
     for k in order:
-        numbers[k] = np.zeros(int(flat[k].max(initial=0)), np.int64)
+        numbers[k] = np.zeros(int(present[k].max(initial=0)), np.int64)
         own = present[k]
         if aligned and not fixed[k]:
-            last = max(int(image.max(initial=0)) for image in aligned)
-            score = np.sum([_overlaps(flat[k], one, last) for one in aligned], axis=0)[own - 1]
+            known = np.unique(np.concatenate([count_labels(one)[0] for one in aligned]))
+            score = np.sum([_overlaps(flat[k], one, own, known) for one in aligned], axis=0)
             rows, columns = linear_sum_assignment(score, maximize=True)
             is_match = score[rows, columns] > 0
             own = np.zeros(len(own), np.int64)
-            own[rows[is_match]] = columns[is_match] + 1
-            own[own == 0] = last + 1 + np.arange(np.count_nonzero(own == 0))
+            own[rows[is_match]] = known[columns[is_match]]
+            n_new = np.count_nonzero(own == 0)
+            own[own == 0] = known.max(initial=0) + 1 + np.arange(n_new)
         numbers[k][present[k] - 1] = own
         aligned.append(LabelMap(numbers[k]).paint(flat[k]).astype(np.int64))
     return numbers
 
 
 def _overlaps(
-    one: NDArray[np.int64], other: NDArray[np.int64], n_columns: int | None = None
+    one: NDArray[np.int64],
+    other: NDArray[np.int64],
+    rows: NDArray[np.int64],
+    columns: NDArray[np.int64],
 ) -> NDArray[np.int64]:
-    """Return how many pixels each label of one shares with each label of the other."""
-    height = int(one.max(initial=0)) + 1
-    width = 1 + (int(other.max(initial=0)) if n_columns is None else n_columns)
-    counts = np.bincount(one * width + other, minlength=height * width)
+    """Return how many pixels labels of one, the rows, share with labels of the other."""
+    height, width = len(rows) + 1, len(columns) + 1
+    pairs = LabelMap(rows).unpaint(one).astype(np.int64) * width + LabelMap(columns).unpaint(other)
+    counts = np.bincount(pairs, minlength=height * width)
     return np.asarray(counts.reshape(height, width)[1:, 1:])

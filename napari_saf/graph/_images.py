@@ -79,15 +79,15 @@ class CoarseGrid(GridGraph):
             place * small // large
             for place, small, large in zip(places, self.shape, self.image_shape, strict=True)
         ]
-        found = image[places].astype(np.int64)
-        width = int(found.max(initial=0)) + 1
+        numbers, found = np.unique(image[places], return_inverse=True)
+        width = len(numbers) + 1
         keys = np.ravel_multi_index(blocks, self.shape) * width + found
         pairs, counts = np.unique(keys, return_counts=True)
         flat, own = np.divmod(pairs, width)
         order = np.lexsort((-own, counts))
         labels = np.zeros(self.shape, dtype=image.dtype)
         # Of several assignments to one place the last one counts.
-        labels.ravel()[flat[order]] = own[order]
+        labels.ravel()[flat[order]] = numbers[own[order]]
         return self.gather(labels)
 
     def _interpolate(self, coarse: NDArray[np.generic]) -> NDArray[np.generic]:

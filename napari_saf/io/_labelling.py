@@ -17,7 +17,14 @@ from napari_saf.arrays import as_labels
 from napari_saf.errors import Cancelled, FormatError, InvalidInput
 from napari_saf.features import extractor_of
 from napari_saf.io._figure import save_figure
-from napari_saf.io._labels import Scale, check_color, check_name, label_axes, map_labels
+from napari_saf.io._labels import (
+    Scale,
+    check_color,
+    check_name,
+    count_labels,
+    label_axes,
+    map_labels,
+)
 from napari_saf.io._masks import binary_paths, save_binary_masks, save_masks
 from napari_saf.io._note import note_path, read_note, write_note
 from napari_saf.io._outlines import check_outlines, save_objects
@@ -84,7 +91,8 @@ class Labelling:
         """The names of labels; regions are called so."""
         if self.is_large or not (self.recipe or {}).get("regions"):
             return self.names
-        return {n: f"region {n}" for n in range(1, int(self.labels.max()) + 1)} | dict(self.names)
+        numbers = count_labels(self.labels)[0].tolist()
+        return {n: f"region {n}" for n in numbers} | dict(self.names)
 
     @property
     def is_large(self) -> bool:

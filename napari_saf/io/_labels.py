@@ -105,7 +105,7 @@ def color_table(label_map: LabelMap) -> NDArray[np.uint8]:
 
 def color_labels(labels: NDArray[Any], label_map: LabelMap) -> NDArray[np.uint8]:
     """Return an image (..., 3) in the colours of the labels, black where there is none."""
-    columns = np.searchsorted(label_map.numbers, labels) + 1
+    columns = np.searchsorted(label_map.numbers, labels.astype(np.int64)) + 1
     return np.asarray(color_table(label_map)[np.where(labels > 0, columns, 0)])
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import csv
 import dataclasses
 import json
 import os
+import re
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -21,6 +23,9 @@ from napari_saf.problem import ImageOptions
 
 _MOST_TABLE_BYTES = 2**25
 """65,535 prototypes of 20 features take half of it."""
+_HOW_TO_SEPARATE = "write decimal points (0.1,0.9), or separate the columns by semicolons (0,1;0,9)"
+_IS_UNCLEAR = re.compile(r"\s*[+-]?\d+,\d+\s*").fullmatch
+"""Of a line: whether it may be one number with a decimal comma."""
 
 
 class _PrototypeFile(storage.VersionedModel):
@@ -82,13 +87,15 @@ def save_prototypes(path: str | os.PathLike[str], prototypes: ArrayLike | Protot
 def load_prototypes(path: str | os.PathLike[str]) -> PrototypeSet:
     """Load what `save_prototypes` wrote; nothing in the file is executed.
 
-    From ``.npy`` and ``.csv`` come the numbers alone: row l - 1 then stands for label l.
+    From ``.npy`` and ``.csv`` come the numbers alone: row l - 1 then stands for label l. Columns of
+    a ``.csv`` are separated by commas, or by semicolons or tabs, with decimal commas or points.
 
     Raises
     ------
     FormatError
         Naming the file and what is wrong with it: not JSON, of an unknown version, an entry
-        that is unknown, missing or of the wrong kind, numbers that are not finite.
+        that is unknown, missing or of the wrong kind, numbers that are not finite; a table of
+        which each line, such as ``0,1``, may be one number or two.
 
     Examples
     --------
@@ -107,7 +114,7 @@ def load_prototypes(path: str | os.PathLike[str]) -> PrototypeSet:
 
 
 def read_array(path: str | os.PathLike[str]) -> NDArray[Any]:
-    """Read an array of numbers from ``.npy`` or ``.csv`` (comma separated, no header).
+    """Read an array of numbers from ``.npy`` or ``.csv`` (no header), see `_numbers_of`.
 
     FormatError names the file and what is wrong with it, such as a ``.csv`` of more than 32 MiB.
     """
@@ -118,12 +125,37 @@ def read_array(path: str | os.PathLike[str]) -> NDArray[Any]:
     if suffix != ".csv":
         raise FormatError(f"{file}: expected a .npy, .csv or .json file")
     with storage.format_errors(file, "a table of numbers"):
-        text = storage.decoded(storage.read_limited(file, _MOST_TABLE_BYTES))
-        lines = (line for line in text.splitlines() if line.strip())
-        array = np.array([[float(cell) for cell in line.split(",")] for line in lines], dtype=float)
-        if array.size == 0:
-            raise InvalidInput("expected numbers, the file is empty")
-        return array
+        return _numbers_of(storage.decoded(storage.read_limited(file, _MOST_TABLE_BYTES)))
+
+
+def _numbers_of(text: str) -> NDArray[np.float64]:
+    """Return the rows of a table of numbers.
+
+    Semicolons or tabs separate columns where there are any, commas otherwise. A comma in a cell is
+    the decimal sign.
+    """
+    separator = next((sign for sign in ";\t" if sign in text), ",")
+    rows = [row for row in csv.reader(text.splitlines(), delimiter=separator) if "".join(row)]
+    if not rows:
+        raise InvalidInput("expected numbers, the file is empty")
+    lengths = sorted({len(row) for row in rows})
+    if len(lengths) > 1:
+        raise InvalidInput(
+            f"expected rows of one length, got rows of {lengths[0]} to {lengths[-1]} numbers, "
+            f"separated by {separator!r}; {_HOW_TO_SEPARATE}"
+        )
+    if '"' not in text and all(_IS_UNCLEAR(separator.join(row)) for row in rows):
+        raise InvalidInput(
+            f"{','.join(rows[0])} is one number with a decimal comma, or two separated by a comma; "
+            + _HOW_TO_SEPARATE
+        )
+    return np.array([[_number(cell) for cell in row] for row in rows], dtype=float)
+
+
+def _number(cell: str) -> float:
+    if "," in cell and (cell.count(",") > 1 or "." in cell):
+        raise InvalidInput(f"expected numbers without thousands separators, got {cell}")
+    return float(cell.replace(",", "."))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

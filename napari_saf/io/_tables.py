@@ -106,9 +106,9 @@ def _named(table: Table, names: Mapping[int, str] | None) -> Table:
 
 def _of_regions(table: Table, labels: NDArray[Any], numbered: NDArray[Any]) -> Table:
     """Return the rows of numbered regions with the label that each is of."""
-    owners = np.zeros(int(numbered.max()) + 1, np.int64)
-    owners[numbered.ravel()] = labels.ravel()
-    own = owners[table["label"]]
+    numbers, first = np.unique(numbered, return_index=True)
+    places = first[np.searchsorted(numbers.astype(np.int64), table["label"])]
+    own = labels.ravel()[places].astype(np.int64)
     n_frames = len(labels) if "frame" in table else 1
     n_labelled = np.count_nonzero(labels.reshape(n_frames, -1), axis=1)
     share = table["pixels"] / n_labelled[table.get("frame", 0)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -12,6 +13,7 @@ from scipy import ndimage
 
 from napari_saf.errors import InvalidInput
 from napari_saf.objects._corrections import Corrections
+from napari_saf.objects._load import MOST_NUMBER
 from napari_saf.objects._split import NECK, SMALLEST, Objects
 
 _LEAST_SHARE = 0.01
@@ -174,10 +176,11 @@ class ObjectEditor:
         self._step(places, after, _State(*state, self.n_corrections))
 
     def adopt(self, kind: int) -> None:
-        """Take numbers that somebody painted as objects of a kind.
+        """Take numbers that somebody painted as objects of a kind; huge ones become the next ones.
 
         Edits before cannot be taken back then: the pixels are not as they left them.
         """
+        lower_numbers(self.labels, self.next_number)
         counts = np.bincount(self.labels.ravel(), minlength=len(self.kinds))
         kinds = np.append(self.kinds, np.zeros(len(counts) - len(self.kinds), np.int64))
         new = np.flatnonzero((counts > 0) & (kinds == 0))
@@ -230,3 +233,12 @@ class ObjectEditor:
         self._undone.clear()
         flat[places] = after
         self._state = state
+
+
+def lower_numbers(labels: NDArray[np.unsignedinteger], next_number: int) -> None:
+    """Change huge numbers to the next ones, in place: tables have a row for every number."""
+    numbers = np.unique(labels)
+    is_huge = numbers > MOST_NUMBER
+    first = max(next_number, 1 + int(numbers[~is_huge].max(initial=0)))
+    for number, new in zip(numbers[is_huge], itertools.count(first), strict=False):
+        labels[labels == number] = new

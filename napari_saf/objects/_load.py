@@ -21,7 +21,7 @@ from napari_saf.objects._split import Objects
 from napari_saf.storage import check_room, format_errors, parse_json, read_limited
 
 _MOST_BYTES = 2**30
-_MOST_NUMBER, _FARTHEST = 2**24, 2.0**31
+MOST_NUMBER, _FARTHEST = 2**24, 2.0**31
 """The largest number of an object, and coordinate, that a file may have."""
 _SOME = 5
 
@@ -113,8 +113,8 @@ def _draw(shapes: Sequence[_Shape], shape: tuple[int, ...] | None) -> Objects:
     for one in shapes:
         if not 0 <= one.plane < len(planes):
             raise InvalidInput(f"an outline lies in plane {one.plane} of {len(planes)}")
-        if not 0 <= one.number <= _MOST_NUMBER or one.kind < 0:
-            raise InvalidInput(f"expected numbers up to {_MOST_NUMBER}, got {one.number}")
+        if not 0 <= one.number <= MOST_NUMBER or one.kind < 0:
+            raise InvalidInput(f"expected numbers up to {MOST_NUMBER}, got {one.number}")
         plane = planes[one.plane]
         places = _pixels(one.rings, labels.shape[-2:]) if one.places is None else one.places
         free = places[plane[places] == 0]

@@ -15,7 +15,7 @@ from napari_saf.arrays import as_whole
 from napari_saf.device import memory_limit
 from napari_saf.dictionary import PatchDictionary
 from napari_saf.errors import InvalidInput
-from napari_saf.io import ImageSource, ProbabilityStore, Recipe, Region
+from napari_saf.io import ImageSource, ProbabilityStore, Recipe, Region, count_labels
 from napari_saf.parts import cut
 from napari_saf.tiles._engine import AbstractTiledJob, AbstractWork, Auxiliary, Tile
 from napari_saf.tiles._store import LabelStore
@@ -59,8 +59,8 @@ class Work(AbstractWork):
 
 def count_labels_of(labels: NDArray[Any]) -> dict[int, int]:
     """Return the pixels of each label above 0."""
-    counts = np.bincount(labels.ravel())
-    return {int(n): int(counts[n]) for n in np.flatnonzero(counts) if n}
+    present, sizes = count_labels(labels)
+    return dict(zip(present.tolist(), sizes.tolist(), strict=True))
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)

@@ -241,5 +241,43 @@ def test_an_export_keeps_names_colours_and_scaling(tmp_path):
 
 def test_a_table_of_a_spreadsheet_may_have_a_byte_order_mark(tmp_path):
     path = tmp_path / "a.csv"
-    path.write_bytes("\ufeff1,2\r\n3,4\r\n".encode())
-    np.testing.assert_array_equal(saf.load_prototypes(path).vectors, [[1, 2], [3, 4]])
+    path.write_bytes("\ufeff1,2.5\r\n3,4\r\n".encode())
+    np.testing.assert_array_equal(saf.load_prototypes(path).vectors, [[1, 2.5], [3, 4]])
+
+
+TABLES = {
+    "0,1;0,2\n0,9;0,8\n": [[0.1, 0.2], [0.9, 0.8]],
+    "0.1;0.2\n0.9;0.8\n": [[0.1, 0.2], [0.9, 0.8]],
+    "0,1\t0,2\r\n0,9\t-8e-1\r\n": [[0.1, 0.2], [0.9, -0.8]],
+    '"0,1","0,2"\n"0,9","0,8"\n': [[0.1, 0.2], [0.9, 0.8]],
+    '"0,1"\n"0,9"\n': [[0.1], [0.9]],
+    "1;2\n3;4": [[1, 2], [3, 4]],
+    "1,2,3\n3,4,5": [[1, 2, 3], [3, 4, 5]],
+    "1, 2\n3, 4.0\n\n": [[1, 2], [3, 4]],
+    "5\n7": [[5], [7]],
+}
+
+
+@pytest.mark.parametrize("text", TABLES)
+def test_tables_of_any_spreadsheet_give_their_numbers(tmp_path, text):
+    path = tmp_path / "p.csv"
+    path.write_text(text, encoding="utf-8-sig", newline="")
+    np.testing.assert_allclose(saf.load_prototypes(path).vectors, TABLES[text], rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("0,1\n0,9\n", "decimal comma"),
+        ("12,50\n-3,25\n", "decimal comma"),
+        ("0,5\n1\n0,25", "semicolons"),
+        ("1.234,5;2\n3;4", "thousands"),
+        ("1,234,567;2", "thousands"),
+        ("0,1;\n0,9;", "could not convert"),
+    ],
+)
+def test_tables_that_may_be_other_numbers_are_refused(tmp_path, text, words):
+    path = tmp_path / "p.csv"
+    path.write_text(text)
+    with pytest.raises(saf.FormatError, match=rf"p\.csv.*{words}"):
+        saf.load_prototypes(path)

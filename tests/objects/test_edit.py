@@ -119,3 +119,15 @@ def test_a_cut_for_which_no_number_is_left_is_refused():
     with pytest.raises(saf.InvalidInput, match="no number is left"):
         editor.cut(1, [(0, 4), (2, 4)])
     assert np.array_equal(editor.labels, before)
+
+
+def test_a_huge_painted_number_takes_no_more_memory_than_others():
+    objects = two_squares()
+    kinds = np.append(objects.kinds, np.zeros(2**16, np.int64))  # 32 bits a pixel
+    editor = ObjectEditor(saf.Objects(objects.labels, kinds))
+    editor.labels[18, 30:] = 2**32 - 2
+    editor.labels[19, 30:] = 2**32 - 1
+    editor.adopt(8)
+    new = len(kinds)
+    assert editor.numbers.tolist() == [1, 2, 3, new, new + 1]
+    assert (editor.labels[18:, 30] == [new, new + 1]).all()

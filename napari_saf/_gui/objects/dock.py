@@ -44,6 +44,7 @@ from napari_saf.objects import (
     Parts,
     Tracks,
     learn,
+    lower_numbers,
     track_objects,
 )
 
@@ -216,9 +217,11 @@ class ObjectsWidget(RunDock):
         if layer is not None:
             self._source = source = self._read_form(labels)
             numbers, kinds = layer.data[source.labels.index], layer.metadata[OBJECTS_KEY]
+            numbers = numbers.astype(np.uint32)
+            lower_numbers(numbers, len(kinds))
             n_more = max(0, int(numbers.max(initial=0)) + 1 - len(kinds))
             known = np.pad(kinds, (0, n_more))
-            self.editor = ObjectEditor(Objects(numbers.astype(np.uint32), known, source.names))
+            self.editor = ObjectEditor(Objects(numbers, known, source.names))
             self.editor.adopt(int(kinds.max(initial=1)))  # what was painted without this dock
             layer.data = source.in_layer(self.editor.labels)
             self.canvas.follow(layer)

@@ -366,12 +366,12 @@ def follow_strokes(
             f"start from: expected labels of {of_strokes} pixels, as many as the strokes "
             f"have, got {of_base}"
         )
-    becomes = np.arange(int(base.max(initial=0)) + 1)
+    becomes = base.astype(np.int64)
     both = (base > 0) & (strokes > 0)
     for label in np.unique(base[both]):
         painted = np.unique(strokes[both & (base == label)])
-        becomes[label] = painted[0] if len(painted) == 1 else 0
-    return np.asarray(becomes[base])
+        becomes[base == label] = painted[0] if len(painted) == 1 else 0
+    return becomes
 
 
 def most_uncertain_pixel(
