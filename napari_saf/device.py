@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import os
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -48,6 +50,16 @@ _limit: ContextVar[float | None] = ContextVar("memory limit", default=None)
 _cancelled: ContextVar[Callable[[], bool] | None] = ContextVar("cancelled", default=None)
 _proposal: ContextVar[str] = ContextVar("proposal", default="")
 _watch: ContextVar[Callable[[float, float], object] | None] = ContextVar("watch", default=None)
+
+
+def _compute_in_one_thread() -> None:
+    """Let a forked process work: the threads of OpenMP are not there, and would be waited for."""
+    if "torch" in sys.modules:
+        torch.set_num_threads(1)
+
+
+if hasattr(os, "register_at_fork"):  # not on Windows
+    os.register_at_fork(after_in_child=_compute_in_one_thread)
 
 
 def resolve_device(name: str) -> torch.device:
