@@ -53,8 +53,14 @@ def as_array(values: ArrayLike, name: str) -> NDArray[Any]:
 
 
 def as_labels(values: ArrayLike, name: str) -> NDArray[Any]:
-    """Return whole numbers from 0 to 2**63 - 1, in their own type, or raise InvalidInput."""
+    """Return whole numbers from 0 to 2**63 - 1, or raise InvalidInput.
+
+    In their own type, or as `whole_type` says if they are float32, in which Fiji and ITK keep
+    labels. float64, which arithmetic leaves, is refused.
+    """
     array = as_array(values, name)
+    if _is_single(array.dtype) and array.size:
+        return whole_floats(array, name)
     if array.dtype.kind not in "biu":
         raise InvalidInput(
             f"{name}: expected whole numbers, got {array.dtype} of shape {array.shape}"
@@ -62,6 +68,34 @@ def as_labels(values: ArrayLike, name: str) -> NDArray[Any]:
     if array.size and not 0 <= array.min() <= array.max() <= np.iinfo(np.int64).max:
         raise InvalidInput(f"{name}: expected 0, 1, 2, ..., got {array.min()} to {array.max()}")
     return array
+
+
+def _is_single(dtype: np.dtype[Any]) -> bool:
+    return dtype.kind == "f" and dtype.itemsize <= 4
+
+
+def whole_type(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """Return the type of labels that are written as floats of a type, others as they are."""
+    if dtype.kind != "f":
+        return dtype
+    return np.dtype(np.uint32 if _is_single(dtype) else np.int64)
+
+
+def whole_floats(array: NDArray[np.floating[Any]], name: str) -> NDArray[Any]:
+    """Return whole numbers that are written as floats, or raise InvalidInput.
+
+    Also beyond those up to which a type holds each of them: there, two may have become equal.
+    """
+    most = 2.0 ** (np.finfo(array.dtype).nmant + 1)
+    is_label = (array >= 0) & (array <= most)
+    is_label &= np.floor(array) == array
+    if not is_label.all():
+        wrong, n_wrong = array[~is_label][0], np.count_nonzero(~is_label)
+        raise InvalidInput(
+            f"{name}: expected whole numbers from 0 to {most:.0f}, got {array.dtype} of shape "
+            f"{array.shape}, {n_wrong} of them others, such as {wrong:g}"
+        )
+    return array.astype(whole_type(array.dtype))
 
 
 def own_floats(values: ArrayLike, name: str) -> NDArray[np.floating[Any]]:

@@ -60,6 +60,16 @@ class ProblemSource:
         files = {"mask": mask, "seeds": self.seeds, "groups": self.groups}
         return {name: path for name, path in files.items() if path is not None}
 
+    def notes(self) -> list[str]:
+        """Return which label each colour is, of seeds and groups that were painted in colours."""
+        given = {"seeds": self.seeds, "groups": self.groups}
+        read = {name: io.read_labels(path) for name, path in given.items() if path is not None}
+        return [
+            f"colours of {name}: {io.spelled_colors(one.colors)}"
+            for name, one in read.items()
+            if one.colors is not None
+        ]
+
     def absolute(self) -> ProblemSource:
         """Return the source for a process that has another working directory."""
         files: dict[str, Any] = {name: path.absolute() for name, path in self.files.items()}
@@ -224,7 +234,7 @@ class LabelTask(AbstractTask[LabelSummary]):
                 self._save_maps(self.probabilities, job, images, problem, result, channel_axis)
         _remove_leftovers(job)
         counts = tuple(len(io.count_labels(one)[0]) for one in labels)
-        notes += _lost_by(job.masks[0], images)
+        notes += [*_lost_by(job.masks[0], images), *self.source.notes()]
         ending, known = STATUS_TEXTS[result.status], tuple(uncertainty)
         return LabelSummary(counts, ending, result.seconds, tuple(notes), known)
 

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from napari_saf import comparison, io
-from napari_saf.batch import check_outputs, save_labels
+from napari_saf.batch import ProblemSource, check_outputs, save_labels
 from napari_saf.cli import _methods as flags
 from napari_saf.cli import run_with_progress
 from napari_saf.errors import InvalidInput
@@ -84,6 +84,7 @@ def compare(given: Any) -> None:
     masks = [(out / f"{stem}{io.LABELS_MARK}.tif", out / f"{stem}.recipe.json") for stem in stems]
     each = dict(zip(variants, masks, strict=True)) if is_folder else {}
     check_outputs([*places, *itertools.chain(*each.values())], [image], overwrite=given.overwrite)
+    _print_notes(source)
     file = io.read_image(image)
     channel_axis = source.options_for(file).channel_axis
     regions = None if given.truth is None else _read_truth(given.truth, file, channel_axis)
@@ -115,6 +116,11 @@ def compare(given: Any) -> None:
         click.echo(f"{row.name}: {row.n_labels} labels{agreement}, {row.seconds:.1f} s")
     for place in places:
         click.echo(place)
+
+
+def _print_notes(source: ProblemSource) -> None:
+    for note in source.notes():
+        click.echo(f"napari-saf: note: {note}", err=True)
 
 
 def _read_truth(path: Path, image: io.ImageFile, channel_axis: int | None) -> NDArray[Any]:
@@ -160,6 +166,7 @@ def fair_sweep(given: Any) -> None:
     check_outputs([table, plot, *itertools.chain(*mask_places)], paths, overwrite=given.overwrite)
     method = flags.make_method(_SWEEP, flags.given_parameters(vars(given)))
     assert isinstance(method, SweepMethod)
+    _print_notes(source)
     files, problem, axis = source.read(paths)
     title = paths[0].name if len(paths) == 1 else f"{len(paths)} images"
     found = run_with_progress(method.iterate_sweep(problem, weights), title)

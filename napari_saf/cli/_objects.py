@@ -135,7 +135,7 @@ def _split_in_tiles(path: Path, step: ObjectStep, given: Any, formats: Sequence[
     sources = [one for one in (path, given.pictures, given.uncertainty) if one is not None]
     check_outputs([table, *outlines], [*sources, out], overwrite=given.overwrite)
     check_outputs([out], sources)
-    opened = io.ImageSource.open(path, are_labels=True)
+    opened = io.ImageSource.open(path, are_labels=True, are_whole=True)
     if outlines and len(opened.shape) > 3:
         raise InvalidInput(f"{path}: outlines are of 2 or 3 axes, got shape {opened.shape}")
     is_by_first = (step.by_slice or opened.axes.startswith("t")) and len(opened.shape) > 2

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from napari_saf.arrays import as_labels
 from napari_saf.errors import InvalidInput, counted
 from napari_saf.features import Scaling
 from napari_saf.io._labels import (
@@ -88,10 +89,10 @@ def save_figure(
     >>> saf.save_figure("figure.svg", labels, image=labels / 3, names={3: "core"}).name
     'figure.svg'
     """
-    target, array = Path(path), np.asarray(labels)
+    target, array = Path(path), as_labels(labels, "labels")
     suffix = check_suffix(target, FIGURE_SUFFIXES)
-    if array.ndim < 2 or array.dtype.kind not in "biu":
-        raise InvalidInput(f"labels: expected an image of whole numbers, got {array.dtype}")
+    if array.ndim < 2:
+        raise InvalidInput(f"labels: expected an image, got shape {array.shape}")
     placed = label_axes(array.ndim, axes, scale, units)
     index = tuple(side // 2 for side in array.shape[:-2]) if plane is None else tuple(plane)
     shown = None

@@ -193,6 +193,7 @@ def read_mask(path: str | os.PathLike[str], *, lazily: bool = False) -> Labellin
     image = ImageSource.open(file, are_labels=True).as_file() if lazily else read_labels(file)
     placed: dict[str, Any] = {"scale": image.scale, "units": image.units, "origin": image.origin}
     own = Labelling(image.array, axes=image.axes or None, **placed)
+    own = dataclasses.replace(own, colors=image.colors or {})
     companion = _companion_recipe(file) if note is None or note.recipe is None else None
     if companion is not None:
         recipe = load_recipe(companion)

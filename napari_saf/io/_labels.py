@@ -19,6 +19,11 @@ from napari_saf.result import Color, LabelMap
 _GOLDEN = 0.618034
 """Hues of numbers that follow each other are far apart with this step."""
 _MOST_COUNTED = 2**24
+_MOST_COLORS = 255
+_BLEND, _SOLID, _MOST_BLENDS = 0.01, 4, 4
+"""How much longer the way between two colours is over a blend of them, in RGB from 0 to 1, how many
+times as frequent they are, and how many colours may look like blends."""
+_PENCIL = "paint with a hard brush, without anti-aliasing, and save as PNG or TIFF"
 _ORDER = "tzyx"
 """The axes of a label image in the order that OME asks for."""
 _ORTHOGONAL = 1e-5
@@ -153,6 +158,85 @@ class Steps:
             "shear": upright is not None,
         }
         return tuple(word for word, is_so in words.items() if is_so)
+
+
+def labels_of_colors(
+    pixels: NDArray[Any],
+) -> tuple[NDArray[np.uint8], dict[int, tuple[float, float, float]]]:
+    """Return a label for each colour (..., 3 or 4), in the order of `read_labels`, and its colour.
+
+    InvalidInput if there are more than 255, or if they are blends of others.
+    """
+    if pixels.dtype not in (np.uint8, np.uint16) or pixels.shape[-1] not in (3, 4):
+        got = f"{pixels.dtype} with {pixels.shape[-1]} channels"
+        raise InvalidInput(f"expected whole numbers, or colours of 8 or 16 bits, got {got}")
+    colors, inverse, sizes = _distinct(pixels)
+    is_clear = colors[:, 3] < np.iinfo(pixels.dtype).max / 2
+    scaled = colors[:, :3] / np.iinfo(pixels.dtype).max
+    if len(colors) - is_clear.sum() > _MOST_COLORS + 1:
+        raise InvalidInput(
+            f"expected at most {_MOST_COLORS} colours, a label each, got {len(colors)}; {_PENCIL}"
+        )
+    largest, is_black = int(sizes.argmax()), np.asarray(~scaled.any(axis=1))
+    if is_clear.any():
+        is_ground = is_clear
+    elif is_black.any() and scaled[largest].min() < 1:
+        is_ground = is_black
+    else:
+        is_ground = np.asarray(np.arange(len(colors)) == largest)
+    values = scaled.tolist()
+    order = sorted(np.flatnonzero(~is_ground).tolist(), key=lambda k: _hue_order(values[k]))
+    table = np.zeros(len(colors), np.uint8)
+    table[order] = np.arange(1, len(order) + 1)
+    labels = table[inverse].reshape(pixels.shape[:-1])
+    _check_blends(labels, np.concatenate([scaled[is_ground][:1], scaled[order]]))
+    return labels, {n: tuple(values[k]) for n, k in enumerate(order, start=1)}
+
+
+def spelled_colors(colors: Mapping[int, Sequence[float]]) -> str:
+    """Return which label each colour is, such as ``#ff0000 is label 1``."""
+    codes = {n: bytes(round(255 * value) for value in color).hex() for n, color in colors.items()}
+    return ", ".join(f"#{code} is label {n}" for n, code in codes.items())
+
+
+def _distinct(pixels: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.int64], NDArray[np.int64]]:
+    """Return the colours with alpha, the one of each pixel, and how many pixels each has."""
+    flat = pixels.reshape(-1, pixels.shape[-1])
+    keys = np.zeros(len(flat), np.uint64)
+    for channel in flat.T:
+        keys = keys << np.uint64(16) | channel
+    _, first, inverse, sizes = np.unique(
+        keys, return_index=True, return_inverse=True, return_counts=True
+    )
+    colors = flat[first]
+    if colors.shape[1] < 4:
+        colors = np.insert(colors, 3, np.iinfo(colors.dtype).max, axis=1)
+    return colors, inverse, sizes
+
+
+def _hue_order(color: Sequence[float]) -> tuple[float, ...]:
+    hue, saturation, value = colorsys.rgb_to_hsv(*color)
+    return (-1.0, value, 0.0) if not saturation else (hue, saturation, value)
+
+
+def _check_blends(labels: NDArray[np.uint8], colors: NDArray[np.float64]) -> None:
+    """Refuse labels (colours by label) that lie between others, and nowhere fill 2 x 2 pixels."""
+    is_block = (labels[..., 1:, 1:] == labels[..., :-1, :-1]) & (
+        labels[..., 1:, :-1] == labels[..., :-1, 1:]
+    )
+    is_block &= labels[..., 1:, 1:] == labels[..., 1:, :-1]
+    sizes = np.bincount(labels.ravel(), minlength=len(colors))
+    is_thin = ~np.isin(np.arange(len(colors)), labels[..., 1:, 1:][is_block])
+    n_blends = 0
+    for k in np.flatnonzero(is_thin):
+        solid = colors[sizes > _SOLID * sizes[k]]
+        apart = np.linalg.norm(solid - colors[k], axis=1)
+        between = apart[:, None] + apart - np.linalg.norm(solid[:, None] - solid, axis=2)
+        n_blends += bool((between < _BLEND)[~np.eye(len(solid), dtype=bool)].any())
+    if n_blends > _MOST_BLENDS:
+        raise InvalidInput(
+            f"expected a colour for each label, {n_blends} of {len(colors)} are blends; {_PENCIL}"
+        )
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -134,7 +134,8 @@ def save_masks(
 
 def _checked(labels: NDArray[Any], path: Path, suffix: str) -> Labels:
     """Return labels in the smallest type; raise InvalidInput if the format cannot hold them."""
-    if not as_labels(labels, str(path)).size or not labels.ndim:
+    labels = as_labels(labels, str(path))
+    if not labels.size or not labels.ndim:
         raise InvalidInput(f"{path}: expected whole numbers, got none in shape {labels.shape}")
     check_replaceable(path, suffix)
     low, high = _AXES[suffix]

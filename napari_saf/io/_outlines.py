@@ -106,7 +106,7 @@ class _Parts:
         """Yield where each part is, and the numbers of the objects there."""
         if len(self.kinds) < 2:  # nothing is stored of them
             return
-        opened = ImageSource.open(self._labels, are_labels=True)
+        opened = ImageSource.open(self._labels, are_labels=True, are_whole=True)
         for region in self._regions:
             yield region, opened.read(region)[..., 0]
 

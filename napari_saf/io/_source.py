@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from napari_saf.arrays import as_whole
+from napari_saf.arrays import as_labels, as_whole, whole_floats, whole_type
 from napari_saf.errors import ComputeError, FormatError, InvalidInput, one_line
 from napari_saf.features import is_rgb
-from napari_saf.io._labels import Axes, label_axes
+from napari_saf.io._labels import Axes, label_axes, labels_of_colors
 from napari_saf.io._paths import split_series, url_of
 from napari_saf.io._readers import Opened, Request, check_piece, check_pieces, open_file, state_of
 from napari_saf.io._remote import RemoteArray
@@ -49,6 +49,9 @@ class ImageFile:
         Where the first pixel lies along these axes, in those units; None where it is 0.
     no_data : float or None
         The value of pixels without data, which are NaN in the array; None if the file has none.
+    colors : dict or None
+        The colours in which labels were painted, red, green, blue, each from 0 to 1, by label; None
+        for labels that are numbers in the file, and for images.
     """
 
     array: NDArray[Any]
@@ -58,6 +61,7 @@ class ImageFile:
     units: tuple[str, ...] | None = None
     origin: tuple[float, ...] | None = None
     no_data: float | None = None
+    colors: dict[int, tuple[float, float, float]] | None = None
 
     @classmethod
     def of(
@@ -174,10 +178,16 @@ def _without(array: NDArray[Any], no_data: float | None, is_image: bool) -> NDAr
 def read_labels(path: str | os.PathLike[str]) -> ImageFile:
     """Read a label image; as `read_image`, but the index of an indexed PNG is the label.
 
+    Whole numbers that are written as floats, as Fiji and ITK do, are labels. Of a picture in colour
+    each colour is a label: greys first, from black to white, then by hue, red, yellow, green, cyan,
+    blue, magenta, whatever their order in the picture. 0 is what is transparent, else what most
+    pixels are if that is black or white, else black, else what most pixels are.
+
     Raises
     ------
     FormatError
-        As `read_image`, and if the file holds other than whole numbers of 0 and above.
+        As `read_image`, and if the file holds other than whole numbers of 0 and above, more than
+        255 colours, or colours that are blends of others, as soft brushes and JPEG leave them.
 
     Examples
     --------
@@ -187,13 +197,19 @@ def read_labels(path: str | os.PathLike[str]) -> ImageFile:
     [[0, 1], [2, 2]]
     """
     image = read_image(path, in_colors=False)
-    array = image.array
-    if array.dtype.kind not in "biu" or array.min() < 0 or image.channel_axis is not None:
-        raise FormatError(
-            f"{os.fspath(path)}: expected a label image, whole numbers of 0 and above, got "
-            f"{array.dtype} of shape {array.shape}"
-        )
-    return image
+    array, axis, name = image.array, image.channel_axis, os.fspath(path)
+    if axis is None and array.dtype.kind == "f" and is_rgb(array.shape):  # of .npy
+        axis = array.ndim - 1
+    try:
+        if axis is None:
+            is_float = array.dtype.kind == "f"
+            labels, colors = (whole_floats if is_float else as_labels)(array, "labels"), None
+        else:
+            labels, colors = labels_of_colors(np.moveaxis(array, axis, -1))
+    except InvalidInput as error:
+        raise FormatError(f"{name}: expected a label image: {error}") from error
+    own = dataclasses.replace(image, array=labels, axes=image.label_axes, colors=colors)
+    return dataclasses.replace(own, channel_axis=None)
 
 
 class ImageSource:
@@ -239,6 +255,7 @@ class ImageSource:
         source: str,
         channel_axis: int | None = None,
         are_labels: bool = False,
+        are_whole: bool = False,
     ) -> None:
         first, names = levels[0], opened.axes
         if first.dtype.kind not in "biuf":
@@ -268,7 +285,9 @@ class ImageSource:
         self.dtype = first.dtype
         if self.no_data is not None and not are_labels:
             self.dtype = np.result_type(first.dtype, np.float32)
-        self.given, self.finest = (channel_axis, are_labels, opened.no_data), levels[0]
+        self._are_whole = are_whole and first.dtype.kind == "f"
+        self.dtype = whole_type(self.dtype) if are_whole else self.dtype
+        self.given, self.finest = (channel_axis, are_labels, opened.no_data, are_whole), levels[0]
         self.source, self.state = source, opened.state
         self._levels, self._folder = list(levels), opened.folder
         weakref.finalize(self, opened.close)
@@ -294,6 +313,7 @@ class ImageSource:
         channel_axis: int | None = None,
         are_labels: bool = False,
         no_data: float | None = None,
+        are_whole: bool = False,
     ) -> ImageSource:
         """Open an image without reading its pixels.
 
@@ -311,6 +331,8 @@ class ImageSource:
             colours, and the last axis of an array is none of channels.
         no_data : float, optional
             As in `read_image`.
+        are_whole : bool
+            Whether floats are labels, which are read as whole numbers.
 
         Raises
         ------
@@ -322,13 +344,13 @@ class ImageSource:
         if isinstance(source, ImageSource):
             return source
         if isinstance(source, (list, tuple)) and source:
-            first = cls.open(source[0], channel_axis, are_labels, no_data)
+            first = cls.open(source[0], channel_axis, are_labels, no_data, are_whole)
             opened = Opened(axes=first.axes, read=lambda: source[0], state=first.state)
             opened.sizes, opened.no_data = first.sizes, no_data
             levels = [first.finest, *source[1:]]
-            return cls(levels, opened, first.source, channel_axis, are_labels)
+            return cls(levels, opened, first.source, channel_axis, are_labels, are_whole)
         if not isinstance(source, (str, os.PathLike)):
-            return _open_array(source, channel_axis, are_labels, no_data)
+            return _open_array(source, channel_axis, are_labels, no_data, are_whole)
         name = url_of(source) or str(Path(source))
         with format_errors(name, "an image"):
             opened = open_file(source, Request(not are_labels, in_parts=True))
@@ -344,7 +366,7 @@ class ImageSource:
                 check_unpacked(levels[0].nbytes, opened.state["n_bytes"])
             elif hasattr(levels[0], "chunks") and not isinstance(levels[0], RemoteArray):
                 check_piece(levels[0].chunks, levels[0].dtype.itemsize)
-            return cls(levels, opened, name, channel_axis, are_labels)
+            return cls(levels, opened, name, channel_axis, are_labels, are_whole)
 
     def reopened(self) -> ImageSource:
         """Open the same image anew: its `state` is that of now."""
@@ -425,6 +447,9 @@ class ImageSource:
                 f"{self.source}: cannot be read at {spelled(region)}: {one_line(error)}"
             ) from error
         values = _without(values, self.no_data, not self._are_labels)
+        if self._are_whole:
+            with format_errors(self.source, "a label image"):
+                values = whole_floats(values, spelled(region))
         return values[..., None] if self._axis is None else np.moveaxis(values, self._axis, -1)
 
 
@@ -434,7 +459,7 @@ def spelled(region: Sequence[slice]) -> str:
 
 
 def _open_array(
-    array: Any, channel_axis: int | None, are_labels: bool, no_data: float | None
+    array: Any, channel_axis: int | None, are_labels: bool, no_data: float | None, are_whole: bool
 ) -> ImageSource:
     """Open what is sliced as an array: its name, or its values, tell whether it changed."""
     if not all(hasattr(array, name) for name in ("shape", "dtype", "ndim", "__getitem__")):
@@ -447,7 +472,7 @@ def _open_array(
         if root is None:
             raise InvalidInput("source: expected a zarr array in a folder; give its path otherwise")
         path = Path(root) / array.store_path.path
-        return ImageSource.open(path, channel_axis, are_labels, no_data)
+        return ImageSource.open(path, channel_axis, are_labels, no_data, are_whole)
     elif isinstance(array, np.memmap) and isinstance(array.filename, str | os.PathLike):
         state |= state_of(Path(array.filename))
     elif isinstance(array, np.ndarray):
@@ -456,5 +481,6 @@ def _open_array(
         state["digest"] = hashlib.sha256(np.ascontiguousarray(sample).tobytes()).hexdigest()[:16]
     # A last axis of labels, of 3 or 4, is no colour.
     names = "uvwtzyx"[-array.ndim :] if are_labels else ""
+    are_whole &= array.dtype.itemsize <= 4  # see `as_labels`
     opened = Opened(axes=names, read=lambda: np.asarray(array), state=state, no_data=no_data)
-    return ImageSource([array], opened, "the array", channel_axis, are_labels)
+    return ImageSource([array], opened, "the array", channel_axis, are_labels, are_whole)

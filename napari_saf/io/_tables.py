@@ -265,7 +265,7 @@ def _opened(
     units: Sequence[str] | str | None = None,
 ) -> tuple[ImageSource, Axes]:
     """Return a label image, checked, and its axes, as the file says them where nothing is given."""
-    opened = ImageSource.open(labels, are_labels=True)
+    opened = ImageSource.open(labels, are_labels=True, are_whole=True)
     if opened.n_channels != 1 or opened.dtype.kind not in "biu":
         raise InvalidInput(
             f"labels: expected whole numbers without channels, got {opened.dtype} with "

@@ -72,6 +72,9 @@ def _check_classes(
     truth, found = np.asarray(classes), np.asarray(labels)
     if truth.shape != found.shape or truth.size == 0:
         raise InvalidInput(f"labels: expected shape {truth.shape}, got {found.shape}")
+    truth, found = (
+        as_labels(one, "labels") if one.dtype == np.float32 else one for one in (truth, found)
+    )
     if truth.dtype.kind not in "biu" or found.dtype.kind not in "biu":
         raise InvalidInput("classes and labels: expected whole numbers")
     return truth.ravel(), found.ravel()

@@ -13,6 +13,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from napari_saf.arrays import as_labels
 from napari_saf.errors import Cancelled, ComputeError, InvalidInput
 from napari_saf.io import PaintedClass, PrototypeSet, Recipe
 from napari_saf.methods import AbstractMethod, run_to_end
@@ -61,6 +62,8 @@ class EncodedLabels:
     def of(cls, labels: ArrayLike) -> EncodedLabels:
         """Encode a label image, which may be painted on meanwhile."""
         pixels = np.asarray(labels)
+        if pixels.dtype == np.float32:
+            pixels = as_labels(pixels, "labels")
         if pixels.dtype.kind not in "biu" or not pixels.size:
             raise InvalidInput(
                 f"labels: expected whole numbers, got {pixels.dtype} of shape {pixels.shape}"

@@ -32,7 +32,7 @@ Tile = tuple[int, ...]
 """Level and place."""
 
 
-Sent = ImageSource | tuple[str, int | None, bool, float | None]
+Sent = ImageSource | tuple[str, int | None, bool, float | None, bool]
 """An image, or what another process opens it from."""
 Auxiliary = ImageSource | Literal["finite"] | None
 Progress = Callable[[int, int], object]

@@ -243,7 +243,8 @@ class ObjectJob(AbstractTiledJob):
         kinds: Sequence[int] | None,
         **asked: Any,
     ) -> ObjectJob:
-        image, names = io.ImageSource.open(labels, are_labels=True), dict[int, str]()
+        image = io.ImageSource.open(labels, are_labels=True, are_whole=True)
+        names = dict[int, str]()
         if isinstance(labels, str | os.PathLike):
             names = dict(io.read_mask(labels, lazily=True).names)
         if image.n_channels != 1 or image.dtype.kind not in "biu":

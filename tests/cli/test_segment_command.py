@@ -498,3 +498,14 @@ def test_prototypes_with_other_labels_have_maps_of_those(cli, picture, taught, l
 def test_what_goes_with_probabilities_alone_is_refused_without(cli, picture):
     for options in (["--bytes"], ["--probability-of", 1]):
         assert cli("segment", picture(), "-o", "m.tif", *options).code == 2
+
+
+def test_seeds_painted_in_colours_are_classes_and_it_is_said_which(cli, dots):
+    _, seeds = dots
+    cli("segment", "dots.npy", "-o", "numbers.npy", "--seeds", "seeds.npy")
+    colors = np.array([(0, 0, 0), (255, 128, 0), (0, 0, 255)], np.uint8)
+    Image.fromarray(colors[seeds]).save("seeds.png")
+    outcome = cli("segment", "dots.npy", "-o", "colours.npy", "--seeds", "seeds.png")
+    assert outcome.code == 0
+    assert "note: dots.npy: colours of seeds: #ff8000 is label 1, #0000ff is label 2" in outcome.err
+    np.testing.assert_array_equal(labels_of("colours.npy"), labels_of("numbers.npy"))
