@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,27 @@ def as_whole(value: object) -> int | None:
         return None
     is_whole = isinstance(value, (int, np.integer)) or float(value).is_integer()
     return int(value) if is_whole else None
+
+
+def as_path(value: object, name: str = "path") -> Path:
+    """Return a path; InvalidInput for anything else."""
+    if not isinstance(value, str | os.PathLike):
+        raise InvalidInput(f"{name}: expected a path, got {spelled_kind(value)}")
+    return Path(os.fspath(value))
+
+
+def check_kind(value: object, kind: type | tuple[type, ...], name: str, expected: str) -> None:
+    """Raise InvalidInput if a value is not of a kind, with what is expected in its place."""
+    if not isinstance(value, kind):
+        raise InvalidInput(f"{name}: expected {expected}, got {spelled_kind(value)}")
+
+
+def spelled_kind(value: object) -> str:
+    """Return what a value is, such as ``an array of shape (3, 4)`` or ``'photo.png'``."""
+    if isinstance(value, np.ndarray):
+        return f"an array of shape {value.shape}"
+    is_plain = value is None or isinstance(value, str | bytes | bool | int | float | os.PathLike)
+    return f"{value!r:.60}" if is_plain else type(value).__name__
 
 
 def as_list(values: Any, name: str) -> list[Any]:
@@ -47,9 +69,14 @@ def as_array(values: ArrayLike, name: str) -> NDArray[Any]:
     if isinstance(values, str | os.PathLike):
         raise InvalidInput(f"{name}: expected an array, got {values!r}; saf.read_image reads files")
     try:
-        return np.asarray(values)
+        array = np.asarray(values)
     except (TypeError, ValueError, RuntimeError) as error:
         raise InvalidInput(f"{name}: expected an array of numbers: {error}") from error
+    if array.dtype == object and not array.ndim:
+        part = next((part for part in ("labels", "array") if hasattr(values, part)), None)
+        hint = "" if part is None else f"; give its {part}"
+        raise InvalidInput(f"{name}: expected an array, got {spelled_kind(values)}{hint}")
+    return array
 
 
 def as_labels(values: ArrayLike, name: str) -> NDArray[Any]:

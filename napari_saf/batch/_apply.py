@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from napari_saf import io
+from napari_saf.arrays import as_list, as_path
 from napari_saf.batch._dictionary import DictionaryTask
 from napari_saf.batch._engine import AbstractTask, Job, Outcome, Tiles, plan_jobs, run_batch
 from napari_saf.batch._labelling import LabelTask
@@ -158,8 +159,8 @@ def apply_to_images(
     >>> outcome.state, outcome.job.masks[0].name
     ('done', 'a_labels.tif')
     """
-    paths = io.find_images([Path(image) for image in images])
-    task, jobs = (options or ApplyOptions()).plan(as_learned(learned), paths, Path(out))
+    paths = io.find_images([as_path(image, "images") for image in as_list(images, "images")])
+    task, jobs = (options or ApplyOptions()).plan(as_learned(learned), paths, as_path(out, "out"))
     own: dict[str, Any] = {"n_processes": n_processes, "client": client, "cancelled": cancelled}
     outcomes = []
     for outcome in run_batch(task, jobs, **own):

@@ -12,6 +12,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from napari_saf.arrays import as_labels, as_list, check_kind
 from napari_saf.comparison._variants import Variant
 from napari_saf.errors import InvalidInput, SafError
 from napari_saf.io import count_labels
@@ -150,7 +151,10 @@ def compare(
             arguments["groups"] = groups
         return Problem.from_image(image, mask=mask, seeds=seeds, **arguments)
 
-    return run_to_end(iterate_comparison(variants, read))
+    own = as_list(variants, "variants")
+    for variant in own:
+        check_kind(variant, Variant, "variants", "what saf.variants_of gives")
+    return run_to_end(iterate_comparison(own, read))
 
 
 def iterate_comparison(
@@ -327,7 +331,8 @@ def comparison_table(comparison: Comparison, truth: ArrayLike | None = None) -> 
     >>> row.n_labels, row.accuracy
     (2, 1.0)
     """
-    regions = None if truth is None else np.asarray(truth)
+    check_kind(comparison, Comparison, "comparison", "what saf.compare gives")
+    regions = None if truth is None else as_labels(truth, "truth")
     rows = []
     for result in comparison.results:
         row = Row(

@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from skimage.color import gray2rgb
 
 from napari_saf import io
+from napari_saf.arrays import as_path, check_kind
 from napari_saf.comparison._comparison import Comparison, Row, comparison_table
 from napari_saf.comparison._variants import Layout, lay_out, short_names
 from napari_saf.errors import InvalidInput, counted
@@ -97,8 +98,9 @@ def save_comparison(
     >>> saf.save_comparison("comparison.csv", comparison, image).name
     'comparison.csv'
     """
-    target = Path(path)
+    target = as_path(path)
     suffix = io.check_suffix(target, COMPARISON_SUFFIXES)
+    check_kind(comparison, Comparison, "comparison", "what saf.compare gives")
     if not comparison.results:
         raise InvalidInput("comparison: expected at least one result")
     rows = comparison_table(comparison, truth)

@@ -8,6 +8,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from napari_saf.arrays import as_dict, as_list, check_kind
 from napari_saf.errors import InvalidInput
 from napari_saf.methods import AbstractMethod
 from napari_saf.parameters import READERS, build, parameter_named, values_of
@@ -84,9 +85,13 @@ def variants_of(
     >>> [variant.name for variant in variants]  # SLK has no s
     ['SAF, s = 0', 'SAF, s = 1', 'SLK']
     """
-    given = {name: tuple(values) for name, values in (axes or {}).items()}
+    named = {} if axes is None else as_dict(axes, "axes")
+    given = {name: tuple(as_list(values, name)) for name, values in named.items()}
+    methods = as_list(methods, "methods")
     if not methods:
         raise InvalidInput("methods: expected at least one")
+    for method in methods:
+        check_kind(method, AbstractMethod, "methods", "methods such as saf.SelfAssignmentFlow()")
     for name, values in given.items():
         if not values:
             raise InvalidInput(f"{name}: expected at least one value")

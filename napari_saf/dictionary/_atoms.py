@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 import numpy as np
@@ -13,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from pydantic import Field
 
 from napari_saf import storage
-from napari_saf.arrays import check_size
+from napari_saf.arrays import as_path, check_size
 from napari_saf.device import torch
 from napari_saf.dictionary._distance import all_transforms, check_odd, shapes
 from napari_saf.dictionary._sample import distances_between, why_no_atoms
@@ -205,7 +204,7 @@ class PatchAtoms:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Save as ``.safetensors``; InvalidInput if the name ends otherwise."""
-        if Path(path).suffix.lower() != DICTIONARY_SUFFIX:
+        if as_path(path).suffix.lower() != DICTIONARY_SUFFIX:
             raise InvalidInput(f"{path}: expected a name that ends in {DICTIONARY_SUFFIX}")
         header = {
             "schema": 1,
@@ -231,7 +230,7 @@ class PatchAtoms:
             Naming the file and what is wrong with it: no such file, not a safetensors file,
             truncated, of an unknown version, without atoms, or with impossible values.
         """
-        with storage.format_errors(Path(path), "a dictionary"):
+        with storage.format_errors(as_path(path), "a dictionary"):
             tensors, header = storage.load_tensors(path, _Header)
             if "atoms" not in tensors:
                 names = ", ".join(sorted(tensors)) or "none"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from napari_saf.arrays import as_labels
+from napari_saf.arrays import as_labels, as_path
 from napari_saf.errors import InvalidInput, counted
 from napari_saf.features import Scaling
 from napari_saf.io._labels import (
@@ -89,7 +89,7 @@ def save_figure(
     >>> saf.save_figure("figure.svg", labels, image=labels / 3, names={3: "core"}).name
     'figure.svg'
     """
-    target, array = Path(path), as_labels(labels, "labels")
+    target, array = as_path(path), as_labels(labels, "labels")
     suffix = check_suffix(target, FIGURE_SUFFIXES)
     if array.ndim < 2:
         raise InvalidInput(f"labels: expected an image, got shape {array.shape}")

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from napari_saf.arrays import as_labels
+from napari_saf.arrays import as_labels, as_path
 from napari_saf.errors import Cancelled, FormatError, InvalidInput
 from napari_saf.features import extractor_of
 from napari_saf.io._figure import save_figure
@@ -143,7 +143,7 @@ def save_regions(
     >>> len(path.read_text(encoding="utf-8").splitlines())  # a head and a row a label
     3
     """
-    check_table(Path(path))
+    check_table(as_path(path))
     given = as_labels(labels, "labels")
     pixels = None if image is None else np.asarray(image)
     own = Labelling(given, pixels, channel_axis, scale, units, axes, names or {})
@@ -188,7 +188,7 @@ def read_mask(path: str | os.PathLike[str], *, lazily: bool = False) -> Labellin
     >>> labelling.labels.tolist(), labelling.names[2]
     ([[0, 1], [2, 2]], 'nucleus')
     """
-    file = Path(path)
+    file = as_path(path)
     note = read_note(file)
     image = ImageSource.open(file, are_labels=True).as_file() if lazily else read_labels(file)
     placed: dict[str, Any] = {"scale": image.scale, "units": image.units, "origin": image.origin}

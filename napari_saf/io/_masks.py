@@ -15,7 +15,7 @@ from uuid import UUID
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from napari_saf.arrays import as_labels
+from napari_saf.arrays import as_labels, as_path
 from napari_saf.errors import InvalidInput
 from napari_saf.io._labels import Axes, Scale, color_table, label_axes, map_labels, spelled_out
 from napari_saf.io._note import NOTE_KEY, TIFF_KEY, write_note
@@ -112,7 +112,7 @@ def save_masks(
     >>> saf.read_labels(path).array.dtype, saf.read_mask(path).scale
     (dtype('uint8'), (0.5, 0.5))
     """
-    target = Path(path)
+    target = as_path(path)
     suffix = check_suffix(target, MASK_SUFFIXES)
     if isinstance(labels, list):
         stem = mask_stem(target)
@@ -181,7 +181,7 @@ def save_binary_masks(
     >>> [path.name for path in paths]
     ['mask_1.png', 'mask_2_nucleus.png']
     """
-    array = np.asarray(labels)
+    array = as_labels(labels, "labels")
     label_map = map_labels(array, names, colors)
     targets = binary_paths(path, label_map)
     if not targets:
@@ -197,7 +197,7 @@ def save_binary_masks(
 
 def binary_paths(path: str | os.PathLike[str], label_map: LabelMap) -> dict[int, Path]:
     """Return where `save_binary_masks` puts the mask of each label."""
-    target = Path(path)
+    target = as_path(path)
     suffix, stem = mask_suffix(target) or target.suffix, mask_stem(target)
     width = len(str(label_map.numbers.max(initial=0)))
     paths = {}

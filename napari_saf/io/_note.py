@@ -11,6 +11,7 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from napari_saf import storage
+from napari_saf.arrays import check_kind
 from napari_saf.io._labels import Axes, check_color, check_name
 from napari_saf.io._paths import mask_stem, mask_suffix, printable
 from napari_saf.io._recipe import LabelEntry, PrototypeSet
@@ -96,6 +97,8 @@ def write_note(
     Without prototypes and recipe where it would be too long, or the recipe is not for JSON.
     """
     rows: dict[int, dict[str, object]] = {}
+    if prototypes is not None:
+        check_kind(prototypes, PrototypeSet, "prototypes", "a PrototypeSet")
     for entry in [] if prototypes is None else prototypes.entries():
         rows[entry["label"]] = entry
     for label, name in (names or {}).items():

@@ -20,6 +20,7 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from napari_saf.arrays import as_path, spelled_kind
 from napari_saf.errors import InvalidInput, SafError
 from napari_saf.io._frame import part_regions
 from napari_saf.io._paths import check_suffix, file_stem, printable
@@ -74,7 +75,7 @@ def save_objects(path: str | os.PathLike[str], objects: AnyObjects | LargeRegion
     >>> saf.save_objects("cells.json", objects).name  # as COCO has them
     'cells.json'
     """
-    target, suffix = Path(path), check_outlines(path)
+    target, suffix = as_path(path), check_outlines(path)
     found = objects if isinstance(objects, LargeRegions) else _Parts(objects)
     if len(found.shape) not in (2, 3):
         raise InvalidInput(f"objects: expected 2 or 3 axes, got shape {found.shape}")
@@ -84,7 +85,7 @@ def save_objects(path: str | os.PathLike[str], objects: AnyObjects | LargeRegion
 
 def check_outlines(path: str | os.PathLike[str]) -> str:
     """Return the suffix; raise what `save_objects` would, before the work that objects take."""
-    suffix = check_suffix(Path(path), [*_WRITERS])
+    suffix = check_suffix(as_path(path), [*_WRITERS])
     for name in _LIBRARIES.get(suffix, ()):
         library(name)
     return suffix
@@ -94,6 +95,9 @@ class _Parts:
     """Objects part by part, with the last part that each is in, as `LargeRegions` has them."""
 
     def __init__(self, objects: AnyObjects) -> None:
+        if not all(hasattr(objects, name) for name in ("labels", "kinds", "names")):
+            expected = "Objects, as saf.split_objects(labels) or split_large give them"
+            raise InvalidInput(f"objects: expected {expected}, got {spelled_kind(objects)}")
         self.kinds, self.names, self._labels = objects.kinds, objects.names, objects.labels
         self.shape = tuple(self._labels.shape)
         pieces = getattr(self._labels, "chunks", (1,) * len(self.shape))

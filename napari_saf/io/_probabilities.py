@@ -12,7 +12,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from napari_saf.arrays import as_array, as_whole
+from napari_saf.arrays import as_array, as_path, as_whole, check_kind
 from napari_saf.errors import InvalidInput
 from napari_saf.graph import AbstractGraph
 from napari_saf.io._labels import Axes, check_color, check_name, count_labels, label_axes
@@ -78,6 +78,8 @@ def probability_maps(
     >>> maps.shape, bool((maps.argmax(axis=0) + 1 == result.labels).all())
     ((2, 4, 8), True)
     """
+    check_kind(problem, Problem, "problem", "a Problem")
+    check_kind(result, Segmentation, "result", "a Segmentation")
     if len(result.assignment) != problem.n_nodes:
         raise InvalidInput(
             f"result: expected soft labels of {problem.n_nodes} nodes, as the problem has, got "
@@ -158,7 +160,7 @@ def save_probabilities(
     >>> saf.read_image(path).array.shape
     (2, 4, 8)
     """
-    target = Path(path)
+    target = as_path(path)
     suffix = check_suffix(target, PROBABILITY_SUFFIXES)
     array = as_array(maps, "maps")
     n_axes = array.ndim - 1

@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from pydantic import Field
 
 from napari_saf import storage
+from napari_saf.arrays import as_path, own_floats
 from napari_saf.errors import FormatError, InvalidInput
 from napari_saf.io._paths import PROTOTYPE_SUFFIXES, check_suffix
 from napari_saf.io._recipe import LabelEntry, PrototypeSet, rows_of_json
@@ -59,10 +60,10 @@ def save_prototypes(path: str | os.PathLike[str], prototypes: ArrayLike | Protot
     >>> path.read_text(encoding="utf-8").split()
     ['0.0,0.1', '1.0,0.9']
     """
-    target = Path(path)
+    target = as_path(path)
     suffix = check_suffix(target, PROTOTYPE_SUFFIXES)
     if not isinstance(prototypes, PrototypeSet):
-        rows = np.asarray(prototypes, dtype=np.float32)
+        rows = own_floats(prototypes, "prototypes").astype(np.float32)
         if rows.ndim != 2:
             raise InvalidInput(f"prototypes: expected a row for each, got shape {rows.shape}")
         finite = np.flatnonzero(np.isfinite(rows).all(axis=1))
@@ -104,7 +105,7 @@ def load_prototypes(path: str | os.PathLike[str]) -> PrototypeSet:
     >>> saf.load_prototypes(path).names[1]
     'cell'
     """
-    file = Path(path)
+    file = as_path(path)
     with storage.format_errors(file, "a file of prototypes"):
         if file.suffix.lower() != ".json":
             return PrototypeSet(read_array(file))
@@ -118,7 +119,7 @@ def read_array(path: str | os.PathLike[str]) -> NDArray[Any]:
 
     FormatError names the file and what is wrong with it, such as a ``.csv`` of more than 32 MiB.
     """
-    file = Path(path)
+    file = as_path(path)
     suffix = file.suffix.lower()
     if suffix == ".npy":
         return read_image(file).array

@@ -21,6 +21,7 @@ from xml.etree import ElementTree
 import numpy as np
 from numpy.typing import NDArray
 
+from napari_saf.arrays import as_path
 from napari_saf.errors import FormatError, InvalidInput
 from napari_saf.io._paths import (
     IMAGE_SUFFIXES,
@@ -106,7 +107,7 @@ def open_file(path: str | os.PathLike[str], request: Request) -> Opened:
     url = url_of(path)
     if url is not None:
         return _open_url(url)
-    file, number = split_series(Path(path))
+    file, number = split_series(as_path(path))
     if not file.exists():
         raise FormatError(f"{file}: no such file")
     if file.is_dir():

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from pydantic import Field, field_validator
 
 from napari_saf import storage
-from napari_saf.arrays import as_dict, as_whole
+from napari_saf.arrays import as_dict, as_path, as_whole, check_kind
 from napari_saf.errors import InvalidInput
 from napari_saf.input import GIVEN_FEATURES, ImageOptions
 from napari_saf.io._labels import check_color, check_name, check_vectors, count_labels
@@ -417,6 +417,7 @@ def save_recipe(
     >>> saf.load_recipe(path).method.n_clusters
     2
     """
+    check_kind(recipe, Mapping, "recipe", "a mapping, such as the recipe of a Segmentation")
     _refuse_given(recipe.get("parameters"))
     options = recipe.get("input")
     if isinstance(options, dict) and options.get("features") == GIVEN_FEATURES:
@@ -429,7 +430,7 @@ def save_recipe(
             text = f'{text.removesuffix("}").rstrip()},\n  "taught": [\n{rows}\n  ]\n}}'
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidInput(f"recipe: expected values that JSON can hold: {error}") from error
-    return storage.write_json(Path(path), text, overwrite=overwrite)
+    return storage.write_json(as_path(path), text, overwrite=overwrite)
 
 
 def load_recipe(path: str | os.PathLike[str]) -> Recipe:
@@ -450,7 +451,7 @@ def load_recipe(path: str | os.PathLike[str]) -> Recipe:
     >>> np.array_equal(recipe.run(image).labels, result.labels)
     True
     """
-    file = Path(path)
+    file = as_path(path)
     with storage.format_errors(file, "a recipe"):
         return Recipe.from_plain(storage.read_json(file))
 

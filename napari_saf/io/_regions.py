@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from napari_saf.arrays import as_labels, as_whole
+from napari_saf.arrays import as_labels, as_path, as_whole
 from napari_saf.errors import InvalidInput, SafError
 from napari_saf.io._labels import Axes, Scale, count_labels, label_axes
 from napari_saf.io._measures import Sums, measures_of
@@ -91,7 +91,7 @@ def save_table(path: str | os.PathLike[str], table: Table) -> Path:
     As ``.csv``, in which a text is none that spreadsheets would compute, or ``.parquet``, which
     needs pyarrow. SafError if pyarrow is missing, or the file cannot be written.
     """
-    target = Path(path)
+    target = as_path(path)
     frame = _frame(table)
     if check_table(target) == ".csv":
         write_csv(target, frame, **_LAYOUT)

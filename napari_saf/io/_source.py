@@ -287,7 +287,9 @@ class ImageSource:
             self.dtype = np.result_type(first.dtype, np.float32)
         self._are_whole = are_whole and first.dtype.kind == "f"
         self.dtype = whole_type(self.dtype) if are_whole else self.dtype
-        self.given, self.finest = (channel_axis, are_labels, opened.no_data, are_whole), levels[0]
+        self.given: tuple[Any, ...] = (channel_axis, are_labels, opened.no_data)
+        self.given += (True,) * are_whole
+        self.finest = levels[0]
         self.source, self.state = source, opened.state
         self._levels, self._folder = list(levels), opened.folder
         weakref.finalize(self, opened.close)

@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.ndimage import find_objects
 from scipy.ndimage import label as label_regions
 
+from napari_saf.arrays import as_labels
 from napari_saf.features import DeepFeatures, Scaling, channels_last, finite_mask, ground_of
 from napari_saf.flow import not_cancelled
 from napari_saf.graph import GridGraph
@@ -207,7 +208,7 @@ def choose_for_strokes(
     >>> saf.choose_for_strokes(image, strokes).summary
     'all that looks like a stroke'
     """
-    array = channels_last(image, channel_axis)[0]
+    array, strokes = channels_last(image, channel_axis)[0], as_labels(strokes, "strokes")
     shape = array.shape[:-1]
 
     def fitted(options: ImageOptions) -> ImageOptions:

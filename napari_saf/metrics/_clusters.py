@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import entr, rel_entr
 
-from napari_saf.arrays import as_labels
+from napari_saf.arrays import as_array, as_labels, check_kind
 from napari_saf.device import torch
 from napari_saf.errors import InvalidInput
 from napari_saf.graph import AbstractGraph
@@ -56,9 +56,16 @@ def kmedian_objective(features: ArrayLike, labels: ArrayLike) -> float:
     return float(sum(weighted_medoid(own, np.ones(len(own)))[1] for own in members))
 
 
+def _doubles(values: ArrayLike, name: str) -> NDArray[np.float64]:
+    array = as_array(values, name)
+    if array.dtype.kind not in "biuf":
+        raise InvalidInput(f"{name}: expected real numbers, got {array.dtype}")
+    return array.astype(np.float64, copy=False)
+
+
 def _members(features: ArrayLike, labels: ArrayLike) -> list[NDArray[np.float64]]:
     """Return the features of each label."""
-    array, owner = np.asarray(features, dtype=np.float64), as_labels(labels, "labels")
+    array, owner = _doubles(features, "features"), as_labels(labels, "labels")
     if array.ndim != 2 or not np.isfinite(array).all():
         raise InvalidInput("features: expected finite numbers of shape (n_nodes, n_features)")
     if owner.shape != (len(array),):
@@ -88,6 +95,7 @@ def ncut_objective(graph: AbstractGraph, labels: ArrayLike) -> float:
     >>> saf.metrics.ncut_objective(saf.AffinityGraph(matrix), [1, 1, 1, 2, 2, 2])
     0.0
     """
+    check_kind(graph, AbstractGraph, "graph", "a GridGraph or an AffinityGraph")
     owner = as_labels(labels, "labels")
     if owner.shape != (graph.n_nodes,):
         raise InvalidInput(f"labels: expected shape ({graph.n_nodes},), got {owner.shape}")
@@ -178,7 +186,7 @@ def _labelled(
 ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
     """Return the features of the nodes that have a label, and that label, from 0."""
     owner = as_labels(labels, "labels")
-    array = np.asarray(features, dtype=np.float64)
+    array = _doubles(features, "features")
     if array.shape[:-1] != owner.shape or array.ndim < 2:
         raise InvalidInput(f"features: expected shape {(*owner.shape, 'n')}, got {array.shape}")
     array, owner = array[owner > 0], owner[owner > 0].astype(np.int64) - 1
@@ -222,7 +230,7 @@ def mean_entropy(assignment: ArrayLike) -> float:
     >>> bool(np.isclose(saf.metrics.mean_entropy(undecided), np.log(4)))
     True
     """
-    array = np.asarray(assignment, dtype=np.float64)
+    array = _doubles(assignment, "assignment")
     if array.ndim != 2 or array.size == 0:
         raise InvalidInput(f"assignment: expected shape (n_nodes, n_labels), got {array.shape}")
     if not (array >= 0).all() or not (np.abs(array.sum(axis=1) - 1) < 1e-3).all():
@@ -317,7 +325,7 @@ def fairness_error(
     counts = _used_counts(labels, groups)
     wanted = counts.sum(axis=0) / counts.sum()
     if proportions is not None:
-        wanted = np.asarray(proportions, dtype=np.float64)
+        wanted = _doubles(proportions, "proportions")
         adds_up = abs(wanted.sum() - 1) <= 1e-6 and (wanted >= 0).all()
         if wanted.shape != counts.shape[1:] or not adds_up:
             raise InvalidInput(

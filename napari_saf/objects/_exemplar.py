@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.ndimage import label as label_regions
 from skimage.filters import threshold_otsu
 
-from napari_saf.arrays import as_whole
+from napari_saf.arrays import as_list, as_whole
 from napari_saf.errors import InvalidInput
 from napari_saf.features import channels_last, ground_of
 from napari_saf.methods import stroke_choices
@@ -130,7 +130,7 @@ def exemplar_strokes(image: NDArray[np.generic], box: tuple[slice, ...]) -> NDAr
 
 
 def _checked(box: Sequence[int], shape: tuple[int, ...]) -> tuple[slice, ...]:
-    ends = [as_whole(end) for end in box]
+    ends = [as_whole(end) for end in as_list(box, "box")]
     starts, stops = ends[: len(shape)], ends[len(shape) :]
     is_within = len(ends) == 2 * len(shape) and all(
         a is not None and b is not None and 0 <= a < b - 1 and b <= n

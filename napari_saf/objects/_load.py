@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from napari_saf.arrays import as_whole
+from napari_saf.arrays import as_list, as_path, as_whole
 from napari_saf.errors import InvalidInput
 from napari_saf.io import OUTLINE_SUFFIXES, check_suffix, library
 from napari_saf.objects._split import Objects
@@ -83,13 +83,14 @@ def load_objects(
     >>> np.array_equal(loaded.labels, objects.labels)
     True
     """
-    source = Path(path)
+    source = as_path(path)
     suffix = check_suffix(source, OUTLINE_SUFFIXES)
     if image is not None and suffix != ".json":
         raise InvalidInput(f"image: goes with COCO (.json), got {source.name}")
+    sides = () if shape is None else tuple(as_whole(n) or 0 for n in as_list(shape, "shape"))
     with format_errors(source, "a file of objects"):
         shapes, stated = _READERS[suffix](source) if image is None else _read_coco(source, image)
-        return _draw(shapes, tuple(shape) if shape is not None else stated)
+        return _draw(shapes, stated if shape is None else sides)
 
 
 def _draw(shapes: Sequence[_Shape], shape: tuple[int, ...] | None) -> Objects:

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from napari_saf.arrays import as_array
 from napari_saf.io import image_channels, region_table
-from napari_saf.objects._split import NECK, SMALLEST, Objects, split_objects
+from napari_saf.objects._split import NECK, SMALLEST, Objects, check_objects, split_objects
 from napari_saf.parameters import parameter
 
 Table = dict[str, NDArray[Any]]
@@ -57,6 +57,7 @@ def object_table(
     >>> table["kind"].tolist(), table["area_um2"].tolist()
     ([1, 2], [8.0, 12.0])
     """
+    check_objects(objects)
     if not objects.labels.any():
         return {}
     numbers, pixels = objects.labels, None if image is None else as_array(image, "image")

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import ndimage
 
-from napari_saf.arrays import as_array, as_labels, as_list, as_whole, own_floats
+from napari_saf.arrays import as_array, as_labels, as_list, as_whole, check_kind, own_floats
 from napari_saf.errors import InvalidInput
 from napari_saf.io import count_labels, image_channels
 from napari_saf.objects._basins import MARGIN, edge_weights, find_basins, first_places
@@ -65,6 +65,11 @@ class Objects:
 
     def __post_init__(self) -> None:
         """Check that every number has a kind."""
+        labels, kinds = as_labels(self.labels, "labels"), as_labels(self.kinds, "kinds")
+        if kinds.ndim != 1:
+            raise InvalidInput(f"kinds: expected one for each number, got shape {kinds.shape}")
+        object.__setattr__(self, "labels", labels)
+        object.__setattr__(self, "kinds", kinds)
         if self.labels.size and int(self.labels.max()) >= len(self.kinds):
             raise InvalidInput(f"kinds: expected one for object {self.labels.max()}")
 
@@ -159,6 +164,13 @@ def split_objects(
         kinds=kinds,
     )
     return parts.join(smallest=smallest, neck=neck)
+
+
+def check_objects(objects: object) -> None:
+    """Raise InvalidInput for what is no objects: of labels it is not known what touches."""
+    check_kind(
+        objects, Objects, "objects", "Objects, as saf.split_objects(labels) or load_objects give"
+    )
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)

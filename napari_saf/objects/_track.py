@@ -11,10 +11,10 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from napari_saf.arrays import as_whole, own_floats
+from napari_saf.arrays import as_path, as_whole, check_kind, own_floats
 from napari_saf.errors import InvalidInput
 from napari_saf.io import library, region_table
-from napari_saf.objects._split import Objects
+from napari_saf.objects._split import Objects, check_objects
 from napari_saf.storage import atomic_write, make_folder
 
 _REACH = 1.5
@@ -125,6 +125,7 @@ def track_objects(
     >>> len(objects.numbers), np.unique(tracks.labels).tolist()
     (3, [0, 1])
     """
+    check_objects(objects)
     shape = objects.labels.shape
     if len(shape) not in (3, 4):
         raise InvalidInput(f"objects: expected a series of planes or volumes, got shape {shape}")
@@ -203,9 +204,11 @@ def save_tracks(folder: str | os.PathLike[str], tracks: Tracks) -> list[Path]:
     """
     import tifffile
 
-    if Path(folder).suffix == GEFF:
-        _save_geff(Path(folder), tracks)
-        return [Path(folder)]
+    target = as_path(folder, "folder")
+    check_kind(tracks, Tracks, "tracks", "Tracks, as saf.track_objects(objects) gives them")
+    if target.suffix == GEFF:
+        _save_geff(target, tracks)
+        return [target]
     track, frame = tracks.table["track"], tracks.table["frame"]
     is_new = (np.diff(track, prepend=0) != 0) | (np.diff(frame, prepend=-2) > 1)
     pieces = np.cumsum(is_new)
@@ -224,7 +227,7 @@ def save_tracks(folder: str | os.PathLike[str], tracks: Tracks) -> list[Path]:
         before = own
     numbers = np.zeros(len(tracks.objects.kinds), np.uint16)
     numbers[tracks.table["object"]] = pieces
-    target, labels = Path(folder), tracks.objects.labels
+    labels = tracks.objects.labels
     make_folder(target)
     width = max(3, len(str(len(labels) - 1)))
     paths = [target / f"mask{k:0{width}d}.tif" for k in range(len(labels))]

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from pydantic import Field, field_validator
 
 from napari_saf import storage
+from napari_saf.arrays import as_path, check_kind
 from napari_saf.errors import InvalidInput
 from napari_saf.io import PaintedClass, Recipe, check_affine, with_taught
 from napari_saf.parameters import to_plain
@@ -145,9 +146,10 @@ def save_project(path: str | os.PathLike[str], project: Project) -> Path:
     >>> saf.save_project("cells.napari-saf", project).name
     'cells.napari-saf'
     """
-    target = Path(path)
+    target = as_path(path)
     if target.suffix.lower() != PROJECT_SUFFIX:
         raise InvalidInput(f"{target}: expected a name that ends in {PROJECT_SUFFIX}")
+    check_kind(project, Project, "project", "a Project")
     content = _to_bytes(project, Path(os.path.abspath(target)).parent)
     with storage.atomic_write(target) as temporary, temporary.open("wb") as stream:
         stream.write(content)
@@ -173,7 +175,7 @@ def load_project(path: str | os.PathLike[str]) -> Project:
     >>> [found.state for found in loaded.find_images()]
     ['found']
     """
-    file = Path(path)
+    file = as_path(path)
     with storage.format_errors(file, "a project"):
         content = storage.read_limited(file, _MOST_BYTES)
         return _from_bytes(content, Path(os.path.abspath(file)).parent)

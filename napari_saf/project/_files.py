@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO, Literal
 
+from napari_saf.arrays import as_path
 from napari_saf.errors import InvalidInput, raise_if
 from napari_saf.io import file_state, is_zarr, split_series
 
@@ -81,7 +82,7 @@ def content_digest(path: str | os.PathLike[str]) -> str:
     InvalidInput
         If the file cannot be read.
     """
-    file, _ = split_series(Path(path))
+    file, _ = split_series(as_path(path))
     try:
         if file.is_dir():
             return _digest_of_store(file)

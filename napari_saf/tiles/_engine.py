@@ -32,7 +32,7 @@ Tile = tuple[int, ...]
 """Level and place."""
 
 
-Sent = ImageSource | tuple[str, int | None, bool, float | None, bool]
+Sent = ImageSource | tuple[Any, ...]
 """An image, or what another process opens it from."""
 Auxiliary = ImageSource | Literal["finite"] | None
 Progress = Callable[[int, int], object]
@@ -127,7 +127,7 @@ class AbstractWork(ABC):
 
     def _opened(self, image: Any) -> ImageSource:
         state = json.dumps(self.plan.source)
-        return image if isinstance(image, ImageSource) else _opened(*image, state)
+        return image if isinstance(image, ImageSource) else _opened(state, *image)
 
 
 def _sent(image: ImageSource, is_sent: bool) -> Sent:
@@ -147,11 +147,9 @@ def _sent(image: ImageSource, is_sent: bool) -> Sent:
 
 
 @functools.lru_cache(maxsize=4)
-def _opened(
-    path: str, channel_axis: int | None, are_labels: bool, no_data: float | None, state: str
-) -> ImageSource:
+def _opened(state: str, path: str, *given: Any) -> ImageSource:
     """Open a file once for all tiles of a run; `state` tells runs apart."""
-    return ImageSource.open(path, channel_axis, are_labels, no_data)
+    return ImageSource.open(path, *given)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from napari_saf.arrays import as_path
 from napari_saf.dictionary import PatchDictionary
 from napari_saf.errors import InvalidInput, SafError
 from napari_saf.io import PARTS_SUFFIXES, ImageSource, is_zarr, path_beside, save_table
@@ -49,7 +50,7 @@ def is_large(path: str | os.PathLike[str]) -> bool:
 
     False for a file that cannot be read: it is told by whoever reads it.
     """
-    file = Path(path)
+    file = as_path(path)
     is_in_parts = is_zarr(file) or file.suffix.lower() in PARTS_SUFFIXES
     if not is_in_parts or (file.is_file() and file.stat().st_size < _LEAST_BYTES):
         return False
@@ -214,7 +215,7 @@ def run_large(
     cancelled: Callable[[], bool] = not_cancelled,
 ) -> LargeLabels:
     """Do a job, or what an earlier run has left of it; see `label_large`."""
-    path, recipe = LabelStore(Path(out)).path, job.recipe_of_run
+    path, recipe = LabelStore(as_path(out, "out")).path, job.recipe_of_run
     level = None if recipe is None else recipe.level
     kinds = path if level is None else path_beside(path, "kinds.ome.zarr")
     shared: dict[str, Any] = {"client": client, "overwrite": overwrite}
@@ -255,7 +256,7 @@ def is_done(job: AbstractLargeJob, out: str | os.PathLike[str]) -> bool:
 
     InvalidInput if something else is there.
     """
-    recipe, path = job.recipe_of_run, LabelStore(Path(out)).path
+    recipe, path = job.recipe_of_run, LabelStore(as_path(out, "out")).path
     level = None if recipe is None else recipe.level
     if level is None:
         return LabelStore(path).is_finished(job)
@@ -277,7 +278,7 @@ def iterate_large(
 
     With `goes_on` what is half made at `out` is finished as it was begun, by whatever settings.
     """
-    began, store = time.perf_counter(), LabelStore(Path(out))
+    began, store = time.perf_counter(), LabelStore(as_path(out, "out"))
     about, n_before = yield from iterate_tiles(job, store, client, overwrite, goes_on)
     return LargeLabels(
         store.path,

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from napari_saf import io, storage
-from napari_saf.arrays import as_labels, as_list, as_whole
+from napari_saf.arrays import as_labels, as_list, as_path, as_whole
 from napari_saf.errors import InvalidInput
 from napari_saf.methods import not_cancelled
 from napari_saf.objects import NECK, SMALLEST, find_parts
@@ -211,7 +211,7 @@ def split_large(
     began = time.perf_counter()
     asked = {"smallest": smallest, "neck": neck, "axis": axis, "tile": tile, "halo": halo}
     job = ObjectJob.of(labels, uncertainty, spacing=spacing, kinds=kinds, **asked)
-    store = LabelStore(Path(out))
+    store = LabelStore(as_path(out, "out"))
     run_steps(iterate_tiles(job, store, client, overwrite), progress, cancelled)
     storage.remove_path(store.path / _FOLDER)
     own_kinds, notes = _read_objects(store)
