@@ -459,7 +459,8 @@ def save_labels(
 ) -> None:
     """Save a mask with the axes and pixel sizes that its image has."""
     make_folder(mask.parent)
-    io.save_masks(mask, labels, **_placed(image, labels, channel_axis), **named)
+    placed = _placed(image, labels, channel_axis)
+    io.save_masks(mask, labels, **placed, affine=image.affine, **named)
 
 
 def _placed(image: io.ImageFile, labels: NDArray[Any], channel_axis: int | None) -> dict[str, Any]:

@@ -30,7 +30,7 @@ from napari_saf.io._labels import (
 )
 from napari_saf.io._masks import describe_zarr, save_binary_masks, save_masks
 from napari_saf.io._note import check_affine, write_note, zarr_attributes
-from napari_saf.io._outlines import OUTLINE_SUFFIXES, check_outlines, library, save_objects
+from napari_saf.io._outlines import OUTLINE_SUFFIXES, check_outlines, save_objects
 from napari_saf.io._paths import (
     FIGURE_SUFFIXES,
     LABELS_MARK,
@@ -70,7 +70,7 @@ from napari_saf.io._prototypes import (
     read_array,
     save_prototypes,
 )
-from napari_saf.io._readers import differs_in_napari, find_images, images_in
+from napari_saf.io._readers import differs_in_napari, find_images, images_in, library
 from napari_saf.io._recipe import (
     PrototypeSet,
     Recipe,

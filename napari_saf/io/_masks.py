@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import gzip
 import hashlib
 import json
 import math
@@ -15,19 +16,20 @@ from uuid import UUID
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from napari_saf.arrays import as_labels, as_path
+from napari_saf.arrays import as_labels, as_path, own_floats
 from napari_saf.errors import InvalidInput
 from napari_saf.io._labels import Axes, Scale, color_table, label_axes, map_labels, spelled_out
 from napari_saf.io._note import NOTE_KEY, TIFF_KEY, write_note
 from napari_saf.io._paths import (
     MASK_SUFFIXES,
+    NIFTI_SUFFIXES,
     check_suffix,
     file_stem,
     mask_stem,
     mask_suffix,
     printable,
 )
-from napari_saf.io._readers import PNG_MARK
+from napari_saf.io._readers import PNG_MARK, library
 from napari_saf.io._recipe import PrototypeSet
 from napari_saf.result import MOST_LABELS, LabelMap
 from napari_saf.storage import atomic_write
@@ -36,6 +38,7 @@ Labels = NDArray[np.unsignedinteger[Any]]
 _INSIDE = 255
 OME_ZARR = "0.5"
 _AXES = {".tif": (2, 4), ".tiff": (2, 4), ".png": (2, 2), ".ome.zarr": (2, 4), ".npy": (1, 64)}
+_AXES |= dict.fromkeys(NIFTI_SUFFIXES, (2, 4))
 """How few and how many axes a format holds."""
 
 
@@ -46,6 +49,7 @@ class _Mask:
     axes: Axes
     label_map: LabelMap
     note: str
+    affine: ArrayLike | None
 
 
 def save_masks(
@@ -61,6 +65,7 @@ def save_masks(
     prototypes: PrototypeSet | None = None,
     recipe: Mapping[str, Any] | None = None,
     place: Mapping[str, Any] | None = None,
+    affine: ArrayLike | None = None,
 ) -> list[Path]:
     """Save a label image in the format that the suffix names, and return what was written.
 
@@ -73,7 +78,7 @@ def save_masks(
     path : path
         Ends in ``.tif`` or ``.tiff`` (OME-TIFF that ImageJ reads with its pixel sizes, too),
         ``.png`` (indexed, in the colours of the labels, up to label 255), ``.npy`` or
-        ``.ome.zarr`` (with names and colours).
+        ``.ome.zarr`` (with names and colours); or, with nibabel, ``.nii`` or ``.nii.gz``.
     labels : array of int, or list of such arrays
         Label image, 0 for no label. The images of a list go to ``stem-1.tif``,
         ``stem-2.tif``, ...
@@ -97,6 +102,9 @@ def save_masks(
         What repeats the run that made the labels, see `Segmentation.recipe`.
     place : mapping, optional
         How a layer of the labels lies over its image, see `Labelling`.
+    affine : array of shape (4, 4), optional
+        Where a voxel (x, y, z, 1) lies in the space of the scanner, which ``.nii`` and ``.nii.gz``
+        keep; None: by scale and origin.
 
     Raises
     ------
@@ -113,7 +121,7 @@ def save_masks(
     (dtype('uint8'), (0.5, 0.5))
     """
     target = as_path(path)
-    suffix = check_suffix(target, MASK_SUFFIXES)
+    suffix = check_suffix(target, (*MASK_SUFFIXES, *NIFTI_SUFFIXES))
     if isinstance(labels, list):
         stem = mask_stem(target)
         targets = [target.with_name(f"{stem}-{k + 1}{suffix}") for k in range(len(labels))]
@@ -125,7 +133,7 @@ def save_masks(
         placed = label_axes(array.ndim, axes, scale, units, origin)
         label_map = map_labels(array, names, colors)
         note = write_note(placed, names, colors, prototypes, recipe, place)
-        masks.append(_Mask(array, mask_stem(one), placed, label_map, note))
+        masks.append(_Mask(array, mask_stem(one), placed, label_map, note, affine))
     for mask, one in zip(masks, targets, strict=True):
         with atomic_write(one) as temporary:
             _WRITERS[suffix](temporary, mask)
@@ -219,6 +227,32 @@ def _write_png(path: Path, mask: _Mask) -> None:
     notes.add_text(NOTE_KEY, mask.note)
     with path.open("wb") as file:
         image.save(file, format="PNG", pnginfo=notes)
+
+
+def _write_nifti(path: Path, mask: _Mask) -> None:
+    """Write voxels as x, y, z, time, so that they lie where those of the scan do."""
+    nibabel: Any = library("nibabel", "nifti")
+    names, array = mask.axes.names, mask.labels
+    if "z" not in names:
+        names, array = names.replace("yx", "zyx"), np.expand_dims(array, names.index("y"))
+    known = mask.axes
+    scale = [known.scale.get(name, 1.0) for name in "xyz"]
+    affine = np.diag([*scale, 1.0])
+    affine[:3, 3] = [known.origin.get(name, 0.0) for name in "xyz"]
+    if mask.affine is not None:
+        affine = own_floats(mask.affine, "affine").astype(np.float64)
+    image = nibabel.Nifti1Image(array.T, affine, dtype=array.dtype)
+    image.set_sform(affine, code="scanner")
+    image.set_qform(affine, code="scanner", strip_shears=True)
+    unit = {"µm": "micron", "m": "meter"}.get(known.units.get("x", ""), "mm")
+    image.header.set_xyzt_units(xyz=unit, t="sec")
+    if "t" in names:
+        image.header["pixdim"][4] = known.scale.get("t", 1.0)
+    note = nibabel.nifti1.Nifti1Extension("comment", mask.note.encode())
+    image.header.extensions.append(note)
+    with path.open("wb") as stream:
+        content = image.to_bytes()
+        stream.write(gzip.compress(content, mtime=0) if path.suffix == ".gz" else content)
 
 
 def _palette(label_map: LabelMap) -> NDArray[np.uint8]:
@@ -369,4 +403,6 @@ _WRITERS: dict[str, Callable[[Path, _Mask], None]] = {
     ".png": _write_png,
     ".npy": lambda path, mask: np.save(path, mask.labels, allow_pickle=False),
     ".ome.zarr": _write_zarr,
+    ".nii": _write_nifti,
+    ".nii.gz": _write_nifti,
 }

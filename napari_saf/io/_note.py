@@ -13,14 +13,15 @@ from pydantic import Field, model_validator
 from napari_saf import storage
 from napari_saf.arrays import check_kind
 from napari_saf.io._labels import Axes, check_color, check_name
-from napari_saf.io._paths import mask_stem, mask_suffix, printable
+from napari_saf.io._paths import NIFTI_SUFFIXES, mask_stem, mask_suffix, printable
+from napari_saf.io._readers import library
 from napari_saf.io._recipe import LabelEntry, PrototypeSet
 
 NOTE_KEY = "napari-saf"
 """Name of the text in a PNG file, and of the attribute of an OME-Zarr, that holds the note."""
 TIFF_KEY = "Info"
 """Entry of ImageJ's metadata that does, in a TIFF file; ImageJ keeps it and shows it."""
-_IMAGEJ_METADATA = 50839
+_IMAGEJ_METADATA, _NIFTI_COMMENT = 50839, 6
 _KIND = "labels"
 _MOST_CHARACTERS = 2**24
 _MOST_ZARR_BYTES = 2**26
@@ -136,6 +137,7 @@ def note_path(path: Path) -> Path:
 def read_note(path: Path) -> MaskNote | None:
     """Return the note of a mask, None for other files; FormatError if it cannot be read."""
     read = {".tif": _of_tiff, ".tiff": _of_tiff, ".png": _of_png, ".npy": _of_npy}
+    read |= dict.fromkeys(NIFTI_SUFFIXES, _of_nifti)
     suffix = mask_suffix(path)
     with storage.format_errors(path, "a label image"):
         plain = _of_zarr(path) if path.is_dir() else read[suffix](path) if suffix in read else None
@@ -169,6 +171,13 @@ def _of_png(path: Path) -> object:
 
     with Image.open(path, formats=["PNG"]) as picture:
         return _parsed(picture.info.get(NOTE_KEY))
+
+
+def _of_nifti(path: Path) -> object:
+    header: Any = library("nibabel", "nifti").load(path).header
+    contents = (one.get_content() for one in header.extensions if one.get_code() == _NIFTI_COMMENT)
+    texts = (one.decode(errors="replace") if isinstance(one, bytes) else one for one in contents)
+    return next(filter(None, map(_parsed, texts)), None)
 
 
 def _of_npy(path: Path) -> object:

@@ -8,22 +8,21 @@ memory is bounded by a part, and by the outlines of objects that lie in several.
 
 from __future__ import annotations
 
-import importlib
 import itertools
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from types import ModuleType
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from napari_saf.arrays import as_path, spelled_kind
-from napari_saf.errors import InvalidInput, SafError
+from napari_saf.errors import InvalidInput
 from napari_saf.io._frame import part_regions
 from napari_saf.io._paths import check_suffix, file_stem, printable
+from napari_saf.io._readers import library
 from napari_saf.io._source import ImageSource, Region
 from napari_saf.io._tables import LargeRegions
 from napari_saf.storage import atomic_write
@@ -142,13 +141,6 @@ def _joined(
             if objects.last[number] == k:
                 for plane, pieces in waiting.pop(number).items():
                     yield number, plane, pieces
-
-
-def library(name: str, extra: str = "objects") -> ModuleType:
-    try:
-        return importlib.import_module(name)
-    except ImportError as error:
-        raise SafError(f"this needs {name}: pip install 'napari-saf[{extra}]'") from error
 
 
 def _outlines(objects: _Numbered) -> Iterator[tuple[int, int, Any]]:

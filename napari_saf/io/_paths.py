@@ -12,6 +12,8 @@ from napari_saf.errors import InvalidInput
 
 OME_ZARR_SUFFIX = ".ome.zarr"
 MASK_SUFFIXES = (".tif", ".tiff", ".png", ".npy", ".ome.zarr")
+NIFTI_SUFFIXES = (".nii", ".nii.gz")
+"""Masks with nibabel, on the grid of a scan."""
 TABLE_SUFFIXES = (".csv", ".parquet")
 FIGURE_SUFFIXES = (".png", ".svg", ".pdf")
 PROTOTYPE_SUFFIXES = (".npy", ".csv", ".json")
@@ -24,7 +26,10 @@ PROBABILITY_MARK = ".probabilities"
 """What the name of a file of probability maps has before its suffix."""
 PARTS_SUFFIXES = (".tif", ".tiff", ".npy")
 """Files that are read in parts, as folders of zarr are; pictures are read whole."""
-IMAGE_SUFFIXES = (*PARTS_SUFFIXES, ".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp")
+IMAGE_SUFFIXES: tuple[str, ...] = (
+    *(*PARTS_SUFFIXES, ".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp"),
+    *NIFTI_SUFFIXES,
+)
 RESULT_MARKS = (LABELS_MARK, MASK_MARK, PROBABILITY_MARK, ".objects", "_reconstruction")
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
@@ -59,7 +64,7 @@ def mask_stem(path: str | os.PathLike[str]) -> str:
     if inner is not None:
         return "-".join([mask_stem(inner[0]), *inner[1]])
     name = Path(path).name
-    for suffix in (".ome.zarr", ".ome.tif", ".ome.tiff"):
+    for suffix in (".ome.zarr", ".ome.tif", ".ome.tiff", ".nii.gz"):
         if name.lower().endswith(suffix):
             return name[: -len(suffix)]
     return Path(path).stem
@@ -86,7 +91,7 @@ def path_beside(mask: Path, ending: str) -> Path:
     return mask.with_name(f"{stem}.{ending}")
 
 
-def mask_suffix(path: Path, known: Sequence[str] = MASK_SUFFIXES) -> str | None:
+def mask_suffix(path: Path, known: Sequence[str] = (*MASK_SUFFIXES, *NIFTI_SUFFIXES)) -> str | None:
     """Return the suffix of a name in lower case, or None if it is not a known one."""
     return next((suffix for suffix in known if path.name.lower().endswith(suffix)), None)
 

@@ -9,12 +9,14 @@ from __future__ import annotations
 import dataclasses
 import glob
 import hashlib
+import importlib
 import json
 import math
 import os
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import ModuleType
 from typing import Any, NamedTuple
 from xml.etree import ElementTree
 
@@ -22,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from napari_saf.arrays import as_path
-from napari_saf.errors import FormatError, InvalidInput
+from napari_saf.errors import FormatError, InvalidInput, SafError
 from napari_saf.io._paths import (
     IMAGE_SUFFIXES,
     PARTS_SUFFIXES,
@@ -30,6 +32,7 @@ from napari_saf.io._paths import (
     file_state,
     is_zarr,
     mask_stem,
+    mask_suffix,
     split_series,
     url_of,
 )
@@ -46,6 +49,7 @@ _PNG_HEADER = re.compile(rb"\x89PNG\r\n\x1a\n....IHDR.{8}(.)(.)", re.DOTALL)
 """Of a PNG: bits of a channel, and the type of its colours."""
 _ORIENTATION = 0x0112
 """Of EXIF."""
+_NIFTI_UNITS = {"meter": "m", "mm": "mm", "micron": "µm", "sec": "s", "msec": "ms", "usec": "µs"}
 _NO_DATA_TAG = 42113
 """In which GDAL keeps the value of pixels without data, a text."""
 
@@ -67,6 +71,8 @@ class Opened:
         Size of a pixel with its unit, and where the first pixel lies, by the letter of the axis.
     no_data : float or None
         The value of pixels without data.
+    affine : array of shape (4, 4) or None
+        Where a voxel (x, y, z, 1) of a NIfTI lies in the space of its scanner.
     state : dict
         By which it is seen that the file changed.
     folder : Path or None
@@ -83,6 +89,7 @@ class Opened:
     sizes: Sizes = dataclasses.field(default_factory=dict)
     origin: dict[str, float] = dataclasses.field(default_factory=dict)
     no_data: float | None = None
+    affine: NDArray[np.float64] | None = None
     state: dict[str, Any] = dataclasses.field(default_factory=dict)
     folder: Path | None = None
     notes: tuple[str, ...] = ()
@@ -112,7 +119,7 @@ def open_file(path: str | os.PathLike[str], request: Request) -> Opened:
         raise FormatError(f"{file}: no such file")
     if file.is_dir():
         return _open_folder(file)
-    reader = READERS.get(file.suffix.lower(), _open_picture)
+    reader = READERS.get(mask_suffix(file, [*READERS]) or "", _open_picture)
     opened = reader(file, request._replace(number=number))
     opened.state = state_of(file) | ({} if number is None else {"series": number})
     return opened
@@ -203,7 +210,8 @@ def _is_image(path: Path) -> bool:
     """Tell by its name whether a file in a folder is an image, and not what a run has left."""
     if path.name.startswith(".") or mask_stem(path).endswith(RESULT_MARKS):
         return False
-    return is_zarr(path) or (not path.is_dir() and path.suffix.lower() in IMAGE_SUFFIXES)
+    is_known = path.name.lower().endswith(IMAGE_SUFFIXES)
+    return is_zarr(path) or (not path.is_dir() and is_known)
 
 
 def _open_npy(path: Path, request: Request) -> Opened:
@@ -395,6 +403,36 @@ def _imagej_sizes(file: Any) -> Sizes:
     return {name: size for name, size in units.items() if 0 < size[0] < float("inf")}
 
 
+def library(name: str, extra: str = "objects") -> ModuleType:
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise SafError(f"this needs {name}: pip install 'napari-saf[{extra}]'") from error
+
+
+def _open_nifti(path: Path, request: Request) -> Opened:
+    """Open a NIfTI, whose voxels lie as x, y, z, time, channels, in axes of the opposite order."""
+    nibabel: Any = library("nibabel", "nifti")
+    image = nibabel.load(path)
+    header, letters = image.header, "xyztc"[: len(image.shape)]
+    if len(image.shape) > 5:
+        raise ValueError(f"expected up to 5 axes, got shape {image.shape}")
+    space, time = header.get_xyzt_units()
+    units = {"t": _NIFTI_UNITS.get(time, "s"), "c": ""}
+    unit = _NIFTI_UNITS.get(space, "mm")  # as other programs take one that is not said
+    zooms = zip(letters, map(float, header.get_zooms()), strict=True)
+    sizes = {name: (size, units.get(name, unit)) for name, size in zooms if 0 < size < math.inf}
+    sizes.pop("c", None)
+
+    def read() -> NDArray[Any]:
+        n_bytes = math.prod(image.shape) * image.dataobj.dtype.itemsize
+        check_room(n_bytes, path.stat().st_size)
+        return np.ascontiguousarray(np.asanyarray(image.dataobj).T)
+
+    affine = np.asarray(image.affine, np.float64)
+    return Opened(axes=letters[::-1], read=read, sizes=sizes, affine=affine)
+
+
 def _open_folder(path: Path) -> Opened:
     """Open a zarr array, or the first multiscale image of an OME-Zarr group."""
     if not is_zarr(path) and not (path / ".zarray").exists():
@@ -480,5 +518,7 @@ READERS: dict[str, Callable[[Path, Request], Opened]] = {
     ".tif": _open_tiff,
     ".tiff": _open_tiff,
     ".npy": _open_npy,
+    ".nii": _open_nifti,
+    ".nii.gz": _open_nifti,
 }
 """By suffix; pictures that Pillow knows have none of these."""

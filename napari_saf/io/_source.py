@@ -49,6 +49,8 @@ class ImageFile:
         Where the first pixel lies along these axes, in those units; None where it is 0.
     no_data : float or None
         The value of pixels without data, which are NaN in the array; None if the file has none.
+    affine : array of shape (4, 4) or None
+        Where a voxel (x, y, z, 1) lies in the space of the scanner; None but of NIfTI.
     colors : dict or None
         The colours in which labels were painted, red, green, blue, each from 0 to 1, by label; None
         for labels that are numbers in the file, and for images.
@@ -61,6 +63,7 @@ class ImageFile:
     units: tuple[str, ...] | None = None
     origin: tuple[float, ...] | None = None
     no_data: float | None = None
+    affine: NDArray[np.float64] | None = None
     colors: dict[int, tuple[float, float, float]] | None = None
 
     @classmethod
@@ -113,7 +116,8 @@ def read_image(
     """Read an image; nothing in the file is executed.
 
     TIFF (OME, ImageJ or plain), OME-Zarr folders, also behind a URL, and NumPy arrays (``.npy``)
-    are read with their axes and the size of a pixel where the file gives them, other formats (PNG,
+    are read with their axes and the size of a pixel where the file gives them, so is NIfTI
+    (``.nii``, ``.nii.gz``) with nibabel, its axes as z, y, x. Other formats (PNG,
     JPEG, BMP, ...) as Pillow reads them, upright. Pictures with a palette give its colours, unless
     they are masks that napari-saf wrote, or `in_colors` is False: then they give the indices.
 
@@ -161,7 +165,8 @@ def read_image(
             return ImageFile(array, no_data=value)
         if Path(path).suffix.lower() == ".npy":  # axes of length 1 stay
             return ImageFile(array, axes.index("c") if "c" in axes else None, axes, no_data=value)
-        return ImageFile.of(array, axes, opened.sizes, opened.origin, value)
+        image = ImageFile.of(array, axes, opened.sizes, opened.origin, value)
+        return dataclasses.replace(image, affine=opened.affine)
 
 
 def _without(array: NDArray[Any], no_data: float | None, is_image: bool) -> NDArray[Any]:
