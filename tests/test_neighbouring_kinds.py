@@ -153,3 +153,11 @@ def test_labels_in_place_of_objects_are_told_what_makes_objects_of_them(function
         saf.load_objects(LABELS)
     with pytest.raises(saf.InvalidInput, match="got Objects; give its labels"):
         saf.region_table(values()["objects"])
+
+
+def test_strokes_of_one_class_are_refused_in_words():
+    """None of them can be left out: there is no other class that it could be taken for."""
+    strokes = np.zeros(IMAGE.shape, int)
+    strokes[4, 4:8] = strokes[14, 14:18] = 1
+    with pytest.raises(saf.InvalidInput, match="seeds"):
+        saf.choose_for_strokes(IMAGE, strokes)

@@ -64,7 +64,7 @@ def grids_of(graph: AbstractGraph) -> list[tuple[GridGraph, slice]]:
 def left_out_shares(problem: Problem) -> list[list[float]]:
     """Return for each class the share of each stroke that other strokes label right, left out.
 
-    By features alone. Empty for a class of one stroke.
+    By features alone. Empty for a class of one stroke, and where there is no other class.
     """
     features, seeds, n_strokes = problem.features, problem.seeds, 0
     assert seeds is not None
@@ -82,7 +82,7 @@ def left_out_shares(problem: Problem) -> list[list[float]]:
         others = [features[seeds == other] for other in numbers if other != number]
         stroke_of, values = strokes[seeds == number], features[seeds == number]
         in_class, shares = np.unique(stroke_of), list[float]()
-        for stroke in in_class if len(in_class) > 1 else ():
+        for stroke in in_class if len(in_class) > 1 and others else ():
             left_out, rest = values[stroke_of == stroke], values[stroke_of != stroke]
             near = mean_nearest_distance(rest, left_out, _N_LEFT_OUT)
             far = [mean_nearest_distance(other, left_out, _N_LEFT_OUT) for other in others]
