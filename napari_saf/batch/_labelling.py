@@ -38,6 +38,10 @@ if TYPE_CHECKING:
     from distributed import Client
 
 
+_LEAST_SAID = 0.0005
+"""Share of uncertain pixels that is more than 0.0 %."""
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class ProblemSource:
     """How image files become problems.
@@ -445,9 +449,10 @@ def least_certain(jobs: Sequence[Job], count: int = 3) -> str:
         known = [] if recipe is None else recipe.raw.get("uncertainty")
         if isinstance(known, list) and len(known) == len(job.images):
             shares |= {path.name: one for path, one in zip(job.images, known, strict=True)}
-    names = sorted(shares, key=lambda name: -shares[name])[:count]
+    uncertain = [name for name, share in shares.items() if share >= _LEAST_SAID]
+    names = sorted(uncertain, key=lambda name: -shares[name])[:count]
     listed = ", ".join(f"{name} ({100 * shares[name]:.1f} %)" for name in names)
-    return f"least certain: {listed}" if len(shares) > 1 else ""
+    return f"least certain: {listed}" if listed and len(shares) > 1 else ""
 
 
 def save_labels(

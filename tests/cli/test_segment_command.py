@@ -31,7 +31,7 @@ def test_one_image_gives_one_mask_its_recipe_and_a_line(cli, picture, tmp_path, 
     assert sorted(os.listdir(tmp_path / "out")) == ["mask.recipe.json", "mask.tif"]
     line = outcome.out.strip()
     assert line.startswith("out/mask.tif: 2 labels, ")
-    assert line.endswith(" s")
+    assert line.endswith(" s, 0.0 % uncertain")
     assert read_recipe("out/mask.recipe.json")["images"] == ["a.png"]
     expected = SelfAssignmentFlow(max_labels=2).run(
         Problem.from_image(read_image(picture()).array, **PLAIN)
