@@ -465,7 +465,8 @@ def save_labels(
     """Save a mask with the axes and pixel sizes that its image has."""
     make_folder(mask.parent)
     placed = _placed(image, labels, channel_axis)
-    io.save_masks(mask, labels, **placed, affine=image.affine, **named)
+    where: dict[str, Any] = {"affine": image.affine, "georeference": image.georeference}
+    io.save_masks(mask, labels, **placed, **where, **named)
 
 
 def _placed(image: io.ImageFile, labels: NDArray[Any], channel_axis: int | None) -> dict[str, Any]:
@@ -511,7 +512,7 @@ def _save_objects(
     found, measured = step.run(
         labels, image.array, uncertainty=uncertainty, names=names, channel_axis=used, **sizes
     )
-    io.save_masks(numbers, found.labels, **placed)
+    io.save_masks(numbers, found.labels, **placed, georeference=image.georeference)
     io.save_table(table, measured or {"object": np.zeros(0, int)})
 
 
@@ -530,9 +531,12 @@ def _columns_of_plate(names: Sequence[str]) -> dict[str, str]:
 
 def _lost_by(mask: Path, images: Sequence[io.ImageFile]) -> list[str]:
     """Return what the format of a mask does not keep of its image."""
-    is_moved = any(image.origin for image in images)
-    is_kept = mask.name.endswith(io.OME_ZARR_SUFFIX)
-    return ["the mask does not keep where the image lies: .ome.zarr does"][: is_moved > is_kept]
+    suffix, lost = io.mask_suffix(mask), []
+    if any(image.origin for image in images) and suffix != io.OME_ZARR_SUFFIX:
+        lost.append("the mask does not keep where the image lies: .ome.zarr does")
+    if any(image.georeference for image in images) and suffix not in (".tif", ".tiff"):
+        lost.append("the mask does not keep where the image lies on earth: .tif does")
+    return lost
 
 
 def _notes_of(trees: Sequence[RegionHierarchy]) -> list[str]:

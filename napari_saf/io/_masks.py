@@ -50,6 +50,7 @@ class _Mask:
     label_map: LabelMap
     note: str
     affine: ArrayLike | None
+    georeference: Sequence[Any] = ()
 
 
 def save_masks(
@@ -66,6 +67,7 @@ def save_masks(
     recipe: Mapping[str, Any] | None = None,
     place: Mapping[str, Any] | None = None,
     affine: ArrayLike | None = None,
+    georeference: Sequence[Any] = (),
 ) -> list[Path]:
     """Save a label image in the format that the suffix names, and return what was written.
 
@@ -105,6 +107,8 @@ def save_masks(
     affine : array of shape (4, 4), optional
         Where a voxel (x, y, z, 1) lies in the space of the scanner, which ``.nii`` and ``.nii.gz``
         keep; None: by scale and origin.
+    georeference : sequence, optional
+        That of `read_image`, which ``.tif`` keeps: the mask of a GeoTIFF lies where that does.
 
     Raises
     ------
@@ -133,7 +137,7 @@ def save_masks(
         placed = label_axes(array.ndim, axes, scale, units, origin)
         label_map = map_labels(array, names, colors)
         note = write_note(placed, names, colors, prototypes, recipe, place)
-        masks.append(_Mask(array, mask_stem(one), placed, label_map, note, affine))
+        masks.append(_Mask(array, mask_stem(one), placed, label_map, note, affine, georeference))
     for mask, one in zip(masks, targets, strict=True):
         with atomic_write(one) as temporary:
             _WRITERS[suffix](temporary, mask)
@@ -349,6 +353,7 @@ def _write_tiff(path: Path, mask: _Mask) -> None:
     extra: list[Any] = [(make, ascii_text, 0, _imagej_description(labels, axes), True)]
     luts = {"LUTs": [_palette(mask.label_map).T]} if labels.dtype == np.uint8 else {}
     extra += tifffile.imagej_metadata_tag({TIFF_KEY: mask.note} | luts, "<")
+    extra += mask.georeference
     with tifffile.TiffWriter(path, ome=True, bigtiff=labels.nbytes > 2**31, byteorder="<") as file:
         file.write(
             labels,

@@ -47,6 +47,8 @@ MOST_PIECE = 2**28
 _METADATA = ("zarr.json", ".zarray", ".zattrs")
 _PNG_HEADER = re.compile(rb"\x89PNG\r\n\x1a\n....IHDR.{8}(.)(.)", re.DOTALL)
 """Of a PNG: bits of a channel, and the type of its colours."""
+_GEOREFERENCE_TAGS = (33550, 33922, 34264, 34735, 34736, 34737)
+"""Of GeoTIFF: size of a pixel, tie points, transformation, keys of the coordinate system."""
 _ORIENTATION = 0x0112
 """Of EXIF."""
 _NIFTI_UNITS = {"meter": "m", "mm": "mm", "micron": "µm", "sec": "s", "msec": "ms", "usec": "µs"}
@@ -71,6 +73,8 @@ class Opened:
         Size of a pixel with its unit, and where the first pixel lies, by the letter of the axis.
     no_data : float or None
         The value of pixels without data.
+    georeference : tuple
+        The tags of a GeoTIFF, as tifffile writes them.
     affine : array of shape (4, 4) or None
         Where a voxel (x, y, z, 1) of a NIfTI lies in the space of its scanner.
     state : dict
@@ -90,6 +94,7 @@ class Opened:
     origin: dict[str, float] = dataclasses.field(default_factory=dict)
     no_data: float | None = None
     affine: NDArray[np.float64] | None = None
+    georeference: tuple[Any, ...] = ()
     state: dict[str, Any] = dataclasses.field(default_factory=dict)
     folder: Path | None = None
     notes: tuple[str, ...] = ()
@@ -353,6 +358,11 @@ def _open_series(path: Path, file: Any, several: Sequence[Any], request: Request
         levels=levels,
         sizes=_ome_sizes(file, request.number or 0) if file.is_ome else _imagej_sizes(file),
         no_data=None if tag is None else _number(tag.value),
+        georeference=tuple(
+            (tag.code, tag.dtype, tag.count, tag.value, True)
+            for tag in map(series.keyframe.tags.get, _GEOREFERENCE_TAGS)
+            if tag is not None
+        ),
         close=file.close,
     )
 

@@ -51,6 +51,8 @@ class ImageFile:
         The value of pixels without data, which are NaN in the array; None if the file has none.
     affine : array of shape (4, 4) or None
         Where a voxel (x, y, z, 1) lies in the space of the scanner; None but of NIfTI.
+    georeference : tuple
+        Where the pixels of a GeoTIFF lie on earth, its tags, for `save_masks`; empty for others.
     colors : dict or None
         The colours in which labels were painted, red, green, blue, each from 0 to 1, by label; None
         for labels that are numbers in the file, and for images.
@@ -64,6 +66,7 @@ class ImageFile:
     origin: tuple[float, ...] | None = None
     no_data: float | None = None
     affine: NDArray[np.float64] | None = None
+    georeference: tuple[Any, ...] = ()
     colors: dict[int, tuple[float, float, float]] | None = None
 
     @classmethod
@@ -166,7 +169,8 @@ def read_image(
         if Path(path).suffix.lower() == ".npy":  # axes of length 1 stay
             return ImageFile(array, axes.index("c") if "c" in axes else None, axes, no_data=value)
         image = ImageFile.of(array, axes, opened.sizes, opened.origin, value)
-        return dataclasses.replace(image, affine=opened.affine)
+        known: dict[str, Any] = {"affine": opened.affine, "georeference": opened.georeference}
+        return dataclasses.replace(image, **known)
 
 
 def _without(array: NDArray[Any], no_data: float | None, is_image: bool) -> NDArray[Any]:

@@ -140,3 +140,26 @@ def test_labels_of_a_plate_go_into_its_fields(cli, plate, tmp_path):
     alone = [pandas.read_csv(tmp_path / f"p.cells.objects/A-{k}-0.csv") for k in (1, 2)]
     assert table["pixels"].tolist() == pandas.concat(alone)["pixels"].tolist()
     assert "2 images: 2 done before" in cli(*run, "--object-smallest", "5").out
+
+
+def test_labels_of_a_geotiff_lie_where_it_does(cli, picture, tmp_path):
+    """Its tags go to the mask and to the numbers of objects; of other formats it is said."""
+    array = np.load(picture("a.npy", (40, 60)))
+    tie = (0.0, 0.0, 0.0, 500000.0, 4649776.0, 0.0)
+    keys = (1, 1, 0, 3, 1024, 0, 1, 1, 1025, 0, 1, 1, 3072, 0, 1, 32633)
+    tags = [
+        (33550, "d", 3, (10.0, 10.0, 0.0), True),
+        (33922, "d", 6, tie, True),
+        (34735, "H", len(keys), keys, True),
+    ]
+    tifffile.imwrite("a.tif", array, extratags=tags)
+    run = ("segment", "a.tif", "--max-labels", "2", "-o")
+    assert cli(*run, "m.tif", "--objects").code == 0
+    for name in ("m.tif", "m.objects.tif"):
+        with tifffile.TiffFile(name) as file:
+            kept = [file.pages[0].tags[code].value for code in (33550, 33922, 34735)]
+        assert kept == [(10.0, 10.0, 0.0), tie, keys]
+    assert "does not keep where the image lies on earth" in cli(*run, "p.png").err
+    rasterio = pytest.importorskip("rasterio")
+    with rasterio.open("m.tif") as mask:
+        assert mask.crs.to_epsg() == 32633 and mask.transform.c == 500000
