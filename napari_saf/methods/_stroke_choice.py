@@ -161,7 +161,7 @@ def choose_for_strokes(
         Features of a network, of a plane, that may be chosen, too.
     before : StrokeChoice, optional
         What fewer of these strokes chose. Dots that stood for an object then still do, unless the
-        image has a ground.
+        image has a ground, and features tell each of the dots by the others.
 
     Returns
     -------
@@ -249,8 +249,8 @@ def choose_by(
     by colour, and nothing is learned again: less work finds the same regions; deep features are
     read at the size of the work, so that they are there for it. `has_ground` says
     whether things lie on a ground, and is asked where there are many, or dots. Dots that stood for
-    an object `before` still do, unless there is one. Empty if cancelled; errors are those of
-    methods.
+    an object `before` still do, unless there is one and features tell all of them. Empty if
+    cancelled; errors are those of methods.
     """
     by_object = choices["object"].options
     options = dataclasses.replace(
@@ -265,10 +265,12 @@ def choose_by(
     classes, seeds = np.unique(np.append(0, problem.seeds), return_inverse=True)
     strokes = grid.spread(seeds[1:])
     of_objects = "clicks" if _are_dots(strokes) else "object"
-    is_unlike = of_objects == "clicks" and len(classes) > 2
-    is_unlike &= before == "clicks" or trust_in_features(problem) < _LEAST_TRUST
-    if is_unlike and not has_ground():
-        return of_objects
+    if of_objects == "clicks" and len(classes) > 2:
+        was_object, trust = before == "clicks", trust_in_features(problem)
+        if was_object and trust < 1:
+            return of_objects
+        if (was_object or trust < _LEAST_TRUST) and not has_ground():
+            return of_objects
     numbered = problem.with_seeds(seeds[1:])
     method = dataclasses.replace(choices["many"].method, rounds=0)
     result = run_to_end(method.iterate(numbered, cancelled=cancelled))

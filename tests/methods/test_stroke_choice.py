@@ -57,6 +57,18 @@ def test_dots_that_stood_for_an_object_still_do():
     assert is_of_many(image, strokes, before=stroke_choices(1)["many"])
 
 
+def test_dots_that_stood_for_an_object_still_do_on_a_ground_if_features_do_not_tell_all():
+    image, strokes = dots(6)
+    strokes[:] = 0
+    for first in range(4, 96, 16):
+        strokes[first + 2 : first + 5, 6:9], strokes[first + 10 : first + 12, 6:9] = 1, 2
+    clicks = stroke_choices(1)["clicks"]
+    assert is_of_many(image, strokes, before=clicks)
+    strokes[6:9, 86:89] = 2  # on a thing, of the class of the ground
+    assert is_of_many(image, strokes)
+    assert not is_of_many(image, strokes, before=clicks)
+
+
 def test_where_things_merge_the_length_of_a_stroke_says_how_large_one_is():
     image, strokes = dots(1)
     image[20:60] = 1  # more than ten times as large as a dot
