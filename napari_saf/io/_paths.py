@@ -43,7 +43,7 @@ def place_in_store(path: Path) -> tuple[Path, tuple[str, ...]] | None:
 
 
 def is_zarr(path: Path) -> bool:
-    return any((path / name).exists() for name in ("zarr.json", ".zgroup", ".zattrs"))
+    return any((path / name).exists() for name in ("zarr.json", ".zgroup", ".zattrs", ".zarray"))
 
 
 def is_plain_folder(path: Path) -> bool:

@@ -372,7 +372,7 @@ def _number(text: object) -> float | None:
         value = float(str(text).strip("\x00 "))
     except ValueError:
         return None
-    return value if math.isfinite(value) else None
+    return None if math.isinf(value) else value
 
 
 def letters_of(axes: str) -> str:
@@ -445,7 +445,7 @@ def _open_nifti(path: Path, request: Request) -> Opened:
 
 def _open_folder(path: Path) -> Opened:
     """Open a zarr array, or the first multiscale image of an OME-Zarr group."""
-    if not is_zarr(path) and not (path / ".zarray").exists():
+    if not is_zarr(path):
         raise ValueError("the folder holds no OME-Zarr image")
     image = open_zarr(path)
     first = image.levels[0]

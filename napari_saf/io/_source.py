@@ -162,8 +162,8 @@ def read_image(
         if array.size == 0 or array.ndim == 0:
             raise ValueError(f"expected pixels, got an array of shape {array.shape}")
         value = opened.no_data if no_data is None else no_data
-        array = _without(array, value, in_colors)
         axes = opened.axes
+        array = _without(array, value, in_colors, axes.index("c") if "c" in axes else None)
         if not axes:
             return ImageFile(array, no_data=value)
         if Path(path).suffix.lower() == ".npy":  # axes of length 1 stay
@@ -173,11 +173,18 @@ def read_image(
         return dataclasses.replace(image, **known)
 
 
-def _without(array: NDArray[Any], no_data: float | None, is_image: bool) -> NDArray[Any]:
-    """Return an array with NaN, or label 0, in place of a value."""
+def _without(
+    array: NDArray[Any], no_data: float | None, is_image: bool, channels: int | None
+) -> NDArray[Any]:
+    """Return an array with NaN, or label 0, in place of a value.
+
+    A value of 0 or above counts where all channels have it: in one it may be a colour.
+    """
     if no_data is None:
         return array
-    missing = array == no_data
+    missing = np.isnan(array) if np.isnan(no_data) else array == no_data
+    if channels is not None and no_data >= 0:
+        missing = np.broadcast_to(missing.all(axis=channels, keepdims=True), array.shape)
     if not is_image:
         return np.where(missing, 0, array).astype(array.dtype)
     kind = np.result_type(array.dtype, np.float32)
@@ -457,7 +464,7 @@ class ImageSource:
             raise FormatError(
                 f"{self.source}: cannot be read at {spelled(region)}: {one_line(error)}"
             ) from error
-        values = _without(values, self.no_data, not self._are_labels)
+        values = _without(values, self.no_data, not self._are_labels, self._axis)
         if self._are_whole:
             with format_errors(self.source, "a label image"):
                 values = whole_floats(values, spelled(region))

@@ -419,3 +419,22 @@ def test_sixteen_bits_of_a_colour_png_are_kept(tmp_path, n_channels):
     (tmp_path / "a.png").write_bytes(imagecodecs.png_encode(pixels))
     image = read_image(tmp_path / "a.png")
     assert np.array_equal(image.array, pixels) and image.channel_axis == 2
+
+
+@pytest.mark.parametrize(("value", "n_missing"), [(0, 1), (-1, 3)])
+def test_a_value_that_may_be_a_colour_counts_where_all_channels_have_it(tmp_path, value, n_missing):
+    array = np.full((8, 9, 3), 7, np.int16)
+    array[0, 0] = array[1, 1, 0] = array[2, 2, :2] = value
+    tifffile.imwrite(tmp_path / "a.tif", array, photometric="rgb")
+    image = read_image(tmp_path / "a.tif", no_data=value)
+    assert (~np.isfinite(image.array).all(axis=-1)).sum() == n_missing
+    source = ImageSource.open(tmp_path / "a.tif", no_data=value)
+    part = source.read((slice(0, 8), slice(0, 9)))
+    assert np.array_equal(part, image.array, equal_nan=True)
+
+
+def test_no_data_may_be_no_number(tmp_path):
+    array = np.ones((8, 9), np.float32)
+    array[2] = np.nan
+    tifffile.imwrite(tmp_path / "a.tif", array, extratags=[(42113, "s", 0, "nan", True)])
+    assert np.isnan(read_image(tmp_path / "a.tif").no_data)

@@ -18,6 +18,7 @@ from napari_saf.errors import Cancelled, InvalidInput, SafError
 from napari_saf.features import is_rgb
 from napari_saf.io import (
     MASK_MARK,
+    ImageFile,
     ImageSource,
     PaintedClass,
     PrototypeSet,
@@ -62,12 +63,12 @@ class Work:
     image: ProjectImage
     pixels: Any = None
 
-    def read(self) -> NDArray[Any]:
+    def read(self) -> ImageFile:
         if self.pixels is not None:
-            return np.asarray(self.pixels)
+            return ImageFile(np.asarray(self.pixels))
         assert self.entry.path is not None
         # As napari's own reader has shown it.
-        return read_image(self.entry.path, upright=self.entry.reader != "napari").array
+        return read_image(self.entry.path, upright=self.entry.reader != "napari")
 
     def layers(self, kind: str) -> list[ProjectLayer]:
         return [layer for layer in self.image.layers if layer.kind == kind]
@@ -125,7 +126,7 @@ def teach(works: Sequence[Work], settings: Settings, cancelled: Asked) -> Recipe
                 continue
             if cancelled():
                 raise Cancelled
-            pixels = work.read()
+            pixels = work.read().array
             own, shape = layer.pixels.to_array(), layer.pixels.shape
             if len(shape) >= pixels.ndim:  # an axis of one pixel stands for all channels
                 own = own.reshape([side for side in shape if side > 1])
@@ -180,7 +181,9 @@ def label_all(
 
 def label_image(recipe: Recipe, work: Work, name: str, cancelled: Asked) -> ProjectLayer:
     """Label an image as `Recipe.run` does."""
-    result = run_to_end(recipe.iterate(work.read(), cancelled=cancelled))
+    image = work.read()
+    mask: Any = None if image.no_data is None else "finite"
+    result = run_to_end(recipe.iterate(image.array, mask=mask, cancelled=cancelled))
     if result.status is Status.CANCELLED:
         raise Cancelled
     labels: Any = result.labels if result.regions is None else result.regions
