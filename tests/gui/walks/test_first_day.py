@@ -99,7 +99,8 @@ def apply_to_folder(hands, dock, inside, take_picture, folder) -> None:
     hands.type(hands.field(dock.applying, "Images in"), str(folder / "photos"))
     hands.press(dock.applying, "Apply")
     assert hands.clicks == 3
-    hands.wait_until(lambda: dock.status.text == "2 of 2 images done, in photos_labels")
+    done = "2 of 2 images done, in photos_labels"
+    hands.wait_until(lambda: dock.status.text.startswith(done))
     hands.wait_for_end(dock)
     take_picture(hands, "first_day_apply_folder")
     for number in (1, 2):
