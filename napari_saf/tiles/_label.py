@@ -219,6 +219,15 @@ def run_large(
     level = None if recipe is None else recipe.level
     kinds = path if level is None else path_beside(path, "kinds.ome.zarr")
     shared: dict[str, Any] = {"client": client, "overwrite": overwrite}
+    table_path = path_beside(path, "objects.csv")
+    if not overwrite and not (kinds.exists() or LabelStore(kinds).journal.exists()):
+        maps = job.probability_path if isinstance(job, LargeJob) else None
+        has_table = recipe is not None and recipe.objects is not None
+        for file in (maps, table_path if has_table else None):
+            if file is not None and file.exists():
+                raise InvalidInput(
+                    f"{file}: is there already, from another run; --overwrite replaces it"
+                )
     found = run_steps(iterate_large(job, kinds, **shared), progress, cancelled)
     if recipe is None:
         return found
@@ -244,9 +253,8 @@ def run_large(
         **shared,
     )
     table = objects.table(image, cancelled=cancelled) or {"object": np.zeros(0, int)}
-    file = path_beside(path, "objects.csv")
-    make_folder(file.parent)
-    save_table(file, table)
+    make_folder(table_path.parent)
+    save_table(table_path, table)
     notes = (*found.notes, *objects.notes)
     return dataclasses.replace(found, objects=objects, notes=notes)
 

@@ -441,6 +441,21 @@ def test_probabilities_that_were_removed_meanwhile_are_told(tmp_path, image):
         saf.label_large(image, recipe(), tmp_path / "m.ome.zarr", tile=64, probabilities=path)
 
 
+@pytest.mark.parametrize("name", ["p.ome.zarr", "m.objects.csv"])
+def test_what_lies_where_maps_or_a_table_go_stays(tmp_path, image, name):
+    path, out = tmp_path / name, tmp_path / "m.ome.zarr"
+    if path.suffix == ".zarr":
+        write_zarr(path, image)
+    else:
+        path.write_text("mine")
+    own = {"tile": 64, "probabilities": tmp_path / "p.ome.zarr"}
+    with pytest.raises(saf.InvalidInput, match=name):
+        saf.label_large(image, full_recipe(objects=True), out, **own)
+    assert path.read_text() == "mine" if path.suffix == ".csv" else saf.read_image(path)
+    saf.label_large(image, full_recipe(objects=True), out, overwrite=True, **own)
+    assert saf.read_image(tmp_path / "p.ome.zarr").axes == "cyx"
+
+
 def test_objects_are_split_and_measured(tmp_path, image):
     found = saf.label_large(image, full_recipe(0.5, True), tmp_path / "m.ome.zarr", tile=64)
     kinds = saf.read_mask(found.kinds).labels
