@@ -95,20 +95,6 @@ def test_a_folder_may_hold_small_and_large_images(cli, picture, monkeypatch):
     assert outcome.is_error("is there already") and set(os.listdir("out")) == made
 
 
-def test_processes_share_images_and_then_tiles(cli, picture, monkeypatch):
-    os.makedirs("in")
-    for name in ("a", "b"):
-        picture(f"in/{name}.npy", (30, 40))
-    picture("in/large.npy", (70, 90))
-    large(monkeypatch)
-    outcome = cli("segment", "in", "-o", "out", "--jobs", "2", *PLAIN)
-    assert "3 images: 3 labelled" in outcome.out
-    alone = cli("segment", "in/large.npy", "-o", "alone.ome.zarr", *PLAIN)
-    assert alone.code == 0
-    labels = [read_mask(mask).labels for mask in ("out/large_labels.ome.zarr", "alone.ome.zarr")]
-    assert np.array_equal(*labels)
-
-
 def test_objects_regions_and_probabilities_of_tiles_lie_beside_the_mask(cli, scan, tmp_path):
     more = ("--objects", "--object-smallest", "5", "--regions", "--probabilities", ".ome.zarr")
     run = ("segment", scan, "-o", "m.ome.zarr", "--tile", "32", *PLAIN, *more)
