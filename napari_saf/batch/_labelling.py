@@ -101,8 +101,9 @@ class ProblemSource:
             mask = "finite"
         elif mask is not None and mask != "finite":
             mask = io.read_image(mask, in_colors=False).array
-            if images[0].no_data is not None and mask.shape == images[0].array.shape:
-                mask = (mask != 0) & np.isfinite(images[0].array)
+            inside = images[0].has_data
+            if images[0].no_data is not None and mask.shape == inside.shape:
+                mask = (mask != 0) & inside
         shared = options.arguments()
         if len(images) > 1:
             return Problem.from_images([image.array for image in images], masks=mask, **shared)
@@ -177,7 +178,7 @@ class LabelTask(AbstractTask[LabelSummary]):
         done = set[Job]()
         for job in jobs if not self.overwrite else ():
             if job.in_tiles:
-                self._prepare_in_tiles(job, done)
+                done |= {job} if self._is_done_in_tiles(job) else set()
                 continue
             recipe = _load(job.companion)
             if (
@@ -264,14 +265,13 @@ class LabelTask(AbstractTask[LabelSummary]):
             probability_path=None if step is None else _maps_file(mask, step),
         )
 
-    def _prepare_in_tiles(self, job: Job, done: set[Job]) -> None:
-        """Add a job to those that are done, if it is; InvalidInput if something is in the way."""
+    def _is_done_in_tiles(self, job: Job) -> bool:
+        """Tell whether a job in tiles is done; InvalidInput if another mask is in the way."""
         try:
             large = self.large_job(job)
         except SafError:
-            return  # told when its turn comes
-        if is_done(large, job.masks[0]) and all(path.exists() for path in self._outputs(job)):
-            done.add(job)
+            return False  # told when its turn comes
+        return is_done(large, job.masks[0]) and all(map(Path.exists, self._outputs(job)))
 
     def run_in_tiles(
         self,
@@ -283,10 +283,10 @@ class LabelTask(AbstractTask[LabelSummary]):
         """Label an image tile by tile, see `AbstractTask.run_in_tiles`."""
         show = None if on_step is None else lambda *counts: on_step(TileCount(*counts))
         shared: dict[str, Any] = {"overwrite": self.overwrite, "cancelled": cancelled}
-        found = run_large(self.large_job(job), job.masks[0], client=client, progress=show, **shared)
-        done = f", {found.n_done_before} done before" if found.n_done_before else ""
-        ending = f"{counted(found.n_tiles, 'tile')}{done}"
-        return LabelSummary((len(found.sizes),), ending, found.seconds, found.notes)
+        large = run_large(self.large_job(job), job.masks[0], client=client, progress=show, **shared)
+        done = f", {large.n_done_before} done before" if large.n_done_before else ""
+        ending = f"{counted(large.n_tiles, 'tile')}{done}"
+        return LabelSummary((len(large.sizes),), ending, large.seconds, large.notes)
 
     def _label(
         self, problem: Problem, on_step: OnStep | None, cancelled: Callable[[], bool]
@@ -532,7 +532,7 @@ def _columns_of_plate(names: Sequence[str]) -> dict[str, str]:
 def _lost_by(mask: Path, images: Sequence[io.ImageFile]) -> list[str]:
     """Return what the format of a mask does not keep of its image."""
     suffix, lost = io.mask_suffix(mask), []
-    if any(image.origin for image in images) and suffix != io.OME_ZARR_SUFFIX:
+    if any(image.origin for image in images) and not io.keeps_origin(suffix):
         lost.append("the mask does not keep where the image lies: .ome.zarr does")
     if any(image.georeference for image in images) and suffix not in (".tif", ".tiff"):
         lost.append("the mask does not keep where the image lies on earth: .tif does")

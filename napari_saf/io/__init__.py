@@ -47,6 +47,7 @@ from napari_saf.io._paths import (
     file_stem,
     is_plain_folder,
     is_zarr,
+    keeps_origin,
     mask_stem,
     mask_suffix,
     path_beside,

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from napari_saf.arrays import as_dict, as_list, own_floats
 from napari_saf.errors import InvalidInput
 from napari_saf.features import channels_last
-from napari_saf.io._paths import printable
+from napari_saf.io._paths import keeps_origin, printable
 from napari_saf.result import Color, LabelMap
 
 _GOLDEN = 0.618034
@@ -255,7 +255,7 @@ class Axes:
     def left_out(self, suffix: str) -> tuple[str, ...]:
         """Return what images of a suffix do not hold: "rotation", "shear", "origin"."""
         beyond = () if self.steps is None else self.steps.beyond_sizes
-        return (*beyond, *["origin"] * (bool(self.origin) and suffix != ".ome.zarr"))
+        return (*beyond, *["origin"] * (bool(self.origin) and not keeps_origin(suffix)))
 
     @property
     def of_frame(self) -> Axes:

@@ -96,6 +96,11 @@ def mask_suffix(path: Path, known: Sequence[str] = (*MASK_SUFFIXES, *NIFTI_SUFFI
     return next((suffix for suffix in known if path.name.lower().endswith(suffix)), None)
 
 
+def keeps_origin(suffix: str | None) -> bool:
+    """Tell whether masks of a format hold where their first pixel lies."""
+    return suffix in (OME_ZARR_SUFFIX, *NIFTI_SUFFIXES)
+
+
 def check_suffix(path: Path, known: Sequence[str]) -> str:
     """Return the suffix of a name in lower case; raise InvalidInput if it is not a known one."""
     suffix = mask_suffix(path, known)

@@ -85,6 +85,8 @@ class Opened:
         What a person should know.
     close : callable
         Lets go of the file.
+    is_squeezed : bool
+        Whether axes of length 1 other than y and x are left out where all pixels are read.
     """
 
     axes: str
@@ -99,6 +101,7 @@ class Opened:
     folder: Path | None = None
     notes: tuple[str, ...] = ()
     close: Callable[[], object] = lambda: None
+    is_squeezed: bool = True
 
 
 class Request(NamedTuple):
@@ -229,7 +232,7 @@ def _open_npy(path: Path, request: Request) -> Opened:
         check_room(path.stat().st_size)
         return np.load(path, allow_pickle=False)  # type: ignore[no-any-return]
 
-    return Opened(axes=names, read=read, levels=[array])
+    return Opened(axes=names, read=read, levels=[array], is_squeezed=False)
 
 
 def _open_picture(path: Path, request: Request) -> Opened:

@@ -105,6 +105,13 @@ class ImageFile:
         return None if is_last else axis
 
     @property
+    def has_data(self) -> NDArray[np.bool_]:
+        """Where pixels are finite in all channels, in the shape of the labels."""
+        finite = np.isfinite(self.array)
+        axis = self.channel_axis
+        return finite if axis is None else np.asarray(finite.all(axis=axis))
+
+    @property
     def label_axes(self) -> str:
         return self.axes.replace("c", "")
 
@@ -164,10 +171,9 @@ def read_image(
         value = opened.no_data if no_data is None else no_data
         axes = opened.axes
         array = _without(array, value, in_colors, axes.index("c") if "c" in axes else None)
-        if not axes:
-            return ImageFile(array, no_data=value)
-        if Path(path).suffix.lower() == ".npy":  # axes of length 1 stay
-            return ImageFile(array, axes.index("c") if "c" in axes else None, axes, no_data=value)
+        if not axes or not opened.is_squeezed:
+            channels = axes.index("c") if "c" in axes else None
+            return ImageFile(array, channels, axes, no_data=value)
         image = ImageFile.of(array, axes, opened.sizes, opened.origin, value)
         known: dict[str, Any] = {"affine": opened.affine, "georeference": opened.georeference}
         return dataclasses.replace(image, **known)

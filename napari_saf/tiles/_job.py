@@ -34,7 +34,7 @@ class Work(AbstractWork):
         if self.maps is not None:
             self.maps.write(region, maps)
         LabelStore(self.out).write(0, region, labels)
-        return count_labels_of(labels)
+        return pixels_of_labels(labels)
 
     def label(self, region: Region) -> tuple[NDArray[Any], Any]:
         """Return the labels of a region, and the maps of soft labels that the plan asks for."""
@@ -57,7 +57,7 @@ class Work(AbstractWork):
             self.maps.finish()
 
 
-def count_labels_of(labels: NDArray[Any]) -> dict[int, int]:
+def pixels_of_labels(labels: NDArray[Any]) -> dict[int, int]:
     """Return the pixels of each label above 0."""
     present, sizes = count_labels(labels)
     return dict(zip(present.tolist(), sizes.tolist(), strict=True))

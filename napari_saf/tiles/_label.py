@@ -228,18 +228,18 @@ def run_large(
                 raise InvalidInput(
                     f"{file}: is there already, from another run; --overwrite replaces it"
                 )
-    found = run_steps(iterate_large(job, kinds, **shared), progress, cancelled)
+    labels = run_steps(iterate_large(job, kinds, **shared), progress, cancelled)
     if recipe is None:
-        return found
+        return labels
     if level is not None:
         regions = RegionJob.of(kinds, job.image, level, recipe.raw)
         merged = run_steps(iterate_large(regions, path, **shared), progress, cancelled)
-        seconds = found.seconds + merged.seconds
-        notes = (*found.notes, *merged.notes)
-        found = dataclasses.replace(merged, kinds=kinds, seconds=seconds, notes=notes)
+        seconds = labels.seconds + merged.seconds
+        notes = (*labels.notes, *merged.notes)
+        labels = dataclasses.replace(merged, kinds=kinds, seconds=seconds, notes=notes)
     step = ObjectStep.of_recipe(recipe.objects)
     if step is None:
-        return found
+        return labels
     image, store = job.image, path_beside(path, "objects.ome.zarr")
     objects = split_large(
         kinds,
@@ -255,8 +255,8 @@ def run_large(
     table = objects.table(image, cancelled=cancelled) or {"object": np.zeros(0, int)}
     make_folder(table_path.parent)
     save_table(table_path, table)
-    notes = (*found.notes, *objects.notes)
-    return dataclasses.replace(found, objects=objects, notes=notes)
+    notes = (*labels.notes, *objects.notes)
+    return dataclasses.replace(labels, objects=objects, notes=notes)
 
 
 def is_done(job: AbstractLargeJob, out: str | os.PathLike[str]) -> bool:

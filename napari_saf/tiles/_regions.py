@@ -19,7 +19,7 @@ from napari_saf.parts import cut, grown
 from napari_saf.regions import merge_regions
 from napari_saf.result import LabelMap
 from napari_saf.tiles._engine import AbstractTiledJob, AbstractWork, Tile
-from napari_saf.tiles._job import count_labels_of
+from napari_saf.tiles._job import pixels_of_labels
 from napari_saf.tiles._store import LabelStore
 from napari_saf.tiles._tiling import Tiling
 
@@ -141,7 +141,7 @@ class _Work(AbstractWork):
                 labels, region, coarse["labels"], coarse["regions"], _steps(self.plan)
             )
         LabelStore(self.out).write(0, region, regions.astype(np.uint16))
-        return count_labels_of(regions)
+        return pixels_of_labels(regions)
 
 
 def _followed(
@@ -158,22 +158,22 @@ def _followed(
         for r, k, n in zip(region, steps, shape, strict=True)
     )
     crop = grown(small, [_AROUND * (k > 1) for k in steps], shape)
-    own_labels, own_regions = coarse_labels[crop], coarse_regions[crop]
-    at = np.ix_(
+    crop_labels, crop_regions = coarse_labels[crop], coarse_regions[crop]
+    coarse_pixel = np.ix_(
         *(
             np.minimum(np.arange(r.start, r.stop) // k, s.stop - 1) - s.start
             for r, k, s in zip(region, steps, small, strict=True)
         )
     )
-    found = np.zeros_like(labels, dtype=own_regions.dtype)
+    regions = np.zeros_like(labels, dtype=crop_regions.dtype)
     for label in np.unique(labels[labels > 0]):
-        known = own_labels == label
+        known = crop_labels == label
         if not known.any():  # smaller than a pixel of the coarse level
-            known = own_labels > 0
+            known = crop_labels > 0
         if not known.any():
-            known, own_regions = np.ones_like(known), np.ones_like(own_regions)
+            known, crop_regions = np.ones_like(known), np.ones_like(crop_regions)
         nearest = distance_transform_edt(~known, return_distances=False, return_indices=True)
-        numbers = cut(own_regions[tuple(nearest)], crop, small)
+        numbers = cut(crop_regions[tuple(nearest)], crop, small)
         inside = labels == label
-        found[inside] = numbers[at][inside]
-    return found
+        regions[inside] = numbers[coarse_pixel][inside]
+    return regions

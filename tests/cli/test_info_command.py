@@ -166,3 +166,15 @@ def test_labels_of_a_geotiff_lie_where_it_does(cli, picture, tmp_path):
     rasterio = pytest.importorskip("rasterio")
     with rasterio.open("m.tif") as mask:
         assert mask.crs.to_epsg() == 32633 and mask.transform.c == 500000
+
+
+def test_pixels_without_data_of_a_colour_image_get_no_label_within_a_mask_either(cli, picture):
+    array = np.stack([np.load(picture("a.npy", (40, 60)))] * 3, axis=-1)
+    array[:10] = 0
+    array[20, 20, 0] = 0  # a colour
+    tifffile.imwrite("c.tif", array, photometric="rgb")
+    np.save("mask.npy", np.pad(np.ones((40, 50), np.uint8), ((0, 0), (10, 0))))
+    run = ("segment", "c.tif", "--no-data", "0", "--mask", "mask.npy", "--max-labels", "2")
+    assert cli(*run, "-o", "c_labels.tif").code == 0
+    labels = read_labels("c_labels.tif").array
+    assert not labels[:10].any() and not labels[:, :10].any() and labels[10:, 10:].all()
