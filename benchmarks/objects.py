@@ -126,7 +126,8 @@ def label(
             strokes = correct(truth, np.asarray(result.labels) == NUCLEUS, strokes)
     taught_image = image
     if name != teacher:
-        taught: Any = saf.PrototypeSet.from_labels(problem, result.labels).recipe()
+        prototypes = saf.PrototypeSet.from_labels(problem, result.labels)
+        taught: Any = saf.Pipeline.from_prototypes(prototypes)
         image, truth = read(name)
         problem = taught.problem(image, rescale=True)
         result = taught.method.run(problem)

@@ -74,7 +74,7 @@ def teach(folder: str, name: str, seed: int) -> tuple[saf.PrototypeSet, float]:
 def measure(pair: Pair) -> list[float]:
     """Return F1 in the second image by each way, and where it is taught itself."""
     folder, first, second, seed = pair
-    recipe = teach(folder, first, seed)[0].recipe()
+    recipe = saf.Pipeline.from_prototypes(teach(folder, first, seed)[0])
     image, truth = read(folder, second)
     axis = -1 if image.ndim == 3 else None
     matched = match_histograms(image, read(folder, first)[0], channel_axis=axis)
@@ -102,12 +102,16 @@ def label_all(painted: Sequence[Place], places: Sequence[Place], seed: int) -> S
     strokes = [draw(truth, np.random.default_rng(seed)) for _, truth in images]
     choice = saf.choose_for_strokes(images[-1][0], strokes[-1])  # of the image on screen
     pixels = [image for image, _ in images]
-    recipe = teach_together(pixels, strokes, choice.method, choice.options).recipe()
+    taught = teach_together(pixels, strokes, choice.method, choice.options)
+    recipe = saf.Pipeline.from_prototypes(taught)
     found = {}
     for place in places:
         image, truth = read(*place)
-        result = recipe.run(image)
-        found[place] = f1(np.asarray(result.labels), truth), result.uncertain_share()
+        labelling = recipe.run(image)
+        found[place] = (
+            f1(np.asarray(labelling.labels), truth),
+            float(labelling.uncertain_share or 0),
+        )
     return found
 
 

@@ -46,7 +46,6 @@ from .io import (
     Labelling as Labelling,
     PrototypeSet as PrototypeSet,
     load_prototypes as load_prototypes,
-    load_recipe as load_recipe,
     measure_large as measure_large,
     number_regions as number_regions,
     probability_maps as probability_maps,
@@ -78,6 +77,7 @@ from .methods import (
 )
 from .objects import (
     Objects as Objects,
+    ObjectStep as ObjectStep,
     Tracks as Tracks,
     load_objects as load_objects,
     object_table as object_table,
@@ -86,6 +86,7 @@ from .objects import (
     split_objects as split_objects,
     track_objects as track_objects,
 )
+from .pipeline import Pipeline as Pipeline, load_recipe as load_recipe
 from .problem import Problem as Problem
 from .project import (
     EncodedLabels as EncodedLabels,

@@ -395,8 +395,6 @@ class Segmentation:
         time, large where a node decided late; for the other methods that of the assignment.
     parts : dict of int to array of shape (n_own, n_features)
         The prototypes of labels that were given several, of which `prototypes` has the mean.
-    regions : array of int32 of the shape of the labels, or None
-        Regions into which the parts of labels are merged, 1, 2, ..., where the recipe says so.
 
     Examples
     --------
@@ -422,7 +420,6 @@ class Segmentation:
     exemplars: NDArray[np.int64] | None = dataclasses.field(default=None, repr=False)
     uncertainty: NDArray[np.float32] | None = dataclasses.field(default=None, repr=False)
     parts: dict[int, NDArray[np.float32]] = dataclasses.field(default_factory=dict, repr=False)
-    regions: NDArray[np.int32] | None = dataclasses.field(default=None, repr=False)
 
     @property
     def columns(self) -> NDArray[np.int64]:

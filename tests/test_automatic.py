@@ -13,7 +13,7 @@ from scipy.optimize import linear_sum_assignment
 import napari_saf as saf
 from napari_saf.features import FEATURES, Foreground, Scaling, ground_of
 from napari_saf.input import ImageOptions
-from napari_saf.io import Recipe
+from napari_saf.pipeline import Pipeline
 from napari_saf.points import global_means
 from napari_saf.samples import read_sample
 
@@ -240,10 +240,10 @@ def test_the_recipe_of_things_on_a_ground_repeats_it():
     image, _ = blobs(shading=0.3)
     result = saf.SelfAssignmentFlow().run(saf.Problem.from_image(image))
     assert result.recipe["input"]["features"] == {"kind": "foreground", "ground": "dark"}
-    again = Recipe.from_plain(result.recipe).run(image)
+    again = Pipeline.from_plain(result.recipe).run(image)
     np.testing.assert_array_equal(again.labels, result.labels)
     # also of an image that would not be recognised by itself
-    other = Recipe.from_plain(result.recipe).problem(textures(3))
+    other = Pipeline.from_plain(result.recipe).problem(textures(3))
     assert other.options.extractor == Foreground("dark")
 
 

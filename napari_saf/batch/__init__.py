@@ -16,9 +16,8 @@ from napari_saf.batch._engine import (
     run_batch,
 )
 from napari_saf.batch._labelling import (
+    Companions,
     LabelSummary,
     LabelTask,
-    ProblemSource,
     least_certain,
-    save_labels,
 )

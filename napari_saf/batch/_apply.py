@@ -12,7 +12,7 @@ from napari_saf import io
 from napari_saf.arrays import as_list, as_path
 from napari_saf.batch._dictionary import DictionaryTask
 from napari_saf.batch._engine import AbstractTask, Job, Outcome, Tiles, plan_jobs, run_batch
-from napari_saf.batch._labelling import LabelTask
+from napari_saf.batch._labelling import Companions, LabelTask
 from napari_saf.dictionary import PatchDictionary
 from napari_saf.errors import InvalidInput
 from napari_saf.features import Scaling
@@ -84,9 +84,15 @@ class ApplyOptions:
             own: dict[str, Any] = {"mask_format": self.suffix, "overwrite": self.overwrite}
             own |= {"window": learned.window} | self.dictionary
             return DictionaryTask(dictionary=learned, folder=out, **own)
-        own = {"overwrite": self.overwrite, "probabilities": self.probabilities}
-        own["tile"] = self.tile
-        return LabelTask.repeating(learned, self.scaling, self.mask, self.no_data, **own)
+        pipeline = learned.for_others()
+        if pipeline.options is None:
+            raise InvalidInput("recipe: is of a run on a graph, not on an image")
+        options = pipeline.options.for_others(self.scaling)
+        pipeline = dataclasses.replace(
+            pipeline, options=options, probabilities=self.probabilities, about={}
+        )
+        companions = Companions(mask=self.mask, no_data=self.no_data)
+        return LabelTask(pipeline, companions, self.overwrite, self.tile)
 
     def plan(
         self, learned: Learned, images: Sequence[Path], out: Path
@@ -117,7 +123,7 @@ def apply_to_images(
 
     Parameters
     ----------
-    learned : Project, Recipe, PrototypeSet, PatchDictionary or path
+    learned : Project, Pipeline, PrototypeSet, PatchDictionary or path
         Or the file of one of them.
     images : sequence of path
         Files, folders, or patterns such as ``slides/*.tif``.

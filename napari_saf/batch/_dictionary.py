@@ -15,10 +15,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from napari_saf.batch._engine import AbstractTask, Job, OnStep, check_outputs
-from napari_saf.batch._labelling import save_labels
 from napari_saf.dictionary import PatchDictionary, Reconstruction, check_odd
 from napari_saf.errors import FormatError, InvalidInput
-from napari_saf.io import LABELS_MARK, ImageFile, file_state, mask_stem, read_image, table_cell
+from napari_saf.io import (
+    LABELS_MARK,
+    ImageFile,
+    file_state,
+    mask_stem,
+    read_image,
+    save_masks,
+    table_cell,
+)
+from napari_saf.pipeline import placed_labels
 from napari_saf.storage import atomic_write, make_folder, remove_leftovers, write_errors
 
 _TABLE_NAME = "dictionary.csv"
@@ -100,7 +108,9 @@ class DictionaryTask(AbstractTask[float]):
             device=self.device,
             cancelled=cancelled,
         )
-        save_labels(file, found.labels, job.masks[0], axis)
+        make_folder(job.masks[0].parent)
+        placed = placed_labels(file, found.labels, axis).placed
+        save_masks(job.masks[0], found.labels, **placed)
         _save_picture(job.companion, found.reconstruction, file)
         seconds = time.perf_counter() - began
         measures = (f"{found.error:.8g}", f"{found.psnr:.4f}", f"{seconds:.3f}", self._settings)

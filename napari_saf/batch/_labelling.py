@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,15 +22,11 @@ from numpy.typing import NDArray
 from napari_saf import io
 from napari_saf.batch._engine import AbstractTask, Job, OnStep
 from napari_saf.errors import FormatError, InvalidInput, SafError, counted
-from napari_saf.features import Scaling, channels_last
-from napari_saf.graph import GraphUnion
 from napari_saf.input import AUTO
-from napari_saf.methods import AbstractMethod, Cancelled, run_to_end
-from napari_saf.objects import ObjectStep
+from napari_saf.methods import Cancelled, run_to_end
 from napari_saf.parameters import to_plain
-from napari_saf.problem import ImageOptions, Problem
-from napari_saf.regions import RegionHierarchy, merge_regions
-from napari_saf.result import STATUS_TEXTS, LabelMap, Segmentation, Status
+from napari_saf.pipeline import Pipeline, load_recipe
+from napari_saf.result import STATUS_TEXTS
 from napari_saf.storage import hidden_name, make_folder, remove_leftovers, remove_path
 from napari_saf.tiles import LargeJob, TileCount, is_done, run_large
 
@@ -42,20 +38,19 @@ _LEAST_SAID = 0.0005
 """Share of uncertain pixels that is more than 0.0 %."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class ProblemSource:
-    """How image files become problems.
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Companions:
+    """What is read beside image files: the mask, ``"finite"`` or a file, and label images.
 
-    The mask is ``"finite"`` or the path of a mask; seeds and groups are label images. Pixels of the
-    value `no_data`, or that a file says have no data, are outside of the mask.
+    Pixels of the value `no_data`, or that a file says have no data, are outside of the mask. With
+    `axis_from_file` the channels lie along the axis that the file says.
     """
 
-    options: ImageOptions
-    axis_from_file: bool
     mask: str | None = None
     no_data: float | None = None
     seeds: Path | None = None
     groups: Path | None = None
+    axis_from_file: bool = False
 
     @property
     def files(self) -> dict[str, Path]:
@@ -66,51 +61,40 @@ class ProblemSource:
 
     def notes(self) -> list[str]:
         """Return which label each colour is, of seeds and groups that were painted in colours."""
-        given = {"seeds": self.seeds, "groups": self.groups}
-        read = {name: io.read_labels(path) for name, path in given.items() if path is not None}
+        files = {name: path for name, path in self.files.items() if name != "mask"}
+        read = {name: io.read_labels(path).colors for name, path in files.items()}
         return [
-            f"colours of {name}: {io.spelled_colors(one.colors)}"
-            for name, one in read.items()
-            if one.colors is not None
+            f"colours of {name}: {io.spelled_colors(colors)}"
+            for name, colors in read.items()
+            if colors is not None
         ]
 
-    def absolute(self) -> ProblemSource:
-        """Return the source for a process that has another working directory."""
+    def absolute(self) -> Companions:
+        """Return the companions for a process that has another working directory."""
         files: dict[str, Any] = {name: path.absolute() for name, path in self.files.items()}
         if "mask" in files:
             files["mask"] = str(files["mask"])
         return dataclasses.replace(self, **files)
 
-    def read(self, paths: Sequence[Path]) -> tuple[list[io.ImageFile], Problem, int | None]:
-        """Return images that are labelled together, their problem and their axis of channels."""
-        images = [io.read_image(path, no_data=self.no_data) for path in paths]
-        options = self.options_for(images[0])
-        return images, self.problem(images, options), options.channel_axis
+    def read_image(self, path: Path) -> io.ImageFile:
+        return io.read_image(path, no_data=self.no_data)
 
-    def options_for(self, image: io.ImageFile) -> ImageOptions:
-        """Return the options with the file's axis of channels, unless it is the last of RGB(A)."""
-        axis = image.stated_channel_axis
-        if not self.axis_from_file or axis is None:
-            return self.options
-        return dataclasses.replace(self.options, channel_axis=axis)
+    def read(self) -> dict[str, Any]:
+        """Return mask, seeds and groups, as `Pipeline.iterate` takes them."""
+        read: dict[str, Any] = {"mask": self.mask}
+        for name, path in self.files.items():
+            is_mask = name == "mask"
+            file = io.read_image(path, in_colors=False) if is_mask else io.read_labels(path)
+            read[name] = file.array
+        return read
 
-    def problem(self, images: Sequence[io.ImageFile], options: ImageOptions) -> Problem:
-        """Return the problem of images that were read, with mask, seeds and groups of the files."""
-        mask: Any = self.mask
-        if mask is None and any(image.no_data is not None for image in images):
-            mask = "finite"
-        elif mask is not None and mask != "finite":
-            mask = io.read_image(mask, in_colors=False).array
-            inside = images[0].has_data
-            if images[0].no_data is not None and mask.shape == inside.shape:
-                mask = (mask != 0) & inside
-        shared = options.arguments()
-        if len(images) > 1:
-            return Problem.from_images([image.array for image in images], masks=mask, **shared)
-        seeds = None if self.seeds is None else io.read_labels(self.seeds).array
-        if self.groups is not None:
-            shared["groups"] = io.read_labels(self.groups).array
-        return Problem.from_image(images[0].array, mask=mask, seeds=seeds, **shared)
+    def pipeline_for(self, pipeline: Pipeline, image: io.ImageFile) -> Pipeline:
+        """Return a pipeline with the file's axis of channels, unless it is the last of RGB(A)."""
+        axis, options = image.stated_channel_axis, pipeline.options
+        if not self.axis_from_file or axis is None or options is None:
+            return pipeline
+        options = dataclasses.replace(options, channel_axis=axis)
+        return dataclasses.replace(pipeline, options=options)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -129,49 +113,21 @@ class LabelSummary:
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class LabelTask(AbstractTask[LabelSummary]):
-    """Label images, save masks and recipes.
+    """Label images by a pipeline, save masks and recipes.
 
-    What was `taught` names and colours labels in masks whose format keeps that; `overwrite` is
-    about what another run, or a person, has made. At a `level` the masks are of numbered regions,
-    see `merge_regions`, without names and colours. With `objects` an image of their numbers and a
-    table of their measures lie beside each mask, with `probabilities` the maps of the labels that
-    were taught, or of those of the image. Tiles have the side `tile`, None for the usual.
+    What strokes taught names and colours labels in masks whose format keeps that; `overwrite` is
+    about what another run, or a person, has made. Masks of regions are without names and colours.
+    Objects and probabilities go into files beside each mask. Tiles have the side `tile`, None for
+    the usual.
     """
 
-    method: AbstractMethod
-    source: ProblemSource
-    taught: io.PrototypeSet | None = None
+    pipeline: Pipeline
+    companions: Companions = dataclasses.field(default_factory=Companions)
     overwrite: bool = False
-    level: float | None = None
-    objects: ObjectStep | None = None
-    probabilities: io.ProbabilityStep | None = None
     tile: int | None = None
 
-    @classmethod
-    def repeating(
-        cls,
-        recipe: io.Recipe,
-        scaling: bool | Scaling | None,
-        mask: str | None,
-        no_data: float | None = None,
-        **own: Any,
-    ) -> LabelTask:
-        """Return what labels image files without strokes by a recipe; see `Recipe.for_others`."""
-        recipe = recipe.for_others()
-        if recipe.options is None:
-            raise InvalidInput("recipe: is of a run on a graph, not on an image")
-        source = ProblemSource(recipe.options.for_others(scaling), False, mask, no_data)
-        step = ObjectStep.of_recipe(recipe.objects)
-        return cls(recipe.method, source, recipe.taught, level=recipe.level, objects=step, **own)
-
-    @property
-    def _named(self) -> dict[str, Any]:
-        """The names and colours of labels, as `save_masks` takes them."""
-        taught = self.taught
-        return {} if taught is None else {"names": taught.names, "colors": taught.colors}
-
     def absolute(self) -> LabelTask:
-        return dataclasses.replace(self, source=self.source.absolute())
+        return dataclasses.replace(self, companions=self.companions.absolute())
 
     def prepare(self, jobs: Sequence[Job]) -> set[Job]:
         """Return the jobs that are done, see `AbstractTask.prepare`."""
@@ -186,7 +142,7 @@ class LabelTask(AbstractTask[LabelSummary]):
                 and not _hidden_recipe(job).exists()
                 and recipe is not None
                 and self._is_of_same_settings(recipe)
-                and recipe.raw.get("files") == self._files(job)
+                and recipe.about.get("files") == self._files(job)
             ):
                 done.add(job)
                 _remove_leftovers(job)
@@ -197,71 +153,65 @@ class LabelTask(AbstractTask[LabelSummary]):
     def run(self, job: Job, on_step: OnStep | None, cancelled: Callable[[], bool]) -> LabelSummary:
         """Label the images of a job, see `AbstractTask.run`."""
         files = self._files(job)  # as they are before they are read
-        images, problem, channel_axis = self.source.read(job.images)
-        result = self._label(problem, on_step, cancelled)
-        if result.status is Status.CANCELLED:
+        images = [self.companions.read_image(path) for path in job.images]
+        pipeline = self.companions.pipeline_for(self.pipeline, images[0])
+        steps = pipeline.iterate(images, **self.companions.read(), cancelled=cancelled)
+        labellings = run_to_end(steps, on_step)
+        result = labellings[0].result
+        assert result is not None
+        if labellings[0].is_cancelled:
             raise Cancelled
-        labels: list[Any] = result.labels if isinstance(result.labels, list) else [result.labels]
-        kinds, step, named, notes = labels, self.objects, self._named, list(result.notes)
-        recipe = result.recipe
-        if problem.seeds is not None and len(images) == 1:
-            recipe = io.with_taught(recipe, io.PrototypeSet.taught_by(problem, labels[0]))
-        if self.level is not None:
-            trees = [
-                merge_regions(one, image.array, channel_axis=channel_axis, cancelled=cancelled)
-                for one, image in zip(labels, images, strict=True)
-            ]
-            labels, named = [tree.at_level(self.level) for tree in trees], {}
-            notes += _notes_of(trees) if step is None else []
-        recipe = io.with_level(recipe, self.level) | (
-            {} if step is None else {"objects": step.plain}
-        )
-        if self.probabilities is not None:
-            recipe["probabilities"] = self.probabilities.plain
-        recipe |= {
+        uncertainty = [round(one.uncertain_share or 0.0, 4) for one in labellings]
+        recipe = {
+            **(labellings[0].recipe or {}),
             "images": [path.name for path in job.images],
             "files": files,
-            "labels": [_digest(one) for one in labels],
-            "uncertainty": (uncertainty := _uncertain_shares(problem, result)),
+            "labels": [_digest(one.labels) for one in labellings],
+            "uncertainty": uncertainty,
         }
         with self._saving_recipe(job, recipe):
-            for image, one, mask in zip(images, labels, job.masks, strict=True):
-                save_labels(image, one, mask, channel_axis, **named)
-            if step is not None:
-                # That of labels without strokes on the image does not tell where objects touch.
-                doubt: Any = None
-                if step.by_uncertainty and problem.seeds is not None:
-                    doubt = problem.graph.to_image(result.uncertainty)  # type: ignore[arg-type]
-                for image, one, mask in zip(images, kinds, job.masks, strict=True):
-                    names = self._named.get("names")
-                    _save_objects(step, image, one, doubt, mask, channel_axis, names)
-            if self.probabilities is not None:
-                self._save_maps(self.probabilities, job, images, problem, result, channel_axis)
+            for labelling, mask in zip(labellings, job.masks, strict=True):
+                self._save(labelling, mask)
         _remove_leftovers(job)
-        counts = tuple(len(io.count_labels(one)[0]) for one in labels)
-        notes += [*_lost_by(job.masks[0], images), *self.source.notes()]
-        ending, known = STATUS_TEXTS[result.status], tuple(uncertainty)
-        return LabelSummary(counts, ending, result.seconds, tuple(notes), known)
+        counts = tuple(len(io.count_labels(one.labels)[0]) for one in labellings)
+        notes = [*dict.fromkeys(note for one in labellings for note in one.notes)]
+        notes += [*_lost_by(job.masks[0], images), *self.companions.notes()]
+        ending = STATUS_TEXTS[result.status]
+        return LabelSummary(counts, ending, result.seconds, tuple(notes), tuple(uncertainty))
+
+    def _save(self, labelling: io.Labelling, mask: Path) -> None:
+        """Save a mask, and the objects and probabilities that the pipeline asks for beside it."""
+        make_folder(mask.parent)
+        named: dict[str, Any] = {"names": labelling.names, "colors": labelling.colors}
+        is_named = self.pipeline.level is None
+        io.save_masks(mask, labelling.labels, **labelling.placed, **(named if is_named else {}))
+        if labelling.objects is not None:
+            numbers, table = _object_files(mask)
+            io.save_masks(numbers, labelling.objects.labels, **labelling.placed)
+            io.save_table(table, labelling.measures or {"object": np.zeros(0, int)})
+        step = self.pipeline.probabilities
+        if step is not None:
+            maps, placed = labelling.probabilities, labelling.placed
+            placed = {name: placed[name] for name in ("axes", "scale", "units", "origin")}
+            own: dict[str, Any] = {"labels": [*maps], "kind": step.kind, **named, **placed}
+            io.save_probabilities(_maps_file(mask, step), np.stack([*maps.values()]), **own)
 
     def large_job(self, job: Job) -> LargeJob:
         """Return the job of an image in tiles; InvalidInput if it cannot be done in tiles."""
-        source, step, mask = self.source, self.probabilities, job.masks[0]
-        if source.seeds is not None or source.groups is not None:
+        given, step, mask = self.companions, self.pipeline.probabilities, job.masks[0]
+        if given.seeds is not None or given.groups is not None:
             raise InvalidInput(
                 "--seeds, --groups: files are not read in tiles; let strokes on a part of the "
                 "image teach a recipe, and give that"
             )
         if step is not None and step.suffix != io.OME_ZARR_SUFFIX:
             raise InvalidInput(f"--probabilities: in tiles they are {io.OME_ZARR_SUFFIX}")
-        objects = None if self.objects is None else self.objects.plain
-        recipe = io.Recipe(self.method, source.options, {}, self.level, self.taught, objects)
         return LargeJob.of(
             io.url_of(job.images[0]) or job.images[0],
-            recipe,
-            mask=source.mask,
-            no_data=source.no_data,
+            self.pipeline,
+            mask=given.mask,
+            no_data=given.no_data,
             tile=self.tile,
-            probabilities=step,
             probability_path=None if step is None else _maps_file(mask, step),
         )
 
@@ -288,27 +238,10 @@ class LabelTask(AbstractTask[LabelSummary]):
         ending = f"{counted(large.n_tiles, 'tile')}{done}"
         return LabelSummary((len(large.sizes),), ending, large.seconds, large.notes)
 
-    def _label(
-        self, problem: Problem, on_step: OnStep | None, cancelled: Callable[[], bool]
-    ) -> Segmentation:
-        """Return the result, with labels numbered as the seeds are, which may leave gaps."""
-        if problem.seeds is None or self.method.labels_are_given:
-            return run_to_end(self.method.iterate(problem, cancelled=cancelled), on_step)
-        classes = LabelMap.from_seeds(problem.seeds)
-        numbered = problem.with_seeds(classes.unpaint(problem.seeds))
-        result = run_to_end(self.method.iterate(numbered, cancelled=cancelled), on_step)
-        columns = result.label_map.numbers
-        shown = classes.extended(int(columns.max(initial=0)))
-        return dataclasses.replace(
-            result,
-            labels=shown.paint(np.asarray(result.labels)),
-            label_map=LabelMap(np.append(0, shown.numbers)[columns]),
-        )
-
     def finish(self, jobs: Sequence[Job]) -> None:
         """Join the tables of objects of the fields of a plate, or the series of a file."""
         places = [io.place_in_store(job.images[0]) for job in jobs]
-        if self.objects is None or None in places or not all(job.in_tiles for job in jobs):
+        if self.pipeline.objects is None or None in places or not all(job.in_tiles for job in jobs):
             return
         import pandas  # takes half a second to load
 
@@ -328,34 +261,15 @@ class LabelTask(AbstractTask[LabelSummary]):
         """Return masks and recipe of a job, and the files of objects and probabilities."""
         outputs = list(job.outputs)
         for mask in job.masks:
-            if self.objects is not None:
+            if self.pipeline.objects is not None:
                 outputs += _object_files(mask, io.OME_ZARR_SUFFIX if job.in_tiles else ".tif")
-            if self.probabilities is not None:
-                outputs.append(_maps_file(mask, self.probabilities))
+            if self.pipeline.probabilities is not None:
+                outputs.append(_maps_file(mask, self.pipeline.probabilities))
         return outputs
-
-    def _save_maps(
-        self,
-        step: io.ProbabilityStep,
-        job: Job,
-        images: Sequence[io.ImageFile],
-        problem: Problem,
-        result: Segmentation,
-        channel_axis: int | None,
-    ) -> None:
-        """Save how much each pixel of the images is of each label."""
-        known = () if self.taught is None else tuple(self.taught.by_label())
-        labels = step.labels or known or io.labels_of(result)
-        maps = io.probability_maps(problem, result, labels)
-        several = maps if isinstance(maps, list) else [maps]
-        for image, own, mask in zip(images, several, job.masks, strict=True):
-            placed = _placed(image, own[0], channel_axis)
-            path = _maps_file(mask, step)
-            io.save_probabilities(path, own, labels=labels, kind=step.kind, **self._named, **placed)
 
     def _files(self, job: Job) -> list[dict[str, Any]]:
         """Return what a job reads, in the state in which it is now, as a recipe keeps it."""
-        uses = [("image", path) for path in job.images] + list(self.source.files.items())
+        uses = [("image", path) for path in job.images] + list(self.companions.files.items())
         folder = job.companion.parent
         return [{"use": use} | io.file_state(path, folder) for use, path in uses]
 
@@ -366,7 +280,8 @@ class LabelTask(AbstractTask[LabelSummary]):
         known = [one for one in map(_load, (job.companion, _hidden_recipe(job))) if one is not None]
         places = _uses_and_paths(self._files(job))
         is_own = any(
-            self._is_of_same_settings(recipe) and _uses_and_paths(recipe.raw.get("files")) == places
+            self._is_of_same_settings(recipe)
+            and _uses_and_paths(recipe.about.get("files")) == places
             for recipe in known
         )
         for output in self._outputs(job):
@@ -374,7 +289,7 @@ class LabelTask(AbstractTask[LabelSummary]):
                 raise InvalidInput(
                     f"{output}: is there already, from another run; --overwrite replaces it"
                 )
-        written = [recipe.raw.get("labels") for recipe in known]
+        written = [recipe.about.get("labels") for recipe in known]
         digests = [one for one in written if isinstance(one, list) and len(one) == len(job.masks)]
         for k, mask in enumerate(job.masks):
             if digests and mask.exists():
@@ -408,34 +323,25 @@ class LabelTask(AbstractTask[LabelSummary]):
             io.save_recipe(job.companion, recipe)
         remove_path(_hidden_recipe(job))  # also that of a killed run whose masks were removed since
 
-    def _is_of_same_settings(self, recipe: io.Recipe) -> bool:
-        """Compare method and input, but for what is found in each image by itself."""
-        if type(recipe.method) is not type(self.method) or recipe.options is None:
+    def _is_of_same_settings(self, known: Pipeline) -> bool:
+        """Compare pipelines, but for what is found in each image by itself."""
+        mine, options = self.pipeline, self.pipeline.options
+        if known.options is None or options is None:
             return False
-        step = ObjectStep.of_recipe(recipe.objects)
-        if (recipe.level, step) != (self.level, self.objects):
-            return False
-        maps = None if self.probabilities is None else self.probabilities.plain
-        if recipe.raw.get("probabilities") != maps:
-            return False
-        plain = (json.dumps(to_plain(one), sort_keys=True) for one in (recipe.method, self.method))
-        found, own = recipe.options.for_others(), self.source.options
-        if own.scaling is None:
+        steps = [(one.level, one.objects, one.probabilities) for one in (known, mine)]
+        methods = [(one.method.name, to_plain(one.method)) for one in (known, mine)]
+        plain = [json.dumps(method, sort_keys=True) for method in methods]
+        found = known.options.for_others()
+        if options.scaling is None:
             found = dataclasses.replace(found, scaling=None)
-        left = [field.name for field in dataclasses.fields(own) if getattr(own, field.name) == AUTO]
+        names = [field.name for field in dataclasses.fields(options)]
+        left = [name for name in names if getattr(options, name) == AUTO]
         found = dataclasses.replace(found, **dict.fromkeys(left, AUTO))  # type: ignore[arg-type]
-        if found.extractor and own.extractor and found.extractor.is_fit_of(own.extractor):
-            found = dataclasses.replace(found, features=own.features)
-        if self.source.axis_from_file:
-            found = dataclasses.replace(found, channel_axis=own.channel_axis)
-        return next(plain) == next(plain) and found == own
-
-
-def _uncertain_shares(problem: Problem, result: Segmentation) -> list[float]:
-    """Return `uncertain_share` of each image, rounded as a recipe keeps it."""
-    graph = problem.graph
-    slices = graph.slices if isinstance(graph, GraphUnion) else [slice(None)]
-    return [round(result.uncertain_share(nodes), 4) for nodes in slices]
+        if found.extractor and options.extractor and found.extractor.is_fit_of(options.extractor):
+            found = dataclasses.replace(found, features=options.features)
+        if self.companions.axis_from_file:
+            found = dataclasses.replace(found, channel_axis=options.channel_axis)
+        return steps[0] == steps[1] and plain[0] == plain[1] and found == options
 
 
 def least_certain(jobs: Sequence[Job], count: int = 3) -> str:
@@ -446,44 +352,13 @@ def least_certain(jobs: Sequence[Job], count: int = 3) -> str:
     shares = dict[str, float]()
     for job in jobs:
         recipe = _load(job.companion)
-        known = [] if recipe is None else recipe.raw.get("uncertainty")
+        known = [] if recipe is None else recipe.about.get("uncertainty")
         if isinstance(known, list) and len(known) == len(job.images):
             shares |= {path.name: one for path, one in zip(job.images, known, strict=True)}
     uncertain = [name for name, share in shares.items() if share >= _LEAST_SAID]
     names = sorted(uncertain, key=lambda name: -shares[name])[:count]
     listed = ", ".join(f"{name} ({100 * shares[name]:.1f} %)" for name in names)
     return f"least certain: {listed}" if listed and len(shares) > 1 else ""
-
-
-def save_labels(
-    image: io.ImageFile,
-    labels: NDArray[Any],
-    mask: Path,
-    channel_axis: int | None,
-    **named: Any,
-) -> None:
-    """Save a mask with the axes and pixel sizes that its image has."""
-    make_folder(mask.parent)
-    placed = _placed(image, labels, channel_axis)
-    where: dict[str, Any] = {"affine": image.affine, "georeference": image.georeference}
-    io.save_masks(mask, labels, **placed, **where, **named)
-
-
-def _placed(image: io.ImageFile, labels: NDArray[Any], channel_axis: int | None) -> dict[str, Any]:
-    """Return axes, scale and units of labels of an image, as far as they are known."""
-    _, used = channels_last(image.array, channel_axis)
-    if used == image.channel_axis:
-        letters, axes = image.label_axes, list(range(labels.ndim))
-    elif image.channel_axis is None:
-        axes = [axis for axis in range(image.array.ndim) if axis != used]
-        letters = "".join(image.axes[axis] for axis in axes) if image.axes else ""
-    else:
-        letters, axes = "", []
-    places: dict[str, Any] = {"axes": letters}
-    for name in ("scale", "units", "origin"):
-        values = getattr(image, name)
-        places[name] = values and tuple(values[axis] for axis in axes)
-    return {key: value or None for key, value in places.items()}
 
 
 def _object_files(mask: Path, suffix: str = ".tif") -> tuple[Path, Path]:
@@ -494,26 +369,6 @@ def _object_files(mask: Path, suffix: str = ".tif") -> tuple[Path, Path]:
 def _maps_file(mask: Path, step: io.ProbabilityStep) -> Path:
     """Return where the probability maps of a mask go."""
     return io.path_beside(mask, f"{io.PROBABILITY_MARK[1:]}{step.suffix}")
-
-
-def _save_objects(
-    step: ObjectStep,
-    image: io.ImageFile,
-    labels: NDArray[Any],
-    uncertainty: NDArray[Any] | None,
-    mask: Path,
-    channel_axis: int | None,
-    names: Mapping[int, str] | None,
-) -> None:
-    """Split labels; save the numbers of the objects, and what they measure."""
-    placed, (numbers, table) = _placed(image, labels, channel_axis), _object_files(mask)
-    _, used = channels_last(image.array, channel_axis)
-    sizes = {name: value for name, value in placed.items() if name != "origin"}
-    found, measured = step.run(
-        labels, image.array, uncertainty=uncertainty, names=names, channel_axis=used, **sizes
-    )
-    io.save_masks(numbers, found.labels, **placed, georeference=image.georeference)
-    io.save_table(table, measured or {"object": np.zeros(0, int)})
 
 
 def _digest(labels: NDArray[Any]) -> str:
@@ -539,10 +394,6 @@ def _lost_by(mask: Path, images: Sequence[io.ImageFile]) -> list[str]:
     return lost
 
 
-def _notes_of(trees: Sequence[RegionHierarchy]) -> list[str]:
-    return list(dict.fromkeys(filter(None, (tree.separate.note for tree in trees))))
-
-
 def _hidden_recipe(job: Job) -> Path:
     """Return where the recipe is while masks of an earlier run are overwritten."""
     return job.companion.with_name(f"{hidden_name(job.companion)}.recipe.json")
@@ -563,9 +414,9 @@ def _identity(path: Path) -> tuple[int, int] | None:
     return state.st_ino, state.st_mtime_ns
 
 
-def _load(path: Path) -> io.Recipe | None:
+def _load(path: Path) -> Pipeline | None:
     try:
-        return io.load_recipe(path) if path.exists() else None
+        return load_recipe(path) if path.exists() else None
     except FormatError:
         return None
 

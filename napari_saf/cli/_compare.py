@@ -13,12 +13,13 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from napari_saf import comparison, io
-from napari_saf.batch import ProblemSource, check_outputs, save_labels
+from napari_saf.batch import Companions, check_outputs
 from napari_saf.cli import _methods as flags
 from napari_saf.cli import run_with_progress
 from napari_saf.errors import InvalidInput
 from napari_saf.features import channels_last
 from napari_saf.methods import METHODS, SWEPT, SweepMethod, TradeOff, count_points, map_steps
+from napari_saf.pipeline import Pipeline, placed_labels
 from napari_saf.problem import ImageOptions, Problem
 from napari_saf.storage import atomic_write, make_folder
 
@@ -76,21 +77,24 @@ def compare(given: Any) -> None:
         places = [out / f"comparison{suffix}" for suffix in (".png", ".csv")]
     elif out.suffix.lower() not in comparison.COMPARISON_SUFFIXES:
         raise InvalidInput(f"{out}: expected a folder, or a name that ends in {_SUFFIXES}")
-    source = flags.problem_source(vars(given))
-    variants = _variants(given, source.options)
+    options, companions = flags.image_options_of(vars(given))
+    variants = _variants(given, options)
     stems = [
         f"{io.mask_stem(image)}_{io.file_stem(name)}" for name in comparison.short_names(variants)
     ]
     masks = [(out / f"{stem}{io.LABELS_MARK}.tif", out / f"{stem}.recipe.json") for stem in stems]
     each = dict(zip(variants, masks, strict=True)) if is_folder else {}
     check_outputs([*places, *itertools.chain(*each.values())], [image], overwrite=given.overwrite)
-    _print_notes(source)
-    file = io.read_image(image)
-    channel_axis = source.options_for(file).channel_axis
+    _print_notes(companions)
+    file, beside = companions.read_image(image), companions.read()
+    pipeline = companions.pipeline_for(Pipeline(METHODS["saf"](), options), file)
+    assert pipeline.options is not None
+    channel_axis = pipeline.options.channel_axis
     regions = None if given.truth is None else _read_truth(given.truth, file, channel_axis)
 
     def read(options: ImageOptions) -> Problem:
-        return source.problem([file], dataclasses.replace(options, channel_axis=channel_axis))
+        shown = dataclasses.replace(options, channel_axis=channel_axis)
+        return dataclasses.replace(pipeline, options=shown).problem(file, **beside)
 
     steps = map_steps(comparison.iterate_comparison(variants, read), lambda step: step.snapshot)
     found = run_with_progress(steps, image.name)
@@ -107,7 +111,7 @@ def compare(given: Any) -> None:
         )
     for one in found.results if each else ():
         mask, recipe = each[one.variant]
-        save_labels(file, one.labels, mask, channel_axis)
+        io.save_masks(mask, one.labels, **placed_labels(file, one.labels, channel_axis).placed)
         io.save_recipe(recipe, one.recipe | {"images": [image.name]})
     for failure in found.failures:
         click.echo(f"napari-saf: not run: {failure.variant.name}: {failure.error}", err=True)
@@ -118,8 +122,8 @@ def compare(given: Any) -> None:
         click.echo(place)
 
 
-def _print_notes(source: ProblemSource) -> None:
-    for note in source.notes():
+def _print_notes(companions: Companions) -> None:
+    for note in companions.notes():
         click.echo(f"napari-saf: note: {note}", err=True)
 
 
@@ -157,7 +161,7 @@ def fair_sweep(given: Any) -> None:
     given.groups = given.groups or ("image" if len(paths) > 1 else None)
     if given.groups is None:
         raise click.UsageError("--groups: one image needs groups; see --help")
-    source = flags.problem_source(vars(given), len(paths))
+    options, companions = flags.image_options_of(vars(given), len(paths))
     table, plot = out / "fair_sweep.csv", out / "fair_sweep.png"
     mask_places = [
         [out / f"{io.mask_stem(path)}{io.LABELS_MARK}_{number}.tif" for path in paths]
@@ -166,8 +170,11 @@ def fair_sweep(given: Any) -> None:
     check_outputs([table, plot, *itertools.chain(*mask_places)], paths, overwrite=given.overwrite)
     method = flags.make_method(_SWEEP, flags.given_parameters(vars(given)))
     assert isinstance(method, SweepMethod)
-    _print_notes(source)
-    files, problem, axis = source.read(paths)
+    _print_notes(companions)
+    files: list[Any] = [companions.read_image(path) for path in paths]
+    pipeline = companions.pipeline_for(Pipeline(method, options), files[0])
+    assert pipeline.options is not None
+    problem, axis = pipeline.problem(files, **companions.read()), pipeline.options.channel_axis
     title = paths[0].name if len(paths) == 1 else f"{len(paths)} images"
     found = run_with_progress(method.iterate_sweep(problem, weights), title)
     make_folder(out)
@@ -185,7 +192,7 @@ def fair_sweep(given: Any) -> None:
         labels = point.segmentation.labels
         each = labels if isinstance(labels, list) else [labels]
         for image, one, place in zip(files, each, places, strict=True):
-            save_labels(image, one, place, axis)
+            io.save_masks(place, one, **placed_labels(image, one, axis).placed)
     click.echo(f"{table}\n{plot}")
 
 

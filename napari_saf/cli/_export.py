@@ -17,6 +17,7 @@ from napari_saf.batch import check_outputs
 from napari_saf.cli import _methods as flags
 from napari_saf.errors import InvalidInput
 from napari_saf.features import channels_last
+from napari_saf.pipeline import load_recipe
 from napari_saf.problem import ImageOptions, Problem
 from napari_saf.storage import make_folder
 from napari_saf.tiles import LARGE
@@ -140,7 +141,7 @@ def _labelling(
             raise click.UsageError("--unit: goes with --scale, the files do not say the size")
         units = (unit,) * n_axes
     if given.recipe is None and recipe.exists():
-        given = dataclasses.replace(given, recipe=io.load_recipe(recipe).raw)
+        given = dataclasses.replace(given, recipe=load_recipe(recipe).plain)
     if image is not None:
         title = io.mask_stem(source).removesuffix(io.LABELS_MARK)
         given = dataclasses.replace(given, image=image.array, title=title)

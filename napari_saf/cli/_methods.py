@@ -15,7 +15,7 @@ import click
 import numpy as np
 
 from napari_saf import io
-from napari_saf.batch import ProblemSource
+from napari_saf.batch import Companions
 from napari_saf.errors import FormatError
 from napari_saf.features import (
     FEATURES,
@@ -257,14 +257,14 @@ def _features_of(values: Mapping[str, Any], options: ImageOptions) -> str | Feat
     return FEATURES[wanted](**given) if given else features
 
 
-def problem_source(
+def image_options_of(
     values: Mapping[str, Any],
     n_images: int = 1,
     base: ImageOptions | None = None,
     *,
     axis_from_file: bool = True,
-) -> ProblemSource:
-    """Return how files become problems: as the options that were given say, else as `base` does.
+) -> tuple[ImageOptions, Companions]:
+    """Return how images become problems: as the options that were given say, else as `base` does.
 
     `axis_from_file` says whether the file's own axis of channels counts where none is given.
     Raise UsageError if a file belongs to one image and there are several.
@@ -283,13 +283,17 @@ def problem_source(
         else:
             changes["groups"], groups_file = None, Path(groups)
     options = dataclasses.replace(options, **changes)
-    from_file = axis_from_file and options.channel_axis is None
-    mask, seeds = values.get("mask"), values.get("seeds")
-    source = ProblemSource(options, from_file, mask, values.get("no_data"), seeds, groups_file)
-    for name in source.files if n_images > 1 else ():
+    companions = Companions(
+        mask=values.get("mask"),
+        no_data=values.get("no_data"),
+        seeds=values.get("seeds"),
+        groups=groups_file,
+        axis_from_file=axis_from_file and options.channel_axis is None,
+    )
+    for name in companions.files if n_images > 1 else ():
         only = "; only 'finite' suits several" if name == "mask" else ""
         raise click.UsageError(f"--{name}: one file for {n_images} images{only}")
-    return source
+    return options, companions
 
 
 def method_options(

@@ -109,7 +109,7 @@ def _bar(job: batch.Job, number: int, count: int) -> AbstractContextManager[Any]
 def _print_outcome(task: batch.AbstractTask[Any], outcome: batch.Outcome[Any]) -> None:
     job, result = outcome.job, outcome.result
     if isinstance(result, batch.LabelSummary) and isinstance(task, batch.LabelTask):
-        noun = "label" if task.level is None else "region"
+        noun = "label" if task.pipeline.level is None else "region"
         shares = result.uncertainty or (None,) * len(job.masks)
         for mask, count, share in zip(job.masks, result.n_labels, shares, strict=True):
             ending = "" if share is None else f", {100 * share:.1f} % uncertain"

@@ -17,6 +17,7 @@ from napari_saf.cli._run import FORMAT, SCALING, run_jobs
 from napari_saf.errors import FormatError
 from napari_saf.methods import METHODS, AbstractMethod, choose_for_strokes
 from napari_saf.objects import ObjectStep
+from napari_saf.pipeline import Pipeline, load_recipe
 from napari_saf.problem import ImageOptions
 from napari_saf.regions import USUAL_LEVEL
 
@@ -84,7 +85,7 @@ def _task(given: Any, jobs: list[Job]) -> LabelTask:
     )
     of_seeds = values["seeds"] is not None and "prototypes" not in parameters
     if values["choose"] or (of_seeds and values["method"] is None and values["recipe"] is None):
-        recipe: io.Recipe | None = _chosen(given, jobs)
+        recipe: Pipeline | None = _chosen(given, jobs)
     else:
         recipe = _recipe(values, prototypes)
     options, method = ImageOptions(), METHODS[values["method"] or "saf"]
@@ -105,19 +106,23 @@ def _task(given: Any, jobs: list[Job]) -> LabelTask:
     if scaling is False and options.scaling is None:
         raise click.UsageError("--scaling first: goes with a recipe or prototypes of an image")
     options, is_new = options.for_others(scaling), values["recipe"] is None
-    source = flags.problem_source(values, len(paths), options, axis_from_file=is_new)
+    options, companions = flags.image_options_of(values, len(paths), options, axis_from_file=is_new)
     level = values["level"]
     if level is None:
         level = None if recipe is None else recipe.level
-    level = level if isinstance(level, float) else None  # the word none
-    own: dict[str, Any] = {"objects": _object_step(values, recipe)}
-    own["probabilities"] = flags.probability_step(values)
     if "prototype_labels" in parameters:  # a file's labels, names and colours are of other rows
         prototypes = _with_labels(made)
     elif "prototypes" not in parameters and recipe is not None and values["seeds"] is None:
         prototypes = recipe.taught
-    own |= {"overwrite": values["overwrite"], "tile": values["tile"] or None}
-    return LabelTask(made, source, prototypes, level=level, **own)
+    pipeline = Pipeline(
+        made,
+        options,
+        level=level if isinstance(level, float) else None,  # the word none
+        objects=_object_step(values, recipe),
+        probabilities=flags.probability_step(values),
+        taught=prototypes,
+    )
+    return LabelTask(pipeline, companions, values["overwrite"], values["tile"] or None)
 
 
 def _with_labels(method: Any) -> io.PrototypeSet | None:
@@ -128,8 +133,8 @@ def _with_labels(method: Any) -> io.PrototypeSet | None:
     return io.PrototypeSet(points, np.ravel(labels).astype(int))
 
 
-def _object_step(values: Mapping[str, Any], recipe: io.Recipe | None) -> ObjectStep | None:
-    before = None if recipe is None else ObjectStep.of_recipe(recipe.objects)
+def _object_step(values: Mapping[str, Any], recipe: Pipeline | None) -> ObjectStep | None:
+    before = None if recipe is None else recipe.objects
     step = flags.step_of(values, before or ObjectStep(), "object_")
     if before is not None or values["objects"]:
         return step
@@ -138,34 +143,37 @@ def _object_step(values: Mapping[str, Any], recipe: io.Recipe | None) -> ObjectS
     return None
 
 
-def _chosen(given: Any, jobs: list[Job]) -> io.Recipe:
+def _chosen(given: Any, jobs: list[Job]) -> Pipeline:
     """Return the settings that seeds choose on an image."""
     values, scaling, paths = vars(given), given.scaled_by, jobs[0].images
     if given.seeds is None or given.recipe is not None:
         raise click.UsageError("--choose: goes with --seeds, and without --recipe")
     deep = flags.take_deep(values)
-    source = flags.problem_source(values, sum(len(job.images) for job in jobs))
+    options, companions = flags.image_options_of(values, sum(len(job.images) for job in jobs))
+    pipeline = Pipeline(METHODS["saf"](), options)
     if jobs[0].in_tiles:
-        LabelTask(METHODS["saf"](), source).large_job(jobs[0])  # refuses seeds
-    image, mask = io.read_image(paths[0]), source.mask
+        LabelTask(pipeline, companions).large_job(jobs[0])  # refuses seeds
+    image, beside = companions.read_image(paths[0]), companions.read()
+    chosen = companions.pipeline_for(pipeline, image).options
+    assert chosen is not None
     choice = choose_for_strokes(
         image.array,
-        io.read_labels(given.seeds).array,
-        channel_axis=source.options_for(image).channel_axis,
-        mask=mask if mask in (None, "finite") else io.read_image(mask, in_colors=False).array,
+        beside["seeds"],
+        channel_axis=chosen.channel_axis,
+        mask=beside["mask"],
         scaling=None if isinstance(scaling, bool) else scaling,
         deep=deep,
     )
     if given.method not in (None, choice.method.name):
         raise click.UsageError(f"--choose: goes with the method {choice.method.name!r}")
     click.echo(f"{paths[0]}: {choice.summary}")
-    return io.Recipe(choice.method, choice.options, {})
+    return Pipeline(choice.method, choice.options)
 
 
-def _recipe(values: Mapping[str, Any], prototypes: io.PrototypeSet | None) -> io.Recipe | None:
+def _recipe(values: Mapping[str, Any], prototypes: io.PrototypeSet | None) -> Pipeline | None:
     path, name = values["recipe"], values["method"]
     if path is not None:
-        recipe = io.load_recipe(path)
+        recipe = load_recipe(path)
         if name not in (None, recipe.method.name):
             raise click.UsageError(f"--method: the recipe is one of {recipe.method.name!r}")
         if recipe.options is None:
@@ -174,5 +182,5 @@ def _recipe(values: Mapping[str, Any], prototypes: io.PrototypeSet | None) -> io
     if prototypes is None:
         return None
     options = prototypes.options or ImageOptions()
-    recipe = dataclasses.replace(prototypes, options=options).recipe()
+    recipe = Pipeline.from_prototypes(dataclasses.replace(prototypes, options=options))
     return recipe if name in (None, recipe.method.name) else None

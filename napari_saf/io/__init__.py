@@ -74,8 +74,9 @@ from napari_saf.io._prototypes import (
 from napari_saf.io._readers import differs_in_napari, find_images, images_in, library
 from napari_saf.io._recipe import (
     PrototypeSet,
-    Recipe,
-    load_recipe,
+    RecipeFile,
+    check_recipe,
+    check_repeatable,
     save_recipe,
     with_level,
     with_taught,

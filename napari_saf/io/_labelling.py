@@ -37,12 +37,13 @@ from napari_saf.io._paths import (
 )
 from napari_saf.io._probabilities import Kind, save_probabilities
 from napari_saf.io._prototypes import save_prototypes
-from napari_saf.io._recipe import PrototypeSet, load_recipe, save_recipe
+from napari_saf.io._recipe import PrototypeSet, check_recipe, save_recipe
 from napari_saf.io._regions import check_table, number_regions, save_table
 from napari_saf.io._source import ImageSource, read_labels
 from napari_saf.io._tables import LargeRegions, measure_large, region_table
 from napari_saf.problem import ImageOptions
-from napari_saf.storage import format_errors, write_json
+from napari_saf.result import Segmentation, Status
+from napari_saf.storage import format_errors, read_json, write_json
 
 _ONLY_TABLES = (
     "labels that are not in memory: a table, outlines and the recipe can be saved of them; the "
@@ -60,7 +61,11 @@ class Labelling:
     and ``units`` along its axes, the ``affine`` that comes after scale and translate, which axes
     are ``singletons``, that stand for one slice, and which ``axes`` of the image they are;
     ``channels`` is the one that stands for all channels. The `origin` is that of `save_masks`; the
-    `probabilities` are maps of some labels, by number, see `probability_maps`.
+    `probabilities` are maps of some labels, by number, see `probability_maps`; the `affine` and the
+    `georeference` are those of an `ImageFile`.
+
+    What a run left, see `Pipeline.run`: its `result`, the `uncertain_share` of the pixels, the
+    `kinds`, labels before they became regions, and `objects` with what they measure.
 
     Examples
     --------
@@ -85,6 +90,14 @@ class Labelling:
     place: dict[str, Any] | None = None
     probabilities: Mapping[int, NDArray[np.floating]] = dataclasses.field(default_factory=dict)
     origin: Sequence[float] | None = None
+    affine: NDArray[np.float64] | None = None
+    georeference: Sequence[Any] = ()
+    kinds: NDArray[Any] | None = None
+    objects: Any = None
+    measures: dict[str, NDArray[Any]] | None = None
+    result: Segmentation | None = None
+    uncertain_share: float | None = None
+    notes: tuple[str, ...] = ()
 
     @property
     def all_names(self) -> Mapping[int, str]:
@@ -93,6 +106,17 @@ class Labelling:
             return self.names
         numbers = count_labels(self.labels)[0].tolist()
         return {n: f"region {n}" for n in numbers} | dict(self.names)
+
+    @property
+    def placed(self) -> dict[str, Any]:
+        """How the labels lie, as `save_masks` takes it."""
+        names = ("axes", "scale", "units", "origin", "affine", "georeference")
+        return {name: getattr(self, name) for name in names}
+
+    @property
+    def is_cancelled(self) -> bool:
+        """Whether the run that made the labels was stopped before its end."""
+        return self.result is not None and self.result.status is Status.CANCELLED
 
     @property
     def is_large(self) -> bool:
@@ -196,8 +220,10 @@ def read_mask(path: str | os.PathLike[str], *, lazily: bool = False) -> Labellin
     own = dataclasses.replace(own, colors=image.colors or {})
     companion = _companion_recipe(file) if note is None or note.recipe is None else None
     if companion is not None:
-        recipe = load_recipe(companion)
-        own = dataclasses.replace(own, recipe=recipe.raw, prototypes=recipe.taught)
+        with format_errors(companion, "a recipe"):
+            recipe: Any = read_json(companion)
+            prototypes = check_recipe(recipe).prototypes
+        own = dataclasses.replace(own, recipe=recipe, prototypes=prototypes)
     if note is None:
         return own
     with format_errors(file, "a label image"):

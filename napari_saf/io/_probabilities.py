@@ -18,6 +18,7 @@ from napari_saf.graph import AbstractGraph
 from napari_saf.io._labels import Axes, check_color, check_name, count_labels, label_axes
 from napari_saf.io._masks import OME_ZARR, check_replaceable, describe_levels, ome_entries
 from napari_saf.io._paths import PROBABILITY_SUFFIXES, check_suffix, mask_stem, printable
+from napari_saf.parameters import check_bounds, parameter
 from napari_saf.problem import Problem
 from napari_saf.result import Segmentation
 from napari_saf.storage import atomic_write, write_errors
@@ -32,14 +33,19 @@ _NO_XML = re.compile(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 class ProbabilityStep:
     """Which maps lie beside a mask: format, type of number, and of which labels; None: of all."""
 
-    suffix: str = ".ome.zarr"
-    kind: Kind = "float32"
-    labels: tuple[int, ...] | None = None
+    suffix: str = parameter(
+        ".ome.zarr", label="Format", choices=PROBABILITY_SUFFIXES, help="Format of the maps."
+    )
+    kind: Kind = parameter("float32", label="Numbers", help="In bytes, 0 to 255 are 0 to 1.")
+    labels: tuple[int, ...] | None = parameter(
+        None, label="Labels", none="all", help="Maps of these labels only."
+    )
 
-    @property
-    def plain(self) -> dict[str, Any]:
-        """The entry of a recipe."""
-        return dataclasses.asdict(self) | {"labels": self.labels and list(self.labels)}
+    def __post_init__(self) -> None:
+        labels: Any = self.labels
+        if isinstance(labels, list | np.ndarray):  # of a file
+            object.__setattr__(self, "labels", tuple(np.asarray(labels).tolist()))
+        check_bounds(self)
 
 
 def probability_maps(

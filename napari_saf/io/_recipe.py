@@ -1,13 +1,13 @@
-"""Recipes: what repeats a run, as JSON; and the prototypes of labels, which they may hold."""
+"""Files of recipes, and the prototypes of labels, which they may hold."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
 import os
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -20,16 +20,10 @@ from napari_saf.input import GIVEN_FEATURES, ImageOptions
 from napari_saf.io._labels import check_color, check_name, check_vectors, count_labels
 from napari_saf.methods import (
     METHODS,
-    AbstractMethod,
-    method_with_prototypes,
-    not_cancelled,
-    run_to_end,
 )
-from napari_saf.parameters import from_plain, to_plain
 from napari_saf.points import sampled_means
 from napari_saf.problem import Problem
-from napari_saf.regions import merge_regions
-from napari_saf.result import MOST_LABELS, Segmentation, Snapshot, Status
+from napari_saf.result import MOST_LABELS
 
 _MOST_TAUGHT = 256
 """Prototypes in a recipe, unless there are more labels."""
@@ -49,29 +43,37 @@ class _Regions(storage.FileModel):
     level: float = Field(ge=0, le=1)
 
 
-class _Objects(storage.FileModel):
-    smallest: int = Field(ge=1)
-    neck: float = Field(ge=0, le=1)
-    kinds: list[int] | None
-    by_slice: bool
-    by_uncertainty: bool = False
-
-
-class _RecipeFile(storage.VersionedModel):
+class RecipeFile(storage.VersionedModel):
     """Entries of a recipe; those of any type say where it comes from and are not used."""
 
     method: Any = Field(None, validate_default=True)
     parameters: dict[Any, Any] = Field(default_factory=dict)
     input: dict[Any, Any] | None = None
     regions: _Regions | None = None
-    objects: _Objects | None = None
-    probabilities: Any = None
+    objects: dict[Any, Any] | None = None
+    probabilities: dict[Any, Any] | None = None
     taught: Annotated[list[LabelEntry], Field(min_length=1)] | None = None
     versions: Any = None
     images: Any = None
     files: Any = None
     labels: Any = None
     uncertainty: Any = None
+
+    @property
+    def options(self) -> ImageOptions | None:
+        """How the image of the run became a problem."""
+        return None if self.input is None else ImageOptions.from_plain(self.input)
+
+    @property
+    def prototypes(self) -> PrototypeSet | None:
+        """What strokes taught."""
+        return None if self.taught is None else PrototypeSet.from_entries(self.taught, self.options)
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """The entries that say where the recipe comes from."""
+        names = ("versions", "images", "files", "labels", "uncertainty")
+        return {name: getattr(self, name) for name in names if name in self.model_fields_set}
 
     @field_validator("method")
     @classmethod
@@ -103,7 +105,8 @@ class PrototypeSet:
     >>> image = np.kron([[0.1, 0.9]], np.ones((8, 8)))
     >>> problem = saf.Problem.from_image(image, features="intensity")
     >>> taught = saf.PrototypeSet.from_labels(problem, 1 + (image > 0.5))
-    >>> np.array_equal(taught.recipe().run(image.T).labels, 1 + (image.T > 0.5))  # another image
+    >>> pipeline = saf.Pipeline.from_prototypes(taught)
+    >>> np.array_equal(pipeline.run(image.T).labels, 1 + (image.T > 0.5))  # another image
     True
     """
 
@@ -248,136 +251,15 @@ class PrototypeSet:
         """Return the parameters of the assignment flow that labels by these prototypes."""
         return {"prototypes": self.vectors, "prototype_labels": self.labels}
 
-    def recipe(self) -> Recipe:
-        """Return what labels other images by these prototypes, each scaled as `options` say."""
-        if self.options is None:
-            raise InvalidInput("it is not known what the prototypes are made of")
-        method = method_with_prototypes(self.vectors, labels=self.labels)
-        plain = {"method": method.name, "parameters": to_plain(method)}
-        recipe = Recipe.from_plain({"schema": 1, "input": self.options.to_plain(), **plain})
-        return dataclasses.replace(recipe, taught=self)
+    @property
+    def named(self) -> dict[str, Any]:
+        """Names and colours, as `save_masks` takes them."""
+        return {"names": self.names, "colors": self.colors}
 
     def by_label(self) -> dict[int, NDArray[np.float32]]:
         """Return the prototypes (n_own, n_features) of each label, by label, ascending."""
         assert self.labels is not None
         return {int(label): self.vectors[self.labels == label] for label in np.unique(self.labels)}
-
-
-@dataclasses.dataclass(frozen=True, slots=True, eq=False)
-class Recipe:
-    """What repeats a run: the method with its parameters, and how an image becomes a problem.
-
-    `options` are None if the run was on a graph; `raw` is the content of the file. At the `level`
-    the parts of labels become regions, see `RegionHierarchy.at_level`; None: labels alone. What
-    strokes `taught` labels images that have none, see `for_others`. Folders are split into
-    `objects` as that says, where it is there.
-    """
-
-    method: AbstractMethod
-    options: ImageOptions | None
-    raw: dict[str, Any]
-    level: float | None = None
-    taught: PrototypeSet | None = None
-    objects: Mapping[str, Any] | None = None
-
-    @classmethod
-    def from_plain(cls, raw: object) -> Recipe:
-        """Return the recipe that `Segmentation.recipe` or a file holds; errors as `load_recipe`."""
-        file = storage.validated(_RecipeFile, raw)
-        _refuse_given(file.parameters)
-        method = from_plain(METHODS[file.method], file.parameters)
-        options = None if file.input is None else ImageOptions.from_plain(file.input)
-        if options is not None:
-            check_repeatable(options)
-        level = None if file.regions is None else file.regions.level
-        taught = None if file.taught is None else PrototypeSet.from_entries(file.taught, options)
-        objects = None if file.objects is None else file.objects.model_dump()
-        return cls(method, options, cast("dict[str, Any]", raw), level, taught, objects)
-
-    def with_rescale(self, rescale: bool) -> Recipe:
-        """Return the recipe with another `rescale`, see `problem`; the same without a scaling."""
-        if self.options is None or self.options.scaling is None:
-            return self
-        options = dataclasses.replace(self.options, rescale=rescale)
-        raw = self.raw | {"input": options.to_plain()}
-        taught = self.taught and dataclasses.replace(self.taught, options=options)
-        return dataclasses.replace(self, options=options, raw=raw, taught=taught)
-
-    def for_others(self) -> Recipe:
-        """Return what labels images without strokes: by the prototypes that strokes taught.
-
-        On the image that was painted on it gives what the prototypes give, and not the labels that
-        the strokes gave. The recipe itself, where nothing was taught.
-        """
-        if self.taught is None or self.options is None:
-            return self
-        recipe = dataclasses.replace(self.taught, options=self.options).recipe()
-        raw = with_level(recipe.raw, self.level)
-        raw |= {} if self.objects is None else {"objects": self.objects}
-        return dataclasses.replace(recipe, raw=raw, level=self.level, objects=self.objects)
-
-    def problem(
-        self,
-        image: ArrayLike,
-        *,
-        mask: ArrayLike | Literal["finite"] | None = None,
-        seeds: ArrayLike | None = None,
-        rescale: bool | None = None,
-    ) -> Problem:
-        """Make another image, of as many channels, a problem as the first one was made one.
-
-        Arguments and errors are those of `Problem.from_image`; a recipe keeps neither mask nor
-        seeds. `rescale` says whether the 0.1 and 99.9 percentiles of this image become 0 and 1,
-        for images of other brightness, or the values that did in the first one; None: as the
-        recipe says, which is True unless a scaling was given. InvalidInput if the recipe is of a
-        run on a graph.
-        """
-        if self.options is None:
-            raise InvalidInput("recipe: is of a run on a graph, not on an image")
-        check_repeatable(self.options)
-        arguments = self.options.for_others(rescale).arguments()
-        return Problem.from_image(image, mask=mask, seeds=seeds, **arguments)
-
-    def run(
-        self,
-        image: ArrayLike,
-        *,
-        mask: ArrayLike | Literal["finite"] | None = None,
-        seeds: ArrayLike | None = None,
-        rescale: bool | None = None,
-    ) -> Segmentation:
-        """Repeat the run on another image: `iterate` to the end, with its arguments."""
-        steps = self.iterate(image, mask=mask, seeds=seeds, rescale=rescale)
-        return run_to_end(steps)
-
-    def iterate(
-        self,
-        image: ArrayLike,
-        *,
-        mask: ArrayLike | Literal["finite"] | None = None,
-        seeds: ArrayLike | None = None,
-        rescale: bool | None = None,
-        cancelled: Callable[[], bool] = not_cancelled,
-    ) -> Generator[Snapshot, None, Segmentation]:
-        """Yield the snapshots of the method on `problem`, whose arguments these are.
-
-        Without seeds, what strokes taught takes their place, see `for_others`. Where the recipe has
-        a level, the result has `regions` beside the labels.
-        """
-        problem = self.problem(image, mask=mask, seeds=seeds, rescale=rescale)
-        method = (self.for_others() if seeds is None else self).method
-        result = yield from method.iterate(problem, cancelled=cancelled)
-        if result.status is Status.CANCELLED or self.level is None:
-            return result
-        assert problem.options is not None and not isinstance(result.labels, list)
-        axis = problem.options.channel_axis
-        tree = merge_regions(result.labels, image, channel_axis=axis, cancelled=cancelled)
-        return dataclasses.replace(
-            result,
-            regions=tree.at_level(self.level),
-            recipe=with_level(result.recipe, self.level),
-            notes=(*result.notes, *filter(None, [tree.separate.note])),
-        )
 
 
 def with_level(recipe: dict[str, Any], level: float | None) -> dict[str, Any]:
@@ -433,27 +315,11 @@ def save_recipe(
     return storage.write_json(as_path(path), text, overwrite=overwrite)
 
 
-def load_recipe(path: str | os.PathLike[str]) -> Recipe:
-    """Load a recipe.
-
-    Raises
-    ------
-    FormatError
-        Naming the file and what is wrong with it: not JSON, an unknown version of the schema,
-        an unknown method or parameter, a value of the wrong kind or out of bounds, or
-        something that a recipe cannot repeat.
-
-    Examples
-    --------
-    >>> image = np.kron([[0.0, 1.0]], np.ones((8, 8)))
-    >>> result = saf.SLK(n_clusters=2).run(saf.Problem.from_image(image))
-    >>> recipe = saf.load_recipe(saf.save_recipe("labels.recipe.json", result.recipe))
-    >>> np.array_equal(recipe.run(image).labels, result.labels)
-    True
-    """
-    file = as_path(path)
-    with storage.format_errors(file, "a recipe"):
-        return Recipe.from_plain(storage.read_json(file))
+def check_recipe(raw: object) -> RecipeFile:
+    """Return the checked entries of a recipe; InvalidInput names what is wrong with one."""
+    file = storage.validated(RecipeFile, raw)
+    _refuse_given(file.parameters)
+    return file
 
 
 def check_repeatable(options: ImageOptions) -> None:

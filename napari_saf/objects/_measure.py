@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from napari_saf.arrays import as_array
 from napari_saf.io import image_channels, region_table
 from napari_saf.objects._split import NECK, SMALLEST, Objects, check_objects, split_objects
-from napari_saf.parameters import parameter
+from napari_saf.parameters import check_bounds, parameter
 
 Table = dict[str, NDArray[Any]]
 
@@ -117,19 +117,11 @@ class ObjectStep:
         help="Split objects also where labels by strokes on the image itself are uncertain.",
     )
 
-    @classmethod
-    def of_recipe(cls, plain: Mapping[str, Any] | None) -> ObjectStep | None:
-        """Return the step that a recipe holds, checked by who read it; None for none."""
-        if plain is None:
-            return None
-        kinds = plain["kinds"]
-        return cls(**{**plain, "kinds": None if kinds is None else tuple(kinds)})
-
-    @property
-    def plain(self) -> dict[str, Any]:
-        """The entry of a recipe."""
-        kinds = None if self.kinds is None else list(self.kinds)
-        return {**dataclasses.asdict(self), "kinds": kinds}
+    def __post_init__(self) -> None:
+        kinds: Any = self.kinds
+        if isinstance(kinds, list | np.ndarray):  # of a file
+            object.__setattr__(self, "kinds", tuple(np.asarray(kinds).tolist()))
+        check_bounds(self)
 
     def run(
         self,

@@ -20,8 +20,8 @@ from pydantic import Field, field_validator
 from napari_saf import storage
 from napari_saf.arrays import as_path, check_kind
 from napari_saf.errors import InvalidInput
-from napari_saf.io import PaintedClass, Recipe, check_affine, with_taught
-from napari_saf.parameters import to_plain
+from napari_saf.io import PaintedClass, check_affine
+from napari_saf.pipeline import Pipeline
 from napari_saf.project._files import FileReference
 from napari_saf.project._project import (
     Affine,
@@ -234,7 +234,7 @@ def _to_bytes(project: Project, home: Path) -> bytes:
         "schema": _SCHEMA,
         "software": storage.VERSION,
         "images": images,
-        "recipes": {name: _plain_recipe(one) for name, one in project.recipes.items()},
+        "recipes": {name: one.plain for name, one in project.recipes.items()},
         "applied": project.applied,
         "dictionaries": {name: file_entry(one) for name, one in project.dictionaries.items()},
         "docks": project.docks,
@@ -262,16 +262,6 @@ def _plain_classes(layer: ProjectLayer) -> list[dict[str, Any]]:
 
 def _runs_name(number: int) -> str:
     return f"layers/{number}.runs"
-
-
-def _plain_recipe(recipe: Recipe) -> dict[str, Any]:
-    """Return a recipe as a file holds it, with what strokes taught."""
-    raw = recipe.raw
-    if not raw:
-        options = None if recipe.options is None else recipe.options.to_plain()
-        method = {"method": recipe.method.name, "parameters": to_plain(recipe.method)}
-        raw = {"schema": 1, "input": options, **method}
-    return with_taught(raw, recipe.taught)
 
 
 def _archive(text: bytes, contents: Sequence[bytes]) -> bytes:
@@ -361,9 +351,9 @@ def _affine(rows: list[list[float]], where: str, n_axes: int | None = None) -> A
     return tuple(map(tuple, rows))
 
 
-def _recipe(name: str, raw: dict[str, Any]) -> Recipe:
+def _recipe(name: str, raw: dict[str, Any]) -> Pipeline:
     try:
-        return Recipe.from_plain(raw)
+        return Pipeline.from_plain(raw)
     except (TypeError, ValueError, ArithmeticError) as error:
         raise InvalidInput(f"recipes.{name}: {error}") from error
 

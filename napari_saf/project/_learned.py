@@ -8,14 +8,15 @@ from pathlib import Path
 from napari_saf import io
 from napari_saf.dictionary import DICTIONARY_SUFFIX, PatchDictionary
 from napari_saf.errors import InvalidInput
+from napari_saf.pipeline import Pipeline, load_recipe
 from napari_saf.project._archive import PROJECT_SUFFIX, load_project
 from napari_saf.project._files import find_files
 from napari_saf.project._project import Project
 from napari_saf.storage import format_errors, read_json
 
-Learned = io.Recipe | PatchDictionary
+Learned = Pipeline | PatchDictionary
 """All that was learned comes down to one of these."""
-Taught = io.Recipe | io.PrototypeSet | PatchDictionary | Project | str | os.PathLike[str]
+Taught = Pipeline | io.PrototypeSet | PatchDictionary | Project | str | os.PathLike[str]
 """Anything learned, in any form, or its file."""
 
 
@@ -41,8 +42,8 @@ def as_learned(given: Taught, name: str = "learned") -> Learned:
             return PatchDictionary.load(found.path)
         return given.recipe
     if isinstance(given, io.PrototypeSet):
-        return given.recipe()
-    if isinstance(given, io.Recipe | PatchDictionary):
+        return Pipeline.from_prototypes(given)
+    if isinstance(given, Pipeline | PatchDictionary):
         return given
     raise InvalidInput(
         f"{name}: expected a project, recipe, prototypes, dictionary or the path of one, got "
@@ -50,7 +51,7 @@ def as_learned(given: Taught, name: str = "learned") -> Learned:
     )
 
 
-def _load(path: Path) -> io.Recipe | io.PrototypeSet | PatchDictionary | Project:
+def _load(path: Path) -> Pipeline | io.PrototypeSet | PatchDictionary | Project:
     suffix = path.suffix.lower()
     if suffix == PROJECT_SUFFIX:
         return load_project(path)
@@ -59,4 +60,4 @@ def _load(path: Path) -> io.Recipe | io.PrototypeSet | PatchDictionary | Project
     with format_errors(path, "a project, recipe, file of prototypes or dictionary"):
         plain = read_json(path)
     is_prototypes = isinstance(plain, dict) and plain.get("kind") == "prototypes"
-    return io.load_prototypes(path) if is_prototypes else io.load_recipe(path)
+    return io.load_prototypes(path) if is_prototypes else load_recipe(path)

@@ -15,8 +15,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from napari_saf.arrays import as_labels
 from napari_saf.errors import Cancelled, ComputeError, InvalidInput
-from napari_saf.io import PaintedClass, PrototypeSet, Recipe
+from napari_saf.io import PaintedClass, PrototypeSet
 from napari_saf.methods import AbstractMethod, run_to_end
+from napari_saf.pipeline import Pipeline
 from napari_saf.problem import ImageOptions, Problem
 from napari_saf.project._files import Digest, FileReference, FoundFile, find_files
 from napari_saf.result import LabelMap, Status
@@ -238,7 +239,7 @@ class Project:
     Parameters
     ----------
     images : tuple of ProjectImage
-    recipes : mapping of str to Recipe
+    recipes : mapping of str to Pipeline
         What labelled images, by name; what strokes taught, with the prototypes, is in them.
     applied : str
         Name of the recipe that labels other images; empty: the only one.
@@ -262,7 +263,7 @@ class Project:
     """
 
     images: tuple[ProjectImage, ...] = ()
-    recipes: Mapping[str, Recipe] = dataclasses.field(default_factory=dict)
+    recipes: Mapping[str, Pipeline] = dataclasses.field(default_factory=dict)
     applied: str = ""
     dictionaries: Mapping[str, FileReference] = dataclasses.field(default_factory=dict)
     docks: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
@@ -270,7 +271,7 @@ class Project:
     home: Path | None = None
 
     @property
-    def recipe(self) -> Recipe:
+    def recipe(self) -> Pipeline:
         """The recipe that labels other images; InvalidInput if there is none, or it is not said."""
         if self.applied:
             return self.recipes[self.applied]

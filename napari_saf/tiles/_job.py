@@ -15,8 +15,9 @@ from napari_saf.arrays import as_whole
 from napari_saf.device import memory_limit
 from napari_saf.dictionary import PatchDictionary
 from napari_saf.errors import InvalidInput
-from napari_saf.io import ImageSource, ProbabilityStore, Recipe, Region, count_labels
+from napari_saf.io import ImageSource, ProbabilityStore, Region, count_labels
 from napari_saf.parts import cut
+from napari_saf.pipeline import Pipeline
 from napari_saf.tiles._engine import AbstractTiledJob, AbstractWork, Auxiliary, Tile
 from napari_saf.tiles._store import LabelStore
 from napari_saf.tiles._tiling import Tiling
@@ -70,7 +71,7 @@ class AbstractLargeJob(AbstractTiledJob):
     tile: int | None
 
     @property
-    def recipe_of_run(self) -> Recipe | None:
+    def recipe_of_run(self) -> Pipeline | None:
         """The recipe whose regions and objects follow the labels; None for labels alone."""
         return None
 

@@ -17,7 +17,6 @@ from napari_saf.dictionary import PatchDictionary
 from napari_saf.errors import InvalidInput, SafError
 from napari_saf.io import PARTS_SUFFIXES, ImageSource, is_zarr, path_beside, save_table
 from napari_saf.methods import AbstractMethod, not_cancelled
-from napari_saf.objects import ObjectStep
 from napari_saf.project import Taught, as_learned
 from napari_saf.storage import make_folder
 from napari_saf.tiles._dictionary import DictionaryJob
@@ -140,7 +139,7 @@ def label_large(
     source : path or array
         OME-Zarr 0.4 or 0.5, a zarr array, a TIFF file in tiles, ``.npy``, a picture, or an array:
         dask, zarr, NumPy, memory-mapped. 2-D, 3-D or more, with or without channels.
-    recipe : Recipe, PrototypeSet, PatchDictionary, Project, path of one of them, or method
+    recipe : Pipeline, PrototypeSet, PatchDictionary, Project, path of one of them, or method
         What repeats a run, or what strokes taught; a method alone labels with automatic options.
         Its working size (`max_side`) does not count: tiles have full resolution. Of a dictionary
         each pixel gets its atom, as by `PatchDictionary.apply`.
@@ -232,12 +231,12 @@ def run_large(
     if recipe is None:
         return labels
     if level is not None:
-        regions = RegionJob.of(kinds, job.image, level, recipe.raw)
+        regions = RegionJob.of(kinds, job.image, level, recipe.plain)
         merged = run_steps(iterate_large(regions, path, **shared), progress, cancelled)
         seconds = labels.seconds + merged.seconds
         notes = (*labels.notes, *merged.notes)
         labels = dataclasses.replace(merged, kinds=kinds, seconds=seconds, notes=notes)
-    step = ObjectStep.of_recipe(recipe.objects)
+    step = recipe.objects
     if step is None:
         return labels
     image, store = job.image, path_beside(path, "objects.ome.zarr")
@@ -271,7 +270,7 @@ def is_done(job: AbstractLargeJob, out: str | os.PathLike[str]) -> bool:
     kinds = LabelStore(path_beside(path, "kinds.ome.zarr"))
     if recipe is None or not kinds.is_finished(job):
         return False
-    return LabelStore(path).is_finished(RegionJob.of(kinds.path, job.image, level, recipe.raw))
+    return LabelStore(path).is_finished(RegionJob.of(kinds.path, job.image, level, recipe.plain))
 
 
 def iterate_large(

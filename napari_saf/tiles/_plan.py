@@ -31,6 +31,7 @@ from napari_saf.input import AUTO, ImageOptions
 from napari_saf.methods import AbstractMethod, AssignmentFlow, method_with_prototypes
 from napari_saf.parameters import to_plain
 from napari_saf.parts import ImageParts, cut, grown, halo_of
+from napari_saf.pipeline import Pipeline
 from napari_saf.problem import Problem
 from napari_saf.project import as_learned
 from napari_saf.result import LabelMap, Segmentation
@@ -73,7 +74,7 @@ class Plan(Tiling):
 
     def method(self) -> AssignmentFlow:
         """Return what labels a tile: the flow with the steps of the plan."""
-        flow = io.Recipe.from_plain(self.recipe).method
+        flow = Pipeline.from_plain(self.recipe).method
         assert isinstance(flow, AssignmentFlow)
         return dataclasses.replace(
             flow,
@@ -83,7 +84,7 @@ class Plan(Tiling):
 
     def label_map_of(self) -> io.PrototypeSet:
         """Return what the labels stand for, with their names."""
-        recipe = io.Recipe.from_plain(self.recipe)
+        recipe = Pipeline.from_plain(self.recipe)
         assert recipe.taught is not None
         return recipe.taught
 
@@ -99,7 +100,7 @@ class Plan(Tiling):
 
     def surroundings(self, region: io.Region) -> io.Region:
         """Return a region with its halo, from where features begin as in the whole image."""
-        options = io.Recipe.from_plain(self.recipe).options
+        options = Pipeline.from_plain(self.recipe).options
         assert options is not None and options.extractor is not None
         step, crop = options.extractor.stride, super().surroundings(region)
         pairs = zip(crop, self.halo, strict=True)
@@ -121,7 +122,7 @@ class Plan(Tiling):
         if inside is not None and not inside.any():
             empty = np.zeros(values.shape[:-1], kind)
             return empty, np.zeros((len(wanted), *empty.shape), np.float32) if wanted else None
-        options = io.Recipe.from_plain(self.recipe).options
+        options = Pipeline.from_plain(self.recipe).options
         assert options is not None
         options = dataclasses.replace(options, groups=None)
         block = ImageParts([values], [inside], [(start, self.shape)])
@@ -140,9 +141,8 @@ class LargeJob(AbstractLargeJob):
 
     plan_type = Plan
 
-    recipe: io.Recipe
+    recipe: Pipeline
     learn_pixels: int = LEARN_PIXELS
-    probabilities: io.ProbabilityStep | None = None
     probability_path: Path | None = None
 
     @classmethod
@@ -153,7 +153,6 @@ class LargeJob(AbstractLargeJob):
         *,
         channel_axis: int | None = None,
         learn_pixels: int = LEARN_PIXELS,
-        probabilities: io.ProbabilityStep | None = None,
         probability_path: Path | None = None,
         **more: Any,
     ) -> LargeJob:
@@ -162,8 +161,8 @@ class LargeJob(AbstractLargeJob):
         Maps of soft labels go to `probability_path`, as `probabilities` say.
         """
         is_method = isinstance(recipe, AbstractMethod)
-        found = io.Recipe(recipe, ImageOptions(), {}) if is_method else as_learned(recipe)
-        if not isinstance(found, io.Recipe):
+        found = Pipeline(recipe) if is_method else as_learned(recipe)
+        if not isinstance(found, Pipeline):
             raise InvalidInput("recipe: a dictionary labels by a job of its own")
         if channel_axis is None and found.options is not None:
             channel_axis = found.options.channel_axis
@@ -172,12 +171,17 @@ class LargeJob(AbstractLargeJob):
         _checked(found if found.method.labels_are_given else found.for_others())
         if probability_path is not None:
             io.check_suffix(probability_path, [".ome.zarr"])
-            probabilities = probabilities or io.ProbabilityStep()
-        return cls(*own, found, learn_pixels, probabilities, probability_path)
+            step = found.probabilities or io.ProbabilityStep()
+            found = dataclasses.replace(found, probabilities=step)
+        return cls(*own, found, learn_pixels, probability_path)
 
     @property
-    def recipe_of_run(self) -> io.Recipe:
+    def recipe_of_run(self) -> Pipeline:
         return self.recipe
+
+    @property
+    def _maps(self) -> io.ProbabilityStep | None:
+        return None if self.probability_path is None else self.recipe.probabilities
 
     @property
     def request(self) -> dict[str, Any]:
@@ -189,7 +193,7 @@ class LargeJob(AbstractLargeJob):
             "taught": None if recipe.taught is None else recipe.taught.entries(),
             "tile": self.tile,
             "learn_pixels": self.learn_pixels,
-            "probabilities": self.probabilities and self.probabilities.plain,
+            "probabilities": None if self._maps is None else to_plain(self._maps),
         }
         return dict(json.loads(json.dumps(plain)))
 
@@ -221,7 +225,7 @@ class LargeJob(AbstractLargeJob):
         halo = halo_of(extractor, window, has_weights=options.weights != "uniform")
         sides = fitting_tile(image.shape, window, self.tile, halo, *taught.vectors.shape)
         plain = {"schema": 1, "method": flow.name, "parameters": to_plain(flow)}
-        maps = None if self.probabilities is None else self.probabilities.plain
+        maps = None if self._maps is None else to_plain(self._maps)
         if maps is not None and not maps["labels"]:
             maps["labels"] = list(taught.by_label())
         return Plan(
@@ -255,7 +259,7 @@ def _read(image: io.ImageSource, mask: Auxiliary, regions: Sequence[io.Region]) 
     return ImageParts.read(regions, image.shape, read)
 
 
-def _checked(recipe: io.Recipe) -> io.Recipe:
+def _checked(recipe: Pipeline) -> Pipeline:
     """Refuse what couples distant pixels, by name and with a way on."""
     method, options = recipe.method, recipe.options
     if options is None:
@@ -273,7 +277,7 @@ def _checked(recipe: io.Recipe) -> io.Recipe:
     return recipe
 
 
-def _resolved(recipe: io.Recipe, image: io.ImageSource, mask: Auxiliary) -> ImageOptions:
+def _resolved(recipe: Pipeline, image: io.ImageSource, mask: Auxiliary) -> ImageOptions:
     """Return the options for an image with channels last, at its full size."""
     assert recipe.options is not None
     options = dataclasses.replace(recipe.options.for_others(), channel_axis=-1, max_side=None)
@@ -319,7 +323,7 @@ def _fitted(
 
 
 def _learn(
-    recipe: io.Recipe, blocks: ImageParts, options: ImageOptions, noise: list[float] | None
+    recipe: Pipeline, blocks: ImageParts, options: ImageOptions, noise: list[float] | None
 ) -> tuple[AssignmentFlow, io.PrototypeSet]:
     """Return the flow with the prototypes that a method finds in blocks, or that it has."""
     flow, taught = recipe.method, recipe.taught

@@ -6,7 +6,8 @@ import numpy as np
 import psutil
 import pytest
 
-from napari_saf.io import load_recipe, save_masks
+from napari_saf.io import save_masks
+from napari_saf.pipeline import load_recipe
 
 RNG = np.random.default_rng(0)
 

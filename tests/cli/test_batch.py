@@ -11,9 +11,10 @@ import psutil
 import pytest
 from processes import Command, die_at_rename, die_while_writing
 
-from napari_saf.batch import ProblemSource, _labelling
+from napari_saf.batch import Companions, LabelTask
 from napari_saf.features import Scaling
-from napari_saf.io import load_recipe, read_labels, save_masks
+from napari_saf.io import read_labels, save_masks
+from napari_saf.pipeline import load_recipe
 from napari_saf.regions import USUAL_LEVEL, merge_regions
 
 FEW = ("--max-labels", "2", "--format", ".npy")
@@ -127,16 +128,16 @@ def test_a_mask_made_within_a_file_is_none_of_the_whole_image(cli, picture):
 
 
 def test_an_image_that_changes_while_it_is_labelled_is_labelled_again(cli, picture, monkeypatch):
-    run, real = ("segment", picture("a.png"), "-o", "m.npy", *FEW), ProblemSource.read
+    run, real = ("segment", picture("a.png"), "-o", "m.npy", *FEW), Companions.read_image
 
     def read_then_change(*arguments):
         found = real(*arguments)
         picture("a.png", seed=5)
         return found
 
-    monkeypatch.setattr(ProblemSource, "read", read_then_change)
+    monkeypatch.setattr(Companions, "read_image", read_then_change)
     assert cli(*run).code == 0
-    monkeypatch.setattr(ProblemSource, "read", real)
+    monkeypatch.setattr(Companions, "read_image", real)
     assert "done before" not in cli(*run).out
     assert summary(cli(*run)) == ("1 done before", [])
 
@@ -159,7 +160,7 @@ def test_a_mask_that_was_corrected_by_hand_stays(cli, picture, tmp_path, suffix)
 def test_a_run_together_goes_on_after_it_was_interrupted(cli, folder, tmp_path, monkeypatch):
     run, real, saved = (
         ("segment", folder, "-o", "out", "--together", *FEW),
-        _labelling.save_labels,
+        LabelTask._save,
         [],
     )
 
@@ -169,9 +170,9 @@ def test_a_run_together_goes_on_after_it_was_interrupted(cli, folder, tmp_path, 
         saved.append(arguments)
         return real(*arguments, **named)
 
-    monkeypatch.setattr(_labelling, "save_labels", save_one)
+    monkeypatch.setattr(LabelTask, "_save", save_one)
     assert cli(*run).code == 130
-    monkeypatch.setattr(_labelling, "save_labels", real)
+    monkeypatch.setattr(LabelTask, "_save", real)
     assert cli(*run).code == 0
     assert len(list((tmp_path / "out").glob("*.npy"))) == 3
 
@@ -237,14 +238,14 @@ def test_bad_images_are_named_at_the_end(cli, folder, tmp_path):
 
 @pytest.mark.parametrize("fault", [AssertionError("odd"), RecursionError("deep"), MemoryError()])
 def test_whatever_is_raised_for_an_image_the_others_are_labelled(cli, folder, monkeypatch, fault):
-    real = ProblemSource.read
+    real = Companions.read_image
 
-    def fail_at_one(source, paths):
-        if paths[0].name == "1.png":
+    def fail_at_one(companions, path):
+        if path.name == "1.png":
             raise fault
-        return real(source, paths)
+        return real(companions, path)
 
-    monkeypatch.setattr(ProblemSource, "read", fail_at_one)
+    monkeypatch.setattr(Companions, "read_image", fail_at_one)
     outcome = cli("segment", folder, "-o", "out", *FEW)
     assert (outcome.code, summary(outcome)[0]) == (1, "2 labelled, 1 failed")
     assert "Traceback" not in outcome.err
@@ -361,7 +362,7 @@ def test_masks_that_are_removed_after_a_kill_are_made_once(cli, folder, tmp_path
 
 
 def test_two_runs_at_once_do_not_replace_each_other(cli, folder, tmp_path, monkeypatch):
-    real, began = ProblemSource.read, []
+    real, began = Companions.read_image, []
 
     def begin_another(*arguments):
         if not began:
@@ -369,7 +370,7 @@ def test_two_runs_at_once_do_not_replace_each_other(cli, folder, tmp_path, monke
             assert cli("segment", folder, "-o", "out", "--max-labels", "3", *FEW[2:]).code == 0
         return real(*arguments)
 
-    monkeypatch.setattr(ProblemSource, "read", begin_another)
+    monkeypatch.setattr(Companions, "read_image", begin_another)
     outcome = cli("segment", folder, "-o", "out", *FEW)
     assert (outcome.code, summary(outcome)[0]) == (1, "3 failed")
     assert outcome.err.count("is there already, from another run") == 3

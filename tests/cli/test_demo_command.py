@@ -10,7 +10,8 @@ from napari_saf import METHODS, SelfAssignmentFlow
 from napari_saf.cli import _demo
 from napari_saf.cli._demo import save_run_figure
 from napari_saf.input import PLAIN
-from napari_saf.io import ImageFile, load_recipe, read_image
+from napari_saf.io import ImageFile, read_image
+from napari_saf.pipeline import load_recipe
 from napari_saf.problem import Problem
 
 

@@ -5,7 +5,8 @@ import pytest
 
 import napari_saf as saf
 from napari_saf.errors import FormatError, InvalidInput
-from napari_saf.io import Recipe, read_labels
+from napari_saf.io import read_labels
+from napari_saf.pipeline import Pipeline
 from napari_saf.project import FileReference, Project, as_learned, content_digest, save_project
 
 KINDS = ("strokes", "prototypes", "recipe", "dictionary")
@@ -23,7 +24,7 @@ def taught_by_strokes():
     seeds[2:5, 3:9], seeds[20:22, 3:9] = 5, 2
     problem = saf.Problem.from_image(bands(0), features="intensity", window=3, seeds=seeds)
     taught = saf.PrototypeSet.from_labels(problem, names={5: "ground"})
-    return Recipe(saf.AssignmentFlow(), problem.options, {}, None, taught)
+    return Pipeline(saf.AssignmentFlow(), problem.options, taught=taught)
 
 
 @pytest.fixture
@@ -45,7 +46,7 @@ def learned(request, tmp_path):
     if kind == "prototypes":
         path = saf.save_prototypes(tmp_path / "taught.prototypes.json", taught.taught)
         found = taught.taught
-        return found, path, lambda image: found.recipe().run(image).labels
+        return found, path, lambda image: saf.Pipeline.from_prototypes(found).run(image).labels
     result = saf.SLK(n_clusters=3).run(saf.Problem.from_image(bands(0)))
     path = saf.save_recipe(tmp_path / "slk.recipe.json", result.recipe)
     found = saf.load_recipe(path)
@@ -203,5 +204,5 @@ def test_a_folder_says_whose_labels_are_least_certain(cli, images, tmp_path):
     line = first.splitlines()[-1]
     assert line.startswith("least certain: ramp.npy (") and line == again.splitlines()[-1]
     recipe = saf.load_recipe(tmp_path / "run" / "ramp_labels.recipe.json")
-    (share,) = recipe.raw["uncertainty"]
+    (share,) = recipe.plain["uncertainty"]
     assert f"{100 * share:.1f} % uncertain" in first and 0 < share <= 1

@@ -427,7 +427,7 @@ def test_a_recipe_of_regions_is_repeated_unless_they_are_not_wanted(cli, patches
         assert cli(*recipe, *options).code == 0
         np.testing.assert_array_equal(np.load("out.npy"), np.load(f"{same}.npy"))
     assert len({np.load(f"{name}.npy").max() for name in cases}) == 3
-    assert "regions" not in saf.load_recipe("out.recipe.json").raw
+    assert "regions" not in saf.load_recipe("out.recipe.json").plain
     found = saf.load_recipe("many.recipe.json").run(read_image(patches).array)
     np.testing.assert_array_equal(found.regions, np.load("many.npy"))
 

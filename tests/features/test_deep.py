@@ -12,8 +12,8 @@ from scipy.ndimage import gaussian_filter
 
 import napari_saf as saf
 from napari_saf.features import FEATURES, DeepFeatures, _deep, _network
-from napari_saf.io import Recipe
 from napari_saf.methods import AssignmentFlow
+from napari_saf.pipeline import Pipeline
 
 VIT, CONV = "test_vit", "test_resnet"
 PLAIN = {"window": 3, "weights": "uniform", "max_side": None}
@@ -164,7 +164,7 @@ def test_tiles_have_the_labels_of_the_whole(deep, tmp_path):
     problem = saf.Problem.from_image(image, features=deep, seeds=kinds + 1, **PLAIN)
     taught = saf.PrototypeSet.taught_by(problem, kinds + 1)
     found = saf.label_large(image, taught, tmp_path / "m.ome.zarr", tile=96)
-    whole = taught.recipe().run(image).labels
+    whole = saf.Pipeline.from_prototypes(taught).run(image).labels
     assert (found.labels[:] == whole).mean() > 0.999
 
 
@@ -188,7 +188,7 @@ def test_a_recipe_leads_to_no_file_elsewhere(deep, image):
     raw = saf.SLK(n_clusters=2).run(saf.Problem.from_image(image, features=deep, **PLAIN)).recipe
     for place in ("/etc/", "../../", "C:\\\\evil\\\\", ""):
         raw["input"]["features"]["weights_file"] = f"{place}passwd.safetensors"
-        assert Recipe.from_plain(raw).options.features.weights_file == "passwd.safetensors"
+        assert Pipeline.from_plain(raw).options.features.weights_file == "passwd.safetensors"
 
 
 def _strokes(image):
@@ -396,7 +396,7 @@ def test_a_recipe_that_was_changed_is_refused(weights, image, changes, words):
     plain = {"features": fitted.to_plain() | changes}
     with pytest.raises(saf.InvalidInput, match=words):
         recipe = {"schema": 1, "method": "saf", "input": plain}
-        Recipe.from_plain(recipe).problem(image)
+        Pipeline.from_plain(recipe).problem(image)
 
 
 def test_averages_are_those_of_the_features_and_need_no_network_again(deep, image, monkeypatch):

@@ -9,8 +9,8 @@ from scipy.ndimage import gaussian_filter
 
 import napari_saf as saf
 from napari_saf.features import FEATURES, FeatureExtractor, _image, extractor_of
-from napari_saf.io import Recipe
 from napari_saf.parameters import parameter
+from napari_saf.pipeline import Pipeline
 from napari_saf.problem import ImageOptions
 
 FIXED = [name for name, cls in FEATURES.items() if cls.normalisation == "fixed" and name != "deep"]
@@ -183,12 +183,12 @@ def test_what_an_extractor_learned_goes_with_the_recipe(monkeypatch, image):
     result = saf.SelfAssignmentFlow(max_labels=3).run(problem)
     plain = result.recipe["input"]["features"]
     assert plain == {"kind": "bands", "n_bands": 3, "mean": problem.options.features.mean}
-    recipe = Recipe.from_plain(result.recipe)
+    recipe = Pipeline.from_plain(result.recipe)
     np.testing.assert_array_equal(recipe.run(image).labels, result.labels)
     other = recipe.problem(image / 2, rescale=False)
     assert other.options.features == problem.options.features
     taught = saf.PrototypeSet.from_labels(problem, result.labels)
-    assert taught.recipe().options.features == problem.options.features
+    assert saf.Pipeline.from_prototypes(taught).options.features == problem.options.features
 
 
 @pytest.mark.parametrize(

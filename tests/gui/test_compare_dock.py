@@ -18,7 +18,7 @@ from napari_saf._gui.compare.choice import panel_names
 from napari_saf._gui.compare.dock import CompareWidget
 from napari_saf._gui.forms.choices import Choice
 from napari_saf._gui.layers.metadata import METADATA_KEY
-from napari_saf.io import Recipe
+from napari_saf.pipeline import Pipeline
 from napari_saf.result import STATUS_TEXTS
 
 pytestmark = pytest.mark.gui
@@ -122,7 +122,7 @@ def test_a_click_shows_all_results_side_by_side(compare, qtbot, viewer):
     expected = saf.compare(IMAGE, variants)
     for layer, one in zip(results(viewer), expected.results, strict=True):
         np.testing.assert_array_equal(layer.data, one.labels)
-        assert Recipe.from_plain(layer.metadata[METADATA_KEY]["recipe"]).method.name == "saf"
+        assert Pipeline.from_plain(layer.metadata[METADATA_KEY]["recipe"]).method.name == "saf"
     first, second = results(viewer)
     for label in range(1, expected.n_numbers + 1):
         np.testing.assert_array_equal(first.get_color(label), second.get_color(label))

@@ -21,8 +21,9 @@ from napari_saf._gui.layers.placement import Placement, image_region
 from napari_saf._gui.layers.reading import Pixels
 from napari_saf._gui.scribbles.strokes import add_strokes
 from napari_saf._gui.segment.dock import SegmentWidget
-from napari_saf.io import _labelling, load_recipe, read_image, read_labels
+from napari_saf.io import _labelling, read_image, read_labels
 from napari_saf.methods import Cancelled, SelfAssignmentFlow
+from napari_saf.pipeline import load_recipe
 from napari_saf.problem import Problem
 
 pytestmark = pytest.mark.gui
@@ -436,7 +437,7 @@ def test_an_image_of_too_few_axes_is_told(viewer, export, qtbot):
 def test_a_saved_recipe_is_the_one_of_the_layer(done, tmp_path, viewer):
     done.repeat.save_to(str(tmp_path / "mine"))
     recipe = saf.load_recipe(tmp_path / "mine.recipe.json")
-    assert recipe.raw == viewer.layers[1].metadata["napari_saf"]["recipe"]
+    assert recipe.plain == viewer.layers[1].metadata["napari_saf"]["recipe"]
     done.repeat.save_to(str(tmp_path / "missing" / "mine.json"))
     assert done.status.is_error
 

@@ -22,8 +22,9 @@ from napari_saf._gui.layers.placement import ImageRegion
 from napari_saf._gui.project.dock import ProjectWidget
 from napari_saf._gui.scribbles.dock import ScribblesWidget
 from napari_saf._gui.segment.dock import SegmentWidget
-from napari_saf.io import LargeRegions, Recipe, _frame
+from napari_saf.io import LargeRegions, _frame
 from napari_saf.methods import Cancelled
+from napari_saf.pipeline import Pipeline
 from napari_saf.problem import ImageOptions
 from napari_saf.tiles import LabelStore, LargeJob, iterate_large
 
@@ -211,7 +212,7 @@ def test_everything_is_labelled_and_gone_on_with(
     assert other.large.status.text.startswith("done: 9 tiles"), other.large.status.text
     expected = saf.label_large(
         tmp_path / "sheet.zarr" / "0",
-        Recipe(dock.form.read(), dock.input.whole_options(), {}),
+        Pipeline(dock.form.read(), dock.input.whole_options()),
         tmp_path / "e.ome.zarr",
         tile=64,
     )

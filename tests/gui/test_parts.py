@@ -215,7 +215,7 @@ def test_prototypes_of_a_file_label_an_image_of_fewer_axes_than_are_on_screen(vi
     layer = viewer.add_image(np.random.default_rng(1).random((12, 12)), name="a")
     viewer.dims.ndisplay = 3
     source = FileSource("p.json", saf.load_prototypes(tmp_path / "p.json"))
-    job = repeat_job(viewer, prototype_set(source).recipe(), layer)
+    job = repeat_job(viewer, saf.Pipeline.from_prototypes(prototype_set(source)), layer)
     assert job.image_job.read(not_cancelled).n_nodes == 144
     assert image_region(viewer.add_labels(np.ones((12, 12), dtype=int)), layer) is not None
 

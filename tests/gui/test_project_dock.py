@@ -362,7 +362,7 @@ def test_labels_by_the_recipe_of_an_image_carry_it(model, dock, open_on, settle)
     settle(dock)
     dock.go_to_next()
     assert names(model) == ["1", "1 [SAF]"]
-    assert recipe_of(model.layers["1 [SAF]"]).raw == expected.raw
+    assert recipe_of(model.layers["1 [SAF]"]).plain == expected.plain
 
 
 def test_label_all_gives_what_the_recipe_of_the_file_gives(dock, scribbles, tmp_path, settle):

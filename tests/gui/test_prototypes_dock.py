@@ -12,7 +12,7 @@ from napari_saf._gui.layers.metadata import ARE_STROKES
 from napari_saf._gui.layers.placement import Placement
 from napari_saf._gui.prototypes.dock import PrototypesWidget
 from napari_saf._gui.scribbles.strokes import add_strokes
-from napari_saf.io import Recipe
+from napari_saf.pipeline import Pipeline
 
 pytestmark = [pytest.mark.gui]
 
@@ -315,7 +315,7 @@ def test_prototypes_are_saved_loaded_merged_and_used(dock, model, settle, press,
     settle(dock)
     made = model.layers["blocks [AF]"]
     assert (made.data == np.where(QUADRANTS == 4, 1, QUADRANTS)).mean() > 0.98
-    replay = Recipe.from_plain(made.metadata["napari_saf"]["recipe"])
+    replay = Pipeline.from_plain(made.metadata["napari_saf"]["recipe"])
     np.testing.assert_array_equal(replay.run(blocks()).labels, made.data)
     for _ in range(3):
         dock.undo()

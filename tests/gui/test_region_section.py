@@ -15,8 +15,9 @@ from napari_saf._gui.export.dock import ExportWidget
 from napari_saf._gui.layers.metadata import is_regions, recipe_of
 from napari_saf._gui.prototypes.dock import PrototypesWidget
 from napari_saf._gui.segment import regions as region_section
-from napari_saf.io import Recipe, read_image, read_labels
+from napari_saf.io import read_image, read_labels
 from napari_saf.methods import Cancelled, TradeOffPoint
+from napari_saf.pipeline import Pipeline
 
 pytestmark = [pytest.mark.gui, pytest.mark.automatic]
 
@@ -136,7 +137,7 @@ def test_regions_follow_the_slider_without_another_run(viewer, dock, label):
         expected = tree.at_level(value / 100)
         np.testing.assert_array_equal(layer.data, expected)
         assert int(dock.regions.regions_button.text().split()[0]) == expected.max()
-        recipe = Recipe.from_plain(layer.metadata["napari_saf"]["recipe"])
+        recipe = Pipeline.from_plain(layer.metadata["napari_saf"]["recipe"])
         assert recipe.level == value / 100
         np.testing.assert_array_equal(recipe.run(blocks()).regions, expected)
         colors[value] = layer.colormap.map(layer.data)
@@ -541,7 +542,7 @@ def test_what_is_in_view_is_applied_to_another_image(viewer, dock, label, settle
     dock.applying.button.click()
     settle(dock)
     (regions,) = [one for one in viewer.layers if is_regions(one) and one != shown.layer]
-    recipe = Recipe.from_plain(regions.metadata["napari_saf"]["recipe"])
+    recipe = Pipeline.from_plain(regions.metadata["napari_saf"]["recipe"])
     assert recipe.level is not None and regions.name.startswith("other")
     assert dock.regions.shown is shown and not dock.applying.row.isHidden()
     expected = recipe_of(shown.layer).run(np.asarray(other.data), rescale=False)

@@ -58,7 +58,9 @@ def recipe(model, open_on, settle, path):
 def segment(model, open_on, settle, path):
     """A run in the Segment dock; its recipe."""
     dock = segmented(model, open_on, settle)
-    return dock, saf.save_recipe(path / "own.recipe.json", recipe_of(dock.regions.shown.layer).raw)
+    return dock, saf.save_recipe(
+        path / "own.recipe.json", recipe_of(dock.regions.shown.layer).plain
+    )
 
 
 def dictionary(model, open_on, settle, path):

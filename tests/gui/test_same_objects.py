@@ -74,7 +74,7 @@ def test_dock_commands_and_python_find_the_same_objects(
     shown = model.add_labels(labels, name="labels")
     soft = SoftLabels.of(problem, result)
     assert SoftLabels.of(dataclasses.replace(problem, seeds=None), result).uncertainty is None
-    shown.metadata["napari_saf"] = {"recipe": recipe.raw, "soft_labels": soft}
+    shown.metadata["napari_saf"] = {"recipe": recipe.plain, "soft_labels": soft}
     model.add_image(image, name="photo")
     uncertain = model.add_image(doubt, name="doubt")
     dock = open_on(model, ObjectsWidget)

@@ -357,7 +357,7 @@ def test_what_was_taught_is_saved_for_other_images(taught, tmp_path, settle):
     found = saf.load_prototypes(tmp_path / "taught.csv.json")
     assert found.names[2] == "brick"
     np.testing.assert_allclose(found.colors[2], taught.strokes.color(2)[:3], atol=1e-4)
-    turned = found.recipe().run(blocks()[::-1, ::-1].copy())
+    turned = saf.Pipeline.from_prototypes(found).run(blocks()[::-1, ::-1].copy())
     assert (turned.labels == QUADRANTS[::-1, ::-1]).mean() > 0.95
     taught.input.choose(features="position")
     taught.buttons["update_labels"].click()

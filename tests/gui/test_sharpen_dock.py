@@ -350,7 +350,7 @@ def test_results_keep_their_recipe_and_lose_maps_that_are_of_other_labels(model,
     dock.start()
     settle(dock)
     now = metadata.metadata_of(labels)
-    assert labels.visible and metadata.recipe_of(labels).raw == before["recipe"]
+    assert labels.visible and metadata.recipe_of(labels).plain == before["recipe"]
     assert metadata.SOFT_KEY not in now and now[metadata.EDITED_KEY]
     assert now[metadata.EDITS_KEY] == ("borders sharpened: reach automatic, strength automatic",)
     (entry,) = dock.workspace.session.entries

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import napari_saf as saf
-from napari_saf.batch import save_labels
+from napari_saf.pipeline import placed_labels
 
 SCAN = np.arange(5 * 6 * 7, dtype=np.int16).reshape(5, 6, 7)  # x, y, z
 AFFINE = np.array([[0, -0.5, 0, 90], [0.5, 0, 0, -126], [0, 0, 3, -72], [0, 0, 0, 1.0]])
@@ -38,7 +38,7 @@ def test_labels_lie_on_the_scan_and_keep_names_and_recipe(scan, nibabel, tmp_pat
     image = saf.read_image(scan)
     labels = (image.array % 3).astype(np.uint8)
     mask = tmp_path / scan.name.replace("scan", "labels")
-    save_labels(image, labels, mask, None, names={2: "cortex"})
+    saf.save_masks(mask, labels, **placed_labels(image, labels, None).placed, names={2: "cortex"})
     written = nibabel.load(mask)
     np.testing.assert_array_equal(written.affine, AFFINE)
     np.testing.assert_array_equal(np.asanyarray(written.dataobj), SCAN % 3)
@@ -56,7 +56,8 @@ def test_planes_and_series_have_the_shape_of_their_scan(nibabel, tmp_path, shape
     nibabel.save(nibabel.Nifti1Image(values, AFFINE), tmp_path / "s.nii")
     image = saf.read_image(tmp_path / "s.nii")
     assert image.axes == axes
-    save_labels(image, image.array, tmp_path / "m.nii.gz", None)
+    placed = placed_labels(image, image.array, None).placed
+    saf.save_masks(tmp_path / "m.nii.gz", image.array, **placed)
     written = nibabel.load(tmp_path / "m.nii.gz")
     np.testing.assert_array_equal(np.asanyarray(written.dataobj), values)
     np.testing.assert_array_equal(written.affine, AFFINE)

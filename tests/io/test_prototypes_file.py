@@ -164,7 +164,7 @@ def test_prototypes_from_a_file_label_an_image(tmp_path):
     labels = saf.AssignmentFlow(**again.arguments()).run(problem).labels
     np.testing.assert_array_equal(labels, np.where(image == 0.5, 3, 7))
     with pytest.raises(saf.InvalidInput, match="not known what the prototypes are made of"):
-        again.recipe()
+        saf.Pipeline.from_prototypes(again)
 
 
 def looks():
@@ -182,7 +182,9 @@ def test_a_few_means_stand_for_a_label_that_looks_in_several_ways():
     points = {label: sorted(own[:, 0].round(4)) for label, own in found.by_label().items()}
     np.testing.assert_allclose([points[2], points[4]], [[0.4, 1.0], [0.0, 0.7]], atol=1e-4)
     assert (found.names, found.options) == ({4: "dots"}, problem.options)
-    np.testing.assert_array_equal(found.recipe().run(image[::-1, ::-1]).labels, truth[::-1, ::-1])
+    np.testing.assert_array_equal(
+        saf.Pipeline.from_prototypes(found).run(image[::-1, ::-1]).labels, truth[::-1, ::-1]
+    )
     assert len(saf.PrototypeSet.from_labels(problem, truth).vectors) == 4  # no more look different
     one = saf.PrototypeSet.from_labels(problem, truth, 1)
     np.testing.assert_allclose(one.vectors, [[0.7], [0.35]], atol=1e-6)
@@ -201,7 +203,7 @@ def test_strokes_stand_for_classes_on_a_reduced_image():
     )
     found = saf.PrototypeSet.from_labels(problem)
     assert set(found.labels) == {2, 4}
-    assert (found.recipe().run(image).labels == truth).mean() > 0.9
+    assert (saf.Pipeline.from_prototypes(found).run(image).labels == truth).mean() > 0.9
 
 
 def test_there_must_be_labels():

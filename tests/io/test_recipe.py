@@ -12,13 +12,12 @@ from napari_saf.graph import GridGraph
 from napari_saf.input import PLAIN
 from napari_saf.io import (
     PrototypeSet,
-    Recipe,
-    load_recipe,
     save_recipe,
     with_level,
     with_taught,
 )
 from napari_saf.methods import METHODS, AssignmentFlow, SelfAssignmentFlow
+from napari_saf.pipeline import Pipeline, load_recipe
 from napari_saf.problem import Problem
 from napari_saf.regions import merge_regions
 
@@ -51,7 +50,7 @@ def test_a_recipe_comes_back(tmp_path, method):
     assert type(recipe.method) is type(method)
     assert plain_of(recipe.method) == plain_of(method)
     assert recipe.options == PROBLEM.options
-    assert recipe.raw["versions"]["napari-saf"]
+    assert recipe.plain["versions"]["napari-saf"]
 
 
 def test_a_loaded_recipe_gives_the_same_labels(tmp_path):
@@ -63,19 +62,19 @@ def test_a_loaded_recipe_gives_the_same_labels(tmp_path):
 
 
 @pytest.mark.parametrize("rescale", [None, False])
-def test_a_recipe_with_a_level_gives_regions_beside_the_labels(tmp_path, rescale):
+def test_a_recipe_with_a_level_gives_regions_with_the_labels_they_are_parts_of(tmp_path, rescale):
     image = np.kron(IMAGE, np.ones((3, 2, 1)))
     first = SelfAssignmentFlow(max_labels=4).run(Problem.from_image(image, **PLAIN))
     tree = merge_regions(first.labels, image)
-    assert first.regions is None and tree.at_level(0).max() > tree.at_level(1).max()
+    assert tree.at_level(0).max() > tree.at_level(1).max()
     for level in (0, 0.5, 1):
         save_recipe(tmp_path / "r.json", with_level(first.recipe, level))
         again = load_recipe(tmp_path / "r.json").run(image, rescale=rescale)
-        np.testing.assert_array_equal(again.labels, first.labels)
-        np.testing.assert_array_equal(again.regions, tree.at_level(level))
+        np.testing.assert_array_equal(again.kinds, first.labels)
+        np.testing.assert_array_equal(again.labels, tree.at_level(level))
         assert again.recipe["regions"] == {"level": level}
         kept = load_recipe(tmp_path / "r.json").with_rescale(False)
-        assert kept.level == kept.raw["regions"]["level"] == level
+        assert kept.level == kept.plain["regions"]["level"] == level
 
 
 def test_regions_of_separate_things_come_with_a_note():
@@ -83,13 +82,13 @@ def test_regions_of_separate_things_come_with_a_note():
     for row, column in np.ndindex(5, 6):
         image[18 * row + 6 : 18 * row + 13, 18 * column + 6 : 18 * column + 13] = 200
     first = SelfAssignmentFlow(max_labels=2).run(Problem.from_image(image, **PLAIN))
-    again = Recipe.from_plain(with_level(first.recipe, 0.1)).run(image)
-    assert again.regions.max() == 31
+    again = Pipeline.from_plain(with_level(first.recipe, 0.1)).run(image)
+    assert again.labels.max() == 31
     assert [*again.notes] == [*first.notes, "30 separate things: see Objects"]
 
 
 def test_another_image_is_scaled_by_itself():
-    recipe = Recipe.from_plain(GOOD)
+    recipe = Pipeline.from_plain(GOOD)
     dimmer = recipe.problem(3 + IMAGE / 40)
     np.testing.assert_allclose(dimmer.features, PROBLEM.features, atol=1e-5)
     assert dimmer.options.rescale
@@ -98,7 +97,7 @@ def test_another_image_is_scaled_by_itself():
 
 def test_a_scaling_that_was_given_is_that_of_other_images_too():
     problem = Problem.from_image(IMAGE, scaling=(0, 2), **PLAIN)
-    recipe = Recipe.from_plain(SelfAssignmentFlow().recipe(problem))
+    recipe = Pipeline.from_plain(SelfAssignmentFlow().recipe(problem))
     dimmer = recipe.problem(IMAGE / 2)
     np.testing.assert_allclose(dimmer.features, problem.features / 2, atol=1e-6)
     by_itself = recipe.problem(IMAGE / 2, rescale=True)
@@ -106,7 +105,7 @@ def test_a_scaling_that_was_given_is_that_of_other_images_too():
 
 
 def test_another_image_keeps_the_scaling_of_the_first_if_that_is_wanted():
-    recipe = Recipe.from_plain(GOOD)
+    recipe = Pipeline.from_plain(GOOD)
     darker = recipe.problem(IMAGE / 2, mask=IMAGE[..., 0] > 0.5, rescale=False)
     assert darker.options.scaling == PROBLEM.options.scaling
     assert darker.n_nodes == (IMAGE[..., 0] > 0.5).sum()
@@ -263,7 +262,7 @@ def test_any_value_anywhere_is_a_recipe_or_a_format_error(tmp_path, data):
     except FormatError as error:
         assert "r.json" in str(error)
     else:
-        assert isinstance(recipe, Recipe)
+        assert isinstance(recipe, Pipeline)
         assert type(recipe.method) in METHODS.values()
 
 
@@ -315,22 +314,22 @@ def test_a_recipe_of_strokes_labels_images_without_them_by_what_they_taught(tmp_
     assert recipe.taught.names == {2: "sky"} and recipe.taught.colors[2] == (0, 1, 0)
     for other in (image, image[::-1, ::-1], 3 + image / 7):
         labels = recipe.run(other).labels
-        np.testing.assert_array_equal(labels, found.recipe().run(other).labels)
+        np.testing.assert_array_equal(labels, Pipeline.from_prototypes(found).run(other).labels)
         assert set(np.unique(labels)) == {1, 2}
         np.testing.assert_array_equal(recipe.for_others().run(other).labels, labels)
     np.testing.assert_array_equal(recipe.run(image, seeds=seeds).labels, result.labels)
-    assert load_recipe(tmp_path / "r.json").raw == recipe.raw
+    assert load_recipe(tmp_path / "r.json").plain == recipe.plain
 
 
 def test_a_recipe_without_what_was_taught_is_its_own_for_others():
-    recipe = Recipe.from_plain(GOOD)
+    recipe = Pipeline.from_plain(GOOD)
     assert recipe.taught is None and recipe.for_others() is recipe
 
 
 def test_a_recipe_of_regions_keeps_its_level_for_others(taught):
     raw = with_level(with_taught(taught[2].recipe, taught[3]), 0.5)
-    other = Recipe.from_plain(raw).for_others()
-    assert other.level == 0.5 and Recipe.from_plain(other.raw).level == 0.5
+    other = Pipeline.from_plain(raw).for_others()
+    assert other.level == 0.5 and Pipeline.from_plain(other.plain).level == 0.5
 
 
 @pytest.mark.parametrize(("n_labels", "n_each"), [(4, 8), (42, 6), (168, 1)])

@@ -12,10 +12,10 @@ from scipy.ndimage import gaussian_filter
 
 import napari_saf as saf
 from napari_saf.input import ImageOptions
-from napari_saf.io import Recipe
 from napari_saf.methods import _full_resolution as full_resolution
 from napari_saf.methods import run_to_end
 from napari_saf.parts import in_view
+from napari_saf.pipeline import Pipeline
 
 SIDE, REDUCED = 256, 64
 
@@ -215,7 +215,7 @@ def test_recipes_repeat_it(tmp_path: Any) -> None:
     image = picture(disks())
     for full in (True, False):
         result = METHODS["saf"].run(problem_of(image, full_resolution=full))
-        again = Recipe.from_plain(result.recipe).run(image)
+        again = Pipeline.from_plain(result.recipe).run(image)
         np.testing.assert_array_equal(again.labels, result.labels)
 
 

@@ -103,7 +103,9 @@ def test_docks_and_the_image_on_screen_are_no_work(folder):
 
 
 def make_with_recipes(*names):
-    recipe = saf.PrototypeSet(np.eye(3), options=saf.problem.ImageOptions(features="lab")).recipe()
+    recipe = saf.Pipeline.from_prototypes(
+        saf.PrototypeSet(np.eye(3), options=saf.problem.ImageOptions(features="lab"))
+    )
     return saf.Project(recipes=dict.fromkeys(names, recipe))
 
 

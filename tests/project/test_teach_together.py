@@ -26,7 +26,7 @@ def strokes(shape, **at):
 
 
 def label(taught, other):
-    return taught.recipe().run(other, rescale=False).labels
+    return saf.Pipeline.from_prototypes(taught).run(other, rescale=False).labels
 
 
 def test_classes_of_all_images_are_taught():

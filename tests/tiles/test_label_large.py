@@ -16,8 +16,9 @@ import zarr
 import napari_saf as saf
 from napari_saf.device import memory_limit
 from napari_saf.errors import Cancelled
-from napari_saf.io import ImageSource, ProbabilityStep, Recipe, _readers
+from napari_saf.io import ImageSource, ProbabilityStep, _readers
 from napari_saf.objects import ObjectStep
+from napari_saf.pipeline import Pipeline
 from napari_saf.problem import ImageOptions
 from napari_saf.tiles import LargeJob, _blocks, _regions, iterate_large, run_large
 
@@ -58,7 +59,7 @@ def whole_recipe(window=3, weights="uniform", **more):
     """The assignment flow with a prototype for each colour."""
     options = ImageOptions("intensity", window, weights, scaling=(0, 255), **more)
     points = COLOURS.astype(np.float32) / 255
-    return saf.PrototypeSet(points, names={1: "sky"}, options=options).recipe()
+    return saf.Pipeline.from_prototypes(saf.PrototypeSet(points, names={1: "sky"}, options=options))
 
 
 def recipe(*options):
@@ -67,10 +68,8 @@ def recipe(*options):
 
 
 def in_few_steps(own):
-    stop = {"kind": "flow", "max_steps": 2}
-    raw = own.raw | {"parameters": own.raw["parameters"] | {"stop": stop}}
     method = dataclasses.replace(own.method, stop=saf.StoppingRule(max_steps=2))
-    return dataclasses.replace(own, method=method, raw=raw)
+    return dataclasses.replace(own, method=method)
 
 
 def write_zarr(path, pixels, version="0.5", chunks=(32, 32, 3), levels=1, **more):
@@ -241,7 +240,7 @@ def test_labels_are_learned_from_blocks(tmp_path, method):
     groups = "channel:2:80" if method.name == "fair" else None
     found = saf.label_large(
         pixels,
-        saf.io.Recipe(method, ImageOptions("intensity", 3, "uniform", groups=groups), {}),
+        Pipeline(method, ImageOptions("intensity", 3, "uniform", groups=groups)),
         tmp_path / "m.ome.zarr",
         tile=100,
         learn_pixels=2**15,
@@ -260,7 +259,7 @@ def test_what_is_rare_is_learned(tmp_path):
     pixels[::3] += 60
     pixels[700:740, 900:940] = 250
     options = ImageOptions("intensity", 3, "uniform", scaling=(0, 255))
-    job = LargeJob.of(pixels, saf.io.Recipe(saf.SLK(n_clusters=3), options, {}), learn_pixels=2**16)
+    job = LargeJob.of(pixels, Pipeline(saf.SLK(n_clusters=3), options), learn_pixels=2**16)
     plan = job.plan()
     assert len(plan.blocks) == 4
     assert plan.method().prototypes.max() > 0.9
@@ -289,7 +288,7 @@ def test_what_strokes_taught_labels_in_tiles(tmp_path, image):
     taught = saf.PrototypeSet.from_labels(problem, strokes(image), names={2: "roof"})
     assert len(taught.vectors) > 3
     found = saf.label_large(image, taught, tmp_path / "m.ome.zarr", tile=64)
-    whole = taught.recipe().run(image).labels
+    whole = saf.Pipeline.from_prototypes(taught).run(image).labels
     assert (found.labels[:] == whole).mean() > 0.98
     assert saf.read_mask(found.path).names == {2: "roof"}
 
@@ -303,7 +302,7 @@ def test_what_strokes_taught_labels_in_tiles(tmp_path, image):
     ],
 )
 def test_what_cannot_be_done_in_tiles_is_refused_by_name(tmp_path, image, method, options, words):
-    own = saf.io.Recipe(method, ImageOptions(**options), {})
+    own = Pipeline(method, ImageOptions(**options))
     with pytest.raises(saf.InvalidInput, match=words):
         saf.label_large(image, own, tmp_path / "m.ome.zarr")
     assert not list(tmp_path.iterdir())
@@ -319,14 +318,16 @@ def test_edges_and_texture_are_standardized_as_in_the_whole(tmp_path):
     found = saf.label_large(image, taught, tmp_path / "a.ome.zarr", tile=96)
     other = saf.label_large(image, taught, tmp_path / "b.ome.zarr", tile=128)
     assert (found.labels[:] == other.labels[:]).mean() > 0.9999
-    assert (found.labels[:] == taught.recipe().run(image).labels).mean() > 0.998
+    assert (
+        found.labels[:] == saf.Pipeline.from_prototypes(taught).run(image).labels
+    ).mean() > 0.998
 
 
 @pytest.mark.parametrize("shape", [(97, 97), (40, 100)])
 def test_small_tiles_have_the_edges_and_texture_of_the_whole(tmp_path, shape):
     image = picture(shape)
     own = ImageOptions("multiscale", 3, "uniform", max_side=None)
-    method = saf.io.Recipe(saf.SLK(n_clusters=3), own, {})
+    method = Pipeline(saf.SLK(n_clusters=3), own)
     found = saf.label_large(image, method, tmp_path / "m.ome.zarr", tile=48)
     assert found.n_tiles > 1 and sum(found.sizes.values()) == image[..., 0].size
 
@@ -337,7 +338,7 @@ def test_a_mask_may_leave_some_blocks_whole(tmp_path, mask, weights):
     inside = np.ones((150, 300), bool)
     inside[:60, :50] = False
     image[~inside] = np.nan
-    method = saf.io.Recipe(saf.SLK(n_clusters=3), ImageOptions("intensity", 3, weights), {})
+    method = Pipeline(saf.SLK(n_clusters=3), ImageOptions("intensity", 3, weights))
     given = inside if mask == "array" else mask
     found = saf.label_large(image, method, tmp_path / "m.ome.zarr", mask=given)
     assert ((found.labels[:] > 0) == inside).all()
@@ -351,7 +352,7 @@ def test_a_mask_between_the_blocks_that_are_looked_at_is_found(tmp_path, mask, l
     image[~inside] = np.nan
     source = write_zarr(tmp_path / "a.zarr", image, levels=levels, chunks=(128, 128, 3))
     own = {"mask": inside if mask == "array" else mask, "learn_pixels": 2**15}
-    method = saf.io.Recipe(saf.SLK(n_clusters=3), ImageOptions("intensity", 3, "uniform"), {})
+    method = Pipeline(saf.SLK(n_clusters=3), ImageOptions("intensity", 3, "uniform"))
     found = saf.label_large(source, method, tmp_path / "m.ome.zarr", **own)
     assert ((found.labels[:] > 0) == inside).all() and len(found.sizes) == 3
     with pytest.raises(saf.InvalidInput, match="none of them is within"):
@@ -366,8 +367,10 @@ def test_positions_in_tiles_are_those_in_the_whole(tmp_path, image):
     problem = saf.Problem.from_image(image, **own)
     taught = saf.PrototypeSet.from_labels(problem, labels, 8)
     found = saf.label_large(image, taught, tmp_path / "m.ome.zarr", tile=64)
-    assert (found.labels[:] == taught.recipe().run(image).labels).mean() > 0.999
-    method = saf.io.Recipe(saf.SLK(n_clusters=4), ImageOptions(**own), {})
+    assert (
+        found.labels[:] == saf.Pipeline.from_prototypes(taught).run(image).labels
+    ).mean() > 0.999
+    method = Pipeline(saf.SLK(n_clusters=4), ImageOptions(**own))
     learned = saf.label_large(image, method, tmp_path / "learned.ome.zarr", tile=64)
     prototypes = saf.read_mask(learned.path).prototypes.vectors[:, 3:]
     assert np.ptp(prototypes, axis=0).max() > 0.1
@@ -375,7 +378,7 @@ def test_positions_in_tiles_are_those_in_the_whole(tmp_path, image):
 
 def full_recipe(level=None, objects=False):
     own = recipe()
-    step = ObjectStep(smallest=20).plain if objects else None
+    step = ObjectStep(smallest=20) if objects else None
     return dataclasses.replace(own, level=level, objects=step)
 
 
@@ -410,8 +413,8 @@ def test_regions_of_a_coarse_level_stay_within_labels(shape, monkeypatch):
 def test_probabilities_are_those_of_the_labels(tmp_path, image, kind):
     """In the order of the labels, and no image until all of them are there."""
     step, path = ProbabilityStep(kind=kind), tmp_path / "p.ome.zarr"
-    own = {"probabilities": step, "probability_path": path, "tile": 64}
-    job = LargeJob.of(image, recipe(), **own)
+    pipeline = dataclasses.replace(recipe(), probabilities=step)
+    job = LargeJob.of(image, pipeline, probability_path=path, tile=64)
     for reached in iterate_large(job, tmp_path / "m.ome.zarr"):
         if reached.tile is not None:
             assert "ome" not in zarr.open_group(path, mode="r").attrs
@@ -769,7 +772,7 @@ def test_tiles_of_many_labels_are_smaller_where_memory_is_bounded(n_labels, tile
     pixels = np.broadcast_to(np.uint8(7), (300, 300, 300))
     options = ImageOptions("intensity", 7, "uniform", scaling=(0, 255), channel_axis=None)
     points = np.linspace(0, 1, n_labels, dtype=np.float32)[:, None]
-    taught = in_few_steps(saf.PrototypeSet(points, options=options).recipe())
+    taught = in_few_steps(saf.Pipeline.from_prototypes(saf.PrototypeSet(points, options=options)))
     own = {"learn_pixels": 2**9}
     plan = LargeJob.of(pixels, taught, **own).plan()
     assert plan.tile == [tile] * 3 and plan.chunk == [tile // 2] * 3
@@ -788,7 +791,7 @@ def test_tiles_are_as_selective_as_what_was_learned(tmp_path):
     image = picture((96, 96), noise=70)
     options = ImageOptions("intensity", 3, "uniform", channel_axis=-1, max_side=None)
     whole = saf.SLK(n_clusters=3).run(saf.Problem.from_image(image, **options.arguments()))
-    plan = LargeJob.of(image, Recipe(saf.SLK(n_clusters=3), options, {})).plan()
+    plan = LargeJob.of(image, Pipeline(saf.SLK(n_clusters=3), options)).plan()
     agreement = (plan.label(image, None)[0] == whole.labels).mean()
     usual = saf.AssignmentFlow(prototypes=whole.prototypes)
     other = usual.run(saf.Problem.from_image(image, **options.arguments()))
@@ -842,6 +845,6 @@ def test_things_on_a_ground_are_seen_in_tiles_as_in_the_whole(is_large, monkeypa
     if is_large:  # only blocks of it are looked at
         monkeypatch.setattr("napari_saf.tiles._plan._LOOKED_AT", 2**14)
     job = LargeJob.of(image.astype(np.uint8), saf.SelfAssignmentFlow(), learn_pixels=2**14)
-    options = Recipe.from_plain(job.plan().recipe).options
+    options = Pipeline.from_plain(job.plan().recipe).options
     assert options.features.to_plain() == {"kind": "foreground", "ground": "dark"}
     assert options.window == (7, 7) and options.max_side is None

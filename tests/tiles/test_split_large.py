@@ -10,7 +10,6 @@ from PIL import Image
 from scipy import ndimage
 
 import napari_saf as saf
-from napari_saf.batch import ProblemSource
 from napari_saf.errors import Cancelled
 from napari_saf.io import save_masks
 from napari_saf.problem import ImageOptions
@@ -210,5 +209,5 @@ def test_an_indexed_picture_is_a_mask_and_an_image_as_in_memory(tmp_path):
     same = saf.label_large(path, method, tmp_path / "b.ome.zarr", mask=labels > 0, tile=32)
     assert np.array_equal(inside.labels[:], same.labels[:])
     assert np.array_equal(inside.labels[:] > 0, labels > 0)
-    source = ProblemSource(ImageOptions(), True, str(path))
-    assert source.read([path])[1].n_nodes == np.count_nonzero(labels)
+    problem = saf.Pipeline(method).problem(colours, mask=saf.read_labels(path).array)
+    assert problem.n_nodes == np.count_nonzero(labels)

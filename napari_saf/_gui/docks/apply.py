@@ -43,6 +43,7 @@ from napari_saf._gui.runs.run import RunJob
 from napari_saf.batch import ApplyOptions, least_certain, run_batch
 from napari_saf.errors import InvalidInput
 from napari_saf.input import AUTO
+from napari_saf.pipeline import Pipeline
 from napari_saf.problem import ImageOptions
 from napari_saf.project import Learned
 from napari_saf.regions import RegionHierarchy, merge_regions
@@ -193,7 +194,7 @@ class ApplyDialog(QDialog):
             dock.begin_task(
                 "looking for images", work, self._show_summary, lambda step: dock.show_task(*step)
             )
-        elif isinstance(learned, io.Recipe) and self.layer is not None:
+        elif isinstance(learned, Pipeline) and self.layer is not None:
             self._level = learned.level
             own = {"rescale": rescale, "finite_only": dock.finite_only, **look}
             dock.controller.start(repeat_job(self._viewer, learned, self.layer, labels, **own))
@@ -258,7 +259,7 @@ class ApplyDialog(QDialog):
         self.changed.emit()
 
 
-def why_not_repeated(recipe: io.Recipe) -> str:
+def why_not_repeated(recipe: Pipeline) -> str:
     """Return why a recipe labels no other images; empty where it does."""
     if recipe.options is None:
         return "the run was on a graph, not on an image"
@@ -306,7 +307,7 @@ def _apply_to_files(
 
 def repeat_job(
     viewer: napari.viewer.Viewer,
-    recipe: io.Recipe,
+    recipe: Pipeline,
     image: Image,
     labels: Any = None,
     *,
@@ -319,7 +320,7 @@ def repeat_job(
 
     One with the axes of the first image is cut as the `labels` that the recipe made; of another
     with more axes than were labelled, the slice on screen is labelled. `rescale` as for
-    `Recipe.problem`; the new labels have the title, and lie below the strokes. InvalidInput if
+    `Pipeline.problem`; the new labels have the title, and lie below the strokes. InvalidInput if
     axes or channels of the image do not fit.
     """
     recipe = recipe.for_others()

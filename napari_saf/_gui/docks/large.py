@@ -27,11 +27,12 @@ from napari_saf._gui.layers.placement import Placement, lay_over, pixels_of
 from napari_saf._gui.layers.sight import results_in_sight
 from napari_saf._gui.runs.run import Task
 from napari_saf.errors import InvalidInput, SafError
-from napari_saf.io import PrototypeSet, Recipe, file_stem, mask_stem
+from napari_saf.io import PrototypeSet, file_stem, mask_stem
 from napari_saf.methods import Cancelled, run_to_end
+from napari_saf.pipeline import Pipeline
 from napari_saf.tiles import LabelStore, LargeJob, LargeLabels, LargeStep, iterate_large
 
-Learner = Callable[[Callable[[], bool]], Recipe]
+Learner = Callable[[Callable[[], bool]], Pipeline]
 _CLOSING_SECONDS = 10.0
 _SHOWN_SECONDS = 0.3
 """Between two times that new tiles are shown."""

@@ -36,8 +36,9 @@ from napari_saf._gui.layers.reader import ZARR_FILE
 from napari_saf._gui.layers.sight import results_in_sight
 from napari_saf._gui.layers.view import EventWatch
 from napari_saf.errors import InvalidInput
-from napari_saf.io import Recipe, file_stem, save_recipe
+from napari_saf.io import file_stem, save_recipe
 from napari_saf.methods import METHODS
+from napari_saf.pipeline import Pipeline
 from napari_saf.project import FileReference
 from napari_saf.result import Segmentation
 
@@ -81,7 +82,7 @@ class RepeatSection(QWidget):
 
     def __init__(self, applying: ApplyDialog, dock: RunDock) -> None:
         super().__init__()
-        self.recipe: Recipe | None = None
+        self.recipe: Pipeline | None = None
         self._dock, self._applying, self._stem, self._why_not = dock, applying, "", ""
         self._save = create_button("Save recipe …", _SAVE_HELP, self._ask_to_save)
         help = "The recipe that the chosen labels carry."
@@ -94,7 +95,7 @@ class RepeatSection(QWidget):
         widgets = (self.summary, applying.row, self._save, folder, self._command)
         fill_layout(QVBoxLayout(self), *widgets)
 
-    def show_recipe(self, recipe: Recipe | None, why_not: str, stem: str) -> None:
+    def show_recipe(self, recipe: Pipeline | None, why_not: str, stem: str) -> None:
         """Offer to repeat a recipe, or say why nothing can be; files are called after `stem`."""
         self._stem, self._why_not = stem, ""
         if recipe is None or recipe.options is None:
@@ -130,7 +131,7 @@ class RepeatSection(QWidget):
         if self.recipe is not None:
             target = json_path(path, ".recipe.json")
             with self._dock.showing_errors():
-                save_recipe(target, self.recipe.with_rescale(self._applying.brightness.value).raw)
+                save_recipe(target, self.recipe.with_rescale(self._applying.brightness.value).plain)
                 self._dock.status.reset(f"saved {target.name}")
 
     def _ask_to_save(self) -> None:

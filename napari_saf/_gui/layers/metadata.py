@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 
 from napari_saf.errors import InvalidInput
 from napari_saf.graph import GraphUnion, GridGraph
-from napari_saf.io import PrototypeSet, Recipe, count_labels, soft_images, with_taught
+from napari_saf.io import PrototypeSet, count_labels, soft_images, with_taught
 from napari_saf.methods import METHODS
+from napari_saf.pipeline import Pipeline
 from napari_saf.problem import Problem
 from napari_saf.result import LabelImage, Segmentation
 
@@ -179,7 +180,7 @@ def raw_recipe(layer: Any) -> Any:
     return with_taught(raw, PrototypeSet.from_points(points, names=class_names(layer), colors=own))
 
 
-def recipe_of(layer: Any) -> Recipe:
+def recipe_of(layer: Any) -> Pipeline:
     """Return the recipe that a layer carries; InvalidInput where none can be repeated."""
     raw = stored_recipe(layer)
     if raw is None:
@@ -187,7 +188,7 @@ def recipe_of(layer: Any) -> Recipe:
     if isinstance(raw, dict) and str(raw.get("method")) not in METHODS:
         raise InvalidInput("what made these labels is repeated in its own dock")
     try:
-        return Recipe.from_plain(raw_recipe(layer))
+        return Pipeline.from_plain(raw_recipe(layer))
     except (TypeError, ValueError, ArithmeticError) as error:
         raise InvalidInput(f"the recipe cannot be repeated: {error}") from error
 

@@ -47,6 +47,7 @@ from napari_saf.objects import (
     lower_numbers,
     track_objects,
 )
+from napari_saf.parameters import to_plain
 
 _PATIENCE = 60
 """Milliseconds without a change after which objects are shown anew."""
@@ -208,7 +209,7 @@ class ObjectsWidget(RunDock):
         by_slice, (smallest, neck) = source.placed["axis"] == 0, self._numbers()
         kinds = tuple(self.kinds.ticked) or None
         step = ObjectStep(smallest, neck, kinds, by_slice, self.uncertainty.value != "none")
-        carry_objects(source.layer, step.plain)
+        carry_objects(source.layer, to_plain(step))
 
     def _take_up(self, event: object = None) -> None:
         """Go on with the objects of these labels in a project that was opened."""

@@ -23,8 +23,9 @@ from napari_saf._gui.session.keeping import PROJECT_FILTER, ask_where_to_save, w
 from napari_saf._gui.session.layers import Entry
 from napari_saf._gui.session.workspace import PROJECT, frame_of
 from napari_saf.errors import SafError, counted
-from napari_saf.io import Recipe, find_images
+from napari_saf.io import find_images
 from napari_saf.methods import stroke_choices
+from napari_saf.pipeline import Pipeline
 from napari_saf.project import (
     FileReference,
     FoundFile,
@@ -403,7 +404,7 @@ class ProjectWidget(RunDock):
     def _take_step(self, step: tuple[Any, Any]) -> None:
         """Take a text with a fraction, a recipe by its name, or what became of an image."""
         what, value = step
-        if isinstance(value, Recipe):
+        if isinstance(value, Pipeline):
             self.session.recipes[what] = value
         elif isinstance(value, ProjectLayer):
             with self.showing_errors():

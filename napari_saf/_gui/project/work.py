@@ -22,16 +22,15 @@ from napari_saf.io import (
     ImageSource,
     PaintedClass,
     PrototypeSet,
-    Recipe,
     Steps,
     is_zarr,
     label_axes,
     mask_stem,
     read_image,
     save_masks,
-    with_taught,
 )
 from napari_saf.methods import AbstractMethod, run_to_end
+from napari_saf.pipeline import Pipeline
 from napari_saf.problem import ImageOptions
 from napari_saf.project import (
     EncodedLabels,
@@ -43,7 +42,6 @@ from napari_saf.project import (
     find_files,
     teach_together,
 )
-from napari_saf.result import Status
 from napari_saf.storage import make_folder
 
 Asked = Callable[[], bool]
@@ -114,7 +112,7 @@ def picture(path: Path | None, cancelled: Asked) -> NDArray[np.uint8]:
     return np.round(255 * np.broadcast_to(shown, (*shown.shape[:2], 3))).astype(np.uint8)
 
 
-def teach(works: Sequence[Work], settings: Settings, cancelled: Asked) -> Recipe | None:
+def teach(works: Sequence[Work], settings: Settings, cancelled: Asked) -> Pipeline | None:
     """Return what strokes on all images teach together; None where there are too few."""
     method, options = settings
     images, seeds = [], []
@@ -141,7 +139,7 @@ def teach(works: Sequence[Work], settings: Settings, cancelled: Asked) -> Recipe
         "colors": {n: one.color for n, one in classes.items()},
     }
     taught = PrototypeSet.from_points(found.by_label(), options=found.options, **known)
-    return Recipe.from_plain(with_taught(taught.recipe().raw, taught))
+    return Pipeline.from_prototypes(taught)
 
 
 def label_all(
@@ -179,25 +177,23 @@ def label_all(
     return n_done, notes
 
 
-def label_image(recipe: Recipe, work: Work, name: str, cancelled: Asked) -> ProjectLayer:
-    """Label an image as `Recipe.run` does."""
+def label_image(pipeline: Pipeline, work: Work, name: str, cancelled: Asked) -> ProjectLayer:
+    """Label an image as `Pipeline.run` does."""
     image = work.read()
-    mask: Any = None if image.no_data is None else "finite"
-    result = run_to_end(recipe.iterate(image.array, mask=mask, cancelled=cancelled))
-    if result.status is Status.CANCELLED:
+    (labelling,) = run_to_end(pipeline.iterate([image], cancelled=cancelled))
+    if labelling.is_cancelled:
         raise Cancelled
-    labels: Any = result.labels if result.regions is None else result.regions
-    taught, classes = recipe.taught, dict[int, PaintedClass]()
-    if taught is not None and recipe.level is None:
+    taught, classes = pipeline.taught, dict[int, PaintedClass]()
+    if taught is not None and pipeline.level is None:
         for n, color in taught.colors.items():
             red, green, blue = map(float, color[:3])
             classes[n] = PaintedClass(taught.names.get(n, ""), (red, green, blue))
-    maker = name if name == TAUGHT else recipe.for_others().method.name.upper()
+    maker = name if name == TAUGHT else pipeline.for_others().method.name.upper()
     title = f"{mask_stem(work.entry.name)} [{maker}]"
-    encoded = EncodedLabels.of(labels)
+    encoded = EncodedLabels.of(labelling.labels)
     known = {} if taught is None else taught.by_label()
     made = ProjectLayer("labels", title, encoded, classes, recipe=name, prototypes=known)
-    return dataclasses.replace(made, level=recipe.level, uncertainty=result.uncertain_share())
+    return dataclasses.replace(made, level=pipeline.level, uncertainty=labelling.uncertain_share)
 
 
 def export_all(
@@ -238,7 +234,7 @@ def export_all(
 
 
 def _save(
-    path: Path, layer: ProjectLayer, image: ProjectImage, recipes: Mapping[str, Recipe]
+    path: Path, layer: ProjectLayer, image: ProjectImage, recipes: Mapping[str, Pipeline]
 ) -> tuple[FileReference, tuple[str, ...]]:
     """Write the labels of a layer; return the file, and what of their place it does not hold."""
     recipe, points = recipes.get(layer.recipe), dict(layer.prototypes)
@@ -254,7 +250,7 @@ def _save(
         names={n: one.name for n, one in classes.items() if one.name},
         colors={n: one.color for n, one in classes.items()},
         prototypes=PrototypeSet.from_points(points) if points else None,
-        recipe=None if recipe is None else recipe.raw,
+        recipe=None if recipe is None else recipe.plain,
     )
     known = {name: lying.get(name) for name in ("scale", "units", "origin")}
     return FileReference.of(path), label_axes(len(kept), None, **known).left_out(path.suffix)

@@ -36,6 +36,7 @@ from napari_saf._gui.prototypes.labels import (
 from napari_saf._gui.runs.run import RunJob
 from napari_saf.errors import InvalidInput
 from napari_saf.io import PrototypeSet, load_prototypes
+from napari_saf.pipeline import Pipeline
 from napari_saf.recording import PackedArray
 from napari_saf.result import STATUS_TEXTS, Segmentation
 
@@ -278,7 +279,7 @@ class PrototypesWidget(RunDock):
     def _apply(self) -> None:
         source, image = self.source, self.applying.layer
         if source is not None and not self.is_busy:
-            self.applying.start(prototype_set(source).recipe(), source.layer)
+            self.applying.start(Pipeline.from_prototypes(prototype_set(source)), source.layer)
             if self.controller.job is not None:
                 self._pending = (f"apply to {image.name}", source, self.controller.job)
 

@@ -34,8 +34,9 @@ from napari_saf._gui.runs.controller import RunController
 from napari_saf._gui.runs.run import WarmStart
 from napari_saf._gui.scribbles.strokes import Strokes, above_0
 from napari_saf.errors import InvalidInput, SafError
-from napari_saf.io import PrototypeSet, Recipe, count_labels
+from napari_saf.io import PrototypeSet, count_labels
 from napari_saf.methods import not_cancelled
+from napari_saf.pipeline import Pipeline
 from napari_saf.problem import Problem
 from napari_saf.project import teach_together
 from napari_saf.result import LabelImage, Segmentation, Status
@@ -245,7 +246,7 @@ class StrokeResults:
         job = self._input.job(finite_only=self.finite_only)
         return dataclasses.replace(job, given=given, locked=locked)
 
-    def learner(self, form: MethodForm) -> Callable[[Callable[[], bool]], Recipe]:
+    def learner(self, form: MethodForm) -> Callable[[Callable[[], bool]], Pipeline]:
         """Return a function that lets the strokes in all regions of a large image teach together.
 
         It takes a while, and returns what labels all of the image.
@@ -263,7 +264,7 @@ class StrokeResults:
             names = result.strokes.metadata.get(NAMES_KEY, {}) | names
         known: dict[str, Any] = {"names": names, "colors": dict(zip(numbers, colors, strict=True))}
 
-        def learn(cancelled: Callable[[], bool]) -> Recipe:
+        def learn(cancelled: Callable[[], bool]) -> Pipeline:
             seeds = [job.read_seeds(cancelled) for job in jobs]
             found = teach_together(
                 [job.pixels.read(cancelled) for job in jobs],
@@ -276,7 +277,7 @@ class StrokeResults:
             assert found.options is not None
             scaled = dataclasses.replace(options, scaling=found.options.scaling)
             taught = PrototypeSet.from_points(found.by_label(), options=scaled, **known)
-            return Recipe(method, scaled, {}, None, taught)
+            return Pipeline(method, scaled, taught=taught)
 
         return learn
 
@@ -306,7 +307,7 @@ class StrokeResults:
         except SafError as error:
             return str(error)
 
-    def classifier(self) -> Recipe:
+    def classifier(self) -> Pipeline:
         """Return what labels other images by what the strokes taught.
 
         InvalidInput if labels do not follow the strokes, or the features are of this image alone.

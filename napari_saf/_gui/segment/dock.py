@@ -41,8 +41,9 @@ from napari_saf._gui.segment.regions import RegionSection
 from napari_saf.device import resolve_device
 from napari_saf.errors import SafError
 from napari_saf.features import Scaling
-from napari_saf.io import Recipe, count_labels
+from napari_saf.io import count_labels
 from napari_saf.methods import METHODS, SweepMethod, TradeOff, TradeOffPoint
+from napari_saf.pipeline import Pipeline
 from napari_saf.problem import ImageOptions, Problem
 from napari_saf.result import LabelMap, Segmentation, Status
 
@@ -158,7 +159,7 @@ class SegmentWidget(RunDock):
         return options
 
     def _learner(self, form: MethodForm) -> Learner:
-        recipe = Recipe(form.read(), self._scaled(self.input.whole_options()), {})
+        recipe = Pipeline(form.read(), self._scaled(self.input.whole_options()))
         return lambda cancelled: recipe
 
     def _resume(self) -> None:

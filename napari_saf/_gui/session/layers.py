@@ -51,12 +51,12 @@ from napari_saf._gui.layers.reading import fingerprint
 from napari_saf.errors import InvalidInput
 from napari_saf.io import (
     PaintedClass,
-    Recipe,
     differs_in_napari,
     file_stem,
     mask_stem,
     read_image,
 )
+from napari_saf.pipeline import Pipeline
 from napari_saf.project import (
     DigestCache,
     EncodedLabels,
@@ -231,7 +231,7 @@ def pending(layer: Labels) -> PendingLayer:
 
 
 def show_layer(
-    viewer: napari.Viewer, image: Image, kept: ProjectLayer, recipes: Mapping[str, Recipe]
+    viewer: napari.Viewer, image: Image, kept: ProjectLayer, recipes: Mapping[str, Pipeline]
 ) -> Labels:
     """Show a layer of a project over its image; InvalidInput if it does not fit."""
     pixels = kept.pixels.to_array()
@@ -306,13 +306,13 @@ def set_transform(image: Image, known: Transform) -> None:
                 setattr(image, name, known[name])
 
 
-def _metadata(image: Image, kept: ProjectLayer, recipes: Mapping[str, Recipe]) -> dict[str, Any]:
+def _metadata(image: Image, kept: ProjectLayer, recipes: Mapping[str, Pipeline]) -> dict[str, Any]:
     names = {n: one.name for n, one in kept.classes.items() if one.name}
     if kept.kind == "strokes":
         return {NAMES_KEY: names, STROKES_KEY: str(image.unique_id), KEPT_KEY: True}
     entry: dict[str, Any] = {"image": str(image.unique_id), **kept.place}
     if kept.recipe in recipes:
-        entry["recipe"] = recipes[kept.recipe].raw
+        entry["recipe"] = recipes[kept.recipe].plain
     if kept.prototypes:
         entry |= prototype_entries(dict(kept.prototypes))
     if kept.level is not None:
@@ -421,7 +421,7 @@ class Snapshot:
 
     images: Sequence[PendingImage]
     current: int | None
-    recipes: Mapping[str, Recipe]
+    recipes: Mapping[str, Pipeline]
     docks: Docks
     dictionaries: Sequence[Path]
     files: Mapping[str, FileReference]
@@ -463,28 +463,29 @@ def reference_to(path: Path, digests: DigestCache) -> FileReference:
 class SharedRecipes:
     """The recipes of a project while it is put together: those that are the same are one."""
 
-    def __init__(self, known: Mapping[str, Recipe]) -> None:
+    def __init__(self, known: Mapping[str, Pipeline]) -> None:
         self.recipes, self.used = dict(known), set[str]()
-        self._names = {_text(recipe.raw): name for name, recipe in known.items()}
+        self._names = {_text(recipe.plain): name for name, recipe in known.items()}
 
     def add(self, raw: Any) -> str:
         """Return the name of a recipe; empty for what none can repeat."""
         text = _text(raw)
         if text not in self._names:
             try:
-                recipe = Recipe.from_plain(raw)
+                recipe = Pipeline.from_plain(raw)
             except (TypeError, ValueError, ArithmeticError):
                 return ""
             stem, number = recipe.method.name, 1
             while (name := f"{stem}{f' {number}' if number > 1 else ''}") in self.recipes:
                 number += 1
-            self.recipes[name] = recipe
+            name = self._names.setdefault(_text(recipe.plain), name)
+            self.recipes.setdefault(name, recipe)
             self._names[text] = name
         name = self._names[text]
         self.used.add(name)
         return name
 
-    def kept(self) -> tuple[dict[str, Recipe], str]:
+    def kept(self) -> tuple[dict[str, Pipeline], str]:
         """Return the recipes that are in use, and which of them labels other images."""
         wanted = self.used | {TAUGHT}
         kept = {name: one for name, one in self.recipes.items() if name in wanted}

@@ -48,7 +48,7 @@ from napari_saf._gui.session.layers import (
     write_pixels,
 )
 from napari_saf.errors import InvalidInput, SafError
-from napari_saf.io import Recipe
+from napari_saf.pipeline import Pipeline
 from napari_saf.project import (
     DigestCache,
     FileReference,
@@ -83,7 +83,7 @@ class ProjectSession(QObject):
         super().__init__()
         self._viewer = viewer
         self.entries: list[Entry] = []
-        self.recipes: dict[str, Recipe] = {}
+        self.recipes: dict[str, Pipeline] = {}
         self.dictionaries: dict[str, FileReference] = {}
         self.digests = DigestCache()
         self._encoded: Encoded = {}

@@ -1,0 +1,351 @@
+"""The pipeline from pixels to labels, regions, objects and probabilities, as one frozen value.
+
+On disk it is a recipe. In tiles the same value is run by `napari_saf.tiles.label_large`, over
+folders by `napari_saf.batch`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Callable, Generator, Mapping, Sequence
+from typing import Any, Literal, cast
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from pydantic_core import to_jsonable_python
+
+from napari_saf import io, storage
+from napari_saf.arrays import as_path
+from napari_saf.errors import InvalidInput
+from napari_saf.features import Scaling, channels_last
+from napari_saf.graph import GraphUnion
+from napari_saf.input import ImageOptions
+from napari_saf.methods import (
+    METHODS,
+    AbstractMethod,
+    method_with_prototypes,
+    not_cancelled,
+    run_to_end,
+)
+from napari_saf.objects import ObjectStep
+from napari_saf.parameters import from_plain, to_plain
+from napari_saf.problem import Problem
+from napari_saf.regions import merge_regions
+from napari_saf.result import LabelMap, Segmentation, Snapshot, Status
+
+Source = ArrayLike | io.ImageFile
+"""An image in memory, alone or with what its file says of it."""
+Masks = Literal["finite"] | ArrayLike | None
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class Pipeline:
+    """How images become labels, and what is made of these: what a recipe holds.
+
+    Parameters
+    ----------
+    method : AbstractMethod
+        What labels the pixels.
+    options : ImageOptions or None
+        How an image becomes a problem; None if the run was on a graph.
+    level : float, optional
+        0 to 1: labels are cut into regions, merged up to that level (`merge_regions`).
+    objects : ObjectStep, optional
+        How labels are split into objects, which are measured.
+    probabilities : ProbabilityStep, optional
+        Which maps of soft labels are made.
+    taught : PrototypeSet, optional
+        What strokes taught, with names and colours: by it images without strokes are labelled.
+    about : mapping
+        What a recipe says beside that: versions, and the files and labels of its run.
+
+    Examples
+    --------
+    >>> image = np.kron([[0.1, 0.9], [0.9, 0.1]], np.ones((8, 8)))
+    >>> pipeline = saf.Pipeline(saf.SLK(n_clusters=2), objects=saf.ObjectStep(smallest=4))
+    >>> labelling = pipeline.run(image)
+    >>> labelling.labels.shape, len(labelling.measures["object"])
+    ((16, 16), 4)
+    """
+
+    method: AbstractMethod
+    options: ImageOptions | None = dataclasses.field(default_factory=ImageOptions)
+    _: dataclasses.KW_ONLY
+    level: float | None = None
+    objects: ObjectStep | None = None
+    probabilities: io.ProbabilityStep | None = None
+    taught: io.PrototypeSet | None = None
+    about: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+    @classmethod
+    def from_plain(cls, raw: object) -> Pipeline:
+        """Return the pipeline that `Segmentation.recipe` or a file holds.
+
+        Errors are those of `load_recipe`.
+        """
+        file = io.check_recipe(raw)
+        options = file.options
+        if options is not None:
+            io.check_repeatable(options)
+        steps: dict[str, Any] = {"objects": ObjectStep, "probabilities": io.ProbabilityStep}
+        for name, step in steps.items():
+            plain = getattr(file, name)
+            steps[name] = None if plain is None else from_plain(step, plain, name)
+        return cls(
+            from_plain(METHODS[file.method], file.parameters),
+            options,
+            level=None if file.regions is None else file.regions.level,
+            taught=file.prototypes,
+            about=file.about,
+            **steps,
+        )
+
+    @classmethod
+    def from_prototypes(cls, prototypes: io.PrototypeSet) -> Pipeline:
+        """Return what labels images by prototypes, each image scaled as their options say.
+
+        InvalidInput if it is not known of which features they are made.
+        """
+        if prototypes.options is None:
+            raise InvalidInput("it is not known what the prototypes are made of")
+        method = method_with_prototypes(prototypes.vectors, labels=prototypes.labels)
+        return cls(method, prototypes.options, taught=prototypes)
+
+    @property
+    def plain(self) -> dict[str, Any]:
+        """The recipe, as JSON holds it: the inverse of `from_plain`."""
+        plain: dict[str, Any] = {
+            "schema": 1,
+            "method": self.method.name,
+            "parameters": to_plain(self.method),
+            "input": None if self.options is None else self.options.to_plain(),
+        }
+        plain = self._with_steps({**plain, **self.about})
+        return cast("dict[str, Any]", to_jsonable_python(plain))
+
+    def _with_steps(self, recipe: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the recipe of a run of the method as that of the pipeline."""
+        steps = {"objects": self.objects, "probabilities": self.probabilities}
+        added = {name: to_plain(step) for name, step in steps.items() if step is not None}
+        return io.with_taught(io.with_level({**recipe}, self.level), self.taught) | added
+
+    def with_rescale(self, rescale: bool) -> Pipeline:
+        """Return the pipeline with another `rescale`, see `problem`; the same without a scaling."""
+        if self.options is None or self.options.scaling is None:
+            return self
+        options = dataclasses.replace(self.options, rescale=rescale)
+        taught = self.taught and dataclasses.replace(self.taught, options=options)
+        return dataclasses.replace(self, options=options, taught=taught)
+
+    def for_others(self) -> Pipeline:
+        """Return what labels images without strokes: by the prototypes that strokes taught.
+
+        On the image that was painted on it gives what the prototypes give, and not the labels that
+        the strokes gave. The pipeline itself, where nothing was taught.
+        """
+        if self.taught is None or self.options is None:
+            return self
+        method = method_with_prototypes(self.taught.vectors, labels=self.taught.labels)
+        taught = dataclasses.replace(self.taught, options=self.options)
+        return dataclasses.replace(self, method=method, taught=taught)
+
+    def problem(
+        self,
+        source: Source | list[Source],
+        *,
+        mask: Any = None,
+        seeds: Any = None,
+        groups: Any = None,
+        rescale: bool | Scaling | None = None,
+    ) -> Problem:
+        """Make an image, of as many channels, a problem as the first was made one.
+
+        Arguments and errors are those of `Problem.from_image`, or, for a list of images, of
+        `Problem.from_images`; a recipe keeps neither mask nor seeds. `rescale` says whether the 0.1
+        and 99.9 percentiles of this image become 0 and 1, for images of other brightness, or the
+        values that did in the first; None: as the options say, which is True unless a scaling was
+        given. InvalidInput if the pipeline is of a run on a graph.
+        """
+        if self.options is None:
+            raise InvalidInput("recipe: is of a run on a graph, not on an image")
+        io.check_repeatable(self.options)
+        arguments = self.options.for_others(rescale).arguments()
+        if groups is not None:
+            arguments["groups"] = groups
+        sources = source if isinstance(source, list) else [source]
+        arrays, mask = [*map(_array_of, sources)], _with_data(sources, mask)
+        if len(arrays) > 1:
+            return Problem.from_images(arrays, masks=mask, seeds=seeds, **arguments)
+        return Problem.from_image(arrays[0], mask=mask, seeds=seeds, **arguments)
+
+    def run(self, source: Source, **arguments: Any) -> io.Labelling:
+        """Label an image: `iterate` to the end, with its arguments."""
+        (labelling,) = run_to_end(self.iterate([source], **arguments))
+        return labelling
+
+    def iterate(
+        self,
+        sources: Sequence[Source],
+        *,
+        mask: Any = None,
+        seeds: ArrayLike | None = None,
+        groups: ArrayLike | None = None,
+        rescale: bool | Scaling | None = None,
+        cancelled: Callable[[], bool] = not_cancelled,
+    ) -> Generator[Snapshot, None, list[io.Labelling]]:
+        """Yield the snapshots of a run; return the labelling of each image.
+
+        Several images are labelled as one problem. Without seeds, what strokes taught takes their
+        place, see `for_others`; labels are numbered as seeds are. A run that was cancelled has
+        labels alone, see `Labelling.result`. The other arguments are those of `problem`.
+        """
+        given: dict[str, Any] = {"mask": mask, "seeds": seeds, "groups": groups}
+        problem = self.problem([*sources], **given, rescale=rescale)
+        pipeline = self if seeds is not None else self.for_others()
+        result = yield from _numbered_as_seeds(pipeline.method, problem, cancelled)
+        if seeds is not None and len(sources) == 1:
+            taught = io.PrototypeSet.taught_by(problem, result.labels)
+            pipeline = dataclasses.replace(pipeline, taught=taught)
+        return list(pipeline._labellings(sources, problem, result, cancelled))
+
+    def _labellings(
+        self,
+        sources: Sequence[Source],
+        problem: Problem,
+        result: Segmentation,
+        cancelled: Callable[[], bool],
+    ) -> Generator[io.Labelling, None, None]:
+        """Yield each image's labels with regions, objects and probabilities."""
+        assert problem.options is not None
+        several = result.labels if isinstance(result.labels, list) else [result.labels]
+        nodes = problem.graph.slices if isinstance(problem.graph, GraphUnion) else [slice(None)]
+        is_done = result.status is not Status.CANCELLED
+        maps = self._maps(problem, result) if is_done else [{} for _ in several]
+        recipe, axis = self._with_steps(result.recipe), problem.options.channel_axis
+        doubt: Any = None
+        if self.objects is not None and self.objects.by_uncertainty and problem.seeds is not None:
+            # That of labels without strokes on the image does not tell where objects touch.
+            doubt = problem.graph.to_image(result.uncertainty)  # type: ignore[arg-type]
+        for k, (source, kinds) in enumerate(zip(sources, several, strict=True)):
+            labelling = dataclasses.replace(
+                placed_labels(source, kinds, axis),
+                **({} if self.taught is None else self.taught.named),
+                prototypes=self.taught,
+                recipe=recipe,
+                probabilities=maps[k],
+                result=result,
+                uncertain_share=result.uncertain_share(nodes[k]),
+                notes=result.notes,
+            )
+            array: Any = labelling.image
+            if is_done and self.objects is not None:
+                objects, measures = self.objects.run(
+                    kinds,
+                    array,
+                    uncertainty=doubt,
+                    names=labelling.names,
+                    channel_axis=labelling.channel_axis,
+                    axes=labelling.axes,
+                    scale=labelling.placed["scale"],
+                    units=labelling.units,
+                )
+                labelling = dataclasses.replace(labelling, objects=objects, measures=measures)
+            if is_done and self.level is not None:
+                tree = merge_regions(kinds, array, channel_axis=axis, cancelled=cancelled)
+                more = () if self.objects is not None else filter(None, [tree.separate.note])
+                labelling = dataclasses.replace(
+                    labelling,
+                    labels=tree.at_level(self.level),
+                    kinds=kinds,
+                    notes=(*result.notes, *more),
+                )
+            yield labelling
+
+    def _maps(self, problem: Problem, result: Segmentation) -> list[dict[int, NDArray[np.float32]]]:
+        """Return the maps of soft labels of each image, by label; none where none are wanted."""
+        several = result.labels if isinstance(result.labels, list) else [result.labels]
+        if self.probabilities is None:
+            return [{} for _ in several]
+        known = () if self.taught is None else tuple(self.taught.by_label())
+        labels = self.probabilities.labels or known or io.labels_of(result)
+        maps = io.probability_maps(problem, result, labels)
+        return [
+            dict(zip(labels, own, strict=True))
+            for own in (maps if isinstance(maps, list) else [maps])
+        ]
+
+
+def _with_data(sources: Sequence[Source], mask: Any) -> Any:
+    """Return the mask within the pixels that have data, where files have pixels without."""
+    files = [s for s in sources if isinstance(s, io.ImageFile) and s.no_data is not None]
+    if not files or isinstance(mask, str):
+        return mask
+    if mask is None or len(sources) > 1:
+        return "finite"
+    inside = files[0].has_data
+    return (np.asarray(mask) != 0) & inside if np.shape(mask) == inside.shape else mask
+
+
+def _numbered_as_seeds(
+    method: AbstractMethod, problem: Problem, cancelled: Callable[[], bool]
+) -> Generator[Snapshot, None, Segmentation]:
+    """Run a method; labels are numbered as the seeds are, which may leave gaps."""
+    if problem.seeds is None or method.labels_are_given:
+        return (yield from method.iterate(problem, cancelled=cancelled))
+    classes = LabelMap.from_seeds(problem.seeds)
+    numbered = problem.with_seeds(classes.unpaint(problem.seeds))
+    result = yield from method.iterate(numbered, cancelled=cancelled)
+    columns = result.label_map.numbers
+    shown = classes.extended(int(columns.max(initial=0)))
+    labels: Any = result.labels
+    labels = [*map(shown.paint, labels)] if isinstance(labels, list) else shown.paint(labels)
+    label_map = LabelMap(np.append(0, shown.numbers)[columns])
+    return dataclasses.replace(result, labels=labels, label_map=label_map)
+
+
+def _array_of(source: Source) -> Any:
+    return source.array if isinstance(source, io.ImageFile) else source
+
+
+def placed_labels(source: Source, labels: NDArray[Any], channel_axis: int | None) -> io.Labelling:
+    """Return labels of an image with how they lie, as far as its file says it."""
+    array = np.asanyarray(_array_of(source))
+    _, used = channels_last(array, channel_axis)
+    if not isinstance(source, io.ImageFile):
+        return io.Labelling(labels, array, used)
+    letters, axes = "", list[int]()
+    if used == source.channel_axis:
+        letters, axes = source.label_axes, list(range(labels.ndim))
+    elif source.channel_axis is None:
+        axes = [axis for axis in range(array.ndim) if axis != used]
+        letters = "".join(source.axes[axis] for axis in axes) if source.axes else ""
+    placed: dict[str, Any] = {"axes": letters or None}
+    for name in ("scale", "units", "origin"):
+        values = getattr(source, name)
+        placed[name] = (values and tuple(values[axis] for axis in axes)) or None
+    more: dict[str, Any] = {"affine": source.affine, "georeference": source.georeference}
+    return io.Labelling(labels, array, used, **placed, **more)
+
+
+def load_recipe(path: str | os.PathLike[str]) -> Pipeline:
+    """Load a recipe.
+
+    Raises
+    ------
+    FormatError
+        Naming the file and what is wrong with it: not JSON, an unknown version of the schema,
+        an unknown method or parameter, a value of the wrong kind or out of bounds, or
+        something that a recipe cannot repeat.
+
+    Examples
+    --------
+    >>> image = np.kron([[0.0, 1.0]], np.ones((8, 8)))
+    >>> result = saf.SLK(n_clusters=2).run(saf.Problem.from_image(image))
+    >>> pipeline = saf.load_recipe(saf.save_recipe("labels.recipe.json", result.recipe))
+    >>> np.array_equal(pipeline.run(image).labels, result.labels)
+    True
+    """
+    file = as_path(path)
+    with storage.format_errors(file, "a recipe"):
+        return Pipeline.from_plain(storage.read_json(file))
