@@ -142,9 +142,10 @@ class Pipeline:
         """Return what labels images without strokes: by the prototypes that strokes taught.
 
         On the image that was painted on it gives what the prototypes give, and not the labels that
-        the strokes gave. The pipeline itself, where nothing was taught.
+        the strokes gave. The pipeline itself, where nothing was taught, or its method has
+        prototypes.
         """
-        if self.taught is None or self.options is None:
+        if self.taught is None or self.options is None or self.method.labels_are_given:
             return self
         method = method_with_prototypes(self.taught.vectors, labels=self.taught.labels)
         taught = dataclasses.replace(self.taught, options=self.options)

@@ -21,7 +21,9 @@ LAYERS = [
     {"methods", "regions", "sharpening"},
     {"dictionary"},
     {"io", "metrics", "samples"},
-    {"batch", "comparison", "tiles", "objects", "project"},
+    {"objects"},
+    {"pipeline"},
+    {"batch", "comparison", "tiles", "project"},
     {"cli", "_gui"},
     {"__main__"},
 ]

@@ -94,7 +94,8 @@ class _Parts:
     """Objects part by part, with the last part that each is in, as `LargeRegions` has them."""
 
     def __init__(self, objects: AnyObjects) -> None:
-        if not all(hasattr(objects, name) for name in ("labels", "kinds", "names")):
+        names = ("labels", "kinds", "names")
+        if any(getattr(objects, name, None) is None for name in names):
             expected = "Objects, as saf.split_objects(labels) or split_large give them"
             raise InvalidInput(f"objects: expected {expected}, got {spelled_kind(objects)}")
         self.kinds, self.names, self._labels = objects.kinds, objects.names, objects.labels

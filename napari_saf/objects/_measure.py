@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from napari_saf.arrays import as_array
 from napari_saf.io import image_channels, region_table
 from napari_saf.objects._split import NECK, SMALLEST, Objects, check_objects, split_objects
-from napari_saf.parameters import check_bounds, parameter
+from napari_saf.parameters import check_bounds, documented, parameter
 
 Table = dict[str, NDArray[Any]]
 
@@ -85,9 +85,18 @@ def object_table(
     return {titles.get(name, name): column for name, column in found.items()}
 
 
+@documented
 @dataclasses.dataclass(frozen=True, slots=True)
 class ObjectStep:
-    """How labels are split into objects, as recipes and commands have it; see `split_objects`."""
+    """How labels are split into objects, as recipes and commands have it; see `split_objects`.
+
+    Examples
+    --------
+    >>> labels = np.kron([[1, 0, 1], [0, 0, 2]], np.ones((8, 8), int))
+    >>> objects, measures = saf.ObjectStep(kinds=(1,)).run(labels, None)
+    >>> measures["pixels"].tolist()
+    [64, 64]
+    """
 
     smallest: int = parameter(
         SMALLEST,

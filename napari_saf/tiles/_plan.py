@@ -168,7 +168,7 @@ class LargeJob(AbstractLargeJob):
             channel_axis = found.options.channel_axis
         own = opened_with_mask(source, channel_axis, **more)
         check_count("learn_pixels", learn_pixels, 1)
-        _checked(found if found.method.labels_are_given else found.for_others())
+        _checked(found.for_others())
         if probability_path is not None:
             io.check_suffix(probability_path, [".ome.zarr"])
             step = found.probabilities or io.ProbabilityStep()
@@ -201,8 +201,7 @@ class LargeJob(AbstractLargeJob):
         """Learn what the recipe asks for from blocks of the image; see `label_large`."""
         wait_for_kernels()
         image, mask, learn_pixels = self.image, self.auxiliary, self.learn_pixels
-        labels_are_given = self.recipe.method.labels_are_given
-        recipe = _checked(self.recipe if labels_are_given else self.recipe.for_others())
+        recipe = _checked(self.recipe.for_others())
         options = _resolved(recipe, image, mask)
         window = check_window(options.window, image.shape)  # type: ignore[arg-type]
         block = sides_of(image.shape, window, None)[0]

@@ -195,8 +195,7 @@ def test_a_folder_ends_in_objects_as_its_recipe_says(cli, tmp_path):
     assert first.code == 0, first.err
     assert len(rows("b.objects.csv")) == 3 and read_image("b.objects.tif").array.max() == 3
     recipe = saf.load_recipe("b.recipe.json")
-    step = {"smallest": 30, "neck": NECK, "kinds": [2], "by_slice": False, "by_uncertainty": True}
-    assert recipe.objects == step
+    assert recipe.objects == saf.ObjectStep(smallest=30, neck=NECK, kinds=(2,))
     outcome = cli("segment", "photos", "-o", "out", "--recipe", "b.recipe.json")
     assert outcome.code == 0, outcome.err
     assert sorted(path.name for path in (tmp_path / "out").glob("*.csv")) == [

@@ -429,7 +429,7 @@ def test_a_recipe_of_regions_is_repeated_unless_they_are_not_wanted(cli, patches
     assert len({np.load(f"{name}.npy").max() for name in cases}) == 3
     assert "regions" not in saf.load_recipe("out.recipe.json").plain
     found = saf.load_recipe("many.recipe.json").run(read_image(patches).array)
-    np.testing.assert_array_equal(found.regions, np.load("many.npy"))
+    np.testing.assert_array_equal(found.labels, np.load("many.npy"))
 
 
 @pytest.mark.parametrize("given", ["1.5", "nan", "many"])

@@ -109,7 +109,7 @@ def test_what_is_learned_from_whole_has_the_steps_of_a_run_of_it(tmp_path, shape
     pixels = picture(shape, noise=70)
     source = write_zarr(tmp_path / "a.zarr", pixels, levels=2) if len(shape) == 2 else pixels
     job = LargeJob.of(source, whole_recipe())
-    plan, whole = job.plan(), job.recipe.run(pixels)
+    plan, whole = job.plan(), job.recipe.run(pixels).result
     np.testing.assert_allclose(plan.steps, np.diff(whole.history.time))
     assert (plan.label(pixels, None)[0] == whole.labels).mean() > 0.9999
 
@@ -270,7 +270,7 @@ def test_tiles_end_with_the_whole_although_the_blocks_that_teach_do_not():
     for value, row, column in ((10, 0, 0), (128, 0, 384), (250, 384, 0)):  # decided at once
         pixels[row : row + 128, column : column + 128] = value
     job = LargeJob.of(pixels, whole_recipe(), learn_pixels=2**16)
-    plan, whole = job.plan(), job.recipe.run(pixels)
+    plan, whole = job.plan(), job.recipe.run(pixels).result
     assert len(plan.blocks) == 4
     assert sum(plan.steps) == pytest.approx(whole.history.time[-1], rel=0.1)
 

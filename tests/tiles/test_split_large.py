@@ -130,7 +130,7 @@ def test_workers_of_dask_and_arrays_of_dask(tmp_path):
 def test_what_label_large_left_is_split(tmp_path):
     image = np.where(blobs((64, 80), 1) > 0, 200, 20).astype(np.uint8)
     options = ImageOptions("intensity", 3, "uniform", scaling=(0, 255))
-    recipe = saf.PrototypeSet([[0.1], [0.8]], options=options).recipe()
+    recipe = saf.Pipeline.from_prototypes(saf.PrototypeSet([[0.1], [0.8]], options=options))
     mask = saf.label_large(image, recipe, tmp_path / "m.ome.zarr", tile=32)
     for source in (mask.path, mask.labels):
         found = saf.split_large(source, tmp_path / "o.ome.zarr", halo=40, tile=32, overwrite=True)
