@@ -39,28 +39,11 @@ _OPTIONS: list[click.Parameter] = [
     flags.output("FOLDER", "Where the files go."),
     click.Option(["--image", "image_file"], type=flags.PATH, metavar="FILE",
                  help="What was labelled: for intensities, figure and prototypes."),
-    click.Option(["--masks"], type=click.Choice(io.MASK_SUFFIXES), help="The label image."),
-    click.Option(["--binary"], type=click.Choice(io.MASK_SUFFIXES),
-                 help="A mask for each label, 255 inside."),
-    click.Option(["--regions"], type=click.Choice(io.TABLE_SUFFIXES),
-                 help="What the labels measure."),
-    click.Option(["--connected"], is_flag=True,
-                 help="In that table, a row for each connected region of a label; so it is "
-                 "beside --numbered."),
-    click.Option(["--numbered"], type=click.Choice(io.MASK_SUFFIXES),
-                 help="An image in which each connected region has a number of its own, that of "
-                 "the table."),
-    click.Option(["--min-pixels"], type=click.IntRange(min=1), metavar="N",
-                 help="Leave connected regions of fewer pixels out of both, and of outlines."),
+    *flags.step_options(io.Wanted, without=["outlines", "probabilities", "in_bytes"]),
     *flags.OUTLINES,
-    click.Option(["--figure"], type=click.Choice(io.FIGURE_SUFFIXES),
-                 help="Image, labels and legend."),
-    click.Option(["--prototypes"], type=click.Choice(io.PROTOTYPE_SUFFIXES),
-                 help="The mean feature of each label, or several."),
     click.Option(["--per-label", "n_each"], type=click.IntRange(min=1), default=1,
                  show_default=True, metavar="N", help="So many means of each label, for labels "
                  "that look in several ways; 8 is a good number to label other images with."),
-    click.Option(["--recipe"], is_flag=True, help="The recipe beside the labels."),
     click.Option(["--name", "names"], callback=_read_names, multiple=True, metavar="LABEL=NAME",
                  help="Name of a label; may be given again for others."),
     click.Option(["--scale"], type=flags.ParameterValue(["list"]), metavar="SIZE[,SIZE...]",
@@ -106,10 +89,7 @@ def export(given: Any) -> None:
 
 
 def _read_wanted(given: Any, is_large: bool) -> io.Wanted:
-    fields = {field.name for field in dataclasses.fields(io.Wanted)}
-    known = {key: value for key, value in vars(given).items() if key in fields}
-    known = {key: value for key, value in known.items() if value is not None}
-    asked = io.Wanted(**known, outlines=tuple(flags.outline_suffixes(given)))
+    asked = flags.step_of(vars(given), io.Wanted(outlines=tuple(flags.outline_suffixes(given))))
     if asked.min_pixels > 1 and not (asked.connected or asked.numbered or asked.outlines):
         raise click.UsageError("--min-pixels: goes with --connected or --numbered, or outlines")
     if given.n_each > 1 and asked.prototypes != ".json":

@@ -78,25 +78,6 @@ def overwrite(what: str) -> click.Option:
     return click.Option(["--overwrite"], is_flag=True, help=f"Replace {what}.")
 
 
-PROBABILITIES = [
-    click.Option(["--probabilities"], type=click.Choice(io.PROBABILITY_SUFFIXES),
-                 help="Beside each mask maps of how much each pixel is of each label (W)."),
-    click.Option(["--probability-of"], type=click.IntRange(min=1), multiple=True, metavar="LABEL",
-                 help="Of this label only; may be given again for others."),
-    click.Option(["--bytes", "in_bytes"], is_flag=True,
-                 help="As bytes, 255 for 1, in place of float32."),
-]  # fmt: skip
-
-
-def probability_step(values: Mapping[str, Any]) -> io.ProbabilityStep | None:
-    suffix, labels, in_bytes = (values[one.name] for one in PROBABILITIES)
-    if suffix is None:
-        if labels or in_bytes:
-            raise click.UsageError("--probability-of, --bytes: go with --probabilities")
-        return None
-    return io.ProbabilityStep(suffix, "uint8" if in_bytes else "float32", labels or None)
-
-
 def _read_list(text: str) -> list[float]:
     return [float(number) for number in text.split(",")]
 
@@ -357,13 +338,14 @@ def _option(
     optional = any(item.optional for item in items)
     texts: dict[str, list[str]] = {}
     for method, item in known.items():
-        texts.setdefault(f"{item.help} [{summary(item)}]", []).append(method)
+        text = f"{item.help} [{summary(item)}]".removesuffix(" []")
+        texts.setdefault(text, []).append(method)
     each = [f"{', '.join(owners)}: {text}" for text, owners in texts.items()]
     described = next(iter(texts)) if is_shared and len(texts) == 1 else " / ".join(each)
     if kinds == {"bool"}:
         flags = [f"{flag}/--no-{flag.removeprefix('--')}" for flag in flags]
         return click.Option([*flags, dest], default=None, help=described)
-    choices = list(dict.fromkeys(choice for item in items for choice in item.choices))
+    choices = [*dict.fromkeys(choice for item in items for choice in item.choices if choice)]
     value: click.ParamType[Any] = ParameterValue(kinds, optional, choices)
     if kinds == {"choice"}:
         value = click.Choice([*choices, *[_NONE] * optional])
@@ -442,7 +424,7 @@ def _own_names(
 
 
 def summary(item: Parameter) -> str:
-    texts = [f"default {_NONE if item.default is None else item.default}"]
+    texts = [] if item.default in ("", ()) else [f"default {item.default}".replace("None", _NONE)]
     texts += [f"at least {item.minimum:.10g}"] if item.minimum is not None else []
     texts += [f"at most {item.maximum:.10g}"] if item.maximum is not None else []
     texts += ["or none"] if item.optional and item.default is not None else []
@@ -456,6 +438,22 @@ def _condition(need: tuple[str, tuple[str, ...]]) -> str:
 
 def flag_of(name: str) -> str:
     return "--" + name.replace(".", "-").replace("_", "-")
+
+
+PROBABILITIES = [
+    click.Option(["--probabilities"], type=click.Choice(io.PROBABILITY_SUFFIXES),
+                 help="Beside each mask maps of how much each pixel is of each label (W)."),
+    *step_options(io.ProbabilityStep, "probability_", without=["suffix"]),
+]  # fmt: skip
+
+
+def probability_step(values: Mapping[str, Any]) -> io.ProbabilityStep | None:
+    step = step_of(values, io.ProbabilityStep(), "probability_")
+    if values["probabilities"] is not None:
+        return dataclasses.replace(step, suffix=values["probabilities"])
+    if step != io.ProbabilityStep():
+        raise click.UsageError("--probability-...: go with --probabilities")
+    return None
 
 
 @command("methods", [

@@ -18,11 +18,10 @@ from napari_saf.cli._large import SCHEDULER, tile_bar, workers
 from napari_saf.errors import InvalidInput, SafError
 from napari_saf.objects import (
     GEFF,
-    TRACK_BY,
     Objects,
     ObjectStep,
+    TrackStep,
     save_tracks,
-    track_objects,
     tracking,
 )
 from napari_saf.storage import make_folder
@@ -46,8 +45,7 @@ _OPTIONS: list[click.Parameter] = [
                  help="Follow objects along the first axis, frames of a series, and save tracks as "
                  "the Cell Tracking Challenge has them, or as a geff if it ends in .geff; the "
                  "table gets their numbers."),
-    click.Option(["--track-by"], type=click.Choice(TRACK_BY), default=TRACK_BY[0],
-                 show_default=True, help="Follow by the distance of centroids, or by overlap."),
+    *flags.step_options(TrackStep, "track_"),
     click.Option(["--tile"], type=click.IntRange(min=16), metavar="N",
                  help="Of OUT.ome.zarr: pixels a side. [default: 1024 in planes, 128 in volumes]"),
     click.Option(["--halo"], type=click.IntRange(min=1), metavar="N",
@@ -240,7 +238,7 @@ def picture_of(mask: Path, pictures: Path | None) -> Path | None:
 def _follow(
     options: Any, found: Objects, table: dict[str, Any], scale: Sequence[float] | None
 ) -> dict[str, Any]:
-    tracks = track_objects(found, by=options.track_by, spacing=scale and scale[1:])
+    tracks = flags.step_of(vars(options), TrackStep(), "track_").run(found, scale and scale[1:])
     save_tracks(options.tracks, tracks)
     if not table:
         return table

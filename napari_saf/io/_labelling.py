@@ -27,11 +27,16 @@ from napari_saf.io._labels import (
 )
 from napari_saf.io._masks import binary_paths, save_binary_masks, save_masks
 from napari_saf.io._note import note_path, read_note, write_note
-from napari_saf.io._outlines import check_outlines, save_objects
+from napari_saf.io._outlines import OUTLINE_SUFFIXES, check_outlines, save_objects
 from napari_saf.io._paths import (
+    FIGURE_SUFFIXES,
     LABELS_MARK,
     MASK_MARK,
+    MASK_SUFFIXES,
     PROBABILITY_MARK,
+    PROBABILITY_SUFFIXES,
+    PROTOTYPE_SUFFIXES,
+    TABLE_SUFFIXES,
     mask_stem,
     mask_suffix,
 )
@@ -41,6 +46,7 @@ from napari_saf.io._recipe import PrototypeSet, check_recipe, save_recipe
 from napari_saf.io._regions import check_table, number_regions, save_table
 from napari_saf.io._source import ImageSource, read_labels
 from napari_saf.io._tables import LargeRegions, measure_large, region_table
+from napari_saf.parameters import parameter
 from napari_saf.problem import ImageOptions
 from napari_saf.result import Segmentation, Status
 from napari_saf.storage import format_errors, read_json, write_json
@@ -255,25 +261,51 @@ def _companion_recipe(mask: Path) -> Path | None:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Wanted:
-    """Which files are wanted, each by its suffix; an empty one means that it is not.
+    """Which files are wanted, each by its suffix; an empty one means that it is not."""
 
-    `connected` gives the table a row for each connected region, as it has beside `numbered` ones;
-    those of fewer than `min_pixels` pixels are left out of both, and of `outlines`, which may be
-    wanted in several formats. Probabilities may be `in_bytes`.
-    """
-
-    masks: str = ""
-    binary: str = ""
-    regions: str = ""
-    numbered: str = ""
-    outlines: tuple[str, ...] = ()
-    figure: str = ""
-    prototypes: str = ""
-    probabilities: str = ""
-    recipe: bool = False
-    connected: bool = False
-    min_pixels: int = 1
-    in_bytes: bool = False
+    # fmt: off
+    masks: str = parameter(
+        "", choices=MASK_SUFFIXES, label="Label image",
+        help="All labels in one image. TIFF: for ImageJ and OME, with pixel sizes; PNG: in the "
+        "colours of the labels; NPY: for Python. napari opens it as labels again.")
+    binary: str = parameter(
+        "", choices=MASK_SUFFIXES, label="A mask for each label",
+        help="An image for each label: 255 inside, 0 outside.")
+    regions: str = parameter(
+        "", choices=TABLE_SUFFIXES, label="Table of regions",
+        help="Size, place, shape and brightness, in the units of the image. Parquet needs "
+        "pyarrow.")
+    numbered: str = parameter(
+        "", choices=MASK_SUFFIXES, label="Numbered regions",
+        help="An image in which each connected region has a number of its own, that of its row in "
+        "the table: to count things, and to find them again.")
+    outlines: tuple[str, ...] = parameter(
+        (), choices=OUTLINE_SUFFIXES, label="Outlines of regions",
+        help="Connected regions for other programs: GeoJSON for QuPath, ROIs for ImageJ (.zip), "
+        "COCO (.json).")
+    figure: str = parameter(
+        "", choices=FIGURE_SUFFIXES, label="Figure",
+        help="Image, labels and legend side by side; of a stack the slice on screen.")
+    prototypes: str = parameter(
+        "", choices=PROTOTYPE_SUFFIXES, label="Prototypes",
+        help="The mean features of each label, to label other images with (f*).")
+    probabilities: str = parameter(
+        "", choices=PROBABILITY_SUFFIXES, label="Probability maps",
+        help="How much each pixel is of each label, an image for each of those ticked below (W).")
+    recipe: bool = parameter(
+        False, label="Recipe",
+        help="A file that repeats the run from Python or a terminal (.json).")
+    connected: bool = parameter(
+        False, label="A row for each region",
+        help="Whether a label is measured as a whole, or each of its connected regions by itself, "
+        "as it is beside numbered regions.")
+    min_pixels: int = parameter(
+        1, bounds=(1, None), label="Regions of",
+        help="Smaller connected regions are neither numbered nor outlined, nor given a row.")
+    in_bytes: bool = parameter(
+        False, label="In bytes",
+        help="In files: 0 to 255 in place of numbers from 0 to 1; a quarter of the size.")
+    # fmt: on
 
     @property
     def is_empty(self) -> bool:

@@ -15,4 +15,12 @@ from napari_saf.objects._split import (
     find_parts,
     split_objects,
 )
-from napari_saf.objects._track import GEFF, TRACK_BY, Tracks, save_tracks, track_objects, tracking
+from napari_saf.objects._track import (
+    GEFF,
+    TRACK_BY,
+    Tracks,
+    TrackStep,
+    save_tracks,
+    track_objects,
+    tracking,
+)

@@ -15,6 +15,7 @@ from napari_saf.arrays import as_path, as_whole, check_kind, own_floats
 from napari_saf.errors import InvalidInput
 from napari_saf.io import library, region_table
 from napari_saf.objects._split import Objects, check_objects
+from napari_saf.parameters import documented, parameter
 from napari_saf.storage import atomic_write, make_folder
 
 _REACH = 1.5
@@ -69,6 +70,38 @@ class Tracks:
         names = [name for name in self.table if name != "object"]
         rows = np.stack([self.table[name] for name in names], axis=1).astype(float)
         return rows, {track: [parent] for track, parent in self.parents.items()}
+
+
+@documented
+@dataclasses.dataclass(frozen=True, slots=True)
+class TrackStep:
+    """How objects are followed through frames, as commands have it; see `track_objects`."""
+
+    by: TrackBy = parameter(
+        "distance",
+        label="Follow by",
+        help="Follow by the distance of centroids, or by overlap, for objects that are large for "
+        "their steps, or long.",
+    )
+    reach: float | None = parameter(
+        None,
+        minimum=0.0,
+        label="Reach",
+        none="automatic",
+        help="How far an object may move from one frame to the next, in the unit of a pixel's "
+        "size; none: one and a half median diameters. By distance only.",
+    )
+    most_missing: int = parameter(
+        1,
+        minimum=0,
+        label="Missing frames",
+        help="So many frames in which an object is missing do not end its track.",
+    )
+    divide: bool = parameter(True, label="Divide", help="Whether objects may divide.")
+
+    def run(self, objects: Objects, spacing: Sequence[float] | None = None) -> Tracks:
+        fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        return track_objects(objects, spacing=spacing, **fields)
 
 
 def track_objects(

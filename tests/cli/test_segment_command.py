@@ -463,9 +463,9 @@ def test_probabilities_lie_beside_each_mask(cli, picture, suffix):
     assert "2 done before" in again.out
     remove_path(Path(f"out/a.probabilities{suffix}"))
     assert "1 labelled, 1 done before" in cli("segment", *images, "-o", "out", *options).out
-    other = cli("segment", *images, "-o", "out", *options, "--bytes")
+    other = cli("segment", *images, "-o", "out", *options, "--probability-kind", "uint8")
     assert other.is_error("--overwrite")
-    of_one = ("--bytes", "--probability-of", 2, "--overwrite")
+    of_one = ("--probability-kind", "uint8", "--probability-labels", 2, "--overwrite")
     assert cli("segment", *images, "-o", "out", *options, *of_one).code == 0
     found = np.squeeze(read_image(f"out/a.probabilities{suffix}").array)
     assert found.dtype == np.uint8
@@ -496,7 +496,7 @@ def test_prototypes_with_other_labels_have_maps_of_those(cli, picture, taught, l
 
 
 def test_what_goes_with_probabilities_alone_is_refused_without(cli, picture):
-    for options in (["--bytes"], ["--probability-of", 1]):
+    for options in (["--probability-kind", "uint8"], ["--probability-labels", 1]):
         assert cli("segment", picture(), "-o", "m.tif", *options).code == 2
 
 

@@ -139,7 +139,7 @@ def test_regions_follow_the_slider_without_another_run(viewer, dock, label):
         assert int(dock.regions.regions_button.text().split()[0]) == expected.max()
         recipe = Pipeline.from_plain(layer.metadata["napari_saf"]["recipe"])
         assert recipe.level == value / 100
-        np.testing.assert_array_equal(recipe.run(blocks()).regions, expected)
+        np.testing.assert_array_equal(recipe.run(blocks()).labels, expected)
         colors[value] = layer.colormap.map(layer.data)
         thumbnail = layer.thumbnail.copy()
         layer.refresh()
@@ -518,7 +518,7 @@ def test_exported_regions_are_those_on_screen_and_are_repeated(
     assert [row.split(",")[1] for row in rows] == [f"region {k}" for k in range(1, shown.max() + 1)]
     assert json.loads((tmp_path / "out.recipe.json").read_text())["regions"] == {"level": 0.1}
     again = saf.load_recipe(tmp_path / "out.recipe.json").run(blocks())
-    np.testing.assert_array_equal(again.regions, shown)
+    np.testing.assert_array_equal(again.labels, shown)
     assert read_image(tmp_path / "out_figure.png").array.size
 
     run(export, export.apply)

@@ -34,67 +34,30 @@ from napari_saf._gui.layers.reading import Pixels
 from napari_saf.device import memory_errors_translated
 from napari_saf.errors import SafError, raise_if
 from napari_saf.io import (
-    FIGURE_SUFFIXES,
     MASK_MARK,
-    MASK_SUFFIXES,
-    OUTLINE_SUFFIXES,
-    PROBABILITY_SUFFIXES,
-    PROTOTYPE_SUFFIXES,
-    TABLE_SUFFIXES,
     Export,
     Labelling,
     PrototypeSet,
     Wanted,
     count_labels,
 )
+from napari_saf.parameters import describe
 from napari_saf.project import FileReference
 
 _FORMAT_WIDTH = 124
 _INDENT = 23
 _LARGEST_LEAST = 10_000_000
-_KINDS: dict[str, tuple[str, tuple[str, ...], str]] = {
-    "masks": (
-        "Label image", tuple(suffix for suffix in MASK_SUFFIXES if suffix != ".tiff"),
-        "All labels in one image. TIFF: for ImageJ and OME, with pixel sizes; PNG: in the "
-        "colours of the labels; NPY: for Python. napari opens it as labels again."),
-    "binary": (
-        "A mask for each label", (".tif", ".png", ".npy"),
-        "An image for each label: 255 inside, 0 outside."),
-    "regions": (
-        "Table of regions", TABLE_SUFFIXES,
-        "Size, place, shape and brightness, in the units of the layer. Parquet needs pyarrow."),
-    "numbered": (
-        "Numbered regions", (".tif", ".png", ".npy", ".ome.zarr"),
-        "An image in which each connected region has a number of its own, that of its row in "
-        "the table: to count things, and to find them again."),
-    "outlines": (
-        "Outlines of regions", OUTLINE_SUFFIXES,
-        "Connected regions for other programs: GeoJSON for QuPath, ROIs for ImageJ (.zip), COCO "
-        "(.json)."),
-    "figure": (
-        "Figure", FIGURE_SUFFIXES,
-        "Image, labels and legend side by side; of a stack the slice on screen."),
-    "prototypes": (
-        "Prototypes", PROTOTYPE_SUFFIXES,
-        "The mean features of each label, to label other images with (f*)."),
-    "probabilities": (
-        "Probability maps", PROBABILITY_SUFFIXES,
-        "How much each pixel is of each label, an image for each of those ticked below (W)."),
-    "recipe": ("Recipe", (), "A file that repeats the run from Python or a terminal (.json)."),
-}  # fmt: skip
-"""The kinds of files by their name in `Wanted`: label, formats, help."""
+_SETTINGS = ("connected", "min_pixels", "in_bytes")
+_PARAMETERS = {item.name: item for item in describe(Wanted)}
+_KINDS = {name: item for name, item in _PARAMETERS.items() if name not in _SETTINGS}
+"""The kinds of files by their name in `Wanted`."""
 _TICKED = ("masks", "regions")
 _ROWS = (("a row for each label", False), ("a row for each region", True))
-_ROWS_HELP = (
-    "Whether a label is measured as a whole, or each of its connected regions by itself, as it is "
-    "beside numbered regions."
-)
-_LEAST_HELP = "Smaller connected regions are neither numbered nor outlined, nor given a row."
 NO_PROBABILITIES = (
     "these labels come without: they were not computed here since napari was opened, or were edited"
 )
 _SHOW_HELP = "Show how much each pixel is of each ticked label, black to its colour, as an image."
-_BYTES_HELP = "In files: 0 to 255 in place of numbers from 0 to 1; a quarter of the size."
+_BYTES_HELP = _PARAMETERS["in_bytes"].help
 
 
 class ExportChoice(QWidget):
@@ -108,28 +71,28 @@ class ExportChoice(QWidget):
         self._put_off: set[str] = set()  # ticks that come back
         self._formats: dict[str, Choice] = {}
         self.rows, self._least = Choice(_ROWS), QSpinBox()
-        self.rows.setToolTip(_ROWS_HELP)
+        self.rows.setToolTip(_PARAMETERS["connected"].help)
         self.rows.currentIndexChanged.connect(self._on_changed)
         self._least.setRange(1, _LARGEST_LEAST)
         self._least.setSpecialValueText("regions of any size")
         self._least.setPrefix("regions of ")
         self._least.setSuffix(" pixels or more")
-        self._least.setToolTip(_LEAST_HELP)
+        self._least.setToolTip(_PARAMETERS["min_pixels"].help)
         self._least.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed)
         below: dict[str, QWidget] = {"regions": self.rows, "numbered": self._least}
         layout = QGridLayout(self)
         layout.setContentsMargins(0, 0, 0, 0)
         layout.setVerticalSpacing(4)
         layout.setColumnStretch(0, 1)
-        for name, (label, suffixes, tooltip) in _KINDS.items():
-            row = layout.rowCount()
-            tick = self.ticks[name] = QCheckBox(label)
+        for name, item in _KINDS.items():
+            row, tooltip = layout.rowCount(), item.help
+            tick = self.ticks[name] = QCheckBox(item.label)
             tick.setChecked(name in _TICKED)
             tick.setToolTip(tooltip)
             tick.toggled.connect(self._on_changed)
             layout.addWidget(tick, row, 0)
-            if suffixes:
-                box = self._formats[name] = Choice([(suffix, suffix) for suffix in suffixes])
+            if item.choices:
+                box = self._formats[name] = Choice([(s, s) for s in item.choices if s != ".tiff"])
                 box.setToolTip(tooltip)
                 box.setSizePolicy(QSizePolicy.Policy.Fixed, QSizePolicy.Policy.Fixed)
                 box.setFixedWidth(_FORMAT_WIDTH)
@@ -164,7 +127,7 @@ class ExportChoice(QWidget):
             self._put_off.remove(name)
             tick.setChecked(True)
         tick.setEnabled(not reason)
-        tick.setToolTip(reason or _KINDS[name][2])
+        tick.setToolTip(reason or _KINDS[name].help)
         self._on_changed()
 
     def choose(self, name: str, suffix: str | bool) -> None:
