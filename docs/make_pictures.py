@@ -77,13 +77,6 @@ def wait_for_run(dock: Any) -> None:
     wait_until(lambda: not dock.controller.is_running and not dock.is_calculating)
 
 
-def make_dock_picture() -> None:
-    """Take a picture of a finished run in the Segment dock."""
-    viewer, dock = open_dock("astronaut")
-    dock.start()
-    finish(viewer, dock, "dock.png")
-
-
 def make_diagnostics_picture() -> None:
     """Take a picture of the Diagnostics dock at an early time of a run."""
     viewer, dock = open_dock("astronaut")
@@ -254,6 +247,56 @@ def make_scribbles_pictures() -> None:
     viewer.close()
 
 
+CELLS = (
+    (((8, 66), (8, 74)), 1),
+    (((50, 5), (50, 60)), 2),
+    (((23, 46), (23, 55)), 1),
+    (((12, 5), (12, 35)), 2),
+)
+"""Strokes on bright nuclei of slice 12, and between nuclei."""
+ANIMATION_SIZE = (960, 600)
+MOST_COLOURS = 96
+
+
+def make_animation() -> None:
+    """Record how labels follow strokes on nuclei and on a photograph, a picture a stroke."""
+    pictures: list[Image.Image] = []
+    times: list[int] = []
+
+    def record(milliseconds: int) -> None:
+        viewer.theme = "dark"
+        wait(0.4)
+        picture = Image.fromarray(viewer.screenshot(canvas_only=False)).convert("RGB")
+        pictures.append(picture.resize(ANIMATION_SIZE, Image.Resampling.LANCZOS))
+        times.append(milliseconds)
+
+    viewer = napari.Viewer()
+    viewer.window.resize(1280, 800)
+    _, dock = viewer.window.add_plugin_dock_widget("napari-saf", "Scribbles")
+    nuclei, photograph = read_sample("nuclei").array[12], read_sample("astronaut").array
+    for pixels, names, ways in (
+        (nuclei, ("nucleus", "ground"), CELLS),
+        (photograph, ("person", "background"), STROKES + CORRECTIONS),
+    ):
+        viewer.layers.clear()
+        viewer.add_image(pixels, name="image")
+        wait(1)
+        dock.new_strokes()
+        for number, name in enumerate(names, start=1):
+            dock.classes.renamed.emit(number, name)
+        viewer.reset_view()
+        record(1200)
+        for k, (way, number) in enumerate(ways):
+            paint(dock, way, number)
+            record(300)
+            follow(dock)
+            record(2500 if k == len(ways) - 1 else 900)
+    viewer.close()
+    first, *others = [p.quantize(MOST_COLOURS, dither=Image.Dither.NONE) for p in pictures]
+    file = PICTURES / "strokes.gif"
+    first.save(file, save_all=True, append_images=others, duration=times, loop=0, optimize=True)
+
+
 STROKES = (
     (((100, 210), (160, 220), (250, 200)), 1),
     (((330, 120), (400, 200), (470, 330)), 1),
@@ -414,7 +457,6 @@ def make_project_picture() -> None:
 MAKERS = {
     "demo": make_demo_picture,
     "diagnostics": make_diagnostics_picture,
-    "dock": make_dock_picture,
     "segment": make_segment_pictures,
     "export": make_export_picture,
     "objects": make_objects_picture,
@@ -423,6 +465,7 @@ MAKERS = {
     "stack": make_stack_pictures,
     "fairness": make_fairness_picture,
     "scribbles": make_scribbles_pictures,
+    "animation": make_animation,
     "prototypes": make_prototypes_picture,
     "compare": make_compare_pictures,
     "project": make_project_picture,

@@ -112,7 +112,7 @@ def test_the_page_of_the_release_renders_and_its_links_lead_somewhere(unpacked):
     links = re.findall(r'(?:href|src)="([^"]*)"', page)
     ours = f"/napari-saf/napari-saf/blob/v{metadata.version}/"
     files = [link.partition(ours)[2] for link in links if ours in link]
-    pictures = [link for link in links if link.endswith(".png")]
+    pictures = [link for link in links if link.endswith((".gif", ".png"))]
     assert files and pictures
     assert all(link.startswith(("https://", "#")) for link in links)
     assert all((unpacked / file.partition("#")[0]).exists() for file in files)

@@ -1,4 +1,4 @@
-"""The lines of Python in README.md do what the comments beside them say."""
+"""The lines of Python in README.md and docs/python.md do what the comments beside them say."""
 
 from pathlib import Path
 from typing import Any
@@ -9,17 +9,24 @@ from markdown_it import MarkdownIt
 
 import napari_saf as saf
 
-README = Path(__file__).parent.parent / "README.md"
+ROOT = Path(__file__).parent.parent
 
 
-def test_the_blocks_of_the_readme_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+def run_blocks(path: Path) -> dict[str, Any]:
     names: dict[str, Any] = {}
-    for token in MarkdownIt().parse(README.read_text(encoding="utf-8")):
+    for token in MarkdownIt().parse(path.read_text(encoding="utf-8")):
         if token.type == "fence" and token.info == "python":
-            exec(compile(token.content, "README.md", "exec"), names)
+            exec(compile(token.content, path.name, "exec"), names)
+    return names
+
+
+def test_the_blocks_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    labelling = run_blocks(ROOT / "README.md")["labelling"]
+    assert labelling.labels.shape == (303, 384) and labelling.measures["object"].size
+    names = run_blocks(ROOT / "docs/python.md")
     result = names["result"]
-    assert result.labels.shape == (512, 512) and result.labels.dtype == np.uint8
+    assert result.labels.shape == (256, 256) and result.labels.dtype == np.uint8
     assert result.status is saf.Status.CONVERGED
     assert result.prototypes.shape == (result.n_labels, 4)
     assert names["problem"].graph.positions(names["modes"].exemplars).shape[1] == 2
