@@ -1,7 +1,7 @@
 """Do corrections help? Nuclei from strokes, and again after each round of strokes that correct.
 
 python benchmarks/corrections.py [--draws 1] [--rounds 2] [--crop 400] [--ways automatic ...]
-python benchmarks/corrections.py --suggest [--every 4]
+python benchmarks/corrections.py --suggest [--every 4] [--mosaics 24]
 python benchmarks/corrections.py --objects [--neck 0.3] [--half odd]
 
 The images of the folders nuclei and nuclei_more, the larger ones cut to so many pixels a side, with
@@ -12,7 +12,8 @@ at an intersection over union of .5: means over images, of those of even and of 
 many images fell by more than .01 since the round before. Seconds are of processor time.
 
 With ``--suggest`` F1 from one stroke of each class, after five more where *Suggest spot* puts its
-ring, one after another, and after five and ten at random places (two draws).
+ring, one after another, and after five and ten at random places (two draws); and the share of the
+pixels that are right in mosaics of four brick facades, as of `features.py`, in the same way.
 
 With ``--objects`` clicks that correct the objects of the first strokes until their AP is .90, 60 at
 most, beside clicks where every ten teach neck and least size: always what is largest of nuclei in
@@ -32,6 +33,7 @@ from typing import Any
 
 import imageio.v3 as iio
 import numpy as np
+from features import accuracy, facades, mosaic
 from numpy.typing import NDArray
 from objects import DATA, counts, precision
 from scipy import ndimage
@@ -57,14 +59,19 @@ Mask = NDArray[np.bool_]
 Way = Callable[[NDArray[Any], Strokes], tuple[Mask, NDArray[np.floating] | None]]
 
 
-def automatic(image: NDArray[Any], strokes: Strokes) -> tuple[Mask, NDArray[np.floating] | None]:
+def label(image: NDArray[Any], strokes: Strokes) -> tuple[NDArray[Any], NDArray[np.floating]]:
     """Run the assignment flow with what the strokes choose, as the Scribbles dock does."""
     choice = saf.choose_for_strokes(image, strokes)
     problem = saf.Problem.from_image(image, seeds=strokes, **choice.options.arguments())
     result = choice.method.run(problem)
     values: Any = result.uncertainty
     uncertainty: Any = problem.graph.to_image(values)
-    return np.asarray(result.labels) == NUCLEUS, uncertainty
+    return np.asarray(result.labels), uncertainty
+
+
+def automatic(image: NDArray[Any], strokes: Strokes) -> tuple[Mask, NDArray[np.floating] | None]:
+    labels, uncertainty = label(image, strokes)
+    return labels == NUCLEUS, uncertainty
 
 
 def forest(image: NDArray[Any], strokes: Strokes) -> tuple[Mask, None]:
@@ -98,39 +105,63 @@ def rounds(job: tuple[Path, str, int, int, int]) -> list[tuple[float, float, flo
     return found
 
 
-def add(truth: NDArray[Any], strokes: Strokes, row: int, column: int) -> Strokes:
-    """Return strokes with one more in a row, within the nucleus or the ground at a place."""
-    pieces, _ = ndimage.label(truth[row] == truth[row, column])
-    near = np.abs(np.arange(len(pieces)) - column) <= LENGTH // 2
-    strokes = strokes.copy()
-    strokes[row, (pieces == pieces[column]) & near] = NUCLEUS if truth[row, column] else GROUND
-    return strokes
-
-
-def suggestions(job: tuple[Path, int, int]) -> list[float]:
-    """Return F1 of an image: at first, with five suggested strokes, with five and ten random."""
-    from napari_saf._gui.scribbles.results import most_uncertain_pixel
-
+def of_nuclei(job: tuple[Path, int, int]) -> list[float]:
+    """Return `suggestions` on nuclei."""
     path, seed, crop = job
     image = iio.imread(path)[:crop, :crop]
     truth = iio.imread(path.parents[1] / "labels" / path.name).astype(int)[:crop, :crop]
-    first = strokes = draw(truth, np.random.default_rng(seed), 1)
-    mask, uncertainty = automatic(image, strokes)
-    found = [f1(mask, strokes, truth)]
+    first = draw(truth, np.random.default_rng(seed), 1)
+    classes = np.where(truth > 0, NUCLEUS, GROUND)
+    return suggestions(
+        image, first, truth, classes, lambda found, strokes: f1(found == NUCLEUS, strokes, truth)
+    )
+
+
+def of_mosaic(number: int) -> list[float]:
+    """Return `suggestions` on a mosaic of four facades."""
+    image, strokes, truth = mosaic(facades(), 4, np.random.default_rng(number))
+    pieces, _ = ndimage.label(strokes, np.ones((3, 3)))
+    kept = [pieces[strokes == kind][0] for kind in range(1, 5)]
+    first = np.where(np.isin(pieces, kept), strokes, 0)
+    return suggestions(image, first, truth, truth, partial(accuracy, truth=truth))
+
+
+def suggestions(
+    image: NDArray[Any],
+    first: Strokes,
+    regions: NDArray[Any],
+    classes: NDArray[Any],
+    score: Callable[[NDArray[Any], Strokes], float],
+) -> list[float]:
+    """Return scores: at first, with five suggested strokes, with five and ten random ones.
+
+    A stroke is a piece of a row within a region, of the class there.
+    """
+    from napari_saf._gui.scribbles.results import most_uncertain_pixel
+
+    def add(strokes: Strokes, row: int, column: int) -> Strokes:
+        pieces, _ = ndimage.label(regions[row] == regions[row, column])
+        near = np.abs(np.arange(len(pieces)) - column) <= LENGTH // 2
+        strokes = strokes.copy()
+        strokes[row, (pieces == pieces[column]) & near] = classes[row, column]
+        return strokes
+
+    labels, uncertainty = label(image, first)
+    found, strokes = [score(labels, first)], first
     for _ in range(5):
-        spot = most_uncertain_pixel(np.asarray(uncertainty), strokes)
+        spot = most_uncertain_pixel(uncertainty, strokes)
         if spot is None:
             break
-        strokes = add(truth, strokes, *spot)
-        mask, uncertainty = automatic(image, strokes)
-    found.append(f1(mask, strokes, truth))
+        strokes = add(strokes, *spot)
+        labels, uncertainty = label(image, strokes)
+    found.append(score(labels, strokes))
     for count in (5, 10):
         scores = []
         for rng in map(np.random.default_rng, (1, 2)):
             strokes = first
-            for place in rng.integers(0, truth.shape, (count, 2)):
-                strokes = add(truth, strokes, *place)
-            scores.append(f1(automatic(image, strokes)[0], strokes, truth))
+            for place in rng.integers(0, classes.shape, (count, 2)):
+                strokes = add(strokes, *place)
+            scores.append(score(label(image, strokes)[0], strokes))
         found.append(float(np.mean(scores)))
     return found
 
@@ -254,6 +285,7 @@ def main() -> None:
     parser.add_argument("--ways", nargs="+", choices=list(WAYS), default=list(WAYS))
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--suggest", action="store_true")
+    parser.add_argument("--mosaics", type=int, default=24, help="of facades, with --suggest")
     parser.add_argument("--objects", action="store_true")
     parser.add_argument("--neck", type=float, default=NECK, help="that objects are split by")
     parser.add_argument("--half", choices=("even", "odd"), help="images of such an index")
@@ -275,12 +307,14 @@ def main() -> None:
         print(f"fewer on {(saved > 0).sum()}, more on {(saved < 0).sum()}")
         return
     if options.suggest:
+        some = [(path, k, options.crop) for path in paths for k in range(options.draws)]
+        text = "at first {:.3f}, 5 suggested {:.3f}, 5 random {:.3f}, 10 random {:.3f}"
         with Pool(options.jobs) as pool:
-            some = [(path, k, options.crop) for path in paths for k in range(options.draws)]
-            means = np.mean(pool.map(suggestions, some, chunksize=1), axis=0)
-        print(
-            "at first {:.3f}, 5 suggested {:.3f}, 5 random {:.3f}, 10 random {:.3f}".format(*means)
-        )
+            means = np.mean(pool.map(of_nuclei, some, chunksize=1), axis=0)
+            print("nuclei:", text.format(*means), flush=True)
+            numbers = range(options.mosaics)[halves[options.half]]
+            means = np.mean(pool.map(of_mosaic, numbers, chunksize=1), axis=0)
+            print("facades:", text.format(*means))
         return
     print(f"{'':18} {'all':>13} {'even':>13} {'odd':>13} {'fallen':>11}")
     print(f"{'way':12} round" + 3 * "     F1     AP" + "    F1    AP  seconds")

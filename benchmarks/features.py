@@ -22,6 +22,7 @@ import os
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -42,8 +43,10 @@ Array = NDArray[Any]
 Case = tuple[Array, Array, Callable[[Array], float]]
 
 
-def mosaic(textures: Sequence[Sequence[Array]], count: int, rng: np.random.Generator) -> Case:
-    """Return image, strokes and score of a mosaic of `count` textures, each a list of tiles."""
+def mosaic(
+    textures: Sequence[Sequence[Array]], count: int, rng: np.random.Generator
+) -> tuple[Array, Array, Array]:
+    """Return image, strokes and truth of a mosaic of `count` textures, each a list of tiles."""
     side = min(min(tile.shape[:2]) for tiles in textures for tile in tiles)
     chosen = rng.choice(len(textures), count, replace=False)
     kinds = np.repeat(np.arange(count), N_CELLS)
@@ -64,8 +67,12 @@ def mosaic(textures: Sequence[Sequence[Array]], count: int, rng: np.random.Gener
             row = int(np.median(rows))
             own = columns[rows == row]
             strokes[row, own[np.abs(own - np.median(own)) <= LENGTH / 2]] = number + 1
-    truth = kinds[cells] + 1
-    return image, strokes, lambda found: float((found == truth)[strokes == 0].mean())
+    return image, strokes, kinds[cells] + 1
+
+
+def accuracy(found: Array, strokes: Array, truth: Array) -> float:
+    """Return the share of the pixels without a stroke that are right."""
+    return float((found == truth)[strokes == 0].mean())
 
 
 def _least_distance(points: Array) -> float:
@@ -75,7 +82,8 @@ def _least_distance(points: Array) -> float:
 
 def mosaics(textures: Sequence[Sequence[Array]], numbers: Sequence[int]) -> Iterator[Case]:
     for number in numbers:
-        yield mosaic(textures, 2 + number // 2 % 4, np.random.default_rng(number))
+        image, strokes, truth = mosaic(textures, 2 + number // 2 % 4, np.random.default_rng(number))
+        yield image, strokes, partial(accuracy, strokes=strokes, truth=truth)
 
 
 def brodatz() -> list[list[Array]]:
