@@ -8,7 +8,8 @@ strokes choose; what its labels look like, as the dock saves it, labels others o
 First ordered pairs of images of one kind (fluorescence, stained, grey) of the folders nuclei and
 nuclei_more, at most so many of each folder, drawn at random, by how the second image is scaled.
 The columns: mean F1, and F1 as a share of what the same strokes teach on the second image itself,
-the mean of the worst tenth of the pairs.
+the mean of the worst tenth of the pairs; the same of AP, of the objects that `split_objects` makes
+of labels and image (and of the uncertainty, of strokes on the image itself).
 
 Then projects: strokes on one image label all others of its kind, of both folders; then there are
 strokes on a second one, too, and on a third: those whose labels are least certain, others at
@@ -31,6 +32,7 @@ from typing import Any
 import imageio.v3 as iio
 import numpy as np
 from numpy.typing import NDArray
+from objects import counts, precision
 from scipy.stats import spearmanr
 from scribbles_nuclei import NUCLEUS, draw
 from skimage.exposure import match_histograms
@@ -60,26 +62,37 @@ def read(folder: str, name: str) -> tuple[NDArray[Any], NDArray[Any]]:
     return image, iio.imread(DATA / folder / "labels" / f"{name}.png")
 
 
+def f1_and_ap(
+    labels: Any, image: NDArray[Any], truth: NDArray[Any], uncertainty: Any = None
+) -> tuple[float, float]:
+    """Return F1 of the pixels and AP of the objects."""
+    mask = np.asarray(labels) == NUCLEUS
+    objects = saf.split_objects(mask, image=image, uncertainty=uncertainty).labels
+    return f1(labels, truth), float(precision(counts(truth.astype(int), objects)))
+
+
 @cache
-def teach(folder: str, name: str, seed: int) -> tuple[saf.PrototypeSet, float]:
+def teach(folder: str, name: str, seed: int) -> tuple[saf.PrototypeSet, tuple[float, float]]:
     """Return what strokes on an image teach, and how well they label the image itself."""
     image, truth = read(folder, name)
     strokes = draw(truth, np.random.default_rng(seed))
     choice = saf.choose_for_strokes(image, strokes)
     problem = saf.Problem.from_image(image, seeds=strokes, **choice.options.arguments())
-    labels: Any = choice.method.run(problem).labels
-    return saf.PrototypeSet.from_labels(problem, labels), f1(labels, truth)
+    result: Any = choice.method.run(problem)
+    uncertainty = problem.graph.to_image(result.uncertainty)
+    found = f1_and_ap(result.labels, image, truth, uncertainty)
+    return saf.PrototypeSet.from_labels(problem, result.labels), found
 
 
-def measure(pair: Pair) -> list[float]:
-    """Return F1 in the second image by each way, and where it is taught itself."""
+def measure(pair: Pair) -> list[tuple[float, float]]:
+    """Return F1 and AP in the second image by each way, and where it is taught itself."""
     folder, first, second, seed = pair
     recipe = saf.Pipeline.from_prototypes(teach(folder, first, seed)[0])
     image, truth = read(folder, second)
     axis = -1 if image.ndim == 3 else None
     matched = match_histograms(image, read(folder, first)[0], channel_axis=axis)
     scaled = ((image, False), (image, True), (matched, False))
-    found = [f1(np.asarray(recipe.run(one, rescale=way).labels), truth) for one, way in scaled]
+    found = [f1_and_ap(recipe.run(one, rescale=way).labels, image, truth) for one, way in scaled]
     return [*found, teach(folder, second, seed)[1]]
 
 
@@ -120,7 +133,7 @@ def project(job: tuple[Place, list[Place], int]) -> tuple[NDArray[Any], NDArray[
     first, places, seed = job
     rng = np.random.default_rng(seed)
     begun = label_all([first], places, seed)
-    own = {place: teach(*place, seed)[1] for place in places}
+    own = {place: teach(*place, seed)[1][0] for place in places}
     choose: dict[str, Callable[[Scores], Place]] = {
         "least certain": lambda scores: max(scores, key=lambda one: scores[one][1]),
         "random": lambda scores: list(scores)[rng.integers(len(scores))],
@@ -182,13 +195,14 @@ def main() -> None:
     with get_context("spawn").Pool(options.jobs) as pool:
         for folder in FOLDERS if options.pairs else ():
             pairs = pairs_of(folder, options.pairs, options.seed)
-            scores = np.array(pool.map(measure, pairs, chunksize=10))
-            own, n_worst = scores[:, -1], max(1, round(len(pairs) / 10))
-            print(f"\n{folder}, {len(pairs)} pairs; taught on the image itself: {own.mean():.3f}")
-            print(f"{'scaled':22} {'F1':>6} {'worst tenth, share of own':>26}")
-            for way, column in zip(WAYS, scores.T, strict=False):
-                shares = np.sort(column / own.clip(min=1e-9))
-                print(f"{way:22} {column.mean():6.3f} {shares[:n_worst].mean():26.3f}", flush=True)
+            table = np.array(pool.map(measure, pairs, chunksize=10))
+            own, n_worst = table[:, -1:], max(1, round(len(pairs) / 10))
+            means, shares = table.mean(axis=0), np.sort(table / own.clip(min=1e-9), axis=0)
+            worst = shares[:n_worst].mean(axis=0)
+            print(f"\n{folder}, {len(pairs)} pairs: F1, AP, and worst tenth as a share of own")
+            for way, mean, least in zip((*WAYS, "on the image itself"), means, worst, strict=True):
+                numbers = (mean[0], least[0], mean[1], least[1])
+                print(f"{way:22}", *(f"{number:6.3f}" for number in numbers), flush=True)
         if options.teachers:
             projects(pool, options.teachers, options.every, options.seed)
 
