@@ -1,7 +1,8 @@
-"""Sample images in the viewer: File > Open Sample, and the window of ``napari-saf demo``."""
+"""Sample images in the viewer, and the windows of ``napari-saf demo`` and ``app``."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -18,6 +19,15 @@ from napari_saf.samples import SAMPLES, read_sample
 def show(image: ImageFile, result: Segmentation, name: str) -> None:
     """Open napari with an image, its labels and the Segment dock; return when it is closed."""
     fill(napari.Viewer(title="napari-saf"), image, result, name)
+    napari.run()
+
+
+def open_images(paths: Sequence[str], dock: str) -> None:
+    """Open napari with images and a dock; return when it is closed."""
+    viewer = napari.Viewer(title="napari-saf")
+    if paths:
+        viewer.open([*paths])
+    viewer.window.add_plugin_dock_widget("napari-saf", dock)
     napari.run()
 
 

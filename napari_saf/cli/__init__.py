@@ -32,7 +32,12 @@ _COMMANDS = {
     "dictionary": "Learn, show and apply patch dictionaries.",
     "methods": "List the methods and their parameters.",
     "demo": "Label a sample image and show what came out.",
+    "app": "Open napari with images and a dock of napari-saf.",
+    "doctor": "Check the installation; say what is wrong and what mends it.",
 }
+
+
+_FILES = {"fair-sweep": "compare", "doctor": "app"}
 
 
 class _LazyGroup(click.Group):
@@ -44,7 +49,7 @@ class _LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in _COMMANDS:
             return None
-        file = "compare" if cmd_name == "fair-sweep" else cmd_name
+        file = _FILES.get(cmd_name, cmd_name)
         module = importlib.import_module(f"napari_saf.cli._{file}")
         command: click.Command = getattr(module, cmd_name.replace("-", "_"))
         return command

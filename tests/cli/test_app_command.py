@@ -1,0 +1,76 @@
+import importlib.metadata
+import subprocess
+import sys
+import types
+
+import pytest
+import torch
+
+from napari_saf.cli import _app
+from napari_saf.cli._app import Check
+
+
+@pytest.fixture
+def quick(monkeypatch):
+    """No process that tries OpenGL, and a screen."""
+    monkeypatch.setenv("DISPLAY", ":0")
+    done = types.SimpleNamespace(returncode=0, stdout="4.5\n", stderr="")
+    monkeypatch.setattr(_app.subprocess, "run", lambda *a, **k: done)
+    return done
+
+
+def test_a_sound_installation_ends_with_0(cli, quick):
+    outcome = cli("doctor")
+    assert outcome.code == 0, outcome.out
+    for word in ("napari-saf", "Python", torch.__version__, "device", "kernels", "Qt", "4.5"):
+        assert word in outcome.out
+    assert "!" not in outcome.out
+
+
+def test_what_is_wrong_is_said_with_what_mends_it(cli, quick, monkeypatch):
+    quick.returncode, quick.stderr = 1, "Traceback\nAssertionError: no context"
+    monkeypatch.setattr(torch.version, "cuda", "13.0")
+    monkeypatch.setattr(_app, "_check_kernels", lambda: iter([Check("kernels", "none", "mend")]))
+    requires, version = importlib.metadata.requires, importlib.metadata.version
+    monkeypatch.setattr(
+        importlib.metadata,
+        "requires",
+        lambda name: ["torch==1.0.0"] if name == "torchvision" else requires(name),
+    )
+    monkeypatch.setattr(
+        importlib.metadata,
+        "version",
+        lambda name: "0.1" if name == "torchvision" else version(name),
+    )
+    outcome = cli("doctor")
+    assert outcome.code == 1
+    for words in ('"torch==1.0.0"', "CPU build", "no context", "-> mend"):
+        assert words in outcome.out
+    assert outcome.out.count("\n! ") == 4
+
+
+def test_without_a_screen_nothing_is_wrong(cli, monkeypatch):
+    for name in ("DISPLAY", "WAYLAND_DISPLAY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(sys, "platform", "linux")
+    assert [check.remedy for check in _app._check_opengl()] == [""]
+
+
+def test_a_driver_that_does_not_answer_is_said(quick, monkeypatch):
+    def hang(*arguments, **options):
+        raise subprocess.TimeoutExpired("python", 60)
+
+    monkeypatch.setattr(_app.subprocess, "run", hang)
+    (check,) = _app._check_opengl()
+    assert "no answer" in check.state and check.remedy
+
+
+def test_the_app_opens_images_with_a_dock(cli, monkeypatch, picture):
+    opened = []
+    gui = types.SimpleNamespace(open_images=lambda *arguments: opened.append(arguments))
+    monkeypatch.setitem(sys.modules, "napari_saf._gui.demo", gui)
+    path = picture()
+    assert cli("app", path, "--dock", "Scribbles").code == 0
+    assert opened == [([str(path)], "Scribbles")]
+    monkeypatch.setitem(sys.modules, "napari_saf._gui.demo", None)
+    assert cli("app").is_error("cannot be opened", "napari-saf[app]")
