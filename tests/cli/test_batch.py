@@ -46,15 +46,6 @@ def summary(outcome):
     return lines[k].rpartition(",")[0].partition(": ")[2], failed
 
 
-def test_a_recipe_labels_a_folder(cli, folder, tmp_path, picture):
-    assert cli("segment", picture("first.png", seed=9), "-o", "first.npy", *FEW).code == 0
-    run = ("segment", folder, "--recipe", "first.recipe.json", "-o", "out")
-    assert summary(cli(*run)) == ("3 labelled", [])
-    before = times(tmp_path / "out")
-    assert summary(cli(*run)) == ("3 done before", [])
-    assert times(tmp_path / "out") == before
-
-
 @pytest.mark.parametrize("missing", ["mask", "both"])
 def test_what_is_done_is_not_done_again(cli, folder, tmp_path, missing):
     run = ("segment", folder, "-o", "out", *FEW)

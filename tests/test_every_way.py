@@ -1,0 +1,174 @@
+"""One pipeline, by every way: the same labels, objects, measures and probabilities."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from scipy.ndimage import gaussian_filter
+
+import napari_saf as saf
+from napari_saf.cli import main
+from napari_saf.io import ProbabilityStep, read_labels
+from napari_saf.pipeline import Pipeline
+from napari_saf.project import Project, save_project
+
+Files = dict[str, NDArray[Any]]
+PLAIN = saf.problem.ImageOptions("intensity", 3, "uniform", max_side=None)
+TILED = 0.9999
+"""Least share of pixels that have the same label in tiles."""
+
+
+def discs(shape: tuple[int, ...], seed: int, n_channels: int = 0) -> NDArray[np.uint8]:
+    """Bright blobs on a dim ground, with noise; in volumes they are balls."""
+    rng = np.random.default_rng(seed)
+    blobs = gaussian_filter(rng.normal(size=shape), 3 if len(shape) == 2 else 2)
+    image = 60 + 120 * (blobs > 0.6 * blobs.max() * 0.5)
+    if n_channels:
+        image = image[..., None] * np.linspace(0.5, 1, n_channels)
+    return np.clip(image + rng.normal(0, 8, image.shape), 0, 255).astype(np.uint8)
+
+
+def by_strokes(image: NDArray[Any]) -> Pipeline:
+    """Strokes of labels 2 and 5, with what they teach, as a dock leaves them."""
+    seeds = np.zeros(image.shape, int)
+    seeds[image > 190], seeds[image < 50] = 5, 2
+    problem = saf.Problem.from_image(image, features="intensity", window=3, seeds=seeds)
+    taught = saf.PrototypeSet.from_labels(problem, names={5: "cell"}, colors={2: (0, 0, 1)})
+    return Pipeline(saf.AssignmentFlow(), problem.options, taught=taught)
+
+
+def pipeline_of(case: str, image: NDArray[Any]) -> Pipeline:
+    """Return what labels the images of a case."""
+    clusters = Pipeline(saf.SLK(n_clusters=2), PLAIN)
+    maps = ProbabilityStep(".npy")
+    objects = saf.ObjectStep(smallest=8)
+    return {
+        "first click": Pipeline(saf.SelfAssignmentFlow(max_labels=3)),
+        "colour": Pipeline(saf.SelfAssignmentFlow(max_labels=3)),
+        "strokes": by_strokes(image) if case == "strokes" else clusters,
+        "clusters": clusters,
+        "regions": dataclasses.replace(clusters, level=0.5),
+        "objects": dataclasses.replace(clusters, objects=objects),
+        "probabilities": dataclasses.replace(clusters, probabilities=maps),
+        "volume": clusters,
+    }[case]
+
+
+CASES = {
+    "first click": ((72, 90), 0),
+    "colour": ((72, 90), 3),
+    "strokes": ((72, 90), 0),
+    "clusters": ((72, 90), 0),
+    "regions": ((72, 90), 0),
+    "objects": ((72, 90), 0),
+    "probabilities": ((72, 90), 0),
+    "volume": ((14, 40, 36), 0),
+}
+
+
+def by_python(pipeline: Pipeline, folder: Path) -> Files:
+    """The pipeline itself, an image at a time: what all others are compared with."""
+    files: Files = {}
+    for path in sorted(folder.glob("*.npy")):
+        labelling = pipeline.run(np.load(path))
+        files[f"{path.stem}_labels"] = labelling.labels
+        if labelling.objects is not None:
+            files[f"{path.stem}.objects"] = labelling.objects.labels
+            files[f"{path.stem} pixels"] = labelling.measures["pixels"]
+        if labelling.probabilities:
+            files[f"{path.stem}.probabilities"] = np.stack([*labelling.probabilities.values()])
+    return files
+
+
+def files_of(folder: Path) -> Files:
+    files: Files = {}
+    for path in folder.iterdir():
+        if path.name.endswith((".tif", "_labels.npy")):
+            files[path.name.partition(".tif")[0].removesuffix(".npy")] = read_labels(path).array
+        elif path.suffix == ".npy":
+            files[path.name.removesuffix(".npy")] = np.load(path)
+        elif path.name.endswith(".objects.csv"):
+            table = np.genfromtxt(path, delimiter=",", names=True, dtype=None, encoding="utf-8")
+            files[f"{path.name.partition('.')[0]} pixels"] = table["pixels"]
+    return files
+
+
+def command(*words: object) -> None:
+    assert main([*map(str, words)]) == 0
+
+
+def by_folder_in_python(pipeline: Pipeline, folder: Path) -> Files:
+    options = saf.ApplyOptions(probabilities=pipeline.probabilities)
+    outcomes = saf.apply_to_images(pipeline, [folder], "out", options=options)
+    assert [outcome.state for outcome in outcomes] == ["done", "done"]
+    again = saf.apply_to_images(pipeline, [folder], "out", options=options)
+    assert [outcome.state for outcome in again] == ["skipped", "skipped"]
+    return files_of(Path("out"))
+
+
+def by_run_of_a_recipe(pipeline: Pipeline, folder: Path) -> Files:
+    path = saf.save_recipe("a.recipe.json", pipeline.plain)
+    step = ["--probabilities", ".npy"] * (pipeline.probabilities is not None)
+    command("run", path, folder, "-o", "out", *step)
+    return files_of(Path("out"))
+
+
+def by_segment_with_a_recipe(pipeline: Pipeline, folder: Path) -> Files:
+    path = saf.save_recipe("a.recipe.json", pipeline.plain)
+    step = ["--probabilities", ".npy"] * (pipeline.probabilities is not None)
+    command("segment", folder, "-o", "out", "--recipe", path, *step)
+    return files_of(Path("out"))
+
+
+def by_run_of_a_project(pipeline: Pipeline, folder: Path) -> Files:
+    path = save_project("a.napari-saf", Project(recipes={"a": pipeline}))
+    step = ["--probabilities", ".npy"] * (pipeline.probabilities is not None)
+    command("run", path, folder, "-o", "out", *step)
+    return files_of(Path("out"))
+
+
+@pytest.fixture
+def folder(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: Any) -> Path:
+    """Two images of a case, the second one dimmer."""
+    monkeypatch.chdir(tmp_path)
+    shape, n_channels = CASES[request.param]
+    images = tmp_path / "images"
+    images.mkdir()
+    for k, name in enumerate("ab"):
+        np.save(images / f"{name}.npy", discs(shape, k, n_channels) // (k + 1))
+    return images
+
+
+PAIRS = [
+    *((case, by_run_of_a_recipe) for case in CASES),
+    *((case, by_folder_in_python) for case in ("strokes", "regions", "objects", "probabilities")),
+    *((case, by_segment_with_a_recipe) for case in ("strokes", "objects", "probabilities")),
+    *((case, by_run_of_a_project) for case in ("strokes", "regions")),
+]
+
+
+@pytest.mark.parametrize(
+    ("folder", "way"),
+    PAIRS,
+    indirect=["folder"],
+    ids=lambda value: getattr(value, "__name__", value),
+)
+def test_every_way_gives_what_python_gives(
+    folder: Path, way: Callable[[Pipeline, Path], Files], request: pytest.FixtureRequest
+) -> None:
+    case = request.node.callspec.params["folder"]
+    pipeline = pipeline_of(case, np.load(folder / "a.npy"))
+    expected, found = by_python(pipeline, folder), way(pipeline, folder)
+    assert found.keys() == expected.keys()
+    for name, values in expected.items():
+        np.testing.assert_array_equal(found[name], values, err_msg=name)
+    assert all(len(np.unique(expected[f"{name}_labels"])) > 1 for name in "ab")
+    if case == "strokes":
+        taught = saf.read_mask("out/a_labels.tif")
+        assert taught.names == {5: "cell"} and {*np.unique(taught.labels)} <= {2, 5}
