@@ -33,7 +33,7 @@ def _described(image: io.ImageSource) -> str:
     words = [f"{sides} ({image.axes})" if image.axes else sides, str(image.dtype)]
     if image.n_channels > 1:
         words.append(f"{image.n_channels} channels")
-    known = [f"{n} {size:.6g} {unit}" for n, (size, unit) in image.sizes.items() if n != "c"]
+    known = [f"{n} {size:.6g} {unit}" for n, (size, unit) in image.sizes.items() if n in image.axes]
     words += [f"pixels {', '.join(known)}"] if known else []
     origin = [f"{name} {first:.6g}" for name, first in image.origin.items()]
     words += [f"begins at {', '.join(origin)}"] if origin else []

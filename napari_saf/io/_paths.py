@@ -24,7 +24,9 @@ MASK_MARK = ".labels"
 PROBABILITY_SUFFIXES = (".ome.zarr", ".tif", ".npy")
 PROBABILITY_MARK = ".probabilities"
 """What the name of a file of probability maps has before its suffix."""
-PARTS_SUFFIXES = (".tif", ".tiff", ".npy")
+BIOIO_SUFFIXES = {".czi": "bioio-czi", ".lif": "bioio-lif", ".nd2": "bioio-nd2", ".dv": "bioio-dv"}
+"""Files of microscopes, and the plug-in of bioio that reads them."""
+PARTS_SUFFIXES = (".tif", ".tiff", ".npy", *BIOIO_SUFFIXES)
 """Files that are read in parts, as folders of zarr are; pictures are read whole."""
 IMAGE_SUFFIXES: tuple[str, ...] = (
     *(*PARTS_SUFFIXES, ".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp"),

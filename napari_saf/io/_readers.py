@@ -6,6 +6,7 @@ What a reader returns says how the pixels lie and reads none of them: `ImageSour
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import glob
 import hashlib
@@ -26,6 +27,7 @@ from numpy.typing import NDArray
 from napari_saf.arrays import as_path
 from napari_saf.errors import FormatError, InvalidInput, SafError
 from napari_saf.io._paths import (
+    BIOIO_SUFFIXES,
     IMAGE_SUFFIXES,
     PARTS_SUFFIXES,
     RESULT_MARKS,
@@ -52,6 +54,8 @@ _GEOREFERENCE_TAGS = (33550, 33922, 34264, 34735, 34736, 34737)
 _ORIENTATION = 0x0112
 """Of EXIF."""
 _NIFTI_UNITS = {"meter": "m", "mm": "mm", "micron": "µm", "sec": "s", "msec": "ms", "usec": "µs"}
+_TIFF_MARKS = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
+"""With which a TIFF begins, whatever its suffix is: those of slide scanners, of LSM and STK."""
 _NO_DATA_TAG = 42113
 """In which GDAL keeps the value of pixels without data, a text."""
 
@@ -127,10 +131,18 @@ def open_file(path: str | os.PathLike[str], request: Request) -> Opened:
         raise FormatError(f"{file}: no such file")
     if file.is_dir():
         return _open_folder(file)
-    reader = READERS.get(mask_suffix(file, [*READERS]) or "", _open_picture)
-    opened = reader(file, request._replace(number=number))
+    opened = _reader_of(file)(file, request._replace(number=number))
     opened.state = state_of(file) | ({} if number is None else {"series": number})
     return opened
+
+
+def _reader_of(file: Path) -> Callable[[Path, Request], Opened]:
+    """Return what reads a file, by its suffix or, of others, by its first bytes."""
+    suffix = mask_suffix(file, [*READERS])
+    if suffix is not None:
+        return READERS[suffix]
+    with file.open("rb") as stream:
+        return _open_tiff if stream.read(4) in _TIFF_MARKS else _open_picture
 
 
 def images_in(path: Path) -> list[Path]:
@@ -148,15 +160,17 @@ def images_in(path: Path) -> list[Path]:
             group: Any = zarr.open(file, mode="r")
             names = images_of_group(group) if isinstance(group, zarr.Group) else []
             return [file / name for name in names] or [path]
-        if file.suffix.lower() in (".tif", ".tiff"):
+        n_images = 1
+        if (reader := _reader_of(file)) is _open_tiff:
             import tifffile
 
             with tifffile.TiffFile(file) as opened:
                 n_images = len(_images_of_tiff(opened))
-            return [path] if n_images < 2 else [_of_series(file, k) for k in range(n_images)]
+        elif reader is _open_with_bioio:
+            n_images = len(_bioio_reader(file).scenes)
+        return [path] if n_images < 2 else [_of_series(file, k) for k in range(n_images)]
     except Exception:  # noqa: BLE001  (whatever a library raises for a damaged file)
         return [path]
-    return [path]
 
 
 def _of_series(file: Path, number: int) -> Path:
@@ -166,9 +180,12 @@ def _of_series(file: Path, number: int) -> Path:
 def differs_in_napari(path: Path) -> bool:
     """Tell whether napari's own reader shows other pixels than `read_image`.
 
-    The first of several series, photographs as they are stored, 8 bits of the 16 of a colour PNG.
+    The first of several series, photographs as they are stored, 8 bits of the 16 of a colour PNG;
+    none of the files of microscopes.
     """
     file, number = split_series(path)
+    if file.suffix.lower() in BIOIO_SUFFIXES:
+        return True
     if number is not None or file.suffix.lower() not in IMAGE_SUFFIXES[len(PARTS_SUFFIXES) :]:
         return number is not None
     from PIL import Image
@@ -241,10 +258,8 @@ def _open_picture(path: Path, request: Request) -> Opened:
 
     try:
         opened = Image.open(path)
-    except UnidentifiedImageError as error:
-        known = ", ".join(READERS)
-        text = f"its content is none of {known} or a picture such as .png or .jpg"
-        raise ValueError(text) from error
+    except UnidentifiedImageError:
+        return _open_with_bioio(path, request)
     with opened as picture:
         is_labels = not request.in_colors or picture.info.get(PNG_MARK[0]) == PNG_MARK[1]
         is_indices = picture.mode == "P" and is_labels
@@ -308,18 +323,24 @@ def _open_tiff(path: Path, request: Request) -> Opened:
         images = _images_of_tiff(file)
         if not images:
             raise ValueError("it holds no image")
-        number = request.number
-        if number is None and len(images) > 1:
-            shapes = [" x ".join(map(str, several[0].shape)) for several in images]
-            listed = ", ".join(f"{path.name}#{k} ({one})" for k, one in enumerate(shapes[:4]))
-            more = ", ..." if len(images) > 4 else ""
-            raise ValueError(f"it holds {len(images)} images: name one, {listed}{more}")
-        if number is not None and number >= len(images):
-            raise ValueError(f"it holds {len(images)} images, the first of which is #0")
-        return _open_series(path, file, images[number or 0], request)
+        shapes = [" x ".join(map(str, several[0].shape)) for several in images]
+        number = _number_of_image(path, request.number, shapes)
+        return _open_series(path, file, images[number], request)
     except BaseException:
         file.close()
         raise
+
+
+def _number_of_image(path: Path, number: int | None, titles: Sequence[str]) -> int:
+    """Return the number of the image that is meant; ValueError where a file holds several."""
+    n_images = len(titles)
+    if number is None and n_images > 1:
+        listed = ", ".join(f"{path.name}#{k} ({title})" for k, title in enumerate(titles[:4]))
+        more = ", ..." if n_images > 4 else ""
+        raise ValueError(f"it holds {n_images} images: name one, {listed}{more}")
+    if number is not None and number >= n_images:
+        raise ValueError(f"it holds {n_images} images, the first of which is #0")
+    return number or 0
 
 
 def _open_series(path: Path, file: Any, several: Sequence[Any], request: Request) -> Opened:
@@ -446,6 +467,74 @@ def _open_nifti(path: Path, request: Request) -> Opened:
     return Opened(axes=letters[::-1], read=read, sizes=sizes, affine=affine)
 
 
+def _open_with_bioio(path: Path, request: Request) -> Opened:
+    """Open what a plug-in of bioio reads, plane by plane; its scenes are images."""
+    reader = _bioio_reader(path)
+    reader.set_scene(_number_of_image(path, request.number, reader.scenes))
+    levels: list[Any] = []
+    for level in reversed(reader.resolution_levels):
+        reader.set_resolution_level(level)
+        pixels = _planes_of(reader)
+        levels.insert(0, pixels.data)
+    axes = letters_of("".join(pixels.dims))
+    sizes = {
+        name.lower(): (float(size), _unit_of(reader, name, path))
+        for name, size in reader.physical_pixel_sizes._asdict().items()
+        if size and 0 < size < math.inf
+    }
+    if reader.time_interval:
+        sizes["t"] = (reader.time_interval.total_seconds(), "s")
+    sizes = {name: size for name, size in sizes.items() if name in axes}
+
+    def read() -> NDArray[Any]:
+        check_room(levels[0].nbytes)
+        return np.asarray(levels[0].compute(scheduler="synchronous"))
+
+    return Opened(axes=axes, read=read, levels=levels, sizes=sizes)
+
+
+def _bioio_reader(path: Path) -> Any:
+    """Return the reader of a plug-in of bioio for a file; SafError that says what to install."""
+    plugin, known = BIOIO_SUFFIXES.get(path.suffix.lower()), ", ".join(READERS)
+    fault = "" if plugin else f"its content is none of {known} or a picture such as .png or .jpg; "
+    try:
+        import bioio
+        from bioio_base.exceptions import UnsupportedFileFormatError
+    except ImportError as error:
+        needed = f"bioio: pip install 'napari-saf[bioio]' {plugin or 'and a plug-in for the file'}"
+        raise SafError(f"{fault}{'more is read by' if fault else 'this needs'} {needed}") from error
+    try:
+        reader = bioio.BioImage.determine_plugin(path).metadata.get_reader()
+    except UnsupportedFileFormatError as error:
+        lacking = f": is {plugin} installed, and the file not damaged?" if plugin else ""
+        raise SafError(f"{fault}no plug-in of bioio reads it{lacking}") from error
+    try:
+        return reader(path, chunk_dims=["Y", "X"])
+    except TypeError:  # of a reader whose chunks are planes anyway
+        return reader(path)
+
+
+def _unit_of(reader: Any, axis: str, path: Path) -> str:
+    """Return the unit of an axis; a reader that does not say it keeps that of OME, or has µm."""
+    unit = getattr(reader.dimension_properties, axis).unit
+    if unit is None and path.suffix.lower() not in BIOIO_SUFFIXES:
+        with contextlib.suppress(NotImplementedError):
+            pixels = reader.ome_metadata.images[reader.current_scene_index].pixels
+            unit = getattr(pixels, f"physical_size_{axis.lower()}_unit").value
+    return str(unit or "µm")
+
+
+def _planes_of(reader: Any) -> Any:
+    """Return the pixels of a scene, tiles of a mosaic side by side, without axes of length 1."""
+    pixels = reader.xarray_dask_data
+    if "M" in pixels.dims:
+        with contextlib.suppress(NotImplementedError):
+            pixels = reader.mosaic_xarray_dask_data
+    single = [name for name in pixels.dims if pixels.sizes[name] == 1 and name not in "YX"]
+    pixels = pixels.squeeze(single, drop=True)
+    return pixels.transpose(*sorted(pixels.dims, key="TCZYXS".find))
+
+
 def _open_folder(path: Path) -> Opened:
     """Open a zarr array, or the first multiscale image of an OME-Zarr group."""
     if not is_zarr(path):
@@ -533,5 +622,6 @@ READERS: dict[str, Callable[[Path, Request], Opened]] = {
     ".npy": _open_npy,
     ".nii": _open_nifti,
     ".nii.gz": _open_nifti,
+    **dict.fromkeys(BIOIO_SUFFIXES, _open_with_bioio),
 }
 """By suffix; pictures that Pillow knows have none of these."""

@@ -389,7 +389,8 @@ class ImageSource:
                     raise ValueError("no chunk of it is there")
                 check_unpacked(levels[0].nbytes, opened.state["n_bytes"])
             elif hasattr(levels[0], "chunks") and not isinstance(levels[0], RemoteArray):
-                check_piece(levels[0].chunks, levels[0].dtype.itemsize)
+                sides = getattr(levels[0], "chunksize", levels[0].chunks)  # of dask
+                check_piece(sides, levels[0].dtype.itemsize)
             return cls(levels, opened, name, channel_axis, are_labels, are_whole)
 
     def reopened(self) -> ImageSource:
