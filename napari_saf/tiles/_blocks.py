@@ -170,8 +170,9 @@ def _places_within(
     count, step = 0, 1
     for corner in itertools.product(*map(range, itertools.repeat(0), image.shape, part)):
         region = region_of(corner, part, image.shape)
-        values = image.read(region) if isinstance(mask, str) else np.empty(0)
-        touched: NDArray[Any] | None = read_mask(mask, values, region)
+        is_by_values = isinstance(mask, str) or image.no_data is not None
+        values = image.read(region) if is_by_values else np.empty(0)
+        touched: NDArray[Any] | None = read_mask(image, mask, values, region)
         assert touched is not None
         for axis, side in enumerate(block):
             firsts = range(0, touched.shape[axis], side)
@@ -245,11 +246,21 @@ def region_of(place: Sequence[int], side: Sequence[int], shape: Sequence[int]) -
 
 
 def read_mask(
-    mask: ImageSource | Literal["finite"] | None, values: NDArray[Any], region: Region
+    image: ImageSource,
+    mask: ImageSource | Literal["finite"] | None,
+    values: NDArray[Any],
+    region: Region,
 ) -> NDArray[np.bool_] | None:
-    """Return where a region is to be labelled, None for everywhere."""
+    """Return where a region with its values is to be labelled, None for everywhere."""
     if mask is None:
         return None
     if isinstance(mask, str):
         return np.asarray(np.isfinite(values).all(axis=-1))
-    return np.asarray(mask.read(region)[..., 0] != 0)
+    return within_data(image, mask.read(region)[..., 0] != 0, values)
+
+
+def within_data(
+    image: ImageSource, inside: NDArray[np.bool_], values: NDArray[Any]
+) -> NDArray[np.bool_]:
+    """Return a mask less the pixels without data of an image that says which they are."""
+    return inside if image.no_data is None else inside & np.isfinite(values).all(axis=-1)

@@ -117,7 +117,8 @@ class DictionaryJob(AbstractLargeJob):
         for place in places:
             region = region_of(place, block, image.shape)
             values = image.read(region)
-            strips.append(_filled(values, read_mask(self.auxiliary, values, region), one)[0])
+            inside = read_mask(image, self.auxiliary, values, region)
+            strips.append(_filled(values, inside, one)[0])
         history = label_patches(one, np.hstack(strips), AssignmentFlow(), self.window)[1]
         reach = 2 * (one.patch_size // 2) + one.shift_window // 2 + one.receptive_field
         halo = [reach + 2 * WINDOWS_OF_HALO[2] * (self.window // 2)] * 2

@@ -18,6 +18,7 @@ from napari_saf.errors import InvalidInput
 from napari_saf.io import ImageSource, ProbabilityStore, Region, count_labels
 from napari_saf.parts import cut
 from napari_saf.pipeline import Pipeline
+from napari_saf.tiles._blocks import within_data
 from napari_saf.tiles._engine import AbstractTiledJob, AbstractWork, Auxiliary, Tile
 from napari_saf.tiles._store import LabelStore
 from napari_saf.tiles._tiling import Tiling
@@ -41,7 +42,7 @@ class Work(AbstractWork):
         """Return the labels of a region, and the maps of soft labels that the plan asks for."""
         crop, values, mask = self.read(region)
         if mask is not None and not isinstance(mask, str):
-            mask = mask != 0
+            mask = within_data(self._opened(self.image), mask != 0, values)
         start = [side.start for side in crop]
         labels, maps = self.plan.label(values, mask, self.dictionary or start)
         inner = None if maps is None else np.stack([cut(one, crop, region) for one in maps])

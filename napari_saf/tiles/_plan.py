@@ -253,7 +253,7 @@ def _read(image: io.ImageSource, mask: Auxiliary, regions: Sequence[io.Region]) 
 
     def read(region: io.Region) -> tuple[NDArray[Any], NDArray[np.bool_] | None]:
         values = image.read(region)
-        return values, read_mask(mask, values, region)
+        return values, read_mask(image, mask, values, region)
 
     return ImageParts.read(regions, image.shape, read)
 
@@ -380,7 +380,7 @@ def _spread_parts(
     for region in spread_regions(image.shape, window, _MOST_MEASURED):
         crop = grown(region, [reach * (side > 1) for side in window], image.shape)
         values = image.read(crop)
-        own = ImageParts([values], [read_mask(mask, values, crop)], [])
+        own = ImageParts([values], [read_mask(image, mask, values, crop)], [])
         ((scaled, axes, _),) = own.scaled(window, options)
         inside = np.zeros(scaled.shape[:-1], bool)
         cut(inside, crop, region)[...] = True

@@ -226,6 +226,23 @@ def test_a_mask_is_kept(tmp_path, image, given):
     assert sum(found.sizes.values()) == inside.sum()
 
 
+@pytest.mark.parametrize("labels", ["taught", "learned", "atoms"])
+def test_a_mask_and_pixels_without_data_go_together(tmp_path, image, labels):
+    image = image[:64, :80]
+    inside = np.ones(image.shape[:2], np.uint8)
+    inside[:, :20] = 0
+    pixels = image.astype(np.int16)
+    pixels[:40] = -1
+    np.save(tmp_path / "mask.npy", inside)
+    source = ImageSource.open(pixels, no_data=-1)
+    own = {"mask": tmp_path / "mask.npy", "tile": 32}
+    teacher = recipe() if labels == "taught" else saf.SelfAssignmentFlow(max_labels=2)
+    if labels == "atoms":
+        teacher = saf.PatchDictionary.learn(image, n_atoms=4, patch_size=3, n_samples=400)
+    found = saf.label_large(source, teacher, tmp_path / "m.ome.zarr", **own).labels[:]
+    assert not found[:40].any() and not found[:, :20].any() and found[40:, 20:].all()
+
+
 @pytest.mark.parametrize(
     "method",
     [
