@@ -363,6 +363,7 @@ def least_certain(jobs: Sequence[Job], count: int = 3) -> str:
 
 def _object_files(mask: Path, suffix: str = ".tif") -> tuple[Path, Path]:
     """Return where the image and the table of the objects of a mask go."""
+    suffix = io.mask_suffix(mask, io.NIFTI_SUFFIXES) or suffix  # on the grid of a scan
     return io.path_beside(mask, f"objects{suffix}"), io.path_beside(mask, "objects.csv")
 
 
@@ -386,12 +387,10 @@ def _columns_of_plate(names: Sequence[str]) -> dict[str, str]:
 
 def _lost_by(mask: Path, images: Sequence[io.ImageFile]) -> list[str]:
     """Return what the format of a mask does not keep of its image."""
-    suffix, lost = io.mask_suffix(mask), []
-    if any(image.origin for image in images) and not io.keeps_origin(suffix):
-        lost.append("the mask does not keep where the image lies: .ome.zarr does")
-    if any(image.georeference for image in images) and suffix not in (".tif", ".tiff"):
-        lost.append("the mask does not keep where the image lies on earth: .tif does")
-    return lost
+    lost = dict[str, str]()
+    for image in images:
+        lost |= io.places_lost(io.mask_suffix(mask), image)
+    return [f"the mask does not keep {text}: {kept_by} does" for text, kept_by in lost.items()]
 
 
 def _hidden_recipe(job: Job) -> Path:

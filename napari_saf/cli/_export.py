@@ -109,13 +109,11 @@ def _labelling(
     """Return labels and image; either file may say the size of a pixel where it is not given."""
     given = io.read_mask(source, lazily=is_large)
     recipe = source.with_name(f"{io.mask_stem(source)}.recipe.json")
-    known = given if given.scale is not None or image is None else image
-    n_axes, sizes, units = given.labels.ndim, known.scale, known.units
+    given = given.lying_on(image)
+    n_axes, sizes, units = given.labels.ndim, given.scale, given.units
     if scale is not None:
         sizes, units = tuple(scale.tolist()) * (n_axes if len(scale) == 1 else 1), None
         given = dataclasses.replace(given, place=None)
-    elif sizes is not None and len(sizes) != n_axes:
-        sizes = units = None
     if unit is not None:
         if sizes is None:
             raise click.UsageError("--unit: goes with --scale, the files do not say the size")
@@ -125,7 +123,7 @@ def _labelling(
     if image is not None:
         title = io.mask_stem(source).removesuffix(io.LABELS_MARK)
         given = dataclasses.replace(given, image=image.array, title=title)
-    first = known.origin if scale is None and len(known.origin or ()) == n_axes else None
+    first = given.origin if scale is None else None
     return dataclasses.replace(given, scale=sizes, units=units, origin=first)
 
 

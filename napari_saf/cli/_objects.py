@@ -164,8 +164,9 @@ def _split_in_tiles(path: Path, step: ObjectStep, given: Any, formats: Sequence[
 def _measure(
     path: Path, step: ObjectStep, options: Any, uncertainty: Any, files: Sequence[Path]
 ) -> dict[str, Any]:
-    given, found_at = io.read_mask(path), picture_of(path, options.pictures)
+    found_at = picture_of(path, options.pictures)
     picture = None if found_at is None else io.read_image(found_at)
+    given = io.read_mask(path).lying_on(picture)
     scale = None if given.scale is None else [*given.scale]
     found, table = step.run(
         given.labels,
@@ -185,10 +186,16 @@ def _measure(
         if io.mask_suffix(file) is None:
             io.save_objects(file, found)
         else:
-            placed: dict[str, Any] = {"scale": scale, "units": given.units, "axes": given.axes}
-            io.save_masks(file, found.labels, **placed, origin=given.origin)
+            io.save_masks(file, found.labels, **given.placed)
+            tell_lost_places(file, given)
         click.echo(file)
     return table
+
+
+def tell_lost_places(path: Path, labelling: io.Labelling) -> None:
+    """Print what the format of a mask does not keep of where it lies."""
+    for text, kept_by in io.places_lost(io.mask_suffix(path), labelling).items():
+        click.echo(f"napari-saf: note: {path} does not keep {text}: {kept_by} does", err=True)
 
 
 def _print_found(path: Path, found: Objects | LargeObjects, given: Any, step: ObjectStep) -> None:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from napari_saf import io
 from napari_saf.batch import check_outputs
 from napari_saf.cli import _methods as flags
-from napari_saf.cli._objects import find_masks, picture_of
+from napari_saf.cli._objects import find_masks, picture_of, tell_lost_places
 from napari_saf.errors import InvalidInput, SafError
 from napari_saf.features import channels_last
 from napari_saf.sharpening import sharpen_labels
@@ -94,10 +94,10 @@ def _sharpen(path: Path, picture: Path, out: Path, given: Any) -> None:
         found[at] = _sharpened(
             labels[at], channels[at], None if inside is None else inside[at], given
         )
-    kept = {
-        key: getattr(mask, key) for key in ("scale", "units", "axes", "names", "colors", "place")
-    }
-    io.save_masks(out, found, prototypes=mask.prototypes, **kept)
+    mask = mask.lying_on(image)
+    kept = {key: getattr(mask, key) for key in ("names", "colors", "prototypes", "place")}
+    io.save_masks(out, found, **mask.placed, **kept)
+    tell_lost_places(out, mask)
 
 
 def _sharpened(

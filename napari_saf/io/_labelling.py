@@ -33,18 +33,20 @@ from napari_saf.io._paths import (
     LABELS_MARK,
     MASK_MARK,
     MASK_SUFFIXES,
+    OME_ZARR_SUFFIX,
     PROBABILITY_MARK,
     PROBABILITY_SUFFIXES,
     PROTOTYPE_SUFFIXES,
     TABLE_SUFFIXES,
     mask_stem,
     mask_suffix,
+    places_lost,
 )
 from napari_saf.io._probabilities import Kind, save_probabilities
 from napari_saf.io._prototypes import save_prototypes
 from napari_saf.io._recipe import PrototypeSet, check_recipe, save_recipe
 from napari_saf.io._regions import check_table, number_regions, save_table
-from napari_saf.io._source import ImageSource, read_labels
+from napari_saf.io._source import ImageFile, ImageSource, read_labels
 from napari_saf.io._tables import LargeRegions, measure_large, region_table
 from napari_saf.parameters import parameter
 from napari_saf.problem import ImageOptions
@@ -123,6 +125,17 @@ class Labelling:
     def is_cancelled(self) -> bool:
         """Whether the run that made the labels was stopped before its end."""
         return self.result is not None and self.result.status is Status.CANCELLED
+
+    def lying_on(self, image: ImageFile | None) -> Labelling:
+        """Return the labels, which lie as an image does as far as their file does not say it."""
+        if image is None:
+            return self
+        sizes, n_axes = self.scale, self.labels.ndim
+        more: dict[str, Any] = {"georeference": self.georeference or image.georeference}
+        more["affine"] = image.affine if self.affine is None else self.affine
+        if sizes is None and image.scale is not None and len(image.scale) == n_axes:
+            more |= {name: getattr(image, name) for name in ("scale", "units", "origin")}
+        return dataclasses.replace(self, **more)
 
     @property
     def is_large(self) -> bool:
@@ -223,7 +236,8 @@ def read_mask(path: str | os.PathLike[str], *, lazily: bool = False) -> Labellin
     image = ImageSource.open(file, are_labels=True).as_file() if lazily else read_labels(file)
     placed: dict[str, Any] = {"scale": image.scale, "units": image.units, "origin": image.origin}
     own = Labelling(image.array, axes=image.axes or None, **placed)
-    own = dataclasses.replace(own, colors=image.colors or {})
+    more: dict[str, Any] = {"affine": image.affine, "georeference": image.georeference}
+    own = dataclasses.replace(own, colors=image.colors or {}, **more)
     companion = _companion_recipe(file) if note is None or note.recipe is None else None
     if companion is not None:
         with format_errors(companion, "a recipe"):
@@ -354,7 +368,13 @@ class Export:
         lost: dict[str, list[str]] = {}
         axes = label_axes(given.labels.ndim, given.axes, given.scale, given.units, given.origin)
         for suffix in suffixes:
-            if words := axes.left_out(suffix):
+            words = [*axes.left_out(suffix)]
+            words += [
+                text
+                for text, kept_by in places_lost(suffix, given).items()
+                if kept_by != OME_ZARR_SUFFIX
+            ]
+            if words:
                 lost.setdefault(", ".join(words), []).append(suffix)
         return "; ".join(f"{', '.join(own)} without {words}" for words, own in lost.items())
 
@@ -375,15 +395,15 @@ def _steps(
     """Yield the paths of each kind of file that is wanted, and what writes them."""
     labels, names, image = given.labels, {"names": given.all_names}, given.image
     measured: dict[str, Any] = {"scale": given.scale, "units": given.units, "axes": given.axes}
-    placed, colors = measured | {"origin": given.origin}, {"colors": given.colors}
-    styled, channels = placed | names | colors, given.channel_axis
+    placed, colors = given.placed, {"colors": given.colors}
+    styled, channels = measured | {"origin": given.origin} | names | colors, given.channel_axis
     if wanted.masks:
-        yield from _mask_steps(Path(f"{stem}{wanted.masks}"), given, placed)
+        yield from _mask_steps(Path(f"{stem}{wanted.masks}"), given)
     if wanted.binary:
         path = Path(f"{stem}{wanted.binary}")
         paths = list(binary_paths(path, map_labels(labels, given.names)).values())
         if paths:
-            yield paths, partial(save_binary_masks, path, labels, **styled)
+            yield paths, partial(save_binary_masks, path, labels, **(placed | names | colors))
     if wanted.regions:
         table = Path(f"{stem}_regions{wanted.regions}")
         measure = partial(given.table, wanted.connected or wanted.numbered != "", wanted.min_pixels)
@@ -442,15 +462,14 @@ def _map_saver(
     return lambda: save_probabilities(path, np.stack(maps), labels=labels, kind=kind, **styled)
 
 
-def _mask_steps(
-    path: Path, given: Labelling, placed: dict[str, Any]
-) -> Iterator[tuple[list[Path], Callable[[], object]]]:
+def _mask_steps(path: Path, given: Labelling) -> Iterator[tuple[list[Path], Callable[[], object]]]:
     """Yield the path of the label image, and that of its note where it holds none."""
     own: dict[str, Any] = {"names": given.names, "colors": given.colors}
     own |= {"prototypes": given.prototypes, "recipe": given.recipe, "place": given.place}
-    yield [path], partial(save_masks, path, given.labels, **placed, **own)
+    yield [path], partial(save_masks, path, given.labels, **given.placed, **own)
     if path.suffix == ".npy":
-        note = write_note(label_axes(given.labels.ndim, **placed), **own)
+        axes = label_axes(given.labels.ndim, given.axes, given.scale, given.units, given.origin)
+        note = write_note(axes, **own)
         yield [note_path(path)], partial(write_json, note_path(path), note)
 
 

@@ -125,7 +125,7 @@ def save_masks(
     (dtype('uint8'), (0.5, 0.5))
     """
     target = as_path(path)
-    suffix = check_suffix(target, (*MASK_SUFFIXES, *NIFTI_SUFFIXES))
+    suffix = check_suffix(target, MASK_SUFFIXES)
     if isinstance(labels, list):
         stem = mask_stem(target)
         targets = [target.with_name(f"{stem}-{k + 1}{suffix}") for k in range(len(labels))]
@@ -181,6 +181,8 @@ def save_binary_masks(
     origin: Sequence[float] | None = None,
     names: Mapping[int, str] | None = None,
     colors: Mapping[int, Sequence[float]] | None = None,
+    affine: ArrayLike | None = None,
+    georeference: Sequence[Any] = (),
 ) -> list[Path]:
     """Save a mask for each label: 255 where the label is, 0 elsewhere; return the paths.
 
@@ -203,6 +205,7 @@ def save_binary_masks(
         name = {_INSIDE: names[label]} if names and label in names else None
         color = {_INSIDE: colors[label]} if colors and label in colors else None
         placed: dict[str, Any] = {"scale": scale, "units": units, "axes": axes, "origin": origin}
+        placed |= {"affine": affine, "georeference": georeference}
         save_masks(target, mask, names=name, colors=color, **placed)
     return list(targets.values())
 

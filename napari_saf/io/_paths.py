@@ -11,9 +11,9 @@ from typing import Any
 from napari_saf.errors import InvalidInput
 
 OME_ZARR_SUFFIX = ".ome.zarr"
-MASK_SUFFIXES = (".tif", ".tiff", ".png", ".npy", ".ome.zarr")
 NIFTI_SUFFIXES = (".nii", ".nii.gz")
 """Masks with nibabel, on the grid of a scan."""
+MASK_SUFFIXES = (".tif", ".tiff", ".png", ".npy", ".ome.zarr", *NIFTI_SUFFIXES)
 TABLE_SUFFIXES = (".csv", ".parquet")
 FIGURE_SUFFIXES = (".png", ".svg", ".pdf")
 PROTOTYPE_SUFFIXES = (".npy", ".csv", ".json")
@@ -93,7 +93,7 @@ def path_beside(mask: Path, ending: str) -> Path:
     return mask.with_name(f"{stem}.{ending}")
 
 
-def mask_suffix(path: Path, known: Sequence[str] = (*MASK_SUFFIXES, *NIFTI_SUFFIXES)) -> str | None:
+def mask_suffix(path: Path, known: Sequence[str] = MASK_SUFFIXES) -> str | None:
     """Return the suffix of a name in lower case, or None if it is not a known one."""
     return next((suffix for suffix in known if path.name.lower().endswith(suffix)), None)
 
@@ -101,6 +101,18 @@ def mask_suffix(path: Path, known: Sequence[str] = (*MASK_SUFFIXES, *NIFTI_SUFFI
 def keeps_origin(suffix: str | None) -> bool:
     """Tell whether masks of a format hold where their first pixel lies."""
     return suffix in (OME_ZARR_SUFFIX, *NIFTI_SUFFIXES)
+
+
+def places_lost(suffix: str | None, image: Any) -> dict[str, str]:
+    """Return what masks of a format do not keep of where an image, or labels, lie; what does."""
+    lost = {}
+    if image.origin and not keeps_origin(suffix):
+        lost["where the image lies"] = OME_ZARR_SUFFIX
+    if image.georeference and suffix not in (".tif", ".tiff"):
+        lost["where the image lies on earth"] = ".tif"
+    if image.affine is not None and suffix not in NIFTI_SUFFIXES:
+        lost["where the scan lies"] = ".nii"
+    return lost
 
 
 def check_suffix(path: Path, known: Sequence[str]) -> str:

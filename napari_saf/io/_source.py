@@ -249,6 +249,8 @@ class ImageSource:
         Size of a pixel and its unit by the letter of the axis.
     origin : dict
         Where the first pixel lies, by the letter of the axis; 0 where there is none.
+    affine, georeference : array of shape (4, 4) or None, and tuple
+        As of an `ImageFile`.
     no_data : float or None
         The value of pixels without data, which are NaN when they are read.
     n_levels : int
@@ -303,6 +305,7 @@ class ImageSource:
         own = "".join(names[k] for k in kept) if names else ""
         self.axes = own if stated == self._axis or stated is None else ""
         self.sizes, self.origin, self.notes = opened.sizes, opened.origin, opened.notes
+        self.affine, self.georeference = opened.affine, opened.georeference
         self.no_data, self._are_labels = opened.no_data, are_labels
         self.dtype = first.dtype
         if self.no_data is not None and not are_labels:
@@ -437,7 +440,8 @@ class ImageSource:
         units = tuple(unit for _, unit in sizes) if is_known else None
         first = tuple(self.origin.get(name, 0.0) for name in self.axes)
         origin = first if any(first) else None
-        return ImageFile(self.levels()[0], self._axis, self.axes, scale, units, origin)
+        known: dict[str, Any] = {"affine": self.affine, "georeference": self.georeference}
+        return ImageFile(self.levels()[0], self._axis, self.axes, scale, units, origin, **known)
 
     def level_shape(self, level: int) -> tuple[int, ...]:
         """Return the shape of a level, without channels."""

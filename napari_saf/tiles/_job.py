@@ -15,7 +15,14 @@ from napari_saf.arrays import as_whole
 from napari_saf.device import memory_limit
 from napari_saf.dictionary import PatchDictionary
 from napari_saf.errors import InvalidInput
-from napari_saf.io import ImageSource, ProbabilityStore, Region, count_labels
+from napari_saf.io import (
+    OME_ZARR_SUFFIX,
+    ImageSource,
+    ProbabilityStore,
+    Region,
+    count_labels,
+    places_lost,
+)
 from napari_saf.parts import cut
 from napari_saf.pipeline import Pipeline
 from napari_saf.tiles._blocks import within_data
@@ -113,6 +120,8 @@ def opened_with_mask(
         if mask.shape != image.shape or mask.n_channels != 1:
             more = "" if mask.n_channels == 1 else f" with {mask.n_channels} channels"
             raise InvalidInput(f"mask: expected the shape {image.shape}, got {mask.shape}{more}")
+    lost = places_lost(OME_ZARR_SUFFIX, image).items()
+    image.notes += tuple(f"the mask does not keep {text}: {kept_by} does" for text, kept_by in lost)
     return image, mask, check_count("tile", tile, 16)
 
 

@@ -1,5 +1,6 @@
 import os
 
+import nibabel
 import numpy as np
 import PIL.Image
 import pytest
@@ -136,6 +137,8 @@ WRITERS = {
     ".png": (PIL.Image.Image, "save"),
     ".npy": (np, "save"),
     ".ome.zarr": (zarr.Group, "create_array"),
+    ".nii": (nibabel.Nifti1Image, "to_bytes"),
+    ".nii.gz": (nibabel.Nifti1Image, "to_bytes"),
 }
 
 
