@@ -43,10 +43,20 @@ def edge_weights(
     levels = ((image - outside) @ (change / (change @ change))).astype(np.float32)
     if np.median(np.abs(levels[within] - 1)) > 1:
         return np.ones(mask.shape)
-    levels = ndimage.gaussian_filter(levels.clip(_DARKEST, _LIGHTEST), _EDGE_BLUR / sides)
+    levels = ndimage.gaussian_filter(levels.clip(_DARKEST, _LIGHTEST), _EDGE_BLUR / _lengths(sides))
     axes = [axis for axis, side in enumerate(mask.shape) if side > 1]
-    steps = [np.gradient(levels, sides[axis], axis=axis) for axis in axes]
+    if sides.ndim == 1:
+        steps = [np.gradient(levels, sides[axis], axis=axis) for axis in axes]
+    else:  # steps that are orthogonal: the gradient in the world, up to a rotation
+        along = np.stack([np.gradient(levels, axis=axis) for axis in axes], axis=-1)
+        metric = (sides.T @ sides)[np.ix_(axes, axes)]
+        steps = [*np.moveaxis(along @ np.linalg.cholesky(np.linalg.inv(metric)), -1, 0)]
     return np.asarray(np.exp(-np.nan_to_num(sum(step**2 for step in steps)) / _EDGE**2))
+
+
+def _lengths(sides: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the sides of a pixel, whose columns they are the lengths of, where it is sheared."""
+    return sides if sides.ndim == 1 else np.asarray(np.linalg.norm(sides, axis=0))
 
 
 def find_basins(
@@ -54,7 +64,8 @@ def find_basins(
 ) -> tuple[NDArray[Any], ...]:
     """Return the basins of a mask, 1, 2, ...; heights; peaks; pairs that touch; saddles between.
 
-    What is slow goes through the connected pieces one by one: mostly, there is little in a mask.
+    The sides of a pixel are lengths, or, along sheared axes, the columns of a matrix. What is slow
+    goes through the connected pieces one by one: mostly, there is little in a mask.
     """
     from skimage.morphology import local_maxima
     from skimage.segmentation import watershed
@@ -65,8 +76,8 @@ def find_basins(
     heights = _distances(pieces, boxes, sides)
     heights *= weights
     # Averages over pixels of the mask alone.
-    shares = ndimage.gaussian_filter(mask.astype(np.float32), _BLUR / sides)
-    heights = ndimage.gaussian_filter(heights, _BLUR / sides)
+    shares = ndimage.gaussian_filter(mask.astype(np.float32), _BLUR / _lengths(sides))
+    heights = ndimage.gaussian_filter(heights, _BLUR / _lengths(sides))
     heights = np.divide(heights, shares, out=np.zeros_like(heights), where=mask)
     inner = (slice(1, -1),) * mask.ndim
     # Framed: a constant image has no maximum for scikit-image.
@@ -113,10 +124,23 @@ def _distances(
         covered = inside | _small_holes(inside)
         found = np.ones(inside.shape)
         if not covered.all():
-            found = ndimage.distance_transform_edt(covered, sampling=sides)
+            found = _to_border(covered, sides)
         shown = zip(frame, inside.shape, strict=True)
         inner = tuple(slice(first, side - last) for (first, last), side in shown)
         distances[box] += np.where(inside, found, 0)[inner]
+    return distances
+
+
+def _to_border(covered: NDArray[np.bool_], sides: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the distance of each pixel to the next that is not covered."""
+    if sides.ndim == 1:
+        return np.asarray(ndimage.distance_transform_edt(covered, sampling=sides))
+    from scipy.spatial import KDTree
+
+    distances = np.zeros(covered.shape)
+    border = ndimage.binary_dilation(covered, np.ones((3,) * covered.ndim)) & ~covered
+    tree = KDTree(np.argwhere(border) @ sides.T)
+    distances[covered], _ = tree.query(np.argwhere(covered) @ sides.T)
     return distances
 
 

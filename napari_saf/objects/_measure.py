@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from napari_saf.arrays import as_array
-from napari_saf.io import image_channels, region_table
+from napari_saf.io import Scale, image_channels, region_table
 from napari_saf.objects._split import NECK, SMALLEST, Objects, check_objects, split_objects
 from napari_saf.parameters import check_bounds, documented, parameter
 
@@ -139,7 +139,7 @@ class ObjectStep:
         *,
         uncertainty: NDArray[Any] | None = None,
         names: Mapping[int, str] | None = None,
-        scale: Sequence[float] | None = None,
+        scale: Scale | None = None,
         units: Sequence[str] | None = None,
         axes: str | None = None,
         channel_axis: int | None = None,

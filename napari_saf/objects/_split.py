@@ -17,7 +17,7 @@ from scipy import ndimage
 
 from napari_saf.arrays import as_array, as_labels, as_list, as_whole, check_kind, own_floats
 from napari_saf.errors import InvalidInput
-from napari_saf.io import count_labels, image_channels
+from napari_saf.io import Scale, Steps, count_labels, image_channels
 from napari_saf.objects._basins import MARGIN, edge_weights, find_basins, first_places
 from napari_saf.result import LabelMap
 
@@ -90,7 +90,7 @@ def split_objects(
     image: ArrayLike | None = None,
     channel_axis: int | None = None,
     uncertainty: ArrayLike | None = None,
-    spacing: Sequence[float] | None = None,
+    spacing: Scale | None = None,
     smallest: int = SMALLEST,
     neck: float = NECK,
     axis: int | None = None,
@@ -109,8 +109,9 @@ def split_objects(
     uncertainty : array, optional
         How uncertain each pixel is, 0 to 1, of that shape: for the result of a run
         ``problem.graph.to_image(result.uncertainty)``. Objects are split where it is high, too.
-    spacing : sequence of float, optional
-        Size of a pixel along each axis. None: the same along all.
+    spacing : sequence of float or array of shape (n_world, n_axes), optional
+        Size of a pixel along each axis; or where a step of one pixel along each axis leads, as
+        columns, for axes that are sheared. None: the same size along all.
     smallest : int
         Pixels. What is smaller belongs to the object that it touches, or is left out.
     neck : float
@@ -260,7 +261,7 @@ def find_parts(
     image: ArrayLike | None = None,
     channel_axis: int | None = None,
     uncertainty: ArrayLike | None = None,
-    spacing: Sequence[float] | None = None,
+    spacing: Scale | None = None,
     axis: int | None = None,
     kinds: Sequence[int] | None = None,
 ) -> tuple[Parts, NDArray[np.float32]]:
@@ -325,17 +326,23 @@ def _certainty(
     return np.asarray(np.maximum(1 - given.clip(0, 1), _LEAST) ** _SHARPNESS)
 
 
-def _sides(
-    spacing: Sequence[float] | None, n_axes: int, without: int | None
-) -> NDArray[np.float64]:
-    """Return the sides of a pixel in units of the shortest, without those along an axis."""
-    sides = np.ones(n_axes) if spacing is None else as_array(spacing, "spacing")
+def _sides(spacing: Scale | None, n_axes: int, without: int | None) -> NDArray[np.float64]:
+    """Return the sides of a pixel in units of the shortest, without those along an axis.
+
+    Of pixels that are sheared the columns of an upper triangular matrix.
+    """
+    columns, given = None, spacing
+    if isinstance(given, np.ndarray) and given.ndim == 2:
+        columns = own_floats(given, "spacing")
+        given = np.linalg.norm(columns, axis=0)
+    sides = np.ones(n_axes) if given is None else as_array(given, "spacing")
     if sides.shape != (n_axes,) or sides.dtype.kind not in "iuf":
         raise InvalidInput(f"spacing: expected {n_axes} sizes, one for each axis, got {spacing!r}")
     if not (np.isfinite(sides) & (sides > 0)).all():
         raise InvalidInput(f"spacing: expected sizes above 0, got {spacing!r}")
-    sides = sides if without is None else np.delete(sides, without)
-    return np.asarray(sides / sides.min())
+    kept = [axis for axis in range(n_axes) if without is None or axis != without % n_axes]
+    upright = None if columns is None else Steps(columns[:, kept]).upright
+    return np.asarray((sides[kept] if upright is None else upright) / sides[kept].min())
 
 
 def _masks(

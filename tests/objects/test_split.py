@@ -1,5 +1,7 @@
 """Objects lie in their kind, cover it, and are what touches in it."""
 
+import itertools
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -113,6 +115,32 @@ def test_a_neck_of_a_volume_is_as_narrow_as_its_cross_section():
     assert find_parts(balls, axis=0)[0].n_axes == 2
 
 
+def sheared_pairs(shear):
+    """Return nine pairs of discs that touch, on a sheared grid, and the steps of its pixels."""
+    steps, rng = np.array([[1.0, 0], [shear, 1]]), np.random.default_rng(0)
+    shape, first = (120, 180 + int(120 * shear)), [[0], [int(120 * shear)]]
+    at = steps @ (np.indices(shape).reshape(2, -1) - first)
+    inside = np.zeros(at.shape[1], bool)
+    for place in itertools.product((20, 56, 92), (30, 90, 150)):
+        angle = rng.uniform(0, np.pi)
+        way = 7.65 * np.array([np.sin(angle), np.cos(angle)])
+        for centre in (place + way, place - way):
+            inside |= ((at - centre[:, None]) ** 2).sum(axis=0) < 81
+    return inside.reshape(shape).astype(np.uint8), steps
+
+
+@pytest.mark.parametrize("shear", [0, 1, 1.5])
+def test_pixels_may_be_sheared(shear):
+    labels, steps = sheared_pairs(shear)
+    turned = np.array([[0.6, -0.8], [0.8, 0.6]]) @ steps
+    for spacing, image in ((steps, None), (turned, None), (steps, 100.0 * labels)):
+        assert len(saf.split_objects(labels, spacing=spacing, image=image).numbers) == 18
+    slices = np.diag([5.0, 1, 1])
+    slices[1:, 1:] = steps
+    stack = np.stack([labels] * 2)
+    assert len(saf.split_objects(stack, spacing=slices, axis=0).numbers) == 36
+
+
 @pytest.mark.parametrize("spacing", [(1, 1), (3, 1, 1)])
 @pytest.mark.parametrize(("stretch", "least"), [(1, 0.95), (1.5, 0.94)], ids=["discs", "ellipses"])
 def test_shapes_that_touch_are_told_apart(spacing, stretch, least):
@@ -186,6 +214,8 @@ def test_images_of_nothing_of_one_kind_and_of_a_line(labels):
         ({"neck": 1.5}, "neck"),
         ({"neck": float("nan")}, "neck"),
         ({"spacing": (1, 0)}, "spacing"),
+        ({"spacing": np.ones((2, 2))}, "linearly independent"),
+        ({"spacing": np.ones((2, 3))}, "spacing"),
         ({"spacing": 2}, "spacing"),
         ({"uncertainty": np.zeros((3, 3))}, "uncertainty"),
         ({"uncertainty": np.full((2, 3), np.nan)}, "uncertainty"),

@@ -130,7 +130,7 @@ class Source:
             image=None if self.image is None else self.image.read(cancelled),
             channel_axis=self.placed["channel_axis"],
             uncertainty=None if self.uncertainty is None else self.uncertainty(cancelled),
-            spacing=self.sizes,
+            spacing=self.placed["scale"],
             axis=self.placed["axis"],
             kinds=kinds,
         )
