@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from napari.components import ViewerModel
 from napari.layers import Image, Labels
+from scipy.spatial.transform import Rotation
 
 import napari_saf as saf
 from napari_saf._gui.export.dock import ExportWidget
@@ -323,3 +324,21 @@ def test_levels_and_channels_lie_on_a_turned_image():
     for name, value in fine.transform.items():
         setattr(labels, name, value)
     assert image_region(labels, image) == ((slice(None), slice(4, 9), slice(8, 14)), 0)
+
+
+@pytest.mark.parametrize(("angles", "is_said"), [((0, 0, 30), False), ((0, 30, 0), True)])
+def test_strokes_on_a_stack_that_is_turned_out_of_its_planes_are_warned_of(
+    model, open_on, angles, is_said
+):
+    """napari draws its slices without the rotation, and paints with it."""
+    turn = Rotation.from_euler("zyx", angles, degrees=True).as_matrix()
+    model.add_image(np.random.default_rng(0).random((9, 30, 40)), rotate=turn)
+    scribbles = open_on(model, ScribblesWidget)
+    scribbles.buttons["new_strokes"].click()
+    assert ("paints with it" in scribbles.status.text) is is_said
+    if is_said:  # as soon as it paints where it draws, there is nothing to say
+        strokes = scribbles.strokes.layer
+        drawn = strokes._data_slice.point[0]
+        middle = np.mean(strokes.extent.world, axis=0)
+        painted = strokes.world_to_data([model.dims.point[0], *middle[1:]])[0]
+        assert abs(drawn - painted) > 1

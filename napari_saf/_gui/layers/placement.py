@@ -374,6 +374,20 @@ def positions_on_screen(viewer: napari.Viewer, layer: Layer, axes: Iterable[int]
     return {axis: int(np.clip(round(point[axis]), 0, sides[axis] - 1)) for axis in axes}
 
 
+def note_on_slices(viewer: napari.Viewer, layer: Layer) -> str:
+    """Return what goes wrong where napari shows slices of a layer that is turned out of them."""
+    shown = list(plane_on_screen(viewer, layer, tuple(range(layer.ndim))))
+    across = [axis for axis in range(layer.ndim) if axis not in shown]
+    linear = world_affine(layer)[:-1, :-1]
+    is_turned = np.abs(linear) > _ROUNDING * np.abs(linear).max()
+    if not (is_turned[np.ix_(across, shown)].any() or is_turned[np.ix_(shown, across)].any()):
+        return ""
+    return (
+        "napari shows slices of this layer without its rotation and paints with it, in other "
+        "slices: paint before you turn it"
+    )
+
+
 def channel_axes(layer: Layer | None) -> list[tuple[str, int]]:
     """Return the axes of a layer that may hold channels, each as a text and its number."""
     if layer is None or layer.rgb or layer.ndim < 3:

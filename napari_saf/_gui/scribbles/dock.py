@@ -23,6 +23,7 @@ from napari_saf._gui.forms.layout import FormSection, create_button, create_fold
 from napari_saf._gui.forms.method_form import MethodForm
 from napari_saf._gui.forms.words import describe_error
 from napari_saf._gui.layers.metadata import STROKES_KEY, is_given, is_strokes
+from napari_saf._gui.layers.placement import note_on_slices
 from napari_saf._gui.layers.sight import results_in_sight
 from napari_saf._gui.layers.view import EventWatch
 from napari_saf._gui.napari_workarounds import dims_of
@@ -195,8 +196,9 @@ class ScribblesWidget(RunDock):
             results.hide_results(image)
             layer = add_strokes(self._viewer, image, np.zeros(shape, np.uint8), place)
             self.input.choose(strokes=layer)
-            note = results.reveal(image, layer)
-            self.status.reset(f"paint a few pixels of class 1, then of class 2\n{note}".strip())
+            notes = [results.reveal(image, layer), note_on_slices(self._viewer, layer)]
+            lines = ["paint a few pixels of class 1, then of class 2", *filter(None, notes)]
+            self.status.reset("\n".join(lines))
 
     def _turn_to(self, image: Image, strokes: Labels | None) -> None:
         self.input.choose(image=image, strokes=strokes)
