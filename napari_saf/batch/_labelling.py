@@ -390,7 +390,8 @@ def _lost_by(mask: Path, images: Sequence[io.ImageFile]) -> list[str]:
     lost = dict[str, str]()
     for image in images:
         lost |= io.places_lost(io.mask_suffix(mask), image)
-    return [f"the mask does not keep {text}: {kept_by} does" for text, kept_by in lost.items()]
+    notes = [f"the mask does not keep {text}: {kept_by} does" for text, kept_by in lost.items()]
+    return [*notes, *(note for image in images for note in image.notes)]
 
 
 def _hidden_recipe(job: Job) -> Path:

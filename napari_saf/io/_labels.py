@@ -28,12 +28,16 @@ _ORDER = "tzyx"
 """The axes of a label image in the order that OME asks for."""
 _ORTHOGONAL = 1e-5
 """Cosine of an angle of axes; affines in files are of float32."""
-_SYMBOLS = {"nanometer": "nm", "micrometer": "µm", "millimeter": "mm", "second": "s"}
+_SYMBOLS = {
+    **{"picometer": "pm", "angstrom": "Å", "nanometer": "nm", "micrometer": "µm"},
+    **{"millimeter": "mm", "centimeter": "cm", "meter": "m", "kilometer": "km"},
+    **{"inch": "in", "foot": "ft", "millisecond": "ms", "second": "s", "minute": "min"},
+    **{"microsecond": "µs", "nanosecond": "ns", "hour": "h", "day": "d"},
+}
 """OME-Zarr spells units out, OME-TIFF takes their symbols."""
 _SPELLED_OUT = {symbol: name for name, symbol in _SYMBOLS.items()} | {
-    "um": "micrometer",
-    "micron": "micrometer",
-    "pixels": "pixel",
+    **{"um": "micrometer", "micron": "micrometer", "microns": "micrometer", "pixels": "pixel"},
+    **{"sec": "second", "msec": "millisecond", "usec": "microsecond", "hr": "hour"},
 }
 
 

@@ -56,6 +56,10 @@ _ORIENTATION = 0x0112
 _NIFTI_UNITS = {"meter": "m", "mm": "mm", "micron": "µm", "sec": "s", "msec": "ms", "usec": "µs"}
 _TIFF_MARKS = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
 """With which a TIFF begins, whatever its suffix is: those of slide scanners, of LSM and STK."""
+_NO_RGB = {5: "inks (CMYK)", 8: "CIELAB colours", 9: "CIELAB colours", 10: "CIELAB colours"}
+"""Of TIFF, by the photometric interpretation."""
+_YCBCR, _NOT_CONVERTED = 6, {1, 5, 8, 32773, 32946}
+"""JPEG in a TIFF is converted to RGB; what these compressions hold is not."""
 _NO_DATA_TAG = 42113
 """In which GDAL keeps the value of pixels without data, a text."""
 
@@ -142,7 +146,10 @@ def _reader_of(file: Path) -> Callable[[Path, Request], Opened]:
     if suffix is not None:
         return READERS[suffix]
     with file.open("rb") as stream:
-        return _open_tiff if stream.read(4) in _TIFF_MARKS else _open_picture
+        begin = stream.read(4)
+    if begin == b"PK\3\4":
+        raise ValueError("it is an archive (zip): unpack it, and name what is in it")
+    return _open_tiff if begin in _TIFF_MARKS else _open_picture
 
 
 def images_in(path: Path) -> list[Path]:
@@ -181,27 +188,28 @@ def differs_in_napari(path: Path) -> bool:
     """Tell whether napari's own reader shows other pixels than `read_image`.
 
     The first of several series, photographs as they are stored, 8 bits of the 16 of a colour PNG;
-    none of the files of microscopes.
+    none of the files of microscopes; axes in another order.
     """
     file, number = split_series(path)
-    if file.suffix.lower() in BIOIO_SUFFIXES:
+    if number is not None or file.suffix.lower() in BIOIO_SUFFIXES:
         return True
-    if number is not None or file.suffix.lower() not in IMAGE_SUFFIXES[len(PARTS_SUFFIXES) :]:
-        return number is not None
     from PIL import Image
 
     try:
+        if file.suffix.lower() not in IMAGE_SUFFIXES[len(PARTS_SUFFIXES) :]:
+            with contextlib.closing(open_file(file, Request(in_parts=True))) as opened:
+                return in_order(opened.axes) != sorted(in_order(opened.axes))
         with Image.open(file) as picture, file.open("rb") as stream:
             is_turned = picture.getexif().get(_ORIENTATION, 1) != 1
             return is_turned or _is_deep_colour(stream.read(32))
-    except (OSError, ValueError):
+    except Exception:  # noqa: BLE001  (whatever a library raises for a damaged file)
         return False
 
 
 def _is_deep_colour(header: bytes) -> bool:
     """Tell whether a file that begins so is a PNG of colours of 16 bits."""
     found = _PNG_HEADER.match(header)
-    return found is not None and found[1] == b"\x10" and found[2] in (b"\x02", b"\x06")
+    return found is not None and found[1] == b"\x10" and found[2] in (b"\x02", b"\x04", b"\x06")
 
 
 def find_images(paths: Sequence[Path]) -> list[Path]:
@@ -262,8 +270,9 @@ def _open_picture(path: Path, request: Request) -> Opened:
         return _open_with_bioio(path, request)
     with opened as picture:
         is_labels = not request.in_colors or picture.info.get(PNG_MARK[0]) == PNG_MARK[1]
-        is_indices = picture.mode == "P" and is_labels
-        n_frames = getattr(picture, "n_frames", 1)
+        # Photographs of telephones are followed by others: previews, maps of brightness or depth.
+        n_frames = 1 if picture.format == "MPO" else getattr(picture, "n_frames", 1)
+        is_indices = picture.mode == "P" and is_labels and n_frames == 1
         with path.open("rb") as stream:
             is_deep = _is_deep_colour(stream.read(32))
         # Of an animation all frames are kept; four bytes hold a pixel of any mode of Pillow.
@@ -279,15 +288,17 @@ def _open_picture(path: Path, request: Request) -> Opened:
         if is_deep:  # Pillow would keep 8 bits of the 16
             import imagecodecs
 
-            return np.asarray(imagecodecs.png_decode(path.read_bytes()))
-        import imageio.v3 as iio
+            array = np.asarray(imagecodecs.png_decode(path.read_bytes()))
+        else:
+            import imageio.v3 as iio
 
-        # By name: left to itself imageio offers the file to every plugin it has, FFmpeg included.
-        array = iio.imread(path, plugin="pillow", mode=mode, rotate=is_turned)
+            # By name: left to itself imageio offers the file to every plugin it has, even FFmpeg.
+            how: dict[str, Any] = {"mode": mode, "index": ... if n_frames > 1 else 0}
+            how["rotate"] = request.upright and n_frames == 1
+            array = np.asarray(iio.imread(path, plugin="pillow", **how))
         # Grey with alpha has two channels.
         return array[..., 0] if array.ndim == 3 and array.shape[-1] == 2 else array
 
-    is_turned = request.upright and n_frames == 1
     if is_indices:
         return Opened(axes="yx", read=read)
     if request.in_parts:
@@ -350,11 +361,15 @@ def _open_series(path: Path, file: Any, several: Sequence[Any], request: Request
     series = several[0]
     axes = letters_of("Q" * (len(several) > 1) + series.axes)
     kind = series.keyframe.photometric
-    if kind == tifffile.PHOTOMETRIC.SEPARATED:
-        raise ValueError("it holds inks (CMYK); save it as RGB")
+    if kind in _NO_RGB or (kind == _YCBCR and series.keyframe.compression in _NOT_CONVERTED):
+        raise ValueError(f"it holds {_NO_RGB.get(kind, 'YCbCr colours')}; save it as RGB")
+    # Of RGBA with the channels last alpha is left out as of any picture.
+    has_alpha = {1, 2} & {*series.keyframe.extrasamples} and "S" in series.axes
+    has_alpha = has_alpha and not (series.axes[-1] == "S" and series.shape[-1] == 4)
     has_palette = request.in_colors and kind == tifffile.PHOTOMETRIC.PALETTE
-    pages = [page for page in series.pages if page is not None] if file.is_ome else []
-    handles = {page.parent.filehandle for page in pages} or {file.filehandle}
+    planes = list(series.pages) if file.is_ome else []
+    n_missing = planes.count(None)
+    handles = {page.parent.filehandle for page in planes if page} or {file.filehandle}
     n_stored = sum(int(handle.size) for handle in handles)
 
     def read() -> NDArray[Any]:
@@ -363,10 +378,13 @@ def _open_series(path: Path, file: Any, several: Sequence[Any], request: Request
         array = np.stack(arrays) if len(arrays) > 1 else arrays[0]
         if has_palette:  # tables hold 16 bits a channel
             array = (series.keyframe.colormap >> 8).astype(np.uint8).T[array]
+        if has_alpha:
+            colors = range(array.shape[axes.index("c")] - 1)
+            array = np.take(array, colors, axis=axes.index("c"))
         return np.asarray(array)
 
     levels: list[Any] | None = None
-    if not has_palette and len(several) == 1 and len(handles) == 1:
+    if not (has_palette or has_alpha) and len(several) == 1 and len(handles) == 1:
         check_unpacked(series.nbytes, n_stored)
         if series.dataoffset is not None:
             levels = [tifffile.memmap(path, series=request.number or 0, mode="r")]
@@ -387,6 +405,8 @@ def _open_series(path: Path, file: Any, several: Sequence[Any], request: Request
             for tag in map(series.keyframe.tags.get, _GEOREFERENCE_TAGS)
             if tag is not None
         ),
+        notes=(f"{n_missing} of {len(planes)} planes are not there and count as 0",)
+        * bool(n_missing),
         close=file.close,
     )
 
@@ -409,6 +429,13 @@ def letters_of(axes: str) -> str:
     return "".join(reversed([name or free.pop(0) for name in reversed(names)]))
 
 
+def in_order(axes: str) -> list[int]:
+    """Return where the axes other than that of channels are, in the order of labels: t, z, y, x."""
+    places = [k for k, name in enumerate(axes) if name != "c"]
+    is_known = {axes[k] for k in places} <= {*"tzyx"}
+    return sorted(places, key=lambda k: "tzyx".find(axes[k])) if is_known else places
+
+
 def _ome_sizes(file: Any, number: int) -> Sizes:
     import tifffile
 
@@ -418,7 +445,7 @@ def _ome_sizes(file: Any, number: int) -> Sizes:
     sizes: Sizes = {}
     for name in "tzyx":
         key = "TimeIncrement" if name == "t" else f"PhysicalSize{name.upper()}"
-        size, unit = float(pixels.get(key, 0)), "s" if name == "t" else "µm"
+        size, unit = abs(float(pixels.get(key, 0))), "s" if name == "t" else "µm"
         if 0 < size < float("inf"):
             sizes[name] = (size, str(pixels.get(f"{key}Unit", unit)))
     return sizes
@@ -531,8 +558,7 @@ def _planes_of(reader: Any) -> Any:
         with contextlib.suppress(NotImplementedError):
             pixels = reader.mosaic_xarray_dask_data
     single = [name for name in pixels.dims if pixels.sizes[name] == 1 and name not in "YX"]
-    pixels = pixels.squeeze(single, drop=True)
-    return pixels.transpose(*sorted(pixels.dims, key="TCZYXS".find))
+    return pixels.squeeze(single, drop=True)
 
 
 def _open_folder(path: Path) -> Opened:
@@ -555,7 +581,7 @@ def _open_folder(path: Path) -> Opened:
     notes: tuple[str, ...] = ()
     if missing > 0:
         value = first.fill_value
-        notes = (f"{path}: {missing} chunks are not there and count as {value}, as zarr has it",)
+        notes = (f"{missing} chunks are not there and count as {value}, as zarr has it",)
     return Opened(
         axes=image.axes,
         read=read,

@@ -20,7 +20,15 @@ from napari_saf.errors import ComputeError, FormatError, InvalidInput, one_line
 from napari_saf.features import is_rgb
 from napari_saf.io._labels import Axes, label_axes, labels_of_colors
 from napari_saf.io._paths import split_series, url_of
-from napari_saf.io._readers import Opened, Request, check_piece, check_pieces, open_file, state_of
+from napari_saf.io._readers import (
+    Opened,
+    Request,
+    check_piece,
+    check_pieces,
+    in_order,
+    open_file,
+    state_of,
+)
 from napari_saf.io._remote import RemoteArray
 from napari_saf.io._zarr import Sizes, check_chunks, check_codecs
 from napari_saf.parts import Region as Region
@@ -56,6 +64,8 @@ class ImageFile:
     colors : dict or None
         The colours in which labels were painted, red, green, blue, each from 0 to 1, by label; None
         for labels that are numbers in the file, and for images.
+    notes : tuple of str
+        What a person should know, such as that planes are missing.
     """
 
     array: NDArray[Any]
@@ -68,6 +78,7 @@ class ImageFile:
     affine: NDArray[np.float64] | None = None
     georeference: tuple[Any, ...] = ()
     colors: dict[int, tuple[float, float, float]] | None = None
+    notes: tuple[str, ...] = ()
 
     @classmethod
     def of(
@@ -78,8 +89,10 @@ class ImageFile:
         origin: Mapping[str, float] | None = None,
         no_data: float | None = None,
     ) -> ImageFile:
-        """Return an image without axes of length 1 other than y and x."""
-        places = [k for k, name in enumerate(axes) if array.shape[k] > 1 or name in "yx"]
+        """Return an image without axes of length 1 other than y and x, these as t, z, y, x."""
+        single = [k for k, name in enumerate(axes) if array.shape[k] == 1 and name not in "yx"]
+        kept = iter([k for k in in_order(axes) if k not in single])
+        places = [k if axes[k] == "c" else next(kept) for k in range(len(axes)) if k not in single]
         names = "".join(axes[k] for k in places)
         found = [(sizes or {}).get(name) for name in names.replace("c", "")]
         scale = units = None
@@ -88,7 +101,7 @@ class ImageFile:
             units = tuple(size[1] if size else "pixel" for size in found)
         first = tuple((origin or {}).get(name, 0.0) for name in names.replace("c", ""))
         return cls(
-            array.reshape([array.shape[k] for k in places]),
+            array.transpose([*places, *single]).reshape([array.shape[k] for k in places]),
             names.index("c") if "c" in names else None,
             names,
             scale,
@@ -173,10 +186,10 @@ def read_image(
         array = _without(array, value, in_colors, axes.index("c") if "c" in axes else None)
         if not axes or not opened.is_squeezed:
             channels = axes.index("c") if "c" in axes else None
-            return ImageFile(array, channels, axes, no_data=value)
+            return ImageFile(array, channels, axes, no_data=value, notes=opened.notes)
         image = ImageFile.of(array, axes, opened.sizes, opened.origin, value)
         known: dict[str, Any] = {"affine": opened.affine, "georeference": opened.georeference}
-        return dataclasses.replace(image, **known)
+        return dataclasses.replace(image, **known, notes=opened.notes)
 
 
 def _without(
@@ -296,7 +309,9 @@ class ImageSource:
         self._axis = axis % first.ndim if axis is not None else stated
         if self._axis is None and is_last:
             self._axis = first.ndim - 1
-        kept = [k for k in range(first.ndim) if k != self._axis]
+        self._kept = kept = [k for k in range(first.ndim) if k != self._axis]
+        if names and stated == self._axis:
+            self._kept = kept = in_order(names)
         self.shape = tuple(int(first.shape[k]) for k in kept)
         if not self.shape or not math.prod(self.shape):
             raise InvalidInput(f"{source}: expected pixels, got shape {first.shape}")
@@ -417,7 +432,7 @@ class ImageSource:
         """Sides of what is read as one, without channels; 1 where any pixel is read alone."""
         chunks = getattr(self.finest, "chunks", None) or (1,) * self.finest.ndim
         sides = [max(one) if isinstance(one, tuple) else int(one) for one in chunks]
-        return tuple(side for axis, side in enumerate(sides) if axis != self._axis)
+        return tuple(sides[axis] for axis in self._kept)
 
     def levels(self) -> list[Any]:
         """Return the arrays of all levels, none of which has a codec that is not known."""
@@ -434,19 +449,21 @@ class ImageSource:
 
     def as_file(self) -> ImageFile:
         """Return the array of the finest level with what is known of it."""
-        sizes = [self.sizes[name] for name in self.axes if name in self.sizes]
-        is_known = bool(sizes) and len(sizes) == len(self.axes)
+        stored = sorted(zip(self._kept, self.axes, strict=False))
+        axes = "".join(name for _, name in stored)
+        sizes = [self.sizes[name] for name in axes if name in self.sizes]
+        is_known = bool(sizes) and len(sizes) == len(axes)
         scale = tuple(size for size, _ in sizes) if is_known else None
         units = tuple(unit for _, unit in sizes) if is_known else None
-        first = tuple(self.origin.get(name, 0.0) for name in self.axes)
+        first = tuple(self.origin.get(name, 0.0) for name in axes)
         origin = first if any(first) else None
         known: dict[str, Any] = {"affine": self.affine, "georeference": self.georeference}
-        return ImageFile(self.levels()[0], self._axis, self.axes, scale, units, origin, **known)
+        return ImageFile(self.levels()[0], self._axis, axes, scale, units, origin, **known)
 
     def level_shape(self, level: int) -> tuple[int, ...]:
         """Return the shape of a level, without channels."""
         shape = self._levels[level].shape
-        return tuple(int(n) for k, n in enumerate(shape) if k != self._axis)
+        return tuple(int(shape[k]) for k in self._kept)
 
     def read(self, region: Region, level: int = 0) -> NDArray[Any]:
         """Return the pixels of a region of a level, channels last.
@@ -458,9 +475,10 @@ class ImageSource:
         ComputeError
             If it does not fit into memory.
         """
-        stored, whole = self._levels[level], list(region)
-        if self._axis is not None:
-            whole.insert(self._axis, slice(0, self.n_channels))
+        stored = self._levels[level]
+        whole = [slice(0, self.n_channels)] * len(stored.shape)
+        for axis, side in zip(self._kept, region, strict=True):
+            whole[axis] = side
         try:
             if self._folder is not None:
                 check_chunks(stored, self._folder / stored.path, whole, self._known)
@@ -479,7 +497,9 @@ class ImageSource:
         if self._are_whole:
             with format_errors(self.source, "a label image"):
                 values = whole_floats(values, spelled(region))
-        return values[..., None] if self._axis is None else np.moveaxis(values, self._axis, -1)
+        channels = [] if self._axis is None else [self._axis]
+        values = values.transpose([*self._kept, *channels])
+        return values if channels else values[..., None]
 
 
 def spelled(region: Sequence[slice]) -> str:
