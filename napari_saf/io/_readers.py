@@ -248,7 +248,12 @@ def _is_image(path: Path) -> bool:
 
 
 def _open_npy(path: Path, request: Request) -> Opened:
-    array = np.load(path, mmap_mode="r", allow_pickle=False)
+    try:
+        array = np.load(path, mmap_mode="r", allow_pickle=False)
+    except ValueError as error:
+        if "Python objects" not in str(error):
+            raise
+        raise ValueError("it holds Python objects, which are not opened: save the array") from error
     is_rgb = request.in_colors and array.ndim >= 3 and array.shape[-1] in (3, 4)
     n_axes = array.ndim - is_rgb
     names = "tzyx"[-n_axes:] + "c" * is_rgb if n_axes <= 4 else ""
@@ -279,6 +284,7 @@ def _open_picture(path: Path, request: Request) -> Opened:
         n_bytes = picture.width * picture.height * (1 if is_indices else 4 * n_frames)
         n_bytes *= 2 if is_deep else 1
         mode = "RGB" if picture.mode == "CMYK" else None
+        is_blended = not request.in_colors and picture.format in ("JPEG", "MPO", "JPEG2000")
 
     def read() -> NDArray[Any]:
         check_room(n_bytes, path.stat().st_size)
@@ -296,6 +302,9 @@ def _open_picture(path: Path, request: Request) -> Opened:
             how: dict[str, Any] = {"mode": mode, "index": ... if n_frames > 1 else 0}
             how["rotate"] = request.upright and n_frames == 1
             array = np.asarray(iio.imread(path, plugin="pillow", **how))
+        n_values = len(np.unique(array)) if is_blended and array.ndim == 2 else 0
+        if n_values > 2:
+            raise ValueError(f"JPEG blends labels, it has {n_values} values; save PNG or TIFF")
         # Grey with alpha has two channels.
         return array[..., 0] if array.ndim == 3 and array.shape[-1] == 2 else array
 

@@ -423,6 +423,11 @@ class ImageSource:
         return file if file.exists() else None
 
     @property
+    def is_reordered(self) -> bool:
+        """Whether its axes are in another order than in the file."""
+        return self._kept != sorted(self._kept)
+
+    @property
     def is_remote(self) -> bool:
         """Whether it lies behind a URL, which is its `source`."""
         return isinstance(self.finest, RemoteArray)

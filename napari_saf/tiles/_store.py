@@ -60,6 +60,11 @@ class LabelStore:
                 is_within = source in own.parents and own.parent.name != "labels"
                 if is_within or source == own or own in source.parents:
                     raise InvalidInput(f"{self.path}: the result would replace what it is made of")
+                if source in own.parents and image.is_reordered:
+                    raise InvalidInput(
+                        f"{self.path}: labels within an image have its order of axes, which is not "
+                        "t, z, y, x; give a name that ends in .ome.zarr"
+                    )
 
     def finished(self, request: dict[str, Any]) -> dict[str, Any] | None:
         """Return what is said of a whole store of the same request, None without one.
