@@ -35,6 +35,11 @@ _SYMBOLS = {
     **{"microsecond": "µs", "nanosecond": "ns", "hour": "h", "day": "d"},
 }
 """OME-Zarr spells units out, OME-TIFF takes their symbols."""
+_METERS = {
+    **{"picometer": 1e-12, "angstrom": 1e-10, "nanometer": 1e-9, "micrometer": 1e-6},
+    **{"millimeter": 1e-3, "centimeter": 1e-2, "inch": 0.0254, "foot": 0.3048, "meter": 1.0},
+    "kilometer": 1e3,
+}
 _SPELLED_OUT = {symbol: name for name, symbol in _SYMBOLS.items()} | {
     **{"um": "micrometer", "micron": "micrometer", "microns": "micrometer", "pixels": "pixel"},
     **{"sec": "second", "msec": "millisecond", "usec": "microsecond", "hr": "hour"},
@@ -328,6 +333,23 @@ def label_axes(
         {name: float(at) for name, at in zip(names, begin, strict=False) if at},
         steps,
     )
+
+
+def in_unit_of_x(
+    sizes: Mapping[str, tuple[float, str]], origin: Mapping[str, float]
+) -> tuple[dict[str, tuple[float, str]], dict[str, float]]:
+    """Return sizes of a pixel with their units, and origin, along z and y in the unit of x."""
+    lengths, first = dict(sizes), dict(origin)
+    of_x = lengths.get("x", (0.0, ""))[1]
+    for name in [name for name in "zy" if name in sizes]:
+        size, unit = sizes[name]
+        known = [_METERS.get(spelled_out(one)) for one in (unit, of_x)]
+        if known[0] and known[1] and known[0] != known[1]:
+            factor = known[0] / known[1]
+            lengths[name] = (float(f"{size * factor:.12g}"), of_x)
+            if name in first:
+                first[name] *= factor
+    return lengths, first
 
 
 def spelled_out(unit: str) -> str:

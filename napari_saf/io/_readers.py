@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 
 from napari_saf.arrays import as_path
 from napari_saf.errors import FormatError, InvalidInput, SafError
+from napari_saf.io._labels import in_unit_of_x
 from napari_saf.io._paths import (
     BIOIO_SUFFIXES,
     IMAGE_SUFFIXES,
@@ -134,9 +135,12 @@ def open_file(path: str | os.PathLike[str], request: Request) -> Opened:
     if not file.exists():
         raise FormatError(f"{file}: no such file")
     if file.is_dir():
-        return _open_folder(file)
-    opened = _reader_of(file)(file, request._replace(number=number))
-    opened.state = state_of(file) | ({} if number is None else {"series": number})
+        opened = _open_folder(file, number)
+    else:
+        opened = _reader_of(file)(file, request._replace(number=number))
+        opened.state = state_of(file)
+    opened.state |= {} if number is None else {"series": number}
+    opened.sizes, opened.origin = in_unit_of_x(opened.sizes, opened.origin)
     return opened
 
 
@@ -166,6 +170,8 @@ def images_in(path: Path) -> list[Path]:
 
             group: Any = zarr.open(file, mode="r")
             names = images_of_group(group) if isinstance(group, zarr.Group) else []
+            if names[1:] and not any(names):
+                return [_of_series(file, k) for k in range(len(names))]
             return [file / name for name in names] or [path]
         n_images = 1
         if (reader := _reader_of(file)) is _open_tiff:
@@ -570,11 +576,11 @@ def _planes_of(reader: Any) -> Any:
     return pixels.squeeze(single, drop=True)
 
 
-def _open_folder(path: Path) -> Opened:
-    """Open a zarr array, or the first multiscale image of an OME-Zarr group."""
+def _open_folder(path: Path, number: int | None) -> Opened:
+    """Open a zarr array, or a multiscale image of an OME-Zarr group."""
     if not is_zarr(path):
         raise ValueError("the folder holds no OME-Zarr image")
-    image = open_zarr(path)
+    image = open_zarr(path, number)
     first = image.levels[0]
 
     def read() -> NDArray[Any]:

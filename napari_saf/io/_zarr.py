@@ -44,10 +44,10 @@ class Multiscale(NamedTuple):
     origin: dict[str, float]
 
 
-def open_zarr(path: Path | Store) -> Multiscale:
-    """Return the first multiscale image of an OME-Zarr group (0.1 to 0.6), or an array by itself.
+def open_zarr(path: Path | Store, number: int | None = None) -> Multiscale:
+    """Return the multiscale image of an OME-Zarr group (0.1 to 0.6), or an array by itself.
 
-    Only metadata are read: `check_chunks` comes before pixels.
+    Of several that of a number. Only metadata are read: `check_chunks` comes before pixels.
     """
     import zarr
 
@@ -65,7 +65,11 @@ def open_zarr(path: Path | Store) -> Multiscale:
                 f"it holds {len(images)} images, such as {images[0]}: name the folder of one"
             )
         raise ValueError("the folder holds no OME-Zarr image")
-    multiscale = attributes["multiscales"][0]
+    multiscales = attributes["multiscales"]
+    n_images = len(multiscales)
+    if (n_images > 1 and number is None) or (number or 0) >= n_images:
+        raise ValueError(f"it holds {n_images} images: name one by #0, #1, ... at the end")
+    multiscale = multiscales[number or 0]
     levels: list[Any] = [_member(group, dataset["path"]) for dataset in multiscale["datasets"]]
     stored = levels[0]
     if stored.dtype.kind not in "biuf":
@@ -93,13 +97,13 @@ def _ome_attributes(group: zarr.Group) -> Any:
 
 
 def images_of_group(group: zarr.Group) -> list[str]:
-    """Return where the images of a group lie: itself (""), or those of a plate or of a file.
+    """Return where the images of a group lie: itself ("" each), or those of a plate or of a file.
 
     Files that bioformats2raw converted have an image for each series, plates for each field.
     """
     attributes = _ome_attributes(group)
     if attributes.get("multiscales"):
-        return [""]
+        return [""] * len(attributes["multiscales"])
     if "plate" in attributes:
         wells = [str(well["path"]) for well in attributes["plate"].get("wells", ())]
         found = []

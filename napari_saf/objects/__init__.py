@@ -5,7 +5,7 @@ from napari_saf.objects._corrections import Corrections, learn, split_rest
 from napari_saf.objects._edit import ObjectEditor, lower_numbers
 from napari_saf.objects._exemplar import exemplar_strokes, segment_like
 from napari_saf.objects._load import load_objects
-from napari_saf.objects._measure import ObjectStep, object_table
+from napari_saf.objects._measure import ObjectStep, object_table, spacing_of
 from napari_saf.objects._split import (
     NECK,
     SMALLEST,

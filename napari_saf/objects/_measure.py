@@ -10,11 +10,19 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from napari_saf.arrays import as_array
-from napari_saf.io import Scale, image_channels, region_table
+from napari_saf.io import Axes, Scale, image_channels, label_axes, region_table
 from napari_saf.objects._split import NECK, SMALLEST, Objects, check_objects, split_objects
 from napari_saf.parameters import check_bounds, documented, parameter
 
 Table = dict[str, NDArray[Any]]
+
+
+def spacing_of(axes: Axes, scale: Scale | None) -> tuple[Scale | None, str]:
+    """Return the sizes by which objects are split, and what to say where units differ."""
+    if scale is None or axes.common_unit is not None:
+        return scale, ""
+    units = ", ".join(f"{name} {axes.units.get(name, 'pixel')}" for name in axes.names)
+    return None, f"units differ ({units}): objects are split as if pixels were as long as wide"
 
 
 def object_table(
@@ -147,18 +155,21 @@ class ObjectStep:
         """Split and measure labels, frames of a series one by one."""
         is_series = (axes or "").startswith("t")
         axis = 0 if is_series or (self.by_slice and labels.ndim > 2) else None
+        lying = label_axes(labels.ndim, axes, scale, units)
+        spacing, note = spacing_of(lying.of_frame if is_series else lying, scale)
         found = split_objects(
             labels,
             image=image,
             channel_axis=channel_axis,
             uncertainty=uncertainty,
-            spacing=scale,
+            spacing=spacing,
             smallest=self.smallest,
             neck=self.neck,
             axis=axis,
             kinds=self.kinds,
         )
-        found = dataclasses.replace(found, names=dict(names or {}))
+        notes = (*found.notes, *[note] * bool(note))
+        found = dataclasses.replace(found, names=dict(names or {}), notes=notes)
         placed: dict[str, Any] = {"scale": scale, "units": units, "axes": axes}
         own_axis = None if is_series else axis
         table = object_table(found, image, channel_axis=channel_axis, axis=own_axis, **placed)

@@ -17,7 +17,7 @@ from napari_saf import io, storage
 from napari_saf.arrays import as_labels, as_list, as_path, as_whole
 from napari_saf.errors import InvalidInput
 from napari_saf.methods import not_cancelled
-from napari_saf.objects import NECK, SMALLEST, find_parts
+from napari_saf.objects import NECK, SMALLEST, find_parts, spacing_of
 from napari_saf.result import LabelMap
 from napari_saf.tiles._blocks import chunks_and_tiles
 from napari_saf.tiles._engine import (
@@ -257,7 +257,10 @@ class ObjectJob(AbstractTiledJob):
             raise InvalidInput(f"uncertainty: expected shape {image.shape}, got {doubt.shape}")
         for name, least in (("tile", 16), ("halo", 1)):
             check_count(name, asked[name], least)
-        known = image.as_file().scale if spacing is None else as_list(spacing, "spacing")
+        known: Any = spacing if spacing is None else as_list(spacing, "spacing")
+        if spacing is None:
+            known, note = spacing_of(image.label_axes().of_frame, image.as_file().scale)
+            image.notes += (note,) * bool(note)
         wanted = None if kinds is None else as_labels(as_list(kinds, "kinds"), "kinds").tolist()
         own_axis = asked["axis"]
         if own_axis is not None and as_whole(own_axis) is not None:

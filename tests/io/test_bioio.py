@@ -17,8 +17,8 @@ def test_axes_sizes_units_and_interval_are_kept(microscope_file):
     image = saf.read_image(microscope_file("a.czi", a_TCZYX=STACK))
     np.testing.assert_array_equal(image.array, STACK)
     assert (image.axes, image.channel_axis) == ("tczyx", 1)
-    assert image.scale == (3, 2, 0.5, 0.25)
-    assert image.units == ("s", "millimeter", "µm", "µm")
+    assert image.scale == (3, 2000, 0.5, 0.25)
+    assert image.units == ("s", "µm", "µm", "µm")
 
 
 def test_planes_are_read_alone(microscope_file):

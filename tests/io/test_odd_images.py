@@ -11,7 +11,8 @@ from PIL import Image
 
 import napari_saf as saf
 from napari_saf.errors import FormatError
-from napari_saf.io import differs_in_napari
+from napari_saf.io import differs_in_napari, find_images
+from napari_saf.objects import ObjectStep
 
 RNG = np.random.default_rng(0)
 GREY = RNG.integers(1, 255, (20, 30), dtype=np.uint8)
@@ -188,3 +189,38 @@ def test_labels_that_jpeg_blended_are_refused(tmp_path):
     halves = np.repeat([[0] * 16 + [255] * 16], 16, axis=0).astype(np.uint8)
     Image.fromarray(halves).save(tmp_path / "b.jpg", quality=100)
     assert np.unique(saf.read_labels(tmp_path / "b.jpg").array).tolist() == [0, 255]
+
+
+def test_lengths_are_in_one_unit_or_objects_are_split_by_pixels(tmp_path):
+    labels = np.kron([[1, 0], [0, 2]], np.ones((9, 9), np.uint8)).astype(np.uint8)
+    about = {"axes": "YX", "PhysicalSizeX": 500, "PhysicalSizeXUnit": "nm", "PhysicalSizeY": 0.5}
+    tifffile.imwrite(tmp_path / "a.ome.tif", labels, ome=True, metadata=about)
+    image = saf.read_labels(tmp_path / "a.ome.tif")
+    assert (image.scale, image.units) == ((500, 500), ("nm", "nm"))
+    _, table = ObjectStep().run(labels, None, scale=image.scale, units=image.units)
+    assert table["area_nm2"].tolist() == [81 * 500**2] * 2
+    found, _ = ObjectStep().run(labels, None, scale=(1, 900), units=("pixel", "nm"))
+    assert "units differ (y pixel, x nm)" in found.notes[0]
+    by_pixels, _ = ObjectStep().run(labels, None)
+    np.testing.assert_array_equal(found.labels, by_pixels.labels)
+    saf.save_masks(tmp_path / "m.ome.zarr", labels, scale=(1, 900), units=("pixel", "nm"))
+    large = saf.split_large(tmp_path / "m.ome.zarr", tmp_path / "o.ome.zarr")
+    assert "units differ" in large.notes[0]
+
+
+def test_of_several_multiscales_none_is_taken_in_silence(tmp_path):
+    path, axes = tmp_path / "a.zarr", [{"name": name, "type": "space"} for name in "yx"]
+    group, images = zarr.open_group(path, mode="w"), []
+    for k in range(2):
+        group.create_array(f"s{k}", data=GREY[k:])
+        scale = {"type": "scale", "scale": [1, 1]}
+        datasets = [{"path": f"s{k}", "coordinateTransformations": [scale]}]
+        images.append({"axes": axes, "datasets": datasets})
+    group.update_attributes({"ome": {"version": "0.5", "multiscales": images}})
+    for read in (saf.read_image, saf.ImageSource.open):
+        with pytest.raises(FormatError, match="holds 2 images: name one by #0, #1"):
+            read(path)
+    assert find_images([path]) == [tmp_path / "a.zarr#0", tmp_path / "a.zarr#1"]
+    np.testing.assert_array_equal(read_both(f"{path}#1")[0], GREY[1:])
+    with pytest.raises(FormatError, match="holds 2 images"):
+        saf.read_image(f"{path}#2")

@@ -34,8 +34,8 @@ def test_ome_tiff_gives_axes_scale_and_units(tmp_path):
     image = read_image(path)
     np.testing.assert_array_equal(image.array, STACK)
     assert (image.axes, image.channel_axis) == ("zyx", None)
-    assert image.scale == (2.0, 0.25, 0.5)
-    assert image.units == ("nm", "µm", "µm")
+    assert image.scale == (0.002, 0.25, 0.5)  # in the unit of x
+    assert image.units == ("µm", "µm", "µm")
 
 
 def test_channels_of_an_ome_tiff_are_found_and_have_no_scale(tmp_path):
