@@ -19,16 +19,9 @@ from napari_saf.arrays import as_labels, as_whole, whole_floats, whole_type
 from napari_saf.errors import ComputeError, FormatError, InvalidInput, one_line
 from napari_saf.features import is_rgb
 from napari_saf.io._labels import Axes, label_axes, labels_of_colors
+from napari_saf.io._opened import Opened, Request, check_piece, check_pieces, in_order
 from napari_saf.io._paths import split_series, url_of
-from napari_saf.io._readers import (
-    Opened,
-    Request,
-    check_piece,
-    check_pieces,
-    in_order,
-    open_file,
-    state_of,
-)
+from napari_saf.io._readers import open_file, state_of
 from napari_saf.io._remote import RemoteArray
 from napari_saf.io._zarr import Sizes, check_chunks, check_codecs
 from napari_saf.parts import Region as Region

@@ -16,7 +16,7 @@ import zarr
 import napari_saf as saf
 from napari_saf.device import memory_limit
 from napari_saf.errors import Cancelled
-from napari_saf.io import ImageSource, ProbabilityStep, _readers
+from napari_saf.io import ImageSource, ProbabilityStep, _opened
 from napari_saf.objects import ObjectStep
 from napari_saf.pipeline import Pipeline
 from napari_saf.problem import ImageOptions
@@ -667,7 +667,7 @@ def test_a_store_that_claims_what_it_has_not_is_refused(tmp_path):
 
 def test_a_picture_that_is_large_or_none_is_refused(tmp_path, monkeypatch):
     iio.imwrite(tmp_path / "a.png", np.zeros((100, 100), np.uint8))
-    monkeypatch.setattr(_readers, "MOST_PIECE", 2**15)
+    monkeypatch.setattr(_opened, "MOST_PIECE", 2**15)
     with pytest.raises(saf.FormatError, match=r"a\.png.*save it in tiles"):
         ImageSource.open(tmp_path / "a.png")
     (tmp_path / "b.png").write_bytes(b"no picture")

@@ -1,0 +1,123 @@
+"""An image file before its pixels are read: how they lie, and which part of a file is meant."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from napari_saf.io._zarr import Sizes, check_codecs
+
+MOST_PIECE = 2**28
+"""Bytes of a piece that is stored as one: more would have to be decoded for every part of it."""
+
+
+@dataclasses.dataclass(slots=True, kw_only=True)
+class Opened:
+    """An image file before its pixels are read.
+
+    Attributes
+    ----------
+    axes : str
+        A letter for each axis, ``c`` for the channels; "" if they are not known.
+    read : callable
+        Returns all pixels.
+    levels : list of arrays or None
+        The image, and smaller ones of a pyramid, of which parts are read; None where it is read
+        whole.
+    sizes, origin : dict
+        Size of a pixel with its unit, and where the first pixel lies, by the letter of the axis.
+    no_data : float or None
+        The value of pixels without data.
+    georeference : tuple
+        The tags of a GeoTIFF, as tifffile writes them.
+    affine : array of shape (4, 4) or None
+        Where a voxel (x, y, z, 1) of a NIfTI lies in the space of its scanner.
+    state : dict
+        By which it is seen that the file changed.
+    folder : Path or None
+        Of a zarr, whose chunks are checked before they are decoded.
+    notes : tuple of str
+        What a person should know.
+    close : callable
+        Lets go of the file.
+    is_squeezed : bool
+        Whether axes of length 1 other than y and x are left out where all pixels are read.
+    """
+
+    axes: str
+    read: Callable[[], NDArray[Any]]
+    levels: list[Any] | None = None
+    sizes: Sizes = dataclasses.field(default_factory=dict)
+    origin: dict[str, float] = dataclasses.field(default_factory=dict)
+    no_data: float | None = None
+    affine: NDArray[np.float64] | None = None
+    georeference: tuple[Any, ...] = ()
+    state: dict[str, Any] = dataclasses.field(default_factory=dict)
+    folder: Path | None = None
+    notes: tuple[str, ...] = ()
+    close: Callable[[], object] = lambda: None
+    is_squeezed: bool = True
+
+
+class Request(NamedTuple):
+    """What is asked of a file.
+
+    Its series of that `number`, whether a palette gives colours, or indices that are labels,
+    whether it is read in parts, and whether a photograph is turned as EXIF says.
+    """
+
+    in_colors: bool = True
+    in_parts: bool = False
+    number: int | None = None
+    upright: bool = True
+
+
+def number_of_image(path: Path, number: int | None, titles: Sequence[str]) -> int:
+    """Return the number of the image that is meant; ValueError where a file holds several."""
+    n_images = len(titles)
+    if number is None and n_images > 1:
+        listed = ", ".join(f"{path.name}#{k} ({title})" for k, title in enumerate(titles[:4]))
+        more = ", ..." if n_images > 4 else ""
+        raise ValueError(f"it holds {n_images} images: name one, {listed}{more}")
+    if number is not None and number >= n_images:
+        raise ValueError(f"it holds {n_images} images, the first of which is #0")
+    return number or 0
+
+
+def letters_of(axes: str) -> str:
+    """Return a letter for each axis: unknown ones become those of t, z, y, x that are free."""
+    if axes.count("S") + axes.count("C") > 1:
+        raise ValueError(f"axes {axes}: expected one axis of channels")
+    known = {"S": "c", "C": "c", "T": "t", "Z": "z", "Y": "y", "X": "x"}
+    names = [known.get(axis, "") for axis in axes]
+    free = [name for name in "ztyxuvw" if name not in names]
+    return "".join(reversed([name or free.pop(0) for name in reversed(names)]))
+
+
+def in_order(axes: str) -> list[int]:
+    """Return where the axes other than that of channels are, in the order of labels: t, z, y, x."""
+    places = [k for k, name in enumerate(axes) if name != "c"]
+    is_known = {axes[k] for k in places} <= {*"tzyx"}
+    return sorted(places, key=lambda k: "tzyx".find(axes[k])) if is_known else places
+
+
+def check_pieces(levels: Sequence[Any]) -> None:
+    """Refuse levels that take more memory than what is read of them, by their metadata."""
+    for level in levels:
+        check_codecs(level)
+        check_piece(level.shards or level.chunks, level.dtype.itemsize)
+
+
+def check_piece(sides: Sequence[int], itemsize: int) -> None:
+    n_bytes = math.prod(sides) * itemsize
+    if n_bytes > MOST_PIECE:
+        raise ValueError(
+            f"it is stored in pieces of {n_bytes / 2**20:.0f} MiB, expected at most "
+            f"{MOST_PIECE // 2**20}; save it in tiles"
+        )
