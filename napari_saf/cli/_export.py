@@ -75,7 +75,8 @@ def export(given: Any) -> None:
     if is_large:
         labelling = dataclasses.replace(labelling, image=given.image_file)
     elif asked.prototypes:
-        found = _prototypes(labelling, stated, given.n_each)
+        has_gaps = image is not None and image.no_data is not None
+        found = _prototypes(labelling, stated, given.n_each, has_gaps)
         labelling = dataclasses.replace(labelling, prototypes=found)
     stem = io.mask_stem(source)
     files = io.Export(given.out, stem, labelling, asked)
@@ -127,19 +128,27 @@ def _labelling(
     return dataclasses.replace(given, scale=sizes, units=units, origin=first)
 
 
-def _prototypes(labelling: io.Labelling, channel_axis: int | None, n_each: int) -> io.PrototypeSet:
-    """Return means of the features of each label, by the features that the recipe names."""
+def _prototypes(
+    labelling: io.Labelling, channel_axis: int | None, n_each: int, has_gaps: bool
+) -> io.PrototypeSet:
+    """Return means of the features of each label, by the features that the recipe names.
+
+    Where the image has gaps, pixels without data, these are left out.
+    """
     labels, image = labelling.labels, labelling.image
     if image is None:
         raise click.UsageError("--prototypes: goes with --image")
     plain = (labelling.recipe or {}).get("input")
     options = ImageOptions() if plain is None else ImageOptions.from_plain(plain)
-    if channels_last(image, labelling.channel_axis)[0].shape[:-1] != labels.shape:
+    inside, channels = labels > 0, channels_last(image, labelling.channel_axis)[0]
+    if channels.shape[:-1] != labels.shape:
         raise InvalidInput(f"image: expected the shape {labels.shape}, got {image.shape}")
     # The window counts: it says along which axes a reduced size is reduced.
     quick = options.arguments() | {"weights": "uniform", "groups": None}
     quick["channel_axis"] = channel_axis
-    problem = Problem.from_image(image, mask=labels > 0, **quick)
+    if has_gaps:
+        inside &= np.isfinite(channels).all(axis=-1)
+    problem = Problem.from_image(image, mask=inside, **quick)
     found = io.PrototypeSet.from_labels(problem, labels, n_each)
     assert found.options is not None
     rescale = options.rescale or options.scaling is None

@@ -88,6 +88,8 @@ def _sharpen(path: Path, picture: Path, out: Path, given: Any) -> None:
     for name, array in ((picture, channels[..., 0]), (given.inside, inside)):
         if array is not None and array.shape != labels.shape:
             raise InvalidInput(f"{name}: expected shape {labels.shape}, got {array.shape}")
+    if image.no_data is not None:
+        inside = np.isfinite(channels).all(axis=-1) & (True if inside is None else inside)
     found = np.empty_like(labels)
     is_by_first = given.slices or labels.ndim > 3 or (mask.axes or "").startswith("t")
     for at in np.ndindex(labels.shape[: labels.ndim - 2 if given.slices else int(is_by_first)]):

@@ -96,3 +96,18 @@ def test_tiles_say_that_their_mask_does_not_lie_on_earth(tags_of):
     note = "the mask does not keep where the image lies on earth: .tif does"
     teacher = saf.SelfAssignmentFlow(max_labels=2)
     assert saf.label_large("map.tif", teacher, "m.ome.zarr").notes == (note,)
+
+
+def test_pixels_without_data_are_left_out_of_what_is_made_of_a_mask(cli):
+    pixels = LABELS[0] * np.int16(50)
+    pixels[:, :8] = -1
+    tifffile.imwrite("map.tif", pixels, extratags=[*TAGS, (42113, "s", 0, "-1", True)])
+    saf.save_masks("map.labels.tif", LABELS[0])
+    run = cli("sharpen", "map.labels.tif", "map.tif", "-o", "s.tif")
+    assert run.code == 0, run.err
+    sharp = saf.read_labels("s.tif").array
+    np.testing.assert_array_equal(sharp[:, :8], LABELS[0][:, :8])
+    run = cli("export", "map.labels.tif", "--image", "map.tif", "-o", "e", "--prototypes", ".json")
+    assert run.code == 0, run.err
+    prototypes = saf.load_prototypes("e/map.labels_prototypes.json")
+    assert np.isfinite(prototypes.vectors).all() and len(prototypes.vectors) == 2
