@@ -26,7 +26,8 @@ PROBABILITY_MARK = ".probabilities"
 """What the name of a file of probability maps has before its suffix."""
 BIOIO_SUFFIXES = {".czi": "bioio-czi", ".lif": "bioio-lif", ".nd2": "bioio-nd2", ".dv": "bioio-dv"}
 """Files of microscopes, and the plug-in of bioio that reads them."""
-PARTS_SUFFIXES = (".tif", ".tiff", ".npy", *BIOIO_SUFFIXES)
+TIFF_SUFFIXES = (".tif", ".tiff", ".lsm", ".stk", ".svs", ".ndpi", ".scn", ".qptiff", ".btf")
+PARTS_SUFFIXES = (*TIFF_SUFFIXES, ".npy", *BIOIO_SUFFIXES)
 """Files that are read in parts, as folders of zarr are; pictures are read whole."""
 IMAGE_SUFFIXES: tuple[str, ...] = (
     *(*PARTS_SUFFIXES, ".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp"),

@@ -40,6 +40,7 @@ from napari_saf.io._paths import (
     IMAGE_SUFFIXES,
     PARTS_SUFFIXES,
     RESULT_MARKS,
+    TIFF_SUFFIXES,
     file_state,
     is_zarr,
     mask_stem,
@@ -558,8 +559,7 @@ def state_of(path: Path) -> dict[str, Any]:
 
 
 READERS: dict[str, Callable[[Path, Request], Opened]] = {
-    ".tif": _open_tiff,
-    ".tiff": _open_tiff,
+    **dict.fromkeys(TIFF_SUFFIXES, _open_tiff),
     ".npy": _open_npy,
     ".nii": _open_nifti,
     ".nii.gz": _open_nifti,

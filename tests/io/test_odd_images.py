@@ -224,3 +224,11 @@ def test_of_several_multiscales_none_is_taken_in_silence(tmp_path):
     np.testing.assert_array_equal(read_both(f"{path}#1")[0], GREY[1:])
     with pytest.raises(FormatError, match="holds 2 images"):
         saf.read_image(f"{path}#2")
+
+
+def test_tiff_with_another_suffix_is_read_as_tiff_and_seen_in_folders(tmp_path):
+    stack = np.stack([GREY, GREY.T.reshape(GREY.shape), GREY])
+    for name in ("a.svs", "b.LSM", "c.unknown"):
+        tifffile.imwrite(tmp_path / name, stack, photometric="minisblack")
+        np.testing.assert_array_equal(read_both(tmp_path / name)[0], stack)
+    assert [path.name for path in find_images([tmp_path])] == ["a.svs", "b.LSM"]
