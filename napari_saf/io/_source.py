@@ -136,6 +136,8 @@ def read_image(
     (``.nii``, ``.nii.gz``) with nibabel, its axes as z, y, x. Other formats (PNG,
     JPEG, BMP, ...) as Pillow reads them, upright. Pictures with a palette give its colours, unless
     they are masks that napari-saf wrote, or `in_colors` is False: then they give the indices.
+    What none of these knows, such as ``.czi``, is read by plug-ins of bioio. Axes come as t, z, y,
+    x, lengths in the unit of x.
 
     A file may hold several images: ``file.tif#1`` is the second series of a TIFF, and
     ``plate.zarr/B/3/0`` a field of a plate. Pages of one size that were appended one by one are a
