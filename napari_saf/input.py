@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from collections.abc import Sequence
 from functools import partial
@@ -19,13 +20,17 @@ from napari_saf.features import (
     FeatureExtractor,
     Foreground,
     Ground,
+    Pixels,
     Scaling,
     channels_last,
     check_group_source,
     extractor_of,
     finite_mask,
     ground_of,
+    ground_of_looks,
     image_groups,
+    looked_at,
+    middle_of,
     perceived,
     smoothed,
 )
@@ -161,7 +166,7 @@ class ImageOptions:
         window says. Planes are labelled by colour and texture, with weights by contrast, at half
         their size where that leaves enough pixels; those with things on a `ground`, as `ground_of`
         says, by how they differ from it, with a small window; other images by their values, in
-        full, but for volumes of more than 16 million voxels. `benchmarks/defaults.py` and
+        full, but for volumes and stacks of more than 4 million nodes. `benchmarks/defaults.py` and
         `benchmarks/first_click.py` say how good that is.
         """
         found = [_averaged_axes(self.window, shape) if axes is None else axes for shape in shapes]
@@ -177,9 +182,12 @@ class ImageOptions:
         if is_plane and ground is not None and self.features == AUTO:
             values["features"] = Foreground(ground)
             values["max_side"] = _MOST_SIDE if longest > _MOST_SIDE else None
-        n_pixels = max(map(math.prod, shapes), default=1)
-        if all(len(axes) == 3 for axes in found) and n_pixels > _FULL_VOXELS:
-            values["max_side"] = int(longest * (_REDUCED_VOXELS / n_pixels) ** (1 / 3))
+        for shape, axes in zip(shapes, found, strict=True):
+            most_side = values["max_side"] or longest
+            n_nodes = math.prod(shape) * (min(most_side, longest) / longest) ** len(axes)
+            if axes and n_nodes > _MOST_NODES:
+                share = (_MOST_NODES / n_nodes) ** (1 / len(axes))
+                values["max_side"] = int(most_side * share)
         changes = {name: value for name, value in values.items() if getattr(self, name) == AUTO}
         options = dataclasses.replace(self, **changes)
         if self.window == AUTO:
@@ -272,46 +280,109 @@ def prepare_images(
     sizes = [array.shape[:-1] for array in arrays]
     options = options.resolve(sizes, arrays[0].shape[-1], ground=ground)
     shapes = [_working_shape(shape, options) for shape in sizes]
-    seen = [a if m is None else a[m] for a, m in zip(arrays, inside, strict=True)]
     is_scaled = given is None or options.weights != "uniform"
-    scaling, clipped = _scaling_and_clipped(seen, options.scaling, is_scaled)
+    scaling, clipped = _scaling_and_clipped(arrays, inside, options.scaling, is_scaled)
     options = dataclasses.replace(options, scaling=scaling, rescale=options.scaling is None)
     groups = None if options.groups is None else image_groups(options.groups, arrays, inside)
+    pixels = list(map(Pixels.of, arrays, inside))
+    if given is not None:
+        known = zip(arrays, shapes, inside, strict=True)
+        given = [_given_at(given, k, *one) for k, one in enumerate(known)]
+    grids, rows, options = nodes_of(pixels, shapes, options, given, noise, places)
+    for k, (array, mask, shape) in enumerate(zip(arrays, inside, shapes, strict=True)):
+        if shape != array.shape[:-1]:
+            grids[k] = CoarseGrid(grids[k], array.shape[:-1], mask, array)
+    nodes = rows[0] if len(rows) == 1 else np.concatenate(rows)
+    return grids, {"features": nodes, "groups": groups, "options": options, "clipped": clipped}
 
-    extractor = None if given is not None else options.extractor
+
+def nodes_of(
+    pixels: Sequence[Pixels],
+    shapes: Sequence[tuple[int, ...]],
+    options: ImageOptions,
+    given: Sequence[NDArray[np.floating]] | None = None,
+    noise: NDArray[np.float64] | None = None,
+    places: Sequence[Place] | None = None,
+) -> tuple[list[GridGraph], list[NDArray[np.generic]], ImageOptions]:
+    """Return grids of the shapes for images, the features of their nodes, and what makes these.
+
+    The options are resolved, and have a scaling; features are `given` in that shape, or made.
+    """
+    scaling, extractor = options.scaling, None if given is not None else options.extractor
+    assert scaling is not None
     # Edges and textures depend on where blocks of pixels begin. Colours do not, and strokes on
     # objects follow sharper edges further.
     is_smoothed = extractor is not None and extractor.receptive_field > 0
 
+    @functools.lru_cache(maxsize=1)
     def scaled(k: int) -> tuple[NDArray[np.float32], list[int], NDArray[np.bool_] | None]:
         """Return an image at working size, the axes of its windows, and the mask."""
-        image, small = scaling.apply_at(shapes[k], arrays[k], inside[k], is_smoothed)
+        image, small = scaling.apply_to(pixels[k], shapes[k], is_smoothed)
         return image, _averaged_axes(options.window, shapes[k]), small
 
     if extractor is not None:
-        extractor = extractor.fitted(map(scaled, range(len(arrays))))
+        extractor = extractor.fitted(map(scaled, range(len(pixels))))
         options = dataclasses.replace(options, features=extractor)
     grids: list[GridGraph] = []
     rows: list[NDArray[np.generic]] = []
-    for k, (array, mask, shape) in enumerate(zip(arrays, inside, shapes, strict=True)):
+    for k in range(len(pixels)):
         image, axes, small = scaled(k)
-        is_coarse = shape != array.shape[:-1]
         if given is None:
             assert extractor is not None
             own = extractor if places is None else extractor.placed(*places[k])
             features = own.features(image, axes, small)
         else:
-            features = _check_given(given, k, array)
-            features = coarse_means(features, shape, mask) if is_coarse else features
+            features = given[k]
         raise_if_interrupted()
         grid = _grid_of(image, small, options, noise)
         if extractor is not None and options.weights != "uniform":
             features = extractor.refined(features, partial(_average, grid))
-        grid = CoarseGrid(grid, array.shape[:-1], mask, array) if is_coarse else grid
         grids.append(grid)
         rows.append(grid.gather(features))
-    nodes = rows[0] if len(rows) == 1 else np.concatenate(rows)
-    return grids, {"features": nodes, "groups": groups, "options": options, "clipped": clipped}
+    return grids, rows, options
+
+
+def survey_image(
+    pixels: Pixels, options: ImageOptions, axes: Sequence[int] | None = None
+) -> tuple[tuple[int, ...], ImageOptions, NDArray[np.float64]]:
+    """Return the shape to work at, the options for an image of which parts are read, and pixels.
+
+    These (n, channels) are a sample; without any where the options ask for nothing of the image.
+    `axes` as for `ImageOptions.resolve`.
+    """
+    ground, rows, shape = None, np.empty((0, pixels.n_channels)), pixels.shape
+    survey = None
+    if options.features == AUTO or options.scaling is None or options.groups is not None:
+        survey = pixels.survey(looked_at(shape))
+        rows = survey.rows
+        if not survey.n_values:
+            raise InvalidInput("mask: expected pixels to label, none of them is within it")
+    if survey is not None and options.features == AUTO:
+        middle = pixels.read(middle_of(shape))[0]
+        ground = ground_of_looks([survey.look], [middle])
+    options = options.resolve([shape], pixels.n_channels, axes, ground)
+    if survey is not None and options.scaling is None:
+        known = survey.low, survey.high, survey.n_values, rows.ravel()
+        options = dataclasses.replace(options, scaling=Scaling.between(*known), rescale=True)
+    return _working_shape(shape, options), options, rows
+
+
+def fitting_shape(
+    shape: tuple[int, ...], options: ImageOptions, most: int
+) -> tuple[tuple[int, ...], ImageOptions]:
+    """Return the shape to work at, of at most so many nodes if that can be, and the options."""
+    small = _working_shape(shape, options)
+    while math.prod(small) > most:
+        axes = _averaged_axes(options.window, small)
+        longest = max((small[axis] for axis in axes), default=1)
+        share = (most / math.prod(small)) ** (1 / max(1, len(axes)))
+        fewer = dataclasses.replace(
+            options, max_side=max(1, min(int(longest * share), longest - 1))
+        )
+        if _working_shape(shape, fewer) == small:
+            break
+        small, options = _working_shape(shape, fewer), fewer
+    return small, options
 
 
 def _arrays_of(images: list[ArrayLike], options: ImageOptions) -> list[NDArray[np.generic]]:
@@ -324,12 +395,15 @@ def _arrays_of(images: list[ArrayLike], options: ImageOptions) -> list[NDArray[n
 
 
 def _scaling_and_clipped(
-    seen: list[NDArray[np.generic]], given: Scaling | None, is_scaled: bool
+    arrays: list[NDArray[np.generic]],
+    masks: list[NDArray[np.bool_] | None],
+    given: Scaling | None,
+    is_scaled: bool,
 ) -> tuple[Scaling, float]:
     """Return the scaling, given or found, and the share of the values that are clipped."""
     if given is None:
-        return Scaling.of(seen) if is_scaled else Scaling(0.0, 1.0), 0.0
-    return given, given.share_outside(seen) if is_scaled else 0.0
+        return Scaling.of(arrays, masks) if is_scaled else Scaling(0.0, 1.0), 0.0
+    return given, given.share_outside(arrays, masks) if is_scaled else 0.0
 
 
 def _average(grid: GridGraph, image: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -431,8 +505,8 @@ def _averaged_axes(window: Any, shape: Sequence[int]) -> list[int]:
 
 _FULL_BELOW, _LEAST_SIDE, _MOST_SIDE = 400, 240, 640
 """Planes with a longest side from the first on are labelled at half of it, within the others."""
-_FULL_VOXELS, _REDUCED_VOXELS = 2**24, 2**22
-"""Larger volumes are first labelled with so many voxels: all at once take 150 to 180 bytes each."""
+_MOST_NODES = 2**22
+"""Larger volumes and stacks are first labelled with so many: they take 150 to 180 bytes each."""
 _CONTRAST_SIDE, _UNIFORM_SIDE, _SMALL_SIDE = 13, 3, 7
 
 
@@ -444,6 +518,18 @@ def _working_shape(shape: tuple[int, ...], options: ImageOptions) -> tuple[int, 
         shape = coarse_shape(shape, options.max_side, widths)
     check_window(options.window, shape)
     return shape
+
+
+def _given_at(
+    given: list[NDArray[np.floating]],
+    k: int,
+    array: NDArray[np.generic],
+    shape: tuple[int, ...],
+    mask: NDArray[np.bool_] | None,
+) -> NDArray[np.floating]:
+    """Return the features that are given for an image, at the shape to work at."""
+    features = _check_given(given, k, array)
+    return features if shape == array.shape[:-1] else coarse_means(features, shape, mask)
 
 
 def _check_given(

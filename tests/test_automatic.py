@@ -38,7 +38,7 @@ def test_what_is_chosen_suits_the_image_and_is_chosen_once(shape, n_channels):
     sides = (options.window,) * len(shape) if isinstance(options.window, int) else options.window
     assert all(side == 1 or width <= side for width, side in zip(sides, shape, strict=True))
     if options.max_side is not None:
-        is_large = n_long == 3 and math.prod(shape) > 2**24
+        is_large = n_long != 2 and math.prod(shape) > 2**22
         assert options.max_side < max(shape) and (options.max_side >= 240 or is_large)
         assert n_long == 2 or is_large
 

@@ -6,6 +6,8 @@ from scipy.ndimage import gaussian_filter, label, zoom
 
 import napari_saf as saf
 from napari_saf.device import torch
+from napari_saf.parts import cut, grown
+from napari_saf.sharpening import Sharpener
 
 
 def scene(side=96, n_labels=4, n_channels=3, noise=8.0, seed=0, n_axes=2):
@@ -215,3 +217,20 @@ def test_noise_makes_no_borders_ragged():
 def n_borders(labels):
     """Return how many pairs of neighbours differ."""
     return sum(np.count_nonzero(np.diff(labels, axis=axis)) for axis in range(labels.ndim))
+
+
+@pytest.mark.parametrize(("shape", "reach"), [((150, 170), 5), ((40, 52, 48), 4)])
+def test_parts_are_sharpened_as_within_the_whole(shape, reach):
+    rng = np.random.default_rng(0)
+    smooth = gaussian_filter(rng.standard_normal(shape), 5)
+    truth = np.digitize(smooth, np.quantile(smooth, [0.4, 0.8])) + 1
+    image = (60 * truth + rng.normal(0, 15, shape)).clip(0, 255).astype(np.uint8)[..., None]
+    labels = np.roll(truth, 2, axis=0).astype(np.uint8)
+    sharpener = Sharpener.of([(labels, image, None)], shape, reach)
+    whole = sharpener(labels, image)
+    assert (whole != labels).any()
+    for first in (0, 13, 30):
+        region = tuple(slice(first, min(first + 20, n)) for n in shape)
+        crop = sharpener.aligned(grown(region, sharpener.halo, shape), shape)
+        part = sharpener(labels[crop], image[crop])
+        np.testing.assert_array_equal(cut(part, crop, region), whole[region])

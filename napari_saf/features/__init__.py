@@ -12,9 +12,19 @@ from napari_saf.features._extractors import (
     Texture,
     perceived,
 )
-from napari_saf.features._foreground import Foreground, Ground, ground_of
+from napari_saf.features._foreground import (
+    Foreground,
+    Ground,
+    ground_of,
+    ground_of_looks,
+    looked_at,
+    middle_of,
+)
 from napari_saf.features._image import (
+    Pixels,
     Scaling,
+    channel_of_groups,
+    channel_threshold,
     channels_last,
     check_group_source,
     finite_mask,

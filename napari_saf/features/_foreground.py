@@ -59,14 +59,28 @@ def ground_of(
     bright ground, darker); and all have one hue, or none. A bright ground is paper where things on
     it are as thin as writing.
     """
-    looks = [
-        _looked_at(*pair, _N_LOOKED_AT // len(images)) for pair in zip(images, masks, strict=True)
-    ]
-    rows = np.concatenate([values[inside] for values, inside in looks])
+    looks, middles = [], []
+    for image, mask in zip(images, masks, strict=True):
+        every = looked_at(image.shape[:-1], len(images))
+        looks.append((image[every], None if mask is None else mask[every]))
+        middles.append(image[middle_of(image.shape[:-1])])
+    return ground_of_looks(looks, middles)
+
+
+def ground_of_looks(
+    looks: Sequence[tuple[NDArray[Any], NDArray[np.bool_] | None]],
+    middles: Sequence[NDArray[Any]],
+) -> Ground | None:
+    """Return the ground of images of which are known: pixels with where they count, and middles.
+
+    They are those of `looked_at` and `middle_of`.
+    """
+    seen = [_finite(*look) for look in looks]
+    rows = np.concatenate([values[inside] for values, inside in seen])
     if rows.shape[-1] not in (1, 3) or len(np.unique(rows)) <= 2:
         return None
     scaling = Scaling.of([rows])
-    colours = [perceived(scaling.apply(values)) for values, _ in looks]
+    colours = [perceived(scaling.apply(values)) for values, _ in seen]
     if rows.shape[-1] == 3:
         chroma = perceived(scaling.apply(rows))[:, 1:].astype(float)
         across, along = np.sqrt(np.linalg.eigvalsh(chroma.T @ chroma / len(chroma)).clip(0))
@@ -75,7 +89,7 @@ def ground_of(
     grounds: tuple[Ground, ...] = ("dark", "bright")
     for ground in grounds:
         sign, levels, above = _SIGNS[ground], [], []
-        for colour, (_, inside) in zip(colours, looks, strict=True):
+        for colour, (_, inside) in zip(colours, seen, strict=True):
             light = lightness(colour)
             widths = np.maximum(np.divide(light.shape, 8), 1)
             level = _level_of(light, sign, average_around(light, widths, None, inside))
@@ -87,33 +101,40 @@ def ground_of(
         is_there &= high - low <= _MOST_CHANGE
         is_there &= (np.abs(height) < _NEAR).mean() >= _LEAST_ON
         if is_there and (height < -_NEAR).mean() <= _MOST_BEYOND:
-            is_thin = ground == "bright" and _is_thin(images, scaling)
+            is_thin = ground == "bright" and _is_thin(middles, scaling)
             return "paper" if is_thin else ground
     return None
 
 
-def _is_thin(images: Sequence[NDArray[Any]], scaling: Scaling) -> bool:
+def _is_thin(middles: Sequence[NDArray[Any]], scaling: Scaling) -> bool:
     """Return whether most of what differs in images vanishes in means over few pixels."""
     total = lost = 0.0
-    for image in images:
-        middle = tuple(slice(max(0, (n - _SIDE) // 2), (n + _SIDE) // 2) for n in image.shape[:-1])
-        crop = np.where(np.isfinite(image[middle]), image[middle], scaling.high)
+    for middle in middles:
+        crop = np.where(np.isfinite(middle), middle, scaling.high)
         light = lightness(perceived(scaling.apply(crop)))
         total += float(light.var())
         lost += float((light - uniform_filter(light, _THIN)).var())
     return lost > _MOST_LOST * total
 
 
-def _looked_at(
-    image: NDArray[Any], mask: NDArray[np.bool_] | None, most: int
+def middle_of(shape: Sequence[int]) -> tuple[slice, ...]:
+    """Return the region in the middle of an image that tells whether things are thin."""
+    return tuple(slice(max(0, (n - _SIDE) // 2), (n + _SIDE) // 2) for n in shape)
+
+
+def looked_at(shape: Sequence[int], n_images: int = 1) -> tuple[slice, ...]:
+    """Return the positions of pixels, spread evenly, that tell what is on a ground."""
+    most = max(1, _N_LOOKED_AT // n_images)
+    step = max(1, math.ceil((math.prod(shape) / most) ** (1 / len(shape))))
+    return tuple(slice(min(step // 2, (side - 1) // 2), None, step) for side in shape)
+
+
+def _finite(
+    values: NDArray[Any], mask: NDArray[np.bool_] | None
 ) -> tuple[NDArray[Any], NDArray[np.bool_]]:
-    """Return about so many pixels, spread evenly, and which are finite and within the mask."""
-    sides = image.shape[:-1]
-    step = max(1, math.ceil((math.prod(sides) / max(most, 1)) ** (1 / len(sides))))
-    every = tuple(slice(min(step // 2, (side - 1) // 2), None, step) for side in sides)
-    values = image[every]
+    """Return pixels, and which are finite and within the mask; 0 where they are not."""
     inside = np.isfinite(values).all(axis=-1)
-    inside = inside if mask is None else inside & mask[every]
+    inside = inside if mask is None else inside & mask
     return np.where(inside[..., None], values, 0), inside
 
 

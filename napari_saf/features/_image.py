@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+import itertools
+import math
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -15,9 +17,18 @@ from skimage import filters
 from napari_saf.arrays import all_finite, as_array, as_whole, check_mask
 from napari_saf.device import in_threads, raise_if_interrupted
 from napari_saf.errors import InvalidInput, NotFinite
-from napari_saf.graph import coarse_means
+from napari_saf.graph import CoarseMeans
 
 Values = NDArray[np.float32]
+Region = tuple[slice, ...]
+Mask = NDArray[np.bool_] | None
+
+_MOST_SAMPLED, _LEAST_SAMPLED = 2**20, 1000
+"""Values that tell the scaling; of fewer than the least, by a mask, the range of all of them."""
+_FAR = 8
+"""Up to so many pixels a block all of them are smoothed; of more, means over a quarter of it."""
+_READ = 2**22
+"""Pixels that are read at once of an image that is not in memory, more if its pieces are large."""
 
 _ROWS = 2**20
 """Pixels whose features are standardized together."""
@@ -42,17 +53,33 @@ class Scaling:
         return cls(low, high)
 
     @classmethod
-    def of(cls, images: Sequence[NDArray[np.generic]]) -> Scaling:
+    def of(
+        cls,
+        images: Sequence[NDArray[np.generic]],
+        masks: Sequence[Mask] | None = None,
+    ) -> Scaling:
         """Return the scaling for finite image values (any shape), all images together.
 
-        0.1 % at either end are left out where that leaves a range, so that a few hot pixels
-        do not flatten all the rest. Raises InvalidInput if all values are equal.
+        Only those within masks count, of images (..., channels). 0.1 % at either end are left out
+        where that leaves a range, so that a few hot pixels do not flatten all the rest. Raises
+        InvalidInput if all values are equal.
         """
-        low = min(float(np.min(image)) for image in images)
-        high = max(float(np.max(image)) for image in images)
+        inside = [None] * len(images) if masks is None else masks
+        seen = [image if m is None else image[m] for image, m in zip(images, inside, strict=True)]
+        low = min(float(np.min(image)) for image in seen)
+        high = max(float(np.max(image)) for image in seen)
+        n_values = sum(image.size for image in seen)
+        return cls.between(low, high, n_values, _sample_of(images, inside))
+
+    @classmethod
+    def between(
+        cls, low: float, high: float, n_values: int, sample: NDArray[np.float64]
+    ) -> Scaling:
+        """Return the scaling for so many values from low to high, of which a sample is known."""
         if low == high:
             raise InvalidInput(f"image: expected differing values, all of them are {low:g}")
-        sample = np.concatenate([_thinned(image) for image in images])
+        if len(sample) < min(n_values, _LEAST_SAMPLED):
+            return cls(low, high)
         inner = np.percentile(sample, [0.1, 99.9])
         return cls(*(float(x) for x in inner)) if inner[0] < inner[1] else cls(low, high)
 
@@ -70,34 +97,179 @@ class Scaling:
         self,
         shape: tuple[int, ...],
         image: NDArray[Any],
-        mask: NDArray[np.bool_] | None,
+        mask: Mask,
         is_smoothed: bool = False,
-    ) -> tuple[NDArray[np.float32], NDArray[np.bool_] | None]:
+    ) -> tuple[Values, Mask]:
         """Return an image, channels last, in [0, 1] at a size to work at, and its mask there.
 
         Smoothed before, it depends little on where blocks of pixels begin.
         """
-        values = image if mask is None else np.where(mask[..., None], image, self.low)
-        raise_if_interrupted()
-        found, small = self.apply(values), mask
-        if shape != image.shape[:-1]:
-            if is_smoothed:  # as wide as four times the variance of a block: sigma 1 for 2
-                ratios = np.divide(image.shape[:-1], shape)
-                found = smoothed(found, np.sqrt(np.maximum(ratios**2 - 1, 0) / 3), mask)
-            found = coarse_means(found, shape, mask)
-            small = None if mask is None else coarse_means(mask, shape) > 1e-6
+        return self.apply_to(Pixels.of(image, mask), shape, is_smoothed)
+
+    def apply_to(
+        self, pixels: Pixels, shape: tuple[int, ...], is_smoothed: bool = False
+    ) -> tuple[Values, Mask]:
+        """Return the same of an image of which one part is read after another."""
+        n_each = 1
+        if is_smoothed:
+            far = _FAR if math.prod(shape) <= _MOST_SAMPLED else _FAR // 2
+            is_far = max(np.divide(pixels.shape, shape)) > far
+            n_each = far // 2 if is_far else far
+        between = [min(n, n_each * m) for n, m in zip(pixels.shape, shape, strict=True)]
+        means = CoarseMeans(pixels.shape, between)
+        is_reduced = tuple(between) != pixels.shape
+        if pixels.piece is None and shape == pixels.shape:
+            image, small = pixels.read(tuple(slice(0, n) for n in shape))
+            image = image if small is None else np.where(small[..., None], image, self.low)
+            raise_if_interrupted()
+            return self.apply(image), small
+        found = np.empty((*between, pixels.n_channels), np.float32)
+        small = np.zeros(between, bool) if pixels.has_mask else None
+        for blocks in pixels.regions(between):
+            values, inside = pixels.read(means.pixels_of(blocks))
+            values = values if inside is None else np.where(inside[..., None], values, self.low)
+            raise_if_interrupted()
+            scaled = self.apply(values)
+            found[blocks] = means(scaled, inside, blocks) if is_reduced else scaled
+            if small is None:
+                continue
+            if is_reduced and inside is not None:
+                inside = means(inside[..., None], None, blocks)[..., 0] > 1e-6
+            small[blocks] = True if inside is None else inside
+        if tuple(between) != shape:
+            # As wide as four times the variance of a block: sigma 1 for 2 pixels.
+            ratios = np.divide(pixels.shape, between)
+            variances = (np.divide(pixels.shape, shape) ** 2 - 1) / 3 - (ratios**2 - 1) / 12
+            widths = np.sqrt(np.maximum(variances, 0)) / ratios
+            found = smoothed(found, widths.tolist(), small)
+            means = CoarseMeans(between, shape)
+            found = means(found, small)
+            small = None if small is None else means(small[..., None])[..., 0] > 1e-6
         raise_if_interrupted()
         return found, small
 
-    def share_outside(self, images: Sequence[NDArray[np.generic]]) -> float:
+    def share_outside(self, images: Sequence[NDArray[np.generic]], masks: Sequence[Mask]) -> float:
         """Return the share of the values, estimated from a sample, that would be clipped."""
-        values = np.concatenate([_thinned(image) for image in images])
+        values = _sample_of(images, masks)
         return float(np.mean((values < self.low) | (values > self.high)))
 
 
-def _thinned(image: NDArray[np.generic]) -> NDArray[np.float64]:
-    flat = image.reshape(-1)
-    return flat[:: max(1, len(flat) // 1_000_000)].astype(np.float64)
+def _lattice(shape: Sequence[int]) -> Region:
+    """Return every so many positions along each axis: a sample, of a few values all."""
+    counts, steps = list(shape), [1] * len(shape)
+    while math.prod(counts) > _MOST_SAMPLED:
+        longest = counts.index(max(counts))
+        steps[longest] *= 2
+        counts[longest] = -(-shape[longest] // steps[longest])
+    return tuple(slice(0, None, step) for step in steps)
+
+
+def _sampled_rows(image: NDArray[np.generic], mask: Mask) -> NDArray[np.float64]:
+    """Return a sample of an image within a mask; with one, its channels come last."""
+    every = _lattice(image.shape)
+    own = image[every] if mask is None else image[every][mask[every[:-1]]]
+    return own.reshape(-1, own.shape[-1]).astype(np.float64)
+
+
+def _sample_of(images: Sequence[NDArray[np.generic]], masks: Sequence[Mask]) -> NDArray[np.float64]:
+    pairs = zip(images, masks, strict=True)
+    return np.concatenate([_sampled_rows(*pair).ravel() for pair in pairs])
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class Pixels:
+    """An image of which parts are read when they are asked for.
+
+    `shape` is without channels; `read` returns the pixels of a region, channels last, and where
+    they count, None for everywhere. Without `piece`, the sides of what is stored as one, all of it
+    is read at once.
+    """
+
+    shape: tuple[int, ...]
+    n_channels: int
+    read: Callable[[Region], tuple[NDArray[Any], Mask]]
+    has_mask: bool
+    piece: tuple[int, ...] | None = None
+
+    @classmethod
+    def of(cls, image: NDArray[Any], mask: Mask) -> Pixels:
+        """Return an array, channels last, and its mask."""
+
+        def read(region: Region) -> tuple[NDArray[Any], Mask]:
+            return image[region], None if mask is None else mask[region]
+
+        return cls(image.shape[:-1], image.shape[-1], read, mask is not None)
+
+    def regions(self, shape: Sequence[int] | None = None) -> Iterator[Region]:
+        """Yield regions that cover the image, or blocks of it in that shape, to be read at once."""
+        counts = self.shape if shape is None else shape
+        sides = list(counts)
+        if self.piece is not None:
+            ratios = [n / count for n, count in zip(self.shape, counts, strict=True)]
+            pairs = zip(self.piece, ratios, counts, strict=True)
+            least = [min(count, math.ceil(side / ratio)) for side, ratio, count in pairs]
+            sides, most = list(least), _READ / math.prod(ratios)
+            while free := [k for k, side in enumerate(sides) if side < counts[k]]:
+                next_one = min(free, key=lambda k: sides[k] / least[k])
+                sides[next_one] = min(2 * sides[next_one], counts[next_one])
+                if math.prod(sides) > most:
+                    break
+        for corner in itertools.product(*map(range, itertools.repeat(0), counts, sides)):
+            raise_if_interrupted()
+            ends = zip(corner, sides, counts, strict=True)
+            yield tuple(slice(k, min(k + side, n)) for k, side, n in ends)
+
+    def survey(self, look: Region) -> Survey:
+        """Return what is to be known of all pixels, and those at positions along each axis."""
+        every = _lattice((*self.shape, self.n_channels))
+        found = [_Gathered(self, lattice) for lattice in (every[:-1], look)]
+        low, high, n_values = np.inf, -np.inf, 0
+        for region in self.regions():
+            values, inside = self.read(region)
+            seen = values if inside is None else values[inside]
+            n_values += seen.size
+            if seen.size:
+                low, high = min(low, float(seen.min())), max(high, float(seen.max()))
+            for one in found:
+                one.add(region, values, inside)
+        (values, inside), looked = ((one.values, one.inside) for one in found)
+        rows = values[inside][..., every[-1]].astype(np.float64)
+        return Survey(low, high, n_values, rows, looked)
+
+
+class Survey(NamedTuple):
+    """The range of the values of an image, pixels (n, channels) of it, and some with a mask."""
+
+    low: float
+    high: float
+    n_values: int
+    rows: NDArray[np.float64]
+    look: tuple[NDArray[Any], NDArray[np.bool_]]
+
+
+class _Gathered:
+    """Pixels at positions along each axis of an image, from one region after another."""
+
+    def __init__(self, pixels: Pixels, lattice: Region) -> None:
+        self.lattice = [(one.start, one.step) for one in lattice]
+        pairs = zip(pixels.shape, self.lattice, strict=True)
+        self.shape = [len(range(start, n, step)) for n, (start, step) in pairs]
+        self.inside = np.zeros(self.shape, bool)
+        self.values: NDArray[Any] = np.empty(0)
+
+    def add(self, region: Region, values: NDArray[Any], inside: Mask) -> None:
+        if not self.values.size:
+            self.values = np.zeros((*self.shape, values.shape[-1]), values.dtype)
+        here, there = [], []
+        for side, (start, step) in zip(region, self.lattice, strict=True):
+            first = max(0, -(-(side.start - start) // step))
+            last = max(first, -(-(side.stop - start) // step))
+            there.append(slice(first, last))
+            begin = start + first * step - side.start
+            here.append(slice(begin, side.stop - side.start, step))
+        own = tuple(here)
+        self.values[tuple(there)] = values[own]
+        self.inside[tuple(there)] = True if inside is None else inside[own]
 
 
 def smoothed(
@@ -269,14 +441,26 @@ def image_groups(
             raise InvalidInput(
                 f"groups: expected a channel from 0 to {array.shape[-1] - 1}, got {number}"
             )
-    channels = [np.asarray(array[..., number]) for array in arrays]
     if threshold is None:
-        pairs = zip(channels, masks, strict=True)
-        seen = np.concatenate([c.ravel() if m is None else c[m] for c, m in pairs])
-        if seen.min() == seen.max():
-            raise InvalidInput(f"groups: channel {number} is constant, it makes one group only")
-        threshold = float(filters.threshold_otsu(seen + np.uint8(0)))  # bools have no histogram
-    return [np.where(channel > threshold, 2, 1) for channel in channels]
+        rows = [_sampled_rows(*pair) for pair in zip(arrays, masks, strict=True)]
+        threshold = channel_threshold(np.concatenate(rows), number)
+    return [np.where(array[..., number] > threshold, 2, 1) for array in arrays]
+
+
+def channel_threshold(rows: NDArray[np.float64], number: int) -> float:
+    """Return the threshold of Otsu's method of a channel of pixels (n, channels)."""
+    seen = rows[:, number]
+    if seen.min() == seen.max():
+        raise InvalidInput(f"groups: channel {number} is constant, it makes one group only")
+    return float(filters.threshold_otsu(seen))
+
+
+def channel_of_groups(source: str, n_channels: int) -> tuple[int, float | None]:
+    """Return the channel that makes groups, and its threshold where that was given."""
+    kind, number, threshold = _parse_groups(source)
+    if kind != "channel" or not 0 <= number < n_channels:
+        raise InvalidInput(f"groups: expected a channel from 0 to {n_channels - 1}, got {source}")
+    return number, threshold
 
 
 def _parse_groups(source: str) -> tuple[str, int, float | None]:

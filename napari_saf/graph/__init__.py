@@ -19,4 +19,10 @@ from napari_saf.graph._graph import (
     symmetric_part,
 )
 from napari_saf.graph._grid import GridGraph, coarse_shape
-from napari_saf.graph._images import CoarseGrid, GraphUnion, UnionAverager, coarse_means
+from napari_saf.graph._images import (
+    CoarseGrid,
+    CoarseMeans,
+    GraphUnion,
+    UnionAverager,
+    coarse_means,
+)

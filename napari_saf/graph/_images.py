@@ -9,10 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
-from skimage.transform import resize_local_mean
 
 from napari_saf.arrays import check_mask
-from napari_saf.device import Tensor, torch
+from napari_saf.device import Tensor, raise_if_interrupted, torch
 from napari_saf.errors import InvalidInput
 from napari_saf.graph._graph import AbstractGraph, Averager
 from napari_saf.graph._grid import GridGraph
@@ -44,13 +43,23 @@ class CoarseGrid(GridGraph):
         the one with most weight is taken.
         """
         values = np.asarray(values)
-        if values.dtype.kind == "f":
-            image = self._interpolate(self.spread(values))
-        else:
-            image = self._vote(self.spread(values, fill=-1 if values.dtype.kind == "i" else 0))
+        image = self.enlarged(self.spread(values, fill=-1 if values.dtype.kind == "i" else 0))
         if self.image_mask is not None:
             image[~self.image_mask] = fill
         return image
+
+    def enlarged(
+        self, image: NDArray[np.generic], region: Sequence[slice] | None = None
+    ) -> NDArray[np.generic]:
+        """Return an image of the nodes, as of `spread`, as a region of one of the large size."""
+        whole = [slice(0, n) for n in self.image_shape]
+        between = self._between(whole if region is None else region)
+        # Only the nodes around the region.
+        firsts = [int(low[0]) for low, _ in between]
+        lasts = [int(low[-1]) + 2 for low, _ in between]
+        part = image[tuple(map(slice, firsts, lasts))]
+        near = [(low - first, share) for (low, share), first in zip(between, firsts, strict=True)]
+        return (_interpolated if image.dtype.kind == "f" else _voted)(part, near)
 
     def without_weights(self) -> CoarseGrid:
         return CoarseGrid(super().without_weights(), self.image_shape, self.image_mask, self.image)
@@ -90,52 +99,56 @@ class CoarseGrid(GridGraph):
         labels.ravel()[flat[order]] = numbers[own[order]]
         return self.gather(labels)
 
-    def _interpolate(self, coarse: NDArray[np.generic]) -> NDArray[np.generic]:
-        image: NDArray[np.generic] = coarse
-        for axis, (low, share) in enumerate(self._between()):
-            high = np.minimum(low + 1, self.shape[axis] - 1)
-            along = [1] * image.ndim
-            along[axis] = len(share)
-            weight = share.reshape(along).astype(image.dtype)
-            first, second = image.take(low, axis=axis), image.take(high, axis=axis)
-            image = np.asarray((1 - weight) * first + weight * second)
-        return image
-
-    def _vote(self, coarse: NDArray[np.generic]) -> NDArray[np.generic]:
-        """Return at every pixel the label with most weight among the nodes around it."""
-        between = self._between()
-        image = _enlarged(coarse, [low + (share > 0.5) for low, share in between])
-        ends = list(itertools.product((0, 1), repeat=len(between)))
-        corners = []
-        for end in ends:
-            steps = zip(end, self.shape, strict=True)
-            where = [np.minimum(np.arange(side) + step, side - 1) for step, side in steps]
-            corners.append(coarse[np.ix_(*where)])
-        unlike = np.any([corner != coarse for corner in corners], axis=0)
-        every = np.flatnonzero(_enlarged(unlike, [low for low, _ in between]))
-        places = np.unravel_index(every, self.image_shape)
-        nodes = tuple(low[place] for (low, _), place in zip(between, places, strict=True))
-        labels = np.stack([corner[nodes] for corner in corners])
-        shares = [share[place] for (_, share), place in zip(between, places, strict=True)]
-        weights = np.stack(
-            [
-                np.prod([s if step else 1 - s for s, step in zip(shares, end, strict=True)], axis=0)
-                for end in ends
-            ]
-        )
-        votes = np.stack([(weights * (labels == label)).sum(axis=0) for label in labels])
-        votes[labels == (-1 if labels.dtype.kind == "i" else 0)] = 0
-        image[places] = np.take_along_axis(labels, votes.argmax(axis=0)[None], axis=0)[0]
-        return image
-
-    def _between(self) -> list[tuple[NDArray[np.int64], NDArray[np.float64]]]:
+    def _between(self, region: Sequence[slice]) -> list[_Between]:
         """Return, per axis, the node before each pixel and how far the pixel is past it."""
         found = []
-        for large, small in zip(self.image_shape, self.shape, strict=True):
-            place = np.clip((np.arange(large) + 0.5) * small / large - 0.5, 0, small - 1)
+        for side, large, small in zip(region, self.image_shape, self.shape, strict=True):
+            pixels = np.arange(side.start, side.stop)
+            place = np.clip((pixels + 0.5) * small / large - 0.5, 0, small - 1)
             low = np.minimum(place.astype(np.int64), max(small - 2, 0))
             found.append((low, place - low))
         return found
+
+
+_Between = tuple[NDArray[np.int64], NDArray[np.float64]]
+
+
+def _interpolated(image: NDArray[np.generic], between: Sequence[_Between]) -> NDArray[np.generic]:
+    for axis, (low, share) in enumerate(between):
+        high = np.minimum(low + 1, image.shape[axis] - 1)
+        along = [1] * image.ndim
+        along[axis] = len(share)
+        weight = share.reshape(along).astype(image.dtype)
+        first, second = image.take(low, axis=axis), image.take(high, axis=axis)
+        image = np.asarray((1 - weight) * first + weight * second)
+    return image
+
+
+def _voted(coarse: NDArray[np.generic], between: Sequence[_Between]) -> NDArray[np.generic]:
+    """Return at every pixel the label with most weight among the nodes around it."""
+    image = _enlarged(coarse, [low + (share > 0.5) for low, share in between])
+    ends = list(itertools.product((0, 1), repeat=len(between)))
+    corners = []
+    for end in ends:
+        steps = zip(end, coarse.shape, strict=True)
+        where = [np.minimum(np.arange(side) + step, side - 1) for step, side in steps]
+        corners.append(coarse[np.ix_(*where)])
+    unlike = np.any([corner != coarse for corner in corners], axis=0)
+    every = np.flatnonzero(_enlarged(unlike, [low for low, _ in between]))
+    places = np.unravel_index(every, image.shape)
+    nodes = tuple(low[place] for (low, _), place in zip(between, places, strict=True))
+    labels = np.stack([corner[nodes] for corner in corners])
+    shares = [share[place] for (_, share), place in zip(between, places, strict=True)]
+    weights = np.stack(
+        [
+            np.prod([s if step else 1 - s for s, step in zip(shares, end, strict=True)], axis=0)
+            for end in ends
+        ]
+    )
+    votes = np.stack([(weights * (labels == label)).sum(axis=0) for label in labels])
+    votes[labels == (-1 if labels.dtype.kind == "i" else 0)] = 0
+    image[places] = np.take_along_axis(labels, votes.argmax(axis=0)[None], axis=0)[0]
+    return image
 
 
 def _enlarged(image: NDArray[Any], places: Sequence[NDArray[np.int64]]) -> NDArray[Any]:
@@ -151,15 +164,69 @@ def coarse_means(
     """Return the means of an image, channels last, over blocks; over the mask if there is one."""
     if image.ndim == len(shape):
         return coarse_means(image[..., None], shape, mask)[..., 0]
-    values = image.astype(np.float32, copy=False)
-    if mask is not None:
-        values = np.where(mask[..., None], values, 0)
-    means: NDArray[np.float32] = resize_local_mean(
-        values, shape, grid_mode=True, preserve_range=True, channel_axis=-1
-    ).astype(np.float32, copy=False)
-    if mask is not None:
-        means /= np.maximum(coarse_means(mask, shape)[..., None], 1e-6)
-    return means
+    return CoarseMeans(image.shape[:-1], shape)(image, mask)
+
+
+class CoarseMeans:
+    """Means over blocks of an image, in which each side of `shape` is cut into as many.
+
+    Of all of them at once, or of some: each is the same sum of the same pixels.
+    """
+
+    def __init__(self, image_shape: Sequence[int], shape: Sequence[int]) -> None:
+        pairs = zip(image_shape, shape, strict=True)
+        self.weights = [None if n == m else _shares_of_pixels(n, m) for n, m in pairs]
+
+    def pixels_of(self, blocks: Sequence[slice]) -> tuple[slice, ...]:
+        """Return the region of the image that a region of blocks is made of."""
+        found = []
+        for side, weights in zip(blocks, self.weights, strict=True):
+            if weights is not None:
+                at = weights.indices[weights.indptr[side.start] : weights.indptr[side.stop]]
+                side = slice(int(at[0]), int(at[-1]) + 1)
+            found.append(side)
+        return tuple(found)
+
+    def __call__(
+        self,
+        image: NDArray[np.generic],
+        mask: NDArray[np.bool_] | None = None,
+        blocks: Sequence[slice] | None = None,
+    ) -> NDArray[np.float32]:
+        """Return the means of a region of blocks, by default all, from the pixels of these."""
+        values: NDArray[Any] = image.astype(np.float32, copy=False)
+        if mask is not None:
+            values = np.where(mask[..., None], values, np.float32(0))
+        for axis, weights in enumerate(self.weights):
+            if weights is None:
+                continue
+            if blocks is not None:
+                rows = weights[blocks[axis].start : blocks[axis].stop]
+                first = int(rows.indices[0])
+                weights = rows[:, first : first + values.shape[axis]]
+            moved = np.moveaxis(values, axis, 0)
+            flat = np.ascontiguousarray(moved).reshape(len(moved), -1)
+            means = (weights @ flat).reshape(-1, *moved.shape[1:])
+            values = np.moveaxis(np.asarray(means, np.float32), 0, axis)
+            raise_if_interrupted()
+        if mask is not None:
+            counted = self(mask[..., None], None, blocks)
+            values = values / np.maximum(counted, np.float32(1e-6))
+        return np.ascontiguousarray(values, np.float32)
+
+
+def _shares_of_pixels(n: int, n_blocks: int) -> sparse.csr_array:
+    """Return what each of n pixels counts in the mean of each of so many blocks."""
+    ends = np.arange(n_blocks + 1) * (n / n_blocks)
+    firsts = np.floor(ends[:-1] + 1e-9).astype(np.int64)
+    lasts = np.minimum(np.ceil(ends[1:] - 1e-9).astype(np.int64), n)
+    counts = lasts - firsts
+    starts = np.concatenate([[0], np.cumsum(counts)])
+    blocks = np.repeat(np.arange(n_blocks), counts)
+    pixels = np.arange(starts[-1]) - starts[blocks] + firsts[blocks]
+    shares = np.minimum(ends[blocks + 1], pixels + 1) - np.maximum(ends[blocks], pixels)
+    shares = (shares * (n_blocks / n)).astype(np.float32)
+    return sparse.csr_array((shares, pixels, starts), shape=(n_blocks, n))
 
 
 class UnionAverager:

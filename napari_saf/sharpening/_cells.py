@@ -27,6 +27,8 @@ _AROUND = 2
 """Cells around one that count in its shares of labels."""
 _MODEL = {2: 5, 3: 2}
 """Cells around one, by the number of axes, over which labels are modelled."""
+N_CELLS = {axes: cells + _AROUND + 1 for axes, cells in _MODEL.items()}
+"""Cells around one on which its borders depend: models of cells, which others make no core."""
 _NOT_CORE = 1 / 128
 """Weight in the models of cells beside others, which may be labelled wrongly."""
 _BESIDE, _ON = (4.0, 1.0), (24.0, 16.0)
@@ -49,8 +51,8 @@ class Cells:
     Arrays have the pixels of a cell, or its labels, first, the cells last.
     """
 
-    def __init__(self, labels: Labels, image: NDArray[np.int16], side: int) -> None:
-        self.sides = tuple(min(side, max(1, n // 8)) for n in labels.shape)
+    def __init__(self, labels: Labels, image: NDArray[np.int16], sides: Sequence[int]) -> None:
+        self.sides = tuple(sides)
         ends = [(0, -n % k) for n, k in zip(labels.shape, self.sides, strict=True)]
         self.pixels = self._blocks(np.pad(labels, ends, mode="edge"))
         self.values = self._blocks(np.pad(image, [(0, 0), *ends], mode="edge"))
@@ -246,33 +248,20 @@ class Chunk:
         return self.shares.max(axis=0)[:, known], (1 / (1 + np.exp(-apart)))[:, known]
 
 
-def moved(labels: Labels, image: NDArray[np.int16], side: int, strength: float | None) -> Labels:
+def moved(
+    labels: Labels, image: NDArray[np.int16], sides: Sequence[int], strength: float
+) -> Labels:
     """Return labels that the shares around and the models decide, those given if all are alike."""
-    cells = Cells(labels, image, side)
-    if not len(cells.at):
-        return labels
-    around = in_threads(partial(_candidates, cells), chunks_of(cells.at))
-    candidates = np.concatenate(around, axis=1)
-    n_labels = (candidates != NOWHERE).sum(axis=0)
-    counts = range(2, _N_CANDIDATES + 1)
-    by_count = [chunks_of(np.flatnonzero(n_labels == n), len(cells.pixels)) for n in counts]
-    chunks = [*itertools.chain(*by_count)]
+    cells, chunks = _border_chunks(labels, image, sides)
     if not chunks:
         return labels
-
-    def made(chunk: NDArray[np.int64]) -> Chunk:
-        n = n_labels[chunk[0]]
-        return Chunk(cells, cells.at[chunk], candidates[:n, chunk])
-
-    if strength is None:
-        every = max(1, sum(map(len, chunks)) // _SAMPLE)
-        strength = 1 - _on_edges(in_threads(made, [chunk[::every] for chunk in chunks]))
     beside, on = np.array(_BESIDE), np.array(_ON)
     weight, margin = beside**strength * on ** (1 - strength)
     flat = cells.pixels.reshape(len(cells.pixels), -1).copy()
 
-    def decide(chunk: NDArray[np.int64]) -> None:
-        flat[:, cells.at[chunk]] = made(chunk).decided(weight, margin)
+    def decide(chunk: _Numbers) -> None:
+        at, candidates = chunk
+        flat[:, at] = Chunk(cells, at, candidates).decided(weight, margin)
 
     in_threads(decide, chunks)
     found = np.empty([n * k for n, k in zip(cells.grid, cells.sides, strict=True)], labels.dtype)
@@ -281,6 +270,39 @@ def moved(labels: Labels, image: NDArray[np.int16], side: int, strength: float |
         step = tuple(slice(a, None, k) for a, k in zip(place, cells.sides, strict=True))
         found[step] = pixels.reshape(cells.grid)
     return found[tuple(map(slice, labels.shape))]
+
+
+def strength_of(parts: Sequence[tuple[Labels, NDArray[np.int16]]], sides: Sequence[int]) -> float:
+    """Return how much an image counts, 0 to 1: the less, the better borders in parts lie on it."""
+    known = [_border_chunks(*part, sides) for part in parts]
+    every = max(1, sum(len(at) for _, chunks in known for at, _ in chunks) // _SAMPLE)
+    some = [
+        (cells, at[::every], candidates[:, ::every])
+        for cells, chunks in known
+        for at, candidates in chunks
+    ]
+    return 1 - _on_edges(in_threads(lambda chunk: Chunk(*chunk), some)) if some else 0.0
+
+
+_Numbers = tuple[NDArray[np.int64], Labels]
+"""Numbers of cells of the grid, with the labels (n_candidates, n) that they can have."""
+
+
+def _border_chunks(
+    labels: Labels, image: NDArray[np.int16], sides: Sequence[int]
+) -> tuple[Cells, list[_Numbers]]:
+    """Return cells, and those near borders in pieces that have the same number of labels around."""
+    cells = Cells(labels, image, sides)
+    if not len(cells.at):
+        return cells, []
+    around = in_threads(partial(_candidates, cells), chunks_of(cells.at))
+    candidates = np.concatenate(around, axis=1)
+    n_labels = (candidates != NOWHERE).sum(axis=0)
+    chunks = []
+    for n in range(2, _N_CANDIDATES + 1):
+        for some in chunks_of(np.flatnonzero(n_labels == n), len(cells.pixels)):
+            chunks.append((cells.at[some], candidates[:n, some]))
+    return cells, chunks
 
 
 def _candidates(cells: Cells, at: NDArray[np.int64]) -> Labels:

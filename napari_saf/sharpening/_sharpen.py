@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -11,8 +13,8 @@ from numpy.typing import ArrayLike, NDArray
 from napari_saf.arrays import all_finite, as_labels, as_whole, check_mask
 from napari_saf.errors import InvalidInput
 from napari_saf.features import channels_last
-from napari_saf.sharpening._cells import LEVELS, NOWHERE, Labels, moved
-from napari_saf.sharpening._sweeps import swept, with_thin_parts
+from napari_saf.sharpening._cells import LEVELS, N_CELLS, NOWHERE, Labels, moved, strength_of
+from napari_saf.sharpening._sweeps import noise_of, swept, with_thin_parts
 
 _REACHES = (4, 16)
 """The shortest and the longest reach that is taken from the steps of the borders."""
@@ -103,18 +105,122 @@ def sharpen_labels(
     whole = as_whole(reach)
     if whole is None or whole < 1:
         raise InvalidInput(f"reach: expected 1 pixel or more, got {reach!r}")
-    side = (whole + 1) // 2
-    kind = np.int64 if array.max(initial=0) > np.iinfo(np.int32).max else np.int32
-    known: Labels = array.astype(kind)
-    if inside is not None:
-        known[~inside] = NOWHERE
-    scaled = _scaled(channels, inside)
-    found = moved(known, scaled, side, strength)
-    found = swept(found, scaled)
-    found = with_thin_parts(found, known, min(side, _THIN))
-    if inside is not None:
-        found = np.where(inside, found, array)
-    return np.asarray(found, dtype=array.dtype)
+    part = array, channels, inside
+    return Sharpener.of([part], array.shape, whole, strength)(*part)
+
+
+Part = tuple[Labels, NDArray[np.generic], NDArray[np.bool_] | None]
+"""Labels, pixels with channels last, and where they count."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Sharpener:
+    """Moves borders as `sharpen_labels`, of an image or of parts of it, which are then alike.
+
+    What it knows of the image as a whole: the range of each channel, the `noise`, and how much the
+    image counts.
+    """
+
+    reach: int
+    sides: tuple[int, ...]
+    ranges: tuple[tuple[float, float], ...]
+    noise: float
+    strength: float
+
+    @classmethod
+    def of(
+        cls,
+        parts: Sequence[Part],
+        shape: Sequence[int],
+        reach: int,
+        strength: float | None = None,
+        all_over: Sequence[Part] | None = None,
+    ) -> Sharpener:
+        """Return what moves borders in an image of a shape, as parts of it tell.
+
+        Ranges and noise are those of the same parts, or of others from `all_over` the image.
+        """
+        side = (reach + 1) // 2
+        sides = tuple(min(side, max(1, n // 8)) for n in shape)
+        evenly = parts if all_over is None else all_over
+        pairs = [(channels, inside) for _, channels, inside in evenly]
+        sharpener = cls(reach, sides, _ranges_of(pairs), 0.0, 1.0 if strength is None else strength)
+        noise = noise_of([sharpener._prepared(*part)[1] for part in evenly])
+        if strength is None:
+            strength = strength_of([sharpener._prepared(*part) for part in parts], sides)
+        return dataclasses.replace(sharpener, noise=noise, strength=strength)
+
+    @property
+    def halo(self) -> list[int]:
+        """How many pixels around a part, per axis, its borders depend on; see `aligned`."""
+        return [N_CELLS[len(self.sides)] * side + 2 * self._width + 10 for side in self.sides]
+
+    @property
+    def _width(self) -> int:
+        return min((self.reach + 1) // 2, _THIN)
+
+    def aligned(self, region: Sequence[slice], shape: Sequence[int]) -> tuple[slice, ...]:
+        """Return a region of whole cells of an image that covers another."""
+        return tuple(
+            slice(one.start // side * side, min(-(-one.stop // side) * side, n))
+            for one, side, n in zip(region, self.sides, shape, strict=True)
+        )
+
+    def __call__(
+        self,
+        labels: Labels,
+        channels: NDArray[np.generic],
+        inside: NDArray[np.bool_] | None = None,
+    ) -> Labels:
+        """Return labels, of a part that begins and ends with cells, with their borders moved."""
+        known, scaled = self._prepared(labels, channels, inside)
+        found = moved(known, scaled, self.sides, self.strength)
+        found = swept(found, scaled, self.noise)
+        found = with_thin_parts(found, known, self._width)
+        if inside is not None:
+            found = np.where(inside, found, labels)
+        return np.asarray(found, dtype=labels.dtype)
+
+    def _prepared(
+        self,
+        labels: Labels,
+        channels: NDArray[np.generic],
+        inside: NDArray[np.bool_] | None,
+    ) -> tuple[Labels, NDArray[np.int16]]:
+        """Return labels that are nowhere outside a mask, and channels, first, in whole numbers."""
+        kind = np.int64 if labels.max(initial=0) > np.iinfo(np.int32).max else np.int32
+        known: Labels = labels.astype(kind)
+        if inside is not None:
+            known[~inside] = NOWHERE
+        scaled = np.empty((channels.shape[-1], *channels.shape[:-1]), np.int16)
+        is_exact = np.can_cast(channels.dtype, np.float32)
+        for k, (low, high) in enumerate(self.ranges):
+            values = channels[..., k] if inside is None else np.where(inside, channels[..., k], 0)
+            factor = LEVELS / (high - low) if low < high else 0.0
+            exact: NDArray[np.floating[Any]] = values.astype(np.float32 if is_exact else np.float64)
+            levels = (exact - float(low)) * float(factor)
+            scaled[k] = np.clip(np.rint(levels), -LEVELS, 2 * LEVELS)
+        return known, scaled
+
+
+def _ranges_of(
+    parts: Sequence[tuple[NDArray[np.generic], NDArray[np.bool_] | None]],
+) -> tuple[tuple[float, float], ...]:
+    """Return, of each channel, the range that most pixels of parts have."""
+    ranges = []
+    for k in range(parts[0][0].shape[-1]):
+        samples = []
+        for channels, inside in parts:
+            values = channels[..., k]
+            flat = values.ravel() if inside is None else values[inside]
+            step = max(1, len(parts) * flat.size // 2**20)
+            samples.append(flat[::step].astype(np.float64))
+        sample = np.concatenate(samples)
+        low, high = np.quantile(sample, (0.001, 0.999))
+        if not low < high:
+            low, high = sample.min(), sample.max()
+        ranges.append((float(low), float(high)))
+    return tuple(ranges)
 
 
 def _checked(
@@ -138,21 +244,3 @@ def _step_length(labels: Labels) -> int:
         lengths.append(np.flatnonzero(ends < 0) - np.flatnonzero(ends > 0))
     every = np.concatenate(lengths)
     return int(np.quantile(every, 0.1, method="lower")) if len(every) else 1
-
-
-def _scaled(channels: NDArray[np.generic], inside: NDArray[np.bool_] | None) -> NDArray[np.int16]:
-    """Return the channels, first, in whole numbers: 0 to `LEVELS` is what most pixels have."""
-    found = np.empty((channels.shape[-1], *channels.shape[:-1]), np.int16)
-    is_exact = np.can_cast(channels.dtype, np.float32)
-    for k in range(len(found)):
-        values = channels[..., k] if inside is None else np.where(inside, channels[..., k], 0)
-        flat = values.ravel() if inside is None else values[inside]
-        sample = flat[:: max(1, flat.size // 2**20)].astype(np.float64)
-        low, high = np.quantile(sample, (0.001, 0.999))
-        if not low < high:
-            low, high = sample.min(), sample.max()
-        factor = LEVELS / (high - low) if low < high else 0.0
-        exact: NDArray[np.floating[Any]] = values.astype(np.float32 if is_exact else np.float64)
-        scaled = (exact - float(low)) * float(factor)
-        found[k] = np.clip(np.rint(scaled), -LEVELS, 2 * LEVELS)
-    return found

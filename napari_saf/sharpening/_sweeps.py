@@ -17,13 +17,13 @@ _LIKE, _SHIFT = LEVELS * 20 / 255, 10
 """Pixels whose channels differ by so much are alike by exp(-3/2)."""
 
 
-def swept(labels: Labels, image: NDArray[np.int16]) -> Labels:
+def swept(labels: Labels, image: NDArray[np.int16], noise: float) -> Labels:
     """Return labels after sweeps of a majority near borders, weighted by likeness."""
     rim = [(_SWEEP, _SWEEP)] * labels.ndim
     padded = np.pad(labels, rim, constant_values=NOWHERE)
     values = np.pad(image, [(0, 0), *rim]).reshape(len(image), -1)
     flat, offsets = padded.ravel(), _window(padded.shape, _SWEEP)
-    likeness = _likeness(image).astype(flat.dtype)
+    likeness = _likeness(len(image), noise).astype(flat.dtype)
 
     def majority(at: NDArray[np.int64]) -> Labels:
         around: Labels = np.empty((len(offsets), len(at)), flat.dtype)
@@ -58,15 +58,20 @@ def swept(labels: Labels, image: NDArray[np.int16]) -> Labels:
     return flat.reshape(padded.shape)[tuple(slice(_SWEEP, -_SWEEP) for _ in rim)]
 
 
-def _likeness(image: NDArray[np.int16]) -> NDArray[np.float64]:
+def noise_of(images: Sequence[NDArray[np.int16]]) -> float:
+    """Return what noise makes of the squared differences of neighbours in images."""
+    rows = [image[:, :: max(1, image.shape[1] // 128)] for image in images]
+    samples = [np.diff(one, axis=-1).reshape(len(one), -1).astype(float) for one in rows]
+    sample = np.concatenate(samples, axis=1)
+    return float(np.median(sample**2, axis=1).mean() / 0.91) if sample.size else 0.0
+
+
+def _likeness(n_channels: int, noise: float) -> NDArray[np.float64]:
     """Return how alike pixels are by their summed squared differences, in steps of 2^`_SHIFT`.
 
-    The median difference of neighbours tells of the noise, which does not count.
+    The noise does not count.
     """
-    rows = image[:, :: max(1, image.shape[1] // 128)]
-    sample = np.diff(rows, axis=-1).reshape(len(image), -1).astype(float)
-    noise = np.median(sample**2, axis=1).mean() / 0.91 if sample.size else 0.0
-    width = len(image) * (_LIKE**2 / 3 + noise)
+    width = n_channels * (_LIKE**2 / 3 + noise)
     squares = np.arange(int(16 * width) >> _SHIFT) * 2.0**_SHIFT
     return np.asarray(np.rint(1024 * np.exp(-squares / (2 * width))))
 

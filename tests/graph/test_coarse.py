@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from napari_saf import InvalidInput, Problem, SelfAssignmentFlow
-from napari_saf.graph import CoarseGrid, GridGraph
+from napari_saf.graph import CoarseGrid, CoarseMeans, GridGraph
 
 sides = st.tuples(st.integers(1, 9), st.integers(1, 9))
 
@@ -116,3 +116,23 @@ def test_slices_that_are_labelled_each_by_itself_keep_their_number():
         image, max_side=10, window=(1, 3, 3), features="intensity", weights="uniform"
     )
     assert problem.graph.shape == (5, 10, 10)
+
+
+@pytest.mark.parametrize(("shape", "small"), [((97, 130), (30, 41)), ((20, 33, 40), (7, 33, 13))])
+def test_means_and_labels_of_a_region_are_those_of_the_whole(shape, small):
+    """Bit by bit, with a mask, and where blocks share pixels."""
+    rng = np.random.default_rng(0)
+    image, mask = rng.random((*shape, 2), np.float32), rng.random(shape) > 0.4
+    means = CoarseMeans(shape, small)
+    whole = means(image, mask)
+    nodes = rng.integers(0, 4, small).astype(np.uint8)
+    grid = make(small, shape)
+    labels = grid.to_image(grid.gather(nodes))
+    for first in (0, 3):
+        blocks = tuple(slice(first, min(first + 9, n)) for n in small)
+        own = means.pixels_of(blocks)
+        np.testing.assert_array_equal(means(image[own], mask[own], blocks), whole[blocks])
+        region = tuple(slice(first, min(first + 17, n)) for n in shape)
+        np.testing.assert_array_equal(grid.enlarged(nodes, region), labels[region])
+    total = np.prod(np.divide(shape, small))
+    np.testing.assert_allclose(means(image).sum() * total, image.sum(), rtol=1e-4)
