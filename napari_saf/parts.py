@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from napari_saf.features import FeatureExtractor
+from napari_saf.features import FeatureExtractor, Pixels
 from napari_saf.graph import GraphUnion
-from napari_saf.input import ImageOptions, Place, contrast_noise, prepare_images
+from napari_saf.input import ImageOptions, Place, contrast_noise, nodes_of
 from napari_saf.problem import Problem
 
 Region = tuple[slice, ...]
@@ -34,93 +34,102 @@ _MOST_LEARNED = 2**19
 LEAST_SIDE = 64
 """Sides of parts are not halved below."""
 _centre: ContextVar[Callable[[], ArrayLike | None] | None] = ContextVar("view", default=None)
-_STEP = 4
-"""Every so many pixels along an axis are counted where blocks are chosen."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class ImageParts:
     """Pixels of parts of images, channels last, where to label them, and where they lie.
 
-    All parts share the options, which are resolved and have a scaling.
+    Each has what features see around the `regions` of it that count. All parts share the options,
+    which are resolved and have a scaling.
     """
 
     values: list[NDArray[Any]]
     masks: list[Mask]
     places: list[Place]
+    regions: list[Region]
 
     @classmethod
     def read(
-        cls,
-        regions: Sequence[Region],
-        shape: Sequence[int],
-        read: Callable[[Region], tuple[NDArray[Any], Mask]],
+        cls, regions: Sequence[Region], pixels: Pixels, reach: Sequence[int], step: int = 1
     ) -> ImageParts:
-        """Return the regions of an image that have pixels within the mask.
+        """Return the regions of an image that have pixels within the mask, with `reach` around.
 
-        `read` returns pixels and mask (None for everywhere) of a region.
+        What is around begins at multiples of a step.
         """
-        parts = cls([], [], [])
+        parts = cls([], [], [], [])
         for region in regions:
-            values, inside = read(region)
-            if inside is None or inside.any():
+            crop = grown(region, reach, pixels.shape, step)
+            values, inside = pixels.read(crop)
+            pairs = zip(region, crop, strict=True)
+            own = tuple(slice(r.start - c.start, r.stop - c.start) for r, c in pairs)
+            if inside is None or inside[own].any():
                 parts.values.append(values)
                 parts.masks.append(inside)
-                parts.places.append(([side.start for side in region], shape))
+                parts.places.append(([side.start for side in crop], pixels.shape))
+                parts.regions.append(own)
         return parts
 
     def noise(self, options: ImageOptions) -> list[float]:
         """Return the variances of the noise that weights by contrast take for all parts."""
-        pairs = zip(self.values, self.masks, strict=True)
-        return np.mean([contrast_noise(*pair, options) for pair in pairs], axis=0).tolist()  # type: ignore[no-any-return]
+        known = zip(self.values, self.masks, self.regions, strict=True)
+        own = [(v[region], None if m is None else m[region]) for v, m, region in known]
+        return np.mean([contrast_noise(*pair, options) for pair in own], axis=0).tolist()  # type: ignore[no-any-return]
 
     def scaled(
         self, window: Sequence[int], options: ImageOptions
     ) -> Iterator[tuple[NDArray[np.float32], list[int], Mask]]:
-        """Yield parts as extractors are fitted to them: in [0, 1], with axes and mask."""
+        """Yield parts as extractors are fitted to them: in [0, 1], with axes, and what counts."""
         scaling = options.scaling
         assert scaling is not None
         axes = [axis for axis, side in enumerate(window) if side > 1]
-        for block, mask in zip(self.values, self.masks, strict=True):
-            inside = block if mask is None else np.where(mask[..., None], block, scaling.low)
-            yield scaling.apply(inside), axes, mask
+        for values, mask, region in zip(self.values, self.masks, self.regions, strict=True):
+            inside = values if mask is None else np.where(mask[..., None], values, scaling.low)
+            counted = np.zeros(values.shape[:-1], bool)
+            counted[region] = True if mask is None else mask[region]
+            yield scaling.apply(inside), axes, None if counted.all() else counted
 
-    def problem(
-        self, options: ImageOptions, noise: Sequence[float] | None, n_first: int | None = None
-    ) -> Problem:
-        """Return the problem of all parts, or of the first ones."""
-        some = slice(n_first)
+    def problem(self, options: ImageOptions, noise: Sequence[float] | None) -> Problem:
+        """Return the problem of the regions of all parts."""
+        pixels = [Pixels.of(*pair) for pair in zip(self.values, self.masks, strict=True)]
+        shapes = [one.shape for one in pixels]
         variances = None if noise is None else np.array(noise)
-        grids, fields = prepare_images(
-            list(self.values[some]),
-            list(self.masks[some]),
-            None,
-            options,
-            variances,
-            self.places[some],
-        )
-        groups = fields.pop("groups")
-        if groups is not None:
-            pairs = zip(grids, groups, strict=True)
-            groups = np.concatenate([grid.gather(image) for grid, image in pairs]).astype(np.int64)
+        grids, rows, options = nodes_of(pixels, shapes, options, None, variances, self.places)
+        for k, region in enumerate(self.regions):
+            sides = zip(region, shapes[k], strict=True)
+            if any(one.start > 0 or one.stop < n for one, n in sides):
+                part = grids[k].cropped(region)
+                rows[k] = part.gather(grids[k].spread(rows[k])[region])
+                grids[k] = part
+        nodes = np.concatenate(rows) if len(rows) > 1 else rows[0]
         graph = grids[0] if len(grids) == 1 else GraphUnion(grids)
-        return Problem(graph=graph, groups=groups, **fields)
+        return Problem(features=np.asarray(nodes, np.float32), graph=graph, options=options)
 
 
-def halo_of(extractor: FeatureExtractor, window: Sequence[int], *, has_weights: bool) -> list[int]:
-    """Return how many pixels around a part, per axis, its labels depend on."""
+def reach_of(extractor: FeatureExtractor, window: Sequence[int], *, has_weights: bool) -> list[int]:
+    """Return how many pixels around a part, per axis, its features and weights depend on."""
     # A patch reaches a pixel, and what smooths it before one more.
     reach = extractor.receptive_field + 2 * has_weights
     # What comes from a coarser grid is averaged over windows once more.
+    is_coarse = extractor.stride > 1
+    return [reach + is_coarse * (side // 2) if side > 1 else 0 for side in window]
+
+
+def halo_of(window: Sequence[int]) -> list[int]:
+    """Return how many pixels around a part, per axis, the flow in it depends on."""
     n_averaged = max(1, min(3, sum(side > 1 for side in window)))
-    n_sides = 2 * WINDOWS_OF_HALO[n_averaged] + (extractor.stride > 1)
-    return [reach + max(_LEAST_HALO, n_sides * (s // 2)) if s > 1 else 0 for s in window]
+    n_sides = 2 * WINDOWS_OF_HALO[n_averaged]
+    return [max(_LEAST_HALO, n_sides * (side // 2)) if side > 1 else 0 for side in window]
 
 
-def grown(region: Region, halo: Sequence[int], shape: Sequence[int]) -> Region:
-    """Return a region with so many pixels around it along each axis, within an image."""
-    sides = zip(region, halo, shape, strict=True)
-    return tuple(slice(max(0, r.start - h), min(n, r.stop + h)) for r, h, n in sides)
+def grown(region: Region, halo: Sequence[int], shape: Sequence[int], step: int = 1) -> Region:
+    """Return a region with so many pixels around it along each axis, within an image.
+
+    It begins at multiples of a step.
+    """
+    firsts = [max(0, r.start - h) for r, h in zip(region, halo, strict=True)]
+    sides = zip(firsts, region, halo, shape, strict=True)
+    return tuple(slice(k - k % step if h else k, min(n, r.stop + h)) for k, r, h, n in sides)
 
 
 def cut(array: NDArray[Any], around: Region, region: Region) -> NDArray[Any]:
@@ -164,18 +173,17 @@ def blocks_of(shape: Sequence[int], window: Sequence[int]) -> list[Region]:
     ]
 
 
-def blocks_with_labels(labels: NDArray[Any], window: Sequence[int], n_images: int) -> list[Region]:
-    """Return blocks of an image in which every label is, the rarest first, as evenly as can be."""
-    regions = blocks_of(labels.shape, window)
-    n_pixels = max(math.prod(side.stop - side.start for side in region) for region in regions)
-    regions = [r for r in regions if math.prod(side.stop - side.start for side in r) == n_pixels]
-    numbers, inverse = np.unique(labels, return_inverse=True)
-    inverse = inverse.reshape(labels.shape)
-    step = tuple(slice(None, None, _STEP if side > 1 else None) for side in window)
-    counts = np.array(
-        [np.bincount(inverse[region][step].ravel(), minlength=len(numbers)) for region in regions]
-    )[:, numbers > 0]
-    n_blocks = max(1, _MOST_LEARNED // (n_pixels * n_images))
+def blocks_with_labels(
+    labels: NDArray[Any], shape: Sequence[int], window: Sequence[int], n_images: int
+) -> list[Region]:
+    """Return blocks of an image in which every label is, the rarest first, as evenly as can be.
+
+    The labels are those of a reduced size, 0 outside of the mask.
+    """
+    regions, counts = _counted_blocks(labels, shape, window, n_images)
+    if len(regions) == 1:
+        return regions
+    n_blocks = _n_blocks(regions, n_images)
     n_each = -(-n_blocks // max(1, counts.shape[1]))
     chosen: list[int] = []
     for column in np.argsort(counts.sum(axis=0), kind="stable"):
@@ -184,6 +192,43 @@ def blocks_with_labels(labels: NDArray[Any], window: Sequence[int], n_images: in
         at = np.linspace(0, len(order) - 1, min(n_each, len(order))).astype(int)
         chosen += [k for k in order[at].tolist() if k not in chosen]
     return [regions[k] for k in chosen[: max(n_blocks, counts.shape[1])]]
+
+
+def even_blocks(
+    labels: NDArray[Any], shape: Sequence[int], window: Sequence[int], n_images: int
+) -> list[Region]:
+    """Return blocks of an image as evenly as can be, whatever its labels, where these are not 0."""
+    regions, counts = _counted_blocks(labels, shape, window, n_images)
+    there = np.flatnonzero(counts.any(axis=1))
+    at = np.linspace(0, len(there) - 1, min(_n_blocks(regions, n_images), len(there)))
+    return [regions[k] for k in there[at.astype(int)].tolist()]
+
+
+def _n_blocks(regions: Sequence[Region], n_images: int) -> int:
+    n_pixels = math.prod(side.stop - side.start for side in regions[0])
+    return int(max(1, _MOST_LEARNED // (n_pixels * n_images)))
+
+
+def _counted_blocks(
+    labels: NDArray[Any], shape: Sequence[int], window: Sequence[int], n_images: int
+) -> tuple[list[Region], NDArray[np.int64]]:
+    """Return blocks of one size in an image, all of it if it is small, and nodes of each label."""
+    regions = [tuple(slice(0, n) for n in shape)]
+    if math.prod(shape) * n_images > _MOST_LEARNED:
+        regions = blocks_of(shape, window)
+        sizes = [math.prod(side.stop - side.start for side in region) for region in regions]
+        regions = [one for one, size in zip(regions, sizes, strict=True) if size == max(sizes)]
+    numbers, inverse = np.unique(labels, return_inverse=True)
+    inverse = inverse.reshape(labels.shape)
+    ratios = [small / large for small, large in zip(labels.shape, shape, strict=True)]
+    counts = np.zeros((len(regions), len(numbers)), np.int64)
+    for row, region in zip(counts, regions, strict=True):
+        near = []
+        for side, ratio in zip(region, ratios, strict=True):
+            first = int(side.start * ratio)
+            near.append(slice(first, max(first + 1, math.ceil(side.stop * ratio))))
+        row += np.bincount(inverse[tuple(near)].ravel(), minlength=len(numbers))
+    return regions, counts[:, numbers > 0]
 
 
 def tiles_of(

@@ -19,6 +19,17 @@ from napari_saf.methods._flow import (
     run_flow,
 )
 from napari_saf.methods._full_resolution import then_full_resolution
+from napari_saf.methods._learned import (
+    ReducedImage,
+    RegionFlow,
+    can_be_learned,
+    fitted_to,
+    full_options,
+    learn_all_borders,
+    learn_labels,
+    region_problem,
+    scheduled,
+)
 from napari_saf.methods._method import (
     AbstractMethod,
     Call,

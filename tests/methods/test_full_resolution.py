@@ -121,22 +121,27 @@ def test_colours_on_the_way_are_those_of_the_preview() -> None:
     assert (last["preview"] == last["full resolution"]).mean() > 0.9
 
 
-@pytest.mark.parametrize("window", [3, 7])
-def test_parts_agree_with_the_whole(window: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    problem = problem_of(picture(disks()), window=window, weights="contrast")
-    whole: Any = METHODS["saf"].run(problem).labels
-    monkeypatch.setattr(full_resolution, "_MOST_FIELDS", 2**21)
-    parts: Any = METHODS["saf"].run(problem).labels
-    assert (whole == parts).mean() > 0.998
+@pytest.fixture
+def in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let images be learned from in four blocks of 64 pixels a side, and labelled in parts."""
+    monkeypatch.setattr("napari_saf.parts._BLOCK", {2: 64})
+    monkeypatch.setattr("napari_saf.parts._MOST_LEARNED", 2**14)
+    monkeypatch.setattr(full_resolution, "_MOST_AT_ONCE", 2**14)
 
 
-def test_parts_do_not_depend_on_their_number(monkeypatch: pytest.MonkeyPatch) -> None:
-    """They share what is learned, and the steps: seams cannot be seen."""
-    problem, found = problem_of(picture(disks()), weights="contrast"), []
-    for most in (2**20, 2**21):
-        monkeypatch.setattr(full_resolution, "_MOST_FIELDS", most)
+@pytest.mark.usefixtures("in_blocks")
+@pytest.mark.parametrize("features", ["intensity", "texture", "foreground"])
+@pytest.mark.parametrize("name", ["_MOST_FIELDS", "_MOST_AT_ONCE"])
+def test_parts_have_the_labels_of_the_whole(
+    name: str, features: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether features are made once or for each part, and however many parts there are."""
+    found: list[Any] = []
+    for most in (2**13, 2**20, 2**30):
+        monkeypatch.setattr(full_resolution, name, most)
+        problem = problem_of(picture(disks()), features=features, window=7, weights="contrast")
         found.append(METHODS["saf"].run(problem).labels)
-    assert (found[0] == found[1]).mean() > 0.9999
+    assert all((found[-1] == one).mean() > 0.9999 for one in found)
 
 
 @pytest.mark.parametrize("stage", ["preview", "full resolution"])
@@ -242,13 +247,13 @@ def test_a_stroke_changes_only_the_blocks_that_its_labels_change(
     problem = problem_of(image, seeds=strokes)
     before = method.run(problem)
     labelled: list[Any] = []
-    label_blocks = full_resolution._label_blocks
+    label_parts = full_resolution._label_parts
 
-    def spy(flow: Any, learned: Any, images: Any, blocks: Any, *rest: Any) -> Any:
+    def spy(flow: Any, images: Any, blocks: Any, *rest: Any) -> Any:
         labelled.extend(blocks[0])
-        return label_blocks(flow, learned, images, blocks, *rest)
+        return label_parts(flow, images, blocks, *rest)
 
-    monkeypatch.setattr(full_resolution, "_label_blocks", spy)
+    monkeypatch.setattr(full_resolution, "_label_parts", spy)
     strokes[205:225, 205:225] = 3 - int(before.labels[215, 215])
     changed = problem.with_seeds(strokes)
     after = method.run(changed, before.assignment)
@@ -261,8 +266,8 @@ def test_a_stroke_changes_only_the_blocks_that_its_labels_change(
     assert (after.labels == anew.labels).mean() > 0.99
 
 
-def test_parts_in_view_come_first_and_labels_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(full_resolution, "_MOST_FIELDS", 2**20)
+@pytest.mark.usefixtures("in_blocks")
+def test_parts_in_view_come_first_and_labels_are_the_same() -> None:
     truth = disks()
     problem, method = problem_of(picture(truth)), METHODS["af"]
     expected, first = method.run(problem), []
