@@ -98,9 +98,11 @@ def memory_limit(
 ) -> Iterator[None]:
     """Let runs of this thread take no more than `n_bytes`, even where more is free; None: all.
 
-    `watch` is called with the bytes that are needed next, and those that may be taken.
+    Nor more than a limit around this one. `watch` is called with the bytes that are needed next,
+    and those that may be taken.
     """
-    tokens = _limit.set(n_bytes), _watch.set(watch)
+    limits = [limit for limit in (n_bytes, _limit.get()) if limit is not None]
+    tokens = _limit.set(min(limits, default=None)), _watch.set(watch)
     try:
         yield
     finally:
@@ -128,10 +130,15 @@ def interruptible(cancelled: Callable[[], bool]) -> Iterator[None]:
         _cancelled.reset(token)
 
 
+def is_interrupted() -> bool:
+    """Return whether what is done within `interruptible` is to end."""
+    cancelled = _cancelled.get()
+    return cancelled is not None and cancelled()
+
+
 def raise_if_interrupted() -> None:
     """Raise `Cancelled` within `interruptible`; called where a large image takes seconds."""
-    cancelled = _cancelled.get()
-    if cancelled is not None and cancelled():
+    if is_interrupted():
         raise Cancelled
 
 

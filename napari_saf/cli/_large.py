@@ -85,13 +85,9 @@ def print_plan(job: AbstractLargeJob, plan: Any, n_processes: int) -> None:
     seconds, n_bytes = job.probe(plan)
     n_tiles, levels = len(plan.tiles()), plan.level_shapes()
     image = job.image
-    places = ", ".join(str(tuple(place)) for place in plan.blocks[:4])
-    places += ", ..." if len(plan.blocks) > 4 else ""
-    blocks = counted(len(plan.blocks), "block")
     lines = [
         f"image: {image.source}, {sides(image.shape)}, channels {image.n_channels}, {image.dtype}",
-        f"learned from: {blocks} of {sides(plan.block)}, at {places}",
-        f"labels: {plan.most_label}, in {len(plan.steps)} steps",
+        f"labels: {plan.most_label}, {plan.decided}",
         f"tiles: {n_tiles} of {sides(plan.tile)}, with {sides(plan.halo)} around them",
         f"levels: {len(levels)}, the last one {sides(levels[-1])}",
         f"memory: about {size_text(n_bytes)} a process",

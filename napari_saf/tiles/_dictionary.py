@@ -12,14 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from napari_saf.dictionary import PatchDictionary, check_odd, label_patches
+from napari_saf.errors import InvalidInput
 from napari_saf.flow import AdamsSchedule, StoppingRule, wait_for_kernels
 from napari_saf.io import Axes, map_labels, write_note
 from napari_saf.methods import AssignmentFlow
 from napari_saf.parts import WINDOWS_OF_HALO
 from napari_saf.result import LabelMap
-from napari_saf.tiles._blocks import choose_blocks, fitting_tile, read_mask, region_of, sides_of
-from napari_saf.tiles._job import AbstractLargeJob, Work, opened_with_mask
-from napari_saf.tiles._tiling import Tiling
+from napari_saf.tiles._job import AbstractLargeJob, Work, opened_with_mask, pixels_of
+from napari_saf.tiles._tiling import Tiling, blocks_within, fitting_tile, sides_of
 
 _STEP_PIXELS = 2**18
 """Pixels of the blocks from which the steps are taken."""
@@ -32,12 +32,14 @@ class DictionaryPlan(Tiling):
     window: int
     n_atoms: int
     steps: list[float]
-    block: list[int]
-    blocks: list[list[int]]
 
     @property
     def most_label(self) -> int:
         return self.n_atoms
+
+    @property
+    def decided(self) -> str:
+        return f"in {len(self.steps)} steps"
 
     def describe(self, axes: Axes, numbers: list[int]) -> tuple[LabelMap, str]:
         return map_labels(np.array(numbers)), write_note(axes)
@@ -112,13 +114,13 @@ class DictionaryJob(AbstractLargeJob):
         least = (max(self.window, one.patch_size),) * 2
         block = sides_of(image.shape, least, None)[0]
         n_blocks = max(1, _STEP_PIXELS // math.prod(block))
-        places, _ = choose_blocks(image, self.auxiliary, block, n_blocks)
-        strips = []
-        for place in places:
-            region = region_of(place, block, image.shape)
-            values = image.read(region)
-            inside = read_mask(image, self.auxiliary, values, region)
-            strips.append(_filled(values, inside, one)[0])
+        pixels = pixels_of(image, self.auxiliary)
+        strips = [
+            _filled(*pixels.read(region), one)[0]
+            for region in blocks_within(pixels, block, n_blocks)
+        ]
+        if not strips:
+            raise InvalidInput("mask: expected pixels to learn from, none of them is within it")
         history = label_patches(one, np.hstack(strips), AssignmentFlow(), self.window)[1]
         reach = 2 * (one.patch_size // 2) + one.shift_window // 2 + one.receptive_field
         halo = [reach + 2 * WINDOWS_OF_HALO[2] * (self.window // 2)] * 2
@@ -128,8 +130,6 @@ class DictionaryJob(AbstractLargeJob):
             window=self.window,
             n_atoms=one.n_atoms,
             steps=np.diff(history.time).tolist(),
-            block=block,
-            blocks=[list(place) for place in places],
             **self.tiling(*sides, halo),
         )
 

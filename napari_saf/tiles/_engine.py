@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from napari_saf.device import memory_errors_translated, proposing
+from napari_saf.device import interruptible, memory_errors_translated, proposing
 from napari_saf.errors import InvalidInput, SafError, raise_if
 from napari_saf.io import ImageSource, Region, label_axes, spelled
-from napari_saf.methods import run_to_end
+from napari_saf.methods import not_cancelled, run_to_end
 from napari_saf.tiles._cluster import is_in_process, run_tasks
 from napari_saf.tiles._store import Journal, LabelStore
 from napari_saf.tiles._tiling import Tiling
@@ -186,11 +186,13 @@ def iterate_tiles(
     client: Client | None,
     overwrite: bool,
     goes_on: bool = False,
+    cancelled: Callable[[], bool] = not_cancelled,
 ) -> Generator[LargeStep, None, tuple[dict[str, Any], int]]:
     """Do what is left of a job.
 
     Return what the whole store says of itself, and how many tiles of the finest level an earlier
     run had done. With `goes_on` what is half made is finished as it was begun, by any settings.
+    While the plan is made, `cancelled` is asked; between tiles whoever iterates may end.
     """
     store.check_apart(job.image, job.auxiliary)
     if overwrite:
@@ -201,7 +203,8 @@ def iterate_tiles(
         return about, int(about["n_tiles"])
     journal = Journal(store.journal, job.plan_type)
     try:
-        plan = begin(job, store, journal, goes_on)
+        with interruptible(cancelled):
+            plan = begin(job, store, journal, goes_on)
         n_before = sum(tile[0] == 0 for tile in journal.done)
         work = job.work(plan, store.path, client is not None and not is_in_process(client))
         n_tiles = len(plan.every_tile())

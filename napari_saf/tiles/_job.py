@@ -6,15 +6,16 @@ import dataclasses
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from napari_saf.arrays import as_whole
+from napari_saf.arrays import all_finite, as_whole
 from napari_saf.device import memory_limit
 from napari_saf.dictionary import PatchDictionary
-from napari_saf.errors import InvalidInput
+from napari_saf.errors import InvalidInput, NotFinite
+from napari_saf.features import Pixels
 from napari_saf.io import (
     OME_ZARR_SUFFIX,
     ImageSource,
@@ -25,7 +26,6 @@ from napari_saf.io import (
 )
 from napari_saf.parts import cut
 from napari_saf.pipeline import Pipeline
-from napari_saf.tiles._blocks import within_data
 from napari_saf.tiles._engine import AbstractTiledJob, AbstractWork, Auxiliary, Tile
 from napari_saf.tiles._store import LabelStore
 from napari_saf.tiles._tiling import Tiling
@@ -50,10 +50,11 @@ class Work(AbstractWork):
         crop, values, mask = self.read(region)
         if mask is not None and not isinstance(mask, str):
             mask = within_data(self._opened(self.image), mask != 0, values)
-        start = [side.start for side in crop]
-        labels, maps = self.plan.label(values, mask, self.dictionary or start)
-        inner = None if maps is None else np.stack([cut(one, crop, region) for one in maps])
-        return cut(labels, crop, region), inner
+        if self.dictionary is not None:
+            labels, maps = self.plan.label(values, mask, self.dictionary)
+            return cut(labels, crop, region), maps
+        found: tuple[NDArray[Any], Any] = self.plan.label(values, mask, crop, region)
+        return found
 
     def stages(self, done: dict[Tile, Any]) -> Iterator[Sequence[Tile]]:
         if self.maps is not None and not done:
@@ -123,6 +124,41 @@ def opened_with_mask(
     lost = places_lost(OME_ZARR_SUFFIX, image).items()
     image.notes += tuple(f"the mask does not keep {text}: {kept_by} does" for text, kept_by in lost)
     return image, mask, check_count("tile", tile, 16)
+
+
+def pixels_of(image: ImageSource, mask: Auxiliary) -> Pixels:
+    """Return an image of which parts are read, with where to label it."""
+
+    def read(region: Region) -> tuple[NDArray[Any], NDArray[np.bool_] | None]:
+        values = image.read(region)
+        own: Any = mask
+        if isinstance(mask, ImageSource):
+            own = within_data(image, mask.read(region)[..., 0] != 0, values)
+        return values, inside_of(values, own)
+
+    return Pixels(image.shape, image.n_channels, read, mask is not None, image.piece)
+
+
+def within_data(
+    image: ImageSource, inside: NDArray[np.bool_], values: NDArray[Any]
+) -> NDArray[np.bool_]:
+    """Return a mask less the pixels without data of an image that says which they are."""
+    return inside if image.no_data is None else inside & np.isfinite(values).all(axis=-1)
+
+
+def inside_of(
+    values: NDArray[Any], mask: NDArray[np.bool_] | Literal["finite"] | None
+) -> NDArray[np.bool_] | None:
+    """Return where pixels, channels last, are to be labelled, None for everywhere; NotFinite."""
+    finite: NDArray[np.bool_] = all_finite(values)
+    inside = finite if isinstance(mask, str) else mask
+    n_bad = np.count_nonzero(~finite if inside is None else ~finite & inside)
+    if n_bad:
+        raise NotFinite(
+            f"image: {n_bad} of {finite.size} pixels are NaN or infinite; "
+            "leave them out with the mask 'finite', or give a mask"
+        )
+    return inside
 
 
 def check_count(name: str, value: int | None, least: int) -> int | None:

@@ -125,9 +125,9 @@ def label_large(
 ) -> LargeLabels:
     """Label an image of any size, tile by tile, into an OME-Zarr pyramid of labels.
 
-    What a method has to learn it learns from blocks of the image at full resolution; every tile is
-    then labelled by the assignment flow with the prototypes that came out, with the same steps.
-    A run that was stopped, or killed, goes on where it was.
+    The labels are those of the same recipe in memory (`Pipeline.run`): the method labels the image
+    at a reduced size, which is read in parts; tiles are then labelled at full resolution as parts
+    are in memory. A run that was stopped, or killed, goes on where it was.
 
     Where the recipe has a level of regions, the mask is of regions, merged on a level of the
     pyramid of at most 4 million pixels, and the labels lie beside it (``NAME.kinds.ome.zarr``).
@@ -141,8 +141,7 @@ def label_large(
         dask, zarr, NumPy, memory-mapped. 2-D, 3-D or more, with or without channels.
     recipe : Pipeline, PrototypeSet, PatchDictionary, Project, path of one of them, or method
         What repeats a run, or what strokes taught; a method alone labels with automatic options.
-        Its working size (`max_side`) does not count: tiles have full resolution. Of a dictionary
-        each pixel gets its atom, as by `PatchDictionary.apply`.
+        Of a dictionary each pixel gets its atom, as by `PatchDictionary.apply`.
     out : path
         Ends in ``.ome.zarr``, or is ``IMAGE.ome.zarr/labels/NAME`` within an OME-Zarr 0.5.
     mask : path, array or "finite", optional
@@ -150,10 +149,11 @@ def label_large(
     channel_axis : int, optional
         As in `Problem.from_image`; by default as the file, or the recipe, says.
     tile : int, optional
-        Side of a tile in pixels, 16 or more; by default 512 in planes, 96 in volumes. Memory
-        grows with it, and the work that overlaps becomes less.
+        Side of a tile in pixels, 16 or more; by default 512 to 1024 in planes, 96 to 144 in
+        volumes. Memory grows with it, and the work that overlaps becomes less.
     learn_pixels : int
-        Pixels of the blocks that are learned from, at most.
+        Pixels, at a reduced size, that the method labels at once, at most; where the recipe asks
+        for more, the size is reduced further, and a note says so.
     probabilities : path, optional
         Where maps of the soft labels go (``.ome.zarr``), a channel for each label; not of a
         dictionary.
@@ -164,7 +164,8 @@ def label_large(
     progress : callable, optional
         Called with the number of tiles that are done, and of all, coarser levels included.
     cancelled : callable
-        Asked before each tile; once it returns True the run ends with `Cancelled`.
+        Asked before each tile, and often before the first; once it returns True the run ends with
+        `Cancelled`.
 
     Returns
     -------
@@ -218,6 +219,7 @@ def run_large(
     level = None if recipe is None else recipe.level
     kinds = path if level is None else path_beside(path, "kinds.ome.zarr")
     shared: dict[str, Any] = {"client": client, "overwrite": overwrite}
+    asked = shared | {"cancelled": cancelled}
     table_path = path_beside(path, "objects.csv")
     if not overwrite and not (kinds.exists() or LabelStore(kinds).journal.exists()):
         maps = job.probability_path if isinstance(job, LargeJob) else None
@@ -227,12 +229,12 @@ def run_large(
                 raise InvalidInput(
                     f"{file}: is there already, from another run; --overwrite replaces it"
                 )
-    labels = run_steps(iterate_large(job, kinds, **shared), progress, cancelled)
+    labels = run_steps(iterate_large(job, kinds, **asked), progress, cancelled)
     if recipe is None:
         return labels
     if level is not None:
         regions = RegionJob.of(kinds, job.image, level, recipe.plain)
-        merged = run_steps(iterate_large(regions, path, **shared), progress, cancelled)
+        merged = run_steps(iterate_large(regions, path, **asked), progress, cancelled)
         seconds = labels.seconds + merged.seconds
         notes = (*labels.notes, *merged.notes)
         labels = dataclasses.replace(merged, kinds=kinds, seconds=seconds, notes=notes)
@@ -280,13 +282,15 @@ def iterate_large(
     client: Client | None = None,
     overwrite: bool = False,
     goes_on: bool = False,
+    cancelled: Callable[[], bool] = not_cancelled,
 ) -> Generator[LargeStep, None, LargeLabels]:
     """Yield how far the labels of a job are; it may be left at any time, and gone on with later.
 
     With `goes_on` what is half made at `out` is finished as it was begun, by whatever settings.
+    While the plan is made `cancelled` is asked, and ends that with `Cancelled`.
     """
     began, store = time.perf_counter(), LabelStore(as_path(out, "out"))
-    about, n_before = yield from iterate_tiles(job, store, client, overwrite, goes_on)
+    about, n_before = yield from iterate_tiles(job, store, client, overwrite, goes_on, cancelled)
     return LargeLabels(
         store.path,
         job.image.shape,

@@ -19,7 +19,6 @@ from napari_saf.errors import InvalidInput
 from napari_saf.methods import not_cancelled
 from napari_saf.objects import NECK, SMALLEST, find_parts, spacing_of
 from napari_saf.result import LabelMap
-from napari_saf.tiles._blocks import chunks_and_tiles
 from napari_saf.tiles._engine import (
     AbstractTiledJob,
     AbstractWork,
@@ -31,7 +30,7 @@ from napari_saf.tiles._engine import (
 from napari_saf.tiles._job import check_count
 from napari_saf.tiles._seams import JoinedParts, join_tiles, save_table, tile_table
 from napari_saf.tiles._store import LabelStore
-from napari_saf.tiles._tiling import Tiling
+from napari_saf.tiles._tiling import Tiling, chunks_and_tiles
 
 if TYPE_CHECKING:
     import zarr

@@ -1,4 +1,4 @@
-"""How an image is cut into tiles, and its labels into the tiles of a pyramid."""
+"""How an image is cut into blocks and tiles, and its labels into the tiles of a pyramid."""
 
 from __future__ import annotations
 
@@ -12,11 +12,21 @@ from typing import Any
 import numpy as np
 
 from napari_saf import storage
+from napari_saf.device import size_text
+from napari_saf.features import Pixels
+from napari_saf.flow import kernels
 from napari_saf.io import Axes, Region
 from napari_saf.parts import grown
 from napari_saf.result import LabelMap
 
 _LEAST_LEVEL = 256
+_BLOCK = {1: 4096, 2: 128, 3: 32}
+_TILE = {1: 2**18, 2: 512, 3: 96}
+_CHUNK = {1: 2**16, 2: 256, 3: 48}
+"""Sides, by the number of axes along which labels are averaged, as above; 1 along the others."""
+_BLOCK_WINDOWS = 3
+_MOST_FIELDS = 3 * 2**29
+"""Bytes of the fields of a tile with which a process stays below 2 GiB."""
 
 
 class Tiling(storage.VersionedModel):
@@ -39,6 +49,11 @@ class Tiling(storage.VersionedModel):
     @property
     def most_label(self) -> int:
         """The largest label that may come out."""
+        raise NotImplementedError
+
+    @property
+    def decided(self) -> str:
+        """How labels are decided, in words."""
         raise NotImplementedError
 
     def describe(self, axes: Axes, numbers: list[int]) -> tuple[LabelMap, str]:
@@ -105,3 +120,94 @@ class Tiling(storage.VersionedModel):
     def surroundings(self, region: Region) -> Region:
         """Return a region with the halo around it, within the image."""
         return grown(region, self.halo, self.shape)
+
+
+def sides_of(
+    shape: Sequence[int], window: Sequence[int], tile: int | None
+) -> tuple[list[int], list[int], list[int]]:
+    """Return the sides of blocks to learn from, of chunks, and of tiles, which are whole chunks."""
+    averaged = [side > 1 for side in window]
+    n_averaged = max(1, min(3, sum(averaged)))
+
+    def sides(of: dict[int, int], least: Sequence[int]) -> list[int]:
+        return [
+            min(max(of[n_averaged], low), n) if is_wide else 1
+            for low, n, is_wide in zip(least, shape, averaged, strict=True)
+        ]
+
+    block = sides(_BLOCK, [_BLOCK_WINDOWS * side for side in window])
+    wanted = sides(_TILE if tile is None else dict.fromkeys(_TILE, tile), [1] * len(window))
+    return block, *chunks_and_tiles(wanted, sides(_CHUNK, [1] * len(window)))
+
+
+def chunks_and_tiles(tile: Sequence[int], chunk: Sequence[int]) -> tuple[list[int], list[int]]:
+    """Return the sides of chunks, at most as given, and of tiles, as given or a little more."""
+    counts = [-(-side // part) for side, part in zip(tile, chunk, strict=True)]
+    sides = [-(-side // count) for side, count in zip(tile, counts, strict=True)]
+    return sides, [part * count for part, count in zip(sides, counts, strict=True)]
+
+
+def fitting_tile(
+    shape: Sequence[int],
+    window: Sequence[int],
+    tile: int | None,
+    halo: Sequence[int],
+    n_labels: int,
+    n_features: int,
+    reach: Sequence[int] | None = None,
+) -> tuple[list[int], list[int], list[str]]:
+    """Return the sides of chunks and tiles, small ones if fields are large, and what to say of it.
+
+    Borders and features are made of a tile with `reach` and halo around, with fewer numbers a
+    pixel. Tiles are larger where that is most of the work, and have the usual size where no tile is
+    small enough.
+    """
+    far = [0] * len(shape) if reach is None else reach
+    usual = max(sides_of(shape, window, None)[2])
+    n_fields = 5 * n_labels + 12 if kernels() else 12 * n_labels  # as a flow counts them
+
+    def with_bytes(side: int | None) -> tuple[list[int], list[int], int]:
+        _, chunk, own = sides_of(shape, window, side)
+        n_bytes = 0
+        for around, n_each in ((far, 6), ([0] * len(shape), n_fields + 4 * n_features)):
+            halos = [h + f for h, f in zip(halo, around, strict=True)]
+            crop = [min(n, k + 2 * h) for n, k, h in zip(shape, own, halos, strict=True)]
+            n_bytes += 4 * n_each * math.prod(crop)
+        return chunk, own, n_bytes
+
+    sides = [tile] if tile is not None else [usual * k // 8 for k in (8, 7, 6, 5, 4)]
+    if tile is None and 4 * max(map(sum, zip(halo, far, strict=True))) > usual:
+        sides = [2 * usual, 3 * usual // 2, *sides]
+    found = [with_bytes(side) for side in sides]
+    for chunk, own, n_bytes in found:
+        if n_bytes <= _MOST_FIELDS:
+            return chunk, own, []
+    chunk, own, n_bytes = found[sides.index(usual if tile is None else tile)]
+    less = "a smaller window, or fewer labels, need less"
+    return chunk, own, [f"a tile and what is around it take {size_text(n_bytes)}: {less}"]
+
+
+def blocks_within(pixels: Pixels, block: Sequence[int], n_blocks: int) -> list[Region]:
+    """Return so many blocks, spread evenly over an image where it has pixels within its mask."""
+    counts = [-(-n // side) for n, side in zip(pixels.shape, block, strict=True)]
+    touched = np.ones(counts, bool)
+    if pixels.has_mask:
+        touched[...] = False
+        for region in pixels.regions():
+            inside: Any = pixels.read(region)[1]
+            near = []
+            for axis, (side, own) in enumerate(zip(region, block, strict=True)):
+                at = np.arange(side.start, side.stop) // own
+                firsts = np.flatnonzero(np.diff(at, prepend=-1))
+                inside = np.logical_or.reduceat(inside, firsts, axis=axis)
+                near.append(slice(int(at[0]), int(at[-1]) + 1))
+            touched[tuple(near)] |= inside
+    places = np.flatnonzero(touched)
+    chosen = places[np.linspace(0, len(places) - 1, min(n_blocks, len(places))).astype(int)]
+    corners = np.stack(np.unravel_index(chosen, counts), axis=1) * np.array(block)
+    last = np.subtract(pixels.shape, block)
+    return [region_of(corner, block, pixels.shape) for corner in np.minimum(corners, last).tolist()]
+
+
+def region_of(place: Sequence[int], side: Sequence[int], shape: Sequence[int]) -> Region:
+    return tuple(slice(k, min(k + s, n)) for k, s, n in zip(place, side, shape, strict=True))

@@ -37,7 +37,7 @@ def test_an_image_is_labelled_in_tiles_and_not_again(cli, scan):
 def test_a_dry_run_says_what_would_be_done_and_writes_nothing(cli, scan, tmp_path):
     outcome = cli("segment", scan, "-o", "m.ome.zarr", "--dry-run", *PLAIN)
     assert outcome.code == 0
-    for words in ("70 x 90", "from: 1 block of", "tiles: 1 of", "memory:", "time:", " MiB,"):
+    for words in ("70 x 90", "decided at", "tiles: 1 of", "memory:", "time:", " MiB,"):
         assert words in outcome.out
     assert [path.name for path in tmp_path.iterdir()] == ["a.zarr"]
 

@@ -252,7 +252,7 @@ def test_other_settings_are_said_and_taken_when_started_anew(
     wait_for_all(dock, qtbot)
     assert dock.large.status.text.startswith("done") and dock.large.anew_button.isHidden()
     assert first not in model.layers and dock.large.layer in model.layers
-    assert dock.large.layer.metadata["napari_saf"]["recipe"]["input"]["window"] == (9, 9)
+    assert dock.large.layer.metadata["napari_saf"]["recipe"]["input"]["window"] == 9
 
 
 def test_a_store_that_is_whole_is_shown_and_another_one_stays(

@@ -4,7 +4,7 @@ import dataclasses
 import json
 import os
 import shutil
-import tracemalloc
+from functools import partial
 
 import imageio.v3 as iio
 import numpy as np
@@ -20,7 +20,8 @@ from napari_saf.io import ImageSource, ProbabilityStep, _opened
 from napari_saf.objects import ObjectStep
 from napari_saf.pipeline import Pipeline
 from napari_saf.problem import ImageOptions
-from napari_saf.tiles import LargeJob, _blocks, _regions, iterate_large, run_large
+from napari_saf.tiles import LargeJob, _regions, iterate_large, run_large
+from napari_saf.tiles._tiling import fitting_tile
 
 COLOURS = np.array([[40, 40, 60], [200, 80, 60], [90, 200, 90]])
 
@@ -102,16 +103,6 @@ def test_tiles_agree_with_the_whole_image(tmp_path, image, window, weights):
     labels = saf.read_labels(found.path).array
     assert (labels == whole).mean() > 0.999
     assert found.sizes == {n: int((labels == n).sum()) for n in (1, 2, 3)}
-
-
-@pytest.mark.parametrize("shape", [(100, 130), (20, 40, 44)])
-def test_what_is_learned_from_whole_has_the_steps_of_a_run_of_it(tmp_path, shape):
-    pixels = picture(shape, noise=70)
-    source = write_zarr(tmp_path / "a.zarr", pixels, levels=2) if len(shape) == 2 else pixels
-    job = LargeJob.of(source, whole_recipe())
-    plan, whole = job.plan(), job.recipe.run(pixels).result
-    np.testing.assert_allclose(plan.steps, np.diff(whole.history.time))
-    assert (plan.label(pixels, None)[0] == whole.labels).mean() > 0.9999
 
 
 def test_a_volume_and_a_stack_of_times_are_labelled(tmp_path):
@@ -268,28 +259,6 @@ def test_labels_are_learned_from_blocks(tmp_path, method):
     )
     assert counts[counts > 100].sum() > 0.98 * counts.sum()
     assert len(found.sizes) == 3 and (counts > 100).sum() == 3, pairs
-
-
-def test_what_is_rare_is_learned(tmp_path):
-    pixels = np.full((1500, 1500), 100, np.uint8)
-    pixels += np.random.default_rng(0).integers(0, 8, pixels.shape, dtype=np.uint8)
-    pixels[::3] += 60
-    pixels[700:740, 900:940] = 250
-    options = ImageOptions("intensity", 3, "uniform", scaling=(0, 255))
-    job = LargeJob.of(pixels, Pipeline(saf.SLK(n_clusters=3), options), learn_pixels=2**16)
-    plan = job.plan()
-    assert len(plan.blocks) == 4
-    assert plan.method().prototypes.max() > 0.9
-
-
-def test_tiles_end_with_the_whole_although_the_blocks_that_teach_do_not():
-    pixels = picture((512, 512), noise=60)
-    for value, row, column in ((10, 0, 0), (128, 0, 384), (250, 384, 0)):  # decided at once
-        pixels[row : row + 128, column : column + 128] = value
-    job = LargeJob.of(pixels, whole_recipe(), learn_pixels=2**16)
-    plan, whole = job.plan(), job.recipe.run(pixels).result
-    assert len(plan.blocks) == 4
-    assert sum(plan.steps) == pytest.approx(whole.history.time[-1], rel=0.1)
 
 
 def strokes(image):
@@ -542,12 +511,13 @@ def test_a_line_of_the_journal_that_was_cut_off_is_done_again(tmp_path, image):
 
 
 def test_a_run_can_be_cancelled(tmp_path, image):
-    answers = iter([False, False, True])
-    with pytest.raises(Cancelled):
-        saf.label_large(
-            image, recipe(), tmp_path / "m.ome.zarr", tile=32, cancelled=lambda: next(answers)
-        )
-    assert saf.label_large(image, recipe(), tmp_path / "m.ome.zarr", tile=32).n_done_before == 2
+    out, done = tmp_path / "m.ome.zarr", [0]
+    own = {"tile": 32, "progress": lambda n, _: done.append(n)}
+    for n_done in (0, 2):  # before the plan is made, and between tiles
+        with pytest.raises(Cancelled):
+            cancelled = partial(lambda most: done[-1] >= most, n_done)
+            saf.label_large(image, recipe(), out, cancelled=cancelled, **own)
+    assert saf.label_large(image, recipe(), out, **own).n_done_before == 3
 
 
 @pytest.mark.parametrize("is_finished", [False, True])
@@ -747,15 +717,6 @@ def test_labels_of_an_older_image_are_of_its_version(tmp_path, image, of_array):
     assert again.n_done_before == again.n_tiles
 
 
-def test_candidates_lie_in_one_piece_of_the_file_each():
-    places = _blocks._candidates((10_000, 9_000), (128, 128), (1000, 512))
-    assert 256 <= len(places) <= 4096
-    for row, column in places:
-        assert row // 1000 == (row + 127) // 1000 and column // 512 == (column + 127) // 512
-    assert len(_blocks._candidates((10_000, 9_000), (128, 128), (5000, 5000))) <= 256
-    assert _blocks._candidates((130, 40), (128, 128), (64, 64)) == [(1, 0)]
-
-
 def test_coarse_levels_follow_the_tiles_that_they_are_made_of(tmp_path):
     pixels = picture((270, 330))
     job = LargeJob.of(pixels, recipe(), tile=64, learn_pixels=2**14)
@@ -784,65 +745,21 @@ def test_a_plan_goes_on_where_there_are_no_kernels(tmp_path, image, monkeypatch)
     ).mean() >= 0.9999
 
 
-@pytest.mark.parametrize(("n_labels", "tile"), [(3, 96), (100, 96)])
-def test_tiles_of_many_labels_are_smaller_where_memory_is_bounded(n_labels, tile):
-    pixels = np.broadcast_to(np.uint8(7), (300, 300, 300))
-    options = ImageOptions("intensity", 7, "uniform", scaling=(0, 255), channel_axis=None)
-    points = np.linspace(0, 1, n_labels, dtype=np.float32)[:, None]
-    taught = in_few_steps(saf.Pipeline.from_prototypes(saf.PrototypeSet(points, options=options)))
-    own = {"learn_pixels": 2**9}
-    plan = LargeJob.of(pixels, taught, **own).plan()
-    assert plan.tile == [tile] * 3 and plan.chunk == [tile // 2] * 3
-    assert any("a smaller window" in note for note in plan.notes) == (n_labels == 100)
-    asked = LargeJob.of(pixels, taught, tile=96, **own).plan()
-    assert asked.tile == [96] * 3 and bool(asked.notes) == (n_labels != 3)
-
-
 def test_tiles_are_as_large_as_asked():
     for side in (16, 300, 511):
         plan = LargeJob.of(picture((600, 700)), recipe(), tile=side, learn_pixels=2**12).plan()
         assert all(side <= one < side + 2 for one in plan.tile)
 
 
-def test_tiles_are_as_selective_as_what_was_learned(tmp_path):
-    image = picture((96, 96), noise=70)
-    options = ImageOptions("intensity", 3, "uniform", channel_axis=-1, max_side=None)
-    whole = saf.SLK(n_clusters=3).run(saf.Problem.from_image(image, **options.arguments()))
-    plan = LargeJob.of(image, Pipeline(saf.SLK(n_clusters=3), options)).plan()
-    agreement = (plan.label(image, None)[0] == whole.labels).mean()
-    usual = saf.AssignmentFlow(prototypes=whole.prototypes)
-    other = usual.run(saf.Problem.from_image(image, **options.arguments()))
-    usual_agreement = (other.labels == whole.labels).mean()
-    assert agreement > usual_agreement
-
-
 def test_a_plan_that_does_not_fit_proposes_what_tiles_know(tmp_path, image):
     with memory_limit(2**16), pytest.raises(saf.ComputeError, match="learn_pixels") as caught:
         saf.label_large(image, saf.SLK(n_clusters=3), tmp_path / "a.ome.zarr", tile=32)
     assert "max_side" not in str(caught.value) and "image" not in str(caught.value)
-    plan = LargeJob.of(image, recipe(), tile=32).plan()
-    work = LargeJob.of(image, recipe(), tile=32).work(plan, tmp_path / "a.ome.zarr", is_sent=False)
+    job = LargeJob.of(image, in_few_steps(whole_recipe(max_side=64)), tile=32)
+    work = job.work(job.plan(), tmp_path / "a.ome.zarr", is_sent=False)
     with memory_limit(2**16), pytest.raises(saf.ComputeError, match="smaller tiles") as caught:
         work.do((0, 0, 0))
     assert "max_side" not in str(caught.value)
-
-
-def test_places_within_a_mask_are_no_more_however_large_the_image_is(monkeypatch):
-    monkeypatch.setattr(_blocks, "_MOST_CANDIDATES", 64)
-    monkeypatch.setattr(_blocks, "_MOST_READ_MASK", 2**12)
-    image = ImageSource.open(np.zeros((1200, 1100), np.uint8))
-    inside = np.zeros(image.shape, bool)
-    inside[:, ::7] = True
-    mask = ImageSource.open(inside)
-    tracemalloc.start()
-    places = _blocks._places_within(image, mask, [4, 4])
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    assert 32 <= len(places) <= 64
-    assert all(inside[y : y + 4, x : x + 4].any() for y, x in places)
-    rows = [y for y, _ in places]
-    assert min(rows) < 100 and max(rows) > 1100
-    assert peak < 2**20, peak
 
 
 @pytest.mark.parametrize("wrong", [3, None, saf.AssignmentFlow])
@@ -851,17 +768,25 @@ def test_what_is_no_recipe_is_refused_by_the_name_of_the_argument(tmp_path, wron
         saf.label_large(np.zeros((8, 8)), wrong, tmp_path / "out.ome.zarr")
 
 
-@pytest.mark.parametrize("is_large", [False, True])
-def test_things_on_a_ground_are_seen_in_tiles_as_in_the_whole(is_large, monkeypatch):
+@pytest.mark.parametrize("n_labels", [3, 30, 100])
+def test_tiles_of_many_labels_are_smaller_where_memory_is_bounded(n_labels):
+    own = {"shape": (900,) * 3, "window": (7,) * 3, "halo": (24,) * 3, "reach": (10,) * 3}
+    chunk, tile, notes = fitting_tile(**own, tile=None, n_labels=n_labels, n_features=1)
+    assert all(side % part == 0 for side, part in zip(tile, chunk, strict=True))
+    assert tile == [{3: 144, 30: 72, 100: 96}[n_labels]] * 3
+    assert any("a smaller window" in note for note in notes) == (n_labels == 100)
+    asked = fitting_tile(**own, tile=96, n_labels=n_labels, n_features=1)
+    assert asked[1] == [96] * 3 and bool(asked[2]) == (n_labels > 3)
+
+
+def test_things_on_a_ground_are_seen_in_tiles_as_in_the_whole():
     side = 300
     image = np.full((side, side), 20.0)
     for row in range(8, side - 12, 24):
         for column in range(8, side - 12, 24):
             image[row : row + 9, column : column + 9] = 180
     image += np.random.default_rng(0).normal(0, 3, image.shape)
-    if is_large:  # only blocks of it are looked at
-        monkeypatch.setattr("napari_saf.tiles._plan._LOOKED_AT", 2**14)
     job = LargeJob.of(image.astype(np.uint8), saf.SelfAssignmentFlow(), learn_pixels=2**14)
     options = Pipeline.from_plain(job.plan().recipe).options
     assert options.features.to_plain() == {"kind": "foreground", "ground": "dark"}
-    assert options.window == (7, 7) and options.max_side is None
+    assert options.window == 7 and options.max_side == 128

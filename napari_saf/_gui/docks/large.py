@@ -289,7 +289,7 @@ def _label(
         if cancelled():
             raise Cancelled
 
-    steps = iterate_large(job, out, overwrite=is_anew, goes_on=True)
+    steps = iterate_large(job, out, overwrite=is_anew, goes_on=True, cancelled=cancelled)
     with closing(steps):
         found = run_to_end(steps, follow)
     if levels is None:  # all was done before

@@ -249,10 +249,10 @@ class ImageInput(QObject):
         return self._resolved(job, region)
 
     def whole_options(self) -> ImageOptions:
-        """Return the options for all slices of the image at its full size."""
+        """Return the options for all slices of the image."""
         values = {name: box.value for name, box in self.choices.items()}
         region = self.whole_region()
-        options = self._options(region, values | {"max_side": None})
+        options = self._options(region, values)
         return self._resolved(ImageJob(region.pixels, options), region).options
 
     def _resolved(self, job: ImageJob, region: placement.ImageRegion) -> ImageJob:

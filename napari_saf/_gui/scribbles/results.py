@@ -253,7 +253,9 @@ class StrokeResults:
         """
         self.classifier()  # or why there is none
         method = form.read()
-        chosen, options = self._input, self._input.whole_options()
+        chosen = self._input
+        # What strokes teach at full resolution is for all of the image at that.
+        options = dataclasses.replace(chosen.whole_options(), max_side=None)
         found = [r for r in self._results if r.image == chosen.image and not r.live.is_lost]
         own = [r for r in found if r.strokes in self._viewer.layers]
         jobs = [chosen.job(finite_only=self.finite_only, strokes=r.strokes) for r in own]
