@@ -2,14 +2,19 @@
 
 python benchmarks/large.py [--mosaics 6] [--windows 3 9 21] [--tiles 128 256 512] [--learn 1048576]
 python benchmarks/large.py --volumes 3 --tiles 48 [--learn 262144]
+python benchmarks/large.py --nuclei 2048 4096 [--folder FOLDER]
 python benchmarks/large.py --sizes 2048 8192 16384 [--labels 16] [--folder FOLDER]
 python benchmarks/large.py --speed [--labels 16]
 python benchmarks/large.py --workers 1 2 1 2 [--sizes 4096] [--labels 16]
 python benchmarks/large.py --computed 100000 [--first 200] [--labels 3] [--folder FOLDER]
 
 Mosaics of photographs, or volumes of blobs in noise of 64 x 96 x 96 voxels, labelled by the
-assignment flow with the same 12 prototypes in tiles and as a whole: with the steps of the plan, and
-with steps of its own. An image of more pixels than `--learn` is learned from in blocks.
+assignment flow with the same 12 prototypes at full size, in tiles and as a whole: with the steps of
+the plan, and with steps of its own. More pixels than `--learn` are labelled in tiles directly, with
+the steps of blocks; others by the plan.
+
+Nuclei: a first click on sheets of them, as of ``sizes.py``, in memory and in tiles, each in a
+process of its own: F1, border, the pixels that differ, time of the processor, and memory.
 
 With sizes: sheets of photographs of so many pixels a side, labelled from OME-Zarr into a pyramid:
 what the plan estimates, memory of the process, time of the processor.
@@ -23,6 +28,7 @@ The data folder comes from NAPARI_SAF_DATA (default ../shared/data beside the ch
 from __future__ import annotations
 
 import argparse
+import itertools
 import os
 import resource
 import shutil
@@ -42,6 +48,7 @@ from scipy.ndimage import gaussian_filter
 
 import napari_saf as saf
 from napari_saf.features import Scaling
+from napari_saf.flow import wait_for_kernels
 from napari_saf.points import sampled_means
 from napari_saf.problem import ImageOptions
 from napari_saf.tiles import (
@@ -109,9 +116,7 @@ def tiled(plan: Plan, image: Image) -> tuple[Image, NDArray[np.bool_]]:
     for place in plan.tiles():
         region = plan.region(place)
         crop = plan.surroundings(region)
-        inner = zip(region, crop, strict=True)
-        own, _ = plan.label(values[crop], None)
-        labels[region] = own[tuple(slice(r.start - c.start, r.stop - c.start) for r, c in inner)]
+        labels[region] = plan.label(values[crop], None, crop, region)[0]
     near = np.zeros(plan.shape, bool)
     for axis, (side, n) in enumerate(zip(plan.tile, plan.shape, strict=True)):
         for seam in range(side, n, side):
@@ -163,19 +168,22 @@ def speed(n_labels: int) -> None:
     print("processor time of a tile of 512 x 512, us a pixel (and of it, of torch's)")
     for features, window, weights in (("lab", 3, "uniform"), ("lab", 9, "uniform"),
                                       ("texture", 13, "contrast")):  # fmt: skip
-        _, plan = plan_of(image, window, features, 512, weights, n_labels)
-        region = plan.surroundings(plan.region((0, 1)))
-        spent = []
-        for own in (plan, plan.model_copy(update={"kernels": ""})):
-            own.label(image[region], None)
+        _, plan = plan_of(image, window, features, 512, weights, n_labels, 2**18)
+        region = plan.region((0, 1))
+        crop, spent = plan.surroundings(region), []
+        for kernels in ("1", "0"):
+            os.environ["NAPARI_SAF_KERNELS"] = kernels
+            plan.label(image[crop], None, crop, region)
             began = time.process_time()
-            own.label(image[region], None)
+            plan.label(image[crop], None, crop, region)
             spent.append((time.process_time() - began) * 1e6 / 512**2)
+        del os.environ["NAPARI_SAF_KERNELS"]
         print(f"  {features:8} window {window:2} {weights:8} {spent[0]:6.2f} ({spent[1]:.2f})")
-    (labels, _), crop = plan.label(image[region], None), image[region]
+    labels, _ = plan.label(image[crop], None, crop, region)
+    pixels = image[region]
 
     def described() -> Image:
-        found = multiscale_basic_features(crop, channel_axis=-1, workers=1)
+        found = multiscale_basic_features(pixels, channel_axis=-1, workers=1)
         return np.asarray(found.reshape(-1, found.shape[-1]))
 
     chosen = np.random.default_rng(0).choice(labels.size, 5000, replace=False)
@@ -188,6 +196,46 @@ def speed(n_labels: int) -> None:
     ended = time.process_time()
     parts = [(one * 1e6) / labels.size for one in (middle - began, ended - middle)]
     print(f"  random forest, 100 trees: {sum(parts):.2f}, features {parts[0]:.2f} of it")
+
+
+def nuclei(given: argparse.Namespace) -> None:
+    """Label sheets of nuclei by a first click in memory and in tiles."""
+    if given.way is not None:
+        way, name = given.way
+        label_nuclei(given.nuclei[0], way, name, given.folder)
+        return
+    for side, name in itertools.product(given.nuclei, ("fluor_01", "fluor_19")):
+        for way in ("memory", "tiles"):
+            own = ["--nuclei", str(side), "--way", way, name, "--folder", str(given.folder)]
+            subprocess.run([sys.executable, __file__, *own], check=True)
+
+
+def label_nuclei(side: int, way: str, name: str, folder: Path) -> None:
+    """Label a sheet of nuclei by a first click in memory or in tiles, and print how well."""
+    from sizes import DATA as NUCLEI
+    from sizes import boundary_f, named
+    from sizes import sheet as sheet_of
+
+    array, objects = (iio.imread(NUCLEI / kind / f"{name}.png") for kind in ("images", "labels"))
+    image, truth = (sheet_of(one[:256, :256], side // 256) for one in (array, objects))
+    kept, path = folder / f"{name}.labels.npy", folder / f"{name}.zarr"
+    if way == "tiles":
+        zarr.create_array(path, data=image, chunks=(256, 256, *image.shape[2:]), overwrite=True)
+    wait_for_kernels()
+    began = time.process_time()
+    if way == "tiles":
+        out = folder / f"{name}.labels.ome.zarr"
+        found = saf.label_large(path, saf.SelfAssignmentFlow(), out, overwrite=True)
+        took, labels = time.process_time() - began, np.asarray(found.labels[:])
+        print(f"{np.count_nonzero(labels != np.load(kept))} pixels differ from memory")
+    else:
+        labels = np.asarray(saf.SelfAssignmentFlow().run(saf.Problem.from_image(image)).labels)
+        took = time.process_time() - began
+        np.save(kept, labels)
+    most, inside = memory(), named(labels, truth > 0)
+    f1 = 2 * (inside & (truth > 0)).sum() / (inside.sum() + (truth > 0).sum())
+    border = boundary_f(inside, truth > 0)
+    print(f"{name} {side:6} {way:6} F1 {f1:.4f} border {border:.4f} {took:6.1f} s {most:5.0f} MiB")
 
 
 def sheet(path: Path, side: int) -> None:
@@ -321,6 +369,8 @@ def main() -> None:
     parser.add_argument("--learn", type=int, default=LEARN_PIXELS, help="pixels, at most")
     parser.add_argument("--windows", type=int, nargs="+", default=[3, 9, 21])
     parser.add_argument("--tiles", type=int, nargs="+", default=[128, 256, 512])
+    parser.add_argument("--nuclei", type=int, nargs="+", metavar="SIDE")
+    parser.add_argument("--way", nargs=2, help=argparse.SUPPRESS)
     parser.add_argument("--sizes", type=int, nargs="+", metavar="SIDE")
     parser.add_argument("--speed", action="store_true")
     parser.add_argument("--computed", type=int, metavar="SIDE")
@@ -332,6 +382,9 @@ def main() -> None:
     given = parser.parse_args()
     if given.run is not None:
         run(given.run, given.labels)
+        return
+    if given.nuclei is not None:
+        nuclei(given)
         return
     if given.computed is not None:
         computed(given.computed, given.first, given.labels, given.folder)
