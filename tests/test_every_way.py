@@ -172,3 +172,31 @@ def test_every_way_gives_what_python_gives(
     if case == "strokes":
         taught = saf.read_mask("out/a_labels.tif")
         assert taught.names == {5: "cell"} and {*np.unique(taught.labels)} <= {2, 5}
+
+
+TILES = [
+    *((case, False) for case in CASES if case != "objects"),
+    *((case, True) for case in ("strokes", "regions", "probabilities")),
+]
+
+
+@pytest.mark.parametrize(("case", "is_command"), TILES)
+@pytest.mark.parametrize("folder", ["first click"], indirect=True)
+def test_tiles_give_what_python_gives(case: str, folder: Path, is_command: bool) -> None:
+    shape, n_channels = CASES[case]
+    np.save(folder / "a.npy", image := discs(shape, 0, n_channels))
+    pipeline = pipeline_of(case, image)
+    labelling, tile = pipeline.run(image), 16 if case == "volume" else 32
+    maps = Path("a.probabilities.ome.zarr") if pipeline.probabilities else None
+    if is_command:
+        path = saf.save_recipe("a.recipe.json", pipeline.plain)
+        step = ["--probabilities", ".ome.zarr"] * (maps is not None)
+        command("segment", folder / "a.npy", "-o", "a.ome.zarr", "--recipe", path, "--tile", tile,
+                *step)  # fmt: skip
+    else:
+        saf.label_large(image, pipeline, "a.ome.zarr", tile=tile, probabilities=maps)
+    labels = read_labels("a.ome.zarr").array
+    assert (labels == labelling.labels).mean() >= TILED
+    if maps is not None:
+        soft = np.stack([*labelling.probabilities.values()])
+        assert np.abs(saf.read_image(maps).array - soft).mean() < 0.01
