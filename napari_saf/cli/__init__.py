@@ -32,7 +32,7 @@ _COMMANDS = {
     "dictionary": "Learn, show and apply patch dictionaries.",
     "methods": "List the methods and their parameters.",
     "demo": "Label a sample image and show what came out.",
-    "app": "Open napari with images and a dock of napari-saf.",
+    "app": "Open the app with images and a dock.",
     "doctor": "Check the installation; say what is wrong and what mends it.",
 }
 

@@ -128,13 +128,8 @@ def test_the_recipe_of_the_labels_ends_in_their_objects(dock, settle):
     split(dock, settle)
     dock.smallest.setValue(33)
     settle(dock, 120)
-    assert recipe_of(dock.labels.layer).objects == {
-        "smallest": 33,
-        "neck": NECK,
-        "kinds": [2],
-        "by_slice": False,
-        "by_uncertainty": True,
-    }
+    step = saf.ObjectStep(smallest=33, neck=NECK, kinds=(2,))
+    assert recipe_of(dock.labels.layer).objects == step
 
 
 def test_a_control_that_moves_shows_other_objects_at_once(dock, settle):
