@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from gui_cases import blocks
 from napari.settings import get_plugin_settings
+from qtpy.QtCore import Qt
 from scipy.ndimage import gaussian_filter
 
 import napari_saf as saf
@@ -61,6 +62,27 @@ def test_dots_are_many_things_and_all_are_labelled(dock, stroke):
     assert "automatic: colour and surroundings, scale 7, 480 px" in dock.status.text
     found = np.squeeze(dock.result.data) == 1
     assert (found == dots()[1]).mean() > 0.98
+
+
+def test_labels_are_provisional_until_the_settings_are_chosen(dock, stroke):
+    texts = []
+    later = Qt.ConnectionType.QueuedConnection  # what comes to screen
+    dock.status.changed.connect(lambda: texts.append(dock.status.text), later)
+    stroke(dock, 7, 5, 1)
+    stroke(dock, 1, 2, 2, 60)
+    assert any(text.startswith("first labels; looking for what") for text in texts)
+    ended = {text.partition("\n")[2] for text in texts if text.startswith("converged")}
+    assert ended == {"automatic: colour and surroundings, scale 7, 480 px"}
+    assert dock.status.text.startswith("converged")
+
+
+def test_labels_that_were_right_at_once_say_so_in_the_end(model, open_on, stroke):
+    model.add_image(blocks(96), name="blocks")
+    dock = open_on(model, ScribblesWidget)
+    dock.new_strokes()
+    for number, corner in enumerate(((20, 10), (20, 70), (70, 10), (70, 70)), start=1):
+        stroke(dock, *corner, number, is_last=number == 4)
+    assert dock.status.text.startswith("converged")
 
 
 def test_the_recipe_holds_what_was_chosen(dock, stroke):

@@ -71,6 +71,7 @@ _MORE_ROWS = {
         "in whatever order, unless they are dots on one object.",
     ),
 }
+_PROVISIONAL = "first labels; looking for what the strokes stand for …"
 _UNCERTAINTY_HELP = "Show how uncertain each pixel is: bright where a stroke helps most."
 _APPLY_HELP = (
     "Label that image by what the classes look like in this one: an open image, or all of a folder."
@@ -339,17 +340,29 @@ class ScribblesWidget(RunDock):
             )
 
     def _choose_settings(self) -> None:
-        """Let the strokes choose settings, once a run, when labels follow them; label by others."""
+        """Let the strokes choose settings, once a run; labels by others are provisional."""
         if self._chosen_in is self._begun:
             return
         self._chosen_in = self._begun
 
         def take(name: str) -> None:
+            self.drop_background("choice")
+            current = self._results.current
             if self.automatic.take(name):
                 self.start()
+            elif current is not None and self.status.text == _PROVISIONAL:
+                self.status.set_text(current.summary)
 
         if self.automatic.isChecked() and self.base.layer is None:
             self.run_in_background("choice", self.automatic.chooser(self._results.job()), take)
+
+    @property
+    def _is_choosing(self) -> bool:
+        return "choice" in self._background
+
+    def _show_progress(self, fraction: float, text: str) -> None:
+        words = f"{_PROVISIONAL}  {self.controller.seconds:.1f} s" if self._is_choosing else text
+        super()._show_progress(fraction, words)
 
     def _clear_labels(self, reason: str) -> None:
         """Show no labels, but for those beside locked ones: there is nothing to follow."""
@@ -429,7 +442,8 @@ class ScribblesWidget(RunDock):
         shown = self._results.of_run
         if shown is not None and shown is self._results.current:
             self.classes.set_shares(shares_of(frame.labels))
-            if frame.stage == FULL and not self.controller.is_stopping:
+            is_time = frame.stage == FULL or not shown.has_labels
+            if is_time and not self.controller.is_stopping:
                 self._choose_settings()
 
     def _on_returned(self, result: Segmentation) -> None:
@@ -442,10 +456,14 @@ class ScribblesWidget(RunDock):
         if result.status is not Status.CANCELLED:
             shown.lock(self.classes.locked)
             shown.show_uncertainty(self.uncertainty.isChecked())
+        else:
+            self.drop_background("choice")
         if shown is self._results.current:
             self.classes.set_shares(shown.shares)
             if result.status is not Status.CANCELLED:
                 self._choose_settings()
+                if self._is_choosing:
+                    self.status.set_text(_PROVISIONAL)
         self._results.name_labels()
 
     def _on_finished(self) -> None:
