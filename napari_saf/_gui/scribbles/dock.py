@@ -163,6 +163,7 @@ class ScribblesWidget(RunDock):
             self._method,
             self.form.basic,
             create_fold("Start from labels", more),
+            self.create_next_row(),
             self.applying.row,
             create_fold("Features", self.input.features),
             create_fold("Advanced", self.form.advanced),

@@ -17,7 +17,7 @@ from qtpy.QtWidgets import QLabel
 
 from napari_saf._gui.docks.apply import BUSY, ApplyDialog, why_not_repeated
 from napari_saf._gui.docks.large import LargeSection, Learner
-from napari_saf._gui.docks.run_dock import RunDock
+from napari_saf._gui.docks.run_dock import OBJECTS, RunDock
 from napari_saf._gui.forms.controls import Swatch, Swatches, fill_color
 from napari_saf._gui.forms.image_input import ImageInput
 from napari_saf._gui.forms.layout import FormSection, create_button, create_fold
@@ -101,7 +101,7 @@ class SegmentWidget(RunDock):
                 create_fold("Advanced", self.form.advanced),
             ],
             [self.run_button, self.stop_button, self.stopped.button, self.device_note],
-            [self.swatches, self.regions, self.applying.row, self.large],
+            [self.swatches, self.regions, self.create_next_row(), self.applying.row, self.large],
         )
         self._connect_controls()
         self._on_method_changed()
@@ -127,8 +127,13 @@ class SegmentWidget(RunDock):
             (self.fairness.chosen, self._on_solution_chosen),
             (self.regions.view_changed, self.swatches.setHidden),  # they are of labels
             (self.regions.view_changed, self._update_enabled),
+            (self.regions.things_counted, self._show_count),
             (self.controller.swept, self._on_swept),
         )
+
+    @property
+    def result(self) -> Any:
+        return None if self._shown is None else self._shown[0].layer
 
     def start(
         self,
@@ -186,6 +191,10 @@ class SegmentWidget(RunDock):
         self.applying.row.setVisible(shown is not None)
         if shown is not None:
             self.applying.update_enabled(BUSY if self.is_busy else self._why_not_applied(shown))
+
+    def _show_count(self, n_things: int) -> None:
+        things = f"{n_things:,} things: " if n_things else ""
+        self.next_buttons[OBJECTS].setText(f"{things}{OBJECTS} …")
 
     def _why_not_applied(self, shown: LiveLayer) -> str:
         try:

@@ -43,10 +43,6 @@ _REGIONS_HELP = (
 )
 _STOP_HELP = "Stop merging; the labels stay as they are."
 _SLIDER_HELP = "How many regions, without another run."
-_SEPARATE_HELP = (
-    "Regions are places. Things of a kind are counted, split where they touch, and measured in the "
-    "Objects dock."
-)
 
 
 class RegionSection(QWidget):
@@ -54,13 +50,15 @@ class RegionSection(QWidget):
 
     Regions are merged in the background of the dock: after a run where that is cheap, else once a
     person wants them; and anew where labels were changed since. The layer in view is the active one
-    once a person has chosen between the two, which holds for later runs. Of labels of separate
-    things the `note` says how many there are; their regions come into view only if that is asked.
+    once a person has chosen between the two, which holds for later runs. Regions of labels of separate
+    things come into view only if that is asked.
     Once a person waits for regions, their button stops the merging.
     """
 
     view_changed = Signal(bool)
     """Whether regions are in view."""
+    things_counted = Signal(int)
+    """How many separate things there are, 0 where labels are of places."""
 
     def __init__(self, dock: RunDock, viewer: napari.Viewer) -> None:
         super().__init__()
@@ -75,7 +73,6 @@ class RegionSection(QWidget):
         self._share = deque([0.0], maxlen=1)  # of the merging that is done
         self._clock = QTimer(self, interval=200)
         self._clock.timeout.connect(self._show_share)
-        self.note = QLabel(wordWrap=True, styleSheet="font-size: 8pt", toolTip=_SEPARATE_HELP)
         self.labels_button = create_button("labels", _LABELS_HELP, self._on_labels_clicked)
         self.regions_button = create_button("", _REGIONS_HELP, self._on_regions_clicked)
         self._views = QButtonGroup(self)  # one of them is checked
@@ -88,7 +85,7 @@ class RegionSection(QWidget):
         level = QWidget(toolTip=_SLIDER_HELP)
         fill_layout(QHBoxLayout(level), many, self.slider, few)
         buttons = create_row(self.labels_button, self.regions_button)
-        fill_layout(QVBoxLayout(self), buttons, level, self.note)
+        fill_layout(QVBoxLayout(self), buttons, level)
         self.reset()
 
     def reset(self) -> None:
@@ -271,8 +268,7 @@ class RegionSection(QWidget):
         self.regions_button.setToolTip(_STOP_HELP if is_stop else _REGIONS_HELP)
 
     def _say(self, separate: Separate) -> None:
-        self.note.setText(separate.note)
-        self.note.setVisible(bool(separate.number))
+        self.things_counted.emit(separate.number)
 
     def _view_regions(self) -> None:
         assert self._tree is not None and self._result is not None
