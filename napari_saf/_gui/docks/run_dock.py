@@ -13,7 +13,7 @@ import napari
 from napari.utils.events import EventEmitter
 from napari.utils.notifications import show_error
 from qtpy.QtCore import QEvent, Qt, QTimer
-from qtpy.QtWidgets import QHBoxLayout, QPushButton, QVBoxLayout, QWidget
+from qtpy.QtWidgets import QHBoxLayout, QPushButton, QSizePolicy, QVBoxLayout, QWidget
 
 from napari_saf._gui.docks.frame import DockLifetime, bind_keys, unbind_keys
 from napari_saf._gui.forms.choices import ImageList, LayerChoice
@@ -39,7 +39,7 @@ LEAST_WIDTH = 340
 """In pixels; below it words beside sliders are cut."""
 OBJECTS, BORDERS = "Objects", "Sharpen borders"
 _NEXT = {
-    OBJECTS: "Count, correct and measure the single things of these labels, split where they touch.",
+    OBJECTS: "Count, correct and measure the single things of these labels.",
     BORDERS: "Move the borders of these labels onto the edges of the image, by a slider.",
 }
 """Docks that go on with labels, and their help."""
@@ -85,6 +85,8 @@ class RunDock(QWidget):
         self.stop_button = create_button("Stop", f"End the work and keep what there is ({key}).")
         self._clock = QTimer(self, interval=500)
         self.setMinimumWidth(LEAST_WIDTH)
+        # Else napari adds a stretch, which takes the room of what grows.
+        self.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Expanding)
         self.visited = time.monotonic()  # by the mouse
         bind_keys(viewer, self)
         self.lifetime = DockLifetime(viewer, self, self._on_gone)

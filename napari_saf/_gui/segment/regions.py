@@ -50,9 +50,9 @@ class RegionSection(QWidget):
 
     Regions are merged in the background of the dock: after a run where that is cheap, else once a
     person wants them; and anew where labels were changed since. The layer in view is the active one
-    once a person has chosen between the two, which holds for later runs. Regions of labels of separate
-    things come into view only if that is asked.
-    Once a person waits for regions, their button stops the merging.
+    once a person has chosen between the two, which holds for later runs. Regions of labels of
+    separate things come into view only if that is asked. Once a person waits for
+    regions, their button stops the merging.
     """
 
     view_changed = Signal(bool)
