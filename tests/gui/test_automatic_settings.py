@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from gui_cases import blocks
+from napari.components import ViewerModel
 from napari.settings import get_plugin_settings
 from qtpy.QtCore import Qt
 from scipy.ndimage import gaussian_filter
@@ -164,6 +165,20 @@ def test_a_changed_control_is_kept_until_automatic_is_on_again(dock, stroke, set
     dock.automatic.click()
     settle(dock, 80)
     assert dock.automatic.isChecked() and chosen(dock) == (False, 0.0, 1, 7)
+
+
+def test_automatic_is_as_it_was_in_a_project_that_is_opened_again(dock, stroke, open_on):
+    stroke(dock, 7, 5, 1)
+    stroke(dock, 1, 2, 2, 60)
+    values, before = dock.values(), (chosen(dock), dock.automatic.text())
+    model = ViewerModel()
+    model.add_image(dots()[0], name="dots")
+    for is_on in (True, False):
+        again = open_on(model, ScribblesWidget)
+        again.show_values(values if is_on else dock.values())
+        assert again.automatic.isChecked() is is_on
+        assert chosen(again) == before[0] and (again.automatic.text() == before[1]) is is_on
+        dock.automatic.click()
 
 
 def test_controls_that_are_not_chosen_leave_it_on(dock):

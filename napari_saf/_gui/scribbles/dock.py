@@ -185,6 +185,13 @@ class ScribblesWidget(RunDock):
         max_side = self.input.choices["max_side"].value
         return self.form.read(), dataclasses.replace(self.input.whole_options(), max_side=max_side)
 
+    def values(self) -> dict[str, Any]:
+        return super().values() | self.automatic.plain_values
+
+    def show_values(self, values: Mapping[str, Any]) -> None:
+        super().show_values(values)
+        self.automatic.show_plain_values(values)
+
     @property
     def result(self) -> Any:
         current = self._results.current

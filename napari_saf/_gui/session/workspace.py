@@ -32,7 +32,12 @@ from napari_saf._gui.napari_workarounds import is_close_question
 from napari_saf._gui.runs.controller import RunsOfViewer
 from napari_saf._gui.runs.run import Task
 from napari_saf._gui.session import keeping
-from napari_saf._gui.session.keeping import ProjectFile, ask_to_save, ask_where_to_save
+from napari_saf._gui.session.keeping import (
+    ProjectFile,
+    ask_to_discard,
+    ask_to_save,
+    ask_where_to_save,
+)
 from napari_saf._gui.session.layers import Snapshot
 from napari_saf._gui.session.session import ProjectSession
 from napari_saf._gui.settings import current_settings
@@ -283,7 +288,7 @@ class LostLine(QWidget):
             dock.load(self._workspace.lost[0], is_recovered=True)
 
     def _discard(self) -> None:
-        if self._workspace.lost:
+        if self._workspace.lost and ask_to_discard(self):
             self._workspace.forget_lost(self._workspace.lost[0])
 
 
