@@ -89,7 +89,7 @@ def test_of_a_photograph_the_regions_come_into_view_by_themselves(viewer, dock, 
     assert regions.name == "blocks [SAF, regions]" and in_sight(viewer) == ["SAF, regions"]
     assert dock.regions.regions_button.isChecked()
     assert dock.regions.regions_button.text() == f"{expected.max()} regions"
-    assert viewer.layers.selection.active == labels
+    assert viewer.layers.selection.active == regions
     assert dock.swatches.isHidden() and not dock.regions.isHidden()
 
 
@@ -303,8 +303,9 @@ def test_the_regions_of_an_earlier_run_stay_hidden(viewer, dock, run, settle, me
     (_,), (first,) = layers_of(viewer)
     before = first.data.copy()
     merging.may_end.clear()
+    dock.input.scale.set_value(7)
     run(dock)
-    assert in_sight(viewer) == ["SAF"] and not first.visible
+    assert in_sight(viewer) == ["SAF, Scale 7"] and not first.visible
     merging.may_end.set()
     settle(dock)
     dock.regions.slider.setValue(100)

@@ -269,7 +269,8 @@ class ExportWidget(RunDock):
 
     def _on_active_changed(self) -> None:
         active = self._viewer.layers.selection.active
-        if isinstance(active, Labels) and not metadata.is_strokes(active):
+        is_chosen = isinstance(active, Labels) and not active.metadata.get(metadata.UNCHOSEN_KEY)
+        if is_chosen and not metadata.is_strokes(active):
             self.labels.choose(active)
 
     def _on_layer_inserted(self, event: Any) -> None:

@@ -29,10 +29,12 @@ from napari_saf._gui.layers.metadata import (
     image_id_of,
     is_given,
     is_regions,
+    metadata_of,
     prototypes_of,
     recipe_of,
 )
 from napari_saf._gui.layers.placement import NO_IMAGE
+from napari_saf._gui.layers.reading import fingerprint
 from napari_saf._gui.napari_workarounds import dims_of
 from napari_saf._gui.runs.controller import StoppedRun
 from napari_saf._gui.runs.run import Frame, RunJob, StoppedStart
@@ -73,6 +75,8 @@ class SegmentWidget(RunDock):
         super().__init__(viewer)
         self._was_sweep = False
         self._shown: tuple[LiveLayer, RunJob] | None = None
+        self._values: dict[str, Any] = {}  # of the dock, for the last run
+        self._checksum = 0  # of the labels that are shown, as the run left them
         self._problem: Problem | None = None  # what was labelled so, by a run of this dock
         self.input = ImageInput(viewer)
         has_seeds = self.input.strokes is not None
@@ -116,6 +120,7 @@ class SegmentWidget(RunDock):
             (dims_of(self._viewer).events.order, self.input.read_axes),
             (self._viewer.events.theme, self.fairness.follow_theme),
             (self.applying.changed, self._update_enabled),
+            (self._viewer.layers.selection.events.active, self.regions.follow_selection),
             (self.form.method_changed, self._on_method_changed),
             (self.form.changed, self._on_form_changed),
             (self.input.options_changed, self._show_automatic),
@@ -151,8 +156,28 @@ class SegmentWidget(RunDock):
             note = self.input.scale_note() if method.uses_window else ""
             place = self.input.region().placement
             run = RunJob(image, job, method, place, is_sweep, strokes, note=note)
-            by_hand = self.input.options_by_hand()
-            self.controller.start(dataclasses.replace(run, options=by_hand))
+            own: dict[str, Any] = {"options": self.input.options_by_hand(), "live": self._same(run)}
+            self._values = self.values()
+            self.controller.start(dataclasses.replace(run, **own))
+
+    def _same(self, job: RunJob) -> LiveLayer | None:
+        """Return the layer of the last run, if that asked for the same and nobody changed it."""
+        if self._shown is None or self._shown[0].is_lost or job.strokes is not None:
+            return None
+        live, before = self._shown
+        was, now = before.image_job, job.image_job
+        sources = (was.mask, was.groups, was.features, now.mask, now.groups, now.features)
+        is_same = (
+            before.image == job.image
+            and was.pixels.data is now.pixels.data
+            and (was.pixels.index, was.finite_only) == (now.pixels.index, now.finite_only)
+            and self._values == self.values()
+            and not (job.is_sweep or before.is_sweep or self.form.prototypes_field)
+            and all(source is None for source in sources)
+        )
+        is_whole = metadata_of(live.layer).get("status") != Status.CANCELLED.value
+        is_kept = fingerprint(live.layer.data, None) == self._checksum
+        return live if is_same and is_whole and is_kept else None
 
     def _scaled(self, options: ImageOptions, rescale: bool = False) -> ImageOptions:
         """Return options with the scaling that chosen prototypes of an earlier result are for."""
@@ -296,6 +321,7 @@ class SegmentWidget(RunDock):
             self._forget_result()
         elif run.problem is not None:
             self._shown, self._problem = (run.live, run.job), run.problem
+            self._checksum = fingerprint(run.live.layer.data, None)
             self._show_result(run.by_label(result))
             if result.status is Status.CANCELLED and not run.job.is_sweep:
                 self.stopped.keep(run, result)

@@ -18,7 +18,7 @@ from superqt.utils import signals_blocked
 from napari_saf._gui.docks.run_dock import RunDock
 from napari_saf._gui.forms.layout import create_button, create_row, fill_layout
 from napari_saf._gui.layers.live import LiveLayer, RegionsLayer
-from napari_saf._gui.layers.metadata import LEVEL_KEY, metadata_of
+from napari_saf._gui.layers.metadata import LEVEL_KEY, UNCHOSEN_KEY, metadata_of
 from napari_saf._gui.layers.sight import results_in_sight
 from napari_saf._gui.runs.run import RunJob
 from napari_saf.errors import counted
@@ -66,6 +66,7 @@ class RegionSection(QWidget):
         self._result: LiveLayer | None = None
         self._job: RunJob | None = None
         self._layer: RegionsLayer | None = None
+        self._last: tuple[LiveLayer | None, RegionsLayer | None] = None, None
         self._tree: RegionHierarchy | None = None
         self._merged: NDArray[Any]
         self._prefers_regions: bool | None = None
@@ -92,6 +93,8 @@ class RegionSection(QWidget):
         """Forget the result; its layers stay as they are."""
         for shown in filter(None, (self._result, self._layer)):
             shown.layer.events.visible.disconnect(self._on_visible_changed)
+        if self._result is not None:
+            self._last = self._result, self._layer
         self._result = self._job = self._layer = None
         self._dock.drop_background("separate")
         self._say(Separate())
@@ -111,6 +114,9 @@ class RegionSection(QWidget):
     def offer(self, result: LiveLayer, job: RunJob) -> None:
         """Begin anew with another result of a job, in view, or with other labels of this one."""
         layer = self._layer if result is self._result else None
+        if layer is None and self._last[0] is result:
+            layer = self._last[1]  # of the run before, in the same layer
+            layer = None if layer is None or layer.is_lost else layer
         self._begin(result, job, layer)
         self._view(result)
         labels = result.labels()
@@ -284,8 +290,17 @@ class RegionSection(QWidget):
     def _view(self, shown: LiveLayer) -> None:
         self._bring_into_sight(shown)
         self._check(shown is not self._result)
-        if self._prefers_regions is not None:
+        own = [one.layer for one in (self._result, self._layer) if one is not None]
+        is_chosen = self._prefers_regions is not None
+        if is_chosen or self._viewer.layers.selection.active in own:
             self._viewer.layers.selection.active = shown.layer
+            if shown is self._layer:
+                shown.layer.metadata[UNCHOSEN_KEY] = not is_chosen
+
+    def follow_selection(self, event: Any) -> None:
+        """Note that regions are what a person chose, once they are selected another time."""
+        if self._layer is not None and event.value != self._layer.layer:
+            self._layer.layer.metadata.pop(UNCHOSEN_KEY, None)
 
     def _bring_into_sight(self, shown: LiveLayer) -> None:
         assert self._job is not None
