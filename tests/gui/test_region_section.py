@@ -83,7 +83,7 @@ def in_sight(viewer):
 def test_of_a_photograph_the_regions_come_into_view_by_themselves(viewer, dock, label):
     assert dock.regions.isHidden()
     result = label(dock)
-    (labels,), (regions,) = layers_of(viewer)
+    _, (regions,) = layers_of(viewer)
     expected = saf.merge_regions(result.labels, blocks()).at_level()
     np.testing.assert_array_equal(regions.data, expected)
     assert regions.name == "blocks [SAF, regions]" and in_sight(viewer) == ["SAF, regions"]
