@@ -29,8 +29,7 @@ _SAVE = QKeySequence.StandardKey.Save
 
 def page_of(dock: QWidget) -> str:
     """Return the page about a dock, named like the command that opens it; else the first page."""
-    kind = type(dock)
-    python_name = f"{kind.__module__}:{kind.__qualname__}"
+    python_name = f"napari_saf._gui:{type(dock).__qualname__}"
     manager = npe2.PluginManager.instance()
     if _PLUGIN in manager:
         for command in manager.get_manifest(_PLUGIN).contributions.commands or ():
