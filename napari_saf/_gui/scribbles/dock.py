@@ -499,9 +499,9 @@ class ScribblesWidget(RunDock):
         for name in ("erase_class", "suggest"):
             buttons[name].setEnabled(has_strokes)
         buttons["draw_box"].setEnabled(self.input.image is not None)
-        self._offer(buttons["update_labels"], self._why_not(), self._update_help)
-        busy = BUSY if self.is_busy else ""
-        why_not = busy if has_strokes else "paint strokes of two classes first"
+        reason, busy = self._why_not(), BUSY if self.is_busy else ""
+        self._offer(buttons["update_labels"], reason, self._update_help)
+        why_not = "paint strokes of two classes first" if reason else busy
         self.applying.update_enabled(why_not, why_not)
         image, removed = self.input.image, self._removed
         is_own = removed is not None and image is not None and not has_strokes
