@@ -38,4 +38,5 @@ def _load(module: str, window: Any) -> None:
     while loading.is_alive():
         QApplication.processEvents(QEventLoop.ProcessEventsFlag.ExcludeUserInputEvents)
         loading.join(_SECONDS)
+    note.hide()
     note.deleteLater()

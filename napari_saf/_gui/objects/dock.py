@@ -18,6 +18,7 @@ from napari_saf._gui.docks.run_dock import RunDock
 from napari_saf._gui.docks.tables import LabelList
 from napari_saf._gui.forms.choices import Choice, LayerChoice
 from napari_saf._gui.forms.controls import ask_for_path
+from napari_saf._gui.forms.image_input import slice_word
 from napari_saf._gui.forms.layout import FormSection, create_button, create_fold, create_row
 from napari_saf._gui.layers.metadata import OBJECTS_KEY, carry_objects, labels_to_choose
 from napari_saf._gui.layers.placement import (
@@ -442,7 +443,7 @@ class ObjectsWidget(RunDock):
             axes = squeezed_axes(labels)
             for field in (self.slices, self._frames):
                 self._rows.show_row(field, len(axes) > 2)
-            is_series = str(labels.axis_labels[axes[0]]).lower() in ("t", "time")
+            is_series = slice_word(labels, axes[0]) == "frame"
             self.slices.setChecked(len(axes) > 2 and is_series)
             self.image.choose(labelled_image(self._viewer, labels, self._fits))
             pixels = Pixels(pixels_of(labels))

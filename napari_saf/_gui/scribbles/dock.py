@@ -340,8 +340,8 @@ class ScribblesWidget(RunDock):
             result = self._results.begin(job.pixels.index)
             goes_on = self.warm_start.isChecked() or self.automatic.corrects
             start = result.warm_start if goes_on else None
-            notes = [self.input.scale_note() if method.uses_window else "", self.automatic.note]
-            note = "\n".join(filter(None, notes))
+            notes = [self.input.slice_note()] + [self.input.scale_note()] * method.uses_window
+            note = "\n".join(filter(None, [*notes, self.automatic.note]))
             run = RunJob(result.image, job, method, result.live.placement, live=result.live)
             self.controller.start(
                 dataclasses.replace(run, strokes=result.strokes, start=start, note=note)

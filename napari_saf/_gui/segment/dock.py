@@ -153,7 +153,8 @@ class SegmentWidget(RunDock):
         with self.showing_errors():
             job, method = self.input.job(finite_only=finite_only), self.form.read()
             job = dataclasses.replace(job, options=self._scaled(job.options, rescale))
-            note = self.input.scale_note() if method.uses_window else ""
+            notes = [self.input.slice_note()] + [self.input.scale_note()] * method.uses_window
+            note = "\n".join(filter(None, notes))
             place = self.input.region().placement
             run = RunJob(image, job, method, place, is_sweep, strokes, note=note)
             own: dict[str, Any] = {"options": self.input.options_by_hand(), "live": self._same(run)}

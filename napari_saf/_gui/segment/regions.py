@@ -205,6 +205,8 @@ class RegionSection(QWidget):
 
     def take_removal(self, layer: Any) -> None:
         """Turn to the labels, if it is the layer of the regions that was removed, in view."""
+        if self._last[0] is not None and layer == self._last[0].layer:
+            self._last = None, None
         if self._layer is not None and layer == self._layer.layer:
             self._layer.layer.events.visible.disconnect(self._on_visible_changed)
             self._layer = None
