@@ -149,7 +149,7 @@ def labels_to_choose(viewer: Any) -> Any:
 
     def rank(layer: Labels) -> tuple[bool, ...]:
         is_of_image = not image or image_id_of(layer) == image
-        return not is_strokes(layer), not is_regions(layer), layer.visible, is_of_image
+        return not is_strokes(layer), not is_regions(layer), is_of_image, layer.visible
 
     return max(reversed(found), key=rank, default=None)
 
