@@ -20,6 +20,7 @@ from napari_saf._gui.forms.choices import Choice, LayerChoice
 from napari_saf._gui.forms.controls import ask_for_path
 from napari_saf._gui.forms.image_input import slice_word
 from napari_saf._gui.forms.layout import FormSection, create_button, create_fold, create_row
+from napari_saf._gui.forms.words import named
 from napari_saf._gui.layers.metadata import OBJECTS_KEY, carry_objects, labels_to_choose
 from napari_saf._gui.layers.placement import (
     image_region,
@@ -422,7 +423,7 @@ class ObjectsWidget(RunDock):
         self.begin_task(
             "saving",
             lambda _, cancelled: save(cancelled),
-            lambda path: said(1.0, f"saved {path.name}{source.left_out(path)}"),
+            lambda path: said(1.0, f"saved {named(path)}{source.left_out(path)}"),
         )
 
     def _ask_to_save(self) -> None:
