@@ -416,6 +416,7 @@ class ScribblesWidget(RunDock):
         if not self.controller.is_running:
             text, shares = ("", {}) if result is None else (result.summary, result.shares)
             text = text or self._results.why_no_labels(self.form)
+            text = _PROVISIONAL if shares and self._is_choosing else text
             self.status.show_progress(1.0 if shares else 0.0, text)
 
     def _show_uncertainty(self) -> None:
