@@ -1,1 +1,42 @@
 """The napari app. The only place that knows napari and Qt."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import threading
+from typing import Any
+
+from qtpy.QtCore import QEventLoop
+from qtpy.QtWidgets import QApplication, QLabel, QMainWindow
+
+_SECONDS = 0.005
+
+
+def __getattr__(name: str) -> Any:
+    """Return the class of a dock, such as `SegmentWidget`, which the manifest names."""
+    if not name.endswith("Widget"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module = f"{__name__}.{name.removesuffix('Widget').lower()}.dock"
+    windows = [one for one in QApplication.topLevelWidgets() if isinstance(one, QMainWindow)]
+    visible = [one for one in windows if one.isVisible()]
+    if module not in sys.modules and visible:
+        _load(module, visible[-1])
+    return getattr(importlib.import_module(module), name)
+
+
+def _load(module: str, window: Any) -> None:
+    """Import a module in a thread, since the first takes seconds; the window is painted."""
+    names = (module, "torch", "sklearn.cluster")
+    loading = threading.Thread(target=lambda: [*map(importlib.import_module, names)])
+    note = QLabel("loading napari-saf …", window, autoFillBackground=True)
+    note.setContentsMargins(20, 10, 20, 10)
+    note.adjustSize()
+    note.move(window.rect().center() - note.rect().center())
+    note.show()
+    loading.start()
+    while loading.is_alive():
+        QApplication.processEvents(QEventLoop.ProcessEventsFlag.ExcludeUserInputEvents)
+        loading.join(_SECONDS)
+    note.hide()
+    note.deleteLater()

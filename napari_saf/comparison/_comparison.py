@@ -301,7 +301,7 @@ COLUMNS = (
            ".3f", "largest"),
     Column("objective", "Objective",
            "What the method raises or lowers; to be compared within one method only.", ".5g"),
-    Column("n_evaluations", "Steps", "Right-hand sides, or inner updates, evaluated.", "d"),
+    Column("n_evaluations", "Evaluations", "Right-hand sides, or inner updates, evaluated.", "d"),
     Column("seconds", "Time", "Duration in seconds, the reading of the image not counted.", ".2f"),
     Column("status", "Ended", "Why the run ended."),
 )  # fmt: skip

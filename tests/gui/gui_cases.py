@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from qtpy.QtCore import Qt
 
+from napari_saf._gui.session import workspace
 from napari_saf._gui.session.workspace import LostLine
 
 TIMEOUT = 60_000
@@ -108,6 +109,7 @@ def recover(dock):
     dock.findChild(LostLine).recover.click()
 
 
-def discard(dock):
-    """Press Discard in a dock."""
+def discard(dock, monkeypatch, answer=True):
+    """Press Discard in a dock, and answer the question whether to."""
+    monkeypatch.setattr(workspace, "ask_to_discard", lambda parent: answer)
     dock.findChild(LostLine).discard.click()

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import sys
+import threading
+import time
+import types
 
 import npe2
 import numpy as np
@@ -12,7 +16,7 @@ from monkey import dock_names
 from napari.layers import Image, Labels, Layer, Points
 from napari.utils.key_bindings import coerce_keybinding
 from napari.utils.shortcuts import default_shortcuts
-from qtpy.QtCore import QPoint, QPointF, QRect, Qt, QUrl
+from qtpy.QtCore import QPoint, QPointF, QRect, Qt, QTimer, QUrl
 from qtpy.QtGui import QEnterEvent, QOpenGLContext
 from qtpy.QtWidgets import (
     QAbstractButton,
@@ -36,6 +40,7 @@ from qtpy.QtWidgets import (
 )
 from superqt import QCollapsible
 
+from napari_saf import _gui
 from napari_saf._gui.docks.frame import HelpPage, page_path
 from napari_saf._gui.forms.choices import LayerChoice
 from napari_saf._gui.forms.layout import FormArea
@@ -136,18 +141,21 @@ def test_docks_join_in_tabs_and_leave_others_alone(viewer, qtbot):
     bar = visible_tab_bar(window, qtbot)
     # Without the name of the plugin: tabs of several docks would be cut.
     assert {bar.tabText(number) for number in range(bar.count())} == {"Segment", "Export"}
+    assert bar.elideMode() == Qt.TextElideMode.ElideNone and bar.usesScrollButtons()
     assert not window.tabifiedDockWidgets(other)
     qtbot.waitUntil(second.widget().isVisible)
 
 
-def test_docks_join_in_tabs_that_fit_into_a_small_window_cut_no_words_and_keep_together(
+def test_docks_join_in_tabs_that_cut_no_words_in_a_small_window_and_keep_together(
     frames, viewer, qtbot
 ):
     viewer.window.resize(*SMALL_WINDOW)
     window, joined = viewer.window._qt_window, [frame for frame, _ in frames.values()]
     qtbot.waitUntil(lambda: len(window.tabifiedDockWidgets(joined[0])) == len(joined) - 1)
     bar = visible_tab_bar(window, qtbot)
-    assert not [button for button in bar.findChildren(QToolButton) if button.isVisible()]
+    room = bar.fontMetrics().horizontalAdvance
+    for number in range(bar.count()):
+        assert bar.tabRect(number).width() >= room(bar.tabText(number))
     faults = []
     for name, (frame, dock) in frames.items():
         frame.raise_()
@@ -341,7 +349,11 @@ def test_help_shows_pages_with_pictures_that_fit_and_leads_to_others(qtbot):
         for path in page_path("segment").parent.glob("pictures/segment_*.png")
     ]
     assert widths and max(widths) < page.width()
+    assert page.palette().text().color().lightness() < 128
+    assert "color:#1a5fb4" in page.toHtml()  # links are seen on the ground of the theme
+    page.setStyleSheet("color: white; background: black")
     page.setSource(QUrl("export.md"))
+    assert "color:#7ab4ff" in page.toHtml()
     assert page.source().fileName() == "export.md"
     assert page.toPlainText() != text
 
@@ -421,3 +433,23 @@ def test_every_dock_is_in_a_menu_of_layers():
         if menu.startswith("napari/layers/")
     }
     assert {widget.command for widget in manifest.contributions.widgets} <= offered
+
+
+def test_libraries_of_the_first_dock_are_loaded_while_the_window_lives(viewer, monkeypatch):
+    loaded, ticks, timer = [], [], QTimer(interval=10)
+
+    def load(name):
+        loaded.append((name, threading.current_thread() is threading.main_thread()))
+        time.sleep(0.1)
+        return types.SimpleNamespace(SegmentWidget=QWidget)
+
+    monkeypatch.delitem(sys.modules, "napari_saf._gui.segment.dock")
+    monkeypatch.setattr(_gui.importlib, "import_module", load)
+    viewer.window._qt_window.show()
+    timer.timeout.connect(lambda: ticks.append(len(loaded)))
+    timer.start()
+    assert _gui.SegmentWidget is QWidget
+    timer.stop()
+    *others, last = loaded
+    assert ("torch", False) in others and not any(is_main for _, is_main in others)
+    assert last == ("napari_saf._gui.segment.dock", True) and len(ticks) > 3

@@ -190,11 +190,12 @@ def test_files_in_the_way_are_named(taught, folder, settle):
     choose_files(taught.applying, folder)
     taught.applying.button.click()
     settle(taught)
-    assert taught.status.is_error and "failed: wrong.npy (window: 13" in taught.status.text
+    assert "1 of 2 images done" in taught.status.text and not taught.status.is_error
+    assert "1 failed: wrong.npy (window: 13" in taught.status.text
     (folder / "wrong.npy").write_text("no array")
     taught.applying.button.click()
     settle(taught)
-    assert "failed: wrong.npy (cannot be read as" in taught.status.text
+    assert taught.status.is_error and "failed: wrong.npy (cannot be" in taught.status.text
     for path in results.glob("*.tif"):
         path.write_bytes(b"mine")
         (results / "other_labels.recipe.json").unlink()
@@ -241,6 +242,25 @@ def test_every_dock_that_holds_something_learned_has_the_same_two_buttons(model,
         assert not (dialog.to_image.isEnabled() or dialog.to_folder.isEnabled())
         dialog.update_enabled(BUSY)  # how it goes can be looked at
         assert dialog.to_folder.isEnabled() and not dialog.button.isEnabled()
+
+
+def test_the_dialog_opens_empty_on_the_only_other_image(taught, other):
+    assert taught.status.text.startswith("converged")
+    dialog = taught.applying
+    dialog.to_image.click()
+    assert dialog.layer == other and not dialog.status.text and dialog.status._bar.value() == 0
+    assert taught.status.text.startswith("converged")
+
+
+def test_one_class_can_neither_be_applied_nor_saved(model, open_on):
+    model.add_image(blocks(), name="blocks")
+    dock = open_on(model, ScribblesWidget)
+    buttons = (dock.applying.to_image, dock.applying.to_folder, dock.applying.save)
+    dock.new_strokes()
+    dock.strokes.layer.data_setitem((np.arange(4), np.arange(4)), 1)
+    dock._on_strokes_changed()
+    for button in buttons:
+        assert not button.isEnabled() and "strokes of two classes" in button.toolTip()
 
 
 def test_the_dialog_shows_how_it_goes_and_stops_it(taught, folder, settle, qtbot):

@@ -3,7 +3,9 @@
 import numpy as np
 import pytest
 from gui_cases import blocks
+from napari.components import ViewerModel
 from napari.settings import get_plugin_settings
+from qtpy.QtCore import Qt
 from scipy.ndimage import gaussian_filter
 
 import napari_saf as saf
@@ -61,6 +63,27 @@ def test_dots_are_many_things_and_all_are_labelled(dock, stroke):
     assert "automatic: colour and surroundings, scale 7, 480 px" in dock.status.text
     found = np.squeeze(dock.result.data) == 1
     assert (found == dots()[1]).mean() > 0.98
+
+
+def test_labels_are_provisional_until_the_settings_are_chosen(dock, stroke):
+    texts = []
+    later = Qt.ConnectionType.QueuedConnection  # what comes to screen
+    dock.status.changed.connect(lambda: texts.append(dock.status.text), later)
+    stroke(dock, 7, 5, 1)
+    stroke(dock, 1, 2, 2, 60)
+    assert any(text.startswith("first labels; looking for what") for text in texts)
+    ended = {text.partition("\n")[2] for text in texts if text.startswith("converged")}
+    assert ended == {"automatic: colour and surroundings, scale 7, 480 px"}
+    assert dock.status.text.startswith("converged")
+
+
+def test_labels_that_were_right_at_once_say_so_in_the_end(model, open_on, stroke):
+    model.add_image(blocks(96), name="blocks")
+    dock = open_on(model, ScribblesWidget)
+    dock.new_strokes()
+    for number, corner in enumerate(((20, 10), (20, 70), (70, 10), (70, 70)), start=1):
+        stroke(dock, *corner, number, is_last=number == 4)
+    assert dock.status.text.startswith("converged")
 
 
 def test_the_recipe_holds_what_was_chosen(dock, stroke):
@@ -142,6 +165,20 @@ def test_a_changed_control_is_kept_until_automatic_is_on_again(dock, stroke, set
     dock.automatic.click()
     settle(dock, 80)
     assert dock.automatic.isChecked() and chosen(dock) == (False, 0.0, 1, 7)
+
+
+def test_automatic_is_as_it_was_in_a_project_that_is_opened_again(dock, stroke, open_on):
+    stroke(dock, 7, 5, 1)
+    stroke(dock, 1, 2, 2, 60)
+    values, before = dock.values(), (chosen(dock), dock.automatic.text())
+    model = ViewerModel()
+    model.add_image(dots()[0], name="dots")
+    for is_on in (True, False):
+        again = open_on(model, ScribblesWidget)
+        again.show_values(values if is_on else dock.values())
+        assert again.automatic.isChecked() is is_on
+        assert chosen(again) == before[0] and (again.automatic.text() == before[1]) is is_on
+        dock.automatic.click()
 
 
 def test_controls_that_are_not_chosen_leave_it_on(dock):

@@ -111,7 +111,7 @@ def test_atoms_of_texture_are_learned_shown_and_applied(model, dock, run, qtbot,
     assert "colour and texture" in dock.current.description
     qtbot.mouseClick(dock.applying.button, LEFT)
     settle(dock)
-    assert model.layers["stripes [reconstruction]"].data.shape == (36, 40)
+    assert model.layers["stripes [rebuilt]"].data.shape == (36, 40)
 
 
 def test_several_images_are_learned_together(model, dock, run, settle):
@@ -166,8 +166,8 @@ def test_the_axis_of_channels_can_be_told(model, dock, run, settle):
     assert dock.current.dictionary.n_channels == 2
     dock.apply()
     settle(dock)
-    assert named(model, "reconstruction")[0].data.shape == (2, 32, 32)
-    assert named(model, "partition")[0].data.shape == (32, 32)
+    assert named(model, "rebuilt")[0].data.shape == (2, 32, 32)
+    assert named(model, "labels")[0].data.shape == (32, 32)
 
 
 def test_the_axis_of_channels_is_that_axis_of_images_with_time_too(model, dock, run, settle):
@@ -183,8 +183,8 @@ def test_the_axis_of_channels_is_that_axis_of_images_with_time_too(model, dock, 
     dock.applying.image.choose(series)
     dock.apply()
     settle(dock)
-    assert model.layers["series [reconstruction]"].data.shape == (1, 3, 32, 32)
-    partition = model.layers["series [partition]"]
+    assert model.layers["series [rebuilt]"].data.shape == (1, 3, 32, 32)
+    partition = model.layers["series [labels]"]
     assert partition.data.shape == (1, 1, 32, 32) and partition.translate[0] == 1
 
 
@@ -269,7 +269,7 @@ def test_closing_the_dock_ends_all_work(model, full, work):
 
 
 def test_a_click_shows_where_an_atom_is_used(applied, model, click, settle):
-    (layer,) = named(model, "partition")
+    (layer,) = named(model, "labels")
     number = int(np.argmax(np.bincount(layer.data.ravel())[1:]))
     elsewhere = np.argwhere(layer.data != number + 1)[0]
     layer.corner_pixels = np.array([elsewhere, elsewhere])  # all that is on screen
@@ -288,7 +288,7 @@ def test_a_click_looks_at_the_image_that_is_selected(applied, model, click, sett
     applied.applying.image.choose(second)
     applied.apply()
     settle(applied)
-    first, other = named(model, "partition")
+    first, other = named(model, "labels")
     model.layers.selection.active = second
     click(applied, 0)
     assert other.visible and not first.visible
@@ -298,7 +298,7 @@ def test_a_click_looks_at_the_image_that_is_selected(applied, model, click, sett
 
 
 def test_a_second_click_shows_all_again(applied, model, click):
-    (layer,) = named(model, "partition")
+    (layer,) = named(model, "labels")
     before = layer.colormap.colors.copy()
     click(applied, 0)
     click(applied, 0)
@@ -347,7 +347,7 @@ def test_dropped_atoms_come_back(full, click, qtbot, settle):
 
 
 def test_atoms_that_stay_are_still_found_in_earlier_layers(applied, model, click, qtbot, settle):
-    (layer,) = named(model, "partition")
+    (layer,) = named(model, "labels")
     click(applied, 0)
     qtbot.mouseClick(applied.atoms.drop, LEFT)
     click(applied, 0)
@@ -383,7 +383,7 @@ def test_a_dropped_file_opens_in_the_dock(make_napari_viewer, learned, tmp_path,
 
 
 def test_a_partition_is_saved_as_its_dictionary(applied, model, tmp_path):
-    (layer,) = named(model, "partition")
+    (layer,) = named(model, "labels")
     path = tmp_path / "p.safetensors"
     layer.save(str(path), plugin="napari-saf")
     found = saf.PatchDictionary.load(path)
@@ -412,17 +412,18 @@ def test_a_place_that_cannot_be_written_is_told(full, tmp_path, settle):
 def test_applying_shows_what_python_computes(applied, model, learned):
     expected = learned.apply(stripes(), window=applied.scale.value)
     (partition,), (made,), (difference,) = (
-        named(model, kind) for kind in ("partition", "reconstruction", "difference")
+        named(model, kind) for kind in ("labels", "rebuilt", "error")
     )
     np.testing.assert_array_equal(partition.data, expected.labels)
     np.testing.assert_allclose(made.data, expected.reconstruction, atol=1e-6)
     np.testing.assert_allclose(made.data + difference.data, stripes(), atol=1e-5)
-    assert f"{expected.psnr:.1f} dB" in applied.status.text
+    words = f"rebuilt at {expected.psnr:.1f} dB PSNR (more is better)"
+    assert words in applied.status.text
     assert isinstance(partition, Labels) and isinstance(made, Image)
 
 
 def test_one_of_the_layers_is_in_sight_at_a_time(applied, model, qtbot):
-    kinds = {"Rebuilt": "reconstruction", "Error": "difference", "Labels": "partition"}
+    kinds = {"Rebuilt": "rebuilt", "Error": "error", "Labels": "labels"}
     for button in applied.results.kinds.values():
         qtbot.mouseClick(button, LEFT)
         visible = {kind for kind in kinds.values() if named(model, kind)[0].visible}
@@ -434,7 +435,7 @@ def test_results_lie_over_their_image(full, model, settle):
     full.applying.image.choose(image)
     full.apply()
     settle(full)
-    for kind in ("partition", "reconstruction", "difference"):
+    for kind in ("labels", "rebuilt", "error"):
         (layer,) = named(model, kind)
         np.testing.assert_allclose(layer.scale, (2, 3))
         np.testing.assert_allclose(layer.translate, (5, 7))
@@ -445,7 +446,7 @@ def test_an_image_with_other_channels_is_told(full, model, settle):
     full.apply()
     settle(full)
     assert full.status.is_error and "channels" in full.status.text
-    assert not named(model, "partition")
+    assert not named(model, "labels")
 
 
 def test_stop_ends_an_application(full, model, qtbot, settle):
@@ -454,7 +455,7 @@ def test_stop_ends_an_application(full, model, qtbot, settle):
     assert full.is_busy and not full.applying.button.isEnabled()
     qtbot.mouseClick(full.stop_button, LEFT)
     settle(full)
-    assert full.status.text == "stopped" and not named(model, "partition")
+    assert full.status.text == "stopped" and not named(model, "labels")
 
 
 def test_removing_the_image_ends_its_application(full, model, settle):
@@ -463,7 +464,7 @@ def test_removing_the_image_ends_its_application(full, model, settle):
     full.apply()
     model.layers.remove(image)
     settle(full)
-    assert not named(model, "partition") and not full.status.is_error
+    assert not named(model, "labels") and not full.status.is_error
 
 
 def test_comparing_tells_which_dictionary_is_closer(full, model, click, qtbot, settle):

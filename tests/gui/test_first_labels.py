@@ -113,6 +113,23 @@ def test_dock_closed(window, viewer, dock, qtbot, after_step):
     qtbot.wait(50)
 
 
+def test_equal_runs_are_one_layer_and_others_are_kept(viewer, dock, run):
+    for _ in range(3):
+        run(dock)
+    (first,) = result_layers(viewer)
+    before = first.data.copy()
+    painted = before[0, 0] % 4 + 1
+    first.data_setitem((np.array([0]), np.array([0])), painted)  # as a person paints
+    run(dock)
+    dock.form.set_values({"max_labels": 2})
+    for _ in range(2):
+        run(dock)
+    _, second, third = result_layers(viewer)
+    assert first.data[0, 0] == painted and not first.visible
+    np.testing.assert_array_equal(second.data, before)
+    assert third.data.max() <= 2 and third.visible
+
+
 def test_the_new_layer_is_the_selected_one(viewer, dock, run):
     run(dock)
     (layer,) = result_layers(viewer)

@@ -3,17 +3,20 @@
 import csv
 import threading
 
+import imageio.v3 as iio
 import napari
 import numpy as np
 import pytest
 from gui_cases import TIMEOUT
 from napari.components import ViewerModel
+from napari.utils.colormaps import ensure_colormap
 from qtpy.QtCore import Qt
 
 import napari_saf as saf
 from napari_saf._gui.export.dock import ExportWidget
 from napari_saf._gui.layers.metadata import recipe_of
 from napari_saf._gui.layers.sight import results_in_sight
+from napari_saf._gui.objects import dock as objects_dock
 from napari_saf._gui.objects.dock import ObjectsWidget
 from napari_saf._gui.objects.layers import Source
 from napari_saf._gui.objects.table import ObjectTable
@@ -95,7 +98,11 @@ def test_objects_come_with_a_row_each_and_counts(dock, settle):
     assert table["object"].tolist() == [1, 2, 3] and set(table["name"]) == {"nucleus"}
     assert np.allclose(table["area_um2"], np.bincount(layer.data.ravel())[1:] / 4)
     assert set(table["intensity_mean"]) == {7.0}
-    assert dock.counts.text().startswith("nucleus: 3 objects, 100.0 %")
+    words = dock.counts.text().split()
+    assert words[:3] == ["nucleus:", "3", "objects,"] and words[4:] == "% of the image".split()
+    assert abs(float(words[3]) - 100 * (discs() == 2).mean()) < 0.1
+    features = dock.layer.features.set_index("index")
+    assert features.loc[3, "pixels"] == (layer.data == 3).sum()
     assert not dock.labels.layer.visible and dock.kinds.ticked == [2]
 
 
@@ -457,12 +464,80 @@ def test_the_table_is_sorted_and_filtered_by_a_measure(qtbot):
     assert table.shown[0] == 100
     table.select([7, 9])
     table.filter.measure.choose("pixels")
-    assert table.filter.bars.heights.max() == 1 and len(table.shown) == 100
-    table.filter.slider.setValue((100, 150))
+    assert len(table.shown) == 100
+    table.filter.set_gate((100, 150))
     kept = [number for number in numbers if 100 <= 2 * (101 - number) <= 150]
     assert sorted(table.shown) == kept
     table.filter.measure.choose(None)
     assert len(table.shown) == 100
+
+
+def test_two_measures_are_gated_by_a_polygon_which_stays_with_other_objects(qtbot):
+    table = ObjectTable()
+    qtbot.addWidget(table)
+    numbers = np.arange(1, 101)
+    measured = {"object": numbers, "pixels": numbers * 2, "extent": numbers / 100}
+    table.show_table(measured)
+    table.filter.measure.choose("pixels")
+    table.filter.against.choose("extent")
+    table.filter.set_gate([(0, 0), (101, 0), (101, 0.305), (0, 0.305)])
+    assert sorted(table.shown) == [*range(1, 31)]
+    table.show_table({name: values[20:] for name, values in measured.items()})
+    assert sorted(table.shown) == [*range(21, 31)]
+    table.filter.against.choose(None)
+    assert len(table.shown) == 80
+
+
+def test_the_chosen_row_stays_in_view_when_rows_are_sorted(qtbot):
+    table = ObjectTable()
+    qtbot.addWidget(table)
+    table.resize(340, 250)
+    table.show()
+    numbers = np.arange(1, 1001)
+    table.show_table({"object": numbers, "pixels": (numbers * 7919) % 1009})
+    table.select([500])
+    for column in (1, 0):
+        table.model.sort(column)
+        row = table.model.rows.index(499)
+        view = table.view.viewport().rect()
+        assert view.contains(table.view.visualRect(table.model.index(row, 0)).center())
+
+
+def test_objects_have_the_colours_of_a_measure_and_their_own_again(dock, settle):
+    layer, plot = split(dock, settle), dock.table.filter
+    before = layer.colormap
+    plot.measure.choose("pixels")
+    plot.color.click()
+    table, colors = dock.table.model.table, layer.colormap.color_dict
+    largest = table["object"][table["pixels"].argmax()]
+    expected = ensure_colormap("viridis").map(1.0)[0]
+    assert np.allclose(colors[largest], expected) and colors[0][3] == 0
+    plot.color.click()
+    assert layer.colormap == before
+
+
+def test_a_click_on_a_row_flashes_its_object_also_while_painting(dock, settle, qtbot):
+    layer = split(dock, settle)
+    for mode, stays in (("pan_zoom", 2), ("paint", 1)):
+        layer.mode, layer.selected_label = mode, 1
+        dock.table.select([2])
+        assert layer.selected_label == 2 and layer.show_selected_label
+        qtbot.waitUntil(lambda: not layer.show_selected_label, timeout=TIMEOUT)
+        assert layer.selected_label == stays
+        dock.table.select([])
+
+
+def test_objects_are_saved_beside_the_image(model, open_on, settle, tmp_path, monkeypatch):
+    asked = []
+    monkeypatch.setattr(objects_dock, "ask_for_path", lambda *arguments: asked.append(arguments))
+    iio.imwrite(tmp_path / "cells.png", 20 * discs())
+    model.open(tmp_path / "cells.png", layer_type="image", plugin="napari")
+    model.add_labels(discs(), name="cells [SAF]")
+    dock = open_on(model, ObjectsWidget)
+    settle(dock)
+    split(dock, settle)
+    dock.buttons["save"].click()
+    assert asked[0][2] == str(tmp_path / "cells.objects.csv")
 
 
 def test_of_several_labels_of_an_image_each_goes_on_with_its_own_objects(open_on, settle):

@@ -577,12 +577,12 @@ def test_an_image_without_a_file_is_recovered(open_on, tmp_path, settle, keep):
     assert project.images[0].file.path == tmp_path / "p_images" / "made_here.npy"
 
 
-def test_what_was_not_saved_can_be_discarded(open_on, tmp_path):
+def test_what_was_not_saved_can_be_discarded(open_on, tmp_path, monkeypatch):
     folder = tmp_path / "data" / "recovery"
     folder.mkdir(parents=True)
     saf.save_project(folder / "1-1-1.napari-saf", saf.Project())
     dock = open_on(ViewerModel(), ProjectWidget)
-    discard(dock)
+    discard(dock, monkeypatch)
     assert not recovery_files(tmp_path) and not dock.workspace.lost
 
 

@@ -7,7 +7,7 @@ import threading
 
 import numpy as np
 import pytest
-from gui_cases import TIMEOUT, blocks, stack
+from gui_cases import TIMEOUT, blocks, layer_of, stack
 from napari.layers import Labels
 
 import napari_saf as saf
@@ -83,13 +83,13 @@ def in_sight(viewer):
 def test_of_a_photograph_the_regions_come_into_view_by_themselves(viewer, dock, label):
     assert dock.regions.isHidden()
     result = label(dock)
-    (labels,), (regions,) = layers_of(viewer)
+    _, (regions,) = layers_of(viewer)
     expected = saf.merge_regions(result.labels, blocks()).at_level()
     np.testing.assert_array_equal(regions.data, expected)
     assert regions.name == "blocks [SAF, regions]" and in_sight(viewer) == ["SAF, regions"]
     assert dock.regions.regions_button.isChecked()
     assert dock.regions.regions_button.text() == f"{expected.max()} regions"
-    assert viewer.layers.selection.active == labels
+    assert viewer.layers.selection.active == regions
     assert dock.swatches.isHidden() and not dock.regions.isHidden()
 
 
@@ -234,15 +234,25 @@ def test_of_separate_things_the_labels_stay_in_view(
     if is_large:
         monkeypatch.setattr(region_section, "MOST_PIXELS", 1000)
     label(dock)
-    assert dock.regions.note.text() == "36 separate things: see Objects"
-    assert not dock.regions.note.isHidden() and in_sight(viewer) == ["SAF"]
+    assert dock.next_buttons["Objects"].text() == "36 things: Objects …"
+    assert not dock.next_row.isHidden() and in_sight(viewer) == ["SAF"]
     assert dock.regions.regions_button.text() == ("regions" if is_large else "37 regions")
     dock.regions.regions_button.click()
     settle(dock)
     assert in_sight(viewer) == ["SAF, regions"]
     assert dock.regions.regions_button.text() == "37 regions"
     dock.input.choose(image=viewer.layers["blocks"])
-    assert dock.regions.note.isHidden()
+    assert dock.next_buttons["Objects"].text() == "Objects …"
+
+
+@pytest.mark.parametrize("title", ["Objects", "Sharpen borders"])
+def test_one_click_goes_on_with_the_labels(window, viewer, dock, run, title):
+    assert dock.next_row.isHidden()
+    viewer.add_labels(np.ones((32, 32), int), name="others")
+    run(dock)
+    dock.next_buttons[title].click()
+    opened = dock.workspace.docks[title]
+    assert opened.labels.layer == layer_of(viewer, "blocks [SAF")
 
 
 def test_regions_of_labels_that_were_painted_on_meanwhile_are_not_shown(
@@ -293,8 +303,9 @@ def test_the_regions_of_an_earlier_run_stay_hidden(viewer, dock, run, settle, me
     (_,), (first,) = layers_of(viewer)
     before = first.data.copy()
     merging.may_end.clear()
+    dock.input.scale.set_value(7)
     run(dock)
-    assert in_sight(viewer) == ["SAF"] and not first.visible
+    assert in_sight(viewer) == ["SAF, Scale 7"] and not first.visible
     merging.may_end.set()
     settle(dock)
     dock.regions.slider.setValue(100)

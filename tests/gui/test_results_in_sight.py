@@ -91,7 +91,7 @@ def test_a_branch_is_hidden_by_the_next_result(viewer, dock, open_dock, run):
     diagnostics.branch_fold.expand(animate=False)
     run(diagnostics, diagnostics.branch.button.click)
     run(dock)
-    assert [layer.name for layer in in_sight(viewer)] == ["blocks [SAF] [1]"]
+    assert [layer.name for layer in in_sight(viewer)] == ["blocks [SAF]"]
 
 
 def test_a_result_of_a_dock_that_is_closed_is_hidden_too(viewer, window, dock, run):
@@ -142,6 +142,7 @@ def test_two_runs_on_one_image_take_no_turns(viewer, open_dock, qtbot):
         dock.form.set_values(ENDLESS)
     docks[0].start()
     docks[1].follow.setChecked(False)
+    docks[1].automatic.setChecked(False)  # else other settings begin another run
     docks[1].new_strokes()
     for row, number in ((4, 1), (20, 2)):
         docks[1].strokes.layer.data_setitem((np.arange(row, row + 4), np.full(4, 6)), number)

@@ -208,6 +208,7 @@ def test_status_is_copied_without_the_breaks_that_let_it_wrap(qtbot):
     qtbot.addWidget(status)
     name = "a_very_long_file_name_that_does_not_fit_in_the_line.tif"
     status.reset(f"saved {name}")
+    assert "long_\u200bfile_" in status._line.text() and "lo\u200bng" not in status._line.text()
     (action,) = [a for part in status.findChildren(QWidget) for a in part.actions()]
     action.trigger()
     assert QApplication.clipboard().text() == f"saved {name}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from gui_cases import TIMEOUT, blocks, tooltips
+from gui_cases import TIMEOUT, blocks, stack, tooltips
 from napari.layers import Labels
 from qtpy.QtWidgets import QMainWindow
 
@@ -273,3 +273,32 @@ def test_names_of_results_say_what_differs(viewer, dock, run):
     assert {first, second} < names
     (third,) = names - {first, second}
     assert third.startswith(second[:-1]) and third.endswith(", …]")
+
+
+@pytest.mark.parametrize(("axis", "word"), [("z", "slice"), ("time", "frame")])
+def test_what_of_a_stack_is_labelled_is_said(viewer, dock, run, axis, word):
+    image = viewer.add_image(stack(), name="stack", axis_labels=(axis, "y", "x"))
+    dock.input.choose(image=image)
+    viewer.dims.set_current_step(0, 2)
+    assert dock.input.choices["extent"].currentText() == f"this {word}"
+    run(dock)
+    words = f"{word} 3 of 5 is labelled: {word.capitalize()}s labels all"
+    assert dock.status.text.splitlines()[1] == words
+    dock.input.choose(extent="volume")
+    run(dock)
+    assert words not in dock.status.text
+
+
+def test_in_3_d_the_ground_is_seen_through(viewer, dock, run):
+    dock.input.choose(image=viewer.add_image(stack(), name="stack"), extent="volume")
+    run(dock)
+    layer = dock.result
+    before = layer.colormap.colors.copy()
+    ground = np.bincount(layer.data.ravel()).argmax()
+    for _ in range(2):  # also of a run that ends in that view
+        viewer.dims.ndisplay = 3
+        assert np.flatnonzero(layer.colormap.colors[1:, 3] == 0).tolist() == [ground - 1]
+        run(dock)
+        assert np.flatnonzero(layer.colormap.colors[1:, 3] == 0).tolist() == [ground - 1]
+        viewer.dims.ndisplay = 2
+        np.testing.assert_array_equal(layer.colormap.colors, before)

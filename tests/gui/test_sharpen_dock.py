@@ -287,7 +287,8 @@ def test_channels_slices_and_pixels_that_are_not_finite(model, open_on, settle):
     assert np.array_equal(labels.data, sharpen_labels(jagged(truth), colours))
     holes = image.copy()
     holes[:40, :40] = np.nan
-    dock.open_on(labels, model.add_image(holes))
+    dock.labels.choose(labels)
+    dock.image.choose(model.add_image(holes))
     dock.start()
     settle(dock)
     assert np.array_equal(labels.data[:40, :40], jagged(truth)[:40, :40])
@@ -383,7 +384,8 @@ def test_labels_out_of_sight_are_sharpened_too(viewer, settle):
         layer.translate = (50, 0, 0)
     dock = viewer.window.add_plugin_dock_widget("napari-saf", "Sharpen borders")[1]
     labels, before = dock.labels.layer, jagged(truth)
-    dock.open_on(labels, viewer.layers["stack"])
+    dock.labels.choose(labels)
+    dock.image.choose(viewer.layers["stack"])
     viewer.dims.set_point(1, 0)
     for visible in (True, False):
         labels.visible = visible

@@ -109,7 +109,7 @@ def test_copy_and_save_give_the_table_in_full(dock, model, tmp_path):
     dock.table.buttons[0].click()
     copied = list(csv.reader(io.StringIO(QApplication.clipboard().text()), delimiter="\t"))
     dock.table.save_to(str(tmp_path / "kept"))
-    assert dock.status.text == "saved kept.csv"
+    assert dock.status.text == f"saved kept.csv in {tmp_path.name}"
     with open(tmp_path / "kept.csv", encoding="utf-8", newline="") as file:
         saved = list(csv.reader(file))
     assert copied == saved and saved[0] == list(dock.table.model.table)

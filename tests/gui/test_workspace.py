@@ -205,6 +205,8 @@ def test_lost_work_is_offered_by_any_dock_and_recovered(window, open_dock, settl
     (strokes,) = [layer for layer in window.layers if is_strokes(layer)]
     np.testing.assert_array_equal(strokes.data, STROKES)
     assert dock.findChild(LostLine).isHidden()
+    assert project.status.text == "recovered 1 image with 1 layer: save the project to keep them"
+    assert project.name.text() == "Your work: not saved"
     assert dock.workspace.file.is_unsaved(dock.workspace.snapshot())
 
 
@@ -218,10 +220,12 @@ def test_the_offer_of_lost_work_makes_no_dock_higher(open_on, tmp_path):
     assert [dock.minimumSizeHint().height() for dock in docks] == before
 
 
-def test_lost_work_can_be_discarded_in_any_dock(model, open_on, tmp_path):
+def test_lost_work_can_be_discarded_in_any_dock(model, open_on, tmp_path, monkeypatch):
     leave_behind(tmp_path, blocks())
     docks = [open_on(model, kind) for kind in (ScribblesWidget, SegmentWidget)]
-    discard(docks[0])
+    discard(docks[0], monkeypatch, answer=False)
+    assert recovered(tmp_path) and not docks[1].findChild(LostLine).isHidden()
+    discard(docks[0], monkeypatch)
     assert not recovered(tmp_path)
     assert all(dock.findChild(LostLine).isHidden() for dock in docks)
     assert open_on(ViewerModel(), ScribblesWidget).findChild(LostLine) is None
@@ -244,6 +248,36 @@ def test_a_window_asks_with_any_dock(window, open_dock, answers):
     frame, _ = painted(window, open_dock)
     given += ["cancel"]
     assert not frame.close() and frame.isVisible() and asked == ["Your work"]
+
+
+@pytest.mark.parametrize("state", ["opened", "saved", "unsaved", "recovered"])
+def test_a_window_asks_for_what_is_not_saved(
+    window, open_dock, answers, settle, tmp_path, monkeypatch, state
+):
+    given, asked = answers
+    leave_behind(tmp_path, blocks())
+    np.save(tmp_path / "b.npy", blocks())
+    image = saf.ProjectImage(saf.FileReference.of(tmp_path / "b.npy"), ())
+    path = saf.save_project(tmp_path / "p.napari-saf", saf.Project((image,), current=0))
+    dock = open_dock(window, ProjectWidget)
+    dock.window().show()
+    if state == "recovered":
+        recover(dock)
+    else:
+        discard(dock, monkeypatch)
+        dock.load(path)
+    settle(dock)
+    if state in ("saved", "unsaved"):
+        window.add_labels(STROKES, name="mine")
+    if state == "saved":
+        dock.save_project()
+        settle(dock)
+    given += ["cancel"]
+    frame, is_saved = dock.window(), state in ("opened", "saved")
+    frame.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose, False)  # the fixture closes it again
+    assert frame.close() == is_saved and bool(asked) != is_saved
+    if is_saved:
+        assert not keeping.lost_projects()
 
 
 def test_a_window_asks_after_its_docks_were_closed(window, open_dock, answers, keep, tmp_path):

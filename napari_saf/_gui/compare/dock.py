@@ -20,7 +20,7 @@ from napari_saf._gui.forms.choices import Choice, LayerChoice
 from napari_saf._gui.forms.controls import Swatch, Swatches, ask_for_path, fill_color
 from napari_saf._gui.forms.image_input import ImageInput
 from napari_saf._gui.forms.layout import FormSection, create_button, create_fold, create_row
-from napari_saf._gui.forms.words import describe_error
+from napari_saf._gui.forms.words import describe_error, named
 from napari_saf._gui.layers.view import SideBySide
 from napari_saf.comparison import Compared, lay_out, save_comparison
 from napari_saf.errors import InvalidInput, SafError, counted
@@ -120,7 +120,7 @@ class CompareWidget(RunDock):
             )
 
         self.begin_task(
-            "saving", save, lambda path: self.status.show_progress(1.0, f"saved {path.name}")
+            "saving", save, lambda path: self.status.show_progress(1.0, f"saved {named(path)}")
         )
 
     def show_side_by_side(self, wanted: bool) -> None:

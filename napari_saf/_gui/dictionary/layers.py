@@ -240,10 +240,11 @@ class ResultsSection(QWidget):
 
 def describe_results(found: PatchSegmentation, other: PatchSegmentation | None = None) -> str:
     if other is not None:
-        return f"this dictionary {found.psnr:.1f} dB, the other {other.psnr:.1f} dB"
+        own, others = found.psnr, other.psnr
+        return f"rebuilt at {own:.1f} dB PSNR (more is better), by the other at {others:.1f} dB"
     n_unused = int((found.usage == 0).sum())
     unused = f", {n_unused} of {len(found.usage)} atoms not used" if n_unused else ""
-    return f"{found.psnr:.1f} dB{unused}"
+    return f"rebuilt at {found.psnr:.1f} dB PSNR (more is better){unused}"
 
 
 def create_layers(
@@ -277,9 +278,9 @@ def create_layers(
     colors = _colors(difference, is_signed=difference.min(initial=0) < 0)
     labels, difference = found.labels.reshape(shape), difference.reshape(shape)
     return {
-        "Rebuilt": (rebuilt, _attributes(region, "reconstruction") | as_image, "image"),
-        "Error": (difference, _attributes(region, "difference") | colors, "image"),
-        "Labels": (labels, _attributes(region, "partition"), "labels"),
+        "Rebuilt": (rebuilt, _attributes(region, "rebuilt") | as_image, "image"),
+        "Error": (difference, _attributes(region, "error") | colors, "image"),
+        "Labels": (labels, _attributes(region, "labels"), "labels"),
     }
 
 

@@ -150,6 +150,12 @@ class ApplyDialog(QDialog):
         """Show the dialog, for files or for an open image; it leaves the viewer usable."""
         if to_files or self.takes_files:
             self.image.setCurrentIndex(self.image.count() - 1 if to_files else 0)
+        own = None if self._dock.input is None else self._dock.input.image
+        others = [one for one in self.image.values() if isinstance(one, Image) and one != own]
+        if len(others) == 1 and not to_files and self.layer in (None, own):
+            self.image.choose(others[0])
+        if not self._dock.is_busy:
+            self.status.reset()  # of what the dock did before
         self.adjustSize()
         self.show()
         self.raise_()
@@ -277,7 +283,7 @@ def _apply_to_files(
 ) -> tuple[str, bool]:
     """Label the images of a folder, or one file; report a fraction and a text.
 
-    Return a summary with the names of images that failed, and whether any did.
+    Return a summary with the names of images that failed, and whether all did.
     """
     paths, outcomes = io.find_images([source]), defaultdict(list)
     n_images = len(paths)
@@ -300,9 +306,9 @@ def _apply_to_files(
         lines.append(f"stopped, {n_left} left")
     if failed:
         named = list_names([outcome.job.title for outcome in failed])
-        lines.append(f"failed: {named} ({failed[0].error})")
+        lines.append(f"{len(failed)} failed: {named} ({failed[0].error})")
     lines += filter(None, [least_certain(jobs)])
-    return "\n".join(lines), bool(failed)
+    return "\n".join(lines), bool(failed) and not done
 
 
 def repeat_job(

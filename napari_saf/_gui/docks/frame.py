@@ -13,7 +13,7 @@ import napari
 import npe2
 from napari.utils.key_bindings import coerce_keybinding
 from qtpy.QtCore import QEvent, QObject, QSize, Qt, QTimer, QUrl
-from qtpy.QtGui import QImage, QKeySequence
+from qtpy.QtGui import QImage, QKeySequence, QPalette
 from qtpy.QtWidgets import QApplication, QDockWidget, QTabBar, QTextBrowser, QToolButton, QWidget
 
 import napari_saf
@@ -29,8 +29,7 @@ _SAVE = QKeySequence.StandardKey.Save
 
 def page_of(dock: QWidget) -> str:
     """Return the page about a dock, named like the command that opens it; else the first page."""
-    kind = type(dock)
-    python_name = f"{kind.__module__}:{kind.__qualname__}"
+    python_name = f"napari_saf._gui:{type(dock).__qualname__}"
     manager = npe2.PluginManager.instance()
     if _PLUGIN in manager:
         for command in manager.get_manifest(_PLUGIN).contributions.commands or ():
@@ -45,7 +44,9 @@ _DIRECTIVES = re.compile(r"^```\{.*?^```$", re.MULTILINE | re.DOTALL)
 _SIZE = QSize(820, 720)
 _MARGIN = 90
 _TABS = "QTabBar::tab { padding: 3px; }"
-"""So that the tabs of all docks fit into the width of one, without arrows to scroll them."""
+"""So that the tabs of six docks fit into the width of one, without arrows to scroll them."""
+_LINKS = {False: "#1a5fb4", True: "#7ab4ff"}
+"""Colour of links by whether text is light, as on a dark ground."""
 
 
 def page_path(name: str) -> Path:
@@ -84,6 +85,10 @@ class HelpPage(QTextBrowser):
     def _on_source_changed(self, address: QUrl) -> None:
         title = self.documentTitle() or Path(address.toLocalFile()).stem
         self.setWindowTitle(f"{title}: napari-saf")
+        self.ensurePolished()  # by the theme, which links do not follow
+        is_light = self.palette().color(QPalette.ColorRole.WindowText).lightnessF() > 0.5
+        link = QApplication.palette().color(QPalette.ColorRole.Link).name()
+        self.setHtml(self.toHtml().replace(f"color:{link}", f"color:{_LINKS[is_light]}"))
 
 
 class DockLifetime(QObject):
@@ -144,8 +149,9 @@ class DockLifetime(QObject):
                 project.save_project()
             return True
         elif watched is self._window() and kind == QEvent.Type.ChildPolished:
-            if isinstance(event.child(), QTabBar):
-                event.child().setStyleSheet(_TABS)
+            if isinstance(tabs := event.child(), QTabBar):
+                tabs.setStyleSheet(_TABS)
+                tabs.setElideMode(Qt.TextElideMode.ElideNone)  # arrows scroll what has no room
         elif watched is self._window() and kind == QEvent.Type.Close:
             self._is_closing = True
             QTimer.singleShot(0, self._on_close_asked)

@@ -13,13 +13,13 @@ import napari
 from napari.utils.events import EventEmitter
 from napari.utils.notifications import show_error
 from qtpy.QtCore import QEvent, Qt, QTimer
-from qtpy.QtWidgets import QHBoxLayout, QPushButton, QVBoxLayout, QWidget
+from qtpy.QtWidgets import QHBoxLayout, QPushButton, QSizePolicy, QVBoxLayout, QWidget
 
 from napari_saf._gui.docks.frame import DockLifetime, bind_keys, unbind_keys
 from napari_saf._gui.forms.choices import ImageList, LayerChoice
 from napari_saf._gui.forms.controls import StatusArea
 from napari_saf._gui.forms.image_input import ImageInput
-from napari_saf._gui.forms.layout import FormArea, create_button
+from napari_saf._gui.forms.layout import FormArea, create_button, create_row
 from napari_saf._gui.forms.method_form import MethodForm
 from napari_saf._gui.forms.words import describe_error
 from napari_saf._gui.layers.masks import may_be_mask, read_if_mask, show_as_labels
@@ -27,7 +27,7 @@ from napari_saf._gui.layers.reader import prefer_reader
 from napari_saf._gui.runs.controller import RunController
 from napari_saf._gui.runs.run import Frame, RunJob, Task, load_libraries
 from napari_saf._gui.runs.time_left import TimeLeft
-from napari_saf._gui.session.workspace import LostLine
+from napari_saf._gui.session.workspace import LostLine, frame_of
 from napari_saf.errors import NotFinite, SafError, counted
 from napari_saf.result import FULL, PREVIEW, STATUS_TEXTS, Segmentation, Status
 
@@ -37,6 +37,12 @@ _MASK = "Mask them and run"
 """What a button offers where pixels are NaN or infinite."""
 LEAST_WIDTH = 340
 """In pixels; below it words beside sliders are cut."""
+OBJECTS, BORDERS = "Objects", "Sharpen borders"
+_NEXT = {
+    OBJECTS: "Count, correct and measure the single things of these labels.",
+    BORDERS: "Move the borders of these labels onto the edges of the image, by a slider.",
+}
+"""Docks that go on with labels, and their help."""
 _CLOSING_SECONDS = 5.0
 _Callback = Callable[[Any], None]
 
@@ -73,10 +79,14 @@ class RunDock(QWidget):
         self.finite_only = self._is_applied = False
         self._shown_reason = ""
         self.status = StatusArea()
+        self.next_buttons: dict[str, QPushButton] = {}
+        self.next_row: QWidget | None = None
         key = self._key_of("run_or_stop")
         self.stop_button = create_button("Stop", f"End the work and keep what there is ({key}).")
         self._clock = QTimer(self, interval=500)
         self.setMinimumWidth(LEAST_WIDTH)
+        # Else napari adds a stretch, which takes the room of what grows.
+        self.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Expanding)
         self.visited = time.monotonic()  # by the mouse
         bind_keys(viewer, self)
         self.lifetime = DockLifetime(viewer, self, self._on_gone)
@@ -116,6 +126,27 @@ class RunDock(QWidget):
 
     def _apply(self) -> None:
         """Do so; SafErrors are shown."""
+
+    @property
+    def result(self) -> Any:
+        """The Labels layer that came of the last run; None without one."""
+
+    def create_next_row(self) -> QWidget:
+        """Return buttons, shown once there is a result, that open what goes on with it."""
+        for title, help in _NEXT.items():
+            button = create_button(f"{title} …", help, partial(self.open_on_result, title))
+            self.next_buttons[title] = button
+        self.next_row = create_row(*self.next_buttons.values())
+        return self.next_row
+
+    def open_on_result(self, title: str, *clicked: object) -> Any:
+        """Return the dock of a title, opened on the result and in sight; None without a window."""
+        dock = self.workspace.dock(title)
+        if dock is not None:
+            dock.labels.choose(self.result)
+            if (frame := frame_of(dock)) is not None:
+                frame.raise_()
+        return dock
 
     def values(self) -> dict[str, Any]:
         """Return what the dock says, as values for JSON; layers that are chosen are left out."""
@@ -317,6 +348,8 @@ class RunDock(QWidget):
 
     def _update_enabled(self) -> None:
         self.stop_button.setEnabled(self.is_busy)
+        if self.next_row is not None:
+            self.next_row.setVisible(self.result is not None)
 
     def _offer(self, button: QPushButton, reason: str, tooltip: str, is_free: bool = True) -> None:
         """Enable the button of the dock's work, or say in the status line why that cannot be."""

@@ -29,6 +29,7 @@ from superqt.utils import signals_blocked
 
 from napari_saf._gui.forms.controls import StatusArea, ask_for_path
 from napari_saf._gui.forms.layout import create_button, create_row, fill_layout
+from napari_saf._gui.forms.words import named
 from napari_saf._gui.layers.metadata import class_names, colors_of
 from napari_saf.errors import SafError
 from napari_saf.io import TABLE_SUFFIXES, mask_suffix, save_table, table_text
@@ -267,7 +268,7 @@ class TableSection(QWidget):
         except SafError as error:
             self._status.show_error(str(error))
         else:
-            self._status.reset(f"saved {target.name}")
+            self._status.reset(f"saved {named(target)}")
 
     def _fit_columns(self) -> None:
         """Make columns as wide as their first cells; Qt adds room for an arrow to each."""

@@ -49,7 +49,6 @@ _OPEN_HELP = (
     "of an OME-Zarr choose the file zarr.json."
 )
 _OPEN_FILTER = "Masks (*.tif *.tiff *.png *.npy zarr.json)"
-_SHARPEN_HELP = "Move the borders of these labels onto the edges of the image, in another dock."
 _PATIENCE = 400
 """Milliseconds without a change after which labels are measured."""
 _STOP_HELP = (
@@ -163,8 +162,7 @@ class ExportWidget(RunDock):
         rows, where = FormSection(), FormSection()
         rows.add_row("Labels", self.labels, "The Labels layer to save.")
         rows.add_row("Image", self.image, "What was labelled: for brightness and the figure.")
-        sharpen = create_button("Sharpen borders …", _SHARPEN_HELP, self._open_sharpen)
-        rows.add_row("", sharpen, _SHARPEN_HELP)
+        rows.add_row("", self.create_next_row())
         where.add_row("Name", self.file_name, "What the names of the files begin with.")
         where.add_row("Folder", self.folder, "Where the files go.")
         fold = create_fold("Apply the recipe", self.repeat)
@@ -232,10 +230,15 @@ class ExportWidget(RunDock):
         ending = f" with {', '.join(carried)}" if carried else ""
         self.status.show_progress(1.0, f"opened {layer.name}{ending}")
 
-    def _open_sharpen(self) -> None:
-        dock = self.workspace.dock("Sharpen borders")
+    @property
+    def result(self) -> Any:
+        return self.labels.layer
+
+    def open_on_result(self, title: str, *clicked: object) -> Any:
+        dock = super().open_on_result(title)
         if dock is not None:
-            dock.open_on(self.labels.layer, self.image.layer)
+            dock.image.choose(self.image.layer)
+        return dock
 
     def run_or_stop(self) -> bool:
         return self.is_busy and super().run_or_stop()
@@ -266,7 +269,8 @@ class ExportWidget(RunDock):
 
     def _on_active_changed(self) -> None:
         active = self._viewer.layers.selection.active
-        if isinstance(active, Labels) and not metadata.is_strokes(active):
+        is_chosen = isinstance(active, Labels) and not active.metadata.get(metadata.UNCHOSEN_KEY)
+        if is_chosen and not metadata.is_strokes(active):
             self.labels.choose(active)
 
     def _on_layer_inserted(self, event: Any) -> None:

@@ -42,6 +42,8 @@ _STEPS = 1000
 _ERROR_STYLE = "color: #e5534b;"
 _LONG_WORD = re.compile(r"\S{25,}")
 _BREAK = "\N{ZERO WIDTH SPACE}"
+_JOINT, _LONG_PART = re.compile(r"[-_./\\]"), re.compile(rf"[^\s{_BREAK}]{{25,}}")
+"""Where long words are broken if need be, and parts without such a place, broken anywhere."""
 _SQUARE_SIDE = 24
 
 
@@ -218,8 +220,9 @@ class StatusArea(QWidget):
         self.set_text(text)
 
     def set_text(self, text: str) -> None:
-        """Change the text, not the bar; long words, such as file names, can wrap."""
-        self._line.setText(_LONG_WORD.sub(lambda match: _BREAK.join(match[0]), text))
+        """Change the text, not the bar; long words, such as names of files, wrap between parts."""
+        text = _LONG_WORD.sub(lambda match: _JOINT.sub(rf"\g<0>{_BREAK}", match[0]), text)
+        self._line.setText(_LONG_PART.sub(lambda match: _BREAK.join(match[0]), text))
         self.changed.emit()
 
     def mirror(self, other: StatusArea) -> None:

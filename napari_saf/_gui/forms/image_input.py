@@ -34,6 +34,7 @@ _EXTENTS = (
     ("each volume by itself", "volumes"),
     ("as a volume", "volume"),
 )
+_TIMES = ("t", "time", "frame", "frames")
 _MAX_SIDES = (240, 480, 960)
 _MOST_SCALE = 1000
 _CHOSEN = ("features", "weights", "max_side", "full_resolution")
@@ -277,6 +278,16 @@ class ImageInput(QObject):
         """Return where the window is smaller than the scale, as the image is, and by how much."""
         return "" if self.scale.value is None else self.region().window(self.scale.value)[1]
 
+    def slice_note(self) -> str:
+        """Return which slice or frame of a stack is labelled alone; empty where that is all."""
+        fixed = self._region().fixed
+        if not fixed:
+            return ""
+        shape, word = placement.pixels_of(self.image).shape, slice_word(self.image, min(fixed))
+        names = {axis: slice_word(self.image, axis) for axis in fixed}
+        at = [f"{names[axis]} {k + 1} of {shape[axis]}" for axis, k in fixed.items()]
+        return f"{', '.join(at)} is labelled: {word.capitalize()}s labels all"
+
     def options_by_hand(self) -> list[str]:
         """Return in words what is not as the dock began with, and counts."""
         is_averaged = self.features.is_shown(self.choices["weights"])
@@ -344,9 +355,12 @@ class ImageInput(QObject):
         self._on_channels_changed()
 
     def _on_channels_changed(self) -> None:
-        n_axes = 0 if self.image is None else len(self._region().axes)
-        extents = [entry for entry in _EXTENTS if entry[1] != "volumes" or n_axes > 3]
+        axes = () if self.image is None else self._region().axes
+        n_axes, word = len(axes), slice_word(self.image, axes[0]) if axes else "slice"
+        extents = [(text.replace("slice", word), value) for text, value in _EXTENTS]
+        extents = [entry for entry in extents if entry[1] != "volumes" or n_axes > 3]
         self.choices["extent"].offer(extents)
+        self.section.rename_row(self.choices["extent"], f"{word.capitalize()}s")
         self.show_row("extent", n_axes > 2)
         n_channels = len(self._channel_labels())
         names = [AUTO] * self._may_be_chosen
@@ -398,6 +412,10 @@ def axis_name(layer: Layer, axis: int) -> str:
     """Return the name of an axis; axes without one are numbered from the last, -1."""
     name = str(layer.axis_labels[axis])
     return f"axis {name}" if name.lstrip("-").isdigit() else name
+
+
+def slice_word(layer: Layer, axis: int) -> str:
+    return "frame" if str(layer.axis_labels[axis]).lower() in _TIMES else "slice"
 
 
 def side_of(window: int | tuple[int, ...] | str) -> int | None:

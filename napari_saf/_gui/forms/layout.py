@@ -53,6 +53,9 @@ class FormSection(QWidget):
         fill_layout(QHBoxLayout(row), label, control)
         self.layout().addWidget(row)
 
+    def rename_row(self, field: QWidget | Widget, text: str) -> None:
+        self._rows[field].findChild(QLabel).setText(text)
+
     def show_row(self, field: QWidget | Widget, visible: bool) -> None:
         self._rows[field].setVisible(visible)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,11 @@ _LABELS = {item.name.rpartition(".")[2]: item.label for form in _FORMS for item 
 _LABELS |= {name: name.capitalize() for name in ("mask", "image", "labels", "truth", "settings")}
 _LABELS["seeds"] = "Strokes"
 """What forms call the parameters by the names that errors begin with."""
+
+
+def named(path: Path) -> str:
+    """Return a file in words: its name, and that of its folder."""
+    return f"{path.name} in {path.absolute().parent.name or path.absolute().parent}"
 
 
 def choice_entries(parameter: Parameter) -> list[tuple[str, Any]]:

@@ -33,6 +33,9 @@ _N_APART, _APART = 10, 20.0
 
 _DARK = 0.45
 """A colour whose red, green and blue are below this."""
+_GROUND_KEY = "napari_saf_ground"
+"""Entry of a result whose largest label is seen through: that label."""
+_N_SAMPLES = 200_000
 _CLEAR_TO_WHITE = Colormap([[1, 1, 1, 0], [1, 1, 1, 1]], name="clear to white")
 _LABEL_COLORS = np.array(label_colormap(N_COLORS).colors, dtype=np.float32)
 """Made here: what napari calls warns, and warnings are no thread's own while runs are under way."""
@@ -71,6 +74,21 @@ def _least_difference(
 def colormap_of(colors: NDArray[np.floating]) -> CyclicLabelColormap:
     """Return colours by label as a colormap; that of 0 is for none."""
     return CyclicLabelColormap(colors=colors, background_value=0)
+
+
+def show_ground(layer: Any, is_shown: bool) -> None:
+    """Show the largest label of a result, or see through it, as volumes want it in 3-D."""
+    colors = np.array(getattr(layer.colormap, "colors", ()))
+    if is_shown:
+        label = layer.metadata.pop(_GROUND_KEY, None)
+    else:
+        sample = layer.data.reshape(-1)[:: max(1, layer.data.size // _N_SAMPLES)]
+        numbers, sizes = np.unique(sample, return_counts=True)
+        label = int(numbers[np.where(numbers > 0, sizes, 0).argmax()])
+        layer.metadata[_GROUND_KEY] = label
+    if label and len(colors) > 1:
+        colors[(label - 1) % (len(colors) - 1) + 1, 3] = is_shown
+        layer.colormap = colormap_of(colors)
 
 
 class LiveLayer:

@@ -36,6 +36,9 @@ STORE_KEY = "store"
 LEVEL_KEY = "level"
 """Entry of that of numbered regions: the level at which they were merged."""
 
+UNCHOSEN_KEY = "napari_saf_unchosen"
+"""Entry of numbered regions that are selected because they came into view by themselves."""
+
 STROKES_KEY = "napari_saf_strokes"
 """Entry of the metadata of a layer of strokes: the id of the image they were painted on."""
 
@@ -140,13 +143,13 @@ def labels_to_choose(viewer: Any) -> Any:
     active = viewer.layers.selection.active
     # Pyramids cannot be edited.
     found = [one for one in viewer.layers if isinstance(one, Labels) and not one.multiscale]
-    if active in found and not is_strokes(active):
+    if active in found and not is_strokes(active) and not active.metadata.get(UNCHOSEN_KEY):
         return active
     image = image_id_of(active) if active in found else ""
 
     def rank(layer: Labels) -> tuple[bool, ...]:
         is_of_image = not image or image_id_of(layer) == image
-        return not is_strokes(layer), not is_regions(layer), layer.visible, is_of_image
+        return not is_strokes(layer), not is_regions(layer), is_of_image, layer.visible
 
     return max(reversed(found), key=rank, default=None)
 

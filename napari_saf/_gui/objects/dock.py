@@ -18,7 +18,9 @@ from napari_saf._gui.docks.run_dock import RunDock
 from napari_saf._gui.docks.tables import LabelList
 from napari_saf._gui.forms.choices import Choice, LayerChoice
 from napari_saf._gui.forms.controls import ask_for_path
+from napari_saf._gui.forms.image_input import slice_word
 from napari_saf._gui.forms.layout import FormSection, create_button, create_fold, create_row
+from napari_saf._gui.forms.words import named
 from napari_saf._gui.layers.metadata import OBJECTS_KEY, carry_objects, labels_to_choose
 from napari_saf._gui.layers.placement import (
     image_region,
@@ -100,6 +102,7 @@ class ObjectsWidget(RunDock):
             (self._painted.timeout, self._adopt),
             (self.table.chosen, self._on_chosen),
             (self.table.filtered, self._update_enabled),
+            (self.table.filter.colored, self._color),
             (viewer.layers.events.inserted, self._take_up),
             (viewer.layers.events.removed, self._on_removed),
             (self.canvas.picked, self._on_picked),
@@ -231,16 +234,26 @@ class ObjectsWidget(RunDock):
     def _show_table(self, table: dict[str, Any]) -> None:
         assert self.editor is not None
         self.table.show_table(table)
+        self.layer.features = {"index": table.get("object", np.zeros(0, int)), **table}
+        self._color()
         kinds, sizes = table.get("kind", np.zeros(0, int)), table.get("pixels", np.zeros(0))
         texts = []
         for kind in np.unique(kinds).tolist():
             own = kinds == kind
-            share = 100 * sizes[own].sum() / sizes.sum()
+            share = 100 * sizes[own].sum() / self.layer.data.size
             name = str(table["name"][own.argmax()])
             count = f"{own.sum():,}".replace(",", "\u2009")
-            texts.append(f"{name}: {count} objects, {share:.1f} % of the area")
+            texts.append(f"{name}: {count} objects, {share:.1f} % of the image")
         self.counts.setText("\n".join(texts) or "no objects")
         self._update_enabled()
+
+    def _color(self) -> None:
+        """Colour objects by the measure in the plot, or as they were."""
+        plot = self.table.filter
+        if self.layer is not None:
+            is_on = plot.color.isChecked() and plot.measure.value is not None
+            values = plot.values(plot.measure) if is_on else None
+            self.canvas.color_by(self.table.model.values("object"), values)
 
     def _measure(self, *changed: object) -> None:
         if self.editor is None or self._source is None:
@@ -367,9 +380,9 @@ class ObjectsWidget(RunDock):
         self.table.select({*chosen} ^ {number} if joins else {number} - {0})
 
     def _on_chosen(self, numbers: list[int]) -> None:
-        if self.layer is not None and numbers and str(self.layer.mode) == "pan_zoom":
-            self.layer.selected_label = numbers[-1]
+        if self.layer is not None and numbers:
             self._go_to(numbers[-1])
+            self.canvas.flash(numbers[-1])
         self._update_enabled()
 
     def _go_to(self, number: int) -> None:
@@ -410,13 +423,15 @@ class ObjectsWidget(RunDock):
         self.begin_task(
             "saving",
             lambda _, cancelled: save(cancelled),
-            lambda path: said(1.0, f"saved {path.name}{source.left_out(path)}"),
+            lambda path: said(1.0, f"saved {named(path)}{source.left_out(path)}"),
         )
 
     def _ask_to_save(self) -> None:
-        base = "objects" if self._source is None else self._source.layer.name.partition(" [")[0]
-        start = str(Path.home() / f"{base}.csv")
-        ask_for_path(self, "Save objects", start, SAVE_FILTER, self.save_to)
+        assert self._source is not None
+        path = None if self.image.layer is None else self.image.layer.source.path
+        folder = Path.home() if path is None else Path(path).absolute().parent
+        start = folder / f"{self._source.layer.name.partition(' [')[0]}.objects.csv"
+        ask_for_path(self, "Save objects", str(start), SAVE_FILTER, self.save_to)
 
     def _on_labels_changed(self, layer: object = None) -> None:
         labels = self.labels.layer
@@ -429,7 +444,7 @@ class ObjectsWidget(RunDock):
             axes = squeezed_axes(labels)
             for field in (self.slices, self._frames):
                 self._rows.show_row(field, len(axes) > 2)
-            is_series = str(labels.axis_labels[axes[0]]).lower() in ("t", "time")
+            is_series = slice_word(labels, axes[0]) == "frame"
             self.slices.setChecked(len(axes) > 2 and is_series)
             self.image.choose(labelled_image(self._viewer, labels, self._fits))
             pixels = Pixels(pixels_of(labels))
@@ -482,7 +497,7 @@ class ObjectsWidget(RunDock):
             reason = "no kind is ticked"
         self._offer(self.buttons["split"], reason, HELP["split"], is_free)
         n_chosen, has_some = len(self.table.selected), editor is not None and is_free
-        is_filtered = self.table.filter.measure.value is not None
+        is_filtered = self.table.filter.gate is not None
         able = {
             "merge": n_chosen > 1,
             "delete": n_chosen > 0,

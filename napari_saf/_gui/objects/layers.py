@@ -11,8 +11,9 @@ from typing import Any
 import napari
 import numpy as np
 from napari.layers import Image, Labels
+from napari.utils.colormaps import DirectLabelColormap, ensure_colormap
 from numpy.typing import NDArray
-from qtpy.QtCore import QObject, Signal
+from qtpy.QtCore import QObject, QTimer, Signal
 from skimage.draw import line_nd
 
 from napari_saf._gui.layers.metadata import OBJECTS_KEY, class_names, soft_labels_of
@@ -175,6 +176,8 @@ class Source:
 
 
 _LINE, _LINE_WIDTH, _LINE_COLOR = "cut line", 2, "yellow"
+_CLEAR = (0.0, 0.0, 0.0, 0.0)
+_FLASH_MILLISECONDS = 400
 _LEAST_SAME = 0.9
 """Of the pixels of objects, a share that has their kind in the labels; others were corrected."""
 
@@ -211,6 +214,7 @@ class ObjectCanvas(QObject):
         self._viewer = viewer
         self.layer: Any = None
         self._line: Any = None
+        self._colors: Any = None  # before objects had those of a measure
 
     def show(
         self, labels: Labels, numbers: NDArray[Any], fits: Callable[[Image], bool], *, anew: bool
@@ -256,7 +260,7 @@ class ObjectCanvas(QObject):
     def follow(self, layer: Labels) -> None:
         """Take the mouse and the keys of a layer; the one before is left."""
         self.leave()
-        self.layer = layer
+        self.layer, self._colors = layer, None
         self.layer.mouse_drag_callbacks.append(self.on_mouse)
         self.layer.events.paint.connect(self._on_paint)
         for keys, signal in (("Control-Z", self.undo_asked), ("Control-Shift-Z", self.redo_asked)):
@@ -270,6 +274,33 @@ class ObjectCanvas(QObject):
                 self.layer.bind_key(keys, None)
         self.layer = None
         self.cut(False)
+
+    def color_by(self, numbers: NDArray[np.integer], values: NDArray[np.floating] | None) -> None:
+        """Give objects the colours of values, low to high; None: the colours that they had."""
+        if values is None:
+            self.layer.colormap = self._colors or self.layer.colormap
+            self._colors = None
+            return
+        self._colors = self._colors or self.layer.colormap
+        low, high = np.nanmin(values, initial=np.inf), np.nanmax(values, initial=-np.inf)
+        shares = np.nan_to_num((values - low) / max(high - low, 1e-30))
+        colors = dict(zip(numbers.tolist(), ensure_colormap("viridis").map(shares), strict=True))
+        others: dict[int | None, Any] = {None: _CLEAR, 0: _CLEAR}
+        self.layer.colormap = DirectLabelColormap(color_dict=others | colors)
+
+    def flash(self, number: int) -> None:
+        """Show an object alone for a moment."""
+        layer, before = self.layer, self.layer.selected_label
+        if layer.show_selected_label:
+            return
+
+        def end() -> None:
+            layer.show_selected_label = False
+            if str(layer.mode) != "pan_zoom":
+                layer.selected_label = before
+
+        layer.selected_label, layer.show_selected_label = number, True
+        QTimer.singleShot(_FLASH_MILLISECONDS, end)
 
     def paint(self, number: int) -> None:
         self._viewer.layers.selection.active = self.layer

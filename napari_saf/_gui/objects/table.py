@@ -1,4 +1,4 @@
-"""The table of objects: sorted, filtered by a measure under its histogram, chosen row by row."""
+"""The table of objects: sorted, gated by measures in a plot, chosen row by row."""
 
 from __future__ import annotations
 
@@ -7,17 +7,19 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from qtpy.QtCore import QItemSelection, QItemSelectionModel, Qt, Signal
-from qtpy.QtGui import QPainter, QPaintEvent
-from qtpy.QtWidgets import QAbstractItemView, QHBoxLayout, QLabel, QSizePolicy, QVBoxLayout, QWidget
-from superqt import QDoubleRangeSlider
+from qtpy.QtCore import QEvent, QItemSelection, QItemSelectionModel, Signal
+from qtpy.QtGui import QPalette
+from qtpy.QtWidgets import QAbstractItemView, QCheckBox, QLabel, QSizePolicy, QVBoxLayout, QWidget
+from skimage.measure import points_in_poly
 from superqt.utils import signals_blocked
 
 from napari_saf._gui.docks.tables import MeasuredModel, Table, TableView, column_title
 from napari_saf._gui.forms.choices import Choice
-from napari_saf._gui.forms.layout import fill_layout
+from napari_saf._gui.forms.layout import create_row, fill_layout
 
-_N_BARS, _BARS_HEIGHT = 64, 34
+_N_BARS, _PLOT_HEIGHT = 64, 130
+_COUNT = ("objects", None)
+_ROLES = QPalette.ColorRole.Highlight, QPalette.ColorRole.WindowText
 _LEAST_HEIGHT, _CELL_WIDTH = 110, 72
 _ROOM = 18
 _WIDTHS = {"name": 78, "object": 52, "pixels": 56, "share": 52}
@@ -37,89 +39,128 @@ class ObjectModel(MeasuredModel):
         return np.asarray(self.values("object")[np.array(self.rows, int)])
 
 
-class _Bars(QWidget):
-    """A histogram; what lies outside the range is pale."""
+class MeasurePlot(QWidget):
+    """A histogram of a measure, or two against each other; a gate drawn in it says what is shown.
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.setFixedHeight(_BARS_HEIGHT)
-        self.heights: NDArray[np.floating] = np.zeros(_N_BARS)
-        self.shares = 0.0, 1.0
-
-    def paintEvent(self, event: QPaintEvent) -> None:
-        painter = QPainter(self)
-        color, width = self.palette().highlight().color(), self.width() / _N_BARS
-        for k, height in enumerate(self.heights):
-            is_in = self.shares[0] <= (k + 0.5) / _N_BARS <= self.shares[1]
-            color.setAlphaF(1.0 if is_in else 0.3)
-            top = round(self.height() * (1 - float(height)))
-            painter.fillRect(
-                round(k * width), top, max(1, round(width) - 1), self.height() - top, color
-            )
-        painter.end()
-
-
-class MeasureFilter(QWidget):
-    """A measure, its histogram, and the range in which objects are shown."""
+    The gate is a range of the measure or, of two, the corners (n, 2) of a polygon; None: all.
+    """
 
     changed = Signal()
+    """The gate, or the measures."""
+    colored = Signal()
+    """Whether objects are to have the colour of the measure, or which that is."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.measure, self.bars, self._range = Choice([("all", None)]), _Bars(), QLabel()
-        self.slider = QDoubleRangeSlider(Qt.Orientation.Horizontal)
-        self.measure.setToolTip("Show only objects with this measure in the range below.")
-        self.slider.setToolTip("The range in which objects are shown.")
-        self._values: NDArray[np.floating] = np.zeros(0)
-        head = QWidget()
-        fill_layout(QHBoxLayout(head), QLabel("Show"))
-        head.layout().addWidget(self.measure, stretch=1)
-        head.layout().addWidget(self._range)
-        fill_layout(QVBoxLayout(self), head, self.bars, self.slider)
-        self.slider.valueChanged.connect(self._on_moved)
-        self._show_range()
+        self.measure, self.against = Choice([("all", None)]), Choice([_COUNT])
+        self.color = QCheckBox("Colour", toolTip="Give each object the colour of its measure.")
+        self.measure.setToolTip("A measure, whose histogram is shown.")
+        self.against.setToolTip("Another measure, for a plot of both.")
+        self.gate: NDArray[np.floating] | None = None
+        self._table: Table = {}
+        self._canvas: Any = None
+        self._selector: Any = None
+        head = create_row(QLabel("Show"), self.measure)
+        self._below = create_row(QLabel("By"), self.against, self.color)
+        for row in (head, self._below):
+            row.layout().setStretch(1, 5)
+        fill_layout(QVBoxLayout(self), head, self._below)
+        for choice in (self.measure, self.against):
+            choice.currentIndexChanged.connect(self._on_measure_chosen)
+        self.color.toggled.connect(self.colored)
+        self.draw()
 
-    def offer(self, table: Table) -> None:
-        names = [n for n, column in table.items() if column.dtype.kind in "iuf"]
-        entries = [(column_title(n), n) for n in names if n not in _NO_FILTER]
-        self.measure.offer([("all", None), *entries])
+    def show_table(self, table: Table) -> None:
+        """Take the measures of other objects; those that are chosen, and the gate, stay."""
+        self._table = table
+        names = [n for n, own in table.items() if own.dtype.kind in "iuf" and n not in _NO_FILTER]
+        entries = [(column_title(n), n) for n in names]
+        before = self.measure.value, self.against.value
+        with signals_blocked(self.measure), signals_blocked(self.against):
+            self.measure.offer([("all", None), *entries])
+            self.against.offer([_COUNT, *entries])
+        if (self.measure.value, self.against.value) != before:
+            self.gate = None
+        self.draw()
 
-    def show_values(self, values: NDArray[Any]) -> None:
-        """Show a measure; the whole range is shown unless part of the same one was."""
-        self._values = np.asarray(values, float)
-        finite = self._values[np.isfinite(self._values)]
-        low, high = (finite.min(), finite.max()) if len(finite) else (0.0, 1.0)
-        counts, _ = np.histogram(finite, _N_BARS, (low, high if high > low else low + 1))
-        self.bars.heights = np.sqrt(counts / max(1, counts.max()))
-        with signals_blocked(self.slider):
-            self.slider.setRange(low, high if high > low else low + 1)
-            self.slider.setValue((low, high if high > low else low + 1))
-        self._show_range()
+    def set_gate(self, gate: Any) -> None:
+        self.gate = None if gate is None or len(gate) < 2 else np.asarray(gate, float)
+        self.changed.emit()
+
+    def values(self, choice: Choice) -> NDArray[np.floating]:
+        return np.asarray(self._table.get(choice.value, np.zeros(0)), float)
 
     @property
     def inside(self) -> NDArray[np.bool_]:
-        """Whether each object is in the range."""
-        low, high = self.slider.value()
-        slack = 1e-9 * (self.slider.maximum() - self.slider.minimum())
-        return np.asarray((self._values >= low - slack) & (self._values <= high + slack))
+        """Whether each object is in the gate."""
+        first, second = self.values(self.measure), self.values(self.against)
+        if self.gate is None:
+            return np.ones(len(self._table.get("object", ())), bool)
+        if self.gate.ndim == 1:
+            return np.asarray((first >= self.gate[0]) & (first <= self.gate[1]))
+        return np.asarray(points_in_poly(np.column_stack([first, second]), self.gate))
 
-    def _on_moved(self, *value: object) -> None:
-        self._show_range()
-        self.changed.emit()
-
-    def _show_range(self) -> None:
+    def draw(self) -> None:
         is_on = self.measure.value is not None
-        self.bars.setVisible(is_on)
-        self.slider.setVisible(is_on)
-        low, high = self.slider.value()
-        first, last = self.slider.minimum(), self.slider.maximum()
-        self.bars.shares = (low - first) / (last - first), (high - first) / (last - first)
-        self._range.setText(f"{_short(low)} to {_short(high)}" if is_on else "")
-        self.bars.update()
+        for widget in filter(None, (self._below, self._canvas)):
+            widget.setVisible(is_on)
+        if not is_on:
+            return
+        # matplotlib takes a while to load, and must find the binding that is in use.
+        from matplotlib.backends.backend_qtagg import FigureCanvasQTAgg
+        from matplotlib.figure import Figure
+        from matplotlib.widgets import LassoSelector, SpanSelector
 
+        if self._canvas is None:
+            figure = Figure(layout="constrained")
+            figure.patch.set_alpha(0)
+            self._canvas = FigureCanvasQTAgg(figure)  # type: ignore[no-untyped-call]
+            self._canvas.setStyleSheet("background-color: transparent;")
+            self._canvas.setFixedHeight(_PLOT_HEIGHT)
+            self._canvas.setToolTip("Drag over what is to be shown; click to show all.")
+            self.layout().addWidget(self._canvas)
+            figure.subplots()
+        (axes,) = self._canvas.figure.axes
+        if self._selector is not None:
+            self._selector.disconnect_events()
+        axes.clear()
+        axes.set_facecolor("none")
+        first, second = self.values(self.measure), self.values(self.against)
+        color, ink = (self.palette().color(role).name() for role in _ROLES)
+        if self.against.value is None:
+            axes.hist(first[np.isfinite(first)], _N_BARS, color=color)
+            look: Any = {"props": {"alpha": 0.3, "facecolor": ink}, "interactive": True}
+            self._selector = SpanSelector(axes, self._on_span, "horizontal", **look)
+            if self.gate is not None:
+                self._selector.extents = tuple(self.gate)
+        else:
+            axes.plot(first, second, ".", color=color, markersize=3)
+            if self.gate is not None:
+                axes.fill(*self.gate.T, facecolor="none", edgecolor=ink)
+            self._selector = LassoSelector(axes, self._on_lasso, props={"color": ink})
+        axes.set_xlabel(column_title(self.measure.value), fontsize=8, color=ink)
+        axes.set_ylabel(self.against.currentText(), fontsize=8, color=ink)
+        axes.tick_params(labelsize=7, colors=ink)
+        axes.spines[:].set_color(ink)
+        self._canvas.draw_idle()
 
-def _short(value: float) -> str:
-    return f"{value:.0f}" if abs(value) >= 100 else f"{value:.3g}"
+    def _on_span(self, low: float, high: float) -> None:
+        self.set_gate((low, high) if high > low else None)
+
+    def _on_lasso(self, corners: list[tuple[float, float]]) -> None:
+        self.set_gate(corners if len(corners) > 2 else None)
+        self.draw()
+
+    def _on_measure_chosen(self) -> None:
+        self.set_gate(None)
+        self.draw()
+        self.colored.emit()
+
+    def changeEvent(self, event: QEvent) -> None:
+        """Follow the theme."""
+        super().changeEvent(event)
+        if event.type() == QEvent.Type.PaletteChange:
+            self.draw()
 
 
 class ObjectTable(QWidget):
@@ -130,7 +171,7 @@ class ObjectTable(QWidget):
 
     def __init__(self) -> None:
         super().__init__()
-        self.model, self.filter = ObjectModel(), MeasureFilter()
+        self.model, self.filter = ObjectModel(), MeasurePlot()
         self.view = TableView(self.model)
         self.view.setSelectionMode(QAbstractItemView.SelectionMode.ExtendedSelection)
         self.view.allow_sorting()
@@ -142,8 +183,8 @@ class ObjectTable(QWidget):
         policy = QSizePolicy.Policy
         self.setSizePolicy(policy.Preferred, policy.Expanding)
         fill_layout(QVBoxLayout(self), self.view, self.filter)
-        self.filter.measure.currentIndexChanged.connect(self._on_measure_chosen)
         self.filter.changed.connect(self._show_filtered)
+        self.model.layoutChanged.connect(self._show_chosen)  # it was sorted
         self.view.selectionModel().selectionChanged.connect(self._on_selection_changed)
 
     @property
@@ -161,7 +202,7 @@ class ObjectTable(QWidget):
 
     def show_table(self, table: Table) -> None:
         """Show other measures; what is selected and filtered stays so."""
-        before, measure = self.selected, self.filter.measure.value
+        before = self.selected
         kept = {name: own for name, own in table.items() if not name.endswith(("_px2", "_px3"))}
         with signals_blocked(self):
             self.model.show_table(kept, {})
@@ -170,9 +211,8 @@ class ObjectTable(QWidget):
                 width = max(_CELL_WIDTH, room(column_title(name)) + _ROOM)
                 self.view.setColumnWidth(column, _WIDTHS.get(name, width))
                 self.view.setColumnHidden(column, name == "kind")  # the name says it
-            self.filter.offer(kept)
-            if self.filter.measure.value != measure or measure is not None:
-                self._on_measure_chosen()
+            self.filter.show_table(kept)
+            self._show_filtered()
             self.select(before)
 
     def select(self, numbers: Collection[int]) -> None:
@@ -186,19 +226,15 @@ class ObjectTable(QWidget):
             selection.select(self.model.index(first, 0), self.model.index(end, last))
         flags = QItemSelectionModel.SelectionFlag.ClearAndSelect
         self.view.selectionModel().select(selection, flags)
-        if len(rows):
-            self.view.scrollTo(self.model.index(int(rows[0]), 0))
+        self._show_chosen()
 
-    def _on_measure_chosen(self, *index: object) -> None:
-        name = self.filter.measure.value
-        self.filter.show_values(np.zeros(0) if name is None else self.model.values(name))
-        self._show_filtered()
+    def _show_chosen(self, *changed: object) -> None:
+        rows = self.view.selectionModel().selectedRows()
+        if rows:
+            self.view.scrollTo(min(rows))
 
     def _show_filtered(self) -> None:
-        n_objects = len(self.model.values("object"))
-        is_all = self.filter.measure.value is None
-        shown = range(n_objects) if is_all else np.flatnonzero(self.filter.inside).tolist()
-        self.model.show_rows(shown)
+        self.model.show_rows(np.flatnonzero(self.filter.inside).tolist())
         self.filtered.emit()
 
     def _on_selection_changed(self, *changed: object) -> None:

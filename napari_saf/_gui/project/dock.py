@@ -189,7 +189,14 @@ class ProjectWidget(RunDock):
             self.file.keep(self.workspace.snapshot())  # before what the crash left goes
             self.workspace.forget_lost(path)
         self.name.setText("" if self.file.path is None else self.file.name)
-        self.status.reset("\n".join(filter(None, [self.status.text, self._missing_note])))
+        words = ""
+        if is_recovered:
+            self._on_kept(True)
+            layers = sum(len(image.layers) for image in project.images)
+            parts = counted(len(entries), "image"), counted(layers, "layer")
+            words = f"recovered {' with '.join(parts)}: save the project to keep them"
+        lines = [words, self.status.text, self._missing_note]
+        self.status.reset("\n".join(filter(None, lines)))
 
     def save_project(self) -> None:
         """Save the project, where it was saved before, else where a person says."""

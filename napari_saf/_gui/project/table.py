@@ -51,7 +51,9 @@ class _ImageModel(TableModel):
         if role == Qt.ItemDataRole.ForegroundRole and row.state != "found":
             return _WARNING
         if role == Qt.ItemDataRole.FontRole and row is self._session.current:
-            return QFont("", -1, QFont.Weight.Bold)
+            bold = QFont()  # in the typeface of the table
+            bold.setBold(True)
+            return bold
         if role == Qt.ItemDataRole.TextAlignmentRole and column == 2:
             return int(RIGHT)
         return str(row.path or "in memory") if role == Qt.ItemDataRole.ToolTipRole else None

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 from qtpy.QtCore import Signal
@@ -77,6 +78,18 @@ class AutomaticSettings(QCheckBox):
         self.reader.forget()
         self._name = _FIRST
         self.refresh()
+
+    @property
+    def plain_values(self) -> dict[str, str]:
+        return {"automatic": self._name} if self.isChecked() else {}
+
+    def show_plain_values(self, values: Mapping[str, Any]) -> None:
+        """Take up the choice of an earlier session, whose values are shown."""
+        if values.get("automatic") in self._choices():
+            self._name = values["automatic"]
+            with signals_blocked(self):
+                self.setChecked(True)
+            self.refresh()
 
     def refresh(self) -> None:
         if self.isChecked():

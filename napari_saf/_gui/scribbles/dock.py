@@ -71,6 +71,7 @@ _MORE_ROWS = {
         "in whatever order, unless they are dots on one object.",
     ),
 }
+_PROVISIONAL = "first labels; looking for what the strokes stand for …"
 _UNCERTAINTY_HELP = "Show how uncertain each pixel is: bright where a stroke helps most."
 _APPLY_HELP = (
     "Label that image by what the classes look like in this one: an open image, or all of a folder."
@@ -162,6 +163,7 @@ class ScribblesWidget(RunDock):
             self._method,
             self.form.basic,
             create_fold("Start from labels", more),
+            self.create_next_row(),
             self.applying.row,
             create_fold("Features", self.input.features),
             create_fold("Advanced", self.form.advanced),
@@ -182,6 +184,13 @@ class ScribblesWidget(RunDock):
         """Return how strokes label here, for the Project dock; SafError: a value is wrong."""
         max_side = self.input.choices["max_side"].value
         return self.form.read(), dataclasses.replace(self.input.whole_options(), max_side=max_side)
+
+    def values(self) -> dict[str, Any]:
+        return super().values() | self.automatic.plain_values
+
+    def show_values(self, values: Mapping[str, Any]) -> None:
+        super().show_values(values)
+        self.automatic.show_plain_values(values)
 
     @property
     def result(self) -> Any:
@@ -331,25 +340,37 @@ class ScribblesWidget(RunDock):
             result = self._results.begin(job.pixels.index)
             goes_on = self.warm_start.isChecked() or self.automatic.corrects
             start = result.warm_start if goes_on else None
-            notes = [self.input.scale_note() if method.uses_window else "", self.automatic.note]
-            note = "\n".join(filter(None, notes))
+            notes = [self.input.slice_note()] + [self.input.scale_note()] * method.uses_window
+            note = "\n".join(filter(None, [*notes, self.automatic.note]))
             run = RunJob(result.image, job, method, result.live.placement, live=result.live)
             self.controller.start(
                 dataclasses.replace(run, strokes=result.strokes, start=start, note=note)
             )
 
     def _choose_settings(self) -> None:
-        """Let the strokes choose settings, once a run, when labels follow them; label by others."""
+        """Let the strokes choose settings, once a run; labels by others are provisional."""
         if self._chosen_in is self._begun:
             return
         self._chosen_in = self._begun
 
         def take(name: str) -> None:
+            self.drop_background("choice")
+            current = self._results.current
             if self.automatic.take(name):
                 self.start()
+            elif current is not None and self.status.text == _PROVISIONAL:
+                self.status.set_text(current.summary)
 
         if self.automatic.isChecked() and self.base.layer is None:
             self.run_in_background("choice", self.automatic.chooser(self._results.job()), take)
+
+    @property
+    def _is_choosing(self) -> bool:
+        return "choice" in self._background
+
+    def _show_progress(self, fraction: float, text: str) -> None:
+        words = f"{_PROVISIONAL}  {self.controller.seconds:.1f} s" if self._is_choosing else text
+        super()._show_progress(fraction, words)
 
     def _clear_labels(self, reason: str) -> None:
         """Show no labels, but for those beside locked ones: there is nothing to follow."""
@@ -395,6 +416,7 @@ class ScribblesWidget(RunDock):
         if not self.controller.is_running:
             text, shares = ("", {}) if result is None else (result.summary, result.shares)
             text = text or self._results.why_no_labels(self.form)
+            text = _PROVISIONAL if shares and self._is_choosing else text
             self.status.show_progress(1.0 if shares else 0.0, text)
 
     def _show_uncertainty(self) -> None:
@@ -429,7 +451,8 @@ class ScribblesWidget(RunDock):
         shown = self._results.of_run
         if shown is not None and shown is self._results.current:
             self.classes.set_shares(shares_of(frame.labels))
-            if frame.stage == FULL and not self.controller.is_stopping:
+            is_time = frame.stage == FULL or not shown.has_labels
+            if is_time and not self.controller.is_stopping:
                 self._choose_settings()
 
     def _on_returned(self, result: Segmentation) -> None:
@@ -442,10 +465,14 @@ class ScribblesWidget(RunDock):
         if result.status is not Status.CANCELLED:
             shown.lock(self.classes.locked)
             shown.show_uncertainty(self.uncertainty.isChecked())
+        else:
+            self.drop_background("choice")
         if shown is self._results.current:
             self.classes.set_shares(shown.shares)
             if result.status is not Status.CANCELLED:
                 self._choose_settings()
+                if self._is_choosing:
+                    self.status.set_text(_PROVISIONAL)
         self._results.name_labels()
 
     def _on_finished(self) -> None:
@@ -473,9 +500,9 @@ class ScribblesWidget(RunDock):
         for name in ("erase_class", "suggest"):
             buttons[name].setEnabled(has_strokes)
         buttons["draw_box"].setEnabled(self.input.image is not None)
-        self._offer(buttons["update_labels"], self._why_not(), self._update_help)
-        busy = BUSY if self.is_busy else ""
-        why_not = busy if has_strokes else "paint strokes of two classes first"
+        reason, busy = self._why_not(), BUSY if self.is_busy else ""
+        self._offer(buttons["update_labels"], reason, self._update_help)
+        why_not = "paint strokes of two classes first" if reason else busy
         self.applying.update_enabled(why_not, why_not)
         image, removed = self.input.image, self._removed
         is_own = removed is not None and image is not None and not has_strokes

@@ -17,7 +17,7 @@ from qtpy.QtWidgets import QLabel
 
 from napari_saf._gui.docks.apply import BUSY, ApplyDialog, why_not_repeated
 from napari_saf._gui.docks.large import LargeSection, Learner
-from napari_saf._gui.docks.run_dock import RunDock
+from napari_saf._gui.docks.run_dock import OBJECTS, RunDock
 from napari_saf._gui.forms.controls import Swatch, Swatches, fill_color
 from napari_saf._gui.forms.image_input import ImageInput
 from napari_saf._gui.forms.layout import FormSection, create_button, create_fold
@@ -29,10 +29,12 @@ from napari_saf._gui.layers.metadata import (
     image_id_of,
     is_given,
     is_regions,
+    metadata_of,
     prototypes_of,
     recipe_of,
 )
 from napari_saf._gui.layers.placement import NO_IMAGE
+from napari_saf._gui.layers.reading import fingerprint
 from napari_saf._gui.napari_workarounds import dims_of
 from napari_saf._gui.runs.controller import StoppedRun
 from napari_saf._gui.runs.run import Frame, RunJob, StoppedStart
@@ -73,6 +75,8 @@ class SegmentWidget(RunDock):
         super().__init__(viewer)
         self._was_sweep = False
         self._shown: tuple[LiveLayer, RunJob] | None = None
+        self._values: dict[str, Any] = {}  # of the dock, for the last run
+        self._checksum = 0  # of the labels that are shown, as the run left them
         self._problem: Problem | None = None  # what was labelled so, by a run of this dock
         self.input = ImageInput(viewer)
         has_seeds = self.input.strokes is not None
@@ -101,7 +105,7 @@ class SegmentWidget(RunDock):
                 create_fold("Advanced", self.form.advanced),
             ],
             [self.run_button, self.stop_button, self.stopped.button, self.device_note],
-            [self.swatches, self.regions, self.applying.row, self.large],
+            [self.swatches, self.regions, self.create_next_row(), self.applying.row, self.large],
         )
         self._connect_controls()
         self._on_method_changed()
@@ -116,6 +120,7 @@ class SegmentWidget(RunDock):
             (dims_of(self._viewer).events.order, self.input.read_axes),
             (self._viewer.events.theme, self.fairness.follow_theme),
             (self.applying.changed, self._update_enabled),
+            (self._viewer.layers.selection.events.active, self.regions.follow_selection),
             (self.form.method_changed, self._on_method_changed),
             (self.form.changed, self._on_form_changed),
             (self.input.options_changed, self._show_automatic),
@@ -127,8 +132,13 @@ class SegmentWidget(RunDock):
             (self.fairness.chosen, self._on_solution_chosen),
             (self.regions.view_changed, self.swatches.setHidden),  # they are of labels
             (self.regions.view_changed, self._update_enabled),
+            (self.regions.things_counted, self._show_count),
             (self.controller.swept, self._on_swept),
         )
+
+    @property
+    def result(self) -> Any:
+        return None if self._shown is None else self._shown[0].layer
 
     def start(
         self,
@@ -143,11 +153,32 @@ class SegmentWidget(RunDock):
         with self.showing_errors():
             job, method = self.input.job(finite_only=finite_only), self.form.read()
             job = dataclasses.replace(job, options=self._scaled(job.options, rescale))
-            note = self.input.scale_note() if method.uses_window else ""
+            notes = [self.input.slice_note()] + [self.input.scale_note()] * method.uses_window
+            note = "\n".join(filter(None, notes))
             place = self.input.region().placement
             run = RunJob(image, job, method, place, is_sweep, strokes, note=note)
-            by_hand = self.input.options_by_hand()
-            self.controller.start(dataclasses.replace(run, options=by_hand))
+            own: dict[str, Any] = {"options": self.input.options_by_hand(), "live": self._same(run)}
+            self._values = self.values()
+            self.controller.start(dataclasses.replace(run, **own))
+
+    def _same(self, job: RunJob) -> LiveLayer | None:
+        """Return the layer of the last run, if that asked for the same and nobody changed it."""
+        if self._shown is None or self._shown[0].is_lost or job.strokes is not None:
+            return None
+        live, before = self._shown
+        was, now = before.image_job, job.image_job
+        sources = (was.mask, was.groups, was.features, now.mask, now.groups, now.features)
+        is_same = (
+            before.image == job.image
+            and was.pixels.data is now.pixels.data
+            and (was.pixels.index, was.finite_only) == (now.pixels.index, now.finite_only)
+            and self._values == self.values()
+            and not (job.is_sweep or before.is_sweep or self.form.prototypes_field)
+            and all(source is None for source in sources)
+        )
+        is_whole = metadata_of(live.layer).get("status") != Status.CANCELLED.value
+        is_kept = fingerprint(live.layer.data, None) == self._checksum
+        return live if is_same and is_whole and is_kept else None
 
     def _scaled(self, options: ImageOptions, rescale: bool = False) -> ImageOptions:
         """Return options with the scaling that chosen prototypes of an earlier result are for."""
@@ -186,6 +217,10 @@ class SegmentWidget(RunDock):
         self.applying.row.setVisible(shown is not None)
         if shown is not None:
             self.applying.update_enabled(BUSY if self.is_busy else self._why_not_applied(shown))
+
+    def _show_count(self, n_things: int) -> None:
+        things = f"{n_things:,} things: " if n_things else ""
+        self.next_buttons[OBJECTS].setText(f"{things}{OBJECTS} …")
 
     def _why_not_applied(self, shown: LiveLayer) -> str:
         try:
@@ -287,6 +322,7 @@ class SegmentWidget(RunDock):
             self._forget_result()
         elif run.problem is not None:
             self._shown, self._problem = (run.live, run.job), run.problem
+            self._checksum = fingerprint(run.live.layer.data, None)
             self._show_result(run.by_label(result))
             if result.status is Status.CANCELLED and not run.job.is_sweep:
                 self.stopped.keep(run, result)

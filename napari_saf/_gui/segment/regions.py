@@ -18,7 +18,7 @@ from superqt.utils import signals_blocked
 from napari_saf._gui.docks.run_dock import RunDock
 from napari_saf._gui.forms.layout import create_button, create_row, fill_layout
 from napari_saf._gui.layers.live import LiveLayer, RegionsLayer
-from napari_saf._gui.layers.metadata import LEVEL_KEY, metadata_of
+from napari_saf._gui.layers.metadata import LEVEL_KEY, UNCHOSEN_KEY, metadata_of
 from napari_saf._gui.layers.sight import results_in_sight
 from napari_saf._gui.runs.run import RunJob
 from napari_saf.errors import counted
@@ -43,10 +43,6 @@ _REGIONS_HELP = (
 )
 _STOP_HELP = "Stop merging; the labels stay as they are."
 _SLIDER_HELP = "How many regions, without another run."
-_SEPARATE_HELP = (
-    "Regions are places. Things of a kind are counted, split where they touch, and measured in the "
-    "Objects dock."
-)
 
 
 class RegionSection(QWidget):
@@ -54,13 +50,15 @@ class RegionSection(QWidget):
 
     Regions are merged in the background of the dock: after a run where that is cheap, else once a
     person wants them; and anew where labels were changed since. The layer in view is the active one
-    once a person has chosen between the two, which holds for later runs. Of labels of separate
-    things the `note` says how many there are; their regions come into view only if that is asked.
-    Once a person waits for regions, their button stops the merging.
+    once a person has chosen between the two, which holds for later runs. Regions of labels of
+    separate things come into view only if that is asked. Once a person waits for
+    regions, their button stops the merging.
     """
 
     view_changed = Signal(bool)
     """Whether regions are in view."""
+    things_counted = Signal(int)
+    """How many separate things there are, 0 where labels are of places."""
 
     def __init__(self, dock: RunDock, viewer: napari.Viewer) -> None:
         super().__init__()
@@ -68,6 +66,7 @@ class RegionSection(QWidget):
         self._result: LiveLayer | None = None
         self._job: RunJob | None = None
         self._layer: RegionsLayer | None = None
+        self._last: tuple[LiveLayer | None, RegionsLayer | None] = None, None
         self._tree: RegionHierarchy | None = None
         self._merged: NDArray[Any]
         self._prefers_regions: bool | None = None
@@ -75,7 +74,6 @@ class RegionSection(QWidget):
         self._share = deque([0.0], maxlen=1)  # of the merging that is done
         self._clock = QTimer(self, interval=200)
         self._clock.timeout.connect(self._show_share)
-        self.note = QLabel(wordWrap=True, styleSheet="font-size: 8pt", toolTip=_SEPARATE_HELP)
         self.labels_button = create_button("labels", _LABELS_HELP, self._on_labels_clicked)
         self.regions_button = create_button("", _REGIONS_HELP, self._on_regions_clicked)
         self._views = QButtonGroup(self)  # one of them is checked
@@ -88,13 +86,15 @@ class RegionSection(QWidget):
         level = QWidget(toolTip=_SLIDER_HELP)
         fill_layout(QHBoxLayout(level), many, self.slider, few)
         buttons = create_row(self.labels_button, self.regions_button)
-        fill_layout(QVBoxLayout(self), buttons, level, self.note)
+        fill_layout(QVBoxLayout(self), buttons, level)
         self.reset()
 
     def reset(self) -> None:
         """Forget the result; its layers stay as they are."""
         for shown in filter(None, (self._result, self._layer)):
             shown.layer.events.visible.disconnect(self._on_visible_changed)
+        if self._result is not None:
+            self._last = self._result, self._layer
         self._result = self._job = self._layer = None
         self._dock.drop_background("separate")
         self._say(Separate())
@@ -114,6 +114,9 @@ class RegionSection(QWidget):
     def offer(self, result: LiveLayer, job: RunJob) -> None:
         """Begin anew with another result of a job, in view, or with other labels of this one."""
         layer = self._layer if result is self._result else None
+        if layer is None and self._last[0] is result:
+            layer = self._last[1]  # of the run before, in the same layer
+            layer = None if layer is None or layer.is_lost else layer
         self._begin(result, job, layer)
         self._view(result)
         labels = result.labels()
@@ -202,6 +205,8 @@ class RegionSection(QWidget):
 
     def take_removal(self, layer: Any) -> None:
         """Turn to the labels, if it is the layer of the regions that was removed, in view."""
+        if self._last[0] is not None and layer == self._last[0].layer:
+            self._last = None, None
         if self._layer is not None and layer == self._layer.layer:
             self._layer.layer.events.visible.disconnect(self._on_visible_changed)
             self._layer = None
@@ -271,8 +276,7 @@ class RegionSection(QWidget):
         self.regions_button.setToolTip(_STOP_HELP if is_stop else _REGIONS_HELP)
 
     def _say(self, separate: Separate) -> None:
-        self.note.setText(separate.note)
-        self.note.setVisible(bool(separate.number))
+        self.things_counted.emit(separate.number)
 
     def _view_regions(self) -> None:
         assert self._tree is not None and self._result is not None
@@ -288,8 +292,17 @@ class RegionSection(QWidget):
     def _view(self, shown: LiveLayer) -> None:
         self._bring_into_sight(shown)
         self._check(shown is not self._result)
-        if self._prefers_regions is not None:
+        own = [one.layer for one in (self._result, self._layer) if one is not None]
+        is_chosen = self._prefers_regions is not None
+        if is_chosen or self._viewer.layers.selection.active in own:
             self._viewer.layers.selection.active = shown.layer
+            if shown is self._layer:
+                shown.layer.metadata[UNCHOSEN_KEY] = not is_chosen
+
+    def follow_selection(self, event: Any) -> None:
+        """Note that regions are what a person chose, once they are selected another time."""
+        if self._layer is not None and event.value != self._layer.layer:
+            self._layer.layer.metadata.pop(UNCHOSEN_KEY, None)
 
     def _bring_into_sight(self, shown: LiveLayer) -> None:
         assert self._job is not None

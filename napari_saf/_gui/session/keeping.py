@@ -123,6 +123,16 @@ def ask_to_save(parent: QWidget, name: str) -> str:
     return {kind.Save: "save", kind.Discard: "discard"}.get(answer, "cancel")
 
 
+def ask_to_discard(parent: QWidget) -> bool:
+    """Ask whether what was kept of unsaved work is to be deleted."""
+    kind = QMessageBox.StandardButton
+    text = "Delete this work? Its strokes, labels and corrections cannot be brought back."
+    answer = QMessageBox.question(
+        parent, "napari-saf", text, kind.Discard | kind.Cancel, kind.Cancel
+    )
+    return bool(answer == kind.Discard)
+
+
 def ask_where_to_save(parent: QWidget, path: Path | None) -> Path | None:
     """Ask where to save, at first where it was; None: nowhere, or not over what is there."""
     start = path or Path.cwd() / f"project{PROJECT_SUFFIX}"

@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import napari
+import numpy as np
+from napari.layers import Labels
 from napari.utils.notifications import show_error
 from qtpy.QtCore import QEvent, QEventLoop, QObject, Qt, QTimer, Signal
 from qtpy.QtWidgets import (
@@ -27,12 +29,19 @@ from qtpy.QtWidgets import (
 
 from napari_saf._gui.forms.layout import create_button, create_row, fill_layout
 from napari_saf._gui.forms.words import describe_error
+from napari_saf._gui.layers.live import show_ground
+from napari_saf._gui.layers.metadata import is_regions, metadata_of
 from napari_saf._gui.layers.sight import unwrapped
-from napari_saf._gui.napari_workarounds import is_close_question
+from napari_saf._gui.napari_workarounds import dims_of, is_close_question
 from napari_saf._gui.runs.controller import RunsOfViewer
 from napari_saf._gui.runs.run import Task
 from napari_saf._gui.session import keeping
-from napari_saf._gui.session.keeping import ProjectFile, ask_to_save, ask_where_to_save
+from napari_saf._gui.session.keeping import (
+    ProjectFile,
+    ask_to_discard,
+    ask_to_save,
+    ask_where_to_save,
+)
 from napari_saf._gui.session.layers import Snapshot
 from napari_saf._gui.session.session import ProjectSession
 from napari_saf._gui.settings import current_settings
@@ -64,6 +73,8 @@ class Workspace(QObject):
         self.viewer = viewer
         self.session, self.file = ProjectSession(viewer), ProjectFile()
         self.runs = RunsOfViewer()
+        dims_of(viewer).events.ndisplay.connect(self._show_grounds)
+        self.runs.returned.connect(self._show_grounds)
         self.lost = keeping.lost_projects()
         self.joined: list[Any] = []
         self._window: Any = lambda: None
@@ -122,6 +133,7 @@ class Workspace(QObject):
             if current_settings().keeps_strokes and self.viewer.layers:
                 self.file.keep(self.snapshot())
         self.file.end()
+        dims_of(self.viewer).events.ndisplay.disconnect(self._show_grounds)
         self.session.release()
         self.joined.clear()
 
@@ -148,6 +160,14 @@ class Workspace(QObject):
             task.failed.connect(self._on_failed)
             task.finished.connect(self._on_finished)
             task.start()
+
+    def _show_grounds(self, *changed: object) -> None:
+        """See through the ground of results in a 3-D view."""
+        is_flat = dims_of(self.viewer).ndisplay == 2
+        for layer in self.viewer.layers:
+            is_result = isinstance(layer, Labels) and metadata_of(layer) and not is_regions(layer)
+            if is_result and layer.ndim > 2 and type(layer.data) is np.ndarray:
+                show_ground(layer, is_flat)
 
     def keep_soon(self) -> None:
         """Keep what is not saved in a moment: what a person painted is not to be painted again."""
@@ -283,7 +303,7 @@ class LostLine(QWidget):
             dock.load(self._workspace.lost[0], is_recovered=True)
 
     def _discard(self) -> None:
-        if self._workspace.lost:
+        if self._workspace.lost and ask_to_discard(self):
             self._workspace.forget_lost(self._workspace.lost[0])
 
 

@@ -23,7 +23,6 @@ from napari_saf._gui.layers.placement import (
 from napari_saf._gui.layers.reading import Pixels
 from napari_saf._gui.layers.sight import results_in_sight
 from napari_saf._gui.layers.view import EventWatch
-from napari_saf._gui.session.workspace import frame_of
 from napari_saf._gui.sharpen.layers import Change, SharpenedLabels, sharpen_parts, why_not
 from napari_saf.errors import counted
 
@@ -104,13 +103,6 @@ class SharpenWidget(RunDock):
         """What was done here to the labels that are chosen, as far as it is still known."""
         found = self._known.get(self.labels.layer)
         return found if found is not None and found.is_known else None
-
-    def open_on(self, labels: Any, image: Any) -> None:
-        """Come into sight with layers chosen."""
-        self.labels.choose(labels)
-        self.image.choose(image)
-        if (frame := frame_of(self)) is not None:
-            frame.raise_()
 
     def start(self) -> None:
         labels, image, strength = self.labels.layer, self.image.layer, self.borders.strength

@@ -273,6 +273,23 @@ class Hands:
 
     def drag(self, layer, way: Sequence[tuple[float, float]]) -> None:
         """Drag the mouse over the canvas, along rows and columns of a layer."""
+        canvas, points = self._canvas, self._points(layer, way)
+        QTest.mousePress(canvas, LEFT, NO_KEY, points[0])
+        for point in points[1:]:
+            _move(canvas, point)
+        QTest.mouseRelease(canvas, LEFT, NO_KEY, points[-1])
+        QApplication.processEvents()
+
+    def encircle(self, layer, way: Sequence[tuple[float, float]]) -> None:
+        """Click with the right button and go round an area, which napari fills."""
+        canvas, points = self._canvas, self._points(layer, [*way, way[0]])
+        QTest.mouseClick(canvas, Qt.MouseButton.RightButton, NO_KEY, points[0])
+        for point in points[1:]:
+            _move(canvas, point, Qt.MouseButton.NoButton)
+        QApplication.processEvents()
+
+    def _points(self, layer, way: Sequence[tuple[float, float]]) -> list[QPoint]:
+        """Return places on the canvas along rows and columns of a layer, all in sight."""
         canvas = self._canvas
         corners = [self._on_canvas(layer, place) for place in way]
         spots = [
@@ -283,11 +300,7 @@ class Hands:
         points = [QPoint(*(round(float(value)) for value in spot)) for spot in spots]
         for point in points:
             self._assert_in_sight(canvas, point)
-        QTest.mousePress(canvas, LEFT, NO_KEY, points[0])
-        for point in points[1:]:
-            _move(canvas, point)
-        QTest.mouseRelease(canvas, LEFT, NO_KEY, points[-1])
-        QApplication.processEvents()
+        return points
 
     def _on_canvas(self, layer, place: tuple[float, float]) -> np.ndarray:
         """Return where a pixel of a layer is on the canvas, as x and y."""
@@ -385,12 +398,12 @@ def _turn_wheel(widget: QWidget, angle: int) -> None:
     QApplication.sendEvent(widget, event)
 
 
-def _move(widget: QWidget, point: QPoint) -> None:
-    """Move the mouse with its button down.
+def _move(widget: QWidget, point: QPoint, held: Qt.MouseButton = LEFT) -> None:
+    """Move the mouse with a button down.
 
     QTest would move the pointer of the screen, which other windows on it share.
     """
     spots = (QPointF(point), QPointF(widget.mapToGlobal(point)))
-    event = QMouseEvent(QEvent.Type.MouseMove, *spots, Qt.MouseButton.NoButton, LEFT, NO_KEY)
+    event = QMouseEvent(QEvent.Type.MouseMove, *spots, Qt.MouseButton.NoButton, held, NO_KEY)
     QApplication.sendEvent(widget, event)
     QApplication.processEvents()

@@ -45,7 +45,8 @@ def test_walk(hands, take_picture, tmp_path):
     assert first < 0.95
 
     hands.click_cell(classes, 0, 1)
-    hands.drag(strokes, [(36, 64), (60, 64)])
+    hands.encircle(strokes, [(36, 60), (36, 68), (60, 68), (60, 60)])
+    assert strokes.data[48, 64] == 1  # it is filled
     hands.wait_until(lambda: agreement(dock, inside) > 0.95)
     hands.wait_for_end(dock)
     assert agreement(dock, inside) > 0.95

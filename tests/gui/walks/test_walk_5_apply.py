@@ -32,11 +32,11 @@ def apply_dictionary(hands, folder, walls) -> None:
     hands.press(dock, "Apply to image …")
     hands.choose(hands.field(dock.applying, "Apply to"), "wall")
     hands.press(dock.applying, "Apply")
-    hands.wait_until(lambda: "wall [partition]" in layers)
+    hands.wait_until(lambda: "wall [labels]" in layers)
     hands.wait_for_end(dock)
-    assert share_told_apart(layers["wall [partition]"].data, walls[0]) > 0.95
+    assert share_told_apart(layers["wall [labels]"].data, walls[0]) > 0.95
     hands.press(dock, "Labels")
-    assert layers["wall [partition]"].visible and not layers["wall [reconstruction]"].visible
+    assert layers["wall [labels]"].visible and not layers["wall [rebuilt]"].visible
 
     hands.choose(hands.field(dock.applying, "Apply to"), "a file or folder …")
     hands.type(hands.field(dock.applying, "Images in"), "walls")
