@@ -2,6 +2,7 @@
 # make check        checks, and the tests that need no window
 # make test         checks, some tests of the app with the other Qt binding, then all tests
 # make test-pyside6 some tests of the app with PySide6; test-pyqt5, test-pyqt6: with these
+# make test-exhaustive  the cases of laws that make test leaves out
 # make test-next    all tests of the app with the newest napari, pre-releases included
 # make lint         checks only
 # make format       put the code in form
@@ -37,9 +38,9 @@ export PYTHONDONTWRITEBYTECODE :=
 # A worker without work takes some of another's; tests/conftest.py says how many there are.
 PYTEST := -m pytest -n auto --maxprocesses 4 --dist worksteal
 
-.PHONY: help demo check core test test-pyqt5 test-pyqt6 test-pyside6 test-next lint format docs wheelhouse system
+.PHONY: help demo check core test test-exhaustive test-pyqt5 test-pyqt6 test-pyside6 test-next lint format docs wheelhouse system
 help:
-	@sed -n 's/^# //p' $(firstword $(MAKEFILE_LIST)) | head -9
+	@sed -n 's/^# //p' $(firstword $(MAKEFILE_LIST)) | head -10
 
 demo: .venv/installed
 	@$(BIN)/napari-saf demo -o demo
@@ -49,11 +50,14 @@ check: .venv/installed
 	@$(MAKE) --no-print-directory -j2 lint core
 
 core: .venv/installed
-	@OMP_NUM_THREADS=1 $(BIN)/python $(PYTEST) --ignore tests/gui -m "not slow"
+	@OMP_NUM_THREADS=1 $(BIN)/python $(PYTEST) --ignore tests/gui -m "not slow and not exhaustive"
 
 test: .venv/installed
 	@$(MAKE) --no-print-directory -j2 lint test-$(OTHER)
-	@OMP_NUM_THREADS=1 eval "$(SCREEN)" $(BIN)/python $(PYTEST) --durations 10 --durations-min 1
+	@OMP_NUM_THREADS=1 eval "$(SCREEN)" $(BIN)/python $(PYTEST) -m "not exhaustive" --durations 10 --durations-min 1
+
+test-exhaustive: .venv/installed
+	@OMP_NUM_THREADS=1 eval "$(SCREEN)" $(BIN)/python $(PYTEST) -m exhaustive
 
 # The bindings differ in enumerations, signals and fonts: all docks, and two ways through them. In
 # one process, beside the checks of the code: to start a worker takes as long as some tests.

@@ -162,6 +162,7 @@ def test_the_limits_of_a_group_of_processes_count(tmp_path):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="limits of Linux")
+@pytest.mark.exhaustive
 def test_a_folder_run_within_a_limit_goes_on_after_an_image_that_is_too_large(tmp_path):
     (tmp_path / "in").mkdir()
     rng = np.random.default_rng(0)

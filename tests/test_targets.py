@@ -69,7 +69,7 @@ def test_sketch_labels_like_the_exact_kernel(photograph):
     assert np.mean(shares) > 0.99
 
 
-@pytest.mark.parametrize("window", [3, 9])
+@pytest.mark.parametrize("window", [3, pytest.param(9, marks=pytest.mark.exhaustive)])
 def test_adaptive_scheme_labels_like_small_steps(photograph, window):
     problem = saf.Problem.from_image(
         photograph, features=photograph, window=window, weights="uniform", max_side=None

@@ -255,7 +255,7 @@ def test_a_mask_that_cannot_be_written_leaves_no_recipe(cli, folder, monkeypatch
 
 @FORKED
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["SIGKILL", "SIGINT"])
+@pytest.mark.parametrize("name", [pytest.param("SIGKILL", marks=pytest.mark.exhaustive), "SIGINT"])
 def test_processes_that_are_ended_leave_no_broken_file_and_one_goes_on_to_the_same(
     tmp_path, name, cli
 ):
@@ -307,7 +307,8 @@ def hidden(folder):
 @pytest.mark.parametrize(
     ("n_renamed", "extra"),
     [
-        *((n_renamed, ()) for n_renamed in range(5)),  # hidden recipe, mask, recipe, ...
+        *((n_renamed, ()) for n_renamed in range(3)),  # hidden recipe, mask, recipe, ...
+        *(pytest.param(n, (), marks=pytest.mark.exhaustive) for n in (3, 4)),
         *((n_renamed, ("--together",)) for n_renamed in (1, 3)),
     ],
 )

@@ -47,6 +47,7 @@ def scheduler(tmp_path_factory):
             process.wait()
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 def test_a_worker_of_a_scheduler_does_tiles_and_folders(cli, picture, tmp_path, scheduler):
     pixels = np.tile(np.repeat(np.uint8([60, 180]), 30), (70, 2))

@@ -25,6 +25,7 @@ def test_no_placeholder_of_torchvision_is_left(weights, own_cache):
     assert left is None or left.__spec__.origin
 
 
+@pytest.mark.exhaustive
 def test_a_new_process_has_deep_features_where_torchvision_is_missing(
     weights, tmp_path, monkeypatch
 ):

@@ -116,7 +116,11 @@ def most(case):
     return MOST.get(case, MOST.get(case.split(",")[0], 1.0))
 
 
-@pytest.mark.parametrize("case", METHODS)
+FEW = ("saf", "af, strokes", "regions", "slk, ms", "fair, kmeans", "bavardage, strokes")
+CASES = [pytest.param(n, marks=() if n in FEW else pytest.mark.exhaustive) for n in METHODS]
+
+
+@pytest.mark.parametrize("case", CASES)
 def test_noise_of_the_last_digits_changes_next_to_no_label(case):
     for name in STROKES:
         image, strokes = sample(name)
@@ -125,6 +129,7 @@ def test_noise_of_the_last_digits_changes_next_to_no_label(case):
         assert changes(labels_of(case, name), noisy) <= most(case), name
 
 
+@pytest.mark.exhaustive
 def test_another_instruction_set_finds_the_same_labels(tmp_path):
     """By that which every processor has; torch chooses it when it is imported."""
     file = tmp_path / "labels.npz"

@@ -54,7 +54,11 @@ def same(left, right):
     return float(np.mean(columns[0] == columns[1]))
 
 
-@pytest.fixture(scope="module", params=list(CASES))
+FEW = ("saf", "saf, s = 0.5", "af", "kmeans", "ncut", "slk", "laplacianshot", "bavardage")
+PARAMS = [pytest.param(n, marks=() if n in FEW else pytest.mark.exhaustive) for n in CASES]
+
+
+@pytest.fixture(scope="module", params=PARAMS)
 def case(request):
     """A method, a problem, the outcome in one go, and how often that asked."""
     method, options = CASES[request.param]
