@@ -270,7 +270,7 @@ class PatchDictionaryLearning(methods.AbstractFlow):
         20_000, label="Samples", minimum=10, maximum=10_000_000, step=10_000, advanced=True,
         help="How many patches shape the atoms.")
     epsilon: float = parameter(
-        1.0, label="Head start", minimum=1e-4, maximum=100, step=0.1, advanced=True,
+        1.0, label="Initial confidence", minimum=1e-4, maximum=100, step=0.1, advanced=True,
         help="How decided the start is: near 0 all labels begin equal (epsilon).")
     seed: int = parameter(
         0, label="Random seed", minimum=0, maximum=2**31 - 1, advanced=True,

@@ -1,4 +1,4 @@
-"""The methods, each a frozen dataclass of its parameters, and their registry."""
+"""Labelling methods: frozen dataclasses of their parameters, and their registry `METHODS`."""
 
 from napari_saf.flow import Cancelled, not_cancelled
 from napari_saf.methods._assignment import AssignmentFlow, method_with_prototypes
@@ -59,4 +59,4 @@ METHODS: dict[str, type[AbstractMethod]] = {
         Bavardage,
     )
 }
-"""All methods by the name that recipes and the command line use."""
+"""Methods by their name in recipes and on the command line."""

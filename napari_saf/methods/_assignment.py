@@ -1,4 +1,4 @@
-"""The assignment flow for given prototypes, or for seeds of each class."""
+"""Assignment flow from prototypes or seeds, with refinement rounds."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ from napari_saf.methods._flow import AbstractFlow, run_flow
 from napari_saf.methods._method import AbstractMethod, Call, Iteration, map_steps
 from napari_saf.methods._stroke_costs import (
     grids_of,
-    kept_numbers,
-    labels_out_of_reach,
-    learned_costs,
+    n_cached_numbers,
+    refinement_costs,
     stroke_costs,
     trust_in_features,
+    uncontradicted_labels,
 )
 from napari_saf.parameters import documented, parameter
 from napari_saf.points import distances
@@ -44,10 +44,10 @@ from napari_saf.problem import Problem
 from napari_saf.result import MOST_LABELS, LabelMap, Segmentation, Snapshot, Status
 
 _MIN_CHANGED = 0.002
-"""Share of the nodes; if fewer change label from one flow to the next, that was the last."""
-_KNOWN, _LOOSE = 0.1, 8.0
-"""Of flows that teach others: the entropy, as a share of that of no preference, at which they end,
-and by what their tolerance is multiplied. On photographs with strokes 0.04 % of the pixels change,
+"""Share of nodes that change label below which refinement ends."""
+_MAX_ENTROPY, _LOOSE_TOLERANCE = 0.1, 8.0
+"""Relative entropy at which a flow before the last round ends, and the factor of its tolerance. On
+photographs with strokes 0.04 % of the pixels change,
 a median of 0.02 %, the mean agreement by less than 0.1 %; a third of the evaluations goes."""
 
 
@@ -118,7 +118,7 @@ class AssignmentFlow(AbstractFlow):
         help="The label that each prototype stands for, if not 1, 2, ...; several may stand for "
         "one.")
     n_nearest: int | None = parameter(
-        10, label="Strokes asked", bounds=(1, 1000), advanced=True, none="their mean",
+        10, label="Stroke neighbours", bounds=(1, 1000), advanced=True, none="their mean",
         for_seeds=True,
         help="How many stroke pixels of a label, the most similar ones, tell how well a pixel "
         "fits that label; none: the mean of all of them.")
@@ -131,15 +131,15 @@ class AssignmentFlow(AbstractFlow):
         help="By which power edges make a way to a stroke longer: 1 suits long strokes, 3 clicks, "
         "from which only strong edges keep a label away.")
     rounds: int = parameter(
-        4, label="Learn again", bounds=(0, 20), advanced=True, for_seeds=True,
-        help="How often, at most, a label learns again: from all pixels that it has, not only "
-        "from its strokes.")
+        4, label="Refinement rounds", bounds=(0, 20), advanced=True, for_seeds=True,
+        help="How often, at most, labels are refined: each learns from all pixels that it has, not "
+        "only from its strokes.")
     nearby: float = parameter(
         0.0, label="Learn nearby", bounds=(0, 1000), step=1, advanced=True, for_seeds=True,
         help="From how far around, in pixels of the working size, a label learns again, where "
         "brightness differs from place to place; 0: from all of the image.")
     connected: bool = parameter(
-        False, label="One piece", for_seeds=True,
+        False, label="Connected to strokes", for_seeds=True,
         help="Keep only regions that a stroke touches; other regions get the label around them.")
     # fmt: on
 
@@ -158,7 +158,7 @@ class AssignmentFlow(AbstractFlow):
 
     def _iterate(self, call: Call) -> Iteration:
         if self.prototypes is None and self.n_nearest is not None and call.seeds is not None:
-            result = yield from self._learn(call, self.n_nearest)
+            result = yield from self._refine(call, self.n_nearest)
         else:
             result = yield from run_flow(self, self._prepare(call), call, of_nodes=True)
             result = dataclasses.replace(result, labels=self._connect(call.problem, result.labels))
@@ -175,30 +175,32 @@ class AssignmentFlow(AbstractFlow):
     ) -> tuple[float, float]:
         if problem.seeds is None or self.n_nearest is None or self.prototypes is not None:
             return 0, 0
-        kept = kept_numbers(problem.n_nodes, self.n_nearest, self.paths > 0)
-        most = kept_numbers(1, self.n_nearest, self.paths > 0)
-        return n_columns * kept, n_columns * most
+        n_cached = n_cached_numbers(problem.n_nodes, self.n_nearest, self.paths > 0)
+        most = n_cached_numbers(1, self.n_nearest, self.paths > 0)
+        return n_columns * n_cached, n_columns * most
 
     def _prepare(self, call: Call) -> Flow:
         points, labels = self._points(call), self._labels()
         if labels is None:
             return self._flow(call, *distance_table(call.features, points), points)
-        known = np.unique(labels)
+        classes = np.unique(labels)
         if call.problem.seeds is not None:
-            unknown = np.setdiff1d(call.problem.seeds, [0, *known])
+            unknown = np.setdiff1d(call.problem.seeds, [0, *classes])
             if len(unknown):
                 raise InvalidInput(f"seeds: class {unknown[0]} has no prototype")
-        if len(known) == len(points):
+        if len(classes) == len(points):
             points = points[torch.from_numpy(np.argsort(labels))]
-            return self._flow(call, *distance_table(call.features, points), points, known)
-        own = [points[torch.from_numpy(np.flatnonzero(labels == label))] for label in known]
-        table = call.features.new_full((len(call.features), len(own)), torch.inf)
-        for column, some in enumerate(own):
-            for point in some:  # the nearest of a label, without a table of all
+            return self._flow(call, *distance_table(call.features, points), points, classes)
+        class_points = [
+            points[torch.from_numpy(np.flatnonzero(labels == label))] for label in classes
+        ]
+        table = call.features.new_full((len(call.features), len(class_points)), torch.inf)
+        for column, members in enumerate(class_points):
+            for point in members:  # the nearest of a label, without a table of all
                 from_point = distances(call.features, point[None])[:, 0]
                 table[:, column] = torch.minimum(table[:, column], from_point)
-        means = torch.stack([some.mean(dim=0) for some in own])
-        return self._flow(call, table, table.argmin(dim=1), means, known)
+        means = torch.stack([members.mean(dim=0) for members in class_points])
+        return self._flow(call, table, table.argmin(dim=1), means, classes)
 
     def _flow(
         self,
@@ -206,98 +208,94 @@ class AssignmentFlow(AbstractFlow):
         table: torch.Tensor,
         nearest: torch.Tensor,
         points: torch.Tensor,
-        known: NDArray[np.int64] | None = None,
+        classes: NDArray[np.int64] | None = None,
     ) -> Flow:
-        """Return the flow for distances (n_nodes, n_points), of the known labels (n_points,).
-
-        `nearest` (n_nodes,) says which of the points is nearest to each node.
-        """
+        """Return the flow for distances (n_nodes, n_points) and the nearest points (n_nodes,)."""
         n_columns = len(points)
         start = Start(nearest, n_columns, lambda: new_field(table, n_columns))
         if call.initial is not None:
-            given = _check_start(call.initial, call, n_columns)
-            undecided = given.amin(dim=1) == given.amax(dim=1)
-            labels = torch.where(undecided, nearest, given.argmax(dim=1))
-            start = Start(labels, n_columns, lambda: given)
+            coordinates = _check_start(call.initial, call, n_columns)
+            undecided = coordinates.amin(dim=1) == coordinates.amax(dim=1)
+            labels = torch.where(undecided, nearest, coordinates.argmax(dim=1))
+            start = Start(labels, n_columns, lambda: coordinates)
 
         def make_field() -> AssignmentField:
             averager = call.problem.graph.averager(call.features.device, call.features.dtype)
             return AssignmentField(averager, table, points, self.rho, call.cancelled)
 
-        named = LabelMap.identity(n_columns) if known is None else LabelMap(known)
+        named = LabelMap.identity(n_columns) if classes is None else LabelMap(classes)
         return Flow(start, make_field, self.stepper, self.stop, label_map=named)
 
-    def _learn(self, call: Call, n_nearest: int) -> Iteration:
-        """Run the flow with what strokes say, then again with what was labelled.
+    def _refine(self, call: Call, n_nearest: int) -> Iteration:
+        """Run the flow on the costs of the strokes, then refine it by its own labels.
 
-        The labels that it returns are those of the nodes. Flows that teach others end once it is
-        known what they teach.
+        The result has labels of nodes. All flows but the last end early.
         """
         points, problem = self._points(call), call.problem
-        labels, result, n_done = self._learned(call, len(points))
+        labels, result, n_done = self._resumed(call, len(points))
         first, call = call, dataclasses.replace(call, initial=None, before=None)
         first = first if labels is None else call
         trust = trust_in_features(problem) if self.paths > 0 and grids_of(problem.graph) else 1.0
-        kept, labels = self._kept(problem, labels, result)
+        anchors, labels = self._anchors(problem, labels, result)
         by_strokes = stroke_costs(
-            call, len(points), n_nearest, self.paths, self.edge_power, trust, kept
+            call, len(points), n_nearest, self.paths, self.edge_power, trust, anchors
         )
         n_runs = max(1, self.rounds + (labels is None or n_done > 0))
         for k in range(n_done, n_runs):
-            own = call if k else first
+            flow_call = call if k else first
             if result is not None and call.max_iterations is not None:
-                left = call.max_iterations - (len(result.history) - k)
-                if left <= 0:
+                n_left = call.max_iterations - (len(result.history) - k)
+                if n_left <= 0:
                     break
-                own = dataclasses.replace(call, max_iterations=left)
+                flow_call = dataclasses.replace(call, max_iterations=n_left)
             try:
-                learned = learned_costs(problem, labels, len(points), self.nearby, trust)
-                costs = by_strokes + learned
+                refinement = refinement_costs(problem, labels, len(points), self.nearby, trust)
+                costs = by_strokes + refinement
             except Cancelled:
                 if result is None:
                     raise
                 return dataclasses.replace(result, status=Status.CANCELLED)
             table = torch.from_numpy(costs).to(call.features)
-            flow = self._flow(own, table, table.argmin(dim=1), points)
+            flow = self._flow(flow_call, table, table.argmin(dim=1), points)
             if k < n_runs - 1:
                 flow = self._ending_early(flow, problem, labels)
-            steps = run_flow(self, flow, own, of_nodes=True)
+            steps = run_flow(self, flow, flow_call, of_nodes=True)
             change = functools.partial(
-                _continue, graph=problem.graph, before=result, share=(k, n_runs)
+                _offset_snapshot, graph=problem.graph, previous=result, share=(k, n_runs)
             )
             later = yield from map_steps(steps, change)
             if result is not None and later.status is Status.CANCELLED:
                 return dataclasses.replace(result, status=Status.CANCELLED)
-            before, labels = labels, self._connect(problem, later.labels)
+            previous, labels = labels, self._connect(problem, later.labels)
             later = dataclasses.replace(later, labels=labels)
             if result is not None:
                 history = result.history.then(later.history)
                 n_evaluations = result.n_evaluations + later.n_evaluations
                 later = dataclasses.replace(later, history=history, n_evaluations=n_evaluations)
             result = later
-            settled = before is not None and (before != labels).mean() < _MIN_CHANGED
+            settled = previous is not None and (previous != labels).mean() < _MIN_CHANGED
             if settled or result.status is Status.CANCELLED:
                 break
         assert result is not None
         return result
 
-    def _kept(
+    def _anchors(
         self, problem: Problem, labels: NDArray[Any] | None, result: Segmentation | None
     ) -> tuple[NDArray[Any] | None, NDArray[Any] | None]:
-        """Return the labels to start from as they are kept, and those to learn from first."""
+        """Return labels from which paths start besides seeds, and labels to refine first."""
         is_start = labels is not None and result is None
         if not is_start or self.paths == 0 or not grids_of(problem.graph):
             return None, labels
-        kept = labels_out_of_reach(problem, self._connect(problem, labels))
-        return kept, kept if kept.all() else None
+        anchors = uncontradicted_labels(problem, self._connect(problem, labels))
+        return anchors, anchors if anchors.all() else None
 
     def _ending_early(self, flow: Flow, problem: Problem, labels: NDArray[Any] | None) -> Flow:
-        """Return a flow that ends once its labels are about known, unless they are those before."""
-        was_asked, known = False, _KNOWN * math.log(flow.start.n_columns)
+        """Return a flow that ends at a low entropy, unless its labels equal `labels`."""
+        was_asked, max_entropy = False, _MAX_ENTROPY * math.log(flow.start.n_columns)
 
         def is_enough(columns: torch.Tensor, entropy: float) -> bool:
             nonlocal was_asked
-            if was_asked or entropy > known:
+            if was_asked or entropy > max_entropy:
                 return False
             was_asked = True
             now = self._connect(problem, columns.numpy(force=True) + 1)
@@ -305,30 +303,26 @@ class AssignmentFlow(AbstractFlow):
 
         stepper = self.stepper
         if isinstance(stepper, AdamsBashforthMoulton):
-            stepper = AdamsBashforthMoulton(min(0.1, _LOOSE * stepper.tolerance))
+            stepper = AdamsBashforthMoulton(min(0.1, _LOOSE_TOLERANCE * stepper.tolerance))
         return dataclasses.replace(flow, stepper=stepper, is_enough=is_enough)
 
-    def _learned(
+    def _resumed(
         self, call: Call, n_columns: int
     ) -> tuple[NDArray[Any] | None, Segmentation | None, int]:
-        """Return the labels to learn from, the outcome that they are of, and its number of flows.
-
-        None, None and 0 where the first flow begins, or goes on: one that was stopped later than
-        that left nothing.
-        """
-        before = call.before
-        if before is None and call.initial is not None:
+        """Return labels to refine, the result they are from, and its number of flows; or 0."""
+        previous = call.before
+        if previous is None and call.initial is not None:
             start = _check_start(call.initial, call, n_columns)
             return start.argmax(dim=1).cpu().numpy() + 1, None, 0
-        # The clock stands still where a flow follows another.
-        n_more = 0 if before is None else int((np.diff(before.history.time) == 0).sum())
-        if before is None or not n_more:
+        # Each later flow begins with a time step of 0.
+        n_more = 0 if previous is None else int((np.diff(previous.history.time) == 0).sum())
+        if previous is None or not n_more:
             return None, None, 0
-        labels = self._connect(call.problem, before.assignment.argmax(axis=1) + 1)
-        return labels, dataclasses.replace(before, labels=labels), n_more + 1
+        labels = self._connect(call.problem, previous.assignment.argmax(axis=1) + 1)
+        return labels, dataclasses.replace(previous, labels=labels), n_more + 1
 
     def _connect(self, problem: Problem, labels: Any) -> NDArray[Any]:
-        """Return labels of nodes of which only the regions are kept that a seed touches."""
+        """Reassign regions of labels of nodes that no seed touches."""
         grids = grids_of(problem.graph)
         if not self.connected or problem.seeds is None or not grids:
             return np.asarray(labels)
@@ -358,12 +352,12 @@ class AssignmentFlow(AbstractFlow):
             )
         if self.prototype_labels is None:
             check_seeds_fit(seeds, len(points))
-        given = torch.from_numpy(points)
+        prototypes = torch.from_numpy(points)
         check_size("prototypes", points, points.shape[-1], torch.finfo(features.dtype).max)
-        return (given - call.offset).to(features.dtype).to(features.device)
+        return (prototypes - call.offset).to(features.dtype).to(features.device)
 
     def _labels(self) -> NDArray[np.int64] | None:
-        """Return the label of each prototype where they are given."""
+        """Return the validated label of each prototype, if any."""
         if self.prototype_labels is None:
             return None
         labels = np.ravel(as_array(self.prototype_labels, "prototype_labels"))
@@ -387,33 +381,33 @@ class AssignmentFlow(AbstractFlow):
         return 1 if problem.seeds is None else count_classes(problem.seeds)
 
 
-def _continue(
-    snapshot: Snapshot, graph: AbstractGraph, before: Segmentation | None, share: tuple[int, int]
+def _offset_snapshot(
+    snapshot: Snapshot, graph: AbstractGraph, previous: Segmentation | None, share: tuple[int, int]
 ) -> Snapshot:
-    """Return the snapshot of flow k of n, which has the `share` (k, n), as one of the whole run.
+    """Return the snapshot of flow k of n, `share` = (k, n), as one of the whole run.
 
-    It shows the labels of the flow before: its own begin undecided.
+    It shows the labels of the previous flow: those of a new flow begin undecided.
     """
     fraction = (share[0] + snapshot.fraction) / share[1]
-    if before is None:
+    if previous is None:
         return dataclasses.replace(snapshot, fraction=fraction)
     record = dataclasses.replace(
         snapshot.record,
-        time=snapshot.record.time + before.history.time[-1],
-        n_evaluations=snapshot.record.n_evaluations + before.n_evaluations,
+        time=snapshot.record.time + previous.history.time[-1],
+        n_evaluations=snapshot.record.n_evaluations + previous.n_evaluations,
     )
     return dataclasses.replace(
         snapshot,
         fraction=fraction,
         record=record,
-        _read_labels=lambda: _image(graph, before),
-        _read_prototypes=lambda: before.prototypes,
-        _read_logarithm=lambda: np.log(before.assignment.clip(1e-10)),
+        _read_labels=lambda: _image(graph, previous),
+        _read_prototypes=lambda: previous.prototypes,
+        _read_logarithm=lambda: np.log(previous.assignment.clip(1e-10)),
     )
 
 
 def _image(graph: AbstractGraph, result: Segmentation) -> Any:
-    """Return the labels of nodes as an image, or a list of those of several."""
+    """Return the labels of nodes as an image, or a list of images."""
     return graph.to_image(np.asarray(result.labels))
 
 
@@ -424,8 +418,8 @@ def method_with_prototypes(
 ) -> AbstractMethod:
     """Return the method that labels by prototypes (n_prototypes, n_features).
 
-    Each is a column, or one of the label (n_prototypes,) that is given for it. With the
-    parameters that another method has, too, such as the device.
+    Each is a column, or belongs to the label in `labels` (n_prototypes,). Parameters shared with
+    `like`, such as the device, are copied.
     """
     names = [field.name for field in dataclasses.fields(AbstractFlow)]
     values = {name: getattr(like, name) for name in names if hasattr(like, name)}
@@ -442,7 +436,7 @@ def _check_start(initial: ArrayLike, call: Call, n_columns: int) -> torch.Tensor
 def _keep_touched(
     nodes: NDArray[np.integer], seeds: NDArray[np.int64], grid: GridGraph
 ) -> NDArray[np.integer]:
-    """Give regions that no seed touches to the nearest nodes of those that one does."""
+    """Give regions without a seed the label of the nearest region with one."""
     labels, strokes = grid.spread(nodes), grid.spread(seeds)
     touched = np.zeros(labels.shape, dtype=bool)
     for label in np.unique(nodes):

@@ -111,7 +111,7 @@ class Bavardage(AbstractFewShotMethod):
 
 
 class _State(AbstractState):
-    """BAVARDAGE under way."""
+    """State of a BAVARDAGE run."""
 
     def __init__(self, method: Bavardage, tasks: Tasks) -> None:
         super().__init__(tasks, tasks.n_classes)
@@ -124,7 +124,7 @@ class _State(AbstractState):
             self._points = prepared(tasks.blocks, preprocessing)
             n_features = self._points.shape[2]
             self._whitening = _given_whitening(method.within_scatter, n_features, method.max_scale)
-        # A product of a few rows with the transposed points is several times as fast.
+        # Products of few rows with transposed points are several times as fast.
         self._transposed = self._points.mT.contiguous()
         self._lengths = self._points.square().sum(dim=2)
         self._n_seeds = tasks.class_indicators().sum(dim=1).cpu().double()
@@ -155,26 +155,26 @@ class _State(AbstractState):
         self.objectives = self._free_energies()
 
     def advance(self) -> None:
-        """Update the assignment, then the projection and the posteriors of the parameters."""
+        """Update the assignment, then projection and posteriors."""
         self.raise_if_cancelled()
         # step 3: o_nk ~ exp(psi(alpha_k) - precision/2 |y_n - m_k|^2 - D / (2 beta_k))
         squares = squared_distances(self._projected, self._means)
         offsets = torch.digamma(self._alpha) - self._n_dimensions / (2 * self._beta)
         v = squares.mul_(-self._method.precision / 2).add_(offsets.to(squares)[:, None])
-        before = self.assignment.clone()
+        previous = self.assignment.clone()
         self.move(self.choose(self.active, v, self.by_task(self.v)).flatten(0, 1))
-        moved = (self.assignment - before).abs_().mul_(0.5)
+        moved = (self.assignment - previous).abs_().mul_(0.5)
         self._moved = self.totals(moved) / self._points.shape[1]
         self.n_evaluations += 1
         self._update_posteriors()
         if self.is_recorded:
             self.objectives = self.choose(self.active, self._free_energies(), self.objectives)
 
-    def gains(self, before: torch.Tensor) -> torch.Tensor:
+    def gains(self, previous: torch.Tensor) -> torch.Tensor:
         return self._moved
 
     def _assign_to(self, means: torch.Tensor) -> None:
-        """Take the soft assignment to means, softmax(-T_km |x - m|^2)."""
+        """Set the soft assignment to means, softmax(-T_km |x - m|^2)."""
         products = (means @ self._transposed).mT
         squares = self._lengths[..., None] + means.square().sum(dim=2)[:, None]
         squares.sub_(products, alpha=2).clamp_(min=0)
@@ -228,7 +228,7 @@ class _State(AbstractState):
 def _given_whitening(scatter: ArrayLike, n_features: int, max_scale: float) -> NDArray[np.float64]:
     """Return R S R', S = min(eigenvalue^(-1/2), max_scale), of a scatter matrix.
 
-    InvalidInput if it is not a symmetric, positive semi-definite matrix of `n_features` rows.
+    Raises InvalidInput unless it is symmetric, positive semi-definite, of `n_features` rows.
     """
     matrix = np.asarray(scatter, dtype=np.float64)
     if matrix.shape != (n_features, n_features) or not np.isfinite(matrix).all():
@@ -252,11 +252,10 @@ def _given_whitening(scatter: ArrayLike, n_features: int, max_scale: float) -> N
 def whitened_by_seeds(
     points: torch.Tensor, class_indicators: torch.Tensor, max_scale: float, *, n_features: int
 ) -> torch.Tensor:
-    """Return R S R' x, with the scatter of the seeds, shrunk and brought to scale.
+    """Return R S R' x for the shrunk and scaled scatter of the seeds.
 
-    Points (n_tasks, n_nodes, n_features) may lie in a space of fewer axes than the `n_features` of
-    the identity. Eigenvalues count as shares of their mean, each weighted by itself: axes along
-    which classes are widest keep their scale.
+    `n_features` is the dimension of the identity, points (n_tasks, n_nodes, n_axes) may have fewer
+    axes. Eigenvalues are relative to their mean, weighted by themselves.
     """
     is_seed = class_indicators.sum(dim=2)
     counts = is_seed.sum(dim=1).cpu().double()
@@ -264,7 +263,7 @@ def whitened_by_seeds(
     members = class_indicators.gather(1, order.expand(-1, -1, class_indicators.shape[2]))
     seeds = points.gather(1, order.expand(-1, -1, points.shape[2]))
     means = (members.mT @ seeds) / members.sum(dim=1)[..., None]
-    # seeds less the mean of their class, rows of 0 after them; how many more there are than classes
+    # within-class residuals, zero-padded, and their degrees of freedom
     residuals = (seeds - members @ means) * members.sum(dim=2, keepdim=True)
     freedom = counts - class_indicators.shape[2]
     values, axes = _principal_axes(residuals.cpu().double())
@@ -273,25 +272,25 @@ def whitened_by_seeds(
     if not is_known.any():
         return points
     shares = values / torch.where(is_known, mean, 1)[:, None]
-    # The oracle approximation takes too little where the spread lies in a few of many axes.
+    # The oracle approximation shrinks too little if few of many axes hold the variance.
     squares, p = shares.square().sum(dim=1), float(n_features)
     above = (1 - 2 / p) * squares + p * p
     below = (freedom + 1 - 2 / p) * (squares - p)
     oracle = torch.where(below > above, above / below.clamp(min=1e-300), 1)
     shrinkage = torch.maximum(oracle, p / (p + freedom)).clamp(0, 1)
     shrinkage = torch.where(is_known, shrinkage, 1)
-    own = (1 - shrinkage)[:, None] * shares + shrinkage[:, None]
-    squares = own.square().sum(dim=1) + (n_features - values.shape[1]) * shrinkage.square()
+    shrunk = (1 - shrinkage)[:, None] * shares + shrinkage[:, None]
+    squares = shrunk.square().sum(dim=1) + (n_features - values.shape[1]) * shrinkage.square()
     unit = squares / n_features
-    own = (unit[:, None] / own).sqrt().clamp(max=max_scale)
-    others = (unit / shrinkage).sqrt().clamp(max=max_scale)[:, None]
+    scales = (unit[:, None] / shrunk).sqrt().clamp(max=max_scale)
+    base_scale = (unit / shrinkage).sqrt().clamp(max=max_scale)[:, None]
     along = points @ axes.to(points)
-    stretched = (along * (own - others).to(points)[:, None]) @ axes.to(points).mT
-    return stretched + points * others.to(points)[:, None]
+    stretched = (along * (scales - base_scale).to(points)[:, None]) @ axes.to(points).mT
+    return stretched + points * base_scale.to(points)[:, None]
 
 
 def _principal_axes(residuals: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return eigenvalues and eigenvectors, in columns, of E'E; all that are not 0."""
+    """Return the non-zero eigenvalues of E'E and their eigenvectors in columns."""
     if residuals.shape[1] >= residuals.shape[2]:
         values, axes = torch.linalg.eigh(residuals.mT @ residuals)
         return values.clamp(min=0), axes

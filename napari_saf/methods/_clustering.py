@@ -1,6 +1,7 @@
-"""Clusterings: alternating updates of assignment and prototypes, of one problem or many tasks.
+"""Clustering by alternating updates of assignment and prototypes, of one problem or many tasks.
 
-A state (`AbstractState`) makes the updates; `run_clustering` brings one problem to the end.
+`AbstractState` makes the updates, `run_clustering` drives one problem to convergence. Read next:
+`_slk`, `_fair`, `_few_shot`.
 """
 
 from __future__ import annotations
@@ -33,12 +34,12 @@ from napari_saf.problem import Problem
 from napari_saf.result import LabelMap, Record, Snapshot, Status
 
 _MIN_REORDERED_NODES = 2**16
-"""With fewer nodes, the fields stay in the caches of the processor in any order."""
+"""Fields of fewer nodes fit the processor caches in any order."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class AbstractAlternating(AbstractMethod):
-    """A method that alternates between assignment and prototypes, see `AbstractState`."""
+    """Base class of methods that alternate assignment and prototype updates."""
 
     # fmt: off
     tolerance: float = tolerance_parameter(1e-4)
@@ -47,7 +48,7 @@ class AbstractAlternating(AbstractMethod):
 
     @abstractmethod
     def _start(self, call: Call) -> AbstractState:
-        """Return the state in which a run starts."""
+        """Return the initial state of a run."""
 
     def _iterate(self, call: Call) -> Iteration:
         return run_clustering(self, call)
@@ -55,10 +56,9 @@ class AbstractAlternating(AbstractMethod):
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class AbstractClustering(AbstractAlternating):
-    """A method that finds clusters, whose number is given.
+    """Base class of clusterings into `n_clusters`, or the number of seed classes if larger.
 
-    The label of a node is that of its largest share; of several, that of the nearest prototype.
-    There are as many labels as the seeds have classes if those are more than `n_clusters`.
+    The label of a node is that of its largest share, ties go to the nearest prototype.
     """
 
     accepts_any_initial: ClassVar[bool] = True
@@ -82,24 +82,24 @@ class AbstractClustering(AbstractAlternating):
 
 
 def start_points(call: Call, n_clusters: int, draw: int | np.random.RandomState) -> torch.Tensor:
-    """Return the first prototypes: the means of the seeds' classes, then k-means++.
+    """Return the initial prototypes: class means of seeds, then k-means++.
 
-    Fewer than wanted where there are fewer distinct features; those of `initial` if it is given,
-    or those of the run that goes on.
+    Fewer than `n_clusters` if fewer features are distinct. With `initial` they are its means, in
+    resumed runs the previous prototypes.
     """
     if call.initial is not None:
         weights = torch.softmax(flow.from_assignment(call.initial, call.features), dim=1)
         points = weighted_means(weights, call.features)
         if call.before is not None:
-            columns, own = call.before.columns, torch.from_numpy(call.before.prototypes)
-            points[columns[columns >= 0]] = (own[columns >= 0] - call.offset).to(points)
+            columns, prototypes = call.before.columns, torch.from_numpy(call.before.prototypes)
+            points[columns[columns >= 0]] = (prototypes[columns >= 0] - call.offset).to(points)
         return points
     points = call.features[:0]
     if call.seeds is not None:
         points = flow.class_means(call.features, call.seeds)
     if len(points) >= n_clusters:
         return points
-    # Some may be drawn where one is given: draw as many as if none were.
+    # Draws may coincide with seeded means: draw as many as without seeds.
     count = min(n_clusters, len(call.features))
     # Arthur and Vassilvitskii, https://doi.org/10.5555/1283383.1283494.
     from sklearn.cluster import kmeans_plusplus  # takes half a second to load
@@ -114,10 +114,10 @@ def start_points(call: Call, n_clusters: int, draw: int | np.random.RandomState)
 
 
 def run_clustering(method: AbstractAlternating, call: Call) -> Iteration:
-    """Alternate to the end; see `AbstractMethod.iterate`."""
+    """Iterate to convergence; see `AbstractMethod.iterate`."""
     ordered = in_local_order(call)
     state, order = method._start(ordered), ordered.order
-    place = slice(None) if order is None else torch.from_numpy(np.argsort(order))
+    inverse = slice(None) if order is None else torch.from_numpy(np.argsort(order))
     n_columns = state.v.shape[1]
     if call.initial is None and n_columns < method._n_columns(call.problem):
         state.notes.append(f"labels reduced to {n_columns}: no more distinct features")
@@ -127,8 +127,8 @@ def run_clustering(method: AbstractAlternating, call: Call) -> Iteration:
         call.problem,
         n_columns,
         call.began,
-        lambda: labels[place],
-        lambda: state.v[place],
+        lambda: labels[inverse],
+        lambda: state.v[inverse],
         label_map=None if call.seeds is None else LabelMap.identity(n_columns),
     )
     if call.before is not None:
@@ -150,7 +150,7 @@ def run_clustering(method: AbstractAlternating, call: Call) -> Iteration:
     exemplars = state.exemplars()
     return reporter.finish(
         status,
-        state.assignment.float().cpu()[place].numpy(),
+        state.assignment.float().cpu()[inverse].numpy(),
         (state.prototypes().cpu() + call.offset).float().numpy(),
         n_evaluations=state.n_evaluations,
         notes=(*state.notes, *state.final_notes(labels)),
@@ -161,7 +161,7 @@ def run_clustering(method: AbstractAlternating, call: Call) -> Iteration:
 def _alternate(
     state: AbstractState, labels: torch.Tensor, reporter: Reporter, limit: int, tolerance: float
 ) -> Generator[Snapshot, None, Status]:
-    """Iterate to the end, whose status is returned; `labels` are updated in place."""
+    """Iterate to the end and return the status; `labels` are updated in place."""
     records = reporter.records
     falls = [(a.objective - b.objective, abs(b.objective)) for a, b in itertools.pairwise(records)]
     gains = [fall / max(size, 1e-300) for fall, size in falls]
@@ -178,11 +178,11 @@ def _alternate(
         if len(records) > limit:
             status = Status.MAX_ITERATIONS
             break
-        before = state.objectives
+        previous = state.objectives
         state.advance()
         changed = flow.update_labels(labels, state.v)
         records.append(_record(state, labels, len(records), changed))
-        gains.append(float(state.gains(before)[0]))
+        gains.append(float(state.gains(previous)[0]))
         if gains[-1] <= tolerance:
             status = Status.CONVERGED
     _conclude(state, labels, records, is_current=True)
@@ -193,10 +193,7 @@ def _alternate(
 def _conclude(
     state: AbstractState, labels: torch.Tensor, records: list[Record], *, is_current: bool
 ) -> None:
-    """Update prototypes, break ties, and let the last record be of what the run ends with.
-
-    Nodes of several largest shares get the label of the nearest prototype.
-    """
+    """Update prototypes, give ties to the nearest prototype, and update the last record."""
     if records:
         is_current = not state.conclude() and is_current
     prototypes = state.prototypes()
@@ -229,7 +226,7 @@ def _record(state: AbstractState, labels: torch.Tensor, iteration: int, changed:
 
 
 def _fraction(gains: list[float], tolerance: float) -> float:
-    """Return how far the gain per iteration is on its way to the tolerance."""
+    """Return the progress of the gain per iteration towards the tolerance."""
     first = next((gain for gain in gains if gain > 0), 0.0)
     least = max(tolerance, 1e-12)
     if first <= least:
@@ -239,19 +236,19 @@ def _fraction(gains: list[float], tolerance: float) -> float:
 
 
 def in_local_order(call: Call) -> Call:
-    """Return the call with neighbours of large graphs close together in memory."""
-    whole, graph = call.problem, call.problem.graph
+    """Return the call with nodes of large graphs reordered for memory locality."""
+    problem, graph = call.problem, call.problem.graph
     if graph.n_nodes < _MIN_REORDERED_NODES or not isinstance(graph, AffinityGraph):
         return call
-    nodes = whole.remember("local order", graph.local_order)
-    ordered = whole.remember("graph in local order", lambda: graph.in_order(nodes))
-    seeds, groups = (None if x is None else x[nodes] for x in (whole.seeds, whole.groups))
+    nodes = problem.remember("local order", graph.local_order)
+    ordered = problem.remember("graph in local order", lambda: graph.in_order(nodes))
+    seeds, groups = (None if x is None else x[nodes] for x in (problem.seeds, problem.groups))
     initial = None if call.initial is None else np.asarray(call.initial)
     if initial is not None and initial.shape[:1] == nodes.shape:
         initial = initial[nodes]
     return dataclasses.replace(
         call,
-        problem=Problem(whole.features[nodes], ordered, seeds=seeds, groups=groups),
+        problem=Problem(problem.features[nodes], ordered, seeds=seeds, groups=groups),
         features=call.features[torch.from_numpy(nodes).to(call.features.device)],
         initial=initial,
         order=nodes,
@@ -260,11 +257,11 @@ def in_local_order(call: Call) -> Call:
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Tasks:
-    """Problems of the same numbers of nodes, features and classes, on the device of the run.
+    """Problems of equal size and number of classes, stacked, on the device of the run.
 
-    `blocks` are the features (n_tasks, n_nodes, n_features), `seed_blocks` the labels 1, 2, ...
-    that were given (n_tasks, n_nodes), 0 for none. Of one task, `problem` is what it came from,
-    `initial` the assignment (n_nodes, n_columns) to start from, and `order` as of a `Call`.
+    `blocks` are features (n_tasks, n_nodes, n_features), `seed_blocks` labels 1, 2, ...
+    (n_tasks, n_nodes), 0 for none. A single task has its `problem`, `initial` assignment
+    (n_nodes, n_columns) and node `order`, see `Call`.
     """
 
     blocks: torch.Tensor
@@ -276,51 +273,50 @@ class Tasks:
 
     @classmethod
     def of(cls, call: Call) -> Tasks:
-        """Return the one task of a call."""
+        """Return the single task of a call."""
         seeds = None if call.seeds is None else call.seeds[None]
-        given = call.initial, call.raise_if_cancelled, call.problem, call.order
-        return cls(call.features[None], seeds, *given)
+        args = call.initial, call.raise_if_cancelled, call.problem, call.order
+        return cls(call.features[None], seeds, *args)
 
     def among(self, nodes: NDArray[np.int64] | torch.Tensor) -> Tasks:
-        """Return the tasks of some of the nodes alone."""
+        """Return the tasks restricted to some nodes."""
         seeds = None if self.seed_blocks is None else self.seed_blocks[:, nodes]
         return dataclasses.replace(self, blocks=self.blocks[:, nodes], seed_blocks=seeds)
 
     @property
     def is_image(self) -> bool:
-        """Whether nodes are the pixels of an image; only what came from one has options."""
+        """Whether nodes are pixels of an image."""
         return self.problem is not None and self.problem.options is not None
 
     @property
     def n_classes(self) -> int:
-        """Number of classes that have seeds."""
+        """Number of seed classes."""
         return 0 if self.seed_blocks is None else int(self.seed_blocks.max())
 
     def class_indicators(self) -> torch.Tensor:
-        """Return (n_tasks, n_nodes, n_classes) with 1 where a node is a seed of a class."""
+        """Return one-hot seeds (n_tasks, n_nodes, n_classes)."""
         assert self.seed_blocks is not None
         classes = torch.arange(1, self.n_classes + 1, device=self.blocks.device)
         return (self.seed_blocks[..., None] == classes).to(self.blocks)
 
     def class_means(self, features: torch.Tensor) -> torch.Tensor:
-        """Return the means (n_tasks, n_classes, n_features) of the seeds of each class."""
+        """Return the seed means (n_tasks, n_classes, n_features)."""
         return weighted_means(self.class_indicators(), features)
 
     def start(self) -> torch.Tensor | None:
-        """Return log coordinates of the assignment to start from."""
+        """Return the initial log coordinates, if any."""
         if self.initial is None:
             return None
         return flow.from_assignment(self.initial, self.blocks.flatten(0, 1))
 
 
 class AbstractState(ABC):
-    """State of a clustering: of one problem, or of several tasks with their rows stacked.
+    """State of a clustering, of one problem or of tasks with their rows stacked.
 
-    `v` are log coordinates (n_nodes, n_columns), whose rows have a maximum of 0, and `assignment`
-    is their softmax. Every task ends by itself: those that are no longer `active` (n_tasks,) stay
-    as they are. `objectives` (n_tasks,) are in float64 and, where they decide on the end, never
-    rise; `is_recorded` if they are read in any case. Both are on the CPU. `n_evaluations` counts
-    inner updates.
+    `v` are log coordinates (n_nodes, n_columns) with row maxima of 0, `assignment` is their
+    softmax. Tasks that are not `active` (n_tasks,) stay fixed. `objectives` (n_tasks,), float64 on
+    the CPU, never rise where they decide convergence; they are always computed if `is_recorded`.
+    `n_evaluations` counts inner updates.
     """
 
     def __init__(self, tasks: Tasks, n_columns: int) -> None:
@@ -339,48 +335,48 @@ class AbstractState(ABC):
         flow.check_seeds_fit(self._seeds, n_columns)
 
     def warm_up(self) -> Iterator[None]:
-        """Go to where the run starts; yields where there is something to show."""
+        """Improve the start before the first record; yield at each intermediate state."""
         yield from ()
 
     @abstractmethod
     def begin(self) -> None:
-        """Compute the objectives of the start."""
+        """Compute the initial objectives."""
 
     @abstractmethod
     def advance(self) -> None:
         """Make one outer iteration: the assignment, then the prototypes."""
 
     def conclude(self) -> bool:
-        """Take the prototypes that belong to the assignment; return whether they are others."""
+        """Set the prototypes to those of the assignment; return whether they changed."""
         return False
 
-    def gains(self, before: torch.Tensor) -> torch.Tensor:
-        """Return by which share the last iteration lowered the objectives, or what ends a run."""
-        return (before - self.objectives) / self.objectives.abs().clamp(min=1e-300)
+    def gains(self, previous: torch.Tensor) -> torch.Tensor:
+        """Return the relative decrease of the objectives, or another convergence measure."""
+        return (previous - self.objectives) / self.objectives.abs().clamp(min=1e-300)
 
     def measures(self, labels: torch.Tensor) -> dict[str, float]:
-        """Return what else is recorded, such as the objective of the hard labels."""
+        """Return further recorded measures, such as the objective of hard labels."""
         return {}
 
     def prototypes(self) -> torch.Tensor:
-        """Return the representative (n_columns, n_features) of every column."""
+        """Return the prototype of each column (n_columns, n_features)."""
         return weighted_means(self.assignment, self.features)
 
     def exemplars(self) -> NDArray[np.int64] | None:
-        """Return the node (n_columns,) that stands for each column, if nodes do."""
+        """Return the node that represents each column (n_columns,), if any."""
         return None
 
     def final_notes(self, labels: torch.Tensor) -> tuple[str, ...]:
-        """Return what a person should know of the hard labels at the end."""
+        """Return notes on the final hard labels."""
         return ()
 
     def move(self, v: torch.Tensor) -> None:
-        """Go to log coordinates, which are overwritten; seeds stay where they are."""
+        """Set the state to log coordinates, which are overwritten, with seeds fixed."""
         self.v = self.constrain(v)
         flow.softmax(self.v, out=self.assignment)
 
     def constrain(self, v: torch.Tensor) -> torch.Tensor:
-        """Normalise log coordinates in place and make the rows of seeds vertices."""
+        """Normalise log coordinates in place, with one-hot rows of seeds."""
         flow.normalize_(v)
         if self._seeds is not None:
             rows = self._seeds.nonzero()[:, 0]
@@ -388,7 +384,7 @@ class AbstractState(ABC):
         return v
 
     def hard_assignment(self, labels: torch.Tensor) -> torch.Tensor:
-        """Return the assignment whose rows are 1 at the labels (n_nodes,) and 0 elsewhere."""
+        """Return the one-hot assignment of labels (n_nodes,)."""
         return torch.zeros_like(self.v).scatter_(1, labels[:, None], 1)
 
     def by_task(self, rows: torch.Tensor) -> torch.Tensor:
@@ -396,16 +392,16 @@ class AbstractState(ABC):
         return rows.view(self.n_tasks, -1, rows.shape[1])
 
     def totals(self, rows: torch.Tensor) -> torch.Tensor:
-        """Return the sum of the entries of each task: of rows as they are, then in float64."""
+        """Return the sum of the entries of each task, in float64 after row sums."""
         if rows.ndim == 2:
             rows = torch.mv(rows, rows.new_ones(rows.shape[1]))
         return rows.cpu().double().view(self.n_tasks, -1).sum(dim=1)
 
     def choose(self, mask: torch.Tensor, new: torch.Tensor, old: torch.Tensor) -> torch.Tensor:
-        """Return the new values of some tasks and the old ones of others."""
+        """Return `new` for the tasks in `mask`, `old` for others."""
         if mask.all():
             return new
-        own = mask.to(new.device)
+        is_new = mask.to(new.device)
         if len(new) != self.n_tasks:
-            own = own.repeat_interleave(len(new) // self.n_tasks)
-        return torch.where(own.view(-1, *[1] * (new.ndim - 1)), new, old)
+            is_new = is_new.repeat_interleave(len(new) // self.n_tasks)
+        return torch.where(is_new.view(-1, *[1] * (new.ndim - 1)), new, old)

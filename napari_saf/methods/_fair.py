@@ -1,4 +1,4 @@
-"""Variational fair clustering, and the sweep over its weight."""
+"""Variational fair clustering, and its trade-off curve over the fairness weight."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ from napari_saf.result import Segmentation, Snapshot, Status
 Objective = Literal["kmeans", "kmedian", "ncut"]
 
 SWEPT = "fairness_weight"
-"""The parameter that a sweep goes through."""
+"""Name of the swept parameter."""
 
 _SHARES = tuple(np.geomspace(1e-3, 10, 9))
-"""Weights of a sweep in units of the objective of the plain clustering."""
+"""Weights of a sweep, in units of the plain clustering objective."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -48,7 +48,7 @@ class TradeOffPoint:
     segmentation: Segmentation
 
     def energy(self, weight: float) -> float:
-        """Return what the hard labels cost at a fairness weight."""
+        """Return the energy of the hard labels at a fairness weight."""
         return self.objective + weight * self.fairness_error if weight else self.objective
 
 
@@ -73,7 +73,7 @@ class TradeOff:
 
 @runtime_checkable
 class SweepMethod(Protocol):
-    """A method that spreads labels over groups, with a weight that can be varied."""
+    """Protocol of methods with a trade-off over the weight of group fairness."""
 
     def iterate_sweep(
         self,
@@ -205,16 +205,16 @@ class FairClustering(AbstractClustering):
         InvalidInput
             As `iterate`, and if there is no weight, or one is negative or not finite.
         """
-        wanted = [0.0] if weights is None else _check_weights(weights)
+        sweep_weights = [0.0] if weights is None else _check_weights(weights)
         count, points = count_points(weights), list[TradeOffPoint]()
-        while len(points) < len(wanted):
-            method = dataclasses.replace(self, fairness_weight=wanted[len(points)])
+        while len(points) < len(sweep_weights):
+            method = dataclasses.replace(self, fairness_weight=sweep_weights[len(points)])
             point = yield from method._iterate_point(problem, points, count, cancelled)
             if point is None:
                 return TradeOff(tuple(points), is_complete=False)
             points.append(point)
             if weights is None and len(points) == 1:
-                wanted += [point.objective * share for share in _SHARES]
+                sweep_weights += [point.objective * share for share in _SHARES]
         for k in reversed(range(len(points) - 1)):
             if points[k + 1].energy(points[k].weight) < points[k].energy(points[k].weight):
                 points[k] = dataclasses.replace(points[k + 1], weight=points[k].weight)
@@ -227,7 +227,7 @@ class FairClustering(AbstractClustering):
         count: int,
         cancelled: Callable[[], bool],
     ) -> Generator[Snapshot, None, TradeOffPoint | None]:
-        """Cluster at this weight from the last of the points before; None if it was cancelled."""
+        """Cluster at this weight from the last of the points; None if cancelled."""
         weight, last = self.fairness_weight or 0.0, points[-1] if points else None
 
         def overall(snapshot: Snapshot) -> Snapshot:
@@ -281,7 +281,7 @@ class FairClustering(AbstractClustering):
         return state(Tasks.of(call), setup)
 
     def _weight(self, call: Call) -> float | None:
-        """Return the weight; None where it depends on the objective of the start."""
+        """Return the weight; None if it depends on the initial objective."""
         if self.fairness_weight is not None or call.before is None:
             return self.fairness_weight
         fresh = self._start(dataclasses.replace(call, initial=None, before=None))
@@ -291,7 +291,7 @@ class FairClustering(AbstractClustering):
         return fresh.weight
 
     def _groups(self, problem: Problem) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        """Return groups numbered from 0 (none: -1), and the proportions wanted."""
+        """Return groups numbered from 0 (-1: no group), and the target proportions."""
         if problem.groups is None:
             raise InvalidInput(
                 "groups: expected groups to spread the labels over, got none; of several images, "
@@ -305,24 +305,24 @@ class FairClustering(AbstractClustering):
         if self.proportions is None:
             counts = np.bincount(groups[groups >= 0], minlength=n_groups)
             return groups, counts / counts.sum()
-        wanted = np.asarray(self.proportions, dtype=np.float64)
-        if wanted.shape != (n_groups,):
+        mu = np.asarray(self.proportions, dtype=np.float64)
+        if mu.shape != (n_groups,):
             raise InvalidInput(
-                f"proportions: expected one for each of {n_groups} groups, got shape {wanted.shape}"
+                f"proportions: expected one for each of {n_groups} groups, got shape {mu.shape}"
             )
-        if not np.isfinite(wanted).all() or (wanted < 0).any() or abs(wanted.sum() - 1) > 1e-6:
+        if not np.isfinite(mu).all() or (mu < 0).any() or abs(mu.sum() - 1) > 1e-6:
             raise InvalidInput("proportions: expected numbers >= 0 that sum to 1")
-        return groups, wanted
+        return groups, mu
 
 
 def count_points(weights: Sequence[float] | None) -> int:
-    """Return how many solutions a sweep over these weights has; InvalidInput if they are bad."""
+    """Return the number of solutions of a sweep; InvalidInput for invalid weights."""
     return 1 + len(_SHARES) if weights is None else len(_check_weights(weights))
 
 
 def _check_weights(weights: Sequence[float]) -> list[float]:
-    """Return the weights by size, each once."""
-    wanted = sorted({float(weight) for weight in weights})
-    if not wanted or not np.isfinite(wanted).all() or wanted[0] < 0:
+    """Return the distinct weights in ascending order."""
+    distinct = sorted({float(weight) for weight in weights})
+    if not distinct or not np.isfinite(distinct).all() or distinct[0] < 0:
         raise InvalidInput(f"weights: expected numbers >= 0, got {weights}")
-    return wanted
+    return distinct

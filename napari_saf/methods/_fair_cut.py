@@ -1,4 +1,4 @@
-"""Fair normalised cuts under way."""
+"""Fair normalised cuts: state and steps, see `FairClustering`."""
 
 from __future__ import annotations
 
@@ -18,31 +18,31 @@ from napari_saf.points import weighted_means
 
 _LIGHT = 3.0
 _ROUGH = 3e-3
-"""Share of the energy; where an iteration gains no more, a light weight has led far enough."""
+"""Relative gain below which the warm-up at a light weight ends."""
 _SLOW = 0.03
-"""Share of the energy; once an iteration gains no more, few nodes move on alone."""
+"""Relative gain below which steps are restricted to few nodes."""
 _MAX_INNER = 10
 _MIN_CUT_BOUND = 1e-30
 _BOUND_REDUCTION = 100.0
-"""By what the step bound is lowered before a run may end."""
+"""Factor by which the step bound is lowered before a run may end."""
 _FEW = 0.07
 _MANY = 0.5
-"""Share of the nodes; those nearest to a change are few, and do not move alone if many."""
+"""Share of nodes in restricted steps, and above which all nodes move."""
 _DECIDED = 100.0
-"""By what differences within the groups are enlarged, whose labels a cut starts from."""
+"""Scale of log coordinates for a decided start within groups."""
 _MIN_DEGREE = 1e-30
 _BLOCK = 256
 
 Tables = tuple[NDArray[np.float64], NDArray[np.float64]]
-"""S_k'W S_k and d'S_k of every column; one without links cuts none."""
+"""S_k'W S_k and d'S_k of every column."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class _Links:
-    """What some nodes, all others held, contribute to a cut.
+    """Terms of a cut over a subset of nodes, the others held fixed.
 
-    `product` is that with the weights W among them, `degrees` (n_nodes, 1) are d with all links,
-    `outside` the sums W S over the other nodes, and `held` those nodes' share of the tables.
+    `product` multiplies by the weights W within the subset, `degrees` (n_nodes, 1) are d over all
+    links, `outside` the sums W S over the fixed nodes, `held` their share of the tables.
     """
 
     product: SparseProduct
@@ -56,7 +56,7 @@ class _Links:
         return out if self.outside is None else out.add_(self.outside)
 
     def tables(self, assignment: torch.Tensor, sums: torch.Tensor) -> Tables:
-        """Return the tables of all nodes."""
+        """Return the tables over all nodes."""
         seen = sums if self.outside is None else sums + self.outside
         links = _column_totals(assignment * seen) + self.held[0]
         degrees = _column_totals(assignment, self.degrees) + self.held[1]
@@ -65,17 +65,17 @@ class _Links:
     def among(
         self, nodes: torch.Tensor, assignment: torch.Tensor, sums: torch.Tensor, tables: Tables
     ) -> _Links:
-        """Return those of some of the nodes, given what is theirs and the tables of all."""
-        some = _Links(self.product.among(nodes.cpu().numpy()), self.degrees[nodes])
-        outside = sums - some.sums(assignment, torch.empty_like(sums))
-        some = dataclasses.replace(some, outside=outside)
-        links, degrees = some.tables(assignment, sums)
+        """Return the terms of some nodes, from their assignment and sums, and the full tables."""
+        subset = _Links(self.product.among(nodes.cpu().numpy()), self.degrees[nodes])
+        outside = sums - subset.sums(assignment, torch.empty_like(sums))
+        subset = dataclasses.replace(subset, outside=outside)
+        links, degrees = subset.tables(assignment, sums)
         held = np.maximum(tables[0] - links, 0), np.maximum(tables[1] - degrees, 0)
-        return dataclasses.replace(some, held=held)
+        return dataclasses.replace(subset, held=held)
 
 
 class FairCut(AbstractFairState):
-    """Fair normalised cut on the problem's graph; `FairClustering` says how it starts and steps."""
+    """State of a fair normalised cut on the problem's graph."""
 
     def __init__(self, tasks: Tasks, setup: FairSetup) -> None:
         super().__init__(tasks, setup)
@@ -98,23 +98,23 @@ class FairCut(AbstractFairState):
             least, first = self.objective, self.v
             self.move(v.mul(_DECIDED).clamp_(min=MIN_START))
             self._begin_with(weight)
-            if self.objective < least:  # as decided; from shares the way is shorter
+            if self.objective < least:  # compared when decided; soft shares converge faster
                 self.move(v)
                 return
             self.move(first)
         if weight <= _LIGHT or not self._is_fresh:
             return
         self._begin_with(_LIGHT)
-        before = math.inf
-        while before - self.objective > _ROUGH * abs(self.objective):
-            before = self.objective
+        previous = math.inf
+        while previous - self.objective > _ROUGH * abs(self.objective):
+            previous = self.objective
             self.advance()
             yield
         self.move(self.v.clamp_(min=MIN_START))
 
-    def gains(self, before: torch.Tensor) -> torch.Tensor:
+    def gains(self, previous: torch.Tensor) -> torch.Tensor:
         """Return the mean gain of an inner step."""
-        return super().gains(before) / _MAX_INNER
+        return super().gains(previous) / _MAX_INNER
 
     def _begin_with(self, weight: float | None) -> None:
         super()._begin_with(weight)
@@ -122,29 +122,29 @@ class FairCut(AbstractFairState):
         self._bound = None
 
     def _lower(self) -> None:
-        before = self.objectives
+        previous = self.objectives
         if self._last_gain > _SLOW * self.objective:
             self._descend(_MAX_INNER)
         elif self._descend(1):
             self._lower_few(_MAX_INNER - 1)
-        if float(self.gains(before)) <= self.setup.tolerance and self._bound is not None:
-            # steps that failed raise the bound more than one that succeeds lowers it
+        if float(self.gains(previous)) <= self.setup.tolerance and self._bound is not None:
+            # rejected steps raise the bound more than accepted ones lower it
             self._bound /= _BOUND_REDUCTION
             self._descend(_MAX_INNER)
-        self._last_gain = float(before) - self.objective
+        self._last_gain = float(previous) - self.objective
 
     def _descend(self, count: int) -> bool:
-        """Make up to so many steps; return whether more are worth while."""
+        """Make up to `count` steps; return whether more would pay."""
         for _ in range(count):
-            before = self.objective
+            previous = self.objective
             is_made = self._make_step()
             least = self.setup.tolerance * abs(self.objective)
-            if not is_made or before - self.objective <= least:
+            if not is_made or previous - self.objective <= least:
                 return False
         return True
 
     def _make_step(self) -> bool:
-        """Make one step under which the energy falls; return whether there was one."""
+        """Make one step that lowers the energy; return whether there was one."""
         gradient = self._gradient(self._step)
         if self._bound is None:
             spread = gradient.amax(dim=1) - gradient.amin(dim=1)
@@ -153,11 +153,11 @@ class FairCut(AbstractFairState):
         largest = self._bound * 2**40
         while self._bound <= largest:
             base = torch.add(self.v, gradient, alpha=-1 / self._bound)
-            found, is_made = self._try_step(base, self._bound)
+            step, is_made = self._try_step(base, self._bound)
             if is_made:
-                self._bound /= 1.5 if found.is_near else 1
+                self._bound /= 1.5 if step.is_near else 1
                 return True
-            self._bound *= 2 if found.is_near else 4
+            self._bound *= 2 if step.is_near else 4
         self._bound = None
         return False
 
@@ -167,19 +167,19 @@ class FairCut(AbstractFairState):
         if len(nodes) > _MANY * len(self.v):
             self._descend(count)
             return
-        some = self._among(nodes)
-        some._descend(count)
-        self.v[nodes], self.assignment[nodes] = some.v, some.assignment
-        self._continue(some)
+        subset = self._among(nodes)
+        subset._descend(count)
+        self.v[nodes], self.assignment[nodes] = subset.v, subset.assignment
+        self._copy_shared(subset)
 
     def _nearest_to_change(self) -> torch.Tensor:
-        """Return the nodes that are undecided, and those to which their cluster gives least."""
+        """Return undecided nodes and those with the smallest cost gap."""
         cost = self._gradient(self._step)
         if self._term.multipliers is not None:
             cost = self._term.add_rows(self._term.multipliers, cost)
         is_own = self.v == 0
-        own = row_maxima(torch.where(is_own, cost, -math.inf))
-        gap = -(row_maxima(cost.neg_().masked_fill_(is_own, -math.inf)) + own)[:, 0]
+        own_cost = row_maxima(torch.where(is_own, cost, -math.inf))
+        gap = -(row_maxima(cost.neg_().masked_fill_(is_own, -math.inf)) + own_cost)[:, 0]
         if self._seeds is not None:
             gap[self._seeds > 0] = math.inf
         share = row_maxima(self.assignment)[:, 0]
@@ -187,21 +187,21 @@ class FairCut(AbstractFairState):
         return (near | (share < DECIDED)).nonzero()[:, 0]
 
     def _among(self, nodes: torch.Tensor) -> FairCut:
-        """Return the state of some nodes, all others held."""
+        """Return the state restricted to some nodes, all others held."""
         term = self._term.among(nodes, self.assignment[nodes], self._masses)
         setup = self.setup._replace(term=term, points=self._points, v=self.v[nodes])
-        some = FairCut(self.tasks.among(nodes), setup)
-        some._sums = self._sums[nodes]
-        some._links = self._links.among(nodes, some.assignment, some._sums, self._tables)
-        some._continue(self)
-        return some
+        subset = FairCut(self.tasks.among(nodes), setup)
+        subset._sums = self._sums[nodes]
+        subset._links = self._links.among(nodes, subset.assignment, subset._sums, self._tables)
+        subset._copy_shared(self)
+        return subset
 
-    def _continue(self, other: FairCut) -> None:
-        """Take over what does not depend on which nodes move: energy, masses, multipliers, L."""
-        self.objectives, self._gain, self._bound = other.objectives, other._gain, other._bound
-        self._masses, self._tables = other._masses, other._tables
-        self.n_evaluations = other.n_evaluations
-        self._term.multipliers = other._term.multipliers
+    def _copy_shared(self, source: FairCut) -> None:
+        """Copy energy, masses, multipliers and step bound, which no subset changes."""
+        self.objectives, self._gain, self._bound = source.objectives, source._gain, source._bound
+        self._masses, self._tables = source._masses, source._tables
+        self.n_evaluations = source.n_evaluations
+        self._term.multipliers = source._term.multipliers
 
     def _plain(self, assignment: torch.Tensor) -> float:
         """Return F = sum_k 1 - S_k'W S_k / d'S_k."""
@@ -227,13 +227,10 @@ class FairCut(AbstractFairState):
 def _column_totals(
     values: torch.Tensor, weights: torch.Tensor | None = None
 ) -> NDArray[np.float64]:
-    """Return the sums of the columns in blocks of rows, and their sums in float64.
-
-    `weights`, of shape (n_nodes, 1), say how often each row counts.
-    """
+    """Return column sums, weighted by `weights` (n_nodes, 1), in float64 over blocks of rows."""
     weights = torch.ones_like(values[:, :1]) if weights is None else weights
-    whole = len(values) // _BLOCK * _BLOCK
-    rows, counts = values[:whole].view(-1, _BLOCK, values.shape[1]), weights[:whole]
+    n_blocked = len(values) // _BLOCK * _BLOCK
+    rows, counts = values[:n_blocked].view(-1, _BLOCK, values.shape[1]), weights[:n_blocked]
     blocks = torch.bmm(counts.view(-1, 1, _BLOCK), rows)[:, 0]
-    sums = torch.cat([blocks, weights[whole:].T @ values[whole:]])
+    sums = torch.cat([blocks, weights[n_blocked:].T @ values[n_blocked:]])
     return np.asarray(sums.cpu().double().sum(dim=0).numpy())

@@ -1,4 +1,4 @@
-"""Fair clusterings around means or medoids under way."""
+"""Fair clustering around means or medoids: state and steps, see `FairClustering`."""
 
 from __future__ import annotations
 
@@ -28,25 +28,23 @@ _OVERSHOOT = 0.9
 _COOLING = 0.7
 _MIN_WEIGHT = 1e-6
 _SETTLED = 1e-4
-"""Share of the energy; where an iteration of the means gains no more, medoids may start."""
+"""Relative gain of the means below which medoids start."""
 _MAX_FOLLOWED = 4000
 _PLAINLY = 1.01
-"""Nodes, of each group its share, by which starts of means are compared; the second one is taken
-where its energy, multiplied by the factor, is lower."""
+"""Nodes by which starts of means are compared, and the factor on the energy of the second one."""
 _NEAR_TIE = 1.02
 _MAX_COMPARED = 1000
-"""Nodes among which medoids nearly as good are sought, evenly spaced."""
+"""Evenly spaced candidate nodes for rival medoids."""
 _WARMER = 16.0
-"""By what the temperature is raised where medoids are exchanged."""
+"""Factor of the temperature after medoids are exchanged."""
 _MAX_TRIED = 30
-"""Iterations from exchanged medoids on, at most."""
+"""Most iterations from exchanged medoids."""
 
 
 class FairPoints(AbstractFairState):
-    """Fair clustering around means, or around medoids: F = sum s_pk a_pk is linear in S.
+    """State of a fair clustering around means or medoids: F = sum s_pk a_pk is linear in S.
 
-    A step needs no memory of S^i to be right, only to be careful: of v^i a share T / L is let go,
-    which leaves S at a temperature of T in the end.
+    Steps forget a share T / L of v^i, so that S ends at a temperature of T.
     """
 
     def __init__(self, tasks: Tasks, setup: FairSetup) -> None:
@@ -58,11 +56,11 @@ class FairPoints(AbstractFairState):
         self._rivals: torch.Tensor | None = None
 
     def warm_up(self) -> Iterator[None]:
-        """Start where fair means lead, which hold no node back as medoids do.
+        """Start medoids from fair means, which move more freely.
 
-        The weight of the means is as large in units of F. Where the labels of the start keep the
-        groups apart, means lead from labels within the groups, too, and the lower end is taken. A
-        start that is given is left only if it keeps the groups apart.
+        The weight of the means is as large in units of F. If the initial labels keep the groups
+        apart, means also start from labels within the groups, and the lower energy wins. A given
+        start is left only in that case.
         """
         is_apart = self._keeps_groups_apart()
         if not is_apart and not (self._has_medoids and self._is_fresh):
@@ -76,16 +74,16 @@ class FairPoints(AbstractFairState):
         if not weight:
             return
         self.setup = self.setup._replace(weight=weight)
-        first, found = self.v, list[tuple[float, torch.Tensor]]()
+        first, candidates = self.v, list[tuple[float, torch.Tensor]]()
         within = self._start_within_groups() if is_apart else None
         for start in (first,) if within is None else (first, within.clamp_(min=MIN_START)):
             self.move(start.clone())
             v, energy = yield from self._follow_means(weight * squares / max(plain, 1e-300))
             if v is not None and self._has_medoids:
-                found.append((self._energy_from(v) if is_apart else 0.0, v))
+                candidates.append((self._energy_from(v) if is_apart else 0.0, v))
             elif v is not None:
-                found.append((energy if start is first else _PLAINLY * energy, start))
-        best = min(found, key=lambda one: one[0])[1] if found else first
+                candidates.append((energy if start is first else _PLAINLY * energy, start))
+        best = min(candidates, key=lambda candidate: candidate[0])[1] if candidates else first
         self.move(best)
         if best is not first:
             self._points = weighted_means(self.assignment, self.features)
@@ -94,13 +92,13 @@ class FairPoints(AbstractFairState):
     def _follow_means(
         self, weight: float
     ) -> Generator[None, None, tuple[torch.Tensor | None, float]]:
-        """Return to which log coordinates (None if a label is lost) and energy fair means lead."""
+        """Return log coordinates (None if a label is empty) and energy of converged fair means."""
         points, v = weighted_means(self.assignment, self.features), self.v
         setup = self.setup._replace(points=points, v=v, weight=weight, has_medoids=False)
         tasks, step = self.tasks, -(-len(v) // _MAX_FOLLOWED)
-        if not self._has_medoids and step > 1:  # only the energy is asked for
+        if not self._has_medoids and step > 1:  # only the energy matters
             groups = self._term.groups
-            rows = np.argsort(groups, kind="stable")[::step]  # of each group its share
+            rows = np.argsort(groups, kind="stable")[::step]  # stratified by group
             term = FairnessTerm(groups[rows], self._term.proportions, self.features)
             tasks = tasks.among(rows)
             setup = setup._replace(term=term, v=v[rows], weight=weight / step)
@@ -108,16 +106,16 @@ class FairPoints(AbstractFairState):
         means.begin()
         gain = math.inf
         while gain > _SETTLED * abs(means.objective):
-            before = means.objective
+            previous = means.objective
             means.advance()
-            gain = before - means.objective
+            gain = previous - means.objective
             yield
         self.n_evaluations += means.n_evaluations
         has_all = torch.bincount(means.v.argmax(dim=1), minlength=len(points)).all()
         return means.v.clamp_(min=MIN_START) if has_all else None, means.objective
 
     def _energy_from(self, v: torch.Tensor) -> float:
-        """Return the energy of the start at some log coordinates."""
+        """Return the initial energy at log coordinates `v`."""
         self.move(v)
         self._nodes, self._points = None, weighted_means(self.assignment, self.features)
         self.begin()
@@ -134,40 +132,39 @@ class FairPoints(AbstractFairState):
         self._temperature = gap / START_GAP if self._term.weight else 1e-9 * gap
         factor = max(_START_BOUND * self.setup.lipschitz, _MIN_BOUND)
         self._bound = (factor if self._term.weight else 1.0) * self._temperature
-        # A run that goes on is as cool, and no more careful, than it was by then as a rule.
+        # A resumed run continues at about the temperature that it had.
         n_cooled = self.setup.n_before - round(math.log2(factor))
         if self._term.weight and n_cooled > 0:
             self._temperature *= _COOLING**n_cooled
             self._bound = self._temperature
 
     def advance(self) -> None:
-        before = self.objective
+        previous = self.objective
         super().advance()
-        gain = before - self.objective
+        gain = previous - self.objective
         if self._rivals is not None and gain <= self.setup.tolerance * abs(self.objective):
             self._try_rivals(self._rivals)
 
     def _find_rivals(self) -> torch.Tensor | None:
-        """Return two medoids (2, n_columns) of each cluster, of a cluster of one lump the same.
+        """Return two medoids (2, n_columns) of each cluster, equal if it is unimodal.
 
-        They are nearly as good, and farther from each other than nodes are in the mean. Which is
-        the better one depends on which nodes it keeps, so on what the run began with.
+        They are nearly as good, and farther apart than nodes are on average.
         """
         assert self._nodes is not None
         rows = torch.arange(0, len(self.features), -(-len(self.features) // _MAX_COMPARED))
         x, shares, apart = self.features[rows], self.assignment[rows], self._unary[rows]
-        own = (apart * shares).sum(dim=0)
+        costs = (apart * shares).sum(dim=0)
         sums = distances(x, x) @ shares
-        sums.masked_fill_(apart * shares.sum(dim=0) <= own, torch.inf)
+        sums.masked_fill_(apart * shares.sum(dim=0) <= costs, torch.inf)
         least, best = sums.min(dim=0)
-        is_tie = least <= _NEAR_TIE * own
-        others = torch.where(is_tie, rows.to(best)[best], self._nodes)
-        return torch.stack([self._nodes, others]) if is_tie.any() else None
+        is_tie = least <= _NEAR_TIE * costs
+        rivals = torch.where(is_tie, rows.to(best)[best], self._nodes)
+        return torch.stack([self._nodes, rivals]) if is_tie.any() else None
 
     def _try_rivals(self, rivals: torch.Tensor) -> None:
-        """Exchange medoids for those of their rivals that are farther off, if that ends lower."""
+        """Exchange medoids for their farther rivals if that lowers the final energy."""
         assert self._nodes is not None
-        before, least, is_lower = self._descent(), self.objective, False
+        saved, least, is_lower = self._descent(), self.objective, False
         self._rivals = self._seen = None
         apart = torch.stack([(self.features[row] - self._points).norm(dim=1) for row in rivals])
         farther = rivals.gather(0, apart.argmax(dim=0, keepdim=True))[0]
@@ -185,10 +182,10 @@ class FairPoints(AbstractFairState):
             is_lower = self.objective < least
         finally:  # where it was cancelled, too
             if not is_lower:
-                self._return_to(before)
+                self._return_to(saved)
 
     def _descent(self) -> tuple[Any, ...]:
-        """Return where the descent is, for `_return_to`."""
+        """Return the state of the descent, for `_return_to`."""
         of_points = self._nodes, self._points, self._unary, self._seen
         of_steps = self._masses, self._term.multipliers, self._temperature, self._bound, self._gain
         return self.v, self.assignment.clone(), self.objectives, of_points, of_steps
@@ -215,21 +212,21 @@ class FairPoints(AbstractFairState):
             base = torch.mul(self._unary, -1 / self._bound)
             if self._bound > self._temperature:
                 base.add_(self.v, alpha=1 - self._temperature / self._bound)
-            found, is_made = self._try_step(base, self._bound)
+            step, is_made = self._try_step(base, self._bound)
             if is_made:
-                if self._term.weight and found.is_near:  # less careful, and cooler
+                if self._term.weight and step.is_near:  # less careful, and cooler
                     self._bound = max(self._bound / 2, self._temperature)
                     if self._bound <= 2 * self._temperature:
                         self._temperature *= _COOLING
                 return
-            self._bound *= 2 if found.is_near else 4
-            self._temperature /= 2 if found.is_near else 1
+            self._bound *= 2 if step.is_near else 4
+            self._temperature /= 2 if step.is_near else 1
 
     def _plain(self, assignment: torch.Tensor) -> float:
         return float(self.totals(assignment * self._unary))
 
     def _discrete(self, labels: torch.Tensor) -> float:
-        """Return F; about the means of the labels, which Steiner's theorem says without a pass."""
+        """Return F of hard labels about their means, by Steiner's theorem."""
         if self._has_medoids:
             return super()._discrete(labels)
         sizes = torch.bincount(labels, minlength=len(self._points))[:, None]
@@ -239,7 +236,7 @@ class FairPoints(AbstractFairState):
         return float(self.totals(squares) - self.totals(excess))
 
     def _update_prototypes(self) -> None:
-        """Go to medoids, or to means and beyond: F, a paraboloid, falls up to twice the way."""
+        """Move to medoids, or to means and beyond: F, a paraboloid, falls up to twice the way."""
         if self._has_medoids:
             self._move_medoids()
         else:
@@ -251,7 +248,7 @@ class FairPoints(AbstractFairState):
         self._unary = squared_distances(self.features, self._points)
 
     def _move_medoids(self) -> None:
-        """Give each cluster its medoid, or nearly while steps are long, where that is better."""
+        """Move clusters to better medoids, approximate ones while steps are long."""
         is_settled = self._gain <= _SETTLED * abs(self.objective)
         columns = range(len(self._points))
         moved = torch.stack([self._medoid(column, exact=is_settled) for column in columns])
@@ -265,7 +262,7 @@ class FairPoints(AbstractFairState):
         self._nodes, self._points, self._unary = moved, self.features[moved], unary
 
     def _medoid(self, column: int, *, exact: bool) -> torch.Tensor:
-        """Return the node that is a cluster's medoid, the last one while it does not change."""
+        """Return the medoid of a cluster, the last one while the cluster is unchanged."""
         weights = self.assignment[:, column]
         if self._seen is not None and self._nodes is not None:
             change = (self._seen[:, column] - weights).abs().max()
@@ -276,5 +273,5 @@ class FairPoints(AbstractFairState):
         if not len(members):
             members = weights.argmax()[None]
         points = self.features[members].cpu().numpy()
-        own = weights[members].cpu().numpy()
-        return members[weighted_medoid(points, own, exact=exact)[0]]
+        member_weights = weights[members].cpu().numpy()
+        return members[weighted_medoid(points, member_weights, exact=exact)[0]]

@@ -1,4 +1,4 @@
-"""Few-shot inference: what its methods share, many tasks at once, and LaplacianShot."""
+"""Few-shot inference: base class, batched tasks, and LaplacianShot."""
 
 from __future__ import annotations
 
@@ -33,20 +33,20 @@ _MAX_DENSE_NODES = 4096
 _MAX_FACTORED_NODES = 512
 _TASKS_IN_CACHE = 8
 LONG_ROWS = 64
-"""So many features are taken for those of a network, whose directions tell classes apart."""
+"""From this many features on, they are assumed to come from a network."""
 _N_PROTOTYPES = 8
-"""Of a class of pixels; chosen among 4, 8 and 12 on the images of even index of
+"""Per class of pixels; chosen among 4, 8 and 12 on the images of even index of
 ``benchmarks/scribbles.py`` and ``benchmarks/scribbles_nuclei.py``."""
 
 _N_RECTIFICATIONS = 4
-"""Of the prototypes of LaplacianShot. Printed is one, with which 6 to 12 of 100 queries
-more are wrong after one shot, and 1 to 2 after five."""
+"""Of the prototypes of LaplacianShot. The paper's single one adds 6 to 12 % errors after one shot,
+1 to 2 % after five."""
 
 Preprocessing = Literal["scaled", "centred unit", "unit", "none"]
 
 
 class TaskMethod(ABC):
-    """A method that labels many small tasks at once, by the same states as one problem."""
+    """Method that also labels many small tasks at once."""
 
     __slots__ = ()
     device: DeviceName
@@ -80,29 +80,30 @@ class TaskMethod(ABC):
         ComputeError
             If the device is missing.
         """
-        points, given, nodes = _check_tasks(features, seeds, rows)
+        points, seed_labels, nodes = _check_tasks(features, seeds, rows)
         device = resolve_device(self.device)
         dtype = float_type(self.dtype, device)
-        n_nodes, n_features = given.shape[1], points.shape[-1]
-        labels = np.empty(given.shape, dtype=np.int64)
+        n_nodes, n_features = seed_labels.shape[1], points.shape[-1]
+        labels = np.empty(seed_labels.shape, dtype=np.int64)
         if len(points):
             check_features(points, dtype)
-        per_node = dtype.itemsize * (6 * n_features + 10 * int(given.max(initial=0)))
+        per_node = dtype.itemsize * (6 * n_features + 10 * int(seed_labels.max(initial=0)))
         per_node += 24 * min(n_nodes, _MAX_DENSE_NODES)
         count = max(1, int(_CHUNK_BYTES / (n_nodes * per_node)))
-        for first in range(0, len(given), count):
+        for first in range(0, len(seed_labels), count):
             chunk = slice(first, first + count)
             blocks = torch.from_numpy(points[chunk] if nodes is None else points[nodes[chunk]])
             if self._takes_mean(blocks, dtype):
                 blocks = blocks - blocks.mean(dim=1, keepdim=True)
             blocks = blocks.to(dtype).to(device)
-            state = self._start_tasks(Tasks(blocks, torch.from_numpy(given[chunk]).to(device)))
+            seed_blocks = torch.from_numpy(seed_labels[chunk]).to(device)
+            state = self._start_tasks(Tasks(blocks, seed_blocks))
             state.begin()
             state.is_recorded = False
             for _ in range(self.max_iterations):
-                before = state.objectives
+                previous = state.objectives
                 state.advance()
-                state.active &= state.gains(before) > self.tolerance
+                state.active &= state.gains(previous) > self.tolerance
                 if not state.active.any():
                     break
             labels[chunk] = state.by_task(state.v).argmax(dim=2).cpu().numpy() + 1
@@ -110,7 +111,7 @@ class TaskMethod(ABC):
 
     @abstractmethod
     def _start_tasks(self, tasks: Tasks) -> AbstractState:
-        """Return the state in which the tasks start."""
+        """Return the initial state of the tasks."""
 
     @abstractmethod
     def _takes_mean(self, features: torch.Tensor, dtype: torch.dtype) -> bool: ...
@@ -148,10 +149,10 @@ class AbstractFewShotMethod(AbstractAlternating, TaskMethod):
         return True
 
     def _start(self, call: Call) -> AbstractState:
-        wanted = (call.problem.n_nodes, self._n_columns(call.problem))
-        if call.initial is not None and np.shape(call.initial) != wanted:
+        expected = (call.problem.n_nodes, self._n_columns(call.problem))
+        if call.initial is not None and np.shape(call.initial) != expected:
             raise InvalidInput(
-                f"initial: expected shape {wanted}, a column for each class of the seeds, "
+                f"initial: expected shape {expected}, a column for each class of the seeds, "
                 f"got {np.shape(call.initial)}"
             )
         return self._start_tasks(Tasks.of(call))
@@ -180,7 +181,7 @@ class AbstractFewShotMethod(AbstractAlternating, TaskMethod):
 
 
 def prepared(blocks: torch.Tensor, preprocessing: Preprocessing) -> torch.Tensor:
-    """Return features (n_tasks, n_nodes, n_features) as `AbstractFewShotMethod` describes."""
+    """Return preprocessed features (n_tasks, n_nodes, n_features)."""
     blocks = _centred(blocks, preprocessing)
     if preprocessing == "scaled":
         squares = blocks.square().sum(dim=2).mean(dim=1)
@@ -189,11 +190,10 @@ def prepared(blocks: torch.Tensor, preprocessing: Preprocessing) -> torch.Tensor
 
 
 def prepared_in_few_axes(blocks: torch.Tensor, preprocessing: Preprocessing) -> torch.Tensor:
-    """Return the same up to a rotation, with no more axes than a task has nodes.
+    """Return preprocessed features up to a rotation, in at most n_nodes axes.
 
-    The Cholesky factor of the inner products X X' has the same inner products, and only two
-    passes go over the many features that were given. A little is added to the squared
-    length of each node, which keeps the factor real.
+    The Cholesky factor of the inner products X X' has the same inner products; a small ridge keeps
+    it real.
     """
     n_nodes, n_features = blocks.shape[1:]
     if n_features <= n_nodes or n_nodes > _MAX_FACTORED_NODES:
@@ -223,14 +223,14 @@ def _centred(blocks: torch.Tensor, preprocessing: Preprocessing) -> torch.Tensor
 def _check_tasks(
     features: ArrayLike, seeds: ArrayLike, rows: ArrayLike | None = None
 ) -> tuple[NDArray[np.floating], NDArray[np.int64], NDArray[np.int64] | None]:
-    """Return what `AbstractFewShotMethod.run_tasks` takes as arrays, or raise InvalidInput."""
-    points, given = own_floats(features, "features"), as_labels(seeds, "seeds")
+    """Return the validated arrays of `TaskMethod.run_tasks`, or raise InvalidInput."""
+    points, seed_labels = own_floats(features, "features"), as_labels(seeds, "seeds")
     nodes = None if rows is None else as_labels(rows, "rows").astype(np.int64)
-    wanted = "(n_tasks, n_nodes, n_features)" if nodes is None else "(n_rows, n_features)"
-    is_one = points.ndim == wanted.count(",") + 1
+    expected = "(n_tasks, n_nodes, n_features)" if nodes is None else "(n_rows, n_features)"
+    is_one = points.ndim == expected.count(",") + 1
     if not is_one or 0 in points.shape[1:] or not np.isfinite(points).all():
         raise InvalidInput(
-            f"features: expected finite numbers of shape {wanted}, got shape {points.shape}"
+            f"features: expected finite numbers of shape {expected}, got shape {points.shape}"
         )
     if nodes is not None and (nodes.ndim != 2 or nodes.max(initial=0) >= max(len(points), 1)):
         raise InvalidInput(
@@ -238,17 +238,17 @@ def _check_tasks(
             f"got shape {nodes.shape}, up to {nodes.max(initial=0)}"
         )
     shape = points.shape[:2] if nodes is None else nodes.shape
-    if given.shape != shape:
-        raise InvalidInput(f"seeds: expected shape {shape}, got {given.shape}")
-    n_classes = max(int(given.max(initial=0)), 2)
+    if seed_labels.shape != shape:
+        raise InvalidInput(f"seeds: expected shape {shape}, got {seed_labels.shape}")
+    n_classes = max(int(seed_labels.max(initial=0)), 2)
     for label in range(1, n_classes + 1):
-        missing = ~(given == label).any(axis=1)
+        missing = ~(seed_labels == label).any(axis=1)
         if missing.any():
             raise InvalidInput(
                 f"seeds: expected classes 1 to {n_classes} in every task, "
                 f"task {int(missing.argmax())} has none of class {label}"
             )
-    return points, given.astype(np.int64), nodes
+    return points, seed_labels.astype(np.int64), nodes
 
 
 @documented
@@ -325,7 +325,7 @@ class LaplacianShot(AbstractFewShotMethod):
 
 
 class _State(AbstractLaplacianState):
-    """LaplacianShot under way."""
+    """State of a LaplacianShot run."""
 
     def __init__(self, method: LaplacianShot, tasks: Tasks) -> None:
         is_image, weight = tasks.is_image, method.laplacian_weight
@@ -361,12 +361,12 @@ class _State(AbstractLaplacianState):
         if self._n_prototypes == 1 and rectification is not None:
             # m_k: means of all nodes weighted by softmax_k(rectification cos(x_p, m_k))
             directions = torch.nn.functional.normalize(self._points, dim=2)
-            given = self.tasks.class_indicators()
-            is_seed = given.sum(dim=2, keepdim=True) > 0
+            indicators = self.tasks.class_indicators()
+            is_seed = indicators.sum(dim=2, keepdim=True) > 0
             for _ in range(_N_RECTIFICATIONS):
                 cosines = directions @ torch.nn.functional.normalize(means, dim=2).mT
                 weights = torch.softmax(rectification * cosines, dim=2)
-                means = weighted_means(torch.where(is_seed, given, weights), self._points)
+                means = weighted_means(torch.where(is_seed, indicators, weights), self._points)
             unary = self._unaries(means)
         self.begin_at(unary, product)
 
@@ -377,14 +377,14 @@ class _State(AbstractLaplacianState):
         return squared_distances(self._points, prototypes).neg_().flatten(0, 1)
 
     def _unaries_of_several(self) -> torch.Tensor:
-        """Return -|x_p - m|^2 for the nearest m of the means that each class has."""
+        """Return -|x_p - m|^2 for the nearest of several means of each class."""
         seeds = self.tasks.seed_blocks
         assert seeds is not None
         unary = torch.full_like(self.v, -torch.inf)
-        for block, given, rows in zip(self._points, seeds, self.by_task(unary), strict=True):
+        for block, labels, rows in zip(self._points, seeds, self.by_task(unary), strict=True):
             for column in range(rows.shape[1]):
-                own = block[given == column + 1].cpu().numpy()
-                for mean in sampled_means(own, self._n_prototypes):
-                    found = squared_distances(block, torch.from_numpy(mean[None]).to(block))
-                    torch.maximum(rows[:, column], -found[:, 0], out=rows[:, column])
+                members = block[labels == column + 1].cpu().numpy()
+                for mean in sampled_means(members, self._n_prototypes):
+                    squares = squared_distances(block, torch.from_numpy(mean[None]).to(block))
+                    torch.maximum(rows[:, column], -squares[:, 0], out=rows[:, column])
         return unary

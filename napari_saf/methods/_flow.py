@@ -1,4 +1,4 @@
-"""The flows as methods: what they have in common, and the self-assignment flow."""
+"""Base class of the flow methods, `AbstractFlow`, and the self-assignment flow."""
 
 from __future__ import annotations
 
@@ -47,18 +47,18 @@ from napari_saf.problem import Problem
 from napari_saf.result import LabelMap
 
 MOST_CHOSEN = 8
-"""Labels that a run begins with at most, where the image decides how many."""
+"""Largest automatic number of initial labels."""
 _LEFT = 0.3
-"""Share of the variance of averaged features that their means leave, where the image decides."""
+"""Residual variance of averaged features at which the automatic number of means stops."""
 _N_PER_NODE = 12
-"""Numbers a node takes besides fields of labels: labels now, before and earlier, uncertainty."""
+"""Numbers per node besides fields: current and earlier labels, uncertainty."""
 _MOST_GLOBAL = 16
-"""Up to here means are sought one after another, which takes long for many."""
+"""Largest number of means found by the slower global k-means."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class AbstractFlow(AbstractMethod):
-    """A method that integrates a flow in log coordinates."""
+    """Base class of methods that integrate a flow in log coordinates."""
 
     _n_fields: ClassVar[int] = 12
 
@@ -80,7 +80,7 @@ class AbstractFlow(AbstractMethod):
         return 5 * n_columns + _N_PER_NODE if is_fused else self._n_fields * n_columns
 
     def _is_fused(self, problem: Problem, n_columns: int, device: torch.device) -> bool:
-        """Return whether compiled kernels step the flow."""
+        """Whether compiled kernels step the flow."""
         stepper = self.stepper
         is_known = isinstance(stepper, AdamsBashforthMoulton | AdamsSchedule)
         is_known &= self.dtype == "float32"
@@ -92,7 +92,7 @@ def run_flow(
 ) -> Iteration:
     """Integrate a flow of a method; see `AbstractMethod.iterate`.
 
-    With `of_nodes` the labels of the outcome are those of the nodes, not yet an image.
+    With `of_nodes` the resulting labels have shape (n_nodes,), not that of the image.
     """
     if call.max_iterations is not None:
         stop = dataclasses.replace(flow.stop, max_steps=call.max_iterations)
@@ -181,7 +181,8 @@ class SelfAssignmentFlow(AbstractFlow):
         "labels come later and follow whole regions (k-means, or k-centre in features or "
         "eigenvectors).")
     epsilon: float = parameter(
-        10.0, label="Head start", bounds=(1e-4, 100), step=0.1, advanced=True, at_start=True,
+        10.0, label="Initial confidence", bounds=(1e-4, 100), step=0.1, advanced=True,
+        at_start=True,
         help="How decided the start is: near 0 all labels begin equal and rounding decides "
         "(epsilon).")
     affinity: GaussianAffinity | KernelAffinity = parameter(
@@ -228,7 +229,7 @@ class SelfAssignmentFlow(AbstractFlow):
     def _start_labels(
         self, call: Call, operator: AffinityOperator | None, rng: np.random.Generator
     ) -> Start:
-        """Return where labels begin: means or centres in the space that `start` names."""
+        """Return the start: means or centres in the space that `start` names."""
         features, graph, seeds = call.features, call.problem.graph, call.problem.seeds
         points, n_labels = features, self._n_columns(call.problem)
         if self.start == "k-means" or self.max_labels is None:
@@ -236,9 +237,9 @@ class SelfAssignmentFlow(AbstractFlow):
             averager = graph.averager(features.device, features.dtype)
             averager(features, points, torch.empty_like(features))
             raise_if_interrupted()
-            found = self._means(points.cpu().numpy(), call.problem)
+            centroids = self._means(points.cpu().numpy(), call.problem)
             n_seeded = 0 if seeds is None else count_classes(seeds)
-            n_labels = n_labels if self.max_labels else min(n_labels, max(len(found), n_seeded))
+            n_labels = n_labels if self.max_labels else min(n_labels, max(len(centroids), n_seeded))
         if self.start == "spectral":
             assert operator is not None
             points = spectral_points(
@@ -247,7 +248,7 @@ class SelfAssignmentFlow(AbstractFlow):
         elif self.start == "features":
             points = features
         if self.start == "k-means" and call.seeds is None:
-            centres = torch.from_numpy(found).to(features)
+            centres = torch.from_numpy(centroids).to(features)
             nearest = distance_table(points, centres)[1]
         else:
             means = None if call.seeds is None else class_means(points, call.seeds)
@@ -259,7 +260,7 @@ class SelfAssignmentFlow(AbstractFlow):
         )
 
     def _means(self, points: NDArray[np.floating], problem: Problem) -> NDArray[np.floating]:
-        """Return where labels begin in space of points (n_nodes, n_features), as many as wanted."""
+        """Return the initial means of points (n_nodes, n_features)."""
         if self.max_labels is None:
             extractor = None if problem.options is None else problem.options.extractor
             if extractor is not None and extractor.n_labels is not None:
@@ -293,11 +294,7 @@ class SelfAssignmentFlow(AbstractFlow):
 
 
 def method_for_warm_start(method: AbstractMethod) -> AbstractMethod:
-    """Return the method that can start from labels edited by hand: this one, if it can.
-
-    Otherwise the self-assignment flow, which takes labels whatever their shape in feature
-    space.
-    """
+    """Return `method` if it accepts any initial labels, else a self-assignment flow."""
     if method.accepts_any_initial:
         return method
     return SelfAssignmentFlow(device=method.device)

@@ -1,4 +1,4 @@
-"""The Laplacian term: whose labels attract each other, and the descent of assignments under it."""
+"""Laplacian term: neighbourhood operators, and descent of assignments under it."""
 
 from __future__ import annotations
 
@@ -19,13 +19,12 @@ from napari_saf.problem import Problem
 Laplacian = Literal["contrast", "graph", "features"]
 
 KERNEL_WIDTH = 0.015
-"""Of the variance, chosen on photographs and nuclei with strokes, and on few-shot tasks. Distances
-to the nearest pixels are no measure: pixels repeat."""
+"""Share of the variance, chosen on photographs and nuclei with strokes, and on few-shot tasks."""
 _MAX_DENSE_NODES = 4096
 _MIN_CHANGE = 1e-3
 _MIN_STEP = 2**-10
 _MAX_SPREAD = 20.0
-"""Of log coordinates within a row, for which exponentials need no shift and none is too small."""
+"""Spread of log coordinates within a row below which exponentials need no shift."""
 
 # fmt: off
 neighbours_parameter = functools.partial(
@@ -40,7 +39,7 @@ def neighbour_operator(
     laplacian: Laplacian = "contrast",
     sigma2: float | None = None,
 ) -> graphs.Averager:
-    """Return the product with the weights W of a Laplacian term; parameters are those of `SLK`."""
+    """Return the product with the weights W of a Laplacian term; parameters as in `SLK`."""
     graph = problem.graph
     if laplacian == "graph" or not isinstance(graph, graphs.GridGraph | graphs.GraphUnion):
         return graph.neighbour_sum(like.device, like.dtype)
@@ -51,12 +50,12 @@ def neighbour_operator(
 
 
 def kernel_widths(blocks: torch.Tensor, share: float = KERNEL_WIDTH) -> torch.Tensor:
-    """Return that share of the variance of features (n_tasks, n_nodes, n_features), above 0."""
+    """Return `share` of the variance of features (n_tasks, n_nodes, n_features), > 0."""
     return (share * blocks.var(dim=1, correction=0).sum(dim=1)).cpu().double().clamp(min=1e-12)
 
 
 def mean_squared_step(graph: graphs.AbstractGraph, features: NDArray[np.floating]) -> float:
-    """Return the mean squared distance between neighbours in a graph, by weight; 0 on a grid."""
+    """Return the weighted mean squared distance between graph neighbours; 0 on a grid."""
     if not isinstance(graph, graphs.AffinityGraph):
         return 0.0
     edges = graph.weights.tocoo()
@@ -70,11 +69,10 @@ def nearest_operator(
     like: torch.Tensor,
     apart: torch.Tensor | None = None,
 ) -> tuple[graphs.Averager, torch.Tensor]:
-    """Return the product with W, 1 for the nearest in feature space within each task.
+    """Return the product with the symmetric k-nearest indicator W, and mean squared distances.
 
-    Of W the symmetric part. And the mean squared distance to them in each task, in float64 on the
-    CPU; `blocks` are the features (n_tasks, n_nodes, n_features). Nodes that stand `apart`
-    (n_tasks, n_nodes) are neighbours of none.
+    `blocks` are features (n_tasks, n_nodes, n_features), distances (n_tasks,) in float64 on the
+    CPU. Nodes in `apart` (n_tasks, n_nodes) have no neighbours.
     """
     n_tasks, n_nodes = blocks.shape[:2]
     if n_nodes < 2:
@@ -96,13 +94,13 @@ def nearest_operator(
         lengths = points.square().sum(dim=2)
         table = torch.baddbmm(lengths[:, :, None] + lengths[:, None], points, points.mT, alpha=-2)
         table.diagonal(dim1=1, dim2=2).fill_(torch.inf)
-        where = torch.from_numpy(alone)
-        table.masked_fill_(where[:, :, None] | where[:, None], torch.inf)
+        is_apart = torch.from_numpy(alone)
+        table.masked_fill_(is_apart[:, :, None] | is_apart[:, None], torch.inf)
         nearest = table.topk(k, dim=2, largest=False)
         indices, squares = nearest.indices.numpy(), nearest.values.clamp_(min=0).numpy()
     offsets = np.arange(n_tasks)[:, None, None] * n_nodes
-    found = graphs.Neighbours((indices + offsets).reshape(-1, k), squares.reshape(-1, k))
-    matrix, are_joined = found.indicator(), np.isfinite(squares)
+    neighbours = graphs.Neighbours((indices + offsets).reshape(-1, k), squares.reshape(-1, k))
+    matrix, are_joined = neighbours.indicator(), np.isfinite(squares)
     matrix.data[~are_joined.ravel()] = 0
     means = np.where(are_joined, squares, 0).sum(axis=(1, 2)) / are_joined.sum(axis=(1, 2)).clip(1)
     product = graphs.SparseProduct(graphs.symmetric_part(matrix), like.device, like.dtype)
@@ -110,12 +108,11 @@ def nearest_operator(
 
 
 class AbstractLaplacianState(AbstractState):
-    """Assignments S that descend the energy (1) of `SLK` by its updates (2) and (3).
+    """State of assignments S that descend the energy (1) of `SLK` by updates (2) and (3).
 
-    A descent ends once an update improves the energy by less than the share `tolerance`, and
-    unless it `is_exact` where it changes little of S. One that `keeps_digits` sees how shares
-    differ from equal ones, s_pk - 1/K, in all digits: neighbours may decide where float32 holds no
-    difference of S, and what leaves equal shares, a saddle of E, is no rounding.
+    A descent ends once the relative gain is below `tolerance` or, unless `is_exact`, S hardly
+    changes. With `keeps_digits` shares are kept relative to 1/K in full precision, so that float32
+    can leave equal shares, a saddle of E.
     """
 
     def __init__(
@@ -134,17 +131,17 @@ class AbstractLaplacianState(AbstractState):
         self._steps = torch.ones(self.n_tasks, dtype=torch.float64)
 
     def begin_at(self, unary: torch.Tensor, neighbour_sum: graphs.Averager) -> None:
-        """Go to the start that the tasks have, or else to `start_coordinates`."""
+        """Move to the start of the tasks, by default `start_coordinates`."""
         self._unary, self._neighbour_sum = unary, neighbour_sum
         self._sums, self._next_sums, self._scratch, self._next, self._next_v = (
             torch.empty_like(self.v) for _ in range(5)
         )
-        ones = self._scratch[:, :1].contiguous().fill_(1)
-        degrees = torch.zeros_like(ones)
+        constant = self._scratch[:, :1].contiguous().fill_(1)
+        degrees = torch.zeros_like(constant)
         if self._laplacian_weight:
-            self._neighbour_sum(ones, degrees, torch.empty_like(ones))
+            self._neighbour_sum(constant, degrees, torch.empty_like(constant))
         self._pull = self._laplacian_weight * float(degrees.max())
-        # What equal shares add to s'W s, which W (S - 1/K) leaves out.
+        # Contribution of equal shares to s'W s, absent in W (S - 1/K).
         share = self._keeps_digits * self._laplacian_weight / 2 / self.v.shape[1]
         self._energy_of_equal = -share * self.totals(degrees)
         self._scale, self._next_scale = (torch.empty_like(self.v[:, 0]) for _ in range(2))
@@ -152,11 +149,11 @@ class AbstractLaplacianState(AbstractState):
         self.start_at(self.start_coordinates() if start is None else start)
 
     def start_coordinates(self) -> torch.Tensor:
-        """Return log coordinates of where S starts: the unaries a."""
+        """Return the initial log coordinates: the unaries a."""
         return self._unary.clone()
 
     def start_at(self, v: torch.Tensor) -> None:
-        """Go to log coordinates, which are overwritten, and compute the energy there."""
+        """Move to log coordinates, which are overwritten, and compute the energy."""
         self.move(v)
         torch.amax(self.assignment, dim=1, out=self._scale)
         self._add_neighbours(self.v, self.assignment, self._sums)
@@ -164,7 +161,7 @@ class AbstractLaplacianState(AbstractState):
         self.update_objectives()
 
     def update_objectives(self) -> None:
-        """Compute the energy anew where the unaries have changed."""
+        """Recompute the energy after a change of the unaries."""
         energies = self._energies(self.v, self.assignment, self._sums, self._scale)
         self.objectives = self.choose(self.active, energies, self.objectives)
 
@@ -177,7 +174,7 @@ class AbstractLaplacianState(AbstractState):
         return {"discrete_objective": -float(self.totals(self._scratch.mul_(hard))[0])}
 
     def relax(self, n_updates: int) -> None:
-        """Make at most so many updates of each task, fewer where it stands still."""
+        """Make up to `n_updates` updates of each task."""
         low, high = self._unary.aminmax()
         self._is_shifted = self._seeds is not None or self._pull + float(high - low) > _MAX_SPREAD
         try:
@@ -191,18 +188,18 @@ class AbstractLaplacianState(AbstractState):
         moving = self.active.clone()
         for _ in range(n_updates):
             self.raise_if_cancelled()
-            before = self.objectives
+            previous = self.objectives
             v, energies, moving = self._find_descent(moving)
             if not moving.any():
                 return
-            gains = before - energies
+            gains = previous - energies
             goes_on = gains > self._tolerance * energies.abs()
             if not self._is_exact:
                 torch.sub(self._next, self.assignment, out=self._scratch).abs_()
                 changes = self._scratch.view(self.n_tasks, -1).sum(dim=1).cpu()
                 goes_on &= changes * self.n_tasks / len(v) >= _MIN_CHANGE
             self._accept(moving, v)
-            self.objectives = self.choose(moving, torch.minimum(energies, before), before)
+            self.objectives = self.choose(moving, torch.minimum(energies, previous), previous)
             moving &= goes_on
             if not moving.any():
                 return
@@ -210,7 +207,7 @@ class AbstractLaplacianState(AbstractState):
     def _find_descent(
         self, moving: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Return the next log coordinates, their energies, and which tasks have a descent."""
+        """Return the next log coordinates, their energies, and the tasks that descend."""
         bound = self.objectives + 4 * torch.finfo(self.v.dtype).eps * self.objectives.abs()
         steps = self._steps.clone()
         while True:

@@ -1,6 +1,6 @@
-"""What every method is: a frozen dataclass of its parameters that yields snapshots.
+"""Base class of the methods, `AbstractMethod`, and `Reporter`, which makes their results.
 
-And how its states become snapshots and, at the end, a segmentation: `Reporter`.
+A method yields snapshots and returns a segmentation. Read next: `_flow`, `_clustering`.
 """
 
 from __future__ import annotations
@@ -79,22 +79,18 @@ def run_to_end(steps: Generator[S, None, T], on_step: Callable[[S], object] | No
 
 
 def check_features(features: NDArray[np.floating], dtype: torch.dtype) -> None:
-    """Raise InvalidInput where a type does not hold the squares of differences of features.
-
-    Of the largest feature, differences down to the root of the precision count.
-    """
-    kind = torch.finfo(dtype)
-    check_size("features", features, features.shape[-1], kind.max, kind.tiny / kind.eps)
+    """Raise InvalidInput if squared feature differences overflow or vanish in `dtype`."""
+    info = torch.finfo(dtype)
+    check_size("features", features, features.shape[-1], info.max, info.tiny / info.eps)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Call:
-    """One call of `iterate`, checked; it began at `began` by `time.perf_counter`.
+    """Validated arguments of `iterate`, with the start time `began` (`time.perf_counter`).
 
-    `features` are those of the problem less `offset`, on the device of the run; `offset`, in
-    float64 on the CPU, is what prototypes lack to be those of the problem's features. A run that
-    goes on has the outcome `before`, whose assignment is `initial`. Nodes that were reordered had
-    the numbers `order` (n_nodes,).
+    `features` are centred by `offset` (float64, CPU), which prototypes add back. A resumed run has
+    its previous result `before`, whose assignment is `initial`. `order` (n_nodes,) are original
+    node indices if nodes were reordered.
     """
 
     problem: Problem
@@ -111,7 +107,7 @@ class Call:
 
     @property
     def seeds(self) -> torch.Tensor | None:
-        """Labels 1, 2, ... that a person gave, on the device."""
+        """Seed labels 1, 2, ..., on the device."""
         if self.problem.seeds is None:
             return None
         return torch.from_numpy(self.problem.seeds).to(self.features.device)
@@ -121,14 +117,14 @@ class Call:
 
 
 class Caution(NamedTuple):
-    """Why a method is not for strokes on pixels: a `heading` to list it under, and the `reason`."""
+    """Warning about strokes on pixels: a `heading` to list the method under, and the `reason`."""
 
     heading: str
     reason: str
 
 
 class FollowUp(Protocol):
-    """Yields the snapshots of a run of a method, and those of what follows it."""
+    """Wrapper of a run that yields its snapshots and those of post-processing."""
 
     def __call__(self, method: AbstractMethod, call: Call, steps: Iteration, /) -> Iteration: ...
 
@@ -145,12 +141,12 @@ class AbstractMethod(ABC):
     title: ClassVar[str]
     summary: ClassVar[str]
     caution: ClassVar[Caution | None] = None
-    """Set where, with strokes on pixels, a random forest on the same features does better."""
+    """Set if a random forest on the same features beats the method with strokes on pixels."""
     accepts_any_initial: ClassVar[bool] = False
-    """Whether `initial` alone says how many labels there are, with or without seeds."""
+    """Whether `initial` alone fixes the number of labels, with or without seeds."""
     _then: ClassVar[FollowUp]
-    """What follows every run; see `then_full_resolution`, which labels by a method itself."""
-    _n_fields: ClassVar[int]  # how many fields (n_nodes, n_columns) a run holds at most
+    """Post-processing of every run, see `then_full_resolution`."""
+    _n_fields: ClassVar[int]  # peak number of fields (n_nodes, n_columns)
 
     # fmt: off
     device: DeviceName = parameter(
@@ -166,22 +162,22 @@ class AbstractMethod(ABC):
 
     @property
     def uses_window(self) -> bool:
-        """Whether it matters who is a neighbour of whom in the image."""
+        """Whether the neighbourhood in the image matters."""
         return True
 
     @property
     def follows_seeds(self) -> bool:
-        """Whether the labels are the classes of the seeds, two or more, and no others."""
+        """Whether the labels are exactly the classes of the seeds, two or more."""
         return False
 
     @property
     def labels_look_alike(self) -> bool:
-        """Whether the features of a pixel alone say which label it may have."""
+        """Whether the label of a pixel depends on its features alone."""
         return True
 
     @property
     def labels_are_given(self) -> bool:
-        """Whether its parameters say what each label means, with or without seeds."""
+        """Whether the parameters fix the meaning of each label, with or without seeds."""
         return False
 
     def iterate(
@@ -217,10 +213,10 @@ class AbstractMethod(ABC):
         ComputeError
             If memory or a device is missing.
         """
-        before = initial if isinstance(initial, Segmentation) else None
-        if before is not None and len(before.history) < 2:
-            before = initial = None  # it had hardly begun
-        began = time.perf_counter() - (0.0 if before is None else before.seconds)
+        previous = initial if isinstance(initial, Segmentation) else None
+        if previous is not None and len(previous.history) < 2:
+            previous = initial = None  # it had hardly begun
+        began = time.perf_counter() - (0.0 if previous is None else previous.seconds)
         initial = initial.assignment if isinstance(initial, Segmentation) else initial
         if not isinstance(problem, Problem):
             raise InvalidInput(
@@ -247,7 +243,7 @@ class AbstractMethod(ABC):
                 offset = features.double().mean(dim=0)
                 features = features - offset.to(features.dtype)
             features = features.to(dtype).to(device)
-            call = Call(problem, features, initial, limit, cancelled, began, offset, before)
+            call = Call(problem, features, initial, limit, cancelled, began, offset, previous)
             return (yield from type(self)._then(self, call, self._iterate(call)))
 
     def run(
@@ -260,7 +256,7 @@ class AbstractMethod(ABC):
         return run_to_end(self.iterate(problem, initial, max_iterations=max_iterations))
 
     def recipe(self, problem: Problem) -> dict[str, Any]:
-        """Return what repeats a run on a problem, as values JSON can hold."""
+        """Return the settings that reproduce a run on a problem, JSON-compatible."""
         return {
             "schema": 1,
             "method": self.name,
@@ -275,25 +271,25 @@ class AbstractMethod(ABC):
         }
 
     def _takes_mean(self, features: torch.Tensor, dtype: torch.dtype) -> bool:
-        """Return whether the mean is taken from the features, which a narrower type needs."""
+        """Whether features are centred, which a narrower type needs."""
         return features.dtype.itemsize > dtype.itemsize
 
     @abstractmethod
     def _iterate(self, call: Call) -> Iteration:
-        """Label the nodes of a problem that was checked."""
+        """Label the nodes of a validated problem."""
 
     @abstractmethod
     def _n_columns(self, problem: Problem) -> int:
-        """Return the number of columns that the run will start with."""
+        """Return the initial number of columns."""
 
     def _n_extra_columns(
         self, problem: Problem, n_columns: int, device: torch.device
     ) -> tuple[float, float]:
-        """Return about how many numbers a node takes besides fields and features, and at most."""
+        """Return the expected and the largest numbers per node besides fields and features."""
         return 0, 0
 
     def _numbers_in_fields(self, problem: Problem, n_columns: int, device: torch.device) -> int:
-        """Return how many numbers a node takes at most in the fields of a run."""
+        """Return the peak numbers per node in the fields of a run."""
         return self._n_fields * n_columns
 
     def _check_memory(
@@ -315,11 +311,11 @@ class AbstractMethod(ABC):
 
 @dataclasses.dataclass(slots=True, eq=False)
 class Reporter:
-    """Makes snapshots of a run, and at the end a segmentation.
+    """Factory of the snapshots and the final segmentation of a run.
 
-    `columns_of_nodes` returns the column of the start (n_nodes,) that each node prefers now,
-    `logarithm` log coordinates (n_nodes, n_columns) of the state now. `n_columns` are those of
-    the start. `label_map` has their labels where these are fixed; None: by size, in the end.
+    `columns_of_nodes` returns the preferred initial column of each node (n_nodes,), `logarithm` the
+    current log coordinates (n_nodes, n_columns), over the `n_columns` initial columns. `label_map`
+    is None if labels are numbered by size at the end.
     """
 
     method: AbstractMethod
@@ -334,7 +330,7 @@ class Reporter:
     _n_snapshots: int = 0
 
     def snapshot(self, fraction: float) -> Snapshot:
-        """Return a snapshot whose labels can be read until the next one."""
+        """Return a snapshot, readable until the next one."""
         self._n_snapshots += 1
         if self.records:
             record = self.records[-1]
@@ -356,7 +352,7 @@ class Reporter:
         )
 
     def _read(self, number: int, read: Callable[[], T]) -> T:
-        """Read the state of the run for a snapshot, if that is the newest one."""
+        """Read the state for snapshot `number`; SafError if it is not the newest."""
         if self._n_snapshots != number:
             raise SafError("this snapshot is out of date: read or detach it before the run goes on")
         return read()
@@ -373,12 +369,12 @@ class Reporter:
         uncertainty: NDArray[np.floating] | None = None,
         of_nodes: bool = False,
     ) -> Segmentation:
-        """Return what the run leaves; without an uncertainty, that of the assignment.
+        """Return the segmentation; `uncertainty` defaults to that of the assignment.
 
-        `assignment`, `prototypes` and `exemplars` are given for all columns of the start.
+        `assignment`, `prototypes` and `exemplars` cover all initial columns.
         """
         preferred = self.columns_of_nodes()
-        # Whoever holds a snapshot does not hold the fields of the run.
+        # Snapshots must not keep the fields alive.
         self.columns_of_nodes, self.logarithm = lambda: preferred, _ended
         nodes = preferred.cpu().numpy()
         sizes = np.bincount(nodes, minlength=self.n_columns)
@@ -404,7 +400,7 @@ class Reporter:
         )
 
     def mean_features(self) -> NDArray[np.float32]:
-        """Return the mean feature of the nodes that prefer each column; NaN for an empty one."""
+        """Return the mean feature of the nodes of each column; NaN if empty."""
         nodes, features = self.columns_of_nodes().cpu().numpy(), self.problem.features
         sizes = np.bincount(nodes, minlength=self.n_columns)
         sums = np.zeros((self.n_columns, features.shape[1]))
@@ -419,7 +415,7 @@ class Reporter:
     def _label_image(
         self, label_map: LabelMap, of_nodes: bool = False
     ) -> LabelImage | list[LabelImage]:
-        """Return the labels of the columns that nodes prefer, in the shape of the image."""
+        """Return the preferred labels in the shape of the image."""
         labels = label_map.paint(self.columns_of_nodes().cpu().numpy() + 1)
         return labels if of_nodes else self.problem.graph.to_image(labels)  # type: ignore
 

@@ -1,4 +1,4 @@
-"""Scalable Laplacian K-prototypes."""
+"""Scalable Laplacian K-prototypes, SLK."""
 
 from __future__ import annotations
 
@@ -30,19 +30,18 @@ from napari_saf.problem import Problem
 PrototypeUpdate = Literal["bo", "ms", "means"]
 
 _MAX_INNER = (20, 100)
-"""Updates of an inner loop at most, and where it goes on to a tenth of the tolerance."""
+"""Most updates of an inner loop, and of an exact one."""
 _N_CANDIDATES = 16
-"""Nodes of the largest log odds, of which one becomes the mode."""
+"""Candidate modes: nodes of the largest log odds."""
 _MAX_SAMPLES = 2000
 _ROUGHER = 8
 _LEAST_EXPONENT = -60.0
 _MEAN_SHIFT_STEPS = (10, 50)
 _LEAST_WIDTH = 1e-4
-"""Of the variance, where neighbours coincide."""
+"""Least kernel width, as a share of the variance."""
 _NUDGE = 1e-4
-"""Of the exponents, added where S starts: nodes far from every mode decide at once. Not for
-typical nodes of tables: on Shuttle in unit rows the energy ends .1 % lower, but NMI at .18 for
-.21."""
+"""Share of the exponents added to the start, which decides nodes far from every mode. Not for modes
+of tables: on Shuttle in unit rows the energy ends .1 % lower, but NMI at .18 for .21."""
 
 
 @documented
@@ -159,10 +158,7 @@ class SLK(AbstractClustering, TaskMethod):
 
 
 class _State(AbstractLaplacianState):
-    """Laplacian K-prototypes under way.
-
-    `points` are the first prototypes (n_tasks, n_columns, n_features).
-    """
+    """State of an SLK run; `points` are the initial prototypes (n_tasks, n_columns, n_features)."""
 
     def __init__(
         self, method: SLK, tasks: Tasks, points: torch.Tensor, is_first: bool = True
@@ -219,7 +215,7 @@ class _State(AbstractLaplacianState):
         self.begin_at(self._unaries(self._points).flatten(0, 1), product)
 
     def start_coordinates(self) -> torch.Tensor:
-        # from seeds the labels spread to what is undecided
+        # labels spread from seeds to undecided nodes
         if self._seeds is not None or (self._takes_nodes and self._is_exact):
             return super().start_coordinates()
         exponents = self._squares(self._points).mul_(-_NUDGE * 0.5 / self._sigma2)
@@ -242,44 +238,43 @@ class _State(AbstractLaplacianState):
         self.update_objectives()
 
     def _densities(self) -> torch.Tensor:
-        """Return how dense the nodes nearest to a start point lie, the mean kernel to them.
+        """Return mean kernels (1, n_nodes, n_columns) within each cell, 0 elsewhere; section 2.4.2.
 
-        Of one problem: (1, n_nodes, n_columns), 0 for other nodes; the mean is over 2000 nodes of a
-        large cell, at equal distances, and in images only these may become modes. Section 2.4.2.
-        Elsewhere an eighth of the nodes of a large cell may, by an eighth of the 2000.
+        Means are over up to 2000 evenly spaced nodes of a cell. Candidates are these in images,
+        elsewhere the densest eighth of a large cell by a rough estimate.
         """
-        found, order = torch.zeros_like(self.v), self.tasks.order
+        densities, order = torch.zeros_like(self.v), self.tasks.order
         cells = self._squares(self._points)[0].argmin(dim=1)
-        for column in range(found.shape[1]):
+        for column in range(densities.shape[1]):
             rows = (cells == column).nonzero()[:, 0]
-            if order is not None:  # whoever reorders nodes has the same start
+            if order is not None:  # a start independent of the order of nodes
                 rows = rows[torch.from_numpy(order)[rows.cpu()].argsort().to(rows.device)]
-            some = rows[:: max(1, -(-len(rows) // _MAX_SAMPLES))]
+            samples = rows[:: max(1, -(-len(rows) // _MAX_SAMPLES))]
             if not self._is_exact:
-                rows = some
-            elif len(some) < len(rows):
-                rough = self._mean_kernels(rows, some[::_ROUGHER])
+                rows = samples
+            elif len(samples) < len(rows):
+                rough = self._mean_kernels(rows, samples[::_ROUGHER])
                 rows = rows[rough.topk(len(rows) // _ROUGHER).indices]
-            found[rows, column] = self._mean_kernels(rows, some)
-        return found[None]
+            densities[rows, column] = self._mean_kernels(rows, samples)
+        return densities[None]
 
-    def _mean_kernels(self, rows: torch.Tensor, some: torch.Tensor) -> torch.Tensor:
-        """Return the mean kernel of nodes to some others."""
+    def _mean_kernels(self, rows: torch.Tensor, samples: torch.Tensor) -> torch.Tensor:
+        """Return the mean kernel of nodes `rows` to `samples`."""
         means = []
         for part in torch.split(rows, _MAX_SAMPLES):
             self.raise_if_cancelled()
-            squares = squared_distances(self._blocks[0, part], self._blocks[0, some])
+            squares = squared_distances(self._blocks[0, part], self._blocks[0, samples])
             exponents = squares.mul_(-0.5 / self._sigma2[0, 0]).clamp_(min=_LEAST_EXPONENT)
             means.append(exponents.exp_().mean(dim=1))
         return torch.cat(means)
 
     def _relax_again(self) -> None:
-        """Descend from the softmax of the unaries, as in Algorithm 2.1, or else from where it is.
+        """Descend from the softmax of the unaries (Algorithm 2.1), or from S if that ends higher.
 
-        The first may end higher. Of one problem: tasks have seeds.
+        For one problem only: tasks have seeds.
         """
         if self._starts_again:
-            before, v, unary, points = float(self.objectives), self.v, self._unary, self._points
+            previous, v, unary, points = float(self.objectives), self.v, self._unary, self._points
             nodes = self._nodes if self._takes_nodes else None
             self._starts_again = False
             try:
@@ -288,8 +283,8 @@ class _State(AbstractLaplacianState):
                     self._move_points(self._features_of(self._nodes), self.active)
                 self.start_at(self.start_coordinates())
                 self.relax(_MAX_INNER[self._is_exact])
-                gain = before - float(self.objectives)
-                self._starts_again = gain > self._tolerance * abs(before)
+                gain = previous - float(self.objectives)
+                self._starts_again = gain > self._tolerance * abs(previous)
             finally:  # where it was cancelled, too
                 if not self._starts_again:
                     self._unary, self._points = unary, points
@@ -317,11 +312,11 @@ class _State(AbstractLaplacianState):
         self._unary = self._unaries(self._points).flatten(0, 1)
 
     def _move_modes(self) -> None:
-        """Move m_k to x_p of high s_pk where that serves the cluster better (BO)."""
+        """Move modes to nodes of high s_pk that serve their cluster better (BO)."""
         nodes = self._serving_nodes()
         unary = self._unaries(self._features_of(nodes))
-        weights, before = self.by_task(self.assignment), self.by_task(self._unary)
-        better = (weights * unary).sum(dim=1) > (weights * before).sum(dim=1)
+        weights, current = self.by_task(self.assignment), self.by_task(self._unary)
+        better = (weights * unary).sum(dim=1) > (weights * current).sum(dim=1)
         moved = torch.where(better, nodes, self._nodes)
         points = self._features_of(moved)
         n_points, n_before = ([len(x.unique(dim=0)) for x in y] for y in (points, self._points))
@@ -330,13 +325,13 @@ class _State(AbstractLaplacianState):
             return
         self._nodes = self.choose(mask, moved, self._nodes)
         self._points = self.choose(mask, points, self._points)
-        unary = torch.where(better[:, None], unary, before)
-        self._unary = self.choose(mask, unary, before).flatten(0, 1)
+        unary = torch.where(better[:, None], unary, current)
+        self._unary = self.choose(mask, unary, current).flatten(0, 1)
 
     def _serving_nodes(self) -> torch.Tensor:
-        """Return m_k = x_p with p = argmax_p s_pk, or the best of the nodes of high s_pk.
+        """Return m_k = x_p with p = argmax_p s_pk or, unless exact, the best of the top nodes.
 
-        The best unless exact: many nodes deep in a cluster have shares that round to 1.
+        Deep in a cluster many shares round to 1.
         """
         scores, weights = self.by_task(self._log_odds()), self.by_task(self.assignment)
         if self._is_exact:
@@ -344,18 +339,17 @@ class _State(AbstractLaplacianState):
         best = scores.topk(min(_N_CANDIDATES, scores.shape[1]), dim=1).indices
         services = torch.zeros_like(best, dtype=scores.dtype)
         for column in range(scores.shape[2]):
-            own = weights[..., column, None]
+            shares = weights[..., column, None]
             parts = torch.split(best[..., column], scores.shape[2], dim=1)  # a field each
-            found = [(own * self._unaries(self._features_of(part))).sum(dim=1) for part in parts]
-            services[..., column] = torch.cat(found, dim=1)
+            sums = [(shares * self._unaries(self._features_of(part))).sum(dim=1) for part in parts]
+            services[..., column] = torch.cat(sums, dim=1)
         scores -= scores.amax(dim=1, keepdim=True)
         return self._distinct_nodes(scores.scatter_(1, best, services))
 
     def _log_odds(self) -> torch.Tensor:
-        """Return log s_pk - log(1 - s_pk), which tells shares apart that round to 1.
+        """Return log s_pk - log(1 - s_pk), which resolves shares that round to 1.
 
-        Unless exact, of the next update (2): what is normalised has a least coordinate, where seeds
-        and nodes deep in a cluster are equal.
+        Unless exact, of the next update (2), before normalisation clips coordinates.
         """
         if self._is_exact:
             v = self.v
@@ -363,30 +357,30 @@ class _State(AbstractLaplacianState):
             v = torch.add(self._unary, self._sums, alpha=self._laplacian_weight)
             v -= row_maxima(v)
         top = v.argmax(dim=1, keepdim=True)
-        rest = v.scatter(1, top, -torch.inf).logsumexp(dim=1, keepdim=True)
-        others = torch.log1p(rest.exp() - v.exp()).scatter_(1, top, rest)
-        return v - others
+        log_rest = v.scatter(1, top, -torch.inf).logsumexp(dim=1, keepdim=True)
+        log_complement = torch.log1p(log_rest.exp() - v.exp()).scatter_(1, top, log_rest)
+        return v - log_complement
 
     def _distinct_nodes(self, scores: torch.Tensor) -> torch.Tensor:
-        """Return for each column the node of highest score whose features are not taken yet."""
+        """Return for each column the node of highest score with unused features."""
         n_nodes, n_columns = scores.shape[1:]
         best = scores.topk(min(4 * n_columns, n_nodes), dim=1).indices
         nodes: list[torch.Tensor] = []
         for column in range(n_columns):
             candidates = best[..., column]
             free = self._differ(self._features_of(candidates), nodes)
-            found = free.any(dim=1, keepdim=True)
+            has_free = free.any(dim=1, keepdim=True)
             node = candidates.gather(1, free.int().argmax(dim=1, keepdim=True))
-            if not found.all():
+            if not has_free.all():
                 free = self._differ(self._blocks, nodes)
                 is_open = free | ~free.any(dim=1, keepdim=True)
                 open_scores = torch.where(is_open, scores[..., column], -torch.inf)
-                node = torch.where(found, node, open_scores.argmax(dim=1, keepdim=True))
+                node = torch.where(has_free, node, open_scores.argmax(dim=1, keepdim=True))
             nodes.append(node)
         return torch.cat(nodes, dim=1)
 
     def _differ(self, features: torch.Tensor, nodes: list[torch.Tensor]) -> torch.Tensor:
-        """Return which features (n_tasks, n, n_features) none of the nodes has."""
+        """Return which features (n_tasks, n, n_features) differ from those of all `nodes`."""
         free = torch.ones(features.shape[:2], dtype=torch.bool, device=features.device)
         for node in nodes:
             free &= (features != self._features_of(node)).any(dim=2)
@@ -396,10 +390,10 @@ class _State(AbstractLaplacianState):
         """Climb the density of each cluster by mean shift, m_k = sum s a x / sum s a (MS)."""
         blocks, moving = self._blocks, self.active.clone()
         for _ in range(_MEAN_SHIFT_STEPS[self._is_exact]):
-            before = self._points
+            previous = self._points
             weights = self.by_task(self.assignment * self._unary)
-            self._move_points(weighted_means(weights, blocks, before), moving)
-            squares = (self._points - before).square().sum(dim=2).amax(dim=1)
+            self._move_points(weighted_means(weights, blocks, previous), moving)
+            squares = (self._points - previous).square().sum(dim=2).amax(dim=1)
             moving &= (squares >= 1e-6 * self._sigma2[:, 0, 0]).cpu()
             if not moving.any():
                 return
@@ -410,11 +404,11 @@ class _State(AbstractLaplacianState):
         scaled = self._squares(points).mul_(-0.5 / self._sigma2)
         if self._kind == "means":
             return scaled
-        # Below this exponentials in float32 become denormal, and a processor ten times slower.
+        # Smaller float32 exponentials are denormal and ten times slower.
         return scaled.clamp_(min=_LEAST_EXPONENT).exp_()
 
     def _features_of(self, nodes: torch.Tensor) -> torch.Tensor:
-        """Return the features of nodes (n_tasks, n_chosen), numbered within their task."""
+        """Return the features of nodes (n_tasks, n_chosen), indexed within their task."""
         return self._blocks.gather(1, nodes[..., None].expand(-1, -1, self._blocks.shape[2]))
 
     def _squares(self, points: torch.Tensor) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""Settings for strokes, from the strokes themselves: one object, or many things that look alike."""
+"""Automatic settings for strokes: single objects, or classes of many similar things."""
 
 from __future__ import annotations
 
@@ -22,30 +22,27 @@ from napari_saf.problem import ImageOptions, Problem
 from napari_saf.result import Status
 
 _LEAST_SIZE = 0.1
-"""Share of the median size of the regions with strokes from which on a region counts."""
+"""Least size of a region that counts, relative to the median region with a stroke."""
 _FEWEST_REGIONS = 4
-"""So many regions without a stroke say that the strokes of a class stand for many things. With
-`_LEAST_SIZE` chosen on photographs with strokes and on nuclei. Chosen for each fifth of the images
-by the others, they do as well within 3 % for every kind of strokes."""
+"""Regions without a stroke from which on a class has many things. With `_LEAST_SIZE` chosen on
+photographs with strokes and on nuclei; cross-validated over fifths of the images within 3 %."""
 _LEAST_OF_STROKE, _SHORTEST_STROKE = 0.2, 9
-"""Share of the square, or cube, of the median length of the strokes from which on a region counts,
-too, and the length in pixels, more than the window, from which on strokes say how large things are.
-Chosen on nuclei that merge; no photograph with strokes is chosen otherwise by 0.2 to 0.3."""
+"""Least size of a region relative to the median stroke length squared or cubed, and least length in
+pixels, above the window, of strokes that tell sizes. Chosen on nuclei that merge; no choice on
+photographs with strokes changes for 0.2 to 0.3."""
 _LEAST_GAINS = {"texture": 0.1, "patterns": 0.3, "deep": 0.1}
-"""Of the pixels of left-out strokes; texture must tell so many more right than colour, patterns
-than both. Nuclei are found as well with 0.05 to 0.15 for texture; three of them, which patterns
-find worse, would be found by patterns with 0.1."""
+"""Least gain in left-out accuracy over simpler features. Nuclei are found as well with 0.05 to 0.15
+for texture; with 0.1 for patterns three of them are found worse."""
 _LEAST_OF_OBJECTS = {"deep": 0.3}
-"""The same where strokes stand for objects otherwise."""
+"""The same if strokes stand for objects."""
 _LEAST_TOLD = 0.6
-"""Of the pixels of left-out strokes: where no others tell so many of many things, deep features are
-taken: on mosaics of facades, whose strokes on one texture differ, all but one were better then."""
+"""Left-out accuracy of many things below which deep features are taken: better on all but one of
+the mosaics of facades, whose strokes on one texture differ."""
 _AROUND = 8.0
-"""Width in pixels over which deep features are averaged, as `Patterns` are counted over it."""
+"""Width in pixels over which deep features are averaged, as in `Patterns`."""
 _LEAST_TRUST = 0.8
-"""Dots, shorter than `_SHORTEST_STROKE`, stand for many things if features tell nine in ten that
-are left out. Of clicks that correct one object they tell 0.4 to 0.9, mostly 0.6.
-"""
+"""Trust in features above which dots stand for many things: nine in ten left-out dots are
+classified right. For clicks that correct one object the share is 0.4 to 0.9, mostly 0.6."""
 _MOST_REDUCED = 5
 """Pixels of a long image along a side of a node: nuclei of 12 pixels are lost at 8, not at 5."""
 
@@ -90,10 +87,10 @@ class StrokeChoice:
 def stroke_choices(
     n_channels: int = 3, n_axes: int = 2, longest: int = 0, deep: DeepFeatures | None = None
 ) -> dict[str, StrokeChoice]:
-    """Return what there is to choose, for images of so many channels and spatial axes.
+    """Return the available choices by name, for images of `n_channels` and `n_axes`.
 
-    And of a `longest` side: many things are not to be lost at the size of the work. With `deep`,
-    averaged as textures want it, for planes.
+    The `longest` side bounds how far many things are reduced. `deep` adds network features,
+    averaged as textures need, in 2-D.
     """
     colour = "lab" if n_channels == 3 else "intensity"
     # A volume of twice the side has eight times the nodes, and windows of 7 have 343.
@@ -212,12 +209,16 @@ def choose_for_strokes(
     shape = array.shape[:-1]
 
     def fitted(options: ImageOptions) -> ImageOptions:
-        """Return options for this image, their window along no axis longer than that."""
+        """Return options for this image, with the window clipped to it."""
         side: Any = options.window
         sides = tuple(min(side, n - 1 + n % 2) if n > 1 else 1 for n in shape)
-        own: dict[str, Any] = {"channel_axis": channel_axis, "scaling": scaling}
-        own["window"] = side if set(sides) == {side} else sides
-        return dataclasses.replace(options, **own)
+        window = side if set(sides) == {side} else sides
+        return dataclasses.replace(
+            options,
+            channel_axis=channel_axis,
+            scaling=scaling,  # type: ignore[arg-type]
+            window=window,
+        )
 
     def read(options: ImageOptions) -> Problem:
         arguments = fitted(options).arguments()
@@ -232,7 +233,7 @@ def choose_for_strokes(
     choices = stroke_choices(array.shape[-1], n_axes, max(shape), deep)
     summaries = {choice.summary: name for name, choice in choices.items()}
     last = "" if before is None else summaries.get(before.summary, "")
-    choice = choices[choose_by(read, choices, has_ground, before=last)]
+    choice = choices[choose_by(read, choices, has_ground, previous=last)]
     return dataclasses.replace(choice, options=fitted(choice.options))
 
 
@@ -241,16 +242,14 @@ def choose_by(
     choices: Mapping[str, StrokeChoice],
     has_ground: Callable[[], bool],
     cancelled: Callable[[], bool] = not_cancelled,
-    before: str = "",
+    previous: str = "",
 ) -> str:
-    """Return which of the `stroke_choices` suits the strokes on one image.
+    """Return the name of the choice that suits the strokes on one image; "" if cancelled.
 
-    `read` makes the problem, with seeds, by the options that it is given, at the size for objects,
-    by colour, and nothing is learned again: less work finds the same regions; deep features are
-    read at the size of the work, so that they are there for it. `has_ground` says
-    whether things lie on a ground, and is asked where there are many, or dots. Dots that stood for
-    an object `before` still do, unless there is one and features tell all of them. Empty if
-    cancelled; errors are those of methods.
+    `read` makes the problem with seeds from options; deep features are read at the full working
+    size, so that they are cached for it. `has_ground` is called only for many things or dots. Dots
+    after the `previous` choice "clicks" still mark an object unless there is a ground and features
+    classify every dot. Errors are those of methods.
     """
     by_object = choices["object"].options
     options = dataclasses.replace(
@@ -266,7 +265,7 @@ def choose_by(
     strokes = grid.spread(seeds[1:])
     of_objects = "clicks" if _are_dots(strokes) else "object"
     if of_objects == "clicks" and len(classes) > 2:
-        was_object, trust = before == "clicks", trust_in_features(problem)
+        was_object, trust = previous == "clicks", trust_in_features(problem)
         if was_object and trust < 1:
             return of_objects
         if (was_object or trust < _LEAST_TRUST) and not has_ground():
@@ -278,50 +277,50 @@ def choose_by(
         return ""
     labels = grid.spread(result.assignment.argmax(axis=1) + 1)
     is_of_many = (_is_of_many(labels == k, strokes == k) for k in range(1, len(classes)))
-    kind = "many" if any(is_of_many) else of_objects
-    if kind == "many" and has_ground():
+    base = "many" if any(is_of_many) else of_objects
+    if base == "many" and has_ground():
         return "ground"
-    gains = _LEAST_GAINS if kind == "many" else _LEAST_OF_OBJECTS
+    gains = _LEAST_GAINS if base == "many" else _LEAST_OF_OBJECTS
     gains = {name: least for name, least in gains.items() if name in choices}
     by_colour = left_out_accuracy(problem) if gains else None
     if by_colour is None or 1 - by_colour < min(gains.values()):
-        return kind
-    best, most = kind, by_colour
+        return base
+    best, most = base, by_colour
     for name, least in gains.items():
         if cancelled():
             return ""
-        found = left_out_accuracy(read(_as_tried(choices[name].options, options)))
-        assert found is not None
-        is_needed = name == "deep" and kind == "many" and most < _LEAST_TOLD
-        if found - most >= least or is_needed:
-            best, most = name, found
+        accuracy = left_out_accuracy(read(_as_tried(choices[name].options, options)))
+        assert accuracy is not None
+        is_needed = name == "deep" and base == "many" and most < _LEAST_TOLD
+        if accuracy - most >= least or is_needed:
+            best, most = name, accuracy
     return best
 
 
 def _as_tried(chosen: ImageOptions, tried: ImageOptions) -> ImageOptions:
-    """Return the options with chosen features; deep ones at the size at which they are kept."""
+    """Return options with the chosen features, at the full working size if deep."""
     is_deep = isinstance(chosen.features, DeepFeatures)
     return chosen if is_deep else dataclasses.replace(tried, features=chosen.features)
 
 
 def left_out_accuracy(problem: Problem) -> float | None:
-    """Return the share of left-out strokes that other strokes label right, by features alone.
+    """Return the mean share of left-out strokes that other strokes classify right.
 
-    The mean over strokes; None where a class has one stroke only.
+    By features alone; None if a class has a single stroke.
     """
     shares = left_out_shares(problem)
     return float(np.mean(np.concatenate(shares))) if all(shares) else None
 
 
 def _are_dots(strokes: NDArray[np.generic]) -> bool:
-    """Return whether the strokes are short, as clicks are."""
+    """Return whether the strokes are as short as clicks."""
     boxes = find_objects(label_regions(strokes, np.ones((3,) * strokes.ndim))[0])
     lengths = [max(side.stop - side.start for side in box) for box in boxes]
     return bool(np.median(lengths) < _SHORTEST_STROKE)
 
 
 def _is_of_many(pixels: NDArray[np.bool_], painted: NDArray[np.bool_]) -> bool:
-    """Return whether strokes stand for more than the regions of a class that they touch."""
+    """Return whether strokes stand for more than the class regions that they touch."""
     sizes, is_lost, in_strokes = regions_without_stroke(pixels, painted)
     return (
         int((sizes >= _LEAST_SIZE).sum()) >= (1 if is_lost else _FEWEST_REGIONS)
@@ -332,11 +331,11 @@ def _is_of_many(pixels: NDArray[np.bool_], painted: NDArray[np.bool_]) -> bool:
 def regions_without_stroke(
     pixels: NDArray[np.bool_], painted: NDArray[np.bool_]
 ) -> tuple[NDArray[np.floating], bool, NDArray[np.floating]]:
-    """Return the sizes of regions of a class without a stroke, and whether a stroke is alone.
+    """Return sizes of class regions without a stroke, and whether a stroke is isolated.
 
-    Sizes are shares of the median size of the regions with a stroke, and at last of the square, or
-    cube, of the median length of the strokes, 0 where that is short; a stroke is alone, of two or
-    more, if no other is in its regions.
+    Sizes are relative to the median region with a stroke, and at last to the median stroke length
+    squared or cubed, 0 if that is short. A stroke, of two or more, is isolated if no other is in
+    its regions.
     """
     regions, count = label_regions(pixels)
     strokes, n_strokes = label_regions(painted, np.ones((3,) * painted.ndim))
@@ -344,11 +343,11 @@ def regions_without_stroke(
     touched = [np.setdiff1d(regions[strokes == k], 0) for k in range(1, n_strokes + 1)]
     if not sum(map(len, touched)):
         return np.empty(0), False, np.empty(0)
-    # In how many strokes a region is.
+    # number of strokes per region
     visits = np.bincount(np.concatenate(touched), minlength=count + 1)
     without, typical = sizes[visits[1:] == 0], np.median(sizes[visits[1:] > 0])
     boxes = [[side.stop - side.start for side in box] for box in find_objects(strokes)]
     length = np.median(np.max(boxes, axis=1))
     in_strokes = without / length**painted.ndim * (length >= _SHORTEST_STROKE)
-    is_lost = n_strokes > 1 and any(len(own) and (visits[own] == 1).all() for own in touched)
+    is_lost = n_strokes > 1 and any(len(ids) and (visits[ids] == 1).all() for ids in touched)
     return without / typical, is_lost, in_strokes

@@ -8,7 +8,7 @@ from napari_saf.device import interruptible
 from napari_saf.graph import NearestDistances, mean_nearest_distance
 from napari_saf.input import PLAIN
 from napari_saf.methods import _assignment
-from napari_saf.methods._stroke_costs import labels_out_of_reach, trust_in_features
+from napari_saf.methods._stroke_costs import trust_in_features, uncontradicted_labels
 from napari_saf.result import Status
 
 
@@ -136,8 +136,8 @@ def test_flows_that_teach_others_end_early_and_leave_the_labels_as_they_were(
     problem = saf.Problem.from_image(image, seeds=strokes, **PLAIN)
     method = saf.AssignmentFlow(connected=connected)
     early = method.run(problem)
-    monkeypatch.setattr(_assignment, "_KNOWN", 0.0)
-    monkeypatch.setattr(_assignment, "_LOOSE", 1.0)
+    monkeypatch.setattr(_assignment, "_MAX_ENTROPY", 0.0)
+    monkeypatch.setattr(_assignment, "_LOOSE_TOLERANCE", 1.0)
     late = method.run(problem)
     assert early.n_evaluations < 0.9 * late.n_evaluations
     assert (early.labels == late.labels).mean() > 0.998
@@ -438,7 +438,7 @@ def test_a_class_that_is_new_reaches_everywhere():
     strokes[14:17, 43:46] = 3
     problem = saf.Problem.from_image(image, seeds=strokes, **PLAIN)
     labels = np.where(np.arange(90) < 45, 1, 2) + np.zeros((30, 1), int)
-    assert not labels_out_of_reach(problem, labels.ravel()).any()
+    assert not uncontradicted_labels(problem, labels.ravel()).any()
 
 
 def test_the_order_of_strokes_does_not_matter():
