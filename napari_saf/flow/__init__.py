@@ -1,4 +1,4 @@
-"""The assignment and self-assignment flows: simplex, affinity, right-hand sides, time stepping."""
+"""Assignment and self-assignment flows: simplex, affinity, right-hand sides, time stepping."""
 
 from napari_saf.errors import Cancelled
 from napari_saf.flow._affinity import (

@@ -1,4 +1,4 @@
-"""Affinities: how alike any two nodes are, their products with assignments, and their spectrum."""
+"""Affinities between nodes: their products with assignments, and spectral embedding."""
 
 from __future__ import annotations
 
@@ -18,31 +18,31 @@ from napari_saf.parameters import check_bounds, documented, parameter
 
 _CHUNK_BYTES = 2**25
 _SKETCH_CHUNK_BYTES = 2**22
-"""Stays in the caches of a processor; the rows of the exact kernel are too long for that."""
+"""Fits the processor caches; rows of the exact kernel are too long for that."""
 _EIGENVALUE_TOLERANCE = 1e-6
 _SHARING_ROWS = 2**20
-"""Nodes among which equal features are looked for: with more, sums over a group miss the caches."""
+"""Nodes among which equal features are grouped; more would miss the caches."""
 _SAMPLE_ROWS = 2**16
 _MOST_SAMPLED_LANDMARKS = 256
 _MOST_GROUPS = 0.5
 _LEAST_SAVED = 20
-"""Share of the nodes, and numbers a node: rows are shared where there are few groups and it saves
-much. With 16 labels and rank 67 the products took 0.4 of the time where a tenth of the nodes are
-groups, 0.6 with a third on a photograph; with rank 10, as of grey images, often longer."""
+"""Rows are shared up to this ratio of groups to nodes, and from this many numbers saved per node.
+With 16 labels and rank 67 products took 0.4 of the time at a ratio of a tenth, 0.6 at a third on a
+photograph; with rank 10, as of grey images, often longer."""
 _MORE_VECTORS = 8
 _MOST_ITERATIONS = 30
 _TRACE_TOLERANCE = 1e-3
 _LEAST_DEGREE = 1e-6
-"""Of the largest: a sketch may give a node that is like no other a sum below 0."""
+"""Relative to the largest: a sketch may give isolated nodes negative degrees."""
 _LONGEST_GROUP = 128
-"""Rows: longer sums of float32 would lose digits."""
+"""Longest float32 sum of rows, for precision."""
 _HASH_FACTOR = np.uint64(0x9E3779B97F4A7C15)
 
 
 class Product(NamedTuple):
     """K W in factors, K W = basis @ coefficients, and W'K W.
 
-    The basis (n_nodes, rank) is on the device, in the type of the fields; the coefficients
+    The basis (n_nodes, rank) has the device and type of the fields; the coefficients
     (rank, n_labels) and W'K W (n_labels, n_labels) are float64 on the CPU.
     """
 
@@ -52,17 +52,17 @@ class Product(NamedTuple):
 
 
 class AffinityOperator(Protocol):
-    """An affinity matrix K that is bound to nodes, device and type."""
+    """Affinity matrix K of given nodes, on a device."""
 
     def product(self, assignment: Tensor) -> Product:
         """Return K W for W of shape (n_nodes, n_labels)."""
 
 
 class Basis:
-    """A matrix Phi (n_nodes, rank) in blocks of consecutive nodes, and the affinity Phi Phi'.
+    """Affinity Phi Phi' with Phi (n_nodes, rank) in blocks of consecutive nodes.
 
-    A block is given as its rows (n_block_nodes, rank) and None, or as one row for each group of
-    nodes with equal features, and the groups.
+    A block is its rows (n_block_nodes, rank) and None, or one row per group of nodes with equal
+    features, and the groups.
     """
 
     def __init__(self, blocks: Sequence[tuple[Tensor, EqualRows | None]]) -> None:
@@ -76,65 +76,65 @@ class Basis:
         """Return K W = Phi (Phi'W)."""
         coefficients = torch.zeros(self.shape[1], assignment.shape[1], dtype=torch.float64)
         for nodes, rows, groups in self.blocks:
-            own = assignment[nodes]
+            w = assignment[nodes]
             if groups is None:
-                coefficients += cross_product(rows, own)
+                coefficients += cross_product(rows, w)
                 continue
             for block in row_blocks(rows):
-                coefficients += cross_product(rows[block], groups.sums(own, block))
+                coefficients += cross_product(rows[block], groups.sums(w, block))
         return Product(self, coefficients, coefficients.T @ coefficients)
 
     def plus(self, values: Tensor, factor: Tensor, out: Tensor) -> Iterator[tuple[slice, Tensor]]:
-        """Write values + Phi factor into `out`; yield each block of rows once it is there."""
+        """Write values + Phi factor into `out`; yield each finished block of rows."""
         for nodes, rows, groups in self.blocks:
-            given, target = values[nodes], out[nodes]
+            source, target = values[nodes], out[nodes]
             product = None if groups is None else rows @ factor
-            for some in row_blocks(rows if groups is None else given):
-                block = target[some]
+            for part in row_blocks(rows if groups is None else source):
+                block = target[part]
                 if groups is None or product is None:
-                    torch.addmm(given[some], rows[some], factor, out=block)
+                    torch.addmm(source[part], rows[part], factor, out=block)
                 else:
-                    torch.index_select(product, 0, groups.group[some], out=block).add_(given[some])
-                yield slice(nodes.start + some.start, nodes.start + some.stop), block
+                    torch.index_select(product, 0, groups.group[part], out=block).add_(source[part])
+                yield slice(nodes.start + part.start, nodes.start + part.stop), block
 
     def take_planes(self) -> tuple[Tensor, Tensor]:
-        """Return Phi' (rank, n_nodes) in int16, and the unit of each row (rank,).
+        """Return Phi' (rank, n_nodes) quantized to int16, and the unit of each row (rank,).
 
-        Entries are off by 1.5e-5 of the largest of their row. The blocks are released one by one.
+        The relative error is 1.5e-5 of the row maximum. The blocks are released.
         """
         ends = [torch.stack(rows.aminmax(dim=0)) for _, rows, _ in self.blocks]
         unit = torch.cat(ends).abs().amax(dim=0) / (2**15 - 1)
         unit[unit == 0] = 1
-        whole = new_field(torch.empty(self.shape[1], dtype=torch.int16), self.shape[0])
+        planes = new_field(torch.empty(self.shape[1], dtype=torch.int16), self.shape[0])
         while self.blocks:
             nodes, rows, groups = self.blocks.pop()
-            for some in row_blocks(whole.T[nodes]):
-                own = rows[some] if groups is None else rows[groups.group[some]]
-                whole[:, nodes][:, some] = (own / unit).round_().to(whole.dtype).T.contiguous()
-        return whole, unit
+            for part in row_blocks(planes.T[nodes]):
+                block = rows[part] if groups is None else rows[groups.group[part]]
+                planes[:, nodes][:, part] = (block / unit).round_().to(planes.dtype).T.contiguous()
+        return planes, unit
 
 
 class _FullRank:
-    """K by a function that multiplies it with fields."""
+    """Affinity K by a function that multiplies fields by it."""
 
     def __init__(self, multiply: Callable[[Tensor], Tensor]) -> None:
         self._multiply = multiply
 
     def product(self, assignment: Tensor) -> Product:
         """Return K W in trivial factors."""
-        whole = self._multiply(assignment)
+        product = self._multiply(assignment)
         identity = torch.eye(assignment.shape[1], dtype=torch.float64)
-        return Product(Basis([(whole, None)]), identity, cross_product(assignment, whole))
+        return Product(Basis([(product, None)]), identity, cross_product(assignment, product))
 
 
 @documented
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class GaussianAffinity:
-    """K_ik = exp(-|f_i - f_k|^2 / sigma2) of the features of two nodes.
+    """Gaussian affinity of features, K_ik = exp(-|f_i - f_k|^2 / sigma2).
 
-    `landmarks` are how many nodes' columns of K to keep (drawn without replacement by the seed of
-    the method), or which ones. None: the exact kernel, recomputed block by block at every
-    evaluation, n^2 work and never n^2 memory.
+    `landmarks` are the number of columns of K in the sketch (drawn without replacement by the seed
+    of the method), or node indices. None: the exact kernel, recomputed block by block at every
+    evaluation, in n^2 time but not memory.
 
     Notes
     -----
@@ -166,7 +166,7 @@ class GaussianAffinity:
     def bind(self, features: Tensor, rng: np.random.Generator) -> AffinityOperator:
         """Return the operator for features (n_nodes, n_features) on their device.
 
-        `rng` draws the landmarks. Raises InvalidInput if given landmarks are no node indices.
+        `rng` draws the landmarks. Raises InvalidInput for landmarks that are no node indices.
         """
         scaled = (features - features.mean(dim=0)) / self.sigma2**0.5
         if self.landmarks is None:
@@ -175,33 +175,33 @@ class GaussianAffinity:
         drawn = torch.from_numpy(self._draw(len(features), rng)).to(scaled.device)
         right, whitening = _right(scaled[drawn]), _whitening(scaled[drawn])
         blocks = []
-        # In one block on a graphics card, as all that is computed there.
-        for some in scaled.split(_SHARING_ROWS if scaled.device.type == "cpu" else len(scaled)):
+        # a single block on a graphics card
+        for part in scaled.split(_SHARING_ROWS if scaled.device.type == "cpu" else len(scaled)):
             raise_if_interrupted()
-            groups = _shared_rows(some, whitening.shape[1])
-            rows = some if groups is None else some[groups.order[groups.starts]]
+            groups = _shared_rows(part, whitening.shape[1])
+            rows = part if groups is None else part[groups.order[groups.starts]]
             blocks.append((_kernel_product(rows, right, whitening, _SKETCH_CHUNK_BYTES), groups))
         return Basis(blocks)
 
     def sketch_width(
         self, features: NDArray[np.floating], device: torch.device, dtype: torch.dtype
     ) -> tuple[float, float]:
-        """Return how many numbers a node takes in the sketch, by a sample of nodes, and at most."""
+        """Return an estimate of the numbers per node in the sketch, and an upper bound."""
         if self.landmarks is None:
             return 0, 0
         step = max(1, len(features) // _SAMPLE_ROWS)
         sample = torch.from_numpy(np.ascontiguousarray(features[::step])).to(dtype)
-        given = isinstance(self.landmarks, np.ndarray)
-        drawn = self._draw(len(features if given else sample), np.random.default_rng(0))
+        has_indices = isinstance(self.landmarks, np.ndarray)
+        drawn = self._draw(len(features if has_indices else sample), np.random.default_rng(0))
         rank = len(drawn)
         most = rank
         if rank <= _MOST_SAMPLED_LANDMARKS:
-            chosen = torch.from_numpy(features[drawn]).to(dtype) if given else sample[drawn]
-            # Between nodes lie the features of an image that is reduced.
+            chosen = torch.from_numpy(features[drawn]).to(dtype) if has_indices else sample[drawn]
+            # Features of a reduced image lie between those of the nodes.
             share = torch.linspace(0, 1, rank, dtype=dtype)[:, None]
             rank, mixed = (
-                _whitening((some - some.mean(dim=0)) / self.sigma2**0.5).shape[1]
-                for some in (chosen, chosen.lerp(chosen.roll(1, 0), share))
+                _whitening((points - points.mean(dim=0)) / self.sigma2**0.5).shape[1]
+                for points in (chosen, chosen.lerp(chosen.roll(1, 0), share))
             )
             most = max(rank, mixed) + 2
         groups = _shared_rows(sample.to(device), rank)
@@ -212,8 +212,8 @@ class GaussianAffinity:
             count = min(self.landmarks or 0, n_nodes)
             return np.sort(rng.choice(n_nodes, count, replace=False))
         chosen = self.landmarks
-        whole = chosen.ndim == 1 and np.issubdtype(chosen.dtype, np.integer)
-        if not whole or len(chosen) == 0 or chosen.min() < 0 or chosen.max() >= n_nodes:
+        are_indices = chosen.ndim == 1 and np.issubdtype(chosen.dtype, np.integer)
+        if not are_indices or len(chosen) == 0 or chosen.min() < 0 or chosen.max() >= n_nodes:
             raise InvalidInput(f"landmarks: expected node indices from 0 to {n_nodes - 1}")
         return np.unique(chosen)
 
@@ -247,10 +247,10 @@ class KernelAffinity:
         check_symmetric(square_matrix(self.matrix))
 
     def bind(self, features: Tensor, rng: np.random.Generator) -> AffinityOperator:
-        """Return the operator on the features' device, or raise InvalidInput if sizes differ."""
-        given: Any = self.matrix if sparse.issparse(self.matrix) else np.asarray(self.matrix)
-        if given.shape[0] != len(features):
-            raise InvalidInput(f"matrix: expected {len(features)} nodes, got {given.shape[0]}")
+        """Return the operator on the features' device; InvalidInput if sizes differ."""
+        matrix: Any = self.matrix if sparse.issparse(self.matrix) else np.asarray(self.matrix)
+        if matrix.shape[0] != len(features):
+            raise InvalidInput(f"matrix: expected {len(features)} nodes, got {matrix.shape[0]}")
         if sparse.issparse(self.matrix):
             entries = sparse.coo_array(self.matrix)
             index = torch.from_numpy(np.stack([entries.row, entries.col]).astype(np.int64))
@@ -265,8 +265,7 @@ class KernelAffinity:
 def _whitening(landmarks: Tensor) -> Tensor:
     """Return U Lambda^(-1/2), from the eigenpairs of the landmarks' block of K, in float64.
 
-    With C the landmarks' columns, Phi = C U Lambda^(-1/2) has Phi Phi' ~ K, exact on the landmarks
-    (n_landmarks, n_features) up to the tolerance.
+    With C the landmarks' columns, Phi = C U Lambda^(-1/2) has Phi Phi' ~ K.
     """
     block = (_left(landmarks).cpu().double() @ _right(landmarks).cpu().double().T).exp()
     values, vectors = torch.linalg.eigh((block + block.T) / 2)
@@ -276,19 +275,18 @@ def _whitening(landmarks: Tensor) -> Tensor:
 
 
 def _left(scaled: Tensor) -> Tensor:
-    """Return L with (L R')_ik = -|x_i - x_k|^2; one product instead of a distance."""
+    """Return L with (L R')_ik = -|x_i - x_k|^2, for R see `_right`."""
     square = scaled.square().sum(dim=1, keepdim=True)
     return torch.cat([2 * scaled, -square, -torch.ones_like(square)], 1)
 
 
 def _right(scaled: Tensor) -> Tensor:
-    """Return R; see `_left`."""
     square = scaled.square().sum(dim=1, keepdim=True)
     return torch.cat([scaled, torch.ones_like(square), square], 1)
 
 
 def _kernel_product(scaled: Tensor, right: Tensor, factor: Tensor, n_bytes: int) -> Tensor:
-    """Return the product of the kernel with a matrix, block by block of so many bytes."""
+    """Return the product of the kernel with a matrix, in blocks of `n_bytes`."""
     product = new_field(scaled, factor.shape[1])
     step = max(1, n_bytes // (right.element_size() * len(right)))
     memory = scaled.new_empty((min(step, len(scaled)), len(right)))
@@ -300,7 +298,7 @@ def _kernel_product(scaled: Tensor, right: Tensor, factor: Tensor, n_bytes: int)
 
 
 def _shared_rows(features: Tensor, rank: int) -> EqualRows | None:
-    """Return the groups of equal features, if sharing rows of so many numbers saves time."""
+    """Return the groups of equal features if sharing their rows saves time."""
     most = min(_MOST_GROUPS, 1 - _LEAST_SAVED / max(rank, 1))
     # Sums over groups are fast in float32 in main memory.
     if most <= 0 or features.device.type != "cpu" or features.dtype != torch.float32:
@@ -316,10 +314,10 @@ def spectral_points(
     rng: np.random.Generator,
     cancelled: Callable[[], bool] = lambda: False,
 ) -> Tensor:
-    """Return the nodes in the space of the leading eigenvectors, averaged over the windows.
+    """Return the spectral embedding of the nodes, averaged over the windows.
 
-    Rows of `leading_vectors` of length 1, as in Ng, Jordan and Weiss, "On spectral clustering"
-    (https://papers.nips.cc/paper/2092).
+    Rows of `leading_vectors` of length 1: Ng, Jordan and Weiss, "On spectral clustering",
+    https://papers.nips.cc/paper/2092.
     """
     vectors = leading_vectors(operator, like, n_vectors, rng, cancelled)
     for rows in row_blocks(vectors):
@@ -336,30 +334,29 @@ def leading_vectors(
     rng: np.random.Generator,
     cancelled: Callable[[], bool] = lambda: False,
 ) -> Tensor:
-    """Return eigenvectors of D^(-1/2) K D^(-1/2) to its largest eigenvalues, D the sums of rows.
+    """Return the leading eigenvectors of D^(-1/2) K D^(-1/2), D the row sums.
 
-    The columns (n_nodes, n_found) are orthonormal, the largest eigenvalue's first; there are fewer
-    where K has a lower rank. Once `cancelled`, asked at each iteration, returns True, they are
-    those found so far.
+    The columns (n_nodes, n_vectors) are orthonormal, in descending order of eigenvalue; fewer if K
+    has a lower rank. `cancelled` ends the iteration early.
 
-    Subspace iteration with a few columns more than wanted (Halko, Martinsson and Tropp,
-    https://doi.org/10.1137/090771806, algorithm 4.4), which needs nothing of K but products.
-    It finds eigenvalues of the largest magnitude; those of a Gaussian affinity are positive.
+    Subspace iteration with a few extra columns: Halko, Martinsson and Tropp,
+    https://doi.org/10.1137/090771806, algorithm 4.4. It finds eigenvalues of the largest magnitude;
+    those of a Gaussian affinity are positive.
     """
     degrees = _scaled_product(operator, like.new_ones(len(like), 1), like.new_ones(len(like), 1))
     least = _LEAST_DEGREE * float(degrees.abs().amax())
     scale = degrees.clamp_(min=least or 1.0).rsqrt_()
-    # Three times as fast as NumPy, and drawn on the CPU the same for every device.
+    # Three times as fast as NumPy; drawn on the CPU for the same values on every device.
     source = torch.Generator().manual_seed(int(rng.integers(2**63)))
     vectors = like.new_empty((len(like), min(n_vectors + _MORE_VECTORS, len(like))))
     for rows in row_blocks(vectors):
         vectors[rows] = torch.randn(vectors[rows].shape, generator=source).to(vectors)
     vectors, total = _orthonormal(vectors), 0.0
-    for left in reversed(range(_MOST_ITERATIONS)):
+    for n_left in reversed(range(_MOST_ITERATIONS)):
         images = _scaled_product(operator, vectors, scale)
         within = cross_product(vectors, images)
-        before, total = total, float(within.trace())
-        if left == 0 or abs(total - before) <= _TRACE_TOLERANCE * abs(total) or cancelled():
+        previous, total = total, float(within.trace())
+        if n_left == 0 or abs(total - previous) <= _TRACE_TOLERANCE * abs(total) or cancelled():
             break
         vectors = _orthonormal(images)
     values, turns = torch.linalg.eigh((within + within.T) / 2)
@@ -378,7 +375,7 @@ def _scaled_product(operator: AffinityOperator, vectors: Tensor, scale: Tensor) 
 
 
 def _orthonormal(vectors: Tensor) -> Tensor:
-    """Return an orthonormal basis of the columns, of those that are more than rounding."""
+    """Return an orthonormal basis of the columns, up to their numerical rank."""
     squares, turns = torch.linalg.eigh(cross_product(vectors, vectors))
     large = squares >= 10 * torch.finfo(vectors.dtype).eps * squares[-1]
     whitening = turns[:, large] / squares[large].clamp(min=torch.finfo(squares.dtype).tiny).sqrt()
@@ -387,9 +384,9 @@ def _orthonormal(vectors: Tensor) -> Tensor:
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class EqualRows:
-    """Groups of equal rows of a table; of rows that occur often there are several.
+    """Groups of equal rows of a table, split where they are long.
 
-    `order` has the rows, group by group, `starts` where each group begins in it, and `group`
+    `order` are row indices by group, `starts` the first position of each group in it, and `group`
     the group of each row, all int32.
     """
 
@@ -398,7 +395,7 @@ class EqualRows:
     group: Tensor
 
     def sums(self, values: Tensor, groups: slice) -> Tensor:
-        """Return the sums of values (n_rows, n_columns) over some consecutive groups."""
+        """Return the sums of values (n_rows, n_columns) over consecutive groups."""
         starts, end = self.starts[groups], len(self.order)
         if groups.stop < len(self.starts):
             end = int(self.starts[groups.stop])
@@ -409,7 +406,7 @@ class EqualRows:
 
 
 def equal_rows(table: Tensor, at_most: int) -> EqualRows | None:
-    """Return the groups of equal rows of a table in main memory; None for more than `at_most`."""
+    """Return the groups of equal rows of a CPU table; None if more than `at_most`."""
     keys = _keys(table.numpy())
     keys_in_order, order = torch.sort(torch.from_numpy(keys), stable=True)
     if (keys_in_order[1:] != keys_in_order[:-1]).sum() >= at_most:
@@ -429,7 +426,7 @@ def equal_rows(table: Tensor, at_most: int) -> EqualRows | None:
 
 
 def _keys(rows: NDArray[np.floating]) -> NDArray[np.int64]:
-    """Return a hash of each row: the same for equal rows, hardly ever for others."""
+    """Return a hash of each row."""
     bits = rows.view(np.uint32 if rows.itemsize == 4 else np.uint64)
     keys = np.zeros(len(rows), dtype=np.uint64)
     for column in bits.T:

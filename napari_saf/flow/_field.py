@@ -1,4 +1,4 @@
-"""The right-hand sides of the flows, dV/dt = S(V) in log coordinates V of an assignment W.
+"""Right-hand sides of the flows, dV/dt = S(V) in log coordinates V of an assignment W.
 
 S(V) = softmax(A (V + g(W) / rho)) with W = softmax(V) and A the averages over the windows: the
 similarity map, eq. (2.33) of Zisler, Zern, Petra and Schnörr
@@ -33,11 +33,8 @@ from napari_saf.flow._simplex import (
 from napari_saf.graph import Averager
 
 _PSEUDO_INVERSE_TOLERANCE = 1e-9
-"""Eigenvalues of the label overlap below this share of the largest are left out.
-
-It must stay near the rounding level of the products over all nodes: 1e-3 would leave the
-flow at the barycentre, where all labels overlap, for ever.
-"""
+"""Relative cut-off of eigenvalues of the label overlap, near rounding level: with 1e-3 the flow
+would never leave the barycentre, where all labels overlap."""
 
 
 def not_cancelled() -> bool:
@@ -45,15 +42,14 @@ def not_cancelled() -> bool:
 
 
 class AbstractField(ABC):
-    """Right-hand side S(V) of a flow, and the memory that its evaluations need.
+    """Right-hand side S(V) of a flow, with the memory of its evaluations.
 
-    `like` (n_nodes, ...) gives number of nodes, device and type; `cancelled` is asked before each
-    evaluation. Of the last evaluation there are the `assignment` W = softmax(V), the `objective`,
-    the `masses` W'1 and the `squares`, the diagonal of W'W. The two fields of `scratch` may be
-    overwritten between evaluations.
+    `like` (n_nodes, ...) sets size, device and type; `cancelled` is polled at each evaluation. The
+    last evaluation leaves the `assignment` W = softmax(V), the `objective`, the `masses` W'1 and
+    the `squares`, the diagonal of W'W. The two fields of `scratch` are free between evaluations.
 
-    What is small, labels x labels, is computed by numpy: on a processor that is busy the threads of
-    torch wait for one another even there.
+    Small label x label matrices are computed by numpy: threads of torch wait for each other on a
+    busy processor.
     """
 
     has_costs: ClassVar[bool]
@@ -68,21 +64,21 @@ class AbstractField(ABC):
         cancelled: Callable[[], bool] = not_cancelled,
     ) -> None:
         self.averager, self.cancelled = averager, cancelled
-        self.assignment, one, other = (new_field(like, n_columns) for _ in range(3))
-        self.scratch = (one, other)
+        self.assignment, first, second = (new_field(like, n_columns) for _ in range(3))
+        self.scratch = (first, second)
         self.objective = float("nan")
         self.masses = self.squares = np.zeros(n_columns)
         self.n_evaluations = 0
 
     def __call__(self, v: Tensor, out: Tensor) -> Tensor:
-        """Write S(V) into `out` and return it; maxima of rows of `v` lie within 40 of 0."""
+        """Write S(V) into `out` and return it; row maxima of `v` lie within 40 of 0."""
         if self.cancelled():
             raise Cancelled
         self.n_evaluations += 1
         softmax(v, out=self.assignment)  # W
         likelihood, mean = self.scratch
         self._write_likelihood(v, likelihood)
-        # eq. (2.33) in log coordinates: constants of a node fall out of the softmax.
+        # eq. (2.33) in log coordinates: the softmax cancels constants of a node
         self.averager(likelihood, mean, out)
         return shifted_softmax(mean, out)
 
@@ -92,31 +88,31 @@ class AbstractField(ABC):
 
     @abstractmethod
     def planes(self) -> Tensor | None:
-        """Return what the compiled kernels mix into the likelihood, one row after another.
+        """Return the planes that compiled kernels mix into the likelihood, None if unsupported.
 
-        The distances, if the field `has_costs`, or the sketch of the affinity, transposed, as 16
-        bits; None where there is none. What torch computes with is gone then.
+        Distances if the field `has_costs`, else the transposed affinity sketch in 16 bits. Frees
+        the memory of evaluations by torch.
         """
 
     @abstractmethod
     def factors(
         self, sums: NDArray[np.float64], coefficients: NDArray[np.float64]
     ) -> tuple[ArrayLike, ArrayLike]:
-        """Return what the planes, and what W, are multiplied by, from Phi'W and sums of W.
+        """Return the factors of the planes and of W, from sums of W and Phi'W.
 
-        The sums are the upper half of W'W if the field `is_mixed`. If not, they are W'1 and the
-        diagonal of W'W, and a row is returned that is the same for every node.
+        The sums are the upper half of W'W if the field `is_mixed`, else W'1 and the diagonal of
+        W'W; the factor of W is then a row for all nodes.
         """
 
     @abstractmethod
     def prototypes(self, assignment: Tensor) -> NDArray[np.float32]:
-        """Return the representative (n_columns, n_features) of every column."""
+        """Return the prototype of each column (n_columns, n_features)."""
 
     def keep_columns(self, columns: Tensor) -> None:
-        """Drop all columns but those of the given indices."""
+        """Drop all columns but those in `columns`."""
         fields = (self.assignment, *self.scratch)
-        self.assignment, one, other = (with_columns(field, len(columns)) for field in fields)
-        self.scratch = (one, other)
+        self.assignment, first, second = (with_columns(field, len(columns)) for field in fields)
+        self.scratch = (first, second)
 
 
 class AssignmentField(AbstractField):
@@ -139,7 +135,7 @@ class AssignmentField(AbstractField):
         # The mean distance of a node to its prototypes, sum_ij W_ij D_ij / n.
         costs = torch.mul(self.assignment, self._distances, out=self.scratch[1])
         self.objective = float(costs.sum()) / len(v)
-        self.masses, self.squares = (some.numpy() for some in column_sums(self.assignment))
+        self.masses, self.squares = (sums.numpy() for sums in column_sums(self.assignment))
         torch.add(v, self._distances, alpha=-1 / self._rho, out=out)
 
     def planes(self) -> Tensor:
@@ -151,13 +147,11 @@ class AssignmentField(AbstractField):
         return -1 / self._rho, np.zeros((0, 0))
 
     def keep_columns(self, columns: Tensor) -> None:
-        """Drop all columns but those of the given indices."""
         super().keep_columns(columns)
         self._distances = take_columns(self._distances, columns)
         self._points = self._points[columns]
 
     def prototypes(self, assignment: Tensor) -> NDArray[np.float32]:
-        """Return the prototypes that are left, the mean of those of a label."""
         return self._points.float().cpu().numpy()
 
 
@@ -185,14 +179,15 @@ class SelfAssignmentField(AbstractField):
         w = self.assignment
         product = self._operator.product(w)
         sums = gram(w) if self.is_mixed else torch.stack(column_sums(w))
-        given = sums, product.coefficients, product.quadratic
-        gradient = self._gradient(*(some.numpy() for some in given))
-        affinity, own = (torch.from_numpy(some).to(v.dtype).to(v.device) for some in gradient)
+        factors = self._gradient(
+            sums.numpy(), product.coefficients.numpy(), product.quadratic.numpy()
+        )
+        affinity, shift = (torch.from_numpy(factor).to(v.dtype).to(v.device) for factor in factors)
         for rows, block in product.basis.plus(v, affinity, out):
             if self.is_mixed:
-                block.addmm_(w[rows], own)
+                block.addmm_(w[rows], shift)
             else:
-                block.add_(own)
+                block.add_(shift)
 
     def _gradient(
         self,
@@ -202,8 +197,7 @@ class SelfAssignmentField(AbstractField):
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Return the factors of the basis and of W in grad E_s / rho; set objective and sums.
 
-        From W'W, or for s = 0, where the factor of W is one row for all nodes, from W'1 and the
-        diagonal of W'W.
+        `sums` are as in `factors`.
         """
         if self.is_mixed:
             overlap, self.squares = sums, sums.diagonal()
@@ -212,8 +206,8 @@ class SelfAssignmentField(AbstractField):
         self.masses = overlap.sum(axis=0)  # rows of W sum to 1
         gradient = self_assignment_gradient(overlap, quadratic, self._s)
         self.objective = gradient.objective
-        own = gradient.assignment_factor if self.is_mixed else gradient.assignment_factor[:1]
-        return coefficients @ gradient.affinity_factor / self._rho, own / self._rho
+        factor = gradient.assignment_factor if self.is_mixed else gradient.assignment_factor[:1]
+        return coefficients @ gradient.affinity_factor / self._rho, factor / self._rho
 
     def planes(self) -> Tensor | None:
         operator = self._operator
@@ -229,11 +223,11 @@ class SelfAssignmentField(AbstractField):
         coefficients = self._units * coefficients
         if self.is_mixed:
             sums = np.triu(sums) + np.triu(sums, 1).T
-        affinity, own = self._gradient(sums, coefficients, coefficients.T @ coefficients)
-        return self._units * affinity, own
+        affinity, shift = self._gradient(sums, coefficients, coefficients.T @ coefficients)
+        return self._units * affinity, shift
 
     def prototypes(self, assignment: Tensor) -> NDArray[np.float32]:
-        """Return the representative of every column: weighted means, or (W'W)^+ W'F."""
+        """Return weighted means, or (W'W)^+ W'F."""
         sums = cross_product(assignment, self._features)
         if self._s == 0:
             ones = assignment.new_ones(1, 1).expand(len(assignment), 1)
@@ -264,8 +258,7 @@ def self_assignment_gradient(
 
         dE_s/dW = Gamma C^(-1/2) - 1 v',   v_j = C_jj^(-3/2) (W'Gamma)_jj / 2.
 
-    As the rows of W sum to 1, the term 1 v' is W (1 v'), so all of the gradient is two products
-    with c x c matrices.
+    As the rows of W sum to 1, 1 v' = W (1 v'): two products with c x c matrices.
     """
     scale = overlap.sum(axis=0) ** -0.5  # C^(-1/2)
     outer = scale[:, None] * scale

@@ -1,7 +1,6 @@
-"""Steps of flows on a processor by the compiled kernels of `_kernels.py`, in several threads.
+"""Multithreaded steps of flows on the CPU by the compiled kernels of `_kernels`.
 
-numba keeps the machine code on disk. Until it is there a process compiles it in the background,
-and torch computes.
+numba caches the machine code on disk. While a background process compiles it, torch computes.
 """
 
 from __future__ import annotations
@@ -38,26 +37,23 @@ from napari_saf.graph import (
 _log = logging.getLogger(__name__)
 
 SWITCH = "NAPARI_SAF_KERNELS"
-"""The environment variable that switches the kernels off where it is 0."""
+"""Environment variable that disables the kernels if 0."""
 _COMMAND = "from napari_saf.flow import _kernels; _kernels.compile_all()"
 _LEAST_ENTRIES = 2**16
-"""Below, a run gains less than the time that it takes to load the kernels, once in a process."""
+"""Smallest field for which loading the kernels pays."""
 _MANY_ENTRIES = 2**22
 _CACHED_FLOATS = 2**18
-"""Of the buffers of a box, so that they stay in the second-level cache."""
+"""Size of the buffers of a box, for the second-level cache."""
 _MOST_IN_ROW = 1024
 _LEAST_SLICES = 64
 _NODES = 2**14
-"""Nodes of a block where the geometry does not matter."""
+"""Nodes per block of kernels without geometry."""
 _READ = 2**16
-"""Nodes whose labels are read at once."""
+"""Nodes per block of label updates."""
 
 
 def kernels() -> ModuleType | None:
-    """Return the module of the compiled functions; None where there are none, or not yet.
-
-    Where there are none yet they are compiled in the background.
-    """
+    """Return the compiled kernels; None while they compile in the background, or fail to."""
     try:
         return None if os.environ.get(SWITCH) == "0" else _compiled()
     except Exception:  # noqa: BLE001 - whatever goes wrong, torch computes
@@ -66,13 +62,13 @@ def kernels() -> ModuleType | None:
 
 
 def wait_for_kernels() -> None:
-    """Wait until the kernels are compiled, so that all runs are computed alike."""
+    """Wait until the kernels are compiled, so that all runs give the same labels."""
     if kernels() is None and _compilers:
         _compilers[0].wait()
 
 
 _compilers: list[subprocess.Popen[bytes]] = []
-"""The process that compiles, if this one has started it."""
+"""Compiler process started by this one."""
 
 
 def _compiled() -> ModuleType | None:
@@ -96,13 +92,12 @@ def _compiled() -> ModuleType | None:
 
 
 class Grid(NamedTuple):
-    """A grid of at most three axes, seen as slices of rows of pixels, as `_kernels.step` reads it.
+    """Grid of up to three axes, as slices of rows of pixels, in the format of `_kernels.step`.
 
-    `weights` are images for positions of the window, one after another; of a position `offsets`
-    have its three coordinates, and where in the images the weights of the first pixel begin. Sums
-    over the window times `inverse` (n_nodes,) are means. Of `runs` of nodes that follow one
-    another in a row there are the first pixel, the last one + 1 and the first node, those of a row
-    begin at `rows`; `geometry` has three sides and three radii of the window.
+    `weights` are images for window positions, concatenated; `offsets` (n_positions, 4) are the
+    coordinates of a position and the start of its image. Sums over the window times `inverse`
+    (n_nodes,) are means. `runs` of consecutive nodes in a row are first pixel, last pixel + 1 and
+    first node; those of a row begin at `rows`. `geometry` are three sides and three window radii.
     """
 
     weights: NDArray[Any]
@@ -114,7 +109,7 @@ class Grid(NamedTuple):
 
     @classmethod
     def of(cls, averager: Averager, first: int = 0) -> Grid | None:
-        """Return the grid that an averager averages over, if the kernels know its kind."""
+        """Return the grid of an averager; None if the kernels do not support it."""
         if not isinstance(averager, BoxSum | WeightedAverage) or len(averager.shape) > 3:
             return None
         sides = _three(averager.shape, 1)
@@ -129,14 +124,14 @@ class Grid(NamedTuple):
         runs = np.stack([starts % width, starts % width + lengths, begins + first], axis=1)
         rows = np.searchsorted(starts, np.arange(0, n_pixels + 1, width))
         if isinstance(averager, WeightedAverage):
-            whole = averager.weights.in_16_bits(pixels)
-            weights: NDArray[Any] = whole.images.ravel()
-            inverse: NDArray[Any] = whole.inverse
-            offsets = np.array([_three(offset, 0) for offset in whole.offsets])
+            quantized = averager.weights.in_16_bits(pixels)
+            weights: NDArray[Any] = quantized.images.ravel()
+            inverse: NDArray[Any] = quantized.inverse
+            offsets = np.array([_three(offset, 0) for offset in quantized.offsets])
             radii, image = np.abs(offsets).max(axis=0), np.arange(len(offsets))
-            # Where there are images for half of the positions, w_o(p) = w_-o(p + o).
+            # Images may cover half of the positions: w_o(p) = w_-o(p + o).
             mirrored = image[::-1] * n_pixels + offsets @ [sides[1] * width, width, 1]
-            begins = np.where(image < len(whole.images), image * n_pixels, mirrored)
+            begins = np.where(image < len(quantized.images), image * n_pixels, mirrored)
             offsets = np.column_stack([offsets, begins])
         else:
             weights, offsets = np.zeros(0, np.uint16), np.zeros((0, 4), np.int64)
@@ -149,7 +144,7 @@ class Grid(NamedTuple):
         return cls(weights, offsets, inverse.ravel(), runs, rows, (*sides, *radii.tolist()))
 
     def boxes(self, n_columns: int) -> list[tuple[int, ...]]:
-        """Return begin and end of each axis of boxes that cover the grid."""
+        """Return bounds (z0, z1, y0, y1, x0, x1) of boxes that cover the grid."""
         depth, height, width, rz, ry, _ = self.geometry
         room = max(64, _CACHED_FLOATS // n_columns // (2 * rz + 4))
         n_x = -(-width // min(room, _MOST_IN_ROW if height == 1 else 128))
@@ -160,27 +155,27 @@ class Grid(NamedTuple):
 
 
 def _ranges(n: int, n_parts: int) -> list[tuple[int, int]]:
-    """Return begin and end of parts of nearly the same length."""
+    """Return the bounds of `n_parts` nearly equal parts of a range."""
     return list(itertools.pairwise(n * k // n_parts for k in range(n_parts + 1)))
 
 
 def _three(values: Sequence[int], fill: int) -> tuple[int, ...]:
-    """Return one number an axis, as slices, rows and pixels; an image has one row a slice."""
+    """Return values per axis padded to slices, rows and pixels; an image has one row a slice."""
     if len(values) == 2:
         return int(values[0]), fill, int(values[1])
     return (fill,) * (3 - len(values)) + tuple(int(value) for value in values)
 
 
 def saves_memory(graph: AbstractGraph, n_entries: int, device: torch.device) -> bool:
-    """Return whether kernels step fields of so many entries on a graph, where memory matters."""
+    """Return whether kernels step fields of `n_entries` large enough to need memory limits."""
     grids = graph.grids if isinstance(graph, GraphUnion) else (graph,)
-    is_known = all(isinstance(grid, GridGraph) and len(grid.shape) <= 3 for grid in grids)
-    is_known &= device.type == "cpu" and n_entries >= _MANY_ENTRIES
-    return is_known and kernels() is not None
+    is_supported = all(isinstance(grid, GridGraph) and len(grid.shape) <= 3 for grid in grids)
+    is_supported &= device.type == "cpu" and n_entries >= _MANY_ENTRIES
+    return is_supported and kernels() is not None
 
 
 class Fused:
-    """The kernels at work on the fields of one flow, which have their columns first."""
+    """Kernels bound to the fields of one flow, stored columns first."""
 
     def __init__(
         self, field: AbstractField, grids: Sequence[Grid], module: ModuleType, planes: Tensor
@@ -196,12 +191,12 @@ class Fused:
 
     @classmethod
     def of(cls, field: AbstractField, v: Tensor) -> Fused | None:
-        """Return the kernels for a field; None if they do not suit it or are not there."""
+        """Return the kernels for a field; None if unsupported or not compiled."""
         if v.numel() < _LEAST_ENTRIES or v.device.type != "cpu" or v.dtype != torch.float32:
             return None
         parts, averager = [(field.averager, 0)], field.averager
         if isinstance(averager, UnionAverager):
-            parts = [(one, nodes.start) for one, nodes in averager.parts]
+            parts = [(part, nodes.start) for part, nodes in averager.parts]
         grids = [grid for grid in itertools.starmap(Grid.of, parts) if grid is not None]
         module = kernels() if len(grids) == len(parts) else None
         planes = None if module is None else field.planes()
@@ -216,37 +211,36 @@ class Fused:
     ) -> float:
         """Evaluate at the predicted state, correct it, and return the error.
 
-        The fields (n_nodes, n_columns) are the state, its slope, the slope before, and what is
-        written: the slope at the predicted state, and the corrected one. Slopes are int16 in which
-        the kernels keep their 16 bits.
+        The fields (n_nodes, n_columns) are the state, its slope and the previous slope; written are
+        the slope at the predicted state and the corrected state. Slopes are 16 bits, typed int16.
         """
         field, (n, c) = self._field, fields[0].shape
         if field.cancelled():
             raise Cancelled
         field.n_evaluations += 1
-        # Slopes are in 16 bits, but the new one is not yet.
+        # Slopes are in 16 bits, except the new one.
         weights = np.array([*prediction, *correction]) / [65535, 65535, 65535, 1, 65535]
-        v, s, before, ahead_s, ahead = (_columns(one) for one in fields)
+        v, s, previous, ahead_s, ahead = (_columns(array) for array in fields)
         cost, sketch = np.zeros((0, 0), np.float32), np.zeros((0, 0), np.int16)
         if field.has_costs:
             cost = self._planes[:c]
         else:
             sketch = self._planes
-        # Padded to multiples of four; behind the rows of the sketch there is one of ones.
+        # Padded to multiples of four; the sketch is followed by a row of ones.
         fours, n_rows, rank = -(-c // 4) * 4, len(sketch), (len(sketch) // 4 + 1) * 4
         factors = np.zeros((rank + fours, c + c % 2), np.float32)
         numbers = tuple(weights.astype(np.float32))
-        flow = (v, s, before), numbers, cost, sketch, factors, field.is_mixed
+        flow = (v, s, previous), numbers, cost, sketch, factors, field.is_mixed
         sums = np.zeros((fours + rank, fours))
         if not field.has_costs:
             blocks = [(flow, nodes) for nodes in self._blocks]
             sums = self._sum(self._module.overlap, blocks, sums.shape)
         masses, product = sums[[fours + n_rows] * 2, :c], sums[fours : fours + n_rows, :c]
         overlap = sums[:c, :c] if field.is_mixed else masses
-        affinity, own = (np.atleast_2d(one) for one in field.factors(overlap, product))
+        affinity, shift = (np.atleast_2d(factor) for factor in field.factors(overlap, product))
         factors[: len(affinity), : affinity.shape[1]] = affinity
         end = rank if field.is_mixed else n_rows
-        factors[end : end + len(own), : own.shape[1]] = own
+        factors[end : end + len(shift), : shift.shape[1]] = shift
         labels = np.zeros(0, np.int64) if seeds is None else seeds.numpy()
         out = ahead_s, ahead, self._highest
         calls = [
@@ -260,7 +254,7 @@ class Fused:
         return float(sums[0].sum())
 
     def read(self, v: Tensor, labels: Tensor) -> tuple[float, float, NDArray[np.float64], Tensor]:
-        """Update labels by the state of the last attempt; return what makes a `Reading`."""
+        """Update labels by the state of the last attempt; return the fields of a `Reading`."""
         (n, c), values, columns = v.shape, _columns(v), labels.numpy()
 
         starts = iter(range(0, n, _READ))
@@ -284,7 +278,7 @@ class Fused:
     def _sum(
         self, function: Any, calls: Sequence[tuple[Any, ...]], shape: tuple[int, ...]
     ) -> NDArray[np.float64]:
-        """Call a kernel with such arguments, in threads; return the sum of what they add up."""
+        """Call a kernel with each of `calls` in threads; return the sum of its outputs."""
         sums = np.zeros((len(calls), *shape))
         jobs = zip(calls, sums, strict=True)
 
@@ -305,6 +299,6 @@ class Fused:
 
 
 def _columns(field: Tensor) -> NDArray[Any]:
-    """Return a field as (n_columns, n_nodes), slopes as they are kept."""
+    """Return a field as (n_columns, n_nodes), slopes as uint16."""
     array = field.T.numpy()
     return array.view(np.uint16) if array.dtype == np.int16 else array

@@ -1,16 +1,15 @@
-"""Steps of the flows as loops over the pixels of a grid, compiled by numba into its cache on disk.
+"""Flow steps as loops over the pixels of a grid, compiled by numba with its disk cache.
 
-All is in one file: numba compiles anew when the file of a function has changed, not when those of
-functions have that it calls.
+One file, as numba recompiles a function if its file changed, but not for those it calls.
 
-Fields have their columns first, (n_columns, n_nodes), so that every inner loop runs
-over neighbouring nodes and is vectorised, whatever the number of columns. A box of the grid is
-worked through slice by slice along the first axis, in memory that stays in the caches, so that the
-likelihood and its means never become fields. Images in 2-D have one row a slice.
+Fields are columns first, (n_columns, n_nodes), so that inner loops run over neighbouring nodes and
+vectorise. A box of the grid is processed slice by slice along the first axis, in buffers that fit
+the caches, so that likelihoods and their means never become fields. 2-D images have one row a
+slice.
 
-Slopes are softmaxes, stored in units of 1 / 65535; the sketch (rank, n_nodes) in units that its
-factors contain. Rows of scratch arrays are padded with zeros to even, or multiples of four.
-Indices that are sums have no sign: numba would test whether others are negative, and not vectorise.
+Slopes are softmaxes in units of 1 / 65535; the sketch (rank, n_nodes) has units that its factors
+contain. Scratch rows are zero-padded to even numbers, or multiples of four. Sums of indices are
+unsigned: numba would test for negative ones, and not vectorise.
 """
 
 import hashlib
@@ -26,7 +25,7 @@ f32, f64, i32, u64 = np.float32, np.float64, np.int32, np.uint64
 FLOOR = f32(np.log(1e-10))
 LEAST_EXPONENT = f32(-60)
 ROW = 512
-"""Nodes at a time where the geometry does not matter."""
+"""Nodes per block of loops without geometry."""
 WHOLE = f32(65535)
 
 _OPTIONS = {"fastmath": True, "nogil": True, "error_model": "numpy"}
@@ -41,14 +40,14 @@ entry = numba.njit(cache=True, **_OPTIONS)
 
 
 def load() -> None:
-    """Load the machine code from the cache, or compile what is not there, for half a minute."""
+    """Load the machine code from the cache, or compile it (half a minute)."""
     overlap.compile((_Flow, types.UniTuple(types.int64, 2), _Sums))
     out = types.Tuple((_Slopes, _Field, _Floats))
     step.compile((_Flow, out, types.int64[::1], _Grid, _Six, _Sums))
 
 
 def compile_all() -> None:
-    """Compile, in a process of its own: the options hold for all that it compiles."""
+    """Compile in this process, which no other code should share: LLVM options are global."""
     # Loops over many rows are vectorised where these are disjoint, which is tested before each.
     llvm.set_option("", "-runtime-memory-check-threshold=64")
     llvm.set_option("", "-hoist-runtime-checks=false")
@@ -57,7 +56,7 @@ def compile_all() -> None:
 
 
 def marker() -> Path:
-    """Return the file, beside the cache, that exists if this version is compiled on such a CPU."""
+    """Return the file beside the cache that marks this version as compiled for this CPU."""
     source, features = Path(__file__).stat(), llvm.get_host_cpu_features().flatten()
     versions = sys.version, numba.__version__, source.st_size, source.st_mtime_ns
     key = hashlib.sha256(repr((versions, llvm.get_host_cpu_name(), features)).encode())
@@ -81,12 +80,12 @@ def exp(x):
 @inline
 def assign(state, a, b, i, m, w, total):
     """Write W = softmax(V + a S + b S') of the nodes i to i + m into rows of `w`."""
-    v, s, before = state
+    v, s, previous = state
     for k in range(m):
         total[k] = 0
     for j in range(len(v)):
         for k in range(m):
-            w[j, k] = exp(v[j, i + k] + a * f32(s[j, i + k]) + b * f32(before[j, i + k]))
+            w[j, k] = exp(v[j, i + k] + a * f32(s[j, i + k]) + b * f32(previous[j, i + k]))
             total[k] += w[j, k]
     for k in range(m):
         total[k] = f32(1) / total[k]
@@ -97,7 +96,7 @@ def assign(state, a, b, i, m, w, total):
 
 @inline
 def decode(sketch, first, i, m, four):
-    """Write four rows of the sketch, ones behind its last, into `four`."""
+    """Write four rows of the sketch into `four`, ones past its end."""
     for q in range(4):
         row, n = u64(first + q), m if first + q < len(sketch) else u64(0)
         for k in range(n):
@@ -107,7 +106,7 @@ def decode(sketch, first, i, m, four):
 
 
 @inline
-def mix(rows, first, factors, i, out, place, m):
+def mix(rows, first, factors, i, out, offset, m):
     """U_j <- U_j + sum_q B_qj F_q of the four rows F_q from `first` on, two columns at a time."""
     q0, q1, q2, q3 = first, first + 1, first + 2, first + 3
     for j in range(0, len(out), 2):
@@ -116,13 +115,13 @@ def mix(rows, first, factors, i, out, place, m):
         b0, b1, b2, b3 = factors[i, n], factors[i + 1, n], factors[i + 2, n], factors[i + 3, n]
         for k in range(m):
             f0, f1, f2, f3 = rows[q0, k], rows[q1, k], rows[q2, k], rows[q3, k]
-            out[j, place + k] += a0 * f0 + a1 * f1 + a2 * f2 + a3 * f3
-            out[n, place + k] += b0 * f0 + b1 * f1 + b2 * f2 + b3 * f3
+            out[j, offset + k] += a0 * f0 + a1 * f1 + a2 * f2 + a3 * f3
+            out[n, offset + k] += b0 * f0 + b1 * f1 + b2 * f2 + b3 * f3
 
 
 @inline
-def inner(rows, first, w, start, m, sums, place, number):
-    """Add sum_k F_qk W_jk, in a type of numbers, of four rows F_q and of W_j from `start` on."""
+def inner(rows, first, w, start, m, sums, offset, number):
+    """Add sum_k F_qk W_jk of four rows F_q, and W_j from `start` on, in the type `number`."""
     q0, q1, q2, q3 = first, first + 1, first + 2, first + 3
     for j in range(start, len(w), 2):
         a0 = a1 = a2 = a3 = b0 = b1 = b2 = b3 = number(0)
@@ -133,13 +132,13 @@ def inner(rows, first, w, start, m, sums, place, number):
             a0, a1, a2, a3 = a0 + a * f0, a1 + a * f1, a2 + a * f2, a3 + a * f3
             b0, b1, b2, b3 = b0 + b * f0, b1 + b * f1, b2 + b * f2, b3 + b * f3
         for q, (a, b) in enumerate(((a0, b0), (a1, b1), (a2, b2), (a3, b3))):
-            sums[place + q, j] += a
-            sums[place + q, j + 1] += b
+            sums[offset + q, j] += a
+            sums[offset + q, j + 1] += b
 
 
 @entry
 def overlap(flow, nodes, sums):
-    """Add up Phi'W and W'1, and the upper half of W'W where it is mixed, over a range of nodes."""
+    """Accumulate Phi'W, W'1 and, if mixed, the upper half of W'W over a range of nodes."""
     state, (a, b, _, _, _), _, sketch, _, is_mixed = flow
     fours = (len(state[0]) + 3) // 4 * 4
     w, four, total = np.zeros((fours, ROW), f32), np.zeros((4, ROW), f32), np.zeros(ROW, f32)
@@ -147,7 +146,7 @@ def overlap(flow, nodes, sums):
         i, m = u64(first), u64(min(ROW, nodes[1] - first))
         assign(state, a, b, i, m, w, total)
         for k in range(0, fours if is_mixed else 0, 4):
-            # Gradients grow with the inverses of small eigenvalues, which float32 loses.
+            # float64: gradients need the small eigenvalues
             inner(w, k, w, k, m, sums, k, f64)
         for k in range(0, len(sketch) + 1, 4):
             decode(sketch, k, i, m, four)
@@ -155,26 +154,26 @@ def overlap(flow, nodes, sums):
 
 
 @inline
-def likelihood(flow, i, m, buffers, out, place):
-    """Write P + g(W) / rho, g = -D or the gradient in its factors, into rows of `out`."""
+def likelihood(flow, i, m, buffers, out, offset):
+    """Write P + g(W) / rho, g = -D or the factored gradient, into rows of `out`."""
     (state, (a, b, _, _, _), cost, sketch, factors, is_mixed), (w, four, total) = flow, buffers
-    v, s, before = state
+    v, s, previous = state
     for j in range(len(v)):
         for k in range(m):
-            x = v[j, i + k] + (a * f32(s[j, i + k]) + b * f32(before[j, i + k]))
-            out[j, place + k] = x + factors[0, 0] * cost[j, i + k] if len(cost) else x
+            x = v[j, i + k] + (a * f32(s[j, i + k]) + b * f32(previous[j, i + k]))
+            out[j, offset + k] = x + factors[0, 0] * cost[j, i + k] if len(cost) else x
     for k in range(0, len(sketch) + 1 if len(sketch) else 0, 4):
         decode(sketch, k, i, m, four)
-        mix(four, 0, factors, k, out, place, m)
+        mix(four, 0, factors, k, out, offset, m)
     if is_mixed:
         assign(state, a, b, i, m, w, total)
         for k in range(0, len(v), 4):
-            mix(w, k, factors, len(sketch) // 4 * 4 + 4 + k, out, place, m)
+            mix(w, k, factors, len(sketch) // 4 * 4 + 4 + k, out, offset, m)
 
 
 @inline
 def add_up(source, step, n, out, m):
-    """Write sums of n entries, an odd number, that lie `step` apart; four at a time if it can."""
+    """Write sums of n entries, an odd number, at distance `step`, four at a time."""
     two = step + step
     for k in range(m):
         is_single, x = n % 4 == 1, source[k]
@@ -205,10 +204,10 @@ def weigh(grid, slots, long, z, y, x, pixel, m, means, part):
 def correct(flow, out, seeds, inverse, i, m, means, buffers):
     """Write S = softmax of the means, and V + c1 S0 + c2 S + c3 S', normalised.
 
-    Left in the rows of `means` and of `w` are unnormalised assignments of V and of P, and their
-    sums in `z` and `total`.
+    Leaves unnormalised assignments of V and of P in `means` and `w`, and their sums in `z` and
+    `total`.
     """
-    ((v, s, before), (a, b, c1, c2, c3), _, _, _, _), (w, four, total) = flow, buffers
+    ((v, s, previous), (a, b, c1, c2, c3), _, _, _, _), (w, four, total) = flow, buffers
     (slopes, ahead, _), top, z, sums, c = out, four[0], four[1], four[2], len(v)
     for k in range(m):
         top[k], sums[k], total[k], z[k] = -np.inf, 0, 0, 0
@@ -223,7 +222,7 @@ def correct(flow, out, seeds, inverse, i, m, means, buffers):
         top[k], sums[k] = LEAST_EXPONENT, f32(1) / sums[k]
     for j in range(c):
         for k in range(m):
-            slope, s0, s1 = means[j, k] * sums[k], f32(s[j, i + k]), f32(before[j, i + k])
+            slope, s0, s1 = means[j, k] * sums[k], f32(s[j, i + k]), f32(previous[j, i + k])
             slopes[j, i + k] = np.uint16(i32(WHOLE * slope + f32(0.5)))
             w[j, k] = exp(v[j, i + k] + a * s0 + b * s1)
             total[k] += w[j, k]
@@ -241,7 +240,7 @@ def correct(flow, out, seeds, inverse, i, m, means, buffers):
 
 @inline
 def compare(cost, out, i, m, means, buffers, sums):
-    """Add up the error |U - W|, the mean of V, and W, W^2 and W D, by what `correct` left."""
+    """Accumulate the error |U - W|, the mean of V, and W, W^2 and W D, after `correct`."""
     (w, four, total), (_, ahead, highest) = buffers, out
     z = four[1]
     for k in range(m):
@@ -263,14 +262,14 @@ def compare(cost, out, i, m, means, buffers, sums):
 
 @inline
 def part_of(run, first, last):
-    """Return the first node, the first pixel and the length of a run between two pixels."""
+    """Return first node, first pixel and length of a run clipped to a pixel range."""
     x = max(run[0], first)
     return u64(run[2] + x - run[0]), x, u64(max(0, min(run[1], last) - x))
 
 
 @entry
 def step(flow, out, seeds, grid, box, sums):
-    """Evaluate the right-hand side and correct the state in a box of a grid; see `_fused.Grid`."""
+    """Evaluate the right-hand side and correct the state in a box of a grid, see `_fused.Grid`."""
     _, offsets, inverse, runs, rows, (depth, height, width, rz, ry, rx) = grid
     (z0, z1, y0, y1, x0, x1), c, n_slots = box, len(flow[0][0]), 2 * rz + 1
     # Rows begin at cache lines of 16 floats.
@@ -291,8 +290,8 @@ def step(flow, out, seeds, grid, box, sums):
         for y in range(max(0, y0 - ry), min(height, y1 + ry) if 0 <= z < depth else 0):
             for n in range(rows[z * height + y], rows[z * height + y + 1]):
                 i, x, m = part_of(runs[n], x0 - rx, x1 + rx)
-                place = u64((y - y0 + ry) * long + x - x0 + rx)
-                likelihood(flow, i, m, buffers, target, place)
+                offset = u64((y - y0 + ry) * long + x - x0 + rx)
+                likelihood(flow, i, m, buffers, target, offset)
         for j in range(0 if is_weighted else c):
             add_up(slab[j], u64(1), 2 * rx + 1, lines, u64(n_lines * long - 2 * rx))
             if ry > 0:
@@ -308,9 +307,9 @@ def step(flow, out, seeds, grid, box, sums):
                     pixel = (done * height + y) * width + x
                     weigh(grid, slots, long, done, y - y0 + ry, x - x0 + rx, pixel, m, means, part)
                 else:
-                    place = u64((y - y0) * long + x - x0)
+                    offset = u64((y - y0) * long + x - x0)
                     for j in range(c):
                         for k in range(m):
-                            means[j, k] = total[j, place + k]
+                            means[j, k] = total[j, offset + k]
                 correct(flow, out, seeds, inverse, i, m, means, buffers)
                 compare(flow[2], out, i, m, means, buffers, sums)

@@ -1,4 +1,4 @@
-"""A flow from its start to its end: steps, records, dying labels, and when to stop."""
+"""Integration of a flow: steps, records, removal of empty columns, stopping rule."""
 
 from __future__ import annotations
 
@@ -25,25 +25,25 @@ from napari_saf.flow._steppers import AbstractRun, AbstractStepper
 from napari_saf.parameters import check_bounds, documented, parameter
 from napari_saf.result import LabelMap, Record, Segmentation, Status
 
-_VAGUE = -0.1
-"""Log coordinate of what a node does not prefer, where a run ended before it could say more."""
+_UNDECIDED = -0.1
+"""Log coordinate of other columns at undecided nodes of a run that hardly began."""
 _PATIENCE = 50.0
 _LONGEST = 300.0
-"""Flow time after which data count for nothing: they move a border by about window / (rho t)."""
+"""Flow time after which data hardly matter: they move borders by about window / (rho t)."""
 
 
 @documented
 @dataclasses.dataclass(frozen=True, slots=True)
 class StoppingRule:
-    """When a flow has done its work.
+    """Stopping rule of a flow: entropy, change of labels, number of steps.
 
     Notes
     -----
-    It is STALLED once, over a tenth of the flow time and at least a unit, a smaller share of the
-    nodes than `changed` changed label in each unit, or labels came round to what they were before
-    but for such a share, and the entropy fell by less than 1 % in each. A start near the
-    barycentre changes as little: it counts only when half of the first entropy is gone, or after 50
-    units. After 300 units it is STALLED in any case, if nine tenths of the first entropy are gone.
+    A run is STALLED if, over a tenth of the flow time and at least one unit, the share of nodes
+    that change label is below `changed` per unit, or labels return to an earlier state up to that
+    share, and the entropy falls by less than 1 % per unit. As a start near the barycentre changes
+    as little, this requires that half of the initial entropy is gone, or 50 units. After 300 units
+    a run is STALLED if nine tenths of the initial entropy are gone.
 
     Examples
     --------
@@ -72,11 +72,11 @@ class StoppingRule:
 
 
 class StopWatch:
-    """A stopping rule at work on one run, of which there may be `records` already.
+    """State of a stopping rule over one run, possibly resumed from `records`.
 
-    A few nodes between two labels may change to and fro for ever. Such a cycle of any length is
-    found by Brent's method, https://doi.org/10.1007/BF01933190: labels are compared with those
-    of the first, second, fourth, eighth ... time that they were examined.
+    Cycles, such as a few nodes that alternate between two labels, are found by Brent's method
+    (https://doi.org/10.1007/BF01933190): labels are compared with those of the first, second,
+    fourth, eighth ... check.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class StopWatch:
         self._n_steps = max(len(records) - 1, 0)
 
     def status(self, time: float, labels: Tensor, entropy: float) -> Status | None:
-        """Return why to stop after a step, or None to go on."""
+        """Return the reason to stop after a step, or None."""
         self._n_steps += 1
         if entropy < self._rule.entropy:
             return Status.CONVERGED
@@ -103,7 +103,7 @@ class StopWatch:
         if time >= _LONGEST and entropy < self._first_entropy / 10:
             return True
         span = time - self._since
-        # A rate falls slowly late in a flow: over one unit alone it is low by chance far too early.
+        # The rate falls slowly late in a flow, and over one unit it may be low by chance.
         if span < max(1, time / 10):
             return False
         now = labels.numpy(force=True).copy()
@@ -121,11 +121,10 @@ class StopWatch:
 
 @dataclasses.dataclass(slots=True, eq=False)
 class Flow:
-    """A flow that is ready to start; its right-hand side is made once the first labels are out.
+    """Flow before its integration; its right-hand side is made after the initial labels.
 
-    `label_map` has the labels of the columns where their meaning is fixed; None: by size.
-    `is_enough` is told the columns of the nodes and the entropy after a step; the flow ends once
-    it returns True.
+    `label_map` is None if labels are numbered by size. The flow ends once `is_enough`, given the
+    columns of the nodes and the entropy after a step, returns True.
     """
 
     start: Start
@@ -138,11 +137,10 @@ class Flow:
 
 
 class FlowRun:
-    """A flow under way: log coordinates, the columns that are left, labels, records.
+    """Integration of a flow: log coordinates, active columns, labels, records.
 
-    `seeds` (n_nodes,) are column + 1, 0 for none. `n_columns` is the number of columns of the
-    start. With what was `before`, which the flow starts from, its clock, its counts and its records
-    go on.
+    `seeds` (n_nodes,) are column + 1, 0 for none. `n_columns` counts the initial columns. A resumed
+    run continues clock, counts and records of the `previous` result.
     """
 
     def __init__(
@@ -150,12 +148,12 @@ class FlowRun:
         flow: Flow,
         seeds: Tensor | None,
         cancelled: Callable[[], bool],
-        before: Segmentation | None = None,
+        previous: Segmentation | None = None,
     ) -> None:
         start = flow.start
-        self.records = [] if before is None else before.history.records()
-        self.n_evaluations = self._n_before = 0 if before is None else before.n_evaluations
-        self._time_before = self.records[-1].time if self.records else 0.0
+        self.records = [] if previous is None else previous.history.records()
+        self.n_evaluations = self._n_previous = 0 if previous is None else previous.n_evaluations
+        self._start_time = self.records[-1].time if self.records else 0.0
         self.n_columns = start.n_columns
         self._flow, self._cancelled = flow, cancelled
         self._active = torch.arange(start.n_columns, device=start.labels.device)
@@ -165,33 +163,33 @@ class FlowRun:
         self._constrain = SeedConstraint(seed_columns)
         self._v: Tensor | None = None
         self._run: AbstractRun | None = None
-        # The sum over time of what nodes lack of certainty.
+        # integral of 1 - max assignment over time
         self._uncertainty = torch.zeros(len(start.labels), device=start.labels.device)
-        if before is not None and before.uncertainty is not None:
-            own = torch.from_numpy(before.uncertainty * (self._time_before / self._scale))
-            self._uncertainty += own.to(start.labels.device)
+        if previous is not None and previous.uncertainty is not None:
+            total = torch.from_numpy(previous.uncertainty * (self._start_time / self._scale))
+            self._uncertainty += total.to(start.labels.device)
 
     @property
     def _scale(self) -> float:
-        """By what the uncertainty of no preference becomes 1."""
+        """Normalisation c / (c - 1), so that a uniform row has uncertainty 1."""
         return self.n_columns / max(self.n_columns - 1, 1)
 
     def columns_of_nodes(self) -> Tensor:
-        """Return the column of the start that each node prefers; valid until the next step."""
+        """Return the preferred initial column of each node, valid until the next step."""
         if len(self._active) == self.n_columns:
             return self._labels
         return self._active[self._labels]
 
     def logarithm(self) -> Tensor:
-        """Return log coordinates of all columns of the start; valid until the next step."""
+        """Return log coordinates of all initial columns, valid until the next step."""
         v = self._log_coordinates()
         if len(self._active) == self.n_columns:
             return v
-        whole = v.new_full((len(v), self.n_columns), FLOOR)
-        return whole.index_copy_(1, self._active, v)
+        full = v.new_full((len(v), self.n_columns), FLOOR)
+        return full.index_copy_(1, self._active, v)
 
     def steps(self) -> Generator[float, None, Status]:
-        """Integrate to the end: yield the share that is done at each record; return the status."""
+        """Integrate to the end: yield the progress at each record, return the status."""
         yield 0.0
         try:
             self._begin()
@@ -215,34 +213,35 @@ class FlowRun:
     def finish(self) -> tuple[NDArray[np.float32], NDArray[np.float32] | None, NDArray[np.float32]]:
         """Return assignment, prototypes and uncertainty, and release the memory of the fields.
 
-        Of all columns of the start; prototypes are NaN where one died, None before the flow began.
+        Over all initial columns; prototypes are NaN for removed ones, None before the first
+        evaluation.
         """
         v = self._log_coordinates()
         time = self.records[-1].time if self.records else 0.0
         if time == 0:
             _prefer_labels_where_undecided_(v, self._labels)
-        assignment = whole = softmax(v, out=v)  # fresh memory would cost more than the softmax
-        # The share of flow time that nodes took to decide; see `Segmentation`.
+        assignment = full = softmax(v, out=v)  # in place: allocation costs more than the softmax
+        # share of flow time before nodes decide, see `Segmentation`
         if time > 0:
-            lack = self._uncertainty.numpy(force=True) / time
+            deficit = self._uncertainty.numpy(force=True) / time
         else:
-            lack = (1 - assignment.gather(1, self._labels[:, None])[:, 0]).numpy(force=True)
-        uncertainty = np.clip(lack * self._scale, 0, 1).astype(np.float32, copy=False)
+            deficit = (1 - assignment.gather(1, self._labels[:, None])[:, 0]).numpy(force=True)
+        uncertainty = np.clip(deficit * self._scale, 0, 1).astype(np.float32, copy=False)
         prototypes = None
         if self._run is not None:
-            self.n_evaluations = self._n_before + self._run.field.n_evaluations
-            own = self._run.field.prototypes(assignment)
-            prototypes = np.full((self.n_columns, own.shape[1]), np.nan, dtype=np.float32)
-            prototypes[self._active.cpu().numpy()] = own
+            self.n_evaluations = self._n_previous + self._run.field.n_evaluations
+            active = self._run.field.prototypes(assignment)
+            prototypes = np.full((self.n_columns, active.shape[1]), np.nan, dtype=np.float32)
+            prototypes[self._active.cpu().numpy()] = active
         if len(self._active) < self.n_columns:
             assert self._run is not None
-            whole = with_columns(self._run.field.scratch[0], self.n_columns)
-            whole.zero_().index_copy_(1, self._active, assignment)
+            full = with_columns(self._run.field.scratch[0], self.n_columns)
+            full.zero_().index_copy_(1, self._active, assignment)
         self._v = self._run = None
-        return np.ascontiguousarray(whole.float().cpu().numpy()), prototypes, uncertainty
+        return np.ascontiguousarray(full.float().cpu().numpy()), prototypes, uncertainty
 
     def _log_coordinates(self) -> Tensor:
-        """Return those of the active columns, which are made when they are first asked for."""
+        """Return those of the active columns, made at the first call."""
         if self._run is not None:
             return self._run.v
         if self._v is None:
@@ -250,14 +249,14 @@ class FlowRun:
         return self._v
 
     def _begin(self) -> None:
-        """Make the right-hand side, take the first evaluation, and record the start."""
+        """Make the right-hand side, evaluate it, and record the start."""
         if self._cancelled():
             raise Cancelled
         v, field = self._log_coordinates(), self._flow.make_field()
-        # Columns that are 0 for every node of the start died in a run before.
+        # Columns that are 0 for every node were removed in a previous run.
         alive = torch.bincount(self._labels, minlength=len(self._active)) > 0
         for column in (~alive).nonzero()[:, 0]:
-            # One by one: comparing all of the field takes as long as a step.
+            # one by one: comparing the whole field costs as much as a step
             alive[column] = (v[:, column] > FLOOR).any()
         columns = alive.nonzero()[:, 0]
         if len(columns) < len(self._active):
@@ -273,14 +272,14 @@ class FlowRun:
             self._record()
 
     def _advance(self) -> None:
-        """Make a step, record it, and drop the columns that died in it."""
+        """Make a step, record it, and remove empty columns."""
         assert self._run is not None
         self._run.advance()
         self._record()
-        # Those that no node prefers and that hold less than half a node. For s > 0 the gradient of
-        # such a column grows like 1 / mass: it would be pulled back and fall again for ever, and a
-        # share of the nodes with it. On half-size photographs this moved the objective by -0.4 to
-        # +0.1 %, left 99 % of the labels as they were and saved up to a fifth of the evaluations.
+        # Columns without a label and less than half a node of mass are dropped. For s > 0 their
+        # gradient grows like 1 / mass and would make them oscillate. On half-size photographs this
+        # moved the objective by -0.4 to +0.1 %, kept 99 % of the labels and saved up to a fifth of
+        # the evaluations.
         shares = self.records[-1].label_shares[self._active.cpu().numpy()]
         alive = (shares > 0) | (self._run.field.masses >= 0.5)
         columns = torch.from_numpy(alive.nonzero()[0]).to(self._active.device)
@@ -290,16 +289,16 @@ class FlowRun:
 
     def _record(self) -> None:
         assert self._run is not None
-        field, time = self._run.field, self._time_before + self._run.time
+        field, time = self._run.field, self._start_time + self._run.time
         changed, entropy, sizes, highest = self._run.read(self._labels)
         shares = np.zeros(self.n_columns)
         shares[self._active.cpu().numpy()] = sizes / len(self._labels)
         if self.records:
-            _add_lack(self._uncertainty, highest, time - self.records[-1].time)
+            _accumulate_uncertainty_(self._uncertainty, highest, time - self.records[-1].time)
         self.records.append(
             Record(
                 time=time,
-                n_evaluations=self._n_before + field.n_evaluations,
+                n_evaluations=self._n_previous + field.n_evaluations,
                 entropy=entropy,
                 objective=field.objective,
                 label_shares=shares,
@@ -310,7 +309,7 @@ class FlowRun:
         )
 
     def _renumber(self, columns: Tensor) -> None:
-        """Keep only the columns of the given indices; no node prefers the others."""
+        """Restrict labels and seeds to the columns in `columns`."""
         new_number = torch.full_like(self._active, -1)
         new_number[columns] = torch.arange(len(columns), device=columns.device)
         self._labels = new_number[self._labels]
@@ -320,32 +319,32 @@ class FlowRun:
             self._constrain.columns = torch.where(seeds >= 0, new_number[seeds], -1)
 
 
-def _add_lack(total: Tensor, highest: Tensor, time: float) -> None:
-    """Add what nodes lack of certainty over a time, in place; `highest` is lost.
+def _accumulate_uncertainty_(total: Tensor, highest: Tensor, time: float) -> None:
+    """Add (1 - highest) * time to `total`, in place; overwrites `highest`.
 
-    On a processor by numpy: on a busy one the threads of torch wait for each other.
+    By numpy on the CPU: threads of torch wait for each other on a busy processor.
     """
     if total.device.type != "cpu":
         total.sub_(highest.sub_(1), alpha=time)
         return
-    lack = np.subtract(1, highest.numpy(), out=highest.numpy())
-    lack *= time
-    np.add(total.numpy(), lack, out=total.numpy())
+    deficit = np.subtract(1, highest.numpy(), out=highest.numpy())
+    deficit *= time
+    np.add(total.numpy(), deficit, out=total.numpy())
 
 
 def _prefer_labels_where_undecided_(v: Tensor, labels: Tensor) -> None:
-    """Make nodes whose columns are all equal prefer their label a little, in place."""
+    """Make nodes with equal columns slightly prefer their label, in place."""
     ones = v.new_ones(v.shape[1])
     for rows in row_blocks(v):
         block = v[rows]
         level = torch.mv(block, ones) == 0  # none is above 0
         if level.any():
-            preferred = torch.full_like(block[level], _VAGUE)
+            preferred = torch.full_like(block[level], _UNDECIDED)
             block[level] = preferred.scatter_(1, labels[rows][level][:, None], 0)
 
 
 def _fraction(records: list[Record], stop: StoppingRule) -> float:
-    """Return how far the entropy fell at best: linearly and exponentially, half a bar each."""
+    """Return the progress of the entropy: half linear, half logarithmic."""
     highest, now = records[0].entropy, min(record.entropy for record in records)
     if highest <= stop.entropy:
         return 1.0

@@ -1,4 +1,4 @@
-"""The probability simplex in log coordinates, and where flows on it start.
+"""Probability simplex in log coordinates, and initial states of flows.
 
 A point W of the assignment manifold, one distribution a row, is stored as V with
 W = softmax(V) by rows; V is log W up to a constant a row. Then every map of the manifold is
@@ -6,8 +6,8 @@ an addition: exp_W(u), eq. (2.31) of Zisler, Zern, Petra and Schnörr
 (https://doi.org/10.1137/19M1298639), is softmax(V + u), and the geometric mean with weights A,
 eq. (2.33), is softmax(A V).
 
-Fields (n_nodes, n_columns) are large: they are gone through block by block of rows, each of which
-stays in the caches of a processor, and their memory is used again where columns are dropped.
+Fields (n_nodes, n_columns) are processed in blocks of rows that fit the processor caches, and
+their memory is reused when columns are dropped.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ FLOOR = math.log(1e-10)
 """Lowest log coordinate, relative to the largest of its row."""
 
 _LEAST_EXPONENT = -60.0
-"""Below this exponentials in float32 become denormal, and a processor ten times slower."""
+"""Smaller float32 exponentials are denormal and ten times slower."""
 _SLOW_WIDTHS = range(12, 64)
-"""Numbers of columns for which torch finds the maxima of rows one by one."""
+"""Numbers of columns for which row maxima of torch are slow."""
 _BLOCK = 2**20
-"""Entries of a block of rows."""
+"""Entries per block of rows."""
 _ROWS = 2**13
 _SUMMED_ROWS = 2**12
 
 
 def row_blocks(field: Tensor) -> Iterator[slice]:
-    """Yield the blocks of rows to go through a field by, all in one on a graphics card."""
+    """Yield the blocks of rows of a field, a single one on a graphics card."""
     step = len(field)
     if field.device.type == "cpu":
         step = max(1, _BLOCK // max(1, field.shape[1]))
@@ -47,10 +47,9 @@ def row_blocks(field: Tensor) -> Iterator[slice]:
 
 
 def new_field(like: Tensor, n_columns: int) -> Tensor:
-    """Return a field of zeros (n_nodes, n_columns), of the device and type of another tensor.
+    """Return a zero field (n_nodes, n_columns) with device, type and layout of `like`.
 
-    In main memory numpy allocates it, which asks Linux for huge pages: these are first touched four
-    times, and released ten times as fast.
+    numpy allocates CPU memory in huge pages: first touched four times, released ten times as fast.
     """
     if is_columns_first(like):
         return new_field(like.new_empty(n_columns), len(like)).T
@@ -60,23 +59,23 @@ def new_field(like: Tensor, n_columns: int) -> Tensor:
 
 
 def is_columns_first(field: Tensor) -> bool:
-    """Return whether the entries of a column follow one another, as compiled kernels want it."""
+    """Return whether entries of a column are contiguous, as compiled kernels need."""
     return field.dim() == 2 and field.shape[1] > 1 and field.stride(0) == 1
 
 
 def columns_first_(field: Tensor) -> Tensor:
-    """Give a field such memory in place, so that nobody holds what it had."""
+    """Convert a field to columns-first memory in place, releasing the old one."""
     if is_columns_first(field):
         return field
-    whole = new_field(field.new_empty(field.shape[1]), len(field))
+    transposed = new_field(field.new_empty(field.shape[1]), len(field))
     for rows in row_blocks(field):
-        whole[:, rows] = field[rows].T.contiguous()  # in a third of the time
-    field.data = whole.T
+        transposed[:, rows] = field[rows].T.contiguous()  # three times as fast
+    field.data = transposed.T
     return field
 
 
 def distance_table(features: Tensor, points: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the distances (n_nodes, n_points), and the number of the nearest point of a node."""
+    """Return the distances (n_nodes, n_points), and the nearest point of each node."""
     table = new_field(features, len(points))
     nearest = torch.empty(len(features), dtype=torch.int64, device=features.device)
     for rows in row_blocks(table):
@@ -85,25 +84,25 @@ def distance_table(features: Tensor, points: Tensor) -> tuple[Tensor, Tensor]:
     return table, nearest
 
 
-def cross_product(left: Tensor, right: Tensor) -> Tensor:
-    """Return left' right of two fields as float64 in main memory, summed up block by block.
+def cross_product(x: Tensor, y: Tensor) -> Tensor:
+    """Return x' y of two fields as float64 on the CPU, summed over blocks.
 
-    Of 4096 rows: sums of 65,536 in float32 changed the labels of 4 % of the nodes where s = 1.
+    Of 4096 rows: sums of 65,536 in float32 changed the labels of 4 % of the nodes for s = 1.
     """
-    if left.shape[1] > right.shape[1]:
-        # Twice as fast this way round with 16 and 3 columns.
-        return cross_product(right, left).T
-    total = torch.zeros(left.shape[1], right.shape[1], dtype=torch.float64)
-    for rows in _summed_blocks(right):
-        total += (left[rows].T @ right[rows]).cpu()
+    if x.shape[1] > y.shape[1]:
+        # twice as fast with 16 and 3 columns
+        return cross_product(y, x).T
+    total = torch.zeros(x.shape[1], y.shape[1], dtype=torch.float64)
+    for rows in _summed_blocks(y):
+        total += (x[rows].T @ y[rows]).cpu()
     return total
 
 
 def gram(field: Tensor) -> Tensor:
-    """Return the products of a field's columns, field' field, as float64 in main memory.
+    """Return the products of a field's columns, field' field, as float64 on the CPU.
 
-    The products are float64 too, where a device has it. Columns of a start are nearly the same, and
-    for s > 0 the small eigenvalues, which float32 loses, count most.
+    Computed in float64 where available: initial columns are nearly equal, and for s > 0 the small
+    eigenvalues, which float32 loses, count most.
     """
     exact = torch.float32 if field.device.type == "mps" else torch.float64
     total = torch.zeros(field.shape[1], field.shape[1], dtype=torch.float64)
@@ -120,7 +119,7 @@ def _summed_blocks(field: Tensor) -> Iterator[slice]:
 
 
 def column_sums(field: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the sums of a field's columns and of their squares, as `cross_product` does."""
+    """Return the column sums of a field and of its squares, as float64 on the CPU."""
     sums, squares = torch.zeros(2, field.shape[1], dtype=torch.float64)
     for rows in row_blocks(field):
         sums += field[rows].sum(dim=0).cpu()
@@ -129,29 +128,29 @@ def column_sums(field: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def with_columns(field: Tensor, n_columns: int) -> Tensor:
-    """Return a field's memory as one of other columns, as many as it had when new; undefined."""
+    """Return the memory of a field as one with `n_columns`; contents are undefined."""
     strides = (1, len(field)) if is_columns_first(field) else (n_columns, 1)
     return field.as_strided((len(field), n_columns), strides)
 
 
 def take_columns(field: Tensor, columns: Tensor) -> Tensor:
-    """Return the columns of the given indices, in the memory of the field, which is overwritten."""
+    """Return the columns with the given indices, in the memory of the field."""
     taken = with_columns(field, len(columns))
     if is_columns_first(field):
-        for place, column in enumerate(columns.tolist()):
-            taken[:, place].copy_(field[:, column])
+        for index, column in enumerate(columns.tolist()):
+            taken[:, index].copy_(field[:, column])
         return taken
     for start in range(0, len(field), _ROWS):
-        # What is written lies before all that is still to be read.
+        # writes stay behind reads
         rows = slice(start, start + _ROWS)
         taken[rows] = field[rows].index_select(1, columns)
     return taken
 
 
 def row_maxima(v: Tensor) -> Tensor:
-    """Return the largest entry of each row, as a column.
+    """Return the row maxima (n_nodes, 1).
 
-    By halves where torch's own is slow: on a CPU with 30 columns it takes four times as long.
+    By halves where torch is slow: four times on a CPU with 30 columns.
     """
     if v.device.type != "cpu" or v.shape[1] not in _SLOW_WIDTHS:
         return v.amax(dim=1, keepdim=True)
@@ -162,14 +161,14 @@ def row_maxima(v: Tensor) -> Tensor:
 
 
 def normalize_(v: Tensor) -> Tensor:
-    """Renormalise rows of `v` in place: a maximum of 0, and nothing below `FLOOR`."""
+    """Normalise rows of `v` in place: a maximum of 0, and a minimum of `FLOOR`."""
     for rows in row_blocks(v):
         v[rows].sub_(row_maxima(v[rows])).clamp_(min=FLOOR)
     return v
 
 
 class SeedConstraint:
-    """Rows normalised, and those of seeds vertices of the simplex; -1 is the column of no seed."""
+    """Normalisation of rows, with one-hot rows of seeds; column -1 is no seed."""
 
     def __init__(self, columns: Tensor | None = None) -> None:
         self.columns = columns
@@ -193,8 +192,8 @@ def one_hot_(v: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
 def softmax(v: Tensor, out: Tensor, scale: Tensor | None = None) -> Tensor:
     """Write the softmax of each row of `v` into `out`, for row maxima within about 40 of 0.
 
-    `scale`, of shape (n_nodes,), receives 1 / sum exp v of each row. On the CPU torch's own
-    softmax over a short last axis takes several times as long.
+    `scale` (n_nodes,) receives 1 / sum exp v of each row. torch's own is several times slower on
+    the CPU over a short last axis.
     """
     if v.device.type != "cpu" and scale is None:
         return torch.softmax(v, dim=1, out=out)
@@ -207,7 +206,7 @@ def softmax(v: Tensor, out: Tensor, scale: Tensor | None = None) -> Tensor:
 
 
 def shifted_softmax(v: Tensor, out: Tensor) -> Tensor:
-    """Write the softmax of each row of `v` into `out`, whatever the size of its entries."""
+    """Write the softmax of each row of `v` into `out`, for any row maxima."""
     if v.device.type != "cpu":
         return torch.softmax(v, dim=1, out=out)
     for rows in row_blocks(v):
@@ -217,11 +216,11 @@ def shifted_softmax(v: Tensor, out: Tensor) -> Tensor:
 
 
 def entropy(assignment: Tensor, v: Tensor, highest: Tensor) -> float:
-    """Return the mean over the rows of -sum w log w, in nats, w = softmax(v).
+    """Return the mean row entropy, -sum w log w in nats, w = softmax(v).
 
-    Rows of `v` have a maximum of 0, where w is `highest` (n_nodes,). A row's entropy is
-    log Z - sum w v with Z = sum exp v = 1 / w_highest: two sums of terms that are not negative,
-    without a logarithm of a small number.
+    Rows of `v` have a maximum of 0, where w is `highest` (n_nodes,). With Z = sum exp v = 1 /
+    highest a row's entropy is log Z - sum w v, two non-negative terms without logarithms of small
+    numbers.
     """
     total = 0.0
     for rows in row_blocks(v):
@@ -231,9 +230,9 @@ def entropy(assignment: Tensor, v: Tensor, highest: Tensor) -> float:
 
 
 def update_labels(labels: Tensor, v: Tensor) -> float:
-    """Update the preferred columns in place; return the share of the nodes that moved.
+    """Update the preferred columns in place; return the share of nodes that changed.
 
-    Rows of `v` have a maximum of exactly 0, so only rows whose old label lost it are searched.
+    Only rows whose old label lost the maximum, exactly 0, are searched.
     """
     moved = (v.gather(1, labels[:, None])[:, 0] < 0).nonzero()[:, 0]
     labels[moved] = v[moved].argmax(dim=1)
@@ -242,11 +241,10 @@ def update_labels(labels: Tensor, v: Tensor) -> float:
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Start:
-    """The start of a flow: first its labels, then all of it.
+    """Initial state of a flow: labels first, log coordinates on demand.
 
-    `labels` (n_nodes,) says which column a node prefers, or what to show of one that prefers none.
-    `logarithm` makes the log coordinates (n_nodes, n_columns), rows with a maximum of 0, whose
-    memory the caller may have.
+    `labels` (n_nodes,) are preferred columns, or those to show for undecided nodes. `logarithm`
+    makes the log coordinates (n_nodes, n_columns), row maxima 0, which the caller may overwrite.
     """
 
     labels: Tensor
@@ -255,26 +253,25 @@ class Start:
 
     @classmethod
     def at(cls, logarithm: Tensor) -> Start:
-        """Return the start at normalised log coordinates, whose memory it takes."""
+        """Return the start at normalised log coordinates, without a copy."""
         return cls(logarithm.argmax(dim=1), logarithm.shape[1], lambda: logarithm)
 
 
 def k_centres(
-    features: Tensor, n_centres: int, rng: np.random.Generator, given: Tensor | None = None
+    features: Tensor, n_centres: int, rng: np.random.Generator, initial: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Return points chosen greedily, each the node farthest from all before, and the nearest.
+    """Return greedy k-centres (n_centres, n_features), and the nearest centre of each node.
 
-    Of each node the number of the first point (n_centres, n_features) that is nearest. There are
-    fewer centres where there are fewer distinct features. `rng` draws the first where no points
-    (n_given, n_features) are `given` that are centres already.
+    Each centre is the node farthest from all before. `rng` draws the first unless there are
+    `initial` centres (n_initial, n_features). Fewer if fewer features are distinct.
 
     Gonzalez, https://doi.org/10.1016/0304-3975(85)90224-5: within a factor 2 of the smallest
-    radius that covers all nodes.
+    covering radius.
     """
-    if given is None:
+    if initial is None:
         first = int(rng.integers(len(features)))
-        given = features[first : first + 1]
-    points = list(given)
+        initial = features[first : first + 1]
+    points = list(initial)
     nearest = torch.zeros(len(features), dtype=torch.int64, device=features.device)
     distance = torch.full_like(features[:, 0], np.inf)
     blocks, number = list(row_blocks(distance[:, None])), 0
@@ -294,7 +291,7 @@ def k_centres(
 
 
 def class_means(features: Tensor, seeds: Tensor) -> Tensor:
-    """Return the mean feature (n_classes, n_features) of the seeds of each class."""
+    """Return the mean feature of the seeds of each class (n_classes, n_features)."""
     n_classes = count_classes(seeds)
     total = torch.zeros(n_classes + 1, features.shape[1], dtype=features.dtype)
     total = total.to(features.device).index_add_(0, seeds, features)
@@ -302,24 +299,24 @@ def class_means(features: Tensor, seeds: Tensor) -> Tensor:
 
 
 def count_classes(seeds: Tensor | NDArray[np.int64]) -> int:
-    """Return the number of classes 1, 2, ... of seeds (n_nodes,), or raise if one is skipped."""
-    found = torch.unique(torch.as_tensor(seeds[seeds > 0]))
-    numbers = torch.arange(1, len(found) + 1, device=found.device)
-    skipped = (found != numbers).nonzero()[:, 0]
+    """Return the number of classes 1, 2, ... of seeds (n_nodes,); InvalidInput if one is empty."""
+    classes = torch.unique(torch.as_tensor(seeds[seeds > 0]))
+    numbers = torch.arange(1, len(classes) + 1, device=classes.device)
+    skipped = (classes != numbers).nonzero()[:, 0]
     if len(skipped):
-        missing, last = int(skipped[0]) + 1, int(found[-1])
+        missing, last = int(skipped[0]) + 1, int(classes[-1])
         raise InvalidInput(f"seeds: expected classes 1 to {last}, class {missing} has none")
-    return len(found)
+    return len(classes)
 
 
 def check_seeds_fit(seeds: Tensor | None, n_columns: int) -> None:
-    """Raise InvalidInput if there are seeds of a class that has no column."""
+    """Raise InvalidInput if a seed class has no column."""
     if seeds is not None and int(seeds.max()) > n_columns:
         raise InvalidInput(f"seeds: expected classes up to {n_columns}, got {int(seeds.max())}")
 
 
 def from_assignment(initial: ArrayLike, features: Tensor) -> Tensor:
-    """Return log coordinates, like the features, of an assignment that a user gave."""
+    """Return log coordinates of a validated assignment, with the type of the features."""
     array, n_nodes = own_floats(initial, "initial"), len(features)
     if array.ndim != 2 or len(array) != n_nodes or array.shape[1] < 1:
         raise InvalidInput(f"initial: expected shape ({n_nodes}, n_labels), got {array.shape}")

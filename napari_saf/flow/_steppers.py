@@ -1,7 +1,7 @@
-"""Time stepping of flows in log coordinates: a fixed step, and steps by an estimate of the error.
+"""Time stepping of flows in log coordinates: fixed step, and adaptive steps by error estimates.
 
-A scheme is a frozen dataclass of its parameters; `start` returns a run of it, which advances step
-by step. Geometric integration of the assignment flow: Zeilmann, Savarino, Petra and Schnörr,
+A scheme is a frozen dataclass of its parameters; `start` returns its integration. Geometric
+integration of the assignment flow: Zeilmann, Savarino, Petra and Schnörr,
 https://doi.org/10.1088/1361-6420/ab2772.
 """
 
@@ -32,13 +32,13 @@ from napari_saf.flow._simplex import (
 from napari_saf.parameters import check_bounds, documented, parameter
 
 Constraint = Callable[[Tensor, slice], Tensor]
-"""Brings some rows of a state, and which they are, back to where they belong, in place."""
+"""Projects rows of a state, given with their slice, onto the constraints in place."""
 
 _FIRST_STEP = 0.05
 _SMALLEST_STEP = 1e-4
 _LARGEST_STEP = 2.5
-"""Late in a run only the few nodes at fronts move, which a mean over all nodes does not see:
-with steps of 20 the fronts go astray (93 % of the labels as with small steps, against 98 %)."""
+"""The mean error misses the few nodes at fronts late in a run: with steps of 20 93 % of the labels
+agree with those of small steps, against 98 %."""
 _SAFETY = 0.9
 _ACCEPTED = 1.5
 
@@ -46,8 +46,8 @@ _ACCEPTED = 1.5
 class Reading(NamedTuple):
     """Labels and certainty of a state.
 
-    The share of the nodes that `changed` label, the mean `entropy` in nats, the `sizes` of the
-    labels (n_columns,), and of each node the `highest` entry of its assignment.
+    `changed` is the share of nodes that changed label, `entropy` the mean in nats, `sizes`
+    (n_columns,) count nodes, `highest` (n_nodes,) are the largest assignments.
     """
 
     changed: float
@@ -57,14 +57,13 @@ class Reading(NamedTuple):
 
 
 class AbstractRun(ABC):
-    """A scheme under way: the log coordinates `v` of its state, which it takes over, and its time.
+    """Integration by a `scheme`: log coordinates `v`, owned and updated in place, and time.
 
-    `assignment` is softmax(v), valid until the next call of `advance` or `keep_columns`; `scheme`
-    is the dataclass of the parameters.
+    `assignment` is softmax(v), valid until the next call of `advance` or `keep_columns`.
     """
 
     n_fields: ClassVar[int]
-    """Fields (n_nodes, n_columns) that a step needs besides `v`."""
+    """Number of fields (n_nodes, n_columns) of a step besides `v`."""
 
     def __init__(self, field: AbstractField, v: Tensor, constrain: Constraint, scheme: Any) -> None:
         self.field, self.v, self.constrain, self.scheme = field, v, constrain, scheme
@@ -75,17 +74,17 @@ class AbstractRun(ABC):
 
     @abstractmethod
     def advance(self) -> None:
-        """Make one step that is accepted; `Cancelled` leaves the state as it was."""
+        """Make one accepted step; `Cancelled` leaves the state unchanged."""
 
     def read(self, labels: Tensor) -> Reading:
-        """Update the preferred columns (n_nodes,) in place; return how the state is read."""
+        """Update the preferred columns (n_nodes,) in place; return the reading."""
         changed = update_labels(labels, self.v)
         highest = self.assignment.gather(1, labels[:, None])[:, 0]
         sizes = torch.bincount(labels, minlength=self.v.shape[1]).cpu().double().numpy()
         return Reading(changed, entropy(self.assignment, self.v, highest), sizes, highest)
 
     def keep_columns(self, columns: Tensor) -> None:
-        """Drop all columns but those of the given indices."""
+        """Drop all columns but those in `columns`."""
         self.field.keep_columns(columns)
         self.v = take_columns(self.v, columns)
         self.memory = [take_columns(field, columns) for field in self.memory]
@@ -110,21 +109,19 @@ class _EulerRun(AbstractRun):
 
 
 class _AbstractAdaptiveRun(AbstractRun):
-    """Try a step, accept or shorten it: h <- 0.9 h (tolerance / error)^(1/3).
+    """Adaptive steps: h <- 0.9 h (tolerance / error)^(1/3).
 
-    The error is the mean over the nodes of the L1 distance between the assignments of two formulas
-    of different order.
-
-    The first field of the memory is the slope at the state, the last one the state after the step.
+    The error is the mean L1 distance between the assignments of two formulas of different order.
+    The first field of the memory is the current slope, the last one the next state.
     """
 
     largest_growth: ClassVar[float]
     order_after: ClassVar[tuple[int, ...]]
-    """The order of the fields of the memory in the next step."""
+    """Permutation of the fields of the memory after a step."""
 
     def __init__(self, field: AbstractField, v: Tensor, constrain: Constraint, scheme: Any) -> None:
         super().__init__(field, v, constrain, scheme)
-        self._step, self._step_before = _FIRST_STEP, 0.0
+        self._step, self._previous_step = _FIRST_STEP, 0.0
 
     def advance(self) -> None:
         while True:
@@ -140,24 +137,24 @@ class _AbstractAdaptiveRun(AbstractRun):
     def _accept(self, step: float) -> None:
         self.v, self.memory[-1] = self.memory[-1], self.v
         self.memory = [self.memory[k] for k in self.order_after]
-        self._step_before = step
+        self._previous_step = step
         self.time += step
 
     @abstractmethod
     def _attempt(self, step: float) -> float:
-        """Write the state after a step into the last field; return the estimate of its error."""
+        """Write the next state into the last field; return the error estimate."""
 
     def _combine(self, out: Tensor, *terms: tuple[Tensor, float]) -> Iterator[tuple[slice, Tensor]]:
-        """Write the state plus slopes times factors into `out`; yield blocks of rows of it."""
-        (first, factor), *others = terms
+        """Write the state plus weighted slopes into `out`; yield its blocks of rows."""
+        (first, factor), *remaining = terms
         for rows in row_blocks(out):
             block = torch.add(self.v[rows], first[rows], alpha=factor, out=out[rows])
-            for slope, weight in others:
+            for slope, weight in remaining:
                 block.add_(slope[rows], alpha=weight)
             yield rows, block
 
     def _evaluate_at(self, *terms: tuple[Tensor, float], out: Tensor) -> None:
-        """Write the right-hand side at the state plus slopes times factors into `out`."""
+        """Write the right-hand side at the state plus weighted slopes into `out`."""
         for _ in self._combine(self.memory[-1], *terms):
             pass
         self.field(self.memory[-1], out)
@@ -165,13 +162,13 @@ class _AbstractAdaptiveRun(AbstractRun):
 
 class _AdamsRun(_AbstractAdaptiveRun):
     largest_growth = 1.6
-    n_fields, order_after = 4, (2, 0, 1, 3)  # slope, slope before, slope ahead, state ahead
+    n_fields, order_after = 4, (2, 0, 1, 3)  # slope, previous slope, next slope, next state
 
     def __init__(self, field: AbstractField, v: Tensor, constrain: Constraint, scheme: Any) -> None:
         self._fused: Fused | None = None
         self._schedule = iter(scheme.steps) if isinstance(scheme, AdamsSchedule) else None
-        is_known = isinstance(constrain, SeedConstraint) and isinstance(field, AbstractField)
-        if is_known:
+        is_supported = isinstance(constrain, SeedConstraint) and isinstance(field, AbstractField)
+        if is_supported:
             self._fused = Fused.of(field, v)
         super().__init__(field, v if self._fused is None else columns_first_(v), constrain, scheme)
         if self._fused is not None:
@@ -188,17 +185,17 @@ class _AdamsRun(_AbstractAdaptiveRun):
         self._accept(step)
 
     def _attempt(self, step: float) -> float:
-        before = self._step_before
-        if before == 0:
+        previous = self._previous_step
+        if previous == 0:
             prediction, correction = (step, 0.0), (step / 2, step / 2, 0.0)
         else:
-            half = step * step / (2 * before)
+            half = step * step / (2 * previous)
             prediction = step + half, -half
-            # The integral of the polynomial through the three slopes.
+            # integral of the polynomial through the three slopes
             correction = (
-                step * (step + 3 * before) / (6 * before),
-                step * (2 * step + 3 * before) / (6 * (step + before)),
-                -(step**3) / (6 * before * (step + before)),
+                step * (step + 3 * previous) / (6 * previous),
+                step * (2 * step + 3 * previous) / (6 * (step + previous)),
+                -(step**3) / (6 * previous * (step + previous)),
             )
         if self._fused is not None:
             fields = (self.v, *self.memory)
@@ -207,11 +204,11 @@ class _AdamsRun(_AbstractAdaptiveRun):
         slope, slope_before, slope_ahead, ahead = self.memory
         slopes = slope, slope_before
         self._evaluate_at(*zip(slopes, prediction, strict=True), out=slope_ahead)
-        (self.assignment, other), error = self.field.scratch, 0.0
+        (self.assignment, buffer), error = self.field.scratch, 0.0
         terms = zip((slope, slope_ahead, slope_before), correction, strict=True)
         for rows, block in self._combine(ahead, *terms):
             corrected = softmax(self.constrain(block, rows), out=self.assignment[rows])
-            error += _l1(corrected, self.field.assignment[rows], out=other[rows])
+            error += _l1(corrected, self.field.assignment[rows], out=buffer[rows])
         return error / len(ahead)
 
     def read(self, labels: Tensor) -> Reading:
@@ -222,7 +219,7 @@ class _AdamsRun(_AbstractAdaptiveRun):
 
 class _BogackiShampineRun(_AbstractAdaptiveRun):
     largest_growth = 5.0
-    n_fields, order_after = 5, (3, 1, 2, 0, 4)  # the slopes of four stages, state ahead
+    n_fields, order_after = 5, (3, 1, 2, 0, 4)  # the slopes of four stages, next state
 
     def __init__(self, field: AbstractField, v: Tensor, constrain: Constraint, scheme: Any) -> None:
         super().__init__(field, v, constrain, scheme)
@@ -237,21 +234,21 @@ class _BogackiShampineRun(_AbstractAdaptiveRun):
             self.constrain(block, rows)
         field(ahead, last)
         lower = (first, 7 * step / 24), (second, step / 4), (third, step / 3), (last, step / 8)
-        (v, other), error = field.scratch, 0.0
+        (v, buffer), error = field.scratch, 0.0
         for rows, block in self._combine(v, *lower):
-            lower_order = softmax(block, out=other[rows])
+            lower_order = softmax(block, out=buffer[rows])
             error += _l1(field.assignment[rows], lower_order, out=block)
         self.assignment = field.assignment
         return error / len(v)
 
 
-def _l1(left: Tensor, right: Tensor, out: Tensor) -> float:
-    """Return the L1 distance; torch's norm of a long field in float32 is off by a third."""
-    return float(torch.sub(left, right, out=out).abs_().sum())
+def _l1(a: Tensor, b: Tensor, out: Tensor) -> float:
+    """Return the L1 distance; the float32 norm of torch is off by a third for long fields."""
+    return float(torch.sub(a, b, out=out).abs_().sum())
 
 
 class AbstractStepper(ABC):
-    """A time stepping scheme: a frozen dataclass of its parameters."""
+    """Time stepping scheme: a frozen dataclass of its parameters."""
 
     _run: ClassVar[type[AbstractRun]]
 
@@ -261,7 +258,7 @@ class AbstractStepper(ABC):
     def start(
         self, field: AbstractField, v: Tensor, constrain: Constraint | None = None
     ) -> AbstractRun:
-        """Return a run of the scheme from log coordinates `v`, which it takes over."""
+        """Return the integration from log coordinates `v`, which it overwrites."""
         return self._run(field, v, constrain or SeedConstraint(), self)
 
 
@@ -302,11 +299,9 @@ _tolerance_parameter = functools.partial(
 class AdamsBashforthMoulton(AbstractStepper):
     """Variable-step Adams pair: one evaluation a step, predicted at order 2, corrected at 3.
 
-    Notes
-    -----
-    The right-hand side is dear and the solution smooth, so remembering the last slopes pays:
-    half the evaluations of Bogacki-Shampine or fewer at the same tolerance. Mode PEC of
-    Hairer, Nørsett and Wanner, Solving Ordinary Differential Equations I, section III.5.
+    Notes ----- The right-hand side is expensive and the solution smooth: reusing slopes halves the
+    evaluations of Bogacki-Shampine at the same tolerance, or better. Mode PEC of Hairer, Nørsett
+    and Wanner, Solving Ordinary Differential Equations I, section III.5.
 
     Examples
     --------
@@ -347,7 +342,7 @@ class BogackiShampine(AbstractStepper):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class AdamsSchedule(AbstractStepper):
-    """The Adams pair with the steps of another run, by which the tiles of an image agree."""
+    """Adams pair with prescribed steps, for consistent tiles of an image."""
 
     _run = _AdamsRun
 
@@ -359,4 +354,4 @@ STEPPERS: dict[str, type[AbstractStepper]] = {
     "bogacki-shampine": BogackiShampine,
     "euler": GeometricEuler,
 }
-"""Names of the schemes in forms, on the command line and in recipes."""
+"""Schemes by their name in forms, on the command line and in recipes."""

@@ -136,10 +136,10 @@ class AbstractLaplacianState(AbstractState):
         self._sums, self._next_sums, self._scratch, self._next, self._next_v = (
             torch.empty_like(self.v) for _ in range(5)
         )
-        constant = self._scratch[:, :1].contiguous().fill_(1)
-        degrees = torch.zeros_like(constant)
+        ones = self._scratch[:, :1].contiguous().fill_(1)
+        degrees = torch.zeros_like(ones)
         if self._laplacian_weight:
-            self._neighbour_sum(constant, degrees, torch.empty_like(constant))
+            self._neighbour_sum(ones, degrees, torch.empty_like(ones))
         self._pull = self._laplacian_weight * float(degrees.max())
         # Contribution of equal shares to s'W s, absent in W (S - 1/K).
         share = self._keeps_digits * self._laplacian_weight / 2 / self.v.shape[1]
