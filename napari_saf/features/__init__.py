@@ -1,4 +1,4 @@
-"""What images say of their pixels: scaled values, features, groups."""
+"""Pixel features: scaling of values, extractors, networks, groups."""
 
 from napari_saf.features._deep import DeepFeatures
 from napari_saf.features._extractors import (
@@ -42,16 +42,16 @@ FEATURES: dict[str, type[FeatureExtractor]] = {
         DeepFeatures,
     )
 }
-"""The extractors by name."""
+"""Extractors by name."""
 
 
 def extractor_of(features: object) -> FeatureExtractor | None:
-    """Return what makes features, by name, by what a recipe holds, or itself; None if nothing."""
+    """Return an extractor from its name, its entry in a recipe, or itself; None if unknown."""
     if isinstance(features, FeatureExtractor):
         return features
     if isinstance(features, str):
         return FEATURES[features]() if features in FEATURES else None
     if not isinstance(features, dict) or features.get("kind") not in FEATURES:
         return None
-    own = {name: value for name, value in features.items() if name != "kind"}
-    return from_plain(FEATURES[features["kind"]], own, "features")
+    parameters = {name: value for name, value in features.items() if name != "kind"}
+    return from_plain(FEATURES[features["kind"]], parameters, "features")

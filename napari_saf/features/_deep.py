@@ -1,4 +1,4 @@
-"""Features of a trained network: windows of the image, principal components, a cache on disk."""
+"""Features of a trained network: windows, principal components, cache on disk."""
 
 from __future__ import annotations
 
@@ -42,37 +42,36 @@ from napari_saf.parameters import documented, parameter, to_plain
 from napari_saf.storage import atomic_write, make_folder, remove_path
 
 _MOST_UNITS = 32
-"""Units of the network, patches of a transformer, in the inner part of a window at most."""
+"""Most units (strides, or patches) in the inner part of a window."""
 _MARGIN = 2
-"""Units around the inner part, whose features are left to the next window."""
+"""Units of overlap around the inner part."""
 _MOST_SAMPLED = 4096
-"""Places by which the principal components are found."""
+"""Most positions sampled for the principal components."""
 _MOST_BASIS = 2**24
-_FOUND = ("layers", "sha256", "window", "step", "basis")
-"""What `fitted` finds, where it is not given."""
+_FITTED = ("layers", "sha256", "window", "step", "basis")
+"""Fields that `fitted` sets by default."""
 _ROWS = 32
 MOST_BYTES = 2**31
-"""What the folder of the cache holds at most, as it is on disk."""
+"""Largest size of the cache folder on disk."""
 _lock = threading.Lock()
 
 
 @documented
 @dataclasses.dataclass(frozen=True)
 class DeepFeatures(FeatureExtractor):
-    """Features of a network that was trained on many images, beside colour, or texture patterns.
+    """Features of a pretrained network, beside colour or texture patterns.
 
-    The image is covered by windows that overlap, each of which goes through the network; what the
-    chosen layers give is reduced to its principal components and comes up to the image's size by
-    bilinear interpolation, then by means over the windows of the graph, where those stop at
-    edges. Weights come from a safetensors file; nothing is downloaded, and nothing in the file is
-    executed. What `fitted` finds (hash, layers, windows, components) a recipe holds.
+    Overlapping windows of the image go through the network; features of the chosen layers are
+    reduced to their principal components, upsampled bilinearly, then averaged over the windows of
+    the graph within edges. Weights come from a safetensors file; nothing is downloaded, and nothing
+    in the file is executed. A recipe holds what `fitted` computes (hash, layers, windows,
+    components).
 
     Notes
     -----
-    Windows lie at multiples of `step` pixels, so features shift with an image that is shifted by
-    such a multiple; those of convolutional networks, away from the borders, by any multiple of
-    their stride. With a `step` of one patch a transformer's do, too, at the cost of a window for
-    each patch.
+    Windows lie at multiples of `step` pixels, so features are equivariant to such shifts; those of
+    convolutional networks, away from the borders, to multiples of their stride. With a `step` of
+    one patch those of a transformer are, too, at the cost of a window for each patch.
 
     Examples
     --------
@@ -133,10 +132,10 @@ class DeepFeatures(FeatureExtractor):
 
     @property
     def receptive_field(self) -> int:
-        """What parts must have around them, so that windows are complete that end in them."""
-        own = self._margin + self.step + self.window // 8
-        averaged = own + round(4 * self.around) + 3
-        return max(averaged, Patterns().receptive_field) if self.around else own
+        """Margin that parts need for complete windows."""
+        reach = self._margin + self.step + self.window // 8
+        averaged = reach + round(4 * self.around) + 3
+        return max(averaged, Patterns().receptive_field) if self.around else reach
 
     @property
     def stride(self) -> int:
@@ -147,11 +146,11 @@ class DeepFeatures(FeatureExtractor):
         return (self.window - self.step) // 2
 
     def to_plain(self) -> dict[str, Any]:
-        own = to_plain(self) | {"weights_file": Path(self.weights_file).name}
-        return {"kind": self.name, **own}
+        values = to_plain(self) | {"weights_file": Path(self.weights_file).name}
+        return {"kind": self.name, **values}
 
     def network(self) -> Network:
-        """Return the network with the weights of the file, which is found by its hash, too."""
+        """Return the network with its weights, looked up by file name or hash."""
         file = find_weights(self.weights_file, self.sha256)
         return load_network(self.architecture, file, self.layers, is_fine=self.around > 0)
 
@@ -162,31 +161,31 @@ class DeepFeatures(FeatureExtractor):
         file = find_weights(self.weights_file, self.sha256)
         sha256, every = hash_of(file), [(image, _planes(image, axes)) for image, axes, _ in images]
         remember_weights(file, sha256)
-        found = dataclasses.replace(self, sha256=sha256, layers=network.layers)
+        result = dataclasses.replace(self, sha256=sha256, layers=network.layers)
         if not self.window:
             longest = max(max(planes.shape[1:3]) for _, planes in every)
             step, margin = _window(longest, network.unit)
-            found = dataclasses.replace(found, step=step, window=step + 2 * margin)
-        key = key_of(found._settings() | {"fit": 2}, *(image for image, _ in every))
+            result = dataclasses.replace(result, step=step, window=step + 2 * margin)
+        key = key_of(result._settings() | {"fit": 2}, *(image for image, _ in every))
         basis = find_array(key)
         if basis is None:
-            raw = [found._raw(planes, network) for _, planes in every]
+            raw = [result._raw(planes, network) for _, planes in every]
             sizes = [int(info["num_chs"]) for info in network.model.feature_info]
-            basis = _principal(raw, found.n_components, [sizes[k] for k in network.layers])
-            own = dataclasses.replace(found, basis=_encoded(basis))
-            for (image, _), one in zip(every, raw, strict=True):
-                keep_array(key_of(own._settings(), image), _reduced(one, basis))
+            basis = _principal(raw, result.n_components, [sizes[k] for k in network.layers])
+            extractor = dataclasses.replace(result, basis=_encoded(basis))
+            for (image, _), values in zip(every, raw, strict=True):
+                keep_array(key_of(extractor._settings(), image), _reduced(values, basis))
             keep_array(key, basis)
-        return dataclasses.replace(found, basis=_encoded(basis))
+        return dataclasses.replace(result, basis=_encoded(basis))
 
-    def is_fit_of(self, other: FeatureExtractor) -> bool:
-        if not isinstance(other, DeepFeatures):
+    def is_fit_of(self, template: FeatureExtractor) -> bool:
+        if not isinstance(template, DeepFeatures):
             return False
-        found = {name: getattr(other, name) or getattr(self, name) for name in _FOUND}
-        name = other.weights_file
+        fit = {name: getattr(template, name) or getattr(self, name) for name in _FITTED}
+        name = template.weights_file
         if Path(name).is_file():
-            found["sha256"] = hash_of(Path(name))
-        return self == dataclasses.replace(other, weights_file=self.weights_file, **found)
+            fit["sha256"] = hash_of(Path(name))
+        return self == dataclasses.replace(template, weights_file=self.weights_file, **fit)
 
     def features(self, image: Image, axes: Axes = None, mask: Mask = None) -> Image:
         if not self.basis:
@@ -196,25 +195,26 @@ class DeepFeatures(FeatureExtractor):
         network = self.network()
         if reduced is None:
             reduced = _reduced(self._raw(planes, network), self._decoded())
-        n_deep, plane = reduced.shape[-1], _plane_axes(image, axes)
-        beside = Patterns().features(image, axes, mask) if self.around else None
-        n_beside = image.shape[-1] if beside is None else beside.shape[-1]
-        found = np.empty((*image.shape[:-1], n_beside + n_deep), np.float32)
-        # In stripes, and into views of planes: nothing of the image's size is held twice.
+        n_deep, plane_axes = reduced.shape[-1], _plane_axes(image, axes)
+        texture = Patterns().features(image, axes, mask) if self.around else None
+        n_other = image.shape[-1] if texture is None else texture.shape[-1]
+        result = np.empty((*image.shape[:-1], n_other + n_deep), np.float32)
+        # in stripes: no second array of the image's size
         for start in range(0, len(image), _ROWS):
             rows = slice(start, start + _ROWS)
-            found[rows, ..., :n_beside] = perceived(image[rows]) if beside is None else beside[rows]
-        target = np.moveaxis(found[..., n_beside:], plane, (-3, -2))
-        places = np.ndindex(target.shape[:-3])
-        for at, one in zip(places, reduced, strict=True):
-            for rows, block in _upsampled(one, network.grid, target.shape[-3:-1]):
-                target[at][rows] = block
+            result[rows, ..., :n_other] = (
+                perceived(image[rows]) if texture is None else texture[rows]
+            )
+        target = np.moveaxis(result[..., n_other:], plane_axes, (-3, -2))
+        for index, plane in zip(np.ndindex(target.shape[:-3]), reduced, strict=True):
+            for rows, block in _upsampled(plane, network.grid, target.shape[-3:-1]):
+                target[index][rows] = block
                 raise_if_interrupted()
         if self.around:
-            average = average_around(found[..., 0], self.around, axes, mask)
-            for values in np.moveaxis(found[..., n_beside:], -1, 0):
+            average = average_around(result[..., 0], self.around, axes, mask)
+            for values in np.moveaxis(result[..., n_other:], -1, 0):
                 values[:] = average(values)
-        return found
+        return result
 
     def refined(self, features: Image, average: Callable[[Image], Image]) -> Image:
         n_deep = len(self._decoded()) - 1
@@ -222,9 +222,9 @@ class DeepFeatures(FeatureExtractor):
         return np.concatenate([features[..., :-n_deep], means], axis=-1)
 
     def _settings(self) -> dict[str, Any]:
-        """Return what features depend on besides the image."""
-        own = to_plain(self) | {"device": self.network().device.type, "version": 1}
-        return {name: own[name] for name in own if name not in ("weights_file", "around")}
+        """Return the settings that features depend on besides the image."""
+        values = to_plain(self) | {"device": self.network().device.type, "version": 1}
+        return {name: values[name] for name in values if name not in ("weights_file", "around")}
 
     def _raw(self, planes: Image, network: Network) -> Image:
         """Return the features (n_planes, n_rows, n_columns, d) of planes on the network's grid."""
@@ -241,21 +241,21 @@ class DeepFeatures(FeatureExtractor):
         inner, skip = step // grid, margin // grid
         shape = (n_planes, *(count * inner for count in counts), width * len(groups))
         check_memory(4.0 * math.prod(shape), torch.device("cpu"), "choose a smaller working size")
-        found = np.empty(shape, np.float32)
+        result = np.empty(shape, np.float32)
         behind = [n * step + margin - side for n, side in zip(counts, sides, strict=True)]
         around = [(0, 0), (margin, behind[0]), (margin, behind[1]), (0, 0)]
-        mirrored, kept = np.pad(planes, around, mode="reflect"), slice(skip, skip + inner)
-        places = list(itertools.product(*map(range, (n_planes, len(groups), *counts))))
-        for start in range(0, len(places), network.at_once()):
-            windows, batch = [], places[start : start + network.at_once()]
+        mirrored, inside = np.pad(planes, around, mode="reflect"), slice(skip, skip + inner)
+        indices = list(itertools.product(*map(range, (n_planes, len(groups), *counts))))
+        for start in range(0, len(indices), network.at_once()):
+            windows, batch = [], indices[start : start + network.at_once()]
             for p, g, r, c in batch:
                 rows, columns = (slice(k * step, k * step + self.window) for k in (r, c))
                 windows.append(mirrored[p, rows, columns][..., groups[g]])
             raise_if_interrupted()
-            for (p, g, r, c), one in zip(batch, network.features(windows).numpy(), strict=True):
+            for (p, g, r, c), values in zip(batch, network.features(windows).numpy(), strict=True):
                 rows, columns = (slice(k * inner, (k + 1) * inner) for k in (r, c))
-                found[p, rows, columns, g * width : (g + 1) * width] = one[kept, kept]
-        return found[:, : -(-sides[0] // grid), : -(-sides[1] // grid)]
+                result[p, rows, columns, g * width : (g + 1) * width] = values[inside, inside]
+        return result[:, : -(-sides[0] // grid), : -(-sides[1] // grid)]
 
     def _decoded(self) -> Image:
         """Return mean and components (1 + n, d)."""
@@ -270,21 +270,21 @@ class DeepFeatures(FeatureExtractor):
 
 
 def _upsampled(field: Image, grid: int, shape: tuple[int, ...]) -> Iterator[tuple[slice, Image]]:
-    """Yield rows of a plane of so many pixels, between places (n_rows, n_columns, n) in a grid."""
+    """Yield rows of a plane of this `shape`, interpolated from a field on a `grid`."""
     between = []
     for side, count in zip(shape, field.shape, strict=False):
-        places = np.clip((np.arange(side) + 0.5) / grid - 0.5, 0, count - 1)
-        low = np.minimum(places.astype(int), max(0, count - 2))
+        positions = np.clip((np.arange(side) + 0.5) / grid - 0.5, 0, count - 1)
+        low = np.minimum(positions.astype(int), max(0, count - 2))
         high = np.minimum(low + 1, count - 1)
-        between.append((low, high, (places - low).astype(np.float32)))
+        between.append((low, high, (positions - low).astype(np.float32)))
     above, below, part = between[0]
-    left, right, share = between[1]
+    low, high, share = between[1]
     for start in range(0, shape[0], _ROWS):
         rows = slice(start, min(start + _ROWS, shape[0]))
         weight = part[rows, None, None]
         tall = field[above[rows]] * (1 - weight) + field[below[rows]] * weight
-        wide = tall[:, left] * (1 - share[:, None])
-        wide += tall[:, right] * share[:, None]
+        wide = tall[:, low] * (1 - share[:, None])
+        wide += tall[:, high] * share[:, None]
         yield rows, wide
 
 
@@ -294,14 +294,14 @@ def _encoded(basis: Image) -> str:
 
 
 def _window(side: int, unit: int) -> tuple[int, int]:
-    """Return step and margin, in pixels, of the fewest windows that are not too large."""
+    """Return step and margin, in pixels, of the fewest windows of allowed size."""
     n_units = -(-side // unit)
     count = -(-n_units // _MOST_UNITS)
     return -(-n_units // count) * unit, _MARGIN * unit
 
 
 def _plane_axes(image: Image, axes: Axes) -> tuple[int, int]:
-    """Return the two axes of planes: those that are labelled together, or the last."""
+    """Return the two axes of planes: the neighbouring ones, or the last two."""
     n_axes = image.ndim - 1
     if n_axes < 2:
         raise InvalidInput("features 'deep': expected an image of two axes or more")
@@ -316,14 +316,13 @@ def _planes(image: Image, axes: Axes) -> Image:
 
 
 def _principal(raw: list[Image], n_components: int, sizes: list[int]) -> Image:
-    """Return mean and components (1 + n, d) that reduce features, layers of so many in a row.
+    """Return mean and components (1 + n, d) that reduce features of layers of these `sizes`.
 
-    Each layer counts as much; the variances of what comes out sum to that of a uniform variable
-    in [0, 1], as those of colours do about.
+    Layers have equal weight; the variances of the result sum to 1 / 12, about as for colours.
     """
-    flat = [one.reshape(-1, one.shape[-1]) for one in raw]
+    flat = [values.reshape(-1, values.shape[-1]) for values in raw]
     stride = max(1, sum(map(len, flat)) // _MOST_SAMPLED)
-    rows = np.concatenate([one[::stride] for one in flat]).astype(np.float64)
+    rows = np.concatenate([values[::stride] for values in flat]).astype(np.float64)
     mean = rows.mean(axis=0)
     rows -= mean
     products = rows.T @ rows / len(rows)
@@ -333,8 +332,8 @@ def _principal(raw: list[Image], n_components: int, sizes: list[int]) -> Image:
     weights = np.repeat(scales, [len(block) for block in blocks])
     values, vectors = np.linalg.eigh(weights[:, None] * products * weights)
     values, vectors = values[::-1][:n_components], vectors[:, ::-1][:, :n_components].T
-    kept = values > 1e-9 * max(values[0], 1e-30)
-    values, vectors = values[kept], vectors[kept]
+    is_significant = values > 1e-9 * max(values[0], 1e-30)
+    values, vectors = values[is_significant], vectors[is_significant]
     largest = np.abs(vectors).argmax(axis=1)
     vectors *= np.sign(vectors[np.arange(len(vectors)), largest])[:, None]
     scale = 1 / math.sqrt(12 * max(float(values.sum()), 1e-30))
@@ -350,12 +349,12 @@ def _reduced(raw: Image, basis: Image) -> Image:
 
 
 def cache_folder() -> Path:
-    """Return where features are kept, in the user's cache folder."""
+    """Return the folder of cached features, in the user's cache folder."""
     return platformdirs.user_cache_path("napari-saf", appauthor=False) / "features"
 
 
 def key_of(settings: Mapping[str, object], *arrays: NDArray[Any]) -> str:
-    """Return a name for what is computed from arrays by settings, which JSON can hold."""
+    """Return a hash of JSON-compatible settings and arrays."""
     digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode())
     for array in arrays:
         digest.update(f"{array.dtype}{array.shape}".encode())
@@ -364,21 +363,21 @@ def key_of(settings: Mapping[str, object], *arrays: NDArray[Any]) -> str:
 
 
 def find_array(key: str) -> NDArray[np.float32] | None:
-    """Return what was kept under a name; None if nothing was, or it cannot be read."""
+    """Return the cached array; None if missing or unreadable."""
     import zarr
 
     path = cache_folder() / f"{key}.zarr"
     try:
         stored = zarr.open_array(path, mode="r")
-        found = np.asarray(stored[...])
+        array = np.asarray(stored[...])
         os.utime(path)
     except Exception:  # noqa: BLE001 - whatever is wrong with it, it is computed again
         return None
-    return found if found.dtype == np.float32 and np.isfinite(found).all() else None
+    return array if array.dtype == np.float32 and np.isfinite(array).all() else None
 
 
 def keep_array(key: str, array: NDArray[np.float32]) -> None:
-    """Keep an array, and let those longest unused go; without room for it nothing is kept."""
+    """Cache an array and evict the least recently used; without room nothing is stored."""
     import zarr
 
     folder = cache_folder()
@@ -398,7 +397,7 @@ def keep_array(key: str, array: NDArray[np.float32]) -> None:
 
 
 def _trim(folder: Path) -> None:
-    """Remove the arrays longest unused, until the folder holds no more than it may."""
+    """Remove the least recently used arrays beyond the size limit."""
     entries = []
     for path in folder.glob("*.zarr"):
         try:

@@ -1,4 +1,4 @@
-"""What describes the pixels of an image: the protocol of extractors, and those with a name."""
+"""Feature extractors of pixels: their base class, and the built-in ones."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from napari_saf.features._image import average_around, scales_of, standardized
 from napari_saf.parameters import check_bounds, parameter, to_plain
 
 _CONVERTED = 2**16
-"""Pixels whose colours are converted together; in between they have several times the room."""
+"""Pixels per block of colour conversion, which takes several times their memory."""
 _INTERRUPTED_EVERY = 2**20
-"""So many pixels of a volume take a second where most is done."""
+"""Voxels per block: about a second in the slowest filter."""
 Image = NDArray[np.float32]
 Axes = Sequence[int] | None
 Mask = NDArray[np.bool_] | None
@@ -28,10 +28,10 @@ Mask = NDArray[np.bool_] | None
 
 @dataclasses.dataclass(frozen=True)
 class FeatureExtractor(ABC):
-    """What makes features of the pixels of an image; `FEATURES` has those with a name.
+    """Base class of feature extractors; `FEATURES` has the built-in ones by name.
 
-    A frozen dataclass of its parameters, fields that are made by `parameter`: form, options and
-    recipe come from them.
+    A frozen dataclass of its parameters, fields made by `parameter`: form, options and recipe come
+    from them.
 
     Attributes
     ----------
@@ -40,15 +40,14 @@ class FeatureExtractor(ABC):
     title : str
         In forms.
     channels : int or None
-        How many an image must have; None: any number.
+        Required number of channels; None: any.
     normalisation : {"fixed", "image"}
-        Whether values depend on what is close to a pixel alone, so that any part of an image has
-        the features that it has in the whole; or on all of the image.
+        Whether values depend on the neighbourhood of a pixel alone, so that parts of an image have
+        the features of the whole; or on the entire image.
     is_portable : bool
-        Whether features of one image stand for the same in another.
+        Whether features are comparable between images.
     is_equivariant : bool
-        Whether an image that is shifted, turned by a quarter or mirrored has its features shifted,
-        turned or mirrored.
+        Whether features commute with shifts, quarter turns and reflections of the image.
 
     Examples
     --------
@@ -73,12 +72,12 @@ class FeatureExtractor(ABC):
 
     @property
     def receptive_field(self) -> int:
-        """How many pixels away from a pixel its features look."""
+        """Radius in pixels of the neighbourhood that features depend on."""
         return 0
 
     @property
     def stride(self) -> int:
-        """Pixels from one place where features are computed to the next.
+        """Distance in pixels between computed positions.
 
         Parts of an image that begin at multiples of it have the features of the whole.
         """
@@ -86,58 +85,58 @@ class FeatureExtractor(ABC):
 
     @property
     def n_labels(self) -> int | None:
-        """Labels that a run begins with where nobody says; None: as their variance asks for."""
+        """Default initial number of labels; None: by the variance of the features."""
         return None
 
     @abstractmethod
     def features(self, image: Image, axes: Axes = None, mask: Mask = None) -> Image:
         """Return the features (..., n_features) of an image (..., channels) in [0, 1].
 
-        `axes` are those along which pixels are neighbours, by default all.
+        `axes` are those of spatial neighbours, by default all.
         """
 
     def refined(self, features: Image, average: Callable[[Image], Image]) -> Image:
-        """Return features that follow the edges of an image; `average` takes means within them."""
+        """Return features averaged within edges by `average`; by default unchanged."""
         return features
 
     def fitted(self, images: Iterable[tuple[Image, Axes, Mask]]) -> Self:
-        """Return the extractor with what it learns from images, for others to be described alike.
+        """Return the extractor fitted to images, for comparable features of others.
 
         `images` are the arguments of `features`.
         """
         return self
 
     def for_parts(self, images: Iterable[tuple[Image, Axes, Mask]]) -> Self:
-        """Return the extractor that describes parts of a large image alike, as learned from some.
+        """Return the extractor fitted to sample parts of a large image, for all its parts.
 
         `images` are as in `fitted`.
         """
         return self.fitted(images)
 
     def placed(self, start: Sequence[int], shape: Sequence[int]) -> Self:
-        """Return what describes a part, from a first pixel on, of an image as in the whole."""
+        """Return the extractor for a part of an image, from its first pixel and the image shape."""
         return self
 
-    def is_fit_of(self, other: FeatureExtractor) -> bool:
-        """Return whether this is the other, or what it became by `fitted`."""
-        return self == other
+    def is_fit_of(self, template: FeatureExtractor) -> bool:
+        """Return whether this is `template`, or a result of its `fitted`."""
+        return self == template
 
     def colours(self, points: NDArray[np.floating]) -> NDArray[np.floating] | None:
-        """Return the colours (n_points, 3), 0 to 1, of features; None if they have none."""
+        """Return RGB colours (n_points, 3) in [0, 1] of features; None if they have none."""
         return None
 
     def channels_of(self, n_features: int) -> int | None:
-        """Return how many channels an image has that has so many features, if that is known."""
+        """Return the number of image channels for `n_features`, if known."""
         return self.channels
 
     def to_plain(self) -> str | dict[str, Any]:
-        """Return what a recipe holds: the name, with the parameters if there are any."""
-        own = to_plain(self)
-        return {"kind": self.name, **own} if own else self.name
+        """Return the recipe entry: the name, or a dict with the parameters."""
+        parameters = to_plain(self)
+        return {"kind": self.name, **parameters} if parameters else self.name
 
 
 class Intensity(FeatureExtractor):
-    """The values of the channels."""
+    """Channel values."""
 
     name, title = "intensity", "intensity or colour"
 
@@ -162,12 +161,12 @@ class Lab(FeatureExtractor):
     def features(self, image: Image, axes: Axes = None, mask: Mask = None) -> Image:
         if image.shape[-1] != 3:
             raise InvalidInput(f"features 'lab': expected 3 channels, got {image.shape[-1]}")
-        flat, found = image.reshape(-1, 3), np.empty((image.size // 3, 3), np.float32)
+        flat, result = image.reshape(-1, 3), np.empty((image.size // 3, 3), np.float32)
         for start in range(0, len(flat), _CONVERTED):
             rows = slice(start, start + _CONVERTED)
-            found[rows] = color.rgb2lab(flat[rows]) / 100
+            result[rows] = color.rgb2lab(flat[rows]) / 100
             raise_if_interrupted()
-        return found.reshape(image.shape)
+        return result.reshape(image.shape)
 
     def colours(self, points: NDArray[np.floating]) -> NDArray[np.floating] | None:
         if points.shape[1] != 3:
@@ -176,31 +175,30 @@ class Lab(FeatureExtractor):
 
 
 def perceived(image: Image) -> Image:
-    """Return perceived colour, or the values of channels that are no colour."""
+    """Return L*a*b* colour, or the channel values of other images."""
     return Lab().features(image) if image.shape[-1] == 3 else image
 
 
 class AbstractColourFirst(FeatureExtractor):
-    """Perceived colour, or intensities, by a weight, and then so many other features."""
+    """Base class: weighted L*a*b* colour or intensities, then `_N_OTHERS` further features."""
 
     _N_OTHERS: ClassVar[int]
     _COLOUR: ClassVar[float] = 1.0
 
     def colours(self, points: NDArray[np.floating]) -> NDArray[np.floating] | None:
-        own = points[:, : -self._N_OTHERS] / self._COLOUR
-        return (Lab() if own.shape[1] == 3 else Intensity()).colours(own)
+        colour = points[:, : -self._N_OTHERS] / self._COLOUR
+        return (Lab() if colour.shape[1] == 3 else Intensity()).colours(colour)
 
     def channels_of(self, n_features: int) -> int | None:
         return n_features - self._N_OTHERS
 
 
 class Texture(AbstractColourFirst):
-    """Perceived colour, or intensities, and how much lightness varies around a pixel."""
+    """L*a*b* colour or intensities, and the local standard deviation of lightness."""
 
     name, title = "texture", "colour and texture"
     _N_OTHERS, _AROUND, _WEIGHT = 1, 2.0, 2.0
-    """Width in pixels of what is around, and weight beside colour: the best of those that were
-    tried on photographs that people segmented."""
+    """Width in pixels of the window, weight relative to colour: best on segmented photographs."""
 
     @property
     def receptive_field(self) -> int:
@@ -217,14 +215,14 @@ class Texture(AbstractColourFirst):
 
 
 class Local(AbstractColourFirst):
-    """Perceived colour, or intensities, and how much lighter a pixel is than what is around it.
+    """L*a*b* colour or intensities, and lightness relative to the surroundings.
 
-    That is its lightness less the Gaussian mean, for several widths.
+    That is lightness less its Gaussian mean, for several widths.
     """
 
     name, title = "local", "colour and surroundings"
     _AROUND = (8.0, 16.0, 32.0)
-    """Widths in pixels. On nuclei these do as well as one width, the length of a stroke."""
+    """Widths in pixels: as good on nuclei as a single one, the stroke length."""
     _N_OTHERS = len(_AROUND)
 
     @property
@@ -239,18 +237,17 @@ class Local(AbstractColourFirst):
 
 
 def lightness(colour: Image) -> Image:
-    """Return L*, or the mean of channels that are no colour."""
+    """Return L*, or the mean of the channels of other images."""
     return colour[..., 0] if colour.shape[-1] == 3 else colour.mean(axis=-1)
 
 
 class Patterns(AbstractColourFirst):
-    """Colour, and how often each local binary pattern occurs around a pixel.
+    """Colour, and histograms of local binary patterns around a pixel.
 
-    A pattern says which of the 8 pixels at some radius are brighter than the one between them, up
-    to turns: Ojala, Pietikäinen and Mäenpää, https://doi.org/10.1109/TPAMI.2002.1017623. Those of
-    two radii are counted in a Gaussian window; roots of the shares make distances those of
-    Hellinger. With them stand the deviation of lightness in the same window, and colour.
-    Volumes have the patterns of their planes.
+    Uniform rotation-invariant patterns of 8 points: Ojala, Pietikäinen and Mäenpää,
+    https://doi.org/10.1109/TPAMI.2002.1017623. Those of two radii are counted in a Gaussian window;
+    square roots of the shares give Hellinger distances. With the deviation of lightness in the same
+    window. Volumes have the patterns of their planes.
     """
 
     name, title = "patterns", "texture patterns"
@@ -268,59 +265,58 @@ class Patterns(AbstractColourFirst):
         light = lightness(colour)
         along = tuple(range(light.ndim) if axes is None else axes)
         around = average_around(light, self._AROUND, axes, mask)
-        found = np.empty((*light.shape, colour.shape[-1] + self._N_OTHERS), np.float32)
-        found[..., : colour.shape[-1]] = self._COLOUR * colour
+        result = np.empty((*light.shape, colour.shape[-1] + self._N_OTHERS), np.float32)
+        result[..., : colour.shape[-1]] = self._COLOUR * colour
         at = colour.shape[-1]
         for radius in self._RADII:
             patterns = _local_patterns(light, along[-2:], self._N_POINTS, radius)
             for pattern in range(self._N_POINTS + 2):
                 share = around((patterns == pattern).astype(np.float32))
-                found[..., at] = np.sqrt(np.maximum(share, 0) / len(self._RADII))
+                result[..., at] = np.sqrt(np.maximum(share, 0) / len(self._RADII))
                 at += 1
         variance = around(light**2) - around(light) ** 2
-        found[..., at] = np.sqrt(np.maximum(variance, 0))
-        return found
+        result[..., at] = np.sqrt(np.maximum(variance, 0))
+        return result
 
 
 def _local_patterns(light: Image, axes: Sequence[int], n_points: int, radius: int) -> NDArray[Any]:
     """Return the uniform patterns, 0 to n_points + 1, in the planes of one or two axes."""
     moved = np.moveaxis(light, axes, range(-len(axes), 0))
     sides = moved.shape[-2:] if len(axes) == 2 else (1, moved.shape[-1])
-    found = np.empty((moved.size // max(sides[0] * sides[1], 1), *sides), np.uint8)
-    for plane, own in zip(moved.reshape(found.shape), found, strict=True):
-        # Rounded, so that what is flat stays flat.
+    result = np.empty((moved.size // max(sides[0] * sides[1], 1), *sides), np.uint8)
+    for plane, target in zip(moved.reshape(result.shape), result, strict=True):
+        # rounded, so that flat regions stay flat
         levels = np.pad(np.clip(255 * plane, 0, 255).round().astype(np.uint8), radius + 1, "edge")
         patterns = feature.local_binary_pattern(levels, n_points, radius, "uniform")
-        own[:] = patterns[radius + 1 : -radius - 1, radius + 1 : -radius - 1]
+        target[:] = patterns[radius + 1 : -radius - 1, radius + 1 : -radius - 1]
         raise_if_interrupted()
-    return np.moveaxis(found.reshape(moved.shape), range(-len(axes), 0), axes)
+    return np.moveaxis(result.reshape(moved.shape), range(-len(axes), 0), axes)
 
 
 @dataclasses.dataclass(frozen=True)
 class Position(FeatureExtractor):
-    """Perceived colour, or intensities, and the place in the image.
+    """L*a*b* colour or intensities, and the position in the image.
 
-    In a part of an image, from the pixel `start` on, that is the place in the `whole` of that
-    shape.
+    In a part of an image, from the pixel `start` on, the position in the image of `image_shape`.
     """
 
     start: tuple[int, ...] | None = None
-    whole: tuple[int, ...] | None = None
+    image_shape: tuple[int, ...] | None = None
     name, title = "position", "colour and position"
     normalisation = "image"
     is_portable = is_equivariant = False
     _WEIGHT = 0.3
-    """Distance of the two ends of the longest side; black and white are 1 apart."""
+    """Feature distance of the ends of the longest side; black and white are 1 apart."""
 
     def placed(self, start: Sequence[int], shape: Sequence[int]) -> Self:
-        return dataclasses.replace(self, start=tuple(start), whole=tuple(shape))
+        return dataclasses.replace(self, start=tuple(start), image_shape=tuple(shape))
 
     def features(self, image: Image, axes: Axes = None, mask: Mask = None) -> Image:
         shape = image.shape[:-1]
-        place = np.moveaxis(np.indices(shape, dtype=np.float32), 0, -1)
-        place += np.array(self.start or (0,), np.float32)
-        place *= self._WEIGHT / max(self.whole or shape)
-        return np.concatenate([perceived(image), place], axis=-1)
+        position = np.moveaxis(np.indices(shape, dtype=np.float32), 0, -1)
+        position += np.array(self.start or (0,), np.float32)
+        position *= self._WEIGHT / max(self.image_shape or shape)
+        return np.concatenate([perceived(image), position], axis=-1)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -330,7 +326,7 @@ class Multiscale(FeatureExtractor):
     moments: tuple[float, ...] | None = parameter(
         None, label="Moments", is_list=True, in_form=False,
         help="Means and then scales of the features; none: those of the image.")  # fmt: skip
-    whole: tuple[int, ...] | None = None  # the shape of the image that others are parts of
+    image_shape: tuple[int, ...] | None = None  # of the image that others are parts of
     name: ClassVar[str] = "multiscale"
     title: ClassVar[str] = "edges and texture"
     normalisation: ClassVar[Literal["fixed", "image"]] = "image"
@@ -351,13 +347,13 @@ class Multiscale(FeatureExtractor):
         return super().to_plain() if self.moments else self.name
 
     def placed(self, start: Sequence[int], shape: Sequence[int]) -> Self:
-        return dataclasses.replace(self, whole=tuple(shape))
+        return dataclasses.replace(self, image_shape=tuple(shape))
 
     def for_parts(self, images: Iterable[tuple[Image, Axes, Mask]]) -> Self:
         count, sums, squares = 0, np.zeros(1), np.zeros(1)
         for image, _, mask in images:
-            found = self._responses(image)
-            flat = found.reshape(-1, found.shape[-1]) if mask is None else found[mask]
+            responses = self._responses(image)
+            flat = responses.reshape(-1, responses.shape[-1]) if mask is None else responses[mask]
             count, sums = count + len(flat), sums + flat.sum(axis=0, dtype=np.float64)
             squares = squares + np.square(flat).sum(axis=0, dtype=np.float64)
         mean = sums / count
@@ -365,17 +361,19 @@ class Multiscale(FeatureExtractor):
         return dataclasses.replace(self, moments=(*mean.tolist(), *scales_of(spread).tolist()))
 
     def features(self, image: Image, axes: Axes = None, mask: Mask = None) -> Image:
-        found = self._responses(image)
-        if self.moments and len(self.moments) != 2 * found.shape[-1]:
-            raise InvalidInput(f"moments: expected {2 * found.shape[-1]}, got {len(self.moments)}")
-        return standardized(found, self.moments)
+        responses = self._responses(image)
+        if self.moments and len(self.moments) != 2 * responses.shape[-1]:
+            raise InvalidInput(
+                f"moments: expected {2 * responses.shape[-1]}, got {len(self.moments)}"
+            )
+        return standardized(responses, self.moments)
 
     def _responses(self, image: Image) -> Image:
         thin = [axis for axis, side in enumerate(image.shape[:-1]) if side == 1]
         for axis in thin:
-            # Differences want two pixels; along a copy there are none.
+            # differences need two pixels, and vanish along a copy
             image = image.repeat(2, axis)
-        widest = min(8, max(1, max(self.whole or image.shape[:-1]) // 8))
+        widest = min(8, max(1, max(self.image_shape or image.shape[:-1]) // 8))
         widths = np.logspace(0, np.log2(widest), num=int(np.log2(widest)) + 1, base=2)
         jobs = [(channel, width) for channel in np.moveaxis(image, -1, 0) for width in widths]
         n_each = image.ndim + 1
@@ -389,13 +387,13 @@ class Multiscale(FeatureExtractor):
 
 
 def _at_width(channel: Image, width: float) -> list[Image]:
-    """Return brightness, edges and curvatures of a plane or volume blurred by a width.
+    """Return brightness, edges and curvatures of a plane or volume at a Gaussian width.
 
-    As `skimage.feature.multiscale_basic_features`, which cannot be interrupted.
+    As `skimage.feature.multiscale_basic_features`, but interruptible.
     """
     blurred = filters.gaussian(np.ascontiguousarray(channel), sigma=width)
     raise_if_interrupted()
-    found = [blurred, filters.sobel(blurred)]
+    responses = [blurred, filters.sobel(blurred)]
     raise_if_interrupted()
     slopes = np.gradient(blurred)
     slopes = slopes if blurred.ndim > 1 else [slopes]
@@ -409,4 +407,4 @@ def _at_width(channel: Image, width: float) -> list[Image]:
         rows = slice(start, start + n_rows)
         curvatures[:, rows] = feature.hessian_matrix_eigvals([bend[rows] for bend in bends])
         raise_if_interrupted()
-    return [*found, *curvatures]
+    return [*responses, *curvatures]

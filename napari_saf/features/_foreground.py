@@ -1,4 +1,4 @@
-"""Images of one kind of thing on a ground: how they are recognised, and what describes them."""
+"""Foreground features: detection of a background, and contrast to it."""
 
 from __future__ import annotations
 
@@ -28,36 +28,35 @@ from napari_saf.parameters import parameter
 
 Ground = Literal["dark", "bright", "paper"]
 _SIGNS: dict[str, int] = {"dark": 1, "bright": -1, "paper": -1}
-"""Whether things are brighter than the ground."""
+"""Sign of foreground contrast."""
 
 _N_LOOKED_AT = 20_000
-"""Pixels, about, by which an image is recognised."""
+"""Approximate sample of pixels for the detection."""
 _NEAR, _LEAST_ON, _MOST_BEYOND = 0.08, 0.4, 0.008
-"""Within this part of the range of lightness pixels are on the ground; the least share of those
-that are, and the greatest of those beyond it: darker than a dark ground."""
+"""Tolerance around the background level; least share of background pixels, and greatest share
+beyond it: darker than a dark ground."""
 _DARKEST, _BRIGHTEST, _MOST_CHANGE = 0.35, 0.72, 0.4
-"""How light most of a dark ground is at most, of a bright one at least; and how much of the range
-of lightness lies between the 2 and 98 percentiles of a ground."""
+"""Largest median lightness of a dark ground, smallest of a bright one; largest range between the 2
+and 98 percentiles of a ground."""
 _ACROSS_HUE, _LEAST_CHROMA = 0.185, 0.02
-"""Chroma across the main hue beside that along it, at most. Chosen, like the other limits, on 60
-images of nuclei and 120 photographs: `benchmarks/first_click.py`."""
+"""Largest chroma across the main hue, relative to that along it. Chosen, like the other limits, on
+60 images of nuclei and 120 photographs: `benchmarks/first_click.py`."""
 _SIDE, _THIN, _MOST_LOST = 256, 5, 0.12
-"""In the middle of an image, of such a side, writing loses more than this share of its variance by
-means over so many pixels a side: .26 and .58; stained nuclei .04 at most."""
+"""Side of a central crop, side of box means, and least loss of variance for paper: writing
+loses .26 and .58, stained nuclei .04 at most."""
 _MOST_IMAGES = 4
-"""Of several images, so many tell the ground."""
+"""Most images used for the detection."""
 _N_MEANS = 2
-"""How often the mean of a ground is taken anew, of what is not beyond the one before."""
+"""Iterations of the one-sided mean of a ground."""
 
 
 def ground_of(
     images: Sequence[NDArray[Any]], masks: Sequence[NDArray[np.bool_] | None]
 ) -> Ground | None:
-    """Return which ground one kind of thing lies on; None if images (..., channels) have no ground.
+    """Return the type of background of images (..., channels), None if there is none.
 
-    Many of their pixels are on the ground, which may slowly change; all others are brighter (of a
-    bright ground, darker); and all have one hue, or none. A bright ground is paper where things on
-    it are as thin as writing.
+    Many pixels lie on a slowly varying background; all others are brighter (or all darker), of one
+    hue. Paper has objects as thin as writing.
     """
     looks, middles = [], []
     for image, mask in zip(images, masks, strict=True):
@@ -71,10 +70,7 @@ def ground_of_looks(
     looks: Sequence[tuple[NDArray[Any], NDArray[np.bool_] | None]],
     middles: Sequence[NDArray[Any]],
 ) -> Ground | None:
-    """Return the ground of images of which are known: pixels with where they count, and middles.
-
-    They are those of `looked_at` and `middle_of`.
-    """
+    """Return the background from pixels at `looked_at`, with masks, and crops at `middle_of`."""
     seen = [_finite(*look) for look in looks]
     rows = np.concatenate([values[inside] for values, inside in seen])
     if rows.shape[-1] not in (1, 3) or len(np.unique(rows)) <= 2:
@@ -107,7 +103,7 @@ def ground_of_looks(
 
 
 def _is_thin(middles: Sequence[NDArray[Any]], scaling: Scaling) -> bool:
-    """Return whether most of what differs in images vanishes in means over few pixels."""
+    """Return whether most contrast vanishes in means over few pixels."""
     total = lost = 0.0
     for middle in middles:
         crop = np.where(np.isfinite(middle), middle, scaling.high)
@@ -118,12 +114,12 @@ def _is_thin(middles: Sequence[NDArray[Any]], scaling: Scaling) -> bool:
 
 
 def middle_of(shape: Sequence[int]) -> tuple[slice, ...]:
-    """Return the region in the middle of an image that tells whether things are thin."""
+    """Return the central region, which shows whether objects are thin."""
     return tuple(slice(max(0, (n - _SIDE) // 2), (n + _SIDE) // 2) for n in shape)
 
 
 def looked_at(shape: Sequence[int], n_images: int = 1) -> tuple[slice, ...]:
-    """Return the positions of pixels, spread evenly, that tell what is on a ground."""
+    """Return evenly spaced positions for the detection of the background."""
     most = max(1, _N_LOOKED_AT // n_images)
     step = max(1, math.ceil((math.prod(shape) / most) ** (1 / len(shape))))
     return tuple(slice(min(step // 2, (side - 1) // 2), None, step) for side in shape)
@@ -132,14 +128,14 @@ def looked_at(shape: Sequence[int], n_images: int = 1) -> tuple[slice, ...]:
 def _finite(
     values: NDArray[Any], mask: NDArray[np.bool_] | None
 ) -> tuple[NDArray[Any], NDArray[np.bool_]]:
-    """Return pixels, and which are finite and within the mask; 0 where they are not."""
+    """Return pixels, 0 where invalid, and which are finite and within the mask."""
     inside = np.isfinite(values).all(axis=-1)
     inside = inside if mask is None else inside & mask
     return np.where(inside[..., None], values, 0), inside
 
 
 def _level_of(light: Image, sign: int, average: Callable[[Image], Image]) -> Image:
-    """Return the ground: means around pixels of what is not brighter (sign 1) than such a mean."""
+    """Return the background level: local means of pixels not beyond such a mean."""
     level = average(light)
     for _ in range(_N_MEANS):
         weight = (sign * (light - level) <= 0) + np.float32(1e-3)
@@ -149,11 +145,7 @@ def _level_of(light: Image, sign: int, average: Callable[[Image], Image]) -> Ima
 
 @dataclasses.dataclass(frozen=True)
 class Foreground(AbstractColourFirst):
-    """How much brighter, or darker, a pixel is than the ground, and than what is around it.
-
-    Brightness counts about as its logarithm does, for things differ by factors. The ground is the
-    mean around a pixel of what is not brighter (of a bright ground, darker) than that mean.
-    """
+    """Log brightness relative to the background, a one-sided mean, and to the surroundings."""
 
     ground: Literal["auto", "dark", "bright", "paper"] = parameter(
         "auto", label="Ground",
@@ -163,10 +155,9 @@ class Foreground(AbstractColourFirst):
     name: ClassVar[str] = "foreground"
     title: ClassVar[str] = "things on a ground"
     _FAR, _OFFSET = 32.0, 0.3
-    """Width in pixels of the means of the ground, and the brightness up to which it counts as it
-    is."""
+    """Width in pixels of the means of the ground, and the offset of the logarithm."""
     _AROUND = (4.0, 8.0, 16.0)
-    """Widths of the means of what is around a pixel."""
+    """Widths in pixels of the local means."""
     _N_OTHERS = len(_AROUND)
 
     @property
@@ -175,26 +166,25 @@ class Foreground(AbstractColourFirst):
 
     @property
     def ground_text(self) -> str:
-        """What things are on, in words."""
         return "paper" if self.ground == "paper" else f"a {self.ground} ground"
 
     @property
     def n_labels(self) -> int | None:
-        return 4 if self.ground == "bright" else None  # what is stained has more than two tones
+        return 4 if self.ground == "bright" else None  # stained objects have more than two tones
 
     def fitted(self, images: Iterable[tuple[Image, Axes, Mask]]) -> Foreground:
         if self.ground != "auto":
             return self
         looks = [(image, mask) for image, _, mask in islice(images, _MOST_IMAGES)]
         ground = ground_of([image for image, _ in looks], [mask for _, mask in looks])
-        if ground is None:  # the side of the middle tone where most pixels are
+        if ground is None:  # by the median tone
             rows = [image if mask is None else image[mask] for image, mask in looks]
-            middle = np.median([np.median(lightness(perceived(some))) for some in rows])
+            middle = np.median([np.median(lightness(perceived(values))) for values in rows])
             ground = "dark" if middle < 0.5 else "bright"
         return dataclasses.replace(self, ground=ground)
 
-    def is_fit_of(self, other: FeatureExtractor) -> bool:
-        return other in (self, dataclasses.replace(self, ground="auto"))
+    def is_fit_of(self, template: FeatureExtractor) -> bool:
+        return template in (self, dataclasses.replace(self, ground="auto"))
 
     def features(self, image: Image, axes: Axes = None, mask: Mask = None) -> Image:
         if self.ground == "auto":
@@ -203,14 +193,14 @@ class Foreground(AbstractColourFirst):
         light, far = lightness(colour).copy(), average_around(colour[..., 0], self._FAR, axes, mask)
         values = colour[..., :1] if colour.shape[-1] == 3 else colour
         values -= _level_of(light, _SIGNS[self.ground], far)[..., None]
-        means = [average_around(light, own, axes, mask)(light) for own in self._AROUND]
-        others = light[..., None] - np.stack(means, axis=-1)
-        return np.concatenate([colour, others], axis=-1).astype(np.float32)
+        means = [average_around(light, width, axes, mask)(light) for width in self._AROUND]
+        contrasts = light[..., None] - np.stack(means, axis=-1)
+        return np.concatenate([colour, contrasts], axis=-1).astype(np.float32)
 
     def colours(self, points: NDArray[np.floating]) -> NDArray[np.floating] | None:
-        own = points[:, : -self._N_OTHERS].astype(float)
-        own[:, : 1 if own.shape[1] == 3 else None] += self.ground != "dark"
-        found = (Lab() if own.shape[1] == 3 else Intensity()).colours(own)
-        if found is None:
+        colour = points[:, : -self._N_OTHERS].astype(float)
+        colour[:, : 1 if colour.shape[1] == 3 else None] += self.ground != "dark"
+        rgb = (Lab() if colour.shape[1] == 3 else Intensity()).colours(colour)
+        if rgb is None:
             return None
-        return np.asarray(self._OFFSET * np.expm1(found * np.log1p(1 / self._OFFSET)))
+        return np.asarray(self._OFFSET * np.expm1(rgb * np.log1p(1 / self._OFFSET)))

@@ -1,4 +1,4 @@
-"""Images as arrays: their channels, the scaling of their values, and groups of their pixels."""
+"""Images as arrays: channels, scaling of values, local means, groups of pixels."""
 
 from __future__ import annotations
 
@@ -24,26 +24,26 @@ Region = tuple[slice, ...]
 Mask = NDArray[np.bool_] | None
 
 _MOST_SAMPLED, _LEAST_SAMPLED = 2**20, 1000
-"""Values that tell the scaling; of fewer than the least, by a mask, the range of all of them."""
+"""Most values sampled for the scaling; with fewer than the least, their full range counts."""
 _FAR = 8
-"""Up to so many pixels a block all of them are smoothed; of more, means over a quarter of it."""
+"""Most pixels a block for smoothing at full size; larger blocks are averaged first."""
 _READ = 2**22
-"""Pixels that are read at once of an image that is not in memory, more if its pieces are large."""
+"""Pixels per read of an image on disk, more for large chunks."""
 
 _ROWS = 2**20
-"""Pixels whose features are standardized together."""
+"""Pixels per block of standardization."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Scaling:
-    """The affine map of image values `low` and `high` to 0 and 1; what lies outside is clipped."""
+    """Affine map of image values `low` and `high` to 0 and 1, clipped outside."""
 
     low: float
     high: float
 
     @classmethod
     def given(cls, low: float, high: float) -> Scaling:
-        """Return the scaling of bounds that a user gave, if that is a range that float32 holds."""
+        """Return the scaling of user-defined bounds; InvalidInput if float32 lacks the range."""
         least, most = float(np.finfo(np.float32).tiny), float(np.finfo(np.float32).max)
         if not (max(abs(low), abs(high)) <= most and least <= high - low <= most):
             raise InvalidInput(
@@ -58,12 +58,7 @@ class Scaling:
         images: Sequence[NDArray[np.generic]],
         masks: Sequence[Mask] | None = None,
     ) -> Scaling:
-        """Return the scaling for finite image values (any shape), all images together.
-
-        Only those within masks count, of images (..., channels). 0.1 % at either end are left out
-        where that leaves a range, so that a few hot pixels do not flatten all the rest. Raises
-        InvalidInput if all values are equal.
-        """
+        """Return the joint scaling of finite values, clipping 0.1 % at each end."""
         inside = [None] * len(images) if masks is None else masks
         seen = [image if m is None else image[m] for image, m in zip(images, inside, strict=True)]
         low = min(float(np.min(image)) for image in seen)
@@ -75,7 +70,7 @@ class Scaling:
     def between(
         cls, low: float, high: float, n_values: int, sample: NDArray[np.float64]
     ) -> Scaling:
-        """Return the scaling for so many values from low to high, of which a sample is known."""
+        """Return the scaling for `n_values` in a range, from a sample of them."""
         if low == high:
             raise InvalidInput(f"image: expected differing values, all of them are {low:g}")
         if len(sample) < min(n_values, _LEAST_SAMPLED):
@@ -87,7 +82,7 @@ class Scaling:
         """Return the image as float32 in [0, 1]."""
         short = image.dtype.itemsize <= 2 or image.dtype == np.float32
         values: NDArray[Any] = image.astype(np.float32 if short else np.float64)
-        # Halved, so that the range of any two floats is a float.
+        # halved: the range of two floats may overflow
         values *= 0.5
         values -= values.dtype.type(0.5 * self.low)
         values /= values.dtype.type(0.5 * self.high - 0.5 * self.low)
@@ -100,16 +95,13 @@ class Scaling:
         mask: Mask,
         is_smoothed: bool = False,
     ) -> tuple[Values, Mask]:
-        """Return an image, channels last, in [0, 1] at a size to work at, and its mask there.
-
-        Smoothed before, it depends little on where blocks of pixels begin.
-        """
+        """Return an image, channels last, scaled to [0, 1] and to `shape`, and its mask."""
         return self.apply_to(Pixels.of(image, mask), shape, is_smoothed)
 
     def apply_to(
         self, pixels: Pixels, shape: tuple[int, ...], is_smoothed: bool = False
     ) -> tuple[Values, Mask]:
-        """Return the same of an image of which one part is read after another."""
+        """Return the same for an image that is read in parts."""
         n_each = 1
         if is_smoothed:
             far = _FAR if math.prod(shape) <= _MOST_SAMPLED else _FAR // 2
@@ -123,39 +115,39 @@ class Scaling:
             image = image if small is None else np.where(small[..., None], image, self.low)
             raise_if_interrupted()
             return self.apply(image), small
-        found = np.empty((*between, pixels.n_channels), np.float32)
+        result = np.empty((*between, pixels.n_channels), np.float32)
         small = np.zeros(between, bool) if pixels.has_mask else None
         for blocks in pixels.regions(between):
             values, inside = pixels.read(means.pixels_of(blocks))
             values = values if inside is None else np.where(inside[..., None], values, self.low)
             raise_if_interrupted()
             scaled = self.apply(values)
-            found[blocks] = means(scaled, inside, blocks) if is_reduced else scaled
+            result[blocks] = means(scaled, inside, blocks) if is_reduced else scaled
             if small is None:
                 continue
             if is_reduced and inside is not None:
                 inside = means(inside[..., None], None, blocks)[..., 0] > 1e-6
             small[blocks] = True if inside is None else inside
         if tuple(between) != shape:
-            # As wide as four times the variance of a block: sigma 1 for 2 pixels.
+            # four times the variance of a block: sigma 1 for 2 pixels
             ratios = np.divide(pixels.shape, between)
             variances = (np.divide(pixels.shape, shape) ** 2 - 1) / 3 - (ratios**2 - 1) / 12
             widths = np.sqrt(np.maximum(variances, 0)) / ratios
-            found = smoothed(found, widths.tolist(), small)
+            result = smoothed(result, widths.tolist(), small)
             means = CoarseMeans(between, shape)
-            found = means(found, small)
+            result = means(result, small)
             small = None if small is None else means(small[..., None])[..., 0] > 1e-6
         raise_if_interrupted()
-        return found, small
+        return result, small
 
     def share_outside(self, images: Sequence[NDArray[np.generic]], masks: Sequence[Mask]) -> float:
-        """Return the share of the values, estimated from a sample, that would be clipped."""
+        """Return the share of clipped values, estimated from a sample."""
         values = _sample_of(images, masks)
         return float(np.mean((values < self.low) | (values > self.high)))
 
 
 def _lattice(shape: Sequence[int]) -> Region:
-    """Return every so many positions along each axis: a sample, of a few values all."""
+    """Return evenly spaced positions along each axis: a sample, of few values all."""
     counts, steps = list(shape), [1] * len(shape)
     while math.prod(counts) > _MOST_SAMPLED:
         longest = counts.index(max(counts))
@@ -165,10 +157,10 @@ def _lattice(shape: Sequence[int]) -> Region:
 
 
 def _sampled_rows(image: NDArray[np.generic], mask: Mask) -> NDArray[np.float64]:
-    """Return a sample of an image within a mask; with one, its channels come last."""
+    """Return a sample of an image within a mask, float64; with a mask, channels last."""
     every = _lattice(image.shape)
-    own = image[every] if mask is None else image[every][mask[every[:-1]]]
-    return own.reshape(-1, own.shape[-1]).astype(np.float64)
+    rows = image[every] if mask is None else image[every][mask[every[:-1]]]
+    return rows.reshape(-1, rows.shape[-1]).astype(np.float64)
 
 
 def _sample_of(images: Sequence[NDArray[np.generic]], masks: Sequence[Mask]) -> NDArray[np.float64]:
@@ -178,11 +170,10 @@ def _sample_of(images: Sequence[NDArray[np.generic]], masks: Sequence[Mask]) -> 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Pixels:
-    """An image of which parts are read when they are asked for.
+    """Image that is read in parts, such as one on disk.
 
-    `shape` is without channels; `read` returns the pixels of a region, channels last, and where
-    they count, None for everywhere. Without `piece`, the sides of what is stored as one, all of it
-    is read at once.
+    `shape` is without channels; `read` returns the pixels of a region, channels last, and its mask,
+    if any. `piece` are the sides of a chunk, None to read all at once.
     """
 
     shape: tuple[int, ...]
@@ -193,7 +184,7 @@ class Pixels:
 
     @classmethod
     def of(cls, image: NDArray[Any], mask: Mask) -> Pixels:
-        """Return an array, channels last, and its mask."""
+        """Return an array, channels last, with its mask."""
 
         def read(region: Region) -> tuple[NDArray[Any], Mask]:
             return image[region], None if mask is None else mask[region]
@@ -201,7 +192,7 @@ class Pixels:
         return cls(image.shape[:-1], image.shape[-1], read, mask is not None)
 
     def regions(self, shape: Sequence[int] | None = None) -> Iterator[Region]:
-        """Yield regions that cover the image, or blocks of it in that shape, to be read at once."""
+        """Yield regions to read that cover the image, or a grid of `shape`."""
         counts = self.shape if shape is None else shape
         sides = list(counts)
         if self.piece is not None:
@@ -220,9 +211,9 @@ class Pixels:
             yield tuple(slice(k, min(k + side, n)) for k, side, n in ends)
 
     def survey(self, look: Region) -> Survey:
-        """Return what is to be known of all pixels, and those at positions along each axis."""
+        """Return the statistics of all pixels, and those at the positions `look`."""
         every = _lattice((*self.shape, self.n_channels))
-        found = [_Gathered(self, lattice) for lattice in (every[:-1], look)]
+        samples = [_Gathered(self, lattice) for lattice in (every[:-1], look)]
         low, high, n_values = np.inf, -np.inf, 0
         for region in self.regions():
             values, inside = self.read(region)
@@ -230,15 +221,15 @@ class Pixels:
             n_values += seen.size
             if seen.size:
                 low, high = min(low, float(seen.min())), max(high, float(seen.max()))
-            for one in found:
-                one.add(region, values, inside)
-        (values, inside), looked = ((one.values, one.inside) for one in found)
+            for sample in samples:
+                sample.add(region, values, inside)
+        (values, inside), looked = ((sample.values, sample.inside) for sample in samples)
         rows = values[inside][..., every[-1]].astype(np.float64)
         return Survey(low, high, n_values, rows, looked)
 
 
 class Survey(NamedTuple):
-    """The range of the values of an image, pixels (n, channels) of it, and some with a mask."""
+    """Range of the values of an image, a sample (n, channels), and selected pixels with a mask."""
 
     low: float
     high: float
@@ -248,10 +239,10 @@ class Survey(NamedTuple):
 
 
 class _Gathered:
-    """Pixels at positions along each axis of an image, from one region after another."""
+    """Pixels at positions along each axis, collected from regions."""
 
     def __init__(self, pixels: Pixels, lattice: Region) -> None:
-        self.lattice = [(one.start, one.step) for one in lattice]
+        self.lattice = [(side.start, side.step) for side in lattice]
         pairs = zip(pixels.shape, self.lattice, strict=True)
         self.shape = [len(range(start, n, step)) for n, (start, step) in pairs]
         self.inside = np.zeros(self.shape, bool)
@@ -267,15 +258,15 @@ class _Gathered:
             there.append(slice(first, last))
             begin = start + first * step - side.start
             here.append(slice(begin, side.stop - side.start, step))
-        own = tuple(here)
-        self.values[tuple(there)] = values[own]
-        self.inside[tuple(there)] = True if inside is None else inside[own]
+        source = tuple(here)
+        self.values[tuple(there)] = values[source]
+        self.inside[tuple(there)] = True if inside is None else inside[source]
 
 
 def smoothed(
     image: NDArray[np.float32], widths: Sequence[float], mask: NDArray[np.bool_] | None
 ) -> NDArray[np.float32]:
-    """Return an image, channels last, smoothed by Gaussians (per axis), from pixels of the mask."""
+    """Return an image, channels last, with Gaussian smoothing (width per axis) in the mask."""
     blur = partial(gaussian_filter, sigma=(*widths, 0), truncate=2)
     if mask is None:
         return np.asarray(blur(image))
@@ -286,9 +277,9 @@ def smoothed(
 
 
 _LINES = 2**17
-"""Pixels of lines that are averaged at once."""
+"""Pixels per block of averaged lines."""
 _LEAST_BOXES = 4.0
-"""Width from which on a Gaussian mean is three box means, 6 % of its peak off at most."""
+"""Least width for three box means instead of a Gaussian; error up to 6 % of its peak."""
 
 
 def average_around(
@@ -297,7 +288,7 @@ def average_around(
     axes: Sequence[int] | None,
     mask: NDArray[np.bool_] | None,
 ) -> Callable[[Values], Values]:
-    """Return what takes Gaussian means of planes or volumes along axes, within the mask."""
+    """Return a function that takes Gaussian means along axes, within the mask."""
     along = tuple(range(like.ndim) if axes is None else axes)
     widths = np.broadcast_to(width, len(along)).tolist()
     means = _boxes if min(widths, default=0) >= _LEAST_BOXES else gaussian_filter
@@ -316,11 +307,7 @@ def average_around(
 
 
 def _boxes(image: Values, sigma: Sequence[float], axes: Sequence[int]) -> Values:
-    """Return about a Gaussian mean, in time that does not depend on its widths: three box means.
-
-    Their sides are odd and have together the variance of the Gaussian (Kovesi,
-    https://doi.org/10.1109/DICTA.2010.74).
-    """
+    """Return three box means, about a Gaussian: Kovesi, https://doi.org/10.1109/DICTA.2010.74."""
     for axis, width in zip(axes, sigma, strict=True):
         low = int(np.sqrt(4 * width**2 + 1))
         low -= 1 - low % 2
@@ -343,7 +330,7 @@ def _box_means(
     count: int,
     start: int,
 ) -> None:
-    """Write means of some lines along the last axis, of one box after another."""
+    """Write successive box means of some lines along the last axis."""
     block = np.ascontiguousarray(lines[start : start + count])
     for side in sides:
         block = uniform_filter1d(block, side, axis=-1)
@@ -353,13 +340,9 @@ def _box_means(
 def standardized(
     features: NDArray[np.generic], moments: Sequence[float] | None = None
 ) -> NDArray[np.float32]:
-    """Return features, channels last, of which each weighs the same.
-
-    Their mean is 0, and the variances sum to that of a uniform variable in [0, 1]: distances
-    stay in the range of an image. Or by moments as of `Multiscale`.
-    """
+    """Return features of mean 0 and equal variances that sum to 1 / 12, or by `moments`."""
     values = np.asarray(features, dtype=np.float32)
-    flat, found = values.reshape(-1, values.shape[-1]), np.empty(values.shape, np.float32)
+    flat, result = values.reshape(-1, values.shape[-1]), np.empty(values.shape, np.float32)
     if moments is None:
         spread = flat.std(axis=0)
         raise_if_interrupted()
@@ -368,25 +351,25 @@ def standardized(
         mean, scale = np.array(moments).reshape(2, -1)
     for start in range(0, len(flat), _ROWS):
         rows = slice(start, start + _ROWS)
-        found.reshape(flat.shape)[rows] = (flat[rows] - mean) / scale
+        result.reshape(flat.shape)[rows] = (flat[rows] - mean) / scale
         raise_if_interrupted()
-    return found
+    return result
 
 
 def scales_of(spread: NDArray[np.floating]) -> NDArray[np.floating]:
-    """Return by what features of such standard deviations are divided."""
+    """Return the divisors of features of these standard deviations."""
     return np.asarray(np.where(spread > 1e-6, spread, 1) * np.sqrt(12 * len(spread)))
 
 
 def is_rgb(shape: Sequence[int]) -> bool:
-    """Return whether an image of this shape may be RGB(A): a last axis of 3 or 4."""
+    """Return whether the shape may be that of an RGB(A) image: a last axis of 3 or 4."""
     return len(shape) >= 3 and shape[-1] in (3, 4)
 
 
 def channels_last(
     image: ArrayLike, channel_axis: int | None
 ) -> tuple[NDArray[np.generic], int | None]:
-    """Return the image with its channels as last axis, and the number of that axis as given.
+    """Return the image with channels last, and the original index of the channel axis.
 
     Without a channel axis, a last axis of length 3 or 4 is taken for RGB(A) and any other
     image gets one channel. The alpha of RGBA is dropped.
@@ -410,11 +393,11 @@ _GROUP_SOURCES = "'image', 'axis:N', 'channel:N' or 'channel:N:THRESHOLD'"
 
 
 def check_group_source(source: str) -> str:
-    """Return the text if it names a source of groups, or raise InvalidInput.
+    """Return the source of groups, or raise InvalidInput.
 
     ``"image"``: every image is a group; ``"axis:N"``: every position along axis N of the image
     without its channels, a slice or a time; ``"channel:N"``: two groups, channel N above or not
-    above a threshold, found by Otsu's method, or given after another colon in units of the image.
+    above a threshold, by Otsu's method, or after another colon in units of the image.
     """
     _parse_groups(source)
     return source
@@ -423,15 +406,12 @@ def check_group_source(source: str) -> str:
 def image_groups(
     source: str, arrays: Sequence[NDArray[Any]], masks: Sequence[NDArray[np.bool_] | None]
 ) -> list[NDArray[np.int64]]:
-    """Return the groups 1, 2, ... of the pixels of images, whose channels come last.
-
-    See `check_group_source`; pixels outside the masks do not count in a threshold.
-    """
-    kind, number, threshold = _parse_groups(source)
-    if kind == "image":
+    """Return groups 1, 2, ... of pixels, see `check_group_source`; thresholds are within masks."""
+    source_type, number, threshold = _parse_groups(source)
+    if source_type == "image":
         shapes = [array.shape[:-1] for array in arrays]
         return [np.full(shape, k, dtype=np.int64) for k, shape in enumerate(shapes, start=1)]
-    if kind == "axis":
+    if source_type == "axis":
         n_axes = min(array.ndim for array in arrays) - 1
         if not 0 <= number < n_axes:
             raise InvalidInput(f"groups: expected an axis from 0 to {n_axes - 1}, got {number}")
@@ -448,7 +428,7 @@ def image_groups(
 
 
 def channel_threshold(rows: NDArray[np.float64], number: int) -> float:
-    """Return the threshold of Otsu's method of a channel of pixels (n, channels)."""
+    """Return Otsu's threshold of a channel of pixels (n, channels)."""
     seen = rows[:, number]
     if seen.min() == seen.max():
         raise InvalidInput(f"groups: channel {number} is constant, it makes one group only")
@@ -456,24 +436,24 @@ def channel_threshold(rows: NDArray[np.float64], number: int) -> float:
 
 
 def channel_of_groups(source: str, n_channels: int) -> tuple[int, float | None]:
-    """Return the channel that makes groups, and its threshold where that was given."""
-    kind, number, threshold = _parse_groups(source)
-    if kind != "channel" or not 0 <= number < n_channels:
+    """Return the channel of groups, and its threshold, if given."""
+    source_type, number, threshold = _parse_groups(source)
+    if source_type != "channel" or not 0 <= number < n_channels:
         raise InvalidInput(f"groups: expected a channel from 0 to {n_channels - 1}, got {source}")
     return number, threshold
 
 
 def _parse_groups(source: str) -> tuple[str, int, float | None]:
-    kind, *rest = source.split(":")
+    source_type, *fields = source.split(":")
     try:
-        if kind == "image" and not rest:
-            return kind, 0, None
-        if kind == "axis" and len(rest) == 1:
-            return kind, int(rest[0]), None
-        if kind == "channel" and len(rest) in (1, 2):
-            threshold = float(rest[1]) if len(rest) == 2 else None
+        if source_type == "image" and not fields:
+            return source_type, 0, None
+        if source_type == "axis" and len(fields) == 1:
+            return source_type, int(fields[0]), None
+        if source_type == "channel" and len(fields) in (1, 2):
+            threshold = float(fields[1]) if len(fields) == 2 else None
             if threshold is None or np.isfinite(threshold):
-                return kind, int(rest[0]), threshold
+                return source_type, int(fields[0]), threshold
     except ValueError:
         pass
     raise InvalidInput(f"groups: expected {_GROUP_SOURCES}, or arrays, got {source!r}")
@@ -482,7 +462,7 @@ def _parse_groups(source: str) -> tuple[str, int, float | None]:
 def finite_mask(
     image: ArrayLike, array: NDArray[np.generic], mask: Any, channel_axis: int | None
 ) -> NDArray[np.bool_] | None:
-    """Return the mask, None for none, less masked pixels; within it all must be finite."""
+    """Return the mask (or None) without masked pixels; NotFinite if it has non-finite ones."""
     finite = all_finite(array)
     if not finite.any():
         raise InvalidInput("image: expected finite pixels, all of them are NaN or infinite")

@@ -1,4 +1,4 @@
-"""Networks that were trained by others: the weights of a file in an architecture of timm."""
+"""Pretrained networks: timm architectures with weights from a safetensors file."""
 
 from __future__ import annotations
 
@@ -29,21 +29,18 @@ ARCHITECTURES = (
     "vgg16",
     "resnet50",
 )
-"""Some of the names that timm knows."""
+"""Suggested timm architectures."""
 _USUAL_REDUCTIONS, _FINE_REDUCTIONS = (8, 16), (2, 4)
-"""Of the stages of convolutional networks whose features are taken."""
+"""Reductions of the default stages of convolutional networks."""
 _TYPES = {"cuda": "float16"}
-"""In which type devices compute that gain by half precision."""
+"""Types of devices that gain by half precision."""
 _MOST_AT_ONCE = {"cpu": 1, "cuda": 16, "mps": 4}
 _BLOCK = 2**20
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Network:
-    """A network with its weights, and the layers whose features are taken.
-
-    `reductions` say of each layer how many pixels of the image one of its own is of.
-    """
+    """Network with its weights, and the layers for features with their pixel `reductions`."""
 
     model: Any
     layers: tuple[int, ...]
@@ -54,24 +51,24 @@ class Network:
 
     @property
     def grid(self) -> int:
-        """Pixels from one place that has features to the next."""
+        """Pixels between positions with features."""
         return min(self.reductions)
 
     @property
     def unit(self) -> int:
-        """What sides of images must be multiples of."""
+        """Divisor of valid image sides."""
         return max(self.reductions)
 
     def features(self, windows: Sequence[NDArray[np.float32]]) -> Tensor:
         """Return features (n, n_rows, n_columns, n_features) of equal images (n, ..., 3)."""
-        kind = next(self.model.parameters()).dtype
+        dtype = next(self.model.parameters()).dtype
         images = torch.from_numpy(np.stack(windows)).to(self.device).movedim(-1, 1)
         mean, deviation = (
             torch.tensor(x, device=self.device)[:, None, None] for x in (self.mean, self.deviation)
         )
         with torch.inference_mode():
-            found = self.model.forward_intermediates(
-                ((images - mean) / deviation).to(kind),
+            outputs = self.model.forward_intermediates(
+                ((images - mean) / deviation).to(dtype),
                 indices=list(self.layers),
                 norm=True,
                 stop_early=True,
@@ -79,15 +76,15 @@ class Network:
             )
             size = [side // self.grid for side in images.shape[2:]]
             layers = [
-                one.float()
-                if list(one.shape[2:]) == size
-                else torch.nn.functional.interpolate(one.float(), size, mode="bilinear")
-                for one in found
+                layer.float()
+                if list(layer.shape[2:]) == size
+                else torch.nn.functional.interpolate(layer.float(), size, mode="bilinear")
+                for layer in outputs
             ]
             return torch.cat(layers, dim=1).movedim(1, -1).cpu()
 
     def at_once(self) -> int:
-        """Return how many windows are computed together."""
+        """Return the batch size of windows."""
         return _MOST_AT_ONCE.get(self.device.type, 1)
 
 
@@ -96,25 +93,24 @@ def load_network(
 ) -> Network:
     """Return the network of an architecture with the weights of a safetensors file.
 
-    InvalidInput for an unknown architecture or layer, FormatError naming the file if it holds no
-    weights of that architecture, or not those of these layers and of the ones before, ComputeError
-    if timm cannot be used.
+    Raises InvalidInput for an unknown architecture or layer, FormatError naming the file if weights
+    of that architecture up to these layers are missing, ComputeError if timm cannot be used.
     """
     state = file.stat()
-    where = resolve_device("auto")
-    model, missing = _load(architecture, file, where, (state.st_size, state.st_mtime_ns))
-    reductions = [int(one["reduction"]) for one in model.feature_info]
+    device = resolve_device("auto")
+    model, missing = _load(architecture, file, device, (state.st_size, state.st_mtime_ns))
+    reductions = [int(layer["reduction"]) for layer in model.feature_info]
     usual = _FINE_REDUCTIONS if is_fine else _USUAL_REDUCTIONS
-    chosen, about = _chosen_layers(reductions, layers, usual), model.pretrained_cfg
+    chosen, config = _chosen_layers(reductions, layers, usual), model.pretrained_cfg
     used = _used_names(model, chosen) if missing else set()
     _check_names(file, architecture, "lacks", [name for name in missing if name in used])
     return Network(
         model,
         chosen,
         tuple(reductions[k] for k in chosen),
-        where,
-        tuple(about["mean"]),
-        tuple(about["std"]),
+        device,
+        tuple(config["mean"]),
+        tuple(config["std"]),
     )
 
 
@@ -122,11 +118,11 @@ def load_network(
 def _load(
     architecture: str, file: Path, device: torch.device, state: tuple[int, int]
 ) -> tuple[Any, list[str]]:
-    """Return a model without its head, and the names of the weights that the file lacks."""
+    """Return a model without its head, and the names of missing weights."""
     model = _make_model(architecture)
     missing = _fill(model, architecture, file)
-    kind = getattr(torch, _TYPES.get(device.type, "float32"))
-    return model.eval().requires_grad_(False).to(device, kind), missing
+    dtype = getattr(torch, _TYPES.get(device.type, "float32"))
+    return model.eval().requires_grad_(False).to(device, dtype), missing
 
 
 def _used_names(model: Any, layers: Sequence[int]) -> set[str]:
@@ -138,23 +134,23 @@ def _used_names(model: Any, layers: Sequence[int]) -> set[str]:
 
 
 def _make_model(architecture: str) -> Any:
-    """Return an architecture without its weights; nothing is asked of any other machine."""
+    """Return an architecture without pretrained weights, offline."""
     timm = import_timm()
-    # Other schemes of names, such as hf-hub:, are downloads.
+    # other schemes of names, such as hf-hub:, download
     if not architecture.replace("_", "").replace(".", "").isalnum() or not timm.is_model(
         architecture
     ):
         near = timm.list_models(f"*{architecture}*")[:3] if architecture.isidentifier() else []
-        known = ", ".join(near or ARCHITECTURES)
+        examples = ", ".join(near or ARCHITECTURES)
         raise InvalidInput(
             f"architecture: timm knows none of that name ({architecture!r:.60}); "
-            f"some that it knows: {known}"
+            f"some that it knows: {examples}"
         )
     options: dict[str, Any] = {"pretrained": False, "num_classes": 0}
-    with torch.random.fork_rng(devices=[]):  # of the weights that those of the file replace
+    with torch.random.fork_rng(devices=[]):  # the random initial weights are replaced
         try:
             model = timm.create_model(architecture, dynamic_img_size=True, **options)
-        except TypeError:  # only transformers have a size of images
+        except TypeError:  # only transformers take an image size
             model = timm.create_model(architecture, **options)
     if not hasattr(model, "forward_intermediates"):
         raise InvalidInput(f"architecture: {architecture} does not give features of its layers")
@@ -162,22 +158,22 @@ def _make_model(architecture: str) -> Any:
 
 
 def _fill(model: Any, architecture: str, file: Path) -> list[str]:
-    """Give a model, less its head, the weights of a file; return the names of those it lacks."""
-    weights, known = _read_weights(file), set(model.state_dict())
+    """Load the weights of a file into a model without its head; return the missing names."""
+    weights, expected = _read_weights(file), set(model.state_dict())
     convert = getattr(sys.modules[type(model).__module__], "checkpoint_filter_fn", None)
     try:
         if convert is not None:
             weights = convert(weights, model)
         model.prune_intermediate_layers(list(range(len(model.feature_info))))
         missing, unknown = model.load_state_dict(weights, strict=False)
-    except Exception as error:  # whatever a conversion raises for other weights
+    except Exception as error:  # conversions raise anything for other weights
         raise FormatError(
             f"{file}: expected weights of {architecture}: {one_line(error)[:200]}"
         ) from error
     heads = model.pretrained_cfg.get("classifier") or ()
     heads = (heads,) if isinstance(heads, str) else tuple(heads)
     unknown = [name for name in unknown if not name.startswith((*heads, "mask_token"))]
-    _check_names(file, architecture, "has", [name for name in unknown if name not in known])
+    _check_names(file, architecture, "has", [name for name in unknown if name not in expected])
     return list(missing)
 
 
@@ -190,7 +186,7 @@ def _check_names(file: Path, architecture: str, verb: str, names: Sequence[str])
 
 
 def _read_weights(file: Path) -> dict[str, Tensor]:
-    """Return the tensors of a safetensors file, which holds nothing that could be executed."""
+    """Return the tensors of a safetensors file, which executes nothing."""
     import safetensors.torch
 
     try:
@@ -205,24 +201,26 @@ def _read_weights(file: Path) -> dict[str, Tensor]:
         weights: dict[str, Tensor] = safetensors.torch.load_file(file)
     except (FormatError, MemoryError):
         raise
-    except Exception as error:  # whatever the library raises for a damaged file
+    except Exception as error:  # the library raises anything for a damaged file
         raise FormatError(f"{file}: cannot be read as safetensors: {one_line(error)}") from error
-    wrong = next((name for name, one in weights.items() if not one.is_floating_point()), None)
+    wrong = next((name for name, x in weights.items() if not x.is_floating_point()), None)
     counters = wrong is not None and wrong.endswith("num_batches_tracked")
     if wrong is not None and not counters:
         raise FormatError(f"{file}: expected floating point weights, {wrong!r} has none")
-    return {name: one.float() if one.is_floating_point() else one for name, one in weights.items()}
+    return {name: x.float() if x.is_floating_point() else x for name, x in weights.items()}
 
 
 def _chosen_layers(
     reductions: Sequence[int], layers: tuple[int, ...] | None, usual: tuple[int, ...]
 ) -> tuple[int, ...]:
-    """Return the layers from 0 on: those given, or the last of a transformer, some of others."""
+    """Return layer indices from 0: as given, or the last of a transformer, or usual stages."""
     n_layers = len(reductions)
     if layers is None:
         if len(set(reductions)) == 1:
             return (n_layers - 1,)
-        return tuple(k for k, one in enumerate(reductions) if one in usual) or (n_layers - 1,)
+        return tuple(k for k, reduction in enumerate(reductions) if reduction in usual) or (
+            n_layers - 1,
+        )
     if not layers or any(not -n_layers <= k < n_layers for k in layers):
         raise InvalidInput(
             f"layers: expected numbers from 0 to {n_layers - 1}, got {', '.join(map(str, layers))}"
@@ -250,43 +248,40 @@ def _hash(file: Path, size: int, changed: int) -> str:
 
 
 def known_weights() -> Path:
-    """Return the file that says where files of weights were last, by their hashes."""
+    """Return the file with the last path of weights by hash."""
     return data_folder() / "weights.json"
 
 
 def find_weights(name: str, sha256: str) -> Path:
-    """Return where the weights of a recipe are, or InvalidInput if nobody has named them here.
-
-    What has that hash counts, whatever its name.
-    """
-    places = [Path(name)] * bool(name)
-    places += [Path(place) for key, place in _places().items() if key == sha256]
-    for place in places:
-        if place.is_file() and (not sha256 or hash_of(place) == sha256):
-            return place
+    """Return the path of weights by name or hash, or raise InvalidInput."""
+    paths = [Path(name)] * bool(name)
+    paths += [Path(path) for key, path in _known_paths().items() if key == sha256]
+    for candidate in paths:
+        if candidate.is_file() and (not sha256 or hash_of(candidate) == sha256):
+            return candidate
     if not name:
         raise InvalidInput("weights_file: choose a file of weights (safetensors)")
-    told = f" with the SHA-256 {sha256[:12]}..." if sha256 else ""
-    other = "another file" if places[0].is_file() else "no such file"
-    raise InvalidInput(f"weights_file: {other} at {name}; expected weights{told}")
+    digest = f" with the SHA-256 {sha256[:12]}..." if sha256 else ""
+    problem = "another file" if paths[0].is_file() else "no such file"
+    raise InvalidInput(f"weights_file: {problem} at {name}; expected weights{digest}")
 
 
 def remember_weights(file: Path, sha256: str) -> None:
-    """Note where a file of weights is, for recipes that need it."""
-    places, place = _places(), str(file.absolute())
-    if places.get(sha256) == place:
+    """Store the path of weights by hash."""
+    paths, path = _known_paths(), str(file.absolute())
+    if paths.get(sha256) == path:
         return
     try:
         make_folder(known_weights().parent)
-        write_json(known_weights(), json.dumps(places | {sha256: place}, indent=1))
+        write_json(known_weights(), json.dumps(paths | {sha256: path}, indent=1))
     except SafError:
         return
 
 
-def _places() -> dict[str, str]:
+def _known_paths() -> dict[str, str]:
     try:
         plain = read_json(known_weights())
     except (OSError, ValueError):
         return {}
     items = plain.items() if isinstance(plain, dict) else ()
-    return {key: place for key, place in items if isinstance(place, str)}
+    return {key: path for key, path in items if isinstance(path, str)}

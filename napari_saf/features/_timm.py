@@ -1,7 +1,7 @@
-"""The import of timm, which needs nothing of torchvision to build networks and to run them.
+"""Import of timm without torchvision.
 
-timm imports torchvision for the transforms of training images, so where torchvision is missing, or
-of another build than torch, timm cannot be imported either. There it gets placeholders.
+timm imports torchvision for training transforms only; where it is missing, or of another build
+than torch, placeholders stand in.
 """
 
 from __future__ import annotations
@@ -48,15 +48,15 @@ def _is_usable() -> bool:
 
 @contextmanager
 def _placeholders() -> Iterator[None]:
-    """Let modules of torchvision be placeholders, which are gone from `sys.modules` afterwards."""
-    before, finder = _pop_modules(), _Finder()
+    """Replace modules of torchvision by placeholders within the context."""
+    modules, finder = _pop_modules(), _Finder()
     sys.meta_path.insert(0, finder)
     try:
         yield
     finally:
         sys.meta_path.remove(finder)
         _pop_modules()
-        sys.modules.update(before)
+        sys.modules.update(modules)
 
 
 def _pop_modules() -> dict[str, types.ModuleType]:
@@ -85,7 +85,7 @@ class _Module(types.ModuleType):
 
 
 class _Placeholder(type):
-    """The type of a class that can be named and derived from; to make an instance is an error."""
+    """Type of placeholder classes, which can be named and derived from but not called."""
 
     def __getattr__(cls, name: str) -> Any:
         return _placeholder(name)
