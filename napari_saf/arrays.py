@@ -1,4 +1,4 @@
-"""Numbers and arrays as they are needed, from what they were given as."""
+"""Coercion and validation of arguments: numbers, paths, arrays, masks, windows."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _LARGEST = float(np.finfo(np.float32).max)
 
 
 def as_whole(value: object) -> int | None:
-    """Return a whole number, be it written as a float; None for anything else."""
+    """Return an integer, possibly written as a float; None for anything else."""
     if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, float, np.number)):
         return None
     is_whole = isinstance(value, (int, np.integer)) or float(value).is_integer()
@@ -30,14 +30,14 @@ def as_path(value: object, name: str = "path") -> Path:
     return Path(os.fspath(value))
 
 
-def check_kind(value: object, kind: type | tuple[type, ...], name: str, expected: str) -> None:
-    """Raise InvalidInput if a value is not of a kind, with what is expected in its place."""
-    if not isinstance(value, kind):
+def check_kind(value: object, types: type | tuple[type, ...], name: str, expected: str) -> None:
+    """Raise InvalidInput unless a value has one of the `types`."""
+    if not isinstance(value, types):
         raise InvalidInput(f"{name}: expected {expected}, got {spelled_kind(value)}")
 
 
 def spelled_kind(value: object) -> str:
-    """Return what a value is, such as ``an array of shape (3, 4)`` or ``'photo.png'``."""
+    """Return a value described for messages, such as ``an array of shape (3, 4)``."""
     if isinstance(value, np.ndarray):
         return f"an array of shape {value.shape}"
     is_plain = value is None or isinstance(value, str | bytes | bool | int | float | os.PathLike)
@@ -45,7 +45,7 @@ def spelled_kind(value: object) -> str:
 
 
 def as_list(values: Any, name: str) -> list[Any]:
-    """Return the members of a sequence, an array or an iterable; InvalidInput for anything else."""
+    """Return the items of an iterable; InvalidInput for anything else."""
     if isinstance(values, (str, bytes)):
         raise InvalidInput(f"{name}: expected several values, got {values!r}")
     try:
@@ -64,7 +64,7 @@ def as_dict(values: Any, name: str) -> dict[Any, Any]:
 def as_array(values: ArrayLike, name: str) -> NDArray[Any]:
     """Return values as an array, a masked one without its mask, or raise InvalidInput.
 
-    No arrays are paths, rows of differing lengths or a tensor with gradients.
+    Paths, ragged rows and tensors with gradients are refused.
     """
     if isinstance(values, str | os.PathLike):
         raise InvalidInput(f"{name}: expected an array, got {values!r}; saf.read_image reads files")
@@ -80,10 +80,10 @@ def as_array(values: ArrayLike, name: str) -> NDArray[Any]:
 
 
 def as_labels(values: ArrayLike, name: str) -> NDArray[Any]:
-    """Return whole numbers from 0 to 2**63 - 1, or raise InvalidInput.
+    """Return integers from 0 to 2**63 - 1, or raise InvalidInput.
 
-    In their own type, or as `whole_type` says if they are float32, in which Fiji and ITK keep
-    labels. float64, which arithmetic leaves, is refused.
+    In their own type, or by `whole_type` for float32, in which Fiji and ITK store labels. float64
+    is refused.
     """
     array = as_array(values, name)
     if _is_single(array.dtype) and array.size:
@@ -102,16 +102,16 @@ def _is_single(dtype: np.dtype[Any]) -> bool:
 
 
 def whole_type(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """Return the type of labels that are written as floats of a type, others as they are."""
+    """Return the integer type of labels stored as floats, else `dtype`."""
     if dtype.kind != "f":
         return dtype
     return np.dtype(np.uint32 if _is_single(dtype) else np.int64)
 
 
 def whole_floats(array: NDArray[np.floating[Any]], name: str) -> NDArray[Any]:
-    """Return whole numbers that are written as floats, or raise InvalidInput.
+    """Return integers stored as floats, or raise InvalidInput.
 
-    Also beyond those up to which a type holds each of them: there, two may have become equal.
+    Also beyond the exact range of the type, where two labels may have become equal.
     """
     most = 2.0 ** (np.finfo(array.dtype).nmant + 1)
     is_label = (array >= 0) & (array <= most)
@@ -126,10 +126,9 @@ def whole_floats(array: NDArray[np.floating[Any]], name: str) -> NDArray[Any]:
 
 
 def own_floats(values: ArrayLike, name: str) -> NDArray[np.floating[Any]]:
-    """Return numbers as float64 if that is what they are, else as float32.
+    """Return numbers as float64 if they are, else as float32.
 
-    In one block of writable memory in the byte order of the machine: the array itself if it is
-    like that, else a copy.
+    Contiguous and writable in native byte order: the array itself, or a copy.
     """
     array = as_array(values, name)
     if array.dtype.kind not in "biuf":
@@ -143,26 +142,26 @@ def own_floats(values: ArrayLike, name: str) -> NDArray[np.floating[Any]]:
 def check_size(
     name: str, values: NDArray[Any], count: int, largest: float = _LARGEST, smallest: float = 0.0
 ) -> None:
-    """Refuse finite numbers of which sums of `count` squared differences may overflow.
+    """Raise InvalidInput if sums of `count` squared differences may overflow.
 
-    `largest` is the largest number of the type, by default of float32; `smallest` the smallest
-    square that has to differ from 0, unless all numbers are 0.
+    `largest` is the largest number of the type; `smallest` the smallest square to resolve from 0,
+    unless all numbers are 0.
     """
-    found = max(abs(float(values.min())), abs(float(values.max())))
+    magnitude = max(abs(float(values.min())), abs(float(values.max())))
     least, most = smallest**0.5, (largest / (8 * count)) ** 0.5
-    if found > most:
+    if magnitude > most:
         raise InvalidInput(
-            f"{name}: expected numbers up to {most:.1e}, got {found:.1e}; scale them"
+            f"{name}: expected numbers up to {most:.1e}, got {magnitude:.1e}; scale them"
         )
-    if 0 < found < least:
+    if 0 < magnitude < least:
         raise InvalidInput(
-            f"{name}: expected numbers of {least:.1e} and more, the largest is {found:.1e}; "
+            f"{name}: expected numbers of {least:.1e} and more, the largest is {magnitude:.1e}; "
             "scale them"
         )
 
 
 def all_finite(array: NDArray[Any]) -> NDArray[np.bool_]:
-    """Return whether all numbers of each pixel or node are finite, fast where all are."""
+    """Return whether all numbers of each pixel or node are finite."""
     finite = np.isfinite(array)
     every = np.ones(array.shape[:-1], dtype=bool)
     return every if finite.all() else np.asarray(finite.all(axis=-1))
@@ -172,25 +171,25 @@ def check_window(
     window: int | Sequence[int], shape: Sequence[int], name: str = "window"
 ) -> tuple[int, ...]:
     """Return the window as one odd side length per axis, or raise InvalidInput."""
-    given = np.asarray(window)
-    sides = given.tolist() if given.ndim else [given.item()] * len(shape)
+    array = np.asarray(window)
+    sides = array.tolist() if array.ndim else [array.item()] * len(shape)
     if len(sides) != len(shape):
         raise InvalidInput(
             f"{name}: expected one side length or {len(shape)} of them, got {len(sides)}"
         )
-    found = [as_whole(side) or 0 for side in sides]
-    for side, whole, length in zip(sides, found, shape, strict=True):
-        if whole < 1 or whole % 2 == 0:
+    result = [as_whole(side) or 0 for side in sides]
+    for side, size, length in zip(sides, result, shape, strict=True):
+        if size < 1 or size % 2 == 0:
             raise InvalidInput(f"{name}: expected odd side lengths of 1 or more, got {side}")
-        if length > 1 and whole > length:
+        if length > 1 and size > length:
             raise InvalidInput(
                 f"{name}: {side} is larger than the image, whose shape is {tuple(shape)}"
             )
-    return tuple(found)
+    return tuple(result)
 
 
 def inside_of(mask: ArrayLike) -> NDArray[np.bool_]:
-    """Return where a mask is not 0; raise InvalidInput if it is NaN anywhere."""
+    """Return the non-zero pixels of a mask; InvalidInput for NaN."""
     array = np.asarray(mask)
     if array.dtype.kind == "f":
         n_unknown = int(np.isnan(array).sum())
@@ -202,7 +201,7 @@ def inside_of(mask: ArrayLike) -> NDArray[np.bool_]:
 
 
 def check_mask(mask: ArrayLike | None, shape: tuple[int, ...]) -> NDArray[np.bool_] | None:
-    """Return the mask as bools (None where it is everywhere), or raise InvalidInput."""
+    """Return the mask as bools (None if all are True), or raise InvalidInput."""
     if mask is None:
         return None
     array = inside_of(mask)
@@ -214,12 +213,12 @@ def check_mask(mask: ArrayLike | None, shape: tuple[int, ...]) -> NDArray[np.boo
 
 
 def joined_by(pairs: Sequence[NDArray[np.int64]], count: int) -> NDArray[np.int64]:
-    """Return a number for each of so many things, one for those that pairs (2, n) join."""
+    """Return the connected component of each of `count` items, joined by pairs (2, n)."""
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import connected_components
 
-    one, other = np.concatenate([np.zeros((2, 0), np.int64), *pairs], axis=1)
-    graph = coo_array((np.ones(len(one), np.int8), (one, other)), shape=(count, count))
+    first, second = np.concatenate([np.zeros((2, 0), np.int64), *pairs], axis=1)
+    graph = coo_array((np.ones(len(first), np.int8), (first, second)), shape=(count, count))
     if not count:
         return np.zeros(0, np.int64)
     return np.asarray(connected_components(graph, directed=False)[1], np.int64)

@@ -1,4 +1,4 @@
-"""torch, the device and floating point type of the large fields, and the memory for them."""
+"""torch, imported lazily; device and type of the fields; memory limits and interruption."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ if TYPE_CHECKING:
 else:
 
     class _Torch:
-        """torch, imported when one of its names is first used: it takes longer than all else."""
+        """torch, imported at the first use of one of its names, as that takes seconds."""
 
         def __getattr__(self, name: str) -> Any:
             import torch
 
-            setattr(self, name, getattr(torch, name))  # found there from now on
+            setattr(self, name, getattr(torch, name))  # bypasses this method from now on
             return getattr(torch, name)
 
     torch = _Torch()
@@ -53,7 +53,7 @@ _watch: ContextVar[Callable[[float, float], object] | None] = ContextVar("watch"
 
 
 def _compute_in_one_thread() -> None:
-    """Let a forked process work: the threads of OpenMP are not there, and would be waited for."""
+    """Restrict torch to one thread in a forked process, which lacks its OpenMP threads."""
     if "torch" in sys.modules:
         torch.set_num_threads(1)
 
@@ -63,9 +63,9 @@ if hasattr(os, "register_at_fork"):  # not on Windows
 
 
 def resolve_device(name: str) -> torch.device:
-    """Return the device of a name that torch knows, or for ``"auto"`` CUDA, then MPS, then the CPU.
+    """Return the torch device of a name; ``"auto"`` prefers CUDA, then MPS, then the CPU.
 
-    Raises InvalidInput if there is no such name, ComputeError if this machine lacks the device.
+    Raises InvalidInput for an unknown name, ComputeError if this machine lacks the device.
     """
     available: dict[str, Callable[[], bool]] = {
         "cuda": torch.cuda.is_available,
@@ -73,7 +73,7 @@ def resolve_device(name: str) -> torch.device:
         "cpu": lambda: True,
     }
     if name == "auto":
-        return torch.device(next(kind for kind, is_there in available.items() if is_there()))
+        return torch.device(next(name for name, is_there in available.items() if is_there()))
     try:
         device = torch.device(name)
     except RuntimeError as error:
@@ -84,7 +84,7 @@ def resolve_device(name: str) -> torch.device:
 
 
 def float_type(name: str, device: torch.device) -> torch.dtype:
-    """Return the torch type of the (nodes, labels) fields, or raise InvalidInput."""
+    """Return the torch type of the fields (n_nodes, n_labels), or raise InvalidInput."""
     if name not in ("float32", "float64"):
         raise InvalidInput(f"dtype: expected float32 or float64, got {name!r}")
     if name == "float64" and device.type == "mps":
@@ -96,11 +96,7 @@ def float_type(name: str, device: torch.device) -> torch.dtype:
 def memory_limit(
     n_bytes: float | None, watch: Callable[[float, float], object] | None = None
 ) -> Iterator[None]:
-    """Let runs of this thread take no more than `n_bytes`, even where more is free; None: all.
-
-    Nor more than a limit around this one. `watch` is called with the bytes that are needed next,
-    and those that may be taken.
-    """
+    """Limit memory in this thread, within outer limits; `watch` gets bytes needed and available."""
     limits = [limit for limit in (n_bytes, _limit.get()) if limit is not None]
     tokens = _limit.set(min(limits, default=None)), _watch.set(watch)
     try:
@@ -112,7 +108,7 @@ def memory_limit(
 
 @contextmanager
 def proposing(proposal: str) -> Iterator[None]:
-    """Let `check_memory` propose this in this thread: what others propose does not help here."""
+    """Replace the proposal of `check_memory` in this thread."""
     token = _proposal.set(proposal)
     try:
         yield
@@ -122,7 +118,7 @@ def proposing(proposal: str) -> Iterator[None]:
 
 @contextmanager
 def interruptible(cancelled: Callable[[], bool]) -> Iterator[None]:
-    """Let the preparation of a run in this thread end with `Cancelled` once that returns True."""
+    """Make `raise_if_interrupted` poll `cancelled` in this thread."""
     token = _cancelled.set(cancelled)
     try:
         yield
@@ -131,21 +127,21 @@ def interruptible(cancelled: Callable[[], bool]) -> Iterator[None]:
 
 
 def is_interrupted() -> bool:
-    """Return whether what is done within `interruptible` is to end."""
+    """Return whether the computation within `interruptible` is cancelled."""
     cancelled = _cancelled.get()
     return cancelled is not None and cancelled()
 
 
 def raise_if_interrupted() -> None:
-    """Raise `Cancelled` within `interruptible`; called where a large image takes seconds."""
+    """Raise `Cancelled` if cancelled within `interruptible`; called during long computations."""
     if is_interrupted():
         raise Cancelled
 
 
 def in_threads(function: Callable[[T], R], parts: Sequence[T]) -> list[R]:
-    """Return what a function makes of each part, in their order, by as many threads as torch.
+    """Return the results of a function for each part, in order, by as many threads as torch.
 
-    In each of them `raise_if_interrupted` asks what it asks in this thread.
+    The threads inherit `interruptible`.
     """
     outcomes = []
     with ThreadPoolExecutor(torch.get_num_threads()) as pool:
@@ -162,9 +158,9 @@ def in_threads(function: Callable[[T], R], parts: Sequence[T]) -> list[R]:
 def check_memory(
     n_bytes: float, device: torch.device, proposal: str | Callable[[float], str]
 ) -> None:
-    """Raise ComputeError if a device has not `n_bytes` free, or a limit forbids them.
+    """Raise ComputeError unless `n_bytes` are free on a device, within the limit.
 
-    The `proposal` ends the message; it may be called with the share of `n_bytes` that fits.
+    The `proposal` ends the message; a function gets the share of `n_bytes` that fits.
     """
     is_cuda, limit = device.type == "cuda", _limit.get()
     room = float(torch.cuda.mem_get_info(device)[0] if is_cuda else free_memory())
@@ -175,8 +171,8 @@ def check_memory(
     if watch is not None:
         watch(n_bytes, room)
     if n_bytes > room:
-        own = proposal if isinstance(proposal, str) else proposal(room / n_bytes)
-        message = _proposal.get() or own
+        text = proposal if isinstance(proposal, str) else proposal(room / n_bytes)
+        message = _proposal.get() or text
         raise ComputeError(
             f"not enough memory: the run needs about {size_text(n_bytes)} and {size_text(room)} "
             f"{there}; "
@@ -188,7 +184,7 @@ def check_memory(
 def memory_errors_translated(
     proposal: str = "use fewer labels, a mask, or a smaller image",
 ) -> Iterator[None]:
-    """Turn what torch and numpy raise where memory or a device fails them into ComputeError."""
+    """Translate memory and device errors of torch and numpy into ComputeError."""
     try:
         yield
     except (MemoryError, RuntimeError) as error:
@@ -200,7 +196,7 @@ def memory_errors_translated(
 
 
 def free_memory() -> int:
-    """Return the bytes that are free, or that RLIMIT_AS or a container (cgroup v2) still allows."""
+    """Return the free bytes, within RLIMIT_AS and the limits of a container (cgroup v2)."""
     free = min(psutil.virtual_memory().available, free_in_group())
     if resource is not None:
         limit = resource.getrlimit(resource.RLIMIT_AS)[0]
@@ -209,10 +205,10 @@ def free_memory() -> int:
     return max(0, int(free))
 
 
-def free_in_group(root: Path = Path("/sys/fs/cgroup"), own: Path = _OWN_GROUP) -> float:
-    """Return the least that is free in the groups of processes that this one belongs to."""
+def free_in_group(root: Path = Path("/sys/fs/cgroup"), membership: Path = _OWN_GROUP) -> float:
+    """Return the least free memory of the control groups of this process."""
     try:
-        lines = own.read_text(encoding="utf-8").splitlines()
+        lines = membership.read_text(encoding="utf-8").splitlines()
     except OSError:
         return math.inf
     name = next((line[4:] for line in lines if line.startswith("0::/")), "")
@@ -222,7 +218,7 @@ def free_in_group(root: Path = Path("/sys/fs/cgroup"), own: Path = _OWN_GROUP) -
             limit = int((group / "memory.max").read_text(encoding="utf-8"))
             used = int((group / "memory.current").read_text(encoding="utf-8"))
             counts = (group / "memory.stat").read_text(encoding="utf-8").split()
-            # Inactive pages of files are reclaimed where memory is short.
+            # Inactive file pages are reclaimable.
             used -= int(counts[counts.index("inactive_file") + 1])
             free = min(free, limit - used)
     return free

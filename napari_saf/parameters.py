@@ -1,9 +1,9 @@
-"""Parameters: one description for library, form, command line and recipe.
+"""Parameters: one description for library, forms, command line and recipes.
 
-A method is a frozen dataclass, and so are the options of an image. Each field is made by
-`parameter`, which keeps a `Parameter` beside its default. A field may hold another such dataclass
-(the affinity, the stopping rule) or one of several (the stepper); `describe` flattens all of it
-into a list of scalar `Parameter` with dotted names. Values are validated by pydantic.
+Methods and image options are frozen dataclasses. Each field is made by `parameter`, which stores
+a `Parameter` beside its default. A field may hold another such dataclass (the affinity, the
+stopping rule) or one of several (the stepper); `describe` flattens them into scalar parameters
+with dotted names. Values are validated by pydantic.
 """
 
 from __future__ import annotations
@@ -54,16 +54,16 @@ READERS: dict[str, tuple[str, Callable[[str], object]]] = {
     "window": ("an odd number such as 5, or several such as 3x5x5", _read_window),
     "labels": ("labels such as 1,3", lambda text: tuple(map(int, text.split(",")))),
 }
-"""What a text that a person types should be, and what reads it, by kind."""
+"""Description and parser of typed text, by kind."""
 _OUT_OF_BOUNDS = ("greater_than_equal", "less_than_equal", "finite_number")
-"""Types of pydantic's errors."""
+"""Error types of pydantic."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Parameter:
-    """A parameter, as a form, a command line or a recipe needs it; made by `parameter`.
+    """Description of a parameter for forms, command line and recipes; made by `parameter`.
 
-    Attributes from `name` on are read from the dataclass that has the field.
+    Attributes from `name` on are read from the dataclass of the field.
     """
 
     label: str
@@ -74,46 +74,43 @@ class Parameter:
     step: float | None = None  # Increment of the form's control.
     ends: tuple[str, str] | None = None  # Labels of the two ends of a slider.
     advanced: bool = False  # Whether the form hides the field at first.
-    # The names of the dataclasses, for a field that holds one of several.
+    # Dataclasses by name, for a field that holds one of several.
     variants: Mapping[str, type] = dataclasses.field(default_factory=dict)
-    # Values to offer, by default those of a literal type; the class says whether others do.
-    # A number or window that may be one of some words, too, has these here.
+    # Values to offer, by default those of a literal type; or words allowed for a number or window.
     choices: tuple[str, ...] = ()
-    # What the form says for choices that are no plain words.
+    # Text of choices in the form.
     choice_labels: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    none: str = "automatic"  # What the form says for None, where that is allowed.
-    files: str = ""  # For a text that is the path of a file: a pattern, such as *.csv.
-    is_list: bool = False  # Whether an array is a few numbers in a row that a person can type.
-    # Whether a form asks for it; library, command line and recipe always take it.
-    in_form: bool = True
-    # Whether it changes nothing without seeds, so that a form asks for it only with strokes.
-    for_seeds: bool = False
-    at_start: bool = False  # Whether it changes nothing once an assignment to start from is given.
+    none: str = "automatic"  # Text of None in the form.
+    files: str = ""  # Pattern of a file path, such as *.csv.
+    is_list: bool = False  # Whether an array is a short list that can be typed.
+    in_form: bool = True  # Whether forms show it; library, command line and recipes always do.
+    for_seeds: bool = False  # Whether it has no effect without seeds.
+    at_start: bool = False  # Whether it has no effect with an initial assignment.
     name: str = ""  # Dotted path of the field, such as "affinity.sigma2".
-    hint: Any = None  # The type by which values are validated.
+    hint: Any = None  # Type for validation.
     # A list is a short array, a window an odd side length or one an axis, a range low and high.
     kind: Kind = "array"
     optional: bool = False  # Whether None is allowed.
-    # The name of a choice, and those of its values under which alone this parameter exists.
+    # Name of a choice, and its values for which this parameter exists.
     depends_on: Condition | None = None
 
     def variant_of(self, value: object) -> str | None:
-        """Return the name of the variant that a value is, None if it is none of them."""
+        """Return the name of the variant with the type of a value, if any."""
         return next((key for key, cls in self.variants.items() if type(value) is cls), None)
 
 
 def parameter(
     default: Any, *, bounds: tuple[float | None, float | None] = (None, None), **description: Any
 ) -> Any:
-    """Return a field described by attributes of `Parameter`; `bounds` are its two limits."""
+    """Return a field described by attributes of `Parameter`, with inclusive `bounds`."""
     limits = {"minimum": bounds[0], "maximum": bounds[1]}
     info = Parameter(default=default, **(limits | description))
     return dataclasses.field(default=default, metadata={_KEY: info})
 
 
 def _read_fields(cls: type) -> tuple[Parameter, ...]:
-    """Return the parameters that are fields of a dataclass, completed by their type hints."""
-    hints, found = typing.get_type_hints(cls), []
+    """Return the parameter fields of a dataclass, completed by their type hints."""
+    hints, parameters = typing.get_type_hints(cls), []
     for field in dataclasses.fields(cls):
         if _KEY not in field.metadata:
             continue
@@ -133,8 +130,8 @@ def _read_fields(cls: type) -> tuple[Parameter, ...]:
         elif not info.variants and any(map(dataclasses.is_dataclass, members)):
             kind = "range"
         read = {"kind": kind, "optional": type(None) in members, "choices": choices}
-        found.append(dataclasses.replace(info, name=field.name, hint=hint, **read))
-    return tuple(found)
+        parameters.append(dataclasses.replace(info, name=field.name, hint=hint, **read))
+    return tuple(parameters)
 
 
 _fields_of: Callable[[Any], tuple[Parameter, ...]] = functools.cache(_read_fields)
@@ -142,21 +139,21 @@ _fields_of: Callable[[Any], tuple[Parameter, ...]] = functools.cache(_read_field
 
 def describe(cls: type) -> tuple[Parameter, ...]:
     """Return the scalar parameters of a dataclass, nested ones included, shared ones once."""
-    found: dict[str, Parameter] = {}
+    described: dict[str, Parameter] = {}
     for item in _walk(cls, prefix="", depends_on=None, advanced=False):
-        before = found.get(item.name)
-        if before is not None and before.depends_on and item.depends_on:
-            shared = (item.depends_on[0], before.depends_on[1] + item.depends_on[1])
-            item = dataclasses.replace(before, depends_on=shared)
-        found[item.name] = item
-    return tuple(found.values())
+        previous = described.get(item.name)
+        if previous is not None and previous.depends_on and item.depends_on:
+            shared = (item.depends_on[0], previous.depends_on[1] + item.depends_on[1])
+            item = dataclasses.replace(previous, depends_on=shared)
+        described[item.name] = item
+    return tuple(described.values())
 
 
 def parameter_named(cls: type, name: str) -> Parameter | None:
-    """Return the parameter of a dataclass that a name, or the last part of one, means."""
-    known = describe(cls)
-    exact = [item for item in known if item.name == name]
-    last = [item for item in known if item.name.rpartition(".")[2] == name]
+    """Return the parameter with a dotted name, or with a unique last part of it."""
+    parameters = describe(cls)
+    exact = [item for item in parameters if item.name == name]
+    last = [item for item in parameters if item.name.rpartition(".")[2] == name]
     matches = exact or (last if len(last) == 1 else [])
     return matches[0] if matches else None
 
@@ -178,10 +175,7 @@ def _walk(
 
 
 def documented(cls: type[T]) -> type[T]:
-    """Add the section on parameters to a dataclass's docstring, before its notes and examples.
-
-    Fields of the class stand before those that it inherits.
-    """
+    """Add a Parameters section to the docstring of a dataclass, its own fields first."""
     described = {item.name: item for item in describe(cls)}
     lines = ["Parameters", "----------"]
     own_first = sorted(dataclasses.fields(cls), key=lambda f: f.name not in cls.__annotations__)  # type: ignore[arg-type]
@@ -197,20 +191,20 @@ def documented(cls: type[T]) -> type[T]:
         lines.append(f"{field.name} : {text}, default {field.default!r}")
         lines.append(textwrap.indent(textwrap.fill(item.help, 96), "    "))
     written = inspect.cleandoc(cls.__doc__ or "")
-    head, *rest = re.split(r"^(?=Notes\n-|Examples\n-)", written, flags=re.MULTILINE)
+    head, *sections = re.split(r"^(?=Notes\n-|Examples\n-)", written, flags=re.MULTILINE)
     section = "\n".join(lines)
-    cls.__doc__ = f"{head.rstrip()}\n\n{section}\n\n{''.join(rest)}".rstrip()
+    cls.__doc__ = f"{head.rstrip()}\n\n{section}\n\n{''.join(sections)}".rstrip()
     return cls
 
 
 def check_bounds(method: object) -> None:
-    """Raise InvalidInput for a field of another kind or out of bounds; for ``__post_init__``."""
+    """Raise InvalidInput for a field of wrong type or out of bounds; for ``__post_init__``."""
     for item in _fields_of(type(method)):
         value = getattr(method, item.name)
         if item.variants:
             if not isinstance(value, item.hint):
-                known = [f"{cls.__name__}(...)" for cls in item.variants.values()]
-                raise InvalidInput(f"{item.name}: expected {' or '.join(known)}, got {value!r}")
+                expected = [f"{cls.__name__}(...)" for cls in item.variants.values()]
+                raise InvalidInput(f"{item.name}: expected {' or '.join(expected)}, got {value!r}")
         elif value is None and item.optional:
             continue
         elif item.kind not in ("array", "list"):
@@ -235,7 +229,7 @@ def _check_scalar(item: Parameter, value: Any) -> None:
         return
     is_number = item.kind in ("int", "float")
     try:
-        # pydantic takes what has __float__ for a number
+        # pydantic accepts anything with __float__
         is_other = is_number and not isinstance(plain, int | float)
         adapter = _adapter(item.kind, item.hint, item.minimum, item.maximum)
         adapter.validate_python(None if is_other else plain, strict=True)
@@ -243,8 +237,8 @@ def _check_scalar(item: Parameter, value: Any) -> None:
         expected = _EXPECTED.get(item.kind, f"one of {', '.join(item.choices)}")
         if is_number and error.errors()[0]["type"] in _OUT_OF_BOUNDS:
             bounds = {"at least": item.minimum, "at most": item.maximum}
-            given = [f"{words} {x:.10g}" for words, x in bounds.items() if x is not None]
-            expected = " and ".join(given) or "a finite number"
+            limits = [f"{words} {x:.10g}" for words, x in bounds.items() if x is not None]
+            expected = " and ".join(limits) or "a finite number"
         raise InvalidInput(f"{item.name}: expected {expected}, got {plain!r:.60}") from None
 
 
@@ -270,11 +264,11 @@ def _adapter(
 
 
 def build(cls: type[T], values: Mapping[str, object]) -> T:
-    """Make a method from values given by dotted name; what is absent keeps its default."""
-    known = sorted(item.name for item in describe(cls))
-    unknown = sorted(set(values).difference(known))
+    """Build a dataclass from values by dotted name, with defaults for missing ones."""
+    names = sorted(item.name for item in describe(cls))
+    unknown = sorted(set(values).difference(names))
     if unknown:
-        raise InvalidInput(f"unknown parameter {unknown[0]!r}; known: {', '.join(known)}")
+        raise InvalidInput(f"unknown parameter {unknown[0]!r}; known: {', '.join(names)}")
     return _build(cls, values, "")
 
 
@@ -294,9 +288,9 @@ def _build(cls: type[T], values: Mapping[str, object], prefix: str) -> T:
 
 
 def values_of(method: object) -> dict[str, object]:
-    """Return the values of a method by dotted name, of which `build` makes the same again.
+    """Return the values of a dataclass by dotted name, the inverse of `build`.
 
-    Raises InvalidInput if it holds what is no named variant, such as a given affinity.
+    Raises InvalidInput for a value that is no named variant, such as a given affinity.
     """
     values: dict[str, object] = {}
     for item in _fields_of(type(method)):
@@ -304,52 +298,54 @@ def values_of(method: object) -> dict[str, object]:
         if not item.variants:
             values[item.name] = value
             continue
-        kind = item.variant_of(value)
-        if kind is None:
+        variant = item.variant_of(value)
+        if variant is None:
             raise InvalidInput(f"{item.name}: expected one of {', '.join(item.variants)}")
         if len(item.variants) > 1:
-            values[item.name] = kind
+            values[item.name] = variant
         values |= {f"{item.name}.{name}": inner for name, inner in values_of(value).items()}
     return values
 
 
 def to_plain(method: object) -> dict[str, Any]:
-    """Return a method as dicts, lists and scalars that JSON can hold.
+    """Return a dataclass as JSON-compatible dicts, lists and scalars.
 
-    What is no named variant of its field, such as an affinity given as a matrix, becomes
-    ``{"kind": None}``: no file can repeat it.
+    A value that is no named variant, such as an affinity matrix, becomes ``{"kind": None}`` and
+    cannot be restored.
     """
     plain: dict[str, Any] = {}
     for item in _fields_of(type(method)):
         value = getattr(method, item.name)
         if item.variants:
-            kind = item.variant_of(value)
-            plain[item.name] = {"kind": kind} | (to_plain(value) if kind else {})
+            variant = item.variant_of(value)
+            plain[item.name] = {"kind": variant} | (to_plain(value) if variant else {})
         else:
             plain[item.name] = to_jsonable_python(value, fallback=lambda array: array.tolist())
     return plain
 
 
-def from_plain(cls: type[T], plain: object, where: str = "parameters") -> T:
-    """Make a dataclass of parameters from what `to_plain` returned.
+def from_plain(cls: type[T], plain: object, location: str = "parameters") -> T:
+    """Build a dataclass from the result of `to_plain`.
 
-    A file is taken by its name alone: what comes from elsewhere names no place on this computer.
+    File paths are reduced to their names: foreign paths are not trusted.
     """
     if not isinstance(plain, dict):
-        raise InvalidInput(f"{where}: expected an object, got {type(plain).__name__}")
+        raise InvalidInput(f"{location}: expected an object, got {type(plain).__name__}")
     fields = {item.name: item for item in _fields_of(cls)}
     arguments: dict[str, object] = {}
     for name, value in plain.items():
         if name not in fields:
-            raise InvalidInput(f"{where}: unknown entry {name!r}; known: {', '.join(fields)}")
+            raise InvalidInput(f"{location}: unknown entry {name!r}; known: {', '.join(fields)}")
         variants = fields[name].variants
         if variants:
             entry = dict(value) if isinstance(value, dict) else {}
-            kind = entry.pop("kind", None)
-            if not isinstance(kind, str) or kind not in variants:
-                known = ", ".join(variants)
-                raise InvalidInput(f"{where}.{name}: expected a kind among {known}, got {kind!r}")
-            value = from_plain(variants[kind], entry, f"{where}.{name}")
+            variant = entry.pop("kind", None)
+            if not isinstance(variant, str) or variant not in variants:
+                names = ", ".join(variants)
+                raise InvalidInput(
+                    f"{location}.{name}: expected a kind among {names}, got {variant!r}"
+                )
+            value = from_plain(variants[variant], entry, f"{location}.{name}")
         elif fields[name].files and isinstance(value, str):
             value = value.replace("\\", "/").rpartition("/")[2]
         arguments[name] = np.asarray(value) if isinstance(value, list) else value

@@ -19,16 +19,16 @@ _NEWTON_STEPS = 3
 _MAX_SAMPLES = 5000
 _MAX_DRAWN = 4000
 _N_SEARCHED, _MAX_SPACED, _N_CANDIDATES = 2000, 8000, 150
-"""Rows, evenly spaced, in which means are sought, by which they are moved, and that may be one."""
+"""Evenly spaced rows for the search of means, for their final update, and as candidates."""
 _STRETCH, _N_STRETCHED, _MOST_AGAIN = 0.1, 8, 8
-"""Up to so many means are sought so often again, with features stretched by this share."""
+"""Perturbation of features, number of repeated searches, and most means that are repeated."""
 _MAX_CURVED = 16
 _MAX_DOUBLINGS = 40
 _ROUNDING = 1e-14
 _N_COMPARED, _DIFFERENCE = 1000, 1e-3
-"""So many points are compared; a part of their range, whose square float32 tells from 0."""
+"""Points compared, and their least difference relative to the range, for float32 squares."""
 MAX_EXACT_FEATURES = 25
-"""With more features, squared distances are computed by a product of matrices."""
+"""Most features for exact squared distances; else by matrix products."""
 
 
 def distances(features: Tensor, points: Tensor) -> Tensor:
@@ -37,20 +37,20 @@ def distances(features: Tensor, points: Tensor) -> Tensor:
 
 
 def squared_distances(features: Tensor, points: Tensor, norms: Tensor | None = None) -> Tensor:
-    """Return |f_i - p_j|^2 (..., n_nodes, n_points), by a product of matrices with many features.
+    """Return |f_i - p_j|^2 (..., n_nodes, n_points), by matrix products for many features.
 
-    `norms`, the squared lengths of the features, spare a pass over them.
+    `norms` are the squared lengths of the features, if known.
     """
     if features.shape[-1] <= MAX_EXACT_FEATURES:
         return distances(features, points).square_()
-    own = features.square().sum(dim=-1) if norms is None else norms
+    squares = features.square().sum(dim=-1) if norms is None else norms
     products = torch.matmul(features, points.transpose(-1, -2))
-    products.mul_(-2).add_(own[..., None]).add_(points.square().sum(dim=-1)[..., None, :])
+    products.mul_(-2).add_(squares[..., None]).add_(points.square().sum(dim=-1)[..., None, :])
     return products.clamp_(min=0)
 
 
 def weighted_means(weights: Tensor, features: Tensor, otherwise: Tensor | None = None) -> Tensor:
-    """Return weighted means (..., n_columns, n_features); `otherwise` where there is no weight."""
+    """Return weighted means (..., n_columns, n_features), `otherwise` for zero weight."""
     masses = weights.sum(dim=-2)[..., None]
     means = (weights.mT @ features) / masses.clamp(min=1e-30)
     return means if otherwise is None else torch.where(masses > 1e-12, means, otherwise)
@@ -65,12 +65,11 @@ def k_means(
     max_iterations: int = 300,
     cancelled: Callable[[], bool] = lambda: False,
 ) -> NDArray[np.floating]:
-    """Return the centres (n_clusters, n_features) of the best of several runs of k-means.
+    """Return the centres (n_clusters, n_features) of the best of `n_starts` runs of k-means.
 
-    Points are finite, and as many as `clusters` or more, which may coincide; `clusters` is the
-    number of centres, or the array of those from which the first run starts. Other starts are
-    drawn by k-means++. There are no more runs once `cancelled`, asked before each, returns
-    True; before the first, the start is returned.
+    Points are finite, at least as many as `clusters`, and may coincide; `clusters` is the number of
+    centres, or the initial ones of the first run. Other runs start by k-means++. `cancelled` is
+    polled before each run; cancelled before the first, the start is returned.
     """
     from sklearn.cluster import KMeans, kmeans_plusplus  # scikit-learn takes half a second to load
 
@@ -85,23 +84,23 @@ def k_means(
             break
         if differ:
             search.fit(points)
-            found, inertia = search.cluster_centers_, search.inertia_
-        else:  # scikit-learn would warn, and what hides warnings hides those of all threads
+            centres, inertia = search.cluster_centers_, search.inertia_
+        else:  # scikit-learn would warn; suppressing warnings affects all threads
             first = start if number == 0 else None
             if first is None:
                 first = kmeans_plusplus(points, count, random_state=draw)[0]
-            found, inertia = _lloyd(points, first, max_iterations)
+            centres, inertia = _lloyd(points, first, max_iterations)
         if inertia < least:
-            best, least = found, inertia
+            best, least = centres, inertia
         search.set_params(init="k-means++")
     return kmeans_plusplus(points, count, random_state=draw)[0] if best is None else best
 
 
 def _are_plainly_more(points: NDArray[np.floating], count: int) -> bool:
-    """Return whether more than so many of a few points differ by more than rounding."""
-    some = points[:: max(1, len(points) // _N_COMPARED)]
+    """Return whether more than `count` points of a sample differ by more than rounding."""
+    sample = points[:: max(1, len(points) // _N_COMPARED)]
     unit = _DIFFERENCE * float(np.ptp(points, axis=0).max())
-    return unit > 0 and len(np.unique(np.round(some / unit), axis=0)) > count
+    return unit > 0 and len(np.unique(np.round(sample / unit), axis=0)) > count
 
 
 def _lloyd(
@@ -123,9 +122,9 @@ def _lloyd(
 def sampled_means(
     features: NDArray[np.floating], count: int, max_iterations: int = 300
 ) -> NDArray[np.floating]:
-    """Return means of features (n_nodes, n_features) by k-means on a sample, in float64.
+    """Return k-means of a sample of features (n_nodes, n_features), in float64.
 
-    At most so many: fewer where fewer features of the sample differ.
+    Fewer than `count` if fewer features of the sample are distinct.
     """
     draw = np.random.default_rng(0)
     drawn = draw.choice(len(features), min(_MAX_DRAWN, len(features)), replace=False)
@@ -137,54 +136,53 @@ def sampled_means(
 def global_means(
     features: NDArray[np.floating], most: int, share: float = 0.0
 ) -> NDArray[np.floating]:
-    """Return means (n_means, n_features) that depend on no draw, by k-means on samples, float64.
+    """Return deterministic means (n_means, n_features) of features, in float64.
 
-    The fewest, two at least, that leave at most a `share` of the variance, and not more than
-    `most`, which is small; fewer where fewer features of the sample differ.
+    The fewest, from 2 to `most`, that leave at most a `share` of the variance; fewer if fewer
+    features of the sample are distinct.
 
-    Little decides in which of several minima of k-means the means end, and where the share lies
-    about at its limit, how many there are. So few means are sought again, with each feature
-    stretched or shrunk by a tenth, and those are taken that divide the sample most as the others.
+    As minima of k-means, and the number near the limit, are sensitive to perturbations, up to
+    `_MOST_AGAIN` means are recomputed with each feature stretched by a tenth, and those are
+    returned whose partition of the sample agrees most with the others.
     """
     from scipy.optimize import linear_sum_assignment  # takes a quarter of a second to load
 
     sample = _spaced(features, _N_SEARCHED)
     signs = np.random.default_rng(0).choice((-1, 1), (_N_STRETCHED, sample.shape[1]))
     stretches = [np.ones(sample.shape[1]), *(1 + _STRETCH * signs if most <= _MOST_AGAIN else ())]
-    found = [_added_means(sample * one, most, share) / one for one in stretches]
+    trials = [_added_means(sample * factor, most, share) / factor for factor in stretches]
     nearest = [
-        cdist(sample * one, means * one, "sqeuclidean").argmin(axis=1)
-        for one, means in zip(stretches, found, strict=True)
+        cdist(sample * factor, means * factor, "sqeuclidean").argmin(axis=1)
+        for factor, means in zip(stretches, trials, strict=True)
     ]
-    alike = np.zeros(len(found))
-    for (one, own), (two, other) in itertools.combinations(enumerate(nearest), 2):
-        counts = np.zeros((own.max() + 1, other.max() + 1))
-        np.add.at(counts, (own, other), 1)
-        alike[[one, two]] += counts[linear_sum_assignment(counts, maximize=True)].sum()
-    return k_means(_spaced(features, _MAX_SPACED), found[alike.argmax()])
+    agreement = np.zeros(len(trials))
+    for (i, x), (j, y) in itertools.combinations(enumerate(nearest), 2):
+        counts = np.zeros((x.max() + 1, y.max() + 1))
+        np.add.at(counts, (x, y), 1)
+        agreement[[i, j]] += counts[linear_sum_assignment(counts, maximize=True)].sum()
+    return k_means(_spaced(features, _MAX_SPACED), trials[agreement.argmax()])
 
 
 def _added_means(sample: NDArray[np.float64], most: int, share: float) -> NDArray[np.floating]:
-    """Return means of which one after another is added where it helps most, and all are moved.
+    """Return means by greedy insertion with updates of all, fast global k-means.
 
-    The fast global k-means of Likas, Vlassis and Verbeek,
-    https://doi.org/10.1016/S0031-3203(02)00060-2.
+    Likas, Vlassis and Verbeek, https://doi.org/10.1016/S0031-3203(02)00060-2.
     """
     candidates = _spaced(sample, _N_CANDIDATES)
     apart = cdist(candidates, sample, "sqeuclidean")
     means = sample.mean(axis=0, keepdims=True)
-    total = left = cdist(means, sample, "sqeuclidean").min(axis=0)
-    while len(means) < most and (len(means) < 2 or left.mean() > share * total.mean()):
-        gains = np.maximum(left - apart, 0).sum(axis=1)
+    total = squares = cdist(means, sample, "sqeuclidean").min(axis=0)
+    while len(means) < most and (len(means) < 2 or squares.mean() > share * total.mean()):
+        gains = np.maximum(squares - apart, 0).sum(axis=1)
         if gains.max() <= _ROUNDING * total.sum():
             break
         means = k_means(sample, np.vstack([means, candidates[gains.argmax()]]))
-        left = cdist(means, sample, "sqeuclidean").min(axis=0)
+        squares = cdist(means, sample, "sqeuclidean").min(axis=0)
     return np.asarray(means)
 
 
 def _spaced(features: NDArray[np.floating], most: int) -> NDArray[np.float64]:
-    """Return at most so many rows, evenly spaced."""
+    """Return at most `most` evenly spaced rows."""
     count = min(most, len(features))
     return features[(2 * np.arange(count) + 1) * len(features) // (2 * count)].astype(np.float64)
 
@@ -192,22 +190,20 @@ def _spaced(features: NDArray[np.floating], most: int) -> NDArray[np.float64]:
 def weighted_medoid(
     points: NDArray[np.floating], weights: NDArray[np.floating], *, exact: bool = True
 ) -> tuple[int, float]:
-    """Return the point whose weighted sum of distances to all points is least, and that sum.
+    """Return the point of least weighted sum of distances to all points, and that sum.
 
-    If it need not be `exact`, the best of those nearest to the geometric median; otherwise the
-    best of all without all n^2 distances. The sum E is convex and grows by at most W = sum of the
-    weights per unit of length, so every point b where it was computed bounds it elsewhere from
-    below: E(r) >= E(b) + g_b (x_r - x_b), g_b a subgradient, and E(r) >= |E(b) - W |x_r - x_b||
-    (the latter: Newling and Fleuret, "A sub-quadratic exact medoid algorithm", AISTATS 2017,
-    https://arxiv.org/abs/1605.06950). Near the geometric median m, where slopes are small, the
-    curvature rules out most: with a = x_q - m /= 0, u its direction and h = x_r - m,
+    Unless `exact`, the best of those nearest to the geometric median; else the best of all, without
+    all n^2 distances. The sum E is convex with Lipschitz constant W = sum of the weights, so every
+    evaluated point b bounds it from below: E(r) >= E(b) + g_b (x_r - x_b), g_b a subgradient, and
+    E(r) >= |E(b) - W |x_r - x_b|| (Newling and Fleuret, "A sub-quadratic exact medoid algorithm",
+    AISTATS 2017, https://arxiv.org/abs/1605.06950). Near the geometric median m, where slopes are
+    small, the curvature excludes most: with a = x_q - m /= 0, u its direction and h = x_r - m,
 
         |a - h| >= |a| - u'h + (|h|^2 - (u'h)^2) / (2 (|a| + |h|)),
 
-    and a convex function that is above the least sum all around m is above it beyond. Where the
-    sum is lower at a point than at what is taken for the median, the point takes its place. Points
-    are tried in the order of their bounds, starting near m, until no bound lies below the
-    least sum.
+    and a convex function above the least sum all around m is above it beyond. A point with a lower
+    sum than the approximate median replaces it. Points are evaluated in the order of their bounds,
+    starting near m, until no bound is below the least sum.
     """
     x = torch.from_numpy(np.ascontiguousarray(points, dtype=np.float64))
     w = torch.from_numpy(np.ascontiguousarray(weights, dtype=np.float64))
@@ -222,49 +218,49 @@ def weighted_medoid(
     if best < float(w @ apart):
         centre, apart = x[index], near[sums.argmin()]
     offsets = x - centre
-    left = torch.arange(len(x))
+    candidates = torch.arange(len(x))
     bounds = torch.zeros(len(x), dtype=x.dtype)
     if x.shape[1] <= _MAX_CURVED:
-        left, bounds = _near_median(x, w, offsets, apart, best)
-    bounds[torch.isin(left, first)] = np.inf
-    left, bounds = left[bounds < np.inf], bounds[bounds < np.inf]
-    while len(left):
-        batch = left[bounds.topk(min(_BATCH, len(left)), largest=False).indices]
+        candidates, bounds = _near_median(x, w, offsets, apart, best)
+    bounds[torch.isin(candidates, first)] = np.inf
+    candidates, bounds = candidates[bounds < np.inf], bounds[bounds < np.inf]
+    while len(candidates):
+        batch = candidates[bounds.topk(min(_BATCH, len(candidates)), largest=False).indices]
         from_batch = distances(x[batch], x)
         sums = from_batch @ w
         if float(sums.min()) < best:
             best, index = float(sums.min()), int(batch[sums.argmin()])
-        if len(batch) == len(left):
+        if len(batch) == len(candidates):
             break
-        found = _lower_bounds(from_batch, w, offsets, batch, left)
-        bounds = torch.maximum(bounds, found)
-        bounds[torch.isin(left, batch)] = np.inf
+        tighter = _lower_bounds(from_batch, w, offsets, batch, candidates)
+        bounds = torch.maximum(bounds, tighter)
+        bounds[torch.isin(candidates, batch)] = np.inf
         is_open = bounds < best * (1 - 1e-12)
-        left, bounds = left[is_open], bounds[is_open]
+        candidates, bounds = candidates[is_open], bounds[is_open]
     return index, best
 
 
 def _lower_bounds(
-    from_batch: Tensor, w: Tensor, offsets: Tensor, batch: Tensor, left: Tensor
+    from_batch: Tensor, w: Tensor, offsets: Tensor, batch: Tensor, candidates: Tensor
 ) -> Tensor:
     sums, farthest = from_batch @ w, float(offsets.square().sum(dim=1).max().sqrt())
     # |E(b) - W |x_r - x_b||
-    cones = (sums[:, None] - float(w.sum()) * from_batch[:, left]).abs_().amax(dim=0)
-    # E(b) + g_b (x_r - x_b), less what rounding may have added
+    cones = (sums[:, None] - float(w.sum()) * from_batch[:, candidates]).abs_().amax(dim=0)
+    # E(b) + g_b (x_r - x_b), less the rounding error
     pull = w / from_batch
     pull[from_batch == 0] = 0
     steepness = pull.sum(dim=1, keepdim=True)
     slopes = steepness * offsets[batch] - pull @ offsets
     heights = sums[:, None] - (slopes * offsets[batch]).sum(dim=1, keepdim=True)
     heights -= _ROUNDING * farthest**2 * steepness
-    planes = torch.addmm(heights, slopes, offsets[left].T)
+    planes = torch.addmm(heights, slopes, offsets[candidates].T)
     return torch.maximum(planes.amax(dim=0), cones)
 
 
 def _near_median(
     x: Tensor, w: Tensor, offsets: Tensor, apart: Tensor, best: float
 ) -> tuple[Tensor, Tensor]:
-    """Return the distinct points whose sum may be below the best, and bounds from curvature."""
+    """Return the distinct points that may improve on `best`, and bounds from curvature."""
     inside = torch.arange(len(x))
     directions = offsets / apart.clamp(min=1e-300)[:, None]
     slope, least, here = -(w @ directions), float(w @ apart), float(w[apart == 0].sum())
@@ -290,34 +286,34 @@ def _near_median(
         reach *= 2
     h = offsets[inside]
     bounds = least + h @ slope + here * apart[inside] + 0.5 * ((h @ curvature) * h).sum(dim=1)
-    # Points farther than `reach`, if they are inside, are beyond where the curvature holds.
+    # the curvature bound holds up to `reach`
     bounds[apart[inside] > reach] = 0
     is_open = bounds < best * (1 - 1e-12)
-    left, bounds = inside[is_open], bounds[is_open]
-    _, chosen = np.unique(x[left].numpy(), axis=0, return_index=True)
-    return left[chosen], bounds[chosen].clamp_(min=0)
+    candidates, bounds = inside[is_open], bounds[is_open]
+    _, chosen = np.unique(x[candidates].numpy(), axis=0, return_index=True)
+    return candidates[chosen], bounds[chosen].clamp_(min=0)
 
 
 def _geometric_median(x: Tensor, w: Tensor) -> Tensor:
-    """Return about the point with the least weighted sum of distances.
+    """Return the approximate point of least weighted sum of distances.
 
-    By Weiszfeld's steps, which are short near a point of great weight, then by Newton's.
+    By Weiszfeld's iteration, which is slow near a point of great weight, then by Newton's.
     """
     centre = w @ x / max(float(w.sum()), 1e-300)
     least = 1e-9 * max(float((x - centre).abs().max()), 1e-300)
     every = -(-len(x) // _MAX_SAMPLES)
-    some, weights = x[::every], w[::every]
+    sample, weights = x[::every], w[::every]
     for _ in range(_WEISZFELD_STEPS):
-        pull = weights / distances(centre[None], some)[0].clamp_(min=least)
-        centre = pull @ some / max(float(pull.sum()), 1e-300)
+        pull = weights / distances(centre[None], sample)[0].clamp_(min=least)
+        centre = pull @ sample / max(float(pull.sum()), 1e-300)
     if x.shape[1] <= _MAX_CURVED:
-        centre = _newton(some, weights, centre, least)
+        centre = _newton(sample, weights, centre, least)
         centre = _newton(x, w, centre, least)
     return centre
 
 
 def _newton(x: Tensor, w: Tensor, centre: Tensor, least: float) -> Tensor:
-    """Return a point with a lower weighted sum of distances; steps that lead up are halved."""
+    """Return a point of lower weighted sum by Newton's method with step halving."""
     lowest, step = np.inf, torch.zeros_like(centre)
     for _ in range(_NEWTON_STEPS):
         offsets = x - (centre + step)

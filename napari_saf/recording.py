@@ -1,4 +1,4 @@
-"""A recording: the labels and soft labels of a run at sampled steps, within a bound of memory."""
+"""Recordings: labels and soft labels of a run at sampled steps, within a memory limit."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ _FLOOR = 1e-10
 _LABEL_MEMORY = 0.25
 _LABEL_TIME = 0.2
 _FREE_SECONDS = 0.02
-"""What packing labels, and soft labels, may take in any case: all steps of short runs are kept."""
+"""Packing time free of the time limit, so that short runs keep all steps."""
 _LABEL_CODEC = Blosc("lz4", clevel=1, shuffle=Blosc.NOSHUFFLE)
 _STATE_CODEC = Blosc("lz4", clevel=1, shuffle=Blosc.BITSHUFFLE)
-"""A state of a photograph takes 8 ms and two thirds of its memory, late ones less; zstd would
-spare another sixth in three times the time."""
+"""A state of a photograph takes 8 ms and two thirds of its memory, late ones less; zstd would save
+another sixth in three times the time."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class PackedArray:
-    """An array, such as a label image, compressed without loss a block of rows at a time."""
+    """Array, such as a label image, compressed losslessly in blocks of rows."""
 
     blocks: tuple[bytes, ...]
     shape: tuple[int, ...]
@@ -43,7 +43,7 @@ class PackedArray:
         codec: Blosc = _LABEL_CODEC,
         convert: Callable[[NDArray[Any]], NDArray[Any]] = np.asarray,
     ) -> PackedArray:
-        """Pack an array, each block of rows converted before."""
+        """Compress an array, each block of rows after `convert`."""
         n_rows = max(1, _BLOCK_BYTES // max(1, array[:1].nbytes))
         blocks = []
         for start in range(0, len(array), n_rows):
@@ -56,18 +56,18 @@ class PackedArray:
         return sum(len(block) for block in self.blocks)
 
     def unpack(self) -> NDArray[Any]:
-        whole = np.empty(self.shape, self.dtype)
-        flat, start = whole.reshape(-1).view(np.uint8), 0
+        array = np.empty(self.shape, self.dtype)
+        flat, start = array.reshape(-1).view(np.uint8), 0
         for block in self.blocks:
             content = np.frombuffer(self._codec.decode(block), np.uint8)
             flat[start : start + len(content)] = content
             start += len(content)
-        return whole
+        return array
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class _Sample:
-    """A recorded step of a run: its time, and the number of its record in the history."""
+    """Recorded step of a run: its time, and the index of its record."""
 
     time: float
     step: int
@@ -81,25 +81,25 @@ class _Sample:
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class RecordedLabels(_Sample):
     def labels(self) -> list[LabelImage]:
-        """Return the label image, column + 1, of each image; 0 outside the mask."""
+        """Return the label images, column + 1, 0 outside the mask."""
         return [packed.unpack() for packed in self._packed]
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class RecordedState(_Sample):
     def assignment(self) -> NDArray[np.float32]:
-        """Return the assignment (n_nodes, n_columns); a column that had died is 0."""
+        """Return the assignment (n_nodes, n_columns), 0 in removed columns."""
         logarithm = self._logarithm()
         assignment: NDArray[np.float32] = softmax(logarithm, axis=1)
         assignment[:, (logarithm <= math.log(_FLOOR)).all(axis=0)] = 0
         return assignment
 
     def columns(self) -> NDArray[np.int64]:
-        """Return the column that each node prefers, of shape (n_nodes,)."""
+        """Return the preferred column of each node (n_nodes,)."""
         return np.asarray(self._logarithm().argmax(axis=1))
 
     def entropies(self) -> NDArray[np.float32]:
-        """Return the entropy of each node as a share of that of no preference, 0 to 1."""
+        """Return the entropy of each node relative to its maximum, 0 to 1."""
         assignment = self.assignment()
         highest = math.log(max(assignment.shape[1], 2))
         return np.asarray(np.clip(entr(assignment).sum(axis=1) / highest, 0, 1), dtype=np.float32)
@@ -113,11 +113,10 @@ S = TypeVar("S", bound=_Sample)
 
 
 class SampledSeries(Generic[S]):
-    """Samples at even distances, within bytes of memory and a share of the time of the run.
+    """Evenly spaced samples within limits of memory and of the share of run time.
 
-    When memory is full every second one is dropped, and from then on half as many are taken. The
-    first and the newest stay, unless these two alone are too much: then the newest, if it fits.
-    `stride` is the least number of steps between two samples, but for the last two.
+    When memory is full every second sample is dropped, and the `stride` between samples doubles.
+    The first and the newest stay; if these two are too large, the newest, if it fits.
 
     One thread writes; the tuple of samples that another one reads is immutable.
     """
@@ -130,7 +129,7 @@ class SampledSeries(Generic[S]):
         self._spent = self._cost = 0.0
 
     def offer(self, step: int, seconds: float, make: Callable[[], S]) -> None:
-        """Sample a step, if it is time for one; the run has taken so many seconds."""
+        """Sample a step if it is due after `seconds` of the run."""
         if self.samples and step - self.samples[-1].step < self.stride:
             return
         allowed = max(_FREE_SECONDS, self._share * seconds)
@@ -142,7 +141,7 @@ class SampledSeries(Generic[S]):
         self._spent += self._cost
 
     def add(self, sample: S) -> None:
-        """Take a sample in place of one of the same step."""
+        """Add a sample, replacing one of the same step."""
         samples = list(self.samples)
         if samples and samples[-1].step >= sample.step:
             samples.pop()
@@ -152,16 +151,16 @@ class SampledSeries(Generic[S]):
         while len(samples) > 2 and _n_bytes(samples) > self._memory:
             self.stride *= 2
             thinned = samples[:1]
-            for one in samples[1:-1]:
-                if one.step - thinned[-1].step >= self.stride:
-                    thinned.append(one)
+            for candidate in samples[1:-1]:
+                if candidate.step - thinned[-1].step >= self.stride:
+                    thinned.append(candidate)
             samples = [*thinned, samples[-1]]
         if _n_bytes(samples) > self._memory:
             samples = [sample] if sample.n_bytes <= self._memory else []
         self.samples = tuple(samples)
 
     def until(self, step: int) -> SampledSeries[S]:
-        """Return a series that goes on from the samples up to a step."""
+        """Return a series that continues from the samples up to a step."""
         series: SampledSeries[S] = SampledSeries(self._memory, self._share)
         series.samples = tuple(sample for sample in self.samples if sample.step <= step)
         series.stride = self.stride
@@ -213,12 +212,12 @@ class Recording:
 
     @property
     def labels(self) -> tuple[RecordedLabels, ...]:
-        """The steps of which labels are kept, by rising time."""
+        """Steps with labels, by ascending time."""
         return self._labels.samples
 
     @property
     def states(self) -> tuple[RecordedState, ...]:
-        """The steps of which soft labels are kept, by rising time."""
+        """Steps with soft labels, by ascending time."""
         return self._states.samples
 
     @property
@@ -230,11 +229,11 @@ class Recording:
         return len(self._records)
 
     def record(self, step: int) -> Record:
-        """Return the numbers of a step."""
+        """Return the record of a step."""
         return self._records[step]
 
     def history(self, at_most: int | None = None) -> History:
-        """Return the records so far; with `at_most`, so many of them, evenly over all steps."""
+        """Return the history so far, with at most `at_most` evenly spaced records."""
         records = list(self._records)
         if at_most is not None and len(records) > at_most:
             numbers = np.linspace(0, len(records) - 1, at_most).round().astype(int)
@@ -242,15 +241,17 @@ class Recording:
         return History.of(records)
 
     def watch(self, snapshot: Snapshot) -> None:
-        """Record the present step of a run; call it for each, in the thread of the run."""
-        own, (time_before, n_before) = snapshot.record, self._start
+        """Record the current step of a run; to be called for each, in the thread of the run."""
+        relative, (time_before, n_before) = snapshot.record, self._start
         record = dataclasses.replace(
-            own, time=own.time + time_before, n_evaluations=own.n_evaluations + n_before
+            relative,
+            time=relative.time + time_before,
+            n_evaluations=relative.n_evaluations + n_before,
         )
         if self._records and record.time <= self._records[-1].time:
             if not math.isnan(self._records[-1].objective):
                 return
-            # The first snapshot of a run comes before its objective is known.
+            # the first snapshot of a run precedes its first objective
             self._records.pop()
         self._records.append(record)
         step = len(self._records) - 1
@@ -264,7 +265,7 @@ class Recording:
             self._states.offer(step, seconds, lambda: _pack_state(at, step, read(), np.asarray))
 
     def finish(self, result: Segmentation) -> None:
-        """Record how the run ended; if it goes on, record on."""
+        """Record the end of a run, which may be resumed."""
         self._clock = None
         if not self._records:
             return
@@ -274,14 +275,14 @@ class Recording:
             self._states.add(_pack_state(at, step, result.assignment, _logarithm))
 
     def until(self, state: RecordedState) -> Recording:
-        """Return a recording up to a state, for a run that goes on from there."""
-        other = Recording()
-        other._records = self._records[: state.step + 1]
-        other._labels = self._labels.until(state.step)
-        other._states = self._states.until(state.step)
-        last = other._records[-1]
-        other._start = (last.time, last.n_evaluations)
-        return other
+        """Return a recording up to a state, for a run resumed from it."""
+        recording = Recording()
+        recording._records = self._records[: state.step + 1]
+        recording._labels = self._labels.until(state.step)
+        recording._states = self._states.until(state.step)
+        last = recording._records[-1]
+        recording._start = (last.time, last.n_evaluations)
+        return recording
 
 
 def _pack_labels(

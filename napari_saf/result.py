@@ -1,4 +1,4 @@
-"""What a run yields on its way and what it leaves; and which of its labels is which."""
+"""Results of runs: snapshots, history, segmentation, and the label of each column."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ LabelImage = NDArray[np.unsignedinteger[Any]]
 Color = tuple[float, float, float, float]
 
 PREVIEW, FULL = "preview", "full resolution"
-"""Stages of a run that computes labels at a reduced size first."""
+"""Stages of a run that starts at a reduced size."""
 MOST_LABELS = 2**16 - 1
-"""The largest label that has a prototype: tables by label have a row for each up to it."""
+"""Largest label with a prototype, which bounds tables by label."""
 _UNCERTAIN = 0.25
-"""From which uncertainty on a node counts as uncertain. Images of nuclei that strokes on one of
-them label are ordered alike by 0.15 to 0.35; the mean uncertainty says nothing of their errors."""
+"""Least uncertainty of an uncertain node. The ranking of images of nuclei, labelled by strokes on
+one of them, is the same for 0.15 to 0.35; the mean uncertainty does not predict their errors."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class LabelMap:
-    """The label number of each column of an assignment, and what labels are called.
+    """Label number of each column of an assignment, with names and colours of labels.
 
-    Immutable. Made once the numbers of a run are fixed (by size, by seeds, by given prototypes)
-    and carried along: nobody else translates between columns and labels.
+    Immutable. Made once the numbers of a run are fixed (by size, by seeds, by given prototypes) and
+    the only translation between columns and labels.
 
-    `numbers` (n_columns,) are the labels of the columns, 1, 2, ...; 0 where a column owns none.
-    Gaps are allowed, and several columns may share a label. `names` and `colors` (red, green,
-    blue and alpha in [0, 1]) are by label number.
+    `numbers` (n_columns,) are the labels of the columns, 1, 2, ...; 0 for no label. Gaps are
+    allowed, and columns may share a label. `names` and `colors` (RGBA in [0, 1]) are by label
+    number.
     """
 
     numbers: NDArray[np.int64]
@@ -43,11 +43,11 @@ class LabelMap:
     colors: Mapping[int, Color] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        given = np.asarray(self.numbers)
-        is_whole = given.dtype.kind in "biu" or not given.size
-        if given.ndim != 1 or not is_whole or (given.size and given.min() < 0):
-            raise InvalidInput(f"numbers: expected whole numbers from 0 on, got {given!r:.60}")
-        numbers = given.astype(np.int64)
+        array = np.asarray(self.numbers)
+        is_whole = array.dtype.kind in "biu" or not array.size
+        if array.ndim != 1 or not is_whole or (array.size and array.min() < 0):
+            raise InvalidInput(f"numbers: expected whole numbers from 0 on, got {array!r:.60}")
+        numbers = array.astype(np.int64)
         numbers.setflags(write=False)
         object.__setattr__(self, "numbers", numbers)
         for name in ("names", "colors"):
@@ -62,11 +62,11 @@ class LabelMap:
 
     @classmethod
     def by_size(cls, sizes: ArrayLike) -> LabelMap:
-        """Return the map that numbers columns by size, largest first; an empty one has no label."""
-        given = np.asarray(sizes)
-        order = np.argsort(-given, kind="stable")  # of equal columns the first comes first
-        order = order[given[order] > 0]
-        numbers = np.zeros(len(given), dtype=np.int64)
+        """Return the map that numbers columns by size, largest first, empty ones 0."""
+        counts = np.asarray(sizes)
+        order = np.argsort(-counts, kind="stable")  # ties: the first column first
+        order = order[counts[order] > 0]
+        numbers = np.zeros(len(counts), dtype=np.int64)
         numbers[order] = np.arange(1, len(order) + 1)
         return cls(numbers)
 
@@ -82,20 +82,19 @@ class LabelMap:
 
     @property
     def columns(self) -> NDArray[np.int64]:
-        """Column of each label: entry l - 1 is that of label l, -1 where no column has it.
+        """Column of each label: entry l - 1 is that of label l, -1 without column.
 
-        Of several columns with one label the first. Labels above `MOST_LABELS` are left out.
+        The first of several columns with one label. Labels above `MOST_LABELS` are left out.
         """
-        own = np.flatnonzero((self.numbers > 0) & (self.numbers <= MOST_LABELS))[::-1]
-        columns = np.full(int(self.numbers[own].max(initial=0)), -1, dtype=np.int64)
-        columns[self.numbers[own] - 1] = own
+        used = np.flatnonzero((self.numbers > 0) & (self.numbers <= MOST_LABELS))[::-1]
+        columns = np.full(int(self.numbers[used].max(initial=0)), -1, dtype=np.int64)
+        columns[self.numbers[used] - 1] = used
         return columns
 
     def paint(self, columns_image: NDArray[np.integer[Any]]) -> NDArray[np.unsignedinteger[Any]]:
         """Return label numbers for an image of columns counted from 1, 0 outside.
 
-        In the smallest unsigned type that holds all labels of the map; the image itself if
-        nothing changes.
+        In the smallest unsigned type for all labels of the map; the image itself if unchanged.
         """
         table = np.concatenate([[0], self.numbers])
         table = table.astype(np.min_scalar_type(int(table.max())))
@@ -105,42 +104,41 @@ class LabelMap:
         return np.asarray(table[columns_image])
 
     def unpaint(self, labels: NDArray[np.integer[Any]]) -> NDArray[np.unsignedinteger[Any]]:
-        """Return columns counted from 1 for an image of labels; 0 where no column has the label.
+        """Return columns counted from 1 for an image of labels, 0 without column.
 
-        The inverse of `paint`, where no two columns share a label.
+        The inverse of `paint` if no columns share a label.
         """
-        kind, columns = np.min_scalar_type(self.n_columns), self.columns
+        dtype, columns = np.min_scalar_type(self.n_columns), self.columns
         if labels.size and labels.max() <= len(columns):
-            return np.asarray(np.concatenate([[0], columns + 1]).astype(kind)[labels])
-        own = np.flatnonzero(self.numbers)
-        numbers, first = np.unique(self.numbers[own], return_index=True)
-        labels = labels.astype(np.int64)  # between signed and unsigned, numpy compares as floats
-        place = np.searchsorted(numbers, labels)
-        table = np.concatenate([own[first] + 1, [0]]).astype(kind)
-        matches = np.concatenate([numbers, [-1]])[place] == labels
-        return np.where(matches, table[place], table.dtype.type(0))
+            return np.asarray(np.concatenate([[0], columns + 1]).astype(dtype)[labels])
+        used = np.flatnonzero(self.numbers)
+        numbers, first = np.unique(self.numbers[used], return_index=True)
+        labels = labels.astype(np.int64)  # numpy compares signed with unsigned as floats
+        index = np.searchsorted(numbers, labels)
+        table = np.concatenate([used[first] + 1, [0]]).astype(dtype)
+        matches = np.concatenate([numbers, [-1]])[index] == labels
+        return np.where(matches, table[index], table.dtype.type(0))
 
     def rows(self, prototypes: NDArray[np.floating[Any]]) -> NDArray[np.float32]:
         """Return prototypes (n_columns, n_features) in rows by label: row l - 1 is that of label l.
 
-        Rows of labels that no column has are NaN, and of several columns with one label the mean
-        of those that are finite. Labels above `MOST_LABELS` and columns beyond those of the map
-        are left out.
+        NaN for labels without column, the mean of the finite rows for several columns. Labels above
+        `MOST_LABELS` and columns beyond those of the map are left out.
         """
         numbers = self.numbers[: len(prototypes)]
-        known = (numbers > 0) & (numbers <= MOST_LABELS)
-        n_rows = int(numbers[known].max(initial=0))
+        has_row = (numbers > 0) & (numbers <= MOST_LABELS)
+        n_rows = int(numbers[has_row].max(initial=0))
         if np.array_equal(numbers, np.arange(1, len(prototypes) + 1)):
             return prototypes.astype(np.float32, copy=False)
-        known &= np.isfinite(prototypes[: len(numbers)]).all(axis=1)
+        has_row &= np.isfinite(prototypes[: len(numbers)]).all(axis=1)
         sums = np.zeros((n_rows, prototypes.shape[1]))
-        np.add.at(sums, numbers[known] - 1, prototypes[: len(numbers)][known])
-        counts = np.bincount(numbers[known] - 1, minlength=n_rows)
+        np.add.at(sums, numbers[has_row] - 1, prototypes[: len(numbers)][has_row])
+        counts = np.bincount(numbers[has_row] - 1, minlength=n_rows)
         with np.errstate(invalid="ignore"):
             return np.asarray(sums / counts[:, None], dtype=np.float32)
 
     def extended(self, n_columns: int) -> LabelMap:
-        """Return the map of at least so many columns: those without label come last."""
+        """Return the map with at least `n_columns`, new labels last."""
         n_more = max(0, n_columns - self.n_columns)
         numbers = np.concatenate([self.numbers, np.zeros(n_more, dtype=np.int64)])
         free = np.flatnonzero(numbers == 0)
@@ -149,7 +147,7 @@ class LabelMap:
 
 
 class Status(enum.Enum):
-    """Why a run ended.
+    """Reason for the end of a run.
 
     Examples
     --------
@@ -170,12 +168,12 @@ STATUS_TEXTS = {
     Status.MAX_ITERATIONS: "step limit reached",
     Status.CANCELLED: "stopped",
 }
-"""The status as the app and the command line say it."""
+"""Text of each status in the app and on the command line."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Record:
-    """The numbers of one recorded step."""
+    """Numbers of one recorded step."""
 
     time: float  # Flow time, or the number of the iteration.
     n_evaluations: int  # Right-hand sides (inner updates) evaluated so far.
@@ -184,7 +182,7 @@ class Record:
     label_shares: NDArray[np.float64]  # (n_columns,): share of the nodes that prefer each column.
     rank_bound: float  # tr(C^-1 W'W), an upper bound of the effective number of labels, 1 to c.
     changed: float  # Share of the nodes whose label changed since the record before.
-    # What else the method reports, by name; the same names in every record of a run.
+    # Further measures by name, the same in every record of a run.
     measures: Mapping[str, float] = dataclasses.field(default_factory=dict)
 
 
@@ -233,7 +231,7 @@ class Snapshot:
 
     @property
     def state(self) -> str:
-        """How far the run is, as bars of progress show it."""
+        """Progress text."""
         return f"{self.n_labels} labels, t = {self.record.time:.1f}"
 
     @property
@@ -246,7 +244,7 @@ class Snapshot:
 
     @property
     def prototypes(self) -> NDArray[np.float32]:
-        """Mean feature of every column, of shape (n_columns, n_features); as `labels`."""
+        """Mean feature of every column (n_columns, n_features); errors as for `labels`."""
         return self._read_prototypes()
 
     def detach(self, *, assignment: bool = False) -> Snapshot:
@@ -271,22 +269,22 @@ class Snapshot:
 
     @property
     def has_assignment(self) -> bool:
-        """Whether the soft labels of the step can be read."""
+        """Whether the step has soft labels."""
         return self._read_logarithm is not None
 
     @property
     def assignment(self) -> NDArray[np.float32]:
-        """Soft labels (n_nodes, n_columns), rows sum to 1, a column that died is 0.
+        """Soft labels (n_nodes, n_columns), rows sum to 1, 0 in removed columns.
 
-        `AbstractMethod.iterate` goes on from them. SafError if the run has moved on, or has no
-        soft labels on the way.
+        A start for `AbstractMethod.iterate`. SafError if the run has moved on, or has no soft
+        labels.
         """
         return np.asarray(softmax(self.read_logarithm(), axis=1), dtype=np.float32)
 
     def read_logarithm(self) -> NDArray[np.floating]:
-        """Return the logarithm of `assignment`, shifted so that the largest entry of a row is 0.
+        """Return the logarithm of `assignment`, shifted to row maxima of 0.
 
-        It may be the memory of the run: read only. SafError as for `assignment`.
+        Read only: it may be the memory of the run. SafError as for `assignment`.
         """
         if self._read_logarithm is None:
             raise SafError("this snapshot has no soft labels")
@@ -294,7 +292,7 @@ class Snapshot:
 
     @property
     def n_labels(self) -> int:
-        """Number of columns that at least one node prefers."""
+        """Number of columns with at least one node."""
         return int(np.count_nonzero(self.record.label_shares))
 
 
@@ -330,28 +328,28 @@ class History:
 
     @classmethod
     def of(cls, records: Sequence[Record]) -> History:
-        """Gather records."""
+        """Return the history of records."""
         arrays = {name: np.array([getattr(r, name) for r in records]) for name in _SERIES}
         measured = records[0].measures if records else ()
         measures = {name: np.array([r.measures[name] for r in records]) for name in measured}
         return cls(**arrays, measures=measures)
 
     def records(self) -> list[Record]:
-        """Return the records that `of` gathers."""
+        """Return the records, the inverse of `of`."""
         rows = zip(*(getattr(self, name) for name in _SERIES), strict=True)
         measured = [{name: x[k] for name, x in self.measures.items()} for k in range(len(self))]
         return [
-            Record(**dict(zip(_SERIES, row, strict=True)), measures=own)
-            for row, own in zip(rows, measured, strict=True)
+            Record(**dict(zip(_SERIES, row, strict=True)), measures=measures)
+            for row, measures in zip(rows, measured, strict=True)
         ]
 
     def then(self, later: History) -> History:
-        """Return this history with another behind it, whose clock and counter go on."""
+        """Return this history followed by another, with time and evaluations continued."""
         offsets = {"time": self.time[-1], "n_evaluations": self.n_evaluations[-1]}
         joined = {}
         for name in _SERIES:
-            own, other = getattr(self, name), getattr(later, name)
-            joined[name] = np.append(own, other + offsets.get(name, 0), axis=0)
+            first, second = getattr(self, name), getattr(later, name)
+            joined[name] = np.append(first, second + offsets.get(name, 0), axis=0)
         measures = {name: np.append(x, later.measures[name]) for name, x in self.measures.items()}
         return History(**joined, measures=measures)
 
@@ -423,14 +421,13 @@ class Segmentation:
 
     @property
     def columns(self) -> NDArray[np.int64]:
-        """Column of each label: entry l - 1 is that of label l, -1 where no column has it."""
+        """Column of each label: entry l - 1 is that of label l, -1 without column."""
         return self.label_map.columns
 
     def uncertain_share(self, nodes: slice = slice(None)) -> float:
-        """Return the share of the nodes of a label that are uncertain, the mean of all labels.
+        """Return the mean over labels of the share of uncertain nodes, 0 to 1.
 
-        Each label counts as much, however small it is. 0 to 1; of several images that of one, by
-        its `nodes`.
+        `nodes` restricts it to one of several images.
         """
         assert self.uncertainty is not None
         labels = self.assignment[nodes].argmax(axis=1)
