@@ -62,10 +62,7 @@ def as_dict(values: Any, name: str) -> dict[Any, Any]:
 
 
 def as_array(values: ArrayLike, name: str) -> NDArray[Any]:
-    """Return values as an array, a masked one without its mask, or raise InvalidInput.
-
-    Paths, ragged rows and tensors with gradients are refused.
-    """
+    """Return values as an unmasked array; InvalidInput for paths, ragged rows and other objects."""
     if isinstance(values, str | os.PathLike):
         raise InvalidInput(f"{name}: expected an array, got {values!r}; saf.read_image reads files")
     try:
@@ -80,11 +77,7 @@ def as_array(values: ArrayLike, name: str) -> NDArray[Any]:
 
 
 def as_labels(values: ArrayLike, name: str) -> NDArray[Any]:
-    """Return integers from 0 to 2**63 - 1, or raise InvalidInput.
-
-    In their own type, or by `whole_type` for float32, in which Fiji and ITK store labels. float64
-    is refused.
-    """
+    """Return integers from 0 to 2**63 - 1, possibly stored as float32; or raise InvalidInput."""
     array = as_array(values, name)
     if _is_single(array.dtype) and array.size:
         return whole_floats(array, name)
@@ -109,10 +102,7 @@ def whole_type(dtype: np.dtype[Any]) -> np.dtype[Any]:
 
 
 def whole_floats(array: NDArray[np.floating[Any]], name: str) -> NDArray[Any]:
-    """Return integers stored as floats, or raise InvalidInput.
-
-    Also beyond the exact range of the type, where two labels may have become equal.
-    """
+    """Return integers stored as floats; InvalidInput beyond the exact range of the type."""
     most = 2.0 ** (np.finfo(array.dtype).nmant + 1)
     is_label = (array >= 0) & (array <= most)
     is_label &= np.floor(array) == array
@@ -126,10 +116,7 @@ def whole_floats(array: NDArray[np.floating[Any]], name: str) -> NDArray[Any]:
 
 
 def own_floats(values: ArrayLike, name: str) -> NDArray[np.floating[Any]]:
-    """Return numbers as float64 if they are, else as float32.
-
-    Contiguous and writable in native byte order: the array itself, or a copy.
-    """
+    """Return numbers as contiguous, writable float64 if they are, else float32."""
     array = as_array(values, name)
     if array.dtype.kind not in "biuf":
         raise InvalidInput(f"{name}: expected real numbers, got dtype {array.dtype}")
@@ -142,11 +129,7 @@ def own_floats(values: ArrayLike, name: str) -> NDArray[np.floating[Any]]:
 def check_size(
     name: str, values: NDArray[Any], count: int, largest: float = _LARGEST, smallest: float = 0.0
 ) -> None:
-    """Raise InvalidInput if sums of `count` squared differences may overflow.
-
-    `largest` is the largest number of the type; `smallest` the smallest square to resolve from 0,
-    unless all numbers are 0.
-    """
+    """Raise InvalidInput if `count` squared differences may overflow, or are below `smallest`."""
     magnitude = max(abs(float(values.min())), abs(float(values.max())))
     least, most = smallest**0.5, (largest / (8 * count)) ** 0.5
     if magnitude > most:

@@ -63,10 +63,7 @@ if hasattr(os, "register_at_fork"):  # not on Windows
 
 
 def resolve_device(name: str) -> torch.device:
-    """Return the torch device of a name; ``"auto"`` prefers CUDA, then MPS, then the CPU.
-
-    Raises InvalidInput for an unknown name, ComputeError if this machine lacks the device.
-    """
+    """Return a torch device, ``"auto"`` the best one; InvalidInput or ComputeError without it."""
     available: dict[str, Callable[[], bool]] = {
         "cuda": torch.cuda.is_available,
         "mps": torch.backends.mps.is_available,
@@ -139,10 +136,7 @@ def raise_if_interrupted() -> None:
 
 
 def in_threads(function: Callable[[T], R], parts: Sequence[T]) -> list[R]:
-    """Return the results of a function for each part, in order, by as many threads as torch.
-
-    The threads inherit `interruptible`.
-    """
+    """Return the results of a function for each part, in order, by interruptible threads."""
     outcomes = []
     with ThreadPoolExecutor(torch.get_num_threads()) as pool:
         try:
@@ -158,10 +152,7 @@ def in_threads(function: Callable[[T], R], parts: Sequence[T]) -> list[R]:
 def check_memory(
     n_bytes: float, device: torch.device, proposal: str | Callable[[float], str]
 ) -> None:
-    """Raise ComputeError unless `n_bytes` are free on a device, within the limit.
-
-    The `proposal` ends the message; a function gets the share of `n_bytes` that fits.
-    """
+    """Raise ComputeError with a `proposal`, by the share that fits, unless `n_bytes` are free."""
     is_cuda, limit = device.type == "cuda", _limit.get()
     room = float(torch.cuda.mem_get_info(device)[0] if is_cuda else free_memory())
     there = f"are free on {device.type}"

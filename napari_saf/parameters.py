@@ -61,10 +61,7 @@ _OUT_OF_BOUNDS = ("greater_than_equal", "less_than_equal", "finite_number")
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Parameter:
-    """Description of a parameter for forms, command line and recipes; made by `parameter`.
-
-    Attributes from `name` on are read from the dataclass of the field.
-    """
+    """Description of a field, made by `parameter`; from `name` on read from its dataclass."""
 
     label: str
     help: str  # One or two sentences: the meaning, then the symbol.
@@ -288,10 +285,7 @@ def _build(cls: type[T], values: Mapping[str, object], prefix: str) -> T:
 
 
 def values_of(method: object) -> dict[str, object]:
-    """Return the values of a dataclass by dotted name, the inverse of `build`.
-
-    Raises InvalidInput for a value that is no named variant, such as a given affinity.
-    """
+    """Return values by dotted name, inverse of `build`; InvalidInput for unnamed variants."""
     values: dict[str, object] = {}
     for item in _fields_of(type(method)):
         value = getattr(method, item.name)
@@ -308,11 +302,7 @@ def values_of(method: object) -> dict[str, object]:
 
 
 def to_plain(method: object) -> dict[str, Any]:
-    """Return a dataclass as JSON-compatible dicts, lists and scalars.
-
-    A value that is no named variant, such as an affinity matrix, becomes ``{"kind": None}`` and
-    cannot be restored.
-    """
+    """Return a dataclass as JSON-compatible values; unnamed variants become ``{"kind": None}``."""
     plain: dict[str, Any] = {}
     for item in _fields_of(type(method)):
         value = getattr(method, item.name)
@@ -325,10 +315,7 @@ def to_plain(method: object) -> dict[str, Any]:
 
 
 def from_plain(cls: type[T], plain: object, location: str = "parameters") -> T:
-    """Build a dataclass from the result of `to_plain`.
-
-    File paths are reduced to their names: foreign paths are not trusted.
-    """
+    """Build a dataclass from the result of `to_plain`, with file paths reduced to their names."""
     if not isinstance(plain, dict):
         raise InvalidInput(f"{location}: expected an object, got {type(plain).__name__}")
     fields = {item.name: item for item in _fields_of(cls)}

@@ -37,10 +37,7 @@ def distances(features: Tensor, points: Tensor) -> Tensor:
 
 
 def squared_distances(features: Tensor, points: Tensor, norms: Tensor | None = None) -> Tensor:
-    """Return |f_i - p_j|^2 (..., n_nodes, n_points), by matrix products for many features.
-
-    `norms` are the squared lengths of the features, if known.
-    """
+    """Return |f_i - p_j|^2 (..., n_nodes, n_points); `norms` are squared lengths of features."""
     if features.shape[-1] <= MAX_EXACT_FEATURES:
         return distances(features, points).square_()
     squares = features.square().sum(dim=-1) if norms is None else norms
@@ -67,9 +64,8 @@ def k_means(
 ) -> NDArray[np.floating]:
     """Return the centres (n_clusters, n_features) of the best of `n_starts` runs of k-means.
 
-    Points are finite, at least as many as `clusters`, and may coincide; `clusters` is the number of
-    centres, or the initial ones of the first run. Other runs start by k-means++. `cancelled` is
-    polled before each run; cancelled before the first, the start is returned.
+    `clusters` is their number, or the initial centres of the first run; others start by k-means++.
+    Points are at least as many, and may coincide. `cancelled` is polled before each run.
     """
     from sklearn.cluster import KMeans, kmeans_plusplus  # scikit-learn takes half a second to load
 
@@ -122,10 +118,7 @@ def _lloyd(
 def sampled_means(
     features: NDArray[np.floating], count: int, max_iterations: int = 300
 ) -> NDArray[np.floating]:
-    """Return k-means of a sample of features (n_nodes, n_features), in float64.
-
-    Fewer than `count` if fewer features of the sample are distinct.
-    """
+    """Return at most `count` distinct k-means of a sample of features, in float64."""
     draw = np.random.default_rng(0)
     drawn = draw.choice(len(features), min(_MAX_DRAWN, len(features)), replace=False)
     sample = features[drawn].astype(np.float64)
@@ -136,14 +129,10 @@ def sampled_means(
 def global_means(
     features: NDArray[np.floating], most: int, share: float = 0.0
 ) -> NDArray[np.floating]:
-    """Return deterministic means (n_means, n_features) of features, in float64.
+    """Return 2 to `most` deterministic means that leave at most a `share` of the variance, float64.
 
-    The fewest, from 2 to `most`, that leave at most a `share` of the variance; fewer if fewer
-    features of the sample are distinct.
-
-    As minima of k-means, and the number near the limit, are sensitive to perturbations, up to
-    `_MOST_AGAIN` means are recomputed with each feature stretched by a tenth, and those are
-    returned whose partition of the sample agrees most with the others.
+    As minima of k-means are sensitive to perturbations, few means are recomputed with each feature
+    stretched by a tenth; the ones whose partition agrees most with the others are returned.
     """
     from scipy.optimize import linear_sum_assignment  # takes a quarter of a second to load
 
@@ -164,10 +153,7 @@ def global_means(
 
 
 def _added_means(sample: NDArray[np.float64], most: int, share: float) -> NDArray[np.floating]:
-    """Return means by greedy insertion with updates of all, fast global k-means.
-
-    Likas, Vlassis and Verbeek, https://doi.org/10.1016/S0031-3203(02)00060-2.
-    """
+    """Return fast global k-means: https://doi.org/10.1016/S0031-3203(02)00060-2."""
     candidates = _spaced(sample, _N_CANDIDATES)
     apart = cdist(candidates, sample, "sqeuclidean")
     means = sample.mean(axis=0, keepdims=True)
@@ -295,10 +281,7 @@ def _near_median(
 
 
 def _geometric_median(x: Tensor, w: Tensor) -> Tensor:
-    """Return the approximate point of least weighted sum of distances.
-
-    By Weiszfeld's iteration, which is slow near a point of great weight, then by Newton's.
-    """
+    """Return the approximate geometric median, by Weiszfeld's and then Newton's iteration."""
     centre = w @ x / max(float(w.sum()), 1e-300)
     least = 1e-9 * max(float((x - centre).abs().max()), 1e-300)
     every = -(-len(x) // _MAX_SAMPLES)

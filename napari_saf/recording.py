@@ -95,7 +95,6 @@ class RecordedState(_Sample):
         return assignment
 
     def columns(self) -> NDArray[np.int64]:
-        """Return the preferred column of each node (n_nodes,)."""
         return np.asarray(self._logarithm().argmax(axis=1))
 
     def entropies(self) -> NDArray[np.float32]:
@@ -113,12 +112,10 @@ S = TypeVar("S", bound=_Sample)
 
 
 class SampledSeries(Generic[S]):
-    """Evenly spaced samples within limits of memory and of the share of run time.
+    """Evenly spaced samples within a memory and a share of run time; one thread writes.
 
     When memory is full every second sample is dropped, and the `stride` between samples doubles.
     The first and the newest stay; if these two are too large, the newest, if it fits.
-
-    One thread writes; the tuple of samples that another one reads is immutable.
     """
 
     def __init__(self, memory: int, share: float) -> None:

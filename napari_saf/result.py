@@ -82,20 +82,14 @@ class LabelMap:
 
     @property
     def columns(self) -> NDArray[np.int64]:
-        """Column of each label: entry l - 1 is that of label l, -1 without column.
-
-        The first of several columns with one label. Labels above `MOST_LABELS` are left out.
-        """
+        """Column of each label: entry l - 1 is the first of label l, -1 for none."""
         used = np.flatnonzero((self.numbers > 0) & (self.numbers <= MOST_LABELS))[::-1]
         columns = np.full(int(self.numbers[used].max(initial=0)), -1, dtype=np.int64)
         columns[self.numbers[used] - 1] = used
         return columns
 
     def paint(self, columns_image: NDArray[np.integer[Any]]) -> NDArray[np.unsignedinteger[Any]]:
-        """Return label numbers for an image of columns counted from 1, 0 outside.
-
-        In the smallest unsigned type for all labels of the map; the image itself if unchanged.
-        """
+        """Return labels for an image of columns counted from 1, in the smallest type."""
         table = np.concatenate([[0], self.numbers])
         table = table.astype(np.min_scalar_type(int(table.max())))
         is_identity = (table == np.arange(len(table))).all()
@@ -104,10 +98,7 @@ class LabelMap:
         return np.asarray(table[columns_image])
 
     def unpaint(self, labels: NDArray[np.integer[Any]]) -> NDArray[np.unsignedinteger[Any]]:
-        """Return columns counted from 1 for an image of labels, 0 without column.
-
-        The inverse of `paint` if no columns share a label.
-        """
+        """Return columns counted from 1 for an image of labels, 0 for none; inverse of `paint`."""
         dtype, columns = np.min_scalar_type(self.n_columns), self.columns
         if labels.size and labels.max() <= len(columns):
             return np.asarray(np.concatenate([[0], columns + 1]).astype(dtype)[labels])
@@ -120,11 +111,7 @@ class LabelMap:
         return np.where(matches, table[index], table.dtype.type(0))
 
     def rows(self, prototypes: NDArray[np.floating[Any]]) -> NDArray[np.float32]:
-        """Return prototypes (n_columns, n_features) in rows by label: row l - 1 is that of label l.
-
-        NaN for labels without column, the mean of the finite rows for several columns. Labels above
-        `MOST_LABELS` and columns beyond those of the map are left out.
-        """
+        """Return mean prototypes by label, row l - 1 for label l; NaN for labels without column."""
         numbers = self.numbers[: len(prototypes)]
         has_row = (numbers > 0) & (numbers <= MOST_LABELS)
         n_rows = int(numbers[has_row].max(initial=0))

@@ -258,7 +258,6 @@ class DeepFeatures(FeatureExtractor):
         return result[:, : -(-sides[0] // grid), : -(-sides[1] // grid)]
 
     def _decoded(self) -> Image:
-        """Return mean and components (1 + n, d)."""
         try:
             numbers = np.frombuffer(base64.b64decode(self.basis, validate=True), "<f4")
         except (binascii.Error, ValueError) as error:
@@ -316,10 +315,7 @@ def _planes(image: Image, axes: Axes) -> Image:
 
 
 def _principal(raw: list[Image], n_components: int, sizes: list[int]) -> Image:
-    """Return mean and components (1 + n, d) that reduce features of layers of these `sizes`.
-
-    Layers have equal weight; the variances of the result sum to 1 / 12, about as for colours.
-    """
+    """Return mean and components (1 + n, d) of layers of these `sizes`, equally weighted."""
     flat = [values.reshape(-1, values.shape[-1]) for values in raw]
     stride = max(1, sum(map(len, flat)) // _MOST_SAMPLED)
     rows = np.concatenate([values[::stride] for values in flat]).astype(np.float64)
@@ -349,7 +345,6 @@ def _reduced(raw: Image, basis: Image) -> Image:
 
 
 def cache_folder() -> Path:
-    """Return the folder of cached features, in the user's cache folder."""
     return platformdirs.user_cache_path("napari-saf", appauthor=False) / "features"
 
 

@@ -215,10 +215,7 @@ class Texture(AbstractColourFirst):
 
 
 class Local(AbstractColourFirst):
-    """L*a*b* colour or intensities, and lightness relative to the surroundings.
-
-    That is lightness less its Gaussian mean, for several widths.
-    """
+    """L*a*b* colour or intensities, and lightness less its Gaussian means of several widths."""
 
     name, title = "local", "colour and surroundings"
     _AROUND = (8.0, 16.0, 32.0)
@@ -242,12 +239,11 @@ def lightness(colour: Image) -> Image:
 
 
 class Patterns(AbstractColourFirst):
-    """Colour, and histograms of local binary patterns around a pixel.
+    """Colour, deviation of lightness, and histograms of local binary patterns around a pixel.
 
-    Uniform rotation-invariant patterns of 8 points: Ojala, Pietikäinen and Mäenpää,
-    https://doi.org/10.1109/TPAMI.2002.1017623. Those of two radii are counted in a Gaussian window;
-    square roots of the shares give Hellinger distances. With the deviation of lightness in the same
-    window. Volumes have the patterns of their planes.
+    Ojala, Pietikäinen and Mäenpää, https://doi.org/10.1109/TPAMI.2002.1017623: uniform patterns of
+    two radii, as square roots of shares in a Gaussian window (Hellinger distance), in planes of
+    volumes.
     """
 
     name, title = "patterns", "texture patterns"
@@ -295,10 +291,7 @@ def _local_patterns(light: Image, axes: Sequence[int], n_points: int, radius: in
 
 @dataclasses.dataclass(frozen=True)
 class Position(FeatureExtractor):
-    """L*a*b* colour or intensities, and the position in the image.
-
-    In a part of an image, from the pixel `start` on, the position in the image of `image_shape`.
-    """
+    """L*a*b* colour or intensities, and the position, in parts relative to `image_shape`."""
 
     start: tuple[int, ...] | None = None
     image_shape: tuple[int, ...] | None = None
@@ -387,10 +380,7 @@ class Multiscale(FeatureExtractor):
 
 
 def _at_width(channel: Image, width: float) -> list[Image]:
-    """Return brightness, edges and curvatures of a plane or volume at a Gaussian width.
-
-    As `skimage.feature.multiscale_basic_features`, but interruptible.
-    """
+    """Return brightness, edges and curvatures at a Gaussian width, as skimage, interruptible."""
     blurred = filters.gaussian(np.ascontiguousarray(channel), sigma=width)
     raise_if_interrupted()
     responses = [blurred, filters.sobel(blurred)]

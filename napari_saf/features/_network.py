@@ -84,18 +84,13 @@ class Network:
             return torch.cat(layers, dim=1).movedim(1, -1).cpu()
 
     def at_once(self) -> int:
-        """Return the batch size of windows."""
         return _MOST_AT_ONCE.get(self.device.type, 1)
 
 
 def load_network(
     architecture: str, file: Path, layers: tuple[int, ...] | None, *, is_fine: bool = False
 ) -> Network:
-    """Return the network of an architecture with the weights of a safetensors file.
-
-    Raises InvalidInput for an unknown architecture or layer, FormatError naming the file if weights
-    of that architecture up to these layers are missing, ComputeError if timm cannot be used.
-    """
+    """Return a network with the weights of a file; InvalidInput, FormatError or ComputeError."""
     state = file.stat()
     device = resolve_device("auto")
     model, missing = _load(architecture, file, device, (state.st_size, state.st_mtime_ns))
@@ -126,7 +121,6 @@ def _load(
 
 
 def _used_names(model: Any, layers: Sequence[int]) -> set[str]:
-    """Return the names of the weights that features of layers depend on."""
     tensors = {id(tensor): tensor for tensor in (*model.parameters(), *model.buffers())}
     pruned = copy.deepcopy(model, tensors)  # which shares the weights
     pruned.prune_intermediate_layers(list(layers))

@@ -22,7 +22,6 @@ _lock = threading.Lock()
 
 
 def import_timm() -> Any:
-    """Return timm; ComputeError if it cannot be imported."""
     try:
         with _lock:
             if "timm" not in sys.modules and not _is_usable():

@@ -40,11 +40,7 @@ _HASH_FACTOR = np.uint64(0x9E3779B97F4A7C15)
 
 
 class Product(NamedTuple):
-    """K W in factors, K W = basis @ coefficients, and W'K W.
-
-    The basis (n_nodes, rank) has the device and type of the fields; the coefficients
-    (rank, n_labels) and W'K W (n_labels, n_labels) are float64 on the CPU.
-    """
+    """Factors of K W = basis @ coefficients, and W'K W; float64 on the CPU but for the basis."""
 
     basis: Basis
     coefficients: Tensor
@@ -59,11 +55,7 @@ class AffinityOperator(Protocol):
 
 
 class Basis:
-    """Affinity Phi Phi' with Phi (n_nodes, rank) in blocks of consecutive nodes.
-
-    A block is its rows (n_block_nodes, rank) and None, or one row per group of nodes with equal
-    features, and the groups.
-    """
+    """Affinity Phi Phi' in blocks of rows of Phi, one per group of equal features."""
 
     def __init__(self, blocks: Sequence[tuple[Tensor, EqualRows | None]]) -> None:
         self.blocks, end = [], 0
@@ -98,10 +90,7 @@ class Basis:
                 yield slice(nodes.start + part.start, nodes.start + part.stop), block
 
     def take_planes(self) -> tuple[Tensor, Tensor]:
-        """Return Phi' (rank, n_nodes) quantized to int16, and the unit of each row (rank,).
-
-        The relative error is 1.5e-5 of the row maximum. The blocks are released.
-        """
+        """Return Phi' (rank, n_nodes) in int16, and the unit of each row; releases the blocks."""
         ends = [torch.stack(rows.aminmax(dim=0)) for _, rows, _ in self.blocks]
         unit = torch.cat(ends).abs().amax(dim=0) / (2**15 - 1)
         unit[unit == 0] = 1
@@ -263,10 +252,7 @@ class KernelAffinity:
 
 
 def _whitening(landmarks: Tensor) -> Tensor:
-    """Return U Lambda^(-1/2), from the eigenpairs of the landmarks' block of K, in float64.
-
-    With C the landmarks' columns, Phi = C U Lambda^(-1/2) has Phi Phi' ~ K.
-    """
+    """Return U Lambda^(-1/2) of the landmarks' block of K: Phi = C U Lambda^(-1/2)."""
     block = (_left(landmarks).cpu().double() @ _right(landmarks).cpu().double().T).exp()
     values, vectors = torch.linalg.eigh((block + block.T) / 2)
     large = values > _EIGENVALUE_TOLERANCE * values[-1]
@@ -316,8 +302,7 @@ def spectral_points(
 ) -> Tensor:
     """Return the spectral embedding of the nodes, averaged over the windows.
 
-    Rows of `leading_vectors` of length 1: Ng, Jordan and Weiss, "On spectral clustering",
-    https://papers.nips.cc/paper/2092.
+    Ng, Jordan and Weiss, "On spectral clustering", https://papers.nips.cc/paper/2092.
     """
     vectors = leading_vectors(operator, like, n_vectors, rng, cancelled)
     for rows in row_blocks(vectors):
@@ -334,14 +319,11 @@ def leading_vectors(
     rng: np.random.Generator,
     cancelled: Callable[[], bool] = lambda: False,
 ) -> Tensor:
-    """Return the leading eigenvectors of D^(-1/2) K D^(-1/2), D the row sums.
-
-    The columns (n_nodes, n_vectors) are orthonormal, in descending order of eigenvalue; fewer if K
-    has a lower rank. `cancelled` ends the iteration early.
+    """Return leading eigenvectors (n_nodes, n_vectors) of D^(-1/2) K D^(-1/2), D the row sums.
 
     Subspace iteration with a few extra columns: Halko, Martinsson and Tropp,
-    https://doi.org/10.1137/090771806, algorithm 4.4. It finds eigenvalues of the largest magnitude;
-    those of a Gaussian affinity are positive.
+    https://doi.org/10.1137/090771806, algorithm 4.4. Fewer if K has a lower rank; `cancelled` ends
+    it.
     """
     degrees = _scaled_product(operator, like.new_ones(len(like), 1), like.new_ones(len(like), 1))
     least = _LEAST_DEGREE * float(degrees.abs().amax())
@@ -384,11 +366,7 @@ def _orthonormal(vectors: Tensor) -> Tensor:
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class EqualRows:
-    """Groups of equal rows of a table, split where they are long.
-
-    `order` are row indices by group, `starts` the first position of each group in it, and `group`
-    the group of each row, all int32.
-    """
+    """Groups of equal rows: indices in `order`, `starts` of groups in it, and `group` by row."""
 
     order: Tensor
     starts: Tensor

@@ -44,12 +44,9 @@ def not_cancelled() -> bool:
 class AbstractField(ABC):
     """Right-hand side S(V) of a flow, with the memory of its evaluations.
 
-    `like` (n_nodes, ...) sets size, device and type; `cancelled` is polled at each evaluation. The
-    last evaluation leaves the `assignment` W = softmax(V), the `objective`, the `masses` W'1 and
-    the `squares`, the diagonal of W'W. The two fields of `scratch` are free between evaluations.
-
-    Small label x label matrices are computed by numpy: threads of torch wait for each other on a
-    busy processor.
+    The last evaluation leaves the `assignment` W = softmax(V), the `objective`, the `masses` W'1
+    and the `squares`, the diagonal of W'W. The two fields of `scratch` are free between
+    evaluations.
     """
 
     has_costs: ClassVar[bool]
@@ -88,11 +85,7 @@ class AbstractField(ABC):
 
     @abstractmethod
     def planes(self) -> Tensor | None:
-        """Return the planes that compiled kernels mix into the likelihood, None if unsupported.
-
-        Distances if the field `has_costs`, else the transposed affinity sketch in 16 bits. Frees
-        the memory of evaluations by torch.
-        """
+        """Return distances or sketch in 16 bits for compiled kernels, if any; frees the others."""
 
     @abstractmethod
     def factors(
@@ -100,8 +93,7 @@ class AbstractField(ABC):
     ) -> tuple[ArrayLike, ArrayLike]:
         """Return the factors of the planes and of W, from sums of W and Phi'W.
 
-        The sums are the upper half of W'W if the field `is_mixed`, else W'1 and the diagonal of
-        W'W; the factor of W is then a row for all nodes.
+        `sums` are the upper half of W'W if the field `is_mixed`, else W'1 and the diagonal of W'W.
         """
 
     @abstractmethod
@@ -195,10 +187,7 @@ class SelfAssignmentField(AbstractField):
         coefficients: NDArray[np.float64],
         quadratic: NDArray[np.float64],
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Return the factors of the basis and of W in grad E_s / rho; set objective and sums.
-
-        `sums` are as in `factors`.
-        """
+        """Return the factors of the basis and of W in grad E_s / rho; set objective and sums."""
         if self.is_mixed:
             overlap, self.squares = sums, sums.diagonal()
         else:

@@ -211,8 +211,8 @@ class Fused:
     ) -> float:
         """Evaluate at the predicted state, correct it, and return the error.
 
-        The fields (n_nodes, n_columns) are the state, its slope and the previous slope; written are
-        the slope at the predicted state and the corrected state. Slopes are 16 bits, typed int16.
+        `fields` are state, slope, previous slope and, written, next slope and next state; 16-bit
+        slopes.
         """
         field, (n, c) = self._field, fields[0].shape
         if field.cancelled():

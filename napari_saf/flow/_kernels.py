@@ -202,11 +202,7 @@ def weigh(grid, slots, long, z, y, x, pixel, m, means, part):
 
 @inline
 def correct(flow, out, seeds, inverse, i, m, means, buffers):
-    """Write S = softmax of the means, and V + c1 S0 + c2 S + c3 S', normalised.
-
-    Leaves unnormalised assignments of V and of P in `means` and `w`, and their sums in `z` and
-    `total`.
-    """
+    """Write S = softmax of the means, and V + c1 S0 + c2 S + c3 S', normalised; see `compare`."""
     ((v, s, previous), (a, b, c1, c2, c3), _, _, _, _), (w, four, total) = flow, buffers
     (slopes, ahead, _), top, z, sums, c = out, four[0], four[1], four[2], len(v)
     for k in range(m):

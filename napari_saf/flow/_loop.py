@@ -74,9 +74,7 @@ class StoppingRule:
 class StopWatch:
     """State of a stopping rule over one run, possibly resumed from `records`.
 
-    Cycles, such as a few nodes that alternate between two labels, are found by Brent's method
-    (https://doi.org/10.1007/BF01933190): labels are compared with those of the first, second,
-    fourth, eighth ... check.
+    Cycles of labels are found by Brent's method, https://doi.org/10.1007/BF01933190.
     """
 
     def __init__(
@@ -121,11 +119,7 @@ class StopWatch:
 
 @dataclasses.dataclass(slots=True, eq=False)
 class Flow:
-    """Flow before its integration; its right-hand side is made after the initial labels.
-
-    `label_map` is None if labels are numbered by size. The flow ends once `is_enough`, given the
-    columns of the nodes and the entropy after a step, returns True.
-    """
+    """Flow before integration; `label_map` None numbers labels by size, `is_enough` ends early."""
 
     start: Start
     make_field: Callable[[], AbstractField]
@@ -139,8 +133,7 @@ class Flow:
 class FlowRun:
     """Integration of a flow: log coordinates, active columns, labels, records.
 
-    `seeds` (n_nodes,) are column + 1, 0 for none. `n_columns` counts the initial columns. A resumed
-    run continues clock, counts and records of the `previous` result.
+    `seeds` (n_nodes,) are column + 1, 0 for none. `n_columns` counts the initial columns.
     """
 
     def __init__(
@@ -211,11 +204,7 @@ class FlowRun:
         return status
 
     def finish(self) -> tuple[NDArray[np.float32], NDArray[np.float32] | None, NDArray[np.float32]]:
-        """Return assignment, prototypes and uncertainty, and release the memory of the fields.
-
-        Over all initial columns; prototypes are NaN for removed ones, None before the first
-        evaluation.
-        """
+        """Return assignment, prototypes (NaN if removed) and uncertainty; release the fields."""
         v = self._log_coordinates()
         time = self.records[-1].time if self.records else 0.0
         if time == 0:
@@ -272,7 +261,6 @@ class FlowRun:
             self._record()
 
     def _advance(self) -> None:
-        """Make a step, record it, and remove empty columns."""
         assert self._run is not None
         self._run.advance()
         self._record()
@@ -320,13 +308,11 @@ class FlowRun:
 
 
 def _accumulate_uncertainty_(total: Tensor, highest: Tensor, time: float) -> None:
-    """Add (1 - highest) * time to `total`, in place; overwrites `highest`.
-
-    By numpy on the CPU: threads of torch wait for each other on a busy processor.
-    """
+    """Add (1 - highest) * time to `total`, in place; overwrites `highest`."""
     if total.device.type != "cpu":
         total.sub_(highest.sub_(1), alpha=time)
         return
+    # by numpy: threads of torch wait for each other on a busy processor
     deficit = np.subtract(1, highest.numpy(), out=highest.numpy())
     deficit *= time
     np.add(total.numpy(), deficit, out=total.numpy())

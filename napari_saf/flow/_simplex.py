@@ -34,7 +34,7 @@ _SLOW_WIDTHS = range(12, 64)
 _BLOCK = 2**20
 """Entries per block of rows."""
 _ROWS = 2**13
-_SUMMED_ROWS = 2**12
+_SUMMED_ROWS = 2**12  # sums of 2**16 in float32 changed 4 % of the labels for s = 1
 
 
 def row_blocks(field: Tensor) -> Iterator[slice]:
@@ -47,14 +47,12 @@ def row_blocks(field: Tensor) -> Iterator[slice]:
 
 
 def new_field(like: Tensor, n_columns: int) -> Tensor:
-    """Return a zero field (n_nodes, n_columns) with device, type and layout of `like`.
-
-    numpy allocates CPU memory in huge pages: first touched four times, released ten times as fast.
-    """
+    """Return a zero field (n_nodes, n_columns) with device, type and layout of `like`."""
     if is_columns_first(like):
         return new_field(like.new_empty(n_columns), len(like)).T
     if like.device.type != "cpu":
         return like.new_zeros((len(like), n_columns))
+    # numpy allocates huge pages: first touched four times, released ten times as fast
     return torch.from_numpy(np.zeros((len(like), n_columns), like[:0].numpy().dtype))
 
 
@@ -85,10 +83,7 @@ def distance_table(features: Tensor, points: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def cross_product(x: Tensor, y: Tensor) -> Tensor:
-    """Return x' y of two fields as float64 on the CPU, summed over blocks.
-
-    Of 4096 rows: sums of 65,536 in float32 changed the labels of 4 % of the nodes for s = 1.
-    """
+    """Return x' y of two fields as float64 on the CPU, summed over blocks."""
     if x.shape[1] > y.shape[1]:
         # twice as fast with 16 and 3 columns
         return cross_product(y, x).T
@@ -99,11 +94,7 @@ def cross_product(x: Tensor, y: Tensor) -> Tensor:
 
 
 def gram(field: Tensor) -> Tensor:
-    """Return the products of a field's columns, field' field, as float64 on the CPU.
-
-    Computed in float64 where available: initial columns are nearly equal, and for s > 0 the small
-    eigenvalues, which float32 loses, count most.
-    """
+    """Return field' field as float64 on the CPU, exact for its small eigenvalues."""
     exact = torch.float32 if field.device.type == "mps" else torch.float64
     total = torch.zeros(field.shape[1], field.shape[1], dtype=torch.float64)
     for rows in _summed_blocks(field):
@@ -148,13 +139,10 @@ def take_columns(field: Tensor, columns: Tensor) -> Tensor:
 
 
 def row_maxima(v: Tensor) -> Tensor:
-    """Return the row maxima (n_nodes, 1).
-
-    By halves where torch is slow: four times on a CPU with 30 columns.
-    """
+    """Return the row maxima (n_nodes, 1)."""
     if v.device.type != "cpu" or v.shape[1] not in _SLOW_WIDTHS:
         return v.amax(dim=1, keepdim=True)
-    while v.shape[1] > 1:
+    while v.shape[1] > 1:  # by halves: four times as fast with 30 columns
         half = (v.shape[1] + 1) // 2
         v = torch.maximum(v[:, :half], v[:, -half:])
     return v
@@ -192,8 +180,7 @@ def one_hot_(v: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
 def softmax(v: Tensor, out: Tensor, scale: Tensor | None = None) -> Tensor:
     """Write the softmax of each row of `v` into `out`, for row maxima within about 40 of 0.
 
-    `scale` (n_nodes,) receives 1 / sum exp v of each row. torch's own is several times slower on
-    the CPU over a short last axis.
+    `scale` (n_nodes,) receives 1 / sum exp v. torch is several times slower over a short last axis.
     """
     if v.device.type != "cpu" and scale is None:
         return torch.softmax(v, dim=1, out=out)
@@ -218,9 +205,7 @@ def shifted_softmax(v: Tensor, out: Tensor) -> Tensor:
 def entropy(assignment: Tensor, v: Tensor, highest: Tensor) -> float:
     """Return the mean row entropy, -sum w log w in nats, w = softmax(v).
 
-    Rows of `v` have a maximum of 0, where w is `highest` (n_nodes,). With Z = sum exp v = 1 /
-    highest a row's entropy is log Z - sum w v, two non-negative terms without logarithms of small
-    numbers.
+    By log Z - sum w v, Z = sum exp v = 1 / `highest` (n_nodes,), for row maxima of 0.
     """
     total = 0.0
     for rows in row_blocks(v):
@@ -230,10 +215,7 @@ def entropy(assignment: Tensor, v: Tensor, highest: Tensor) -> float:
 
 
 def update_labels(labels: Tensor, v: Tensor) -> float:
-    """Update the preferred columns in place; return the share of nodes that changed.
-
-    Only rows whose old label lost the maximum, exactly 0, are searched.
-    """
+    """Update the preferred columns in place; return the share of nodes that changed."""
     moved = (v.gather(1, labels[:, None])[:, 0] < 0).nonzero()[:, 0]
     labels[moved] = v[moved].argmax(dim=1)
     return len(moved) / len(labels)
@@ -243,8 +225,7 @@ def update_labels(labels: Tensor, v: Tensor) -> float:
 class Start:
     """Initial state of a flow: labels first, log coordinates on demand.
 
-    `labels` (n_nodes,) are preferred columns, or those to show for undecided nodes. `logarithm`
-    makes the log coordinates (n_nodes, n_columns), row maxima 0, which the caller may overwrite.
+    `labels` (n_nodes,) are preferred columns, or those to show for undecided nodes.
     """
 
     labels: Tensor
@@ -262,11 +243,8 @@ def k_centres(
 ) -> tuple[Tensor, Tensor]:
     """Return greedy k-centres (n_centres, n_features), and the nearest centre of each node.
 
-    Each centre is the node farthest from all before. `rng` draws the first unless there are
-    `initial` centres (n_initial, n_features). Fewer if fewer features are distinct.
-
-    Gonzalez, https://doi.org/10.1016/0304-3975(85)90224-5: within a factor 2 of the smallest
-    covering radius.
+    From `initial` centres, or a random one. Gonzalez, https://doi.org/10.1016/0304-3975(85)90224-5:
+    within a factor 2 of the smallest covering radius.
     """
     if initial is None:
         first = int(rng.integers(len(features)))

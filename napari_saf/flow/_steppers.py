@@ -44,11 +44,7 @@ _ACCEPTED = 1.5
 
 
 class Reading(NamedTuple):
-    """Labels and certainty of a state.
-
-    `changed` is the share of nodes that changed label, `entropy` the mean in nats, `sizes`
-    (n_columns,) count nodes, `highest` (n_nodes,) are the largest assignments.
-    """
+    """Share of nodes that `changed` label, `entropy`, label `sizes`, `highest` assignments."""
 
     changed: float
     entropy: float
@@ -59,7 +55,7 @@ class Reading(NamedTuple):
 class AbstractRun(ABC):
     """Integration by a `scheme`: log coordinates `v`, owned and updated in place, and time.
 
-    `assignment` is softmax(v), valid until the next call of `advance` or `keep_columns`.
+    `assignment` is softmax(v) until the next call of `advance` or `keep_columns`.
     """
 
     n_fields: ClassVar[int]
@@ -84,7 +80,6 @@ class AbstractRun(ABC):
         return Reading(changed, entropy(self.assignment, self.v, highest), sizes, highest)
 
     def keep_columns(self, columns: Tensor) -> None:
-        """Drop all columns but those in `columns`."""
         self.field.keep_columns(columns)
         self.v = take_columns(self.v, columns)
         self.memory = [take_columns(field, columns) for field in self.memory]
@@ -109,9 +104,8 @@ class _EulerRun(AbstractRun):
 
 
 class _AbstractAdaptiveRun(AbstractRun):
-    """Adaptive steps: h <- 0.9 h (tolerance / error)^(1/3).
+    """Adaptive steps h <- 0.9 h (tolerance / error)^(1/3), by the L1 distance of two formulas.
 
-    The error is the mean L1 distance between the assignments of two formulas of different order.
     The first field of the memory is the current slope, the last one the next state.
     """
 
@@ -248,8 +242,6 @@ def _l1(a: Tensor, b: Tensor, out: Tensor) -> float:
 
 
 class AbstractStepper(ABC):
-    """Time stepping scheme: a frozen dataclass of its parameters."""
-
     _run: ClassVar[type[AbstractRun]]
 
     def __post_init__(self) -> None:

@@ -227,10 +227,7 @@ class AssignmentFlow(AbstractFlow):
         return Flow(start, make_field, self.stepper, self.stop, label_map=named)
 
     def _refine(self, call: Call, n_nearest: int) -> Iteration:
-        """Run the flow on the costs of the strokes, then refine it by its own labels.
-
-        The result has labels of nodes. All flows but the last end early.
-        """
+        """Return node labels of the flow on stroke costs, refined by flows on its own labels."""
         points, problem = self._points(call), call.problem
         labels, result, n_done = self._resumed(call, len(points))
         first, call = call, dataclasses.replace(call, initial=None, before=None)
@@ -357,7 +354,6 @@ class AssignmentFlow(AbstractFlow):
         return (prototypes - call.offset).to(features.dtype).to(features.device)
 
     def _labels(self) -> NDArray[np.int64] | None:
-        """Return the validated label of each prototype, if any."""
         if self.prototype_labels is None:
             return None
         labels = np.ravel(as_array(self.prototype_labels, "prototype_labels"))
@@ -384,10 +380,7 @@ class AssignmentFlow(AbstractFlow):
 def _offset_snapshot(
     snapshot: Snapshot, graph: AbstractGraph, previous: Segmentation | None, share: tuple[int, int]
 ) -> Snapshot:
-    """Return the snapshot of flow k of n, `share` = (k, n), as one of the whole run.
-
-    It shows the labels of the previous flow: those of a new flow begin undecided.
-    """
+    """Return the snapshot of flow k of n, `share` = (k, n), with labels of the `previous` one."""
     fraction = (share[0] + snapshot.fraction) / share[1]
     if previous is None:
         return dataclasses.replace(snapshot, fraction=fraction)
@@ -407,7 +400,6 @@ def _offset_snapshot(
 
 
 def _image(graph: AbstractGraph, result: Segmentation) -> Any:
-    """Return the labels of nodes as an image, or a list of images."""
     return graph.to_image(np.asarray(result.labels))
 
 

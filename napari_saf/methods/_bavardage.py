@@ -111,8 +111,6 @@ class Bavardage(AbstractFewShotMethod):
 
 
 class _State(AbstractState):
-    """State of a BAVARDAGE run."""
-
     def __init__(self, method: Bavardage, tasks: Tasks) -> None:
         super().__init__(tasks, tasks.n_classes)
         self._method = method
@@ -155,7 +153,6 @@ class _State(AbstractState):
         self.objectives = self._free_energies()
 
     def advance(self) -> None:
-        """Update the assignment, then projection and posteriors."""
         self.raise_if_cancelled()
         # step 3: o_nk ~ exp(psi(alpha_k) - precision/2 |y_n - m_k|^2 - D / (2 beta_k))
         squares = squared_distances(self._projected, self._means)
@@ -226,10 +223,7 @@ class _State(AbstractState):
 
 
 def _given_whitening(scatter: ArrayLike, n_features: int, max_scale: float) -> NDArray[np.float64]:
-    """Return R S R', S = min(eigenvalue^(-1/2), max_scale), of a scatter matrix.
-
-    Raises InvalidInput unless it is symmetric, positive semi-definite, of `n_features` rows.
-    """
+    """Return R S R', S = min(eigenvalue^(-1/2), max_scale), of a validated scatter matrix."""
     matrix = np.asarray(scatter, dtype=np.float64)
     if matrix.shape != (n_features, n_features) or not np.isfinite(matrix).all():
         raise InvalidInput(
@@ -254,8 +248,7 @@ def whitened_by_seeds(
 ) -> torch.Tensor:
     """Return R S R' x for the shrunk and scaled scatter of the seeds.
 
-    `n_features` is the dimension of the identity, points (n_tasks, n_nodes, n_axes) may have fewer
-    axes. Eigenvalues are relative to their mean, weighted by themselves.
+    Points may lie in fewer axes than `n_features`, the dimension of the identity.
     """
     is_seed = class_indicators.sum(dim=2)
     counts = is_seed.sum(dim=1).cpu().double()

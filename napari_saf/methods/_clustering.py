@@ -56,10 +56,7 @@ class AbstractAlternating(AbstractMethod):
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class AbstractClustering(AbstractAlternating):
-    """Base class of clusterings into `n_clusters`, or the number of seed classes if larger.
-
-    The label of a node is that of its largest share, ties go to the nearest prototype.
-    """
+    """Base class of clusterings: `n_clusters` labels, or one per seed class if these are more."""
 
     accepts_any_initial: ClassVar[bool] = True
     _n_fields: ClassVar[int] = 8
@@ -82,11 +79,7 @@ class AbstractClustering(AbstractAlternating):
 
 
 def start_points(call: Call, n_clusters: int, draw: int | np.random.RandomState) -> torch.Tensor:
-    """Return the initial prototypes: class means of seeds, then k-means++.
-
-    Fewer than `n_clusters` if fewer features are distinct. With `initial` they are its means, in
-    resumed runs the previous prototypes.
-    """
+    """Return initial prototypes: of `initial`, or seed means and then distinct k-means++ points."""
     if call.initial is not None:
         weights = torch.softmax(flow.from_assignment(call.initial, call.features), dim=1)
         points = weighted_means(weights, call.features)
@@ -257,11 +250,10 @@ def in_local_order(call: Call) -> Call:
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Tasks:
-    """Problems of equal size and number of classes, stacked, on the device of the run.
+    """Problems of equal size and classes, stacked; a single one has `problem` and `order`.
 
-    `blocks` are features (n_tasks, n_nodes, n_features), `seed_blocks` labels 1, 2, ...
-    (n_tasks, n_nodes), 0 for none. A single task has its `problem`, `initial` assignment
-    (n_nodes, n_columns) and node `order`, see `Call`.
+    `blocks` are features (n_tasks, n_nodes, n_features), `seed_blocks` labels (n_tasks, n_nodes),
+    0 for none, on the device of the run.
     """
 
     blocks: torch.Tensor
@@ -273,7 +265,6 @@ class Tasks:
 
     @classmethod
     def of(cls, call: Call) -> Tasks:
-        """Return the single task of a call."""
         seeds = None if call.seeds is None else call.seeds[None]
         args = call.initial, call.raise_if_cancelled, call.problem, call.order
         return cls(call.features[None], seeds, *args)
@@ -285,12 +276,10 @@ class Tasks:
 
     @property
     def is_image(self) -> bool:
-        """Whether nodes are pixels of an image."""
         return self.problem is not None and self.problem.options is not None
 
     @property
     def n_classes(self) -> int:
-        """Number of seed classes."""
         return 0 if self.seed_blocks is None else int(self.seed_blocks.max())
 
     def class_indicators(self) -> torch.Tensor:
@@ -300,7 +289,6 @@ class Tasks:
         return (self.seed_blocks[..., None] == classes).to(self.blocks)
 
     def class_means(self, features: torch.Tensor) -> torch.Tensor:
-        """Return the seed means (n_tasks, n_classes, n_features)."""
         return weighted_means(self.class_indicators(), features)
 
     def start(self) -> torch.Tensor | None:
@@ -314,9 +302,8 @@ class AbstractState(ABC):
     """State of a clustering, of one problem or of tasks with their rows stacked.
 
     `v` are log coordinates (n_nodes, n_columns) with row maxima of 0, `assignment` is their
-    softmax. Tasks that are not `active` (n_tasks,) stay fixed. `objectives` (n_tasks,), float64 on
-    the CPU, never rise where they decide convergence; they are always computed if `is_recorded`.
-    `n_evaluations` counts inner updates.
+    softmax. Tasks that are not `active` stay fixed. `objectives` (n_tasks,), float64 on the CPU,
+    never rise where they decide convergence; always computed if `is_recorded`.
     """
 
     def __init__(self, tasks: Tasks, n_columns: int) -> None:
@@ -384,11 +371,9 @@ class AbstractState(ABC):
         return v
 
     def hard_assignment(self, labels: torch.Tensor) -> torch.Tensor:
-        """Return the one-hot assignment of labels (n_nodes,)."""
         return torch.zeros_like(self.v).scatter_(1, labels[:, None], 1)
 
     def by_task(self, rows: torch.Tensor) -> torch.Tensor:
-        """Return rows as (n_tasks, n_nodes, n_columns)."""
         return rows.view(self.n_tasks, -1, rows.shape[1])
 
     def totals(self, rows: torch.Tensor) -> torch.Tensor:
@@ -398,7 +383,6 @@ class AbstractState(ABC):
         return rows.cpu().double().view(self.n_tasks, -1).sum(dim=1)
 
     def choose(self, mask: torch.Tensor, new: torch.Tensor, old: torch.Tensor) -> torch.Tensor:
-        """Return `new` for the tasks in `mask`, `old` for others."""
         if mask.all():
             return new
         is_new = mask.to(new.device)

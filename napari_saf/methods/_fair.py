@@ -48,7 +48,6 @@ class TradeOffPoint:
     segmentation: Segmentation
 
     def energy(self, weight: float) -> float:
-        """Return the energy of the hard labels at a fairness weight."""
         return self.objective + weight * self.fairness_error if weight else self.objective
 
 
@@ -321,7 +320,6 @@ def count_points(weights: Sequence[float] | None) -> int:
 
 
 def _check_weights(weights: Sequence[float]) -> list[float]:
-    """Return the distinct weights in ascending order."""
     distinct = sorted({float(weight) for weight in weights})
     if not distinct or not np.isfinite(distinct).all() or distinct[0] < 0:
         raise InvalidInput(f"weights: expected numbers >= 0, got {weights}")

@@ -39,10 +39,9 @@ Tables = tuple[NDArray[np.float64], NDArray[np.float64]]
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class _Links:
-    """Terms of a cut over a subset of nodes, the others held fixed.
+    """Terms of a cut over a subset of nodes: degrees d, and shares of the fixed nodes.
 
-    `product` multiplies by the weights W within the subset, `degrees` (n_nodes, 1) are d over all
-    links, `outside` the sums W S over the fixed nodes, `held` their share of the tables.
+    `outside` are the sums W S over the fixed nodes, `held` their share of the tables.
     """
 
     product: SparseProduct
@@ -51,12 +50,10 @@ class _Links:
     held: Tables = (np.zeros(1), np.zeros(1))
 
     def sums(self, assignment: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
-        """Return W S over all nodes."""
         self.product(assignment, out, out)
         return out if self.outside is None else out.add_(self.outside)
 
     def tables(self, assignment: torch.Tensor, sums: torch.Tensor) -> Tables:
-        """Return the tables over all nodes."""
         seen = sums if self.outside is None else sums + self.outside
         links = _column_totals(assignment * seen) + self.held[0]
         degrees = _column_totals(assignment, self.degrees) + self.held[1]
@@ -113,7 +110,6 @@ class FairCut(AbstractFairState):
         self.move(self.v.clamp_(min=MIN_START))
 
     def gains(self, previous: torch.Tensor) -> torch.Tensor:
-        """Return the mean gain of an inner step."""
         return super().gains(previous) / _MAX_INNER
 
     def _begin_with(self, weight: float | None) -> None:
@@ -187,7 +183,6 @@ class FairCut(AbstractFairState):
         return (near | (share < DECIDED)).nonzero()[:, 0]
 
     def _among(self, nodes: torch.Tensor) -> FairCut:
-        """Return the state restricted to some nodes, all others held."""
         term = self._term.among(nodes, self.assignment[nodes], self._masses)
         setup = self.setup._replace(term=term, points=self._points, v=self.v[nodes])
         subset = FairCut(self.tasks.among(nodes), setup)

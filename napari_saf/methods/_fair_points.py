@@ -42,10 +42,7 @@ _MAX_TRIED = 30
 
 
 class FairPoints(AbstractFairState):
-    """State of a fair clustering around means or medoids: F = sum s_pk a_pk is linear in S.
-
-    Steps forget a share T / L of v^i, so that S ends at a temperature of T.
-    """
+    """State of a fair clustering around means or medoids, F = sum s_pk a_pk at a temperature T."""
 
     def __init__(self, tasks: Tasks, setup: FairSetup) -> None:
         super().__init__(tasks, setup)
@@ -58,9 +55,8 @@ class FairPoints(AbstractFairState):
     def warm_up(self) -> Iterator[None]:
         """Start medoids from fair means, which move more freely.
 
-        The weight of the means is as large in units of F. If the initial labels keep the groups
-        apart, means also start from labels within the groups, and the lower energy wins. A given
-        start is left only in that case.
+        If the initial labels keep the groups apart, means also start from labels within the groups,
+        and the lower energy wins; a given start is left only then.
         """
         is_apart = self._keeps_groups_apart()
         if not is_apart and not (self._has_medoids and self._is_fresh):
@@ -115,7 +111,6 @@ class FairPoints(AbstractFairState):
         return means.v.clamp_(min=MIN_START) if has_all else None, means.objective
 
     def _energy_from(self, v: torch.Tensor) -> float:
-        """Return the initial energy at log coordinates `v`."""
         self.move(v)
         self._nodes, self._points = None, weighted_means(self.assignment, self.features)
         self.begin()
@@ -146,10 +141,7 @@ class FairPoints(AbstractFairState):
             self._try_rivals(self._rivals)
 
     def _find_rivals(self) -> torch.Tensor | None:
-        """Return two medoids (2, n_columns) of each cluster, equal if it is unimodal.
-
-        They are nearly as good, and farther apart than nodes are on average.
-        """
+        """Return two near-optimal distant medoids (2, n_columns) per cluster, equal if unimodal."""
         assert self._nodes is not None
         rows = torch.arange(0, len(self.features), -(-len(self.features) // _MAX_COMPARED))
         x, shares, apart = self.features[rows], self.assignment[rows], self._unary[rows]
@@ -185,7 +177,6 @@ class FairPoints(AbstractFairState):
                 self._return_to(saved)
 
     def _descent(self) -> tuple[Any, ...]:
-        """Return the state of the descent, for `_return_to`."""
         of_points = self._nodes, self._points, self._unary, self._seen
         of_steps = self._masses, self._term.multipliers, self._temperature, self._bound, self._gain
         return self.v, self.assignment.clone(), self.objectives, of_points, of_steps

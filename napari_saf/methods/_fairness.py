@@ -45,10 +45,7 @@ Table = NDArray[np.float64]
 
 
 class StepStart(NamedTuple):
-    """Log coordinates `base` = -a / L of a step, and its bound L.
-
-    The energy is computed to a precision of `enough`; `constrain` normalises in place.
-    """
+    """Log coordinates `base` = -a / L of a step, its bound L, and the energy precision `enough`."""
 
     base: torch.Tensor
     bound: float
@@ -57,10 +54,7 @@ class StepStart(NamedTuple):
 
 
 class ImplicitStep(NamedTuple):
-    """Result of a step: log coordinates, their masses N and multipliers q.
-
-    `n_updates` counts assignments computed; `is_near` if the multipliers have almost converged.
-    """
+    """Log coordinates of a step, their masses N and multipliers q; `is_near` if these converged."""
 
     v: torch.Tensor
     masses: Table
@@ -124,7 +118,6 @@ class FairnessTerm:
         return subset
 
     def masses(self, assignment: torch.Tensor) -> Table:
-        """Return N of shape (n_groups, n_columns)."""
         return np.maximum(self._sums(assignment) + self._held, 1e-300)
 
     def _sums(self, rows: torch.Tensor) -> Table:
@@ -141,7 +134,6 @@ class FairnessTerm:
         return self.add_rows(features.double().mean(dim=0).cpu().numpy() - means, features)
 
     def value(self, masses: Table) -> float:
-        """Return T, in nats."""
         mu, totals = self.proportions[:, None], masses.sum(axis=0)
         divergence = xlogy(mu, mu).sum() * masses.shape[1] - (mu * np.log(masses / totals)).sum()
         return max(float(divergence), 0.0)
@@ -213,10 +205,9 @@ class FairnessTerm:
     ) -> Table | None:
         """Return Newton's change dq of the multipliers; None if the system is singular.
 
-        With dN = -sensitivity dq, solved for dN: sums over the groups by a small system for the
-        clusters, the rest by a system per group. The curvature -lambda / N_k^2 of lambda / N_k is
-        bounded to keep the sum with that of r convex. A group of proportion 0 has no r: its
-        multiplier is lambda / N_k.
+        With dN = -sensitivity dq, solved for dN: sums over groups by a system of the clusters, the
+        rest by one per group. The curvature of lambda / N_k is bounded to keep the sum with r
+        convex. A group of proportion 0 has the multiplier lambda / N_k.
         """
         totals, eye = masses.sum(axis=0), np.eye(masses.shape[1])
         targets = self.weight * np.where(self._is_positive, self.proportions[:, None], 1)
@@ -245,11 +236,7 @@ class FairnessTerm:
 
 
 class FairSetup(NamedTuple):
-    """Initial prototypes and log coordinates of a fair clustering, and fields of the method.
-
-    `v` None starts near the nearest of the `points`; `product` makes the product with the weights
-    of a cut; `n_before` counts iterations of a resumed run.
-    """
+    """Start of a fair clustering and fields of the method; `v` None starts near the `points`."""
 
     term: FairnessTerm
     points: torch.Tensor
@@ -279,12 +266,10 @@ class AbstractFairState(AbstractState):
 
     @property
     def weight(self) -> float:
-        """Weight of the divergence, set when the run begins."""
         return self._term.weight
 
     @property
     def objective(self) -> float:
-        """Energy E of the assignment."""
         return float(self.objectives[0])
 
     @objective.setter
@@ -341,10 +326,7 @@ class AbstractFairState(AbstractState):
         return bool(self._term.value(masses) > _APART * masses.shape[1])
 
     def _start_within_groups(self) -> torch.Tensor | None:
-        """Return log coordinates near k-means of features without group means.
-
-        None if too few features are distinct.
-        """
+        """Return log coordinates near k-means of features without group means, if distinct."""
         features = self._term.without_group_means(self.features)
         means = weighted_means(self.assignment, features)
         if self._seeds is None:

@@ -190,11 +190,7 @@ def prepared(blocks: torch.Tensor, preprocessing: Preprocessing) -> torch.Tensor
 
 
 def prepared_in_few_axes(blocks: torch.Tensor, preprocessing: Preprocessing) -> torch.Tensor:
-    """Return preprocessed features up to a rotation, in at most n_nodes axes.
-
-    The Cholesky factor of the inner products X X' has the same inner products; a small ridge keeps
-    it real.
-    """
+    """Return preprocessed features up to a rotation, in at most n_nodes axes (Cholesky factors)."""
     n_nodes, n_features = blocks.shape[1:]
     if n_features <= n_nodes or n_nodes > _MAX_FACTORED_NODES:
         return prepared(blocks, preprocessing)
@@ -325,8 +321,6 @@ class LaplacianShot(AbstractFewShotMethod):
 
 
 class _State(AbstractLaplacianState):
-    """State of a LaplacianShot run."""
-
     def __init__(self, method: LaplacianShot, tasks: Tasks) -> None:
         is_image, weight = tasks.is_image, method.laplacian_weight
         weight = (1.0 if is_image else 0.3) if weight is None else weight

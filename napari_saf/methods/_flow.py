@@ -90,10 +90,7 @@ class AbstractFlow(AbstractMethod):
 def run_flow(
     method: AbstractMethod, flow: Flow, call: Call, *, of_nodes: bool = False
 ) -> Iteration:
-    """Integrate a flow of a method; see `AbstractMethod.iterate`.
-
-    With `of_nodes` the resulting labels have shape (n_nodes,), not that of the image.
-    """
+    """Integrate a flow of a method; labels are (n_nodes,) with `of_nodes`, else image-shaped."""
     if call.max_iterations is not None:
         stop = dataclasses.replace(flow.stop, max_steps=call.max_iterations)
         flow = dataclasses.replace(flow, stop=stop)

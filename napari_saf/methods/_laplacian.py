@@ -71,8 +71,8 @@ def nearest_operator(
 ) -> tuple[graphs.Averager, torch.Tensor]:
     """Return the product with the symmetric k-nearest indicator W, and mean squared distances.
 
-    `blocks` are features (n_tasks, n_nodes, n_features), distances (n_tasks,) in float64 on the
-    CPU. Nodes in `apart` (n_tasks, n_nodes) have no neighbours.
+    `blocks` are (n_tasks, n_nodes, n_features); nodes `apart` (n_tasks, n_nodes) have no
+    neighbours.
     """
     n_tasks, n_nodes = blocks.shape[:2]
     if n_nodes < 2:
@@ -110,9 +110,8 @@ def nearest_operator(
 class AbstractLaplacianState(AbstractState):
     """State of assignments S that descend the energy (1) of `SLK` by updates (2) and (3).
 
-    A descent ends once the relative gain is below `tolerance` or, unless `is_exact`, S hardly
-    changes. With `keeps_digits` shares are kept relative to 1/K in full precision, so that float32
-    can leave equal shares, a saddle of E.
+    With `keeps_digits` shares are kept relative to 1/K in full precision, so that float32 can leave
+    equal shares, a saddle of E.
     """
 
     def __init__(
@@ -149,7 +148,6 @@ class AbstractLaplacianState(AbstractState):
         self.start_at(self.start_coordinates() if start is None else start)
 
     def start_coordinates(self) -> torch.Tensor:
-        """Return the initial log coordinates: the unaries a."""
         return self._unary.clone()
 
     def start_at(self, v: torch.Tensor) -> None:

@@ -86,11 +86,10 @@ def check_features(features: NDArray[np.floating], dtype: torch.dtype) -> None:
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Call:
-    """Validated arguments of `iterate`, with the start time `began` (`time.perf_counter`).
+    """Validated arguments of `iterate`; a resumed run has its previous result `before`.
 
-    `features` are centred by `offset` (float64, CPU), which prototypes add back. A resumed run has
-    its previous result `before`, whose assignment is `initial`. `order` (n_nodes,) are original
-    node indices if nodes were reordered.
+    `features` are centred by `offset` (float64, CPU), which prototypes add back. `order` (n_nodes,)
+    are the original indices of reordered nodes.
     """
 
     problem: Problem
@@ -107,7 +106,6 @@ class Call:
 
     @property
     def seeds(self) -> torch.Tensor | None:
-        """Seed labels 1, 2, ..., on the device."""
         if self.problem.seeds is None:
             return None
         return torch.from_numpy(self.problem.seeds).to(self.features.device)
@@ -311,11 +309,10 @@ class AbstractMethod(ABC):
 
 @dataclasses.dataclass(slots=True, eq=False)
 class Reporter:
-    """Factory of the snapshots and the final segmentation of a run.
+    """Factory of the snapshots and the segmentation of a run over `n_columns` initial columns.
 
-    `columns_of_nodes` returns the preferred initial column of each node (n_nodes,), `logarithm` the
-    current log coordinates (n_nodes, n_columns), over the `n_columns` initial columns. `label_map`
-    is None if labels are numbered by size at the end.
+    `columns_of_nodes` returns the preferred column of each node (n_nodes,), `logarithm` the log
+    coordinates (n_nodes, n_columns). `label_map` None numbers labels by size at the end.
     """
 
     method: AbstractMethod
@@ -369,10 +366,7 @@ class Reporter:
         uncertainty: NDArray[np.floating] | None = None,
         of_nodes: bool = False,
     ) -> Segmentation:
-        """Return the segmentation; `uncertainty` defaults to that of the assignment.
-
-        `assignment`, `prototypes` and `exemplars` cover all initial columns.
-        """
+        """Return the segmentation, from arrays over all initial columns."""
         preferred = self.columns_of_nodes()
         # Snapshots must not keep the fields alive.
         self.columns_of_nodes, self.logarithm = lambda: preferred, _ended

@@ -238,11 +238,7 @@ class _State(AbstractLaplacianState):
         self.update_objectives()
 
     def _densities(self) -> torch.Tensor:
-        """Return mean kernels (1, n_nodes, n_columns) within each cell, 0 elsewhere; section 2.4.2.
-
-        Means are over up to 2000 evenly spaced nodes of a cell. Candidates are these in images,
-        elsewhere the densest eighth of a large cell by a rough estimate.
-        """
+        """Return mean kernels (1, n_nodes, n_columns) within each cell, section 2.4.2; else 0."""
         densities, order = torch.zeros_like(self.v), self.tasks.order
         cells = self._squares(self._points)[0].argmin(dim=1)
         for column in range(densities.shape[1]):
@@ -269,10 +265,7 @@ class _State(AbstractLaplacianState):
         return torch.cat(means)
 
     def _relax_again(self) -> None:
-        """Descend from the softmax of the unaries (Algorithm 2.1), or from S if that ends higher.
-
-        For one problem only: tasks have seeds.
-        """
+        """Descend from the softmax of the unaries (Algorithm 2.1), or from S if that is better."""
         if self._starts_again:
             previous, v, unary, points = float(self.objectives), self.v, self._unary, self._points
             nodes = self._nodes if self._takes_nodes else None
@@ -329,10 +322,7 @@ class _State(AbstractLaplacianState):
         self._unary = self.choose(mask, unary, current).flatten(0, 1)
 
     def _serving_nodes(self) -> torch.Tensor:
-        """Return m_k = x_p with p = argmax_p s_pk or, unless exact, the best of the top nodes.
-
-        Deep in a cluster many shares round to 1.
-        """
+        """Return m_k = x_p with p = argmax_p s_pk or, unless exact, the best of the top nodes."""
         scores, weights = self.by_task(self._log_odds()), self.by_task(self.assignment)
         if self._is_exact:
             return self._distinct_nodes(scores)
@@ -347,10 +337,7 @@ class _State(AbstractLaplacianState):
         return self._distinct_nodes(scores.scatter_(1, best, services))
 
     def _log_odds(self) -> torch.Tensor:
-        """Return log s_pk - log(1 - s_pk), which resolves shares that round to 1.
-
-        Unless exact, of the next update (2), before normalisation clips coordinates.
-        """
+        """Return log s_pk - log(1 - s_pk), of update (2) unless exact: s_pk may round to 1."""
         if self._is_exact:
             v = self.v
         else:

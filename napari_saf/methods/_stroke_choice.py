@@ -87,11 +87,7 @@ class StrokeChoice:
 def stroke_choices(
     n_channels: int = 3, n_axes: int = 2, longest: int = 0, deep: DeepFeatures | None = None
 ) -> dict[str, StrokeChoice]:
-    """Return the available choices by name, for images of `n_channels` and `n_axes`.
-
-    The `longest` side bounds how far many things are reduced. `deep` adds network features,
-    averaged as textures need, in 2-D.
-    """
+    """Return the choices by name; the `longest` side limits their reduction."""
     colour = "lab" if n_channels == 3 else "intensity"
     # A volume of twice the side has eight times the nodes, and windows of 7 have 343.
     side = max(480 if n_axes < 3 else 128, -(-longest // _MOST_REDUCED))
@@ -304,10 +300,7 @@ def _as_tried(chosen: ImageOptions, tried: ImageOptions) -> ImageOptions:
 
 
 def left_out_accuracy(problem: Problem) -> float | None:
-    """Return the mean share of left-out strokes that other strokes classify right.
-
-    By features alone; None if a class has a single stroke.
-    """
+    """Return the accuracy of features on left-out strokes; None if a class has a single one."""
     shares = left_out_shares(problem)
     return float(np.mean(np.concatenate(shares))) if all(shares) else None
 
@@ -334,8 +327,7 @@ def regions_without_stroke(
     """Return sizes of class regions without a stroke, and whether a stroke is isolated.
 
     Sizes are relative to the median region with a stroke, and at last to the median stroke length
-    squared or cubed, 0 if that is short. A stroke, of two or more, is isolated if no other is in
-    its regions.
+    squared or cubed, 0 if that is short.
     """
     regions, count = label_regions(pixels)
     strokes, n_strokes = label_regions(painted, np.ones((3,) * painted.ndim))

@@ -60,10 +60,7 @@ def grids_of(graph: AbstractGraph) -> list[tuple[GridGraph, slice]]:
 
 
 def left_out_shares(problem: Problem) -> list[list[float]]:
-    """Return for each class the share of each left-out stroke that other strokes classify right.
-
-    By features alone. Empty for a class of one stroke, or without other classes.
-    """
+    """Return per class the shares of left-out strokes that other strokes classify right, if any."""
     features, seeds, n_strokes = problem.features, problem.seeds, 0
     assert seeds is not None
     strokes = np.zeros(len(seeds), np.int64)
@@ -90,20 +87,14 @@ def left_out_shares(problem: Problem) -> list[list[float]]:
 
 
 def trust_in_features(problem: Problem) -> float:
-    """Return the weight of features in [0, 1], from the accuracy on left-out strokes.
-
-    The prior is two more strokes classified right; the weight is at least 2 / n for n strokes.
-    """
-    shares = np.concatenate(left_out_shares(problem))
+    """Return the weight of features in [0, 1], from the accuracy on left-out strokes."""
+    shares = np.concatenate(left_out_shares(problem))  # with a prior of two right ones
     accuracy = (2 + shares.sum()) / (2 + len(shares))
     return float(max(2 * accuracy - 1, 2 / max(2, len(shares))))
 
 
 def uncontradicted_labels(problem: Problem, labels: NDArray[np.integer]) -> NDArray[np.integer]:
-    """Return labels 1, 2, ... with 0 around the strokes that contradict them.
-
-    The radius is `_REACH` times the distance of a stroke pixel from the labels of its class.
-    """
+    """Return labels with 0 within `_REACH` class distances of strokes that contradict them."""
     result, seeds = labels.copy(), problem.seeds
     assert seeds is not None
     for grid, nodes in grids_of(problem.graph):
@@ -178,11 +169,7 @@ def stroke_costs(
 
 
 def _step_lengths(problem: Problem, power: float) -> sparse.csr_array:
-    """Return the lengths of graph steps; on a grid steps across edges are longer.
-
-    Edge strengths, gradients of blurred features, are raised to `power`: strong edges outweigh the
-    many weak ones of texture.
-    """
+    """Return step lengths, on a grid by the `power` of edge strengths."""
     grids, steps = grids_of(problem.graph), problem.graph.steps()
     if not grids:
         return path_costs(steps, problem.features)
@@ -223,10 +210,7 @@ def refinement_costs(
     nearby: float,
     trust: float,
 ) -> NDArray[np.float64]:
-    """Return cost 3 or 4 of the flow from labels 1, 2, ... (0: none); 0 without labels.
-
-    Raises `Cancelled` within `interruptible`.
-    """
+    """Return cost 3 or 4 of the flow from labels 1, 2, ..., 0: none; may raise `Cancelled`."""
     if labels is None:
         return np.zeros(())
     if nearby > 0 and grids_of(problem.graph):
