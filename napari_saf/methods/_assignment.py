@@ -230,7 +230,7 @@ class AssignmentFlow(AbstractFlow):
         """Return node labels of the flow on stroke costs, refined by flows on its own labels."""
         points, problem = self._points(call), call.problem
         labels, result, n_done = self._resumed(call, len(points))
-        first, call = call, dataclasses.replace(call, initial=None, before=None)
+        first, call = call, dataclasses.replace(call, initial=None, previous=None)
         first = first if labels is None else call
         trust = trust_in_features(problem) if self.paths > 0 and grids_of(problem.graph) else 1.0
         anchors, labels = self._anchors(problem, labels, result)
@@ -307,7 +307,7 @@ class AssignmentFlow(AbstractFlow):
         self, call: Call, n_columns: int
     ) -> tuple[NDArray[Any] | None, Segmentation | None, int]:
         """Return labels to refine, the result they are from, and its number of flows; or 0."""
-        previous = call.before
+        previous = call.previous
         if previous is None and call.initial is not None:
             start = _check_start(call.initial, call, n_columns)
             return start.argmax(dim=1).cpu().numpy() + 1, None, 0

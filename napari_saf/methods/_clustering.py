@@ -83,8 +83,8 @@ def start_points(call: Call, n_clusters: int, draw: int | np.random.RandomState)
     if call.initial is not None:
         weights = torch.softmax(flow.from_assignment(call.initial, call.features), dim=1)
         points = weighted_means(weights, call.features)
-        if call.before is not None:
-            columns, prototypes = call.before.columns, torch.from_numpy(call.before.prototypes)
+        if call.previous is not None:
+            columns, prototypes = call.previous.columns, torch.from_numpy(call.previous.prototypes)
             points[columns[columns >= 0]] = (prototypes[columns >= 0] - call.offset).to(points)
         return points
     points = call.features[:0]
@@ -124,9 +124,9 @@ def run_clustering(method: AbstractAlternating, call: Call) -> Iteration:
         lambda: state.v[inverse],
         label_map=None if call.seeds is None else LabelMap.identity(n_columns),
     )
-    if call.before is not None:
-        reporter.records += call.before.history.records()
-        state.n_evaluations = call.before.n_evaluations
+    if call.previous is not None:
+        reporter.records += call.previous.history.records()
+        state.n_evaluations = call.previous.n_evaluations
     limit = method.max_iterations if call.max_iterations is None else call.max_iterations
     yield reporter.snapshot(0.0)
     try:

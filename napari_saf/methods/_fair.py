@@ -261,7 +261,7 @@ class FairClustering(AbstractClustering):
             points = torch.from_numpy(centres).to(points)
         else:
             v = from_assignment(call.initial, call.features)
-            if call.before is None or self.objective == "ncut":
+            if call.previous is None or self.objective == "ncut":
                 v.clamp_(min=MIN_START)  # from a vertex of the simplex the way is long
             points = start_points(call, self.n_clusters, 0)
 
@@ -274,16 +274,16 @@ class FairClustering(AbstractClustering):
             self.tolerance,
             has_medoids=self.objective == "kmedian",
             product=lambda: neighbour_operator(call.problem, call.features),
-            n_before=0 if call.before is None else len(call.before.history) - 1,
+            n_before=0 if call.previous is None else len(call.previous.history) - 1,
         )
         state = FairCut if self.objective == "ncut" else FairPoints
         return state(Tasks.of(call), setup)
 
     def _weight(self, call: Call) -> float | None:
         """Return the weight; None if it depends on the initial objective."""
-        if self.fairness_weight is not None or call.before is None:
+        if self.fairness_weight is not None or call.previous is None:
             return self.fairness_weight
-        fresh = self._start(dataclasses.replace(call, initial=None, before=None))
+        fresh = self._start(dataclasses.replace(call, initial=None, previous=None))
         assert isinstance(fresh, FairCut | FairPoints)
         next(iter(fresh.warm_up()), None)
         fresh.begin()

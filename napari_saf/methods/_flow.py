@@ -100,7 +100,7 @@ def run_flow(
         seeds = torch.from_numpy(columns).to(seeds.device)
     elif seeds is not None:
         label_map = LabelMap.identity(flow.start.n_columns)
-    run = FlowRun(flow, seeds, call.cancelled, call.before)
+    run = FlowRun(flow, seeds, call.cancelled, call.previous)
     reporter = Reporter(
         method,
         call.problem,

@@ -170,7 +170,7 @@ def then_full_resolution(method: AbstractMethod, call: Call, steps: Iteration) -
     status: Status = result.status
     notes, images = result.notes, progress.images
     memory: dict[str, _Kept] = problem.remember("labels at full resolution", dict)
-    last = memory.get("last") if call.initial is not None and call.before is None else None
+    last = memory.get("last") if call.initial is not None and call.previous is None else None
     kept = _Kept(to_plain(method), _labels_of(images), [], [], images)
     changed = _changed_blocks(last, kept, problem.options)
     try:

@@ -1,7 +1,7 @@
-"""What labels any region of an image at full resolution, learned from its reduced labels.
+"""Labels of any region of an image at full resolution, learned from its reduced labels.
 
-A few means of the features of each label stand for it, and the assignment flow labels by them with
-steps that all regions share: what is smaller than a node of the reduced size appears.
+A few feature means represent each label, and the assignment flow labels by them with steps shared
+by all regions: objects smaller than a node of the reduced size appear.
 """
 
 from __future__ import annotations
@@ -42,31 +42,31 @@ from napari_saf.result import LabelImage, Segmentation
 from napari_saf.sharpening import Part, Sharpener
 
 _MOST_MEANS, _MOST_MEANS_EACH = 256, 8
-"""Means of features that stand for all labels, and for one."""
+"""Most feature means of all labels, and of one."""
 _MEANS_OF_FEATURE = 4
-"""Means of a label for each feature: with more, the tails of noise have means that are beyond the
-other label's. F1 of balls in noise is .973 so, .916 with 8."""
+"""Most means of a label per feature: with 8 in place of 4 they fit the tails of noise, F1 of balls
+in noise is .916 in place of .973."""
 _LEAST_SHARE = 0.5
-"""Share of the pixels nearest to a mean that have its label."""
+"""Least share of the pixels nearest to a mean with its label."""
 _WIDEST = 5
 """Longest side of the windows."""
 _MOST_ROWS = 2**15
-"""Pixels of a label of which means are made."""
+"""Most pixels of a label for its means."""
 _LOOSE = 8.0
-"""By what the tolerance of the steps is multiplied: 0.01 % of the labels of nuclei change."""
+"""Factor of the tolerance of the steps: 0.01 % of the labels of nuclei change."""
 _MOST_REACH = 8
-"""How far borders move in volumes at most: what is around a tile takes most of the time else."""
+"""Largest displacement of borders in volumes, against large halos of tiles."""
 _PRIOR = 0.1
-"""Weight, beside features, of the shares of labels around once borders are sharp: without it four
-images of nuclei had F1 .006 to .055 lower than at a reduced size."""
+"""Weight of the shares of labels around relative to features: without it four images of nuclei had
+F1 .006 to .055 lower than at a reduced size."""
 
 
 @dataclasses.dataclass(slots=True, eq=False)
 class ReducedImage:
-    """An image of which parts are read, with its labels at a reduced size.
+    """Image that is read in parts, with its labels at a reduced size.
 
-    `nodes` are the labels in the shape of the grid, 0 outside of the mask. In memory, `labels` are
-    those of all pixels: enlarged, then with sharp borders, once they are.
+    `nodes` are the labels in the shape of the grid, 0 outside the mask. `labels` are those of all
+    pixels, if in memory: enlarged, then with sharp borders.
     """
 
     grid: CoarseGrid
@@ -82,90 +82,81 @@ class ReducedImage:
 
     @property
     def ratios(self) -> list[float]:
-        """How many pixels a node is of, along each axis."""
+        """Pixels per node along each axis."""
         return [n / m for n, m in zip(self.shape, self.grid.shape, strict=True)]
 
     @property
     def reach(self) -> int:
-        """How far borders move, in pixels."""
+        """Largest displacement of borders in pixels."""
         reach = math.ceil(2 * max(self.ratios))
         return reach if len(self.reduced_axes) < 3 else min(reach, _MOST_REACH)
 
     @property
     def reduced_axes(self) -> tuple[int, ...]:
-        """The axes along which borders move; none where that cannot be."""
+        """Axes along which borders move; none if unsupported."""
         axes = tuple(k for k, ratio in enumerate(self.ratios) if ratio > 1)
         return axes if len(axes) in (2, 3) else ()
 
     def surroundings(self, region: Region) -> Region:
-        """Return what is to be read for sharp borders in a region."""
+        """Return the region to read for sharp borders in a region."""
         axes, sharpener, crop = self.reduced_axes, self.sharpener, list(region)
         if sharpener is not None and axes:
-            some = [self.shape[axis] for axis in axes]
-            own = grown(tuple(region[axis] for axis in axes), sharpener.halo, some)
-            for axis, side in zip(axes, sharpener.aligned(own, some), strict=True):
+            shape = [self.shape[axis] for axis in axes]
+            inner = grown(tuple(region[axis] for axis in axes), sharpener.halo, shape)
+            for axis, side in zip(axes, sharpener.aligned(inner, shape), strict=True):
                 crop[axis] = side
         return tuple(crop)
 
     def enlarged(self, region: Region) -> LabelImage:
-        """Return the labels of a region as the nodes say, 0 outside of the mask."""
+        """Return the labels of the nodes in a region, 0 outside the mask."""
         if self.labels is not None and not self.is_sharp:
             return self.labels[region]
-        found: Any = self.grid.enlarged(self.nodes, region)
+        labels: Any = self.grid.enlarged(self.nodes, region)
         mask = self.pixels.read(region)[1] if self.pixels.has_mask else None
         if mask is not None:
-            found[~mask] = 0
-        return np.asarray(found, self.nodes.dtype)
+            labels[~mask] = 0
+        return np.asarray(labels, self.nodes.dtype)
 
     def sharpened(self, region: Region) -> LabelImage:
-        """Return labels of a region, their borders moved onto edges of the image.
-
-        Plane by plane where only planes are reduced.
-        """
+        """Return labels of a region with borders moved onto edges of the image, plane by plane."""
         if self.labels is not None and self.is_sharp:
             return self.labels[region]
         crop, sharpener = self.surroundings(region), self.sharpener
         labels = self.enlarged(crop).copy()
         if sharpener is not None:
-            for plane, (own, values, mask) in self._planes(crop, labels):
-                labels[plane] = sharpener(own, values, mask)
+            for plane, (plane_labels, values, mask) in self._planes(crop, labels):
+                labels[plane] = sharpener(plane_labels, values, mask)
         return cut(labels, crop, region)
 
     def learn_borders(self, regions: Sequence[Region], evenly: Sequence[Region]) -> None:
-        """Learn how much the image counts where borders are moved, and its range and noise.
-
-        From regions with borders, and from others that are spread evenly.
-        """
+        """Fit the sharpener to `regions` with borders, and others spread `evenly`."""
         axes = self.reduced_axes
         if not axes or self.sharpener is not None:
             return
         shape = [self.shape[axis] for axis in axes]
-        beside, all_over = (
-            [part for region in some for _, part in self._planes(region, self.enlarged(region))]
-            for some in (regions, evenly)
+        at_borders, all_over = (
+            [part for region in blocks for _, part in self._planes(region, self.enlarged(region))]
+            for blocks in (regions, evenly)
         )
-        if beside and all_over:
-            self.sharpener = Sharpener.of(beside, shape, self.reach, all_over=all_over)
+        if at_borders and all_over:
+            self.sharpener = Sharpener.of(at_borders, shape, self.reach, all_over=all_over)
 
     def _planes(self, crop: Region, labels: LabelImage) -> Iterator[tuple[tuple[Any, ...], Part]]:
-        """Yield where planes, or volumes, of a region are in it, and what is in them."""
+        """Yield the indices, labels, values and masks of planes or volumes of a region."""
         values, mask = self.pixels.read(crop)
         axes = self.reduced_axes
-        others = [range(1 if axis in axes else n) for axis, n in enumerate(labels.shape)]
-        for place in itertools.product(*others):
+        ranges = [range(1 if axis in axes else n) for axis, n in enumerate(labels.shape)]
+        for index in itertools.product(*ranges):
             raise_if_interrupted()
-            plane = tuple(slice(None) if a in axes else k for a, k in enumerate(place))
+            plane = tuple(slice(None) if a in axes else k for a, k in enumerate(index))
             if mask is None or mask[plane].any():
-                own = None if mask is None else mask[plane]
-                yield plane, (np.asarray(labels[plane]), values[plane], own)
+                plane_mask = None if mask is None else mask[plane]
+                yield plane, (np.asarray(labels[plane]), values[plane], plane_mask)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class RegionFlow:
-    """What labels a region of an image: the flow, its options and noise.
-
-    With a prior the features are followed by the shares of the labels around.
-    """
+    """Flow for regions of an image, its options and noise; a prior appends shares of labels."""
 
     flow: AssignmentFlow
     options: ImageOptions
@@ -179,11 +170,11 @@ class RegionFlow:
 
     @property
     def halo(self) -> list[int]:
-        """How many pixels around a region, per axis, its labels depend on by the flow."""
+        """Pixels around a region, per axis, that its labels depend on by the flow."""
         return halo_of(self.window)
 
     def surroundings(self, region: Region, image: ReducedImage) -> Region:
-        """Return what is to be read for the labels of a region."""
+        """Return the region to read for the labels of a region."""
         inner = grown(region, self.halo, image.shape)
         crop = reach_around(inner, self.options, image.shape)
         if not self.has_prior:
@@ -201,7 +192,7 @@ class RegionFlow:
     ) -> tuple[LabelImage, Problem, Segmentation] | None:
         """Return the labels of a region with its halo, the problem and its result; None if empty.
 
-        `make` returns the problem of the region with its halo, by default as of `region_problem`.
+        `make` returns the problem of the region with its halo, by default `region_problem`.
         """
         crop = grown(region, self.halo, image.shape)
         if make is None:
@@ -218,15 +209,14 @@ class RegionFlow:
 
 
 def full_options(options: ImageOptions, shape: Sequence[int]) -> ImageOptions:
-    """Return the options of a run at a reduced size as those at full resolution."""
+    """Return the options at full resolution for those of a run at a reduced size."""
     widest = check_window(options.window, shape)  # type: ignore[arg-type]
     window = tuple(min(side, _WIDEST) for side in widest)
-    own: dict[str, Any] = {"channel_axis": -1, "max_side": None, "groups": None}
-    return dataclasses.replace(options, window=window, **own)
+    return dataclasses.replace(options, window=window, channel_axis=-1, max_side=None, groups=None)
 
 
 def reach_around(region: Region, options: ImageOptions, shape: Sequence[int]) -> Region:
-    """Return a region with what its features and weights depend on."""
+    """Return a region grown by the receptive field of its features and weights."""
     extractor, window = options.extractor, options.window
     assert extractor is not None and isinstance(window, tuple)
     reach = reach_of(extractor, window, has_weights=options.weights != "uniform")
@@ -234,7 +224,7 @@ def reach_around(region: Region, options: ImageOptions, shape: Sequence[int]) ->
 
 
 def read_parts(image: ReducedImage, regions: Sequence[Region], options: ImageOptions) -> ImageParts:
-    """Return regions of an image with what features see around them."""
+    """Return regions of an image with the surroundings that features depend on."""
     extractor, window = options.extractor, options.window
     assert extractor is not None and isinstance(window, tuple)
     reach = reach_of(extractor, window, has_weights=options.weights != "uniform")
@@ -247,13 +237,13 @@ def region_problem(
     options: ImageOptions,
     noise: list[float] | None,
 ) -> Problem | None:
-    """Return the problem of regions, with the features that they have in the whole image."""
+    """Return the problem of regions, with the features of the whole image."""
     parts = read_parts(image, regions, options)
     return parts.problem(options, noise) if parts.values else None
 
 
 def can_be_learned(options: ImageOptions) -> bool:
-    """Return whether features of any part of an image can be made in reasonable time."""
+    """Return whether features of parts of an image take reasonable time."""
     return options.extractor is not None and options.extractor.stride == 1
 
 
@@ -262,19 +252,16 @@ def fitted_to(
     options: ImageOptions,
     blocks: Sequence[Sequence[Region]] | None = None,
 ) -> tuple[ImageOptions, list[float] | None]:
-    """Return options with the features that all regions share, and the noise in them.
-
-    They come of blocks, by default some that are spread evenly, whatever the labels are.
-    """
+    """Return options with features fitted to `blocks`, by default even ones, and their noise."""
     extractor, window = options.extractor, options.window
     assert extractor is not None and isinstance(window, tuple)
     parts = ImageParts([], [], [], [])
     for k, image in enumerate(images):
         regions = even_blocks(image.nodes, image.shape, window, len(images))
         regions = regions if blocks is None else list(blocks[k])
-        own = read_parts(image, regions, options)
+        image_parts = read_parts(image, regions, options)
         for field in dataclasses.fields(ImageParts):
-            getattr(parts, field.name).extend(getattr(own, field.name))
+            getattr(parts, field.name).extend(getattr(image_parts, field.name))
     noise = parts.noise(options) if options.weights == "contrast" else None
     placed = extractor.placed((0,), images[0].shape)
     shared = placed.for_parts(parts.scaled(window, options))
@@ -282,14 +269,14 @@ def fitted_to(
 
 
 def learned_blocks(images: Sequence[ReducedImage], options: ImageOptions) -> list[list[Region]]:
-    """Return the blocks of each image from which it is learned how its labels look."""
+    """Return the blocks of each image from which labels are learned."""
     window, n_images = options.window, len(images)
     assert isinstance(window, tuple)
-    return [blocks_with_labels(one.nodes, one.shape, window, n_images) for one in images]
+    return [blocks_with_labels(image.nodes, image.shape, window, n_images) for image in images]
 
 
 def learn_all_borders(images: Sequence[ReducedImage], options: ImageOptions) -> None:
-    """Learn of each image how its borders are moved, see `ReducedImage.learn_borders`."""
+    """Fit the sharpener of each image, see `ReducedImage.learn_borders`."""
     window, n_images = options.window, len(images)
     assert isinstance(window, tuple)
     for image, regions in zip(images, learned_blocks(images, options), strict=True):
@@ -298,7 +285,7 @@ def learn_all_borders(images: Sequence[ReducedImage], options: ImageOptions) -> 
 
 
 def union_of(problems: Sequence[Problem]) -> Problem:
-    """Return the problem of several together."""
+    """Return the joint problem of several."""
     if len(problems) == 1:
         return problems[0]
     grids: list[Any] = []
@@ -310,7 +297,7 @@ def union_of(problems: Sequence[Problem]) -> Problem:
 
 
 def scheduled(flow: AssignmentFlow, steps: Sequence[float]) -> AssignmentFlow:
-    """Return a flow with the steps, and the end, of a run."""
+    """Return a flow with prescribed steps."""
     stop = StoppingRule(entropy=0, changed=0, max_steps=max(1, len(steps)))
     return dataclasses.replace(flow, stepper=AdamsSchedule(tuple(steps)), stop=stop)
 
@@ -321,25 +308,25 @@ def learn_labels(
     options: ImageOptions,
     make: Callable[[int, Region], Problem | None],
 ) -> tuple[AssignmentFlow, Problem]:
-    """Return the flow with means of the features of each label, and the problem of its blocks.
+    """Return the flow with feature means of each label, and the problem of its blocks.
 
-    `make` returns the problem of a region of image k; None where that has no nodes.
+    `make` returns the problem of a region of image k; None if it has no nodes.
     """
     blocks = learned_blocks(images, options)
-    known = [(k, one, make(k, one)) for k, some in enumerate(blocks) for one in some]
-    regions = [[one for j, one, made in known if j == k and made] for k in range(len(images))]
-    problem = union_of([made for _, _, made in known if made is not None])
-    flow = _taught(method, problem, images, regions)
+    parts = [(k, block, make(k, block)) for k, members in enumerate(blocks) for block in members]
+    regions = [[block for j, block, part in parts if j == k and part] for k in range(len(images))]
+    problem = union_of([part for _, _, part in parts if part is not None])
+    flow = _with_means(method, problem, images, regions)
     return flow, with_prior(problem, images, regions, flow)
 
 
-def _taught(
+def _with_means(
     method: AbstractMethod,
     problem: Problem,
     images: Sequence[ReducedImage],
     regions: Sequence[Sequence[Region]],
 ) -> AssignmentFlow:
-    """Return the flow with a few means of the features of each label in regions of images."""
+    """Return the flow with a few feature means of each label in regions of images."""
     seeds = [image.sharpened(region) for image, region in _seen(images, regions)]
     nodes = problem.with_seeds(seeds if isinstance(problem.graph, GraphUnion) else seeds[0]).seeds
     assert nodes is not None
@@ -367,9 +354,9 @@ def _taught(
 def _seen(
     images: Sequence[ReducedImage], regions: Sequence[Sequence[Region]]
 ) -> Iterator[tuple[ReducedImage, Region]]:
-    """Yield the regions of images that have pixels within the mask."""
-    for image, some in zip(images, regions, strict=True):
-        for region in some:
+    """Yield the regions of images with pixels within the mask."""
+    for image, image_regions in zip(images, regions, strict=True):
+        for region in image_regions:
             mask = image.pixels.read(region)[1] if image.pixels.has_mask else None
             if mask is None or mask.any():
                 yield image, region
@@ -378,22 +365,22 @@ def _seen(
 def _typical_means(
     means_of: list[NDArray[np.floating]], rows_of: list[NDArray[np.floating]], sizes: NDArray[Any]
 ) -> tuple[NDArray[np.floating], NDArray[np.int64]]:
-    """Return means (n_means, n_features) of labels, and which label each is of.
+    """Return means (n_means, n_features) of labels, and the label index of each.
 
-    Left out are those that look like another label: few of the pixels nearest to them have theirs.
-    They come of small things that the labels of the reduced size lost.
+    Means whose nearest pixels mostly have another label are left out: small objects lost at the
+    reduced size.
     """
     means = np.concatenate(means_of)
-    owners = np.repeat(np.arange(len(means_of)), [len(some) for some in means_of])
+    owners = np.repeat(np.arange(len(means_of)), [len(rows) for rows in means_of])
     counts = np.zeros((len(means), len(means_of)))
     for label, (rows, size) in enumerate(zip(rows_of, sizes, strict=True)):
         nearest = cdist(rows, means, "sqeuclidean").argmin(axis=1)
         counts[:, label] = np.bincount(nearest, minlength=len(means)) * size / len(rows)
     shares = counts[np.arange(len(means)), owners] / counts.sum(axis=1).clip(min=1)
     best = [np.flatnonzero(owners == k)[shares[owners == k].argmax()] for k in range(len(means_of))]
-    kept = shares >= _LEAST_SHARE
-    kept[best] = True
-    return means[kept], owners[kept]
+    is_typical = shares >= _LEAST_SHARE
+    is_typical[best] = True
+    return means[is_typical], owners[is_typical]
 
 
 def with_prior(
@@ -402,7 +389,7 @@ def with_prior(
     regions: Sequence[Sequence[Region]],
     flow: AssignmentFlow,
 ) -> Problem:
-    """Return the problem with features more: the shares of the labels around each node."""
+    """Return the problem with the shares of the labels around each node as further features."""
     numbers = np.unique(np.asarray(flow.prototype_labels))
     n_features = problem.features.shape[1]
     features = np.empty((problem.n_nodes, n_features + len(numbers)), np.float32)
@@ -412,14 +399,14 @@ def with_prior(
         radii = _radii(image)
         around = grown(region, radii, image.shape)
         share = partial(_share_around, image.sharpened(around), [2 * k + 1 for k in radii])
-        for column, own in enumerate(in_threads(share, numbers.tolist()), start=n_features):
-            inner = grid.gather(cut(own, around, region))
+        for column, share_image in enumerate(in_threads(share, numbers.tolist()), start=n_features):
+            inner = grid.gather(cut(share_image, around, region))
             np.multiply(inner, _PRIOR, out=features[nodes, column])
     return dataclasses.replace(problem, features=features)
 
 
 def _radii(image: ReducedImage) -> list[int]:
-    """Return how far around a pixel the shares of labels are taken, per axis."""
+    """Return the radii per axis for the shares of labels around a pixel."""
     return [round(ratio) if ratio > 1 else 0 for ratio in image.ratios]
 
 

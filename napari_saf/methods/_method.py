@@ -86,7 +86,7 @@ def check_features(features: NDArray[np.floating], dtype: torch.dtype) -> None:
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Call:
-    """Validated arguments of `iterate`; a resumed run has its previous result `before`.
+    """Validated arguments of `iterate`; a resumed run has its previous result `previous`.
 
     `features` are centred by `offset` (float64, CPU), which prototypes add back. `order` (n_nodes,)
     are the original indices of reordered nodes.
@@ -101,7 +101,7 @@ class Call:
     offset: torch.Tensor = dataclasses.field(
         default_factory=lambda: torch.zeros(1, dtype=torch.float64)
     )
-    before: Segmentation | None = None
+    previous: Segmentation | None = None
     order: NDArray[np.int64] | None = None
 
     @property

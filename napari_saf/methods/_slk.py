@@ -154,7 +154,7 @@ class SLK(AbstractClustering, TaskMethod):
     def _start(self, call: Call) -> AbstractState:
         n_labels = self.n_clusters if call.initial is not None else self._n_columns(call.problem)
         points = start_points(call, n_labels, self.seed)
-        return _State(self, Tasks.of(call), points[None], is_first=call.before is None)
+        return _State(self, Tasks.of(call), points[None], is_first=call.previous is None)
 
 
 class _State(AbstractLaplacianState):

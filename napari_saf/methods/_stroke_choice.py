@@ -259,7 +259,9 @@ def choose_by(
     assert isinstance(grid, GridGraph) and problem.seeds is not None
     classes, seeds = np.unique(np.append(0, problem.seeds), return_inverse=True)
     strokes = grid.spread(seeds[1:])
-    of_objects = "clicks" if _are_dots(strokes) else "object"
+    boxes = find_objects(label_regions(strokes, np.ones((3,) * strokes.ndim))[0])
+    lengths = [max(side.stop - side.start for side in box) for box in boxes]
+    of_objects = "clicks" if np.median(lengths) < _SHORTEST_STROKE else "object"
     if of_objects == "clicks" and len(classes) > 2:
         was_object, trust = previous == "clicks", trust_in_features(problem)
         if was_object and trust < 1:
@@ -303,13 +305,6 @@ def left_out_accuracy(problem: Problem) -> float | None:
     """Return the accuracy of features on left-out strokes; None if a class has a single one."""
     shares = left_out_shares(problem)
     return float(np.mean(np.concatenate(shares))) if all(shares) else None
-
-
-def _are_dots(strokes: NDArray[np.generic]) -> bool:
-    """Return whether the strokes are as short as clicks."""
-    boxes = find_objects(label_regions(strokes, np.ones((3,) * strokes.ndim))[0])
-    lengths = [max(side.stop - side.start for side in box) for box in boxes]
-    return bool(np.median(lengths) < _SHORTEST_STROKE)
 
 
 def _is_of_many(pixels: NDArray[np.bool_], painted: NDArray[np.bool_]) -> bool:
