@@ -1,4 +1,4 @@
-"""Exceptions that napari-saf raises on purpose, and words for messages."""
+"""Exceptions of napari-saf, and helpers for their messages."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 
 def one_line(error: BaseException) -> str:
-    """Return what an error says in a line of at most 200 characters, else its type."""
+    """Return an error's message on one line of at most 200 characters, else its type."""
     return " ".join(str(error).split())[:200] or type(error).__name__
 
 
@@ -16,11 +16,10 @@ def counted(number: int, noun: str) -> str:
 
 
 class Cancelled(Exception):
-    """Raised inside work that was cancelled; not an error."""
+    """Raised inside cancelled work; not an error."""
 
 
 def raise_if(cancelled: Callable[[], bool]) -> None:
-    """Raise `Cancelled` if that returns True."""
     if cancelled():
         raise Cancelled
 

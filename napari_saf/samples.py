@@ -1,4 +1,4 @@
-"""Sample images that come with the package."""
+"""Sample images that are installed with the package."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from napari_saf.io import ImageFile, read_image
 
 
 class Sample(NamedTuple):
-    """A sample image: its title in menus, its file, and the licence; the README names sources."""
+    """Title in menus, file name and licence of a sample image; the README names sources."""
 
     title: str
     file: str
@@ -26,11 +26,10 @@ SAMPLES = {
     "histology": Sample("Histology (colonic glands)", "histology.png", _FREE),
     "nuclei": Sample("Nuclei (synthetic stack, 3-D)", "nuclei.tif", _OURS),
 }
-"""The samples by name."""
 
 
 def sample_path(name: str) -> Path:
-    """Return the file of a sample, or raise InvalidInput or FormatError if there is none."""
+    """Return the file of a sample; raise InvalidInput or FormatError if there is none."""
     if name not in SAMPLES:
         raise InvalidInput(f"sample: expected one of {', '.join(SAMPLES)}, got {name!r}")
     package = Path(__file__).parent

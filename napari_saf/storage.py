@@ -1,7 +1,6 @@
-"""Files whatever is in them: written atomically, read within limits, tensors with a header.
+"""Atomic writes, bounded reads, JSON and safetensors I/O.
 
-Nothing read from a file is ever executed, and a file that is written replaces an older one only
-when it is complete. The formats of this project are defined where they are read.
+Nothing read from a file is executed. File formats are defined where they are read.
 """
 
 from __future__ import annotations
@@ -29,27 +28,24 @@ from napari_saf.device import free_memory
 from napari_saf.errors import Cancelled, ComputeError, FormatError, InvalidInput, SafError, one_line
 
 Text = InstanceOf[str]
-"""Any text: names of files may hold bytes that are none, which pydantic's ``str`` refuses."""
+"""Any string: file names may hold surrogates, which pydantic's ``str`` refuses."""
 Model = TypeVar("Model", bound="FileModel")
 VERSION = importlib.metadata.version("napari-saf")
-"""Of this software, as files and recipes name it."""
 _KEY = "napari-saf"
-"""Where the header of a safetensors file holds what this project wrote there."""
+"""Key of this project's header in safetensors metadata."""
 _MOST_BYTES = 2**28
 _MOST_JSON_BYTES = 2**24
 _ALWAYS = 2**28
 _MOST_UNPACKED = 50_000
-"""A file may unpack to so many bytes, or so many times its size: zstd makes 1 of 30,000 zeros."""
+"""Maximum compression ratio of pixels: zstd reaches 30,000 on zeros."""
 
 
 @contextmanager
 def atomic_write(path: str | os.PathLike[str], *, overwrite: bool = True) -> Iterator[Path]:
-    """Yield a temporary name in the folder of `path`, and rename it to `path` at the end.
+    """Yield a temporary path next to `path`, and rename it to `path` at the end.
 
-    What is written under the temporary name, which ends as `path` does, may be a file or a
-    folder. If the block raises, or is interrupted, the temporary is removed and what was at
-    `path` stays as it was. Where `path` is a link, its target is replaced; a file keeps its mode.
-    SafError if the file cannot be written or, without `overwrite`, exists by then.
+    A file or folder; if the block raises, it is removed and `path` is unchanged. Links are followed
+    and modes kept. SafError on failure or, without `overwrite`, if the file exists by then.
     """
     target = Path(path)
     with write_errors(target):
@@ -71,7 +67,7 @@ def atomic_write(path: str | os.PathLike[str], *, overwrite: bool = True) -> Ite
 
 @contextmanager
 def write_errors(path: Path) -> Iterator[None]:
-    """Turn the errors of a disk into one that names the file."""
+    """Convert OSError to a SafError that names the file."""
     try:
         yield
     except OSError as error:
@@ -79,19 +75,18 @@ def write_errors(path: Path) -> Iterator[None]:
 
 
 def hidden_name(path: Path) -> str:
-    """Return a short hidden name, a different one for each file name."""
     return f".saf-{hashlib.sha256(os.fsencode(path.name)).hexdigest()[:12]}"
 
 
 def _temporary_name(path: Path) -> Path:
-    """Return a new name in the same folder with the same suffix, short enough for every system."""
+    """Return a unique short name in the same folder with the same suffix."""
     suffix = re.search(r"(\.ome)?\.[^.]{1,8}$", path.name)
     unique = f"{os.getpid()}-{secrets.token_hex(4)}{suffix[0] if suffix else ''}"
     return path.with_name(f"{hidden_name(path)}-{unique}")
 
 
 def _rename_exclusively(temporary: Path, target: Path) -> None:
-    """Rename a file, unless another process has made one of that name."""
+    """Rename a file; raise FileExistsError if the target exists."""
     try:
         os.link(temporary, target)
     except FileExistsError:
@@ -103,7 +98,7 @@ def _rename_exclusively(temporary: Path, target: Path) -> None:
 
 
 def _swap_folders(new: Path, target: Path) -> None:
-    """Put a folder in the place of another: no system can do that in one step."""
+    """Replace a folder, in two renames: no system has a single one."""
     old = _temporary_name(target)
     if target.exists():
         os.replace(target, old)
@@ -124,12 +119,11 @@ def make_folder(path: Path) -> None:
 
 
 def data_folder() -> Path:
-    """Return where a person's projects, and where files of weights are, are kept."""
     return platformdirs.user_data_path("napari-saf", appauthor=False)
 
 
 def remove_path(path: Path) -> None:
-    """Remove a file or a folder if it is there; errors do not hide the reason for clearing it."""
+    """Remove a file or folder if it exists, ignoring errors."""
     if path.is_dir():
         shutil.rmtree(path, ignore_errors=True)
     else:
@@ -138,7 +132,7 @@ def remove_path(path: Path) -> None:
 
 
 def remove_leftovers(path: Path) -> None:
-    """Remove the temporary files of killed processes, or of this one, that were writing `path`."""
+    """Remove temporary files of `path` left by this process or by dead ones."""
     real = Path(os.path.realpath(path)) if path.is_symlink() else path
     prefix = f"{hidden_name(real)}-"
     for file in real.parent.iterdir() if real.parent.is_dir() else ():
@@ -150,14 +144,12 @@ def remove_leftovers(path: Path) -> None:
 
 
 class FileModel(BaseModel):
-    """Entries of a file: no others, of exactly these types, finite numbers."""
+    """Strict pydantic model of file content: no other entries, finite numbers."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
 
 
 class VersionedModel(FileModel):
-    """The entries of a file of the newest schema."""
-
     newest: ClassVar[int] = 1
     version: Any = Field(alias="schema")
 
@@ -170,7 +162,7 @@ class VersionedModel(FileModel):
 
 
 def validated(model: type[Model], plain: object) -> Model:
-    """Return the entries of a file; raise InvalidInput that names the first wrong one."""
+    """Validate file content; InvalidInput names the first wrong entry."""
     try:
         return model.model_validate(plain)
     except ValidationError as error:
@@ -180,8 +172,8 @@ def validated(model: type[Model], plain: object) -> Model:
         raise InvalidInput(f"{_place(parents)}missing entry {name!r}")
     if fault["type"] == "extra_forbidden":
         entries = sorted(field.alias or key for key, field in model.model_fields.items())
-        known = "" if parents else f"; known: {', '.join(entries)}"
-        raise InvalidInput(f"{_place(parents)}unknown entry {name!r}{known}")
+        hint = "" if parents else f"; known: {', '.join(entries)}"
+        raise InvalidInput(f"{_place(parents)}unknown entry {name!r}{hint}")
     message = fault["msg"].removeprefix("Value error, ").replace("Input should be", "expected")
     if fault["type"] in ("model_type", "dict_type"):
         message = "expected an object"
@@ -189,18 +181,14 @@ def validated(model: type[Model], plain: object) -> Model:
 
 
 def _place(keys: Sequence[int | str]) -> str:
-    """Return where in a file something is, such as ``labels[3].color: ``."""
+    """Return the location of an entry, such as ``labels[3].color: ``."""
     path = "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in keys)
     return f"{path.removeprefix('.')}: " if path else ""
 
 
 @contextmanager
 def format_errors(file: object, expected: str) -> Iterator[None]:
-    """Turn whatever goes wrong while a file is read into a FormatError that names the file.
-
-    `expected` is what the file should be, with its article, as in "a recipe". ComputeError for
-    want of memory.
-    """
+    """Convert errors while reading `expected` ("a recipe") to a FormatError naming the file."""
     try:
         yield
     except (FormatError, ComputeError, Cancelled):
@@ -217,10 +205,7 @@ def format_errors(file: object, expected: str) -> Iterator[None]:
 
 
 def check_room(n_bytes: int, n_stored: int | None = None) -> None:
-    """Check the size of the pixels that a file of `n_stored` bytes declares.
-
-    MemoryError if as much is not free, ValueError if no compression makes so much of so little.
-    """
+    """Raise MemoryError or ValueError if pixels do not fit memory, or the file's compression."""
     if n_stored is not None:
         check_unpacked(n_bytes, n_stored)
     if n_bytes > free_memory():
@@ -228,13 +213,13 @@ def check_room(n_bytes: int, n_stored: int | None = None) -> None:
 
 
 def check_unpacked(n_bytes: int, n_stored: int) -> None:
-    """Raise ValueError if no compression makes so many bytes of those that are stored."""
+    """Raise ValueError if no compression reaches this ratio."""
     if n_bytes > max(_ALWAYS, _MOST_UNPACKED * n_stored):
         raise ValueError(f"it says that it has {n_bytes} bytes of pixels, in a file of {n_stored}")
 
 
 def read_limited(file: Path, n_bytes: int) -> bytes:
-    """Read a file whole; raise InvalidInput if it is larger than `n_bytes`."""
+    """Read a file; raise InvalidInput if it is larger than `n_bytes`."""
     with file.open("rb") as stream:
         content = stream.read(n_bytes + 1)
     if len(content) > n_bytes:
@@ -243,7 +228,6 @@ def read_limited(file: Path, n_bytes: int) -> bytes:
 
 
 def decoded(content: bytes) -> str:
-    """Return a text in UTF-8, with or without a byte order mark."""
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -251,7 +235,7 @@ def decoded(content: bytes) -> str:
 
 
 def parse_json(content: bytes | str) -> object:
-    """Return the values in a JSON text; InvalidInput for a number that is not finite."""
+    """Parse JSON; InvalidInput for a number that is not finite."""
 
     def refuse(name: str) -> object:
         raise InvalidInput(f"expected finite numbers, got {name}")
@@ -262,12 +246,11 @@ def parse_json(content: bytes | str) -> object:
 
 
 def read_json(file: Path) -> object:
-    """Return the values in a JSON file of at most 16 MiB."""
     return parse_json(read_limited(file, _MOST_JSON_BYTES))
 
 
 def write_json(path: Path, text: str, *, overwrite: bool = True) -> Path:
-    """Write a JSON text; what is no text in a name becomes an escape, which JSON reads back."""
+    """Write a JSON text; surrogates in names become escapes, which JSON reads back."""
     with atomic_write(path, overwrite=overwrite) as temporary:
         temporary.write_text(f"{text}\n", encoding="utf-8", errors="backslashreplace")
     return path
@@ -276,7 +259,6 @@ def write_json(path: Path, text: str, *, overwrite: bool = True) -> Path:
 def save_tensors(
     path: str | os.PathLike[str], tensors: dict[str, NDArray[Any]], header: Mapping[str, object]
 ) -> Path:
-    """Write tensors and a header to a safetensors file, complete or not at all."""
     content = safetensors.numpy.save(tensors, metadata={_KEY: json.dumps(header, allow_nan=False)})
     with atomic_write(path) as temporary:
         temporary.write_bytes(content)
@@ -286,7 +268,7 @@ def save_tensors(
 def load_tensors(
     path: str | os.PathLike[str], model: type[Model]
 ) -> tuple[dict[str, NDArray[Any]], Model]:
-    """Return the tensors of a file and its header; raise InvalidInput if it is none of ours."""
+    """Return the tensors and the header of a file; InvalidInput if it is not of this project."""
     content = read_limited(Path(path), _MOST_BYTES)
     try:
         tensors = safetensors.numpy.load(content)

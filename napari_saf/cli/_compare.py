@@ -65,61 +65,63 @@ _SWEEP_OPTIONS = [
 
 
 @flags.command("compare", flags.method_options(_COMPARE_OPTIONS))
-def compare(given: Any) -> None:
+def compare(args: Any) -> None:
     """Label one image in several ways and show the results side by side.
 
     The labels of all results have common numbers and colours.
     """
-    image, out = given.image, given.out
+    image, out = args.image, args.out
     is_folder = out.is_dir() or not out.suffix
-    places = [out]
+    targets = [out]
     if is_folder:
-        places = [out / f"comparison{suffix}" for suffix in (".png", ".csv")]
+        targets = [out / f"comparison{suffix}" for suffix in (".png", ".csv")]
     elif out.suffix.lower() not in comparison.COMPARISON_SUFFIXES:
         raise InvalidInput(f"{out}: expected a folder, or a name that ends in {_SUFFIXES}")
-    options, companions = flags.image_options_of(vars(given))
-    variants = _variants(given, options)
+    options, companions = flags.image_options_of(vars(args))
+    variants = _variants(args, options)
     stems = [
         f"{io.mask_stem(image)}_{io.file_stem(name)}" for name in comparison.short_names(variants)
     ]
     masks = [(out / f"{stem}{io.LABELS_MARK}.tif", out / f"{stem}.recipe.json") for stem in stems]
     each = dict(zip(variants, masks, strict=True)) if is_folder else {}
-    check_outputs([*places, *itertools.chain(*each.values())], [image], overwrite=given.overwrite)
+    check_outputs([*targets, *itertools.chain(*each.values())], [image], overwrite=args.overwrite)
     _print_notes(companions)
-    file, beside = companions.read_image(image), companions.read()
+    file, companion_data = companions.read_image(image), companions.read()
     pipeline = companions.pipeline_for(Pipeline(METHODS["saf"](), options), file)
     assert pipeline.options is not None
     channel_axis = pipeline.options.channel_axis
-    regions = None if given.truth is None else _read_truth(given.truth, file, channel_axis)
+    regions = None if args.truth is None else _read_truth(args.truth, file, channel_axis)
 
     def read(options: ImageOptions) -> Problem:
         shown = dataclasses.replace(options, channel_axis=channel_axis)
-        return dataclasses.replace(pipeline, options=shown).problem(file, **beside)
+        return dataclasses.replace(pipeline, options=shown).problem(file, **companion_data)
 
     steps = map_steps(comparison.iterate_comparison(variants, read), lambda step: step.snapshot)
-    found = run_with_progress(steps, image.name)
-    for place in places:
-        make_folder(place.parent)
+    result = run_with_progress(steps, image.name)
+    for target in targets:
+        make_folder(target.parent)
         comparison.save_comparison(
-            place,
-            found,
+            target,
+            result,
             file.array,
             truth=regions,
-            paint=given.paint,
+            paint=args.paint,
             channel_axis=channel_axis,
             title=image.name,
         )
-    for one in found.results if each else ():
-        mask, recipe = each[one.variant]
-        io.save_masks(mask, one.labels, **placed_labels(file, one.labels, channel_axis).placed)
-        io.save_recipe(recipe, one.recipe | {"images": [image.name]})
-    for failure in found.failures:
+    for compared in result.results if each else ():
+        mask, recipe = each[compared.variant]
+        io.save_masks(
+            mask, compared.labels, **placed_labels(file, compared.labels, channel_axis).placed
+        )
+        io.save_recipe(recipe, compared.recipe | {"images": [image.name]})
+    for failure in result.failures:
         click.echo(f"napari-saf: not run: {failure.variant.name}: {failure.error}", err=True)
-    for row in comparison.comparison_table(found, regions):
+    for row in comparison.comparison_table(result, regions):
         agreement = "" if np.isnan(row.covering) else f", covering {row.covering:.3f}"
         click.echo(f"{row.name}: {row.n_labels} labels{agreement}, {row.seconds:.1f} s")
-    for place in places:
-        click.echo(place)
+    for target in targets:
+        click.echo(target)
 
 
 def _print_notes(companions: Companions) -> None:
@@ -128,7 +130,6 @@ def _print_notes(companions: Companions) -> None:
 
 
 def _read_truth(path: Path, image: io.ImageFile, channel_axis: int | None) -> NDArray[Any]:
-    """Read the truth; whether it fits is known before anything is run."""
     truth: NDArray[Any] = io.read_labels(path).array
     shape = channels_last(image.array, channel_axis)[0].shape[:-1]
     if truth.shape != shape or not truth.any():
@@ -136,11 +137,11 @@ def _read_truth(path: Path, image: io.ImageFile, channel_axis: int | None) -> ND
     return truth
 
 
-def _variants(given: Any, options: ImageOptions) -> list[comparison.Variant]:
-    types = [METHODS[name] for name in given.methods or ("saf",)]
-    methods = flags.make_methods(types, flags.given_parameters(vars(given)))
+def _variants(args: Any, options: ImageOptions) -> list[comparison.Variant]:
+    types = [METHODS[name] for name in args.methods or ("saf",)]
+    methods = flags.make_methods(types, flags.given_parameters(vars(args)))
     axes: dict[str, list[object]] = {}
-    for entry in given.grid:
+    for entry in args.grid:
         name, equals, text = entry.partition("=")
         name = name.strip().replace("-", "_")
         if not equals or name in axes:
@@ -150,25 +151,25 @@ def _variants(given: Any, options: ImageOptions) -> list[comparison.Variant]:
 
 
 @flags.command("fair-sweep", flags.method_options(_SWEEP_OPTIONS, {_SWEEP_NAME: _SWEEP}, [SWEPT]))
-def fair_sweep(given: Any) -> None:
+def fair_sweep(args: Any) -> None:
     """Cluster images together at one fairness weight after another.
 
     Show what an even spread of the labels over groups costs.
     """
-    out, weights = given.out, given.fairness_weights
+    out, weights = args.out, args.fairness_weights
     weights = None if isinstance(weights, str) else weights
-    paths = io.find_images(given.images)
-    given.groups = given.groups or ("image" if len(paths) > 1 else None)
-    if given.groups is None:
+    paths = io.find_images(args.images)
+    args.groups = args.groups or ("image" if len(paths) > 1 else None)
+    if args.groups is None:
         raise click.UsageError("--groups: one image needs groups; see --help")
-    options, companions = flags.image_options_of(vars(given), len(paths))
+    options, companions = flags.image_options_of(vars(args), len(paths))
     table, plot = out / "fair_sweep.csv", out / "fair_sweep.png"
-    mask_places = [
+    mask_paths = [
         [out / f"{io.mask_stem(path)}{io.LABELS_MARK}_{number}.tif" for path in paths]
-        for number in range(count_points(weights) if given.masks else 0)
+        for number in range(count_points(weights) if args.masks else 0)
     ]
-    check_outputs([table, plot, *itertools.chain(*mask_places)], paths, overwrite=given.overwrite)
-    method = flags.make_method(_SWEEP, flags.given_parameters(vars(given)))
+    check_outputs([table, plot, *itertools.chain(*mask_paths)], paths, overwrite=args.overwrite)
+    method = flags.make_method(_SWEEP, flags.given_parameters(vars(args)))
     assert isinstance(method, SweepMethod)
     _print_notes(companions)
     files: list[Any] = [companions.read_image(path) for path in paths]
@@ -176,39 +177,39 @@ def fair_sweep(given: Any) -> None:
     assert pipeline.options is not None
     problem, axis = pipeline.problem(files, **companions.read()), pipeline.options.channel_axis
     title = paths[0].name if len(paths) == 1 else f"{len(paths)} images"
-    found = run_with_progress(method.iterate_sweep(problem, weights), title)
+    trade_off = run_with_progress(method.iterate_sweep(problem, weights), title)
     make_folder(out)
     columns = {
-        "number": range(len(found.points)),
-        "fairness_weight": [point.weight for point in found.points],
-        "objective": [point.objective for point in found.points],
-        "fairness_error": [point.fairness_error for point in found.points],
-        "balance": [point.balance for point in found.points],
-        "labels": [point.segmentation.n_labels for point in found.points],
+        "number": range(len(trade_off.points)),
+        "fairness_weight": [point.weight for point in trade_off.points],
+        "objective": [point.objective for point in trade_off.points],
+        "fairness_error": [point.fairness_error for point in trade_off.points],
+        "balance": [point.balance for point in trade_off.points],
+        "labels": [point.segmentation.n_labels for point in trade_off.points],
     }
     io.save_table(table, {name: np.asarray(column) for name, column in columns.items()})
-    _save_plot(plot, found, title)
-    for point, places in zip(found.points, mask_places, strict=False):
+    _save_plot(plot, trade_off, title)
+    for point, paths_of_point in zip(trade_off.points, mask_paths, strict=False):
         labels = point.segmentation.labels
-        each = labels if isinstance(labels, list) else [labels]
-        for image, one, place in zip(files, each, places, strict=True):
-            io.save_masks(place, one, **placed_labels(image, one, axis).placed)
+        label_images = labels if isinstance(labels, list) else [labels]
+        for image, mask, path in zip(files, label_images, paths_of_point, strict=True):
+            io.save_masks(path, mask, **placed_labels(image, mask, axis).placed)
     click.echo(f"{table}\n{plot}")
 
 
-def _save_plot(path: Path, found: TradeOff, title: str) -> None:
+def _save_plot(path: Path, trade_off: TradeOff, title: str) -> None:
     figure = Figure(figsize=(9, 4), layout="constrained")
-    left, right = figure.subplots(1, 2)
-    weights = [point.weight for point in found.points]
-    places = [(point.fairness_error, point.objective) for point in found.points]
-    left.plot(*zip(*places, strict=True), "o-")
-    for weight, place in zip(weights, places, strict=True):
-        if np.isfinite(place[0]):
-            left.annotate(f"{weight:.3g}", place, xytext=(4, 4), textcoords="offset points")
-    left.set(xlabel="fairness error (nats, sum over labels)", ylabel="objective")
-    left.set_title(io.printable(title), parse_math=False)
-    right.plot(weights, [point.balance for point in found.points], "o-")
-    right.set_xscale("symlog", linthresh=min([w for w in weights if w > 0], default=1.0))
-    right.set(xlabel="fairness weight", ylabel="balance", ylim=(0, 1))
+    cost_axes, balance_axes = figure.subplots(1, 2)
+    weights = [point.weight for point in trade_off.points]
+    points = [(point.fairness_error, point.objective) for point in trade_off.points]
+    cost_axes.plot(*zip(*points, strict=True), "o-")
+    for weight, point in zip(weights, points, strict=True):
+        if np.isfinite(point[0]):
+            cost_axes.annotate(f"{weight:.3g}", point, xytext=(4, 4), textcoords="offset points")
+    cost_axes.set(xlabel="fairness error (nats, sum over labels)", ylabel="objective")
+    cost_axes.set_title(io.printable(title), parse_math=False)
+    balance_axes.plot(weights, [point.balance for point in trade_off.points], "o-")
+    balance_axes.set_xscale("symlog", linthresh=min([w for w in weights if w > 0], default=1.0))
+    balance_axes.set(xlabel="fairness weight", ylabel="balance", ylim=(0, 1))
     with atomic_write(path) as temporary:
         figure.savefig(temporary, dpi=120, format="png")

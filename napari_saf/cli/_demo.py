@@ -29,9 +29,9 @@ from napari_saf.storage import atomic_write, make_folder
                  show_default=True, help="Which sample image."),
     click.Option(["--headless"], is_flag=True, help="Open no window, even if there is a screen."),
 ])  # fmt: skip
-def demo(given: Any) -> None:
+def demo(args: Any) -> None:
     """Label a sample image with the defaults and show what came out."""
-    out, sample = given.out, given.sample
+    out, sample = args.out, args.sample
     make_folder(out)
     image = read_sample(sample)
     click.echo(f"{SAMPLES[sample].title}: {' × '.join(map(str, image.array.shape))}")
@@ -47,7 +47,7 @@ def demo(given: Any) -> None:
     has_screen = sys.platform in ("darwin", "win32") or any(
         os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY")
     )
-    if given.headless or not has_screen:
+    if args.headless or not has_screen:
         click.echo("no screen: napari stays closed")
         return
     try:
@@ -59,10 +59,7 @@ def demo(given: Any) -> None:
 
 
 def save_run_figure(path: Path, image: io.ImageFile, result: Segmentation, title: str) -> None:
-    """Save image, labels, prototypes and entropy side by side as PNG.
-
-    The prototypes are shown in their colours; of a stack the middle plane is shown.
-    """
+    """Save image, labels, prototypes and entropy of the middle plane side by side as PNG."""
     labels, points = np.asarray(result.labels), result.prototypes
     extractor = extractor_of(result.recipe["input"]["features"])
     colours = None if extractor is None else extractor.colours(points)

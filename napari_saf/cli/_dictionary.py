@@ -50,7 +50,7 @@ _SHOW = [
     flags.overwrite("a picture that is there"),
 ]
 _OF_FOLDER = {"reconstruction": "blended", "mask_format": ".tif", "device": "auto"}
-"""Options of images that go to a folder, and what they are by default."""
+"""Options of folder output, with their defaults."""
 _APPLY = [
     _DICTIONARY,
     flags.IMAGES,
@@ -82,48 +82,47 @@ def dictionary() -> None:
 @flags.command(
     "learn", flags.method_options(_LEARN, {"dictionary": PatchDictionaryLearning}), dictionary
 )
-def _learn(given: Any) -> None:
+def _learn(args: Any) -> None:
     """Learn a dictionary from one or several images, or a folder of them."""
-    out = given.out
+    out = args.out
     io.check_suffix(out, [DICTIONARY_SUFFIX])
-    check_outputs([out], overwrite=given.overwrite)
-    method = flags.make_method(PatchDictionaryLearning, flags.given_parameters(vars(given)))
-    paths = io.find_images(given.images)
+    check_outputs([out], overwrite=args.overwrite)
+    method = flags.make_method(PatchDictionaryLearning, flags.given_parameters(vars(args)))
+    paths = io.find_images(args.images)
     files = [io.read_image(path) for path in paths]
-    axis = files[0].stated_channel_axis if given.channel_axis is None else given.channel_axis
+    axis = files[0].stated_channel_axis if args.channel_axis is None else args.channel_axis
     arrays = [file.array for file in files]
-    own = PLAIN | {"window": given.window, "channel_axis": axis, "features": given.features}
-    problem = Problem.from_images(arrays, **own)
+    options = PLAIN | {"window": args.window, "channel_axis": axis, "features": args.features}
+    problem = Problem.from_images(arrays, **options)
     title = paths[0].name if len(paths) == 1 else f"{len(paths)} images"
     began = time.perf_counter()
     result = run_with_progress(method.iterate(problem), title)
     assert isinstance(result, LearnedDictionary)
-    found = dataclasses.replace(result.dictionary, images=tuple(path.name for path in paths))
+    learned = dataclasses.replace(result.dictionary, images=tuple(path.name for path in paths))
     make_folder(out.parent)
-    found.save(out)
+    learned.save(out)
     seconds, status = time.perf_counter() - began, STATUS_TEXTS[result.status]
-    click.echo(f"{out}: {_summary(found)}, {status}, {seconds:.1f} s")
+    click.echo(f"{out}: {_summary(learned)}, {status}, {seconds:.1f} s")
     for note in result.notes:
         click.echo(f"napari-saf: note: {note}", err=True)
 
 
 @flags.command("show", _SHOW, dictionary)
-def _show(given: Any) -> None:
+def _show(args: Any) -> None:
     """Say what a dictionary is, and draw its atoms."""
-    path, out = given.path, given.out
-    found = PatchDictionary.load(path)
-    click.echo(f"{path}: {_summary(found)}")
-    click.echo(f"learned from {', '.join(found.images) or 'unknown images'}")
-    click.echo(f"with napari-saf {found.software}, s = {found.s:g}, window {found.window}")
+    path, out = args.path, args.out
+    loaded = PatchDictionary.load(path)
+    click.echo(f"{path}: {_summary(loaded)}")
+    click.echo(f"learned from {', '.join(loaded.images) or 'unknown images'}")
+    click.echo(f"with napari-saf {loaded.software}, s = {loaded.s:g}, window {loaded.window}")
     if out is not None:
-        check_outputs([out], overwrite=given.overwrite)
+        check_outputs([out], overwrite=args.overwrite)
         make_folder(out.parent)
-        _save_atoms(out, found, path.name)
+        _save_atoms(out, loaded, path.name)
         click.echo(out)
 
 
 def _save_atoms(path: Path, dictionary: PatchDictionary, title: str) -> None:
-    """Save a picture of all atoms, the most used first, each with its share of the pixels."""
     columns = min(10, dictionary.n_atoms)
     rows = -(-dictionary.n_atoms // columns)
     figure = Figure(figsize=(0.9 * columns + 0.3, 1.1 * rows + 0.6), layout="constrained")
@@ -142,32 +141,32 @@ def _save_atoms(path: Path, dictionary: PatchDictionary, title: str) -> None:
 
 
 @flags.command("apply", _APPLY, dictionary)
-def _apply(given: Any) -> int:
+def _apply(args: Any) -> int:
     """Label images with a dictionary and rebuild them from its atoms.
 
     What an earlier run has done is not done again.
     """
-    found, out = PatchDictionary.load(given.path), given.out
-    paths = io.find_images(given.images)
-    shared = {"window": given.window, "channel_axis": given.channel_axis}
-    of_folder = {name: getattr(given, name) for name in _OF_FOLDER}
+    loaded, out = PatchDictionary.load(args.path), args.out
+    paths = io.find_images(args.images)
+    shared = {"window": args.window, "channel_axis": args.channel_axis}
+    of_folder = {name: getattr(args, name) for name in _OF_FOLDER}
     if out.name.endswith(".ome.zarr") and len(paths) == 1:
-        for name, usual in _OF_FOLDER.items():
-            if of_folder[name] != usual:
+        for name, default in _OF_FOLDER.items():
+            if of_folder[name] != default:
                 flag = name.removeprefix("mask_")
                 raise click.UsageError(f"--{flag}: goes with a folder; {out} gets the labels alone")
         source = io.url_of(paths[0]) or paths[0]
-        job = DictionaryJob.of(source, found, tile=given.tile or None, **shared)
-        return label_in_tiles(job, given)
-    if given.tile or given.dry_run:
+        job = DictionaryJob.of(source, loaded, tile=args.tile or None, **shared)
+        return label_in_tiles(job, args)
+    if args.tile or args.dry_run:
         raise click.UsageError("--tile, --dry-run: go with one image, into OUT.ome.zarr")
-    own: dict[str, Any] = {**shared, **of_folder, "overwrite": given.overwrite}
-    task = DictionaryTask(dictionary=found, folder=out, **own)
-    return run_jobs(task, task.plan(paths), given)
+    options: dict[str, Any] = {**shared, **of_folder, "overwrite": args.overwrite}
+    task = DictionaryTask(dictionary=loaded, folder=out, **options)
+    return run_jobs(task, task.plan(paths), args)
 
 
 def _summary(dictionary: PatchDictionary) -> str:
     size, channels = dictionary.patch_size, dictionary.n_channels
-    kind = f", {channels} channels" if channels > 1 else ""
-    kind += f", of {dictionary.features}" if dictionary.features != "intensity" else ""
-    return f"{counted(dictionary.n_atoms, 'atom')} of {size} × {size}{kind}"
+    content = f", {channels} channels" if channels > 1 else ""
+    content += f", of {dictionary.features}" if dictionary.features != "intensity" else ""
+    return f"{counted(dictionary.n_atoms, 'atom')} of {size} × {size}{content}"

@@ -13,14 +13,14 @@ from napari_saf.errors import SafError
 
 
 @flags.command("info", [flags.IMAGES])
-def info(given: Any) -> int:
+def info(args: Any) -> int:
     """Say what image files hold, a line for each image.
 
     A file that holds several images, as TIFF of several series, plates and converted files do,
     is a folder of images: each can be labelled by the name that is shown, or all of them.
     """
     code = 0
-    for path in io.find_images(given.images):
+    for path in io.find_images(args.images):
         try:
             click.echo(f"{path}: {_described(io.ImageSource.open(path))}")
         except SafError as error:
@@ -33,8 +33,8 @@ def _described(image: io.ImageSource) -> str:
     words = [f"{sides} ({image.axes})" if image.axes else sides, str(image.dtype)]
     if image.n_channels > 1:
         words.append(f"{image.n_channels} channels")
-    known = [f"{n} {size:.6g} {unit}" for n, (size, unit) in image.sizes.items() if n in image.axes]
-    words += [f"pixels {', '.join(known)}"] if known else []
+    sizes = [f"{n} {size:.6g} {unit}" for n, (size, unit) in image.sizes.items() if n in image.axes]
+    words += [f"pixels {', '.join(sizes)}"] if sizes else []
     origin = [f"{name} {first:.6g}" for name, first in image.origin.items()]
     words += [f"begins at {', '.join(origin)}"] if origin else []
     words += [f"{image.n_levels} levels"] if image.n_levels > 1 else []

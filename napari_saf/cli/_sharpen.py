@@ -7,7 +7,6 @@ from typing import Any
 
 import click
 import numpy as np
-from numpy.typing import NDArray
 
 from napari_saf import io
 from napari_saf.batch import check_outputs
@@ -40,29 +39,29 @@ _OPTIONS: list[click.Parameter] = [
 
 
 @flags.command("sharpen", _OPTIONS)
-def sharpen(given: Any) -> None:
+def sharpen(args: Any) -> None:
     """Move the borders of label images, whatever made them, onto the edges of the images.
 
     MASK and IMAGE are files, or folders, in which the image of photo.labels.tif is called photo.
     Numbers, names, colours and the size of a pixel stay; frames of a series are gone through one
     by one.
     """
-    is_folder = io.is_plain_folder(given.source)
-    masks = find_masks([given.source])
+    is_folder = io.is_plain_folder(args.source)
+    masks = find_masks([args.source])
     if not is_folder:
-        io.check_suffix(given.out, io.MASK_SUFFIXES)
-    outputs = [given.out / path.name if is_folder else given.out for path in masks]
-    pictures = [picture_of(path, given.pictures) for path in masks]
-    if is_folder and (not io.is_plain_folder(given.pictures) or _file_of(given.inside)):
+        io.check_suffix(args.out, io.MASK_SUFFIXES)
+    outputs = [args.out / path.name if is_folder else args.out for path in masks]
+    pictures = [picture_of(path, args.pictures) for path in masks]
+    if is_folder and (not io.is_plain_folder(args.pictures) or _file_of(args.inside)):
         raise click.UsageError("IMAGE, --mask: a file goes with one mask")
-    sources = [path for path in (*masks, *pictures, _file_of(given.inside)) if path is not None]
-    check_outputs(outputs, sources, overwrite=given.overwrite)
+    sources = [path for path in (*masks, *pictures, _file_of(args.inside)) if path is not None]
+    check_outputs(outputs, sources, overwrite=args.overwrite)
     make_folder(outputs[0].parent)
     failed = 0
     for path, picture, out in zip(masks, pictures, outputs, strict=True):
         try:
             assert picture is not None
-            _sharpen(path, picture, out, given)
+            _sharpen(path, picture, out, args)
             click.echo(out)
         except SafError as error:
             if len(masks) == 1:
@@ -77,36 +76,33 @@ def _file_of(inside: Path | None) -> Path | None:
     return None if inside is None or str(inside) == "labels" else inside
 
 
-def _sharpen(path: Path, picture: Path, out: Path, given: Any) -> None:
+def _sharpen(path: Path, picture: Path, out: Path, args: Any) -> None:
     mask, image = io.read_mask(path), io.read_image(picture)
-    axis = image.channel_axis if given.channel_axis is None else given.channel_axis
+    axis = image.channel_axis if args.channel_axis is None else args.channel_axis
     labels, channels = mask.labels, channels_last(image.array, axis)[0]
-    inside_file = _file_of(given.inside)
-    inside = None if given.inside is None else labels > 0
+    inside_file = _file_of(args.inside)
+    inside = None if args.inside is None else labels > 0
     if inside_file is not None:
         inside = io.read_labels(inside_file).array > 0
-    for name, array in ((picture, channels[..., 0]), (given.inside, inside)):
+    for name, array in ((picture, channels[..., 0]), (args.inside, inside)):
         if array is not None and array.shape != labels.shape:
             raise InvalidInput(f"{name}: expected shape {labels.shape}, got {array.shape}")
     if image.no_data is not None:
         inside = np.isfinite(channels).all(axis=-1) & (True if inside is None else inside)
-    found = np.empty_like(labels)
-    is_by_first = given.slices or labels.ndim > 3 or (mask.axes or "").startswith("t")
-    for at in np.ndindex(labels.shape[: labels.ndim - 2 if given.slices else int(is_by_first)]):
-        found[at] = _sharpened(
-            labels[at], channels[at], None if inside is None else inside[at], given
-        )
+    sharpened = labels.copy()
+    is_by_first = args.slices or labels.ndim > 3 or (mask.axes or "").startswith("t")
+    for at in np.ndindex(labels.shape[: labels.ndim - 2 if args.slices else int(is_by_first)]):
+        region = None if inside is None else inside[at]
+        if region is None or region.any():
+            sharpened[at] = sharpen_labels(
+                labels[at],
+                channels[at],
+                channel_axis=-1,
+                mask=region,
+                reach=args.reach,
+                strength=args.strength,
+            )
     mask = mask.lying_on(image)
-    kept = {key: getattr(mask, key) for key in ("names", "colors", "prototypes", "place")}
-    io.save_masks(out, found, **mask.placed, **kept)
+    metadata = {key: getattr(mask, key) for key in ("names", "colors", "prototypes", "place")}
+    io.save_masks(out, sharpened, **mask.placed, **metadata)
     tell_lost_places(out, mask)
-
-
-def _sharpened(
-    labels: NDArray[Any], channels: NDArray[Any], inside: NDArray[np.bool_] | None, given: Any
-) -> NDArray[Any]:
-    if inside is not None and not inside.any():
-        return labels
-    return sharpen_labels(
-        labels, channels, channel_axis=-1, mask=inside, reach=given.reach, strength=given.strength
-    )

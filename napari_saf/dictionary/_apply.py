@@ -1,4 +1,4 @@
-"""A dictionary applied to an image: its labels, and the image rebuilt from atoms."""
+"""Application of a dictionary: labels by the assignment flow, and a reconstruction from atoms."""
 
 from __future__ import annotations
 
@@ -32,29 +32,29 @@ from napari_saf.result import History, LabelImage, LabelMap, Segmentation
 Reconstruction = Literal["matched", "blended", "fitted"]
 RECONSTRUCTIONS: tuple[Reconstruction, ...] = ("matched", "blended", "fitted")
 _TILE_VALUES = 2**22
-"""Entries of a field (n_nodes, n_atoms) of one tile; a run holds about 20 such fields."""
+"""Entries of a field (n_nodes, n_atoms) per tile; a run holds about 20 such fields."""
 _LEAST_TILE = 64
 _HALO = 16
-"""Pixels around a tile within which its neighbours count, per radius of the window."""
+"""Overlap of tiles in pixels, per radius of the window."""
 _CHUNK_BYTES = 2**25
 _LEAST_WEIGHT = 1e-6
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class PatchSegmentation:
-    """An image labelled with the atoms of a dictionary.
+    """Labels and reconstruction of an image by the atoms of a dictionary.
 
     Attributes
     ----------
     labels : array of unsigned int of shape (height, width)
         Label l is atom l - 1.
     reconstruction : array, float32
-        The image made of atoms: its shape (channels last), its values.
+        Reconstruction, in the shape (channels last) and values of the image.
     difference : array, float32
-        The image less `reconstruction`.
+        The image minus `reconstruction`.
     transforms : array of uint8 of shape (height, width)
-        Symmetry that turns the matched patch onto the atom: k < 4 is k quarter turns
-        counter-clockwise, 4 + k is a mirroring of left and right, then k turns.
+        Symmetry from the matched patch to the atom: k < 4 is k quarter turns counter-clockwise,
+        4 + k a left-right reflection, then k turns.
     centres : array of int32 of shape (height, width, 2)
         Row and column of the centre of the matched patch.
     fit : array of float32 of shape (height, width)
@@ -87,14 +87,14 @@ class PatchSegmentation:
 
     @property
     def psnr(self) -> float:
-        """Peak signal to noise ratio in dB; the peak is the range of the dictionary's scaling."""
+        """Peak signal-to-noise ratio in dB; the peak is the range of the dictionary's scaling."""
         return float(-10 * np.log10(max(self.error, 1e-12)))
 
 
 def _tiles(
     shape: tuple[int, int], window: int, n_atoms: int, patch_size: int
 ) -> Iterator[tuple[tuple[slice, slice], tuple[slice, slice]]]:
-    """Yield tiles of `shape` interior pixels that overlap, and their cores, which cover it."""
+    """Yield overlapping tiles of interior pixels, and their cores, which partition `shape`."""
     halo = _HALO * max(1, window // 2) + patch_size
     side = max(_LEAST_TILE, int((_TILE_VALUES / n_atoms) ** 0.5) - 2 * halo)
     if shape[0] * shape[1] * n_atoms <= _TILE_VALUES:
@@ -109,12 +109,7 @@ def _tiles(
 
 
 class Application:
-    """A dictionary applied to an image (height, width, n_channels), tile after tile.
-
-    Labels come from the assignment flow on the root mean square patch distances of interior
-    pixels; a pixel at the rim has the label of the nearest interior one. Tiles overlap, so that
-    the memory does not grow with the number of atoms times the size of the image.
-    """
+    """Tiled labelling and reconstruction of an image (height, width, n_channels)."""
 
     def __init__(
         self,
@@ -125,30 +120,29 @@ class Application:
         cancelled: Callable[[], bool],
     ) -> None:
         if reconstruction not in RECONSTRUCTIONS:
-            known = ", ".join(RECONSTRUCTIONS)
-            raise InvalidInput(f"reconstruction: expected {known}, got {reconstruction!r}")
-        self._began, place = time.perf_counter(), resolve_device(device)
+            names = ", ".join(RECONSTRUCTIONS)
+            raise InvalidInput(f"reconstruction: expected {names}, got {reconstruction!r}")
+        self._began, target = time.perf_counter(), resolve_device(device)
         self._dictionary, self._pixels = dictionary, pixels
         self._reconstruction, self._cancelled = reconstruction, cancelled
         size, n_features = dictionary.patch_size, dictionary.atoms.shape[3]
         # Intensities are scaled a tile at a time; other features look around themselves.
         self._features = None if dictionary.features == "intensity" else dictionary.values(pixels)
         self._shape = (pixels.shape[0] - size + 1, pixels.shape[1] - size + 1)
-        self._atoms = torch.from_numpy(dictionary.atoms).movedim(-1, 1).to(place).contiguous()
+        self._atoms = torch.from_numpy(dictionary.atoms).movedim(-1, 1).to(target).contiguous()
         # Row 8 k + T: atom k turned back by T, channels last.
         turned = all_transforms(self._atoms)[:, INVERSE].flatten(0, 1)
         self._turned = turned.permute(0, 2, 3, 1).contiguous()
         # Weighted sums of painted atoms; the last column holds the weights.
         self._sums = self._atoms.new_zeros(pixels.shape[0] * pixels.shape[1], n_features + 1)
         # The row of the atom that each pixel would paint around itself.
-        self._around = torch.zeros(self._shape, dtype=torch.int32, device=place)
+        self._around = torch.zeros(self._shape, dtype=torch.int32, device=target)
         self._labels = np.zeros(self._shape, dtype=np.min_scalar_type(dictionary.n_atoms))
         self._transforms = np.zeros(self._shape, dtype=np.uint8)
         self._centres = np.zeros((*self._shape, 2), dtype=np.int32)
         self._fit = np.zeros(self._shape, dtype=np.float32)
 
     def run(self, window: int, rho: float, *, is_grey: bool) -> PatchSegmentation:
-        """Label and paint every tile, and return the outcome."""
         check_odd("window", window, 1, None)
         check_window(window, self._pixels.shape[:2])
         dictionary, method = self._dictionary, methods.AssignmentFlow(rho=rho)
@@ -182,77 +176,77 @@ class Application:
         method: methods.AssignmentFlow,
         window: int,
     ) -> None:
-        """Label a tile; keep how the pixels of its core match, and paint their atoms."""
+        """Label a tile, store the matches of its core, and paint their atoms."""
         size, any_contrast = self._dictionary.patch_size, self._dictionary.any_contrast
-        field, own, within = self._match(outer)
-        found = self._flow(within.distances, method, window)
-        atoms = np.asarray(found.labels).astype(np.int64).ravel() - 1
+        field, matches, best = self._match(outer)
+        segmentation = self._flow(best.distances, method, window)
+        atoms = np.asarray(segmentation.labels).astype(np.int64).ravel() - 1
         labels = torch.from_numpy(atoms).to(self._atoms.device)
         raise_if(self._cancelled)
         inner = tuple(
-            slice(some.start - all_.start, some.stop - all_.start)
-            for some, all_ in zip(core, outer, strict=True)
+            slice(side.start - tile.start, side.stop - tile.start)
+            for side, tile in zip(core, outer, strict=True)
         )
         nodes = torch.arange(labels.numel(), device=labels.device).view(field.shape)[inner]
         shape, nodes = nodes.shape, nodes.flatten()
         labels = labels[nodes]
-        matched = within.of(labels, nodes)
-        first = self._first_pixels(matched.places, field, outer)
-        fit = (matched.distances / self._atoms[0].numel()).sqrt()
+        assigned = best.of(labels, nodes)
+        first = self._first_pixels(assigned.indices, field, outer)
+        fit = (assigned.distances / self._atoms[0].numel()).sqrt()
         for target, values in (
             (self._labels[core], labels + 1),
-            (self._transforms[core], matched.symmetries),
+            (self._transforms[core], assigned.symmetries),
             (self._centres[(*core, 0)], first // self._pixels.shape[1] + size // 2),
             (self._centres[(*core, 1)], first % self._pixels.shape[1] + size // 2),
             (self._fit[core], fit),
         ):
             target[...] = values.view(shape).cpu().numpy()
         if self._reconstruction != "fitted":
-            self._paint(labels, matched, field, outer)
+            self._paint(labels, assigned, field, outer)
         elif not any_contrast:
-            own = field.match(self._atoms, any_contrast=True)
+            matches = field.match(self._atoms, any_contrast=True)
         if self._reconstruction == "matched":
-            index = labels * N_SYMMETRIES + own.of(labels, nodes).symmetries
+            index = labels * N_SYMMETRIES + matches.of(labels, nodes).symmetries
             self._around[core] = index.to(torch.int32).view(shape)
             return
         raise_if(self._cancelled)
-        nearest = own.distances.flatten(1).argmin(dim=0)[nodes]
-        self._paint(nearest, own.of(nearest, nodes), field, outer)
+        nearest = matches.distances.flatten(1).argmin(dim=0)[nodes]
+        self._paint(nearest, matches.of(nearest, nodes), field, outer)
 
     def _match(self, outer: tuple[slice, slice]) -> tuple[PatchField, Matches, Matches]:
-        """Return the patches of a tile, how each matches atoms, and the best match near it."""
+        """Return the patches of a tile, their matches, and the best matches within shifts."""
         size = self._dictionary.patch_size
-        rows, columns = (slice(one.start, one.stop + size - 1) for one in outer)
+        rows, columns = (slice(side.start, side.stop + size - 1) for side in outer)
         if self._features is None:
             values = self._dictionary.values(self._pixels[rows, columns])
         else:
             values = self._features[rows, columns]
         pixels = torch.from_numpy(values).movedim(-1, 0).to(self._atoms.device)
         field = PatchField(pixels, size)
-        own = field.match(self._atoms, any_contrast=self._dictionary.any_contrast)
+        matches = field.match(self._atoms, any_contrast=self._dictionary.any_contrast)
         raise_if(self._cancelled)
-        return field, own, own.within(self._dictionary.shift_window)
+        return field, matches, matches.within(self._dictionary.shift_window)
 
     def label_whole(
         self, method: methods.AssignmentFlow, window: int
     ) -> tuple[LabelImage, History]:
-        """Return the labels of all pixels, as of one tile, and what the flow recorded."""
-        within = self._match((slice(0, self._shape[0]), slice(0, self._shape[1])))[2]
-        found = self._flow(within.distances, method, window)
+        """Return the labels of all pixels, as one tile, and the history of the flow."""
+        best = self._match((slice(0, self._shape[0]), slice(0, self._shape[1])))[2]
+        segmentation = self._flow(best.distances, method, window)
         rim = self._dictionary.patch_size // 2
-        return np.pad(np.asarray(found.labels), rim, mode="edge"), found.history
+        return np.pad(np.asarray(segmentation.labels), rim, mode="edge"), segmentation.history
 
     def _first_pixels(
-        self, places: torch.Tensor, field: PatchField, outer: tuple[slice, slice]
+        self, indices: torch.Tensor, field: PatchField, outer: tuple[slice, slice]
     ) -> torch.Tensor:
-        """Return the flat indices, in the image, of the first pixels of patches of a tile."""
-        first: torch.Tensor = (places // field.shape[1] + outer[0].start) * self._pixels.shape[1]
-        return first.add_(places % field.shape[1] + outer[1].start)
+        """Return the flat image indices of the first pixels of patches of a tile."""
+        first: torch.Tensor = (indices // field.shape[1] + outer[0].start) * self._pixels.shape[1]
+        return first.add_(indices % field.shape[1] + outer[1].start)
 
     def _flow(
         self, distances: torch.Tensor, method: methods.AssignmentFlow, window: int
     ) -> Segmentation:
-        """Return the labels of interior pixels by the assignment flow; label l is atom l - 1."""
+        """Label interior pixels by the assignment flow; label l is atom l - 1."""
         shape = tuple(distances.shape[1:])
         graph = GridGraph(shape, window=min(window, *(side - (side + 1) % 2 for side in shape)))
         n_values = self._atoms[0].numel()
@@ -272,65 +266,58 @@ class Application:
         return methods.run_to_end(methods.run_flow(method, flow, call))
 
     def _paint(
-        self, labels: torch.Tensor, matched: Matches, field: PatchField, outer: tuple[slice, slice]
+        self, labels: torch.Tensor, matches: Matches, field: PatchField, outer: tuple[slice, slice]
     ) -> None:
-        """Add atoms, each turned back, at its place; better fits weigh more but for "matched"."""
+        """Add atoms, transformed back, at their matches; weighted by fit unless "matched"."""
         size, width = self._dictionary.patch_size, self._pixels.shape[1]
         any_contrast = self._dictionary.any_contrast
         is_fitted = self._reconstruction == "fitted" or any_contrast
         # Of the distance to an atom about half is brightness and contrast.
         scale = max(self._dictionary.distance, 1e-12) / (1 + (is_fitted and not any_contrast))
-        index = labels * N_SYMMETRIES + matched.symmetries
+        index = labels * N_SYMMETRIES + matches.symmetries
         step = max(1, _CHUNK_BYTES // (4 * self._sums.shape[1] * size**2))
         for start in range(0, len(index), step):
             rows = slice(start, start + step)
-            places, distances = matched.places[rows], matched.distances[rows]
+            indices, distances = matches.indices[rows], matches.distances[rows]
             patches = self._turned[index[rows]]
             if is_fitted:
-                patches, distances = _fit(patches, field.blocks(places))
+                patches, distances = _fit(patches, field.blocks(indices))
             weights = torch.ones_like(distances)
             if self._reconstruction != "matched":
                 weights = torch.exp(-distances / scale).clamp_(min=_LEAST_WEIGHT)
             weights = weights.view(-1, 1, 1, 1)
             values = torch.cat([patches * weights, weights.expand(-1, size, size, 1)], dim=3)
-            first = self._first_pixels(places, field, outer)
+            first = self._first_pixels(indices, field, outer)
             for row, column in itertools.product(range(size), range(size)):
                 self._sums.index_add_(0, first + (row * width + column), values[:, row, column])
 
     def _painted(self) -> NDArray[np.float32]:
-        """Return the averages, (height, width, n_features), eq. (6.14).
-
-        A pixel that no atom covers has the value of the atom of the nearest interior pixel.
-        """
+        """Return the averages, eq. (6.14); uncovered pixels take the nearest interior atom."""
         weights = self._sums[:, -1:]
         bare = (weights[:, 0] == 0).nonzero()[:, 0]
         means = self._sums[:, :-1] / weights.clamp(min=1e-30)
         if len(bare):
             width, rim = self._pixels.shape[1], self._dictionary.patch_size // 2
             row, column = bare // width, bare % width
-            top = (row - rim).clamp(0, self._shape[0] - 1)
-            left = (column - rim).clamp(0, self._shape[1] - 1)
-            means[bare] = self._turned[self._around[top, left].long(), row - top, column - left]
+            y = (row - rim).clamp(0, self._shape[0] - 1)
+            x = (column - rim).clamp(0, self._shape[1] - 1)
+            means[bare] = self._turned[self._around[y, x].long(), row - y, column - x]
         return np.asarray(means.view(*self._pixels.shape[:2], -1).float().cpu().numpy())
 
 
 def label_patches(
     dictionary: PatchAtoms, pixels: NDArray[Any], method: methods.AssignmentFlow, window: int
 ) -> tuple[LabelImage, History]:
-    """Return the labels of pixels (height, width, n_channels), and what the flow recorded."""
     application = Application(dictionary, pixels, "fitted", method.device, methods.not_cancelled)
     return application.label_whole(method, window)
 
 
-def _fit(patches: torch.Tensor, wanted: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return patches (n, p, p, n_channels) with gain and offset, and squared distances.
-
-    What they should be is (n, n_channels, p, p).
-    """
-    wanted, flat = wanted.permute(0, 2, 3, 1).flatten(1), patches.flatten(1)
-    mean, own = wanted.mean(dim=1, keepdim=True), flat.mean(dim=1, keepdim=True)
-    zero_mean = flat - own
-    gain = ((wanted - mean) * zero_mean).sum(dim=1, keepdim=True)
+def _fit(patches: torch.Tensor, targets: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Fit gain and offset of patches (n, p, p, n_channels); return them and squared distances."""
+    targets, flat = targets.permute(0, 2, 3, 1).flatten(1), patches.flatten(1)
+    mean, offset = targets.mean(dim=1, keepdim=True), flat.mean(dim=1, keepdim=True)
+    zero_mean = flat - offset
+    gain = ((targets - mean) * zero_mean).sum(dim=1, keepdim=True)
     gain = (gain / zero_mean.square().sum(dim=1, keepdim=True).clamp(min=1e-12)).clamp_(min=0)
     fitted = gain * zero_mean + mean
-    return fitted.view(patches.shape), (fitted - wanted).square().sum(dim=1)
+    return fitted.view(patches.shape), (fitted - targets).square().sum(dim=1)

@@ -1,4 +1,4 @@
-"""The atoms of a dictionary with what is known of them: an immutable value, and its file."""
+"""Immutable patch atoms with their metadata, and the dictionary file."""
 
 from __future__ import annotations
 
@@ -20,9 +20,8 @@ from napari_saf.errors import InvalidInput
 from napari_saf.features import FeatureExtractor, Scaling, channels_last, extractor_of
 
 DICTIONARY_SUFFIX = ".safetensors"
-"""What the name of a dictionary ends in."""
 _PLAIN = ("s", "window", "shift_window", "distance", "software")
-"""Fields that the header of a file holds as they are."""
+"""Fields that the file header stores unchanged."""
 _Count = Annotated[int, Field(ge=0, lt=2**62)]
 
 
@@ -48,7 +47,7 @@ class _Header(storage.VersionedModel):
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class PatchAtoms:
-    """What is known of a dictionary; the parameters are those of `PatchDictionary`."""
+    """Atoms and metadata of a dictionary; the parameters are those of `PatchDictionary`."""
 
     atoms: NDArray[np.float32]
     usage: NDArray[np.int64]
@@ -93,46 +92,44 @@ class PatchAtoms:
 
     @property
     def n_atoms(self) -> int:
-        """Number of atoms."""
         return len(self.atoms)
 
     @property
     def patch_size(self) -> int:
-        """Side of the atoms."""
         return int(self.atoms.shape[1])
 
     @property
     def n_channels(self) -> int:
-        """Channels of the images that they suit."""
+        """Number of channels of suitable images."""
         return self._extractor.channels_of(self.atoms.shape[3]) or 0
 
     @property
     def receptive_field(self) -> int:
-        """How many pixels away from a pixel its features look."""
+        """Radius of the features, in pixels."""
         return self._extractor.receptive_field
 
     @property
     def _extractor(self) -> FeatureExtractor:
-        found = extractor_of(self.features)
-        if found is None:
+        extractor = extractor_of(self.features)
+        if extractor is None:
             raise InvalidInput(f"features: expected a name, got {self.features!r:.60}")
-        return found
+        return extractor
 
     def values(self, pixels: NDArray[Any]) -> NDArray[np.float32]:
-        """Return scaled features (height, width, n_features) of what `planes` returned."""
+        """Return scaled features (height, width, n_features) of the result of `planes`."""
         if self.features != "intensity":
             return self._extractor.features(self.scaling.apply(pixels))
         low, high = self.scaling.low, self.scaling.high
         return np.asarray((pixels.astype(np.float64) - low) / (high - low), np.float32)
 
     def colours(self, values: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Return what features (..., n_features) look like: scaled values (..., n_channels)."""
+        """Return the appearance (..., n_channels), scaled, of features (..., n_features)."""
         if self.features == "intensity":
             return values
-        found = self._extractor.colours(values.reshape(-1, values.shape[-1]))
-        assert found is not None
-        own = found[:, : self.n_channels].reshape(*values.shape[:-1], self.n_channels)
-        return np.array(own, np.float32)
+        colours = self._extractor.colours(values.reshape(-1, values.shape[-1]))
+        assert colours is not None
+        channels = colours[:, : self.n_channels].reshape(*values.shape[:-1], self.n_channels)
+        return np.array(channels, np.float32)
 
     def planes(self, image: ArrayLike, channel_axis: int | None = None) -> NDArray[Any]:
         """Return an image with its channels last, checked against the dictionary."""
@@ -165,42 +162,34 @@ class PatchAtoms:
         return turned.movedim(2, -1).numpy().copy()
 
     def distances(self) -> NDArray[np.float32]:
-        """Return the squared distances (n_atoms, n_atoms) of atoms, least over the symmetries.
-
-        Those of their shapes if brightness and contrast do not count.
-        """
+        """Return squared distances (n_atoms, n_atoms), of shapes if `any_contrast`."""
         atoms = torch.from_numpy(self.atoms).movedim(-1, 1).contiguous()
         atoms = shapes(atoms) if self.any_contrast else atoms
         return distances_between(atoms, self.patch_size).numpy()
 
     def embedding(self) -> NDArray[np.float64]:
-        """Return a place in the plane for every atom, (n_atoms, 2): near where they are alike.
-
-        Notes
-        -----
-        Classical scaling of the distances: the two leading eigenvectors of the centred matrix.
-        """
+        """Embed the atoms in the plane, (n_atoms, 2), by classical scaling of their distances."""
         squared = self.distances().astype(np.float64)
         centred = squared - squared.mean(axis=0) - squared.mean(axis=1)[:, None] + squared.mean()
         values, vectors = np.linalg.eigh(-centred / 2)
-        places = np.zeros((self.n_atoms, 2))
+        coordinates = np.zeros((self.n_atoms, 2))
         for axis in range(min(2, self.n_atoms)):
-            own = vectors[:, -1 - axis] * np.sqrt(max(values[-1 - axis], 0.0))
-            places[:, axis] = own * np.sign(own[np.argmax(np.abs(own))])
-        return places
+            scores = vectors[:, -1 - axis] * np.sqrt(max(values[-1 - axis], 0.0))
+            coordinates[:, axis] = scores * np.sign(scores[np.argmax(np.abs(scores))])
+        return coordinates
 
     def without(self, atoms: Sequence[int]) -> Self:
-        """Return the dictionary without the atoms of the given indices; one must be left."""
+        """Return the dictionary without atoms of the given indices; at least one must remain."""
         dropped = {int(k) for k in atoms}
         unknown = sorted(dropped.difference(range(self.n_atoms)))
         if unknown:
             raise InvalidInput(
                 f"atoms: expected indices from 0 to {self.n_atoms - 1}, got {unknown[0]}"
             )
-        rest = [k for k in range(self.n_atoms) if k not in dropped]
-        if not rest:
+        remaining = [k for k in range(self.n_atoms) if k not in dropped]
+        if not remaining:
             raise InvalidInput(f"atoms: expected to keep at least one of {self.n_atoms}")
-        return dataclasses.replace(self, atoms=self.atoms[rest], usage=self.usage[rest])
+        return dataclasses.replace(self, atoms=self.atoms[remaining], usage=self.usage[remaining])
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Save as ``.safetensors``; InvalidInput if the name ends otherwise."""
@@ -222,14 +211,7 @@ class PatchAtoms:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
-        """Load what `save` wrote; nothing in the file is executed.
-
-        Raises
-        ------
-        FormatError
-            Naming the file and what is wrong with it: no such file, not a safetensors file,
-            truncated, of an unknown version, without atoms, or with impossible values.
-        """
+        """Load a saved dictionary; FormatError names the file and its fault."""
         with storage.format_errors(as_path(path), "a dictionary"):
             tensors, header = storage.load_tensors(path, _Header)
             if "atoms" not in tensors:

@@ -1,4 +1,4 @@
-"""A patch dictionary, and the method that learns one.
+"""Patch dictionaries, and the method that learns them; `_sample` has the steps of learning.
 
 Zisler, Zern, Petra and Schnörr, "Self-assignment flows for unsupervised data labeling on graphs",
 SIAM J. Imaging Sci. 13 (2020), https://doi.org/10.1137/19M1298639; section 6.4.
@@ -47,32 +47,31 @@ _SHARE_OF_FLOW = 0.8  # of the progress; the rest is the alignment of the atoms
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class PatchDictionary(PatchAtoms):
-    """Texture atoms that stay the same under the symmetries of the square and small shifts.
+    """Texture atoms, invariant under the symmetries of the square and small shifts.
 
     Parameters
     ----------
     atoms : array of shape (n_atoms, p, p, n_features), float32
-        Of intensities in scaled values: 0 and 1 are `scaling.low` and `scaling.high` of an image.
+        Scaled: intensities 0 and 1 are `scaling.low` and `scaling.high` of an image.
     usage : array of int of shape (n_atoms,)
-        How many pixels each atom labelled while learning.
+        Pixels labelled by each atom during learning.
     scaling : Scaling
-        From the values of an image to those of the atoms.
+        Map from image values to atom values.
     s, window, shift_window, any_contrast
-        Of the learning: see `PatchDictionaryLearning`, and the side of the averaging window.
+        Parameters of `PatchDictionaryLearning`, and the side of the averaging window.
     distance : float
-        Mean squared distance of a patch to its atom while learning.
+        Mean squared distance of a patch to its atom during learning.
     images : tuple of str
-        Names of what it was learned from.
+        Names of the training images.
     features : str
-        Of what atoms are patches: "intensity", "lab", "texture", "local" or
-        "patterns".
+        Features of the atoms: "intensity", "lab", "texture", "local" or "patterns".
     software : str
-        Version of napari-saf that learned it.
+        Version of napari-saf used for learning.
 
     Raises
     ------
     InvalidInput
-        If a shape, a size or a number is not possible.
+        If a shape, a size or a number is invalid.
 
     Examples
     --------
@@ -101,7 +100,7 @@ class PatchDictionary(PatchAtoms):
         Parameters
         ----------
         images : sequence of array, or array
-            2-D, any sizes, one number of channels; or one such image.
+            2-D, of any sizes and equal channels; or one such image.
         n_atoms, patch_size, s, options
             As in `PatchDictionaryLearning`; and `features` as of `PatchDictionary`.
         window : int
@@ -109,12 +108,12 @@ class PatchDictionary(PatchAtoms):
         channel_axis : int, optional
             Axis of the channels. None: a last axis of 3 or 4 is RGB(A).
         names : sequence of str
-            Names of the images, for the dictionary.
+            Names of the images, stored in the dictionary.
 
         Raises
         ------
         InvalidInput
-            If images or parameters do not suit.
+            If images or parameters are invalid.
         """
         options |= {"n_atoms": n_atoms, "patch_size": patch_size, "s": s, "names": names}
         options |= {"window": window, "channel_axis": channel_axis}
@@ -131,13 +130,13 @@ class PatchDictionary(PatchAtoms):
         cancelled: Callable[[], bool] = methods.not_cancelled,
         **options: Any,
     ) -> Generator[Snapshot, None, LearnedDictionary]:
-        """Learn as `learn` does, with live labels and atoms, and return all that comes of it."""
+        """Learn as `learn` does, yielding snapshots with labels and atoms."""
         method = PatchDictionaryLearning(**options)
         if isinstance(images, np.ndarray):
             has_channels = channel_axis is not None or is_rgb(images.shape)
             images = [images] if images.ndim == 2 + has_channels else list(images)
-        own = PLAIN | {"window": window, "channel_axis": channel_axis, "features": features}
-        problem = Problem.from_images(images, **own)
+        kwargs = PLAIN | {"window": window, "channel_axis": channel_axis, "features": features}
+        problem = Problem.from_images(images, **kwargs)
         result = yield from method.iterate(problem, cancelled=cancelled)
         assert isinstance(result, LearnedDictionary)
         learned = dataclasses.replace(result.dictionary, images=tuple(as_list(names, "names")))
@@ -155,7 +154,7 @@ class PatchDictionary(PatchAtoms):
         device: str = "auto",
         cancelled: Callable[[], bool] = methods.not_cancelled,
     ) -> PatchSegmentation:
-        """Label an image with the atoms and rebuild it from them.
+        """Label an image with atoms, and reconstruct it from them.
 
         Parameters
         ----------
@@ -166,23 +165,22 @@ class PatchDictionary(PatchAtoms):
         channel_axis : int, optional
             Axis of the channels.
         reconstruction : {"matched", "blended", "fitted"}
-            How the image is made from atoms; what overlaps is averaged.
-            "matched": each pixel puts the atom of its label at the matched centre, eq. (6.14).
-            "blended": besides, each pixel puts its nearest atom around itself; better fits
-            weigh more.
-            "fitted": each pixel puts only the atom around itself that fits best with a brightness
-            and a contrast of its own.
+            How atoms are combined; overlaps are averaged.
+            "matched": the atom of each pixel's label at the matched centre, eq. (6.14).
+            "blended": also the nearest atom around each pixel; better fits weigh more.
+            "fitted": only the atom around each pixel that fits best with its own brightness and
+            contrast.
         rho : float
-            > 0; the smaller, the more the patches count against the neighbours.
+            > 0; smaller values weigh patches more against neighbours.
         device : str
             "auto", "cpu", "cuda" or "mps".
         cancelled : callable
-            Asked often; once it returns True the work ends with `Cancelled`.
+            Polled; once it returns True, `Cancelled` is raised.
 
         Raises
         ------
         InvalidInput
-            If the image does not suit the dictionary, or an option is not possible.
+            If the image does not suit the dictionary, or an option is invalid.
         """
         pixels = self.planes(image, channel_axis)
         application = Application(self, pixels, reconstruction, device, cancelled)
@@ -191,7 +189,7 @@ class PatchDictionary(PatchAtoms):
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class LearnedDictionary(Segmentation):
-    """The labels of the images that a dictionary was learned from, and the dictionary.
+    """A learned dictionary, and the labels of its training images.
 
     Label l is atom l - 1; `prototypes` are the atoms, flattened.
 
@@ -199,8 +197,7 @@ class LearnedDictionary(Segmentation):
     ----------
     dictionary : PatchDictionary
     alignment : tuple of float
-        Mean squared distance of a patch to its atom in every iteration of the alignment; it
-        never rises.
+        Mean squared distance of a patch to its atom in each alignment step; non-increasing.
 
     Examples
     --------
@@ -217,13 +214,13 @@ class LearnedDictionary(Segmentation):
 @documented
 @dataclasses.dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class PatchDictionaryLearning(methods.AbstractFlow):
-    """Learn texture atoms that stay the same under shifts, turns and reflections.
+    """Learn texture atoms that are invariant under shifts, rotations and reflections.
 
-    Nodes are the interior pixels; those at the rim have the label of the nearest interior one.
-    The affinity exp(-d / sigma^2) of the symmetric patch distance d is not positive
-    semi-definite; its positive part is used. Atoms that no pixel prefers in the end are dropped.
-    With `width` sigma^2 is given as a share of the median distance of two landmarks, which are at
-    least twice `n_atoms`; `epsilon` is per unit of distance over sigma.
+    Nodes are the interior pixels; the rim takes the label of the nearest one. The affinity
+    exp(-d / sigma^2) of the symmetric patch distance d is not positive semi-definite; its positive
+    part is used. Atoms without pixels are dropped. `width` is sigma^2 relative to the median
+    distance between landmarks, at least twice `n_atoms` of them; `epsilon` is per unit of distance
+    over sigma.
 
     Examples
     --------
@@ -303,11 +300,11 @@ class PatchDictionaryLearning(methods.AbstractFlow):
             features=extractor.name,
             distance=training.objective[-1],
         )
-        own = {field.name: getattr(result, field.name) for field in dataclasses.fields(result)}
-        own["labels"] = training.patches.to_images(result.labels)
-        own |= {"prototypes": prototypes, "recipe": self.recipe(call.problem)}
+        fields = {field.name: getattr(result, field.name) for field in dataclasses.fields(result)}
+        fields["labels"] = training.patches.to_images(result.labels)
+        fields |= {"prototypes": prototypes, "recipe": self.recipe(call.problem)}
         alignment = tuple(training.objective)
-        return LearnedDictionary(**own, dictionary=dictionary, alignment=alignment)
+        return LearnedDictionary(**fields, dictionary=dictionary, alignment=alignment)
 
     def _n_columns(self, problem: Problem) -> int:
         return self.n_atoms
@@ -319,10 +316,7 @@ class PatchDictionaryLearning(methods.AbstractFlow):
 
 
 class _Training:
-    """The self-assignment flow of the patches of images, then the alignment of the atoms.
-
-    `atoms` (n_atoms, n_features, p, p) are those known so far, `objective` that of their updates.
-    """
+    """Self-assignment flow of patches, then alignment of `atoms` (n_atoms, n_features, p, p)."""
 
     def __init__(
         self, method: PatchDictionaryLearning, call: methods.Call, grids: Sequence[GridGraph]
@@ -335,9 +329,9 @@ class _Training:
         graph = inner[0] if isinstance(call.problem.graph, GridGraph) else GraphUnion(inner)
         # The flow asks for affinities alone, never for the features of these nodes.
         features = call.features.new_zeros(graph.n_nodes, 1)
-        own = Problem(features.cpu().numpy(), graph)
+        problem = Problem(features.cpu().numpy(), graph)
         self._call = methods.Call(
-            own, features, None, call.max_iterations, call.cancelled, call.began
+            problem, features, None, call.max_iterations, call.cancelled, call.began
         )
         rng = np.random.default_rng(method.seed)
         count = max(method.landmarks, 2 * method.n_atoms)
@@ -351,7 +345,7 @@ class _Training:
         self.objective: list[float] = []
 
     def flow(self) -> Flow:
-        """Return the flow of the patches, from landmarks far apart, fewer once it is cancelled."""
+        """Return the flow of the patches, from landmarks far apart; fewer once cancelled."""
         method, call = self._method, self._call
         block = distances_between(self._landmarks, method.patch_size)
         if not (block > 0).any():
@@ -367,9 +361,9 @@ class _Training:
         notes = (f"atoms reduced to {n_columns}: no more distinct patches",) if is_reduced else ()
 
         def make_field() -> SelfAssignmentField:
-            others = self.patches.distances(self._landmarks[n_columns:], call.cancelled)
+            remaining = self.patches.distances(self._landmarks[n_columns:], call.cancelled)
             call.raise_if_cancelled()
-            kernel = torch.cat([distances, others], dim=1).div_(-sigma2).exp_()
+            kernel = torch.cat([distances, remaining], dim=1).div_(-sigma2).exp_()
             self._kernel = kernel[self._sample_nodes]
             basis = sketch(kernel, (block / -sigma2).exp()).to(call.features.dtype)
             return SelfAssignmentField(
@@ -387,7 +381,7 @@ class _Training:
         return Flow(start, make_field, method.stepper, method.stop, notes)
 
     def steps(self) -> methods.Iteration:
-        """Run the flow, then shape the atoms; snapshots have the size of the images, and atoms."""
+        """Run the flow, then align the atoms; snapshots have image size and current atoms."""
         last: Snapshot | None = None
 
         def with_atoms(snapshot: Snapshot) -> Snapshot:
@@ -414,29 +408,29 @@ class _Training:
         updates = refine_atoms(
             self._sample, self.atoms, labels, weights, method.refinements, method.any_contrast
         )
-        for self.atoms, objective, left in updates:
+        for self.atoms, objective, remaining in updates:
             self.objective.append(objective)
             if self._call.cancelled():
                 break
             assert last is not None
             yield dataclasses.replace(
                 last,
-                fraction=1 - (1 - _SHARE_OF_FLOW) * left,
+                fraction=1 - (1 - _SHARE_OF_FLOW) * remaining,
                 seconds=time.perf_counter() - self._call.began,
                 _read_prototypes=functools.partial(flatten, self.atoms),
             )
         return result
 
     def _live_atoms(self, labels: LabelImage | list[LabelImage]) -> NDArray[np.float32]:
-        """Return the means of some patches of each label, after one more update of the last."""
+        """Update the mean sample patch of each label once, for display."""
         images = labels if isinstance(labels, list) else [labels]
-        own = self._sample_nodes[:_LIVE_SAMPLES].cpu().numpy()
-        nodes = np.concatenate([image.ravel() for image in images])[own].astype(np.int64)
+        indices = self._sample_nodes[:_LIVE_SAMPLES].cpu().numpy()
+        nodes = np.concatenate([image.ravel() for image in images])[indices].astype(np.int64)
         columns = torch.from_numpy(nodes - 1).to(self.atoms.device)
-        before = self.atoms if self._live is None else self._live
+        previous = self.atoms if self._live is None else self._live
         weights = torch.ones(len(columns), device=self.atoms.device)
         sample, any_contrast = self._sample[:_LIVE_SAMPLES], self._method.any_contrast
-        self._live, _ = update_atoms(sample, before, columns, weights, any_contrast)
+        self._live, _ = update_atoms(sample, previous, columns, weights, any_contrast)
         empty = torch.bincount(columns, minlength=len(self.atoms)).cpu().numpy() == 0
         atoms = flatten(self._live)
         atoms[empty] = np.nan

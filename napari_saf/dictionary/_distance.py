@@ -30,11 +30,11 @@ from napari_saf.errors import InvalidInput
 
 N_SYMMETRIES = 8
 INVERSE = [0, 3, 2, 1, 4, 5, 6, 7]
-"""The symmetry that undoes each symmetry."""
+"""Index of the inverse of each symmetry."""
 _STRIP_BYTES = 2**24
 _ATOMS_AT_ONCE = 64
 _INEXACT = 0.02
-"""Below this share of |P| |Q| rounding in float32 may reach 1e-4 of the distance."""
+"""Share of |P| |Q| below which float32 rounding may reach 1e-4 of the distance."""
 
 
 def patch_distance(
@@ -46,24 +46,24 @@ def patch_distance(
     patch_size: int | None = None,
     device: str = "auto",
 ) -> NDArray[np.float32]:
-    """Return squared distances of patches that turning, mirroring and small shifts leave alike.
+    """Return squared patch distances that are invariant under symmetries and small shifts.
 
     Parameters
     ----------
     image : array of shape (height, width) or (height, width, n_channels)
         Finite numbers.
     atoms : array of shape (n_atoms, q, q) or (n_atoms, q, q, n_channels)
-        Patches; or patches with their surroundings, where q is more than `patch_size`.
+        Patches, with surroundings if q exceeds `patch_size`.
     direction : {"image_to_atom", "atom_to_image", "symmetric"}
-        Whether the image's patches are moved to fit the atom, or the atom's to fit the
-        image's patches; or the smaller of both.
+        Whether patches of the image are shifted to fit the atom, or those of the atom to fit the
+        image; or the smaller of both.
     window : int
-        Odd; side of the window of centres whose patches the image may offer. An atom offers
-        the patches that its surroundings hold.
+        Odd; side of the window of shifts in the image. Shifts of an atom are limited by its
+        surroundings.
     patch_size : int, optional
         Odd side p of the patches, 3 to 31; by default q.
     device : str
-        Where to compute: "auto", "cpu", "cuda" or "mps".
+        "auto", "cpu", "cuda" or "mps".
 
     Returns
     -------
@@ -110,21 +110,21 @@ def patch_distance(
     if size > side or (side - size) % 2:
         raise InvalidInput(f"atoms: expected a side of {size} or an even number more, got {side}")
     check_patch_fits(size, pixels.shape[1:])
-    place = resolve_device(device)
-    field = PatchField(torch.from_numpy(pixels).to(place), size)
-    blocks, found = torch.from_numpy(surroundings).to(place), []
+    target = resolve_device(device)
+    field = PatchField(torch.from_numpy(pixels).to(target), size)
+    blocks, tables = torch.from_numpy(surroundings).to(target), []
     if direction != "atom_to_image":
         matches = field.match(centres_of(blocks, size), with_symmetries=False)
-        found.append(_sliding_minimum(matches.distances, window))
+        tables.append(_sliding_minimum(matches.distances, window))
     if direction != "image_to_atom":
-        every = (field.match(own, with_symmetries=False) for own in windows_of(blocks, size))
-        found.append(torch.stack([matches.distances.amin(dim=0) for matches in every]))
-    least = found[0] if len(found) == 1 else torch.minimum(*found)
+        every = (field.match(patch, with_symmetries=False) for patch in windows_of(blocks, size))
+        tables.append(torch.stack([matches.distances.amin(dim=0) for matches in every]))
+    least = tables[0] if len(tables) == 1 else torch.minimum(*tables)
     return np.asarray(least.permute(1, 2, 0).cpu().numpy())
 
 
 def check_odd(name: str, value: object, least: int, most: int | None) -> None:
-    """Raise InvalidInput for what is not an odd whole number within bounds."""
+    """Raise InvalidInput unless `value` is an odd integer within bounds."""
     is_whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
     if not is_whole or value % 2 == 0 or value < least or (most is not None and value > most):  # type: ignore[operator]
         bounds = f"from {least} to {most}" if most is not None else f"of at least {least}"
@@ -132,7 +132,7 @@ def check_odd(name: str, value: object, least: int, most: int | None) -> None:
 
 
 def check_patch_fits(patch_size: int, shape: tuple[int, ...], shift_window: int = 1) -> None:
-    """Raise InvalidInput if an image of this shape has no patch that can be shifted so far."""
+    """Raise InvalidInput unless the image has a patch that can be shifted by the window."""
     most = min(shape) - shift_window + 1
     if patch_size > most:
         sides = " x ".join(map(str, shape))
@@ -144,7 +144,7 @@ def check_patch_fits(patch_size: int, shape: tuple[int, ...], shift_window: int 
 
 
 def _channels_first(name: str, values: ArrayLike, n_axes: int, shape: str) -> NDArray[Any]:
-    """Return finite numbers of at least `n_axes` axes with channels before the last two."""
+    """Return finite numbers of `n_axes` axes or more, with channels before the last two."""
     array = np.asarray(values)
     if array.dtype.kind not in "biuf":
         raise InvalidInput(f"{name}: expected real numbers, got dtype {array.dtype}")
@@ -165,59 +165,51 @@ def _channels_first(name: str, values: ArrayLike, n_axes: int, shape: str) -> ND
 def all_transforms(patches: torch.Tensor) -> torch.Tensor:
     """Return patches (n, channels, p, p) under every symmetry: (n, 8, channels, p, p)."""
     both = (patches, patches.flip(-1))
-    return torch.stack([torch.rot90(one, k, (-2, -1)) for one in both for k in range(4)], dim=1)
+    return torch.stack([torch.rot90(patch, k, (-2, -1)) for patch in both for k in range(4)], dim=1)
 
 
 def centres_of(blocks: torch.Tensor, patch_size: int) -> torch.Tensor:
-    """Return the patches (n, channels, p, p) in the middle of blocks (n, channels, q, q)."""
+    """Return the central patches (n, channels, p, p) of blocks (n, channels, q, q)."""
     rim = (blocks.shape[-1] - patch_size) // 2
     return blocks[..., rim : rim + patch_size, rim : rim + patch_size]
 
 
 def windows_of(blocks: torch.Tensor, patch_size: int) -> torch.Tensor:
     """Return all patches (n, (q - p + 1)^2, channels, p, p) in blocks (n, channels, q, q)."""
-    found = blocks.unfold(2, patch_size, 1).unfold(3, patch_size, 1)
-    return found.permute(0, 2, 3, 1, 4, 5).flatten(1, 2)
+    windows = blocks.unfold(2, patch_size, 1).unfold(3, patch_size, 1)
+    return windows.permute(0, 2, 3, 1, 4, 5).flatten(1, 2)
 
 
 def shapes(patches: torch.Tensor) -> torch.Tensor:
-    """Return patches (..., channels, p, p) without their means, of length 1; flat ones are 0."""
+    """Normalise patches (..., channels, p, p) to zero mean and unit length; flat ones are 0."""
     zero_mean = patches - patches.mean(dim=(-3, -2, -1), keepdim=True)
     lengths = zero_mean.square().sum(dim=(-3, -2, -1), keepdim=True).sqrt()
     return zero_mean.div_(lengths.clamp_(min=1e-12))
 
 
 class Matches(NamedTuple):
-    """Patches matched to atoms: all interior ones to each, in tables (n_atoms, height, width).
-
-    Squared distances in float32; the symmetry T, uint8, of the best match; and the flat index,
-    among interior pixels, of its centre.
-    """
+    """Squared distance, symmetry T and flat index of the centre, each (n_atoms, height, width)."""
 
     distances: torch.Tensor
     symmetries: torch.Tensor
-    places: torch.Tensor
+    indices: torch.Tensor
 
     def within(self, window: int) -> Matches:
-        """Return the best matches over the centres in the window around each pixel."""
-        lowest, places = torch.nn.functional.max_pool2d(
+        """Return the best matches over centres in the window around each pixel."""
+        lowest, indices = torch.nn.functional.max_pool2d(
             self.distances.neg()[None], window, 1, window // 2, return_indices=True
         )
-        symmetries = self.symmetries.flatten(1).gather(1, places[0].flatten(1))
-        return Matches(lowest[0].neg_(), symmetries.view(places[0].shape), places[0])
+        symmetries = self.symmetries.flatten(1).gather(1, indices[0].flatten(1))
+        return Matches(lowest[0].neg_(), symmetries.view(indices[0].shape), indices[0])
 
     def of(self, labels: torch.Tensor, nodes: torch.Tensor) -> Matches:
-        """Return the match of each of some nodes (n,) to the atom of its label (n,)."""
-        distances, *others = (table.flatten(1)[labels, nodes] for table in self)
-        return Matches(distances.clamp(min=0), *others)
+        """Return the match of each of `nodes` (n,) to the atom of its label (n,)."""
+        distances, *tables = (table.flatten(1)[labels, nodes] for table in self)
+        return Matches(distances.clamp(min=0), *tables)
 
 
 class PatchField:
-    """The interior patches of an image (n_channels, height, width), ready to be compared.
-
-    `patch_size` is the odd side p of the patches, not above the sides of the image, and `shape`
-    the number of interior pixels along either axis.
-    """
+    """Interior patches of side p, `shape` of them, of an image (n_channels, height, width)."""
 
     def __init__(self, image: torch.Tensor, patch_size: int) -> None:
         self.patch_size = patch_size
@@ -243,33 +235,30 @@ class PatchField:
         self._norm = sums[-1].float().sqrt_()
         self.shape: tuple[int, int] = (energy.shape[0], energy.shape[1])
 
-    def blocks(self, places: torch.Tensor, window: int = 1) -> torch.Tensor:
-        """Return patches at flat indices with their window of centres, in the values of the image.
-
-        Their shape is (n, n_channels, q, q), q = p + window - 1.
-        """
+    def blocks(self, indices: torch.Tensor, window: int = 1) -> torch.Tensor:
+        """Return unscaled blocks (n, n_channels, q, q) at flat indices, q = p + window - 1."""
         width, radius = self.shape[1], window // 2
         views = self._views(self.patch_size + window - 1)
-        return views[places // width - radius, places % width - radius] + self._offset.float()
+        return views[indices // width - radius, indices % width - radius] + self._offset.float()
 
     def match(
         self, atoms: torch.Tensor, *, with_symmetries: bool = True, any_contrast: bool = False
     ) -> Matches:
-        """Match each interior patch itself to atoms (n_atoms, n_channels, p, p)."""
+        """Match each interior patch, unshifted, to atoms (n_atoms, n_channels, p, p)."""
         distances = self.image.new_empty(len(atoms), *self.shape)
         shape = distances.shape if with_symmetries else (len(atoms), 0)
         symmetries = distances.new_empty(shape, dtype=torch.uint8)
         write = self._write_fits if any_contrast else self._write_distances
         for start in range(0, len(atoms), _ATOMS_AT_ONCE):
-            some = slice(start, start + _ATOMS_AT_ONCE)
-            write(atoms[some], distances[some], symmetries[some])
-        places = torch.arange(distances[0].numel(), device=distances.device)
-        return Matches(distances, symmetries, places.view(self.shape).expand(distances.shape))
+            part = slice(start, start + _ATOMS_AT_ONCE)
+            write(atoms[part], distances[part], symmetries[part])
+        indices = torch.arange(distances[0].numel(), device=distances.device)
+        return Matches(distances, symmetries, indices.view(self.shape).expand(distances.shape))
 
     def _write_distances(
         self, atoms: torch.Tensor, distances: torch.Tensor, symmetries: torch.Tensor
     ) -> None:
-        """Write the best matches to some atoms, eq. (6.8) as in the notes of this module."""
+        """Write the best matches to atoms, eq. (6.8) as in the notes of this module."""
         centred = (atoms.to(self._offset.dtype) - self._offset).float()
         means = centred.mean(dim=(2, 3))
         zero_mean = centred - means[:, :, None, None]
@@ -280,8 +269,8 @@ class PatchField:
         for rows, products, top in self._products(filters, symmetries):
             out = distances[:, rows]
             torch.mul(top, -2, out=out).add_(self._energy[rows]).add_(energies)
-            for mean, own in zip(self._means[:, rows], means.T, strict=True):
-                difference = (mean - own[:, None, None]).mul_(self.patch_size)
+            for mean, atom_means in zip(self._means[:, rows], means.T, strict=True):
+                difference = (mean - atom_means[:, None, None]).mul_(self.patch_size)
                 out.addcmul_(difference, difference)
             # Small distances have lost their digits: they are sums of squares.
             is_inexact = out < _INEXACT * self._norm[rows] * energies.sqrt()
@@ -293,7 +282,6 @@ class PatchField:
     def _write_fits(
         self, atoms: torch.Tensor, distances: torch.Tensor, symmetries: torch.Tensor
     ) -> None:
-        """Write the best matches to some atoms under any contrast."""
         filters = all_transforms(shapes(atoms.to(self._offset.dtype)).float())[:, INVERSE]
         bias = (filters * self._between).sum(dim=(2, 3, 4)).flatten()
         for rows, products, top in self._products(filters, symmetries, bias):
@@ -310,10 +298,7 @@ class PatchField:
     def _products(
         self, filters: torch.Tensor, symmetries: torch.Tensor, bias: torch.Tensor | None = None
     ) -> Iterator[tuple[slice, torch.Tensor, torch.Tensor]]:
-        """Yield rows, correlations (n, 8, n_rows, width) with filters (n, 8, ...), and the highest.
-
-        Of which symmetry those are is written if `symmetries` has room.
-        """
+        """Yield rows, correlations (n, 8, n_rows, width) and maxima; write the best symmetries."""
         for rows, strip in self._strips(filters.shape[0] * N_SYMMETRIES):
             products = torch.conv2d(strip, filters.flatten(0, 1), bias)[0]
             products = products.view(-1, N_SYMMETRIES, *products.shape[1:])
@@ -327,18 +312,16 @@ class PatchField:
     def _patches_at(
         self, chosen: torch.Tensor, rows: slice
     ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-        """Yield where a table (n_atoms, n_rows, width) is true, and the patches there, in parts."""
+        """Yield the true indices of a table (n_atoms, n_rows, width), and their patches."""
         views = self._views(self.patch_size)[rows]
         step = max(1, _STRIP_BYTES // (4 * views[0, 0].numel()))
-        for some in torch.split(chosen.nonzero(), step):
-            yield some.T, views[some[:, 1], some[:, 2]].contiguous()
+        for part in torch.split(chosen.nonzero(), step):
+            yield part.T, views[part[:, 1], part[:, 2]].contiguous()
 
     def rough_symmetric(self, block: torch.Tensor, window: int) -> torch.Tensor:
-        """Return the smaller distance of both directions, (height, width), to one patch.
+        """Return the smaller distance of both directions, (height, width), to a block.
 
-        `block` is the patch with its surroundings, (n_channels, q, q), q = p + window - 1. One
-        correlation serves both directions; what is small against the patches keeps the rounding
-        of the larger terms.
+        One correlation serves both; small distances keep the rounding of the larger terms.
         """
         centred = (block.to(self._offset.dtype) - self._offset).float()
         patches = windows_of(centred[None], self.patch_size)[0]
@@ -355,7 +338,6 @@ class PatchField:
         return torch.minimum(_sliding_minimum(there[None], window)[0], back).clamp_(min=0)
 
     def _strips(self, n_filters: int) -> Iterator[tuple[slice, torch.Tensor]]:
-        """Yield rows of patches that are computed together, and the strip of the image."""
         height, width = self.shape
         step = max(8, _STRIP_BYTES // (4 * n_filters * width))
         for start in range(0, height, step):
@@ -363,7 +345,6 @@ class PatchField:
             yield rows, self.image[None, :, start : rows.stop + self.patch_size - 1]
 
     def _views(self, side: int) -> torch.Tensor:
-        """Return a view (height, width, n_channels, side, side) of all boxes of a side."""
         return self.image.unfold(1, side, 1).unfold(2, side, 1).permute(1, 2, 0, 3, 4)
 
 

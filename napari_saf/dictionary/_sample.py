@@ -1,7 +1,7 @@
-"""The patches of images: drawn, matched to atoms, averaged into atoms, landmarks of a kernel.
+"""Steps of dictionary learning: sampling, matching and averaging patches, and the kernel sketch.
 
-Blocks (n, n_channels, q, q), q = p + window - 1, are patches of side p with what lies within a
-window of centres around them; labels (n,) and weights (n,) belong to blocks.
+Blocks (n, n_channels, q, q), q = p + window - 1, are patches of side p with the surroundings for
+shifts; labels (n,) and weights (n,) belong to blocks.
 """
 
 from __future__ import annotations
@@ -37,10 +37,7 @@ _MOST_UPDATES = 50
 def whole_images(
     problem: Problem, patch_size: int, shift_window: int
 ) -> tuple[tuple[GridGraph, ...], Scaling, FeatureExtractor]:
-    """Return grids, scaling and features of whole 2-D images with room for patches.
-
-    InvalidInput if there are others, or features that no atoms can be made of.
-    """
+    """Return grids, scaling and features, if all images are whole, 2-D and large enough."""
     graph, options = problem.graph, problem.options
     if not isinstance(graph, GridGraph | GraphUnion):
         raise InvalidInput("problem: expected images, got another graph")
@@ -65,7 +62,7 @@ def whole_images(
 
 
 def why_no_atoms(features: type[FeatureExtractor]) -> str:
-    """Return why there is no dictionary of such features; nothing where there is."""
+    """Return why features cannot form atoms; empty if they can."""
     if not features.is_equivariant:
         return "of a patch that is shifted, turned or mirrored are others: atoms would not fit it"
     if features.colours is FeatureExtractor.colours:
@@ -74,11 +71,7 @@ def why_no_atoms(features: type[FeatureExtractor]) -> str:
 
 
 class ImagePatches:
-    """The interior patches of one or several images, counted through: the nodes of a flow.
-
-    `features` (n_pixels, n_channels) are the images of these shapes behind each other, `window`
-    is the side of the window of centres within which a patch may shift.
-    """
+    """Interior patches of concatenated images (n_pixels, n_channels), as the nodes of a flow."""
 
     def __init__(
         self,
@@ -89,64 +82,59 @@ class ImagePatches:
     ) -> None:
         images = torch.split(features, [height * width for height, width in shapes])
         pairs = zip(images, shapes, strict=True)
-        self.fields = [PatchField(one.T.reshape(-1, *shape), patch_size) for one, shape in pairs]
+        self.fields = [
+            PatchField(image.T.reshape(-1, *shape), patch_size) for image, shape in pairs
+        ]
         self._window = window
 
     def draw(self, count: int, rng: np.random.Generator) -> tuple[torch.Tensor, torch.Tensor]:
-        """Draw at most `count` blocks of which all patches are interior, and their nodes.
-
-        Without replacement, in no order.
-        """
+        """Draw at most `count` interior blocks, without replacement, and their nodes."""
         inner = [tuple(side - self._window + 1 for side in field.shape) for field in self.fields]
         ends = np.cumsum([height * width for height, width in inner])
         drawn = rng.choice(int(ends[-1]), min(count, int(ends[-1])), replace=False)
         blocks, nodes, first = [], [], 0
         for field, (height, width), end in zip(self.fields, inner, ends, strict=True):
             start, radius = end - height * width, self._window // 2
-            own = drawn[(drawn >= start) & (drawn < end)] - start
-            flat = (own // width + radius) * field.shape[1] + own % width + radius
-            places = torch.from_numpy(flat).to(field.image.device)
-            blocks.append(field.blocks(places, self._window))
-            nodes.append(places + first)
+            indices = drawn[(drawn >= start) & (drawn < end)] - start
+            flat = (indices // width + radius) * field.shape[1] + indices % width + radius
+            chosen = torch.from_numpy(flat).to(field.image.device)
+            blocks.append(field.blocks(chosen, self._window))
+            nodes.append(chosen + first)
             first += field.shape[0] * field.shape[1]
         order = torch.from_numpy(rng.permutation(len(drawn))).to(nodes[0].device)
         return torch.cat(blocks)[order], torch.cat(nodes)[order]
 
     def distances(self, landmarks: torch.Tensor, cancelled: Callable[[], bool]) -> torch.Tensor:
-        """Return the symmetric squared distances (n_nodes, n_landmarks) to the patches of blocks.
+        """Return symmetric squared distances (n_nodes, n_landmarks) to blocks.
 
-        The smaller of both directions: a patch of the window around the node moved onto the
-        landmark, and one of the window around the landmark moved onto the node. Once `cancelled`
-        returns True, only the first landmarks are there, two at least.
+        Once `cancelled` returns True, only the first landmarks are returned, at least two.
         """
         n_nodes = sum(field.shape[0] * field.shape[1] for field in self.fields)
         columns = [landmarks.new_empty(n_nodes, 0)]
         for block in landmarks:
             if len(columns) > 2 and cancelled():
                 break
-            own = [field.rough_symmetric(block, self._window).flatten() for field in self.fields]
-            columns.append(torch.cat(own)[:, None])
+            parts = [field.rough_symmetric(block, self._window).flatten() for field in self.fields]
+            columns.append(torch.cat(parts)[:, None])
         return torch.cat(columns, dim=1)
 
     def to_images(self, labels: LabelImage | list[LabelImage]) -> LabelImage | list[LabelImage]:
-        """Return labels at the size of the images; the rim has those of the nearest patches."""
         rim = self.fields[0].patch_size // 2
         if isinstance(labels, list):
-            return [np.pad(one, rim, mode="edge") for one in labels]
+            return [np.pad(image, rim, mode="edge") for image in labels]
         return np.pad(labels, rim, mode="edge")
 
 
 def distances_to(
     blocks: torch.Tensor, atoms: torch.Tensor, any_contrast: bool = False
 ) -> torch.Tensor:
-    """Return the least squared distances (n, n_atoms) over symmetries and centres."""
     chunks = torch.split(blocks, _chunk_length(blocks, atoms))
-    tables = (_products(some, atoms, any_contrast)[1] for some in chunks)
+    tables = (_products(chunk, atoms, any_contrast)[1] for chunk in chunks)
     return torch.cat([table.flatten(2).amin(dim=2) for table in tables])
 
 
 def distances_between(blocks: torch.Tensor, patch_size: int) -> torch.Tensor:
-    """Return the distances (n, n) of the patches to each other, the smaller of both ways."""
+    """Return the distances (n, n) between patches, the smaller of both directions."""
     there = distances_to(blocks, centres_of(blocks, patch_size))
     return torch.minimum(there, there.T).fill_diagonal_(0)
 
@@ -170,8 +158,8 @@ def _products(
     if any_contrast:
         inner = inner.clamp(min=0)
         return inner, (square - inner.square()).clamp_(min=0)
-    own = atoms.flatten(1).square().sum(dim=1)[:, None, None]
-    return inner, (square + own - 2 * inner).clamp_(min=0)
+    atom_squares = atoms.flatten(1).square().sum(dim=1)[:, None, None]
+    return inner, (square + atom_squares - 2 * inner).clamp_(min=0)
 
 
 def update_atoms(
@@ -181,18 +169,15 @@ def update_atoms(
     weights: torch.Tensor,
     any_contrast: bool = False,
 ) -> tuple[torch.Tensor, float]:
-    """Turn and shift each patch onto the atom of its label as well as it fits, and average.
+    """Align each patch to the atom of its label by symmetry and shift, and average.
 
-    Atoms of empty labels stay. The second value is the objective of the atoms that were given,
-    eq. (6.13) of Zisler, Zern, Petra and Schnörr, https://doi.org/10.1137/19M1298639,
+    Also returned is the objective of the previous atoms, which never increases, eq. (6.13) of
+    https://doi.org/10.1137/19M1298639:
 
         sum_i w_i min |T P_j - P*|^2 / sum_i w_i
 
-    with j over the window of patch i and T over the symmetries. It never rises from one
-    update to the next: the best fit lowers it, and so does the mean. Under any contrast the shape
-    of an atom is that of sum_i w_i g_i T P°_i, a step of the power method towards the principal
-    component of the patches, which lowers the objective too; its brightness and contrast are the
-    means of theirs.
+    with j over the window of patch i and T over the symmetries. Under any contrast the shape of an
+    atom is that of sum_i w_i g_i T P°_i, a power iteration towards the principal component.
     """
     distances = blocks.new_empty(len(blocks))
     patches = torch.empty_like(centres_of(blocks, atoms.shape[-1]))
@@ -200,14 +185,14 @@ def update_atoms(
     for label in range(len(atoms)):
         members = (labels == label).nonzero()[:, 0]
         for nodes in torch.split(members, _chunk_length(blocks, atoms)):
-            own, rows = blocks[nodes], torch.arange(len(nodes), device=nodes.device)
-            tables = _products(own, atoms[label : label + 1], any_contrast)
+            chunk, rows = blocks[nodes], torch.arange(len(nodes), device=nodes.device)
+            tables = _products(chunk, atoms[label : label + 1], any_contrast)
             inner, table = (table.flatten(1) for table in tables)
             distances[nodes], best = table.min(dim=1)
             if any_contrast:
                 gains[nodes] = inner[rows, best]
-            found = windows_of(own, atoms.shape[-1])[rows, best // N_SYMMETRIES]
-            patches[nodes] = all_transforms(found)[rows, best % N_SYMMETRIES]
+            windows = windows_of(chunk, atoms.shape[-1])[rows, best // N_SYMMETRIES]
+            patches[nodes] = all_transforms(windows)[rows, best % N_SYMMETRIES]
     objective = float((weights * distances).sum(dtype=torch.float64)) / float(weights.sum())
 
     def mean(values: torch.Tensor) -> torch.Tensor:
@@ -234,8 +219,7 @@ def refine_atoms(
 ) -> Iterator[tuple[torch.Tensor, float, float]]:
     """Yield the atoms of every update by (6.13), its objective, and the share of updates left.
 
-    Labels and weights are fixed until the objective stands still; in the refinements every patch
-    goes to its nearest atom before the update. Atoms that no patch was nearest to stay out.
+    Labels are fixed until convergence; then each refinement assigns the nearest atoms first.
     """
     most, objectives = _MOST_UPDATES + refinements, []
     for done in range(1, _MOST_UPDATES + 1):
@@ -244,19 +228,16 @@ def refine_atoms(
         yield atoms, objective, 1 - done / most
         if done > 1 and objectives[-2] - objective <= _STILL * objectives[0]:
             break
-    for left in reversed(range(refinements)):
+    for remaining in reversed(range(refinements)):
         distances = distances_to(blocks, atoms, any_contrast)
         distances[:, torch.bincount(labels, minlength=len(atoms)) == 0] = torch.inf
         least, labels = distances.min(dim=1)
         atoms, objective = update_atoms(blocks, atoms, labels, torch.ones_like(least), any_contrast)
-        yield atoms, objective, left / most
+        yield atoms, objective, remaining / most
 
 
 def pick_far_apart(distances: torch.Tensor, count: int) -> list[int]:
-    """Return indices of distinct points, the central one first, then each the farthest.
-
-    `distances` has shape (n, n); fewer than `count` where all others are at distance 0.
-    """
+    """Return indices by farthest-first traversal from the medoid of distances (n, n)."""
     chosen = [int(distances.sum(dim=1).argmin())]
     while len(chosen) < count:
         nearest = distances[chosen].amin(dim=0)
@@ -269,11 +250,9 @@ def pick_far_apart(distances: torch.Tensor, count: int) -> list[int]:
 def sketch(columns: torch.Tensor, block: torch.Tensor) -> torch.Tensor:
     """Return Phi (n_nodes, rank) with Phi Phi' close to the positive part of a kernel.
 
-    `columns` (n_nodes, n_landmarks) are the affinities exp(-d / sigma^2) of all nodes to the
-    landmarks, d the symmetric distance, and `block` those of the landmarks to each other. The
-    kernel of a distance with a minimum in it is not positive semi-definite, and the
-    pseudo-inverse of the Nystroem method would divide by its negative eigenvalues. Kept are
-    those above the size of the most negative one: what is smaller is no better known.
+    `columns` (n_nodes, n_landmarks) are affinities, `block` those between landmarks. The kernel is
+    indefinite: only eigenvalues above the magnitude of the most negative one enter the Nystroem
+    pseudo-inverse.
     """
     wide = block.cpu().double()
     values, vectors = torch.linalg.eigh((wide + wide.T) / 2)

@@ -1,9 +1,7 @@
-"""Sums and averages over the windows of a grid.
+"""Box sums and weighted averages over the windows of a grid.
 
-The cost of a box sum does not depend on the size of the box: it is one banded matrix product an
-axis. The axis is cut into blocks of outputs, each of which needs its block of inputs and a rim on
-either side; all blocks share one small band matrix, so an axis costs one batched product that runs
-at the speed of the matrix library.
+A box sum is one banded matrix product per axis, whatever its size: the axis is cut into blocks of
+outputs, whose inputs overlap by the radius, and all blocks share one band matrix.
 """
 
 from __future__ import annotations
@@ -20,11 +18,10 @@ from napari_saf.device import Tensor, torch
 _BLOCK = 32
 _CHUNK = 2**22
 _WHOLE = np.float32(65535)
-"""The largest weight in 16 bits."""
 
 
 class BoxSum:
-    """Sum, or mean over the nodes that exist, of boxes around all pixels or those `inside`."""
+    """Box sum, or mean over existing nodes, around all pixels or those `inside`."""
 
     def __init__(
         self,
@@ -50,9 +47,9 @@ class BoxSum:
         ]
         self.counts: Tensor | None = None
         if mean and inside is not None:
-            ones = torch.ones(len(inside), 1, dtype=dtype, device=device)
-            counts = torch.empty_like(ones)
-            self(ones, counts, torch.empty_like(ones))
+            unit = torch.ones(len(inside), 1, dtype=dtype, device=device)
+            counts = torch.empty_like(unit)
+            self(unit, counts, torch.empty_like(unit))
             self.counts = counts
 
     def __call__(self, values: Tensor, out: Tensor, scratch: Tensor) -> None:
@@ -63,8 +60,8 @@ class BoxSum:
             sums, scratch = torch.empty_like(source), torch.empty_like(source)
         if not self._axes:
             sums.copy_(source)
-        for left, axis in enumerate(self._axes, start=1 - len(self._axes)):
-            target = sums if left % 2 == 0 else scratch
+        for parity, axis in enumerate(self._axes, start=1 - len(self._axes)):
+            target = sums if parity % 2 == 0 else scratch
             axis(source, target)
             source = target
         if inside is not None:
@@ -74,8 +71,6 @@ class BoxSum:
 
 
 class _AxisSum:
-    """Banded sum along one axis."""
-
     def __init__(
         self,
         shape: Sequence[int],
@@ -84,9 +79,9 @@ class _AxisSum:
         mean: bool,
         to_device: Callable[[NDArray[np.float64]], Tensor],
     ) -> None:
-        self._before = int(np.prod(shape[:axis], dtype=np.int64))
+        self._n_outer = int(np.prod(shape[:axis], dtype=np.int64))
         self._length = shape[axis]
-        self._after = int(np.prod(shape[axis + 1 :], dtype=np.int64))
+        self._n_inner = int(np.prod(shape[axis + 1 :], dtype=np.int64))
         self._radius = min(radius, self._length - 1)
         inner = self._length - 2 * self._radius
         self._block = min(max(_BLOCK, self._radius), inner) if inner > 0 else 0
@@ -96,7 +91,7 @@ class _AxisSum:
         if mean:
             band /= band.sum(axis=1, keepdims=True)
         if self._n_blocks == 0:
-            self._whole = to_device(band)
+            self._full_band = to_device(band)
             return
         head, tail = self._radius, self._radius + self._n_blocks * self._block
         self._tail = tail
@@ -105,31 +100,30 @@ class _AxisSum:
         self._last = to_device(band[tail:, tail - head :])
 
     def __call__(self, source: Tensor, target: Tensor) -> None:
-        columns = self._after * source.shape[1]
-        x = source.view(self._before, self._length, columns)
-        y = target.view(self._before, self._length, columns)
+        columns = self._n_inner * source.shape[1]
+        x = source.view(self._n_outer, self._length, columns)
+        y = target.view(self._n_outer, self._length, columns)
         if self._n_blocks == 0:
-            torch.matmul(self._whole, x, out=y)
+            torch.matmul(self._full_band, x, out=y)
             return
         radius, block = self._radius, self._block
         blocks = x.as_strided(
-            (self._before, self._n_blocks, block + 2 * radius, columns),
+            (self._n_outer, self._n_blocks, block + 2 * radius, columns),
             (self._length * columns, block * columns, columns, 1),
             x.storage_offset(),
         )
-        inner = y[:, radius : self._tail].view(self._before, self._n_blocks, block, columns)
-        if self._before == 1:
+        inner = y[:, radius : self._tail].view(self._n_outer, self._n_blocks, block, columns)
+        if self._n_outer == 1:
             for rows in _chunks(self._n_blocks, block * columns):
                 torch.matmul(self._band, blocks[0, rows], out=inner[0, rows])
         else:
-            for rows in _chunks(self._before, self._length * columns):
+            for rows in _chunks(self._n_outer, self._length * columns):
                 inner[rows] = torch.matmul(self._band, blocks[rows])
         y[:, :radius] = torch.matmul(self._first, x[:, : 2 * radius])
         y[:, self._tail :] = torch.matmul(self._last, x[:, self._tail - radius :])
 
 
 def _chunks(n_rows: int, n_entries: int) -> Iterator[slice]:
-    """Yield slices of rows of so many entries each."""
     step = max(1, _CHUNK // n_entries)
     for start in range(0, n_rows, step):
         yield slice(start, start + step)
@@ -137,11 +131,9 @@ def _chunks(n_rows: int, n_entries: int) -> Iterator[slice]:
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class WindowWeights:
-    """What the neighbours of pixels weigh in a mean, an image for each of the `offsets` to them.
+    """Weights of window neighbours: one image per offset, or the first half if symmetric.
 
-    Where both pixels of a pair weigh the same, `images` are those of the first half of the offsets,
-    which are sorted, and of the pixel itself: at -o from p is what weighs at p - o as much as p,
-    at o from there. The sums are multiplied by `inverse` (n_nodes,).
+    Sums are multiplied by `inverse` (n_nodes,).
     """
 
     offsets: list[tuple[int, ...]]
@@ -150,11 +142,11 @@ class WindowWeights:
 
     @property
     def n_mirrored(self) -> int:
-        """How many offsets, the last ones, have no image of their own."""
+        """Number of trailing offsets without an image."""
         return len(self.offsets) - len(self.images)
 
     def in_16_bits(self, nodes: NDArray[np.int64] | slice) -> WindowWeights:
-        """Return weights as whole numbers, off by 8e-6 of the largest of a pixel."""
+        """Quantise to 16 bits, with an error of 8e-6 of the largest weight of a pixel."""
         if self.images.dtype == np.uint16:
             return self
         largest = self.images.max(axis=0)
@@ -165,17 +157,13 @@ class WindowWeights:
 
 
 def as_whole_weights(weights: NDArray[np.float32]) -> NDArray[np.uint16]:
-    """Return weights of at most 1 in 16 bits, none of which becomes 0 but what is."""
-    found: NDArray[np.float32] = np.rint((weights * _WHOLE).clip(min=np.sign(weights)))
-    return found.astype(np.uint16)
+    """Quantise weights of at most 1 to 16 bits; positive weights stay positive."""
+    scaled: NDArray[np.float32] = np.rint((weights * _WHOLE).clip(min=np.sign(weights)))
+    return scaled.astype(np.uint16)
 
 
 class WeightedAverage:
-    """Average with a weight for each window position of each node.
-
-    Columns come first here, and images have a rim of zeros: with few columns a product of whole
-    images takes a quarter of the time that it takes with the columns last.
-    """
+    """Average with a weight per window position and node; columns come first, for speed."""
 
     def __init__(
         self,
@@ -192,8 +180,8 @@ class WeightedAverage:
 
     def __call__(self, values: Tensor, out: Tensor, scratch: Tensor) -> None:
         if not self._images:  # the kernels need none
-            images = (one.astype(np.float32) for one in self.weights.images)
-            self._images = [torch.from_numpy(one).to(values) for one in images]
+            images = (image.astype(np.float32) for image in self.weights.images)
+            self._images = [torch.from_numpy(image).to(values) for image in images]
         full = _scatter(values, self.inside, math.prod(self.shape))
         sides = (side + 2 * rim for side, rim in zip(self.shape, self._rims, strict=True))
         padded = full.new_zeros(full.shape[1], *sides)
@@ -209,7 +197,6 @@ class WeightedAverage:
         torch.mul(means if self.inside is None else means[self.inside], self._inverse, out=out)
 
     def _moved(self, padded: Tensor, offset: Sequence[int]) -> Tensor:
-        """Return the images that begin at an offset into those with a rim."""
         sides = zip(offset, self.shape, strict=True)
         slices = [slice(first, first + side) for first, side in sides]
         return padded[(slice(None), *slices)]

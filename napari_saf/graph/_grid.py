@@ -1,4 +1,4 @@
-"""Pixels or voxels and the windows around them, as a graph."""
+"""Grid graph: pixels or voxels, joined within windows."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from napari_saf.graph._box import BoxSum, WeightedAverage, WindowWeights, as_who
 from napari_saf.graph._graph import AbstractGraph, Averager, SparseProduct, symmetric_part
 
 _BYTES_AS_MATRIX = 72
-"""What a weight takes at most on its way into a sparse matrix; measured with 13 million."""
+"""Peak bytes per weight while a sparse matrix is built; measured with 13 million."""
 _STRIP = 2**16
-"""Pixels of rows that are compared with their neighbours at once."""
+"""Pixels per strip of rows, sized for the cache."""
 
 
 class GridGraph(AbstractGraph):
-    """The nodes of a 2-D, 3-D or n-D image, joined within a window around each.
+    """Graph of the pixels of a 2-D, 3-D or n-D image, joined within a window.
 
     Parameters
     ----------
@@ -34,18 +34,18 @@ class GridGraph(AbstractGraph):
     window : int or sequence of int
         Odd side length of the window in pixels, or one per axis.
     weights : array of shape (n_nodes, n_positions), optional
-        Weight of every window position of every node, in C order of the offsets, >= 0. They
-        are scaled to sum to 1 over the positions that exist. None stands for equal weights.
+        Weight of each window position of each node, in C order of the offsets, >= 0. They
+        are scaled to sum to 1 over the existing positions. None: equal weights.
     mask : array of bool of shape `shape`, optional
-        Where the nodes are. None stands for everywhere.
+        Where the nodes are. None: everywhere.
     stride : int
-        >= 1; positions of the window are offsets that are multiples of it, and the nearest pixel
-        on either side along each axis. More than 1 only with weights.
+        >= 1; window offsets are its multiples, and the adjacent pixels along each axis. More than
+        1 only with weights.
 
     Attributes
     ----------
     image_shape : tuple of int
-        Shape of the images that `to_image` makes and `from_image` takes.
+        Shape of the images of `to_image` and `from_image`.
 
     Raises
     ------
@@ -105,7 +105,7 @@ class GridGraph(AbstractGraph):
         stride: int = 1,
         noise_variance: float = 0.0,
     ) -> GridGraph:
-        """Return a grid whose weights follow the likeness of the patches around two pixels.
+        """Return a grid with non-local means weights, by the similarity of patches.
 
         Parameters
         ----------
@@ -114,7 +114,7 @@ class GridGraph(AbstractGraph):
         window : int or sequence of int
             Odd side length of the window.
         patch_size : int or sequence of int
-            Odd side length of the patches that are compared.
+            Odd side length of the patches.
         rho : float
             Width, > 0: a weight is proportional to exp(-d / rho) with d the sum of squared
             differences of two patches.
@@ -123,22 +123,22 @@ class GridGraph(AbstractGraph):
         mask : array of bool, optional
             Where the nodes are.
         stride : int
-            Compare with every `stride`-th pixel of the window, and with the nearest ones.
+            Sample every `stride`-th pixel of the window, and the adjacent ones.
         noise_variance : float
-            >= 0; variance of the noise of a pixel, summed over the channels. What noise adds to a
-            distance on average, twice as much a pixel of the patch, is subtracted.
+            >= 0; noise variance of a pixel, summed over the channels. Its expected part of a
+            distance, twice the variance per pixel of the patch, is subtracted.
 
         Raises
         ------
         InvalidInput
             As the constructor, and if `rho` is not positive, `patch_size` does not fit, or a pixel
-            within the mask is no finite number.
+            within the mask is not finite.
 
         Notes
         -----
         Non-local means weights of Buades, Coll and Morel, https://doi.org/10.1137/040616024; with
-        the noise subtracted as in https://doi.org/10.5201/ipol.2011.bcm_nlm. They are kept in
-        units of 1 / 65535 of that of a pixel itself, one at least, once for both pixels of a pair.
+        the noise subtracted as in https://doi.org/10.5201/ipol.2011.bcm_nlm. They are stored once
+        per pair, in units of 1 / 65535 of the self weight, at least one.
         """
         values = np.asarray(image, dtype=np.float32)
         values = values[None] if channel_axis is None else np.moveaxis(values, channel_axis, 0)
@@ -164,20 +164,20 @@ class GridGraph(AbstractGraph):
     def weights(self) -> NDArray[np.float32] | None:
         """Weights (n_nodes, n_positions) that sum to 1 over the positions; None if all are equal.
 
-        They are made anew each time: a node has one for every position.
+        Computed on every access: a node has one for every position.
         """
-        own = self.window_weights
-        if own is None:
+        stored = self.window_weights
+        if stored is None:
             return None
-        found = self._new_weights()
+        weights = self._new_weights()
         for k, (target, source) in enumerate(self._shifts()):
-            if k < len(own.images):
-                image = own.images[k]
+            if k < len(stored.images):
+                image = stored.images[k]
             else:
-                image = np.zeros_like(own.images[0])
-                image[target] = own.images[len(own.offsets) - 1 - k][source]
-            np.multiply(self.gather(image), own.inverse, out=found[:, k])
-        return found
+                image = np.zeros_like(stored.images[0])
+                image[target] = stored.images[len(stored.offsets) - 1 - k][source]
+            np.multiply(self.gather(image), stored.inverse, out=weights[:, k])
+        return weights
 
     @property
     def n_nodes(self) -> int:
@@ -234,28 +234,28 @@ class GridGraph(AbstractGraph):
         return symmetric_part(self._matrix(weights))
 
     def _matrix(self, weights: NDArray[np.float32]) -> sparse.csr_array:
-        """Return weights of window positions (n_nodes, prod(window)) as a sparse matrix."""
+        """Convert weights of window positions (n_nodes, prod(window)) to a sparse matrix."""
         number = np.asarray(self.spread(np.arange(self.n_nodes), fill=-1))
         rows, columns, entries = [], [], []
         for k, (target, source) in enumerate(self._shifts()):
             there = np.full(self.shape, -1, dtype=np.int64)
             there[target] = number[source]
             neighbour = np.asarray(self.gather(there))
-            found = np.flatnonzero((neighbour >= 0) & (weights[:, k] > 0))
-            rows.append(found)
-            columns.append(neighbour[found])
-            entries.append(weights[found, k])
-        where = (np.concatenate(rows), np.concatenate(columns))
+            nodes = np.flatnonzero((neighbour >= 0) & (weights[:, k] > 0))
+            rows.append(nodes)
+            columns.append(neighbour[nodes])
+            entries.append(weights[nodes, k])
+        ends = (np.concatenate(rows), np.concatenate(columns))
         size = (self.n_nodes, self.n_nodes)
-        return sparse.csr_array((np.concatenate(entries), where), shape=size)
+        return sparse.csr_array((np.concatenate(entries), ends), shape=size)
 
     def laplacian_product(self, values: NDArray[np.floating]) -> NDArray[np.floating]:
         weights = self.window_weights
         if weights is None:
             return self._apply(self.neighbour_sum, values)
-        own = np.asarray(self.gather(weights.images[len(weights.offsets) // 2]), np.float32)
-        own = (own * weights.inverse)[:, None]
-        return np.asarray(self.average(values) - own * own_floats(values, "values"))
+        loops = np.asarray(self.gather(weights.images[len(weights.offsets) // 2]), np.float32)
+        loops = (loops * weights.inverse)[:, None]
+        return np.asarray(self.average(values) - loops * own_floats(values, "values"))
 
     def without_weights(self) -> GridGraph:
         """Return the grid with equal weights, which take no memory."""
@@ -273,14 +273,14 @@ class GridGraph(AbstractGraph):
     to_image = spread
 
     def positions(self, nodes: ArrayLike) -> NDArray[np.int64]:
-        """Return the pixels (n, n_axes) that nodes of the given indices are."""
+        """Return the pixel indices (n, n_axes) of nodes."""
         flat = self._check_nodes(nodes)
         if self.mask is not None:
             flat = np.flatnonzero(self.mask)[flat]
         return np.stack(np.unravel_index(flat, self.shape), axis=-1)
 
     def gather(self, image: ArrayLike) -> NDArray[np.generic]:
-        """Return the values at the nodes of an array in the shape of the grid, channels last."""
+        """Return the node values of an array in the shape of the grid, channels last."""
         image = np.asarray(image)
         if image.shape[: len(self.shape)] != self.shape:
             raise InvalidInput(f"expected an image of shape {self.shape}, got {image.shape}")
@@ -306,7 +306,6 @@ class GridGraph(AbstractGraph):
         return torch.from_numpy(np.flatnonzero(self.mask)).to(device)
 
     def _new_weights(self, bytes_each: int = 4) -> NDArray[np.float32]:
-        """Return zeros for each node and position of the window, if so much memory is free."""
         shape = (self.n_nodes, len(self._offsets()))
         self._check_memory(bytes_each * math.prod(shape))
         return np.zeros(shape, np.float32, order="F")
@@ -316,7 +315,7 @@ class GridGraph(AbstractGraph):
         check_memory(need, torch.device("cpu"), lambda share: message + self.smaller(share))
 
     def cropped(self, region: tuple[slice, ...]) -> GridGraph:
-        """Return the grid of a region, with the weights that its pixels have for each other."""
+        """Return the grid of a region, with the weights between its pixels."""
         mask = None if self.mask is None else self.mask[region]
         shape = tuple(side.stop - side.start for side in region)
         grid = GridGraph(shape, window=self.window, mask=mask)
@@ -333,10 +332,7 @@ class GridGraph(AbstractGraph):
         rho: float,
         noise_variance: float,
     ) -> NDArray[np.uint16]:
-        """Return the likeness of each pixel to its neighbours in the first half of the window.
-
-        The values (n_channels, *shape) are finite.
-        """
+        """Return patch similarities for the first half of the window offsets."""
         offsets = self._offsets()
         offsets = offsets[: len(offsets) // 2 + 1]
         self._check_memory(2 * len(offsets) * math.prod(self.shape))
@@ -371,12 +367,11 @@ class GridGraph(AbstractGraph):
         return weights
 
     def _strips(self) -> list[slice]:
-        """Return rows of the grid that fit the cache of a processor."""
         step = max(1, _STRIP * self.shape[0] // math.prod(self.shape))
         return [slice(k, min(k + step, self.shape[0])) for k in range(0, self.shape[0], step)]
 
     def _of_neighbours(self, images: NDArray[Any]) -> WindowWeights:
-        """Return weights, an image for each position or the first half, 0 where no neighbour is."""
+        """Clear weights of missing neighbours, and normalise the rest."""
         offsets, total = self._offsets(), np.zeros(self.shape, np.float32)
         shifts = [_shift(offset, self.shape) for offset in offsets[: len(images)]]
         n_mirrored = len(offsets) - len(images)
@@ -408,25 +403,24 @@ class GridGraph(AbstractGraph):
         return WindowWeights(offsets, images, np.reciprocal(sums))
 
     def _offsets(self) -> list[tuple[int, ...]]:
-        """Return the positions of the window, in C order."""
         reach = [side // 2 // self.stride * self.stride for side in self.window]
-        found = set(itertools.product(*(range(-r, r + 1, self.stride) for r in reach)))
+        offsets = set(itertools.product(*(range(-r, r + 1, self.stride) for r in reach)))
         # Without the nearest pixels, pixels of other remainders by the stride would not be joined.
         for axis, side in enumerate(self.window):
             if side > 1:
                 step = (0,) * axis + (1,) + (0,) * (len(self.window) - axis - 1)
-                found |= {step, tuple(-o for o in step)}
-        return sorted(found)
+                offsets |= {step, tuple(-o for o in step)}
+        return sorted(offsets)
 
     def _shifts(self) -> Iterator[tuple[tuple[slice, ...], tuple[slice, ...]]]:
-        """Yield, for each window offset in C order, the slices of nodes and of neighbours."""
+        """Yield the slices of nodes and of neighbours for each window offset, in C order."""
         for offset in self._offsets():
             raise_if_interrupted()
             yield _shift(offset, self.shape)
 
 
 def _sum_along(image: NDArray[np.float32], axis: int, side: int) -> NDArray[np.float32]:
-    """Return the sums of `side` pixels in a row that lie wholly inside; patches are small."""
+    """Return the sums of `side` consecutive pixels, without padding; patches are small."""
     if side == 1:
         return image
     length = image.shape[axis] - side + 1
@@ -440,7 +434,7 @@ def _sum_along(image: NDArray[np.float32], axis: int, side: int) -> NDArray[np.f
 def _shift(
     offset: Sequence[int], shape: Sequence[int]
 ) -> tuple[tuple[slice, ...], tuple[slice, ...]]:
-    """Return the slices of the pixels that have a neighbour at an offset, and of those."""
+    """Return the slices of the pixels that have a neighbour at an offset, and of the neighbours."""
     moves = list(zip(offset, shape, strict=True))
     return (
         tuple(slice(max(0, -o), max(0, min(side, side - o))) for o, side in moves),
@@ -451,10 +445,7 @@ def _shift(
 def _within(
     target: Sequence[slice], source: Sequence[slice], rows: slice
 ) -> tuple[tuple[slice, ...], tuple[slice, ...], tuple[slice, ...]]:
-    """Return the part of a shift whose targets lie in some rows.
-
-    Its targets, counted from the first of these rows and from that of the image, and its sources.
-    """
+    """Restrict a shift to `rows`: targets relative to them, targets, and sources."""
     shift = source[0].start - target[0].start
     start, stop = max(rows.start, target[0].start), min(rows.stop, target[0].stop)
     stop = max(start, stop)
@@ -466,15 +457,11 @@ def _within(
 
 
 def coarse_shape(shape: Sequence[int], max_side: int, window: Sequence[int]) -> tuple[int, ...]:
-    """Return the shape reduced so that no side is longer than `max_side`.
-
-    All axes shrink alike, but those of window 1 next to wider ones, along which nothing is
-    averaged, and sides that would become shorter than their window.
-    """
+    """Return the shape reduced to `max_side`; axes of window 1 stay, and windows still fit."""
     shrinks = [width > 1 or max(window) == 1 for width in window]
-    longest = max(side for side, one in zip(shape, shrinks, strict=True) if one)
+    longest = max(side for side, shrink in zip(shape, shrinks, strict=True) if shrink)
     ratio = min(max_side, longest) / longest
     return tuple(
-        max(min(side, width), round(side * ratio)) if one else side
-        for side, width, one in zip(shape, window, shrinks, strict=True)
+        max(min(side, width), round(side * ratio)) if shrink else side
+        for side, width, shrink in zip(shape, window, shrinks, strict=True)
     )

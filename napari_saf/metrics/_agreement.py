@@ -1,4 +1,4 @@
-"""Agreement of labels with classes that are known, and of label images with references."""
+"""Agreement of labels with reference classes and reference segmentations."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ def normalized_mutual_information(classes: ArrayLike, labels: ArrayLike) -> floa
     Parameters
     ----------
     classes, labels : array of int of the same shape
-        Nodes whose class is 0 or less are counted like all others: a class is a number.
+        Any integers; 0 and negative classes count like all others.
 
     Returns
     -------
     float
-        0 (independent) to 1 (the same up to names).
+        0 (independent) to 1 (equal up to renumbering).
 
     Raises
     ------
     InvalidInput
-        If shapes differ, arrays are empty, or numbers are not whole.
+        If shapes differ, or arrays are empty or not integers.
 
     Examples
     --------
@@ -46,22 +46,22 @@ def normalized_mutual_information(classes: ArrayLike, labels: ArrayLike) -> floa
 
 
 def matched_accuracy(classes: ArrayLike, labels: ArrayLike) -> float:
-    """Return the share of the nodes that are right under the best matching of labels to classes.
+    """Return the accuracy under the best matching of labels to classes.
 
-    Of `classes` and `labels` as in `normalized_mutual_information`, errors too. A class has one
-    label at most, by the optimal assignment (Kuhn, https://doi.org/10.1002/nav.3800020109);
-    labels left over are wrong.
+    `classes`, `labels` and errors as in `normalized_mutual_information`. Each class has at most one
+    label, by the optimal assignment (Kuhn, https://doi.org/10.1002/nav.3800020109); other labels
+    are wrong.
 
     Examples
     --------
     >>> saf.metrics.matched_accuracy([1, 1, 2, 2], [7, 7, 3, 7])
     0.75
     """
-    truth, found = _check_classes(classes, labels)
+    truth, predicted = _check_classes(classes, labels)
     from scipy.optimize import linear_sum_assignment
     from sklearn.metrics.cluster import contingency_matrix
 
-    table = contingency_matrix(truth, found)
+    table = contingency_matrix(truth, predicted)
     rows, columns = linear_sum_assignment(table, maximize=True)
     return float(table[rows, columns].sum() / len(truth))
 
@@ -69,38 +69,38 @@ def matched_accuracy(classes: ArrayLike, labels: ArrayLike) -> float:
 def _check_classes(
     classes: ArrayLike, labels: ArrayLike
 ) -> tuple[NDArray[np.integer], NDArray[np.integer]]:
-    truth, found = np.asarray(classes), np.asarray(labels)
-    if truth.shape != found.shape or truth.size == 0:
-        raise InvalidInput(f"labels: expected shape {truth.shape}, got {found.shape}")
-    truth, found = (
-        as_labels(one, "labels") if one.dtype == np.float32 else one for one in (truth, found)
+    truth, predicted = np.asarray(classes), np.asarray(labels)
+    if truth.shape != predicted.shape or truth.size == 0:
+        raise InvalidInput(f"labels: expected shape {truth.shape}, got {predicted.shape}")
+    truth, predicted = (
+        as_labels(array, "labels") if array.dtype == np.float32 else array
+        for array in (truth, predicted)
     )
-    if truth.dtype.kind not in "biu" or found.dtype.kind not in "biu":
+    if truth.dtype.kind not in "biu" or predicted.dtype.kind not in "biu":
         raise InvalidInput("classes and labels: expected whole numbers")
-    return truth.ravel(), found.ravel()
+    return truth.ravel(), predicted.ravel()
 
 
 def segmentation_covering(labels: ArrayLike, references: ArrayLike) -> float:
-    """Return how well the best matching labels cover the regions of the references.
+    """Return the segmentation covering of reference regions by labels.
 
     Parameters
     ----------
     labels : array of int of shape (...)
-        Label image of any dimension. 0 is a label like any other here.
+        Label image of any dimension; 0 counts as a label.
     references : array of int of shape (...) or (n_references, ...), or sequence of such arrays
-        One or several reference label images of the shape of `labels`. Pixels that are 0 in
-        a reference are left out of it.
+        One or several reference label images of the shape of `labels`; 0 is ignored.
 
     Returns
     -------
     float
-        In (0, 1]; 1 if every reference equals `labels` up to the names of the labels.
+        In (0, 1]; 1 if every reference equals `labels` up to renumbering.
 
     Raises
     ------
     InvalidInput
-        If values are not whole numbers or negative, shapes differ, there is no reference, or
-        a reference is 0 everywhere.
+        If values are negative or not integers, shapes differ, there is no reference, or a
+        reference is 0 everywhere.
 
     Notes
     -----
@@ -119,15 +119,16 @@ def segmentation_covering(labels: ArrayLike, references: ArrayLike) -> float:
 
 
 def probabilistic_rand_index(labels: ArrayLike, references: ArrayLike) -> float:
-    """Return the share of the pairs of pixels that both hold together or both hold apart.
+    """Return the Rand index, averaged over references.
 
-    Of `labels` and `references` as for `segmentation_covering`, errors too.
+    `labels`, `references` and errors as in `segmentation_covering`.
 
     Notes
     -----
-    The mean over the references of the Rand index, in [0, 1], not adjusted for chance; of a single
-    pixel 1. Unnikrishnan, Pantofaru and Hebert, "Toward objective evaluation of image segmentation
-    algorithms", IEEE TPAMI 29 (2007), https://doi.org/10.1109/TPAMI.2007.1046.
+    The share of pixel pairs that are together in both or apart in both, in [0, 1], not adjusted
+    for chance; 1 for a single pixel. Unnikrishnan, Pantofaru and Hebert, "Toward objective
+    evaluation of image segmentation algorithms", IEEE TPAMI 29 (2007),
+    https://doi.org/10.1109/TPAMI.2007.1046.
 
     Examples
     --------
@@ -138,9 +139,9 @@ def probabilistic_rand_index(labels: ArrayLike, references: ArrayLike) -> float:
 
 
 def variation_of_information(labels: ArrayLike, references: ArrayLike) -> float:
-    """Return the information that is in one of labels and reference but not in the other.
+    """Return the variation of information, averaged over references.
 
-    Of `labels` and `references` as for `segmentation_covering`, errors too.
+    `labels`, `references` and errors as in `segmentation_covering`.
 
     Notes
     -----
@@ -159,7 +160,7 @@ def variation_of_information(labels: ArrayLike, references: ArrayLike) -> float:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class RegionAgreement:
-    """How a label image agrees with its references.
+    """Agreement of a label image with its references.
 
     By `segmentation_covering`, `probabilistic_rand_index` and `variation_of_information`.
 
@@ -178,7 +179,7 @@ class RegionAgreement:
 def region_agreement(labels: ArrayLike, references: ArrayLike) -> RegionAgreement:
     """Return all measures of agreement from one contingency table per reference.
 
-    Of `labels` and `references` as for `segmentation_covering`, errors too.
+    `labels`, `references` and errors as in `segmentation_covering`.
 
     Examples
     --------
@@ -206,17 +207,17 @@ def _entropy(counts: NDArray[np.floating]) -> float:
 
 
 def _tables(labels: ArrayLike, references: ArrayLike) -> Iterator[sparse.coo_array]:
-    """Yield the pixels of each region of a reference, a row, in each label, a column."""
-    own, given = as_labels(labels, "labels"), as_labels(references, "references")
-    if given.ndim == own.ndim:
-        given = given[None]
-    if given.shape[1:] != own.shape or not given.size:
+    """Yield per reference the contingency table: regions in rows, labels in columns."""
+    label_image, stack = as_labels(labels, "labels"), as_labels(references, "references")
+    if stack.ndim == label_image.ndim:
+        stack = stack[None]
+    if stack.shape[1:] != label_image.shape or not stack.size:
         raise InvalidInput(
-            f"references: expected pixels, one or more arrays of shape {own.shape}, "
-            f"got shape {given.shape}"
+            f"references: expected pixels, one or more arrays of shape {label_image.shape}, "
+            f"got shape {stack.shape}"
         )
-    compact = compact_labels(own)
-    for reference in given:
+    compact = compact_labels(label_image)
+    for reference in stack:
         if not reference.any():
             raise InvalidInput("references: expected labelled pixels, got 0 everywhere")
         inside, regions = reference.ravel() != 0, compact_labels(reference)

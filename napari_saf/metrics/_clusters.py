@@ -1,4 +1,4 @@
-"""Measures of a clustering: its objectives, scatter and entropy, and its spread over groups."""
+"""Clustering measures: objectives, scatter, entropy and group fairness."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def kmeans_objective(features: ArrayLike, labels: ArrayLike) -> float:
     features : array of shape (n_nodes, n_features)
         Finite numbers.
     labels : array of int of shape (n_nodes,)
-        Nodes with label 0 are left out.
+        Nodes with label 0 are ignored.
 
     Raises
     ------
@@ -39,13 +39,13 @@ def kmeans_objective(features: ArrayLike, labels: ArrayLike) -> float:
     4.0
     """
     members = _members(features, labels)
-    return float(sum(np.square(own - own.mean(axis=0)).sum() for own in members))
+    return float(sum(np.square(values - values.mean(axis=0)).sum() for values in members))
 
 
 def kmedian_objective(features: ArrayLike, labels: ArrayLike) -> float:
     """Return the sum of distances of the nodes to the medoid of their label.
 
-    Of `features` and `labels` as in `kmeans_objective`, errors too.
+    `features`, `labels` and errors as in `kmeans_objective`.
 
     Examples
     --------
@@ -53,7 +53,7 @@ def kmedian_objective(features: ArrayLike, labels: ArrayLike) -> float:
     5.0
     """
     members = _members(features, labels)
-    return float(sum(weighted_medoid(own, np.ones(len(own)))[1] for own in members))
+    return float(sum(weighted_medoid(values, np.ones(len(values)))[1] for values in members))
 
 
 def _doubles(values: ArrayLike, name: str) -> NDArray[np.float64]:
@@ -64,7 +64,6 @@ def _doubles(values: ArrayLike, name: str) -> NDArray[np.float64]:
 
 
 def _members(features: ArrayLike, labels: ArrayLike) -> list[NDArray[np.float64]]:
-    """Return the features of each label."""
     array, owner = _doubles(features, "features"), as_labels(labels, "labels")
     if array.ndim != 2 or not np.isfinite(array).all():
         raise InvalidInput("features: expected finite numbers of shape (n_nodes, n_features)")
@@ -116,7 +115,7 @@ def class_separability(features: ArrayLike, labels: ArrayLike) -> float:
     features : array of shape (..., n_features)
         Finite numbers.
     labels : array of int of shape (...)
-        Label of each node or pixel; those that are 0 are left out.
+        Label of each node or pixel; 0 is ignored.
 
     Returns
     -------
@@ -151,10 +150,10 @@ def class_separability(features: ArrayLike, labels: ArrayLike) -> float:
 
 
 def pairwise_separability(features: ArrayLike, labels: ArrayLike) -> NDArray[np.float64]:
-    """Return the class separability (n_labels, n_labels) of every two labels without the others.
+    """Return the class separability (n_labels, n_labels) of each pair of labels.
 
-    Of `features` and `labels` as in `class_separability`, errors too; InvalidInput also if a label
-    is above 2**13. Entry (j - 1, k - 1) is n_j n_k / (n_j + n_k) |m_j - m_k|^2 over the sum of the
+    `features`, `labels` and errors as in `class_separability`; InvalidInput also if a label is
+    above 2**13. Entry (j - 1, k - 1) is n_j n_k / (n_j + n_k) |m_j - m_k|^2 over the sum of the
     scatters within labels j and k: infinite if both have one feature only, NaN on the diagonal and
     where one of the two has no node.
 
@@ -167,12 +166,12 @@ def pairwise_separability(features: ArrayLike, labels: ArrayLike) -> NDArray[np.
     array, owner = _labelled(features, labels)
     _check_table(int(owner.max()) + 1, int(owner.max()) + 1)
     sizes, means, within = _scatters(array, owner)
-    found = np.full((len(sizes), len(sizes)), np.nan)
+    separability = np.full((len(sizes), len(sizes)), np.nan)
     for j, k in itertools.combinations(np.flatnonzero(sizes), 2):
         weight = sizes[j] * sizes[k] / (sizes[j] + sizes[k])
         between = weight * float(np.square(means[j] - means[k]).sum())
-        found[j, k] = found[k, j] = _ratio(between, float(within[j] + within[k]))
-    return found
+        separability[j, k] = separability[k, j] = _ratio(between, float(within[j] + within[k]))
+    return separability
 
 
 def _ratio(between: float, within: float) -> float:
@@ -184,7 +183,7 @@ def _ratio(between: float, within: float) -> float:
 def _labelled(
     features: ArrayLike, labels: ArrayLike
 ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """Return the features of the nodes that have a label, and that label, from 0."""
+    """Return features and zero-based labels of the labelled nodes."""
     owner = as_labels(labels, "labels")
     array = _doubles(features, "features")
     if array.shape[:-1] != owner.shape or array.ndim < 2:
@@ -200,7 +199,7 @@ def _labelled(
 def _scatters(
     array: NDArray[np.float64], owner: NDArray[np.int64]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-    """Return size, mean feature and scatter of each label 0, 1, ..., all 0 for an empty one."""
+    """Return size, mean feature and scatter of each label from 0; 0 for empty ones."""
     sizes = np.bincount(owner).astype(np.float64)
     centre = array.mean(axis=0)
     sums = np.stack([np.bincount(owner, weights=f) for f in (array - centre).T], axis=1)
@@ -244,7 +243,7 @@ def group_shares(labels: ArrayLike, groups: ArrayLike) -> NDArray[np.float64]:
     Parameters
     ----------
     labels, groups : array of int of the same shape
-        0, 1, 2, ...; nodes with label 0 or group 0 are left out.
+        0, 1, 2, ...; nodes with label 0 or group 0 are ignored.
 
     Returns
     -------
@@ -271,11 +270,10 @@ def group_shares(labels: ArrayLike, groups: ArrayLike) -> NDArray[np.float64]:
 def balance(labels: ArrayLike, groups: ArrayLike) -> float:
     """Return the least ratio of two groups within a label, min over i, j and k of N_ik / N_jk.
 
-    Of `labels` and `groups` as in `group_shares`, errors too; groups that no node has do not count.
-    From 0 (a label lacks a group) to 1 (in every label, all groups are equally large); the groups
-    of the data set the highest value that can be reached. Chierichetti, Kumar, Lattanzi and
-    Vassilvitskii, "Fair clustering through fairlets", NeurIPS 2017,
-    https://arxiv.org/abs/1802.05733.
+    `labels`, `groups` and errors as in `group_shares`; empty groups are ignored. From 0 (a label
+    lacks a group) to 1 (equal groups in every label); the highest value depends on the data.
+    Chierichetti, Kumar, Lattanzi and Vassilvitskii, "Fair clustering through fairlets", NeurIPS
+    2017, https://arxiv.org/abs/1802.05733.
 
     Examples
     --------
@@ -293,21 +291,21 @@ def fairness_error(
     *,
     reduction: Literal["sum", "mean"] = "sum",
 ) -> float:
-    """Return the divergence of the group shares within labels from those wanted.
+    """Return the divergence of the group proportions within labels from a target.
 
     Parameters
     ----------
     labels, groups : array of int of the same shape
         As in `group_shares`.
     proportions : array of shape (n_groups,), optional
-        Share wanted of each group that occurs, summing to 1; None: its share of all nodes.
+        Target share of each group that occurs, summing to 1; None: its share of all nodes.
     reduction : {"sum", "mean"}
-        Sum over the labels, as in the papers, or mean, comparable between numbers of labels.
+        Sum over labels, as in the papers, or mean, comparable across numbers of labels.
 
     Returns
     -------
     float
-        sum_k KL(mu || P_k) in nats, >= 0; infinite if a label lacks a group that is wanted.
+        sum_k KL(mu || P_k) in nats, >= 0; infinite if a label lacks a target group.
         Ziko, Yuan, Granger and Ben Ayed, https://arxiv.org/abs/1906.08207.
 
     Raises
@@ -323,30 +321,30 @@ def fairness_error(
     inf
     """
     counts = _used_counts(labels, groups)
-    wanted = counts.sum(axis=0) / counts.sum()
+    target = counts.sum(axis=0) / counts.sum()
     if proportions is not None:
-        wanted = _doubles(proportions, "proportions")
-        adds_up = abs(wanted.sum() - 1) <= 1e-6 and (wanted >= 0).all()
-        if wanted.shape != counts.shape[1:] or not adds_up:
+        target = _doubles(proportions, "proportions")
+        adds_up = abs(target.sum() - 1) <= 1e-6 and (target >= 0).all()
+        if target.shape != counts.shape[1:] or not adds_up:
             raise InvalidInput(
                 f"proportions: expected {counts.shape[1]} numbers >= 0 that sum to 1, got "
                 f"{np.asarray(proportions).tolist()}"
             )
     if reduction not in ("sum", "mean"):
         raise InvalidInput(f"reduction: expected sum or mean, got {reduction!r}")
-    errors = rel_entr(wanted, counts / counts.sum(axis=1, keepdims=True)).sum(axis=1)
+    errors = rel_entr(target, counts / counts.sum(axis=1, keepdims=True)).sum(axis=1)
     return float(errors.sum() if reduction == "sum" else errors.mean())
 
 
 def _used_counts(labels: ArrayLike, groups: ArrayLike) -> NDArray[np.float64]:
-    """Return how many nodes of each group each label has, for those that occur."""
+    """Return the contingency table of labels and groups without empty rows or columns."""
     owner, group = _grouped(labels, groups)
     counts = _contingency(compact_labels(owner), compact_labels(group))
     return np.asarray(counts[counts.sum(axis=1) > 0][:, counts.sum(axis=0) > 0])
 
 
 def _grouped(labels: ArrayLike, groups: ArrayLike) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return label and group, from 0, of the nodes that have both."""
+    """Return zero-based label and group of the nodes that have both."""
     owner, group = as_labels(labels, "labels").ravel(), as_labels(groups, "groups").ravel()
     if np.shape(labels) != np.shape(groups):
         raise InvalidInput(f"groups: expected shape {np.shape(labels)}, got {np.shape(groups)}")
@@ -357,7 +355,6 @@ def _grouped(labels: ArrayLike, groups: ArrayLike) -> tuple[NDArray[np.int64], N
 
 
 def _check_table(n_rows: int, n_columns: int) -> None:
-    """Raise InvalidInput if a table by such large numbers would fill the memory."""
     if n_rows * n_columns > _MAX_ENTRIES:
         raise InvalidInput(
             f"labels: expected smaller numbers, a table of {n_rows} x {n_columns} is too large; "
@@ -373,7 +370,7 @@ def _contingency(rows: NDArray[np.int64], columns: NDArray[np.int64]) -> NDArray
 
 
 def compact_labels(values: NDArray[Any]) -> NDArray[np.int64]:
-    """Return flat labels >= 0, renumbered where one is larger than how many entries there are."""
+    """Return flat labels >= 0, renumbered if the largest exceeds the number of entries."""
     flat = values.ravel()
     if flat.max() > flat.size:
         flat = np.unique(flat, return_inverse=True)[1]

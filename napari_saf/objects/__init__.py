@@ -1,4 +1,4 @@
-"""Single things of a kind: split where they touch, measured, corrected, handed over."""
+"""Single objects of each kind: splitting, measuring, correcting, tracking, and files."""
 
 from napari_saf.objects._basins import find_saddles
 from napari_saf.objects._corrections import Corrections, learn, split_rest

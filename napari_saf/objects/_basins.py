@@ -1,4 +1,4 @@
-"""The basins of a kind, from the distance to its border and the edges inside, and their saddles."""
+"""Watershed basins of a mask, from the distance transform weighted by image edges."""
 
 from __future__ import annotations
 
@@ -11,37 +11,35 @@ from numpy.typing import NDArray
 from scipy import ndimage
 
 MARGIN = 4
-"""Pixels around a kind that blurs see, and that its contrast is to."""
+"""Pixels around a mask for blurs and for the background colour."""
 _BLUR = 0.7
-"""Standard deviation in pixels of the blur that levels the steps of distances between pixels."""
+"""Standard deviation in pixels of the blur that smooths discrete distances."""
 _HOLE = 20
-"""Holes of fewer pixels, as texture leaves them, are no border."""
+"""Holes of fewer pixels, as in texture, are filled."""
 _EDGE_BLUR, _EDGE = 1.5, 0.4
-"""Standard deviation in pixels of the blur before a gradient, and a gradient that counts."""
+"""Standard deviation in pixels of the blur before a gradient, and the gradient scale."""
 _DARKEST, _LIGHTEST = -0.5, 3.0
-"""Range of brightness, 0 that around a kind and 1 that in it, in which there are edges."""
+"""Range of relative brightness (background 0, foreground 1) in which edges count."""
 
 
 def edge_weights(
     image: NDArray[Any], mask: NDArray[np.bool_], sides: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Return 1 where an image (*shape, n_channels) is even, and less at its edges.
-
-    The gradient, along the line from the median colour around the mask to that in it, is in units
-    of the distance between both: exp(-(gradient / 0.4)^2).
-    """
+    """Return exp(-(g / 0.4)^2), g the gradient from background to foreground colour, relative."""
     is_known = np.isfinite(image).all(axis=-1)
-    within = mask & is_known
-    around = ndimage.maximum_filter(mask, 2 * MARGIN + 1) & ~mask & is_known
-    if not (within.any() and around.any()):
+    foreground = mask & is_known
+    background = ndimage.maximum_filter(mask, 2 * MARGIN + 1) & ~mask & is_known
+    if not (foreground.any() and background.any()):
         return np.ones(mask.shape)
-    inside, outside = (np.median(image[where], axis=0) for where in (within, around))
-    change = inside - outside
+    object_colour, background_colour = (
+        np.median(image[region], axis=0) for region in (foreground, background)
+    )
+    change = object_colour - background_colour
     if not change @ change > 0:
         return np.ones(mask.shape)
     # Less contrast than noise, or texture, says nothing of edges: a median deviation above 1.
-    levels = ((image - outside) @ (change / (change @ change))).astype(np.float32)
-    if np.median(np.abs(levels[within] - 1)) > 1:
+    levels = ((image - background_colour) @ (change / (change @ change))).astype(np.float32)
+    if np.median(np.abs(levels[foreground] - 1)) > 1:
         return np.ones(mask.shape)
     levels = ndimage.gaussian_filter(levels.clip(_DARKEST, _LIGHTEST), _EDGE_BLUR / _lengths(sides))
     axes = [axis for axis, side in enumerate(mask.shape) if side > 1]
@@ -55,18 +53,14 @@ def edge_weights(
 
 
 def _lengths(sides: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the sides of a pixel, whose columns they are the lengths of, where it is sheared."""
+    """Return the lengths of the sides; sheared ones are columns of a matrix."""
     return sides if sides.ndim == 1 else np.asarray(np.linalg.norm(sides, axis=0))
 
 
 def find_basins(
     mask: NDArray[np.bool_], weights: NDArray[np.floating], sides: NDArray[np.float64]
 ) -> tuple[NDArray[Any], ...]:
-    """Return the basins of a mask, 1, 2, ...; heights; peaks; pairs that touch; saddles between.
-
-    The sides of a pixel are lengths, or, along sheared axes, the columns of a matrix. What is slow
-    goes through the connected pieces one by one: mostly, there is little in a mask.
-    """
+    """Return the basins of a mask, 1, 2, ...; heights; peaks; adjacent pairs; saddles."""
     from skimage.morphology import local_maxima
     from skimage.segmentation import watershed
 
@@ -85,11 +79,11 @@ def find_basins(
     markers, n_basins = ndimage.label(maxima, around)
     peaks = np.zeros(n_basins + 1, np.float32)
     peaks[markers[maxima]] = heights[maxima]
-    own = np.zeros(n_basins + 1, np.int64)
-    own[markers[maxima]] = pieces[maxima]
+    piece_of = np.zeros(n_basins + 1, np.int64)
+    piece_of[markers[maxima]] = pieces[maxima]
     basins = np.zeros(n_pieces + 1, np.int32)
-    basins[own[1:]] = np.arange(1, n_basins + 1)
-    crowded = np.bincount(own[1:], minlength=n_pieces + 1) > 1
+    basins[piece_of[1:]] = np.arange(1, n_basins + 1)
+    crowded = np.bincount(piece_of[1:], minlength=n_pieces + 1) > 1
     basins[crowded] = 0  # what has one maximum is one basin
     flooded = np.zeros(mask.shape, np.int32)
     for piece in np.flatnonzero(crowded):
@@ -104,35 +98,34 @@ def find_basins(
 def first_places(
     parts: NDArray[np.int32], heights: NDArray[np.float32], peaks: NDArray[np.float32]
 ) -> NDArray[np.int64]:
-    """Return where each part first has its highest value, row by row."""
-    found = np.zeros(len(peaks), np.int64)
-    places = np.flatnonzero((heights == peaks[parts]) & (parts > 0))[::-1]
-    found[parts.reshape(-1)[places]] = places
-    return found
+    """Return the flat index of the first maximum of each part."""
+    first = np.zeros(len(peaks), np.int64)
+    indices = np.flatnonzero((heights == peaks[parts]) & (parts > 0))[::-1]
+    first[parts.reshape(-1)[indices]] = indices
+    return first
 
 
 def _distances(
     pieces: NDArray[np.integer], boxes: Sequence[tuple[slice, ...]], sides: NDArray[np.float64]
 ) -> NDArray[np.float32]:
-    """Return how far pixels of connected pieces are from the next that is in none."""
+    """Return the distance of pixels to the border of their connected component."""
     distances = np.zeros(pieces.shape, np.float32)
     for piece, box in enumerate(boxes, start=1):
         # Around each a frame of what is in none, but not where the image ends.
         ends = zip(box, pieces.shape, strict=True)
-        frame = [(int(own.start > 0), int(own.stop < side)) for own, side in ends]
+        frame = [(int(span.start > 0), int(span.stop < side)) for span, side in ends]
         inside = np.pad(pieces[box] == piece, frame)
         covered = inside | _small_holes(inside)
-        found = np.ones(inside.shape)
+        depth = np.ones(inside.shape)
         if not covered.all():
-            found = _to_border(covered, sides)
+            depth = _to_border(covered, sides)
         shown = zip(frame, inside.shape, strict=True)
         inner = tuple(slice(first, side - last) for (first, last), side in shown)
-        distances[box] += np.where(inside, found, 0)[inner]
+        distances[box] += np.where(inside, depth, 0)[inner]
     return distances
 
 
 def _to_border(covered: NDArray[np.bool_], sides: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the distance of each pixel to the next that is not covered."""
     if sides.ndim == 1:
         return np.asarray(ndimage.distance_transform_edt(covered, sampling=sides))
     from scipy.spatial import KDTree
@@ -145,7 +138,6 @@ def _to_border(covered: NDArray[np.bool_], sides: NDArray[np.float64]) -> NDArra
 
 
 def _small_holes(inside: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Return what a mask leaves out in its inside, as far as it is small."""
     holes, _ = ndimage.label(~inside)
     is_small = np.bincount(holes.ravel()) < _HOLE
     is_small[0] = False
@@ -157,7 +149,7 @@ def _small_holes(inside: NDArray[np.bool_]) -> NDArray[np.bool_]:
 def find_saddles(
     basins: NDArray[np.int32], heights: NDArray[np.float32]
 ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-    """Return pairs of basins that touch, also at corners, and the highest value between them."""
+    """Return 8- or 26-connected pairs of basins, and the highest value between them."""
     n = int(basins.max(initial=0)) + 1
     keys, values = [np.zeros(0, np.int64)], [np.zeros(0, np.float32)]
     for step in itertools.product((-1, 0, 1), repeat=basins.ndim):
@@ -171,7 +163,7 @@ def find_saddles(
         both = first[touch].astype(np.int64), second[touch].astype(np.int64)
         keys.append(np.minimum(*both) * n + np.maximum(*both))
         values.append(np.minimum(heights[here][touch], heights[there][touch]))
-    found, inverse = np.unique(np.concatenate(keys), return_inverse=True)
-    saddles = np.zeros(len(found), np.float32)
+    pairs, inverse = np.unique(np.concatenate(keys), return_inverse=True)
+    saddles = np.zeros(len(pairs), np.float32)
     np.maximum.at(saddles, inverse, np.concatenate(values))
-    return np.stack(np.divmod(found, n), axis=1), saddles
+    return np.stack(np.divmod(pairs, n), axis=1), saddles

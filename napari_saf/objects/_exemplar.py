@@ -1,4 +1,4 @@
-"""All that looks like one thing in a box: what stands out of its surroundings, everywhere."""
+"""Segmentation by example: all objects that look like the one in a box."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from napari_saf.objects._split import NECK, Objects, split_objects
 from napari_saf.problem import Problem
 
 _AROUND = 0.5
-"""Width of what is around a box, as a share of its sides."""
+"""Width of the background around a box, as a share of its sides."""
 _CORE = 0.5
-"""Share of the sides of a box, in its middle, that is of the thing."""
+"""Share of the sides of a box, at its centre, that belongs to the object."""
 _SMALLEST = 0.25
-"""Of the size of the thing in the box; what is smaller is not like it."""
+"""Least size, as a share of the example."""
 
 
 def segment_like(
@@ -32,7 +32,7 @@ def segment_like(
     channel_axis: int | None = None,
     neck: float = NECK,
 ) -> Objects:
-    """Find all things that look like the one in a box.
+    """Segment all objects that resemble the one in a box.
 
     Parameters
     ----------
@@ -40,7 +40,7 @@ def segment_like(
         2-D or 3-D, with or without channels, as for `Problem.from_image`.
     box : sequence of int
         First pixels along the spatial axes, then those behind the last: top, left, bottom, right.
-        It lies tightly around one thing.
+        It encloses one object tightly.
     channel_axis : int, optional
         As for `Problem.from_image`.
     neck : float
@@ -49,23 +49,22 @@ def segment_like(
     Returns
     -------
     Objects
-        Of kind 1, with the one in the box.
+        Of kind 1, the one in the box included.
 
     Raises
     ------
     InvalidInput
-        If the box has not two pixels along each axis within the image, fills it, or nothing in it
-        differs from what is around; and as `Problem.from_image`.
+        If the box is narrower than two pixels, outside the image or all of it, or if its content
+        does not differ from its surroundings; and as `Problem.from_image`.
 
     Notes
     -----
-    Pixels of the box, and half as far around it, are told apart by a threshold (Otsu,
-    https://doi.org/10.1109/TSMC.1979.4310076) on the line from the median colour of the rim to that
-    of the middle of the box. Those beyond it that are connected to the middle, within the box, are
-    strokes on the thing, all others that are below it strokes on the ground. The assignment flow
-    with the settings for many things, or for those on a ground, labels the image by them, and
-    objects are split as by `split_objects`; those with less than a quarter of the pixels of the
-    thing in the box are left out.
+    Pixels of the box and of a margin of half its sides are projected on the line from the median
+    colour of the margin to that of the centre of the box, and thresholded (Otsu,
+    https://doi.org/10.1109/TSMC.1979.4310076). Those above it that are connected to the centre are
+    strokes on the object, those below it strokes on the background. The assignment flow with the
+    settings for many objects, or for objects on a background, labels the image by them, and
+    `split_objects` splits the objects; those smaller than a quarter of the example are left out.
 
     Examples
     --------
@@ -98,7 +97,7 @@ def segment_like(
 
 
 def exemplar_strokes(image: NDArray[np.generic], box: tuple[slice, ...]) -> NDArray[np.uint8]:
-    """Return 1 on the thing in a box of an image, channels last, 2 on what is around, else 0."""
+    """Return strokes: 1 on the object in a box, 2 on the background around it, else 0."""
     shape = image.shape[:-1]
     reach = [max(2, round(_AROUND * (side.stop - side.start))) for side in box]
     ends = zip(box, reach, shape, strict=True)

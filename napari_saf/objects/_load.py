@@ -1,4 +1,4 @@
-"""Objects as other programs write them: GeoJSON (QuPath), ImageJ ROI sets, COCO; see `_save`."""
+"""Readers of object files: GeoJSON (QuPath), ImageJ ROI sets, COCO; see `_save` for writing."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from napari_saf.storage import check_room, format_errors, parse_json, read_limit
 
 _MOST_BYTES = 2**30
 MOST_NUMBER, _FARTHEST = 2**24, 2.0**31
-"""The largest number of an object, and coordinate, that a file may have."""
+"""Largest object number, and largest coordinate, in a file."""
 _SOME = 5
 
 Rings = list[NDArray[np.floating[Any]]]
@@ -30,18 +30,14 @@ Rings = list[NDArray[np.floating[Any]]]
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class _Shape:
-    """An object in one plane: rings (n, 2) of x and y, of which a pixel is in an odd number.
-
-    Or else the `places` of its pixels in the plane, row by row. The number of the object and that
-    of its kind are 0 where the file has none.
-    """
+    """Outline in one plane: even-odd rings (n, 2) of x and y, or flat indices of `pixels`."""
 
     number: int
     kind: int
     name: str
     plane: int
     rings: Rings
-    places: NDArray[np.integer[Any]] | None = None
+    pixels: NDArray[np.integer[Any]] | None = None
 
 
 def load_objects(
@@ -50,29 +46,28 @@ def load_objects(
     *,
     image: str | None = None,
 ) -> Objects:
-    """Load objects that `save_objects`, QuPath, ImageJ or a program with COCO wrote.
+    """Load objects from GeoJSON (`save_objects`, QuPath), ImageJ ROI sets or COCO files.
 
     Parameters
     ----------
     path : path
         See `save_objects`. Several images of COCO, of one size, are planes.
     shape : sequence of int, optional
-        Shape of the image. None: that of the file, or as large as the outlines are.
+        Shape of the image. None: that of the file, or the bounding box of the outlines.
     image : str, optional
-        Name of the file of the image, of several of COCO, whose objects are wanted alone; sets of
-        images of several sizes are read so.
+        File name of one of several COCO images; needed if their sizes differ.
 
     Returns
     -------
     Objects
-        Where objects overlap, pixels belong to the first; `notes` says so.
+        Where objects overlap, pixels belong to the first, which `notes` mention.
 
     Raises
     ------
     FormatError
-        If the file is damaged or none of these, or has no such image.
+        If the file is damaged, of another format, or has no such image.
     InvalidInput
-        If an image of another format than COCO is asked for.
+        If `image` is given for another format than COCO.
     SafError
         If a library is missing.
 
@@ -94,37 +89,37 @@ def load_objects(
 
 
 def _draw(shapes: Sequence[_Shape], shape: tuple[int, ...] | None) -> Objects:
-    """Return the image of shapes; those without a number get one of their own."""
+    """Rasterise shapes; those without a number get a free one."""
     if shape is None:
-        corners = [ring.max(axis=0) for one in shapes for ring in one.rings]
+        corners = [ring.max(axis=0) for roi in shapes for ring in roi.rings]
         x, y = np.ceil(np.max(corners, axis=0)).astype(int) if corners else (1, 1)
-        n_planes = 1 + max((one.plane for one in shapes), default=0)
+        n_planes = 1 + max((roi.plane for roi in shapes), default=0)
         shape = (n_planes, int(y), int(x))[0 if n_planes > 1 else 1 :]
     if len(shape) not in (2, 3) or min(shape) < 1:
         raise InvalidInput(f"shape: expected 2 or 3 sides of 1 or more, got {shape}")
     check_room(8 * math.prod(shape))
     labels = np.zeros(shape, np.uint32)
     planes = labels.reshape(-1, math.prod(shape[-2:]))
-    names = {one.kind: one.name for one in reversed(shapes) if one.kind}
-    known = {name: kind for kind, name in names.items()}
-    numbers = itertools.count(1 + max((one.number for one in shapes), default=0))
+    names = {roi.kind: roi.name for roi in reversed(shapes) if roi.kind}
+    kind_of = {name: kind for kind, name in names.items()}
+    numbers = itertools.count(1 + max((roi.number for roi in shapes), default=0))
     owners: dict[int, int] = {}
     seen = set[int]()
     n_shared = 0
-    for one in shapes:
-        if not 0 <= one.plane < len(planes):
-            raise InvalidInput(f"an outline lies in plane {one.plane} of {len(planes)}")
-        if not 0 <= one.number <= MOST_NUMBER or one.kind < 0:
-            raise InvalidInput(f"expected numbers up to {MOST_NUMBER}, got {one.number}")
-        plane = planes[one.plane]
-        places = _pixels(one.rings, labels.shape[-2:]) if one.places is None else one.places
-        free = places[plane[places] == 0]
-        n_shared += len(places) - len(free)
-        number = one.number or next(numbers)
+    for roi in shapes:
+        if not 0 <= roi.plane < len(planes):
+            raise InvalidInput(f"an outline lies in plane {roi.plane} of {len(planes)}")
+        if not 0 <= roi.number <= MOST_NUMBER or roi.kind < 0:
+            raise InvalidInput(f"expected numbers up to {MOST_NUMBER}, got {roi.number}")
+        plane = planes[roi.plane]
+        indices = _pixels(roi.rings, labels.shape[-2:]) if roi.pixels is None else roi.pixels
+        free = indices[plane[indices] == 0]
+        n_shared += len(indices) - len(free)
+        number = roi.number or next(numbers)
         plane[free] = number
         seen |= {number} if len(free) else set()
-        kind = one.kind or known.setdefault(one.name, 1 + max(known.values(), default=0))
-        owners[number], names[kind] = kind, one.name
+        kind = roi.kind or kind_of.setdefault(roi.name, 1 + max(kind_of.values(), default=0))
+        owners[number], names[kind] = kind, roi.name
     present = sorted(seen)
     kinds = np.zeros(1 + max(present, default=0), np.int64)
     kinds[present] = [owners[number] for number in present]
@@ -137,7 +132,7 @@ def _draw(shapes: Sequence[_Shape], shape: tuple[int, ...] | None) -> Objects:
 
 
 def _pixels(rings: Rings, shape: tuple[int, ...]) -> NDArray[np.integer[Any]]:
-    """Return the places of the pixels whose centres are in an odd number of rings."""
+    """Return flat indices of pixels whose centres are inside an odd number of rings."""
     if not rings:
         return np.zeros(0, np.int64)
     starts = np.concatenate(rings)
@@ -152,15 +147,15 @@ def _pixels(rings: Rings, shape: tuple[int, ...]) -> NDArray[np.integer[Any]]:
     (x, y), (across, down) = starts[edges].T, (ends - starts)[edges].T
     columns = np.ceil(x + (rows + 0.5 - y) * across / down - 0.5).clip(0, shape[1])
     row, column = np.divmod(np.sort(rows * (shape[1] + 1) + columns.astype(np.int64)), shape[1] + 1)
-    places = row * shape[1] + column
-    return _runs(places[::2], places[1::2])
+    crossings = row * shape[1] + column
+    return _runs(crossings[::2], crossings[1::2])
 
 
 def _runs(starts: NDArray[np.int64], ends: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return all whole numbers from starts to ends, one run after another."""
+    """Return the concatenated integer ranges from starts to ends."""
     lengths = ends - starts
-    before = np.cumsum(lengths) - lengths
-    return np.asarray(np.arange(lengths.sum()) + np.repeat(starts - before, lengths))
+    offsets = np.cumsum(lengths) - lengths
+    return np.asarray(np.arange(lengths.sum()) + np.repeat(starts - offsets, lengths))
 
 
 def _read_geojson(path: Path) -> tuple[list[_Shape], tuple[int, ...] | None]:
@@ -187,11 +182,11 @@ def _read_rois(path: Path) -> tuple[list[_Shape], tuple[int, ...] | None]:
         raise InvalidInput(f"expected at most {_MOST_BYTES // 2**20} MiB unpacked")
     shapes = []
     for roi in library("roifile").roiread(path):
-        known = roi.properties
+        properties = roi.properties
         rings = [np.asarray(ring, float) for ring in roi.coordinates(multi=True)]
-        number, kind = (as_whole(known.get(key, 0)) or 0 for key in ("object", "kind"))
+        number, kind = (as_whole(properties.get(key, 0)) or 0 for key in ("object", "kind"))
         plane = max(roi.position, roi.z_position, roi.t_position, 1) - 1
-        name = str(known.get("kind_name", "object"))
+        name = str(properties.get("kind_name", "object"))
         rings = [ring for ring in rings if len(ring) > 2]
         shapes.append(_Shape(number, kind, name, plane, rings))
     return shapes, None
@@ -201,36 +196,38 @@ def _read_coco(path: Path, image: str | None = None) -> tuple[list[_Shape], tupl
     plain: Any = parse_json(read_limited(path, _MOST_BYTES))
     images = plain["images"]
     if image is not None:
-        named = [(one, PureWindowsPath(one["file_name"])) for one in images]  # of / and of \
-        images = [one for one, path in named if image in (one["file_name"], path.name)]
+        named = [(entry, PureWindowsPath(entry["file_name"])) for entry in images]  # of / and of \
+        images = [entry for entry, path in named if image in (entry["file_name"], path.name)]
         if len(images) != 1:
-            some = ", ".join(str(one["file_name"]) for one in plain["images"][:_SOME])
-            raise InvalidInput(f"expected one image {image}, found {len(images)}; there are {some}")
-    planes = {one["id"]: plane for plane, one in enumerate(images)}
-    sizes = {(int(one["height"]), int(one["width"])) for one in images}
+            examples = ", ".join(str(entry["file_name"]) for entry in plain["images"][:_SOME])
+            raise InvalidInput(
+                f"expected one image {image}, found {len(images)}; there are {examples}"
+            )
+    planes = {entry["id"]: plane for plane, entry in enumerate(images)}
+    sizes = {(int(entry["height"]), int(entry["width"])) for entry in images}
     if len(sizes) != 1:
         raise InvalidInput(
             f"images of {len(sizes)} sizes: give the name of one, as load_objects(path, image=NAME)"
         )
     size = sizes.pop()
-    names = {one["id"]: str(one["name"]) for one in plain.get("categories", ())}
+    names = {entry["id"]: str(entry["name"]) for entry in plain.get("categories", ())}
     shapes = []
-    for one in plain["annotations"]:
-        rings, places, found = [], None, one["segmentation"]
-        if image is not None and one["image_id"] not in planes:
+    for annotation in plain["annotations"]:
+        rings, pixels, segmentation = [], None, annotation["segmentation"]
+        if image is not None and annotation["image_id"] not in planes:
             continue
-        if isinstance(found, dict):
-            places = _decode(found, size)
+        if isinstance(segmentation, dict):
+            pixels = _decode(segmentation, size)
         else:
-            rings = [np.asarray(ring, float).reshape(-1, 2) for ring in found]
-        kind = int(one["category_id"])
-        name, number = names.get(kind, f"label {kind}"), as_whole(one.get("object", 0)) or 0
-        shapes.append(_Shape(number, kind, name, planes[one["image_id"]], rings, places))
+            rings = [np.asarray(ring, float).reshape(-1, 2) for ring in segmentation]
+        kind = int(annotation["category_id"])
+        name, number = names.get(kind, f"label {kind}"), as_whole(annotation.get("object", 0)) or 0
+        shapes.append(_Shape(number, kind, name, planes[annotation["image_id"]], rings, pixels))
     return shapes, size if len(planes) == 1 else (len(planes), *size)
 
 
 def _decode(runs: dict[str, Any], size: tuple[int, int]) -> NDArray[np.integer[Any]]:
-    """Return the places of pixels, row by row, from runs column by column."""
+    """Return flat row-major pixel indices of column-major COCO runs."""
     check_room(8 * math.prod(size))
     if list(runs["size"]) != list(size):
         raise InvalidInput(f"expected runs of size {size}, got {runs['size']}")
@@ -240,12 +237,12 @@ def _decode(runs: dict[str, Any], size: tuple[int, int]) -> NDArray[np.integer[A
         raise InvalidInput(f"expected runs of {math.prod(size)} pixels, got {counts.sum()}")
     ends = np.cumsum(counts)
     stops = ends[1::2]
-    places = _runs(ends[::2][: len(stops)], stops)
-    return np.asarray(places % size[0] * size[1] + places // size[0])
+    indices = _runs(ends[::2][: len(stops)], stops)
+    return np.asarray(indices % size[0] * size[1] + indices // size[0])
 
 
 def _unpack(packed: str) -> list[int]:
-    """Return the lengths of runs from the text of COCO: five bits a character, lowest first."""
+    """Decode compressed COCO run lengths: five bits per character, lowest first."""
     counts: list[int] = []
     value = shift = 0
     for sign in packed.encode("ascii"):

@@ -1,4 +1,4 @@
-"""What objects measure: a row for each."""
+"""Measurement of objects, as a table with a row for each."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Table = dict[str, NDArray[Any]]
 
 
 def spacing_of(axes: Axes, scale: Scale | None) -> tuple[Scale | None, str]:
-    """Return the sizes by which objects are split, and what to say where units differ."""
+    """Return the spacing for the split, and a note where units differ."""
     if scale is None or axes.common_unit is not None:
         return scale, ""
     units = ", ".join(f"{name} {axes.units.get(name, 'pixel')}" for name in axes.names)
@@ -35,17 +35,17 @@ def object_table(
     channel_axis: int | None = None,
     axis: int | None = None,
 ) -> Table:
-    """Measure objects; `save_table` saves what comes out.
+    """Measure objects; `save_table` saves the table.
 
     Parameters
     ----------
     objects : Objects
-        As `split_objects` gives them.
+        See `split_objects`.
     image, scale, units, axes, channel_axis
         As for `region_table`.
     axis : int, optional
-        The axis along which the objects were split slice by slice: each is measured in its own,
-        whose number, from 0, is in the column ``slice``.
+        The axis along which the objects were split slice by slice; the column ``slice`` has the
+        index of each object's slice.
 
     Returns
     -------
@@ -79,7 +79,7 @@ def object_table(
         order = [axis % n_axes, *(k for k in range(n_axes) if k != axis % n_axes)]
         scale = None if scale is None else as_array(scale, "scale")[..., order]
         units = units if units is None or isinstance(units, str) else [units[k] for k in order]
-    found = region_table(
+    table = region_table(
         objects.kinds[numbers],
         pixels,
         regions=numbers,
@@ -90,13 +90,13 @@ def object_table(
         channel_axis=channel_axis,
     )
     titles = {"label": "kind", "region": "object"} | ({} if axis is None else {"frame": "slice"})
-    return {titles.get(name, name): column for name, column in found.items()}
+    return {titles.get(name, name): column for name, column in table.items()}
 
 
 @documented
 @dataclasses.dataclass(frozen=True, slots=True)
 class ObjectStep:
-    """How labels are split into objects, as recipes and commands have it; see `split_objects`.
+    """Parameters of `split_objects`, for recipes, commands and forms.
 
     Examples
     --------
@@ -155,9 +155,9 @@ class ObjectStep:
         """Split and measure labels, frames of a series one by one."""
         is_series = (axes or "").startswith("t")
         axis = 0 if is_series or (self.by_slice and labels.ndim > 2) else None
-        lying = label_axes(labels.ndim, axes, scale, units)
-        spacing, note = spacing_of(lying.of_frame if is_series else lying, scale)
-        found = split_objects(
+        pixel_axes = label_axes(labels.ndim, axes, scale, units)
+        spacing, note = spacing_of(pixel_axes.of_frame if is_series else pixel_axes, scale)
+        objects = split_objects(
             labels,
             image=image,
             channel_axis=channel_axis,
@@ -168,9 +168,11 @@ class ObjectStep:
             axis=axis,
             kinds=self.kinds,
         )
-        notes = (*found.notes, *[note] * bool(note))
-        found = dataclasses.replace(found, names=dict(names or {}), notes=notes)
-        placed: dict[str, Any] = {"scale": scale, "units": units, "axes": axes}
-        own_axis = None if is_series else axis
-        table = object_table(found, image, channel_axis=channel_axis, axis=own_axis, **placed)
-        return found, table
+        notes = (*objects.notes, *[note] * bool(note))
+        objects = dataclasses.replace(objects, names=dict(names or {}), notes=notes)
+        calibration: dict[str, Any] = {"scale": scale, "units": units, "axes": axes}
+        table_axis = None if is_series else axis
+        table = object_table(
+            objects, image, channel_axis=channel_axis, axis=table_axis, **calibration
+        )
+        return objects, table

@@ -1,7 +1,7 @@
-"""Objects of kinds that touch: a watershed of the distance to the border, joined across wide necks.
+"""Split touching objects by a watershed of the distance transform, merged across wide necks.
 
-The watershed is computed once, `find_parts`; what is asked of necks and sizes then only decides
-which of its parts are one object, which takes milliseconds.
+`find_parts` computes the watershed once; joining its parts by neck depth and size takes
+milliseconds.
 """
 
 from __future__ import annotations
@@ -24,12 +24,13 @@ from napari_saf.result import LabelMap
 SMALLEST = 20
 NECK = 0.03
 _WIDE = 9.7
-"""Distance from the border, in pixels, above which a neck need not be deeper: what makes necks in
-the outline of a single thing, its pixels, does not grow with it."""
+"""Distance from the border, in pixels, beyond which the required neck depth is constant."""
 _ALIKE, _DEEPEST, _FEWEST = 1.8, 6.0, 5
-"""Size of two parts together, in typical sizes, at which the depth of a neck is as given; it goes
-with the inverse square of that size, up to so many times, where there are so many objects. Chosen
-on nuclei, where 1.5 to 2.2, and up to ten times, do as well within .004 of average precision."""
+"""Scaling of the neck depth by size, in units of the typical size.
+
+The depth rises with the inverse square of a size below `_ALIKE`, at most by `_DEEPEST`, for kinds
+of `_FEWEST` objects or more. Chosen on nuclei: 1.5 to 2.2, and tenfold, differ by .004.
+"""
 _SHARPNESS = 4
 """Power of the certainty that multiplies the distance."""
 _LEAST = 1e-6
@@ -37,7 +38,7 @@ _LEAST = 1e-6
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Objects:
-    """Single things, each of a kind; made by `split_objects`.
+    """Objects, each of a kind; made by `split_objects`.
 
     Attributes
     ----------
@@ -46,9 +47,9 @@ class Objects:
     kinds : array of int of shape (largest number + 1,)
         Kind of each object by its number; 0 for a number that no object has.
     names : mapping of int to str
-        What kinds are called.
+        Name of each kind.
     notes : tuple of str
-        What a person should know of them, such as that outlines in a file overlap.
+        Notes for the user, such as that outlines in a file overlap.
 
     Examples
     --------
@@ -64,7 +65,6 @@ class Objects:
     notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        """Check that every number has a kind."""
         labels, kinds = as_labels(self.labels, "labels"), as_labels(self.kinds, "kinds")
         if kinds.ndim != 1:
             raise InvalidInput(f"kinds: expected one for each number, got shape {kinds.shape}")
@@ -75,12 +75,12 @@ class Objects:
 
     @property
     def numbers(self) -> NDArray[np.int64]:
-        """The numbers of the objects, ascending."""
+        """Numbers of the objects, ascending."""
         return np.flatnonzero(self.kinds)
 
     @property
     def kind_image(self) -> NDArray[np.int64]:
-        """The kind at each pixel, 0 where no object is."""
+        """Kind at each pixel, 0 outside objects."""
         return self.kinds[self.labels]
 
 
@@ -96,24 +96,24 @@ def split_objects(
     axis: int | None = None,
     kinds: Sequence[int] | None = None,
 ) -> Objects:
-    """Find the single objects of each kind in a label image, and split those that touch.
+    """Find the objects of each kind in a label image, and split those that touch.
 
     Parameters
     ----------
     labels : array of int
-        Label image in 2-D or 3-D, 0 for no label; whoever made it. Each label is a kind.
+        Label image in 2-D or 3-D, 0 for no label. Each label is a kind.
     image : array, optional
-        What was labelled, of that shape and channels. Objects are split at its edges, too.
+        The labelled image, with or without channels. Objects are also split at its edges.
     channel_axis : int, optional
         Axis of its channels. None: the last one, if it has one axis more than the labels.
     uncertainty : array, optional
-        How uncertain each pixel is, 0 to 1, of that shape: for the result of a run
-        ``problem.graph.to_image(result.uncertainty)``. Objects are split where it is high, too.
+        Uncertainty of each pixel, 0 to 1, of that shape: for the result of a run
+        ``problem.graph.to_image(result.uncertainty)``. Objects are also split where it is high.
     spacing : sequence of float or array of shape (n_world, n_axes), optional
         Size of a pixel along each axis; or where a step of one pixel along each axis leads, as
         columns, for axes that are sheared. None: the same size along all.
     smallest : int
-        Pixels. What is smaller belongs to the object that it touches, or is left out.
+        Pixels. Smaller objects join the object that they touch, or are left out.
     neck : float
         0 to 1: two parts are two objects if the neck between them is narrower than the narrower
         part by at least this share of its width, in a volume of its cross-section, or of some 20
@@ -168,7 +168,6 @@ def split_objects(
 
 
 def check_objects(objects: object) -> None:
-    """Raise InvalidInput for what is no objects: of labels it is not known what touches."""
     check_kind(
         objects, Objects, "objects", "Objects, as saf.split_objects(labels) or load_objects give"
     )
@@ -176,12 +175,11 @@ def check_objects(objects: object) -> None:
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Parts:
-    """Basins of a watershed in every kind, and how they join; made by `find_parts`.
+    """Watershed basins of every kind, and how they touch; made by `find_parts`.
 
-    `labels` numbers the parts, 1, 2, ...; by their number are `kinds`, `peaks`, the highest value
-    in each, `tops`, the first place of that in the image, row by row, and `sizes` in pixels.
-    `pairs` (n, 2) are neighbours, and `saddles` the highest values between them, descending. Parts
-    extend along `n_axes` axes, 3 in a volume.
+    By number of a part in `labels` are `kinds`, `peaks` (the highest value), `tops` (its first flat
+    index) and `sizes` in pixels. `pairs` (n, 2) are neighbours, and `saddles` the highest values
+    between them, descending. `n_axes` is 3 in a volume.
     """
 
     labels: NDArray[np.int32]
@@ -194,7 +192,6 @@ class Parts:
     n_axes: int
 
     def join(self, *, smallest: int = SMALLEST, neck: float = NECK) -> Objects:
-        """Return the objects by the size that they must have and the depth of necks."""
         numbers, kinds = self.number(smallest, neck)
         return Objects(numbers[self.labels], kinds)
 
@@ -210,10 +207,10 @@ class Parts:
         roots, sizes = self._join(smallest, neck, typical)
         is_whole = (roots == np.arange(len(roots))) & (sizes >= smallest)
         for kind in np.unique(self.kinds[is_whole]):
-            own = np.sort(sizes[is_whole & (self.kinds == kind)])
-            if len(own) >= _FEWEST:  # half of all their pixels are in larger ones
-                half = np.searchsorted(np.cumsum(own), own.sum() / 2)
-                typical[self.kinds == kind] = own[half]
+            ordered = np.sort(sizes[is_whole & (self.kinds == kind)])
+            if len(ordered) >= _FEWEST:  # half of all their pixels are in larger ones
+                half = np.searchsorted(np.cumsum(ordered), ordered.sum() / 2)
+                typical[self.kinds == kind] = ordered[half]
         if typical.any():
             roots, sizes = self._join(smallest, neck, typical)
         is_object = sizes[roots] >= smallest
@@ -226,14 +223,11 @@ class Parts:
     def _join(
         self, smallest: int, neck: float, typical: NDArray[np.float64]
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return the part that stands for the object of each, and the sizes of objects by it.
-
-        `typical` is the size of most objects of the kind of each part, 0 where it is not known.
-        """
+        """Return each part's root and the sizes by root; `typical` is 0 where unknown."""
         owners = list(range(len(self.kinds)))
         sizes, peaks = self.sizes.tolist(), self.peaks.tolist()
         alike = (_ALIKE * typical[self.pairs[:, 0]]).tolist()
-        given = neck / (1 - neck) if neck < 1 else math.inf
+        base_odds = neck / (1 - neck) if neck < 1 else math.inf
 
         def find(part: int) -> int:
             while owners[part] != part:
@@ -246,7 +240,7 @@ class Parts:
             a, b = find(first), find(second)
             a, b = min(a, b), max(a, b)
             peak, size = min(peaks[a], peaks[b]), sizes[a] + sizes[b]
-            odds = given * min((like / size) ** 2, _DEEPEST) if like else given
+            odds = base_odds * min((like / size) ** 2, _DEEPEST) if like else base_odds
             is_wide = saddle > peak - min(peak * (1 - 1 / (1 + odds)), _WIDE * odds)
             if a != b and (is_wide or min(sizes[a], sizes[b]) < smallest):
                 owners[b] = a
@@ -265,7 +259,7 @@ def find_parts(
     axis: int | None = None,
     kinds: Sequence[int] | None = None,
 ) -> tuple[Parts, NDArray[np.float32]]:
-    """Return the parts that `split_objects` joins, and the heights of which they are basins."""
+    """Return the parts that `split_objects` joins, and the heights of the watershed."""
     array = as_labels(labels, "labels")
     array = array.astype(np.uint8) if array.dtype.kind == "b" else array
     certainty = _certainty(uncertainty, array.shape)
@@ -274,12 +268,12 @@ def find_parts(
     if array.ndim - (axis is not None) not in (2, 3) or not array.size:
         raise InvalidInput(f"labels: expected planes or volumes, got shape {array.shape}")
     sides = _sides(spacing, array.ndim, axis)
-    wanted = None if kinds is None else as_labels(as_list(kinds, "kinds"), "kinds")
-    found, heights = np.zeros(array.shape, np.int32), np.zeros(array.shape, np.float32)
+    selected = None if kinds is None else as_labels(as_list(kinds, "kinds"), "kinds")
+    parts, heights = np.zeros(array.shape, np.int32), np.zeros(array.shape, np.float32)
     colours = (
         None if image is None else image_channels(as_array(image, "image"), array, channel_axis)
     )
-    blocks: list[tuple[Any, ...]] = [(array, colours, certainty, found, heights)]
+    blocks: list[tuple[Any, ...]] = [(array, colours, certainty, parts, heights)]
     if axis is not None:
         slices = [None if a is None else np.moveaxis(a, axis % array.ndim, 0) for a in blocks[0]]
         n_slices = array.shape[axis]
@@ -288,7 +282,7 @@ def find_parts(
     edges: list[tuple[NDArray[Any], ...]] = [(np.zeros((0, 2), np.int64), np.zeros(0, np.float32))]
     count = 0
     for own_labels, own_image, own_certainty, out, own_heights in blocks:
-        for kind, box, mask in _masks(own_labels, wanted):
+        for kind, box, mask in _masks(own_labels, selected):
             weights = np.ones(()) if own_certainty is None else own_certainty[box]
             if own_image is not None:
                 weights = weights * edge_weights(own_image[box], mask, sides)
@@ -301,59 +295,52 @@ def find_parts(
     owners, peaks = (np.concatenate(column) for column in zip(*tables, strict=True))
     pairs, saddles = (np.concatenate(column) for column in zip(*edges, strict=True))
     order = np.argsort(-saddles, kind="stable")
-    sizes = np.bincount(found.ravel(), minlength=count + 1)
+    sizes = np.bincount(parts.ravel(), minlength=count + 1)
     sizes[0] = 0
-    tops, n_axes = first_places(found, heights, peaks), count_axes(array.shape, axis)
-    return Parts(found, owners, peaks, tops, sizes, pairs[order], saddles[order], n_axes), heights
+    tops, n_axes = first_places(parts, heights, peaks), count_axes(array.shape, axis)
+    return Parts(parts, owners, peaks, tops, sizes, pairs[order], saddles[order], n_axes), heights
 
 
 def count_axes(shape: Sequence[int], axis: int | None) -> int:
-    """Return along how many axes things extend that are split slice by slice along an axis."""
+    """Return the number of axes of objects that are split slice by slice along an axis."""
     return sum(side > 1 for side in shape) - (axis is not None and shape[axis] > 1)
 
 
 def _certainty(
     uncertainty: ArrayLike | None, shape: tuple[int, ...]
 ) -> NDArray[np.floating] | None:
-    """Return by what distances are multiplied, above 0."""
     if uncertainty is None:
         return None
-    given = own_floats(uncertainty, "uncertainty")
-    if given.shape != shape:
-        raise InvalidInput(f"uncertainty: expected shape {shape}, got {given.shape}")
-    if not np.isfinite(given).all():
+    values = own_floats(uncertainty, "uncertainty")
+    if values.shape != shape:
+        raise InvalidInput(f"uncertainty: expected shape {shape}, got {values.shape}")
+    if not np.isfinite(values).all():
         raise InvalidInput("uncertainty: expected numbers from 0 to 1, some are not finite")
-    return np.asarray(np.maximum(1 - given.clip(0, 1), _LEAST) ** _SHARPNESS)
+    return np.asarray(np.maximum(1 - values.clip(0, 1), _LEAST) ** _SHARPNESS)
 
 
 def _sides(spacing: Scale | None, n_axes: int, without: int | None) -> NDArray[np.float64]:
-    """Return the sides of a pixel in units of the shortest, without those along an axis.
-
-    Of pixels that are sheared the columns of an upper triangular matrix.
-    """
-    columns, given = None, spacing
-    if isinstance(given, np.ndarray) and given.ndim == 2:
-        columns = own_floats(given, "spacing")
-        given = np.linalg.norm(columns, axis=0)
-    sides = np.ones(n_axes) if given is None else as_array(given, "spacing")
+    """Return the sides of a pixel relative to the shortest; columns of a matrix if sheared."""
+    columns, sizes = None, spacing
+    if isinstance(sizes, np.ndarray) and sizes.ndim == 2:
+        columns = own_floats(sizes, "spacing")
+        sizes = np.linalg.norm(columns, axis=0)
+    sides = np.ones(n_axes) if sizes is None else as_array(sizes, "spacing")
     if sides.shape != (n_axes,) or sides.dtype.kind not in "iuf":
         raise InvalidInput(f"spacing: expected {n_axes} sizes, one for each axis, got {spacing!r}")
     if not (np.isfinite(sides) & (sides > 0)).all():
         raise InvalidInput(f"spacing: expected sizes above 0, got {spacing!r}")
-    kept = [axis for axis in range(n_axes) if without is None or axis != without % n_axes]
-    upright = None if columns is None else Steps(columns[:, kept]).upright
-    return np.asarray((sides[kept] if upright is None else upright) / sides[kept].min())
+    axes = [axis for axis in range(n_axes) if without is None or axis != without % n_axes]
+    upright = None if columns is None else Steps(columns[:, axes]).upright
+    return np.asarray((sides[axes] if upright is None else upright) / sides[axes].min())
 
 
 def _masks(
-    labels: NDArray[np.integer], wanted: NDArray[np.integer] | None
+    labels: NDArray[np.integer], selected: NDArray[np.integer] | None
 ) -> Iterator[tuple[int, tuple[slice, ...], NDArray[np.bool_]]]:
-    """Yield each label that is wanted, a box around it with a margin, and where it is.
-
-    Margins show the distance to the border; there is none where the image ends.
-    """
+    """Yield each requested label, its bounding box with a margin, and its mask there."""
     present = count_labels(labels)[0]
-    present = present if wanted is None else np.intersect1d(present, wanted)
+    present = present if selected is None else np.intersect1d(present, selected)
     ranks = LabelMap(present).unpaint(labels)
     boxes = ndimage.find_objects(ranks)
     for rank, (kind, box) in enumerate(zip(present.tolist(), boxes, strict=True), start=1):

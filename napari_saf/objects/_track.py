@@ -1,4 +1,4 @@
-"""Objects followed through the frames of a series: tracks, divisions, gaps, and their files."""
+"""Tracking of objects through the frames of a series, and track files."""
 
 from __future__ import annotations
 
@@ -19,29 +19,29 @@ from napari_saf.parameters import documented, parameter
 from napari_saf.storage import atomic_write, make_folder
 
 _REACH = 1.5
-"""Diameters that an object moves from one frame to the next, at most, where nothing is given."""
+"""Default search radius between frames, in median diameters."""
 _MOST = 2**16 - 1
-"""Numbers in the images of the Cell Tracking Challenge."""
+"""Largest number in Cell Tracking Challenge images."""
 GEFF = ".geff"
 _MOST_APART = 0.9
-"""Share of an object that does not lie on the one before, where objects are followed by overlap."""
+"""Maximum share of an object outside its predecessor, when linking by overlap."""
 TrackBy = Literal["distance", "overlap"]
 TRACK_BY = get_args(TrackBy)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Tracks:
-    """Objects of a series by track; made by `track_objects`.
+    """Tracks of the objects of a series; made by `track_objects`.
 
     Attributes
     ----------
     objects : Objects
         The objects of all frames, along the first axis.
     table : dict of str to array
-        A row for each object, by track and frame: ``track``, ``frame``, ``object``, and where its
-        centroid is along each other axis, in pixels.
+        A row for each object, by track and frame: ``track``, ``frame``, ``object``, and its
+        centroid along each other axis, in pixels.
     parents : mapping of int to int
-        The track that divided, by those that it divided into.
+        Parent track by daughter track.
 
     Examples
     --------
@@ -59,7 +59,7 @@ class Tracks:
 
     @property
     def labels(self) -> NDArray[np.uint32]:
-        """The number of the track at each pixel, 0 for none."""
+        """Track number at each pixel, 0 for none."""
         tracks = np.zeros(len(self.objects.kinds), np.uint32)
         tracks[self.table["object"]] = self.table["track"]
         return np.asarray(tracks[self.objects.labels])
@@ -75,7 +75,7 @@ class Tracks:
 @documented
 @dataclasses.dataclass(frozen=True, slots=True)
 class TrackStep:
-    """How objects are followed through frames, as commands have it; see `track_objects`."""
+    """Parameters of `track_objects`, for commands and forms."""
 
     by: TrackBy = parameter(
         "distance",
@@ -113,22 +113,22 @@ def track_objects(
     most_missing: int = 1,
     divide: bool = True,
 ) -> Tracks:
-    """Follow objects through frames with laptrack, by how near they are, or how they overlap.
+    """Link objects through frames by distance or overlap, with laptrack.
 
     Parameters
     ----------
     objects : Objects
         Of a series of planes or volumes, split frame by frame: ``split_objects(..., axis=0)``.
     by : str
-        ``"distance"`` of centroids, or ``"overlap"``: which share of an object lies on the one
-        before, more than a tenth, for objects that are large for their steps, or long.
+        ``"distance"`` of centroids, or ``"overlap"``, the share of an object on its predecessor,
+        at least a tenth: for elongated objects, or those large compared with their motion.
     spacing : sequence of float, optional
         Size of a pixel along each axis but the first. None: 1.
     reach : float, optional
         How far an object may move from one frame to the next, in the unit of the spacing. None:
         one and a half median diameters. By distance only.
     most_missing : int
-        So many frames in which an object is not found do not end its track; 0 or more.
+        Longest gap of a track, in frames; 0 or more.
     divide : bool
         Whether objects may divide.
 
@@ -139,7 +139,7 @@ def track_objects(
     Raises
     ------
     InvalidInput
-        If the objects are no series, each in one frame, or a number is out of its range.
+        If the objects are not those of single frames of a series, or a number is out of range.
     SafError
         If laptrack is missing.
 
@@ -171,51 +171,52 @@ def track_objects(
     if by not in TRACK_BY or (by == "overlap" and reach is not None):
         raise InvalidInput(f"by: expected distance, or overlap without reach, got {by!r}")
     if not objects.labels.any():
-        nothing = {name: np.zeros(0, int) for name in ("track", "frame", "object")}
-        return Tracks(objects, nothing, {})
-    found, places, diameter = _measured(objects, sides)
+        empty = {name: np.zeros(0, int) for name in ("track", "frame", "object")}
+        return Tracks(objects, empty, {})
+    measures, centroids, diameter = _measured(objects, sides)
     limit = (_REACH * diameter if reach is None else float(reach)) ** 2
     if not limit > 0:
         raise InvalidInput(f"reach: expected a number above 0, got {reach!r}")
     metric: str | Callable[..., float] = "sqeuclidean"
-    where = places * sides
+    positions = centroids * sides
     if by == "overlap":
-        metric, where, limit = _apart(objects, missing), found["region"][:, None], _MOST_APART
-    rows, splits = _linked(found, where, metric, limit, missing, divide)
+        metric, limit = _apart(objects, missing), _MOST_APART
+        positions = measures["region"][:, None]
+    rows, splits = _linked(measures, positions, metric, limit, missing, divide)
     order = np.lexsort((rows["frame"], rows["track_id"]))
     numbers = rows["object"].to_numpy()[order]
-    row_of = np.argsort(found["region"])
-    own = row_of[np.searchsorted(found["region"], numbers, sorter=row_of)]
+    row_of = np.argsort(measures["region"])
+    index = row_of[np.searchsorted(measures["region"], numbers, sorter=row_of)]
     table = {
         "track": rows["track_id"].to_numpy()[order].astype(int) + 1,
-        "frame": found["frame"][own],
+        "frame": measures["frame"][index],
         "object": numbers,
     }
-    table |= {name: places[own, k] for k, name in enumerate("zyx"[-len(sides) :])}
+    table |= {name: centroids[index, k] for k, name in enumerate("zyx"[-len(sides) :])}
     pairs = splits[["parent_track_id", "child_track_id"]].to_numpy() if len(splits) else []
     return Tracks(objects, table, {int(child) + 1: int(parent) + 1 for parent, child in pairs})
 
 
 def tracking() -> Any:
-    """Return laptrack; SafError where it is missing."""
+    """Import laptrack; SafError if it is missing."""
     return library("laptrack", "track")
 
 
 def save_tracks(folder: str | os.PathLike[str], tracks: Tracks) -> list[Path]:
-    """Save tracks as the Cell Tracking Challenge has results, or as a geff.
+    """Save tracks in the format of the Cell Tracking Challenge, or as a geff.
 
-    Results of the challenge are a mask a frame, and a list; a track with a gap is written as
-    several, each the parent of the next. A geff is a graph in a zarr store,
-    https://liveimagetrackingtools.org/geff: the objects with frame, centroid in pixels and track,
-    and from which one to the next each goes on.
+    The challenge format has a mask per frame, and a list; a track with gaps is written as several,
+    each the parent of the next. A geff is a graph in a zarr store,
+    https://liveimagetrackingtools.org/geff: nodes with frame, centroid in pixels and track, and an
+    edge from each object to its successor.
 
     Parameters
     ----------
     folder : path
-        A geff if it ends in ``.geff``, written over. Else where ``mask000.tif``, ... and
-        ``res_track.txt`` go; made if it is not there.
+        A geff if it ends in ``.geff``, overwritten. Else the folder of ``mask000.tif``, ... and
+        ``res_track.txt``, created if needed.
     tracks : Tracks
-        As `track_objects` gives them.
+        See `track_objects`.
 
     Returns
     -------
@@ -250,23 +251,22 @@ def save_tracks(folder: str | os.PathLike[str], tracks: Tracks) -> list[Path]:
     if len(starts) > _MOST:
         raise InvalidInput(f"tracks: expected up to {_MOST}, got {len(starts)}")
     last = dict(zip(track[ends].tolist(), pieces[ends].tolist(), strict=True))
-    lines, before = [], 0
+    lines, previous = [], 0
     for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
-        own = int(track[start])
-        parent = (
-            int(pieces[start]) - 1 if own == before else last.get(tracks.parents.get(own, 0), 0)
-        )
+        number = int(track[start])
+        parent = last.get(tracks.parents.get(number, 0), 0)
+        parent = int(pieces[start]) - 1 if number == previous else parent
         lines.append(f"{pieces[start]} {frame[start]} {frame[end]} {parent}")
-        before = own
+        previous = number
     numbers = np.zeros(len(tracks.objects.kinds), np.uint16)
     numbers[tracks.table["object"]] = pieces
     labels = tracks.objects.labels
     make_folder(target)
     width = max(3, len(str(len(labels) - 1)))
     paths = [target / f"mask{k:0{width}d}.tif" for k in range(len(labels))]
-    for path, own_labels in zip(paths, labels, strict=True):
+    for path, frame_labels in zip(paths, labels, strict=True):
         with atomic_write(path) as temporary:
-            tifffile.imwrite(temporary, numbers[own_labels], compression="zlib")
+            tifffile.imwrite(temporary, numbers[frame_labels], compression="zlib")
     listing = target / "res_track.txt"
     with atomic_write(listing) as temporary:
         temporary.write_text("".join(f"{line}\n" for line in lines), encoding="ascii")
@@ -287,7 +287,7 @@ def _save_geff(path: Path, tracks: Tracks) -> None:
         ends = last[np.searchsorted(numbers, parent)], first[np.searchsorted(numbers, child)]
         edges.append(nodes[list(ends)][None])
     kinds = {name: {"identifier": name, "dtype": str(x.dtype)} for name, x in columns.items()}
-    about = {
+    metadata = {
         "geff_version": "1.0",
         "directed": True,
         "axes": [{"name": name, "type": "time" if name == "t" else "space"} for name in axes],
@@ -297,7 +297,7 @@ def _save_geff(path: Path, tracks: Tracks) -> None:
     }
     with atomic_write(path) as temporary:
         group = zarr.open_group(temporary, mode="w", zarr_format=2)
-        group.attrs["geff"] = about
+        group.attrs["geff"] = metadata
         group.create_array("nodes/ids", data=nodes)
         group.create_array("edges/ids", data=np.concatenate(edges))
         for name, values in columns.items():
@@ -305,24 +305,24 @@ def _save_geff(path: Path, tracks: Tracks) -> None:
 
 
 def _linked(
-    found: Mapping[str, NDArray[Any]],
-    places: NDArray[Any],
+    measures: Mapping[str, NDArray[Any]],
+    positions: NDArray[Any],
     metric: str | Callable[..., float],
     limit: float,
     missing: int,
     divide: bool,
 ) -> tuple[Any, Any]:
-    """Return the rows of the objects with the number of their track, and divisions."""
+    """Return object rows with their track numbers, and divisions, by laptrack."""
     import pandas
 
-    names = [f"p{axis}" for axis in range(places.shape[1])]
-    frame = pandas.DataFrame(places, columns=names)
-    frame["frame"], frame["object"] = found["frame"], found["region"]
+    names = [f"p{axis}" for axis in range(positions.shape[1])]
+    frame = pandas.DataFrame(positions, columns=names)
+    frame["frame"], frame["object"] = measures["frame"], measures["region"]
     # What lies within reach is linked: the defaults take its cost from links that are cheap.
-    alone = dict.fromkeys(("track_start_cost", "track_end_cost", "no_splitting_cost"), 1.05 * limit)
-    alone |= dict.fromkeys(("segment_start_cost", "segment_end_cost"), 1.05 * limit)
+    costs = dict.fromkeys(("track_start_cost", "track_end_cost", "no_splitting_cost"), 1.05 * limit)
+    costs |= dict.fromkeys(("segment_start_cost", "segment_end_cost"), 1.05 * limit)
     tracker = tracking().LapTrack(
-        **alone,
+        **costs,
         **dict.fromkeys(("metric", "gap_closing_metric", "splitting_metric"), metric),
         cutoff=limit,
         gap_closing_cutoff=limit if missing else False,
@@ -334,20 +334,20 @@ def _linked(
 
 
 def _apart(objects: Objects, missing: int) -> Callable[..., float]:
-    """Return a measure of two objects by number: 1 less the share of the later that overlaps."""
+    """Return a metric of two objects by number: 1 - the overlapping share of the later one."""
     frames, count = objects.labels.reshape(len(objects.labels), -1), len(objects.kinds)
     sizes, shares = np.bincount(frames.ravel(), minlength=count), dict[tuple[int, int], float]()
     for gap in range(1, missing + 2):
-        for before, after in zip(frames, frames[gap:], strict=False):
-            is_both = (before > 0) & (after > 0)
-            keys = before[is_both].astype(np.int64) * count + after[is_both]
+        for earlier, later in zip(frames, frames[gap:], strict=False):
+            is_both = (earlier > 0) & (later > 0)
+            keys = earlier[is_both].astype(np.int64) * count + later[is_both]
             pairs, overlaps = np.unique(keys, return_counts=True)
             first, second = np.divmod(pairs, count)
-            own = (overlaps / sizes[second]).tolist()
-            shares |= zip(zip(first.tolist(), second.tolist(), strict=True), own, strict=True)
+            ratios = (overlaps / sizes[second]).tolist()
+            shares |= zip(zip(first.tolist(), second.tolist(), strict=True), ratios, strict=True)
 
-    def apart(one: NDArray[np.floating], other: NDArray[np.floating]) -> float:
-        a, b = int(one[0]), int(other[0])
+    def apart(u: NDArray[np.floating], v: NDArray[np.floating]) -> float:
+        a, b = int(u[0]), int(v[0])
         return 1 - shares.get((a, b), shares.get((b, a), 0.0))
 
     return apart
@@ -356,13 +356,13 @@ def _apart(objects: Objects, missing: int) -> Callable[..., float]:
 def _measured(
     objects: Objects, sides: NDArray[np.floating]
 ) -> tuple[dict[str, NDArray[Any]], NDArray[np.float64], float]:
-    """Return the table of objects by frame, their centroids in pixels, and the median diameter."""
+    """Return the object table by frame, centroids in pixels, and the median diameter."""
     axes = "t" + "zyx"[-len(sides) :]
-    found = region_table(objects.kind_image, regions=objects.labels, axes=axes)
-    if len(np.unique(found["region"])) < len(found["region"]):
+    table = region_table(objects.kind_image, regions=objects.labels, axes=axes)
+    if len(np.unique(table["region"])) < len(table["region"]):
         raise InvalidInput("objects: expected each in one frame; split them with axis=0")
-    places = np.stack([found[f"centroid_{name}_px"] for name in axes[1:]], axis=1)
-    size = np.median(found["pixels"]) * np.prod(sides)
+    centroids = np.stack([table[f"centroid_{name}_px"] for name in axes[1:]], axis=1)
+    size = np.median(table["pixels"]) * np.prod(sides)
     n_axes = len(sides)
     ball = np.pi if n_axes == 2 else 4 / 3 * np.pi
-    return found, places, float(2 * (size / ball) ** (1 / n_axes))
+    return table, centroids, float(2 * (size / ball) ** (1 / n_axes))

@@ -1,4 +1,4 @@
-"""Projects: images with strokes, labels and what they taught, in one file that can be moved."""
+"""Projects: images with strokes, labels, recipes and dock settings, in one movable file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The file of a project: a zip archive of JSON and run lengths, with a hash of all of it."""
+"""Project file: a zip archive of JSON and run lengths, with a SHA-256 of its content."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ _MOST_BYTES = 2**31
 MOST_JSON_BYTES = 2**26
 _N_DIGITS = 64
 _ENCODED = ("pixels", "classes", "prototypes")
-"""Fields of a layer that an entry holds in another form."""
+"""Layer fields that an entry stores in another form."""
 _UNNAMED = PaintedClass("", (1.0, 1.0, 1.0))
 _DATE = (1980, 1, 1, 0, 0, 0)
-"""Of all entries: the same project is the same file."""
+"""Date of all entries, so that equal projects are equal files."""
 Length = Annotated[int, Field(gt=0, le=2**48)]
 Share = Annotated[float, Field(ge=0, le=1)]
 
@@ -108,7 +108,7 @@ class _ImageEntry(storage.FileModel):
 
 
 class _ProjectFile(storage.VersionedModel):
-    """What earlier schemas lack has a default here, and in the models above."""
+    """Content of a project file; entries missing in earlier schemas have defaults."""
 
     newest: ClassVar[int] = _SCHEMA
     version: int = Field(alias="schema")
@@ -128,14 +128,14 @@ def save_project(path: str | os.PathLike[str], project: Project) -> Path:
     Parameters
     ----------
     path : path
-        Ends in ``.napari-saf``. Files that the project refers to are named relative to its folder.
+        Ends in ``.napari-saf``. References are stored relative to its folder.
     project : Project
-        What is saved.
+        The project.
 
     Raises
     ------
     InvalidInput
-        If the name ends in something else, or the values of the docks are not for JSON.
+        If the suffix differs, or dock settings are not JSON-compatible.
     SafError
         If the file cannot be written.
 
@@ -159,13 +159,13 @@ def save_project(path: str | os.PathLike[str], project: Project) -> Path:
 
 
 def load_project(path: str | os.PathLike[str]) -> Project:
-    """Load a project; nothing in the file is executed, and no file that it names is looked at.
+    """Load a project; no code is executed, and no referenced file is opened.
 
     Raises
     ------
     FormatError
-        Naming the file and what is wrong with it: damaged, of an unknown version, an entry that is
-        unknown, missing or of the wrong kind.
+        Naming the file and its fault: damaged, of an unknown version, or with an unknown, missing
+        or invalid entry.
 
     Examples
     --------
@@ -182,44 +182,41 @@ def load_project(path: str | os.PathLike[str]) -> Project:
 
 
 def project_digest(project: Project) -> str:
-    """Return a hash of images by their content, layers and recipes: what is worth to be saved.
-
-    Docks, the image on screen, how images are scaled, and where files are, do not count.
-    """
+    """Return a hash of image contents, layers and recipes, to detect unsaved work."""
     root = Path(os.path.abspath(os.sep))
     images = []
     for image in project.images:
         file = dataclasses.replace(image.file, path=root / "image")
-        results = tuple(dataclasses.replace(one, path=root / "result") for one in image.results)
+        results = tuple(dataclasses.replace(file, path=root / "result") for file in image.results)
         images.append(ProjectImage(file, image.layers, results, image.reader))
     work = dataclasses.replace(project, images=tuple(images), docks={}, current=None)
     return _to_bytes(work, root)[-_N_DIGITS:].decode()
 
 
 def _to_bytes(project: Project, home: Path) -> bytes:
-    """Return the content of a file in a folder."""
+    """Serialise a project to be saved in the folder `home`."""
     contents: list[bytes] = []
 
-    def file_entry(one: FileReference) -> dict[str, Any]:
+    def file_entry(file: FileReference) -> dict[str, Any]:
         try:
-            path = Path(os.path.relpath(one.path, home)).as_posix()
+            path = Path(os.path.relpath(file.path, home)).as_posix()
         except ValueError:  # on Windows, of two drives
-            path = one.path.as_posix()
-        return {"path": path, "digest": one.digest, "n_bytes": one.n_bytes}
+            path = file.path.as_posix()
+        return {"path": path, "digest": file.digest, "n_bytes": file.n_bytes}
 
     def layer_entry(layer: ProjectLayer) -> dict[str, Any]:
         contents.append(layer.pixels.content)
         runs = {"runs": _runs_name(len(contents) - 1), "n_runs": layer.pixels.n_runs}
         names = [field.name for field in dataclasses.fields(layer)]
-        own = {name: getattr(layer, name) for name in names if name not in _ENCODED}
+        entry = {name: getattr(layer, name) for name in names if name not in _ENCODED}
         classes = {"classes": _plain_classes(layer)}
-        return own | {"shape": layer.pixels.shape} | classes | runs
+        return entry | {"shape": layer.pixels.shape} | classes | runs
 
     images = [
         {
             "file": file_entry(image.file),
             "layers": [layer_entry(layer) for layer in image.layers],
-            "results": [file_entry(one) for one in image.results],
+            "results": [file_entry(file) for file in image.results],
             "reader": image.reader,
             "scale": image.scale,
             "translate": image.translate,
@@ -234,9 +231,9 @@ def _to_bytes(project: Project, home: Path) -> bytes:
         "schema": _SCHEMA,
         "software": storage.VERSION,
         "images": images,
-        "recipes": {name: one.plain for name, one in project.recipes.items()},
+        "recipes": {name: recipe.plain for name, recipe in project.recipes.items()},
         "applied": project.applied,
-        "dictionaries": {name: file_entry(one) for name, one in project.dictionaries.items()},
+        "dictionaries": {name: file_entry(file) for name, file in project.dictionaries.items()},
         "docks": project.docks,
         "current": project.current,
     }
@@ -248,15 +245,15 @@ def _to_bytes(project: Project, home: Path) -> bytes:
 
 
 def _plain_classes(layer: ProjectLayer) -> list[dict[str, Any]]:
-    """Return name, colour and prototypes by label; those of labels without a name have none."""
+    """Return rows of label, name, colour and prototypes; names are empty if unset."""
     rows = []
     for label in sorted({*layer.classes, *layer.prototypes}):
-        one = layer.classes.get(label, _UNNAMED)
+        painted = layer.classes.get(label, _UNNAMED)
         # The shortest numbers that are the same in float32.
         vectors = np.asarray(layer.prototypes.get(label, ()), np.float32)
-        own = [[float(str(value)) for value in vector] for vector in vectors]
-        rows.append({"label": int(label), "name": one.name, "color": list(one.color)})
-        rows[-1]["prototypes"] = own
+        numbers = [[float(str(value)) for value in vector] for vector in vectors]
+        row = {"label": int(label), "name": painted.name, "color": list(painted.color)}
+        rows.append(row | {"prototypes": numbers})
     return rows
 
 
@@ -265,7 +262,7 @@ def _runs_name(number: int) -> str:
 
 
 def _archive(text: bytes, contents: Sequence[bytes]) -> bytes:
-    """Return a zip archive; the hash of all of it before is its comment."""
+    """Return a zip archive whose comment is the hash of everything before it."""
     stream = io.BytesIO()
     with zipfile.ZipFile(stream, "w") as archive:
         main = zipfile.ZipInfo(_MAIN, _DATE)
@@ -273,8 +270,8 @@ def _archive(text: bytes, contents: Sequence[bytes]) -> bytes:
         for number, content in enumerate(contents):
             archive.writestr(zipfile.ZipInfo(_runs_name(number), _DATE), content)
         archive.comment = b"0" * _N_DIGITS
-    whole = stream.getvalue()[:-_N_DIGITS]
-    return whole + hashlib.sha256(whole).hexdigest().encode()
+    body = stream.getvalue()[:-_N_DIGITS]
+    return body + hashlib.sha256(body).hexdigest().encode()
 
 
 def _unarchive(content: bytes) -> tuple[object, dict[str, bytes]]:
@@ -302,7 +299,7 @@ def _unarchive(content: bytes) -> tuple[object, dict[str, bytes]]:
 
 
 def _from_bytes(content: bytes, home: Path) -> Project:
-    """Return the project that a file in a folder holds."""
+    """Parse a project file in the folder `home`."""
     plain, entries = _unarchive(content)
     if isinstance(plain, dict) and type(plain.get("schema")) is int and plain["schema"] in (1, 2):
         plain |= {"schema": _SCHEMA}
@@ -321,7 +318,7 @@ def _from_bytes(content: bytes, home: Path) -> Project:
         ProjectImage(
             _reference(image.file, home),
             tuple(_layer(layer, entries[layer.runs]) for layer in image.layers),
-            tuple(_reference(one, home) for one in image.results),
+            tuple(_reference(file, home) for file in image.results),
             image.reader,
             tuple(image.scale),
             tuple(image.translate),
@@ -331,7 +328,7 @@ def _from_bytes(content: bytes, home: Path) -> Project:
         )
         for image in main.images
     )
-    files = {name: _reference(one, home) for name, one in main.dictionaries.items()}
+    files = {name: _reference(file, home) for name, file in main.dictionaries.items()}
     return Project(images, recipes, main.applied, files, main.docks, main.current, home)
 
 
@@ -340,14 +337,13 @@ def _reference(entry: _FileEntry, home: Path) -> FileReference:
     return FileReference(path, entry.digest, entry.n_bytes)
 
 
-def _affine(rows: list[list[float]], where: str, n_axes: int | None = None) -> Affine:
-    """Return an affine of some number of axes, () for none; InvalidInput if it is none."""
+def _affine(rows: list[list[float]], location: str, n_axes: int | None = None) -> Affine:
     if not rows:
         return ()
     try:
         check_affine(rows, len(rows) - 1 if n_axes is None else n_axes)
     except ValueError as error:
-        raise InvalidInput(f"{where}: {error}") from error
+        raise InvalidInput(f"{location}: {error}") from error
     return tuple(map(tuple, rows))
 
 
@@ -370,27 +366,27 @@ def _layer(entry: _LayerEntry, runs: bytes) -> ProjectLayer:
         raise InvalidInput(f"{entry.runs}: expected scale and place for each axis")
     if not all(0 <= axis < n_axes for axis in entry.place.singletons or ()):
         raise InvalidInput(f"{entry.runs}: expected singletons below {n_axes}")
-    classes = {one.label: PaintedClass(one.name, one.color) for one in entry.classes}
+    classes = {item.label: PaintedClass(item.name, item.color) for item in entry.classes}
     if len(classes) < len(entry.classes):
         raise InvalidInput(f"{entry.runs}: expected each class once")
     prototypes = {}
-    for one in (one for one in entry.classes if one.prototypes):
-        prototypes[one.label] = _vectors(one.prototypes, f"{entry.runs}: label {one.label}")
-    if len({own.shape[1] for own in prototypes.values()}) > 1:
+    for item in (item for item in entry.classes if item.prototypes):
+        prototypes[item.label] = _vectors(item.prototypes, f"{entry.runs}: label {item.label}")
+    if len({vectors.shape[1] for vectors in prototypes.values()}) > 1:
         raise InvalidInput(f"{entry.runs}: expected as many numbers for each label")
     as_read = ("kind", "name", "recipe", "level", "is_edited", "is_visible", "followed")
-    own = {name: getattr(entry, name) for name in (*as_read, "uncertainty")}
-    own |= {name: tuple(getattr(entry, name)) for name in ("scale", "translate", "kinds")}
-    own["place"] = entry.place.model_dump(exclude_none=True)
-    own["affine"] = _affine(entry.affine, entry.runs, n_axes)
-    return ProjectLayer(pixels=pixels, classes=classes, prototypes=prototypes, **own)
+    fields = {name: getattr(entry, name) for name in (*as_read, "uncertainty")}
+    fields |= {name: tuple(getattr(entry, name)) for name in ("scale", "translate", "kinds")}
+    fields["place"] = entry.place.model_dump(exclude_none=True)
+    fields["affine"] = _affine(entry.affine, entry.runs, n_axes)
+    return ProjectLayer(pixels=pixels, classes=classes, prototypes=prototypes, **fields)
 
 
-def _vectors(rows: list[list[float]], where: str) -> NDArray[np.float32]:
+def _vectors(rows: list[list[float]], location: str) -> NDArray[np.float32]:
     if not rows[0] or len({len(row) for row in rows}) > 1:
-        raise InvalidInput(f"{where}: expected prototypes of as many numbers each")
+        raise InvalidInput(f"{location}: expected prototypes of as many numbers each")
     with np.errstate(over="ignore"):
         vectors = np.array(rows, np.float32)
     if not np.isfinite(vectors).all():
-        raise InvalidInput(f"{where}: expected finite prototypes")
+        raise InvalidInput(f"{location}: expected finite prototypes")
     return vectors

@@ -1,4 +1,4 @@
-"""Recipes and dictionaries behind whatever holds them: projects, prototypes, files."""
+"""Resolve projects, prototypes and files to a recipe or a dictionary."""
 
 from __future__ import annotations
 
@@ -15,39 +15,37 @@ from napari_saf.project._project import Project
 from napari_saf.storage import format_errors, read_json
 
 Learned = Pipeline | PatchDictionary
-"""All that was learned comes down to one of these."""
 Taught = Pipeline | io.PrototypeSet | PatchDictionary | Project | str | os.PathLike[str]
-"""Anything learned, in any form, or its file."""
+"""Anything that resolves to a recipe or a dictionary, or its file."""
 
 
-def as_learned(given: Taught, name: str = "learned") -> Learned:
-    """Return the recipe or the dictionary that something learned, or its file, stands for.
+def as_learned(source: Taught, name: str = "learned") -> Learned:
+    """Resolve an object or a file to its recipe or dictionary.
 
-    FormatError if the file is none of a project, a recipe, prototypes or a dictionary; InvalidInput
-    if nothing was taught in a project, it is not known what prototypes are made of, or the argument
-    of that name is something else.
+    FormatError for a file of another type; InvalidInput if it has no recipe, or the features of
+    prototypes are unknown.
     """
-    if isinstance(given, str | os.PathLike):
-        loaded = _load(Path(given))
+    if isinstance(source, str | os.PathLike):
+        loaded = _load(Path(source))
         try:
             return as_learned(loaded, name)
         except InvalidInput as error:
-            raise InvalidInput(f"{os.fspath(given)}: {error}") from error
-    if isinstance(given, Project):
-        if not given.recipes and len(given.dictionaries) == 1:
-            ((name, file),) = given.dictionaries.items()
-            (found,) = find_files([file], given.home)
-            if found.path is None or found.state != "found":
+            raise InvalidInput(f"{os.fspath(source)}: {error}") from error
+    if isinstance(source, Project):
+        if not source.recipes and len(source.dictionaries) == 1:
+            ((name, file),) = source.dictionaries.items()
+            (location,) = find_files([file], source.home)
+            if location.path is None or location.state != "found":
                 raise InvalidInput(f"the dictionary {name} is not at {file.path}")
-            return PatchDictionary.load(found.path)
-        return given.recipe
-    if isinstance(given, io.PrototypeSet):
-        return Pipeline.from_prototypes(given)
-    if isinstance(given, Pipeline | PatchDictionary):
-        return given
+            return PatchDictionary.load(location.path)
+        return source.recipe
+    if isinstance(source, io.PrototypeSet):
+        return Pipeline.from_prototypes(source)
+    if isinstance(source, Pipeline | PatchDictionary):
+        return source
     raise InvalidInput(
         f"{name}: expected a project, recipe, prototypes, dictionary or the path of one, got "
-        f"{given!r:.60}"
+        f"{source!r:.60}"
     )
 
 

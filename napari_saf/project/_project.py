@@ -1,4 +1,4 @@
-"""A project: images, with what lies over them, what labelled them, and how the docks stood."""
+"""A project: images with layers, recipes, dictionaries and dock settings."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from napari_saf.storage import check_room
 
 _MOST_LABELS = 2**32 - 1
 _BLOCK = 2**22
-"""Pixels in which runs are searched at a time; none is longer."""
+"""Pixels per block of the run-length search; no run is longer."""
 _RUN_BYTES = 8
 _MOST_DEFLATED = 1100
-"""Deflate makes at most 1,032 bytes of one."""
+"""Bound of the deflate ratio, which is at most 1,032."""
 Affine = tuple[tuple[float, ...], ...]
 LayerKind = Literal["strokes", "labels"]
 Stage = Literal["untouched", "taught", "labelled", "exported"]
@@ -61,7 +61,7 @@ class EncodedLabels:
 
     @classmethod
     def of(cls, labels: ArrayLike) -> EncodedLabels:
-        """Encode a label image, which may be painted on meanwhile."""
+        """Encode a label image; blocks are copied, so that it may be painted on meanwhile."""
         pixels = np.asarray(labels)
         if pixels.dtype == np.float32:
             pixels = as_labels(pixels, "labels")
@@ -83,26 +83,26 @@ class EncodedLabels:
         return cls(pixels.shape, zlib.compress(table.tobytes(), 1), len(runs))
 
     def check(self) -> None:
-        """Raise InvalidInput if these are no runs of an image of this shape."""
+        """Raise InvalidInput if the runs do not fill the shape."""
         self._runs()
 
     def to_array(self) -> NDArray[np.unsignedinteger[Any]]:
-        """Return the label image, of the smallest unsigned type that holds it.
+        """Return the label image, in the smallest unsigned type.
 
         ComputeError if it does not fit into memory.
         """
         lengths, values = self._runs()
-        kind = np.min_scalar_type(int(values.max()))
+        dtype = np.min_scalar_type(int(values.max()))
         try:
-            check_room(math.prod(self.shape) * kind.itemsize)
-            return np.repeat(values.astype(kind), lengths).reshape(self.shape)
+            check_room(math.prod(self.shape) * dtype.itemsize)
+            return np.repeat(values.astype(dtype), lengths).reshape(self.shape)
         except MemoryError as error:
             raise ComputeError(f"not enough memory for labels of shape {self.shape}") from error
 
     def labels(self) -> NDArray[np.int64]:
-        """Return the labels above 0 that some pixel has, ascending."""
-        found = np.unique(self._runs()[1]).astype(np.int64)
-        return found[found > 0]
+        """Return the labels above 0, ascending."""
+        labels = np.unique(self._runs()[1]).astype(np.int64)
+        return labels[labels > 0]
 
     def _runs(self) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
         n_bytes = self.n_runs * _RUN_BYTES
@@ -111,8 +111,8 @@ class EncodedLabels:
             raise InvalidInput(f"expected as many runs as pixels at most, got {self.n_runs}")
         unpacker = zlib.decompressobj()
         table = unpacker.decompress(self.content, n_bytes + 1)
-        is_whole = len(table) == n_bytes and unpacker.eof and not unpacker.unused_data
-        if not is_whole:
+        is_complete = len(table) == n_bytes and unpacker.eof and not unpacker.unused_data
+        if not is_complete:
             raise InvalidInput(f"expected the runs of {self.n_runs} labels")
         lengths, values = np.frombuffer(table, "<u4").reshape(2, -1)
         if not lengths.all() or int(lengths.sum(dtype=np.uint64)) != n_pixels:
@@ -122,41 +122,38 @@ class EncodedLabels:
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class ProjectLayer:
-    """Strokes or labels over an image of a project.
+    """Strokes or labels of an image of a project.
 
     Parameters
     ----------
     kind : {"strokes", "labels"}
     name : str
-        That of the layer in napari.
+        Name of the napari layer.
     pixels : EncodedLabels
     classes : mapping of int to PaintedClass
-        Name and colour by label; not all need one.
+        Name and colour by label; may be incomplete.
     scale, translate : tuple of float
-        Size and place of a pixel in the units of the image, for each axis; () where the layer lies
-        like the image.
+        Pixel size and origin along each axis, in the units of the image; () if as the image.
     affine : tuple of tuple of float
-        All that takes pixels of the layer to the world (n_axes + 1, n_axes + 1), of which scale and
-        translate are parts; () where that is not known.
+        Transform from pixels to world (n_axes + 1, n_axes + 1), scale and translate included; () if
+        unknown.
     place : mapping of str to object
-        ``axes``, ``singletons`` and ``channels``: to which axes of the image those of the layer
-        belong; empty where they are the same.
+        ``axes``, ``singletons`` and ``channels``: image axes of the layer's axes; empty if equal.
     recipe : str
-        The recipe of the project that made the labels; empty if none did.
+        Name of the recipe that made the labels, or empty.
     level : float or None
-        At which parts of the labels were merged into these regions; None: they are labels.
+        Level of the region hierarchy; None for plain labels.
     is_edited : bool
         Whether the labels were changed by hand.
     prototypes : mapping of int to array of shape (n_own, n_features)
-        What stands for each label, where that is known.
+        Prototypes of each label, where known.
     is_visible : bool
     kinds : tuple of int
-        The kind of each object by its number, 0 where there is none, of labels that are numbers of
-        objects; () of others.
+        Kind of each object by its number, 0 for unused numbers; () if labels are not objects.
     followed : int or None
-        Checksum of the strokes that the labels follow, where that is known.
+        Checksum of the strokes of the labels, where known.
     uncertainty : float or None
-        Of labels that were taught on other images, see `Segmentation.uncertain_share`.
+        `Segmentation.uncertain_share` of labels by a recipe of other images.
 
     Examples
     --------
@@ -186,22 +183,21 @@ class ProjectLayer:
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class ProjectImage:
-    """An image of a project, by its file, with what lies over it.
+    """An image of a project: its file, layers and exported results.
 
     Parameters
     ----------
     file : FileReference
     layers : tuple of ProjectLayer
-        Strokes and labels, the lowest first.
+        Strokes and labels, bottom first.
     results : tuple of FileReference
-        Masks and tables that were written of it.
+        Exported masks and tables.
     reader : str
-        The plugin of napari that opened the file; empty: napari itself.
+        The napari plugin that opened the file; empty for napari itself.
     scale, translate : tuple of float
-        Size and place of a pixel along each axis, as the layer had them; () where that is not
-        known.
+        Pixel size and origin along each axis, of the layer; () if unknown.
     units, axis_labels : tuple of str
-        Of these along each axis, and its name; () where that is not known.
+        Unit and name of each axis; () if unknown.
     affine : tuple of tuple of float
         As that of a `ProjectLayer`.
 
@@ -224,7 +220,7 @@ class ProjectImage:
 
     @property
     def stage(self) -> Stage:
-        """How far the work on the image is."""
+        """Progress of the work on the image."""
         if self.results:
             return "exported"
         if any(layer.kind == "labels" for layer in self.layers):
@@ -234,23 +230,23 @@ class ProjectImage:
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Project:
-    """Images, what was painted on them, what that taught, and how the docks stood.
+    """Images with layers, recipes, dictionaries and dock settings.
 
     Parameters
     ----------
     images : tuple of ProjectImage
     recipes : mapping of str to Pipeline
-        What labelled images, by name; what strokes taught, with the prototypes, is in them.
+        Recipes by name, with prototypes if they were fitted to strokes.
     applied : str
         Name of the recipe that labels other images; empty: the only one.
     dictionaries : mapping of str to FileReference
         Files of patch dictionaries by name.
     docks : mapping of str to mapping
-        Values of the docks that were open, for JSON.
+        Settings of the open docks, JSON-compatible.
     current : int or None
-        Number of the image that was on screen.
+        Index of the displayed image.
     home : Path or None
-        The folder of the file that the project was loaded from.
+        Folder of the loaded project file.
 
     Examples
     --------
@@ -272,7 +268,7 @@ class Project:
 
     @property
     def recipe(self) -> Pipeline:
-        """The recipe that labels other images; InvalidInput if there is none, or it is not said."""
+        """The recipe that labels other images; InvalidInput if there is none, or several."""
         if self.applied:
             return self.recipes[self.applied]
         if len(self.recipes) != 1:
@@ -288,14 +284,18 @@ class Project:
         digest: Digest | None = None,
         cancelled: Callable[[], bool] = lambda: False,
     ) -> list[FoundFile]:
-        """Return where the images are now, see `find_files`.
+        """Return the current locations of the images, see `find_files`.
 
-        They are looked for in the folder of the project and in the given ones, nowhere else, unless
-        the project is trusted.
+        Only the folder of the project and `folders` are searched, unless the project is trusted.
         """
-        files, home = [image.file for image in self.images], self.home
-        own: dict[str, Any] = {"is_trusted": is_trusted, "digest": digest, "cancelled": cancelled}
-        return find_files(files, home, folders, **own)
+        return find_files(
+            [image.file for image in self.images],
+            self.home,
+            folders,
+            is_trusted=is_trusted,
+            digest=digest,
+            cancelled=cancelled,
+        )
 
     def find_dictionaries(
         self,
@@ -304,18 +304,19 @@ class Project:
         is_trusted: bool = False,
         cancelled: Callable[[], bool] = lambda: False,
     ) -> dict[str, FoundFile]:
-        """Return where the dictionaries are now by their names, as `find_images`."""
+        """Return the current locations of the dictionaries by name, as `find_images`."""
         files = list(self.dictionaries.values())
-        own: dict[str, Any] = {"is_trusted": is_trusted, "cancelled": cancelled}
-        found = find_files(files, self.home, folders, **own)
-        return dict(zip(self.dictionaries, found, strict=True))
+        locations = find_files(
+            files, self.home, folders, is_trusted=is_trusted, cancelled=cancelled
+        )
+        return dict(zip(self.dictionaries, locations, strict=True))
 
-    def with_found(self, found: Iterable[FoundFile]) -> Project:
-        """Return the project with its images where they were found; others stay as they were."""
+    def with_found(self, locations: Iterable[FoundFile]) -> Project:
+        """Return the project with found images at their current locations."""
         images = []
-        for image, one in zip(self.images, found, strict=True):
-            if one.state == "found" and one.path is not None:
-                file = dataclasses.replace(image.file, path=one.path)
+        for image, location in zip(self.images, locations, strict=True):
+            if location.state == "found" and location.path is not None:
+                file = dataclasses.replace(image.file, path=location.path)
                 image = dataclasses.replace(image, file=file)
             images.append(image)
         return dataclasses.replace(self, images=tuple(images))
@@ -330,31 +331,12 @@ def teach_together(
     finite_only: bool = False,
     cancelled: Callable[[], bool] = lambda: False,
 ) -> PrototypeSet:
-    """Return what the strokes on several images teach, as a few means of features of each label.
+    """Fit a few feature means per label to strokes on several images, and return them.
 
-    Those of all pixels that the method labels by the strokes, where all images show the same
-    classes, else of the painted pixels alone: where a class was not painted its pixels would count
-    for another one.
-
-    Parameters
-    ----------
-    images : sequence of array
-        Of as many channels.
-    seeds : sequence of array of int
-        Image-shaped, 0 where nothing was painted.
-    method : AbstractMethod
-        What labels by strokes.
-    options : ImageOptions
-        How the images become one problem; the result has them with the scaling that was found.
-    finite_only : bool
-        Leave out pixels that are NaN or infinite.
-    cancelled : callable, optional
-        Asked now and then; Cancelled is raised.
-
-    Raises
-    ------
-    InvalidInput
-        As `Problem.from_images`, or if the features say nothing of another image.
+    Of all pixels that `method` labels by the strokes, if all images have the same classes; else of
+    the painted pixels alone, since pixels of unpainted classes would count for others. `images`
+    have equal channels, `seeds` are image-shaped, `options` make them one problem, `finite_only`
+    masks NaN. InvalidInput as `Problem.from_images`, or if the features do not transfer.
     """
     problem = Problem.from_images(
         list(images),
@@ -362,7 +344,7 @@ def teach_together(
         masks="finite" if finite_only else None,
         **{name: getattr(options, name) for name in _SHARED},
     )
-    if len({tuple(np.unique(one[one > 0])) for one in seeds}) > 1:
+    if len({tuple(np.unique(array[array > 0])) for array in seeds}) > 1:
         return PrototypeSet.from_labels(problem)
     assert problem.seeds is not None
     classes = LabelMap.from_seeds(problem.seeds)
@@ -371,8 +353,8 @@ def teach_together(
     if result.status is Status.CANCELLED:
         raise Cancelled
     labels = result.labels if isinstance(result.labels, list) else [result.labels]
-    painted = [classes.extended(int(one.max(initial=0))).paint(one) for one in labels]
-    taught = PrototypeSet.taught_by(problem, painted)
-    if taught is None:
+    painted = [classes.extended(int(array.max(initial=0))).paint(array) for array in labels]
+    prototypes = PrototypeSet.taught_by(problem, painted)
+    if prototypes is None:
         raise InvalidInput("features: those of a layer, and positions, say nothing of other images")
-    return taught
+    return prototypes

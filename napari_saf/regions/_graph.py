@@ -1,4 +1,4 @@
-"""The graph of neighbouring regions, and the merges of its most likely pairs."""
+"""Region adjacency graph and its greedy merges; `_hierarchy` holds the result."""
 
 from __future__ import annotations
 
@@ -19,26 +19,19 @@ from napari_saf.regions._pieces import (
 
 _N_BINS = 16
 _RANGES = ((0.0, 1.0), (-0.6, 0.6), (-0.6, 0.6), (np.log(0.01), np.log(0.3)))
-"""What the bins of lightness, the two of colour, and texture cover."""
+"""Histogram ranges of lightness, two colour axes and texture."""
 _FIRST = 1e6
-"""Added to the log odds of regions that are too small."""
+"""Bonus in the log odds of regions that are too small."""
 _DESCRIBED, _CUT, JOINED = 0.65, 0.85, 0.9
-"""Shares of the time of `merge_regions` after which its steps end; then come the merges."""
+"""Shares of the running time at which each step of `merge_regions` ends."""
 WEIGHTS = np.array(
     [-0.13, -4.06, -3.27, -3.41, -15.84, 9.87, -11.80, -0.96, -0.21, -0.30, 0.82, 0.49]
 )
-"""Of the cues and 1 in the log odds that two regions are one: fitted to those of a first click.
-
-`benchmarks/defaults.py weights` fits such weights anew, and compares them with these.
-"""
+"""Weights of the cues, and bias; `benchmarks/defaults.py weights` refits them."""
 
 
 class RegionGraph:
-    """Adjacency graph of regions, with sums over their pixels and over their boundaries.
-
-    Row k of `boundaries` has the length, and the summed gradients, of the boundary of the two
-    regions in row k of `pairs`, the lower number first. A merge adds rows up, all at once.
-    """
+    """Adjacency graph of regions; `boundaries` are lengths and gradients of `pairs`."""
 
     @classmethod
     def of(
@@ -48,7 +41,7 @@ class RegionGraph:
         least: float,
         report: Report = ignore,
     ) -> RegionGraph:
-        """Return the graph of labels cut by colour; few regions are much smaller than `least`."""
+        """Build the graph of labels cut by colour; `least` is the least region size, in pixels."""
         values, gradients = describe(channels, lambda share: report(_DESCRIBED * share))
         cut = cut_by_colour(
             labels, values[:3], lambda share: report(_DESCRIBED + (_CUT - _DESCRIBED) * share)
@@ -81,7 +74,6 @@ class RegionGraph:
     def _boundaries(
         self, gradients: NDArray[np.float32]
     ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        """Return pairs of neighbours, with length and summed gradients of their boundaries."""
         keys, sums = [], []
         for axis in range(self.finest.ndim):
             here, there = (
@@ -92,17 +84,16 @@ class RegionGraph:
             ends = here[is_edge].astype(np.int64), there[is_edge].astype(np.int64)
             keys.append(np.minimum(*ends) * self.n + np.maximum(*ends))
             sums.append((along[:, :-1][:, is_edge] + along[:, 1:][:, is_edge]) / 2)
-        found, inverse = np.unique(np.concatenate(keys), return_inverse=True)
+        edges, inverse = np.unique(np.concatenate(keys), return_inverse=True)
         columns = [None, *np.concatenate(sums, axis=1)]
-        table = np.stack([np.bincount(inverse, w, minlength=len(found)) for w in columns], axis=1)
-        return np.stack(np.divmod(found, self.n), axis=1), table.astype(float)
+        table = np.stack([np.bincount(inverse, w, minlength=len(edges)) for w in columns], axis=1)
+        return np.stack(np.divmod(edges, self.n), axis=1), table.astype(float)
 
     def rows_of(self, region: int) -> NDArray[np.int64]:
-        """Return the rows of the boundaries of a region."""
         return np.flatnonzero((self.pairs == region).any(axis=1))
 
     def cues(self, rows: NDArray[np.integer]) -> NDArray[np.float64]:
-        """Return (n, 12) what speaks for and against that pairs of neighbours are one, and 1."""
+        """Return (n, 12): the cues of each pair, and 1 for the bias."""
         pairs, edges = self.pairs[rows], self.boundaries[rows]
         sizes = self.sizes[pairs]
         shares = self.histograms[pairs[:, 0]] / sizes[:, :1, None]
@@ -119,7 +110,7 @@ class RegionGraph:
         )
 
     def _merge(self, row: int) -> NDArray[np.int64]:
-        """Merge the two regions of a row, and return the rows of the result that are left."""
+        """Merge the two regions of a row; return the remaining rows of the result."""
         a, b = self.pairs[row].tolist()
         self.sizes[a] += self.sizes[b]
         self.histograms[a] += self.histograms[b]
@@ -127,23 +118,20 @@ class RegionGraph:
         self.pairs[row] = 0
         of_a, of_b = self.rows_of(a), self.rows_of(b)
         rows = np.concatenate([of_a, of_b])
-        others = self.pairs[rows].sum(axis=1) - np.repeat([a, b], [len(of_a), len(of_b)])
-        order = np.argsort(others, kind="stable")
-        rows, others = rows[order], others[order]
-        again = 1 + np.flatnonzero(others[1:] == others[:-1])  # neighbours of both
-        self.boundaries[rows[again - 1]] += self.boundaries[rows[again]]
-        self.pairs[rows[again]] = 0
-        rows, others = np.delete(rows, again), np.delete(others, again)
-        self.pairs[rows] = np.stack([np.minimum(a, others), np.maximum(a, others)], axis=1)
+        neighbours = self.pairs[rows].sum(axis=1) - np.repeat([a, b], [len(of_a), len(of_b)])
+        order = np.argsort(neighbours, kind="stable")
+        rows, neighbours = rows[order], neighbours[order]
+        duplicates = 1 + np.flatnonzero(neighbours[1:] == neighbours[:-1])  # neighbours of both
+        self.boundaries[rows[duplicates - 1]] += self.boundaries[rows[duplicates]]
+        self.pairs[rows[duplicates]] = 0
+        rows, neighbours = np.delete(rows, duplicates), np.delete(neighbours, duplicates)
+        self.pairs[rows] = np.stack([np.minimum(a, neighbours), np.maximum(a, neighbours)], axis=1)
         return rows
 
     def merges(
         self, weights: NDArray[np.float64], least: float
     ) -> Iterator[tuple[int, int, float]]:
-        """Yield two regions and how likely they are two, then merge them, until none touch.
-
-        Regions of fewer pixels than `least` come first.
-        """
+        """Yield the most likely pair, small ones first, with the probability of two; then merge."""
         odds, rows = np.empty(len(self.pairs)), np.arange(len(self.pairs))
         while len(self.pairs):
             is_small = self.sizes[self.pairs[rows]].min(axis=1) < least

@@ -1,4 +1,4 @@
-"""A hierarchy of regions: parts of labels, cut by colour and merged one pair at a time."""
+"""Region hierarchy of an image, by greedy merging of neighbouring regions."""
 
 from __future__ import annotations
 
@@ -16,32 +16,32 @@ from napari_saf.regions._graph import JOINED, WEIGHTS, RegionGraph
 from napari_saf.regions._separate import SPECK, Separate, find_separate
 
 USUAL_LEVEL = 0.62
-"""The level with the best mean covering of the photographs that the weights were fitted to."""
+"""Default level of extended regions: best mean covering on the fitted photographs."""
 
-LEVEL_OF_THINGS = 0.1
-"""Of separate things: the level at which nine in ten of the nuclei that are apart are regions."""
+LEVEL_OF_OBJECTS = 0.1
+"""Default level of separate objects: keeps nine in ten separate nuclei apart."""
 
 LEAST_SHARE = 0.0025
-"""Of the labelled pixels: smaller regions are merged first; 400 pixels of 321 x 481."""
+"""Share of the labelled pixels below which regions are merged first."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class RegionHierarchy:
-    """Regions of an image from many to one; made by `merge_regions`.
+    """Region hierarchy of an image, from fine to coarse; made by `merge_regions`.
 
     Attributes
     ----------
     finest : array of int32 of the shape of the labels
-        The regions before any merge, 1, 2, ...; 0 where there is no label.
+        Regions before any merge, 1, 2, ...; 0 without label.
     merges : array of int of shape (n_merges, 2)
-        Pairs of regions in the order in which they are merged: the second becomes the first.
+        Pairs of regions in the order of merging: the second joins the first.
     heights : array of shape (n_merges,)
-        The level, 0 to 1, from which on a pair is one region; ascending.
+        Level, 0 to 1, of each merge; ascending.
     separate : (int, float)
-        How many separate things the labels are of, many, small and alike on a ground, such as
-        nuclei, and their size, for `split_objects`; (0, 0) where labels are of places.
+        Number and size of separate objects (many, small and alike on a background, such as
+        nuclei), for `split_objects`; (0, 0) if there are none.
     sizes : array of int of shape (n_finest + 1,)
-        Pixels of each of the finest regions; the first entry, for no label, is 0.
+        Pixels of each of the finest regions; entry 0 is 0.
 
     Examples
     --------
@@ -66,25 +66,25 @@ class RegionHierarchy:
 
     @property
     def usual_level(self) -> float:
-        """The level to begin with: 0.62 of places, 0.1 of separate things."""
-        return LEVEL_OF_THINGS if self.separate.number else USUAL_LEVEL
+        """Default level: 0.62, or 0.1 where the labels are of separate objects."""
+        return LEVEL_OF_OBJECTS if self.separate.number else USUAL_LEVEL
 
     def at_level(self, level: float | None = None) -> NDArray[np.int32]:
-        """Return the regions at a level from 0, many, to 1, few: 1, 2, ..., largest first.
+        """Return the regions at a level from 0 (many) to 1 (few), largest first, from 1.
 
         None is the `usual_level`.
         """
         return self.numbers_at_level(level)[self.finest]
 
     def numbers_at_level(self, level: float | None = None) -> NDArray[np.int32]:
-        """Return, of shape (n_finest + 1,), in which region at a level each of the finest is."""
+        """Return, of shape (n_finest + 1,), the region of each finest region at a level."""
         level = self.usual_level if level is None else level
         if not 0 <= level <= 1:
             raise InvalidInput(f"level: expected a number from 0 to 1, got {level}")
         return self._after(int(np.searchsorted(self.heights, level, side="right")))
 
     def with_count(self, n_regions: int) -> NDArray[np.int32]:
-        """Return so many regions, or as many as there can be: regions that do not touch stay."""
+        """Cut the hierarchy at `n_regions`; more if connected components are more."""
         if n_regions < 1:
             raise InvalidInput(f"n_regions: expected 1 or more, got {n_regions}")
         n_merges = int(self.finest.max()) - n_regions
@@ -110,24 +110,24 @@ def merge_regions(
     progress: Callable[[float], object] | None = None,
     cancelled: Callable[[], bool] = not_cancelled,
 ) -> RegionHierarchy:
-    """Merge parts of labels, those first that are most likely one region.
+    """Build a region hierarchy of a label image, by merging the most likely pairs first.
 
     Parameters
     ----------
     labels : array of int
-        Label image, 0 for no label: the finest regions are parts of labels cut by colour.
+        Label image, 0 for no label; its labels, cut by colour, are the finest regions.
     image : array
         Image of that shape, with or without channels.
     channel_axis : int, optional
-        Axis of the channels. None: a last axis of 3 or 4 is taken for RGB(A); pixels that are
-        wholly transparent belong to no region.
+        Axis of the channels. None: a last axis of 3 or 4 is RGB(A); fully transparent pixels
+        belong to no region.
     least_share : float, optional
-        0 to 1; a region of fewer than this share of the labelled pixels is merged before others.
-        None: 0.0025, and less if the labels are of many separate things that are smaller.
+        0 to 1; regions of a smaller share of the labelled pixels are merged first. None: 0.0025,
+        and less if the labels are of many separate objects that are smaller.
     progress : callable, optional
-        Called with the share of the work that is done, 0 to 1.
+        Called with the completed share of the work, 0 to 1.
     cancelled : callable
-        Asked now and then; once it returns True, Cancelled is raised.
+        Polled; once it returns True, Cancelled is raised.
 
     Returns
     -------
@@ -136,19 +136,19 @@ def merge_regions(
     Raises
     ------
     InvalidInput
-        If the labels are no whole numbers from 0, all are 0, or the shapes disagree.
+        If the labels are not integers from 0, all are 0, or the shapes disagree.
 
     Notes
     -----
-    Labels are cut where another of eight means of the blurred colours is nearest; what is connected
-    then, and nowhere a mere strip, are the finest regions. The most likely pair of neighbours is
-    merged, and compared anew with the neighbours of both (Arbelaez, Maire, Fowlkes and Malik,
+    Labels are cut by the nearest of eight means of the blurred colours; the connected components,
+    except narrow strips, are the finest regions. The most likely pair of neighbours is merged, and
+    compared anew with its neighbours (as Arbelaez, Maire, Fowlkes and Malik,
     https://doi.org/10.1109/TPAMI.2010.161, who merge by boundaries alone). The log odds that two
     regions are one are linear in the earth mover's distances of their histograms of lightness,
-    colour (L*a*b*) and local contrast, the mean gradients of both along their boundary, their
-    sizes, and the share of the boundary of the smaller one that they have in common. The weights
-    were fitted to 120 photographs that people segmented. The time is linear in the number of
-    pixels: there are at most 2,000 finest regions, the smallest parts belong to the nearest other.
+    colour (L*a*b*) and local contrast, the mean gradients along their common boundary, their sizes,
+    and the share of the smaller one's boundary that is common. The weights were fitted to 120
+    photographs with human segmentations. The time is linear in the number of pixels: there are at
+    most 2,000 finest regions, smaller components join the nearest one.
 
     Examples
     --------
@@ -175,19 +175,19 @@ def merge_regions(
     separate = find_separate(array)
     least = least_size(array, separate, least_share)
     graph = RegionGraph.of(array, channels, least, report)
-    found: list[tuple[int, int, float]] = []
+    merges: list[tuple[int, int, float]] = []
     for merge in graph.merges(WEIGHTS, least):
-        report(JOINED + (1 - JOINED) * len(found) / graph.n)
-        found.append(merge)
+        report(JOINED + (1 - JOINED) * len(merges) / graph.n)
+        merges.append(merge)
     report(1.0)
-    heights = np.maximum.accumulate([height for *_, height in found], dtype=float)
-    pairs = np.array([pair for *pair, _ in found], dtype=np.int64).reshape(-1, 2)
+    heights = np.maximum.accumulate([height for *_, height in merges], dtype=float)
+    pairs = np.array([pair for *pair, _ in merges], dtype=np.int64).reshape(-1, 2)
     return RegionHierarchy(graph.finest, pairs, heights, separate)
 
 
 def least_size(
     labels: NDArray[np.integer], separate: Separate, share: float | None = None
 ) -> float:
-    """Return below how many pixels a region is merged before others."""
+    """Return the size in pixels below which a region is merged before others."""
     least = (LEAST_SHARE if share is None else share) * np.count_nonzero(labels)
     return min(least, SPECK * separate.size) if separate.number and share is None else least

@@ -1,4 +1,4 @@
-"""The parts of labels before any merge, cut by colour; and what describes pixels."""
+"""Pixel descriptors, and the finest regions: labels cut by colour."""
 
 from __future__ import annotations
 
@@ -21,43 +21,40 @@ from napari_saf.features import Scaling
 from napari_saf.points import sampled_means
 
 _SMOOTH, _AROUND, _WIDTHS = 1.5, 4.0, (1.5, 3.0, 6.0)
-"""In pixels: blur of colours, width of a texture, and of the edges that are sought."""
+"""Gaussian widths in pixels: blur of colours, texture window, edge scales."""
 ABSORBED = 0.15
-"""Components below this share of the least size go to the nearest before any are compared."""
+"""Share of the least size below which components join the nearest one at once."""
 MOST_COMPONENTS = 2000
 _N_COLOURS, _BLUR, _LEAST_WIDTH = 8, 2.0, 7
-"""Labels are cut where another of so many means of the colours, blurred so much more, is nearest,
-into pieces that are so wide somewhere.
-"""
+"""Number of mean colours that labels are cut by, their blur, and the least piece width."""
 
 Report = Callable[[float], object]
-"""Called with the share of the work that is done; may raise `Cancelled`."""
 
 
 def ignore(share: float) -> None:
-    """Report to nobody."""
+    """Discard a progress report."""
 
 
 def describe(
     channels: NDArray[np.generic], report: Report = ignore
 ) -> tuple[list[NDArray[np.floating]], NDArray[np.float32]]:
-    """Return lightness, two of colour and texture of the pixels, and gradients (n, *shape)."""
+    """Return lightness, two colour axes and texture, and gradients (n_scales, *shape)."""
     finite = np.isfinite(channels)
-    known = channels if finite.all() else channels[finite]
-    image = Scaling.of([known]).apply(np.where(finite, channels, known.min()))
+    finite_values = channels if finite.all() else channels[finite]
+    image = Scaling.of([finite_values]).apply(np.where(finite, channels, finite_values.min()))
     n_axes = image.ndim - 1
     report(0.03)
     if image.shape[-1] == 3:
         colour = rgb2lab(image) / 100
     else:
         light = image.mean(axis=-1, keepdims=True)
-        rest = (image - light).reshape(-1, image.shape[-1])
-        n_axes_of_colour = min(2, rest.shape[1] - 1)
-        scores = rest[:, :0]
+        chroma = (image - light).reshape(-1, image.shape[-1])
+        n_axes_of_colour = min(2, chroma.shape[1] - 1)
+        scores = chroma[:, :0]
         if n_axes_of_colour:
             from sklearn.decomposition import PCA  # takes half a second to load
 
-            scores = PCA(n_axes_of_colour, random_state=0).fit_transform(rest)
+            scores = PCA(n_axes_of_colour, random_state=0).fit_transform(chroma)
         scores = np.pad(scores, ((0, 0), (0, 2 - n_axes_of_colour)))
         colour = np.concatenate([light, scores.reshape(*image.shape[:-1], 2)], axis=-1)
     report(0.15)
@@ -85,11 +82,7 @@ def cut_by_colour(
     colours: Sequence[NDArray[np.floating]],
     report: Report,
 ) -> NDArray[np.int32]:
-    """Return connected components of labels, cut where another mean colour is nearest.
-
-    Pixels that no window within one piece holds, as along blurred edges, go to the nearest piece
-    of their component; a component without such a window stays whole.
-    """
+    """Return components cut by nearest mean colour; narrow pieces join the nearest one."""
     components = np.asarray(label_components(labels, background=0, connectivity=1), dtype=np.int32)
     cut = components * np.int32(_N_COLOURS) + _nearest_means(labels, colours, report)
     is_wide = minimum_filter(cut, _LEAST_WIDTH) == maximum_filter(cut, _LEAST_WIDTH)
@@ -110,23 +103,19 @@ def _nearest_means(
     colours: Sequence[NDArray[np.floating]],
     report: Report,
 ) -> NDArray[np.int32]:
-    """Return which of a few means of the blurred colours is nearest to each pixel."""
     blurred = np.stack([gaussian_filter(plane, _BLUR) for plane in colours], axis=-1)
     report(0.2)
     means = sampled_means(blurred[labels > 0], _N_COLOURS)
-    found = np.empty(labels.shape, np.int32)
-    for k, (nearest, colour) in enumerate(zip(found, blurred, strict=True)):
-        report(0.2 + 0.4 * k / len(found))
+    indices = np.empty(labels.shape, np.int32)
+    for k, (nearest, colour) in enumerate(zip(indices, blurred, strict=True)):
+        report(0.2 + 0.4 * k / len(indices))
         apart = cdist(colour.reshape(-1, len(colours)), means, "sqeuclidean")
         nearest[...] = apart.argmin(axis=1).reshape(nearest.shape)
-    return found
+    return indices
 
 
 def connected_components(labels: NDArray[np.integer], least: float) -> NDArray[np.int32]:
-    """Return the connected components; those below `least` pixels belong to the nearest other.
-
-    Of more than `MOST_COMPONENTS`, as noise has them, the largest stay.
-    """
+    """Return the largest components; those below `least` pixels join the nearest one."""
     components = np.asarray(label_components(labels, background=0, connectivity=1), dtype=np.int32)
     sizes = np.bincount(components.ravel())
     order = 1 + np.argsort(-sizes[1:], kind="stable")

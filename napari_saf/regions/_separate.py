@@ -1,4 +1,4 @@
-"""Whether labels are of separate things, such as nuclei on a ground, rather than of places."""
+"""Detection of labels of separate objects, such as nuclei on a background."""
 
 from __future__ import annotations
 
@@ -9,33 +9,28 @@ from numpy.typing import NDArray
 from skimage.measure import label as label_components
 
 _LEAST_GROUND = 0.4
-"""Of the labelled pixels, in one connected part of another label."""
+"""Minimum share of the labelled pixels in the largest component, the background."""
 _LEAST_NUMBER = 10
-"""Of things of the same size that vary as much: (sum of sizes)^2 / sum of (sizes^2)."""
+"""Minimum effective number of objects, (sum of sizes)^2 / sum of sizes^2."""
 _MOST_OF_ONE = 0.05
-"""Of the labelled pixels, in the largest part of any label besides that one."""
+"""Maximum share of the labelled pixels in any other component."""
 SPECK = 0.125
-"""Of the usual size: smaller parts are not counted."""
+"""Share of the usual size below which components are not counted."""
 
 
 class Separate(NamedTuple):
-    """How many things there are, 0 where labels are of places, and their usual size in pixels."""
+    """Number of separate objects, 0 if none, and their usual size in pixels."""
 
     number: int = 0
     size: float = 0.0
 
     @property
     def note(self) -> str:
-        """What to say of it; empty where labels are of places."""
         return f"{self.number:,} separate things: see Objects" if self.number else ""
 
 
 def find_separate(labels: NDArray[np.integer]) -> Separate:
-    """Return the connected parts of one label, if they are many, small, alike, and on a ground.
-
-    Beside the ground no label has a large part. The size is that of the thing in which a pixel of
-    one lies, on average.
-    """
+    """Find many small, alike components on a background; the size is their mean over pixels."""
     parts = np.asarray(label_components(labels, background=0, connectivity=1), dtype=np.int32)
     sizes = np.bincount(parts.ravel())[1:].astype(float)
     if not len(sizes):
@@ -47,11 +42,11 @@ def find_separate(labels: NDArray[np.integer]) -> Separate:
     alike = np.bincount(owner, sizes) ** 2 / squares
     ground = sizes.argmax()
     alike[owner[ground]] = 0
-    things = sizes[owner == alike.argmax()]
+    objects = sizes[owner == alike.argmax()]
     is_separate = (
         alike.max() >= _LEAST_NUMBER
         and sizes[ground] >= _LEAST_GROUND * sizes.sum()
         and np.delete(sizes, ground).max() <= _MOST_OF_ONE * sizes.sum()
     )
-    usual = float((things**2).sum() / things.sum())
-    return Separate(int((things >= SPECK * usual).sum()), usual) if is_separate else Separate()
+    usual = float((objects**2).sum() / objects.sum())
+    return Separate(int((objects >= SPECK * usual).sum()), usual) if is_separate else Separate()

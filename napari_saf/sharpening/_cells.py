@@ -1,4 +1,4 @@
-"""Labels near borders by the labels around, and by models of the image on a grid of cells."""
+"""Local label shares and Gaussian models of the image on a grid of cells; `_sweeps` follows."""
 
 from __future__ import annotations
 
@@ -16,40 +16,37 @@ from napari_saf.device import in_threads
 Labels = NDArray[np.integer[Any]]
 
 NOWHERE = -1
-"""The label of pixels that count nowhere."""
+"""Label of pixels outside the mask."""
 LEVELS = 16 * 255
-"""Of the range of a channel: whole numbers, whose sums are exact in any order."""
+"""Integer levels of a channel's range; sums of integers are exact in any order."""
 _NOISE = (6.0 / 255) ** 2
-"""A variance, in squares of that range, that every label has at least."""
+"""Minimum variance of a label, in squares of the channel's range."""
 _N_SLOTS, _N_CANDIDATES = 3, 4
-"""Labels of a cell that are counted, and labels that a pixel can become."""
+"""Labels counted per cell, and candidate labels per pixel."""
 _AROUND = 2
-"""Cells around one that count in its shares of labels."""
+"""Radius, in cells, of the window for label shares."""
 _MODEL = {2: 5, 3: 2}
-"""Cells around one, by the number of axes, over which labels are modelled."""
+"""Radius, in cells, of the window for label models, by number of axes."""
 N_CELLS = {axes: cells + _AROUND + 1 for axes, cells in _MODEL.items()}
-"""Cells around one on which its borders depend: models of cells, which others make no core."""
+"""Radius, in cells, on which borders depend, by number of axes."""
 _NOT_CORE = 1 / 128
-"""Weight in the models of cells beside others, which may be labelled wrongly."""
+"""Weight in the models of cells next to another label, which may be mislabelled."""
 _BESIDE, _ON = (4.0, 1.0), (24.0, 16.0)
-"""Weight of the shares, and margin, where borders lie beside edges, and where on edges."""
+"""(share weight, margin) for borders off edges, and for borders on edges."""
 _RATIOS = 0.35, 0.55
-"""How well models agree with labels beside borders, as a share of how well within, there."""
+"""Range of the ratio of model agreement at borders to that in the interior."""
 _CHUNK, _SAMPLE = 2**16, 8192
-"""Pixels that are worked on at once, cells that tell how well borders lie on edges."""
+"""Pixels per chunk, and cells sampled to judge how well borders lie on edges."""
 
 
 def chunks_of(at: NDArray[np.int64], n_pixels: int = 16) -> list[NDArray[np.int64]]:
-    """Return numbers in pieces; each stands for so many pixels, or values for one."""
+    """Split indices into chunks; each index stands for `n_pixels` pixels or values."""
     size = max(1, _CHUNK // n_pixels)
     return [at[start : start + size] for start in range(0, len(at), size)]
 
 
 class Cells:
-    """Cells of pixels in a grid with a rim of cells that are nowhere; cells are numbered along it.
-
-    Arrays have the pixels of a cell, or its labels, first, the cells last.
-    """
+    """Grid of pixel cells with a rim of `NOWHERE`; the last axis of arrays is the cell."""
 
     def __init__(self, labels: Labels, image: NDArray[np.int16], sides: Sequence[int]) -> None:
         self.sides = tuple(sides)
@@ -60,10 +57,10 @@ class Cells:
         self.rim = max(_MODEL[labels.ndim], _AROUND)
         self.labels, self.counts = self._counted()
         first = self.labels[0].reshape([n + 2 * self.rim for n in self.grid])
-        beside = minimum_filter(first, 3) != maximum_filter(first, 3)
+        is_border = minimum_filter(first, 3) != maximum_filter(first, 3)
         mixed = (self.counts[1] > 0).reshape(first.shape)
-        near = maximum_filter((beside | mixed).astype(np.uint8), 3) > 0
-        self.is_core = ~(beside | (maximum_filter(mixed.astype(np.uint8), 3) > 0)).ravel()
+        near = maximum_filter((is_border | mixed).astype(np.uint8), 3) > 0
+        self.is_core = ~(is_border | (maximum_filter(mixed.astype(np.uint8), 3) > 0)).ravel()
         inside = tuple(slice(self.rim, -self.rim) for _ in self.grid)
         self.at = np.flatnonzero(near[inside])
         self.band = self.numbers(self.at)
@@ -71,25 +68,24 @@ class Cells:
 
     def _blocks(self, array: NDArray[Any]) -> NDArray[Any]:
         steps: list[tuple[Any, ...]] = [
-            (..., *(slice(a, None, k) for a, k in zip(place, self.sides, strict=True)))
-            for place in itertools.product(*map(range, self.sides))
+            (..., *(slice(a, None, k) for a, k in zip(corner, self.sides, strict=True)))
+            for corner in itertools.product(*map(range, self.sides))
         ]
         return np.stack([array[step] for step in steps], axis=-len(self.sides) - 1)
 
     def numbers(self, at: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the numbers in the grid with its rim of cells of the grid without."""
-        places = [place + self.rim for place in np.unravel_index(at, self.grid)]
-        return np.ravel_multi_index(places, [n + 2 * self.rim for n in self.grid])
+        indices = [index + self.rim for index in np.unravel_index(at, self.grid)]
+        return np.ravel_multi_index(indices, [n + 2 * self.rim for n in self.grid])
 
     def offsets(self, radius: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return the positions in a window of cells, and what they add to the number of a cell."""
+        """Return the positions in a window of cells, and their flat offsets in the padded grid."""
         steps = range(-radius, radius + 1)
-        found = np.array(list(itertools.product(steps, repeat=len(self.grid))))
+        positions = np.array(list(itertools.product(steps, repeat=len(self.grid))))
         strides = np.cumprod([1, *[n + 2 * self.rim for n in self.grid[:0:-1]]])[::-1]
-        return found, found @ strides
+        return positions, positions @ strides
 
     def _counted(self) -> tuple[Labels, NDArray[np.float32]]:
-        """Return the most frequent labels of each cell and their pixels, -1 and 0 if fewer."""
+        """Return the most frequent labels of each cell and their pixel counts."""
         flat = self.pixels.reshape(len(self.pixels), -1)
         labels = np.full((_N_SLOTS, flat.shape[1]), NOWHERE, flat.dtype)
         counts = np.zeros(labels.shape, np.float32)
@@ -99,12 +95,12 @@ class Cells:
             flat[:, mixed], np.ones((len(flat), 1)), _N_SLOTS
         )
         rim = [(0, 0), *[(self.rim, self.rim)] * len(self.grid)]
-        whole = np.pad(labels.reshape(-1, *self.grid), rim, constant_values=NOWHERE)
+        padded = np.pad(labels.reshape(-1, *self.grid), rim, constant_values=NOWHERE)
         numbers = np.pad(counts.reshape(-1, *self.grid), rim)
-        return whole.reshape(_N_SLOTS, -1), numbers.reshape(_N_SLOTS, -1)
+        return padded.reshape(_N_SLOTS, -1), numbers.reshape(_N_SLOTS, -1)
 
     def _summed(self) -> NDArray[np.float64]:
-        """Return the weight of each cell, and of its first label the weighted sums of I and I^2."""
+        """Return the weight of each cell, and the weighted sums of I and I^2 of its first label."""
         flat, values = self.pixels.reshape(len(self.pixels), -1), self.values
         n_channels = len(values)
         values = values.reshape(n_channels, len(flat), -1)
@@ -112,28 +108,25 @@ class Cells:
         sums = np.zeros((flat.shape[1], 1 + 2 * n_channels))
         sums[:, 0] = self.counts[0, at]
         mixed = np.flatnonzero(self.counts[0, at] < len(flat))
-        others = flat[:, mixed] != self.labels[0, at[mixed]]
+        is_other = flat[:, mixed] != self.labels[0, at[mixed]]
         for c in range(n_channels):
             for power in (1, 2):
                 total = np.zeros(flat.shape[1])
                 for pixel in values[c]:
                     total += np.square(pixel, dtype=np.float64) if power == 2 else pixel
                 few = values[c][:, mixed].astype(float) ** power
-                total[mixed] = np.where(others, 0, few).sum(axis=0)
+                total[mixed] = np.where(is_other, 0, few).sum(axis=0)
                 sums[:, 1 + c + (power - 1) * n_channels] = total
         sums *= np.where(self.is_core[at], 1, _NOT_CORE)[:, None]
-        found = np.zeros((self.labels.shape[1], sums.shape[1]))
-        found[at] = sums
-        return found
+        padded = np.zeros((self.labels.shape[1], sums.shape[1]))
+        padded[at] = sums
+        return padded
 
 
 def most_frequent(
     labels: Labels, weights: NDArray[np.float64], count: int
 ) -> tuple[Labels, NDArray[np.float64]]:
-    """Return the labels (count, n) with the largest sums of weights among (m, n), and the sums.
-
-    Of equal sums the lower label comes first; -1 and 0 where there are no more, or are nowhere.
-    """
+    """Return the `count` labels of largest weight per column, and weights; ties by number."""
     n = labels.shape[1]
     order = np.argsort(labels, axis=0, kind="stable").T
     ranked = np.take_along_axis(labels.T, order, axis=1)
@@ -142,38 +135,34 @@ def most_frequent(
     at = np.flatnonzero(starts)
     weights = np.take_along_axis(np.broadcast_to(weights, labels.shape).T, order, axis=1)
     sums = np.add.reduceat(weights.ravel(), at) if len(at) else np.zeros(0)
-    known = (sums > 0) & (ranked.ravel()[at] != NOWHERE)
-    at, sums = at[known], sums[known]
+    is_valid = (sums > 0) & (ranked.ravel()[at] != NOWHERE)
+    at, sums = at[is_valid], sums[is_valid]
     column, label = at // ranked.shape[1], ranked.ravel()[at]
     order = np.lexsort((label, -sums, column))
     column, label, sums = column[order], label[order], sums[order]
     rank = np.arange(len(column)) - np.searchsorted(column, np.arange(n))[column]
-    kept = rank < count
-    found, totals = np.full((count, n), NOWHERE, labels.dtype), np.zeros((count, n))
-    found[rank[kept], column[kept]] = label[kept]
-    totals[rank[kept], column[kept]] = sums[kept]
-    return found, totals
+    is_top = rank < count
+    top, totals = np.full((count, n), NOWHERE, labels.dtype), np.zeros((count, n))
+    top[rank[is_top], column[is_top]] = label[is_top]
+    totals[rank[is_top], column[is_top]] = sums[is_top]
+    return top, totals
 
 
 def _shares(sides: Sequence[int], offsets: NDArray[np.int64], width: int) -> NDArray[np.float32]:
-    """Return the weights, whole numbers (m, n_offsets), of cells around for the pixels of a cell.
-
-    They fall linearly to 0 at a distance of `width` cells along each axis.
-    """
+    """Return integer tent weights (m, n_offsets) of neighbouring cells, 0 from `width` cells on."""
     weights = np.ones((1, len(offsets)), np.float32)
     for side, steps in zip(sides, offsets.T, strict=True):
         middles = 2 * np.arange(side) + 1 - side  # in units of half a pixel
         apart = np.abs(2 * side * steps - middles[:, None])
-        own = np.maximum(0, 2 * side * width - apart).astype(np.float32)
-        weights = (weights[:, None] * own).reshape(-1, len(offsets))
+        axis_weights = np.maximum(0, 2 * side * width - apart).astype(np.float32)
+        weights = (weights[:, None] * axis_weights).reshape(-1, len(offsets))
     return weights
 
 
 class Chunk:
-    """Cells of the band that have the same number of labels around: shares and distances."""
+    """Band cells with the same number of candidate labels: shares and model distances."""
 
     def __init__(self, cells: Cells, at: NDArray[np.int64], candidates: Labels) -> None:
-        """`at` are numbers of cells of the grid, `candidates` (n_candidates, n) their labels."""
         self.at, self.candidates = at, candidates
         band = cells.numbers(at)
         self.current = cells.pixels.reshape(len(cells.pixels), -1)[:, at]
@@ -181,8 +170,8 @@ class Chunk:
         weights = [_shares(cells.sides, steps, width) for width in (_AROUND, 1)]
         near = band + offsets[:, None]
         labels, counts = cells.labels[:, near], cells.counts[:, near]
-        own = np.stack([((labels == label) * counts).sum(axis=0) for label in candidates])
-        shares, votes = np.einsum("wmo,kon->wkmn", weights, own)
+        label_counts = np.stack([((labels == label) * counts).sum(axis=0) for label in candidates])
+        shares, votes = np.einsum("wmo,kon->wkmn", weights, label_counts)
         self.shares = shares / np.maximum(shares.sum(axis=0), np.float32(1))
         self.distances, self.is_known = self._distances(cells, band)
         # Of equal votes the current label counts more, then the one whose model is nearer.
@@ -196,7 +185,7 @@ class Chunk:
     def _distances(
         self, cells: Cells, band: NDArray[np.int64]
     ) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
-        """Return, above the least, the mean over channels of -log of the density of the models."""
+        """Return the mean negative log density per channel, above the minimum over labels."""
         n_labels, n_channels = len(self.candidates), len(cells.values)
         sums = np.zeros((n_labels, len(band), 1 + 2 * n_channels))
         steps, offsets = cells.offsets(_MODEL[len(cells.grid)])
@@ -212,51 +201,51 @@ class Chunk:
         # Half way to a common one: what is blurred lies between, and is not of the wider model.
         variances = np.sqrt(variances * np.exp(np.log(variances).mean(axis=1, keepdims=True)))
         values = cells.values.reshape(n_channels, len(self.current), -1)[..., self.at]
-        found = np.zeros((n_labels, *self.current.shape), np.float32)
+        distances = np.zeros((n_labels, *self.current.shape), np.float32)
         for value, mean, variance in zip(values, means, variances, strict=True):
             half, middle = (0.5 / variance).astype(np.float32), mean.astype(np.float32)
             constant = (0.5 * np.log(variance)).astype(np.float32)
             for k in range(n_labels):
-                found[k] += (value - middle[k]) ** 2 * half[k] + constant[k]
+                distances[k] += (value - middle[k]) ** 2 * half[k] + constant[k]
         is_known = sums[..., 0] > 0
-        found /= np.float32(n_channels)
+        distances /= np.float32(n_channels)
         unknown = ~is_known[:, None]
-        worst = np.where(unknown, -np.inf, found).max(axis=0)
-        found = np.where(unknown, worst, found)
-        found = np.where(np.isfinite(found), found, 0).astype(np.float32)
-        return found - found.min(axis=0), is_known
+        worst = np.where(unknown, -np.inf, distances).max(axis=0)
+        distances = np.where(unknown, worst, distances)
+        distances = np.where(np.isfinite(distances), distances, 0).astype(np.float32)
+        return distances - distances.min(axis=0), is_known
 
     def decided(self, weight: float, margin: float) -> Labels:
-        """Return the labels: of the vote, or those that are better by a margin."""
+        """Return the voted labels, or those that score better by `margin`."""
         logs = np.log(np.maximum(self.shares, np.float32(1e-4)))
         scores = np.float32(weight) * logs - 3 * self.distances
         best = scores.max(axis=0)
         voted = np.take_along_axis(scores, self.vote[None], axis=0)[0]
         chosen = np.where(best > voted + np.float32(margin), scores.argmax(axis=0), self.vote)
-        found = np.take_along_axis(self.candidates, chosen.reshape(-1, len(self.at)), axis=0)
+        decided = np.take_along_axis(self.candidates, chosen.reshape(-1, len(self.at)), axis=0)
         is_candidate = (self.current == self.candidates[:, None]).any(axis=0)
-        return np.where(is_candidate, found, self.current)
+        return np.where(is_candidate, decided, self.current)
 
     def agreements(self) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        """Return shares, and how likely the models find the label with the largest share."""
+        """Return label shares, and the model probability of the label of largest share."""
         top = self.shares.argmax(axis=0)[None]
-        own = np.take_along_axis(self.distances, top, axis=0)[0]
-        others = self.distances.copy()
-        np.put_along_axis(others, top, np.inf, axis=0)
-        apart = np.clip(others.min(axis=0) - own, -4, 4)
-        known = self.is_known[:2].all(axis=0)
-        return self.shares.max(axis=0)[:, known], (1 / (1 + np.exp(-apart)))[:, known]
+        top_distances = np.take_along_axis(self.distances, top, axis=0)[0]
+        distances = self.distances.copy()
+        np.put_along_axis(distances, top, np.inf, axis=0)
+        apart = np.clip(distances.min(axis=0) - top_distances, -4, 4)
+        is_known = self.is_known[:2].all(axis=0)
+        return self.shares.max(axis=0)[:, is_known], (1 / (1 + np.exp(-apart)))[:, is_known]
 
 
 def moved(
     labels: Labels, image: NDArray[np.int16], sides: Sequence[int], strength: float
 ) -> Labels:
-    """Return labels that the shares around and the models decide, those given if all are alike."""
+    """Relabel pixels near borders from label shares and image models."""
     cells, chunks = _border_chunks(labels, image, sides)
     if not chunks:
         return labels
-    beside, on = np.array(_BESIDE), np.array(_ON)
-    weight, margin = beside**strength * on ** (1 - strength)
+    off_edges, on_edges = np.array(_BESIDE), np.array(_ON)
+    weight, margin = off_edges**strength * on_edges ** (1 - strength)
     flat = cells.pixels.reshape(len(cells.pixels), -1).copy()
 
     def decide(chunk: _Numbers) -> None:
@@ -264,34 +253,34 @@ def moved(
         flat[:, at] = Chunk(cells, at, candidates).decided(weight, margin)
 
     in_threads(decide, chunks)
-    found = np.empty([n * k for n, k in zip(cells.grid, cells.sides, strict=True)], labels.dtype)
-    places = itertools.product(*map(range, cells.sides))
-    for place, pixels in zip(places, flat, strict=True):
-        step = tuple(slice(a, None, k) for a, k in zip(place, cells.sides, strict=True))
-        found[step] = pixels.reshape(cells.grid)
-    return found[tuple(map(slice, labels.shape))]
+    moved = np.empty([n * k for n, k in zip(cells.grid, cells.sides, strict=True)], labels.dtype)
+    corners = itertools.product(*map(range, cells.sides))
+    for corner, pixels in zip(corners, flat, strict=True):
+        step = tuple(slice(a, None, k) for a, k in zip(corner, cells.sides, strict=True))
+        moved[step] = pixels.reshape(cells.grid)
+    return moved[tuple(map(slice, labels.shape))]
 
 
 def strength_of(parts: Sequence[tuple[Labels, NDArray[np.int16]]], sides: Sequence[int]) -> float:
-    """Return how much an image counts, 0 to 1: the less, the better borders in parts lie on it."""
-    known = [_border_chunks(*part, sides) for part in parts]
-    every = max(1, sum(len(at) for _, chunks in known for at, _ in chunks) // _SAMPLE)
-    some = [
-        (cells, at[::every], candidates[:, ::every])
-        for cells, chunks in known
+    """Return the weight of the image, 0 to 1: large where borders do not lie on its edges."""
+    bands = [_border_chunks(*part, sides) for part in parts]
+    step = max(1, sum(len(at) for _, chunks in bands for at, _ in chunks) // _SAMPLE)
+    samples = [
+        (cells, at[::step], candidates[:, ::step])
+        for cells, chunks in bands
         for at, candidates in chunks
     ]
-    return 1 - _on_edges(in_threads(lambda chunk: Chunk(*chunk), some)) if some else 0.0
+    return 1 - _on_edges(in_threads(lambda chunk: Chunk(*chunk), samples)) if samples else 0.0
 
 
 _Numbers = tuple[NDArray[np.int64], Labels]
-"""Numbers of cells of the grid, with the labels (n_candidates, n) that they can have."""
+"""Indices of cells, and their candidate labels (n_candidates, n)."""
 
 
 def _border_chunks(
     labels: Labels, image: NDArray[np.int16], sides: Sequence[int]
 ) -> tuple[Cells, list[_Numbers]]:
-    """Return cells, and those near borders in pieces that have the same number of labels around."""
+    """Return cells, and chunks of those near borders with equally many candidates."""
     cells = Cells(labels, image, sides)
     if not len(cells.at):
         return cells, []
@@ -300,13 +289,13 @@ def _border_chunks(
     n_labels = (candidates != NOWHERE).sum(axis=0)
     chunks = []
     for n in range(2, _N_CANDIDATES + 1):
-        for some in chunks_of(np.flatnonzero(n_labels == n), len(cells.pixels)):
-            chunks.append((cells.at[some], candidates[:n, some]))
+        for indices in chunks_of(np.flatnonzero(n_labels == n), len(cells.pixels)):
+            chunks.append((cells.at[indices], candidates[:n, indices]))
     return cells, chunks
 
 
 def _candidates(cells: Cells, at: NDArray[np.int64]) -> Labels:
-    """Return the labels (n_candidates, n) of most weight in the cells around those of the band."""
+    """Return the labels (n_candidates, n) of largest weight around each band cell."""
     band = cells.numbers(at)
     steps, offsets = cells.offsets(_AROUND)
     weights = (_AROUND + 1 - np.abs(steps)).prod(axis=1)[:, None] * np.ones(len(band))
@@ -317,15 +306,14 @@ def _candidates(cells: Cells, at: NDArray[np.int64]) -> Labels:
 
 
 def _on_edges(chunks: Sequence[Chunk]) -> float:
-    """Return how well borders lie on edges, 0 to 1: whether models agree with labels there."""
     pairs = [chunk.agreements() for chunk in chunks]
     shares, agreements = (
-        np.concatenate([one.ravel() for one in kind]) for kind in zip(*pairs, strict=True)
+        np.concatenate([values.ravel() for values in arrays]) for arrays in zip(*pairs, strict=True)
     )
-    beside = agreements[(shares >= 0.6) & (shares < 0.7)].astype(float)
-    within = agreements[(shares >= 0.97) & (shares < 0.9999)].astype(float)
-    if not len(beside) or not len(within):
+    at_border = agreements[(shares >= 0.6) & (shares < 0.7)].astype(float)
+    in_core = agreements[(shares >= 0.97) & (shares < 0.9999)].astype(float)
+    if not len(at_border) or not len(in_core):
         return 1.0
     low, high = _RATIOS
-    ratio = (beside.mean() - 0.5) / max(within.mean() - 0.5, 1e-3)
+    ratio = (at_border.mean() - 0.5) / max(in_core.mean() - 0.5, 1e-3)
     return float(np.clip(np.round((ratio - low) / (high - low), 3), 0, 1))

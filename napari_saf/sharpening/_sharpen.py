@@ -1,4 +1,4 @@
-"""Move the borders of labels onto the edges of an image, in a narrow band of pixels."""
+"""Movement of label borders onto image edges, in a narrow band of pixels."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from napari_saf.sharpening._cells import LEVELS, N_CELLS, NOWHERE, Labels, moved
 from napari_saf.sharpening._sweeps import noise_of, swept, with_thin_parts
 
 _REACHES = (4, 16)
-"""The shortest and the longest reach that is taken from the steps of the borders."""
+"""Range of the automatic reach, in pixels."""
 _THIN = 8
-"""Middles of parts up to twice as wide are kept."""
+"""Maximal half width of the thin parts that are preserved."""
 
 
 def sharpen_labels(
@@ -31,29 +31,29 @@ def sharpen_labels(
     reach: int | None = None,
     strength: float | None = None,
 ) -> NDArray[np.integer[Any]]:
-    r"""Move the borders of labels, whatever made them, onto the edges of the image.
+    r"""Move the borders of labels onto the edges of the image.
 
-    Only pixels near a border change. No label is lost: the middles of thin parts and of small
-    objects, single pixels among them, stay as they are.
+    Only pixels near a border change. No label is lost: the centre lines of thin parts and small
+    objects, down to single pixels, stay.
 
     Parameters
     ----------
     labels : array of int
-        Label image in 2-D or 3-D. 0, background or no label, is a label like the others: objects
-        grow into it and shrink.
+        Label image in 2-D or 3-D. 0, the background, is a label like the others: objects grow into
+        it and shrink.
     image : array
-        Image of that shape, with or without channels; of any type and range.
+        Image of that shape, with or without channels, of any type and range.
     channel_axis : int, optional
-        Axis of the channels. None: a last axis of 3 or 4 is taken for RGB(A).
+        Axis of the channels. None: a last axis of 3 or 4 is RGB(A).
     mask : array of bool, optional
-        Where labels may change; what is outside counts nowhere and may be NaN. ``labels > 0``
-        leaves the outlines as they are and moves borders between labels only.
+        Where labels may change; pixels outside are ignored and may be NaN. ``labels > 0`` keeps
+        the outlines and moves borders between labels only.
     reach : int, optional
-        How far borders move at most, about, in pixels. None: twice the length of the steps in the
-        borders, from 4 to 16, as of labels that come from a smaller image.
+        Approximate maximal displacement of borders, in pixels. None: twice the step length of the
+        borders, from 4 to 16, which fits labels of a downsampled image.
     strength : float, optional
-        How much the image counts, from 0, borders are merely smoothed along edges, to 1. None: as
-        well as the borders lie on edges, the less.
+        Weight of the image, from 0 (borders are merely smoothed along edges) to 1. None: the lower,
+        the better borders already lie on edges.
 
     Returns
     -------
@@ -62,7 +62,7 @@ def sharpen_labels(
     Raises
     ------
     InvalidInput
-        If the labels are no whole numbers from 0, shapes disagree, or pixels are not finite.
+        If the labels are not integers from 0, shapes disagree, or pixels are not finite.
 
     Notes
     -----
@@ -102,23 +102,22 @@ def sharpen_labels(
         raise InvalidInput(f"strength: expected a number from 0 to 1, got {strength!r}")
     if reach is None:
         reach = int(np.clip(2 * _step_length(array), *_REACHES))
-    whole = as_whole(reach)
-    if whole is None or whole < 1:
+    n_pixels = as_whole(reach)
+    if n_pixels is None or n_pixels < 1:
         raise InvalidInput(f"reach: expected 1 pixel or more, got {reach!r}")
     part = array, channels, inside
-    return Sharpener.of([part], array.shape, whole, strength)(*part)
+    return Sharpener.of([part], array.shape, n_pixels, strength)(*part)
 
 
 Part = tuple[Labels, NDArray[np.generic], NDArray[np.bool_] | None]
-"""Labels, pixels with channels last, and where they count."""
+"""Labels, pixels with channels last, and mask."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Sharpener:
-    """Moves borders as `sharpen_labels`, of an image or of parts of it, which are then alike.
+    """`sharpen_labels` of an image or of its parts, by statistics of the whole image.
 
-    What it knows of the image as a whole: the range of each channel, the `noise`, and how much the
-    image counts.
+    The `ranges` of channels, the `noise` and the `strength`, the weight of the image.
     """
 
     reach: int
@@ -136,23 +135,20 @@ class Sharpener:
         strength: float | None = None,
         all_over: Sequence[Part] | None = None,
     ) -> Sharpener:
-        """Return what moves borders in an image of a shape, as parts of it tell.
-
-        Ranges and noise are those of the same parts, or of others from `all_over` the image.
-        """
+        """Fit a sharpener to `parts` of an image; ranges and noise to `all_over`, if given."""
         side = (reach + 1) // 2
         sides = tuple(min(side, max(1, n // 8)) for n in shape)
-        evenly = parts if all_over is None else all_over
-        pairs = [(channels, inside) for _, channels, inside in evenly]
+        samples = parts if all_over is None else all_over
+        pairs = [(channels, inside) for _, channels, inside in samples]
         sharpener = cls(reach, sides, _ranges_of(pairs), 0.0, 1.0 if strength is None else strength)
-        noise = noise_of([sharpener._prepared(*part)[1] for part in evenly])
+        noise = noise_of([sharpener._prepared(*part)[1] for part in samples])
         if strength is None:
             strength = strength_of([sharpener._prepared(*part) for part in parts], sides)
         return dataclasses.replace(sharpener, noise=noise, strength=strength)
 
     @property
     def halo(self) -> list[int]:
-        """How many pixels around a part, per axis, its borders depend on; see `aligned`."""
+        """Pixels around a part, per axis, on which its borders depend; see `aligned`."""
         return [N_CELLS[len(self.sides)] * side + 2 * self._width + 10 for side in self.sides]
 
     @property
@@ -160,10 +156,10 @@ class Sharpener:
         return min((self.reach + 1) // 2, _THIN)
 
     def aligned(self, region: Sequence[slice], shape: Sequence[int]) -> tuple[slice, ...]:
-        """Return a region of whole cells of an image that covers another."""
+        """Return the smallest region of whole cells that covers another."""
         return tuple(
-            slice(one.start // side * side, min(-(-one.stop // side) * side, n))
-            for one, side, n in zip(region, self.sides, shape, strict=True)
+            slice(span.start // side * side, min(-(-span.stop // side) * side, n))
+            for span, side, n in zip(region, self.sides, shape, strict=True)
         )
 
     def __call__(
@@ -172,14 +168,14 @@ class Sharpener:
         channels: NDArray[np.generic],
         inside: NDArray[np.bool_] | None = None,
     ) -> Labels:
-        """Return labels, of a part that begins and ends with cells, with their borders moved."""
-        known, scaled = self._prepared(labels, channels, inside)
-        found = moved(known, scaled, self.sides, self.strength)
-        found = swept(found, scaled, self.noise)
-        found = with_thin_parts(found, known, self._width)
+        """Sharpen the labels of a part that begins and ends with cells."""
+        masked, scaled = self._prepared(labels, channels, inside)
+        sharpened = moved(masked, scaled, self.sides, self.strength)
+        sharpened = swept(sharpened, scaled, self.noise)
+        sharpened = with_thin_parts(sharpened, masked, self._width)
         if inside is not None:
-            found = np.where(inside, found, labels)
-        return np.asarray(found, dtype=labels.dtype)
+            sharpened = np.where(inside, sharpened, labels)
+        return np.asarray(sharpened, dtype=labels.dtype)
 
     def _prepared(
         self,
@@ -187,11 +183,11 @@ class Sharpener:
         channels: NDArray[np.generic],
         inside: NDArray[np.bool_] | None,
     ) -> tuple[Labels, NDArray[np.int16]]:
-        """Return labels that are nowhere outside a mask, and channels, first, in whole numbers."""
-        kind = np.int64 if labels.max(initial=0) > np.iinfo(np.int32).max else np.int32
-        known: Labels = labels.astype(kind)
+        """Return labels, `NOWHERE` outside the mask, and integer channels, first."""
+        dtype = np.int64 if labels.max(initial=0) > np.iinfo(np.int32).max else np.int32
+        masked: Labels = labels.astype(dtype)
         if inside is not None:
-            known[~inside] = NOWHERE
+            masked[~inside] = NOWHERE
         scaled = np.empty((channels.shape[-1], *channels.shape[:-1]), np.int16)
         is_exact = np.can_cast(channels.dtype, np.float32)
         for k, (low, high) in enumerate(self.ranges):
@@ -200,13 +196,13 @@ class Sharpener:
             exact: NDArray[np.floating[Any]] = values.astype(np.float32 if is_exact else np.float64)
             levels = (exact - float(low)) * float(factor)
             scaled[k] = np.clip(np.rint(levels), -LEVELS, 2 * LEVELS)
-        return known, scaled
+        return masked, scaled
 
 
 def _ranges_of(
     parts: Sequence[tuple[NDArray[np.generic], NDArray[np.bool_] | None]],
 ) -> tuple[tuple[float, float], ...]:
-    """Return, of each channel, the range that most pixels of parts have."""
+    """Return the 0.1 to 99.9 % range of each channel."""
     ranges = []
     for k in range(parts[0][0].shape[-1]):
         samples = []
@@ -235,7 +231,7 @@ def _checked(
 
 
 def _step_length(labels: Labels) -> int:
-    """Return a length that only one in ten of the straight pieces of the borders is below."""
+    """Return the 10 % quantile of the lengths of straight border segments."""
     lengths = [np.ones(0, np.int64)]
     for axis, along in itertools.permutations(range(labels.ndim), 2):
         lines = np.moveaxis(labels, (axis, along), (0, -1))

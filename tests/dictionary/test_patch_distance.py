@@ -77,7 +77,7 @@ def test_the_match_that_is_named_has_the_distance():
     found = field.match(atoms).within(3)
     for k in range(3):
         for node in range(field.shape[0] * field.shape[1]):
-            place = int(found.places[k].flatten()[node])
+            place = int(found.indices[k].flatten()[node])
             width = field.shape[1]
             assert abs(place // width - node // width) <= 1
             assert abs(place % width - node % width) <= 1

@@ -16,10 +16,10 @@ from napari_saf.comparison import (
     iterate_comparison,
     lay_out,
     read_values,
+    result_panels,
     short_names,
     variants_of,
 )
-from napari_saf.comparison._report import result_panels
 from napari_saf.input import PLAIN
 from napari_saf.methods import Cancelled, run_to_end
 from napari_saf.problem import ImageOptions, Problem
