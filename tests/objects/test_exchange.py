@@ -102,7 +102,7 @@ def test_outlines_are_found_in_pieces_as_all_threads_wait_for_each(tmp_path, mon
 
     monkeypatch.setattr(shapely, "polygonize", count)
     discs = np.hypot(*(np.indices((24, 24)) - 12)) < 9
-    labels = 1 + np.tile(discs, (10, 40)).astype(np.uint8)
+    labels = 1 + np.tile(discs, (30, 50)).astype(np.uint8)
     path = saf.save_objects(tmp_path / "many.geojson", LargeRegions(labels))
     assert max(counts) < sum(counts) / 3
     assert np.array_equal(saf.load_objects(path, labels.shape).labels, number_regions(labels))
