@@ -7,6 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import safetensors.numpy
+from hypothesis import given
+from hypothesis import strategies as st
 from project_cases import pack, parts
 
 import napari_saf as saf
@@ -81,6 +83,41 @@ def test_a_file_of_a_later_schema_says_that_a_newer_version_is_needed(kind, tmp_
         said += ", 7.1.0 wrote it"
     with pytest.raises(saf.FormatError, match=said):
         LOADS[kind](later(kind, tmp_path))
+
+
+def damaged(content, draw):
+    """Return bytes of which a few runs are others, more or fewer."""
+    found = bytearray(content)
+    for _ in range(draw(st.integers(1, 4))):
+        start = draw(st.integers(0, max(0, len(found) - 1)))
+        found[start : start + draw(st.integers(0, 8))] = draw(PIECES)
+    return bytes(found)
+
+
+PIECES = st.binary(max_size=8) | st.sampled_from(
+    [b"{", b"[[", b'"', b"1e999", b"-1", b"NaN", b"null", b"9" * 30, b'"schema": 2,', b"\\ud800"]
+)
+
+
+@pytest.mark.parametrize("kind", LOADS)
+@given(data=st.data())
+def test_a_damaged_file_is_read_or_refused_by_name(kind, data, tmp_path):
+    old = newest(kind)
+    path = tmp_path / old.name
+    if kind == "project":  # its hash would refuse all others
+        main, runs = parts(old)
+        path.write_bytes(pack(damaged(json.dumps(main).encode(), data.draw), runs))
+    elif kind == "mask":
+        path = tmp_path / "mask.npy"
+        save_masks(path, np.ones((2, 2), np.uint8))
+        note = read_note(old).model_dump_json(by_alias=True)
+        note_path(path).write_bytes(damaged(note.encode(), data.draw))
+    else:
+        path.write_bytes(damaged(old.read_bytes(), data.draw))
+    try:
+        LOADS[kind](path)
+    except (saf.FormatError, saf.ComputeError) as error:
+        assert str(path) in str(error)
 
 
 @pytest.mark.parametrize("kind", LOADS)
