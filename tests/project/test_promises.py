@@ -87,11 +87,11 @@ def test_a_file_of_a_later_schema_says_that_a_newer_version_is_needed(kind, tmp_
 
 def damaged(content, draw):
     """Return bytes of which a few runs are others, more or fewer."""
-    found = bytearray(content)
+    changed = bytearray(content)
     for _ in range(draw(st.integers(1, 4))):
-        start = draw(st.integers(0, max(0, len(found) - 1)))
-        found[start : start + draw(st.integers(0, 8))] = draw(PIECES)
-    return bytes(found)
+        start = draw(st.integers(0, max(0, len(changed) - 1)))
+        changed[start : start + draw(st.integers(0, 8))] = draw(PIECES)
+    return bytes(changed)
 
 
 PIECES = st.binary(max_size=8) | st.sampled_from(
