@@ -4,6 +4,7 @@
 # make test-pyside6 some tests of the app with PySide6; test-pyqt5, test-pyqt6: with these
 # make test-exhaustive  the cases of laws that make test leaves out
 # make test-next    all tests of the app with the newest napari, pre-releases included
+# make fuzz         files with random damage, for ten minutes; MINUTES=60 for an hour
 # make lint         checks only
 # make format       put the code in form
 # make docs         the site of the documentation, in docs/_build/html
@@ -38,9 +39,9 @@ export PYTHONDONTWRITEBYTECODE :=
 # A worker without work takes some of another's; tests/conftest.py says how many there are.
 PYTEST := -m pytest -n auto --maxprocesses 4 --dist worksteal
 
-.PHONY: help demo check core test test-exhaustive test-pyqt5 test-pyqt6 test-pyside6 test-next lint format docs wheelhouse system
+.PHONY: help demo check core test test-exhaustive test-pyqt5 test-pyqt6 test-pyside6 test-next fuzz lint format docs wheelhouse system
 help:
-	@sed -n 's/^# //p' $(firstword $(MAKEFILE_LIST)) | head -10
+	@sed -n 's/^# //p' $(firstword $(MAKEFILE_LIST)) | head -11
 
 demo: .venv/installed
 	@$(BIN)/napari-saf demo -o demo
@@ -68,6 +69,12 @@ test-pyqt5 test-pyqt6 test-pyside6: test-%: .venv-%/installed
 
 test-next: .venv-next/installed
 	@QT_API=pyqt6 PYTEST_QT_API=pyqt6 OMP_NUM_THREADS=1 eval "$(SCREEN)" .venv-next/bin/python $(PYTEST) tests/gui
+
+# What failed is kept in .hypothesis and tried first in the next run.
+MINUTES := 10
+fuzz: .venv/installed
+	@end=$$((SECONDS + 60 * $(MINUTES))); while ((SECONDS < end)); do OMP_NUM_THREADS=1 $(BIN)/python \
+		$(PYTEST) -q -m hypothesis --hypothesis-profile fuzz tests/io tests/project; done
 
 lint: .venv/installed
 	@$(BIN)/ruff check .

@@ -163,6 +163,7 @@ class VersionedModel(FileModel):
 
 def validated(model: type[Model], plain: object) -> Model:
     """Validate file content; InvalidInput names the first wrong entry."""
+    check_not_newer(model, plain)
     try:
         return model.model_validate(plain)
     except ValidationError as error:
@@ -178,6 +179,19 @@ def validated(model: type[Model], plain: object) -> Model:
     if fault["type"] in ("model_type", "dict_type"):
         message = "expected an object"
     raise InvalidInput(f"{_place(fault['loc'])}{message}, got {fault['input']!r:.60}")
+
+
+def check_not_newer(model: type[FileModel], plain: object) -> None:
+    """Raise InvalidInput if a file is of a later schema, with the version that wrote it."""
+    entries = plain if isinstance(plain, dict) else {}
+    version, versions = entries.get("schema"), entries.get("versions")
+    if issubclass(model, VersionedModel) and type(version) is int and version > model.newest:
+        software = versions.get("napari-saf") if isinstance(versions, dict) else None
+        software = entries.get("software", software)
+        wrote = f", {software:.20} wrote it" if isinstance(software, str) else ""
+        known = "1" if model.newest == 1 else f"1 to {model.newest}"
+        needed = f"a newer version of napari-saf is needed{wrote}"
+        raise InvalidInput(f"schema: expected {known}, got {version}: {needed}")
 
 
 def _place(keys: Sequence[int | str]) -> str:

@@ -7,9 +7,19 @@ import socket
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
+from hypothesis.database import DirectoryBasedExampleDatabase
 
-settings.register_profile("untimed", deadline=None)
+_ANY = {"deadline": None, "suppress_health_check": [HealthCheck.function_scoped_fixture]}
+settings.register_profile("untimed", **_ANY)
+settings.register_profile(
+    "fuzz",
+    **_ANY,
+    max_examples=2000,
+    derandomize=False,
+    print_blob=True,
+    database=DirectoryBasedExampleDatabase(".hypothesis/examples"),
+)
 settings.load_profile("untimed")
 _OF_THE_APP = ["pytestqt.plugin", "npe2._pytest_plugin", "napari.utils._testsupport"]
 pytest_plugins = _OF_THE_APP if importlib.util.find_spec("napari") else []

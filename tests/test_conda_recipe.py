@@ -30,3 +30,9 @@ def test_the_package_needs_what_the_project_needs(recipe):
     wanted = {f"{CONDA_NAMES.get(name, name)} >={version}" for name, _, version in bounds}
     wanted.add(f"python {PROJECT['requires-python']}")
     assert {str(one) for one in recipe["requirements"]["run"]} == wanted
+
+
+def test_qt_is_as_new_as_the_extras_want_it(recipe):
+    extras = PROJECT["optional-dependencies"]
+    wanted = {f"{extras[name][0].lower().replace('>=', ' >=')}" for name in ("pyqt6", "pyside6")}
+    assert {str(one) for one in recipe["requirements"]["run_constraints"]} == wanted

@@ -225,6 +225,7 @@ def files_of_others(image: np.ndarray) -> None:
     saf.save_objects("annotations.geojson", dataclasses.replace(objects, names=kinds))
     saf.save_probabilities("probabilities.tif", np.stack([image / 255.0, 1 - image / 255.0]))
     np.save("slice.npy", image)
+    saf.save_masks("slice_cp_masks.tif", np.kron([[1, 0], [2, 3]], np.ones((48, 48), np.uint8)))
     Path("slices").mkdir()
     np.save("slices/other.npy", image.T)
 

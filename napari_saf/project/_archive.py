@@ -293,6 +293,8 @@ def _unarchive(content: bytes) -> tuple[object, dict[str, bytes]]:
             if info.file_size > most or info.compress_size > len(content):
                 raise InvalidInput(f"{info.filename}: too large")
             entries[info.filename] = archive.read(info)
+            if is_main:  # it is first, and what a later schema adds is not known
+                storage.check_not_newer(_ProjectFile, storage.parse_json(entries[_MAIN]))
     if _MAIN not in entries:
         raise InvalidInput(f"missing entry {_MAIN!r}")
     return storage.parse_json(entries.pop(_MAIN)), entries

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import ValidationError
 
 from napari_saf import io, storage
 from napari_saf.errors import FormatError, InvalidInput, SafError
@@ -225,7 +224,11 @@ class Journal:
             storage.make_folder(path.parent)
             self._file = open(path, "a+b")
         self._lock()
-        self._read()
+        try:
+            self._read()
+        except BaseException:
+            self._file.close()
+            raise
 
     def _lock(self) -> None:
         if fcntl is None:
@@ -246,10 +249,7 @@ class Journal:
         if not whole:
             return
         with storage.format_errors(self._path, "a journal of tiles"):
-            try:
-                self.plan = self._model.model_validate(storage.parse_json(whole[0]))
-            except ValidationError as error:
-                raise InvalidInput(f"not a plan: {error.errors()[0]['msg']}") from error
+            self.plan = storage.validated(self._model, storage.parse_json(whole[0]))
             for line in whole[1:]:
                 entry: Any = storage.parse_json(line)
                 sizes = {int(label): int(count) for label, count in entry["sizes"].items()}

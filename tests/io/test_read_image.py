@@ -8,7 +8,7 @@ import psutil
 import pytest
 import tifffile
 import zarr
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from ome_zarr.format import FormatV04
 from ome_zarr.writer import write_image
@@ -213,9 +213,6 @@ def test_an_image_larger_than_the_memory_is_not_read(tmp_path, name, monkeypatch
 
 @pytest.mark.filterwarnings("ignore:.*:UserWarning", "ignore:.*:RuntimeWarning")
 @pytest.mark.parametrize("name", ["a.tif", "a.png", "a.npy"])
-@settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
 @given(data=st.data())
 def test_damaged_file_is_read_or_a_format_error(tmp_path, name, data):
     path = tmp_path / name

@@ -3,7 +3,7 @@ import os
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from napari_saf.errors import FormatError, InvalidInput
@@ -247,9 +247,6 @@ def replaced(plain, path, value):
     return plain | {path[0]: replaced(plain[path[0]], path[1:], value)}
 
 
-@settings(
-    max_examples=75, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
 @given(data=st.data())
 def test_any_value_anywhere_is_a_recipe_or_a_format_error(tmp_path, data):
     path = data.draw(st.sampled_from(list(paths(GOOD))))
@@ -266,9 +263,6 @@ def test_any_value_anywhere_is_a_recipe_or_a_format_error(tmp_path, data):
         assert type(recipe.method) in METHODS.values()
 
 
-@settings(
-    max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
 @given(content=st.binary(max_size=40) | st.text(alphabet='{}[]",:0e-NaI\\u', max_size=40))
 def test_any_content_is_a_format_error(tmp_path, content):
     raw = content if isinstance(content, bytes) else content.encode()

@@ -148,7 +148,7 @@ def test_a_link_to_an_endless_file_is_no_image(folder):
         content_digest(path)
 
 
-@pytest.mark.parametrize("schema", [1, 2])
+@pytest.mark.parametrize("schema", [1, 2, 3])
 def test_a_project_of_a_version_before_is_read(folder, schema):
     own = Path(__file__).parent / f"project_schema_{schema}.napari-saf"
     shutil.copy(own, folder / "old.napari-saf")
