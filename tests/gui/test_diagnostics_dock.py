@@ -340,8 +340,8 @@ def test_edits_leave_the_recording_of_the_run_as_it_is(
 def test_two_recordings_are_kept_and_none_is_left_behind(
     window, viewer, diagnostics, dock, run, qtbot
 ):
-    dock.form.set_values({"stop.max_steps": 6})
-    for _ in range(3):
+    for max_steps in (6, 7, 8):
+        dock.form.set_values({"stop.max_steps": max_steps})
         run(dock)
     assert len(diagnostics.runs) == 2
     assert diagnostics.choice.count() == 3

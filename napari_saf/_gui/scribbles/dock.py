@@ -502,7 +502,8 @@ class ScribblesWidget(RunDock):
         buttons["draw_box"].setEnabled(self.input.image is not None)
         reason, busy = self._why_not(), BUSY if self.is_busy else ""
         self._offer(buttons["update_labels"], reason, self._update_help)
-        why_not = "paint strokes of two classes first" if reason else busy
+        has_labels = self.result is not None
+        why_not = "paint strokes of two classes first" if reason and not has_labels else busy
         self.applying.update_enabled(why_not, why_not)
         image, removed = self.input.image, self._removed
         is_own = removed is not None and image is not None and not has_strokes
