@@ -55,7 +55,7 @@ core: .venv/installed
 
 test: .venv/installed
 	@$(MAKE) --no-print-directory -j2 lint test-$(OTHER)
-	@OMP_NUM_THREADS=1 eval "$(SCREEN)" $(BIN)/python $(PYTEST) -m "not exhaustive" --durations 10 --durations-min 1
+	@OMP_NUM_THREADS=1 eval "$(SCREEN)" $(BIN)/python $(PYTEST) --durations 10 --durations-min 1
 
 test-exhaustive: .venv/installed
 	@OMP_NUM_THREADS=1 eval "$(SCREEN)" $(BIN)/python $(PYTEST) -m exhaustive
