@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import logging
 import math
 import time
@@ -92,7 +93,21 @@ def connected(address: str) -> Iterator[Client]:
     except (OSError, ValueError) as error:
         raise SafError(f"{address}: no scheduler of dask answers: {error}") from error
     with client:
+        check_versions(client)
         yield client
+
+
+def check_versions(client: Client) -> None:
+    """Raise SafError if a worker has another version of napari-saf.
+
+    Tasks that a worker cannot unpickle would be waited for without an end.
+    """
+    expected = importlib.metadata.version("napari-saf")
+    versions = client.run(importlib.metadata.version, "napari-saf", on_error="return")
+    for worker, version in versions.items():
+        if version != expected:
+            state = "lacks napari-saf" if isinstance(version, Exception) else f"has {version}"
+            raise SafError(f"{worker}: the worker {state}, expected napari-saf {expected}")
 
 
 def run_tasks(

@@ -2,6 +2,7 @@
 
 import operator
 import threading
+import types
 from collections import deque
 from functools import partial
 
@@ -13,6 +14,7 @@ from test_label_large import picture, recipe, write_zarr
 
 import napari_saf as saf
 from napari_saf.tiles import _cluster, _engine, local_client, run_tasks
+from napari_saf.tiles._cluster import check_versions
 
 
 def test_threads_give_the_same_labels(tmp_path):
@@ -123,3 +125,12 @@ def test_a_process_that_dies_is_replaced_and_its_task_done_again(tmp_path, monke
         for _, outcome in run_tasks(client, die_always, deque([0])):
             with pytest.raises(saf.ComputeError, match="the process died"):
                 outcome()
+
+
+@pytest.mark.parametrize(
+    ("version", "words"), [("0.0.1", "has 0.0.1"), (ImportError("none"), "lacks napari-saf")]
+)
+def test_workers_with_another_version_are_refused(version, words):
+    client = types.SimpleNamespace(run=lambda *arguments, **options: {"tcp://a:1": version})
+    with pytest.raises(saf.SafError, match=f"tcp://a:1: the worker {words}, expected"):
+        check_versions(client)
