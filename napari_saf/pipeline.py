@@ -175,10 +175,13 @@ class Pipeline:
         if groups is not None:
             arguments["groups"] = groups
         sources = source if isinstance(source, list) else [source]
-        arrays, mask = [*map(_array_of, sources)], _with_data(sources, mask)
-        if len(arrays) > 1:
-            return Problem.from_images(arrays, masks=mask, seeds=seeds, **arguments)
-        return Problem.from_image(arrays[0], mask=mask, seeds=seeds, **arguments)
+        arrays = [*map(_array_of, sources)]
+        if len(arrays) == 1:
+            mask = _with_data(sources[0], mask)
+            return Problem.from_image(arrays[0], mask=mask, seeds=seeds, **arguments)
+        masks: Any = [mask] * len(arrays) if mask is None or isinstance(mask, str) else mask
+        masks = [*map(_with_data, sources, masks)] if len(masks) == len(arrays) else masks
+        return Problem.from_images(arrays, masks=masks, seeds=seeds, **arguments)
 
     def run(self, source: Source, **arguments: Any) -> io.Labelling:
         """Label an image: `iterate` to the end, with its arguments."""
@@ -201,8 +204,7 @@ class Pipeline:
         place, see `for_others`; labels are numbered as seeds are. A run that was cancelled has
         labels alone, see `Labelling.result`. The other arguments are those of `problem`.
         """
-        given: dict[str, Any] = {"mask": mask, "seeds": seeds, "groups": groups}
-        problem = self.problem([*sources], **given, rescale=rescale)
+        problem = self.problem([*sources], mask=mask, seeds=seeds, groups=groups, rescale=rescale)
         pipeline = self if seeds is not None else self.for_others()
         result = yield from _numbered_as_seeds(pipeline.method, problem, cancelled)
         if seeds is not None and len(sources) == 1:
@@ -224,10 +226,11 @@ class Pipeline:
         is_done = result.status is not Status.CANCELLED
         maps = self._maps(problem, result) if is_done else [{} for _ in several]
         recipe, axis = self._with_steps(result.recipe), problem.options.channel_axis
-        doubt: Any = None
+        uncertainties: Any = [None for _ in several]
         if self.objects is not None and self.objects.by_uncertainty and problem.seeds is not None:
             # That of labels without strokes on the image does not tell where objects touch.
-            doubt = problem.graph.to_image(result.uncertainty)  # type: ignore[arg-type]
+            uncertainties = problem.graph.to_image(result.uncertainty)  # type: ignore[arg-type]
+            uncertainties = uncertainties if len(several) > 1 else [uncertainties]
         for k, (source, kinds) in enumerate(zip(sources, several, strict=True)):
             labelling = dataclasses.replace(
                 placed_labels(source, kinds, axis),
@@ -244,11 +247,11 @@ class Pipeline:
                 objects, measures = self.objects.run(
                     kinds,
                     array,
-                    uncertainty=doubt,
+                    uncertainty=uncertainties[k],
                     names=labelling.names,
                     channel_axis=labelling.channel_axis,
                     axes=labelling.axes,
-                    scale=labelling.placed["scale"],
+                    scale=cast("Sequence[float] | None", labelling.scale),
                     units=labelling.units,
                 )
                 labelling = dataclasses.replace(labelling, objects=objects, measures=measures)
@@ -272,19 +275,18 @@ class Pipeline:
         labels = self.probabilities.labels or known or io.labels_of(result)
         maps = io.probability_maps(problem, result, labels)
         return [
-            dict(zip(labels, own, strict=True))
-            for own in (maps if isinstance(maps, list) else [maps])
+            dict(zip(labels, soft_labels, strict=True))
+            for soft_labels in (maps if isinstance(maps, list) else [maps])
         ]
 
 
-def _with_data(sources: Sequence[Source], mask: Any) -> Any:
-    """Return the mask within the pixels that have data, where files have pixels without."""
-    files = [s for s in sources if isinstance(s, io.ImageFile) and s.no_data is not None]
-    if not files or isinstance(mask, str):
+def _with_data(source: Source, mask: Any) -> Any:
+    """Return the mask of an image within the pixels that have data, if its file lacks some."""
+    if not isinstance(source, io.ImageFile) or source.no_data is None or isinstance(mask, str):
         return mask
-    if mask is None or len(sources) > 1:
+    if mask is None:
         return "finite"
-    inside = files[0].has_data
+    inside = source.has_data
     return (np.asarray(mask) != 0) & inside if np.shape(mask) == inside.shape else mask
 
 

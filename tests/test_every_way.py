@@ -15,6 +15,7 @@ from scipy.ndimage import gaussian_filter
 import napari_saf as saf
 from napari_saf.cli import main
 from napari_saf.io import ProbabilityStep, read_labels
+from napari_saf.methods import run_to_end
 from napari_saf.pipeline import Pipeline
 from napari_saf.project import Project, save_project
 
@@ -200,3 +201,26 @@ def test_tiles_give_what_python_gives(case: str, folder: Path, is_command: bool)
     if maps is not None:
         soft = np.stack([*labelling.probabilities.values()])
         assert np.abs(saf.read_image(maps).array - soft).mean() < 0.01
+
+
+def test_images_labelled_together_keep_their_masks_and_pixels_without_data() -> None:
+    whole, torn = (discs((30, 40), k).astype(np.float32) for k in range(2))
+    torn[:4] = np.nan
+    sources: list[Any] = [saf.io.ImageFile(whole, axes="yx")]
+    sources.append(saf.io.ImageFile(torn, axes="yx", no_data=-1.0))
+    masks = [np.ones((30, 40), bool) for _ in sources]
+    masks[0][:, :5] = masks[1][:, :5] = False
+    pipeline = Pipeline(saf.SLK(n_clusters=2), PLAIN)
+    found = run_to_end(pipeline.iterate(sources, mask=masks))
+    for labelling, mask, source in zip(found, masks, sources, strict=True):
+        np.testing.assert_array_equal(labelling.labels > 0, mask & np.isfinite(source.array))
+
+
+def test_objects_of_strokes_on_several_images_are_split_in_each() -> None:
+    images = [discs((40, 50), k) for k in range(2)]
+    seeds = [np.where(image > 190, 2, np.where(image < 50, 1, 0)) for image in images]
+    pipeline = Pipeline(saf.AssignmentFlow(), PLAIN, objects=saf.ObjectStep(smallest=8, kinds=(2,)))
+    for labelling, image in zip(
+        run_to_end(pipeline.iterate(images, seeds=seeds)), images, strict=True
+    ):
+        assert labelling.objects.labels.shape == image.shape and len(labelling.measures["object"])
