@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from pydantic_core import to_jsonable_python
 
 from napari_saf import io, storage
-from napari_saf.arrays import as_path
+from napari_saf.arrays import as_path, check_kind
 from napari_saf.errors import InvalidInput
 from napari_saf.features import Scaling, channels_last
 from napari_saf.graph import GraphUnion
@@ -77,6 +77,18 @@ class Pipeline:
     probabilities: io.ProbabilityStep | None = None
     taught: io.PrototypeSet | None = None
     about: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Raise InvalidInput for a part of another kind, or a level out of its range."""
+        check_kind(self.method, AbstractMethod, "method", "a method, such as saf.SLK()")
+        kinds = {"options": ImageOptions, "objects": ObjectStep, "taught": io.PrototypeSet}
+        for name, kind in (kinds | {"probabilities": io.ProbabilityStep}).items():
+            if (value := getattr(self, name)) is not None:
+                check_kind(value, kind, name, f"a value of {kind.__name__}")
+        if self.level is not None and not (
+            isinstance(self.level, int | float) and 0 <= self.level <= 1
+        ):
+            raise InvalidInput(f"level: expected a number from 0 to 1, got {self.level!r}")
 
     @classmethod
     def from_plain(cls, raw: object) -> Pipeline:
@@ -225,7 +237,8 @@ class Pipeline:
         nodes = problem.graph.slices if isinstance(problem.graph, GraphUnion) else [slice(None)]
         is_done = result.status is not Status.CANCELLED
         maps = self._maps(problem, result) if is_done else [{} for _ in several]
-        recipe, axis = self._with_steps(result.recipe), problem.options.channel_axis
+        recipe = self._with_steps(result.recipe) if is_done else result.recipe
+        axis = problem.options.channel_axis
         uncertainties: Any = [None for _ in several]
         if self.objects is not None and self.objects.by_uncertainty and problem.seeds is not None:
             # That of labels without strokes on the image does not tell where objects touch.
@@ -262,6 +275,8 @@ class Pipeline:
                     labelling,
                     labels=tree.at_level(self.level),
                     kinds=kinds,
+                    names={},
+                    colors={},
                     notes=(*result.notes, *more),
                 )
             yield labelling

@@ -105,32 +105,28 @@ def command(*words: object) -> None:
 
 
 def by_folder_in_python(pipeline: Pipeline, folder: Path) -> Files:
-    options = saf.ApplyOptions(probabilities=pipeline.probabilities)
-    outcomes = saf.apply_to_images(pipeline, [folder], "out", options=options)
+    outcomes = saf.apply_to_images(pipeline, [folder], "out")
     assert [outcome.state for outcome in outcomes] == ["done", "done"]
-    again = saf.apply_to_images(pipeline, [folder], "out", options=options)
+    again = saf.apply_to_images(pipeline, [folder], "out")
     assert [outcome.state for outcome in again] == ["skipped", "skipped"]
     return files_of(Path("out"))
 
 
 def by_run_of_a_recipe(pipeline: Pipeline, folder: Path) -> Files:
     path = saf.save_recipe("a.recipe.json", pipeline.plain)
-    step = ["--probabilities", ".npy"] * (pipeline.probabilities is not None)
-    command("run", path, folder, "-o", "out", *step)
+    command("run", path, folder, "-o", "out")
     return files_of(Path("out"))
 
 
 def by_segment_with_a_recipe(pipeline: Pipeline, folder: Path) -> Files:
     path = saf.save_recipe("a.recipe.json", pipeline.plain)
-    step = ["--probabilities", ".npy"] * (pipeline.probabilities is not None)
-    command("segment", folder, "-o", "out", "--recipe", path, *step)
+    command("segment", folder, "-o", "out", "--recipe", path)
     return files_of(Path("out"))
 
 
 def by_run_of_a_project(pipeline: Pipeline, folder: Path) -> Files:
     path = save_project("a.napari-saf", Project(recipes={"a": pipeline}))
-    step = ["--probabilities", ".npy"] * (pipeline.probabilities is not None)
-    command("run", path, folder, "-o", "out", *step)
+    command("run", path, folder, "-o", "out")
     return files_of(Path("out"))
 
 
@@ -224,3 +220,24 @@ def test_objects_of_strokes_on_several_images_are_split_in_each() -> None:
         run_to_end(pipeline.iterate(images, seeds=seeds)), images, strict=True
     ):
         assert labelling.objects.labels.shape == image.shape and len(labelling.measures["object"])
+
+
+def test_regions_have_no_names_of_labels() -> None:
+    image = discs((72, 90), 0)
+    labelling = dataclasses.replace(by_strokes(image), level=0.3).run(image)
+    assert labelling.names == {} and labelling.kinds is not None
+    assert all(name == f"region {number}" for number, name in labelling.all_names.items())
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"method": "saf"}, "method: expected a method"),
+        ({"level": 2.0}, "level: expected a number from 0 to 1"),
+        ({"level": "a"}, "level: expected"),
+        ({"objects": 3}, "objects: expected a value of ObjectStep"),
+    ],
+)
+def test_what_no_pipeline_can_be_made_of_is_refused(changes: dict[str, Any], words: str) -> None:
+    with pytest.raises(saf.InvalidInput, match=words):
+        Pipeline(**{"method": saf.SLK(), **changes})

@@ -40,7 +40,7 @@ class ApplyOptions:
     no_data : float or None
         The value of pixels without data, which get no label; None: as the file says.
     probabilities : ProbabilityStep or None
-        Which maps of probabilities lie beside each mask.
+        Which maps of probabilities lie beside each mask; None: as the recipe says.
     overwrite : bool
         Whether what is there is made anew and replaced, whoever made it.
     tiles : "auto", "all" or "none"
@@ -88,9 +88,8 @@ class ApplyOptions:
         if pipeline.options is None:
             raise InvalidInput("recipe: is of a run on a graph, not on an image")
         options = pipeline.options.for_others(self.scaling)
-        pipeline = dataclasses.replace(
-            pipeline, options=options, probabilities=self.probabilities, about={}
-        )
+        step = self.probabilities or pipeline.probabilities
+        pipeline = dataclasses.replace(pipeline, options=options, probabilities=step, about={})
         companions = Companions(mask=self.mask, no_data=self.no_data)
         return LabelTask(pipeline, companions, self.overwrite, self.tile)
 

@@ -183,8 +183,7 @@ class LabelTask(AbstractTask[LabelSummary]):
         """Save a mask, and the objects and probabilities that the pipeline asks for beside it."""
         make_folder(mask.parent)
         named: dict[str, Any] = {"names": labelling.names, "colors": labelling.colors}
-        is_named = self.pipeline.level is None
-        io.save_masks(mask, labelling.labels, **labelling.placed, **(named if is_named else {}))
+        io.save_masks(mask, labelling.labels, **labelling.placed, **named)
         if labelling.objects is not None:
             numbers, table = _object_files(mask)
             io.save_masks(numbers, labelling.objects.labels, **labelling.placed)
@@ -193,8 +192,15 @@ class LabelTask(AbstractTask[LabelSummary]):
         if step is not None:
             maps, placed = labelling.probabilities, labelling.placed
             placed = {name: placed[name] for name in ("axes", "scale", "units", "origin")}
-            own: dict[str, Any] = {"labels": [*maps], "kind": step.kind, **named, **placed}
-            io.save_probabilities(_maps_file(mask, step), np.stack([*maps.values()]), **own)
+            taught = labelling.prototypes
+            io.save_probabilities(
+                _maps_file(mask, step),
+                np.stack([*maps.values()]),
+                labels=[*maps],
+                kind=step.kind,
+                **placed,
+                **({} if taught is None else taught.named),
+            )
 
     def large_job(self, job: Job) -> LargeJob:
         """Return the job of an image in tiles; InvalidInput if it cannot be done in tiles."""
@@ -270,8 +276,10 @@ class LabelTask(AbstractTask[LabelSummary]):
     def _files(self, job: Job) -> list[dict[str, Any]]:
         """Return what a job reads, in the state in which it is now, as a recipe keeps it."""
         uses = [("image", path) for path in job.images] + list(self.companions.files.items())
-        folder = job.companion.parent
-        return [{"use": use} | io.file_state(path, folder) for use, path in uses]
+        folder, mask = job.companion.parent, self.companions.mask
+        files = [{"use": use} | io.file_state(path, folder) for use, path in uses]
+        values = {"mask": mask if mask == "finite" else None, "no_data": self.companions.no_data}
+        return files + [{"use": k, "path": str(v)} for k, v in values.items() if v is not None]
 
     def _check_own(self, job: Job) -> None:
         """Refuse to overwrite what did not come from these files by these settings."""

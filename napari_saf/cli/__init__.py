@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import io
+import os
 import sys
 import traceback
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -91,6 +92,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (SafError, MemoryError, OSError) as error:
         return report(error, debug=debug)
     return code if isinstance(code, int) else 0
+
+
+def has_screen() -> bool:
+    """Return whether windows can be opened, as far as the environment tells."""
+    names = ("DISPLAY", "WAYLAND_DISPLAY")
+    return sys.platform in ("darwin", "win32") or any(os.environ.get(name) for name in names)
 
 
 def report(error: BaseException, *, debug: bool, about: str = "") -> int:

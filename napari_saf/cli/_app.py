@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import importlib.metadata
-import os
 import platform
 import re
 import subprocess
@@ -16,6 +15,7 @@ from typing import Any
 import click
 
 from napari_saf.cli import _methods as flags
+from napari_saf.cli import has_screen
 from napari_saf.errors import SafError
 
 DOCKS = ("Segment", "Scribbles", "Objects", "Project")
@@ -141,10 +141,7 @@ def _check_qt() -> Iterator[Check]:
 
 def _check_opengl() -> Iterator[Check]:
     """Try OpenGL in another process, which a broken driver may end."""
-    has_screen = sys.platform in ("darwin", "win32") or any(
-        os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY")
-    )
-    if not has_screen:
+    if not has_screen():
         yield Check("OpenGL", "no screen: napari stays closed, the command line works")
         return
     command = [sys.executable, "-c", _GL_TEST]

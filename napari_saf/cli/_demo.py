@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +11,7 @@ from matplotlib.figure import Figure
 
 from napari_saf import io
 from napari_saf.cli import _methods as flags
-from napari_saf.cli import run_with_progress
+from napari_saf.cli import has_screen, run_with_progress
 from napari_saf.features import extractor_of
 from napari_saf.methods import SelfAssignmentFlow
 from napari_saf.problem import Problem
@@ -44,16 +42,13 @@ def demo(args: Any) -> None:
     save_run_figure(figure, image, result, SAMPLES[sample].title)
     io.save_recipe(recipe, result.recipe)
     click.echo(f"mask    {mask}\nfigure  {figure}\nrecipe  {recipe}")
-    has_screen = sys.platform in ("darwin", "win32") or any(
-        os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY")
-    )
-    if args.headless or not has_screen:
+    if args.headless or not has_screen():
         click.echo("no screen: napari stays closed")
         return
     try:
         from napari_saf._gui.demo import show
     except ImportError as error:
-        click.echo(f"napari cannot be opened ({error}); pip install 'napari-saf[pyqt6]'", err=True)
+        click.echo(f"napari cannot be opened ({error}); pip install 'napari-saf[app]'", err=True)
         return
     show(image, result, sample)
 

@@ -199,9 +199,10 @@ def image_options(*names: str) -> list[click.Option]:
                 described["type"] = click.Choice(item.choices)
         options.append(click.Option([flag], **described))
         for item in _extractor_parameters().values() if name == "features" else ():
-            own = ParameterValue(["text" if item.hint is str else item.kind])
+            kinds = ["text" if item.hint is str else item.kind]
+            value = ParameterValue(kinds, choices=item.choices)
             text = f"{item.help} With --features {_owner(item.name)}."
-            options.append(click.Option([flag_of(item.name)], type=own, help=text))
+            options.append(click.Option([flag_of(item.name)], type=value, help=text))
     return options
 
 
@@ -424,7 +425,9 @@ def _own_names(
 
 
 def summary(item: Parameter) -> str:
-    texts = [] if item.default in ("", ()) else [f"default {item.default}".replace("None", _NONE)]
+    default = _NONE if item.default is None else item.default
+    default = f"{_NONE}: all" if item.default is None and item.none == "all" else default
+    texts = [] if item.default in ("", ()) else [f"default {default}"]
     texts += [f"at least {item.minimum:.10g}"] if item.minimum is not None else []
     texts += [f"at most {item.maximum:.10g}"] if item.maximum is not None else []
     texts += ["or none"] if item.optional and item.default is not None else []
@@ -447,13 +450,16 @@ PROBABILITIES = [
 ]  # fmt: skip
 
 
-def probability_step(values: Mapping[str, Any]) -> io.ProbabilityStep | None:
-    step = step_of(values, io.ProbabilityStep(), "probability_")
+def probability_step(
+    values: Mapping[str, Any], base: io.ProbabilityStep | None = None
+) -> io.ProbabilityStep | None:
+    """Return which maps are made, as options say it, else as the `base` of a recipe does."""
+    step = step_of(values, base or io.ProbabilityStep(), "probability_")
     if values["probabilities"] is not None:
         return dataclasses.replace(step, suffix=values["probabilities"])
-    if step != io.ProbabilityStep():
+    if base is None and step != io.ProbabilityStep():
         raise click.UsageError("--probability-...: go with --probabilities")
-    return None
+    return None if base is None else step
 
 
 @command("methods", [

@@ -109,6 +109,8 @@ def _object_files(
     is_file = given.pictures and not io.is_plain_folder(given.pictures)
     if len(paths) > 1 and given.tracks:
         raise click.UsageError("--tracks: goes with one mask")
+    if not given.tracks and flags.step_of(vars(given), TrackStep(), "track_") != TrackStep():
+        raise click.UsageError("--track-...: go with --tracks")
     if given.tracks:
         tracking()
     if len(paths) > 1 and (given.uncertainty or is_file):

@@ -114,12 +114,13 @@ def _task(given: Any, jobs: list[Job]) -> LabelTask:
         prototypes = _with_labels(made)
     elif "prototypes" not in parameters and recipe is not None and values["seeds"] is None:
         prototypes = recipe.taught
+    maps = None if recipe is None else recipe.probabilities
     pipeline = Pipeline(
         made,
         options,
         level=level if isinstance(level, float) else None,  # the word none
         objects=_object_step(values, recipe),
-        probabilities=flags.probability_step(values),
+        probabilities=flags.probability_step(values, maps),
         taught=prototypes,
     )
     return LabelTask(pipeline, companions, values["overwrite"], values["tile"] or None)

@@ -287,8 +287,8 @@ class Wanted:
         help="An image for each label: 255 inside, 0 outside.")
     regions: str = parameter(
         "", choices=TABLE_SUFFIXES, label="Table of regions",
-        help="Size, place, shape and brightness, in the units of the image. Parquet needs "
-        "pyarrow.")
+        help="A table of size, position, shape and brightness, in the units of the image. "
+        "Parquet needs pyarrow.")
     numbered: str = parameter(
         "", choices=MASK_SUFFIXES, label="Numbered regions",
         help="An image in which each connected region has a number of its own, that of its row in "
@@ -299,13 +299,13 @@ class Wanted:
         "COCO (.json).")
     figure: str = parameter(
         "", choices=FIGURE_SUFFIXES, label="Figure",
-        help="Image, labels and legend side by side; of a stack the slice on screen.")
+        help="Image, labels and legend side by side; of a stack one slice.")
     prototypes: str = parameter(
         "", choices=PROTOTYPE_SUFFIXES, label="Prototypes",
         help="The mean features of each label, to label other images with (f*).")
     probabilities: str = parameter(
         "", choices=PROBABILITY_SUFFIXES, label="Probability maps",
-        help="How much each pixel is of each label, an image for each of those ticked below (W).")
+        help="How much each pixel is of each label, an image for each that is chosen (W).")
     recipe: bool = parameter(
         False, label="Recipe",
         help="A file that repeats the run from Python or a terminal (.json).")

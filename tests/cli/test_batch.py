@@ -420,3 +420,12 @@ def test_regions_of_images_labelled_together_are_numbered_in_each(cli, folder, t
         kinds, regions = (np.load(tmp_path / name / f"{k}_labels.npy") for name in ("kinds", "out"))
         tree = merge_regions(kinds, iio.imread(folder / f"{k}.png"))
         np.testing.assert_array_equal(regions, tree.at_level(0.2))
+
+
+@pytest.mark.parametrize("option", [("--mask", "finite"), ("--no-data", "60")])
+def test_other_pixels_without_labels_are_another_run(cli, picture, option):
+    run = ("segment", picture("a.npy"), "-o", "m.npy", *FEW)
+    assert cli(*run).code == 0
+    assert cli(*run, *option).is_error("m.npy", "--overwrite")
+    assert cli(*run, *option, "--overwrite").code == 0
+    assert summary(cli(*run, *option)) == ("1 done before", [])

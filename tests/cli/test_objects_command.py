@@ -247,3 +247,8 @@ def test_a_mask_is_split_in_tiles(cli):
     assert cli(*own, "--overwrite", "--coco").out.splitlines()[-1] == "o.json"
     assert np.array_equal(saf.load_objects("o.json").labels, saf.split_objects(labels).labels)
     assert cli("objects", "m.ome.zarr", "-o", "t.csv", "--halo", "8").code == 2
+
+
+def test_options_of_tracks_go_with_tracks(cli):
+    np.save("m.npy", np.eye(8, dtype=np.uint8))
+    assert cli("objects", "m.npy", "-o", "t.csv", "--track-reach", "3").code == 2

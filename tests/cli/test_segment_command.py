@@ -509,3 +509,9 @@ def test_seeds_painted_in_colours_are_classes_and_it_is_said_which(cli, dots):
     assert outcome.code == 0
     assert "note: dots.npy: colours of seeds: #ff8000 is label 1, #0000ff is label 2" in outcome.err
     np.testing.assert_array_equal(labels_of("colours.npy"), labels_of("numbers.npy"))
+
+
+def test_every_choice_of_features_can_be_given(cli, picture):
+    for ground in ("dark", "bright"):
+        options = ("--features", "foreground", "--ground", ground, "--overwrite")
+        assert cli("segment", picture(), "-o", "m.npy", *options, *FEW).code == 0

@@ -189,6 +189,8 @@ class ApplyDialog(QDialog):
         source, results, dock = self.source.path, self.results.path, self._dock
         rescale = self.brightness.value if self.has_brightness else None
         if self.takes_files and source is not None and results is not None:
+            if isinstance(learned, Pipeline):  # the maps are those chosen here
+                learned = dataclasses.replace(learned, probabilities=None)
             options = ApplyOptions(
                 scaling=rescale,
                 mask="finite" if dock.finite_only else None,
