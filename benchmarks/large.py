@@ -227,7 +227,9 @@ def label_nuclei(side: int, way: str, name: str, folder: Path) -> None:
         out = folder / f"{name}.labels.ome.zarr"
         found = saf.label_large(path, saf.SelfAssignmentFlow(), out, overwrite=True)
         took, labels = time.process_time() - began, np.asarray(found.labels[:])
-        print(f"{np.count_nonzero(labels != np.load(kept))} pixels differ from memory")
+        print(
+            f"{name} {side:6} {np.count_nonzero(labels != np.load(kept))} pixels differ from memory"
+        )
     else:
         labels = np.asarray(saf.SelfAssignmentFlow().run(saf.Problem.from_image(image)).labels)
         took = time.process_time() - began

@@ -114,11 +114,6 @@ class Plan(Tiling):
     has_prior: bool = True
     maps: dict[str, Any] | None = None
 
-    def method(self) -> AssignmentFlow | None:
-        """Return what labels a tile, if there is such: the flow with the steps of the plan."""
-        flow = self.region_flow()
-        return None if flow is None else flow.flow
-
     def region_flow(self) -> RegionFlow | None:
         """Return what labels any region."""
         if self.flow is None:
@@ -161,7 +156,7 @@ class Plan(Tiling):
 
     def surroundings(self, region: io.Region) -> io.Region:
         """Return a region with all around it that its labels depend on."""
-        image, flow = self.image(_nothing(self.shape)), self.region_flow()
+        image, flow = self.image(unread_pixels(self.shape)), self.region_flow()
         return image.surroundings(region) if flow is None else flow.surroundings(region, image)
 
     def label(
@@ -220,7 +215,7 @@ class Plan(Tiling):
         return cut(labels, around, region), found
 
 
-def _nothing(shape: Sequence[int]) -> Pixels:
+def unread_pixels(shape: Sequence[int]) -> Pixels:
     """Return an image of a shape of which nothing is read."""
 
     def read(region: io.Region) -> Any:
@@ -316,7 +311,7 @@ class LargeJob(AbstractLargeJob):
                 most = math.prod(shape) // 2
         if smaller != options:
             sides = " x ".join(map(str, shape))
-            notes.append(f"labels are decided at {sides}: at the size asked for they need more")
+            notes.append(f"labels are decided at {sides}: more nodes at once are not allowed")
         return self._plan_of_run(recipe, pixels, problem, result, notes)
 
     def _plan_of_run(

@@ -127,6 +127,9 @@ def sides_of(
 ) -> tuple[list[int], list[int], list[int]]:
     """Return the sides of blocks to learn from, of chunks, and of tiles, which are whole chunks."""
     averaged = [side > 1 for side in window]
+    if not any(averaged):  # single pixels are labelled: in planes
+        wide = [axis for axis, n in enumerate(shape) if n > 1][-2:]
+        averaged = [axis in wide for axis in range(len(shape))]
     n_averaged = max(1, min(3, sum(averaged)))
 
     def sides(of: dict[int, int], least: Sequence[int]) -> list[int]:
