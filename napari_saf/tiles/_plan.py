@@ -126,7 +126,8 @@ class Plan(Tiling):
     def image(self, pixels: Pixels) -> ReducedImage:
         """Return an image of the shape of the plan with its reduced labels."""
         nodes = self.nodes.array()
-        grid = CoarseGrid(GridGraph(nodes.shape, window=1), self.shape)
+        mask = nodes > 0 if nodes.any() else None
+        grid = CoarseGrid(GridGraph(nodes.shape, window=1, mask=mask), self.shape)
         sharpener = None if self.borders is None else Sharpener(**self.borders)
         return ReducedImage(grid, pixels, nodes, sharpener=sharpener)
 
