@@ -38,7 +38,17 @@ _COMMANDS = {
 }
 
 
-_FILES = {"fair-sweep": "compare", "doctor": "app"}
+_FILES = {
+    "methods": "about",
+    "info": "about",
+    "demo": "about",
+    "app": "about",
+    "doctor": "about",
+    "sharpen": "masks",
+    "export": "masks",
+    "fair-sweep": "compare",
+}
+"""Modules of the commands that have none of their own."""
 
 
 class _LazyGroup(click.Group):
@@ -50,10 +60,11 @@ class _LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in _COMMANDS:
             return None
+        from napari_saf.cli._options import make_command
+
         file = _FILES.get(cmd_name, cmd_name)
         module = importlib.import_module(f"napari_saf.cli._{file}")
-        command: click.Command = getattr(module, cmd_name.replace("-", "_"))
-        return command
+        return make_command(getattr(module, cmd_name.title().replace("-", "")))
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
@@ -108,6 +119,11 @@ def report(error: BaseException, *, debug: bool, about: str = "") -> int:
     where = f"{about}: " if about and not text.startswith(about) else ""
     click.echo(f"napari-saf: error: {where}{text}", err=True)
     return 1
+
+
+def note(text: str) -> None:
+    """Print a note on the standard error stream."""
+    click.echo(f"napari-saf: note: {text}", err=True)
 
 
 def run_with_progress(steps: Generator[Snapshot, None, T], title: str) -> T:
