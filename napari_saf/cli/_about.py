@@ -92,7 +92,7 @@ class Info(AbstractCommand):
             try:
                 click.echo(f"{path}: {_described(io.ImageSource.open(path))}")
             except SafError as error:
-                code = report(error, debug=bool(click.get_current_context().obj), about=str(path))
+                code = report(error, debug=bool(click.get_current_context().obj), source=str(path))
         return code
 
 
@@ -213,15 +213,12 @@ def _version(name: str) -> str:
 def _check_torch() -> Iterator[Check]:
     version = _version("torch")
     yield Check("torch", version)
-    wanted = [
-        match.group(1)
-        for text in (importlib.metadata.requires("torchvision") if _version("torchvision") else ())
-        or ()
-        if (match := re.match(r"torch\s*==\s*([\d.]+)", text))
-    ]
-    if wanted and wanted[0] != version.partition("+")[0]:
-        state = f"{_version('torchvision')}, made for torch {wanted[0]}"
-        yield Check("torchvision", state, f'pip install "torch=={wanted[0]}" torchvision')
+    requirements = importlib.metadata.requires("torchvision") if _version("torchvision") else None
+    pins = [re.match(r"torch\s*==\s*([\d.]+)", text) for text in requirements or ()]
+    pinned = next((pin[1] for pin in pins if pin), None)
+    if pinned not in (None, version.partition("+")[0]):
+        state = f"{_version('torchvision')}, made for torch {pinned}"
+        yield Check("torchvision", state, f'pip install "torch=={pinned}" torchvision')
 
 
 def _check_device() -> Iterator[Check]:

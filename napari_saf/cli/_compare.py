@@ -175,12 +175,12 @@ class FairSweep(WritingCommand):
     def run(self) -> None:
         weights = None if isinstance(self.weights, str) else self.weights  # the word none
         paths = io.find_images(self.images)
-        given = self.image.values
+        values = self.image.values
         if len(paths) > 1:
-            given = {"groups": "image"} | given
-        elif "groups" not in given:
+            values = {"groups": "image"} | values
+        elif "groups" not in values:
             raise click.UsageError("--groups: one image needs groups; see --help")
-        options, companions = GivenImages(given).on(n_images=len(paths))
+        options, companions = GivenImages(values).on(n_images=len(paths))
         table, plot = self.out / "fair_sweep.csv", self.out / "fair_sweep.png"
         mask_paths = [
             [self.out / f"{io.mask_stem(path)}{io.LABELS_MARK}_{number}.tif" for path in paths]

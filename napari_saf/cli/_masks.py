@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from napari_saf import io
 from napari_saf.batch import check_outputs
-from napari_saf.cli import note
+from napari_saf.cli import note, report
 from napari_saf.cli._options import (
     Given,
     ParameterValue,
@@ -93,8 +93,7 @@ def for_each_mask(masks: Sequence[Path], work: Callable[[Path], T]) -> tuple[lis
         except SafError as error:
             if len(masks) == 1:
                 raise
-            where = "" if str(path) in str(error) else f"{path}: "
-            click.echo(f"napari-saf: error: {where}{error}", err=True)
+            report(error, debug=bool(click.get_current_context().obj), source=str(path))
     n_failed = len(masks) - len(results)
     return results, f"{n_failed} of {len(masks)} masks could not be done" if n_failed else ""
 

@@ -114,8 +114,8 @@ def _plain_param(
         value = int if minimum is None else click.IntRange(minimum, maximum)
     elif float in members:
         value = float if maximum is None else click.FloatRange(minimum, maximum)
-    own = ("choices", "minimum", "maximum")
-    described = {"type": value} | {k: v for k, v in attributes.items() if k not in own}
+    limits = ("choices", "minimum", "maximum")
+    described = {"type": value} | {k: v for k, v in attributes.items() if k not in limits}
     if flag is None:
         described = {"required": True, "nargs": -1 if is_many else 1} | described
         return click.Argument([name], **described)
@@ -146,8 +146,8 @@ class GivenMethods(Given):
     @property
     def prototypes(self) -> io.PrototypeSet | None:
         """The file of prototypes that is given, if any."""
-        known = (value for value in self.values.values() if isinstance(value, io.PrototypeSet))
-        return next(known, None)
+        values = self.values.values()
+        return next((value for value in values if isinstance(value, io.PrototypeSet)), None)
 
     def make(self, method: type[T], base: AbstractMethod | None = None) -> T:
         """Make a method of what is given, the other parameters as in `base` or by default.
@@ -156,11 +156,11 @@ class GivenMethods(Given):
         """
         values = {} if base is None else values_of(base)
         parameters = {item.name: item for item in describe(method)}
-        given = _names_of_method(method, self.values, parameters)
-        if "prototypes" in given:  # labels that a recipe has for others go with those
+        changes = _names_of_method(method, self.values, parameters)
+        if "prototypes" in changes:  # labels that a recipe has for others go with those
             values.pop("prototype_labels", None)
-        values |= given
-        for name, value in given.items():
+        values |= changes
+        for name, value in changes.items():
             flag = flag_of(name)
             if name not in parameters:
                 raise click.UsageError(f"{flag}: the method {method.name!r} has no such option")
@@ -187,7 +187,7 @@ class GivenMethods(Given):
 
 
 def _names_of_method(
-    method: type[AbstractMethod], given: Mapping[str, Any], parameters: Collection[str]
+    method: type[AbstractMethod], values: Mapping[str, Any], parameters: Collection[str]
 ) -> dict[str, Any]:
     """Return what is given by the names that a method has for it.
 
@@ -195,7 +195,7 @@ def _names_of_method(
     method has stands for the one parameter whose dotted name ends in it.
     """
     named: dict[str, Any] = {}
-    for name, value in given.items():
+    for name, value in values.items():
         if not isinstance(value, io.PrototypeSet):
             longer = [full for full in parameters if full.rpartition(".")[2] == name]
             named[longer[0] if name not in parameters and len(longer) == 1 else name] = value
@@ -215,7 +215,7 @@ class _ParameterOptions:
     owners: Mapping[str, type]
     prefix: str = ""
     without: Collection[str] = ()
-    given: type[Given] = Given
+    result: type[Given] = Given
 
     def params(self, name: str, taken: Collection[str]) -> list[click.Parameter]:
         """Return the options; the last part of a dotted name is a short form if it is unique."""
@@ -233,7 +233,7 @@ class _ParameterOptions:
         return options
 
     def read(self, name: str, values: Mapping[str, Any]) -> Given:
-        return self.given(_given(name, self._described(), values))
+        return self.result(_given(name, self._described(), values))
 
     def _described(self) -> dict[str, dict[str, Parameter]]:
         described = _described(self.owners)
@@ -249,7 +249,7 @@ def method_options(
     methods: Mapping[str, type[AbstractMethod]] = METHODS, without: Collection[str] = ()
 ) -> Any:
     """Return a field `GivenMethods` of every parameter of every method but some."""
-    group = _ParameterOptions(methods, without=without, given=GivenMethods)
+    group = _ParameterOptions(methods, without=without, result=GivenMethods)
     return dataclasses.field(metadata={_KEY: group})
 
 
@@ -269,8 +269,11 @@ def _dest(field: str, name: str) -> str:
 def _given(field: str, names: Collection[str], values: Mapping[str, Any]) -> dict[str, Any]:
     read = {name: values[_dest(field, name)] for name in names}
     is_none = {name for name, value in read.items() if isinstance(value, str) and value == _NONE}
-    given = {name: value for name, value in read.items() if value is not None}
-    return {name: None if name in is_none else value for name, value in given.items()}
+    return {
+        name: None if name in is_none else value
+        for name, value in read.items()
+        if value is not None
+    }
 
 
 def _option(
@@ -366,7 +369,7 @@ class ParameterValue(click.ParamType):  # type: ignore[type-arg]
     def __init__(
         self, kinds: Collection[str], optional: bool = False, choices: Sequence[str] = ()
     ) -> None:
-        self.kinds = [values for kind, values in _KINDS.items() if kind in kinds]
+        self.kinds = [_KINDS[name] for name in _KINDS if name in kinds]
         self.choices, self.none = [*choices], [_NONE] * optional
 
     def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
@@ -477,9 +480,9 @@ class GivenImages:
         if "features" in self.values or "weights_file" not in self.values:
             return None, self
         names = {item.name for item in describe(DeepFeatures) if item.in_form}
-        given = {name: value for name, value in self.values.items() if name in names}
-        rest = {name: value for name, value in self.values.items() if name not in names}
-        return DeepFeatures(**given), GivenImages(rest)
+        network = {name: value for name, value in self.values.items() if name in names}
+        images = {name: value for name, value in self.values.items() if name not in names}
+        return DeepFeatures(**network), GivenImages(images)
 
     def on(
         self,
@@ -516,14 +519,14 @@ class GivenImages:
 
     def _features(self, options: ImageOptions) -> str | FeatureExtractor:
         """Return the features, with their given parameters; UsageError for those of others."""
-        given = {name: self.values[name] for name in _extractor_items() if name in self.values}
+        changes = {name: self.values[name] for name in _extractor_items() if name in self.values}
         name = self.values.get("features", options.features_name)
         features = options.features if name == options.features_name else name
-        for parameter in given:
+        for parameter in changes:
             owners = _extractor_items()[parameter]
             if name not in owners:
                 names = " or ".join(owners)
                 raise click.UsageError(f"{flag_of(parameter)}: goes with --features {names}")
         if isinstance(features, FeatureExtractor):
-            return dataclasses.replace(features, **given)
-        return FEATURES[name](**given) if given else features
+            return dataclasses.replace(features, **changes)
+        return FEATURES[name](**changes) if changes else features

@@ -114,20 +114,20 @@ class Segment(PipelineCommand):
         options, companions = images.on(
             options.for_others(self.scaling), n_images, axis_from_file=self.recipe is None
         )
-        level, taught = self.level, prototypes
+        level = self.level
         if base is not None and level is None:
             level = base.level
         if "prototype_labels" in self.parameters.values:  # names and colours are of other rows
-            taught = _with_labels(made)
+            prototypes = _with_labels(made)
         elif "prototypes" not in self.parameters.values and base is not None and not has_seeds:
-            taught = base.taught
+            prototypes = base.taught
         pipeline = Pipeline(
             made,
             options,
             level=level if isinstance(level, float) else None,  # the word none
             objects=self._object_step(base),
             probabilities=self.probability_step(None if base is None else base.probabilities),
-            taught=taught,
+            taught=prototypes,
         )
         return pipeline, companions
 
@@ -148,13 +148,13 @@ class Segment(PipelineCommand):
         pipeline = Pipeline(METHODS["saf"](), options)
         if jobs[0].in_tiles:
             LabelTask(pipeline, companions).large_job(jobs[0])  # refuses seeds
-        image, beside = companions.read_image(paths[0]), companions.read()
+        image, files = companions.read_image(paths[0]), companions.read()
         options = companions.pipeline_for(pipeline, image).options or options
         choice = choose_for_strokes(
             image.array,
-            beside["seeds"],
+            files["seeds"],
             channel_axis=options.channel_axis,
-            mask=beside["mask"],
+            mask=files["mask"],
             scaling=None if isinstance(self.scaling, bool) else self.scaling,
             deep=deep,
         )
