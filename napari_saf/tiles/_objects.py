@@ -134,7 +134,7 @@ class LargeObjects:
             cancelled=cancelled,
         )
         kinds = self.kinds[measures["label"]]
-        names = [self.names.get(kind, f"label {kind}") for kind in kinds.tolist()]
+        names = [self.names.get(label, f"label {label}") for label in kinds.tolist()]
         table = {"kind": kinds, "name": np.array(names), "object": measures["label"]}
         return table | {
             name: column
