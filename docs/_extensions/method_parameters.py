@@ -8,7 +8,7 @@ from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
-from napari_saf.cli._methods import summary
+from napari_saf.cli._options import summary
 from napari_saf.methods import METHODS
 from napari_saf.parameters import describe
 

@@ -22,23 +22,21 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _COMMANDS = {
-    "segment": "Label one image, several, or a folder of them.",
-    "run": "Label images by a project, a recipe, prototypes or a patch dictionary.",
-    "export": "Save a label image for other programs: masks, table, figure, prototypes.",
-    "objects": "Split what touches in label images, and measure every object.",
-    "info": "Say what image files hold: images, axes, pixel sizes, missing data.",
-    "sharpen": "Move the borders of label images onto the edges of the images.",
-    "compare": "Label one image in several ways, and show the results side by side.",
-    "fair-sweep": "Show what fairness costs: one clustering for each weight.",
-    "dictionary": "Learn, show and apply patch dictionaries.",
-    "methods": "List the methods and their parameters.",
-    "demo": "Label a sample image and show what came out.",
-    "app": "Open the app with images and a dock.",
-    "doctor": "Check the installation; say what is wrong and what mends it.",
+    "segment": ("segment", "Label one image, several, or a folder of them."),
+    "run": ("run", "Label images by a project, a recipe, prototypes or a patch dictionary."),
+    "export": ("masks", "Save a label image for other programs: masks, table, figure, prototypes."),
+    "objects": ("objects", "Split what touches in label images, and measure every object."),
+    "info": ("about", "Say what image files hold: images, axes, pixel sizes, missing data."),
+    "sharpen": ("masks", "Move the borders of label images onto the edges of the images."),
+    "compare": ("compare", "Label one image in several ways, and show the results side by side."),
+    "fair-sweep": ("compare", "Show what fairness costs: one clustering for each weight."),
+    "dictionary": ("dictionary", "Learn, show and apply patch dictionaries."),
+    "methods": ("about", "List the methods and their parameters."),
+    "demo": ("about", "Label a sample image and show what came out."),
+    "app": ("about", "Open the app with images and a dock."),
+    "doctor": ("about", "Check the installation; say what is wrong and what mends it."),
 }
-
-
-_FILES = {"fair-sweep": "compare", "doctor": "app"}
+"""Module and summary of each command."""
 
 
 class _LazyGroup(click.Group):
@@ -50,14 +48,14 @@ class _LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in _COMMANDS:
             return None
-        file = _FILES.get(cmd_name, cmd_name)
-        module = importlib.import_module(f"napari_saf.cli._{file}")
-        command: click.Command = getattr(module, cmd_name.replace("-", "_"))
-        return command
+        from napari_saf.cli._options import make_command
+
+        module = importlib.import_module(f"napari_saf.cli._{_COMMANDS[cmd_name][0]}")
+        return make_command(getattr(module, cmd_name.title().replace("-", "")))
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
-            formatter.write_dl(list(_COMMANDS.items()))
+            formatter.write_dl([(name, text) for name, (_, text) in _COMMANDS.items()])
 
 
 @click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
@@ -75,14 +73,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     0, 1 (bad input, failed computation), 2 (usage) or 130 (interrupted).
     """
-    given = list(sys.argv[1:] if arguments is None else arguments)
-    debug = "--debug" in given
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    debug = "--debug" in words
     for stream in (sys.stdout, sys.stderr):
         # Names of files, and signs such as ρ, that the terminal or a pipe cannot hold.
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     try:
-        code = _group.main(given, prog_name="napari-saf", standalone_mode=False, obj=debug)
+        code = _group.main(words, prog_name="napari-saf", standalone_mode=False, obj=debug)
     except click.exceptions.Abort:
         click.echo("napari-saf: interrupted", err=True)
         return 130
@@ -100,14 +98,19 @@ def has_screen() -> bool:
     return sys.platform in ("darwin", "win32") or any(os.environ.get(name) for name in names)
 
 
-def report(error: BaseException, *, debug: bool, about: str = "") -> int:
+def report(error: BaseException, *, debug: bool, source: str = "") -> int:
     """Print an error on one line of the standard error stream and return its exit code."""
     if debug:
         traceback.print_exception(error)
     text = " ".join(str(error).split()) or "not enough memory"
-    where = f"{about}: " if about and not text.startswith(about) else ""
-    click.echo(f"napari-saf: error: {where}{text}", err=True)
+    prefix = f"{source}: " if source and not text.startswith(source) else ""
+    click.echo(f"napari-saf: error: {prefix}{text}", err=True)
     return 1
+
+
+def note(text: str) -> None:
+    """Print a note on the standard error stream."""
+    click.echo(f"napari-saf: note: {text}", err=True)
 
 
 def run_with_progress(steps: Generator[Snapshot, None, T], title: str) -> T:
@@ -141,4 +144,4 @@ def progress_bar(title: str) -> Iterator[Callable[[Snapshot], None] | None]:
 def print_failure(outcome: Outcome[Any]) -> None:
     if click.get_current_context().obj:  # --debug
         click.echo(outcome.trace, err=True)
-    report(SafError(outcome.error), debug=False, about=outcome.job.path)
+    report(SafError(outcome.error), debug=False, source=outcome.job.path)

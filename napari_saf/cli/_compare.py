@@ -14,8 +14,19 @@ from numpy.typing import NDArray
 
 from napari_saf import comparison, io
 from napari_saf.batch import Companions, check_outputs
-from napari_saf.cli import _methods as flags
-from napari_saf.cli import run_with_progress
+from napari_saf.cli import note, run_with_progress
+from napari_saf.cli._options import (
+    GROUPS,
+    GivenImages,
+    GivenMethods,
+    ParameterValue,
+    argument,
+    image_options,
+    method_options,
+    option,
+    output,
+)
+from napari_saf.cli._run import WritingCommand
 from napari_saf.errors import InvalidInput
 from napari_saf.features import channels_last
 from napari_saf.methods import METHODS, SWEPT, SweepMethod, TradeOff, count_points, map_steps
@@ -24,109 +35,112 @@ from napari_saf.problem import ImageOptions, Problem
 from napari_saf.storage import atomic_write, make_folder
 
 _SUFFIXES = ", ".join(comparison.COMPARISON_SUFFIXES)
-_COMPARE_OPTIONS = [
-    click.Argument(["image"], type=flags.PATH),
-    flags.output("OUT", f"A picture or table ({_SUFFIXES}), or a folder for both, with a mask "
-                 "and a recipe for each result."),
-    click.Option(["--method", "methods"], type=click.Choice(list(METHODS)), multiple=True,
-                 help="A method; may be given several times. [default: saf]"),
-    click.Option(["--grid"], multiple=True, metavar="NAME=VALUE,...",
-                 help="Values to go through, such as s=0,0.5,1: of a parameter of the methods "
-                 f"or of {', '.join(comparison.OPTION_AXES)}. Given several times: all "
-                 "combinations."),
-    click.Option(["--truth"], type=flags.PATH, metavar="FILE",
-                 help="Regions 1, 2, ... as they should be, in an image of that size; 0 does not "
-                 "count. The table then says how well each result agrees."),
-    click.Option(["--paint"], type=click.Choice(["mean", "palette"]), default="mean",
-                 show_default=True,
-                 help="Labels in the mean colour of the image, or in clear colours."),
-    *flags.image_options(),
-    flags.overwrite("what is there"),
-]  # fmt: skip
-_SWEEP_NAME, _SWEEP = next(
-    (name, method) for name, method in METHODS.items() if issubclass(method, SweepMethod)
-)
-_GROUPS, _WINDOW = flags.image_options("groups", "window")
-_GROUPS.help = f"{_GROUPS.help} [default for several images: image]"
-_WINDOW.help = "Side of the window of neighbours, for ncut. [default: 3]"
-_SWEEP_OPTIONS = [
-    flags.IMAGES,
-    flags.output("FOLDER", "Where the table (.csv), the plot (.png) and the masks go."),
-    click.Option(["--weights", "fairness_weights"], metavar="FLOAT,...",
-                 type=flags.ParameterValue(["list"], optional=True),
-                 help="Fairness weights. [default: 0, and nine up to ten times the objective]"),
-    _GROUPS,
-    *flags.image_options("features"),
-    _WINDOW,
-    *flags.image_options("channel_axis", "scaling", "mask"),
-    click.Option(["--masks"], is_flag=True, help="Save the labels of every weight, too."),
-    flags.overwrite("what is there"),
-]  # fmt: skip
+_SWEEPS = {name: method for name, method in METHODS.items() if issubclass(method, SweepMethod)}
 
 
-@flags.command("compare", flags.method_options(_COMPARE_OPTIONS))
-def compare(args: Any) -> None:
+# fmt: off
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Compare(WritingCommand):
     """Label one image in several ways and show the results side by side.
 
     The labels of all results have common numbers and colours.
     """
-    image, out = args.image, args.out
-    is_folder = out.is_dir() or not out.suffix
-    targets = [out]
-    if is_folder:
-        targets = [out / f"comparison{suffix}" for suffix in (".png", ".csv")]
-    elif out.suffix.lower() not in comparison.COMPARISON_SUFFIXES:
-        raise InvalidInput(f"{out}: expected a folder, or a name that ends in {_SUFFIXES}")
-    options, companions = flags.image_options_of(vars(args))
-    variants = _variants(args, options)
-    stems = [
-        f"{io.mask_stem(image)}_{io.file_stem(name)}" for name in comparison.short_names(variants)
-    ]
-    masks = [(out / f"{stem}{io.LABELS_MARK}.tif", out / f"{stem}.recipe.json") for stem in stems]
-    each = dict(zip(variants, masks, strict=True)) if is_folder else {}
-    check_outputs([*targets, *itertools.chain(*each.values())], [image], overwrite=args.overwrite)
-    _print_notes(companions)
-    file, companion_data = companions.read_image(image), companions.read()
-    pipeline = companions.pipeline_for(Pipeline(METHODS["saf"](), options), file)
-    assert pipeline.options is not None
-    channel_axis = pipeline.options.channel_axis
-    regions = None if args.truth is None else _read_truth(args.truth, file, channel_axis)
 
-    def read(options: ImageOptions) -> Problem:
-        shown = dataclasses.replace(options, channel_axis=channel_axis)
-        return dataclasses.replace(pipeline, options=shown).problem(file, **companion_data)
+    image: Path = argument("IMAGE")
+    out: Path = output(
+        "OUT", f"A picture or table ({_SUFFIXES}), or a folder for both, with a mask and a recipe "
+        "for each result.")
+    methods: tuple[str, ...] = option(
+        (), "A method; may be given several times. [default: saf]", "--method",
+        choices=list(METHODS))
+    grid: tuple[str, ...] = option(
+        (), "Values to go through, such as s=0,0.5,1: of a parameter of the methods or of "
+        f"{', '.join(comparison.OPTION_AXES)}. Given several times: all combinations.",
+        metavar="NAME=VALUE,...")
+    truth: Path | None = option(
+        None, "Regions 1, 2, ... as they should be, in an image of that size; 0 does not count. "
+        "The table then says how well each result agrees.", metavar="FILE")
+    paint: str = option(
+        "mean", "Labels in the mean colour of the image, or in clear colours.",
+        choices=["mean", "palette"])
+    options: GivenImages = image_options()
+    parameters: GivenMethods = method_options()
+    # fmt: on
 
-    steps = map_steps(comparison.iterate_comparison(variants, read), lambda step: step.snapshot)
-    result = run_with_progress(steps, image.name)
-    for target in targets:
-        make_folder(target.parent)
-        comparison.save_comparison(
-            target,
-            result,
-            file.array,
-            truth=regions,
-            paint=args.paint,
-            channel_axis=channel_axis,
-            title=image.name,
-        )
-    for compared in result.results if each else ():
-        mask, recipe = each[compared.variant]
-        io.save_masks(
-            mask, compared.labels, **placed_labels(file, compared.labels, channel_axis).placed
-        )
-        io.save_recipe(recipe, compared.recipe | {"images": [image.name]})
-    for failure in result.failures:
-        click.echo(f"napari-saf: not run: {failure.variant.name}: {failure.error}", err=True)
-    for row in comparison.comparison_table(result, regions):
-        agreement = "" if np.isnan(row.covering) else f", covering {row.covering:.3f}"
-        click.echo(f"{row.name}: {row.n_labels} labels{agreement}, {row.seconds:.1f} s")
-    for target in targets:
-        click.echo(target)
+    def run(self) -> None:
+        is_folder, targets = self.out.is_dir() or not self.out.suffix, [self.out]
+        if is_folder:
+            targets = [self.out / f"comparison{suffix}" for suffix in (".png", ".csv")]
+        elif self.out.suffix.lower() not in comparison.COMPARISON_SUFFIXES:
+            raise InvalidInput(
+                f"{self.out}: expected a folder, or a name that ends in {_SUFFIXES}"
+            )
+        options, companions = self.options.on()
+        variants = self._variants(options)
+        stem = io.mask_stem(self.image)
+        stems = [f"{stem}_{io.file_stem(name)}" for name in comparison.short_names(variants)]
+        masks = [
+            (self.out / f"{stem}{io.LABELS_MARK}.tif", self.out / f"{stem}.recipe.json")
+            for stem in stems
+        ]
+        outputs = dict(zip(variants, masks, strict=True)) if is_folder else {}
+        files = [*targets, *itertools.chain(*outputs.values())]
+        check_outputs(files, [self.image], overwrite=self.overwrite)
+        _print_notes(companions)
+        file, companion_data = companions.read_image(self.image), companions.read()
+        pipeline = companions.pipeline_for(Pipeline(METHODS["saf"](), options), file)
+        assert pipeline.options is not None
+        channel_axis = pipeline.options.channel_axis
+        regions = None if self.truth is None else _read_truth(self.truth, file, channel_axis)
+
+        def read(options: ImageOptions) -> Problem:
+            shown = dataclasses.replace(options, channel_axis=channel_axis)
+            return dataclasses.replace(pipeline, options=shown).problem(file, **companion_data)
+
+        steps = map_steps(comparison.iterate_comparison(variants, read), lambda s: s.snapshot)
+        result = run_with_progress(steps, self.image.name)
+        for target in targets:
+            make_folder(target.parent)
+            comparison.save_comparison(
+                target,
+                result,
+                file.array,
+                truth=regions,
+                paint=self.paint,  # type: ignore[arg-type]
+                channel_axis=channel_axis,
+                title=self.image.name,
+            )
+        for compared in result.results if outputs else ():
+            mask, recipe = outputs[compared.variant]
+            placed = placed_labels(file, compared.labels, channel_axis).placed
+            io.save_masks(mask, compared.labels, **placed)
+            io.save_recipe(recipe, compared.recipe | {"images": [self.image.name]})
+        for failure in result.failures:
+            click.echo(f"napari-saf: not run: {failure.variant.name}: {failure.error}", err=True)
+        for row in comparison.comparison_table(result, regions):
+            agreement = "" if np.isnan(row.covering) else f", covering {row.covering:.3f}"
+            click.echo(f"{row.name}: {row.n_labels} labels{agreement}, {row.seconds:.1f} s")
+        for target in targets:
+            click.echo(target)
+
+    def _variants(self, options: ImageOptions) -> list[comparison.Variant]:
+        types = [METHODS[name] for name in self.methods or ("saf",)]
+        methods = self.parameters.make_each(types)
+        axes: dict[str, list[object]] = {}
+        for entry in self.grid:
+            name, equals, text = entry.partition("=")
+            name = name.strip().replace("-", "_")
+            if not equals or name in axes:
+                raise click.UsageError(
+                    f"--grid: expected NAME=VALUE,..., each name once, got {entry}"
+                )
+            axes[name] = comparison.read_values(name, text, types)
+        return comparison.variants_of(methods, axes, options)
 
 
 def _print_notes(companions: Companions) -> None:
-    for note in companions.notes():
-        click.echo(f"napari-saf: note: {note}", err=True)
+    for text in companions.notes():
+        note(text)
 
 
 def _read_truth(path: Path, image: io.ImageFile, channel_axis: int | None) -> NDArray[Any]:
@@ -137,64 +151,71 @@ def _read_truth(path: Path, image: io.ImageFile, channel_axis: int | None) -> ND
     return truth
 
 
-def _variants(args: Any, options: ImageOptions) -> list[comparison.Variant]:
-    types = [METHODS[name] for name in args.methods or ("saf",)]
-    methods = flags.make_methods(types, flags.given_parameters(vars(args)))
-    axes: dict[str, list[object]] = {}
-    for entry in args.grid:
-        name, equals, text = entry.partition("=")
-        name = name.strip().replace("-", "_")
-        if not equals or name in axes:
-            raise click.UsageError(f"--grid: expected NAME=VALUE,..., each name once, got {entry}")
-        axes[name] = comparison.read_values(name, text, types)
-    return comparison.variants_of(methods, axes, options)
-
-
-@flags.command("fair-sweep", flags.method_options(_SWEEP_OPTIONS, {_SWEEP_NAME: _SWEEP}, [SWEPT]))
-def fair_sweep(args: Any) -> None:
+# fmt: off
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FairSweep(WritingCommand):
     """Cluster images together at one fairness weight after another.
 
     Show what an even spread of the labels over groups costs.
     """
-    out, weights = args.out, args.fairness_weights
-    weights = None if isinstance(weights, str) else weights
-    paths = io.find_images(args.images)
-    args.groups = args.groups or ("image" if len(paths) > 1 else None)
-    if args.groups is None:
-        raise click.UsageError("--groups: one image needs groups; see --help")
-    options, companions = flags.image_options_of(vars(args), len(paths))
-    table, plot = out / "fair_sweep.csv", out / "fair_sweep.png"
-    mask_paths = [
-        [out / f"{io.mask_stem(path)}{io.LABELS_MARK}_{number}.tif" for path in paths]
-        for number in range(count_points(weights) if args.masks else 0)
-    ]
-    check_outputs([table, plot, *itertools.chain(*mask_paths)], paths, overwrite=args.overwrite)
-    method = flags.make_method(_SWEEP, flags.given_parameters(vars(args)))
-    assert isinstance(method, SweepMethod)
-    _print_notes(companions)
-    files: list[Any] = [companions.read_image(path) for path in paths]
-    pipeline = companions.pipeline_for(Pipeline(method, options), files[0])
-    assert pipeline.options is not None
-    problem, axis = pipeline.problem(files, **companions.read()), pipeline.options.channel_axis
-    title = paths[0].name if len(paths) == 1 else f"{len(paths)} images"
-    trade_off = run_with_progress(method.iterate_sweep(problem, weights), title)
-    make_folder(out)
-    columns = {
-        "number": range(len(trade_off.points)),
-        "fairness_weight": [point.weight for point in trade_off.points],
-        "objective": [point.objective for point in trade_off.points],
-        "fairness_error": [point.fairness_error for point in trade_off.points],
-        "balance": [point.balance for point in trade_off.points],
-        "labels": [point.segmentation.n_labels for point in trade_off.points],
-    }
-    io.save_table(table, {name: np.asarray(column) for name, column in columns.items()})
-    _save_plot(plot, trade_off, title)
-    for point, paths_of_point in zip(trade_off.points, mask_paths, strict=False):
-        labels = point.segmentation.labels
-        label_images = labels if isinstance(labels, list) else [labels]
-        for image, mask, path in zip(files, label_images, paths_of_point, strict=True):
-            io.save_masks(path, mask, **placed_labels(image, mask, axis).placed)
-    click.echo(f"{table}\n{plot}")
+
+    images: tuple[Path, ...] = argument("IMAGE...")
+    out: Path = output("FOLDER", "Where the table (.csv), the plot (.png) and the masks go.")
+    weights: Any = option(
+        None, "Fairness weights. [default: 0, and nine up to ten times the objective]",
+        metavar="FLOAT,...", type=ParameterValue(["list"], optional=True))
+    image: GivenImages = image_options(
+        "groups", "features", "window", "channel_axis", "scaling", "mask",
+        groups=f"{GROUPS} [default for several images: image]",
+        window="Side of the window of neighbours, for ncut. [default: 3]")
+    masks: bool = option(False, "Save the labels of every weight, too.")
+    parameters: GivenMethods = method_options(_SWEEPS, [SWEPT])
+    # fmt: on
+
+    def run(self) -> None:
+        weights = None if isinstance(self.weights, str) else self.weights  # the word none
+        paths = io.find_images(self.images)
+        values = self.image.values
+        if len(paths) > 1:
+            values = {"groups": "image"} | values
+        elif "groups" not in values:
+            raise click.UsageError("--groups: one image needs groups; see --help")
+        options, companions = GivenImages(values).on(n_images=len(paths))
+        table, plot = self.out / "fair_sweep.csv", self.out / "fair_sweep.png"
+        mask_paths = [
+            [self.out / f"{io.mask_stem(path)}{io.LABELS_MARK}_{number}.tif" for path in paths]
+            for number in range(count_points(weights) if self.masks else 0)
+        ]
+        outputs = [table, plot, *itertools.chain(*mask_paths)]
+        check_outputs(outputs, paths, overwrite=self.overwrite)
+        (method_type,) = _SWEEPS.values()
+        method = self.parameters.make(method_type)
+        assert isinstance(method, SweepMethod)
+        _print_notes(companions)
+        files: list[Any] = [companions.read_image(path) for path in paths]
+        pipeline = companions.pipeline_for(Pipeline(method, options), files[0])
+        assert pipeline.options is not None
+        problem, axis = pipeline.problem(files, **companions.read()), pipeline.options.channel_axis
+        title = paths[0].name if len(paths) == 1 else f"{len(paths)} images"
+        trade_off = run_with_progress(method.iterate_sweep(problem, weights), title)
+        make_folder(self.out)
+        points = trade_off.points
+        columns = {
+            "number": range(len(points)),
+            "fairness_weight": [point.weight for point in points],
+            "objective": [point.objective for point in points],
+            "fairness_error": [point.fairness_error for point in points],
+            "balance": [point.balance for point in points],
+            "labels": [point.segmentation.n_labels for point in points],
+        }
+        io.save_table(table, {name: np.asarray(column) for name, column in columns.items()})
+        _save_plot(plot, trade_off, title)
+        for point, point_paths in zip(points, mask_paths, strict=False):
+            labels = point.segmentation.labels
+            label_images = labels if isinstance(labels, list) else [labels]
+            for image, mask, path in zip(files, label_images, point_paths, strict=True):
+                io.save_masks(path, mask, **placed_labels(image, mask, axis).placed)
+        click.echo(f"{table}\n{plot}")
 
 
 def _save_plot(path: Path, trade_off: TradeOff, title: str) -> None:

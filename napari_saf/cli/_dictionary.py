@@ -5,17 +5,25 @@ from __future__ import annotations
 import dataclasses
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import click
 from matplotlib.figure import Figure
 
 from napari_saf import io
 from napari_saf.batch import DictionaryTask, check_outputs
-from napari_saf.cli import _methods as flags
-from napari_saf.cli import run_with_progress
-from napari_saf.cli._large import JOBS, SCHEDULER, TILES, label_in_tiles
-from napari_saf.cli._run import run_jobs
+from napari_saf.cli import note, run_with_progress
+from napari_saf.cli._options import (
+    AbstractCommand,
+    GivenImages,
+    GivenMethods,
+    argument,
+    image_options,
+    method_options,
+    option,
+    output,
+)
+from napari_saf.cli._run import LabelCommand, WritingCommand
 from napari_saf.dictionary import (
     DICTIONARY_SUFFIX,
     RECONSTRUCTIONS,
@@ -31,95 +39,62 @@ from napari_saf.result import STATUS_TEXTS
 from napari_saf.storage import atomic_write, make_folder
 from napari_saf.tiles import DictionaryJob
 
-_DICTIONARY = click.Argument(["path"], type=flags.PATH, metavar="DICTIONARY")
-_WINDOW = click.Option(["--window"], type=int, default=3, show_default=True, metavar="ODD",
-                       help="Side of the averaging window in pixels, the scale (N).")  # fmt: skip
-_CHANNELS = flags.image_options("channel_axis")[0]
-_LEARN = [
-    flags.IMAGES,
-    flags.output("DICTIONARY", f"Where the dictionary goes ({DICTIONARY_SUFFIX})."),
-    _WINDOW,
-    click.Option(["--features"], type=click.Choice(list(FEATURES)), default="intensity",
-                 show_default=True, help="Of what atoms are patches."),
-    _CHANNELS,
-    flags.overwrite("a dictionary that is there"),
-]  # fmt: skip
-_SHOW = [
-    _DICTIONARY,
-    flags.output("SHEET.png", "Where a picture of the atoms goes.", required=False),
-    flags.overwrite("a picture that is there"),
-]
-_OF_FOLDER = {"reconstruction": "blended", "mask_format": ".tif", "device": "auto"}
-"""Options of folder output, with their defaults."""
-_APPLY = [
-    _DICTIONARY,
-    flags.IMAGES,
-    flags.output("FOLDER", "Where masks, reconstructions and the table (.csv) go; or OUT.ome.zarr "
-                 "for the labels alone of one image of any size, in tiles."),
-    _WINDOW,
-    click.Option(["--reconstruction"], type=click.Choice(RECONSTRUCTIONS),
-                 default=_OF_FOLDER["reconstruction"],
-                 show_default=True, help="How images are rebuilt: atoms at the matched "
-                 "centres; beside them the nearest atom of each pixel; or the atom around each "
-                 "pixel that fits best with a contrast and brightness of its own."),
-    _CHANNELS,
-    click.Option(["--format", "mask_format"], type=click.Choice(list(io.MASK_SUFFIXES)),
-                 default=".tif", show_default=True, help="Format of the masks."),
-    click.Option(["--device"], default="auto", show_default=True,
-                 help="Where to compute: auto, cpu, cuda or mps."),
-    flags.overwrite("everything that is there"),
-    JOBS,
-    *TILES,
-    SCHEDULER,
-]  # fmt: skip
+_WINDOW = "Side of the averaging window in pixels, the scale (N)."
 
 
-@click.group("dictionary")
-def dictionary() -> None:
-    """Learn, show and apply patch dictionaries."""
-
-
-@flags.command(
-    "learn", flags.method_options(_LEARN, {"dictionary": PatchDictionaryLearning}), dictionary
-)
-def _learn(args: Any) -> None:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Learn(WritingCommand):
     """Learn a dictionary from one or several images, or a folder of them."""
-    out = args.out
-    io.check_suffix(out, [DICTIONARY_SUFFIX])
-    check_outputs([out], overwrite=args.overwrite)
-    method = flags.make_method(PatchDictionaryLearning, flags.given_parameters(vars(args)))
-    paths = io.find_images(args.images)
-    files = [io.read_image(path) for path in paths]
-    axis = files[0].stated_channel_axis if args.channel_axis is None else args.channel_axis
-    arrays = [file.array for file in files]
-    options = PLAIN | {"window": args.window, "channel_axis": axis, "features": args.features}
-    problem = Problem.from_images(arrays, **options)
-    title = paths[0].name if len(paths) == 1 else f"{len(paths)} images"
-    began = time.perf_counter()
-    result = run_with_progress(method.iterate(problem), title)
-    assert isinstance(result, LearnedDictionary)
-    learned = dataclasses.replace(result.dictionary, images=tuple(path.name for path in paths))
-    make_folder(out.parent)
-    learned.save(out)
-    seconds, status = time.perf_counter() - began, STATUS_TEXTS[result.status]
-    click.echo(f"{out}: {_summary(learned)}, {status}, {seconds:.1f} s")
-    for note in result.notes:
-        click.echo(f"napari-saf: note: {note}", err=True)
+
+    images: tuple[Path, ...] = argument("IMAGE...")
+    out: Path = output("DICTIONARY", f"Where the dictionary goes ({DICTIONARY_SUFFIX}).")
+    window: int = option(3, _WINDOW, metavar="ODD")
+    features: str = option("intensity", "Of what atoms are patches.", choices=list(FEATURES))
+    image: GivenImages = image_options("channel_axis")
+    parameters: GivenMethods = method_options({"dictionary": PatchDictionaryLearning})
+
+    def run(self) -> None:
+        io.check_suffix(self.out, [DICTIONARY_SUFFIX])
+        check_outputs([self.out], overwrite=self.overwrite)
+        method = self.parameters.make(PatchDictionaryLearning)
+        paths = io.find_images(self.images)
+        files = [io.read_image(path) for path in paths]
+        axis = self.image.values.get("channel_axis", files[0].stated_channel_axis)
+        arrays = [file.array for file in files]
+        options = PLAIN | {"window": self.window, "channel_axis": axis, "features": self.features}
+        problem = Problem.from_images(arrays, **options)
+        title = paths[0].name if len(paths) == 1 else f"{len(paths)} images"
+        began = time.perf_counter()
+        result = run_with_progress(method.iterate(problem), title)
+        assert isinstance(result, LearnedDictionary)
+        learned = dataclasses.replace(result.dictionary, images=tuple(path.name for path in paths))
+        make_folder(self.out.parent)
+        learned.save(self.out)
+        seconds, status = time.perf_counter() - began, STATUS_TEXTS[result.status]
+        click.echo(f"{self.out}: {_summary(learned)}, {status}, {seconds:.1f} s")
+        for text in result.notes:
+            note(text)
 
 
-@flags.command("show", _SHOW, dictionary)
-def _show(args: Any) -> None:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Show(WritingCommand):
     """Say what a dictionary is, and draw its atoms."""
-    path, out = args.path, args.out
-    loaded = PatchDictionary.load(path)
-    click.echo(f"{path}: {_summary(loaded)}")
-    click.echo(f"learned from {', '.join(loaded.images) or 'unknown images'}")
-    click.echo(f"with napari-saf {loaded.software}, s = {loaded.s:g}, window {loaded.window}")
-    if out is not None:
-        check_outputs([out], overwrite=args.overwrite)
-        make_folder(out.parent)
-        _save_atoms(out, loaded, path.name)
-        click.echo(out)
+
+    path: Path = argument("DICTIONARY")
+    out: Path | None = option(
+        None, "Where a picture of the atoms goes.", "--output", metavar="SHEET.png"
+    )
+
+    def run(self) -> None:
+        loaded = PatchDictionary.load(self.path)
+        click.echo(f"{self.path}: {_summary(loaded)}")
+        click.echo(f"learned from {', '.join(loaded.images) or 'unknown images'}")
+        click.echo(f"with napari-saf {loaded.software}, s = {loaded.s:g}, window {loaded.window}")
+        if self.out is not None:
+            check_outputs([self.out], overwrite=self.overwrite)
+            make_folder(self.out.parent)
+            _save_atoms(self.out, loaded, self.path.name)
+            click.echo(self.out)
 
 
 def _save_atoms(path: Path, dictionary: PatchDictionary, title: str) -> None:
@@ -140,29 +115,67 @@ def _save_atoms(path: Path, dictionary: PatchDictionary, title: str) -> None:
         figure.savefig(temporary, dpi=150, format="png")
 
 
-@flags.command("apply", _APPLY, dictionary)
-def _apply(args: Any) -> int:
+# fmt: off
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Apply(LabelCommand):
     """Label images with a dictionary and rebuild them from its atoms.
 
     What an earlier run has done is not done again.
     """
-    loaded, out = PatchDictionary.load(args.path), args.out
-    paths = io.find_images(args.images)
-    shared = {"window": args.window, "channel_axis": args.channel_axis}
-    of_folder = {name: getattr(args, name) for name in _OF_FOLDER}
-    if out.name.endswith(".ome.zarr") and len(paths) == 1:
-        for name, default in _OF_FOLDER.items():
-            if of_folder[name] != default:
-                flag = name.removeprefix("mask_")
-                raise click.UsageError(f"--{flag}: goes with a folder; {out} gets the labels alone")
-        source = io.url_of(paths[0]) or paths[0]
-        job = DictionaryJob.of(source, loaded, tile=args.tile or None, **shared)
-        return label_in_tiles(job, args)
-    if args.tile or args.dry_run:
-        raise click.UsageError("--tile, --dry-run: go with one image, into OUT.ome.zarr")
-    options: dict[str, Any] = {**shared, **of_folder, "overwrite": args.overwrite}
-    task = DictionaryTask(dictionary=loaded, folder=out, **options)
-    return run_jobs(task, task.plan(paths), args)
+
+    path: Path = argument("DICTIONARY")
+    images: tuple[Path, ...] = argument("IMAGE...")
+    out: Path = output(
+        "FOLDER", "Where masks, reconstructions and the table (.csv) go; or OUT.ome.zarr for the "
+        "labels alone of one image of any size, in tiles.")
+    window: int = option(3, _WINDOW, metavar="ODD")
+    reconstruction: str = option(
+        "blended", "How images are rebuilt: atoms at the matched centres; beside them the nearest "
+        "atom of each pixel; or the atom around each pixel that fits best with a contrast and "
+        "brightness of its own.", choices=RECONSTRUCTIONS)
+    image: GivenImages = image_options("channel_axis")
+    device: str = option("auto", "Where to compute: auto, cpu, cuda or mps.")
+    # fmt: on
+
+    def run(self) -> int:
+        loaded, paths = PatchDictionary.load(self.path), io.find_images(self.images)
+        shared: dict[str, Any] = {
+            "window": self.window, "channel_axis": self.image.values.get("channel_axis"),
+        }  # fmt: skip
+        if self.out.name.endswith(".ome.zarr") and len(paths) == 1:
+            for name, flag in _OF_FOLDER.items():
+                if getattr(self, name) != next(
+                    field.default for field in dataclasses.fields(self) if field.name == name
+                ):
+                    raise click.UsageError(
+                        f"--{flag}: goes with a folder; {self.out} gets the labels alone"
+                    )
+            source = io.url_of(paths[0]) or paths[0]
+            job = DictionaryJob.of(source, loaded, tile=self.tile or None, **shared)
+            self.run_in_tiles(job, self.out)
+            return 0
+        if self.tile or self.dry_run:
+            raise click.UsageError("--tile, --dry-run: go with one image, into OUT.ome.zarr")
+        task = DictionaryTask(
+            dictionary=loaded,
+            folder=self.out,
+            reconstruction=self.reconstruction,  # type: ignore[arg-type]
+            mask_format=self.suffix,
+            device=self.device,
+            overwrite=self.overwrite,
+            **shared,
+        )
+        return self.run_jobs(task, task.plan(paths))
+
+
+_OF_FOLDER = {"reconstruction": "reconstruction", "suffix": "format", "device": "device"}
+"""Fields and flags of options of folder output."""
+
+
+class Dictionary(AbstractCommand):
+    """Learn, show and apply patch dictionaries."""
+
+    subcommands: ClassVar = (Learn, Show, Apply)
 
 
 def _summary(dictionary: PatchDictionary) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import click
@@ -11,9 +11,19 @@ import numpy as np
 
 from napari_saf import io
 from napari_saf.batch import Job, LabelTask, plan_jobs
-from napari_saf.cli import _methods as flags
-from napari_saf.cli._large import JOBS, SCHEDULER, TILES, tiles_of
-from napari_saf.cli._run import FORMAT, SCALING, run_jobs
+from napari_saf.cli._options import (
+    Given,
+    GivenImages,
+    GivenMethods,
+    ParameterValue,
+    argument,
+    image_options,
+    method_options,
+    option,
+    output,
+    step_options,
+)
+from napari_saf.cli._run import PipelineCommand
 from napari_saf.errors import FormatError
 from napari_saf.methods import METHODS, AbstractMethod, choose_for_strokes
 from napari_saf.objects import ObjectStep
@@ -22,108 +32,151 @@ from napari_saf.problem import ImageOptions
 from napari_saf.regions import USUAL_LEVEL
 
 _CAUTIONS = [f"{name}: {m.caution.reason}" for name, m in METHODS.items() if m.caution]
-_OPTIONS = [
-    flags.IMAGES,
-    flags.output("OUT", f"A mask ({', '.join(io.MASK_SUFFIXES)}) for one image, or a folder."),
-    click.Option(
-        ["--method"],
-        type=click.Choice(list(METHODS)),
-        help=" ".join(["Method. [default: saf; af with --seeds, see --choose]", *_CAUTIONS]),
-    ),
-    *flags.image_options("features", "window", "weights", "channel_axis"),
-    SCALING,
-    *flags.image_options("max_side", "full_resolution", "mask", "no_data", "seeds", "groups"),
-    click.Option(["--choose"], is_flag=True,
-                 help="Let the seeds choose features, scale and how far they reach (saf.choose_for_"
-                 "strokes), with the method af, as the Scribbles dock does: what --seeds do unless "
-                 "--method, --recipe or --prototypes is given. Options given beside it take "
-                 "precedence."),
-    click.Option(["--together"], is_flag=True,
-                 help="One set of labels for all images, instead of each by itself."),
-    click.Option(["--regions", "level"], is_flag=False, flag_value=str(USUAL_LEVEL),
-                 type=flags.ParameterValue(["level"], optional=True), metavar="[LEVEL|none]",
-                 help="Numbered regions in place of labels: parts of labels cut by colour, merged "
-                 f"up to a level from 0, many, to 1, few; {USUAL_LEVEL} where no level follows."),
-    click.Option(["--objects"], is_flag=True,
-                 help="Beside each mask the numbers of single objects and a table of what they "
-                 "measure, split where they touch; a recipe may say so, too."),
-    *flags.step_options(ObjectStep, "object_", without=["by_slice"]),
-    *flags.PROBABILITIES,
-    click.Option(["--recipe"], type=flags.PATH, metavar="FILE",
-                 help="Repeat what a recipe says; options given beside it take precedence."),
-    FORMAT,
-    flags.overwrite("masks and recipes that are there"),
-    JOBS,
-    *TILES,
-    SCHEDULER,
-]  # fmt: skip
 
 
-@flags.command("segment", flags.method_options(_OPTIONS))
-def segment(given: Any) -> int:
+# fmt: off
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Segment(PipelineCommand):
     """Label images.
 
     Beside each mask goes a recipe that repeats it; a mask whose recipe says the same is not made
     again, so that a run that was stopped goes on. A large image is labelled in tiles, into a
     pyramid that holds its recipe.
     """
-    paths = io.find_images(given.images)
-    tiles = tiles_of(given)
-    if given.together and tiles == "all":
-        raise click.UsageError("--together: images are not labelled as one in tiles")
-    own = {"suffix": given.suffix, "together": given.together}
-    jobs = plan_jobs(paths, given.out, tiles=tiles, **own)
-    return run_jobs(_task(given, jobs), jobs, given)
 
+    images: tuple[Path, ...] = argument("IMAGE...")
+    out: Path = output(
+        "OUT", f"A mask ({', '.join(io.MASK_SUFFIXES)}) for one image, or a folder.")
+    method: str | None = option(
+        None, " ".join(["Method. [default: saf; af with --seeds, see --choose]", *_CAUTIONS]),
+        choices=list(METHODS))
+    image: GivenImages = image_options(
+        "features", "window", "weights", "channel_axis", "max_side", "full_resolution", "mask",
+        "no_data", "seeds", "groups")
+    choose: bool = option(
+        False, "Let the seeds choose features, scale and how far they reach "
+        "(saf.choose_for_strokes), with the method af, as the Scribbles dock does: what --seeds do "
+        "unless --method, --recipe or --prototypes is given. Options given beside it take "
+        "precedence.")
+    together: bool = option(
+        False, "One set of labels for all images, instead of each by itself.")
+    level: float | str | None = option(
+        None, "Numbered regions in place of labels: parts of labels cut by colour, merged up to a "
+        f"level from 0, many, to 1, few; {USUAL_LEVEL} where no level follows.", "--regions",
+        is_flag=False, flag_value=str(USUAL_LEVEL), metavar="[LEVEL|none]",
+        type=ParameterValue(["level"], optional=True))
+    objects: bool = option(
+        False, "Beside each mask the numbers of single objects and a table of what they measure, "
+        "split where they touch; a recipe may say so, too.")
+    object_step: Given = step_options(ObjectStep, "object_", without=["by_slice"])
+    recipe: Path | None = option(
+        None, "Repeat what a recipe says; options given beside it take precedence.",
+        metavar="FILE")
+    parameters: GivenMethods = method_options()
+    # fmt: on
 
-def _task(given: Any, jobs: list[Job]) -> LabelTask:
-    """Return what is done with every image: as a recipe says, but for what is given."""
-    values, paths = vars(given), [path for job in jobs for path in job.images]
-    parameters = flags.given_parameters(values)
-    prototypes = next(
-        (value for value in parameters.values() if isinstance(value, io.PrototypeSet)), None
-    )
-    of_seeds = values["seeds"] is not None and "prototypes" not in parameters
-    if values["choose"] or (of_seeds and values["method"] is None and values["recipe"] is None):
-        recipe: Pipeline | None = _chosen(given, jobs)
-    else:
-        recipe = _recipe(values, prototypes)
-    options, method = ImageOptions(), METHODS[values["method"] or "saf"]
-    if recipe is not None:
-        recipe = recipe.for_others() if values["seeds"] is None else recipe
-        options, method = recipe.options or options, METHODS[recipe.method.name]
-    made: AbstractMethod = flags.make_method(
-        method, parameters, None if recipe is None else recipe.method
-    )
-    features = values["features"] or options.features_name
-    known = None if prototypes is None else prototypes.options
-    if known is not None and known.features_name != features:
-        made_of = known.features_name
-        raise click.UsageError(
-            f"--prototypes: those of the file are made of {made_of!r}, not of {features!r}"
+    def run(self) -> int:
+        paths = io.find_images(self.images)
+        if self.together and self.tiles == "all":
+            raise click.UsageError("--together: images are not labelled as one in tiles")
+        options: dict[str, Any] = {"suffix": self.suffix, "together": self.together}
+        jobs = plan_jobs(paths, self.out, tiles=self.tiles, **options)
+        task = LabelTask(*self._pipeline(jobs), self.overwrite, self.tile or None)
+        return self.run_jobs(task, jobs)
+
+    def _pipeline(self, jobs: list[Job]) -> tuple[Pipeline, Any]:
+        """Return how images are labelled, as a recipe says but for what is given; companions."""
+        prototypes = self.parameters.prototypes
+        has_seeds = "seeds" in self.image.values
+        is_new = self.method is None and self.recipe is None
+        images = self.image
+        if self.choose or (has_seeds and is_new and "prototypes" not in self.parameters.values):
+            deep, images = self.image.take_deep()
+            base: Pipeline | None = self._chosen(jobs, images, deep)
+        else:
+            base = self._base(prototypes)
+        options, method, base_method = ImageOptions(), METHODS[self.method or "saf"], None
+        if base is not None:
+            base = base if has_seeds else base.for_others()
+            options, method = base.options or options, METHODS[base.method.name]
+            base_method = base.method
+        made: AbstractMethod = self.parameters.make(method, base_method)
+        features = images.values.get("features", options.features_name)
+        if prototypes is not None and prototypes.options is not None:
+            expected = prototypes.options.features_name
+            if expected != features:
+                raise click.UsageError(
+                    f"--prototypes: those of the file are made of {expected!r}, not of {features!r}"
+                )
+        if self.scaling is False and options.scaling is None:
+            raise click.UsageError("--scaling first: goes with a recipe or prototypes of an image")
+        n_images = sum(len(job.images) for job in jobs)
+        options, companions = images.on(
+            options.for_others(self.scaling), n_images, axis_from_file=self.recipe is None
         )
-    scaling = values["scaled_by"]
-    if scaling is False and options.scaling is None:
-        raise click.UsageError("--scaling first: goes with a recipe or prototypes of an image")
-    options, is_new = options.for_others(scaling), values["recipe"] is None
-    options, companions = flags.image_options_of(values, len(paths), options, axis_from_file=is_new)
-    level = values["level"]
-    if level is None:
-        level = None if recipe is None else recipe.level
-    if "prototype_labels" in parameters:  # a file's labels, names and colours are of other rows
-        prototypes = _with_labels(made)
-    elif "prototypes" not in parameters and recipe is not None and values["seeds"] is None:
-        prototypes = recipe.taught
-    maps = None if recipe is None else recipe.probabilities
-    pipeline = Pipeline(
-        made,
-        options,
-        level=level if isinstance(level, float) else None,  # the word none
-        objects=_object_step(values, recipe),
-        probabilities=flags.probability_step(values, maps),
-        taught=prototypes,
-    )
-    return LabelTask(pipeline, companions, values["overwrite"], values["tile"] or None)
+        level = self.level
+        if base is not None and level is None:
+            level = base.level
+        if "prototype_labels" in self.parameters.values:  # names and colours are of other rows
+            prototypes = _with_labels(made)
+        elif "prototypes" not in self.parameters.values and base is not None and not has_seeds:
+            prototypes = base.taught
+        pipeline = Pipeline(
+            made,
+            options,
+            level=level if isinstance(level, float) else None,  # the word none
+            objects=self._object_step(base),
+            probabilities=self.probability_step(None if base is None else base.probabilities),
+            taught=prototypes,
+        )
+        return pipeline, companions
+
+    def _object_step(self, base: Pipeline | None) -> ObjectStep | None:
+        step = None if base is None else base.objects
+        if step is not None or self.objects:
+            return self.object_step.on(step or ObjectStep())
+        if self.object_step.values:
+            raise click.UsageError("--object-...: go with --objects")
+        return None
+
+    def _chosen(self, jobs: list[Job], images: GivenImages, deep: Any) -> Pipeline:
+        """Return the settings that seeds choose on an image."""
+        paths = jobs[0].images
+        if "seeds" not in images.values or self.recipe is not None:
+            raise click.UsageError("--choose: goes with --seeds, and without --recipe")
+        options, companions = images.on(n_images=sum(len(job.images) for job in jobs))
+        pipeline = Pipeline(METHODS["saf"](), options)
+        if jobs[0].in_tiles:
+            LabelTask(pipeline, companions).large_job(jobs[0])  # refuses seeds
+        image, files = companions.read_image(paths[0]), companions.read()
+        options = companions.pipeline_for(pipeline, image).options or options
+        choice = choose_for_strokes(
+            image.array,
+            files["seeds"],
+            channel_axis=options.channel_axis,
+            mask=files["mask"],
+            scaling=None if isinstance(self.scaling, bool) else self.scaling,
+            deep=deep,
+        )
+        if self.method not in (None, choice.method.name):
+            raise click.UsageError(f"--choose: goes with the method {choice.method.name!r}")
+        click.echo(f"{paths[0]}: {choice.summary}")
+        return Pipeline(choice.method, choice.options)
+
+    def _base(self, prototypes: io.PrototypeSet | None) -> Pipeline | None:
+        """Return the pipeline of the recipe, or of the file of prototypes."""
+        if self.recipe is not None:
+            recipe = load_recipe(self.recipe)
+            if self.method not in (None, recipe.method.name):
+                raise click.UsageError(f"--method: the recipe is one of {recipe.method.name!r}")
+            if recipe.options is None:
+                raise FormatError(f"{self.recipe}: the recipe of a run on a graph, not on an image")
+            return recipe
+        if prototypes is None:
+            return None
+        options = prototypes.options or ImageOptions()
+        recipe = Pipeline.from_prototypes(dataclasses.replace(prototypes, options=options))
+        return recipe if self.method in (None, recipe.method.name) else None
 
 
 def _with_labels(method: Any) -> io.PrototypeSet | None:
@@ -132,56 +185,3 @@ def _with_labels(method: Any) -> io.PrototypeSet | None:
     if points is None or labels is None:
         return None
     return io.PrototypeSet(points, np.ravel(labels).astype(int))
-
-
-def _object_step(values: Mapping[str, Any], recipe: Pipeline | None) -> ObjectStep | None:
-    before = None if recipe is None else recipe.objects
-    step = flags.step_of(values, before or ObjectStep(), "object_")
-    if before is not None or values["objects"]:
-        return step
-    if step != ObjectStep():
-        raise click.UsageError("--object-...: go with --objects")
-    return None
-
-
-def _chosen(given: Any, jobs: list[Job]) -> Pipeline:
-    """Return the settings that seeds choose on an image."""
-    values, scaling, paths = vars(given), given.scaled_by, jobs[0].images
-    if given.seeds is None or given.recipe is not None:
-        raise click.UsageError("--choose: goes with --seeds, and without --recipe")
-    deep = flags.take_deep(values)
-    options, companions = flags.image_options_of(values, sum(len(job.images) for job in jobs))
-    pipeline = Pipeline(METHODS["saf"](), options)
-    if jobs[0].in_tiles:
-        LabelTask(pipeline, companions).large_job(jobs[0])  # refuses seeds
-    image, beside = companions.read_image(paths[0]), companions.read()
-    chosen = companions.pipeline_for(pipeline, image).options
-    assert chosen is not None
-    choice = choose_for_strokes(
-        image.array,
-        beside["seeds"],
-        channel_axis=chosen.channel_axis,
-        mask=beside["mask"],
-        scaling=None if isinstance(scaling, bool) else scaling,
-        deep=deep,
-    )
-    if given.method not in (None, choice.method.name):
-        raise click.UsageError(f"--choose: goes with the method {choice.method.name!r}")
-    click.echo(f"{paths[0]}: {choice.summary}")
-    return Pipeline(choice.method, choice.options)
-
-
-def _recipe(values: Mapping[str, Any], prototypes: io.PrototypeSet | None) -> Pipeline | None:
-    path, name = values["recipe"], values["method"]
-    if path is not None:
-        recipe = load_recipe(path)
-        if name not in (None, recipe.method.name):
-            raise click.UsageError(f"--method: the recipe is one of {recipe.method.name!r}")
-        if recipe.options is None:
-            raise FormatError(f"{path}: the recipe of a run on a graph, not on an image")
-        return recipe
-    if prototypes is None:
-        return None
-    options = prototypes.options or ImageOptions()
-    recipe = Pipeline.from_prototypes(dataclasses.replace(prototypes, options=options))
-    return recipe if name in (None, recipe.method.name) else None

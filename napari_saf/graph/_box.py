@@ -1,7 +1,8 @@
 """Box sums and weighted averages over the windows of a grid.
 
-A box sum is one banded matrix product per axis, whatever its size: the axis is cut into blocks of
-outputs, whose inputs overlap by the radius, and all blocks share one band matrix.
+A box sum is one banded matrix product per axis: the axis is cut into blocks of outputs, whose
+inputs overlap by the radius, and all blocks share one band matrix. The band of a radius above
+`_LARGEST_BAND` would take more than the axis itself: running sums take its place.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from numpy.typing import NDArray
 from napari_saf.device import Tensor, torch
 
 _BLOCK = 32
+_LARGEST_BAND = 512
 _CHUNK = 2**22
 _WHOLE = np.float32(65535)
 
@@ -71,6 +73,8 @@ class BoxSum:
 
 
 class _AxisSum:
+    """Box sum, or mean over existing pixels, along one axis."""
+
     def __init__(
         self,
         shape: Sequence[int],
@@ -82,27 +86,41 @@ class _AxisSum:
         self._n_outer = int(np.prod(shape[:axis], dtype=np.int64))
         self._length = shape[axis]
         self._n_inner = int(np.prod(shape[axis + 1 :], dtype=np.int64))
-        self._radius = min(radius, self._length - 1)
-        inner = self._length - 2 * self._radius
-        self._block = min(max(_BLOCK, self._radius), inner) if inner > 0 else 0
-        self._n_blocks = inner // self._block if self._block else 0
-        distance = np.abs(np.subtract.outer(np.arange(self._length), np.arange(self._length)))
-        band = (distance <= self._radius).astype(np.float64)
-        if mean:
-            band /= band.sum(axis=1, keepdims=True)
-        if self._n_blocks == 0:
-            self._full_band = to_device(band)
+        self._radius = head = min(radius, self._length - 1)
+        self._is_running = head > _LARGEST_BAND
+        if self._is_running:
+            self._factors = to_device(1 / self._counts()[:, None]) if mean else None
             return
-        head, tail = self._radius, self._radius + self._n_blocks * self._block
-        self._tail = tail
-        self._band = to_device(band[head : head + self._block, : self._block + 2 * head])
-        self._first = to_device(band[:head, : 2 * head])
-        self._last = to_device(band[tail:, tail - head :])
+        inner = self._length - 2 * head
+        self._block = min(max(_BLOCK, head), inner) if inner > 0 else 0
+        self._n_blocks = inner // self._block if self._block else 0
+
+        def band(rows: slice, columns: slice) -> Tensor:
+            distance = np.arange(rows.start, rows.stop)[:, None] - np.r_[columns]
+            weights = (abs(distance) <= head).astype(np.float64)
+            return to_device(weights / self._counts()[rows, None] if mean else weights)
+
+        if self._n_blocks == 0:
+            self._full_band = band(slice(0, self._length), slice(0, self._length))
+            return
+        self._tail = tail = head + self._n_blocks * self._block
+        self._band = band(slice(head, head + self._block), slice(0, self._block + 2 * head))
+        self._first = band(slice(0, head), slice(0, 2 * head))
+        self._last = band(slice(tail, self._length), slice(tail - head, self._length))
+
+    def _counts(self) -> NDArray[np.int64]:
+        """Return the number of pixels in the window of each pixel."""
+        pixels = np.arange(self._length)
+        last = np.minimum(pixels + self._radius, self._length - 1)
+        return last - np.maximum(pixels - self._radius, 0) + 1
 
     def __call__(self, source: Tensor, target: Tensor) -> None:
         columns = self._n_inner * source.shape[1]
         x = source.view(self._n_outer, self._length, columns)
         y = target.view(self._n_outer, self._length, columns)
+        if self._is_running:
+            self._running_sums(x, y)
+            return
         if self._n_blocks == 0:
             torch.matmul(self._full_band, x, out=y)
             return
@@ -121,6 +139,24 @@ class _AxisSum:
                 inner[rows] = torch.matmul(self._band, blocks[rows])
         y[:, :radius] = torch.matmul(self._first, x[:, : 2 * radius])
         y[:, self._tail :] = torch.matmul(self._last, x[:, self._tail - radius :])
+
+    def _running_sums(self, x: Tensor, y: Tensor) -> None:
+        """Add the end of one block of the window's side and the beginning of the next.
+
+        Sums within blocks only, so that nothing is subtracted (van Herk).
+        """
+        side, radius, length = 2 * self._radius + 1, self._radius, self._length
+        n_blocks = -(-(length + 2 * radius) // side)
+        for rows in _chunks(self._n_outer, length * x.shape[2]):
+            padded = x.new_zeros(len(x[rows]), n_blocks, side, x.shape[2])
+            padded.flatten(1, 2)[:, radius : radius + length] = x[rows]
+            from_start = padded.cumsum(2)
+            to_end = padded.flip(2).cumsum(2).flip(2)
+            to_end[:, :, 0] = 0  # the window is one block, which `from_start` holds
+            sums, ends = to_end.flatten(1, 2)[:, :length], from_start.flatten(1, 2)
+            torch.add(sums, ends[:, side - 1 : side - 1 + length], out=y[rows])
+        if self._factors is not None:
+            y.mul_(self._factors)
 
 
 def _chunks(n_rows: int, n_entries: int) -> Iterator[slice]:

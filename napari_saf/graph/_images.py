@@ -51,15 +51,25 @@ class CoarseGrid(GridGraph):
     def enlarged(
         self, image: NDArray[np.generic], region: Sequence[slice] | None = None
     ) -> NDArray[np.generic]:
-        """Return an image of the nodes, as of `spread`, as a region of one of the large size."""
-        whole = [slice(0, n) for n in self.image_shape]
-        between = self._between(whole if region is None else region)
+        """Return an image of the nodes, as of `spread`, as a region of one of the large size.
+
+        Numbers at the rim of the mask are interpolated between the nodes inside it.
+        """
+        region = [slice(0, n) for n in self.image_shape] if region is None else region
+        between = self._between(region)
         # Only the nodes around the region.
         firsts = [int(low[0]) for low, _ in between]
         lasts = [int(low[-1]) + 2 for low, _ in between]
-        part = image[tuple(map(slice, firsts, lasts))]
+        nodes = tuple(map(slice, firsts, lasts))
         near = [(low - first, share) for (low, share), first in zip(between, firsts, strict=True)]
-        return (_interpolated if image.dtype.kind == "f" else _voted)(part, near)
+        if image.dtype.kind != "f":
+            return _voted(image[nodes], near)
+        enlarged = _interpolated(image[nodes], near)
+        if self.mask is None:
+            return enlarged
+        weights = _interpolated(self.mask[nodes].astype(image.dtype), near)
+        weights = np.where(weights > 0, weights, 1)
+        return np.asarray(enlarged / weights[(..., *[None] * (image.ndim - weights.ndim))])
 
     def without_weights(self) -> CoarseGrid:
         return CoarseGrid(super().without_weights(), self.image_shape, self.image_mask, self.image)

@@ -13,6 +13,7 @@ from napari_saf.tiles._label import (
     label_large,
     run_large,
 )
+from napari_saf.tiles._large_job import LEARN_PIXELS, LargeJob
 from napari_saf.tiles._objects import LargeObjects, split_large
-from napari_saf.tiles._plan import LEARN_PIXELS, LargeJob, Plan
+from napari_saf.tiles._plan import Plan
 from napari_saf.tiles._store import LabelStore

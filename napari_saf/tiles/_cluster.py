@@ -31,7 +31,7 @@ _ATTEMPTS = 2
 
 @contextmanager
 def local_client(n_processes: int) -> Iterator[Client]:
-    """Give a client of so many processes of this machine, which share its threads.
+    """Give a client of `n_processes` local processes, which share the threads.
 
     They end with this process, however that ends. ComputeError if they do not start.
     """
@@ -113,11 +113,11 @@ def check_versions(client: Client) -> None:
 def run_tasks(
     client: Client | None, function: Callable[[T], Any], items: deque[T]
 ) -> Iterator[tuple[T, Callable[[], Any]]]:
-    """Yield each item once it is done, with what returns the outcome, or raises what was raised.
+    """Yield each item once it is done, with a callable that returns its result or raises its error.
 
-    Without a client the items are done here, one after another, when their outcome is asked for.
-    A few tasks for each worker are under way at any time, and ended where the iteration is. Whoever
-    iterates may add items.
+    Without a client an item is done in this process when its result is asked for. A few tasks for
+    each worker are running at any time; they are cancelled if the iteration ends. The caller may
+    add items.
     """
     if client is None:
         while items:
@@ -136,9 +136,9 @@ def run_tasks(
         n_sent = min(len(items), max(4, n_most) - len(running))
         if n_sent > 0:
             # One message to the scheduler: one for each task would take most of its time.
-            some = [items.popleft() for _ in range(n_sent)]
-            futures = client.map(function, some, pure=False)
-            running.update(zip(futures, some, strict=True))
+            next_items = [items.popleft() for _ in range(n_sent)]
+            futures = client.map(function, next_items, pure=False)
+            running.update(zip(futures, next_items, strict=True))
             queue.update(futures)
 
     try:

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
 from napari_saf.dictionary import PatchDictionary, check_odd, label_patches
 from napari_saf.errors import InvalidInput
@@ -28,7 +29,7 @@ _STEP_PIXELS = 2**18
 class DictionaryPlan(Tiling):
     """How a dictionary labels a large image, as JSON holds it."""
 
-    kind: Literal["dictionary"]
+    plan_kind: Literal["dictionary"] = Field(alias="kind")
     window: int
     n_atoms: int
     steps: list[float]
@@ -90,45 +91,57 @@ class DictionaryJob(AbstractLargeJob):
         *,
         window: int = 3,
         channel_axis: int | None = None,
-        **more: Any,
+        **options: Any,
     ) -> DictionaryJob:
         """Open the image and its mask, and check that they fit; see `opened_with_mask`."""
         check_odd("window", window, 1, None)
-        own = opened_with_mask(source, channel_axis, **more)
-        sides = [min(side, 2 * dictionary.patch_size) for side in own[0].shape]
-        dictionary.planes(np.zeros([*sides, own[0].n_channels]), -1)
-        return cls(*own, dictionary, window)
+        fields = opened_with_mask(source, channel_axis, **options)
+        sides = [min(side, 2 * dictionary.patch_size) for side in fields[0].shape]
+        dictionary.planes(np.zeros([*sides, fields[0].n_channels]), -1)
+        return cls(*fields, dictionary, window)
 
     @property
     def request(self) -> dict[str, Any]:
-        one = self.dictionary
+        dictionary = self.dictionary
         text = repr(
-            (one.atoms.shape, one.scaling, one.distance, one.shift_window, one.features)
+            (
+                dictionary.atoms.shape,
+                dictionary.scaling,
+                dictionary.distance,
+                dictionary.shift_window,
+                dictionary.features,
+            )
         ).encode()
-        digest = hashlib.sha256(np.ascontiguousarray(one.atoms).tobytes() + text).hexdigest()[:16]
+        digest = hashlib.sha256(
+            np.ascontiguousarray(dictionary.atoms).tobytes() + text
+        ).hexdigest()[:16]
         return {"dictionary": digest, "window": self.window, "tile": self.tile}
 
     def plan(self) -> DictionaryPlan:
         wait_for_kernels()
-        one, image = self.dictionary, self.image
-        least = (max(self.window, one.patch_size),) * 2
+        dictionary, image = self.dictionary, self.image
+        least = (max(self.window, dictionary.patch_size),) * 2
         block = sides_of(image.shape, least, None)[0]
         n_blocks = max(1, _STEP_PIXELS // math.prod(block))
         pixels = pixels_of(image, self.auxiliary)
         strips = [
-            _filled(*pixels.read(region), one)[0]
+            _filled(*pixels.read(region), dictionary)[0]
             for region in blocks_within(pixels, block, n_blocks)
         ]
         if not strips:
             raise InvalidInput("mask: expected pixels to learn from, none of them is within it")
-        history = label_patches(one, np.hstack(strips), AssignmentFlow(), self.window)[1]
-        reach = 2 * (one.patch_size // 2) + one.shift_window // 2 + one.receptive_field
+        history = label_patches(dictionary, np.hstack(strips), AssignmentFlow(), self.window)[1]
+        reach = (
+            2 * (dictionary.patch_size // 2)
+            + dictionary.shift_window // 2
+            + dictionary.receptive_field
+        )
         halo = [reach + 2 * WINDOWS_OF_HALO[2] * (self.window // 2)] * 2
-        sides = fitting_tile(image.shape, least, self.tile, halo, one.n_atoms, 0)
+        sides = fitting_tile(image.shape, least, self.tile, halo, dictionary.n_atoms, 0)
         return DictionaryPlan(
             kind="dictionary",
             window=self.window,
-            n_atoms=one.n_atoms,
+            n_atoms=dictionary.n_atoms,
             steps=np.diff(history.time).tolist(),
             **self.tiling(*sides, halo),
         )

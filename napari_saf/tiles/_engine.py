@@ -1,4 +1,4 @@
-"""Tiles done one after another, or by workers of dask, with a journal of what is done."""
+"""The engine of tiles: in this process or by workers of dask, with a journal."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 Tile = tuple[int, ...]
-"""Level and place."""
+"""Level and position in units of tiles."""
 
 
 Sent = ImageSource | tuple[Any, ...]
-"""An image, or what another process opens it from."""
+"""An image, or the arguments with which another process opens it."""
 Auxiliary = ImageSource | Literal["finite"] | None
 Progress = Callable[[int, int], object]
 _SMALLER = "choose smaller tiles"
@@ -43,9 +43,9 @@ _MOST_SENT = 2**26
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class AbstractTiledJob(ABC):
-    """What is asked of a large image, checked; `plan` is made when it is asked for.
+    """A checked request about a large image.
 
-    With the image its `auxiliary` is read: a mask, or how uncertain pixels are.
+    The `auxiliary` is read with the image: a mask, or the uncertainty of pixels.
     """
 
     plan_type: ClassVar[type[Tiling]]
@@ -56,25 +56,25 @@ class AbstractTiledJob(ABC):
 
     @property
     def state(self) -> dict[str, Any]:
-        """What tells whether what is read changed."""
-        own = self.auxiliary.state if isinstance(self.auxiliary, ImageSource) else self.auxiliary
-        return {"image": self.image.state, self.auxiliary_name: own}
+        """State of the files that are read, to detect changes."""
+        state = self.auxiliary.state if isinstance(self.auxiliary, ImageSource) else self.auxiliary
+        return {"image": self.image.state, self.auxiliary_name: state}
 
     @property
     @abstractmethod
     def request(self) -> dict[str, Any]:
-        """What is asked for, as JSON holds it."""
+        """The parameters as JSON."""
 
     @abstractmethod
     def plan(self) -> Any:
-        """Return how it is done; the same image and request give the same plan."""
+        """Return the plan; the same image and request give the same plan."""
 
     @abstractmethod
     def work(self, plan: Any, out: Path, is_sent: bool) -> AbstractWork:
-        """Return what does tiles, here or, if it `is_sent`, in other processes."""
+        """Return the worker of tiles, for other processes if it `is_sent`."""
 
     def described(self) -> dict[str, Any]:
-        """Return the fields that say of what a plan is."""
+        """Return the fields of a plan that describe the request and its image."""
         shape = self.image.shape
         return {
             "schema": 1,
@@ -86,15 +86,15 @@ class AbstractTiledJob(ABC):
         }
 
     def sent(self, is_sent: bool) -> tuple[Sent, Any]:
-        """Return the image and what is read with it for a worker."""
-        own = self.auxiliary
-        own_sent = _sent(own, is_sent) if isinstance(own, ImageSource) else own
+        """Return image and auxiliary for a worker."""
+        auxiliary = self.auxiliary
+        own_sent = _sent(auxiliary, is_sent) if isinstance(auxiliary, ImageSource) else auxiliary
         return _sent(self.image, is_sent), own_sent
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class AbstractWork(ABC):
-    """What a worker needs to do any tile; an image in a file is opened where it is read."""
+    """The worker of any tile; an image in a file is opened by the process that reads it."""
 
     plan: Any
     image: Sent
@@ -102,28 +102,28 @@ class AbstractWork(ABC):
     out: Path
 
     def do(self, tile: Tile) -> dict[int, int]:
-        """Do a tile, or make one of a coarser level; return the pixels of its labels."""
-        level, *place = tile
+        """Write a tile; return the number of pixels of each label, of the finest level only."""
+        level, *position = tile
         if level > 0:
             LabelStore(self.out).coarsen(self.plan, tile)
             return {}
         with memory_errors_translated(_SMALLER), proposing(_SMALLER):
-            return self.do_finest(tile, self.plan.region(place))
+            return self.do_finest(tile, self.plan.region(position))
 
     @abstractmethod
     def do_finest(self, tile: Tile, region: Region) -> dict[int, int]:
-        """Do a tile of the finest level, which covers a region."""
+        """Write a tile of the finest level; return the number of pixels of each label."""
 
     def stages(self, done: dict[Tile, Any]) -> Iterator[Sequence[Tile]]:
-        """Yield tiles that are done before the next ones are asked for, given those done before."""
+        """Yield groups of tiles, each done before the next; `done` are those of an earlier run."""
         yield self.plan.every_tile()
 
     def read(self, region: Region) -> tuple[Region, NDArray[Any], Any]:
-        """Return the surroundings of a region, the pixels there, and what is read with them."""
-        crop, own = self.plan.surroundings(region), self.auxiliary
-        is_plain = own is None or isinstance(own, str)
-        beside = own if is_plain else self._opened(own).read(crop)[..., 0]
-        return crop, self._opened(self.image).read(crop), beside
+        """Return the surroundings of a region, their pixels, and the auxiliary values."""
+        crop, auxiliary = self.plan.surroundings(region), self.auxiliary
+        is_plain = auxiliary is None or isinstance(auxiliary, str)
+        values = auxiliary if is_plain else self._opened(auxiliary).read(crop)[..., 0]
+        return crop, self._opened(self.image).read(crop), values
 
     def _opened(self, image: Any) -> ImageSource:
         state = json.dumps(self.plan.source)
@@ -131,7 +131,7 @@ class AbstractWork(ABC):
 
 
 def _sent(image: ImageSource, is_sent: bool) -> Sent:
-    """Return what a worker, if it is another process, opens an image from."""
+    """Return an image, or the arguments with which another process opens it."""
     if not is_sent:
         return image
     if image.is_remote:
@@ -147,17 +147,14 @@ def _sent(image: ImageSource, is_sent: bool) -> Sent:
 
 
 @functools.lru_cache(maxsize=4)
-def _opened(state: str, path: str, *given: Any) -> ImageSource:
+def _opened(state: str, path: str, *arguments: Any) -> ImageSource:
     """Open a file once for all tiles of a run; `state` tells runs apart."""
-    return ImageSource.open(path, *given)
+    return ImageSource.open(path, *arguments)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class LargeStep:
-    """How far a large image is: at first with what was done before, then after each tile.
-
-    `tile` is the one just written, its level and place; None at first.
-    """
+    """Progress of a large image; the first step, of `tile` None, comes before any tile."""
 
     plan: Any
     tile: Tile | None
@@ -166,7 +163,7 @@ class LargeStep:
 
 
 class TileCount(NamedTuple):
-    """How many tiles are done, as bars of progress show it."""
+    """Progress in tiles, for progress bars."""
 
     done: int
     total: int
@@ -188,19 +185,19 @@ def iterate_tiles(
     goes_on: bool = False,
     cancelled: Callable[[], bool] = not_cancelled,
 ) -> Generator[LargeStep, None, tuple[dict[str, Any], int]]:
-    """Do what is left of a job.
+    """Write the missing tiles of a job.
 
-    Return what the whole store says of itself, and how many tiles of the finest level an earlier
-    run had done. With `goes_on` what is half made is finished as it was begun, by any settings.
-    While the plan is made, `cancelled` is asked; between tiles whoever iterates may end.
+    Return the summary in the finished store, and the number of tiles of the finest level that an
+    earlier run wrote. With `goes_on` an unfinished store is completed by the settings it was begun
+    with. `cancelled` is asked while the plan is made; between tiles the caller may stop iterating.
     """
     store.check_apart(job.image, job.auxiliary)
     if overwrite:
         store.remove()
-    about = store.finished(job.request)
-    if about is not None:
-        check_same(job, about["source"], store.path)
-        return about, int(about["n_tiles"])
+    summary = store.finished(job.request)
+    if summary is not None:
+        check_same(job, summary["source"], store.path)
+        return summary, int(summary["n_tiles"])
     journal = Journal(store.journal, job.plan_type)
     try:
         with interruptible(cancelled):
@@ -216,8 +213,8 @@ def iterate_tiles(
                 changed = f"{image.source}: was changed while it was read"
                 raise InvalidInput(f"{changed}; --overwrite begins anew")
         sizes = Counter[int]()
-        for own in journal.done.values():
-            sizes.update(own)
+        for tile_sizes in journal.done.values():
+            sizes.update(tile_sizes)
         return store.finish(plan, job.image, dict(sizes)), n_before
     finally:
         journal.close()
@@ -226,7 +223,7 @@ def iterate_tiles(
 def run_steps(
     steps: Generator[LargeStep, None, T], progress: Progress | None, cancelled: Callable[[], bool]
 ) -> T:
-    """Go through the steps, and return the result; see `label_large`."""
+    """Run the steps to the end and return the result; see `label_large`."""
 
     def follow(step: LargeStep) -> None:
         raise_if(cancelled)
@@ -238,7 +235,7 @@ def run_steps(
 
 
 def begin(job: AbstractTiledJob, store: LabelStore, journal: Journal, goes_on: bool) -> Any:
-    """Return the plan of an earlier run, if it is of the same job, or begin with a new one."""
+    """Return the plan of an unfinished run of the same job, or begin a new one."""
     if journal.plan is not None and store.is_of(journal.plan):
         if journal.plan.request != job.request and not goes_on:
             raise InvalidInput(
@@ -254,7 +251,7 @@ def begin(job: AbstractTiledJob, store: LabelStore, journal: Journal, goes_on: b
 
 
 def check_same(job: AbstractTiledJob, source: Any, path: Path) -> None:
-    """Raise InvalidInput if what is read is not what it was when a store was begun."""
+    """Raise InvalidInput if a file that is read changed since a store was begun."""
     if source != json.loads(json.dumps(job.state)):
         raise InvalidInput(
             f"{job.image.source}: it, or what is read with it, changed since {path} was begun; "
@@ -269,18 +266,17 @@ def do_tiles(
     journal: Journal,
     client: Client | None,
 ) -> Iterator[Tile | None]:
-    """Do the tiles that are left; one of a coarser level once those that it is made of are there.
+    """Write the missing tiles, in Morton order; coarser tiles follow as soon as possible.
 
-    Yield None at first, then each tile that was done. Neighbours come one after another, so that
-    coarser levels follow soon.
+    Yield None at first, then each tile that was written.
     """
     done = journal.done
-    left = [tile for tile in tiles if tile not in done]
-    missing = Counter(plan.coarser(tile) for tile in left)
-    ready = deque(sorted((tile for tile in left if not missing[tile]), key=_z_order))
+    remaining = [tile for tile in tiles if tile not in done]
+    missing = Counter(plan.coarser(tile) for tile in remaining)
+    ready = deque(sorted((tile for tile in remaining if not missing[tile]), key=_z_order))
     yield None
     for tile, outcome in run_tasks(client, do, ready):
-        journal.add(tile, _told(outcome, tile, plan))
+        journal.add(tile, _result_with_location(outcome, tile, plan))
         coarser = plan.coarser(tile)
         missing[coarser] -= 1
         if coarser is not None and not missing[coarser] and coarser not in done:
@@ -289,20 +285,22 @@ def do_tiles(
 
 
 def _z_order(tile: Tile) -> tuple[int, int]:
-    """Return where a tile comes in Morton's order, coarse levels first."""
-    level, *place = tile
-    bits = max(place, default=0).bit_length()
+    """Return the sort key of a tile in Morton order, coarse levels first."""
+    level, *position = tile
+    bits = max(position, default=0).bit_length()
     code = 0
     for bit in reversed(range(bits)):
-        for at in place:
-            code = 2 * code + (at >> bit & 1)
+        for coordinate in position:
+            code = 2 * code + (coordinate >> bit & 1)
     return -level, code
 
 
-def _told(outcome: Callable[[], dict[int, int]], tile: Tile, plan: Tiling) -> Any:
-    """Return the outcome of a tile; an error says where it is of."""
+def _result_with_location(
+    outcome: Callable[[], dict[int, int]], tile: Tile, plan: Tiling
+) -> dict[int, int]:
+    """Return the result of a tile; an error names its region."""
     try:
         return outcome()
     except SafError as error:
-        where = spelled(plan.region(tile[1:], tile[0]))
-        raise type(error)(f"tile {where}: {error}") from error
+        location = spelled(plan.region(tile[1:], tile[0]))
+        raise type(error)(f"tile {location}: {error}") from error

@@ -1,4 +1,4 @@
-"""A large image with what is to be done with it, and what any of its tiles takes."""
+"""Jobs that label a large image in tiles, within a mask."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from napari_saf.tiles._tiling import Tiling
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Work(AbstractWork):
-    """Labels tiles, by the `dictionary` where the plan is that of one; and writes soft labels."""
+    """Worker that labels tiles, by the `dictionary` of its plan if any; writes soft labels."""
 
     dictionary: PatchDictionary | None = None
     maps: ProbabilityStore | None = None
@@ -46,15 +46,15 @@ class Work(AbstractWork):
         return pixels_of_labels(labels)
 
     def label(self, region: Region) -> tuple[NDArray[Any], Any]:
-        """Return the labels of a region, and the maps of soft labels that the plan asks for."""
+        """Return the labels of a region, and its maps of soft labels, if any."""
         crop, values, mask = self.read(region)
         if mask is not None and not isinstance(mask, str):
             mask = within_data(self._opened(self.image), mask != 0, values)
         if self.dictionary is not None:
             labels, maps = self.plan.label(values, mask, self.dictionary)
             return cut(labels, crop, region), maps
-        found: tuple[NDArray[Any], Any] = self.plan.label(values, mask, crop, region)
-        return found
+        labels_and_maps: tuple[NDArray[Any], Any] = self.plan.label(values, mask, crop, region)
+        return labels_and_maps
 
     def stages(self, done: dict[Tile, Any]) -> Iterator[Sequence[Tile]]:
         if self.maps is not None and not done:
@@ -68,24 +68,24 @@ class Work(AbstractWork):
 
 
 def pixels_of_labels(labels: NDArray[Any]) -> dict[int, int]:
-    """Return the pixels of each label above 0."""
+    """Return the number of pixels of each label above 0."""
     present, sizes = count_labels(labels)
     return dict(zip(present.tolist(), sizes.tolist(), strict=True))
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class AbstractLargeJob(AbstractTiledJob):
-    """A large image that is to be labelled within a mask; see `label_large` for the parameters."""
+    """Job that labels a large image within a mask; see `label_large` for the parameters."""
 
     tile: int | None
 
     @property
     def recipe_of_run(self) -> Pipeline | None:
-        """The recipe whose regions and objects follow the labels; None for labels alone."""
+        """Pipeline with the level of regions and the objects; None for labels alone."""
         return None
 
     def probe(self, plan: Tiling) -> tuple[float, float]:
-        """Label a tile in the middle of the image; return seconds, and bytes of the fields."""
+        """Label a tile in the middle of the image; return seconds and bytes of the fields."""
         tiles, needs = plan.tiles(), [0.0]
         region = plan.region(tiles[len(tiles) // 2])
         work = self.work(plan, Path(), is_sent=False)
@@ -97,9 +97,9 @@ class AbstractLargeJob(AbstractTiledJob):
     def tiling(
         self, chunk: list[int], tile: list[int], notes: list[str], halo: list[int]
     ) -> dict[str, Any]:
-        """Return the fields that all plans have, see `fitting_tile`."""
-        own = {"chunk": chunk, "tile": tile, "halo": halo}
-        return self.described() | own | {"notes": [*self.image.notes, *notes]}
+        """Return the fields of any plan, see `fitting_tile`."""
+        sides = {"chunk": chunk, "tile": tile, "halo": halo}
+        return self.described() | sides | {"notes": [*self.image.notes, *notes]}
 
     def work(self, plan: Any, out: Path, is_sent: bool) -> Work:
         return Work(plan, *self.sent(is_sent), out.absolute())
@@ -119,22 +119,24 @@ def opened_with_mask(
     if mask is not None and not (isinstance(mask, str) and mask == "finite"):
         mask = ImageSource.open(mask, are_labels=True)
         if mask.shape != image.shape or mask.n_channels != 1:
-            more = "" if mask.n_channels == 1 else f" with {mask.n_channels} channels"
-            raise InvalidInput(f"mask: expected the shape {image.shape}, got {mask.shape}{more}")
+            channels = "" if mask.n_channels == 1 else f" with {mask.n_channels} channels"
+            raise InvalidInput(
+                f"mask: expected the shape {image.shape}, got {mask.shape}{channels}"
+            )
     lost = places_lost(OME_ZARR_SUFFIX, image).items()
     image.notes += tuple(f"the mask does not keep {text}: {kept_by} does" for text, kept_by in lost)
     return image, mask, check_count("tile", tile, 16)
 
 
 def pixels_of(image: ImageSource, mask: Auxiliary) -> Pixels:
-    """Return an image of which parts are read, with where to label it."""
+    """Return pixels and mask of an image, read in parts."""
 
     def read(region: Region) -> tuple[NDArray[Any], NDArray[np.bool_] | None]:
         values = image.read(region)
-        own: Any = mask
+        inside: Any = mask
         if isinstance(mask, ImageSource):
-            own = within_data(image, mask.read(region)[..., 0] != 0, values)
-        return values, inside_of(values, own)
+            inside = within_data(image, mask.read(region)[..., 0] != 0, values)
+        return values, inside_of(values, inside)
 
     return Pixels(image.shape, image.n_channels, read, mask is not None, image.piece)
 
@@ -142,14 +144,14 @@ def pixels_of(image: ImageSource, mask: Auxiliary) -> Pixels:
 def within_data(
     image: ImageSource, inside: NDArray[np.bool_], values: NDArray[Any]
 ) -> NDArray[np.bool_]:
-    """Return a mask less the pixels without data of an image that says which they are."""
+    """Return a mask without the no-data pixels of an image."""
     return inside if image.no_data is None else inside & np.isfinite(values).all(axis=-1)
 
 
 def inside_of(
     values: NDArray[Any], mask: NDArray[np.bool_] | Literal["finite"] | None
 ) -> NDArray[np.bool_] | None:
-    """Return where pixels, channels last, are to be labelled, None for everywhere; NotFinite."""
+    """Return the mask of pixels, channels last, None for all; NotFinite if some inside are not."""
     finite: NDArray[np.bool_] = all_finite(values)
     inside = finite if isinstance(mask, str) else mask
     n_bad = np.count_nonzero(~finite if inside is None else ~finite & inside)

@@ -28,8 +28,8 @@ from napari_saf.tiles._engine import (
     run_steps,
 )
 from napari_saf.tiles._job import AbstractLargeJob
+from napari_saf.tiles._large_job import LEARN_PIXELS, LargeJob
 from napari_saf.tiles._objects import LargeObjects, split_large
-from napari_saf.tiles._plan import LEARN_PIXELS, LargeJob
 from napari_saf.tiles._regions import RegionJob
 from napari_saf.tiles._store import LabelStore
 
@@ -190,16 +190,16 @@ def label_large(
     >>> found.n_tiles, sorted(found.sizes.values())
     (4, [8192, 8192])
     """
-    own: dict[str, Any] = {"mask": mask, "channel_axis": channel_axis, "tile": tile}
+    options: dict[str, Any] = {"mask": mask, "channel_axis": channel_axis, "tile": tile}
     learned = recipe if isinstance(recipe, AbstractMethod) else as_learned(recipe, "recipe")
     job: AbstractLargeJob
     if isinstance(learned, PatchDictionary):
         if probabilities is not None:
             raise InvalidInput("probabilities: a dictionary labels pixels by their nearest atom")
-        job = DictionaryJob.of(source, learned, **own)
+        job = DictionaryJob.of(source, learned, **options)
     else:
-        own["probability_path"] = None if probabilities is None else Path(probabilities)
-        job = LargeJob.of(source, learned, learn_pixels=learn_pixels, **own)
+        options["probability_path"] = None if probabilities is None else Path(probabilities)
+        job = LargeJob.of(source, learned, learn_pixels=learn_pixels, **options)
     return run_large(
         job, out, client=client, overwrite=overwrite, progress=progress, cancelled=cancelled
     )
@@ -219,7 +219,7 @@ def run_large(
     level = None if recipe is None else recipe.level
     kinds = path if level is None else path_beside(path, "kinds.ome.zarr")
     shared: dict[str, Any] = {"client": client, "overwrite": overwrite}
-    asked = shared | {"cancelled": cancelled}
+    options = shared | {"cancelled": cancelled}
     table_path = path_beside(path, "objects.csv")
     if not overwrite and not (kinds.exists() or LabelStore(kinds).journal.exists()):
         maps = job.probability_path if isinstance(job, LargeJob) else None
@@ -229,12 +229,12 @@ def run_large(
                 raise InvalidInput(
                     f"{file}: is there already, from another run; --overwrite replaces it"
                 )
-    labels = run_steps(iterate_large(job, kinds, **asked), progress, cancelled)
+    labels = run_steps(iterate_large(job, kinds, **options), progress, cancelled)
     if recipe is None:
         return labels
     if level is not None:
         regions = RegionJob.of(kinds, job.image, level, recipe.plain)
-        merged = run_steps(iterate_large(regions, path, **asked), progress, cancelled)
+        merged = run_steps(iterate_large(regions, path, **options), progress, cancelled)
         seconds = labels.seconds + merged.seconds
         notes = (*labels.notes, *merged.notes)
         labels = dataclasses.replace(merged, kinds=kinds, seconds=seconds, notes=notes)
@@ -290,14 +290,14 @@ def iterate_large(
     While the plan is made `cancelled` is asked, and ends that with `Cancelled`.
     """
     began, store = time.perf_counter(), LabelStore(as_path(out, "out"))
-    about, n_before = yield from iterate_tiles(job, store, client, overwrite, goes_on, cancelled)
+    summary, n_before = yield from iterate_tiles(job, store, client, overwrite, goes_on, cancelled)
     return LargeLabels(
         store.path,
         job.image.shape,
-        {int(label): int(count) for label, count in about["finished"].items()},
-        int(about["n_tiles"]),
+        {int(label): int(count) for label, count in summary["finished"].items()},
+        int(summary["n_tiles"]),
         n_before,
         time.perf_counter() - began,
-        tuple(about.get("notes", ())),
+        tuple(summary.get("notes", ())),
         store.path,
     )

@@ -1,4 +1,4 @@
-"""Objects of label images larger than memory: parts of tiles, joined at seams, then numbered."""
+"""Objects of label images larger than memory: parts of tiles are joined at seams and numbered."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
 from napari_saf import io, storage
 from napari_saf.arrays import as_labels, as_list, as_path, as_whole
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from distributed import Client
 
 _PARTS = -1
-"""Level of the tiles whose parts are found, before those of the finest level are numbered."""
+"""Level of tiles whose parts are found, before tiles of the finest level are numbered."""
 _TILE, _HALO = {2: 1024, 3: 128}, {2: 64, 3: 24}
 _CHUNK = {2: 256, 3: 64}
 _MOST_OBJECT = 2**32 - 1
@@ -46,9 +47,9 @@ _OBJECTS, _FOLDER = "objects", ".parts"
 
 
 class ObjectPlan(Tiling):
-    """How objects are found in tiles, as JSON holds it; see `split_large`."""
+    """Plan of the objects of a large label image, in JSON; see `split_large`."""
 
-    kind: Literal["objects"]
+    plan_kind: Literal["objects"] = Field(alias="kind")
     smallest: int
     neck: float
     kinds: list[int] | None
@@ -64,10 +65,10 @@ class ObjectPlan(Tiling):
         return io.map_labels(np.zeros(1, int)), io.write_note(axes)
 
     def every_tile(self) -> list[Tile]:
-        return [(_PARTS, *place) for place in self.tiles()] + super().every_tile()
+        return [(_PARTS, *position) for position in self.tiles()] + super().every_tile()
 
-    def region(self, place: Sequence[int], level: int = 0) -> io.Region:
-        return super().region(place, max(level, 0))
+    def region(self, position: Sequence[int], level: int = 0) -> io.Region:
+        return super().region(position, max(level, 0))
 
     def coarser(self, tile: Tile) -> Tile | None:
         return None if tile[0] == _PARTS else super().coarser(tile)
@@ -124,7 +125,7 @@ class LargeObjects:
         """Measure objects part by part, see `measure_large`; the columns of `object_table`."""
         if len(self.kinds) < 2:
             return {}
-        found = io.measure_large(
+        measures = io.measure_large(
             self.path,
             image,
             scale=scale,
@@ -132,11 +133,14 @@ class LargeObjects:
             channel_axis=channel_axis,
             cancelled=cancelled,
         )
-        kinds = self.kinds[found["label"]]
-        names = [self.names.get(kind, f"label {kind}") for kind in kinds.tolist()]
-        others = ("label", "name", "euler_number")
-        rest = {name: column for name, column in found.items() if name not in others}
-        return {"kind": kinds, "name": np.array(names), "object": found["label"], **rest}
+        kinds = self.kinds[measures["label"]]
+        names = [self.names.get(label, f"label {label}") for label in kinds.tolist()]
+        table = {"kind": kinds, "name": np.array(names), "object": measures["label"]}
+        return table | {
+            name: column
+            for name, column in measures.items()
+            if name not in ("label", "name", "euler_number")
+        }
 
 
 def split_large(
@@ -208,8 +212,8 @@ def split_large(
     [0, 1, 1, 1]
     """
     began = time.perf_counter()
-    asked = {"smallest": smallest, "neck": neck, "axis": axis, "tile": tile, "halo": halo}
-    job = ObjectJob.of(labels, uncertainty, spacing=spacing, kinds=kinds, **asked)
+    parameters = {"smallest": smallest, "neck": neck, "axis": axis, "tile": tile, "halo": halo}
+    job = ObjectJob.of(labels, uncertainty, spacing=spacing, kinds=kinds, **parameters)
     store = LabelStore(as_path(out, "out"))
     run_steps(iterate_tiles(job, store, client, overwrite), progress, cancelled)
     storage.remove_path(store.path / _FOLDER)
@@ -220,17 +224,17 @@ def split_large(
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class ObjectJob(AbstractTiledJob):
-    """A label image and what is asked of its objects, checked; see `split_large`."""
+    """A label image with checked parameters of its objects; see `split_large`."""
 
     plan_type = ObjectPlan
     auxiliary_name = "uncertainty"
 
     names: Mapping[int, str]
-    asked: dict[str, Any]
+    parameters: dict[str, Any]
 
     @property
     def request(self) -> dict[str, Any]:
-        return self.asked
+        return self.parameters
 
     @classmethod
     def of(
@@ -240,7 +244,7 @@ class ObjectJob(AbstractTiledJob):
         *,
         spacing: Sequence[float] | None,
         kinds: Sequence[int] | None,
-        **asked: Any,
+        **parameters: Any,
     ) -> ObjectJob:
         image = io.ImageSource.open(labels, are_labels=True, are_whole=True)
         names = dict[int, str]()
@@ -251,48 +255,52 @@ class ObjectJob(AbstractTiledJob):
                 f"labels: expected whole numbers without channels, got {image.dtype} with "
                 f"{image.n_channels} channels"
             )
-        doubt = None if uncertainty is None else io.ImageSource.open(uncertainty, are_labels=True)
-        if doubt is not None and (doubt.shape != image.shape or doubt.n_channels != 1):
-            raise InvalidInput(f"uncertainty: expected shape {image.shape}, got {doubt.shape}")
+        uncertain = (
+            None if uncertainty is None else io.ImageSource.open(uncertainty, are_labels=True)
+        )
+        if uncertain is not None and (uncertain.shape != image.shape or uncertain.n_channels != 1):
+            raise InvalidInput(f"uncertainty: expected shape {image.shape}, got {uncertain.shape}")
         for name, least in (("tile", 16), ("halo", 1)):
-            check_count(name, asked[name], least)
-        known: Any = spacing if spacing is None else as_list(spacing, "spacing")
+            check_count(name, parameters[name], least)
+        sizes: Any = spacing if spacing is None else as_list(spacing, "spacing")
         if spacing is None:
-            known, note = spacing_of(image.label_axes().of_frame, image.as_file().scale)
+            sizes, note = spacing_of(image.label_axes().of_frame, image.as_file().scale)
             image.notes += (note,) * bool(note)
-        wanted = None if kinds is None else as_labels(as_list(kinds, "kinds"), "kinds").tolist()
-        own_axis = asked["axis"]
-        if own_axis is not None and as_whole(own_axis) is not None:
-            asked["axis"] = own_axis % len(image.shape) if abs(own_axis) <= 3 else own_axis
-        given = {**asked, "spacing": None if known is None else list(known), "kinds": wanted}
-        # What is wrong with them is told now, not of the first tile.
+        labels_to_split = None
+        if kinds is not None:
+            labels_to_split = as_labels(as_list(kinds, "kinds"), "kinds").tolist()
+        axis = parameters["axis"]
+        if axis is not None and as_whole(axis) is not None and abs(axis) <= 3:
+            parameters["axis"] = axis % len(image.shape)
+        parameters["spacing"] = None if sizes is None else list(sizes)
+        parameters["kinds"] = labels_to_split
+        # Checks the parameters before the first tile.
         corner = np.zeros([min(2, side) for side in image.shape], np.uint8)
-        places = {name: given[name] for name in ("spacing", "axis", "kinds")}
-        found, _ = find_parts(corner, **places)
-        found.join(smallest=asked["smallest"], neck=asked["neck"])
-        return cls(image, doubt, names, json.loads(json.dumps(given)))
+        parts, _ = find_parts(corner, **{n: parameters[n] for n in ("spacing", "axis", "kinds")})
+        parts.join(smallest=parameters["smallest"], neck=parameters["neck"])
+        return cls(image, uncertain, names, json.loads(json.dumps(parameters)))
 
     def plan(self) -> ObjectPlan:
-        asked, shape = self.request, self.image.shape
-        n_axes = len(shape) - (asked["axis"] is not None)
+        parameters, shape = self.parameters, self.image.shape
+        n_axes = len(shape) - (parameters["axis"] is not None)
 
-        def sides(given: int | None, standard: int, alone: int) -> list[int]:
-            own = [standard if given is None else given] * len(shape)
-            if asked["axis"] is not None:
-                own[asked["axis"]] = alone
-            return own
+        def sides(length: int, along_axis: int) -> list[int]:
+            lengths = [length] * len(shape)
+            if parameters["axis"] is not None:
+                lengths[parameters["axis"]] = along_axis
+            return lengths
 
-        wanted = sides(asked["tile"], _TILE[n_axes], 1)
-        wanted = [min(side, n) for side, n in zip(wanted, shape, strict=True)]
-        chunk, tile = chunks_and_tiles(wanted, sides(None, _CHUNK[n_axes], 1))
-        own = {name: asked[name] for name in ("smallest", "neck", "kinds", "axis", "spacing")}
+        largest = sides(parameters["tile"] or _TILE[n_axes], 1)
+        largest = [min(side, n) for side, n in zip(largest, shape, strict=True)]
+        chunk, tile = chunks_and_tiles(largest, sides(_CHUNK[n_axes], 1))
+        names = ("smallest", "neck", "kinds", "axis", "spacing")
         return ObjectPlan(
             kind="objects",
             tile=tile,
             chunk=chunk,
-            halo=sides(asked["halo"], _HALO[n_axes], 0),
+            halo=sides(parameters["halo"] or _HALO[n_axes], 0),
             names=dict(self.names),
-            **own,
+            **{name: parameters[name] for name in names},
             **self.described(),
         )
 
@@ -302,20 +310,17 @@ class ObjectJob(AbstractTiledJob):
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class _Work(AbstractWork):
-    """What a worker needs to do any tile; the parts of tiles are kept in a folder until the end.
-
-    It lies within the store, so that nobody else's folder is taken for it.
-    """
+    """Worker of tiles; the parts of tiles are kept in a folder within the store until the end."""
 
     def stages(self, done: dict[Tile, Any]) -> Iterator[Sequence[Tile]]:
-        """Yield the tiles of which parts are found, then those that their numbers go to."""
+        """Yield the tiles whose parts are found, then the tiles to number."""
         plan, every = self.plan, self.plan.every_tile()
         firsts = [tile for tile in every if tile[0] == _PARTS]
         if not done:
             storage.remove_path(self.out / _FOLDER)
         storage.make_folder(self.out / _FOLDER)
         for tile in firsts:
-            if not self.table_of(tile).exists():  # someone removed it since
+            if not self.table_of(tile).exists():  # removed since
                 done.pop(tile, None)
         yield firsts
         joined = join_tiles(plan, {tile[1:]: self.table_of(tile) for tile in firsts}, plan.axis)
@@ -331,7 +336,7 @@ class _Work(AbstractWork):
         _write_objects(LabelStore(self.out), kinds, notes)
 
     def do_finest(self, tile: Tile, region: io.Region) -> dict[int, int]:
-        """Find the parts of a tile, or give them their numbers."""
+        """Find the parts of a tile, or write their numbers."""
         if tile[0] == _PARTS:
             _, labels, uncertainty = self.read(region)
             parts, heights = find_parts(
@@ -349,7 +354,7 @@ class _Work(AbstractWork):
         return {}
 
     def table_of(self, tile: Tile) -> Path:
-        """Return the file of what is known of the parts of a tile."""
+        """Return the file of the parts of a tile."""
         return self.out / _FOLDER / f"{'.'.join(map(str, tile[1:]))}.npz"
 
     def _numbers_of(self, tile: Tile) -> Path:
@@ -358,10 +363,10 @@ class _Work(AbstractWork):
     def save_numbers(self, joined: JoinedParts, numbers: NDArray[np.uint32]) -> None:
         """Save the object of each part, tile by tile."""
         ends = [*list(joined.starts.values())[1:], len(joined.owners) - 1]
-        for (place, start), end in zip(joined.starts.items(), ends, strict=True):
-            own = np.append(0, joined.owners[start + 1 : end + 1])
+        for (position, start), end in zip(joined.starts.items(), ends, strict=True):
+            owners = np.append(0, joined.owners[start + 1 : end + 1])
             with storage.write_errors(self.out):
-                np.save(self._numbers_of((0, *place)), numbers[own])
+                np.save(self._numbers_of((0, *position)), numbers[owners])
 
 
 def _write_objects(store: LabelStore, kinds: NDArray[np.int64], notes: Sequence[str]) -> None:

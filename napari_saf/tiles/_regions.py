@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 from scipy.ndimage import distance_transform_edt
 
 from napari_saf import io, storage
@@ -33,7 +34,7 @@ _FILE = ".regions.npz"
 class RegionPlan(Tiling):
     """How regions are followed in tiles, as JSON holds it; `coarse` is the level of the merges."""
 
-    kind: Literal["regions"]
+    plan_kind: Literal["regions"] = Field(alias="kind")
     coarse: int
     recipe: dict[str, Any]
 
@@ -103,8 +104,8 @@ class RegionJob(AbstractTiledJob):
         assert isinstance(picture, io.ImageSource)
         reduced = np.empty((*shape, picture.n_channels), np.float32)
         steps = _steps(plan)
-        for place in plan.tiles(plan.coarse):
-            region = plan.region(place, plan.coarse)
+        for position in plan.tiles(plan.coarse):
+            region = plan.region(position, plan.coarse)
             sides = list(zip(region, steps, plan.shape, strict=True))
             values = picture.read(
                 tuple(slice(r.start * k, min(r.stop * k, n)) for r, k, n in sides)
@@ -167,12 +168,12 @@ def _followed(
     )
     regions = np.zeros_like(labels, dtype=crop_regions.dtype)
     for label in np.unique(labels[labels > 0]):
-        known = crop_labels == label
-        if not known.any():  # smaller than a pixel of the coarse level
-            known = crop_labels > 0
-        if not known.any():
-            known, crop_regions = np.ones_like(known), np.ones_like(crop_regions)
-        nearest = distance_transform_edt(~known, return_distances=False, return_indices=True)
+        is_label = crop_labels == label
+        if not is_label.any():  # smaller than a pixel of the coarse level
+            is_label = crop_labels > 0
+        if not is_label.any():
+            is_label, crop_regions = np.ones_like(is_label), np.ones_like(crop_regions)
+        nearest = distance_transform_edt(~is_label, return_distances=False, return_indices=True)
         numbers = cut(crop_regions[tuple(nearest)], crop, small)
         inside = labels == label
         regions[inside] = numbers[coarse_pixel][inside]

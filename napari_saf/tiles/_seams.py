@@ -1,7 +1,7 @@
-"""The parts of objects that tiles found, brought together where tiles meet.
+"""Parts of objects found in tiles, joined at the seams of tiles.
 
-A part is known by the place of its peak: tiles that see the same one in their surroundings agree.
-Where a tile does not see so far, two parts are one if they cover mostly the same pixels at a seam.
+A part is identified by the position of its peak, on which tiles agree that see it in their
+surroundings. Otherwise two parts are one if they cover mostly the same pixels at a seam.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ def tile_table(plan: Tiling, region: Region, parts: Parts, heights: NDArray[np.f
     ranks[present] = np.arange(1, len(present) + 1)
     wide = ranks[wide]
     inner = cut(wide, around, region)
-    places = np.unravel_index(parts.tops[present], parts.labels.shape)
-    places = tuple(place + side.start for place, side in zip(places, crop, strict=True))
-    is_own = [(p >= r.start) & (p < r.stop) for p, r in zip(places, region, strict=True)]
+    positions = np.unravel_index(parts.tops[present], parts.labels.shape)
+    positions = tuple(position + side.start for position, side in zip(positions, crop, strict=True))
+    is_own = [(p >= r.start) & (p < r.stop) for p, r in zip(positions, region, strict=True)]
     pairs, saddles = find_saddles(inner, cut(levels, around, region))
     table: Arrays = {
         "kinds": parts.kinds[present],
         "peaks": parts.peaks[present],
-        "tops": np.asarray(np.ravel_multi_index(places, tuple(plan.shape))),
+        "tops": np.asarray(np.ravel_multi_index(positions, tuple(plan.shape))),
         "is_own": np.all(is_own, axis=0),
         "sizes": np.bincount(inner.ravel(), minlength=len(present) + 1)[1:],
         "pairs": pairs,
@@ -68,9 +68,9 @@ def tile_table(plan: Tiling, region: Region, parts: Parts, heights: NDArray[np.f
 def seam_of(plan: Tiling, region: Region, axis: int, is_end: bool) -> Region:
     """Return the pixels of both tiles along a side of a tile."""
     around = list(_touched(plan, region))
-    side, whole = region[axis], around[axis]
+    side, both = region[axis], around[axis]
     at = side.stop if is_end else side.start
-    around[axis] = slice(max(at - 1, whole.start), min(at + 1, whole.stop))
+    around[axis] = slice(max(at - 1, both.start), min(at + 1, both.stop))
     return tuple(around)
 
 
@@ -93,13 +93,13 @@ def join_tiles(
     """Bring the parts of tiles together, from the table of each; along an axis nothing joins."""
     starts, rows = dict[tuple[int, ...], int](), list[Arrays]()
     count = 0
-    for place, file in files.items():
+    for position, file in files.items():
         with np.load(file) as table:
-            own = {name: table[name] for name in table.files if name in _ROWS}
-        starts[place] = count
-        rows.append(own | {"pairs": own["pairs"] + count})
-        count += len(own["kinds"])
-    table = {name: np.concatenate([one[name] for one in rows]) for name in rows[0]}
+            rows_of_tile = {name: table[name] for name in table.files if name in _ROWS}
+        starts[position] = count
+        rows.append(rows_of_tile | {"pairs": rows_of_tile["pairs"] + count})
+        count += len(rows_of_tile["kinds"])
+    table = {name: np.concatenate([tile_rows[name] for tile_rows in rows]) for name in rows[0]}
     keys = np.stack([table["kinds"], table["tops"]])
     owners = np.unique(keys, axis=1, return_inverse=True)[1].reshape(-1) if count else keys[0]
     owners = np.append(-1, owners)  # of no part
@@ -122,12 +122,12 @@ def _neighbours(
     n_axes = len(next(iter(files)))
     steps = [s for s in itertools.product((-1, 0, 1), repeat=n_axes) if s > (0,) * n_axes]
     steps = [step for step in steps if axis is None or not step[axis]]
-    found = []
-    for place, step in itertools.product(files, steps):
-        other = tuple(k + s for k, s in zip(place, step, strict=True))
-        if other in files:
-            found.append((place, other, step))
-    return found
+    pairs = []
+    for position, step in itertools.product(files, steps):
+        neighbour = tuple(k + s for k, s in zip(position, step, strict=True))
+        if neighbour in files:
+            pairs.append((position, neighbour, step))
+    return pairs
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -144,21 +144,21 @@ class _Seam:
         plan: Tiling,
         files: Mapping[tuple[int, ...], Path],
         starts: Mapping[tuple[int, ...], int],
-        places: tuple[tuple[int, ...], tuple[int, ...]],
+        positions: tuple[tuple[int, ...], tuple[int, ...]],
         step: Sequence[int],
     ) -> _Seam:
-        axis = next(k for k, own in enumerate(step) if own)
-        regions = [plan.region(place) for place in places]
+        axis = next(k for k, offset in enumerate(step) if offset)
+        regions = [plan.region(position) for position in positions]
         slabs = [seam_of(plan, regions[k], axis, k == 0) for k in (0, 1)]
         sides = zip(*slabs, strict=True)
         both = tuple(slice(max(a.start, b.start), min(a.stop, b.stop)) for a, b in sides)
         parts, heights, is_own = [], [], []
-        for k, place in enumerate(places):
-            with np.load(files[place]) as table:
-                own = cut(table[f"parts{axis}{k == 0:d}"], slabs[k], both).astype(np.int64)
+        for k, position in enumerate(positions):
+            with np.load(files[position]) as table:
+                labels = cut(table[f"parts{axis}{k == 0:d}"], slabs[k], both).astype(np.int64)
                 heights.append(cut(table[f"heights{axis}{k == 0:d}"], slabs[k], both))
-            parts.append(np.where(own > 0, own + starts[place], 0))
-            inside = np.zeros(own.shape, bool)
+            parts.append(np.where(labels > 0, labels + starts[position], 0))
+            inside = np.zeros(labels.shape, bool)
             meet = zip(both, regions[k], strict=True)
             shared = [slice(max(a.start, r.start), min(a.stop, r.stop)) for a, r in meet]
             cut(inside, both, tuple(shared))[...] = True
@@ -173,14 +173,14 @@ class _Seam:
 
     def same(self, owners: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the pairs of owners of which both cover mostly what the other does."""
-        known, ranks = np.unique(owners[np.stack(self.parts)], return_inverse=True)
+        present, ranks = np.unique(owners[np.stack(self.parts)], return_inverse=True)
         a, b = ranks.reshape(2, -1)
-        shared = np.zeros((len(known), len(known)), np.int64)
+        shared = np.zeros((len(present), len(present)), np.int64)
         np.add.at(shared, (a, b), 1)
         union = shared.sum(axis=1)[:, None] + shared.sum(axis=0) - shared
-        is_same = (2 * shared > union) & (known >= 0) & (known[:, None] >= 0)
+        is_same = (2 * shared > union) & (present >= 0) & (present[:, None] >= 0)
         pairs = np.argwhere(is_same)
-        return np.asarray(known[pairs[pairs[:, 0] != pairs[:, 1]]].T)
+        return np.asarray(present[pairs[pairs[:, 0] != pairs[:, 1]]].T)
 
 
 def _grouped(
@@ -188,7 +188,7 @@ def _grouped(
 ) -> tuple[NDArray[np.int64], int]:
     """Return owners of which those that are the same are one, and how many of these there are."""
     group = joined_by(same, int(owners.max(initial=-1)) + 1)
-    return group[owners], len({int(one) for pairs in same for one in group[pairs[0]]})
+    return group[owners], len({int(owner) for pairs in same for owner in group[pairs[0]]})
 
 
 def _whole(
@@ -216,8 +216,8 @@ def _whole(
     ends = np.sort(owners[pairs], axis=1)
     by_part = np.append(0, kinds[order])[ends]
     is_pair = (ends[:, 0] < ends[:, 1]) & (by_part[:, 0] == by_part[:, 1])
-    found, inverse = np.unique(ends[is_pair], axis=0, return_inverse=True)
-    highest = np.zeros(len(found), np.float32)
+    unique_pairs, inverse = np.unique(ends[is_pair], axis=0, return_inverse=True)
+    highest = np.zeros(len(unique_pairs), np.float32)
     np.maximum.at(highest, inverse.reshape(-1), saddles[is_pair])
     down = np.argsort(-highest, kind="stable")
     parts = Parts(
@@ -226,7 +226,7 @@ def _whole(
         np.append(np.float32(0), table["peaks"][first][order]),
         np.append(0, tops[order]),
         sizes,
-        found[down],
+        unique_pairs[down],
         highest[down],
         count_axes(plan.shape, axis),
     )

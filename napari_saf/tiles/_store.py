@@ -1,4 +1,4 @@
-"""Where the labels of a large image go: a pyramid in zarr, and a journal of what is done."""
+"""The pyramid of labels in zarr that tiles are written to, and the journal of written tiles."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ except ImportError:  # on Windows
 
 _VERSION = {"version": "0.5"}
 _KEY = "napari-saf-tiles"
-"""Name of the attribute that says which plan a store is of, and whether all of it is there."""
+"""Attribute with the digest of the plan and, once all tiles are written, the summary."""
 Done = dict[tuple[int, ...], dict[int, int]]
-"""Pixels of each label by level and place of a tile."""
+"""Number of pixels of each label by tile."""
 
 
 class LabelStore:
-    """A label pyramid that is being written; until it is whole it is no OME-Zarr.
+    """A label pyramid, which is no valid OME-Zarr until all tiles are written.
 
     `path` ends in ``.ome.zarr``, or lies in the folder ``labels`` of an OME-Zarr image, whose
     format of zarr it has then: images older than OME-Zarr 0.5 have labels of 0.4.
@@ -52,54 +52,54 @@ class LabelStore:
 
     def check_apart(self, *read: object) -> None:
         """Raise InvalidInput if images that are read lie in the store, or it within one of them."""
-        own = Path(os.path.realpath(self.path))
+        store = Path(os.path.realpath(self.path))
         for image in read:
             if isinstance(image, io.ImageSource) and image.file is not None:
                 source = Path(os.path.realpath(image.file))
-                is_within = source in own.parents and own.parent.name != "labels"
-                if is_within or source == own or own in source.parents:
+                is_within = source in store.parents and store.parent.name != "labels"
+                if is_within or source == store or store in source.parents:
                     raise InvalidInput(f"{self.path}: the result would replace what it is made of")
-                if source in own.parents and image.is_reordered:
+                if source in store.parents and image.is_reordered:
                     raise InvalidInput(
                         f"{self.path}: labels within an image have its order of axes, which is not "
                         "t, z, y, x; give a name that ends in .ome.zarr"
                     )
 
     def finished(self, request: dict[str, Any]) -> dict[str, Any] | None:
-        """Return what is said of a whole store of the same request, None without one.
+        """Return the summary of a finished store of the same request, None if there is none.
 
-        InvalidInput if something else is there.
+        InvalidInput if there is something else.
         """
-        about = self._about()
-        if about is None and (not self.path.exists() or _is_empty(self.path)):
+        summary = self._summary()
+        if summary is None and (not self.path.exists() or _is_empty(self.path)):
             return None
-        if about is None:
+        if summary is None:
             raise InvalidInput(
                 f"{self.path}: is there already, and no mask of tiles; "
                 "--overwrite replaces a zarr store"
             )
-        if about.get("finished") is None:
+        if summary.get("finished") is None:
             return None
-        if about.get("request") != request:
+        if summary.get("request") != request:
             raise InvalidInput(
                 f"{self.path}: is there already, from another run; --overwrite replaces it"
             )
-        return about
+        return summary
 
     def is_finished(self, job: Any) -> bool:
-        """Tell whether it is whole, of the image of a job as it is now; as `finished` otherwise."""
-        about = self.finished(job.request)
-        return about is not None and about["source"] == json.loads(json.dumps(job.state))
+        """Tell whether the store of a job is finished, and its image unchanged; see `finished`."""
+        summary = self.finished(job.request)
+        return summary is not None and summary["source"] == json.loads(json.dumps(job.state))
 
-    def _about(self) -> dict[str, Any] | None:
+    def _summary(self) -> dict[str, Any] | None:
         try:
-            about = io.zarr_attributes(self.path).get(_KEY)
+            summary = io.zarr_attributes(self.path).get(_KEY)
         except (OSError, ValueError, FormatError, InvalidInput):
             return None
-        return about if isinstance(about, dict) else None
+        return summary if isinstance(summary, dict) else None
 
     def remove(self) -> None:
-        """Remove what is there, if it is a zarr store."""
+        """Remove the store; InvalidInput if the path is no zarr store."""
         if self.path.exists() and not io.is_zarr(self.path):
             raise InvalidInput(f"{self.path}: is no zarr store; it stays as it is")
         storage.remove_path(self.journal)
@@ -109,20 +109,22 @@ class LabelStore:
         """Make the empty arrays of all levels."""
         with storage.write_errors(self.path):
             storage.make_folder(self.path.parent)
-            about = {_KEY: {"plan": plan.digest}}
-            group = _group(self.path, "w", zarr_format=self.format, attributes=about)
+            summary = {_KEY: {"plan": plan.digest}}
+            group = _group(self.path, "w", zarr_format=self.format, attributes=summary)
             # Shards are of zarr 3; a tile is whole chunks.
             stored: dict[str, Any] = {"shards": plan.tile, "dimension_names": plan.axes}
             if self.format == 2:
                 stored = {"chunk_key_encoding": {"name": "v2", "separator": "/"}}
-            kind = np.min_scalar_type(plan.most_label)
+            dtype = np.min_scalar_type(plan.most_label)
             for level, shape in enumerate(plan.level_shapes()):
-                group.create_array(str(level), shape=shape, chunks=plan.chunk, dtype=kind, **stored)
+                group.create_array(
+                    str(level), shape=shape, chunks=plan.chunk, dtype=dtype, **stored
+                )
 
     def is_of(self, plan: Tiling) -> bool:
-        """Tell whether the arrays of a plan are there."""
-        about = self._about()
-        return about is not None and about.get("plan") == plan.digest
+        """Tell whether the store was created for a plan."""
+        summary = self._summary()
+        return summary is not None and summary.get("plan") == plan.digest
 
     def write(self, level: int, region: io.Region, labels: NDArray[Any]) -> None:
         """Write whole shards of a level."""
@@ -130,7 +132,7 @@ class LabelStore:
             _array(self.path, level, "r+")[region] = labels
 
     def level(self, level: int) -> Any:
-        """Return a level as a zarr array, of which parts are read when asked for."""
+        """Return a level as a zarr array, which is read on demand."""
         return _array(self.path, level, "r")
 
     def levels(self) -> list[Any]:
@@ -139,31 +141,31 @@ class LabelStore:
         return [group[name] for name in sorted(group.array_keys(), key=int)]
 
     def read(self, level: int, region: io.Region) -> NDArray[Any]:
-        """Return labels of a level that were written."""
+        """Return labels of a level."""
         return np.asarray(self.level(level)[region])
 
     def coarsen(self, plan: Tiling, tile: tuple[int, ...]) -> None:
-        """Make a tile (level, place) of a coarser level from the next finer one."""
-        level, *place = tile
-        region, steps = plan.region(place, level), plan.steps_between(level - 1)
+        """Write a tile of a coarser level from the next finer one."""
+        level, *position = tile
+        region, steps = plan.region(position, level), plan.steps_between(level - 1)
         sides = zip(region, steps, plan.level_shapes()[level - 1], strict=True)
         finer = tuple(slice(r.start * k, min(r.stop * k, n)) for r, k, n in sides)
         every = tuple(slice(None, None, k) for k in steps)
         self.write(level, region, self.read(level - 1, finer)[every])
 
     def finish(self, plan: Tiling, image: io.ImageSource, counts: dict[int, int]) -> dict[str, Any]:
-        """Say what the labels are, which makes the store a mask, and remove the journal.
+        """Write the metadata of labels, which completes the store; remove the journal.
 
-        Return what a later call of the same request is told, too.
+        Return the summary, see `finished`.
         """
         shapes = plan.level_shapes()
         paths = [str(level) for level in range(len(shapes))]
         axes = image.label_axes()
-        known, note = plan.describe(axes, sorted(counts))
-        attributes = io.describe_zarr(paths, shapes, axes, known, note, io.mask_stem(self.path))
+        label_map, note = plan.describe(axes, sorted(counts))
+        attributes = io.describe_zarr(paths, shapes, axes, label_map, note, io.mask_stem(self.path))
         if self.image is not None:
             attributes["ome"]["image-label"]["source"] = {"image": "../../"}
-        about = {
+        summary = {
             "plan": plan.digest,
             "request": plan.request,
             "source": plan.source,
@@ -172,33 +174,33 @@ class LabelStore:
             "notes": plan.notes,
         }
         with storage.write_errors(self.path):
-            # What a writer that was killed has left.
+            # Leftovers of a writer that was killed.
             for file in self.path.rglob("*.partial"):
                 storage.remove_path(file)
             if self.image is not None:  # the group of all labels of an image lists them
                 group = _group(self.path.parent, "a", zarr_format=self.format)
                 ome: Any = dict(group.attrs) if self.format == 2 else group.attrs.get("ome", {})
                 listed = sorted({*ome.get("labels", []), self.path.name})
-                own = {"labels": listed}
-                group.attrs.update(own if self.format == 2 else {"ome": _VERSION | ome | own})
+                entry = {"labels": listed}
+                group.attrs.update(entry if self.format == 2 else {"ome": _VERSION | ome | entry})
             if self.format == 2:
                 attributes = _of_version_4(attributes)
-            _group(self.path, "r+").update_attributes(attributes | {_KEY: about})
+            _group(self.path, "r+").update_attributes(attributes | {_KEY: summary})
         storage.remove_path(self.journal)
-        return about
+        return summary
 
 
 def _of_version_4(attributes: dict[str, Any]) -> dict[str, Any]:
-    """Return the attributes of an OME-Zarr 0.5 of labels as 0.4 has them."""
-    own = {key: value for key, value in attributes.items() if key != "ome"}
+    """Convert label attributes of OME-Zarr 0.5 to 0.4."""
+    plain = {key: value for key, value in attributes.items() if key != "ome"}
     ome, version = attributes["ome"], {"version": "0.4"}
     levels = [multiscale | version for multiscale in ome["multiscales"]]
-    return own | {"multiscales": levels, "image-label": ome["image-label"] | version}
+    return plain | {"multiscales": levels, "image-label": ome["image-label"] | version}
 
 
 def _is_empty(path: Path) -> bool:
-    """Tell whether a folder holds nothing but what a writer that was killed has left."""
-    return path.is_dir() and all(one.name.endswith(".partial") for one in path.iterdir())
+    """Tell whether a folder is empty but for leftovers of a writer that was killed."""
+    return path.is_dir() and all(file.name.endswith(".partial") for file in path.iterdir())
 
 
 def _group(path: Path, mode: str, **options: Any) -> Any:
@@ -214,7 +216,7 @@ def _array(path: Path, level: int, mode: str) -> Any:
 
 
 class Journal:
-    """What is done, a line for each tile, after the plan; of one process at a time."""
+    """The plan and a line for each written tile; locked by one process."""
 
     def __init__(self, path: Path, model: type[Tiling]) -> None:
         self._path, self._model = path, model
@@ -243,27 +245,27 @@ class Journal:
         """Read what an earlier run has done; a line that was cut off is dropped."""
         self._file.seek(0)
         lines = self._file.read().splitlines(keepends=True)
-        whole = [line for line in lines if line.endswith(b"\n")]
-        if len(whole) < len(lines):
-            self._file.truncate(sum(map(len, whole)))
-        if not whole:
+        complete = [line for line in lines if line.endswith(b"\n")]
+        if len(complete) < len(lines):
+            self._file.truncate(sum(map(len, complete)))
+        if not complete:
             return
         with storage.format_errors(self._path, "a journal of tiles"):
-            self.plan = storage.validated(self._model, storage.parse_json(whole[0]))
-            for line in whole[1:]:
+            self.plan = storage.validated(self._model, storage.parse_json(complete[0]))
+            for line in complete[1:]:
                 entry: Any = storage.parse_json(line)
                 sizes = {int(label): int(count) for label, count in entry["sizes"].items()}
                 self.done[tuple(map(int, entry["tile"]))] = sizes
 
     def begin(self, plan: Tiling) -> None:
-        """Begin anew with a plan."""
+        """Start over with a plan."""
         with storage.write_errors(self._path):
             self._file.truncate(0)
         self.plan, self.done = plan, {}
         self._append(plan.model_dump(by_alias=True))
 
     def add(self, tile: tuple[int, ...], sizes: dict[int, int]) -> None:
-        """Note that a tile (level, place) is written."""
+        """Append a written tile."""
         self.done[tile] = sizes
         self._append({"tile": list(tile), "sizes": sizes})
 

@@ -1,4 +1,4 @@
-"""How an image is cut into blocks and tiles, and its labels into the tiles of a pyramid."""
+"""The tiles of an image and of its pyramid, and blocks to learn from."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
 
 from napari_saf import storage
 from napari_saf.device import size_text
@@ -30,13 +32,12 @@ _MOST_FIELDS = 3 * 2**29
 
 
 class Tiling(storage.VersionedModel):
-    """Where the tiles of an image are, as JSON holds it; positions and sizes are in pixels.
+    """The tiles of an image, in JSON; sizes are in pixels, positions of tiles in units of tiles.
 
-    `request` is what was asked for, of which the same tiling would come, `source` what tells that
-    the image changed.
+    The same `request` gives the same tiling; `source` is the state of the files that are read.
     """
 
-    kind: str
+    plan_kind: str = Field(alias="kind")
     request: dict[str, Any]
     source: dict[str, Any]
     shape: list[int]
@@ -48,34 +49,34 @@ class Tiling(storage.VersionedModel):
 
     @property
     def most_label(self) -> int:
-        """The largest label that may come out."""
+        """The largest possible label."""
         raise NotImplementedError
 
     @property
     def decided(self) -> str:
-        """How labels are decided, in words."""
+        """How labels are decided, for display."""
         raise NotImplementedError
 
     def describe(self, axes: Axes, numbers: list[int]) -> tuple[LabelMap, str]:
-        """Return names and colours of the labels there are, and the note of the mask."""
+        """Return names and colours of labels, and the metadata of the mask."""
         raise NotImplementedError
 
     @property
     def n_bytes(self) -> int:
-        """Bytes of the labels of all levels before they are compressed."""
-        kind = np.min_scalar_type(self.most_label)
-        return sum(math.prod(shape) * kind.itemsize for shape in self.level_shapes())
+        """Bytes of all levels before compression."""
+        dtype = np.min_scalar_type(self.most_label)
+        return sum(math.prod(shape) * dtype.itemsize for shape in self.level_shapes())
 
     @property
     def digest(self) -> str:
-        """A short name."""
+        """Digest of all fields."""
         text = json.dumps(self.model_dump(by_alias=True), sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     def level_shapes(self) -> list[tuple[int, ...]]:
-        """Return the shapes of the pyramid: long axes of the tile are halved from level to level.
+        """Return the shapes of the levels: long axes are halved from level to level.
 
-        Axes that a tile has one pixel of, such as time, are not.
+        Axes along which a tile has one pixel, such as time, are not.
         """
         shapes = [tuple(self.shape)]
         while any(
@@ -90,32 +91,35 @@ class Tiling(storage.VersionedModel):
         return shapes
 
     def tiles(self, level: int = 0) -> list[tuple[int, ...]]:
-        """Return the places of the tiles of a level, in units of tiles."""
+        """Return the positions of the tiles of a level."""
         sides = zip(self.level_shapes()[level], self.tile, strict=True)
         return list(itertools.product(*(range(-(-n // side)) for n, side in sides)))
 
     def every_tile(self) -> list[tuple[int, ...]]:
-        """Return level and place of all tiles, the finest level first."""
+        """Return level and position of all tiles, the finest level first."""
         levels = range(len(self.level_shapes()))
-        return [(level, *place) for level in levels for place in self.tiles(level)]
+        return [(level, *position) for level in levels for position in self.tiles(level)]
 
-    def region(self, place: Sequence[int], level: int = 0) -> Region:
-        """Return what a tile of a level covers."""
-        sides = zip(place, self.tile, self.level_shapes()[level], strict=True)
+    def region(self, position: Sequence[int], level: int = 0) -> Region:
+        """Return the region of a tile of a level."""
+        sides = zip(position, self.tile, self.level_shapes()[level], strict=True)
         return tuple(slice(k * side, min((k + 1) * side, n)) for k, side, n in sides)
 
     def steps_between(self, level: int) -> tuple[int, ...]:
-        """Return how many pixels of a level, along each axis, one of the coarser level is of."""
+        """Return the reduction from a level to the next along each axis, 1 or 2."""
         shapes = self.level_shapes()
         return tuple(1 + (a != b) for a, b in zip(shapes[level], shapes[level + 1], strict=True))
 
     def coarser(self, tile: tuple[int, ...]) -> tuple[int, ...] | None:
-        """Return the tile (level, place) of the next coarser level, if any, that one is part of."""
-        level, *place = tile
+        """Return the tile of the next coarser level, if any, that contains a tile."""
+        level, *position = tile
         if level + 1 == len(self.level_shapes()):
             return None
         steps = self.steps_between(level)
-        return (level + 1, *(at // step for at, step in zip(place, steps, strict=True)))
+        return (
+            level + 1,
+            *(coordinate // step for coordinate, step in zip(position, steps, strict=True)),
+        )
 
     def surroundings(self, region: Region) -> Region:
         """Return a region with the halo around it, within the image."""
@@ -139,8 +143,8 @@ def sides_of(
         ]
 
     block = sides(_BLOCK, [_BLOCK_WINDOWS * side for side in window])
-    wanted = sides(_TILE if tile is None else dict.fromkeys(_TILE, tile), [1] * len(window))
-    return block, *chunks_and_tiles(wanted, sides(_CHUNK, [1] * len(window)))
+    tile_sides = sides(_TILE if tile is None else dict.fromkeys(_TILE, tile), [1] * len(window))
+    return block, *chunks_and_tiles(tile_sides, sides(_CHUNK, [1] * len(window)))
 
 
 def chunks_and_tiles(tile: Sequence[int], chunk: Sequence[int]) -> tuple[list[int], list[int]]:
@@ -159,58 +163,64 @@ def fitting_tile(
     n_features: int,
     reach: Sequence[int] | None = None,
 ) -> tuple[list[int], list[int], list[str]]:
-    """Return the sides of chunks and tiles, small ones if fields are large, and what to say of it.
+    """Return the sides of chunks and of tiles whose fields fit into memory, and notes.
 
-    Borders and features are made of a tile with `reach` and halo around, with fewer numbers a
-    pixel. Tiles are larger where that is most of the work, and have the usual size where no tile is
-    small enough.
+    Borders and features are computed on a tile grown by `reach` and halo, with fewer numbers per
+    pixel. Tiles are larger where these dominate, and have the usual size if none is small enough.
     """
     far = [0] * len(shape) if reach is None else reach
     usual = max(sides_of(shape, window, None)[2])
     n_fields = 5 * n_labels + 12 if kernels() else 12 * n_labels  # as a flow counts them
 
     def with_bytes(side: int | None) -> tuple[list[int], list[int], int]:
-        _, chunk, own = sides_of(shape, window, side)
+        _, chunk, tile_sides = sides_of(shape, window, side)
         n_bytes = 0
         for around, n_each in ((far, 6), ([0] * len(shape), n_fields + 4 * n_features)):
             halos = [h + f for h, f in zip(halo, around, strict=True)]
-            crop = [min(n, k + 2 * h) for n, k, h in zip(shape, own, halos, strict=True)]
+            crop = [min(n, k + 2 * h) for n, k, h in zip(shape, tile_sides, halos, strict=True)]
             n_bytes += 4 * n_each * math.prod(crop)
-        return chunk, own, n_bytes
+        return chunk, tile_sides, n_bytes
 
     sides = [tile] if tile is not None else [usual * k // 8 for k in (8, 7, 6, 5, 4)]
     if tile is None and 4 * max(map(sum, zip(halo, far, strict=True))) > usual:
         sides = [2 * usual, 3 * usual // 2, *sides]
-    found = [with_bytes(side) for side in sides]
-    for chunk, own, n_bytes in found:
+    sizes = [with_bytes(side) for side in sides]
+    for chunk, tile_sides, n_bytes in sizes:
         if n_bytes <= _MOST_FIELDS:
-            return chunk, own, []
-    chunk, own, n_bytes = found[sides.index(usual if tile is None else tile)]
+            return chunk, tile_sides, []
+    chunk, tile_sides, n_bytes = sizes[sides.index(usual if tile is None else tile)]
     less = "a smaller window, or fewer labels, need less"
-    return chunk, own, [f"a tile and what is around it take {size_text(n_bytes)}: {less}"]
+    return chunk, tile_sides, [f"a tile with its surroundings takes {size_text(n_bytes)}: {less}"]
 
 
 def blocks_within(pixels: Pixels, block: Sequence[int], n_blocks: int) -> list[Region]:
-    """Return so many blocks, spread evenly over an image where it has pixels within its mask."""
+    """Return `n_blocks` blocks, spread evenly over those with pixels within the mask."""
     counts = [-(-n // side) for n, side in zip(pixels.shape, block, strict=True)]
-    touched = np.ones(counts, bool)
-    if pixels.has_mask:
-        touched[...] = False
-        for region in pixels.regions():
-            inside: Any = pixels.read(region)[1]
-            near = []
-            for axis, (side, own) in enumerate(zip(region, block, strict=True)):
-                at = np.arange(side.start, side.stop) // own
-                firsts = np.flatnonzero(np.diff(at, prepend=-1))
-                inside = np.logical_or.reduceat(inside, firsts, axis=axis)
-                near.append(slice(int(at[0]), int(at[-1]) + 1))
-            touched[tuple(near)] |= inside
-    places = np.flatnonzero(touched)
-    chosen = places[np.linspace(0, len(places) - 1, min(n_blocks, len(places))).astype(int)]
-    corners = np.stack(np.unravel_index(chosen, counts), axis=1) * np.array(block)
-    last = np.subtract(pixels.shape, block)
-    return [region_of(corner, block, pixels.shape) for corner in np.minimum(corners, last).tolist()]
+    touched = np.full(counts, not pixels.has_mask)
+    for region in pixels.regions() if pixels.has_mask else ():
+        sides = zip(region, block, strict=True)
+        numbers = [np.arange(side.start, side.stop) // length for side, length in sides]
+        inside: Any = pixels.read(region)[1]
+        any_inside, blocks = reduced_to_blocks(np.logical_or, inside, numbers)
+        touched[blocks] |= any_inside
+    positions = np.flatnonzero(touched)
+    indices = np.linspace(0, len(positions) - 1, min(n_blocks, len(positions))).astype(int)
+    corners = np.stack(np.unravel_index(positions[indices], counts), axis=1) * np.array(block)
+    corners = np.minimum(corners, np.subtract(pixels.shape, block))
+    return [
+        tuple(slice(k, min(k + s, n)) for k, s, n in zip(corner, block, pixels.shape, strict=True))
+        for corner in corners.tolist()
+    ]
 
 
-def region_of(place: Sequence[int], side: Sequence[int], shape: Sequence[int]) -> Region:
-    return tuple(slice(k, min(k + s, n)) for k, s, n in zip(place, side, shape, strict=True))
+def reduced_to_blocks(
+    reduce: np.ufunc, values: NDArray[Any], numbers: Sequence[NDArray[np.int64]]
+) -> tuple[NDArray[Any], Region]:
+    """Reduce values over blocks, given the ascending block number of each pixel along each axis.
+
+    Return the results, and the blocks they are of.
+    """
+    for axis, axis_numbers in enumerate(numbers):
+        firsts = np.flatnonzero(np.diff(axis_numbers, prepend=-1))
+        values = reduce.reduceat(values, firsts, axis=axis)
+    return values, tuple(slice(int(n[0]), int(n[-1]) + 1) for n in numbers)

@@ -6,8 +6,8 @@ import types
 import pytest
 import torch
 
-from napari_saf.cli import _app
-from napari_saf.cli._app import Check
+from napari_saf.cli import _about
+from napari_saf.cli._about import Check
 
 
 @pytest.fixture
@@ -15,7 +15,7 @@ def quick(monkeypatch):
     """No process that tries OpenGL, and a screen."""
     monkeypatch.setenv("DISPLAY", ":0")
     done = types.SimpleNamespace(returncode=0, stdout="4.5\n", stderr="")
-    monkeypatch.setattr(_app.subprocess, "run", lambda *a, **k: done)
+    monkeypatch.setattr(_about.subprocess, "run", lambda *a, **k: done)
     return done
 
 
@@ -30,7 +30,7 @@ def test_a_sound_installation_ends_with_0(cli, quick):
 def test_what_is_wrong_is_said_with_what_mends_it(cli, quick, monkeypatch):
     quick.returncode, quick.stderr = 1, "Traceback\nAssertionError: no context"
     monkeypatch.setattr(torch.version, "cuda", "13.0")
-    monkeypatch.setattr(_app, "_check_kernels", lambda: iter([Check("kernels", "none", "mend")]))
+    monkeypatch.setattr(_about, "_check_kernels", lambda: iter([Check("kernels", "none", "mend")]))
     requires, version = importlib.metadata.requires, importlib.metadata.version
     monkeypatch.setattr(
         importlib.metadata,
@@ -53,15 +53,15 @@ def test_without_a_screen_nothing_is_wrong(cli, monkeypatch):
     for name in ("DISPLAY", "WAYLAND_DISPLAY"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(sys, "platform", "linux")
-    assert [check.remedy for check in _app._check_opengl()] == [""]
+    assert [check.remedy for check in _about._check_opengl()] == [""]
 
 
 def test_a_driver_that_does_not_answer_is_said(quick, monkeypatch):
     def hang(*arguments, **options):
         raise subprocess.TimeoutExpired("python", 60)
 
-    monkeypatch.setattr(_app.subprocess, "run", hang)
-    (check,) = _app._check_opengl()
+    monkeypatch.setattr(_about.subprocess, "run", hang)
+    (check,) = _about._check_opengl()
     assert "no answer" in check.state and check.remedy
 
 

@@ -6,13 +6,10 @@ import imageio.v3 as iio
 import numpy as np
 import pytest
 
-from napari_saf import METHODS, SelfAssignmentFlow
-from napari_saf.cli import _demo
-from napari_saf.cli._demo import save_run_figure
-from napari_saf.input import PLAIN
+from napari_saf import METHODS
+from napari_saf.cli import _about
 from napari_saf.io import ImageFile, read_image
 from napari_saf.pipeline import load_recipe
-from napari_saf.problem import Problem
 
 
 @pytest.fixture
@@ -21,7 +18,7 @@ def small_samples(monkeypatch):
     pixels = np.zeros((12, 14, 3), np.uint8)
     pixels[:, 7:] = 200, 100, 50
     pixels += np.random.default_rng(0).integers(0, 20, pixels.shape, dtype=np.uint8)
-    monkeypatch.setattr(_demo, "read_sample", lambda name: ImageFile(pixels, 2, "yxc"))
+    monkeypatch.setattr(_about, "read_sample", lambda name: ImageFile(pixels, 2, "yxc"))
     return pixels
 
 
@@ -83,12 +80,3 @@ def test_without_a_qt_binding_the_files_are_there_all_the_same(cli, small_sample
     assert outcome.code == 0
     assert "napari cannot be opened" in outcome.err
     assert len(os.listdir("demo")) == 3
-
-
-@pytest.mark.parametrize("shape", [(9, 10), (4, 9, 10), (9, 10, 3)])
-def test_figures_of_grey_stacks_and_colour(tmp_path, shape):
-    array = np.random.default_rng(0).random(shape)
-    result = SelfAssignmentFlow(max_labels=3).run(Problem.from_image(array, **PLAIN))
-    axis = 2 if shape[-1] == 3 else None
-    save_run_figure(tmp_path / "f.png", ImageFile(array, axis), result, "title")
-    assert iio.imread(tmp_path / "f.png").std() > 10

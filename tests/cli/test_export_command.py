@@ -217,7 +217,7 @@ def test_a_large_mask_is_measured_without_being_read_whole(cli, monkeypatch):
     labels = np.kron([[1, 2, 1], [0, 3, 1]], np.ones((20, 15))).astype(np.uint8)
     save_masks("m.ome.zarr", labels, scale=(2, 2), units="um", names={3: "sky"})
     assert cli("export", "m.ome.zarr", "-o", "whole", "--regions", ".csv", "--connected").code == 0
-    monkeypatch.setattr("napari_saf.cli._export.LARGE", 100)
+    monkeypatch.setattr("napari_saf.cli._masks.LARGE", 100)
     outcome = cli("export", "m.ome.zarr", "-o", "out", "--connected")
     assert (outcome.code, outcome.out) == (0, "out/m_regions.csv\n"), outcome.err
     whole, parts = rows("whole/m_regions.csv"), rows("out/m_regions.csv")

@@ -69,6 +69,28 @@ def test_nothing_is_seen_outside_the_mask():
     np.testing.assert_array_equal(labels > 0, mask)
 
 
+@given(st.integers(0, 2**32 - 1), st.integers(3, 8))
+def test_maps_of_soft_labels_sum_to_one_inside_a_mask(seed, max_side):
+    rng = np.random.default_rng(seed)
+    mask = np.kron(rng.random((6, 8)) < 0.5, np.ones((5, 5))) > 0
+    mask[7, 11] = True
+    problem = Problem.from_image(
+        rng.random(mask.shape),
+        mask=mask,
+        max_side=max_side,
+        window=1,
+        features="intensity",
+        weights="uniform",
+    )
+    shares = rng.dirichlet(np.ones(3), problem.n_nodes).astype(np.float32)
+    maps = np.stack([problem.graph.to_image(column) for column in shares.T])
+    np.testing.assert_allclose(maps.sum(axis=0), mask, atol=1e-5)
+    region = (slice(3, 17), slice(10, 31))
+    spread = [problem.graph.spread(column) for column in shares.T]
+    enlarged = [problem.graph.enlarged(image, region) * mask[region] for image in spread]
+    np.testing.assert_allclose(enlarged, maps[(slice(None), *region)], atol=1e-5)
+
+
 def test_labels_come_at_the_size_of_the_image():
     rng = np.random.default_rng(0)
     image = np.zeros((50, 70))

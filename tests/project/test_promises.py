@@ -14,7 +14,7 @@ from project_cases import pack, parts
 import napari_saf as saf
 from napari_saf.io import read_mask, save_masks
 from napari_saf.io._note import note_path, read_note
-from napari_saf.tiles._plan import Plan
+from napari_saf.tiles import Plan
 from napari_saf.tiles._store import Journal
 
 TESTS = Path(__file__).parents[1]

@@ -284,7 +284,7 @@ def _label(
             is_as_begun = step.plan.request != job.request
             if is_as_begun:
                 text = f"{text}; {_AS_BEGUN}"
-            own = step.plan.label_map_of(), step.plan.recipe
+            own = step.plan.prototypes(), step.plan.recipe
             report(_Shown(levels.arrays, *own, n_done / n_tiles, text, is_as_begun))
         if cancelled():
             raise Cancelled

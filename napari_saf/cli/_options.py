@@ -1,0 +1,532 @@
+"""Options of commands, generated from the fields of dataclasses.
+
+A command is a frozen dataclass: its docstring is the help, `run` does it. A field is an argument or
+an option (`argument`, `option`), or holds what is given for the parameters of other dataclasses: of
+a step (`step_options`), of images (`image_options`) or of methods (`method_options`).
+"""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+import functools
+import typing
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, TypeVar
+
+import click
+import numpy as np
+
+from napari_saf import io
+from napari_saf.batch import Companions
+from napari_saf.errors import FormatError
+from napari_saf.features import (
+    FEATURES,
+    DeepFeatures,
+    FeatureExtractor,
+    Scaling,
+    check_group_source,
+)
+from napari_saf.methods import METHODS, AbstractMethod
+from napari_saf.parameters import READERS, Parameter, build, describe, parameter_named, values_of
+from napari_saf.problem import ImageOptions
+
+T = TypeVar("T", bound=AbstractMethod)
+S = TypeVar("S")
+_KEY = "napari_saf.cli"
+_NONE = "none"
+_PATH: Any = click.Path(path_type=Path)
+_DEBUG = click.Option(
+    ["--debug"], is_flag=True, expose_value=False, help="Show the traceback of an error."
+)
+
+
+class AbstractCommand(abc.ABC):
+    """A command: a frozen dataclass whose fields are its options; or a group of commands."""
+
+    subcommands: ClassVar[tuple[type[AbstractCommand], ...]] = ()
+
+    @abc.abstractmethod
+    def run(self) -> int | None:
+        """Do it; return the exit code, None for 0."""
+
+
+def option(default: Any, text: str, flag: str = "", **attributes: Any) -> Any:
+    """Return a field that is an option; its type is that of the field.
+
+    `choices`, `minimum` and `maximum` limit values; other attributes are those of `click.Option`.
+    """
+    attributes = {"help": text, "default": default} | attributes
+    return dataclasses.field(default=default, metadata={_KEY: (flag, attributes)})
+
+
+def output(metavar: str, text: str, default: str | None = None) -> Any:
+    """Return the field of the option ``--output``."""
+    return option(default, text, "--output", metavar=metavar, required=default is None)
+
+
+def argument(metavar: str, **attributes: Any) -> Any:
+    """Return a field that is an argument, required unless `required` is False; see `option`."""
+    return dataclasses.field(metadata={_KEY: (None, {"metavar": metavar} | attributes)})
+
+
+def make_command(cls: type[AbstractCommand]) -> click.Command:
+    """Make a command of a dataclass, called like the class: own fields first, methods last."""
+    name = "".join(f"-{c.lower()}" if c.isupper() else c for c in cls.__name__).strip("-")
+    if cls.subcommands:
+        return click.Group(name, commands=[*map(make_command, cls.subcommands)], help=cls.__doc__)
+    hints, fields = typing.get_type_hints(cls), dataclasses.fields(cls)  # type: ignore[arg-type]
+    entries: dict[str, Any] = {field.name: field.metadata[_KEY] for field in fields}
+    params = {
+        field: [_plain_param(field, hints[field], *entry)]
+        for field, entry in entries.items()
+        if isinstance(entry, tuple)
+    }
+    taken = {flag for plain in params.values() for param in plain for flag in param.opts}
+    taken |= {"--help", "--version"}
+    groups = {field: entry for field, entry in entries.items() if field not in params}
+    params |= {field: group.params(field, taken) for field, group in groups.items()}
+    last = [field for field, hint in hints.items() if hint is GivenMethods]
+    ordered = sorted(entries, key=lambda field: (field in last, field not in cls.__annotations__))
+
+    def call(**values: Any) -> int | None:
+        read = {field: group.read(field, values) for field, group in groups.items()}
+        return cls(
+            **read, **{field: values[field] for field in entries if field not in groups}
+        ).run()
+
+    every = [param for field in ordered for param in params[field]]
+    return click.Command(name, params=[*every, _DEBUG], callback=call, help=cls.__doc__)
+
+
+def _plain_param(
+    name: str, hint: Any, flag: str | None, attributes: dict[str, Any]
+) -> click.Parameter:
+    members = [hint, *typing.get_args(hint)]
+    minimum, maximum = attributes.get("minimum"), attributes.get("maximum")
+    is_many = typing.get_origin(hint) in (tuple, dict)
+    value: Any = _PATH if Path in members else str
+    if "choices" in attributes:
+        value = click.Choice(attributes["choices"])
+    elif int in members and not is_many:
+        value = int if minimum is None else click.IntRange(minimum, maximum)
+    elif float in members:
+        value = float if maximum is None else click.FloatRange(minimum, maximum)
+    limits = ("choices", "minimum", "maximum")
+    described = {"type": value} | {k: v for k, v in attributes.items() if k not in limits}
+    if flag is None:
+        described = {"required": True, "nargs": -1 if is_many else 1} | described
+        return click.Argument([name], **described)
+    flags = ["-o", flag] if flag == "--output" else [flag or flag_of(name)]
+    if hint is bool:
+        return click.Option([*flags, name], is_flag=True, help=described["help"])
+    if is_many or described["default"] is None:
+        del described["default"]  # None would be a value
+    shows_default = bool(described.get("default"))
+    return click.Option([*flags, name], multiple=is_many, show_default=shows_default, **described)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Given:
+    """What is given for the parameters of a dataclass, by dotted name; None for ``none``."""
+
+    values: dict[str, Any]
+
+    def on(self, base: S) -> S:
+        """Return `base` with what is given."""
+        return build(type(base), values_of(base) | self.values)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class GivenMethods(Given):
+    """What is given for the parameters of methods."""
+
+    @property
+    def prototypes(self) -> io.PrototypeSet | None:
+        """The file of prototypes that is given, if any."""
+        values = self.values.values()
+        return next((value for value in values if isinstance(value, io.PrototypeSet)), None)
+
+    def make(self, method: type[T], base: AbstractMethod | None = None) -> T:
+        """Make a method of what is given, the other parameters as in `base` or by default.
+
+        Raise UsageError if the method, or the variant that was chosen, has no such parameter.
+        """
+        values = {} if base is None else values_of(base)
+        parameters = {item.name: item for item in describe(method)}
+        changes = _names_of_method(method, self.values, parameters)
+        if "prototypes" in changes:  # labels that a recipe has for others go with those
+            values.pop("prototype_labels", None)
+        values |= changes
+        for name, value in changes.items():
+            flag = flag_of(name)
+            if name not in parameters:
+                raise click.UsageError(f"{flag}: the method {method.name!r} has no such option")
+            if parameters[name].kind == "array" and isinstance(value, str):
+                raise click.UsageError(f"{flag}: expected a file, got {value!r}")
+            need = parameters[name].depends_on
+            if need is not None and values.get(need[0], parameters[need[0]].default) not in need[1]:
+                raise click.UsageError(f"{flag}: goes with {_condition(need)}")
+        return build(method, values)
+
+    def make_each(self, methods: Sequence[type[T]]) -> list[T]:
+        """Make methods, each of those of the given parameters that it has.
+
+        Raise UsageError for a parameter that none has.
+        """
+        for name in self.values:
+            if not any(parameter_named(method, name) for method in methods):
+                names = ", ".join(method.name for method in methods)
+                raise click.UsageError(f"{flag_of(name)}: none of {names} has such an option")
+        return [
+            GivenMethods({n: v for n, v in self.values.items() if parameter_named(m, n)}).make(m)
+            for m in methods
+        ]
+
+
+def _names_of_method(
+    method: type[AbstractMethod], values: Mapping[str, Any], parameters: Collection[str]
+) -> dict[str, Any]:
+    """Return what is given by the names that a method has for it.
+
+    Prototypes of a file come first, as the parameters that they are; a name that only another
+    method has stands for the one parameter whose dotted name ends in it.
+    """
+    named: dict[str, Any] = {}
+    for name, value in values.items():
+        if not isinstance(value, io.PrototypeSet):
+            longer = [full for full in parameters if full.rpartition(".")[2] == name]
+            named[longer[0] if name not in parameters and len(longer) == 1 else name] = value
+        elif value.arguments().keys() <= set(parameters):
+            named = value.arguments() | named
+        else:
+            raise click.UsageError(
+                f"{flag_of(name)}: the method {method.name!r} takes no file of prototypes"
+            )
+    return named
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _ParameterOptions:
+    """An option for every parameter of some dataclasses, by name; of one its name is empty."""
+
+    owners: Mapping[str, type]
+    prefix: str = ""
+    without: Collection[str] = ()
+    result: type[Given] = Given
+
+    def params(self, name: str, taken: Collection[str]) -> list[click.Parameter]:
+        """Return the options; the last part of a dotted name is a short form if it is unique."""
+        described = self._described()
+        last_parts = Counter(dotted.rpartition(".")[2] for dotted in described)
+        options: list[click.Parameter] = []
+        for dotted, items in described.items():
+            flags = [flag_of(self.prefix + dotted)]
+            last = dotted.rpartition(".")[2]
+            short = flag_of(self.prefix + last)
+            if short not in (*flags, *taken) and last_parts[last] == 1:
+                flags.append(short)
+            is_shared = len(items) == len(self.owners)
+            options.append(_option([*flags, _dest(name, dotted)], items, is_shared=is_shared))
+        return options
+
+    def read(self, name: str, values: Mapping[str, Any]) -> Given:
+        return self.result(_given(name, self._described(), values))
+
+    def _described(self) -> dict[str, dict[str, Parameter]]:
+        described = _described(self.owners)
+        return {name: items for name, items in described.items() if name not in self.without}
+
+
+def step_options(step: type, prefix: str = "", without: Collection[str] = ()) -> Any:
+    """Return a field `Given` of the parameters of a step, such as `ObjectStep`."""
+    return dataclasses.field(metadata={_KEY: _ParameterOptions({"": step}, prefix, without)})
+
+
+def method_options(
+    methods: Mapping[str, type[AbstractMethod]] = METHODS, without: Collection[str] = ()
+) -> Any:
+    """Return a field `GivenMethods` of every parameter of every method but some."""
+    group = _ParameterOptions(methods, without=without, result=GivenMethods)
+    return dataclasses.field(metadata={_KEY: group})
+
+
+def _described(owners: Mapping[str, type]) -> dict[str, dict[str, Parameter]]:
+    """Return the parameters of dataclasses by dotted name, each by the names of its owners."""
+    described: dict[str, dict[str, Parameter]] = {}
+    for owner, cls in owners.items():
+        for item in describe(cls):
+            described.setdefault(item.name, {})[owner] = item
+    return described
+
+
+def _dest(field: str, name: str) -> str:
+    return f"{field}__{name.replace('.', '__')}"
+
+
+def _given(field: str, names: Collection[str], values: Mapping[str, Any]) -> dict[str, Any]:
+    read = {name: values[_dest(field, name)] for name in names}
+    is_none = {name for name, value in read.items() if isinstance(value, str) and value == _NONE}
+    return {
+        name: None if name in is_none else value
+        for name, value in read.items()
+        if value is not None
+    }
+
+
+def _option(
+    flags: list[str],
+    items: Mapping[str, Parameter],
+    *,
+    is_shared: bool,
+    takes_other_texts: bool = False,
+) -> click.Option:
+    """Return the option of a parameter, described for each owner that describes it otherwise.
+
+    With `takes_other_texts` the choices of a text are only proposed.
+    """
+    is_free = takes_other_texts and any(item.hint is str for item in items.values())
+    kinds = {"text"} if is_free else {item.kind for item in items.values()}
+    optional = any(item.optional for item in items.values())
+    texts: dict[str, list[str]] = {}
+    for owner, item in items.items():
+        text = f"{item.help} [{summary(item)}]".removesuffix(" []")
+        texts.setdefault(text, []).append(owner)
+    each = [f"{', '.join(owners)}: {text}" for text, owners in texts.items()]
+    described = next(iter(texts)) if is_shared and len(texts) == 1 else " / ".join(each)
+    if kinds == {"bool"}:
+        *names, dest = flags
+        names = [f"{name}/--no-{name.removeprefix('--')}" for name in names]
+        return click.Option([*names, dest], default=None, help=described)
+    choices = [*dict.fromkeys(c for item in items.values() for c in item.choices if c)]
+    value: click.ParamType[Any] = ParameterValue(kinds, optional, choices)
+    if kinds == {"choice"}:
+        value = click.Choice([*choices, *[_NONE] * optional])
+    return click.Option(flags, type=value, help=described)
+
+
+def summary(item: Parameter) -> str:
+    """Return default, bounds and condition of a parameter."""
+    default = _NONE if item.default is None else item.default
+    default = f"{_NONE}: all" if item.default is None and item.none == "all" else default
+    texts = [] if item.default in ("", ()) else [f"default {default}"]
+    texts += [f"at least {item.minimum:.10g}"] if item.minimum is not None else []
+    texts += [f"at most {item.maximum:.10g}"] if item.maximum is not None else []
+    texts += ["or none"] if item.optional and item.default is not None else []
+    texts += [f"with {_condition(item.depends_on)}"] if item.depends_on else []
+    return ", ".join(texts)
+
+
+def _condition(need: tuple[str, tuple[str, ...]]) -> str:
+    return f"{flag_of(need[0])} {' or '.join(need[1])}"
+
+
+def flag_of(name: str) -> str:
+    return "--" + name.replace(".", "-").replace("_", "-")
+
+
+def _read_numbers(text: str) -> list[float]:
+    return [float(number) for number in text.split(",")]
+
+
+def _read_rows(path: str) -> object:
+    """Read an array, or prototypes with their labels, names and options."""
+    return io.load_prototypes(path) if Path(path).suffix.lower() == ".json" else io.read_array(path)
+
+
+def _read_level(text: str) -> float:
+    level = float(text)
+    if not 0 <= level <= 1:
+        raise ValueError(text)
+    return level
+
+
+_KINDS: dict[str, tuple[str, str, Callable[[str], object]]] = {
+    "int": ("INT", *READERS["int"]),
+    "float": ("FLOAT", *READERS["float"]),
+    "list": ("FLOAT,...", "numbers with commas between", lambda t: np.array(_read_numbers(t))),
+    "array": ("FILE", "a file", _read_rows),
+    "window": ("ODD[xODD...]", *READERS["window"]),
+    "labels": ("LABEL,...", *READERS["labels"]),
+    "range": (
+        "LOW,HIGH",
+        "two numbers, the lower first, such as 0,255",
+        lambda text: Scaling.given(*_read_numbers(text)),
+    ),
+    "level": ("LEVEL", "a level from 0 to 1", _read_level),
+    "text": ("TEXT", "text", str),
+}
+"""Metavar, description and parser of values by kind; the first parser that succeeds counts."""
+
+
+class ParameterValue(click.ParamType):  # type: ignore[type-arg]
+    """A choice, ``none``, or what the kinds say: numbers, a range, the path of an array."""
+
+    name = "value"
+
+    def __init__(
+        self, kinds: Collection[str], optional: bool = False, choices: Sequence[str] = ()
+    ) -> None:
+        self.kinds = [_KINDS[name] for name in _KINDS if name in kinds]
+        self.choices, self.none = [*choices], [_NONE] * optional
+
+    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
+        return "|".join([*self.choices, *(metavar for metavar, _, _ in self.kinds), *self.none])
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> object:
+        """Return the value as the first kind that takes it; a choice and ``none`` stay texts."""
+        if value in self.choices or value.lower() in self.none:
+            return value if value in self.choices else _NONE
+        for _, _, read in self.kinds:
+            try:
+                return read(value)
+            except FormatError:
+                raise
+            except (ValueError, TypeError):
+                continue
+        expected = " or ".join([*self.choices, *(text for _, text, _ in self.kinds), *self.none])
+        return self.fail(f"{value!r} is not {expected}", param, ctx)
+
+
+GROUPS = (
+    "Groups that labels are to be spread over: the images, the slices along an axis, the pixels "
+    "above a threshold in a channel (T, or automatic), or a label image."
+)
+_FILES: dict[str, dict[str, Any]] = {
+    "mask": {
+        "metavar": "FILE|finite",
+        "help": "Label only where the file is not 0, or where pixels are finite.",
+    },
+    "no_data": {
+        "type": float,
+        "metavar": "VALUE",
+        "help": "Label no pixel of this value, as files without data there have it (-9999). "
+        "[default: as the file says]",
+    },
+    "seeds": {
+        "type": _PATH,
+        "metavar": "FILE",
+        "help": "Labels given by hand: 1, 2, ... in an image of that size, 0 elsewhere.",
+    },
+    "groups": {
+        "metavar": "image|axis:N|channel:N[:T]|FILE",
+        "help": GROUPS,
+    },
+}
+"""Options of images that may name a file."""
+_IMAGE_NAMES = ("features", "window", "weights", "channel_axis", "scaling", "max_side",
+                "full_resolution")  # fmt: skip
+
+
+@functools.cache
+def _extractor_items() -> dict[str, dict[str, Parameter]]:
+    """Return the parameters of features that a person chooses."""
+    described = _described(FEATURES)
+    return {
+        name: items
+        for name, items in described.items()
+        if all(item.in_form for item in items.values())
+    }
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _ImageOptions:
+    names: tuple[str, ...]
+    texts: Mapping[str, str]
+
+    def params(self, name: str, taken: Collection[str]) -> list[click.Parameter]:
+        parameters = {item.name: item for item in describe(ImageOptions)}
+        options: list[click.Option] = []
+        for key in self.names:
+            flags = [flag_of(key), _dest(name, key)]
+            if key in _FILES:
+                options.append(click.Option(flags, **_FILES[key]))
+            else:
+                options.append(_option(flags, {"": parameters[key]}, is_shared=True))
+            if key in self.texts:
+                options[-1].help = self.texts[key]
+            for extra, items in _extractor_items().items() if key == "features" else ():
+                flags = [flag_of(extra), _dest(name, extra)]
+                options.append(_option(flags, items, is_shared=False, takes_other_texts=True))
+        return [*options]
+
+    def read(self, name: str, values: Mapping[str, Any]) -> GivenImages:
+        extractors = _extractor_items() if "features" in self.names else ()
+        return GivenImages(_given(name, [*self.names, *extractors], values))
+
+
+def image_options(*names: str, **texts: str) -> Any:
+    """Return a field `GivenImages` of how images become problems.
+
+    `names` are fields of `ImageOptions`, and mask, no_data, seeds and groups, by default all;
+    `texts` are other help texts for some.
+    """
+    group = _ImageOptions(names or (*_IMAGE_NAMES, *_FILES), texts)
+    return dataclasses.field(metadata={_KEY: group})
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class GivenImages:
+    """What is given for images, by name: of options, files and parameters of features."""
+
+    values: dict[str, Any]
+
+    def take_deep(self) -> tuple[DeepFeatures | None, GivenImages]:
+        """Return a network that is given without features, for seeds to choose it; and the rest."""
+        if "features" in self.values or "weights_file" not in self.values:
+            return None, self
+        names = {item.name for item in describe(DeepFeatures) if item.in_form}
+        network = {name: value for name, value in self.values.items() if name in names}
+        images = {name: value for name, value in self.values.items() if name not in names}
+        return DeepFeatures(**network), GivenImages(images)
+
+    def on(
+        self,
+        base: ImageOptions | None = None,
+        n_images: int = 1,
+        *,
+        axis_from_file: bool = True,
+    ) -> tuple[ImageOptions, Companions]:
+        """Return how images become problems: as the given options say, else as `base` does.
+
+        `axis_from_file` says whether the file's own axis of channels counts where none is given.
+        Raise UsageError if a file belongs to one image and there are several.
+        """
+        options = base or ImageOptions()
+        changes = {name: self.values[name] for name in _IMAGE_NAMES if name in self.values}
+        changes["features"] = self._features(options)
+        groups, groups_file = self.values.get("groups"), None
+        if groups is not None and groups.partition(":")[0] in ("image", "axis", "channel"):
+            changes["groups"] = check_group_source(groups)
+        elif groups is not None:
+            changes["groups"], groups_file = None, Path(groups)
+        options = dataclasses.replace(options, **changes)
+        companions = Companions(
+            mask=self.values.get("mask"),
+            no_data=self.values.get("no_data"),
+            seeds=self.values.get("seeds"),
+            groups=groups_file,
+            axis_from_file=axis_from_file and options.channel_axis is None,
+        )
+        for name in companions.files if n_images > 1 else ():
+            only = "; only 'finite' suits several" if name == "mask" else ""
+            raise click.UsageError(f"--{name}: one file for {n_images} images{only}")
+        return options, companions
+
+    def _features(self, options: ImageOptions) -> str | FeatureExtractor:
+        """Return the features, with their given parameters; UsageError for those of others."""
+        changes = {name: self.values[name] for name in _extractor_items() if name in self.values}
+        name = self.values.get("features", options.features_name)
+        features = options.features if name == options.features_name else name
+        for parameter in changes:
+            owners = _extractor_items()[parameter]
+            if name not in owners:
+                names = " or ".join(owners)
+                raise click.UsageError(f"{flag_of(parameter)}: goes with --features {names}")
+        if isinstance(features, FeatureExtractor):
+            return dataclasses.replace(features, **changes)
+        return FEATURES[name](**changes) if changes else features
