@@ -75,6 +75,7 @@ class Parameter:
     variants: Mapping[str, type] = dataclasses.field(default_factory=dict)
     # Values to offer, by default those of a literal type; or words allowed for a number or window.
     choices: tuple[str, ...] = ()
+    suggestions: tuple[int, ...] = ()  # Some of the numbers that can be typed, in pixels.
     # Text of choices in the form.
     choice_labels: Mapping[str, str] = dataclasses.field(default_factory=dict)
     none: str = "automatic"  # Text of None in the form.

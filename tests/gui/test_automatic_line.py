@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from qtpy.QtCore import Qt
-from qtpy.QtWidgets import QSpinBox
+from qtpy.QtWidgets import QDoubleSpinBox
 
-from napari_saf._gui.forms.controls import OddSlider
+from napari_saf._gui.forms.fields import OddSlider
 
 pytestmark = [pytest.mark.gui, pytest.mark.automatic]
 
@@ -31,7 +31,7 @@ def test_the_line_says_what_a_run_does(dock, run):
     result = run(dock)
     options, first = result.recipe["input"], result.history.label_shares[0]
     assert options["features"] == "texture" and options["weights"] == "contrast"
-    said = ["colour and texture", "edges: by colour", "the full size"]
+    said = ["colour and texture", "edges by colour", "full size"]
     assert before == [*said, f"scale {options['window']}"]
     assert words(dock) == [*before, f"{len(first)} labels at first"]
 
@@ -42,7 +42,7 @@ def test_what_is_set_by_hand_is_no_longer_said(dock, run):
     assert not [word for word in words(dock) if "labels" in word]
     dock.input.scale.set_value(5)
     dock.input.choose(features="lab", weights="uniform")
-    assert words(dock) == ["the full size"]
+    assert words(dock) == ["full size"]
     dock.input.choose(max_side=240)
     assert not dock.choice.is_shown(dock.automatic)
     options = run(dock).recipe["input"]
@@ -54,9 +54,9 @@ def test_what_is_set_by_hand_is_no_longer_said(dock, run):
 def test_nothing_is_said_of_neighbours_for_a_method_without_them(dock, run):
     run(dock)
     dock.form.choose("fair")
-    assert words(dock) == ["colour and texture", "the full size"]
+    assert words(dock) == ["colour and texture", "full size"]
     dock.form.choose("slk")
-    assert words(dock)[1:] == ["edges: by colour", "the full size", "scale 13"]
+    assert words(dock)[1:] == ["edges by colour", "full size", "scale 13"]
 
 
 def test_the_line_follows_the_plane_on_screen(viewer, dock):
@@ -67,7 +67,7 @@ def test_the_line_follows_the_plane_on_screen(viewer, dock):
     options = dock.input.job().options
     assert words(dock)[-1] == f"scale {options.window}" == "scale 7"
     dock.input.choose(extent="volume")
-    assert words(dock) == ["intensity or colour", "edges: ignore", "the full size", "scale 3"]
+    assert words(dock) == ["intensity or colour", "edges ignore", "full size", "scale 3"]
     viewer.layers.remove(image)
     assert words(dock)[0] == "colour and texture"
 
@@ -89,7 +89,7 @@ def test_a_volume_that_is_removed_leaves_no_line(viewer, dock):
 def test_a_scale_is_typed_as_a_number_or_left_to_be_chosen(qtbot, typed, value):
     scale = OddSlider(21, may_be_chosen=True)
     qtbot.addWidget(scale)
-    box = scale.findChild(QSpinBox)
+    box = scale.findChild(QDoubleSpinBox)
     box.selectAll()
     qtbot.keyClicks(box, typed)
     qtbot.keyClick(box, Qt.Key.Key_Return)
@@ -99,7 +99,7 @@ def test_a_scale_is_typed_as_a_number_or_left_to_be_chosen(qtbot, typed, value):
 def test_where_nothing_chooses_a_scale_is_a_number(qtbot):
     scale = OddSlider(21)
     qtbot.addWidget(scale)
-    box = scale.findChild(QSpinBox)
+    box = scale.findChild(QDoubleSpinBox)
     box.selectAll()
     qtbot.keyClicks(box, "auto")
     qtbot.keyClick(box, Qt.Key.Key_Return)
@@ -113,7 +113,7 @@ def test_the_line_says_that_there_are_things_on_a_ground(viewer, dock, run):
     noise = np.random.default_rng(0).normal(0, 3, image.shape)
     cells = viewer.add_image((image + noise).astype(np.uint8), name="cells")
     dock.input.choose(image=cells)
-    said = ["things on a dark ground", "edges: by colour", "the full size", "scale 7"]
+    said = ["things on a dark ground", "edges by colour", "full size", "scale 7"]
     assert words(dock) == said
     result = run(dock)
     assert result.recipe["input"]["features"] == {"kind": "foreground", "ground": "dark"}

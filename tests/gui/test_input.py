@@ -453,7 +453,7 @@ def test_each_volume_of_a_series_by_itself(viewer, dock, run):
 def test_any_size_to_compute_at_can_be_typed(viewer, qtbot, typed, side, shown):
     chosen = ImageInput(viewer, ImageOptions())
     chosen.choose(max_side=240)
-    box = chosen.choices["max_side"]
+    box = chosen.choices["max_side"].control
     qtbot.addWidget(chosen.features)
     changes = []
     chosen.options_changed.connect(lambda: changes.append(box.value))
@@ -467,12 +467,12 @@ def test_any_size_to_compute_at_can_be_typed(viewer, qtbot, typed, side, shown):
 
 
 def test_a_size_that_is_not_in_the_list_is_chosen_for_other_docks(viewer, chosen):
-    sizes = list(chosen.choices["max_side"].values())
+    sizes = chosen.choices["max_side"].control.values()
     chosen.choose(max_side=77)
     assert chosen.job().options.max_side == 77
     chosen.choose(max_side=None)
     assert chosen.job().options.max_side is None
-    assert set(chosen.choices["max_side"].values()) == {*sizes, 77}
+    assert set(chosen.choices["max_side"].control.values()) == {*sizes, 77}
 
 
 def test_a_layer_whose_name_does_not_fit_ends_in_an_ellipsis_and_is_named_in_full(viewer, qtbot):

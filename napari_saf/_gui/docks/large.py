@@ -15,7 +15,8 @@ from napari.layers import Image
 from qtpy.QtCore import QTimer
 from qtpy.QtWidgets import QLabel
 
-from napari_saf._gui.forms.controls import FolderField, StatusArea
+from napari_saf._gui.forms.controls import StatusArea
+from napari_saf._gui.forms.fields import FolderField
 from napari_saf._gui.forms.image_input import ImageInput
 from napari_saf._gui.forms.layout import FormSection, create_button, create_row, enable
 from napari_saf._gui.forms.method_form import MethodForm

@@ -46,11 +46,14 @@ _COMBO_BOX = QStyle.ComplexControl.CC_ComboBox
 class Choice(QComboBox):
     """One of some entries, each a text and a value, compared by equality; the first no heading."""
 
+    changed = Signal()
+
     def __init__(self, entries: Entries = ()) -> None:
         super().__init__()
         self._values: list[Any] = []
         self.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed)
         self.offer(entries)
+        self.currentIndexChanged.connect(self.changed)
 
     @property
     def value(self) -> Any:
