@@ -122,14 +122,14 @@ class StatusArea(QWidget):
         self._line.setText(_LONG_PART.sub(lambda match: _BREAK.join(match[0]), text))
         self.changed.emit()
 
-    def mirror(self, other: StatusArea) -> None:
+    def mirror(self, source: StatusArea) -> None:
         """Show what another one shows, but for actions."""
 
         def copy() -> None:
-            fraction, style = other._bar.value() / _STEPS, other._line.styleSheet()
-            self.show_progress(fraction, other.text, style=style)
+            fraction, style = source._bar.value() / _STEPS, source._line.styleSheet()
+            self.show_progress(fraction, source.text, style=style)
 
-        other.changed.connect(copy)
+        source.changed.connect(copy)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -175,8 +175,8 @@ def fill_color(
 ) -> NDArray[Any]:
     """Return the colour of a prototype; `otherwise` for features that are no colours."""
     extractor = extractor_of(features) if np.isfinite(prototype).all() else None
-    found = None if extractor is None else extractor.colours(prototype[None])
-    return otherwise if found is None else found[0]
+    colours = None if extractor is None else extractor.colours(prototype[None])
+    return otherwise if colours is None else colours[0]
 
 
 def _css(color: NDArray[Any]) -> str:

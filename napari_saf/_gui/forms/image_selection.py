@@ -83,7 +83,7 @@ class ImageSelection:
     def feature_names(self) -> list[str]:
         """The features that suit the channels of the image."""
         n_channels = len(self.channel_names)
-        return [name for name, kind in FEATURES.items() if kind.channels in (None, n_channels)]
+        return [name for name, cls in FEATURES.items() if cls.channels in (None, n_channels)]
 
     def group_sources(self) -> list[tuple[str, object]]:
         """Return groups that the image defines: slices that are labelled together, channels."""
@@ -203,10 +203,10 @@ def _words(options: ImageOptions) -> dict[str, tuple[str, str]]:
     if isinstance(options.extractor, Foreground):
         features = f"things on {options.extractor.ground_text}"
     return {
+        "window": ("scale", str(max(window) if isinstance(window, tuple) else window)),
         "features": ("", features),
         "weights": ("edges", OPTIONS["weights"].choice_labels[options.weights]),
         "max_side": ("", f"{options.max_side} px" if options.max_side else "full size"),
-        "window": ("scale", str(max(window) if isinstance(window, tuple) else window)),
         "full_resolution": ("full resolution", "on" if options.full_resolution else "off"),
     }
 
