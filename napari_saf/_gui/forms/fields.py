@@ -31,8 +31,8 @@ from superqt import QLabeledDoubleSlider
 from superqt.utils import signals_blocked
 
 from napari_saf._gui.forms.choices import LayerChoice, SizeChoice
+from napari_saf._gui.forms.display_text import choice_entries
 from napari_saf._gui.forms.layout import fill_layout
-from napari_saf._gui.forms.words import choice_entries
 from napari_saf._gui.layers.metadata import METADATA_KEY, is_result, points_of
 from napari_saf.errors import InvalidInput
 from napari_saf.parameters import Parameter
