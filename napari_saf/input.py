@@ -100,7 +100,8 @@ class ImageOptions:
         help="What each label should be spread over: the images, the slices along an axis, the "
         "pixels above a threshold in a channel (V).")
     max_side: int | Literal["auto"] | None = parameter(
-        AUTO, label="Compute at", minimum=1, none="full size",
+        AUTO, label="Compute at", minimum=1, none="full size", choice_labels={AUTO: "automatic"},
+        suggestions=(240, 480, 960),
         help="Compute at a reduced size, no side longer: faster, and the window reaches farther; "
         "labels still come out at the size of the image.")
     rescale: bool = parameter(

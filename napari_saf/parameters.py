@@ -3,7 +3,7 @@
 Methods and image options are frozen dataclasses. Each field is made by `parameter`, which stores
 a `Parameter` beside its default. A field may hold another such dataclass (the affinity, the
 stopping rule) or one of several (the stepper); `describe` flattens them into scalar parameters
-with dotted names. Values are validated by pydantic.
+with dotted names.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
+import math
 import re
 import textwrap
 import types
 import typing
 from collections.abc import Callable, Iterator, Mapping
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 import numpy as np
-from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
 from pydantic_core import to_jsonable_python
 
 from napari_saf.arrays import as_array
@@ -55,8 +55,7 @@ READERS: dict[str, tuple[str, Callable[[str], object]]] = {
     "labels": ("labels such as 1,3", lambda text: tuple(map(int, text.split(",")))),
 }
 """Description and parser of typed text, by kind."""
-_OUT_OF_BOUNDS = ("greater_than_equal", "less_than_equal", "finite_number")
-"""Error types of pydantic."""
+_UNIONS = (typing.Union, types.UnionType)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +74,7 @@ class Parameter:
     variants: Mapping[str, type] = dataclasses.field(default_factory=dict)
     # Values to offer, by default those of a literal type; or words allowed for a number or window.
     choices: tuple[str, ...] = ()
+    suggestions: tuple[int, ...] = ()  # Some of the numbers that can be typed, in pixels.
     # Text of choices in the form.
     choice_labels: Mapping[str, str] = dataclasses.field(default_factory=dict)
     none: str = "automatic"  # Text of None in the form.
@@ -95,6 +95,12 @@ class Parameter:
         """Return the name of the variant with the type of a value, if any."""
         return next((key for key, cls in self.variants.items() if type(value) is cls), None)
 
+    def contains(self, number: float) -> bool:
+        """Return whether a number is finite and within the bounds."""
+        is_above = self.minimum is None or number >= self.minimum
+        is_below = self.maximum is None or number <= self.maximum
+        return is_above and is_below and math.isfinite(number)
+
 
 def parameter(
     default: Any, *, bounds: tuple[float | None, float | None] = (None, None), **description: Any
@@ -112,8 +118,7 @@ def _read_fields(cls: type) -> tuple[Parameter, ...]:
         if _KEY not in field.metadata:
             continue
         info, hint = field.metadata[_KEY], hints[field.name]
-        is_union = typing.get_origin(hint) in (typing.Union, types.UnionType)
-        members = typing.get_args(hint) if is_union else (hint,)
+        members = typing.get_args(hint) if typing.get_origin(hint) in _UNIONS else (hint,)
         literals = [typing.get_args(m) for m in members if typing.get_origin(m) is Literal]
         choices = info.choices or (literals[0] if literals else ())
         kinds = [_KINDS[member] for member in members if member in _KINDS]
@@ -134,8 +139,7 @@ def _read_fields(cls: type) -> tuple[Parameter, ...]:
 _fields_of: Callable[[Any], tuple[Parameter, ...]] = functools.cache(_read_fields)
 
 
-def describe(cls: type) -> tuple[Parameter, ...]:
-    """Return the scalar parameters of a dataclass, nested ones included, shared ones once."""
+def _flatten(cls: type) -> tuple[Parameter, ...]:
     described: dict[str, Parameter] = {}
     for item in _walk(cls, prefix="", depends_on=None, advanced=False):
         previous = described.get(item.name)
@@ -144,6 +148,10 @@ def describe(cls: type) -> tuple[Parameter, ...]:
             item = dataclasses.replace(previous, depends_on=shared)
         described[item.name] = item
     return tuple(described.values())
+
+
+describe: Callable[[type], tuple[Parameter, ...]] = functools.cache(_flatten)
+"""Return the scalar parameters of a dataclass, nested ones included, shared ones once."""
 
 
 def parameter_named(cls: type, name: str) -> Parameter | None:
@@ -194,70 +202,51 @@ def documented(cls: type[T]) -> type[T]:
     return cls
 
 
-def check_bounds(method: object) -> None:
+def check_bounds(options: object) -> None:
     """Raise InvalidInput for a field of wrong type or out of bounds; for ``__post_init__``."""
-    for item in _fields_of(type(method)):
-        value = getattr(method, item.name)
-        if item.variants:
-            if not isinstance(value, item.hint):
-                expected = [f"{cls.__name__}(...)" for cls in item.variants.values()]
-                raise InvalidInput(f"{item.name}: expected {' or '.join(expected)}, got {value!r}")
-        elif value is None and item.optional:
+    for item in _fields_of(type(options)):
+        value = getattr(options, item.name)
+        value = value.item() if isinstance(value, np.generic) else value
+        if value is None and item.optional:
             continue
-        elif item.kind not in ("array", "list"):
-            _check_scalar(item, value)
-        elif isinstance(value, (str, bytes, dict, bool)):
-            raise InvalidInput(f"{item.name}: expected an array, got {value!r}")
-        else:
+        is_array, expected = item.kind in ("array", "list") and not item.variants, ""
+        if is_array and isinstance(value, (str, bytes, dict, bool)):
+            expected = "an array"
+        elif is_array:
             array = as_array(value, item.name)
             is_numbers = array.dtype.kind in "biuf" and array.ndim and array.size
             if not is_numbers or not np.isfinite(array).all():
-                raise InvalidInput(
-                    f"{item.name}: expected an array of finite numbers, got {value!r:.60}"
-                )
-
-
-def _check_scalar(item: Parameter, value: Any) -> None:
-    origins = [typing.get_origin(member) for member in typing.get_args(item.hint)]
-    if isinstance(value, np.ndarray) and np.ndarray in origins:
-        return
-    plain = value.item() if isinstance(value, np.generic) else value
-    if item.kind != "choice" and isinstance(plain, str) and plain in item.choices:
-        return
-    is_number = item.kind in ("int", "float")
-    try:
-        # pydantic accepts anything with __float__
-        is_other = is_number and not isinstance(plain, int | float)
-        adapter = _adapter(item.kind, item.hint, item.minimum, item.maximum)
-        adapter.validate_python(None if is_other else plain, strict=True)
-    except ValidationError as error:
-        expected = _EXPECTED.get(item.kind, f"one of {', '.join(item.choices)}")
-        if is_number and error.errors()[0]["type"] in _OUT_OF_BOUNDS:
+                expected = "an array of finite numbers"
+        elif not _fits(value, item.hint) or (item.kind == "window" and not _is_window(value)):
+            classes = [f"{cls.__name__}(...)" for cls in item.variants.values()]
+            one_of = " or ".join(classes) or f"one of {', '.join(item.choices)}"
+            expected = one_of if classes else _EXPECTED.get(item.kind, one_of)
+        elif isinstance(value, float | int) and not item.contains(value):
             bounds = {"at least": item.minimum, "at most": item.maximum}
             limits = [f"{words} {x:.10g}" for words, x in bounds.items() if x is not None]
             expected = " and ".join(limits) or "a finite number"
-        raise InvalidInput(f"{item.name}: expected {expected}, got {plain!r:.60}") from None
+        if expected:
+            raise InvalidInput(f"{item.name}: expected {expected}, got {value!r:.60}")
 
 
-def _odd(side: int) -> int:
-    if side % 2 == 0:
-        raise ValueError("expected an odd number")
-    return side
+def _fits(value: object, hint: Any) -> bool:
+    """Return whether a value has a type, without conversion but of whole numbers to floats."""
+    origin, members = typing.get_origin(hint), typing.get_args(hint)
+    if origin in _UNIONS:
+        return any(_fits(value, member) for member in members)
+    if origin is Literal:
+        return isinstance(value, str) and value in members
+    if origin is tuple:
+        return isinstance(value, tuple) and all(_fits(member, members[0]) for member in value)
+    if hint in (int, float):
+        return isinstance(value, hint | int) and not isinstance(value, bool)
+    return isinstance(value, origin or hint)
 
 
-_Side = Annotated[int, Field(ge=1), AfterValidator(_odd)]
-
-
-@functools.cache
-def _adapter(
-    kind: Kind, hint: Any, minimum: float | None, maximum: float | None
-) -> TypeAdapter[Any]:
-    hints: dict[str, Any] = {
-        "int": Annotated[int, Field(ge=minimum, le=maximum)],
-        "float": Annotated[float, Field(allow_inf_nan=False, ge=minimum, le=maximum)],
-        "window": _Side | Annotated[tuple[_Side, ...], Field(min_length=1)],
-    }
-    return TypeAdapter(hints.get(kind, hint))
+def _is_window(value: Any) -> bool:
+    sides = value if isinstance(value, tuple) else (value,)
+    odd = [isinstance(side, str) or (side > 0 and side % 2) for side in sides]
+    return bool(odd) and all(odd)
 
 
 def build(cls: type[T], values: Mapping[str, object]) -> T:

@@ -40,9 +40,9 @@ class Settings:
 def current_settings() -> Settings:
     """Return the current settings; the defaults where napari has none."""
     try:
-        found = get_plugin_settings(_PLUGIN)
-        sections = (found.computing, found.screen, found.strokes)
-        return Settings(**{k: v for one in sections for k, v in one.model_dump().items()})
+        stored = get_plugin_settings(_PLUGIN)
+        sections = (stored.computing, stored.screen, stored.strokes)
+        return Settings(**{k: v for part in sections for k, v in part.model_dump().items()})
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         _logger.warning("settings cannot be read, the defaults hold: %s", error)
         return Settings()

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from qtpy.QtCore import Qt
-from qtpy.QtWidgets import QSpinBox
+from qtpy.QtWidgets import QDoubleSpinBox
 
-from napari_saf._gui.forms.controls import OddSlider
+from napari_saf._gui.forms.fields import OddSlider
 
 pytestmark = [pytest.mark.gui, pytest.mark.automatic]
 
@@ -31,8 +31,8 @@ def test_the_line_says_what_a_run_does(dock, run):
     result = run(dock)
     options, first = result.recipe["input"], result.history.label_shares[0]
     assert options["features"] == "texture" and options["weights"] == "contrast"
-    said = ["colour and texture", "edges: by colour", "the full size"]
-    assert before == [*said, f"scale {options['window']}"]
+    said = ["colour and texture", "edges by colour", "full size"]
+    assert before == [f"scale {options['window']}", *said]
     assert words(dock) == [*before, f"{len(first)} labels at first"]
 
 
@@ -42,7 +42,7 @@ def test_what_is_set_by_hand_is_no_longer_said(dock, run):
     assert not [word for word in words(dock) if "labels" in word]
     dock.input.scale.set_value(5)
     dock.input.choose(features="lab", weights="uniform")
-    assert words(dock) == ["the full size"]
+    assert words(dock) == ["full size"]
     dock.input.choose(max_side=240)
     assert not dock.choice.is_shown(dock.automatic)
     options = run(dock).recipe["input"]
@@ -54,22 +54,22 @@ def test_what_is_set_by_hand_is_no_longer_said(dock, run):
 def test_nothing_is_said_of_neighbours_for_a_method_without_them(dock, run):
     run(dock)
     dock.form.choose("fair")
-    assert words(dock) == ["colour and texture", "the full size"]
+    assert words(dock) == ["colour and texture", "full size"]
     dock.form.choose("slk")
-    assert words(dock)[1:] == ["edges: by colour", "the full size", "scale 13"]
+    assert words(dock) == ["scale 13", "colour and texture", "edges by colour", "full size"]
 
 
 def test_the_line_follows_the_plane_on_screen(viewer, dock):
     image = viewer.add_image(volume(7, 40, 50), name="volume")
     dock.input.choose(image=image, extent="slice")
-    assert words(dock)[-1] == "scale 13"
+    assert words(dock)[0] == "scale 13"
     viewer.dims.order = (1, 0, 2)
     options = dock.input.job().options
-    assert words(dock)[-1] == f"scale {options.window}" == "scale 7"
+    assert words(dock)[0] == f"scale {options.window}" == "scale 7"
     dock.input.choose(extent="volume")
-    assert words(dock) == ["intensity or colour", "edges: ignore", "the full size", "scale 3"]
+    assert words(dock) == ["scale 3", "intensity or colour", "edges ignore", "full size"]
     viewer.layers.remove(image)
-    assert words(dock)[0] == "colour and texture"
+    assert words(dock)[1] == "colour and texture"
 
 
 def test_a_volume_that_is_removed_leaves_no_line(viewer, dock):
@@ -78,7 +78,7 @@ def test_a_volume_that_is_removed_leaves_no_line(viewer, dock):
     viewer.dims.order = (2, 1, 0)
     viewer.dims.set_current_step(2, 30)
     viewer.layers.remove(image)
-    assert words(dock)[0] == "colour and texture"
+    assert words(dock)[1] == "colour and texture"
     viewer.layers.clear()
     assert not dock.choice.is_shown(dock.automatic)
 
@@ -89,7 +89,7 @@ def test_a_volume_that_is_removed_leaves_no_line(viewer, dock):
 def test_a_scale_is_typed_as_a_number_or_left_to_be_chosen(qtbot, typed, value):
     scale = OddSlider(21, may_be_chosen=True)
     qtbot.addWidget(scale)
-    box = scale.findChild(QSpinBox)
+    box = scale.findChild(QDoubleSpinBox)
     box.selectAll()
     qtbot.keyClicks(box, typed)
     qtbot.keyClick(box, Qt.Key.Key_Return)
@@ -99,7 +99,7 @@ def test_a_scale_is_typed_as_a_number_or_left_to_be_chosen(qtbot, typed, value):
 def test_where_nothing_chooses_a_scale_is_a_number(qtbot):
     scale = OddSlider(21)
     qtbot.addWidget(scale)
-    box = scale.findChild(QSpinBox)
+    box = scale.findChild(QDoubleSpinBox)
     box.selectAll()
     qtbot.keyClicks(box, "auto")
     qtbot.keyClick(box, Qt.Key.Key_Return)
@@ -113,11 +113,11 @@ def test_the_line_says_that_there_are_things_on_a_ground(viewer, dock, run):
     noise = np.random.default_rng(0).normal(0, 3, image.shape)
     cells = viewer.add_image((image + noise).astype(np.uint8), name="cells")
     dock.input.choose(image=cells)
-    said = ["things on a dark ground", "edges: by colour", "the full size", "scale 7"]
+    said = ["scale 7", "things on a dark ground", "edges by colour", "full size"]
     assert words(dock) == said
     result = run(dock)
     assert result.recipe["input"]["features"] == {"kind": "foreground", "ground": "dark"}
     np.testing.assert_array_equal(result.labels == 2, image > 100)
     assert words(dock) == [*said, "2 labels at first"]
     dock.input.choose(features="texture")
-    assert words(dock)[-1] == "scale 13"
+    assert words(dock)[0] == "scale 13"

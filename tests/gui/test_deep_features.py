@@ -20,7 +20,7 @@ def opened(request, model, open_dock):
 def shown(chosen):
     return {
         name: chosen.features.is_shown(field)
-        for name, field in chosen.extractor_rows.fields["deep"].items()
+        for name, field in chosen.extractors["deep"].fields.items()
     }
 
 
@@ -38,7 +38,7 @@ def test_the_job_has_what_the_rows_say(opened):
     told = []
     opened.options_changed.connect(lambda: told.append(True))
     opened.choose(features="deep")
-    fields = opened.extractor_rows.fields["deep"]
+    fields = opened.extractors["deep"].fields
     fields["architecture"].value = "convnext_nano"  # none of those that are offered
     fields["weights_file"].value = "/there/nano.safetensors"
     assert told
@@ -50,7 +50,7 @@ def test_what_was_learned_is_kept_until_a_row_changes(opened):
     learned = DeepFeatures("vgg16", "vgg.safetensors", layers=(2,), basis="AAAA", sha256="0")
     opened.choose(features=learned)
     assert opened.job().options.features == learned
-    opened.extractor_rows.fields["deep"]["n_components"].value = 16
+    opened.extractors["deep"].fields["n_components"].value = 16
     other = opened.job().options.features
     assert other == dataclasses.replace(learned, basis="", sha256="", n_components=16)
 
@@ -65,7 +65,7 @@ def choose_deep(request, model, open_dock, weights, own_cache, no_socket):
         dock = open_dock(model, kind)
         dock.input.scale.set_value(5)
         dock.input.choose(features="deep")
-        fields = dock.input.extractor_rows.fields["deep"]
+        fields = dock.input.extractors["deep"].fields
         fields["architecture"].value = request.param
         fields["weights_file"].value = file
         return dock
@@ -81,7 +81,7 @@ def test_a_run_with_deep_features_has_labels_and_a_recipe(model, choose_deep, ru
     np.testing.assert_array_equal(layer.data, result.labels)
     assert result.n_labels > 1 and not dock.status.is_error
     features = layer.metadata["napari_saf"]["recipe"]["input"]["features"]
-    fields = dock.input.extractor_rows.fields["deep"]
+    fields = dock.input.extractors["deep"].fields
     assert features["architecture"] == fields["architecture"].value
     assert len(features["sha256"]) == 64
 

@@ -9,8 +9,9 @@ from napari.components import ViewerModel
 from qtpy.QtCore import Qt
 
 import napari_saf as saf
+from napari_saf._gui.forms import method_form
 from napari_saf._gui.forms.method_form import MethodForm
-from napari_saf.parameters import Parameter, describe, to_plain
+from napari_saf.parameters import Parameter, build, describe, to_plain
 
 pytestmark = pytest.mark.gui
 
@@ -60,6 +61,31 @@ def another_value(parameter: Parameter):
     above = round(parameter.default + step, 7)
     fits = parameter.maximum is None or above <= parameter.maximum
     return type(parameter.default)(above if fits else parameter.default - step)
+
+
+def test_a_form_is_read_once_after_each_change(form_of, monkeypatch):
+    built = []
+    monkeypatch.setattr(method_form, "build", lambda *a: built.append(a) or build(*a))
+    form = form_of("saf")
+    assert form.read() is form.read() and len(built) == 1
+    form.set_values({"s": 0.5})
+    assert form.read().s == 0.5 and form.values()["s"] == 0.5 and len(built) == 2
+    form.values()["s"] = 0.25
+    assert form.values()["s"] == 0.5
+    form.set_has_seeds(False)
+    form.choose("slk")
+    assert form.read() is form.read() and len(built) == 3
+
+
+def test_what_is_wrong_is_kept_until_it_is_changed(form_of):
+    form = form_of("fair")
+    line = form.fields["proportions"].control
+    line.setText("a half")
+    for _ in range(2):
+        with pytest.raises(saf.InvalidInput, match="Proportions"):
+            form.read()
+    line.setText("0.5, 0.5")
+    np.testing.assert_array_equal(form.read().proportions, (0.5, 0.5))
 
 
 @pytest.mark.parametrize(

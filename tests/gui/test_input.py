@@ -11,7 +11,8 @@ import pytest
 from gui_cases import blocks, stack
 from napari.components import ViewerModel
 from napari.layers import Image, Labels
-from qtpy.QtCore import Qt
+from qtpy.QtCore import QEvent, QPoint, Qt
+from qtpy.QtGui import QHelpEvent
 from qtpy.QtWidgets import QSlider
 
 import napari_saf as saf
@@ -19,6 +20,7 @@ from napari_saf._gui.compare.dock import CompareWidget
 from napari_saf._gui.dictionary.dock import DictionaryWidget
 from napari_saf._gui.forms.choices import LayerChoice
 from napari_saf._gui.forms.image_input import ImageInput
+from napari_saf._gui.forms.layout import FormSection
 from napari_saf._gui.scribbles.dock import ScribblesWidget
 from napari_saf._gui.segment.dock import SegmentWidget
 from napari_saf.input import PLAIN
@@ -380,24 +382,52 @@ def test_even_numbers_become_odd(chosen):
     assert chosen.scale.value == 7
 
 
-@pytest.mark.parametrize(
-    ("n_slices", "extent", "window"),
-    [
-        (4, "volume", (3, 5, 5)),
-        (2, "volume", (1, 5, 5)),
-        (1, "volume", 5),
-        (5, "volume", 5),
-        (4, "each", (1, 5, 5)),
-        (4, "slice", 5),
-    ],
-)
-def test_the_scale_is_no_larger_than_the_image(viewer, chosen, n_slices, extent, window):
-    offer(viewer, chosen, stack(n_slices), name="stack")
-    chosen.choose(extent=extent)
-    job = chosen.job()
-    assert job.options.window == window
-    is_less = extent == "volume" and n_slices in (2, 4)
-    assert ("scale along axis -3" in chosen.scale_note()) == is_less
+CHANGES = {
+    "channels": lambda viewer: {"channels": 0},
+    "extent": lambda viewer: {"extent": "volume"},
+    "groups": lambda viewer: {"groups": viewer.layers["labels"]},
+    "features": lambda viewer: {"features": "multiscale"},
+    "network": lambda viewer: {"features": saf.DeepFeatures(weights_file="a.safetensors")},
+    "weights": lambda viewer: {"weights": "contrast"},
+    "max_side": lambda viewer: {"max_side": 77},
+    "full_resolution": lambda viewer: {"full_resolution": False},
+    "mask": lambda viewer: {"mask": viewer.layers["labels"]},
+    "strokes": lambda viewer: {"strokes": viewer.layers["labels"]},
+    "image": lambda viewer: {"image": viewer.layers["blocks"]},
+}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+def test_what_is_read_follows_each_change(viewer, chosen, change):
+    offer(viewer, chosen, stack(), name="stack")
+    viewer.add_labels(np.ones((5, 16, 16), int), name="labels")
+    chosen.show_row("groups", True)
+    before = chosen.read()
+    assert chosen.read() is before
+    chosen.choose(**change(viewer))
+    after = chosen.read()
+    assert after is not before and chosen.read() is after
+    for name, value in change(viewer).items():
+        owner = after.options if hasattr(after.options, name) and name != "groups" else after
+        assert getattr(owner, {"channels": "channel_axis"}.get(name, name)) == value
+
+
+def test_what_was_learned_comes_back_with_features_until_their_rows_say_otherwise(chosen):
+    fitted = saf.DeepFeatures(weights_file="a.safetensors", sha256="0" * 64)
+    chosen.choose(features=fitted)
+    assert chosen.read().options.features == fitted
+    chosen.extractors["deep"].fields["n_components"].value = 16
+    assert chosen.read().options.features == saf.DeepFeatures(
+        weights_file="a.safetensors", n_components=16
+    )
+
+
+def test_a_layer_that_is_removed_is_not_read(viewer, chosen):
+    mask = viewer.add_labels(np.ones((32, 32), int))
+    chosen.choose(mask=mask)
+    assert chosen.read().mask is mask
+    viewer.layers.remove(mask)
+    assert chosen.read().mask is None
 
 
 def test_a_scale_larger_than_a_picture_is_as_large_as_it(viewer, dock, run):
@@ -453,7 +483,7 @@ def test_each_volume_of_a_series_by_itself(viewer, dock, run):
 def test_any_size_to_compute_at_can_be_typed(viewer, qtbot, typed, side, shown):
     chosen = ImageInput(viewer, ImageOptions())
     chosen.choose(max_side=240)
-    box = chosen.choices["max_side"]
+    box = chosen.choices["max_side"].control
     qtbot.addWidget(chosen.features)
     changes = []
     chosen.options_changed.connect(lambda: changes.append(box.value))
@@ -467,12 +497,12 @@ def test_any_size_to_compute_at_can_be_typed(viewer, qtbot, typed, side, shown):
 
 
 def test_a_size_that_is_not_in_the_list_is_chosen_for_other_docks(viewer, chosen):
-    sizes = list(chosen.choices["max_side"].values())
+    sizes = chosen.choices["max_side"].control.values()
     chosen.choose(max_side=77)
     assert chosen.job().options.max_side == 77
     chosen.choose(max_side=None)
     assert chosen.job().options.max_side is None
-    assert set(chosen.choices["max_side"].values()) == {*sizes, 77}
+    assert set(chosen.choices["max_side"].control.values()) == {*sizes, 77}
 
 
 def test_a_layer_whose_name_does_not_fit_ends_in_an_ellipsis_and_is_named_in_full(viewer, qtbot):
@@ -488,3 +518,15 @@ def test_a_layer_whose_name_does_not_fit_ends_in_an_ellipsis_and_is_named_in_ful
     chosen.resize(600, 24)
     assert chosen.shown_text == name
     assert chosen.shown_help == "What to label."
+
+
+def test_the_help_of_a_row_is_shown_over_a_choice_without_one(viewer, chosen, qtbot):
+    section, choice = FormSection(), LayerChoice(viewer, Image)
+    qtbot.addWidget(section)
+    section.add_row("Image", choice, "What to label.")
+    choice.resize(300, 24)
+    for help in ("", "What this is."):
+        choice.setToolTip(help)
+        asked = QHelpEvent(QEvent.Type.ToolTip, QPoint(2, 2), QPoint(2, 2))
+        choice.event(asked)
+        assert asked.isAccepted() == bool(help)  # else the row is asked

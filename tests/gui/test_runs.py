@@ -15,7 +15,7 @@ from qtpy.QtWidgets import QApplication, QWidget
 
 from napari_saf import SelfAssignmentFlow, Status
 from napari_saf._gui.forms.controls import StatusArea
-from napari_saf._gui.forms.words import describe_error
+from napari_saf._gui.forms.display_text import describe_error
 from napari_saf._gui.layers.reading import ImageJob, Pixels, ProblemReader
 from napari_saf._gui.runs.run import Run, RunJob, RunStart, Task
 from napari_saf.errors import InvalidInput

@@ -18,9 +18,9 @@ from napari_saf._gui.compare.results import ComparisonLayers, ComparisonTable
 from napari_saf._gui.docks.run_dock import RunDock
 from napari_saf._gui.forms.choices import Choice, LayerChoice
 from napari_saf._gui.forms.controls import Swatch, Swatches, ask_for_path, fill_color
+from napari_saf._gui.forms.display_text import describe_error, named
 from napari_saf._gui.forms.image_input import ImageInput
 from napari_saf._gui.forms.layout import FormSection, create_button, create_fold, create_row
-from napari_saf._gui.forms.words import describe_error, named
 from napari_saf._gui.layers.view import SideBySide
 from napari_saf.comparison import Compared, lay_out, save_comparison
 from napari_saf.errors import InvalidInput, SafError, counted

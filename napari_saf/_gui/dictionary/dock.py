@@ -26,7 +26,8 @@ from napari_saf._gui.dictionary.layers import (
 from napari_saf._gui.docks.apply import BUSY, ApplyDialog
 from napari_saf._gui.docks.run_dock import RunDock
 from napari_saf._gui.forms.choices import Choice, ImageList
-from napari_saf._gui.forms.controls import OddSlider, ask_for_path
+from napari_saf._gui.forms.controls import ask_for_path
+from napari_saf._gui.forms.fields import OddSlider
 from napari_saf._gui.forms.layout import FormSection, create_button, create_fold
 from napari_saf._gui.forms.method_form import MethodForm
 from napari_saf._gui.layers import placement

@@ -18,21 +18,10 @@ from qtpy.QtWidgets import QCheckBox, QDialog, QPushButton, QVBoxLayout, QWidget
 from napari_saf import io
 from napari_saf._gui.docks.run_dock import RunDock
 from napari_saf._gui.forms.choices import BRIGHTNESS, BRIGHTNESS_HELP, Choice, LayerChoice
-from napari_saf._gui.forms.controls import (
-    PROTOTYPE_FILTER,
-    FolderField,
-    StatusArea,
-    ask_for_path,
-    json_path,
-)
-from napari_saf._gui.forms.layout import (
-    FormSection,
-    create_button,
-    create_row,
-    enable,
-    fill_layout,
-)
-from napari_saf._gui.forms.words import list_names
+from napari_saf._gui.forms.controls import PROTOTYPE_FILTER, StatusArea, ask_for_path, json_path
+from napari_saf._gui.forms.display_text import list_names
+from napari_saf._gui.forms.fields import FolderField
+from napari_saf._gui.forms.layout import FormSection, create_button, create_row, enable, fill_layout
 from napari_saf._gui.layers import placement
 from napari_saf._gui.layers.large import narrowed
 from napari_saf._gui.layers.live import LiveLayer, RegionsLayer, label_colors

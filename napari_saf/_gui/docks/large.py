@@ -15,11 +15,12 @@ from napari.layers import Image
 from qtpy.QtCore import QTimer
 from qtpy.QtWidgets import QLabel
 
-from napari_saf._gui.forms.controls import FolderField, StatusArea
+from napari_saf._gui.forms.controls import StatusArea
+from napari_saf._gui.forms.display_text import describe_error, duration_text
+from napari_saf._gui.forms.fields import FolderField
 from napari_saf._gui.forms.image_input import ImageInput
 from napari_saf._gui.forms.layout import FormSection, create_button, create_row, enable
 from napari_saf._gui.forms.method_form import MethodForm
-from napari_saf._gui.forms.words import describe_error, duration_text
 from napari_saf._gui.layers.large import GrowingLevels, SpreadArray, is_large, source_of
 from napari_saf._gui.layers.live import colormap_of, label_colors
 from napari_saf._gui.layers.metadata import METADATA_KEY, NAMES_KEY, STORE_KEY

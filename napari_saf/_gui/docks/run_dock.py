@@ -18,10 +18,10 @@ from qtpy.QtWidgets import QHBoxLayout, QPushButton, QSizePolicy, QVBoxLayout, Q
 from napari_saf._gui.docks.frame import DockLifetime, bind_keys, unbind_keys
 from napari_saf._gui.forms.choices import ImageList, LayerChoice
 from napari_saf._gui.forms.controls import StatusArea
+from napari_saf._gui.forms.display_text import describe_error
 from napari_saf._gui.forms.image_input import ImageInput
 from napari_saf._gui.forms.layout import FormArea, create_button, create_row
 from napari_saf._gui.forms.method_form import MethodForm
-from napari_saf._gui.forms.words import describe_error
 from napari_saf._gui.layers.masks import may_be_mask, read_if_mask, show_as_labels
 from napari_saf._gui.layers.reader import prefer_reader
 from napari_saf._gui.runs.controller import RunController

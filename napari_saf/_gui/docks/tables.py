@@ -28,8 +28,8 @@ from qtpy.QtWidgets import (
 from superqt.utils import signals_blocked
 
 from napari_saf._gui.forms.controls import StatusArea, ask_for_path
+from napari_saf._gui.forms.display_text import named
 from napari_saf._gui.forms.layout import create_button, create_row, fill_layout
-from napari_saf._gui.forms.words import named
 from napari_saf._gui.layers.metadata import class_names, colors_of
 from napari_saf.errors import SafError
 from napari_saf.io import TABLE_SUFFIXES, mask_suffix, save_table, table_text

@@ -46,11 +46,14 @@ _COMBO_BOX = QStyle.ComplexControl.CC_ComboBox
 class Choice(QComboBox):
     """One of some entries, each a text and a value, compared by equality; the first no heading."""
 
+    changed = Signal()
+
     def __init__(self, entries: Entries = ()) -> None:
         super().__init__()
         self._values: list[Any] = []
         self.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed)
         self.offer(entries)
+        self.currentIndexChanged.connect(self.changed)
 
     @property
     def value(self) -> Any:
@@ -73,11 +76,12 @@ class Choice(QComboBox):
     @property
     def shown_help(self) -> str:
         """The tooltip, below the chosen text where that does not fit."""
-        own, text = self.toolTip(), self.currentText()
-        return str(own) if self.shown_text == text else f"{text}\n{own}".strip()
+        help, text = self.toolTip(), self.currentText()
+        return str(help) if self.shown_text == text else f"{text}\n{help}".strip()
 
     def event(self, event: QEvent) -> bool:
-        if event.type() == QEvent.Type.ToolTip:
+        # Without a text of its own the row shows its help.
+        if event.type() == QEvent.Type.ToolTip and self.shown_help:
             QToolTip.showText(event.globalPos(), self.shown_help, self)
             return True
         return bool(super().event(event))
@@ -98,8 +102,8 @@ class Choice(QComboBox):
 
     def offer(self, entries: Entries) -> None:
         """Offer other entries, without a signal; one of the same text stays chosen."""
-        texts, before = [text for text, _ in entries], self.currentText()
-        self._fill(entries, texts.index(before) if before in texts else 0)
+        texts, chosen = [text for text, _ in entries], self.currentText()
+        self._fill(entries, texts.index(chosen) if chosen in texts else 0)
 
     def _fill(self, entries: Entries, index: int) -> None:
         with signals_blocked(self):
@@ -113,11 +117,11 @@ class Choice(QComboBox):
 
 
 class SizeChoice(Choice):
-    """A size in pixels, chosen or typed; the entries before the sizes are other values."""
+    """A size in pixels, chosen or typed; the entries before the sizes are words for values."""
 
-    def __init__(self, others: Entries, sizes: Sequence[int]) -> None:
-        super().__init__([*others, *((f"{size} px", size) for size in sizes)])
-        self._others = list(others)
+    def __init__(self, words: Entries, sizes: Sequence[int]) -> None:
+        super().__init__([*words, *((f"{size} px", size) for size in sizes)])
+        self._words = list(words)
         self.setEditable(True)
         self.setInsertPolicy(QComboBox.InsertPolicy.NoInsert)
         self.setCompleter(None)
@@ -126,16 +130,15 @@ class SizeChoice(Choice):
     def choose(self, value: object) -> None:
         """Choose a value; a size that is not among the entries becomes one."""
         if isinstance(value, int) and value not in self._values:
-            others = [other for _, other in self._others]
-            sizes = sorted({value, *(own for own in self._values if own not in others)})
-            self._fill([*self._others, *((f"{size} px", size) for size in sizes)], -1)
+            sizes = sorted({value, *self._values[len(self._words) :]})
+            self._fill([*self._words, *((f"{size} px", size) for size in sizes)], -1)
         super().choose(value)
 
     def _on_typed(self) -> None:
         """Take a number, or the beginning of an entry; what is neither goes."""
         typed = self.currentText().strip().lower()
         number = re.fullmatch(r"0*([1-9]\d{0,5})\s*(px)?", typed)
-        meant = [value for text, value in self._others if typed and text.startswith(typed)]
+        meant = [value for text, value in self._words if typed and text.startswith(typed)]
         if number is not None:
             self.choose(int(number[1]))
         elif meant:
@@ -148,7 +151,7 @@ class LayerChoice(Choice):
 
     Entries that are no layers can be put before the layers: `set_others`. The first of them, which
     is `none` at first, is chosen until a person chooses; where there is none, the layer that is
-    active in the viewer, or the first; strokes, after the others, only if there is nothing else.
+    active in the viewer, or the first; strokes, which come last, only if there is nothing else.
     Those of `last` come after the layers.
     """
 
@@ -165,7 +168,7 @@ class LayerChoice(Choice):
     ) -> None:
         super().__init__()
         self._viewer, self._kind, self._fits, self._last = viewer, kind, fits, last
-        self._others: Entries = [] if none is None else [(none, None)]
+        self._first: Entries = [] if none is None else [(none, None)]
         for event in list_events(viewer):
             event.connect(self.refresh)
         self.refresh()
@@ -176,28 +179,28 @@ class LayerChoice(Choice):
         return self.value if isinstance(self.value, Layer) else None
 
     def set_others(self, entries: Entries) -> None:
-        self._others = list(entries)
+        self._first = list(entries)
         self.refresh()
 
     def refresh(self, event: object = None) -> None:
         """Offer the layers that the viewer has now; keep the choice if it is still there."""
-        before, active = self.value, self._viewer.layers.selection.active
+        previous, active = self.value, self._viewer.layers.selection.active
         of_kind = [layer for layer in self._viewer.layers if isinstance(layer, self._kind)]
         of_kind.sort(key=is_strokes)
         active = None if is_strokes(active) else active
         layers = [(layer.name, layer) for layer in of_kind if self._fits(layer)]
-        none = [(_EMPTY, None)] if self._last and not (layers or self._others) else []
-        entries = [*none, *self._others, *layers, *self._last]
+        none = [(_EMPTY, None)] if self._last and not (layers or self._first) else []
+        entries = [*none, *self._first, *layers, *self._last]
         values = [value for _, value in entries]
-        chosen = before if before in values or self._others else active
+        chosen = previous if previous in values or self._first else active
         self._fill(entries, values.index(chosen) if chosen in values else 0)
-        if self.value != before:
+        if self.value != previous:
             self.layer_changed.emit(self.layer)
 
     def disconnect_viewer(self) -> None:
         for event in list_events(self._viewer):
             event.disconnect(self.refresh)
-        self._values, self._others = [], []
+        self._values, self._first = [], []
 
 
 class ImageList(QListWidget):
@@ -232,12 +235,12 @@ class ImageList(QListWidget):
 
     def refresh(self, event: object = None) -> None:
         """Offer the images that the viewer has now; what is ticked stays so."""
-        before, had = self.chosen(), self._items
+        previous, is_first = self.chosen(), not self._items
         layers = [
             layer for layer in self._viewer.layers if isinstance(layer, Image) and is_given(layer)
         ]
-        ticked = [layer for layer in before if layer in layers]
-        if not had:
+        ticked = [layer for layer in previous if layer in layers]
+        if is_first:
             selected = self._viewer.layers.selection
             ticked = [layer for layer in layers if layer in selected] or layers[:1]
         with signals_blocked(self):
@@ -253,7 +256,7 @@ class ImageList(QListWidget):
                 self.item(row).setSizeHint(QSize(0, _ROW_HEIGHT))
         rows = min(self.count(), _MOST_ROWS)
         self.setFixedHeight(rows * _ROW_HEIGHT + 2 * self.frameWidth() + _PADDING)
-        if ticked != before:
+        if ticked != previous:
             self.changed.emit()
 
     def disconnect_viewer(self) -> None:

@@ -1,4 +1,4 @@
-"""Controls that know no layers: an odd number, a folder, how a run goes, colours of labels."""
+"""Status of a run, colours of labels, and dialogs that ask for a path."""
 
 from __future__ import annotations
 
@@ -11,33 +11,23 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from qtpy.QtCore import Qt, Signal
-from qtpy.QtGui import QValidator
 from qtpy.QtWidgets import (
     QAction,
     QApplication,
     QFileDialog,
-    QHBoxLayout,
     QLabel,
-    QLineEdit,
     QProgressBar,
     QPushButton,
     QSizePolicy,
-    QSlider,
-    QSpinBox,
     QVBoxLayout,
     QWidget,
 )
 from superqt import QFlowLayout
-from superqt.utils import signals_blocked
 
 from napari_saf._gui.forms.layout import fill_layout
 from napari_saf.features import FeatureExtractor, extractor_of
 
 PROTOTYPE_FILTER = "Prototypes (*.json)"
-_SLIDER_END = 41
-_BOX_END = 999
-_BOX_WIDTH = 106
-_BUTTON_WIDTH = 30
 _STEPS = 1000
 _ERROR_STYLE = "color: #e5534b;"
 _LONG_WORD = re.compile(r"\S{25,}")
@@ -45,99 +35,6 @@ _BREAK = "\N{ZERO WIDTH SPACE}"
 _JOINT, _LONG_PART = re.compile(r"[-_./\\]"), re.compile(rf"[^\s{_BREAK}]{{25,}}")
 """Where long words are broken if need be, and parts without such a place, broken anywhere."""
 _SQUARE_SIDE = 24
-
-
-class _NumberOrWord(QSpinBox):
-    """A box whose text for its lowest value can be typed."""
-
-    def validate(self, text: str, at: int) -> tuple[Any, str, int]:
-        word, typed = self.specialValueText(), self._typed(text)
-        if not (typed and word.startswith(typed)):
-            return super().validate(text, at)  # type: ignore[no-any-return]
-        state = QValidator.State
-        return state.Acceptable if typed == word else state.Intermediate, text, at
-
-    def valueFromText(self, text: str) -> int:
-        is_word = self._typed(text) == self.specialValueText() != ""
-        return int(self.minimum() if is_word else super().valueFromText(text))
-
-    def _typed(self, text: str) -> str:
-        return text.removesuffix(self.suffix()).strip().lower()
-
-
-class OddSlider(QWidget):
-    """A slider for the usual odd numbers of pixels, and a box for all of them.
-
-    The value is None, which comes before 1, where it is left to be chosen, if it may be.
-    """
-
-    changed = Signal()
-
-    def __init__(self, value: int | None, *, may_be_chosen: bool = False) -> None:
-        super().__init__()
-        self._slider, self._box = QSlider(Qt.Orientation.Horizontal), _NumberOrWord()
-        self._slider.setRange(-1 if may_be_chosen else 0, _SLIDER_END // 2)
-        self._box.setRange(-1 if may_be_chosen else 1, _BOX_END)
-        if may_be_chosen:
-            self._box.setSpecialValueText("auto")
-        self._box.setSingleStep(2)
-        self._box.setSuffix(" px")
-        self._box.setKeyboardTracking(False)
-        self._box.setFixedWidth(_BOX_WIDTH)
-        fill_layout(QHBoxLayout(self), self._slider, self._box)
-        self._slider.valueChanged.connect(lambda half: self._show(2 * half + 1))
-        self._box.valueChanged.connect(self._show)
-        self.set_value(value)
-        self._box.valueChanged.connect(self.changed)
-
-    @property
-    def value(self) -> int | None:
-        return int(self._box.value()) if self._box.value() > 0 else None
-
-    def set_value(self, value: int | None) -> None:
-        """Set the number; an even one becomes the odd one above."""
-        self._show(-1 if value is None else value)
-
-    def _show(self, value: int) -> None:
-        self._box.setValue(value + 1 - value % 2)
-        with signals_blocked(self._slider):
-            self._slider.setValue(value // 2)
-
-
-class FolderField(QWidget):
-    """The path of a folder, or of one of some `files`, for a purpose that its dialog names."""
-
-    changed = Signal()
-
-    def __init__(self, purpose: str, *, files: str = "") -> None:
-        super().__init__()
-        self._purpose, self._files = purpose, files
-        self._line = QLineEdit(placeholderText=f"choose a {'file' if files else 'folder'}")
-        button = QPushButton("…", toolTip=purpose)
-        button.setFixedWidth(_BUTTON_WIDTH)
-        fill_layout(QHBoxLayout(self), self._line, button)
-        button.clicked.connect(self._on_clicked)
-        self._line.textChanged.connect(self.changed)
-
-    @property
-    def path(self) -> Path | None:
-        text = self._line.text().strip()
-        return Path(text).expanduser() if text else None
-
-    def set_path(self, path: Path) -> None:
-        self.set_text(str(path))
-
-    def set_text(self, text: str) -> None:
-        self._line.setText(text)
-
-    def _on_clicked(self) -> None:
-        purpose, text = self._purpose, self._line.text()
-        if self._files:
-            found, _ = QFileDialog.getOpenFileName(self, purpose, text, self._files)
-        else:
-            found = QFileDialog.getExistingDirectory(self, purpose, text)
-        if found:
-            self._line.setText(found)
 
 
 def json_path(path: str, suffix: str = ".json") -> Path:
@@ -225,14 +122,14 @@ class StatusArea(QWidget):
         self._line.setText(_LONG_PART.sub(lambda match: _BREAK.join(match[0]), text))
         self.changed.emit()
 
-    def mirror(self, other: StatusArea) -> None:
+    def mirror(self, source: StatusArea) -> None:
         """Show what another one shows, but for actions."""
 
         def copy() -> None:
-            fraction, style = other._bar.value() / _STEPS, other._line.styleSheet()
-            self.show_progress(fraction, other.text, style=style)
+            fraction, style = source._bar.value() / _STEPS, source._line.styleSheet()
+            self.show_progress(fraction, source.text, style=style)
 
-        other.changed.connect(copy)
+        source.changed.connect(copy)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -278,8 +175,8 @@ def fill_color(
 ) -> NDArray[Any]:
     """Return the colour of a prototype; `otherwise` for features that are no colours."""
     extractor = extractor_of(features) if np.isfinite(prototype).all() else None
-    found = None if extractor is None else extractor.colours(prototype[None])
-    return otherwise if found is None else found[0]
+    colours = None if extractor is None else extractor.colours(prototype[None])
+    return otherwise if colours is None else colours[0]
 
 
 def _css(color: NDArray[Any]) -> str:

@@ -45,9 +45,9 @@ class FormSection(QWidget):
         label.setWordWrap(True)
         label.setBuddy(control)
         control.setMinimumWidth(0)
-        kind = QSizePolicy.Policy
-        height = kind.Minimum if isinstance(control, QLabel) else kind.Fixed  # lines may wrap
-        control.setSizePolicy(kind.Ignored, height)
+        policy = QSizePolicy.Policy
+        height = policy.Minimum if isinstance(control, QLabel) else policy.Fixed  # lines may wrap
+        control.setSizePolicy(policy.Ignored, height)
         self._rows[field] = row = QWidget()
         row.setToolTip(tooltip)
         fill_layout(QHBoxLayout(row), label, control)

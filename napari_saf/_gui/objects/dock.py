@@ -18,9 +18,9 @@ from napari_saf._gui.docks.run_dock import RunDock
 from napari_saf._gui.docks.tables import LabelList
 from napari_saf._gui.forms.choices import Choice, LayerChoice
 from napari_saf._gui.forms.controls import ask_for_path
-from napari_saf._gui.forms.image_input import slice_word
+from napari_saf._gui.forms.display_text import named
+from napari_saf._gui.forms.image_selection import slice_word
 from napari_saf._gui.forms.layout import FormSection, create_button, create_fold, create_row
-from napari_saf._gui.forms.words import named
 from napari_saf._gui.layers.metadata import OBJECTS_KEY, carry_objects, labels_to_choose
 from napari_saf._gui.layers.placement import (
     image_region,

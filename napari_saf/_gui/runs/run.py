@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from qtpy.QtCore import QObject, Signal
 from threadpoolctl import threadpool_limits
 
-from napari_saf._gui.forms.words import parameters_by_hand
+from napari_saf._gui.forms.display_text import parameters_by_hand
 from napari_saf._gui.layers.live import LiveLayer, label_colors
 from napari_saf._gui.layers.metadata import recipe_of
 from napari_saf._gui.layers.placement import (

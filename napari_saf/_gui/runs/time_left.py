@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from napari_saf._gui.forms.words import duration_text
+from napari_saf._gui.forms.display_text import duration_text
 
 _RECENT = 0.3
 """Share of the time so far over which progress is taken."""

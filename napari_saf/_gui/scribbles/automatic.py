@@ -12,7 +12,8 @@ from qtpy.QtCore import Signal
 from qtpy.QtWidgets import QCheckBox
 from superqt.utils import signals_blocked
 
-from napari_saf._gui.forms.image_input import FEATURE_LABELS, ImageInput
+from napari_saf._gui.forms.image_input import ImageInput
+from napari_saf._gui.forms.image_selection import FEATURE_LABELS
 from napari_saf._gui.forms.method_form import MethodForm
 from napari_saf._gui.layers.reading import ImageJob, ProblemReader
 from napari_saf._gui.settings import current_settings
@@ -48,7 +49,7 @@ class AutomaticSettings(QCheckBox):
         self.setChecked(True)
         self.toggled.connect(self._on_toggled)
         boxes = [chosen.choices[name] for name in _BOXES]
-        changes = (chosen.scale.changed, form.changed, *(box.currentIndexChanged for box in boxes))
+        changes = (chosen.scale.changed, form.changed, *(box.changed for box in boxes))
         for changed in changes:
             changed.connect(self._on_setting_changed)
         chosen.axes_changed.connect(self.refresh)

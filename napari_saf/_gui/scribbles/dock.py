@@ -18,10 +18,10 @@ from napari_saf._gui.docks.apply import BUSY, ApplyDialog
 from napari_saf._gui.docks.large import LargeSection
 from napari_saf._gui.docks.run_dock import RunDock
 from napari_saf._gui.forms.choices import LayerChoice
+from napari_saf._gui.forms.display_text import describe_error
 from napari_saf._gui.forms.image_input import ImageInput
 from napari_saf._gui.forms.layout import FormSection, create_button, create_fold, create_row
 from napari_saf._gui.forms.method_form import MethodForm
-from napari_saf._gui.forms.words import describe_error
 from napari_saf._gui.layers.metadata import STROKES_KEY, is_given, is_strokes
 from napari_saf._gui.layers.placement import note_on_slices
 from napari_saf._gui.layers.sight import results_in_sight

@@ -19,10 +19,10 @@ from napari_saf._gui.docks.apply import BUSY, ApplyDialog, why_not_repeated
 from napari_saf._gui.docks.large import LargeSection, Learner
 from napari_saf._gui.docks.run_dock import OBJECTS, RunDock
 from napari_saf._gui.forms.controls import Swatch, Swatches, fill_color
+from napari_saf._gui.forms.display_text import describe_error
 from napari_saf._gui.forms.image_input import ImageInput
 from napari_saf._gui.forms.layout import FormSection, create_button, create_fold
 from napari_saf._gui.forms.method_form import MethodForm
-from napari_saf._gui.forms.words import describe_error
 from napari_saf._gui.layers.live import EditedLayer, LiveLayer
 from napari_saf._gui.layers.metadata import (
     KEPT_KEY,

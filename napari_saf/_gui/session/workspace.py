@@ -27,8 +27,8 @@ from qtpy.QtWidgets import (
     QWidget,
 )
 
+from napari_saf._gui.forms.display_text import describe_error
 from napari_saf._gui.forms.layout import create_button, create_row, fill_layout
-from napari_saf._gui.forms.words import describe_error
 from napari_saf._gui.layers.live import show_ground
 from napari_saf._gui.layers.metadata import is_regions, metadata_of
 from napari_saf._gui.layers.sight import unwrapped

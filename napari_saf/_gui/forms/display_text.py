@@ -1,4 +1,4 @@
-"""What the app says of parameters, errors, counts and times, in the words of the forms."""
+"""Display text of parameters, errors, files and times, in the words of the forms."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def named(path: Path) -> str:
 def choice_entries(parameter: Parameter) -> list[tuple[str, Any]]:
     texts = parameter.choice_labels
     none = [(parameter.none, None)] if parameter.optional else []
-    return none + [(texts.get(one, one.replace("-", " ")), one) for one in parameter.choices]
+    return none + [(texts.get(x, x.replace("-", " ")), x) for x in parameter.choices]
 
 
 def parameters_by_hand(method: AbstractMethod) -> list[str]:
@@ -39,12 +39,11 @@ def parameters_by_hand(method: AbstractMethod) -> list[str]:
 
     Left out are tables, such as prototypes, and how it is computed; the advanced come last.
     """
-    values, default = values_of(method), values_of(type(method)())
-    words = []
+    values, words = values_of(method), []
     for item in sorted(describe(type(method)), key=lambda item: item.advanced):
         if item.kind != "array" and item.name not in _COMPUTING and item.name in values:
             text = _text_of(item, values[item.name])
-            if text != _text_of(item, default.get(item.name)):
+            if text != _text_of(item, item.default):
                 is_short = not item.advanced and item.kind != "bool"  # one word tells it
                 words.append(f"{item.label.split()[0] if is_short else item.label} {text}")
     return words
@@ -52,13 +51,13 @@ def parameters_by_hand(method: AbstractMethod) -> list[str]:
 
 def _text_of(parameter: Parameter, value: Any) -> str:
     if parameter.kind == "choice":
-        texts = (text for text, one in choice_entries(parameter) if one == value)
+        texts = (text for text, choice in choice_entries(parameter) if choice == value)
         return next(texts, str(value))
     if value is None:
         return parameter.none
     if isinstance(value, bool):
         return "on" if value else "off"
-    return ", ".join(f"{one:g}" for one in np.atleast_1d(value))
+    return ", ".join(f"{number:g}" for number in np.atleast_1d(value))
 
 
 def describe_error(error: Exception) -> str:
@@ -79,7 +78,7 @@ def list_names(names: Sequence[str]) -> str:
 
 
 def duration_text(seconds: float) -> str:
-    number = next((own for own in _SECONDS if seconds <= own), 0)
-    if not number:
+    rounded = next((number for number in _SECONDS if seconds <= number), 0)
+    if not rounded:
         return "hours"
-    return f"about {number} s" if number < 60 else f"about {number / 60:.2g} min"
+    return f"about {rounded} s" if rounded < 60 else f"about {rounded / 60:.2g} min"
