@@ -169,40 +169,63 @@ class ImageOptions:
         full, but for volumes and stacks of more than 4 million nodes. `benchmarks/defaults.py` and
         `benchmarks/first_click.py` say how good that is.
         """
-        found = [_averaged_axes(self.window, shape) if axes is None else axes for shape in shapes]
-        is_plane = all(len(own) == 2 for own in found)
-        sides = [shape[axis] for shape, own in zip(shapes, found, strict=True) for axis in own]
+        if axes is None:
+            averaged = [_averaged_axes(self.window, shape) for shape in shapes]
+        else:
+            averaged = [list(axes) for _ in shapes]
+        # No window but 1 fits an axis of 2 pixels, which is not reduced then.
+        thin = {axis for axis in range(len(shapes[0])) if min(shape[axis] for shape in shapes) < 3}
+        windowed = [[k for k in image if k not in thin] for image in averaged]
+        options = self._with_size(shapes, n_channels, averaged, windowed, ground)
+        if self.window != AUTO:
+            return options
+        side = _CONTRAST_SIDE if options.weights == "contrast" else _UNIFORM_SIDE
+        if all(len(image) == 2 for image in averaged) and self.features == AUTO and ground:
+            side = _SMALL_SIDE
+        for shape, image in zip(shapes, windowed, strict=True):
+            least_window = tuple(3 if axis in image else 1 for axis in range(len(shape)))
+            most = max(shape) if options.max_side is None else int(options.max_side)
+            small = coarse_shape(shape, most, least_window)
+            least = min((small[axis] for axis in image), default=side)
+            side = min(side, least - 1 + least % 2)
+        image, shape = windowed[-1], shapes[-1]
+        is_same = all(axis in image or shape[axis] == 1 for axis in range(len(shape)))
+        window = tuple(side if axis in image else 1 for axis in range(len(shape)))
+        return dataclasses.replace(options, window=side if is_same else window)
+
+    def _with_size(
+        self,
+        shapes: Sequence[tuple[int, ...]],
+        n_channels: int,
+        averaged: Sequence[Sequence[int]],
+        reduced: Sequence[Sequence[int]],
+        ground: Ground | None,
+    ) -> ImageOptions:
+        """Return the options with features, weights and a size, where these are "auto"."""
+        is_plane = all(len(axes) == 2 for axes in averaged)
+        sides = [shape[k] for shape, axes in zip(shapes, averaged, strict=True) for k in axes]
         longest = max(sides, default=1)
-        half = min(max(longest // 2, _LEAST_SIDE), _MOST_SIDE)
-        values: dict[str, Any] = {
-            "features": "texture" if is_plane else "lab" if n_channels == 3 else "intensity",
-            "weights": "contrast" if is_plane else "uniform",
-            "max_side": half if is_plane and longest >= _FULL_BELOW else None,
-        }
+        features: str | FeatureExtractor = "lab" if n_channels == 3 else "intensity"
+        max_side = None
         if is_plane and ground is not None and self.features == AUTO:
-            values["features"] = Foreground(ground)
-            values["max_side"] = _MOST_SIDE if longest > _MOST_SIDE else None
-        for shape, axes in zip(shapes, found, strict=True):
-            most_side = values["max_side"] or longest
+            features, max_side = Foreground(ground), _MOST_SIDE if longest > _MOST_SIDE else None
+        elif is_plane:
+            features = "texture"
+            if longest >= _FULL_BELOW:
+                max_side = min(max(longest // 2, _LEAST_SIDE), _MOST_SIDE)
+        for shape, axes in zip(shapes, reduced, strict=True):
+            most_side = max_side or longest
             n_nodes = math.prod(shape) * (min(most_side, longest) / longest) ** len(axes)
             if axes and n_nodes > _MOST_NODES:
-                share = (_MOST_NODES / n_nodes) ** (1 / len(axes))
-                values["max_side"] = int(most_side * share)
-        changes = {name: value for name, value in values.items() if getattr(self, name) == AUTO}
-        options = dataclasses.replace(self, **changes)
-        if self.window == AUTO:
-            side = _CONTRAST_SIDE if options.weights == "contrast" else _UNIFORM_SIDE
-            side = _SMALL_SIDE if isinstance(values["features"], Foreground) else side
-            for shape, own in zip(shapes, found, strict=True):
-                alone = tuple(3 if axis in own else 1 for axis in range(len(shape)))
-                most = longest if options.max_side is None else int(options.max_side)
-                small = coarse_shape(shape, most, alone)
-                least = min((small[axis] for axis in own), default=side)
-                side = min(side, least - 1 + least % 2)
-            window = tuple(side if axis in own else 1 for axis in range(len(shape)))
-            is_same = all(axis in own or shape[axis] == 1 for axis in range(len(shape)))
-            options = dataclasses.replace(options, window=side if is_same else window)
-        return options
+                max_side = int(most_side * (_MOST_NODES / n_nodes) ** (1 / len(axes)))
+        return dataclasses.replace(
+            self,
+            features=features if self.features == AUTO else self.features,
+            weights=("contrast" if is_plane else "uniform")
+            if self.weights == AUTO
+            else self.weights,
+            max_side=max_side if self.max_side == AUTO else self.max_side,
+        )
 
     def arguments(self) -> dict[str, Any]:
         """Return the arguments with which `Problem.from_image` does the same again."""
