@@ -33,6 +33,7 @@ from napari_saf.parameters import from_plain, to_plain
 from napari_saf.problem import Problem
 from napari_saf.regions import merge_regions
 from napari_saf.result import LabelMap, Segmentation, Snapshot, Status
+from napari_saf.strategies import Strategy, refusal
 
 Source = ArrayLike | io.ImageFile
 """An image in memory, alone or with what its file says of it."""
@@ -181,7 +182,7 @@ class Pipeline:
         given. InvalidInput if the pipeline is of a run on a graph.
         """
         if self.options is None:
-            raise InvalidInput("recipe: is of a run on a graph, not on an image")
+            raise refusal(Strategy.WHOLE, "graph")
         io.check_repeatable(self.options)
         arguments = self.options.for_others(rescale).arguments()
         if groups is not None:

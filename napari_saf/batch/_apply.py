@@ -14,10 +14,10 @@ from napari_saf.batch._dictionary import DictionaryTask
 from napari_saf.batch._engine import AbstractTask, Job, Outcome, Tiles, plan_jobs, run_batch
 from napari_saf.batch._labelling import Companions, LabelTask
 from napari_saf.dictionary import PatchDictionary
-from napari_saf.errors import InvalidInput
 from napari_saf.features import Scaling
 from napari_saf.methods import not_cancelled
 from napari_saf.project import Learned, Taught, as_learned
+from napari_saf.strategies import Strategy, refusal
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -76,17 +76,13 @@ class ApplyOptions:
         """Return what is done with every image."""
         if isinstance(learned, PatchDictionary):
             if (self.probabilities, self.scaling, self.mask) != (None, None, None):
-                raise InvalidInput(
-                    "a patch dictionary labels pixels by their nearest atom and scales images as "
-                    "those that it was learned from: there are no probabilities, no scaling, no "
-                    "mask"
-                )
+                raise refusal(Strategy.FOLDER, "options of a dictionary")
             own: dict[str, Any] = {"mask_format": self.suffix, "overwrite": self.overwrite}
             own |= {"window": learned.window} | self.dictionary
             return DictionaryTask(dictionary=learned, folder=out, **own)
         pipeline = learned.for_others()
         if pipeline.options is None:
-            raise InvalidInput("recipe: is of a run on a graph, not on an image")
+            raise refusal(Strategy.FOLDER, "graph")
         options = pipeline.options.for_others(self.scaling)
         step = self.probabilities or pipeline.probabilities
         pipeline = dataclasses.replace(pipeline, options=options, probabilities=step, about={})

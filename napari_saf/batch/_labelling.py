@@ -28,6 +28,7 @@ from napari_saf.parameters import to_plain
 from napari_saf.pipeline import Pipeline, load_recipe
 from napari_saf.result import STATUS_TEXTS
 from napari_saf.storage import hidden_name, make_folder, remove_leftovers, remove_path
+from napari_saf.strategies import Strategy, refusal
 from napari_saf.tiles import LargeJob, TileCount, is_done, run_large
 
 if TYPE_CHECKING:
@@ -206,12 +207,9 @@ class LabelTask(AbstractTask[LabelSummary]):
         """Return the job of an image in tiles; InvalidInput if it cannot be done in tiles."""
         given, step, mask = self.companions, self.pipeline.probabilities, job.masks[0]
         if given.seeds is not None or given.groups is not None:
-            raise InvalidInput(
-                "--seeds, --groups: files are not read in tiles; let strokes on a part of the "
-                "image teach a recipe, and give that"
-            )
+            raise refusal(Strategy.TILES_ON_DISK, "stroke files")
         if step is not None and step.suffix != io.OME_ZARR_SUFFIX:
-            raise InvalidInput(f"--probabilities: in tiles they are {io.OME_ZARR_SUFFIX}")
+            raise refusal(Strategy.TILES_ON_DISK, "map format")
         return LargeJob.of(
             io.url_of(job.images[0]) or job.images[0],
             self.pipeline,

@@ -29,6 +29,7 @@ from napari_saf.input import PLAIN
 from napari_saf.problem import Problem
 from napari_saf.result import STATUS_TEXTS
 from napari_saf.storage import atomic_write, make_folder
+from napari_saf.strategies import Strategy, refusal
 from napari_saf.tiles import DictionaryJob
 
 _DICTIONARY = click.Argument(["path"], type=flags.PATH, metavar="DICTIONARY")
@@ -154,12 +155,13 @@ def _apply(args: Any) -> int:
         for name, default in _OF_FOLDER.items():
             if of_folder[name] != default:
                 flag = name.removeprefix("mask_")
-                raise click.UsageError(f"--{flag}: goes with a folder; {out} gets the labels alone")
+                text = refusal(Strategy.TILES_ON_DISK, "reconstruction", option=flag, out=out)
+                raise click.UsageError(str(text))
         source = io.url_of(paths[0]) or paths[0]
         job = DictionaryJob.of(source, loaded, tile=args.tile or None, **shared)
         return label_in_tiles(job, args)
     if args.tile or args.dry_run:
-        raise click.UsageError("--tile, --dry-run: go with one image, into OUT.ome.zarr")
+        raise click.UsageError(str(refusal(Strategy.FOLDER, "dictionary in tiles")))
     options: dict[str, Any] = {**shared, **of_folder, "overwrite": args.overwrite}
     task = DictionaryTask(dictionary=loaded, folder=out, **options)
     return run_jobs(task, task.plan(paths), args)

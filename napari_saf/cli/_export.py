@@ -39,7 +39,7 @@ _OPTIONS: list[click.Parameter] = [
     flags.output("FOLDER", "Where the files go."),
     click.Option(["--image", "image_file"], type=flags.PATH, metavar="FILE",
                  help="What was labelled: for intensities, figure and prototypes."),
-    *flags.step_options(io.Wanted, without=["outlines", "probabilities", "in_bytes"]),
+    *flags.step_options(io.ExportSelection, without=["outlines", "probabilities", "in_bytes"]),
     *flags.OUTLINES,
     click.Option(["--per-label", "n_each"], type=click.IntRange(min=1), default=1,
                  show_default=True, metavar="N", help="So many means of each label, for labels "
@@ -89,8 +89,10 @@ def export(given: Any) -> None:
         click.echo(files.note, err=True)
 
 
-def _read_wanted(given: Any, is_large: bool) -> io.Wanted:
-    asked = flags.step_of(vars(given), io.Wanted(outlines=tuple(flags.outline_suffixes(given))))
+def _read_wanted(given: Any, is_large: bool) -> io.ExportSelection:
+    asked = flags.step_of(
+        vars(given), io.ExportSelection(outlines=tuple(flags.outline_suffixes(given)))
+    )
     if asked.min_pixels > 1 and not (asked.connected or asked.numbered or asked.outlines):
         raise click.UsageError("--min-pixels: goes with --connected or --numbered, or outlines")
     if given.n_each > 1 and asked.prototypes != ".json":

@@ -16,6 +16,7 @@ from napari_saf.cli import print_failure, progress_bar
 from napari_saf.cli._large import JOBS, SCHEDULER, TILES, print_plan, tiles_of, workers
 from napari_saf.errors import counted
 from napari_saf.project import as_learned
+from napari_saf.strategies import Strategy, refusal
 
 SCALING = click.Option(
     ["--scaling", "scaled_by"],
@@ -68,7 +69,7 @@ def run(given: Any) -> int:
     paths = io.find_images(given.images)
     task, jobs = options.plan(as_learned(given.learned), paths, given.out)
     if isinstance(task, batch.DictionaryTask) and (given.tile or given.dry_run):
-        raise click.UsageError("--tile, --dry-run: dictionaries have `dictionary apply`")
+        raise click.UsageError(str(refusal(Strategy.FOLDER, "dictionary in tiles")))
     return run_jobs(task, jobs, given)
 
 

@@ -20,6 +20,7 @@ from napari_saf.objects import ObjectStep
 from napari_saf.pipeline import Pipeline, load_recipe
 from napari_saf.problem import ImageOptions
 from napari_saf.regions import USUAL_LEVEL
+from napari_saf.strategies import Strategy, refusal
 
 _CAUTIONS = [f"{name}: {m.caution.reason}" for name, m in METHODS.items() if m.caution]
 _OPTIONS = [
@@ -70,7 +71,7 @@ def segment(given: Any) -> int:
     paths = io.find_images(given.images)
     tiles = tiles_of(given)
     if given.together and tiles == "all":
-        raise click.UsageError("--together: images are not labelled as one in tiles")
+        raise click.UsageError(str(refusal(Strategy.TILES_ON_DISK, "together")))
     own = {"suffix": given.suffix, "together": given.together}
     jobs = plan_jobs(paths, given.out, tiles=tiles, **own)
     return run_jobs(_task(given, jobs), jobs, given)
@@ -178,7 +179,7 @@ def _recipe(values: Mapping[str, Any], prototypes: io.PrototypeSet | None) -> Pi
         if name not in (None, recipe.method.name):
             raise click.UsageError(f"--method: the recipe is one of {recipe.method.name!r}")
         if recipe.options is None:
-            raise FormatError(f"{path}: the recipe of a run on a graph, not on an image")
+            raise FormatError(f"{path}: {refusal(Strategy.WHOLE, 'graph')}")
         return recipe
     if prototypes is None:
         return None

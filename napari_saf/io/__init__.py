@@ -10,8 +10,8 @@ from napari_saf.io._figure import displayed_plane, save_figure, show_image, thin
 from napari_saf.io._frame import part_regions
 from napari_saf.io._labelling import (
     Export,
+    ExportSelection,
     Labelling,
-    Wanted,
     is_own_mask,
     read_mask,
     save_regions,

@@ -52,11 +52,7 @@ from napari_saf.parameters import parameter
 from napari_saf.problem import ImageOptions
 from napari_saf.result import Segmentation, Status
 from napari_saf.storage import format_errors, read_json, write_json
-
-_ONLY_TABLES = (
-    "labels that are not in memory: a table, outlines and the recipe can be saved of them; the "
-    "label image is an OME-Zarr already"
-)
+from napari_saf.strategies import Strategy, refusal
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -274,8 +270,8 @@ def _companion_recipe(mask: Path) -> Path | None:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Wanted:
-    """Which files are wanted, each by its suffix; an empty one means that it is not."""
+class ExportSelection:
+    """Output formats to write, each by its suffix; an empty one leaves it out."""
 
     # fmt: off
     masks: str = parameter(
@@ -324,7 +320,7 @@ class Wanted:
     @property
     def is_empty(self) -> bool:
         more = {name: getattr(self, name) for name in ("connected", "min_pixels", "in_bytes")}
-        return self == Wanted(**more)
+        return self == ExportSelection(**more)
 
 
 class Export:
@@ -340,13 +336,13 @@ class Export:
         folder: Path,
         name: str,
         labelling: Labelling,
-        wanted: Wanted,
+        wanted: ExportSelection,
         follow: Callable[[Path, float], object] = lambda path, fraction: None,
     ) -> None:
         if labelling.is_large and wanted != dataclasses.replace(
             wanted, masks="", binary="", numbered="", figure="", prototypes="", probabilities=""
         ):
-            raise InvalidInput(_ONLY_TABLES)
+            raise refusal(Strategy.TILES_ON_DISK, "pixel exports")
         if wanted.recipe and labelling.recipe is None:
             raise InvalidInput("recipe: these labels come without one")
         self._follow, self._labelling, self._wanted = follow, labelling, wanted
@@ -390,7 +386,7 @@ class Export:
 
 
 def _steps(
-    stem: Path, given: Labelling, wanted: Wanted, follow: Callable[[Path, float], object]
+    stem: Path, given: Labelling, wanted: ExportSelection, follow: Callable[[Path, float], object]
 ) -> Iterator[tuple[list[Path], Callable[[], object]]]:
     """Yield the paths of each kind of file that is wanted, and what writes them."""
     labels, names, image = given.labels, {"names": given.all_names}, given.image
@@ -430,7 +426,7 @@ def _steps(
 
 
 def _outline_steps(
-    stem: Path, given: Labelling, wanted: Wanted, follow: Callable[[Path, float], object]
+    stem: Path, given: Labelling, wanted: ExportSelection, follow: Callable[[Path, float], object]
 ) -> Iterator[tuple[list[Path], Callable[[], object]]]:
     """Yield the paths of the outlines of connected regions, each of the kind of its label."""
     paths = [Path(f"{stem}_regions{suffix}") for suffix in wanted.outlines]

@@ -19,6 +19,7 @@ from napari_saf.io import PARTS_SUFFIXES, ImageSource, is_zarr, path_beside, sav
 from napari_saf.methods import AbstractMethod, not_cancelled
 from napari_saf.project import Taught, as_learned
 from napari_saf.storage import make_folder
+from napari_saf.strategies import Strategy, refusal
 from napari_saf.tiles._dictionary import DictionaryJob
 from napari_saf.tiles._engine import (
     AbstractTiledJob,
@@ -195,7 +196,7 @@ def label_large(
     job: AbstractLargeJob
     if isinstance(learned, PatchDictionary):
         if probabilities is not None:
-            raise InvalidInput("probabilities: a dictionary labels pixels by their nearest atom")
+            raise refusal(Strategy.TILES_ON_DISK, "maps of a dictionary")
         job = DictionaryJob.of(source, learned, **own)
     else:
         own["probability_path"] = None if probabilities is None else Path(probabilities)

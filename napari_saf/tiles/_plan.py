@@ -51,6 +51,7 @@ from napari_saf.problem import Problem
 from napari_saf.project import as_learned
 from napari_saf.result import LabelMap, Segmentation
 from napari_saf.sharpening import Sharpener
+from napari_saf.strategies import Strategy, refusal
 from napari_saf.tiles._job import (
     AbstractLargeJob,
     Work,
@@ -452,17 +453,11 @@ def _checked(recipe: Pipeline) -> Pipeline:
     """Refuse what couples distant pixels, by name and with a way on."""
     method, options = recipe.method, recipe.options
     if options is None:
-        raise InvalidInput("recipe: is of a run on a graph, not on an image")
+        raise refusal(Strategy.TILES_ON_DISK, "graph")
     if options.groups is not None and not options.groups.startswith("channel"):
-        raise InvalidInput(
-            f"groups: {options.groups!r} of blocks are not those of the whole image; take a "
-            "channel (channel:N), or cluster a smaller image and give the prototypes of its result"
-        )
+        raise refusal(Strategy.TILES_ON_DISK, "groups", groups=options.groups)
     if method.follows_seeds:
-        raise InvalidInput(
-            f"method: {method.title} needs strokes; paint on a part of the image, save its "
-            "classifier or recipe, which hold what the strokes taught, and give that"
-        )
+        raise refusal(Strategy.TILES_ON_DISK, "strokes", method=method.title)
     return recipe
 
 
