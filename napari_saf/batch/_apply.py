@@ -16,7 +16,7 @@ from napari_saf.batch._labelling import Companions, LabelTask
 from napari_saf.dictionary import PatchDictionary
 from napari_saf.features import Scaling
 from napari_saf.methods import not_cancelled
-from napari_saf.project import Learned, Taught, as_learned
+from napari_saf.project import Model, ModelSource, as_model
 from napari_saf.strategies import Strategy, refusal
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ class ApplyOptions:
     tile: int | None = None
     dictionary: dict[str, Any] = dataclasses.field(default_factory=dict)
 
-    def task(self, learned: Learned, out: Path) -> AbstractTask[Any]:
+    def task(self, learned: Model, out: Path) -> AbstractTask[Any]:
         """Return what is done with every image."""
         if isinstance(learned, PatchDictionary):
             if (self.probabilities, self.scaling, self.mask) != (None, None, None):
@@ -90,7 +90,7 @@ class ApplyOptions:
         return LabelTask(pipeline, companions, self.overwrite, self.tile)
 
     def plan(
-        self, learned: Learned, images: Sequence[Path], out: Path
+        self, learned: Model, images: Sequence[Path], out: Path
     ) -> tuple[AbstractTask[Any], list[Job]]:
         """Return what is done with every image, and the jobs; InvalidInput if they cannot be."""
         task = self.task(learned, out)
@@ -101,7 +101,7 @@ class ApplyOptions:
 
 
 def apply_to_images(
-    learned: Taught,
+    learned: ModelSource,
     images: Sequence[str | os.PathLike[str]],
     out: str | os.PathLike[str],
     *,
@@ -161,7 +161,7 @@ def apply_to_images(
     ('done', 'a_labels.tif')
     """
     paths = io.find_images([as_path(image, "images") for image in as_list(images, "images")])
-    task, jobs = (options or ApplyOptions()).plan(as_learned(learned), paths, as_path(out, "out"))
+    task, jobs = (options or ApplyOptions()).plan(as_model(learned), paths, as_path(out, "out"))
     own: dict[str, Any] = {"n_processes": n_processes, "client": client, "cancelled": cancelled}
     outcomes = []
     for outcome in run_batch(task, jobs, **own):

@@ -24,6 +24,7 @@ from napari_saf.io import (
     is_zarr,
     mask_stem,
     mask_suffix,
+    recipe_path,
     url_of,
 )
 from napari_saf.methods import Cancelled, not_cancelled
@@ -209,8 +210,7 @@ def plan_jobs(
                 in_tiles = is_inner or is_large(image)
             if in_tiles and not is_inner and mask != out:
                 mask = out / f"{mask_stem(image)}{LABELS_MARK}{OME_ZARR_SUFFIX}"
-            recipe = mask.with_name(f"{mask_stem(mask)}.recipe.json")
-            jobs.append(Job((image,), (mask,), recipe, in_tiles))
+            jobs.append(Job((image,), (mask,), recipe_path(mask), in_tiles))
     check_outputs([output for job in jobs for output in job.outputs], images)
     return jobs
 

@@ -17,7 +17,6 @@ from napari_saf.batch import check_outputs
 from napari_saf.cli import _methods as flags
 from napari_saf.errors import InvalidInput
 from napari_saf.features import channels_last
-from napari_saf.pipeline import load_recipe
 from napari_saf.problem import ImageOptions, Problem
 from napari_saf.storage import make_folder
 from napari_saf.tiles import LARGE
@@ -111,7 +110,6 @@ def _labelling(
 ) -> io.Labelling:
     """Return labels and image; either file may say the size of a pixel where it is not given."""
     given = io.read_mask(source, lazily=is_large)
-    recipe = source.with_name(f"{io.mask_stem(source)}.recipe.json")
     given = given.lying_on(image)
     n_axes, sizes, units = given.labels.ndim, given.scale, given.units
     if scale is not None:
@@ -121,8 +119,6 @@ def _labelling(
         if sizes is None:
             raise click.UsageError("--unit: goes with --scale, the files do not say the size")
         units = (unit,) * n_axes
-    if given.recipe is None and recipe.exists():
-        given = dataclasses.replace(given, recipe=load_recipe(recipe).plain)
     if image is not None:
         title = io.mask_stem(source).removesuffix(io.LABELS_MARK)
         given = dataclasses.replace(given, image=image.array, title=title)

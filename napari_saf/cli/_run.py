@@ -15,7 +15,7 @@ from napari_saf.cli import _methods as flags
 from napari_saf.cli import print_failure, progress_bar
 from napari_saf.cli._large import JOBS, SCHEDULER, TILES, print_plan, tiles_of, workers
 from napari_saf.errors import counted
-from napari_saf.project import as_learned
+from napari_saf.project import as_model
 from napari_saf.strategies import Strategy, refusal
 
 SCALING = click.Option(
@@ -34,7 +34,7 @@ FORMAT = click.Option(
     help="Format of the masks in a folder.",
 )
 _OPTIONS = [
-    click.Argument(["learned"], type=flags.PATH, metavar="PROJECT"),
+    click.Argument(["model"], type=flags.PATH, metavar="PROJECT"),
     flags.IMAGES,
     flags.output("OUT", "A mask for one image, or a folder."),
     SCALING,
@@ -67,7 +67,7 @@ def run(given: Any) -> int:
         tile=given.tile or None,
     )
     paths = io.find_images(given.images)
-    task, jobs = options.plan(as_learned(given.learned), paths, given.out)
+    task, jobs = options.plan(as_model(given.model), paths, given.out)
     if isinstance(task, batch.DictionaryTask) and (given.tile or given.dry_run):
         raise click.UsageError(str(refusal(Strategy.FOLDER, "dictionary in tiles")))
     return run_jobs(task, jobs, given)

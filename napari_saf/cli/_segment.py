@@ -114,7 +114,7 @@ def _task(given: Any, jobs: list[Job]) -> LabelTask:
     if "prototype_labels" in parameters:  # a file's labels, names and colours are of other rows
         prototypes = _with_labels(made)
     elif "prototypes" not in parameters and recipe is not None and values["seeds"] is None:
-        prototypes = recipe.taught
+        prototypes = recipe.prototypes
     maps = None if recipe is None else recipe.probabilities
     pipeline = Pipeline(
         made,
@@ -122,7 +122,7 @@ def _task(given: Any, jobs: list[Job]) -> LabelTask:
         level=level if isinstance(level, float) else None,  # the word none
         objects=_object_step(values, recipe),
         probabilities=flags.probability_step(values, maps),
-        taught=prototypes,
+        prototypes=prototypes,
     )
     return LabelTask(pipeline, companions, values["overwrite"], values["tile"] or None)
 

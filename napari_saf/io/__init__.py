@@ -54,6 +54,7 @@ from napari_saf.io._paths import (
     place_in_store,
     places_lost,
     printable,
+    recipe_path,
     split_series,
     table_cell,
     url_of,
@@ -80,7 +81,7 @@ from napari_saf.io._recipe import (
     check_repeatable,
     save_recipe,
     with_level,
-    with_taught,
+    with_prototypes,
 )
 from napari_saf.io._regions import (
     check_table,

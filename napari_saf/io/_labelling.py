@@ -38,6 +38,7 @@ from napari_saf.io._paths import (
     PROBABILITY_SUFFIXES,
     PROTOTYPE_SUFFIXES,
     TABLE_SUFFIXES,
+    companion_recipe,
     mask_stem,
     mask_suffix,
     places_lost,
@@ -196,7 +197,8 @@ def is_own_mask(path: Path) -> bool:
     it. Damaged files are none.
     """
     try:
-        return read_note(path) is not None or _companion_recipe(path) is not None
+        is_named = mask_stem(path).endswith((LABELS_MARK, MASK_MARK))
+        return read_note(path) is not None or (is_named and companion_recipe(path) is not None)
     except FormatError:
         return False
 
@@ -234,7 +236,7 @@ def read_mask(path: str | os.PathLike[str], *, lazily: bool = False) -> Labellin
     own = Labelling(image.array, axes=image.axes or None, **placed)
     more: dict[str, Any] = {"affine": image.affine, "georeference": image.georeference}
     own = dataclasses.replace(own, colors=image.colors or {}, **more)
-    companion = _companion_recipe(file) if note is None or note.recipe is None else None
+    companion = companion_recipe(file) if note is None or note.recipe is None else None
     if companion is not None:
         with format_errors(companion, "a recipe"):
             recipe: Any = read_json(companion)
@@ -256,17 +258,6 @@ def read_mask(path: str | os.PathLike[str], *, lazily: bool = False) -> Labellin
             recipe=note.recipe or own.recipe,
             place=None if note.place is None else note.place.to_plain(),
         )
-
-
-def _companion_recipe(mask: Path) -> Path | None:
-    """Return the recipe of a mask that is called like one, if there is one."""
-    stem = mask_stem(mask)
-    for mark in (LABELS_MARK, MASK_MARK):
-        if stem.endswith(mark):
-            names = (stem, stem.removesuffix(mark))
-            found = [mask.with_name(f"{name}.recipe.json") for name in names]
-            return next((recipe for recipe in found if recipe.is_file()), None)
-    return None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

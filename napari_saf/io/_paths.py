@@ -94,6 +94,18 @@ def path_beside(mask: Path, ending: str) -> Path:
     return mask.with_name(f"{stem}.{ending}")
 
 
+def recipe_path(mask: Path) -> Path:
+    """Return where the recipe of a mask goes."""
+    return mask.with_name(f"{mask_stem(mask)}.recipe.json")
+
+
+def companion_recipe(mask: Path) -> Path | None:
+    """Return the recipe beside a mask, called as the mask or as its image, if there is one."""
+    image = mask_stem(mask).removesuffix(LABELS_MARK).removesuffix(MASK_MARK)
+    candidates = (recipe_path(mask), mask.with_name(f"{image}.recipe.json"))
+    return next((path for path in candidates if path.is_file()), None)
+
+
 def mask_suffix(path: Path, known: Sequence[str] = MASK_SUFFIXES) -> str | None:
     """Return the suffix of a name in lower case, or None if it is not a known one."""
     return next((suffix for suffix in known if path.name.lower().endswith(suffix)), None)

@@ -201,9 +201,7 @@ class PrototypeSet:
         )
 
     @classmethod
-    def taught_by(
-        cls, problem: Problem, labels: ArrayLike | list[NDArray[Any]]
-    ) -> PrototypeSet | None:
+    def fit(cls, problem: Problem, labels: ArrayLike | list[NDArray[Any]]) -> PrototypeSet | None:
         """Return `from_labels`, or None where the features are of this image alone.
 
         Labels of several images are a list. Of many labels fewer means each, one at least: a
@@ -268,7 +266,7 @@ def with_level(recipe: dict[str, Any], level: float | None) -> dict[str, Any]:
     return own if level is None else own | {"regions": {"level": level}}
 
 
-def with_taught(recipe: dict[str, Any], taught: PrototypeSet | None) -> dict[str, Any]:
+def with_prototypes(recipe: dict[str, Any], taught: PrototypeSet | None) -> dict[str, Any]:
     """Return the recipe of a run from strokes with what they taught, if it is known."""
     return recipe if taught is None else recipe | {"taught": taught.entries()}
 

@@ -48,7 +48,7 @@ from napari_saf.parameters import to_plain
 from napari_saf.parts import cut, grown
 from napari_saf.pipeline import Pipeline
 from napari_saf.problem import Problem
-from napari_saf.project import as_learned
+from napari_saf.project import as_model
 from napari_saf.result import LabelMap, Segmentation
 from napari_saf.sharpening import Sharpener
 from napari_saf.strategies import Strategy, refusal
@@ -134,8 +134,8 @@ class Plan(Tiling):
     def label_map_of(self) -> io.PrototypeSet:
         """Return what the labels stand for, with their names."""
         recipe = Pipeline.from_plain(self.recipe)
-        assert recipe.taught is not None
-        return recipe.taught
+        assert recipe.prototypes is not None
+        return recipe.prototypes
 
     @property
     def most_label(self) -> int:
@@ -251,7 +251,7 @@ class LargeJob(AbstractLargeJob):
         Maps of soft labels go to `probability_path`, as `probabilities` say.
         """
         is_method = isinstance(recipe, AbstractMethod)
-        found = Pipeline(recipe) if is_method else as_learned(recipe)
+        found = Pipeline(recipe) if is_method else as_model(recipe)
         if not isinstance(found, Pipeline):
             raise InvalidInput("recipe: a dictionary labels by a job of its own")
         if channel_axis is None and found.options is not None:
@@ -280,7 +280,7 @@ class LargeJob(AbstractLargeJob):
             "method": recipe.method.name,
             "parameters": to_plain(recipe.method),
             "input": None if options is None else options.to_plain(),
-            "taught": None if recipe.taught is None else recipe.taught.entries(),
+            "taught": None if recipe.prototypes is None else recipe.prototypes.entries(),
             "tile": self.tile,
             "learn_pixels": self.learn_pixels,
             "probabilities": None if self._asked_maps is None else to_plain(self._asked_maps),
@@ -344,7 +344,7 @@ class LargeJob(AbstractLargeJob):
                 flow = RegionFlow(scheduled(taught, fields["steps"]), shared, noise)
                 fields |= {"flow": _recipe_of(taught, shared), "noise": noise}
                 n_features = blocks.features.shape[1]
-        known = recipe.taught
+        known = recipe.prototypes
         if known is None:
             known = io.PrototypeSet(np.atleast_2d(result.prototypes).astype(np.float32))
         maps = self._maps(known)
@@ -355,7 +355,7 @@ class LargeJob(AbstractLargeJob):
             fields["shares"] = Packed.of(np.rint(255 * shares).astype(np.uint8))
         own = dataclasses.replace(options, channel_axis=self._channel_axis)
         plain = result.recipe | {"input": own.to_plain()}
-        fields |= {"recipe": io.with_taught(plain, known), "maps": maps}
+        fields |= {"recipe": io.with_prototypes(plain, known), "maps": maps}
         return self._tiled(fields, image, flow, window, len(known.by_label()), n_features, notes)
 
     def _plan_of_prototypes(
@@ -382,7 +382,7 @@ class LargeJob(AbstractLargeJob):
         shared, noise = fitted_to([image], options, [regions])
         problem = region_problem(image, regions, shared, noise)
         assert problem is not None
-        flow, known = recipe.method, recipe.taught
+        flow, known = recipe.method, recipe.prototypes
         if not flow.labels_are_given:
             flow, known = _flow_like(flow, problem), None
         assert isinstance(flow, AssignmentFlow)
@@ -396,7 +396,7 @@ class LargeJob(AbstractLargeJob):
         own = dataclasses.replace(shared, channel_axis=self._channel_axis)
         fields = {
             "nodes": Packed.of(nodes),
-            "recipe": io.with_taught(result.recipe | {"input": own.to_plain()}, known),
+            "recipe": io.with_prototypes(result.recipe | {"input": own.to_plain()}, known),
             "flow": _recipe_of(flow, shared),
             "noise": noise,
             "steps": steps,

@@ -300,7 +300,7 @@ def test_edges_and_texture_are_standardized_as_in_the_whole(tmp_path):
     image = np.where(kinds, 0.5 + 0.4 * rng.standard_normal(kinds.shape), 0.5)
     own = {"features": "multiscale", "window": 5, "weights": "uniform", "max_side": None}
     problem = saf.Problem.from_image(image, seeds=kinds + 1, **own)
-    taught = saf.PrototypeSet.taught_by(problem, kinds + 1)
+    taught = saf.PrototypeSet.fit(problem, kinds + 1)
     found = saf.label_large(image, taught, tmp_path / "a.ome.zarr", tile=96)
     other = saf.label_large(image, taught, tmp_path / "b.ome.zarr", tile=128)
     assert (found.labels[:] == other.labels[:]).mean() > 0.9999
