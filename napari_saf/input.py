@@ -253,27 +253,27 @@ class ImageOptions:
 def _sides(window: Any) -> Any:
     """Return a window as whole numbers, if it is like that."""
     try:
-        given = np.asarray(window)
+        array = np.asarray(window)
     except ValueError:
         return window
-    sides = tuple(map(as_whole, given.ravel().tolist()))
-    if given.ndim > 1 or None in sides:
+    sides = tuple(map(as_whole, array.ravel().tolist()))
+    if array.ndim > 1 or None in sides:
         return window
-    return sides if given.ndim else sides[0]
+    return sides if array.ndim else sides[0]
 
 
-def _scaling_of(given: Any) -> Scaling | None:
-    if given is None:
+def _scaling_of(value: Any) -> Scaling | None:
+    if value is None:
         return None
-    if isinstance(given, Scaling):
-        given = given.low, given.high
-    if isinstance(given, dict) and set(given) == {"low", "high"}:  # of a file
-        given = given["low"], given["high"]
-    bounds = np.asarray(given) if isinstance(given, (Sequence, np.ndarray)) else np.empty(0)
+    if isinstance(value, Scaling):
+        value = value.low, value.high
+    if isinstance(value, dict) and set(value) == {"low", "high"}:  # of a file
+        value = value["low"], value["high"]
+    bounds = np.asarray(value) if isinstance(value, (Sequence, np.ndarray)) else np.empty(0)
     is_range = bounds.shape == (2,) and bounds.dtype.kind in "iuf" and np.isfinite(bounds).all()
     if not is_range or bounds[0] >= bounds[1]:
         raise InvalidInput(
-            f"scaling: expected the values that become 0 and 1, such as (0, 255), got {given!r}"
+            f"scaling: expected the values that become 0 and 1, such as (0, 255), got {value!r}"
         )
     return Scaling.given(float(bounds[0]), float(bounds[1]))
 
@@ -385,8 +385,8 @@ def survey_image(
         ground = ground_of_looks([survey.look], [middle])
     options = options.resolve([shape], pixels.n_channels, axes, ground)
     if survey is not None and options.scaling is None:
-        known = survey.low, survey.high, survey.n_values, rows.ravel()
-        options = dataclasses.replace(options, scaling=Scaling.between(*known), rescale=True)
+        sample = survey.low, survey.high, survey.n_values, rows.ravel()
+        options = dataclasses.replace(options, scaling=Scaling.between(*sample), rescale=True)
     return _working_shape(shape, options), options, rows
 
 
@@ -472,8 +472,8 @@ def _grid_of(
     stride, patch = 1, (3,) * len(shape)
     rho = _PATCH_RHO * math.prod(patch) * n_channels
     if options.weights == "contrast":  # in so far as noise does not make it
-        guide, own = _guide_and_noise(scaled, mask, options)
-        variances = own if noise is None else noise
+        guide, noise_here = _guide_and_noise(scaled, mask, options)
+        variances = noise_here if noise is None else noise
         stride = 1 if max(window) < _WIDE_WINDOW else 2
         while stride > 1 and (
             math.prod(side // 2 // stride * 2 + 1 for side in window) > _MOST_NEIGHBOURS

@@ -139,11 +139,11 @@ class Problem:
 
         The key holds all that it depends on beside features and graph, with which it is kept.
         """
-        features, found = self.graph.cached_results.get(key, (None, None))
+        features, result = self.graph.cached_results.get(key, (None, None))
         if features is not self.features:
-            found = make()
-            self.graph.cached_results[key] = self.features, found
-        return found  # type: ignore[return-value]
+            result = make()
+            self.graph.cached_results[key] = self.features, result
+        return result  # type: ignore[return-value]
 
     @classmethod
     @memory_errors_translated("use a mask or a smaller image")
@@ -295,16 +295,16 @@ def _read_images(
     options: dict[str, Any],
 ) -> tuple[list[GridGraph], dict[str, Any]]:
     """Return the grid of each image, and the other fields of the problem of all."""
-    given = None
+    arrays = None
     if not isinstance(features, str | FeatureExtractor):
-        given = [own_floats(x, "features") for x in as_list(features, "features")]
+        arrays = [own_floats(x, "features") for x in as_list(features, "features")]
         features = GIVEN_FEATURES
-    wanted = ImageOptions(
+    image_options = ImageOptions(
         features=features,
         groups=groups if isinstance(groups, str) else None,
         **options,
     )
-    grids, fields = prepare_images(images, masks, given, wanted)
+    grids, fields = prepare_images(images, masks, arrays, image_options)
     own_groups = groups if isinstance(groups, list) else fields["groups"] or []
     fields["groups"] = _at_nodes(grids, own_groups, "groups")
     return grids, fields | {"seeds": _at_nodes(grids, seeds, "seeds")}
@@ -313,10 +313,10 @@ def _read_images(
 def _each(values: Any, count: int, name: str) -> list[Any]:
     if values is None:
         return [None] * count
-    found = as_list(values, name)
-    if len(found) != count:
-        raise InvalidInput(f"{name}: expected one for each of {count} images, got {len(found)}")
-    return found
+    items = as_list(values, name)
+    if len(items) != count:
+        raise InvalidInput(f"{name}: expected one for each of {count} images, got {len(items)}")
+    return items
 
 
 def _at_nodes(grids: list[GridGraph], values: list[Any], name: str) -> NDArray[np.int64] | None:

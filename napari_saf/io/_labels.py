@@ -82,8 +82,8 @@ def map_labels(
     given = {} if colors is None else as_dict(colors, "colors")
     present, all_colors = count_labels(labels)[0], {}
     for n in present.tolist():
-        own = (*colorsys.hsv_to_rgb(n * _GOLDEN % 1, 0.65, 0.95), 1.0)
-        all_colors[n] = check_color(given[n]) if n in given else own
+        color = (*colorsys.hsv_to_rgb(n * _GOLDEN % 1, 0.65, 0.95), 1.0)
+        all_colors[n] = check_color(given[n]) if n in given else color
     return LabelMap(present, name_labels(present, names), all_colors)
 
 
@@ -101,12 +101,12 @@ def check_name(label: int, name: object) -> str:
     return name.strip()
 
 
-def check_color(given: object) -> Color:
+def check_color(value: object) -> Color:
     """Return a colour with alpha 1; raise InvalidInput if it is none."""
-    color = np.asarray(given)
+    color = np.asarray(value)
     is_color = color.ndim == 1 and len(color) >= 3 and color.dtype.kind in "iuf"
     if not is_color or not ((color >= 0) & (color <= 1)).all():
-        raise InvalidInput(f"colors: expected red, green, blue from 0 to 1, got {given!r:.60}")
+        raise InvalidInput(f"colors: expected red, green, blue from 0 to 1, got {value!r:.60}")
     red, green, blue = map(float, color[:3])
     return red, green, blue, 1.0
 
@@ -138,7 +138,7 @@ class Steps:
         """The size of a pixel along each axis."""
         if (np.count_nonzero(self.columns, axis=0) == 1).all():
             return tuple(map(float, np.abs(self.columns).sum(axis=0)))
-        return tuple(float(f"{one:.12g}") for one in np.linalg.norm(self.columns, axis=0))
+        return tuple(float(f"{size:.12g}") for size in np.linalg.norm(self.columns, axis=0))
 
     @property
     def upright(self) -> NDArray[np.float64] | None:
@@ -343,9 +343,9 @@ def in_unit_of_x(
     of_x = lengths.get("x", (0.0, ""))[1]
     for name in [name for name in "zy" if name in sizes]:
         size, unit = sizes[name]
-        known = [_METERS.get(spelled_out(one)) for one in (unit, of_x)]
-        if known[0] and known[1] and known[0] != known[1]:
-            factor = known[0] / known[1]
+        factors = [_METERS.get(spelled_out(one)) for one in (unit, of_x)]
+        if factors[0] and factors[1] and factors[0] != factors[1]:
+            factor = factors[0] / factors[1]
             lengths[name] = (float(f"{size * factor:.12g}"), of_x)
             if name in first:
                 first[name] *= factor

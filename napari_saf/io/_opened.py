@@ -83,8 +83,8 @@ def number_of_image(path: Path, number: int | None, titles: Sequence[str]) -> in
     n_images = len(titles)
     if number is None and n_images > 1:
         listed = ", ".join(f"{path.name}#{k} ({title})" for k, title in enumerate(titles[:4]))
-        more = ", ..." if n_images > 4 else ""
-        raise ValueError(f"it holds {n_images} images: name one, {listed}{more}")
+        ending = ", ..." if n_images > 4 else ""
+        raise ValueError(f"it holds {n_images} images: name one, {listed}{ending}")
     if number is not None and number >= n_images:
         raise ValueError(f"it holds {n_images} images, the first of which is #0")
     return number or 0
@@ -94,17 +94,17 @@ def letters_of(axes: str) -> str:
     """Return a letter for each axis: unknown ones become those of t, z, y, x that are free."""
     if axes.count("S") + axes.count("C") > 1:
         raise ValueError(f"axes {axes}: expected one axis of channels")
-    known = {"S": "c", "C": "c", "T": "t", "Z": "z", "Y": "y", "X": "x"}
-    names = [known.get(axis, "") for axis in axes]
+    letters = {"S": "c", "C": "c", "T": "t", "Z": "z", "Y": "y", "X": "x"}
+    names = [letters.get(axis, "") for axis in axes]
     free = [name for name in "ztyxuvw" if name not in names]
     return "".join(reversed([name or free.pop(0) for name in reversed(names)]))
 
 
 def in_order(axes: str) -> list[int]:
     """Return where the axes other than that of channels are, in the order of labels: t, z, y, x."""
-    places = [k for k, name in enumerate(axes) if name != "c"]
-    is_known = {axes[k] for k in places} <= {*"tzyx"}
-    return sorted(places, key=lambda k: "tzyx".find(axes[k])) if is_known else places
+    positions = [k for k, name in enumerate(axes) if name != "c"]
+    is_known = {axes[k] for k in positions} <= {*"tzyx"}
+    return sorted(positions, key=lambda k: "tzyx".find(axes[k])) if is_known else positions
 
 
 def check_pieces(levels: Sequence[Any]) -> None:

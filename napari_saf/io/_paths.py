@@ -87,8 +87,8 @@ def path_beside(mask: Path, ending: str) -> Path:
         inner = place_in_store(image)
         if inner is None:
             return image.with_name(f"{mask_stem(image)}.{mask.name}.{ending}")
-        (outer, names), (kind, _, suffix) = inner, ending.rpartition(".")
-        folder = outer.with_name(f"{mask_stem(outer)}.{mask.name}.{kind}")
+        (outer, names), (name, _, suffix) = inner, ending.rpartition(".")
+        folder = outer.with_name(f"{mask_stem(outer)}.{mask.name}.{name}")
         return folder / f"{'-'.join(names)}.{suffix}"
     stem = mask_stem(mask).removesuffix(MASK_MARK).removesuffix(LABELS_MARK)
     return mask.with_name(f"{stem}.{ending}")
@@ -138,8 +138,8 @@ def check_suffix(path: Path, known: Sequence[str]) -> str:
 
 def url_of(source: object) -> str | None:
     """Return the URL that a text, or a path made of it, stands for; None for what is on disk."""
-    found = re.match(r"([A-Za-z][A-Za-z0-9+.:-]+):/+(.*)", str(source))
-    return None if found is None else f"{found[1]}://{found[2]}"
+    match = re.match(r"([A-Za-z][A-Za-z0-9+.:-]+):/+(.*)", str(source))
+    return None if match is None else f"{match[1]}://{match[2]}"
 
 
 def split_series(path: Path) -> tuple[Path, int | None]:
@@ -176,13 +176,13 @@ def file_state(file: Path, folder: Path) -> dict[str, Any]:
     and ``modified`` its last change in nanoseconds since 1970, both 0 where there is none. Of a
     series of a file it is the state of the file.
     """
-    place, (file, _) = file, split_series(file)
+    image, (file, _) = file, split_series(file)
     inner = [*file.rglob("*"), file] if file.is_dir() else [file]
     states = [path.stat() for path in inner if path.exists()]
     try:
-        path = Path(os.path.relpath(place.absolute(), folder.absolute()))
+        path = Path(os.path.relpath(image.absolute(), folder.absolute()))
     except ValueError:  # on Windows, of two drives
-        path = place.absolute()
+        path = image.absolute()
     return {
         "path": path.as_posix(),
         "n_bytes": sum(state.st_size for state in states),

@@ -160,8 +160,8 @@ def differs_in_napari(path: Path) -> bool:
 
 def _is_deep_colour(header: bytes) -> bool:
     """Tell whether a file that begins so is a PNG of colours of 16 bits."""
-    found = _PNG_HEADER.match(header)
-    return found is not None and found[1] == b"\x10" and found[2] in (b"\x02", b"\x04", b"\x06")
+    match = _PNG_HEADER.match(header)
+    return match is not None and match[1] == b"\x10" and match[2] in (b"\x02", b"\x04", b"\x06")
 
 
 def find_images(paths: Sequence[Path]) -> list[Path]:
@@ -175,8 +175,12 @@ def find_images(paths: Sequence[Path]) -> list[Path]:
     images: list[Path] = []
     for path in paths:
         if not path.exists() and any(sign in str(path) for sign in "*?"):
-            found = [Path(one) for one in sorted(glob.glob(str(path)))]
-            inside = [one for one in found if _is_image(one) or (one.is_dir() and not is_zarr(one))]
+            matches = [Path(match) for match in sorted(glob.glob(str(path)))]
+            inside = [
+                match
+                for match in matches
+                if _is_image(match) or (match.is_dir() and not is_zarr(match))
+            ]
             if not inside:
                 raise InvalidInput(f"{path}: no image fits this pattern")
             images += find_images(inside)
@@ -185,8 +189,8 @@ def find_images(paths: Sequence[Path]) -> list[Path]:
         else:
             inside = [file for file in sorted(path.iterdir()) if _is_image(file)]
             if not inside:
-                known = ", ".join(IMAGE_SUFFIXES)
-                raise InvalidInput(f"{path}: expected images in the folder ({known}, .zarr)")
+                suffixes = ", ".join(IMAGE_SUFFIXES)
+                raise InvalidInput(f"{path}: expected images in the folder ({suffixes}, .zarr)")
             images += [image for file in inside for image in images_in(file)]
     return images
 
@@ -276,10 +280,10 @@ def _images_of_tiff(file: Any) -> list[list[Any]]:
     Pages that were appended one by one, each a series, are one stack if they are alike.
     """
     series = list(file.series)
-    kinds = {one.kind for one in series}
-    alike = {(one.shape, str(one.dtype), one.axes, one.is_pyramidal) for one in series}
+    kinds = {item.kind for item in series}
+    alike = {(item.shape, str(item.dtype), item.axes, item.is_pyramidal) for item in series}
     is_stack = len(series) > 1 and len(alike) == 1 and kinds <= {"shaped", "generic", "uniform"}
-    return [series] if is_stack else [[one] for one in series]
+    return [series] if is_stack else [[item] for item in series]
 
 
 def _open_tiff(path: Path, request: Request) -> Opened:
@@ -454,8 +458,10 @@ def _open_with_bioio(path: Path, request: Request) -> Opened:
 
 def _bioio_reader(path: Path) -> Any:
     """Return the reader of a plug-in of bioio for a file; SafError that says what to install."""
-    plugin, known = BIOIO_SUFFIXES.get(path.suffix.lower()), ", ".join(READERS)
-    fault = "" if plugin else f"its content is none of {known} or a picture such as .png or .jpg; "
+    plugin, suffixes = BIOIO_SUFFIXES.get(path.suffix.lower()), ", ".join(READERS)
+    fault = (
+        "" if plugin else f"its content is none of {suffixes} or a picture such as .png or .jpg; "
+    )
     try:
         import bioio
         from bioio_base.exceptions import UnsupportedFileFormatError
@@ -532,7 +538,7 @@ def _open_url(url: str) -> Opened:
     folder = RemoteFolder(url)
     image = open_zarr(folder.store())
     check_pieces(image.levels)
-    arrays = [RemoteArray(folder, one) for one in image.levels]
+    arrays = [RemoteArray(folder, level) for level in image.levels]
     if arrays[0].is_hollow():
         raise ValueError("no chunk of it is there")
     state = {"url": re.sub("//[^/]*@", "//", url), "metadata": folder.digest}  # no password
@@ -541,8 +547,8 @@ def _open_url(url: str) -> Opened:
         check_room(image.levels[0].nbytes)
         return arrays[0][tuple(slice(0, n) for n in arrays[0].shape)]
 
-    known: dict[str, Any] = {"sizes": image.sizes, "origin": image.origin}
-    return Opened(axes=image.axes, read=read, levels=list(arrays), state=state, **known)
+    placement: dict[str, Any] = {"sizes": image.sizes, "origin": image.origin}
+    return Opened(axes=image.axes, read=read, levels=list(arrays), state=state, **placement)
 
 
 def state_of(path: Path) -> dict[str, Any]:

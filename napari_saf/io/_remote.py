@@ -38,10 +38,10 @@ class RemoteFolder:
             self.metadata |= self._read_metadata(f"{name}/")
 
     def _read_metadata(self, folder: str) -> dict[str, bytes]:
-        found = self.read([folder + name for name in _METADATA])
-        if sum(map(len, found.values())) > _MOST_METADATA:
+        files = self.read([folder + name for name in _METADATA])
+        if sum(map(len, files.values())) > _MOST_METADATA:
             raise ValueError(f"expected metadata of at most {_MOST_METADATA // 2**20} MiB")
-        return found
+        return files
 
     @property
     def digest(self) -> str:
@@ -50,13 +50,13 @@ class RemoteFolder:
 
     def read(self, keys: list[str]) -> dict[str, bytes]:
         """Return the content of those files that are there."""
-        places = {f"{self._root}/{key}": key for key in keys}
+        keys_by_path = {f"{self._root}/{key}": key for key in keys}
         content = {}
-        for place, one in self._files.cat(list(places), on_error="return").items():
-            if isinstance(one, bytes):
-                content[places[place]] = one
-            elif not isinstance(one, FileNotFoundError):
-                raise OSError(f"{places[place]}: {one_line(one)}") from one
+        for path, data in self._files.cat(list(keys_by_path), on_error="return").items():
+            if isinstance(data, bytes):
+                content[keys_by_path[path]] = data
+            elif not isinstance(data, FileNotFoundError):
+                raise OSError(f"{keys_by_path[path]}: {one_line(data)}") from data
         return content
 
     def exists(self, key: str) -> bool:
@@ -68,7 +68,7 @@ class RemoteFolder:
         from zarr.storage import MemoryStore
 
         files = self.metadata | dict(chunks or {})
-        return MemoryStore({name: Buffer.from_bytes(one) for name, one in files.items()})
+        return MemoryStore({name: Buffer.from_bytes(data) for name, data in files.items()})
 
 
 def _level_names(metadata: Mapping[str, bytes]) -> list[str]:
@@ -77,7 +77,7 @@ def _level_names(metadata: Mapping[str, bytes]) -> list[str]:
     plain: Any = parse_json(text)
     attributes = plain.get("attributes", plain)
     multiscales = attributes.get("ome", attributes).get("multiscales") or [{}]
-    names = [one["path"] for one in multiscales[0].get("datasets", ())]
+    names = [dataset["path"] for dataset in multiscales[0].get("datasets", ())]
     return [name for name in names if isinstance(name, str) and ".." not in name.split("/")]
 
 

@@ -106,11 +106,11 @@ def images_of_group(group: zarr.Group) -> list[str]:
         return [""] * len(attributes["multiscales"])
     if "plate" in attributes:
         wells = [str(well["path"]) for well in attributes["plate"].get("wells", ())]
-        found = []
+        images = []
         for well in wells:
             fields = _ome_attributes(_member(group, well)).get("well", {}).get("images", ())
-            found += [f"{well}/{field['path']}" for field in fields]
-        return found
+            images += [f"{well}/{field['path']}" for field in fields]
+        return images
     if "bioformats2raw.layout" in attributes:
         listed = _ome_attributes(group["OME"]).get("series") if "OME" in group else None
         numbers = sorted((name for name in group.group_keys() if name.isdigit()), key=int)
@@ -128,29 +128,29 @@ def _member(group: zarr.Group, name: object) -> Any:
 def _placement(multiscale: Any, n_axes: int) -> tuple[list[float], list[float]]:
     """Return the size of a pixel and where the first lies along each axis; nothing if unknown."""
     scale, translation, is_known = np.ones(n_axes), np.zeros(n_axes), False
-    left = [
+    pending = [
         transformation
         for level in (multiscale["datasets"][0], multiscale)
         for transformation in level.get("coordinateTransformations", [])
     ]
-    while left:
-        transformation = left.pop(0)
-        kind = transformation.get("type")
-        if kind == "sequence":
-            left = [*transformation["transformations"], *left]
-        elif kind == "scale":
+    while pending:
+        transformation = pending.pop(0)
+        type_ = transformation.get("type")
+        if type_ == "sequence":
+            pending = [*transformation["transformations"], *pending]
+        elif type_ == "scale":
             factors = _numbers(transformation["scale"], "scale", n_axes)
             if not (factors > 0).all():
                 raise ValueError(f"scale: expected {n_axes} sizes above 0, got {factors.tolist()}")
             scale, translation, is_known = scale * factors, translation * factors, True
-        elif kind == "translation":
+        elif type_ == "translation":
             translation = translation + _numbers(
                 transformation["translation"], "translation", n_axes
             )
             is_known = True
-        elif kind != "identity":
+        elif type_ != "identity":
             raise ValueError(
-                f"coordinate transformation {kind!r}: expected scale, translation, or a sequence"
+                f"coordinate transformation {type_!r}: expected scale, translation, or a sequence"
             )
     return (scale.tolist(), translation.tolist()) if is_known else ([], [])
 
@@ -170,14 +170,14 @@ def check_codecs(array: zarr.Array) -> tuple[list[_Codec], _Codec]:
     metadata: Any = array.metadata.to_dict()
     used = [*(metadata.get("codecs") or ()), *(metadata.get("filters") or ())]
     used += [metadata["compressor"]] if metadata.get("compressor") else []
-    shards = [one["configuration"] for one in used if _name(one) == "sharding_indexed"]
+    shards = [entry["configuration"] for entry in used if _name(entry) == "sharding_indexed"]
     shard = shards[0] if shards else {}
     within = [*shard.get("codecs", ()), *shard.get("index_codecs", ())]
     names = [_name(codec) for codec in (*used, *within)]
     for name in names:
         if name not in _CODECS:
             raise ValueError(f"codec {name!r}: expected one of {', '.join(sorted(_CODECS))}")
-    if not {_name(one) for one in shard.get("index_codecs", ())} <= {"bytes", "crc32c"}:
+    if not {_name(entry) for entry in shard.get("index_codecs", ())} <= {"bytes", "crc32c"}:
         raise ValueError("index of a shard: expected bytes, and crc32c or nothing")
     if sum(name in _COMPRESSIONS for name in names) > 1 or names.count("sharding_indexed") > 1:
         raise ValueError(f"codecs {', '.join(names)}: expected one compression at most")
@@ -192,7 +192,7 @@ def check_chunks(
     array: zarr.Array,
     folder: Path,
     region: Sequence[slice] | None = None,
-    known: set[Path] | None = None,
+    checked: set[Path] | None = None,
 ) -> None:
     """Refuse chunks that take more time or memory than their pixels, before they are decoded.
 
@@ -209,19 +209,19 @@ def check_chunks(
     within = [slice(0, side) for side in array.shape] if region is None else region
     for key in chunk_keys(array, within):
         file = folder / key
-        if not file.exists() or (known is not None and file in known):
+        if not file.exists() or (checked is not None and file in checked):
             continue
         if not file.is_file():  # such as a link to a device without an end
             raise ValueError(f"chunk {key}: expected a file")
         check_chunk(array, file.read_bytes(), file)
-        if known is not None:
-            known.add(file)
+        if checked is not None:
+            checked.add(file)
 
 
 def chunk_keys(array: zarr.Array, region: Sequence[slice]) -> Iterator[str]:
     """Yield the names of the chunks, or shards, of a region."""
     sides = zip(region, array.shards or array.chunks, strict=True)
-    counts = [range(one.start // side, -(-one.stop // side)) for one, side in sides]
+    counts = [range(extent.start // side, -(-extent.stop // side)) for extent, side in sides]
     return map(array.metadata.encode_chunk_key, itertools.product(*counts))
 
 
@@ -245,7 +245,7 @@ def _chunks_of_shard(content: bytes, shard: _Codec, n_chunks: int) -> list[bytes
     at_end = len(content) - 16 * n_chunks - checksum
     start = 0 if shard.get("index_location") == "start" else max(at_end, 0)
     index = np.frombuffer(content[start:][: 16 * n_chunks], "<u8").reshape(n_chunks, 2).tolist()
-    return [content[place : place + length] for place, length in index if place < len(content)]
+    return [content[offset : offset + length] for offset, length in index if offset < len(content)]
 
 
 def _is_fine(content: bytes, codecs: list[str], least: int, most: int) -> bool:
