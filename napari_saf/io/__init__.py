@@ -94,8 +94,8 @@ from napari_saf.io._source import (
     ImageFile,
     ImageSource,
     Region,
+    format_region,
     read_image,
     read_labels,
-    spelled,
 )
 from napari_saf.io._tables import LargeRegions, measure_large, region_table

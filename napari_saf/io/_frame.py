@@ -22,7 +22,7 @@ from napari_saf.io._measures import (
     region_sums,
 )
 from napari_saf.io._regions import Table, connected_regions, table_rows
-from napari_saf.io._source import ImageSource, Region, spelled
+from napari_saf.io._source import ImageSource, Region, format_region
 from napari_saf.result import LabelMap
 
 PART = 2**22
@@ -181,7 +181,7 @@ class Frame:
         labels = labels.astype(np.uint8) if labels.dtype.kind == "b" else labels
         if labels.dtype.kind == "i" and labels.min(initial=0) < 0:
             raise FormatError(
-                f"{self._labels.source}: expected labels of 0 and above, at {spelled(region)}"
+                f"{self._labels.source}: expected labels of 0 and above, at {format_region(region)}"
             )
         missing = [
             (HALO - (one.start - w.start), HALO - (w.stop - one.stop))

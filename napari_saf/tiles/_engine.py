@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from napari_saf.device import interruptible, memory_errors_translated, proposing
 from napari_saf.errors import InvalidInput, SafError, raise_if
-from napari_saf.io import ImageSource, Region, label_axes, spelled
+from napari_saf.io import ImageSource, Region, format_region, label_axes
 from napari_saf.methods import not_cancelled, run_to_end
 from napari_saf.strategies import Strategy, refusal
 from napari_saf.tiles._cluster import is_in_process, run_tasks
@@ -302,5 +302,5 @@ def _told(outcome: Callable[[], dict[int, int]], tile: Tile, plan: Tiling) -> An
     try:
         return outcome()
     except SafError as error:
-        where = spelled(plan.region(tile[1:], tile[0]))
+        where = format_region(plan.region(tile[1:], tile[0]))
         raise type(error)(f"tile {where}: {error}") from error

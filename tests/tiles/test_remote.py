@@ -46,7 +46,7 @@ def test_a_url_gives_the_same_labels(tmp_path, memory, kind):
     expected = saf.label_large(path, recipe(), tmp_path / "e.ome.zarr", tile=64)
     np.testing.assert_array_equal(found.labels[:], expected.labels[:])
     work = LargeJob.of(url, recipe()).work(LargeJob.of(url, recipe()).plan(), path, is_sent=True)
-    assert work.image == (url, None, False, None)
+    assert work.image == (url, None, False, None, False)
 
 
 class Handler(SimpleHTTPRequestHandler):
