@@ -78,7 +78,7 @@ class ImageOptions:
     # fmt: off
     features: str | FeatureExtractor = parameter(
         AUTO, label="Features", choices=(AUTO, *FEATURES),
-        choice_labels={AUTO: "automatic"} | {name: one.title for name, one in FEATURES.items()},
+        choice_labels={AUTO: "automatic"} | {name: kind.title for name, kind in FEATURES.items()},
         help="What describes a pixel; perceived colour is that of CIE L*a*b*.")
     window: int | tuple[int, ...] | Literal["auto"] = parameter(
         AUTO, label="Scale", minimum=1, step=2,
@@ -233,10 +233,10 @@ class ImageOptions:
         return {name: getattr(self, name) for name in names}
 
     def to_plain(self) -> dict[str, Any]:
-        own = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         scaling = None if self.scaling is None else dataclasses.asdict(self.scaling)
         features = self.features if self.extractor is None else self.extractor.to_plain()
-        return own | {"features": features, "scaling": scaling}
+        return values | {"features": features, "scaling": scaling}
 
     @classmethod
     def from_plain(cls, plain: object) -> ImageOptions:
@@ -281,10 +281,10 @@ def _scaling_of(value: Any) -> Scaling | None:
 def prepare_images(
     images: list[ArrayLike],
     masks: list[Any],
-    given: list[NDArray[np.floating]] | None,
+    features: list[NDArray[np.floating]] | None,
     options: ImageOptions,
     noise: NDArray[np.float64] | None = None,
-    places: Sequence[Place] | None = None,
+    origins: Sequence[Place] | None = None,
 ) -> tuple[list[GridGraph], dict[str, Any]]:
     """Scale images, compute or check their features; return the graphs and fields of a problem.
 
@@ -303,15 +303,15 @@ def prepare_images(
     sizes = [array.shape[:-1] for array in arrays]
     options = options.resolve(sizes, arrays[0].shape[-1], ground=ground)
     shapes = [_working_shape(shape, options) for shape in sizes]
-    is_scaled = given is None or options.weights != "uniform"
+    is_scaled = features is None or options.weights != "uniform"
     scaling, clipped = _scaling_and_clipped(arrays, inside, options.scaling, is_scaled)
     options = dataclasses.replace(options, scaling=scaling, rescale=options.scaling is None)
     groups = None if options.groups is None else image_groups(options.groups, arrays, inside)
     pixels = list(map(Pixels.of, arrays, inside))
-    if given is not None:
-        known = zip(arrays, shapes, inside, strict=True)
-        given = [_given_at(given, k, *one) for k, one in enumerate(known)]
-    grids, rows, options = nodes_of(pixels, shapes, options, given, noise, places)
+    if features is not None:
+        images_at = zip(arrays, shapes, inside, strict=True)
+        features = [_given_at(features, k, *one) for k, one in enumerate(images_at)]
+    grids, rows, options = nodes_of(pixels, shapes, options, features, noise, origins)
     for k, (array, mask, shape) in enumerate(zip(arrays, inside, shapes, strict=True)):
         if shape != array.shape[:-1]:
             grids[k] = CoarseGrid(grids[k], array.shape[:-1], mask, array)
@@ -323,15 +323,15 @@ def nodes_of(
     pixels: Sequence[Pixels],
     shapes: Sequence[tuple[int, ...]],
     options: ImageOptions,
-    given: Sequence[NDArray[np.floating]] | None = None,
+    arrays: Sequence[NDArray[np.floating]] | None = None,
     noise: NDArray[np.float64] | None = None,
-    places: Sequence[Place] | None = None,
+    origins: Sequence[Place] | None = None,
 ) -> tuple[list[GridGraph], list[NDArray[np.generic]], ImageOptions]:
     """Return grids of the shapes for images, the features of their nodes, and what makes these.
 
     The options are resolved, and have a scaling; features are `given` in that shape, or made.
     """
-    scaling, extractor = options.scaling, None if given is not None else options.extractor
+    scaling, extractor = options.scaling, None if arrays is not None else options.extractor
     assert scaling is not None
     # Edges and textures depend on where blocks of pixels begin. Colours do not, and strokes on
     # objects follow sharper edges further.
@@ -350,12 +350,12 @@ def nodes_of(
     rows: list[NDArray[np.generic]] = []
     for k in range(len(pixels)):
         image, axes, small = scaled(k)
-        if given is None:
+        if arrays is None:
             assert extractor is not None
-            own = extractor if places is None else extractor.placed(*places[k])
-            features = own.features(image, axes, small)
+            placed = extractor if origins is None else extractor.placed(*origins[k])
+            features = placed.features(image, axes, small)
         else:
-            features = given[k]
+            features = arrays[k]
         raise_if_interrupted()
         grid = _grid_of(image, small, options, noise)
         if extractor is not None and options.weights != "uniform":
@@ -420,13 +420,13 @@ def _arrays_of(images: list[ArrayLike], options: ImageOptions) -> list[NDArray[n
 def _scaling_and_clipped(
     arrays: list[NDArray[np.generic]],
     masks: list[NDArray[np.bool_] | None],
-    given: Scaling | None,
+    scaling: Scaling | None,
     is_scaled: bool,
 ) -> tuple[Scaling, float]:
     """Return the scaling, given or found, and the share of the values that are clipped."""
-    if given is None:
+    if scaling is None:
         return Scaling.of(arrays, masks) if is_scaled else Scaling(0.0, 1.0), 0.0
-    return given, given.share_outside(arrays, masks) if is_scaled else 0.0
+    return scaling, scaling.share_outside(arrays, masks) if is_scaled else 0.0
 
 
 def _average(grid: GridGraph, image: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -544,26 +544,26 @@ def _working_shape(shape: tuple[int, ...], options: ImageOptions) -> tuple[int, 
 
 
 def _given_at(
-    given: list[NDArray[np.floating]],
+    features_given: list[NDArray[np.floating]],
     k: int,
     array: NDArray[np.generic],
     shape: tuple[int, ...],
     mask: NDArray[np.bool_] | None,
 ) -> NDArray[np.floating]:
     """Return the features that are given for an image, at the shape to work at."""
-    features = _check_given(given, k, array)
+    features = _check_given(features_given, k, array)
     return features if shape == array.shape[:-1] else coarse_means(features, shape, mask)
 
 
 def _check_given(
-    given: list[NDArray[np.floating]], k: int, array: NDArray[np.generic]
+    arrays: list[NDArray[np.floating]], k: int, array: NDArray[np.generic]
 ) -> NDArray[np.floating]:
     shape = array.shape[:-1]
-    if k >= len(given) or given[k].shape[:-1] != shape:
-        got = given[k].shape if k < len(given) else "none"
+    if k >= len(arrays) or arrays[k].shape[:-1] != shape:
+        got = arrays[k].shape if k < len(arrays) else "none"
         sides = ", ".join(map(str, shape))
         raise InvalidInput(f"features: expected an array of shape ({sides}, n), got {got}")
-    if given[k].shape[-1] != given[0].shape[-1]:
-        counts = [features.shape[-1] for features in given]
+    if arrays[k].shape[-1] != arrays[0].shape[-1]:
+        counts = [features.shape[-1] for features in arrays]
         raise InvalidInput(f"features: expected as many for each image, got {counts}")
-    return given[k]
+    return arrays[k]

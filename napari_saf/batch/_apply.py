@@ -77,9 +77,9 @@ class ApplyOptions:
         if isinstance(learned, PatchDictionary):
             if (self.probabilities, self.scaling, self.mask) != (None, None, None):
                 raise refusal(Strategy.FOLDER, "options of a dictionary")
-            own: dict[str, Any] = {"mask_format": self.suffix, "overwrite": self.overwrite}
-            own |= {"window": learned.window} | self.dictionary
-            return DictionaryTask(dictionary=learned, folder=out, **own)
+            arguments: dict[str, Any] = {"mask_format": self.suffix, "overwrite": self.overwrite}
+            arguments |= {"window": learned.window} | self.dictionary
+            return DictionaryTask(dictionary=learned, folder=out, **arguments)
         pipeline = learned.for_others()
         if pipeline.options is None:
             raise refusal(Strategy.FOLDER, "graph")
@@ -162,9 +162,9 @@ def apply_to_images(
     """
     paths = io.find_images([as_path(image, "images") for image in as_list(images, "images")])
     task, jobs = (options or ApplyOptions()).plan(as_model(learned), paths, as_path(out, "out"))
-    own: dict[str, Any] = {"n_processes": n_processes, "client": client, "cancelled": cancelled}
+    workers: dict[str, Any] = {"n_processes": n_processes, "client": client, "cancelled": cancelled}
     outcomes = []
-    for outcome in run_batch(task, jobs, **own):
+    for outcome in run_batch(task, jobs, **workers):
         outcomes.append(outcome)
         on_outcome(outcome)
     return outcomes

@@ -138,13 +138,13 @@ class Frame:
         framed = self._framed(index, ids)
         self._ends[index] = [np.asarray(ids.take(-1, axis)) for axis in range(ids.ndim)]
         self._ends.pop(tuple(k - 1 for k in index), None)
-        neighbourhood = tuple(slice(one.start - 1, one.stop + 1) for one in inner)
+        neighbourhood = tuple(slice(side.start - 1, side.stop + 1) for side in inner)
         if self._connected:
             self._note_pairs(around[neighbourhood], framed)
         if has_euler:
             # Cells behind the part count only where the image ends.
             sides = zip(region, self.shape, strict=True)
-            cut = tuple(slice(0, None if one.stop == n else -1) for one, n in sides)
+            cut = tuple(slice(0, None if side.stop == n else -1) for side, n in sides)
             present = count_labels(framed[cut])[0]
             counts = euler_counts(
                 around[neighbourhood][cut], LabelMap(present).unpaint(framed[cut])
@@ -157,14 +157,14 @@ class Frame:
             values = self._image.read((*self._fixed, *region))
             image = values[0] if self._fixed else values
             image = image.astype(np.uint8) if image.dtype.kind == "b" else image
-        first = [one.start for one in region]
+        first = [side.start for side in region]
         sums = region_sums(ids, image, first)
         is_region = ids > 0
         rows = ids[is_region] - sums["id"][0]
         if self._connected:
             sums["order"] = np.full(len(owners), np.iinfo(np.int64).max)
-            places = [index + start for index, start in zip(np.nonzero(ids), first, strict=True)]
-            raster = np.ravel_multi_index(places, self.shape)  # row by row in the image
+            positions = [index + start for index, start in zip(np.nonzero(ids), first, strict=True)]
+            raster = np.ravel_multi_index(positions, self.shape)  # row by row in the image
             np.minimum.at(sums["order"], rows, raster)
         if has_perimeter:
             sums["perimeter"] = np.bincount(rows, outline_lengths(around)[inner][is_region])
@@ -173,8 +173,8 @@ class Frame:
     def _read_labels(self, region: Region) -> tuple[NDArray[Any], Region]:
         """Return the labels of a region with a halo, 0 beyond the image, and its place there."""
         wide = tuple(
-            slice(max(0, one.start - HALO), min(n, one.stop + HALO))
-            for one, n in zip(region, self.shape, strict=True)
+            slice(max(0, side.start - HALO), min(n, side.stop + HALO))
+            for side, n in zip(region, self.shape, strict=True)
         )
         labels = self._labels.read((*self._fixed, *wide))[..., 0]
         labels = labels[0] if self._fixed else labels
@@ -184,11 +184,11 @@ class Frame:
                 f"{self._labels.source}: expected labels of 0 and above, at {format_region(region)}"
             )
         missing = [
-            (HALO - (one.start - w.start), HALO - (w.stop - one.stop))
-            for one, w in zip(region, wide, strict=True)
+            (HALO - (side.start - w.start), HALO - (w.stop - side.stop))
+            for side, w in zip(region, wide, strict=True)
         ]
         return np.pad(labels, missing), tuple(
-            slice(HALO, HALO + one.stop - one.start) for one in region
+            slice(HALO, HALO + side.stop - side.start) for side in region
         )
 
     def _numbered(
@@ -214,8 +214,8 @@ class Frame:
             if not any(step) or ends is None:
                 continue
             axis = step.index(1)
-            others = [s for k, s in enumerate(step) if k != axis]
-            end = ends[axis][tuple(slice(-1, None) if s else slice(None) for s in others)]
+            steps = [s for k, s in enumerate(step) if k != axis]
+            end = ends[axis][tuple(slice(-1, None) if s else slice(None) for s in steps)]
             sides = [1 if s else n for s, n in zip(step, ids.shape, strict=True)]
             starts = [1 - s for s in step]
             target = tuple(slice(k, k + n) for k, n in zip(starts, sides, strict=True))

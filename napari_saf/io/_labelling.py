@@ -385,8 +385,8 @@ class Export:
         lost: dict[str, list[str]] = {}
         for suffix in dict.fromkeys(mask_suffix(Path(f"x{end}")) or end for end in images if end):
             words = [*mask.checked_axes.left_out(suffix)]
-            places = places_lost(suffix, mask).items()
-            words += [text for text, kept_by in places if kept_by != OME_ZARR_SUFFIX]
+            lost_places = places_lost(suffix, mask).items()
+            words += [text for text, kept_by in lost_places if kept_by != OME_ZARR_SUFFIX]
             if words:
                 lost.setdefault(", ".join(words), []).append(suffix)
         return "; ".join(f"{', '.join(ends)} without {words}" for words, ends in lost.items())
@@ -407,11 +407,11 @@ def _image_steps(stem: Path, mask: Labelling, formats: ExportSelection) -> Itera
     labels, colors = mask.labels, {"colors": mask.colors}
     if formats.masks:
         path = Path(f"{stem}{formats.masks}")
-        known: dict[str, Any] = {"names": mask.names, "prototypes": mask.prototypes} | colors
-        known |= {"recipe": mask.recipe, "place": mask.place}
-        yield [path], partial(save_masks, path, labels, **mask.placed, **known)
+        described: dict[str, Any] = {"names": mask.names, "prototypes": mask.prototypes} | colors
+        described |= {"recipe": mask.recipe, "place": mask.place}
+        yield [path], partial(save_masks, path, labels, **mask.placed, **described)
         if path.suffix == ".npy":
-            note = write_note(mask.checked_axes, **known)
+            note = write_note(mask.checked_axes, **described)
             yield [note_path(path)], partial(write_json, note_path(path), note)
     if formats.binary:
         path = Path(f"{stem}{formats.binary}")
@@ -457,7 +457,7 @@ def _run_steps(stem: Path, mask: Labelling, formats: ExportSelection) -> Iterato
         path = Path(f"{stem}_figure{formats.figure}")
         shown = {"channel_axis": mask.channel_axis, "plane": mask.plane, "title": mask.title}
         options: Any = mask.styled | shown
-        yield [path], partial(save_figure, path, labels, mask.image, **options)
+        yield [path], partial(save_figure, path, mask.labels, mask.image, **options)
     if formats.prototypes:
         path = Path(f"{stem}_prototypes{formats.prototypes}")
         yield [path], partial(save_prototypes, path, _prototypes(mask, path.suffix))

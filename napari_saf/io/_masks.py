@@ -132,14 +132,14 @@ def save_masks(
     else:
         targets, labels = [target], [np.asarray(labels)]
     masks = []
-    for image, one in zip(labels, targets, strict=True):
-        array = _checked(np.asarray(image), one, suffix)
+    for image, file in zip(labels, targets, strict=True):
+        array = _checked(np.asarray(image), file, suffix)
         placed = label_axes(array.ndim, axes, scale, units, origin)
         label_map = map_labels(array, names, colors)
         note = write_note(placed, names, colors, prototypes, recipe, place)
-        masks.append(_Mask(array, mask_stem(one), placed, label_map, note, affine, georeference))
-    for mask, one in zip(masks, targets, strict=True):
-        with atomic_write(one) as temporary:
+        masks.append(_Mask(array, mask_stem(file), placed, label_map, note, affine, georeference))
+    for mask, file in zip(masks, targets, strict=True):
+        with atomic_write(file) as temporary:
             _WRITERS[suffix](temporary, mask)
     return targets
 

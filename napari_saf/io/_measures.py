@@ -60,9 +60,9 @@ def region_sums(
         [] if image is None else [channel[positions] for channel in np.moveaxis(image, -1, 0)]
     )
     if channels:
-        sums["total"] = np.stack([np.bincount(rows, one, n_rows) for one in channels], 1)
+        sums["total"] = np.stack([np.bincount(rows, values, n_rows) for values in channels], 1)
         for name, fold in (("least", np.minimum), ("most", np.maximum)):
-            sums[name] = np.stack([_fold(fold, rows, one, n_rows) for one in channels], 1)
+            sums[name] = np.stack([_fold(fold, rows, values, n_rows) for values in channels], 1)
     return sums
 
 
@@ -74,14 +74,16 @@ def join_sums(parts: Sequence[Sums], owner: NDArray[np.integer[Any]]) -> Sums:
     counts = np.bincount(rows_of, pixels, n_rows)
     sums: Sums = {"id": present, "pixels": counts.astype(np.int64)}
     mean, spread = rows.pop("mean"), rows.pop("spread")
-    centre = np.stack([np.bincount(rows_of, pixels * one, n_rows) / counts for one in mean.T], 1)
+    centre = np.stack(
+        [np.bincount(rows_of, pixels * column, n_rows) / counts for column in mean.T], 1
+    )
     apart = mean - centre[rows_of]
     spread = spread + pixels[:, None, None] * apart[:, :, None] * apart[:, None, :]
     sums |= {"mean": centre, "spread": _summed(rows_of, spread, n_rows)}
     for name, values in rows.items():
         if name in _FOLDS:
             columns = values.reshape(len(values), -1).T
-            ends = np.stack([_fold(_FOLDS[name], rows_of, one, n_rows) for one in columns], 1)
+            ends = np.stack([_fold(_FOLDS[name], rows_of, column, n_rows) for column in columns], 1)
             sums[name] = ends.reshape(n_rows, *values.shape[1:])
         else:
             sums[name] = _summed(rows_of, values, n_rows)
@@ -171,12 +173,14 @@ def outline_lengths(regions: NDArray[np.integer[Any]]) -> NDArray[np.float64]:
 
     positions = np.nonzero(regions)
     inside = regions[positions]
-    is_edge = np.any([other != inside for other in around(framed, positions, False)], axis=0)
-    edge, numbers = [place[is_edge] for place in positions], inside[is_edge]
+    is_edge = np.any(
+        [neighbour != inside for neighbour in around(framed, positions, False)], axis=0
+    )
+    edge, numbers = [position[is_edge] for position in positions], inside[is_edge]
     outline = np.zeros_like(framed)
     outline[edge[0] + 1, edge[1] + 1] = numbers
     across, corners = (
-        np.sum([other == numbers for other in around(outline, edge, is_corner)], axis=0)
+        np.sum([neighbour == numbers for neighbour in around(outline, edge, is_corner)], axis=0)
         for is_corner in (False, True)
     )
     lengths = np.zeros(50)

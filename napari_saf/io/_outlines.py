@@ -131,7 +131,7 @@ def _joined(
     """
     waiting: dict[int, dict[int, list[T]]] = {}
     for k, (region, numbers) in enumerate(objects.parts()):
-        *first, row, column = (one.start for one in region)
+        *first, row, column = (side.start for side in region)
         planes = numbers.reshape(-1, *numbers.shape[-2:])
         present = set[int]()
         for plane, labels in enumerate(planes, start=sum(first)):

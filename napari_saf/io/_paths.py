@@ -106,9 +106,9 @@ def companion_recipe(mask: Path) -> Path | None:
     return next((path for path in candidates if path.is_file()), None)
 
 
-def mask_suffix(path: Path, known: Sequence[str] = MASK_SUFFIXES) -> str | None:
+def mask_suffix(path: Path, suffixes: Sequence[str] = MASK_SUFFIXES) -> str | None:
     """Return the suffix of a name in lower case, or None if it is not a known one."""
-    return next((suffix for suffix in known if path.name.lower().endswith(suffix)), None)
+    return next((suffix for suffix in suffixes if path.name.lower().endswith(suffix)), None)
 
 
 def keeps_origin(suffix: str | None) -> bool:
@@ -128,11 +128,11 @@ def places_lost(suffix: str | None, image: Any) -> dict[str, str]:
     return lost
 
 
-def check_suffix(path: Path, known: Sequence[str]) -> str:
+def check_suffix(path: Path, suffixes: Sequence[str]) -> str:
     """Return the suffix of a name in lower case; raise InvalidInput if it is not a known one."""
-    suffix = mask_suffix(path, known)
+    suffix = mask_suffix(path, suffixes)
     if suffix is None:
-        raise InvalidInput(f"{path}: expected a name that ends in {', '.join(known)}")
+        raise InvalidInput(f"{path}: expected a name that ends in {', '.join(suffixes)}")
     return suffix
 
 

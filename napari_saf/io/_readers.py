@@ -313,21 +313,23 @@ def _open_series(path: Path, file: Any, several: Sequence[Any], request: Request
 
     series = several[0]
     axes = letters_of("Q" * (len(several) > 1) + series.axes)
-    kind = series.keyframe.photometric
-    if kind in _NO_RGB or (kind == _YCBCR and series.keyframe.compression in _NOT_CONVERTED):
-        raise ValueError(f"it holds {_NO_RGB.get(kind, 'YCbCr colours')}; save it as RGB")
+    photometric = series.keyframe.photometric
+    if photometric in _NO_RGB or (
+        photometric == _YCBCR and series.keyframe.compression in _NOT_CONVERTED
+    ):
+        raise ValueError(f"it holds {_NO_RGB.get(photometric, 'YCbCr colours')}; save it as RGB")
     # Of RGBA with the channels last alpha is left out as of any picture.
     has_alpha = {1, 2} & {*series.keyframe.extrasamples} and "S" in series.axes
     has_alpha = has_alpha and not (series.axes[-1] == "S" and series.shape[-1] == 4)
-    has_palette = request.in_colors and kind == tifffile.PHOTOMETRIC.PALETTE
+    has_palette = request.in_colors and photometric == tifffile.PHOTOMETRIC.PALETTE
     planes = list(series.pages) if file.is_ome else []
     n_missing = planes.count(None)
     handles = {page.parent.filehandle for page in planes if page} or {file.filehandle}
     n_stored = sum(int(handle.size) for handle in handles)
 
     def read() -> NDArray[Any]:
-        check_room(sum(one.nbytes for one in several), n_stored)
-        arrays = [one.asarray() for one in several]
+        check_room(sum(item.nbytes for item in several), n_stored)
+        arrays = [item.asarray() for item in several]
         array = np.stack(arrays) if len(arrays) > 1 else arrays[0]
         if has_palette:  # tables hold 16 bits a channel
             array = (series.keyframe.colormap >> 8).astype(np.uint8).T[array]
