@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from napari_saf.io._zarr import Sizes, check_codecs
+from napari_saf.io._zarr import Sizes
 
 MOST_PIECE = 2**28
 """Bytes of a piece that is stored as one: more would have to be decoded for every part of it."""
@@ -40,8 +40,6 @@ class Opened:
         Where a voxel (x, y, z, 1) of a NIfTI lies in the space of its scanner.
     state : dict
         By which it is seen that the file changed.
-    folder : Path or None
-        Of a zarr, whose chunks are checked before they are decoded.
     notes : tuple of str
         What a person should know.
     close : callable
@@ -59,7 +57,6 @@ class Opened:
     affine: NDArray[np.float64] | None = None
     georeference: tuple[Any, ...] = ()
     state: dict[str, Any] = dataclasses.field(default_factory=dict)
-    folder: Path | None = None
     notes: tuple[str, ...] = ()
     close: Callable[[], object] = lambda: None
     is_squeezed: bool = True
@@ -109,6 +106,8 @@ def in_order(axes: str) -> list[int]:
 
 def check_pieces(levels: Sequence[Any]) -> None:
     """Refuse levels that take more memory than what is read of them, by their metadata."""
+    from napari_saf.io._checked_store import check_codecs
+
     for level in levels:
         check_codecs(level)
         check_piece(level.shards or level.chunks, level.dtype.itemsize)

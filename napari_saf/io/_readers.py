@@ -48,8 +48,7 @@ from napari_saf.io._paths import (
     split_series,
     url_of,
 )
-from napari_saf.io._remote import RemoteArray, RemoteFolder
-from napari_saf.io._zarr import Sizes, check_chunks, images_of_group, open_zarr
+from napari_saf.io._zarr import Multiscale, Sizes, images_of_group, open_zarr
 from napari_saf.storage import check_room, check_unpacked
 
 PNG_MARK = ("Comment", "napari-saf label image: the index of a pixel is its label")
@@ -81,7 +80,7 @@ def open_file(path: str | os.PathLike[str], request: Request) -> Opened:
     if not file.exists():
         raise FormatError(f"{file}: no such file")
     if file.is_dir():
-        opened = _open_folder(file, number)
+        opened = _open_folder(file, request._replace(number=number))
     else:
         opened = _reader_of(file)(file, request._replace(number=number))
         opened.state = state_of(file)
@@ -501,56 +500,64 @@ def _planes_of(reader: Any) -> Any:
     return pixels.squeeze(single, drop=True)
 
 
-def _open_folder(path: Path, number: int | None) -> Opened:
+def _open_folder(path: Path, request: Request) -> Opened:
     """Open a zarr array, or a multiscale image of an OME-Zarr group."""
+    from napari_saf.io._checked_store import folder_store
+
     if not is_zarr(path):
         raise ValueError("the folder holds no OME-Zarr image")
-    image = open_zarr(path, number)
+    image = open_zarr(folder_store(path), request.number)
+    first = image.levels[0]
+    state = state_of(path / first.path)
+    sides = zip(first.shape, first.shards or first.chunks, strict=True)
+    missing = math.prod(-(-n // side) for n, side in sides) - state["n_files"]
+    if request.in_parts:
+        check_pieces(image.levels)
+        if not state["n_files"]:
+            raise ValueError("the zarr array has no chunk files")
+        check_unpacked(first.nbytes, state["n_bytes"])
+    opened = _opened_zarr(image, state)
+    opened.no_data = _number(dict(first.attrs).get("_FillValue"))
+    if missing > 0:
+        value = first.fill_value
+        note = f"{missing} chunks are not there and count as {value}, as zarr has it"
+        opened.notes = (note,)
+    return opened
+
+
+def _open_url(url: str) -> Opened:
+    """Open a zarr behind a URL: how many of its chunks are there is not known."""
+    from napari_saf.io._checked_store import url_store
+
+    store = url_store(url)
+    image = open_zarr(store)
+    check_pieces(image.levels)
+    if store.is_hollow(image.levels[0]):
+        raise ValueError("the zarr array has no chunk files")
+    return _opened_zarr(image, {"url": re.sub("//[^/]*@", "//", url)})  # no password
+
+
+def _opened_zarr(image: Multiscale, state: dict[str, Any]) -> Opened:
+    from napari_saf.io._checked_store import check_codecs, check_count
+
     first = image.levels[0]
 
     def read() -> NDArray[Any]:
         check_room(first.nbytes)
-        check_chunks(first, path / first.path)
+        check_codecs(first)
+        check_count(first)
         return np.asarray(first[...])
 
-    state = state_of(path / first.path)
     text = json.dumps(first.metadata.to_dict(), sort_keys=True, default=str)
     state["metadata"] = hashlib.sha256(text.encode()).hexdigest()[:16]
-    sides = zip(first.shape, first.shards or first.chunks, strict=True)
-    missing = math.prod(-(-n // side) for n, side in sides) - state["n_files"]
-    notes: tuple[str, ...] = ()
-    if missing > 0:
-        value = first.fill_value
-        notes = (f"{missing} chunks are not there and count as {value}, as zarr has it",)
     return Opened(
         axes=image.axes,
         read=read,
         levels=image.levels,
         sizes=image.sizes,
         origin=image.origin,
-        no_data=_number(dict(first.attrs).get("_FillValue")),
         state=state,
-        folder=path,
-        notes=notes,
     )
-
-
-def _open_url(url: str) -> Opened:
-    """Open a zarr behind a URL: how many of its chunks are there is not known."""
-    folder = RemoteFolder(url)
-    image = open_zarr(folder.store())
-    check_pieces(image.levels)
-    arrays = [RemoteArray(folder, level) for level in image.levels]
-    if arrays[0].is_hollow():
-        raise ValueError("no chunk of it is there")
-    state = {"url": re.sub("//[^/]*@", "//", url), "metadata": folder.digest}  # no password
-
-    def read() -> NDArray[Any]:
-        check_room(image.levels[0].nbytes)
-        return arrays[0][tuple(slice(0, n) for n in arrays[0].shape)]
-
-    placement: dict[str, Any] = {"sizes": image.sizes, "origin": image.origin}
-    return Opened(axes=image.axes, read=read, levels=list(arrays), state=state, **placement)
 
 
 def state_of(path: Path) -> dict[str, Any]:

@@ -19,13 +19,12 @@ from napari_saf.arrays import as_labels, as_whole, whole_floats, whole_type
 from napari_saf.errors import ComputeError, FormatError, InvalidInput, one_line
 from napari_saf.features import is_rgb
 from napari_saf.io._labels import Axes, label_axes, labels_of_colors
-from napari_saf.io._opened import Opened, Request, check_piece, check_pieces, in_order
+from napari_saf.io._opened import Opened, Request, check_piece, in_order
 from napari_saf.io._paths import split_series, url_of
 from napari_saf.io._readers import open_file, state_of
-from napari_saf.io._remote import RemoteArray
-from napari_saf.io._zarr import Sizes, check_chunks, check_codecs
+from napari_saf.io._zarr import Sizes
 from napari_saf.parts import Region as Region
-from napari_saf.storage import check_unpacked, format_errors
+from napari_saf.storage import format_errors
 
 _SAMPLE = 2**20
 """Values of an array in memory by which it is seen that it changed."""
@@ -334,9 +333,8 @@ class ImageSource:
         self.given = (channel_axis, are_labels, opened.no_data, are_whole)
         self.finest = levels[0]
         self.source, self.state = source, opened.state
-        self._levels, self._folder = list(levels), opened.folder
+        self._levels = list(levels)
         weakref.finalize(self, opened.close)
-        self._checked: set[Path] = set()
         # Levels of which an axis is missing, or longer, are none of a pyramid.
         is_level = [
             len(level.shape) == first.ndim and all(map(int.__le__, level.shape, first.shape))
@@ -404,12 +402,7 @@ class ImageSource:
             levels = opened.levels or []
             if not levels:
                 levels = [opened.read()]
-            elif opened.folder is not None:
-                check_pieces(levels)
-                if not opened.state["n_files"]:
-                    raise ValueError("no chunk of it is there")
-                check_unpacked(levels[0].nbytes, opened.state["n_bytes"])
-            elif hasattr(levels[0], "chunks") and not isinstance(levels[0], RemoteArray):
+            elif hasattr(levels[0], "chunks") and not hasattr(levels[0], "shards"):
                 sides = getattr(levels[0], "chunksize", levels[0].chunks)  # of dask
                 check_piece(sides, levels[0].dtype.itemsize)
             return cls(levels, opened, name, channel_axis, are_labels, are_whole)
@@ -433,7 +426,7 @@ class ImageSource:
     @property
     def is_remote(self) -> bool:
         """Whether it lies behind a URL, which is its `source`."""
-        return isinstance(self.finest, RemoteArray)
+        return "url" in self.state
 
     @property
     def piece(self) -> tuple[int, ...]:
@@ -443,9 +436,7 @@ class ImageSource:
         return tuple(sides[axis] for axis in self._spatial)
 
     def levels(self) -> list[Any]:
-        """Return the arrays of all levels, none of which has a codec that is not known."""
-        for level in self._levels if self._folder is not None else ():
-            check_codecs(level)
+        """Return the arrays of all levels."""
         return list(self._levels)
 
     def label_axes(self) -> Axes:
@@ -485,8 +476,6 @@ class ImageSource:
         for axis, side in zip(self._spatial, region, strict=True):
             index[axis] = side
         try:
-            if self._folder is not None:
-                check_chunks(stored, self._folder / stored.path, index, self._checked)
             part = stored[tuple(index)]
             # A task of a cluster computes by itself.
             values = np.asarray(
