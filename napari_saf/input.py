@@ -169,63 +169,43 @@ class ImageOptions:
         full, but for volumes and stacks of more than 4 million nodes. `benchmarks/defaults.py` and
         `benchmarks/first_click.py` say how good that is.
         """
-        if axes is None:
-            averaged = [_averaged_axes(self.window, shape) for shape in shapes]
-        else:
-            averaged = [list(axes) for _ in shapes]
+        averaged = [
+            _averaged_axes(self.window, shape) if axes is None else list(axes) for shape in shapes
+        ]
         # No window but 1 fits an axis of 2 pixels, which is not reduced then.
         thin = {axis for axis in range(len(shapes[0])) if min(shape[axis] for shape in shapes) < 3}
-        windowed = [[k for k in image if k not in thin] for image in averaged]
-        options = self._with_size(shapes, n_channels, averaged, windowed, ground)
-        if self.window != AUTO:
-            return options
-        side = _CONTRAST_SIDE if options.weights == "contrast" else _UNIFORM_SIDE
-        if all(len(image) == 2 for image in averaged) and self.features == AUTO and ground:
-            side = _SMALL_SIDE
-        for shape, image in zip(shapes, windowed, strict=True):
-            least_window = tuple(3 if axis in image else 1 for axis in range(len(shape)))
-            most = max(shape) if options.max_side is None else int(options.max_side)
-            small = coarse_shape(shape, most, least_window)
-            least = min((small[axis] for axis in image), default=side)
-            side = min(side, least - 1 + least % 2)
-        image, shape = windowed[-1], shapes[-1]
-        is_same = all(axis in image or shape[axis] == 1 for axis in range(len(shape)))
-        window = tuple(side if axis in image else 1 for axis in range(len(shape)))
-        return dataclasses.replace(options, window=side if is_same else window)
-
-    def _with_size(
-        self,
-        shapes: Sequence[tuple[int, ...]],
-        n_channels: int,
-        averaged: Sequence[Sequence[int]],
-        reduced: Sequence[Sequence[int]],
-        ground: Ground | None,
-    ) -> ImageOptions:
-        """Return the options with features, weights and a size, where these are "auto"."""
-        is_plane = all(len(axes) == 2 for axes in averaged)
-        sides = [shape[k] for shape, axes in zip(shapes, averaged, strict=True) for k in axes]
-        longest = max(sides, default=1)
+        windowed = [[axis for axis in image if axis not in thin] for image in averaged]
+        is_plane = all(len(image) == 2 for image in averaged)
         features: str | FeatureExtractor = "lab" if n_channels == 3 else "intensity"
-        max_side = None
+        longest = max(
+            (shape[k] for shape, image in zip(shapes, averaged, strict=True) for k in image),
+            default=1,
+        )
+        max_side, side = None, _UNIFORM_SIDE
         if is_plane and ground is not None and self.features == AUTO:
-            features, max_side = Foreground(ground), _MOST_SIDE if longest > _MOST_SIDE else None
+            features, side = Foreground(ground), _SMALL_SIDE
+            max_side = _MOST_SIDE if longest > _MOST_SIDE else None
         elif is_plane:
             features = "texture"
-            if longest >= _FULL_BELOW:
-                max_side = min(max(longest // 2, _LEAST_SIDE), _MOST_SIDE)
-        for shape, axes in zip(shapes, reduced, strict=True):
+            half = min(max(longest // 2, _LEAST_SIDE), _MOST_SIDE)
+            max_side = half if longest >= _FULL_BELOW else None
+        for shape, image in zip(shapes, windowed, strict=True):
             most_side = max_side or longest
-            n_nodes = math.prod(shape) * (min(most_side, longest) / longest) ** len(axes)
-            if axes and n_nodes > _MOST_NODES:
-                max_side = int(most_side * (_MOST_NODES / n_nodes) ** (1 / len(axes)))
-        return dataclasses.replace(
+            n_nodes = math.prod(shape) * (min(most_side, longest) / longest) ** len(image)
+            if image and n_nodes > _MOST_NODES:
+                max_side = int(most_side * (_MOST_NODES / n_nodes) ** (1 / len(image)))
+        weights: Weights = "contrast" if is_plane else "uniform"
+        options = dataclasses.replace(
             self,
             features=features if self.features == AUTO else self.features,
-            weights=("contrast" if is_plane else "uniform")
-            if self.weights == AUTO
-            else self.weights,
+            weights=weights if self.weights == AUTO else self.weights,
             max_side=max_side if self.max_side == AUTO else self.max_side,
         )
+        if self.window != AUTO:
+            return options
+        if side == _UNIFORM_SIDE and options.weights == "contrast":
+            side = _CONTRAST_SIDE
+        return dataclasses.replace(options, window=_fitting_window(side, shapes, windowed, options))
 
     def arguments(self) -> dict[str, Any]:
         """Return the arguments with which `Problem.from_image` does the same again."""
@@ -248,6 +228,25 @@ class ImageOptions:
         except InvalidInput as error:
             text = str(error)
             raise InvalidInput(text if text.startswith("input") else f"input.{text}") from error
+
+
+def _fitting_window(
+    side: int,
+    shapes: Sequence[tuple[int, ...]],
+    axes: Sequence[Sequence[int]],
+    options: ImageOptions,
+) -> int | tuple[int, ...]:
+    """Return a window of a side, or less, along the axes of images at the size of the options."""
+    for shape, image in zip(shapes, axes, strict=True):
+        least_window = tuple(3 if axis in image else 1 for axis in range(len(shape)))
+        most_side = max(shape) if options.max_side is None else int(options.max_side)
+        small = coarse_shape(shape, most_side, least_window)
+        least = min((small[axis] for axis in image), default=side)
+        side = min(side, least - 1 + least % 2)
+    shape, image = shapes[-1], axes[-1]
+    if all(axis in image or n == 1 for axis, n in enumerate(shape)):
+        return side
+    return tuple(side if axis in image else 1 for axis in range(len(shape)))
 
 
 def _sides(window: Any) -> Any:
@@ -278,45 +277,61 @@ def _scaling_of(value: Any) -> Scaling | None:
     return Scaling.given(float(bounds[0]), float(bounds[1]))
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class PreparedImages:
+    """Images as the nodes of a problem: a grid for each, and the features (n_nodes, n_features).
+
+    The groups are image-shaped, None where the options do not say what makes them; the options are
+    resolved, with the scaling; `clipped` is the share of the values outside a scaling that was
+    given.
+    """
+
+    grids: list[GridGraph]
+    features: NDArray[np.generic]
+    groups: list[NDArray[Any]] | None
+    options: ImageOptions
+    clipped: float
+
+
 def prepare_images(
     images: list[ArrayLike],
     masks: list[Any],
     features: list[NDArray[np.floating]] | None,
     options: ImageOptions,
-    noise: NDArray[np.float64] | None = None,
-    origins: Sequence[Place] | None = None,
-) -> tuple[list[GridGraph], dict[str, Any]]:
-    """Scale images, compute or check their features; return the graphs and fields of a problem.
-
-    Weights by contrast take the `noise` of `contrast_noise`, by default that of each image. Images
-    that are parts have `places`.
-
-    The features (n_nodes, n_features), the groups, image-shaped, None where the options do not say
-    what makes them, the options with the scaling, given or found, and the share that is clipped.
-    """
-    arrays = _arrays_of(images, options)
+) -> PreparedImages:
+    """Scale images, and compute their features, or check those that are given."""
+    arrays = [channels_last(image, options.channel_axis)[0] for image in images]
+    counts = [array.shape[-1] for array in arrays]
+    if len(set(counts)) > 1:
+        raise InvalidInput(f"images: expected one number of channels, got {counts}")
     inside = [
         finite_mask(image, array, mask, options.channel_axis)
         for image, array, mask in zip(images, arrays, masks, strict=True)
     ]
     ground = ground_of(arrays, inside) if options.features == AUTO else None
     sizes = [array.shape[:-1] for array in arrays]
-    options = options.resolve(sizes, arrays[0].shape[-1], ground=ground)
+    options = options.resolve(sizes, counts[0], ground=ground)
     shapes = [_working_shape(shape, options) for shape in sizes]
-    is_scaled = features is None or options.weights != "uniform"
-    scaling, clipped = _scaling_and_clipped(arrays, inside, options.scaling, is_scaled)
+    scaling, clipped = options.scaling, 0.0
+    if features is None or options.weights != "uniform":
+        clipped = 0.0 if scaling is None else scaling.share_outside(arrays, inside)
+        scaling = scaling or Scaling.of(arrays, inside)
+    scaling = scaling or Scaling(0.0, 1.0)
     options = dataclasses.replace(options, scaling=scaling, rescale=options.scaling is None)
     groups = None if options.groups is None else image_groups(options.groups, arrays, inside)
-    pixels = list(map(Pixels.of, arrays, inside))
     if features is not None:
-        images_at = zip(arrays, shapes, inside, strict=True)
-        features = [_given_at(features, k, *one) for k, one in enumerate(images_at)]
-    grids, rows, options = nodes_of(pixels, shapes, options, features, noise, origins)
+        _check_given(features, sizes)
+        features = [
+            array if size == shape else coarse_means(array, shape, mask)
+            for array, size, shape, mask in zip(features, sizes, shapes, inside, strict=False)
+        ]
+    pixels = list(map(Pixels.of, arrays, inside))
+    grids, rows, options = nodes_of(pixels, shapes, options, features)
     for k, (array, mask, shape) in enumerate(zip(arrays, inside, shapes, strict=True)):
         if shape != array.shape[:-1]:
             grids[k] = CoarseGrid(grids[k], array.shape[:-1], mask, array)
     nodes = rows[0] if len(rows) == 1 else np.concatenate(rows)
-    return grids, {"features": nodes, "groups": groups, "options": options, "clipped": clipped}
+    return PreparedImages(grids, nodes, groups, options, clipped)
 
 
 def nodes_of(
@@ -329,7 +344,7 @@ def nodes_of(
 ) -> tuple[list[GridGraph], list[NDArray[np.generic]], ImageOptions]:
     """Return grids of the shapes for images, the features of their nodes, and what makes these.
 
-    The options are resolved, and have a scaling; features are `given` in that shape, or made.
+    The options are resolved, and have a scaling; features are the `arrays` in that shape, or made.
     """
     scaling, extractor = options.scaling, None if arrays is not None else options.extractor
     assert scaling is not None
@@ -406,27 +421,6 @@ def fitting_shape(
             break
         small, options = _working_shape(shape, fewer), fewer
     return small, options
-
-
-def _arrays_of(images: list[ArrayLike], options: ImageOptions) -> list[NDArray[np.generic]]:
-    """Return images with channels last; InvalidInput if they differ in their number."""
-    arrays = [channels_last(image, options.channel_axis)[0] for image in images]
-    counts = [array.shape[-1] for array in arrays]
-    if len(set(counts)) > 1:
-        raise InvalidInput(f"images: expected one number of channels, got {counts}")
-    return arrays
-
-
-def _scaling_and_clipped(
-    arrays: list[NDArray[np.generic]],
-    masks: list[NDArray[np.bool_] | None],
-    scaling: Scaling | None,
-    is_scaled: bool,
-) -> tuple[Scaling, float]:
-    """Return the scaling, given or found, and the share of the values that are clipped."""
-    if scaling is None:
-        return Scaling.of(arrays, masks) if is_scaled else Scaling(0.0, 1.0), 0.0
-    return scaling, scaling.share_outside(arrays, masks) if is_scaled else 0.0
 
 
 def _average(grid: GridGraph, image: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -543,27 +537,15 @@ def _working_shape(shape: tuple[int, ...], options: ImageOptions) -> tuple[int, 
     return shape
 
 
-def _given_at(
-    features_given: list[NDArray[np.floating]],
-    k: int,
-    array: NDArray[np.generic],
-    shape: tuple[int, ...],
-    mask: NDArray[np.bool_] | None,
-) -> NDArray[np.floating]:
-    """Return the features that are given for an image, at the shape to work at."""
-    features = _check_given(features_given, k, array)
-    return features if shape == array.shape[:-1] else coarse_means(features, shape, mask)
-
-
 def _check_given(
-    arrays: list[NDArray[np.floating]], k: int, array: NDArray[np.generic]
-) -> NDArray[np.floating]:
-    shape = array.shape[:-1]
-    if k >= len(arrays) or arrays[k].shape[:-1] != shape:
-        got = arrays[k].shape if k < len(arrays) else "none"
-        sides = ", ".join(map(str, shape))
-        raise InvalidInput(f"features: expected an array of shape ({sides}, n), got {got}")
-    if arrays[k].shape[-1] != arrays[0].shape[-1]:
-        counts = [features.shape[-1] for features in arrays]
-        raise InvalidInput(f"features: expected as many for each image, got {counts}")
-    return arrays[k]
+    features: Sequence[NDArray[np.floating]], sizes: Sequence[tuple[int, ...]]
+) -> None:
+    """Raise InvalidInput unless features are image-shaped, as many for each image."""
+    for k, shape in enumerate(sizes):
+        if k >= len(features) or features[k].shape[:-1] != shape:
+            got = features[k].shape if k < len(features) else "none"
+            sides = ", ".join(map(str, shape))
+            raise InvalidInput(f"features: expected an array of shape ({sides}, n), got {got}")
+        if features[k].shape[-1] != features[0].shape[-1]:
+            counts = [array.shape[-1] for array in features]
+            raise InvalidInput(f"features: expected as many for each image, got {counts}")
