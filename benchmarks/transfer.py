@@ -38,7 +38,7 @@ from scribbles_nuclei import NUCLEUS, draw
 from skimage.exposure import match_histograms
 
 import napari_saf as saf
-from napari_saf.project import teach_together
+from napari_saf.project import fit_jointly
 
 DATA = Path(os.environ.get("NAPARI_SAF_DATA", "../shared/data"))
 FOLDERS = ("nuclei", "nuclei_more")
@@ -115,7 +115,7 @@ def label_all(painted: Sequence[Place], places: Sequence[Place], seed: int) -> S
     strokes = [draw(truth, np.random.default_rng(seed)) for _, truth in images]
     choice = saf.choose_for_strokes(images[-1][0], strokes[-1])  # of the image on screen
     pixels = [image for image, _ in images]
-    taught = teach_together(pixels, strokes, choice.method, choice.options)
+    taught = fit_jointly(pixels, strokes, choice.method, choice.options)
     recipe = saf.Pipeline.from_prototypes(taught)
     found = {}
     for place in places:

@@ -78,7 +78,7 @@ class ImageOptions:
     # fmt: off
     features: str | FeatureExtractor = parameter(
         AUTO, label="Features", choices=(AUTO, *FEATURES),
-        choice_labels={AUTO: "automatic"} | {name: one.title for name, one in FEATURES.items()},
+        choice_labels={AUTO: "automatic"} | {name: kind.title for name, kind in FEATURES.items()},
         help="What describes a pixel; perceived colour is that of CIE L*a*b*.")
     window: int | tuple[int, ...] | Literal["auto"] = parameter(
         AUTO, label="Scale", minimum=1, step=2,
@@ -170,40 +170,43 @@ class ImageOptions:
         full, but for volumes and stacks of more than 4 million nodes. `benchmarks/defaults.py` and
         `benchmarks/first_click.py` say how good that is.
         """
-        found = [_averaged_axes(self.window, shape) if axes is None else axes for shape in shapes]
-        is_plane = all(len(own) == 2 for own in found)
-        sides = [shape[axis] for shape, own in zip(shapes, found, strict=True) for axis in own]
-        longest = max(sides, default=1)
-        half = min(max(longest // 2, _LEAST_SIDE), _MOST_SIDE)
-        values: dict[str, Any] = {
-            "features": "texture" if is_plane else "lab" if n_channels == 3 else "intensity",
-            "weights": "contrast" if is_plane else "uniform",
-            "max_side": half if is_plane and longest >= _FULL_BELOW else None,
-        }
+        averaged = [
+            _averaged_axes(self.window, shape) if axes is None else list(axes) for shape in shapes
+        ]
+        # No window but 1 fits an axis of 2 pixels, which is not reduced then.
+        thin = {axis for axis in range(len(shapes[0])) if min(shape[axis] for shape in shapes) < 3}
+        windowed = [[axis for axis in image if axis not in thin] for image in averaged]
+        is_plane = all(len(image) == 2 for image in averaged)
+        features: str | FeatureExtractor = "lab" if n_channels == 3 else "intensity"
+        longest = max(
+            (shape[k] for shape, image in zip(shapes, averaged, strict=True) for k in image),
+            default=1,
+        )
+        max_side, side = None, _UNIFORM_SIDE
         if is_plane and ground is not None and self.features == AUTO:
-            values["features"] = Foreground(ground)
-            values["max_side"] = _MOST_SIDE if longest > _MOST_SIDE else None
-        for shape, axes in zip(shapes, found, strict=True):
-            most_side = values["max_side"] or longest
-            n_nodes = math.prod(shape) * (min(most_side, longest) / longest) ** len(axes)
-            if axes and n_nodes > _MOST_NODES:
-                share = (_MOST_NODES / n_nodes) ** (1 / len(axes))
-                values["max_side"] = int(most_side * share)
-        changes = {name: value for name, value in values.items() if getattr(self, name) == AUTO}
-        options = dataclasses.replace(self, **changes)
-        if self.window == AUTO:
-            side = _CONTRAST_SIDE if options.weights == "contrast" else _UNIFORM_SIDE
-            side = _SMALL_SIDE if isinstance(values["features"], Foreground) else side
-            for shape, own in zip(shapes, found, strict=True):
-                alone = tuple(3 if axis in own else 1 for axis in range(len(shape)))
-                most = longest if options.max_side is None else int(options.max_side)
-                small = coarse_shape(shape, most, alone)
-                least = min((small[axis] for axis in own), default=side)
-                side = min(side, least - 1 + least % 2)
-            window = tuple(side if axis in own else 1 for axis in range(len(shape)))
-            is_same = all(axis in own or shape[axis] == 1 for axis in range(len(shape)))
-            options = dataclasses.replace(options, window=side if is_same else window)
-        return options
+            features, side = Foreground(ground), _SMALL_SIDE
+            max_side = _MOST_SIDE if longest > _MOST_SIDE else None
+        elif is_plane:
+            features = "texture"
+            half = min(max(longest // 2, _LEAST_SIDE), _MOST_SIDE)
+            max_side = half if longest >= _FULL_BELOW else None
+        for shape, image in zip(shapes, windowed, strict=True):
+            most_side = max_side or longest
+            n_nodes = math.prod(shape) * (min(most_side, longest) / longest) ** len(image)
+            if image and n_nodes > _MOST_NODES:
+                max_side = int(most_side * (_MOST_NODES / n_nodes) ** (1 / len(image)))
+        weights: Weights = "contrast" if is_plane else "uniform"
+        options = dataclasses.replace(
+            self,
+            features=features if self.features == AUTO else self.features,
+            weights=weights if self.weights == AUTO else self.weights,
+            max_side=max_side if self.max_side == AUTO else self.max_side,
+        )
+        if self.window != AUTO:
+            return options
+        if side == _UNIFORM_SIDE and options.weights == "contrast":
+            side = _CONTRAST_SIDE
+        return dataclasses.replace(options, window=_fitting_window(side, shapes, windowed, options))
 
     def arguments(self) -> dict[str, Any]:
         """Return the arguments with which `Problem.from_image` does the same again."""
@@ -211,10 +214,10 @@ class ImageOptions:
         return {name: getattr(self, name) for name in names}
 
     def to_plain(self) -> dict[str, Any]:
-        own = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         scaling = None if self.scaling is None else dataclasses.asdict(self.scaling)
         features = self.features if self.extractor is None else self.extractor.to_plain()
-        return own | {"features": features, "scaling": scaling}
+        return values | {"features": features, "scaling": scaling}
 
     @classmethod
     def from_plain(cls, plain: object) -> ImageOptions:
@@ -228,88 +231,123 @@ class ImageOptions:
             raise InvalidInput(text if text.startswith("input") else f"input.{text}") from error
 
 
+def _fitting_window(
+    side: int,
+    shapes: Sequence[tuple[int, ...]],
+    axes: Sequence[Sequence[int]],
+    options: ImageOptions,
+) -> int | tuple[int, ...]:
+    """Return a window of a side, or less, along the axes of images at the size of the options."""
+    for shape, image in zip(shapes, axes, strict=True):
+        least_window = tuple(3 if axis in image else 1 for axis in range(len(shape)))
+        most_side = max(shape) if options.max_side is None else int(options.max_side)
+        small = coarse_shape(shape, most_side, least_window)
+        least = min((small[axis] for axis in image), default=side)
+        side = min(side, least - 1 + least % 2)
+    shape, image = shapes[-1], axes[-1]
+    if all(axis in image or n == 1 for axis, n in enumerate(shape)):
+        return side
+    return tuple(side if axis in image else 1 for axis in range(len(shape)))
+
+
 def _sides(window: Any) -> Any:
     """Return a window as whole numbers, if it is like that."""
     try:
-        given = np.asarray(window)
+        array = np.asarray(window)
     except ValueError:
         return window
-    sides = tuple(map(as_whole, given.ravel().tolist()))
-    if given.ndim > 1 or None in sides:
+    sides = tuple(map(as_whole, array.ravel().tolist()))
+    if array.ndim > 1 or None in sides:
         return window
-    return sides if given.ndim else sides[0]
+    return sides if array.ndim else sides[0]
 
 
-def _scaling_of(given: Any) -> Scaling | None:
-    if given is None:
+def _scaling_of(value: Any) -> Scaling | None:
+    if value is None:
         return None
-    if isinstance(given, Scaling):
-        given = given.low, given.high
-    if isinstance(given, dict) and set(given) == {"low", "high"}:  # of a file
-        given = given["low"], given["high"]
-    bounds = np.asarray(given) if isinstance(given, (Sequence, np.ndarray)) else np.empty(0)
+    if isinstance(value, Scaling):
+        value = value.low, value.high
+    if isinstance(value, dict) and set(value) == {"low", "high"}:  # of a file
+        value = value["low"], value["high"]
+    bounds = np.asarray(value) if isinstance(value, (Sequence, np.ndarray)) else np.empty(0)
     is_range = bounds.shape == (2,) and bounds.dtype.kind in "iuf" and np.isfinite(bounds).all()
     if not is_range or bounds[0] >= bounds[1]:
         raise InvalidInput(
-            f"scaling: expected the values that become 0 and 1, such as (0, 255), got {given!r}"
+            f"scaling: expected the values that become 0 and 1, such as (0, 255), got {value!r}"
         )
     return Scaling.given(float(bounds[0]), float(bounds[1]))
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class PreparedImages:
+    """Images as the nodes of a problem: a grid for each, and the features (n_nodes, n_features).
+
+    The groups are image-shaped, None where the options do not say what makes them; the options are
+    resolved, with the scaling; `clipped` is the share of the values outside a scaling that was
+    given.
+    """
+
+    grids: list[GridGraph]
+    features: NDArray[np.generic]
+    groups: list[NDArray[Any]] | None
+    options: ImageOptions
+    clipped: float
 
 
 def prepare_images(
     images: list[ArrayLike],
     masks: list[Any],
-    given: list[NDArray[np.floating]] | None,
+    features: list[NDArray[np.floating]] | None,
     options: ImageOptions,
-    noise: NDArray[np.float64] | None = None,
-    places: Sequence[Place] | None = None,
-) -> tuple[list[GridGraph], dict[str, Any]]:
-    """Scale images, compute or check their features; return the graphs and fields of a problem.
-
-    Weights by contrast take the `noise` of `contrast_noise`, by default that of each image. Images
-    that are parts have `places`.
-
-    The features (n_nodes, n_features), the groups, image-shaped, None where the options do not say
-    what makes them, the options with the scaling, given or found, and the share that is clipped.
-    """
-    arrays = _arrays_of(images, options)
+) -> PreparedImages:
+    """Scale images, and compute their features, or check those that are given."""
+    arrays = [channels_last(image, options.channel_axis)[0] for image in images]
+    counts = [array.shape[-1] for array in arrays]
+    if len(set(counts)) > 1:
+        raise InvalidInput(f"images: expected one number of channels, got {counts}")
     inside = [
         finite_mask(image, array, mask, options.channel_axis)
         for image, array, mask in zip(images, arrays, masks, strict=True)
     ]
     ground = ground_of(arrays, inside) if options.features == AUTO else None
     sizes = [array.shape[:-1] for array in arrays]
-    options = options.resolve(sizes, arrays[0].shape[-1], ground=ground)
+    options = options.resolve(sizes, counts[0], ground=ground)
     shapes = [_working_shape(shape, options) for shape in sizes]
-    is_scaled = given is None or options.weights != "uniform"
-    scaling, clipped = _scaling_and_clipped(arrays, inside, options.scaling, is_scaled)
+    scaling, clipped = options.scaling, 0.0
+    if features is None or options.weights != "uniform":
+        clipped = 0.0 if scaling is None else scaling.share_outside(arrays, inside)
+        scaling = scaling or Scaling.of(arrays, inside)
+    scaling = scaling or Scaling(0.0, 1.0)
     options = dataclasses.replace(options, scaling=scaling, rescale=options.scaling is None)
     groups = None if options.groups is None else image_groups(options.groups, arrays, inside)
+    if features is not None:
+        _check_given(features, sizes)
+        features = [
+            array if size == shape else coarse_means(array, shape, mask)
+            for array, size, shape, mask in zip(features, sizes, shapes, inside, strict=False)
+        ]
     pixels = list(map(Pixels.of, arrays, inside))
-    if given is not None:
-        known = zip(arrays, shapes, inside, strict=True)
-        given = [_given_at(given, k, *one) for k, one in enumerate(known)]
-    grids, rows, options = nodes_of(pixels, shapes, options, given, noise, places)
+    grids, rows, options = nodes_of(pixels, shapes, options, features)
     for k, (array, mask, shape) in enumerate(zip(arrays, inside, shapes, strict=True)):
         if shape != array.shape[:-1]:
             grids[k] = CoarseGrid(grids[k], array.shape[:-1], mask, array)
     nodes = rows[0] if len(rows) == 1 else np.concatenate(rows)
-    return grids, {"features": nodes, "groups": groups, "options": options, "clipped": clipped}
+    return PreparedImages(grids, nodes, groups, options, clipped)
 
 
 def nodes_of(
     pixels: Sequence[Pixels],
     shapes: Sequence[tuple[int, ...]],
     options: ImageOptions,
-    given: Sequence[NDArray[np.floating]] | None = None,
+    arrays: Sequence[NDArray[np.floating]] | None = None,
     noise: NDArray[np.float64] | None = None,
-    places: Sequence[Place] | None = None,
+    origins: Sequence[Place] | None = None,
 ) -> tuple[list[GridGraph], list[NDArray[np.generic]], ImageOptions]:
     """Return grids of the shapes for images, the features of their nodes, and what makes these.
 
-    The options are resolved, and have a scaling; features are `given` in that shape, or made.
+    The options are resolved, and have a scaling; features are the `arrays` in that shape, or made.
     """
-    scaling, extractor = options.scaling, None if given is not None else options.extractor
+    scaling, extractor = options.scaling, None if arrays is not None else options.extractor
     assert scaling is not None
     # Edges and textures depend on where blocks of pixels begin. Colours do not, and strokes on
     # objects follow sharper edges further.
@@ -328,12 +366,12 @@ def nodes_of(
     rows: list[NDArray[np.generic]] = []
     for k in range(len(pixels)):
         image, axes, small = scaled(k)
-        if given is None:
+        if arrays is None:
             assert extractor is not None
-            own = extractor if places is None else extractor.placed(*places[k])
-            features = own.features(image, axes, small)
+            placed = extractor if origins is None else extractor.placed(*origins[k])
+            features = placed.features(image, axes, small)
         else:
-            features = given[k]
+            features = arrays[k]
         raise_if_interrupted()
         grid = _grid_of(image, small, options, noise)
         if extractor is not None and options.weights != "uniform":
@@ -363,8 +401,8 @@ def survey_image(
         ground = ground_of_looks([survey.look], [middle])
     options = options.resolve([shape], pixels.n_channels, axes, ground)
     if survey is not None and options.scaling is None:
-        known = survey.low, survey.high, survey.n_values, rows.ravel()
-        options = dataclasses.replace(options, scaling=Scaling.between(*known), rescale=True)
+        sample = survey.low, survey.high, survey.n_values, rows.ravel()
+        options = dataclasses.replace(options, scaling=Scaling.between(*sample), rescale=True)
     return _working_shape(shape, options), options, rows
 
 
@@ -384,27 +422,6 @@ def fitting_shape(
             break
         small, options = _working_shape(shape, fewer), fewer
     return small, options
-
-
-def _arrays_of(images: list[ArrayLike], options: ImageOptions) -> list[NDArray[np.generic]]:
-    """Return images with channels last; InvalidInput if they differ in their number."""
-    arrays = [channels_last(image, options.channel_axis)[0] for image in images]
-    counts = [array.shape[-1] for array in arrays]
-    if len(set(counts)) > 1:
-        raise InvalidInput(f"images: expected one number of channels, got {counts}")
-    return arrays
-
-
-def _scaling_and_clipped(
-    arrays: list[NDArray[np.generic]],
-    masks: list[NDArray[np.bool_] | None],
-    given: Scaling | None,
-    is_scaled: bool,
-) -> tuple[Scaling, float]:
-    """Return the scaling, given or found, and the share of the values that are clipped."""
-    if given is None:
-        return Scaling.of(arrays, masks) if is_scaled else Scaling(0.0, 1.0), 0.0
-    return given, given.share_outside(arrays, masks) if is_scaled else 0.0
 
 
 def _average(grid: GridGraph, image: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -450,8 +467,8 @@ def _grid_of(
     stride, patch = 1, (3,) * len(shape)
     rho = _PATCH_RHO * math.prod(patch) * n_channels
     if options.weights == "contrast":  # in so far as noise does not make it
-        guide, own = _guide_and_noise(scaled, mask, options)
-        variances = own if noise is None else noise
+        guide, noise_here = _guide_and_noise(scaled, mask, options)
+        variances = noise_here if noise is None else noise
         stride = 1 if max(window) < _WIDE_WINDOW else 2
         while stride > 1 and (
             math.prod(side // 2 // stride * 2 + 1 for side in window) > _MOST_NEIGHBOURS
@@ -521,27 +538,15 @@ def _working_shape(shape: tuple[int, ...], options: ImageOptions) -> tuple[int, 
     return shape
 
 
-def _given_at(
-    given: list[NDArray[np.floating]],
-    k: int,
-    array: NDArray[np.generic],
-    shape: tuple[int, ...],
-    mask: NDArray[np.bool_] | None,
-) -> NDArray[np.floating]:
-    """Return the features that are given for an image, at the shape to work at."""
-    features = _check_given(given, k, array)
-    return features if shape == array.shape[:-1] else coarse_means(features, shape, mask)
-
-
 def _check_given(
-    given: list[NDArray[np.floating]], k: int, array: NDArray[np.generic]
-) -> NDArray[np.floating]:
-    shape = array.shape[:-1]
-    if k >= len(given) or given[k].shape[:-1] != shape:
-        got = given[k].shape if k < len(given) else "none"
-        sides = ", ".join(map(str, shape))
-        raise InvalidInput(f"features: expected an array of shape ({sides}, n), got {got}")
-    if given[k].shape[-1] != given[0].shape[-1]:
-        counts = [features.shape[-1] for features in given]
-        raise InvalidInput(f"features: expected as many for each image, got {counts}")
-    return given[k]
+    features: Sequence[NDArray[np.floating]], sizes: Sequence[tuple[int, ...]]
+) -> None:
+    """Raise InvalidInput unless features are image-shaped, as many for each image."""
+    for k, shape in enumerate(sizes):
+        if k >= len(features) or features[k].shape[:-1] != shape:
+            got = features[k].shape if k < len(features) else "none"
+            sides = ", ".join(map(str, shape))
+            raise InvalidInput(f"features: expected an array of shape ({sides}, n), got {got}")
+        if features[k].shape[-1] != features[0].shape[-1]:
+            counts = [array.shape[-1] for array in features]
+            raise InvalidInput(f"features: expected as many for each image, got {counts}")

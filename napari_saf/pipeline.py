@@ -33,6 +33,7 @@ from napari_saf.parameters import from_plain, to_plain
 from napari_saf.problem import Problem
 from napari_saf.regions import merge_regions
 from napari_saf.result import LabelMap, Segmentation, Snapshot, Status
+from napari_saf.strategies import Strategy, refusal
 
 Source = ArrayLike | io.ImageFile
 """An image in memory, alone or with what its file says of it."""
@@ -55,8 +56,8 @@ class Pipeline:
         How labels are split into objects, which are measured.
     probabilities : ProbabilityStep, optional
         Which maps of soft labels are made.
-    taught : PrototypeSet, optional
-        What strokes taught, with names and colours: by it images without strokes are labelled.
+    prototypes : PrototypeSet, optional
+        Learned from strokes, with names and colours: they label images without strokes.
     about : mapping
         What a recipe says beside that: versions, and the files and labels of its run.
 
@@ -75,16 +76,21 @@ class Pipeline:
     level: float | None = None
     objects: ObjectStep | None = None
     probabilities: io.ProbabilityStep | None = None
-    taught: io.PrototypeSet | None = None
+    prototypes: io.PrototypeSet | None = None
     about: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Raise InvalidInput for a part of another kind, or a level out of its range."""
         check_kind(self.method, AbstractMethod, "method", "a method, such as saf.SLK()")
-        kinds = {"options": ImageOptions, "objects": ObjectStep, "taught": io.PrototypeSet}
-        for name, kind in (kinds | {"probabilities": io.ProbabilityStep}).items():
+        types = {
+            "options": ImageOptions,
+            "objects": ObjectStep,
+            "prototypes": io.PrototypeSet,
+            "probabilities": io.ProbabilityStep,
+        }
+        for name, expected in types.items():
             if (value := getattr(self, name)) is not None:
-                check_kind(value, kind, name, f"a value of {kind.__name__}")
+                check_kind(value, expected, name, f"a value of {expected.__name__}")
         if self.level is not None and not (
             isinstance(self.level, int | float) and 0 <= self.level <= 1
         ):
@@ -100,17 +106,17 @@ class Pipeline:
         options = file.options
         if options is not None:
             io.check_repeatable(options)
-        steps: dict[str, Any] = {"objects": ObjectStep, "probabilities": io.ProbabilityStep}
-        for name, step in steps.items():
-            plain = getattr(file, name)
-            steps[name] = None if plain is None else from_plain(step, plain, name)
+        objects, maps = file.objects, file.probabilities
         return cls(
             from_plain(METHODS[file.method], file.parameters),
             options,
             level=None if file.regions is None else file.regions.level,
-            taught=file.prototypes,
+            objects=None if objects is None else from_plain(ObjectStep, objects, "objects"),
+            probabilities=None
+            if maps is None
+            else from_plain(io.ProbabilityStep, maps, "probabilities"),
+            prototypes=file.prototypes,
             about=file.about,
-            **steps,
         )
 
     @classmethod
@@ -122,7 +128,7 @@ class Pipeline:
         if prototypes.options is None:
             raise InvalidInput("it is not known what the prototypes are made of")
         method = method_with_prototypes(prototypes.vectors, labels=prototypes.labels)
-        return cls(method, prototypes.options, taught=prototypes)
+        return cls(method, prototypes.options, prototypes=prototypes)
 
     @property
     def plain(self) -> dict[str, Any]:
@@ -140,28 +146,27 @@ class Pipeline:
         """Return the recipe of a run of the method as that of the pipeline."""
         steps = {"objects": self.objects, "probabilities": self.probabilities}
         added = {name: to_plain(step) for name, step in steps.items() if step is not None}
-        return io.with_taught(io.with_level({**recipe}, self.level), self.taught) | added
+        return io.with_prototypes(io.with_level({**recipe}, self.level), self.prototypes) | added
 
     def with_rescale(self, rescale: bool) -> Pipeline:
         """Return the pipeline with another `rescale`, see `problem`; the same without a scaling."""
         if self.options is None or self.options.scaling is None:
             return self
         options = dataclasses.replace(self.options, rescale=rescale)
-        taught = self.taught and dataclasses.replace(self.taught, options=options)
-        return dataclasses.replace(self, options=options, taught=taught)
+        prototypes = self.prototypes and dataclasses.replace(self.prototypes, options=options)
+        return dataclasses.replace(self, options=options, prototypes=prototypes)
 
     def for_others(self) -> Pipeline:
-        """Return what labels images without strokes: by the prototypes that strokes taught.
+        """Return the pipeline that labels images without strokes, by the prototypes.
 
         On the image that was painted on it gives what the prototypes give, and not the labels that
-        the strokes gave. The pipeline itself, where nothing was taught, or its method has
-        prototypes.
+        the strokes gave. The pipeline itself, if it has none, or its method has some.
         """
-        if self.taught is None or self.options is None or self.method.labels_are_given:
+        if self.prototypes is None or self.options is None or self.method.labels_are_given:
             return self
-        method = method_with_prototypes(self.taught.vectors, labels=self.taught.labels)
-        taught = dataclasses.replace(self.taught, options=self.options)
-        return dataclasses.replace(self, method=method, taught=taught)
+        prototypes = dataclasses.replace(self.prototypes, options=self.options)
+        method = method_with_prototypes(prototypes.vectors, labels=prototypes.labels)
+        return dataclasses.replace(self, method=method, prototypes=prototypes)
 
     def problem(
         self,
@@ -181,7 +186,7 @@ class Pipeline:
         given. InvalidInput if the pipeline is of a run on a graph.
         """
         if self.options is None:
-            raise InvalidInput("recipe: is of a run on a graph, not on an image")
+            raise refusal(Strategy.WHOLE, "graph")
         io.check_repeatable(self.options)
         arguments = self.options.for_others(rescale).arguments()
         if groups is not None:
@@ -212,16 +217,16 @@ class Pipeline:
     ) -> Generator[Snapshot, None, list[io.Labelling]]:
         """Yield the snapshots of a run; return the labelling of each image.
 
-        Several images are labelled as one problem. Without seeds, what strokes taught takes their
-        place, see `for_others`; labels are numbered as seeds are. A run that was cancelled has
+        Several images are labelled as one problem. Without seeds, the prototypes take their place,
+        see `for_others`; labels are numbered as seeds are. A run that was cancelled has
         labels alone, see `Labelling.result`. The other arguments are those of `problem`.
         """
         problem = self.problem([*sources], mask=mask, seeds=seeds, groups=groups, rescale=rescale)
         pipeline = self if seeds is not None else self.for_others()
         result = yield from _numbered_as_seeds(pipeline.method, problem, cancelled)
         if seeds is not None and len(sources) == 1:
-            taught = io.PrototypeSet.taught_by(problem, result.labels)
-            pipeline = dataclasses.replace(pipeline, taught=taught)
+            prototypes = io.PrototypeSet.fit(problem, result.labels)
+            pipeline = dataclasses.replace(pipeline, prototypes=prototypes)
         return list(pipeline._labellings(sources, problem, result, cancelled))
 
     def _labellings(
@@ -233,22 +238,23 @@ class Pipeline:
     ) -> Generator[io.Labelling, None, None]:
         """Yield each image's labels with regions, objects and probabilities."""
         assert problem.options is not None
-        several = result.labels if isinstance(result.labels, list) else [result.labels]
+        images = result.labels if isinstance(result.labels, list) else [result.labels]
         nodes = problem.graph.slices if isinstance(problem.graph, GraphUnion) else [slice(None)]
         is_done = result.status is not Status.CANCELLED
-        maps = self._maps(problem, result) if is_done else [{} for _ in several]
+        maps = self._maps(problem, result, len(images)) if is_done else [{} for _ in images]
         recipe = self._with_steps(result.recipe) if is_done else result.recipe
-        axis = problem.options.channel_axis
-        uncertainties: Any = [None for _ in several]
+        axis, named = problem.options.channel_axis, self.prototypes
+        uncertainties: list[Any] = [None for _ in images]
         if self.objects is not None and self.objects.by_uncertainty and problem.seeds is not None:
             # That of labels without strokes on the image does not tell where objects touch.
-            uncertainties = problem.graph.to_image(result.uncertainty)  # type: ignore[arg-type]
-            uncertainties = uncertainties if len(several) > 1 else [uncertainties]
-        for k, (source, kinds) in enumerate(zip(sources, several, strict=True)):
+            spread: Any = problem.graph.to_image(result.uncertainty)  # type: ignore[arg-type]
+            uncertainties = spread if len(images) > 1 else [spread]
+        for k, (source, labels) in enumerate(zip(sources, images, strict=True)):
             labelling = dataclasses.replace(
-                placed_labels(source, kinds, axis),
-                **({} if self.taught is None else self.taught.named),
-                prototypes=self.taught,
+                placed_labels(source, labels, axis),
+                names={} if named is None else named.names,
+                colors={} if named is None else named.colors,
+                prototypes=named,
                 recipe=recipe,
                 probabilities=maps[k],
                 result=result,
@@ -258,7 +264,7 @@ class Pipeline:
             array: Any = labelling.image
             if is_done and self.objects is not None:
                 objects, measures = self.objects.run(
-                    kinds,
+                    labels,
                     array,
                     uncertainty=uncertainties[k],
                     names=labelling.names,
@@ -269,25 +275,28 @@ class Pipeline:
                 )
                 labelling = dataclasses.replace(labelling, objects=objects, measures=measures)
             if is_done and self.level is not None:
-                tree = merge_regions(kinds, array, channel_axis=axis, cancelled=cancelled)
-                more = () if self.objects is not None else filter(None, [tree.separate.note])
+                tree = merge_regions(labels, array, channel_axis=axis, cancelled=cancelled)
+                notes = () if self.objects is not None else filter(None, [tree.separate.note])
                 labelling = dataclasses.replace(
                     labelling,
                     labels=tree.at_level(self.level),
-                    kinds=kinds,
+                    kinds=labels,
                     names={},
                     colors={},
-                    notes=(*result.notes, *more),
+                    notes=(*result.notes, *notes),
                 )
             yield labelling
 
-    def _maps(self, problem: Problem, result: Segmentation) -> list[dict[int, NDArray[np.float32]]]:
-        """Return the maps of soft labels of each image, by label; none where none are wanted."""
-        several = result.labels if isinstance(result.labels, list) else [result.labels]
+    def _maps(
+        self, problem: Problem, result: Segmentation, n_images: int
+    ) -> list[dict[int, NDArray[np.float32]]]:
+        """Return the maps of soft labels of each image, by label; none where none are asked for."""
         if self.probabilities is None:
-            return [{} for _ in several]
-        known = () if self.taught is None else tuple(self.taught.by_label())
-        labels = self.probabilities.labels or known or io.labels_of(result)
+            return [{} for _ in range(n_images)]
+        labels: Sequence[int] | None = self.probabilities.labels
+        if not labels:
+            prototypes = self.prototypes
+            labels = io.labels_of(result) if prototypes is None else [*prototypes.by_label()]
         maps = io.probability_maps(problem, result, labels)
         return [
             dict(zip(labels, soft_labels, strict=True))
@@ -338,12 +347,21 @@ def placed_labels(source: Source, labels: NDArray[Any], channel_axis: int | None
     elif source.channel_axis is None:
         axes = [axis for axis in range(array.ndim) if axis != used]
         letters = "".join(source.axes[axis] for axis in axes) if source.axes else ""
-    placed: dict[str, Any] = {"axes": letters or None}
-    for name in ("scale", "units", "origin"):
-        values = getattr(source, name)
-        placed[name] = (values and tuple(values[axis] for axis in axes)) or None
-    more: dict[str, Any] = {"affine": source.affine, "georeference": source.georeference}
-    return io.Labelling(labels, array, used, **placed, **more)
+
+    def along(values: Sequence[Any] | None) -> Any:
+        return (values and tuple(values[axis] for axis in axes)) or None
+
+    return io.Labelling(
+        labels,
+        array,
+        used,
+        axes=letters or None,
+        scale=along(source.scale),
+        units=along(source.units),
+        origin=along(source.origin),
+        affine=source.affine,
+        georeference=source.georeference,
+    )
 
 
 def load_recipe(path: str | os.PathLike[str]) -> Pipeline:

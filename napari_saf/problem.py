@@ -139,11 +139,11 @@ class Problem:
 
         The key holds all that it depends on beside features and graph, with which it is kept.
         """
-        features, found = self.graph.cached_results.get(key, (None, None))
+        features, result = self.graph.cached_results.get(key, (None, None))
         if features is not self.features:
-            found = make()
-            self.graph.cached_results[key] = self.features, found
-        return found  # type: ignore[return-value]
+            result = make()
+            self.graph.cached_results[key] = self.features, result
+        return result  # type: ignore[return-value]
 
     @classmethod
     @memory_errors_translated("use a mask or a smaller image")
@@ -218,7 +218,7 @@ class Problem:
         ComputeError
             If memory does not suffice.
         """
-        grids, fields = _read_images(
+        return cls._of_images(
             [image],
             [mask],
             features if isinstance(features, str | FeatureExtractor) else [features],
@@ -226,8 +226,8 @@ class Problem:
             groups if isinstance(groups, str) else [groups],
             {"window": window, "weights": weights, "channel_axis": channel_axis}
             | {"scaling": scaling, "max_side": max_side, "full_resolution": full_resolution},
+            is_union=False,
         )
-        return cls(graph=grids[0], **fields)
 
     @classmethod
     @memory_errors_translated("use masks, or smaller or fewer images")
@@ -274,7 +274,7 @@ class Problem:
         if not count:
             raise InvalidInput("images: expected at least one")
         is_word = isinstance(masks, str)
-        grids, fields = _read_images(
+        return cls._of_images(
             every_image,
             [masks] * count if is_word else _each(masks, count, "masks"),
             features,
@@ -282,41 +282,46 @@ class Problem:
             groups if isinstance(groups, str) else _each(groups, count, "groups"),
             {"window": window, "weights": weights, "channel_axis": channel_axis}
             | {"scaling": scaling, "max_side": max_side, "full_resolution": full_resolution},
+            is_union=True,
         )
-        return cls(graph=GraphUnion(grids), **fields)
 
-
-def _read_images(
-    images: list[ArrayLike],
-    masks: list[Any],
-    features: str | FeatureExtractor | Sequence[ArrayLike],
-    seeds: list[Any],
-    groups: str | list[Any],
-    options: dict[str, Any],
-) -> tuple[list[GridGraph], dict[str, Any]]:
-    """Return the grid of each image, and the other fields of the problem of all."""
-    given = None
-    if not isinstance(features, str | FeatureExtractor):
-        given = [own_floats(x, "features") for x in as_list(features, "features")]
-        features = GIVEN_FEATURES
-    wanted = ImageOptions(
-        features=features,
-        groups=groups if isinstance(groups, str) else None,
-        **options,
-    )
-    grids, fields = prepare_images(images, masks, given, wanted)
-    own_groups = groups if isinstance(groups, list) else fields["groups"] or []
-    fields["groups"] = _at_nodes(grids, own_groups, "groups")
-    return grids, fields | {"seeds": _at_nodes(grids, seeds, "seeds")}
+    @classmethod
+    def _of_images(
+        cls,
+        images: list[ArrayLike],
+        masks: list[Any],
+        features: str | FeatureExtractor | Sequence[ArrayLike],
+        seeds: list[Any],
+        groups: str | list[Any],
+        options: dict[str, Any],
+        is_union: bool,
+    ) -> Problem:
+        arrays = None
+        if not isinstance(features, str | FeatureExtractor):
+            arrays = [own_floats(x, "features") for x in as_list(features, "features")]
+            features = GIVEN_FEATURES
+        source = groups if isinstance(groups, str) else None
+        image_options = ImageOptions(features=features, groups=source, **options)
+        prepared = prepare_images(images, masks, arrays, image_options)
+        grids = prepared.grids
+        image_groups = groups if isinstance(groups, list) else prepared.groups or []
+        return cls(
+            prepared.features,  # type: ignore[arg-type]  # made floats
+            GraphUnion(grids) if is_union else grids[0],
+            seeds=_at_nodes(grids, seeds, "seeds"),
+            groups=_at_nodes(grids, image_groups, "groups"),
+            options=prepared.options,
+            clipped=prepared.clipped,
+        )
 
 
 def _each(values: Any, count: int, name: str) -> list[Any]:
     if values is None:
         return [None] * count
-    found = as_list(values, name)
-    if len(found) != count:
-        raise InvalidInput(f"{name}: expected one for each of {count} images, got {len(found)}")
-    return found
+    items = as_list(values, name)
+    if len(items) != count:
+        raise InvalidInput(f"{name}: expected one for each of {count} images, got {len(items)}")
+    return items
 
 
 def _at_nodes(grids: list[GridGraph], values: list[Any], name: str) -> NDArray[np.int64] | None:

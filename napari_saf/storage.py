@@ -189,9 +189,9 @@ def check_not_newer(model: type[FileModel], plain: object) -> None:
         software = versions.get("napari-saf") if isinstance(versions, dict) else None
         software = entries.get("software", software)
         wrote = f", {software:.20} wrote it" if isinstance(software, str) else ""
-        known = "1" if model.newest == 1 else f"1 to {model.newest}"
+        expected = "1" if model.newest == 1 else f"1 to {model.newest}"
         needed = f"a newer version of napari-saf is needed{wrote}"
-        raise InvalidInput(f"schema: expected {known}, got {version}: {needed}")
+        raise InvalidInput(f"schema: expected {expected}, got {version}: {needed}")
 
 
 def _place(keys: Sequence[int | str]) -> str:

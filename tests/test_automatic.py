@@ -43,6 +43,20 @@ def test_what_is_chosen_suits_the_image_and_is_chosen_once(shape, n_channels):
         assert n_long == 2 or is_large
 
 
+@pytest.mark.parametrize(
+    ("shape", "window"),
+    [((2, 64, 64), (1, 3, 3)), ((64, 2, 64), (3, 1, 3)), ((2, 500), (1, 13)), ((2, 2), (1, 1))],
+)
+def test_an_axis_without_room_for_a_window_leaves_the_others_theirs(shape, window):
+    assert ImageOptions().resolve([shape], 1).window == window
+    assert ImageOptions().resolve([shape, shape], 1).window == window
+
+
+def test_slices_that_are_not_averaged_count_in_full_where_a_volume_is_reduced():
+    options = ImageOptions().resolve([(2, 5000, 5000)], 1)
+    assert options.window == (1, 3, 3) and 2 * options.max_side**2 <= 2**22
+
+
 def test_given_options_stay():
     given_ones = ImageOptions("intensity", 5, "uniform", max_side=None)
     assert given_ones.resolve([(500, 700)], 3) == given_ones

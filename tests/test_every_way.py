@@ -41,7 +41,7 @@ def by_strokes(image: NDArray[Any]) -> Pipeline:
     seeds[image > 190], seeds[image < 50] = 5, 2
     problem = saf.Problem.from_image(image, features="intensity", window=3, seeds=seeds)
     taught = saf.PrototypeSet.from_labels(problem, names={5: "cell"}, colors={2: (0, 0, 1)})
-    return Pipeline(saf.AssignmentFlow(), problem.options, taught=taught)
+    return Pipeline(saf.AssignmentFlow(), problem.options, prototypes=taught)
 
 
 def pipeline_of(case: str, image: NDArray[Any]) -> Pipeline:

@@ -14,10 +14,10 @@ from napari_saf.batch._dictionary import DictionaryTask
 from napari_saf.batch._engine import AbstractTask, Job, Outcome, Tiles, plan_jobs, run_batch
 from napari_saf.batch._labelling import Companions, LabelTask
 from napari_saf.dictionary import PatchDictionary
-from napari_saf.errors import InvalidInput
 from napari_saf.features import Scaling
 from napari_saf.methods import not_cancelled
-from napari_saf.project import Learned, Taught, as_learned
+from napari_saf.project import Model, ModelSource, as_model
+from napari_saf.strategies import Strategy, refusal
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -72,21 +72,17 @@ class ApplyOptions:
     tile: int | None = None
     dictionary: dict[str, Any] = dataclasses.field(default_factory=dict)
 
-    def task(self, learned: Learned, out: Path) -> AbstractTask[Any]:
+    def task(self, learned: Model, out: Path) -> AbstractTask[Any]:
         """Return what is done with every image."""
         if isinstance(learned, PatchDictionary):
             if (self.probabilities, self.scaling, self.mask) != (None, None, None):
-                raise InvalidInput(
-                    "a patch dictionary labels pixels by their nearest atom and scales images as "
-                    "those that it was learned from: there are no probabilities, no scaling, no "
-                    "mask"
-                )
-            own: dict[str, Any] = {"mask_format": self.suffix, "overwrite": self.overwrite}
-            own |= {"window": learned.window} | self.dictionary
-            return DictionaryTask(dictionary=learned, folder=out, **own)
+                raise refusal(Strategy.FOLDER, "options of a dictionary")
+            arguments: dict[str, Any] = {"mask_format": self.suffix, "overwrite": self.overwrite}
+            arguments |= {"window": learned.window} | self.dictionary
+            return DictionaryTask(dictionary=learned, folder=out, **arguments)
         pipeline = learned.for_others()
         if pipeline.options is None:
-            raise InvalidInput("recipe: is of a run on a graph, not on an image")
+            raise refusal(Strategy.FOLDER, "graph")
         options = pipeline.options.for_others(self.scaling)
         step = self.probabilities or pipeline.probabilities
         pipeline = dataclasses.replace(pipeline, options=options, probabilities=step, about={})
@@ -94,7 +90,7 @@ class ApplyOptions:
         return LabelTask(pipeline, companions, self.overwrite, self.tile)
 
     def plan(
-        self, learned: Learned, images: Sequence[Path], out: Path
+        self, learned: Model, images: Sequence[Path], out: Path
     ) -> tuple[AbstractTask[Any], list[Job]]:
         """Return what is done with every image, and the jobs; InvalidInput if they cannot be."""
         task = self.task(learned, out)
@@ -105,7 +101,7 @@ class ApplyOptions:
 
 
 def apply_to_images(
-    learned: Taught,
+    learned: ModelSource,
     images: Sequence[str | os.PathLike[str]],
     out: str | os.PathLike[str],
     *,
@@ -165,10 +161,10 @@ def apply_to_images(
     ('done', 'a_labels.tif')
     """
     paths = io.find_images([as_path(image, "images") for image in as_list(images, "images")])
-    task, jobs = (options or ApplyOptions()).plan(as_learned(learned), paths, as_path(out, "out"))
-    own: dict[str, Any] = {"n_processes": n_processes, "client": client, "cancelled": cancelled}
+    task, jobs = (options or ApplyOptions()).plan(as_model(learned), paths, as_path(out, "out"))
+    workers: dict[str, Any] = {"n_processes": n_processes, "client": client, "cancelled": cancelled}
     outcomes = []
-    for outcome in run_batch(task, jobs, **own):
+    for outcome in run_batch(task, jobs, **workers):
         outcomes.append(outcome)
         on_outcome(outcome)
     return outcomes

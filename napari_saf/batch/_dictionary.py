@@ -100,7 +100,7 @@ class DictionaryTask(AbstractTask[float]):
             remove_leftovers(output)
         file = read_image(job.images[0])
         axis = file.stated_channel_axis if self.channel_axis is None else self.channel_axis
-        found = self.dictionary.apply(
+        labelled = self.dictionary.apply(
             file.array,
             channel_axis=axis,
             window=self.window,
@@ -109,17 +109,22 @@ class DictionaryTask(AbstractTask[float]):
             cancelled=cancelled,
         )
         make_folder(job.masks[0].parent)
-        placed = placed_labels(file, found.labels, axis).placed
-        save_masks(job.masks[0], found.labels, **placed)
-        _save_picture(job.companion, found.reconstruction, file)
+        placed = placed_labels(file, labelled.labels, axis).placed
+        save_masks(job.masks[0], labelled.labels, **placed)
+        _save_picture(job.companion, labelled.reconstruction, file)
         seconds = time.perf_counter() - began
-        measures = (f"{found.error:.8g}", f"{found.psnr:.4f}", f"{seconds:.3f}", self._settings)
-        name, usage = table_cell(job.images[0].name), map(str, found.usage.tolist())
+        measures = (
+            f"{labelled.error:.8g}",
+            f"{labelled.psnr:.4f}",
+            f"{seconds:.3f}",
+            self._settings,
+        )
+        name, usage = table_cell(job.images[0].name), map(str, labelled.usage.tolist())
         with write_errors(self._table), open(self._table, "ab") as table:
             table.write(_line([name, *measures, *state, *usage]))
             table.flush()
             os.fsync(table.fileno())
-        return found.psnr
+        return labelled.psnr
 
     @property
     def _table(self) -> Path:
@@ -146,8 +151,8 @@ class DictionaryTask(AbstractTask[float]):
             return []
         try:
             with open(self._table, newline="", encoding="utf-8", errors=_ENCODING_ERRORS) as file:
-                whole = "".join(line for line in file if line.endswith("\n"))
-            header, *rows = list(csv.reader(io.StringIO(whole))) or [list(_COLUMNS)]
+                text = "".join(line for line in file if line.endswith("\n"))
+            header, *rows = list(csv.reader(io.StringIO(text))) or [list(_COLUMNS)]
         except (OSError, csv.Error) as error:
             raise FormatError(f"{self._table}: cannot be read: {error}") from error
         if header[: len(_COLUMNS)] != list(_COLUMNS):
@@ -165,10 +170,10 @@ def _save_picture(path: Path, made: NDArray[np.float32], file: ImageFile) -> Non
     """Save a reconstruction in the type of its image."""
     import tifffile
 
-    kind = file.array.dtype
-    if kind.kind in "iu":
-        bounds = np.iinfo(kind)
-        made = np.clip(np.rint(made.astype(np.float64)), bounds.min, bounds.max).astype(kind)
+    dtype = file.array.dtype
+    if dtype.kind in "iu":
+        bounds = np.iinfo(dtype)
+        made = np.clip(np.rint(made.astype(np.float64)), bounds.min, bounds.max).astype(dtype)
     colour = "rgb" if made.ndim == 3 and made.shape[-1] == 3 else "minisblack"
     planar = None if made.ndim == 2 or colour == "rgb" else "contig"
     with atomic_write(path) as temporary:

@@ -24,6 +24,7 @@ from napari_saf.io import (
     is_zarr,
     mask_stem,
     mask_suffix,
+    recipe_path,
     url_of,
 )
 from napari_saf.methods import Cancelled, not_cancelled
@@ -154,13 +155,13 @@ def run_batch(
         if client is None and n_processes > 1 and todo
         else nullcontext(client)
     ) as workers:
-        left = deque(todo)
+        waiting = deque(todo)
         if workers is not None:
-            left = deque(job for job in todo if job.in_tiles)
+            waiting = deque(job for job in todo if job.in_tiles)
             yield from _run_on_workers(task, [job for job in todo if not job.in_tiles], workers)
-        while left and not cancelled():
-            job = left.popleft()
-            number = len(todo) - len(left)
+        while waiting and not cancelled():
+            job = waiting.popleft()
+            number = len(todo) - len(waiting)
             bar = nullcontext() if progress is None else progress(job, number, len(todo))
             try:
                 with bar as show:
@@ -209,8 +210,7 @@ def plan_jobs(
                 in_tiles = is_inner or is_large(image)
             if in_tiles and not is_inner and mask != out:
                 mask = out / f"{mask_stem(image)}{LABELS_MARK}{OME_ZARR_SUFFIX}"
-            recipe = mask.with_name(f"{mask_stem(mask)}.recipe.json")
-            jobs.append(Job((image,), (mask,), recipe, in_tiles))
+            jobs.append(Job((image,), (mask,), recipe_path(mask), in_tiles))
     check_outputs([output for job in jobs for output in job.outputs], images)
     return jobs
 
@@ -267,9 +267,9 @@ def _failed(job: Job, error: BaseException, seconds: float = 0.0) -> Outcome[R]:
 def _run_on_workers(
     task: AbstractTask[R], jobs: Sequence[Job], client: Client
 ) -> Iterator[Outcome[R]]:
-    own = {job.absolute(): job for job in jobs}
-    for job, outcome in run_tasks(client, partial(_run, task.absolute()), deque(own)):
+    originals = {job.absolute(): job for job in jobs}
+    for job, outcome in run_tasks(client, partial(_run, task.absolute()), deque(originals)):
         try:
-            yield dataclasses.replace(outcome(), job=own[job])
+            yield dataclasses.replace(outcome(), job=originals[job])
         except SafError as error:  # its process died
-            yield _failed(own[job], error)
+            yield _failed(originals[job], error)

@@ -1,20 +1,21 @@
-"""Label images by a method: read, label, save masks and recipe; done before, or in the way.
+"""Label images by a pipeline: read, label, save masks and recipes; resumable.
 
-Next to each mask goes the recipe that repeats it, with the state of the files that were read and a
-digest of the labels. A job is done if its masks are there with a recipe that says what this run
-would do, and the files are as they were then. Whenever a run is killed, each mask is one of its
-recipe, or of the recipe that is still hidden next to it.
+The recipe next to each mask is the journal of a folder: it repeats the mask, and holds a digest of
+the settings, the state of the files that were read and a digest of the labels. A job is done if its
+masks are there with a recipe of the same settings, and the files are unchanged. Whenever a run is
+killed, each mask is one of its recipe, or of the recipe that is still hidden next to it.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,12 +23,11 @@ from numpy.typing import NDArray
 from napari_saf import io
 from napari_saf.batch._engine import AbstractTask, Job, OnStep
 from napari_saf.errors import FormatError, InvalidInput, SafError, counted
-from napari_saf.input import AUTO
 from napari_saf.methods import Cancelled, run_to_end
-from napari_saf.parameters import to_plain
 from napari_saf.pipeline import Pipeline, load_recipe
 from napari_saf.result import STATUS_TEXTS
 from napari_saf.storage import hidden_name, make_folder, remove_leftovers, remove_path
+from napari_saf.strategies import Strategy, refusal
 from napari_saf.tiles import LargeJob, TileCount, is_done, run_large
 
 if TYPE_CHECKING:
@@ -134,20 +134,22 @@ class LabelTask(AbstractTask[LabelSummary]):
         done = set[Job]()
         for job in jobs if not self.overwrite else ():
             if job.in_tiles:
-                done |= {job} if self._is_done_in_tiles(job) else set()
+                try:
+                    large = self.large_job(job)
+                except SafError:
+                    continue  # told when its turn comes
+                if is_done(large, job.masks[0]) and all(map(Path.exists, self._outputs(job))):
+                    done.add(job)
                 continue
-            recipe = _load(job.companion)
             if (
                 all(path.exists() for path in self._outputs(job))
                 and not _hidden_recipe(job).exists()
-                and recipe is not None
-                and self._is_of_same_settings(recipe)
-                and recipe.about.get("files") == self._files(job)
+                and _about(job.companion).get("files") == self._files(job)
             ):
                 done.add(job)
                 _remove_leftovers(job)
             else:
-                self._check_own(job)
+                self._check_replaceable(job)
         return done
 
     def run(self, job: Job, on_step: OnStep | None, cancelled: Callable[[], bool]) -> LabelSummary:
@@ -161,73 +163,73 @@ class LabelTask(AbstractTask[LabelSummary]):
         assert result is not None
         if labellings[0].is_cancelled:
             raise Cancelled
-        uncertainty = [round(one.uncertain_share or 0.0, 4) for one in labellings]
+        uncertainty = [round(labelling.uncertain_share or 0.0, 4) for labelling in labellings]
         recipe = {
             **(labellings[0].recipe or {}),
             "images": [path.name for path in job.images],
             "files": files,
-            "labels": [_digest(one.labels) for one in labellings],
+            "labels": [_digest(labelling.labels) for labelling in labellings],
             "uncertainty": uncertainty,
         }
         with self._saving_recipe(job, recipe):
             for labelling, mask in zip(labellings, job.masks, strict=True):
                 self._save(labelling, mask)
         _remove_leftovers(job)
-        counts = tuple(len(io.count_labels(one.labels)[0]) for one in labellings)
-        notes = [*dict.fromkeys(note for one in labellings for note in one.notes)]
-        notes += [*_lost_by(job.masks[0], images), *self.companions.notes()]
+        counts = tuple(len(io.count_labels(labelling.labels)[0]) for labelling in labellings)
+        notes = [*dict.fromkeys(note for labelling in labellings for note in labelling.notes)]
+        for image in images:
+            lost = io.places_lost(io.mask_suffix(job.masks[0]), image)
+            notes += [f"the mask does not keep {x}: {kept_by} does" for x, kept_by in lost.items()]
+            notes += image.notes
+        notes = [*dict.fromkeys(notes), *self.companions.notes()]
         ending = STATUS_TEXTS[result.status]
         return LabelSummary(counts, ending, result.seconds, tuple(notes), tuple(uncertainty))
 
     def _save(self, labelling: io.Labelling, mask: Path) -> None:
         """Save a mask, and the objects and probabilities that the pipeline asks for beside it."""
         make_folder(mask.parent)
-        named: dict[str, Any] = {"names": labelling.names, "colors": labelling.colors}
-        io.save_masks(mask, labelling.labels, **labelling.placed, **named)
+        io.save_masks(
+            mask,
+            labelling.labels,
+            names=labelling.names,
+            colors=labelling.colors,
+            **labelling.placed,
+        )
         if labelling.objects is not None:
             numbers, table = _object_files(mask)
             io.save_masks(numbers, labelling.objects.labels, **labelling.placed)
             io.save_table(table, labelling.measures or {"object": np.zeros(0, int)})
         step = self.pipeline.probabilities
         if step is not None:
-            maps, placed = labelling.probabilities, labelling.placed
-            placed = {name: placed[name] for name in ("axes", "scale", "units", "origin")}
-            taught = labelling.prototypes
+            maps, prototypes = labelling.probabilities, labelling.prototypes
             io.save_probabilities(
                 _maps_file(mask, step),
                 np.stack([*maps.values()]),
                 labels=[*maps],
+                names=None if prototypes is None else prototypes.names,
+                colors=None if prototypes is None else prototypes.colors,
                 kind=step.kind,
-                **placed,
-                **({} if taught is None else taught.named),
+                axes=labelling.axes,
+                scale=cast("Sequence[float] | None", labelling.scale),
+                units=labelling.units,
+                origin=labelling.origin,
             )
 
     def large_job(self, job: Job) -> LargeJob:
         """Return the job of an image in tiles; InvalidInput if it cannot be done in tiles."""
-        given, step, mask = self.companions, self.pipeline.probabilities, job.masks[0]
-        if given.seeds is not None or given.groups is not None:
-            raise InvalidInput(
-                "--seeds, --groups: files are not read in tiles; let strokes on a part of the "
-                "image teach a recipe, and give that"
-            )
+        companions, step = self.companions, self.pipeline.probabilities
+        if companions.seeds is not None or companions.groups is not None:
+            raise refusal(Strategy.TILES_ON_DISK, "stroke files")
         if step is not None and step.suffix != io.OME_ZARR_SUFFIX:
-            raise InvalidInput(f"--probabilities: in tiles they are {io.OME_ZARR_SUFFIX}")
+            raise refusal(Strategy.TILES_ON_DISK, "map format")
         return LargeJob.of(
             io.url_of(job.images[0]) or job.images[0],
             self.pipeline,
-            mask=given.mask,
-            no_data=given.no_data,
+            mask=companions.mask,
+            no_data=companions.no_data,
             tile=self.tile,
-            probability_path=None if step is None else _maps_file(mask, step),
+            probability_path=None if step is None else _maps_file(job.masks[0], step),
         )
-
-    def _is_done_in_tiles(self, job: Job) -> bool:
-        """Tell whether a job in tiles is done; InvalidInput if another mask is in the way."""
-        try:
-            large = self.large_job(job)
-        except SafError:
-            return False  # told when its turn comes
-        return is_done(large, job.masks[0]) and all(map(Path.exists, self._outputs(job)))
 
     def run_in_tiles(
         self,
@@ -237,25 +239,34 @@ class LabelTask(AbstractTask[LabelSummary]):
         client: Client | None,
     ) -> LabelSummary:
         """Label an image tile by tile, see `AbstractTask.run_in_tiles`."""
-        show = None if on_step is None else lambda *counts: on_step(TileCount(*counts))
-        shared: dict[str, Any] = {"overwrite": self.overwrite, "cancelled": cancelled}
-        large = run_large(self.large_job(job), job.masks[0], client=client, progress=show, **shared)
+        large = run_large(
+            self.large_job(job),
+            job.masks[0],
+            client=client,
+            progress=None if on_step is None else lambda *counts: on_step(TileCount(*counts)),
+            overwrite=self.overwrite,
+            cancelled=cancelled,
+        )
         done = f", {large.n_done_before} done before" if large.n_done_before else ""
         ending = f"{counted(large.n_tiles, 'tile')}{done}"
         return LabelSummary((len(large.sizes),), ending, large.seconds, large.notes)
 
     def finish(self, jobs: Sequence[Job]) -> None:
         """Join the tables of objects of the fields of a plate, or the series of a file."""
-        places = [io.place_in_store(job.images[0]) for job in jobs]
-        if self.pipeline.objects is None or None in places or not all(job.in_tiles for job in jobs):
+        stores = [io.place_in_store(job.images[0]) for job in jobs]
+        if self.pipeline.objects is None or None in stores or not all(job.in_tiles for job in jobs):
             return
         import pandas  # takes half a second to load
 
         parts = []
-        for job, (_, names) in zip(jobs, filter(None, places), strict=True):
+        for job, (_, names) in zip(jobs, filter(None, stores), strict=True):
             file = io.path_beside(job.masks[0], "objects.csv")
             if file.exists():
-                columns = _columns_of_plate(names)
+                columns = {"image": "/".join(names)}
+                if len(names) == 3:  # of a plate
+                    row, column, field = names
+                    columns = {"row": row, "column": column, "well": f"{row}/{column}"}
+                    columns["field"] = field
                 part = pandas.read_csv(file)
                 parts.append(part.assign(**columns)[[*columns, *part.columns]])
         if parts:
@@ -278,31 +289,30 @@ class LabelTask(AbstractTask[LabelSummary]):
         uses = [("image", path) for path in job.images] + list(self.companions.files.items())
         folder, mask = job.companion.parent, self.companions.mask
         files = [{"use": use} | io.file_state(path, folder) for use, path in uses]
-        values = {"mask": mask if mask == "finite" else None, "no_data": self.companions.no_data}
+        values = {
+            "mask": mask if mask == "finite" else None,
+            "no_data": self.companions.no_data,
+            "settings": _settings(self.pipeline, self.companions.axis_from_file),
+        }
         return files + [{"use": k, "path": str(v)} for k, v in values.items() if v is not None]
 
-    def _check_own(self, job: Job) -> None:
+    def _check_replaceable(self, job: Job) -> None:
         """Refuse to overwrite what did not come from these files by these settings."""
         if self.overwrite:
             return
-        known = [one for one in map(_load, (job.companion, _hidden_recipe(job))) if one is not None]
-        places = _uses_and_paths(self._files(job))
-        is_own = any(
-            self._is_of_same_settings(recipe)
-            and _uses_and_paths(recipe.about.get("files")) == places
-            for recipe in known
-        )
+        recipes = [_about(path) for path in (job.companion, _hidden_recipe(job))]
+        inputs = _uses_and_paths(self._files(job))
+        is_same_run = any(_uses_and_paths(recipe.get("files")) == inputs for recipe in recipes)
         for output in self._outputs(job):
-            if output.exists() and not is_own:
+            if output.exists() and not is_same_run:
                 raise InvalidInput(
                     f"{output}: is there already, from another run; --overwrite replaces it"
                 )
-        written = [recipe.about.get("labels") for recipe in known]
-        digests = [one for one in written if isinstance(one, list) and len(one) == len(job.masks)]
+        written = [recipe.get("labels") for recipe in recipes]
+        digests = [x for x in written if isinstance(x, list) and len(x) == len(job.masks)]
         for k, mask in enumerate(job.masks):
             if digests and mask.exists():
-                found = _digest(io.read_labels(mask).array)
-                if found not in [one[k] for one in digests]:
+                if _digest(io.read_labels(mask).array) not in [labels[k] for labels in digests]:
                     raise InvalidInput(
                         f"{mask}: was changed since it was made; --overwrite replaces it"
                     )
@@ -315,8 +325,8 @@ class LabelTask(AbstractTask[LabelSummary]):
         they are overwritten: each mask is then one of the recipe, or of the hidden one.
         """
         make_folder(job.companion.parent)
-        self._check_own(job)
-        existed, before = job.companion.exists(), [_identity(mask) for mask in job.masks]
+        self._check_replaceable(job)
+        existed, states = job.companion.exists(), [_identity(mask) for mask in job.masks]
         is_first = not any(mask.exists() for mask in job.masks)
         target = job.companion if is_first else _hidden_recipe(job)
         # Of two runs that begin at the same time only one makes the recipe.
@@ -324,32 +334,19 @@ class LabelTask(AbstractTask[LabelSummary]):
         try:
             yield
         except BaseException:
-            if [_identity(mask) for mask in job.masks] == before and not (is_first and existed):
+            if [_identity(mask) for mask in job.masks] == states and not (is_first and existed):
                 remove_path(target)
             raise
         if not is_first:
             io.save_recipe(job.companion, recipe)
         remove_path(_hidden_recipe(job))  # also that of a killed run whose masks were removed since
 
-    def _is_of_same_settings(self, known: Pipeline) -> bool:
-        """Compare pipelines, but for what is found in each image by itself."""
-        mine, options = self.pipeline, self.pipeline.options
-        if known.options is None or options is None:
-            return False
-        steps = [(one.level, one.objects, one.probabilities) for one in (known, mine)]
-        methods = [(one.method.name, to_plain(one.method)) for one in (known, mine)]
-        plain = [json.dumps(method, sort_keys=True) for method in methods]
-        found = known.options.for_others()
-        if options.scaling is None:
-            found = dataclasses.replace(found, scaling=None)
-        names = [field.name for field in dataclasses.fields(options)]
-        left = [name for name in names if getattr(options, name) == AUTO]
-        found = dataclasses.replace(found, **dict.fromkeys(left, AUTO))  # type: ignore[arg-type]
-        if found.extractor and options.extractor and found.extractor.is_fit_of(options.extractor):
-            found = dataclasses.replace(found, features=options.features)
-        if self.companions.axis_from_file:
-            found = dataclasses.replace(found, channel_axis=options.channel_axis)
-        return steps[0] == steps[1] and plain[0] == plain[1] and found == options
+
+@functools.lru_cache(maxsize=1)
+def _settings(pipeline: Pipeline, axis_from_file: bool) -> str:
+    """Return a digest of all that decides on the labels but files."""
+    plain = dataclasses.replace(pipeline, about={}).plain | {"axis_from_file": axis_from_file}
+    return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def least_certain(jobs: Sequence[Job], count: int = 3) -> str:
@@ -359,13 +356,13 @@ def least_certain(jobs: Sequence[Job], count: int = 3) -> str:
     """
     shares = dict[str, float]()
     for job in jobs:
-        recipe = _load(job.companion)
-        known = [] if recipe is None else recipe.about.get("uncertainty")
-        if isinstance(known, list) and len(known) == len(job.images):
-            shares |= {path.name: one for path, one in zip(job.images, known, strict=True)}
+        uncertainty = _about(job.companion).get("uncertainty")
+        if isinstance(uncertainty, list) and len(uncertainty) == len(job.images):
+            names = (path.name for path in job.images)
+            shares |= dict(zip(names, uncertainty, strict=True))
     uncertain = [name for name, share in shares.items() if share >= _LEAST_SAID]
-    names = sorted(uncertain, key=lambda name: -shares[name])[:count]
-    listed = ", ".join(f"{name} ({100 * shares[name]:.1f} %)" for name in names)
+    uncertain = sorted(uncertain, key=lambda name: -shares[name])[:count]
+    listed = ", ".join(f"{name} ({100 * shares[name]:.1f} %)" for name in uncertain)
     return f"least certain: {listed}" if listed and len(shares) > 1 else ""
 
 
@@ -383,23 +380,6 @@ def _maps_file(mask: Path, step: io.ProbabilityStep) -> Path:
 def _digest(labels: NDArray[Any]) -> str:
     """Return a short name for labels, whatever their type and axes of length 1."""
     return hashlib.sha256(np.ascontiguousarray(labels, dtype="<i8").tobytes()).hexdigest()[:16]
-
-
-def _columns_of_plate(names: Sequence[str]) -> dict[str, str]:
-    """Return the columns that say where in a plate, or in a converted file, an image is."""
-    if len(names) != 3:
-        return {"image": "/".join(names)}
-    row, column, field = names
-    return {"row": row, "column": column, "well": f"{row}/{column}", "field": field}
-
-
-def _lost_by(mask: Path, images: Sequence[io.ImageFile]) -> list[str]:
-    """Return what the format of a mask does not keep of its image."""
-    lost = dict[str, str]()
-    for image in images:
-        lost |= io.places_lost(io.mask_suffix(mask), image)
-    notes = [f"the mask does not keep {text}: {kept_by} does" for text, kept_by in lost.items()]
-    return [*notes, *(note for image in images for note in image.notes)]
 
 
 def _hidden_recipe(job: Job) -> Path:
@@ -422,11 +402,12 @@ def _identity(path: Path) -> tuple[int, int] | None:
     return state.st_ino, state.st_mtime_ns
 
 
-def _load(path: Path) -> Pipeline | None:
+def _about(path: Path) -> Mapping[str, Any]:
+    """Return what a recipe says of its run; nothing if there is none that can be read."""
     try:
-        return load_recipe(path) if path.exists() else None
+        return load_recipe(path).about if path.exists() else {}
     except FormatError:
-        return None
+        return {}
 
 
 def _uses_and_paths(files: Any) -> list[tuple[object, object]] | None:

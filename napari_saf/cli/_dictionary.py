@@ -37,6 +37,7 @@ from napari_saf.input import PLAIN
 from napari_saf.problem import Problem
 from napari_saf.result import STATUS_TEXTS
 from napari_saf.storage import atomic_write, make_folder
+from napari_saf.strategies import Strategy, refusal
 from napari_saf.tiles import DictionaryJob
 
 _WINDOW = "Side of the averaging window in pixels, the scale (N)."
@@ -147,15 +148,16 @@ class Apply(LabelCommand):
                 if getattr(self, name) != next(
                     field.default for field in dataclasses.fields(self) if field.name == name
                 ):
-                    raise click.UsageError(
-                        f"--{flag}: goes with a folder; {self.out} gets the labels alone"
+                    text = refusal(
+                        Strategy.TILES_ON_DISK, "reconstruction", option=flag, out=self.out
                     )
+                    raise click.UsageError(str(text))
             source = io.url_of(paths[0]) or paths[0]
             job = DictionaryJob.of(source, loaded, tile=self.tile or None, **shared)
             self.run_in_tiles(job, self.out)
             return 0
         if self.tile or self.dry_run:
-            raise click.UsageError("--tile, --dry-run: go with one image, into OUT.ome.zarr")
+            raise click.UsageError(str(refusal(Strategy.FOLDER, "dictionary in tiles")))
         task = DictionaryTask(
             dictionary=loaded,
             folder=self.out,

@@ -26,7 +26,6 @@ from napari_saf.cli._options import (
 from napari_saf.cli._run import WritingCommand
 from napari_saf.errors import InvalidInput, SafError
 from napari_saf.features import channels_last
-from napari_saf.pipeline import load_recipe
 from napari_saf.problem import ImageOptions, Problem
 from napari_saf.sharpening import sharpen_labels
 from napari_saf.storage import make_folder
@@ -212,7 +211,8 @@ class Export(OutlineCommand):
     image_file: Path | None = option(
         None, "What was labelled: for intensities, figure and prototypes.", "--image",
         metavar="FILE")
-    files: Given = step_options(io.Wanted, without=["outlines", "probabilities", "in_bytes"])
+    files: Given = step_options(
+        io.ExportSelection, without=["outlines", "probabilities", "in_bytes"])
     n_each: int = option(
         1, "So many means of each label, for labels that look in several ways; 8 is a good number "
         "to label other images with.", "--per-label", minimum=1, metavar="N")
@@ -253,8 +253,8 @@ class Export(OutlineCommand):
         if export.note:
             click.echo(export.note, err=True)
 
-    def _files(self, is_large: bool) -> io.Wanted:
-        files = self.files.on(io.Wanted(outlines=tuple(self.outline_suffixes())))
+    def _files(self, is_large: bool) -> io.ExportSelection:
+        files = self.files.on(io.ExportSelection(outlines=tuple(self.outline_suffixes())))
         if files.min_pixels > 1 and not (files.connected or files.numbered or files.outlines):
             raise click.UsageError("--min-pixels: goes with --connected or --numbered, or outlines")
         if self.n_each > 1 and files.prototypes != ".json":
@@ -266,7 +266,6 @@ class Export(OutlineCommand):
     def _labelling(self, image: io.ImageFile | None, is_large: bool) -> io.Labelling:
         """Return labels and image; either file may say the size of a pixel if it is not given."""
         mask = io.read_mask(self.source, lazily=is_large).lying_on(image)
-        recipe = self.source.with_name(f"{io.mask_stem(self.source)}.recipe.json")
         n_axes, scale = mask.labels.ndim, self.scale
         if scale is not None:
             sizes = tuple(scale.tolist()) * (n_axes if len(scale) == 1 else 1)
@@ -275,8 +274,6 @@ class Export(OutlineCommand):
             if mask.scale is None:
                 raise click.UsageError("--unit: goes with --scale, the files do not say the size")
             mask = dataclasses.replace(mask, units=(self.unit,) * n_axes)
-        if mask.recipe is None and recipe.exists():
-            mask = dataclasses.replace(mask, recipe=load_recipe(recipe).plain)
         if image is not None:
             title = io.mask_stem(self.source).removesuffix(io.LABELS_MARK)
             mask = dataclasses.replace(mask, image=image.array, title=title)

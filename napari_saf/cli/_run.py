@@ -29,7 +29,8 @@ from napari_saf.cli._options import (
 from napari_saf.device import size_text
 from napari_saf.errors import counted
 from napari_saf.features import Scaling
-from napari_saf.project import as_learned
+from napari_saf.project import as_model
+from napari_saf.strategies import Strategy, refusal
 from napari_saf.tiles import AbstractLargeJob, connected, local_client, run_large
 
 
@@ -161,7 +162,7 @@ class Run(PipelineCommand):
     images are labelled in tiles, into pyramids, but for those by a dictionary.
     """
 
-    learned: Path = argument("PROJECT")
+    model: Path = argument("PROJECT")
     images: tuple[Path, ...] = argument("IMAGE...")
     out: Path = output("OUT", "A mask for one image, or a folder.")
     image: GivenImages = image_options("mask", "no_data")
@@ -178,9 +179,9 @@ class Run(PipelineCommand):
             tile=self.tile or None,
         )
         paths = io.find_images(self.images)
-        task, jobs = options.plan(as_learned(self.learned), paths, self.out)
+        task, jobs = options.plan(as_model(self.model), paths, self.out)
         if isinstance(task, batch.DictionaryTask) and (self.tile or self.dry_run):
-            raise click.UsageError("--tile, --dry-run: dictionaries have `dictionary apply`")
+            raise click.UsageError(str(refusal(Strategy.FOLDER, "dictionary in tiles")))
         return self.run_jobs(task, jobs)
 
 

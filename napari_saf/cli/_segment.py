@@ -30,6 +30,7 @@ from napari_saf.objects import ObjectStep
 from napari_saf.pipeline import Pipeline, load_recipe
 from napari_saf.problem import ImageOptions
 from napari_saf.regions import USUAL_LEVEL
+from napari_saf.strategies import Strategy, refusal
 
 _CAUTIONS = [f"{name}: {m.caution.reason}" for name, m in METHODS.items() if m.caution]
 
@@ -78,7 +79,7 @@ class Segment(PipelineCommand):
     def run(self) -> int:
         paths = io.find_images(self.images)
         if self.together and self.tiles == "all":
-            raise click.UsageError("--together: images are not labelled as one in tiles")
+            raise click.UsageError(str(refusal(Strategy.TILES_ON_DISK, "together")))
         options: dict[str, Any] = {"suffix": self.suffix, "together": self.together}
         jobs = plan_jobs(paths, self.out, tiles=self.tiles, **options)
         task = LabelTask(*self._pipeline(jobs), self.overwrite, self.tile or None)
@@ -120,14 +121,14 @@ class Segment(PipelineCommand):
         if "prototype_labels" in self.parameters.values:  # names and colours are of other rows
             prototypes = _with_labels(made)
         elif "prototypes" not in self.parameters.values and base is not None and not has_seeds:
-            prototypes = base.taught
+            prototypes = base.prototypes
         pipeline = Pipeline(
             made,
             options,
             level=level if isinstance(level, float) else None,  # the word none
             objects=self._object_step(base),
             probabilities=self.probability_step(None if base is None else base.probabilities),
-            taught=prototypes,
+            prototypes=prototypes,
         )
         return pipeline, companions
 
@@ -170,7 +171,7 @@ class Segment(PipelineCommand):
             if self.method not in (None, recipe.method.name):
                 raise click.UsageError(f"--method: the recipe is one of {recipe.method.name!r}")
             if recipe.options is None:
-                raise FormatError(f"{self.recipe}: the recipe of a run on a graph, not on an image")
+                raise FormatError(f"{self.recipe}: {refusal(Strategy.WHOLE, 'graph')}")
             return recipe
         if prototypes is None:
             return None

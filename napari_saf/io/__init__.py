@@ -10,8 +10,8 @@ from napari_saf.io._figure import displayed_plane, save_figure, show_image, thin
 from napari_saf.io._frame import part_regions
 from napari_saf.io._labelling import (
     Export,
+    ExportSelection,
     Labelling,
-    Wanted,
     is_own_mask,
     read_mask,
     save_regions,
@@ -54,6 +54,7 @@ from napari_saf.io._paths import (
     place_in_store,
     places_lost,
     printable,
+    recipe_path,
     split_series,
     table_cell,
     url_of,
@@ -80,7 +81,7 @@ from napari_saf.io._recipe import (
     check_repeatable,
     save_recipe,
     with_level,
-    with_taught,
+    with_prototypes,
 )
 from napari_saf.io._regions import (
     check_table,
@@ -93,8 +94,8 @@ from napari_saf.io._source import (
     ImageFile,
     ImageSource,
     Region,
+    format_region,
     read_image,
     read_labels,
-    spelled,
 )
 from napari_saf.io._tables import LargeRegions, measure_large, region_table

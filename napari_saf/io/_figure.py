@@ -195,15 +195,15 @@ def _draw_bar(panel: Panel, labels: NDArray[Any], axes: Axes) -> None:
     if not axes.scale or unit in (None, "", "px"):
         return
     size = axes.scale[axes.names[-1]]
-    wanted = labels.shape[1] * size / 5
-    power = 10.0 ** np.floor(np.log10(wanted))
-    length = float(power * max(step for step in (1, 2, 5) if step * power <= wanted * 1.000001))
+    longest = labels.shape[1] * size / 5
+    power = 10.0 ** np.floor(np.log10(longest))
+    length = float(power * max(step for step in (1, 2, 5) if step * power <= longest * 1.000001))
     step = -(-max(labels.shape) // _MOST_PIXELS)
     span, height = length / size / step, 0.015 * labels.shape[0] / step
     style = {"pad": 0.3, "borderpad": 1, "color": "white", "fontproperties": FontProperties(size=9)}
-    text, place = f"{length:g} {unit}", "lower left"
+    text, corner = f"{length:g} {unit}", "lower left"
     bar = AnchoredSizeBar(
-        panel.transData, span, text, place, size_vertical=height, label_top=True, **style
+        panel.transData, span, text, corner, size_vertical=height, label_top=True, **style
     )
     bar.patch.set(facecolor="black", alpha=0.5, linewidth=0)
     panel.add_artist(bar)

@@ -22,7 +22,7 @@ from napari_saf.io._measures import (
     region_sums,
 )
 from napari_saf.io._regions import Table, connected_regions, table_rows
-from napari_saf.io._source import ImageSource, Region, spelled
+from napari_saf.io._source import ImageSource, Region, format_region
 from napari_saf.result import LabelMap
 
 PART = 2**22
@@ -33,18 +33,18 @@ Place = tuple[int, ...]
 def part_regions(pieces: Sequence[int], shape: Sequence[int]) -> dict[Place, Region]:
     """Return the parts by which an array is read, whole pieces of its file, row by row."""
     pieces = [min(side, n) for side, n in zip(pieces, shape, strict=True)]
-    wanted = PART ** (1 / len(shape))
-    excess = math.prod(max(1, side / wanted) for side in pieces)  # fewer along the other axes
-    wanted /= excess ** (1 / max(1, sum(side < wanted for side in pieces)))
-    sides = [max(1, int(wanted // side)) * side for side in pieces]
+    ideal = PART ** (1 / len(shape))
+    excess = math.prod(max(1, side / ideal) for side in pieces)  # fewer along the other axes
+    ideal /= excess ** (1 / max(1, sum(side < ideal for side in pieces)))
+    sides = [max(1, int(ideal // side)) * side for side in pieces]
     starts = [range(0, n, side) for n, side in zip(shape, sides, strict=True)]
-    places = itertools.product(*(range(len(one)) for one in starts))
+    indices = itertools.product(*(range(len(offsets)) for offsets in starts))
     return {
-        place: tuple(
-            slice(one[k], min(one[k] + side, n))
-            for k, one, side, n in zip(place, starts, sides, shape, strict=True)
+        index: tuple(
+            slice(offsets[k], min(offsets[k] + side, n))
+            for k, offsets, side, n in zip(index, starts, sides, shape, strict=True)
         )
-        for place in places
+        for index in indices
     }
 
 
@@ -82,9 +82,9 @@ class Frame:
         columns: Mapping[str, str],
     ) -> Table:
         """Return the rows of all regions; nothing without any."""
-        for place, region in self.places.items():
+        for index, region in self.places.items():
             self._on_part()
-            self._add(place, region, "euler_number" in columns, "perimeter" in columns)
+            self._add(index, region, "euler_number" in columns, "perimeter" in columns)
         owners = np.concatenate(self._owners)
         self._final = np.zeros(len(owners), np.int64)
         if not self._parts:
@@ -95,23 +95,23 @@ class Frame:
             ids, counts = np.concatenate(self._euler, axis=1)
             totals = np.bincount(joined[ids.astype(np.int64)], counts, len(joined))
             sums["euler_number"] = totals[sums["id"]]
-        own, least = owners[sums["id"]], min_pixels if self._connected else 1
+        labels, least = owners[sums["id"]], min_pixels if self._connected else 1
         n_labelled, numbers = int(sums["pixels"].sum()), None
-        order = np.lexsort((sums.get("order", own), own))
+        order = np.lexsort((sums.get("order", labels), labels))
         order = order[sums["pixels"][order] >= least]
-        sums, own = {name: values[order] for name, values in sums.items()}, own[order]
+        sums, labels = {name: values[order] for name, values in sums.items()}, labels[order]
         if self._connected:
-            numbers = np.arange(1, len(own) + 1)
+            numbers = np.arange(1, len(labels) + 1)
             self._final[sums["id"]] = numbers
             self._final = self._final[joined]
-            if not len(own):
+            if not len(labels):
                 return {}
-        return table_rows(sums, own, numbers, n_labelled, axes, columns)
+        return table_rows(sums, labels, numbers, n_labelled, axes, columns)
 
     def number(self, n_before: int) -> NDArray[np.int64]:
         """Let numbers go on from so many; return the last part of each region, from 0."""
         last = np.zeros(int(self._final.max()) + 1, np.int64)
-        starts = np.cumsum([len(one) for one in self._owners])
+        starts = np.cumsum([len(owners) for owners in self._owners])
         for k, (start, stop) in enumerate(itertools.pairwise(starts)):
             last[self._final[start:stop]] = k
         self._final[self._final > 0] += n_before
@@ -129,24 +129,26 @@ class Frame:
             numbers = self._final[ids]
             yield (*self._fixed, *region), numbers.reshape((1,) * len(self._fixed) + ids.shape)
 
-    def _add(self, place: Place, region: Region, has_euler: bool, has_perimeter: bool) -> None:
+    def _add(self, index: Place, region: Region, has_euler: bool, has_perimeter: bool) -> None:
         """Measure a part, and see which of its regions go on in parts before."""
         around, inner = self._read_labels(region)
         labels = around[inner]
         ids, owners = self._numbered(labels, sum(map(len, self._owners)))
         self._owners.append(owners)
-        framed = self._framed(place, ids)
-        self._ends[place] = [np.asarray(ids.take(-1, axis)) for axis in range(ids.ndim)]
-        self._ends.pop(tuple(k - 1 for k in place), None)
-        own = tuple(slice(one.start - 1, one.stop + 1) for one in inner)
+        framed = self._framed(index, ids)
+        self._ends[index] = [np.asarray(ids.take(-1, axis)) for axis in range(ids.ndim)]
+        self._ends.pop(tuple(k - 1 for k in index), None)
+        neighbourhood = tuple(slice(side.start - 1, side.stop + 1) for side in inner)
         if self._connected:
-            self._note_pairs(around[own], framed)
+            self._note_pairs(around[neighbourhood], framed)
         if has_euler:
             # Cells behind the part count only where the image ends.
             sides = zip(region, self.shape, strict=True)
-            cut = tuple(slice(0, None if one.stop == n else -1) for one, n in sides)
+            cut = tuple(slice(0, None if side.stop == n else -1) for side, n in sides)
             present = count_labels(framed[cut])[0]
-            counts = euler_counts(around[own][cut], LabelMap(present).unpaint(framed[cut]))
+            counts = euler_counts(
+                around[neighbourhood][cut], LabelMap(present).unpaint(framed[cut])
+            )
             self._euler.append(np.stack([present, counts[1:]]))
         if not labels.any():
             return
@@ -155,14 +157,14 @@ class Frame:
             values = self._image.read((*self._fixed, *region))
             image = values[0] if self._fixed else values
             image = image.astype(np.uint8) if image.dtype.kind == "b" else image
-        first = [one.start for one in region]
+        first = [side.start for side in region]
         sums = region_sums(ids, image, first)
         is_region = ids > 0
         rows = ids[is_region] - sums["id"][0]
         if self._connected:
             sums["order"] = np.full(len(owners), np.iinfo(np.int64).max)
-            places = [place + start for place, start in zip(np.nonzero(ids), first, strict=True)]
-            raster = np.ravel_multi_index(places, self.shape)  # row by row in the image
+            positions = [index + start for index, start in zip(np.nonzero(ids), first, strict=True)]
+            raster = np.ravel_multi_index(positions, self.shape)  # row by row in the image
             np.minimum.at(sums["order"], rows, raster)
         if has_perimeter:
             sums["perimeter"] = np.bincount(rows, outline_lengths(around)[inner][is_region])
@@ -171,22 +173,22 @@ class Frame:
     def _read_labels(self, region: Region) -> tuple[NDArray[Any], Region]:
         """Return the labels of a region with a halo, 0 beyond the image, and its place there."""
         wide = tuple(
-            slice(max(0, one.start - HALO), min(n, one.stop + HALO))
-            for one, n in zip(region, self.shape, strict=True)
+            slice(max(0, side.start - HALO), min(n, side.stop + HALO))
+            for side, n in zip(region, self.shape, strict=True)
         )
         labels = self._labels.read((*self._fixed, *wide))[..., 0]
         labels = labels[0] if self._fixed else labels
         labels = labels.astype(np.uint8) if labels.dtype.kind == "b" else labels
         if labels.dtype.kind == "i" and labels.min(initial=0) < 0:
             raise FormatError(
-                f"{self._labels.source}: expected labels of 0 and above, at {spelled(region)}"
+                f"{self._labels.source}: expected labels of 0 and above, at {format_region(region)}"
             )
         missing = [
-            (HALO - (one.start - w.start), HALO - (w.stop - one.stop))
-            for one, w in zip(region, wide, strict=True)
+            (HALO - (side.start - w.start), HALO - (w.stop - side.stop))
+            for side, w in zip(region, wide, strict=True)
         ]
         return np.pad(labels, missing), tuple(
-            slice(HALO, HALO + one.stop - one.start) for one in region
+            slice(HALO, HALO + side.stop - side.start) for side in region
         )
 
     def _numbered(
@@ -196,28 +198,28 @@ class Frame:
 
         They are whole labels, or connected.
         """
-        found: NDArray[np.integer[Any]]
+        numbers: NDArray[np.integer[Any]]
         owners = count_labels(labels)[0]
         if self._connected:
-            found, owners = connected_regions(labels, owners, 1)
+            numbers, owners = connected_regions(labels, owners, 1)
         else:
-            found = LabelMap(owners).unpaint(labels)
-        return np.where(found > 0, found + np.int64(n_before - 1), 0), owners
+            numbers = LabelMap(owners).unpaint(labels)
+        return np.where(numbers > 0, numbers + np.int64(n_before - 1), 0), owners
 
-    def _framed(self, place: Place, ids: NDArray[np.int64]) -> NDArray[np.int64]:
+    def _framed(self, index: Place, ids: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return numbers with a pixel of those of parts before, and one of nothing behind."""
         framed = np.pad(ids, 1)
         for step in itertools.product((0, 1), repeat=ids.ndim):
-            ends = self._ends.get(tuple(k - s for k, s in zip(place, step, strict=True)))
+            ends = self._ends.get(tuple(k - s for k, s in zip(index, step, strict=True)))
             if not any(step) or ends is None:
                 continue
             axis = step.index(1)
-            rest = [s for k, s in enumerate(step) if k != axis]
-            end = ends[axis][tuple(slice(-1, None) if s else slice(None) for s in rest)]
+            steps = [s for k, s in enumerate(step) if k != axis]
+            end = ends[axis][tuple(slice(-1, None) if s else slice(None) for s in steps)]
             sides = [1 if s else n for s, n in zip(step, ids.shape, strict=True)]
             starts = [1 - s for s in step]
-            where = tuple(slice(k, k + n) for k, n in zip(starts, sides, strict=True))
-            framed[where] = end.reshape(sides)
+            target = tuple(slice(k, k + n) for k, n in zip(starts, sides, strict=True))
+            framed[target] = end.reshape(sides)
         return framed
 
     def _note_pairs(self, labels: NDArray[Any], framed: NDArray[np.int64]) -> None:
@@ -226,18 +228,18 @@ class Frame:
         for axis in range(framed.ndim):
             index: list[slice] = [slice(None)] * framed.ndim
             index[axis] = slice(0, 2)
-            own, slab = labels[tuple(index)], framed[tuple(index)]
+            values, slab = labels[tuple(index)], framed[tuple(index)]
             for step in itertools.product((-1, 0, 1), repeat=framed.ndim):
                 if step <= (0,) * framed.ndim:
                     continue
                 moves = zip(step, slab.shape, strict=True)
                 ends = [(max(0, s), min(n, n + s), max(0, -s), min(n, n - s)) for s, n in moves]
-                a = tuple(slice(*one[:2]) for one in ends)
-                b = tuple(slice(*one[2:]) for one in ends)
-                is_one = (own[a] == own[b]) & (own[a] > 0) & (slab[a] != slab[b])
+                a = tuple(slice(*bounds[:2]) for bounds in ends)
+                b = tuple(slice(*bounds[2:]) for bounds in ends)
+                is_one = (values[a] == values[b]) & (values[a] > 0) & (slab[a] != slab[b])
                 if is_one.any():
-                    found = np.unique(np.stack([slab[a][is_one], slab[b][is_one]]), axis=1)
-                    self._pairs.append(found)
+                    pairs = np.unique(np.stack([slab[a][is_one], slab[b][is_one]]), axis=1)
+                    self._pairs.append(pairs)
 
     def _joined(self, owners: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return for each number, of which the labels are given, that of the region it is of."""

@@ -18,6 +18,7 @@ from napari_saf.errors import Cancelled, FormatError, InvalidInput
 from napari_saf.features import extractor_of
 from napari_saf.io._figure import save_figure
 from napari_saf.io._labels import (
+    Axes,
     Scale,
     check_color,
     check_name,
@@ -38,6 +39,7 @@ from napari_saf.io._paths import (
     PROBABILITY_SUFFIXES,
     PROTOTYPE_SUFFIXES,
     TABLE_SUFFIXES,
+    companion_recipe,
     mask_stem,
     mask_suffix,
     places_lost,
@@ -52,11 +54,7 @@ from napari_saf.parameters import parameter
 from napari_saf.problem import ImageOptions
 from napari_saf.result import Segmentation, Status
 from napari_saf.storage import format_errors, read_json, write_json
-
-_ONLY_TABLES = (
-    "labels that are not in memory: a table, outlines and the recipe can be saved of them; the "
-    "label image is an OME-Zarr already"
-)
+from napari_saf.strategies import Strategy, refusal
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -122,6 +120,17 @@ class Labelling:
         return {name: getattr(self, name) for name in names}
 
     @property
+    def styled(self) -> dict[str, Any]:
+        """How the labels are shown, as `save_figure` takes it."""
+        style = {name: getattr(self, name) for name in ("axes", "scale", "units", "colors")}
+        return style | {"names": self.all_names}
+
+    @property
+    def checked_axes(self) -> Axes:
+        """The axes with scale, units and origin; InvalidInput if they do not fit the labels."""
+        return label_axes(self.labels.ndim, self.axes, self.scale, self.units, self.origin)
+
+    @property
     def is_cancelled(self) -> bool:
         """Whether the run that made the labels was stopped before its end."""
         return self.result is not None and self.result.status is Status.CANCELLED
@@ -130,12 +139,16 @@ class Labelling:
         """Return the labels, which lie as an image does as far as their file does not say it."""
         if image is None:
             return self
-        sizes, n_axes = self.scale, self.labels.ndim
-        more: dict[str, Any] = {"georeference": self.georeference or image.georeference}
-        more["affine"] = image.affine if self.affine is None else self.affine
-        if sizes is None and image.scale is not None and len(image.scale) == n_axes:
-            more |= {name: getattr(image, name) for name in ("scale", "units", "origin")}
-        return dataclasses.replace(self, **more)
+        placed = dataclasses.replace(
+            self,
+            affine=image.affine if self.affine is None else self.affine,
+            georeference=self.georeference or image.georeference,
+        )
+        if self.scale is not None or image.scale is None or len(image.scale) != self.labels.ndim:
+            return placed
+        return dataclasses.replace(
+            placed, scale=image.scale, units=image.units, origin=image.origin
+        )
 
     @property
     def is_large(self) -> bool:
@@ -187,10 +200,10 @@ def save_regions(
     3
     """
     check_table(as_path(path))
-    given = as_labels(labels, "labels")
+    array = as_labels(labels, "labels")
     pixels = None if image is None else np.asarray(image)
-    own = Labelling(given, pixels, channel_axis, scale, units, axes, names or {})
-    return save_table(path, own.table(connected, min_pixels))
+    labelling = Labelling(array, pixels, channel_axis, scale, units, axes, names or {})
+    return save_table(path, labelling.table(connected, min_pixels))
 
 
 def is_own_mask(path: Path) -> bool:
@@ -200,7 +213,8 @@ def is_own_mask(path: Path) -> bool:
     it. Damaged files are none.
     """
     try:
-        return read_note(path) is not None or _companion_recipe(path) is not None
+        is_named = mask_stem(path).endswith((LABELS_MARK, MASK_MARK))
+        return read_note(path) is not None or (is_named and companion_recipe(path) is not None)
     except FormatError:
         return False
 
@@ -234,48 +248,46 @@ def read_mask(path: str | os.PathLike[str], *, lazily: bool = False) -> Labellin
     file = as_path(path)
     note = read_note(file)
     image = ImageSource.open(file, are_labels=True).as_file() if lazily else read_labels(file)
-    placed: dict[str, Any] = {"scale": image.scale, "units": image.units, "origin": image.origin}
-    own = Labelling(image.array, axes=image.axes or None, **placed)
-    more: dict[str, Any] = {"affine": image.affine, "georeference": image.georeference}
-    own = dataclasses.replace(own, colors=image.colors or {}, **more)
-    companion = _companion_recipe(file) if note is None or note.recipe is None else None
+    labelling = Labelling(
+        image.array,
+        axes=image.axes or None,
+        scale=image.scale,
+        units=image.units,
+        origin=image.origin,
+        affine=image.affine,
+        georeference=image.georeference,
+        colors=image.colors or {},
+    )
+    companion = companion_recipe(file) if note is None or note.recipe is None else None
     if companion is not None:
         with format_errors(companion, "a recipe"):
             recipe: Any = read_json(companion)
             prototypes = check_recipe(recipe).prototypes
-        own = dataclasses.replace(own, recipe=recipe, prototypes=prototypes)
+        labelling = dataclasses.replace(labelling, recipe=recipe, prototypes=prototypes)
     if note is None:
-        return own
+        return labelling
     with format_errors(file, "a label image"):
-        points = {one.label: np.array(one.prototypes) for one in note.labels if one.prototypes}
+        entries = {entry.label: entry for entry in note.labels}
+        points = {n: np.array(entry.prototypes) for n, entry in entries.items() if entry.prototypes}
         n_axes = image.array.ndim
         if image.scale is None and len(note.axes) == n_axes:
             label_axes(n_axes, note.axes, note.scale, note.units)
-            own = dataclasses.replace(own, axes=note.axes, scale=note.scale, units=note.units)
+            labelling = dataclasses.replace(
+                labelling, axes=note.axes, scale=note.scale, units=note.units
+            )
         return dataclasses.replace(
-            own,
-            names={one.label: check_name(one.label, one.name) for one in note.labels if one.name},
-            colors={one.label: check_color(one.color) for one in note.labels if one.color},
-            prototypes=PrototypeSet.from_points(points) if points else own.prototypes,
-            recipe=note.recipe or own.recipe,
+            labelling,
+            names={n: check_name(n, entry.name) for n, entry in entries.items() if entry.name},
+            colors={n: check_color(entry.color) for n, entry in entries.items() if entry.color},
+            prototypes=PrototypeSet.from_points(points) if points else labelling.prototypes,
+            recipe=note.recipe or labelling.recipe,
             place=None if note.place is None else note.place.to_plain(),
         )
 
 
-def _companion_recipe(mask: Path) -> Path | None:
-    """Return the recipe of a mask that is called like one, if there is one."""
-    stem = mask_stem(mask)
-    for mark in (LABELS_MARK, MASK_MARK):
-        if stem.endswith(mark):
-            names = (stem, stem.removesuffix(mark))
-            found = [mask.with_name(f"{name}.recipe.json") for name in names]
-            return next((recipe for recipe in found if recipe.is_file()), None)
-    return None
-
-
 @dataclasses.dataclass(frozen=True, slots=True)
-class Wanted:
-    """Which files are wanted, each by its suffix; an empty one means that it is not."""
+class ExportSelection:
+    """Output formats to write, each by its suffix; an empty one leaves it out."""
 
     # fmt: off
     masks: str = parameter(
@@ -323,16 +335,20 @@ class Wanted:
 
     @property
     def is_empty(self) -> bool:
-        more = {name: getattr(self, name) for name in ("connected", "min_pixels", "in_bytes")}
-        return self == Wanted(**more)
+        formats = dataclasses.replace(self, connected=False, min_pixels=1, in_bytes=False)
+        return formats == ExportSelection()
+
+
+Step = tuple[list[Path], Callable[[], object]]
+"""Paths of files, and what writes them."""
 
 
 class Export:
-    """The files that are wanted of a label image, `paths`, in a folder under a common name.
+    """The files of a label image in some formats, `paths`, in a folder under a common name.
 
-    InvalidInput if nothing is wanted, or something that this labelling has not. While files are
-    written `follow` is called with the path of one and how much of it is done, and may raise
-    Cancelled.
+    InvalidInput if there is no format, or one for something that this labelling has not. While
+    files are written `follow` is called with the path of one and how much of it is done, and may
+    raise Cancelled.
     """
 
     def __init__(
@@ -340,17 +356,19 @@ class Export:
         folder: Path,
         name: str,
         labelling: Labelling,
-        wanted: Wanted,
+        formats: ExportSelection,
         follow: Callable[[Path, float], object] = lambda path, fraction: None,
     ) -> None:
-        if labelling.is_large and wanted != dataclasses.replace(
-            wanted, masks="", binary="", numbered="", figure="", prototypes="", probabilities=""
+        if labelling.is_large and formats != dataclasses.replace(
+            formats, masks="", binary="", numbered="", figure="", prototypes="", probabilities=""
         ):
-            raise InvalidInput(_ONLY_TABLES)
-        if wanted.recipe and labelling.recipe is None:
+            raise refusal(Strategy.TILES_ON_DISK, "pixel exports")
+        if formats.recipe and labelling.recipe is None:
             raise InvalidInput("recipe: these labels come without one")
-        self._follow, self._labelling, self._wanted = follow, labelling, wanted
-        self._steps = list(_steps(folder / name, labelling, wanted, follow))
+        self._follow, self._labelling, self._formats = follow, labelling, formats
+        self._steps = [*_image_steps(folder / name, labelling, formats)]
+        self._steps += _region_steps(folder / name, labelling, formats, follow)
+        self._steps += _run_steps(folder / name, labelling, formats)
         self.paths = [path for paths, _ in self._steps for path in paths]
         if not self.paths:
             raise InvalidInput("nothing to save: no file is asked for, or there is no label")
@@ -362,21 +380,16 @@ class Export:
     @property
     def note(self) -> str:
         """What of the place of the labels their files do not hold; empty if they hold all."""
-        given, wanted = self._labelling, self._wanted
-        kinds = (wanted.masks, wanted.binary, wanted.numbered, wanted.probabilities)
-        suffixes = dict.fromkeys(mask_suffix(Path(f"x{kind}")) or kind for kind in kinds if kind)
+        mask, formats = self._labelling, self._formats
+        images = (formats.masks, formats.binary, formats.numbered, formats.probabilities)
         lost: dict[str, list[str]] = {}
-        axes = label_axes(given.labels.ndim, given.axes, given.scale, given.units, given.origin)
-        for suffix in suffixes:
-            words = [*axes.left_out(suffix)]
-            words += [
-                text
-                for text, kept_by in places_lost(suffix, given).items()
-                if kept_by != OME_ZARR_SUFFIX
-            ]
+        for suffix in dict.fromkeys(mask_suffix(Path(f"x{end}")) or end for end in images if end):
+            words = [*mask.checked_axes.left_out(suffix)]
+            lost_places = places_lost(suffix, mask).items()
+            words += [text for text, kept_by in lost_places if kept_by != OME_ZARR_SUFFIX]
             if words:
                 lost.setdefault(", ".join(words), []).append(suffix)
-        return "; ".join(f"{', '.join(own)} without {words}" for words, own in lost.items())
+        return "; ".join(f"{', '.join(ends)} without {words}" for words, ends in lost.items())
 
     def write(self) -> list[Path]:
         """Write the files one after another until cancelled; return those that were written."""
@@ -389,99 +402,87 @@ class Export:
         return written
 
 
-def _steps(
-    stem: Path, given: Labelling, wanted: Wanted, follow: Callable[[Path, float], object]
-) -> Iterator[tuple[list[Path], Callable[[], object]]]:
-    """Yield the paths of each kind of file that is wanted, and what writes them."""
-    labels, names, image = given.labels, {"names": given.all_names}, given.image
-    measured: dict[str, Any] = {"scale": given.scale, "units": given.units, "axes": given.axes}
-    placed, colors = given.placed, {"colors": given.colors}
-    styled, channels = measured | {"origin": given.origin} | names | colors, given.channel_axis
-    if wanted.masks:
-        yield from _mask_steps(Path(f"{stem}{wanted.masks}"), given)
-    if wanted.binary:
-        path = Path(f"{stem}{wanted.binary}")
-        paths = list(binary_paths(path, map_labels(labels, given.names)).values())
+def _image_steps(stem: Path, mask: Labelling, formats: ExportSelection) -> Iterator[Step]:
+    """Yield the label image, with its note if it holds none, and binary masks."""
+    labels, colors = mask.labels, {"colors": mask.colors}
+    if formats.masks:
+        path = Path(f"{stem}{formats.masks}")
+        described: dict[str, Any] = {"names": mask.names, "prototypes": mask.prototypes} | colors
+        described |= {"recipe": mask.recipe, "place": mask.place}
+        yield [path], partial(save_masks, path, labels, **mask.placed, **described)
+        if path.suffix == ".npy":
+            note = write_note(mask.checked_axes, **described)
+            yield [note_path(path)], partial(write_json, note_path(path), note)
+    if formats.binary:
+        path = Path(f"{stem}{formats.binary}")
+        paths = list(binary_paths(path, map_labels(labels, mask.names)).values())
+        names = {"names": mask.all_names}
         if paths:
-            yield paths, partial(save_binary_masks, path, labels, **(placed | names | colors))
-    if wanted.regions:
-        table = Path(f"{stem}_regions{wanted.regions}")
-        measure = partial(given.table, wanted.connected or wanted.numbered != "", wanted.min_pixels)
-        yield [table], lambda: save_table(table, measure())
-    if wanted.numbered:
-        regions = Path(f"{stem}_regions{wanted.numbered}")
-        number = partial(number_regions, labels, axes=given.axes, min_pixels=wanted.min_pixels)
-        yield [regions], lambda: save_masks(regions, number(), **placed, place=given.place)
-    yield from _outline_steps(stem, given, wanted, follow)
-    if wanted.figure:
-        path = Path(f"{stem}_figure{wanted.figure}")
-        shown = {"channel_axis": channels, "plane": given.plane, "title": given.title}
-        options = measured | names | colors | shown
-        yield [path], partial(save_figure, path, labels, image, **options)
-    if wanted.prototypes:
-        path = Path(f"{stem}_prototypes{wanted.prototypes}")
-        yield [path], partial(save_prototypes, path, _prototypes(given, path.suffix))
-    if wanted.probabilities:
-        path = Path(f"{stem}{PROBABILITY_MARK}{wanted.probabilities}")
-        yield [path], _map_saver(path, given, wanted.in_bytes, styled)
-    if wanted.recipe:
-        path = Path(f"{stem}.recipe.json")
-        yield [path], partial(save_recipe, path, given.recipe or {})
+            yield paths, partial(save_binary_masks, path, labels, **(mask.placed | names | colors))
 
 
-def _outline_steps(
-    stem: Path, given: Labelling, wanted: Wanted, follow: Callable[[Path, float], object]
-) -> Iterator[tuple[list[Path], Callable[[], object]]]:
-    """Yield the paths of the outlines of connected regions, each of the kind of its label."""
-    paths = [Path(f"{stem}_regions{suffix}") for suffix in wanted.outlines]
+def _region_steps(
+    stem: Path,
+    mask: Labelling,
+    formats: ExportSelection,
+    follow: Callable[[Path, float], object],
+) -> Iterator[Step]:
+    """Yield the table of regions, the numbered ones, and their outlines, of the kinds of labels."""
+    least = formats.min_pixels
+    if formats.regions:
+        table = Path(f"{stem}_regions{formats.regions}")
+        is_connected = formats.connected or formats.numbered != ""
+        yield [table], lambda: save_table(table, mask.table(is_connected, least))
+    if formats.numbered:
+        image = Path(f"{stem}_regions{formats.numbered}")
+        number = partial(number_regions, mask.labels, axes=mask.axes, min_pixels=least)
+        yield [image], lambda: save_masks(image, number(), **mask.placed, place=mask.place)
+    paths = [Path(f"{stem}_regions{suffix}") for suffix in formats.outlines]
     for path in paths:
         check_outlines(path)
 
-    def save() -> None:
-        regions = LargeRegions(
-            given.labels,
-            axes=given.axes,
-            names=given.all_names,
-            min_pixels=wanted.min_pixels,
-            follow=partial(follow, paths[0]),
-        )
+    def save_outlines() -> None:
+        named: Any = {"axes": mask.axes, "names": mask.all_names, "min_pixels": least}
+        regions = LargeRegions(mask.labels, **named, follow=partial(follow, paths[0]))
         for path in paths:
             save_objects(path, regions)
 
     if paths:
-        yield paths, save
+        yield paths, save_outlines
 
 
-def _map_saver(
-    path: Path, given: Labelling, in_bytes: bool, styled: dict[str, Any]
-) -> Callable[[], object]:
-    if not given.probabilities:
-        raise InvalidInput("probabilities: these labels come without any, or none is chosen")
-    labels, maps = [*given.probabilities], [*given.probabilities.values()]
-    kind: Kind = "uint8" if in_bytes else "float32"
-    return lambda: save_probabilities(path, np.stack(maps), labels=labels, kind=kind, **styled)
+def _run_steps(stem: Path, mask: Labelling, formats: ExportSelection) -> Iterator[Step]:
+    """Yield the figure, and what a run left: prototypes, probability maps and the recipe."""
+    if formats.figure:
+        path = Path(f"{stem}_figure{formats.figure}")
+        shown = {"channel_axis": mask.channel_axis, "plane": mask.plane, "title": mask.title}
+        options: Any = mask.styled | shown
+        yield [path], partial(save_figure, path, mask.labels, mask.image, **options)
+    if formats.prototypes:
+        path = Path(f"{stem}_prototypes{formats.prototypes}")
+        yield [path], partial(save_prototypes, path, _prototypes(mask, path.suffix))
+    if formats.probabilities:
+        if not mask.probabilities:
+            raise InvalidInput("probabilities: these labels come without any, or none is chosen")
+        maps = Path(f"{stem}{PROBABILITY_MARK}{formats.probabilities}")
+        numbers, images = [*mask.probabilities], [*mask.probabilities.values()]
+        number: Kind = "uint8" if formats.in_bytes else "float32"
+        styled: Any = {"labels": numbers, "kind": number, "origin": mask.origin} | mask.styled
+        yield [maps], lambda: save_probabilities(maps, np.stack(images), **styled)
+    if formats.recipe:
+        path = Path(f"{stem}.recipe.json")
+        yield [path], partial(save_recipe, path, mask.recipe or {})
 
 
-def _mask_steps(path: Path, given: Labelling) -> Iterator[tuple[list[Path], Callable[[], object]]]:
-    """Yield the path of the label image, and that of its note where it holds none."""
-    own: dict[str, Any] = {"names": given.names, "colors": given.colors}
-    own |= {"prototypes": given.prototypes, "recipe": given.recipe, "place": given.place}
-    yield [path], partial(save_masks, path, given.labels, **given.placed, **own)
-    if path.suffix == ".npy":
-        axes = label_axes(given.labels.ndim, given.axes, given.scale, given.units, given.origin)
-        note = write_note(axes, **own)
-        yield [note_path(path)], partial(write_json, note_path(path), note)
-
-
-def _prototypes(given: Labelling, suffix: str) -> PrototypeSet:
+def _prototypes(mask: Labelling, suffix: str) -> PrototypeSet:
     """Return the prototypes with names and options, or, for a format without, a row a label."""
-    if given.prototypes is None:
+    if mask.prototypes is None:
         raise InvalidInput("prototypes: these labels come without any")
-    points = given.prototypes.by_label()
+    points = mask.prototypes.by_label()
     if suffix != ".json":
-        points = {label: own.mean(axis=0, keepdims=True) for label, own in points.items()}
-    options = given.prototypes.options
-    plain = (given.recipe or {}).get("input")
+        points = {n: vectors.mean(axis=0, keepdims=True) for n, vectors in points.items()}
+    options = mask.prototypes.options
+    plain = (mask.recipe or {}).get("input")
     if options is None and isinstance(plain, dict) and extractor_of(plain.get("features")):
         options = ImageOptions.from_plain(plain)
-    return PrototypeSet.from_points(points, names=given.names, colors=given.colors, options=options)
+    return PrototypeSet.from_points(points, names=mask.names, colors=mask.colors, options=options)

@@ -79,19 +79,19 @@ def map_labels(
 
     Labels without a name are called ``"label 3"``, those without a colour get one of their own.
     """
-    given = {} if colors is None else as_dict(colors, "colors")
+    colors_given = {} if colors is None else as_dict(colors, "colors")
     present, all_colors = count_labels(labels)[0], {}
     for n in present.tolist():
-        own = (*colorsys.hsv_to_rgb(n * _GOLDEN % 1, 0.65, 0.95), 1.0)
-        all_colors[n] = check_color(given[n]) if n in given else own
+        color = (*colorsys.hsv_to_rgb(n * _GOLDEN % 1, 0.65, 0.95), 1.0)
+        all_colors[n] = check_color(colors_given[n]) if n in colors_given else color
     return LabelMap(present, name_labels(present, names), all_colors)
 
 
 def name_labels(labels: NDArray[np.int64], names: Mapping[int, str] | None) -> dict[int, str]:
     """Return what some labels are called, see `map_labels`."""
-    given = {} if names is None else as_dict(names, "names")
-    own = {n: given.get(n, f"label {n}") for n in labels.tolist()}
-    return {n: printable(check_name(n, name)) for n, name in own.items()}
+    texts = {} if names is None else as_dict(names, "names")
+    full = {n: texts.get(n, f"label {n}") for n in labels.tolist()}
+    return {n: printable(check_name(n, name)) for n, name in full.items()}
 
 
 def check_name(label: int, name: object) -> str:
@@ -101,12 +101,12 @@ def check_name(label: int, name: object) -> str:
     return name.strip()
 
 
-def check_color(given: object) -> Color:
+def check_color(value: object) -> Color:
     """Return a colour with alpha 1; raise InvalidInput if it is none."""
-    color = np.asarray(given)
+    color = np.asarray(value)
     is_color = color.ndim == 1 and len(color) >= 3 and color.dtype.kind in "iuf"
     if not is_color or not ((color >= 0) & (color <= 1)).all():
-        raise InvalidInput(f"colors: expected red, green, blue from 0 to 1, got {given!r:.60}")
+        raise InvalidInput(f"colors: expected red, green, blue from 0 to 1, got {value!r:.60}")
     red, green, blue = map(float, color[:3])
     return red, green, blue, 1.0
 
@@ -138,7 +138,7 @@ class Steps:
         """The size of a pixel along each axis."""
         if (np.count_nonzero(self.columns, axis=0) == 1).all():
             return tuple(map(float, np.abs(self.columns).sum(axis=0)))
-        return tuple(float(f"{one:.12g}") for one in np.linalg.norm(self.columns, axis=0))
+        return tuple(float(f"{size:.12g}") for size in np.linalg.norm(self.columns, axis=0))
 
     @property
     def upright(self) -> NDArray[np.float64] | None:
@@ -309,14 +309,14 @@ def label_axes(
     sizes = None if scale is None else own_floats(as_list(scale, "scale"), "scale")
     unit_names = None if units is None else as_list(units, "units")
     first = None if origin is None else own_floats(as_list(origin, "origin"), "origin")
-    for argument, given in (
+    for argument, value in (
         ("axes", axes),
         ("scale", sizes),
         ("units", unit_names),
         ("origin", first),
     ):
-        if given is not None and len(given) != n_axes:
-            raise InvalidInput(f"{argument}: expected {n_axes}, one for each axis, got {given!r}")
+        if value is not None and len(value) != n_axes:
+            raise InvalidInput(f"{argument}: expected {n_axes}, one for each axis, got {value!r}")
     if sizes is not None and not (np.isfinite(sizes) & (sizes > 0)).all():
         raise InvalidInput(f"scale: expected sizes above 0, got {tuple(sizes)!r}")
     if first is not None and not np.isfinite(first).all():
@@ -343,9 +343,9 @@ def in_unit_of_x(
     of_x = lengths.get("x", (0.0, ""))[1]
     for name in [name for name in "zy" if name in sizes]:
         size, unit = sizes[name]
-        known = [_METERS.get(spelled_out(one)) for one in (unit, of_x)]
-        if known[0] and known[1] and known[0] != known[1]:
-            factor = known[0] / known[1]
+        factors = [_METERS.get(spelled_out(symbol)) for symbol in (unit, of_x)]
+        if factors[0] and factors[1] and factors[0] != factors[1]:
+            factor = factors[0] / factors[1]
             lengths[name] = (float(f"{size * factor:.12g}"), of_x)
             if name in first:
                 first[name] *= factor

@@ -132,14 +132,14 @@ def save_masks(
     else:
         targets, labels = [target], [np.asarray(labels)]
     masks = []
-    for given, one in zip(labels, targets, strict=True):
-        array = _checked(np.asarray(given), one, suffix)
+    for image, file in zip(labels, targets, strict=True):
+        array = _checked(np.asarray(image), file, suffix)
         placed = label_axes(array.ndim, axes, scale, units, origin)
         label_map = map_labels(array, names, colors)
         note = write_note(placed, names, colors, prototypes, recipe, place)
-        masks.append(_Mask(array, mask_stem(one), placed, label_map, note, affine, georeference))
-    for mask, one in zip(masks, targets, strict=True):
-        with atomic_write(one) as temporary:
+        masks.append(_Mask(array, mask_stem(file), placed, label_map, note, affine, georeference))
+    for mask, file in zip(masks, targets, strict=True):
+        with atomic_write(file) as temporary:
             _WRITERS[suffix](temporary, mask)
     return targets
 
@@ -152,10 +152,10 @@ def _checked(labels: NDArray[Any], path: Path, suffix: str) -> Labels:
     check_replaceable(path, suffix)
     low, high = _AXES[suffix]
     if not low <= labels.ndim <= high:
-        wanted = f"{low} axes" if low == high else f"{low} to {high} axes"
+        expected = f"{low} axes" if low == high else f"{low} to {high} axes"
         fitting = ".npy" if labels.ndim < 2 or labels.ndim > 4 else ".tif, .npy or .ome.zarr"
         raise InvalidInput(
-            f"{path}: {suffix} holds labels of {wanted}, these have shape {labels.shape}; "
+            f"{path}: {suffix} holds labels of {expected}, these have shape {labels.shape}; "
             f"use {fitting}"
         )
     most = np.iinfo(np.uint16 if suffix == ".png" else np.uint32).max
@@ -242,19 +242,19 @@ def _write_nifti(path: Path, mask: _Mask) -> None:
     names, array = mask.axes.names, mask.labels
     if "z" not in names:
         names, array = names.replace("yx", "zyx"), np.expand_dims(array, names.index("y"))
-    known = mask.axes
-    scale = [known.scale.get(name, 1.0) for name in "xyz"]
+    axes = mask.axes
+    scale = [axes.scale.get(name, 1.0) for name in "xyz"]
     affine = np.diag([*scale, 1.0])
-    affine[:3, 3] = [known.origin.get(name, 0.0) for name in "xyz"]
+    affine[:3, 3] = [axes.origin.get(name, 0.0) for name in "xyz"]
     if mask.affine is not None:
         affine = own_floats(mask.affine, "affine").astype(np.float64)
     image = nibabel.Nifti1Image(array.T, affine, dtype=array.dtype)
     image.set_sform(affine, code="scanner")
     image.set_qform(affine, code="scanner", strip_shears=True)
-    unit = {"µm": "micron", "m": "meter"}.get(known.units.get("x", ""), "mm")
+    unit = {"µm": "micron", "m": "meter"}.get(axes.units.get("x", ""), "mm")
     image.header.set_xyzt_units(xyz=unit, t="sec")
     if "t" in names:
-        image.header["pixdim"][4] = known.scale.get("t", 1.0)
+        image.header["pixdim"][4] = axes.scale.get("t", 1.0)
     note = nibabel.nifti1.Nifti1Extension("comment", mask.note.encode())
     image.header.extensions.append(note)
     with path.open("wb") as stream:
@@ -296,13 +296,13 @@ def describe_zarr(
     """Return the attributes of an OME-Zarr 0.5 of labels, at the paths of levels of a pyramid."""
     numbers = label_map.numbers[:MOST_LABELS].tolist()  # objects may be more
     rows = zip(numbers, color_table(label_map)[1:].tolist(), strict=False)
-    about = {
+    label_entry = {
         "version": OME_ZARR,
         "colors": [{"label-value": label, "rgba": [*color, 255]} for label, color in rows],
         "properties": [{"label-value": n, "name": label_map.names[n]} for n in numbers],
     }
     multiscale = describe_levels(paths, shapes, axes, name)
-    ome = {"version": OME_ZARR, "multiscales": [multiscale], "image-label": about}
+    ome = {"version": OME_ZARR, "multiscales": [multiscale], "image-label": label_entry}
     return {"ome": ome, NOTE_KEY: json.loads(note)}
 
 
@@ -321,8 +321,8 @@ def describe_levels(
     described: list[dict[str, str]] = []
     for letter in axes.names:
         unit = spelled_out(axes.units.get(letter, "pixel"))
-        own = {"name": letter, "type": kinds.get(letter, "space")}
-        described.append(own if unit == "pixel" else own | {"unit": unit})
+        axis = {"name": letter, "type": kinds.get(letter, "space")}
+        described.append(axis if unit == "pixel" else axis | {"unit": unit})
     datasets = []
     for path, shape in zip(paths, shapes, strict=True):
         steps = [2 ** round(math.log2(a / b)) for a, b in zip(shapes[0], shape, strict=True)]
@@ -368,9 +368,9 @@ def _write_tiff(path: Path, mask: _Mask) -> None:
             extratags=extra,
         )
     with tifffile.TiffFile(path) as file:
-        place = file.pages[0].tags[make].offset
+        offset = file.pages[0].tags[make].offset
     with path.open("r+b") as stream:
-        stream.seek(place)
+        stream.seek(offset)
         stream.write(image_description.to_bytes(2, "little"))
 
 

@@ -36,54 +36,58 @@ def region_sums(
     A row for each `id` above 0: number of pixels, mean position and products of differences from
     it, first and last position; totals, least and greatest values of channels.
     """
-    places = np.nonzero(ids)
-    own = ids[places]
-    base = int(own.min(initial=0))
-    counts = np.bincount(own - base)
+    positions = np.nonzero(ids)
+    rows = ids[positions]
+    base = int(rows.min(initial=0))
+    counts = np.bincount(rows - base)
     present = np.flatnonzero(counts)
-    own = (np.cumsum(counts > 0) - 1)[own - base]
+    rows = (np.cumsum(counts > 0) - 1)[rows - base]
     pixels = counts[present]
     n_rows, n_axes = len(present), ids.ndim
-    found: Sums = {"id": present + base, "pixels": pixels}
-    means = [np.bincount(own, place, n_rows) / pixels for place in places]
-    offsets = [place - mean[own] for place, mean in zip(places, means, strict=True)]
+    sums: Sums = {"id": present + base, "pixels": pixels}
+    means = [np.bincount(rows, position, n_rows) / pixels for position in positions]
+    offsets = [position - mean[rows] for position, mean in zip(positions, means, strict=True)]
     spread = np.zeros((n_rows, n_axes, n_axes))
     for a, b in itertools.combinations_with_replacement(range(n_axes), 2):
-        spread[:, a, b] = np.bincount(own, offsets[a] * offsets[b], n_rows)
+        spread[:, a, b] = np.bincount(rows, offsets[a] * offsets[b], n_rows)
         spread[:, b, a] = spread[:, a, b]
-    found["mean"] = np.reshape(means, (n_axes, n_rows)).T + np.asarray(first)
-    found["spread"] = spread
+    sums["mean"] = np.reshape(means, (n_axes, n_rows)).T + np.asarray(first)
+    sums["spread"] = spread
     for name, fold in (("first", np.minimum), ("last", np.maximum)):
-        ends = [_fold(fold, own, place, n_rows) for place in places]
-        found[name] = np.reshape(ends, (n_axes, n_rows)).T + np.asarray(first)
-    channels = [] if image is None else [channel[places] for channel in np.moveaxis(image, -1, 0)]
+        ends = [_fold(fold, rows, position, n_rows) for position in positions]
+        sums[name] = np.reshape(ends, (n_axes, n_rows)).T + np.asarray(first)
+    channels = (
+        [] if image is None else [channel[positions] for channel in np.moveaxis(image, -1, 0)]
+    )
     if channels:
-        found["total"] = np.stack([np.bincount(own, one, n_rows) for one in channels], 1)
+        sums["total"] = np.stack([np.bincount(rows, values, n_rows) for values in channels], 1)
         for name, fold in (("least", np.minimum), ("most", np.maximum)):
-            found[name] = np.stack([_fold(fold, own, one, n_rows) for one in channels], 1)
-    return found
+            sums[name] = np.stack([_fold(fold, rows, values, n_rows) for values in channels], 1)
+    return sums
 
 
 def join_sums(parts: Sequence[Sums], owner: NDArray[np.integer[Any]]) -> Sums:
     """Return the sums of regions of which several parts have pixels; `owner` is theirs by id."""
     rows = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-    present, own = np.unique(owner[rows.pop("id")], return_inverse=True)
+    present, rows_of = np.unique(owner[rows.pop("id")], return_inverse=True)
     n_rows, pixels = len(present), rows.pop("pixels")
-    counts = np.bincount(own, pixels, n_rows)
-    found: Sums = {"id": present, "pixels": counts.astype(np.int64)}
+    counts = np.bincount(rows_of, pixels, n_rows)
+    sums: Sums = {"id": present, "pixels": counts.astype(np.int64)}
     mean, spread = rows.pop("mean"), rows.pop("spread")
-    centre = np.stack([np.bincount(own, pixels * one, n_rows) / counts for one in mean.T], 1)
-    apart = mean - centre[own]
+    centre = np.stack(
+        [np.bincount(rows_of, pixels * column, n_rows) / counts for column in mean.T], 1
+    )
+    apart = mean - centre[rows_of]
     spread = spread + pixels[:, None, None] * apart[:, :, None] * apart[:, None, :]
-    found |= {"mean": centre, "spread": _summed(own, spread, n_rows)}
+    sums |= {"mean": centre, "spread": _summed(rows_of, spread, n_rows)}
     for name, values in rows.items():
         if name in _FOLDS:
             columns = values.reshape(len(values), -1).T
-            ends = np.stack([_fold(_FOLDS[name], own, one, n_rows) for one in columns], 1)
-            found[name] = ends.reshape(n_rows, *values.shape[1:])
+            ends = np.stack([_fold(_FOLDS[name], rows_of, column, n_rows) for column in columns], 1)
+            sums[name] = ends.reshape(n_rows, *values.shape[1:])
         else:
-            found[name] = _summed(own, values, n_rows)
-    return found
+            sums[name] = _summed(rows_of, values, n_rows)
+    return sums
 
 
 def measures_of(
@@ -93,40 +97,40 @@ def measures_of(
     pixels, n_axes = sums["pixels"], sums["mean"].shape[1]
     sides = np.asarray(spacing, float)
     size = pixels * (math.prod(spacing) if steps is None else float(np.prod(np.diag(steps))))
-    found: dict[str, NDArray[Any]] = {"area": size}
+    measures: dict[str, NDArray[Any]] = {"area": size}
     for axis in range(n_axes):
-        found[f"centroid-{axis}"] = sums["mean"][:, axis] * sides[axis]
+        measures[f"centroid-{axis}"] = sums["mean"][:, axis] * sides[axis]
     spread = sums["spread"]
     spread = spread * np.outer(sides, sides) if steps is None else steps @ spread @ steps.T
-    found |= _ellipses(spread, pixels, size)
+    measures |= _ellipses(spread, pixels, size)
     for axis in range(n_axes):
-        found[f"bbox-{axis}"] = sums["first"][:, axis]
-        found[f"bbox-{axis + n_axes}"] = sums["last"][:, axis] + 1
-    found["extent"] = pixels / np.prod(sums["last"] + 1 - sums["first"], axis=1)
+        measures[f"bbox-{axis}"] = sums["first"][:, axis]
+        measures[f"bbox-{axis + n_axes}"] = sums["last"][:, axis] + 1
+    measures["extent"] = pixels / np.prod(sums["last"] + 1 - sums["first"], axis=1)
     if "perimeter" in sums:
-        found["perimeter"] = sums["perimeter"] * spacing[0]
+        measures["perimeter"] = sums["perimeter"] * spacing[0]
     if "euler_number" in sums:
-        found["euler_number"] = np.round(sums["euler_number"]).astype(np.int64)
+        measures["euler_number"] = np.round(sums["euler_number"]).astype(np.int64)
     for k in range(sums["total"].shape[1] if "total" in sums else 0):
-        found[f"intensity_mean-{k}"] = sums["total"][:, k] / pixels
-        found[f"intensity_min-{k}"] = sums["least"][:, k]
-        found[f"intensity_max-{k}"] = sums["most"][:, k]
-    return found
+        measures[f"intensity_mean-{k}"] = sums["total"][:, k] / pixels
+        measures[f"intensity_min-{k}"] = sums["least"][:, k]
+        measures[f"intensity_max-{k}"] = sums["most"][:, k]
+    return measures
 
 
 def _fold(
-    call: np.ufunc, own: NDArray[np.integer], values: NDArray[Any], count: int
+    call: np.ufunc, rows: NDArray[np.integer], values: NDArray[Any], count: int
 ) -> NDArray[Any]:
     result = np.empty(count, values.dtype)
-    result[own] = values  # one of its own values to begin with
+    result[rows] = values  # one of its own values to begin with
     with np.errstate(invalid="ignore"):  # NaN is the least and the most, without a warning
-        call.at(result, own, values)
+        call.at(result, rows, values)
     return result
 
 
-def _summed(own: NDArray[np.integer], values: NDArray[Any], count: int) -> NDArray[np.float64]:
+def _summed(rows: NDArray[np.integer], values: NDArray[Any], count: int) -> NDArray[np.float64]:
     columns = values.reshape(len(values), -1).T
-    sums = np.stack([np.bincount(own, one, count) for one in columns], 1)
+    sums = np.stack([np.bincount(rows, column, count) for column in columns], 1)
     return np.asarray(sums.reshape(count, *values.shape[1:]))
 
 
@@ -135,25 +139,25 @@ def _ellipses(
 ) -> dict[str, NDArray[Any]]:
     """Return lengths and angle of the ellipses of the same second moments."""
     n_axes = spread.shape[1]
-    found: dict[str, NDArray[Any]] = {}
+    measures: dict[str, NDArray[Any]] = {}
     spread = spread / pixels[:, None, None]
     values = np.linalg.eigvalsh(spread)[:, ::-1].clip(min=0)
     if n_axes == 2:
         major, minor = 4 * np.sqrt(values.T)
         with np.errstate(invalid="ignore"):
             ratio = np.where(values[:, 0] > 0, values[:, 1] / values[:, 0], 1.0)
-        found["eccentricity"] = np.sqrt(1 - ratio)
+        measures["eccentricity"] = np.sqrt(1 - ratio)
         mixed, steepness = spread[:, 0, 1], spread[:, 0, 0] - spread[:, 1, 1]
         round_ones = np.where(mixed > 0, np.pi / 4, -np.pi / 4)
         angle = 0.5 * np.arctan2(2 * mixed, steepness)
-        found["orientation"] = np.where(steepness == 0, round_ones, angle)
+        measures["orientation"] = np.where(steepness == 0, round_ones, angle)
         diameter = 2 * np.sqrt(size / np.pi)
     else:
         # scikit-image takes the eigenvalues of the inertia tensor, which are sums of two of these.
         major, minor = np.sqrt(20 * values[:, 0]), np.sqrt(20 * values[:, 2])
         diameter = 2 * (3 * size / (4 * np.pi)) ** (1 / 3)
-    found |= {"axis_major_length": major, "axis_minor_length": minor}
-    return found | {"equivalent_diameter_area": diameter}
+    measures |= {"axis_major_length": major, "axis_minor_length": minor}
+    return measures | {"equivalent_diameter_area": diameter}
 
 
 def outline_lengths(regions: NDArray[np.integer[Any]]) -> NDArray[np.float64]:
@@ -161,28 +165,30 @@ def outline_lengths(regions: NDArray[np.integer[Any]]) -> NDArray[np.float64]:
     framed = np.pad(regions, 1)
 
     def around(
-        picture: NDArray[Any], where: Sequence[NDArray[np.integer]], is_corner: bool
+        picture: NDArray[Any], pixels: Sequence[NDArray[np.integer]], is_corner: bool
     ) -> list[NDArray[Any]]:
         steps = itertools.product((-1, 0, 1), repeat=2)
         steps_of_kind = [step for step in steps if sum(map(abs, step)) == 1 + is_corner]
-        return [picture[where[0] + 1 + dy, where[1] + 1 + dx] for dy, dx in steps_of_kind]
+        return [picture[pixels[0] + 1 + dy, pixels[1] + 1 + dx] for dy, dx in steps_of_kind]
 
-    places = np.nonzero(regions)
-    inside = regions[places]
-    is_edge = np.any([other != inside for other in around(framed, places, False)], axis=0)
-    edge, own = [place[is_edge] for place in places], inside[is_edge]
+    positions = np.nonzero(regions)
+    inside = regions[positions]
+    is_edge = np.any(
+        [neighbour != inside for neighbour in around(framed, positions, False)], axis=0
+    )
+    edge, numbers = [position[is_edge] for position in positions], inside[is_edge]
     outline = np.zeros_like(framed)
-    outline[edge[0] + 1, edge[1] + 1] = own
+    outline[edge[0] + 1, edge[1] + 1] = numbers
     across, corners = (
-        np.sum([other == own for other in around(outline, edge, is_corner)], axis=0)
+        np.sum([neighbour == numbers for neighbour in around(outline, edge, is_corner)], axis=0)
         for is_corner in (False, True)
     )
     lengths = np.zeros(50)
     lengths[[*_STRAIGHT]], lengths[[*_DIAGONAL]] = 1, math.sqrt(2)
     lengths[[*_MIXED]] = (1 + math.sqrt(2)) / 2
-    found = np.zeros(regions.shape)
-    found[tuple(edge)] = lengths[1 + 2 * across + 10 * corners]
-    return found
+    summed = np.zeros(regions.shape)
+    summed[tuple(edge)] = lengths[1 + 2 * across + 10 * corners]
+    return summed
 
 
 def euler_counts(
@@ -200,11 +206,11 @@ def euler_counts(
         seen: list[NDArray[Any]] = []
         for step in itertools.product(*[range(k + 1) for k in along]):
             at = tuple(slice(i.start - s, i.stop - s) for i, s in zip(inner, step, strict=True))
-            own = labels[at]
-            is_new = own > 0
-            for other in seen:
-                is_new &= own != other
-            seen.append(own)
+            shifted = labels[at]
+            is_new = shifted > 0
+            for earlier in seen:
+                is_new &= shifted != earlier
+            seen.append(shifted)
             sign = (-1) ** (n_axes - sum(along))
             counts += sign * np.bincount(ids[at][is_new], None, len(counts))
     return counts

@@ -175,8 +175,15 @@ def _of_png(path: Path) -> object:
 
 def _of_nifti(path: Path) -> object:
     header: Any = library("nibabel", "nifti").load(path).header
-    contents = (one.get_content() for one in header.extensions if one.get_code() == _NIFTI_COMMENT)
-    texts = (one.decode(errors="replace") if isinstance(one, bytes) else one for one in contents)
+    contents = (
+        extension.get_content()
+        for extension in header.extensions
+        if extension.get_code() == _NIFTI_COMMENT
+    )
+    texts = (
+        extension.decode(errors="replace") if isinstance(extension, bytes) else extension
+        for extension in contents
+    )
     return next(filter(None, map(_parsed, texts)), None)
 
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from napari_saf.io._zarr import Sizes, check_codecs
+from napari_saf.io._zarr import Sizes
 
 MOST_PIECE = 2**28
 """Bytes of a piece that is stored as one: more would have to be decoded for every part of it."""
@@ -40,8 +40,6 @@ class Opened:
         Where a voxel (x, y, z, 1) of a NIfTI lies in the space of its scanner.
     state : dict
         By which it is seen that the file changed.
-    folder : Path or None
-        Of a zarr, whose chunks are checked before they are decoded.
     notes : tuple of str
         What a person should know.
     close : callable
@@ -59,7 +57,6 @@ class Opened:
     affine: NDArray[np.float64] | None = None
     georeference: tuple[Any, ...] = ()
     state: dict[str, Any] = dataclasses.field(default_factory=dict)
-    folder: Path | None = None
     notes: tuple[str, ...] = ()
     close: Callable[[], object] = lambda: None
     is_squeezed: bool = True
@@ -83,8 +80,8 @@ def number_of_image(path: Path, number: int | None, titles: Sequence[str]) -> in
     n_images = len(titles)
     if number is None and n_images > 1:
         listed = ", ".join(f"{path.name}#{k} ({title})" for k, title in enumerate(titles[:4]))
-        more = ", ..." if n_images > 4 else ""
-        raise ValueError(f"it holds {n_images} images: name one, {listed}{more}")
+        ending = ", ..." if n_images > 4 else ""
+        raise ValueError(f"it holds {n_images} images: name one, {listed}{ending}")
     if number is not None and number >= n_images:
         raise ValueError(f"it holds {n_images} images, the first of which is #0")
     return number or 0
@@ -94,21 +91,23 @@ def letters_of(axes: str) -> str:
     """Return a letter for each axis: unknown ones become those of t, z, y, x that are free."""
     if axes.count("S") + axes.count("C") > 1:
         raise ValueError(f"axes {axes}: expected one axis of channels")
-    known = {"S": "c", "C": "c", "T": "t", "Z": "z", "Y": "y", "X": "x"}
-    names = [known.get(axis, "") for axis in axes]
+    letters = {"S": "c", "C": "c", "T": "t", "Z": "z", "Y": "y", "X": "x"}
+    names = [letters.get(axis, "") for axis in axes]
     free = [name for name in "ztyxuvw" if name not in names]
     return "".join(reversed([name or free.pop(0) for name in reversed(names)]))
 
 
 def in_order(axes: str) -> list[int]:
     """Return where the axes other than that of channels are, in the order of labels: t, z, y, x."""
-    places = [k for k, name in enumerate(axes) if name != "c"]
-    is_known = {axes[k] for k in places} <= {*"tzyx"}
-    return sorted(places, key=lambda k: "tzyx".find(axes[k])) if is_known else places
+    positions = [k for k, name in enumerate(axes) if name != "c"]
+    is_known = {axes[k] for k in positions} <= {*"tzyx"}
+    return sorted(positions, key=lambda k: "tzyx".find(axes[k])) if is_known else positions
 
 
 def check_pieces(levels: Sequence[Any]) -> None:
     """Refuse levels that take more memory than what is read of them, by their metadata."""
+    from napari_saf.io._checked_store import check_codecs
+
     for level in levels:
         check_codecs(level)
         check_piece(level.shards or level.chunks, level.dtype.itemsize)

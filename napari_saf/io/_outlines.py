@@ -75,10 +75,10 @@ def save_objects(path: str | os.PathLike[str], objects: AnyObjects | LargeRegion
     'cells.json'
     """
     target, suffix = as_path(path), check_outlines(path)
-    found = objects if isinstance(objects, LargeRegions) else _Parts(objects)
-    if len(found.shape) not in (2, 3):
-        raise InvalidInput(f"objects: expected 2 or 3 axes, got shape {found.shape}")
-    _WRITERS[suffix](target, found)
+    numbered = objects if isinstance(objects, LargeRegions) else _Parts(objects)
+    if len(numbered.shape) not in (2, 3):
+        raise InvalidInput(f"objects: expected 2 or 3 axes, got shape {numbered.shape}")
+    _WRITERS[suffix](target, numbered)
     return target
 
 
@@ -118,8 +118,8 @@ class _Parts:
 _Numbered = LargeRegions | _Parts
 
 
-def _name(objects: _Numbered, kind: int) -> str:
-    return objects.names.get(kind, f"label {kind}")
+def _name(objects: _Numbered, label: int) -> str:
+    return objects.names.get(label, f"label {label}")
 
 
 def _joined(
@@ -131,12 +131,12 @@ def _joined(
     """
     waiting: dict[int, dict[int, list[T]]] = {}
     for k, (region, numbers) in enumerate(objects.parts()):
-        *first, row, column = (one.start for one in region)
+        *first, row, column = (side.start for side in region)
         planes = numbers.reshape(-1, *numbers.shape[-2:])
         present = set[int]()
-        for plane, own in enumerate(planes, start=sum(first)):
-            for number, found in find(own, row, column):
-                waiting.setdefault(number, {}).setdefault(plane, []).append(found)
+        for plane, labels in enumerate(planes, start=sum(first)):
+            for number, piece in find(labels, row, column):
+                waiting.setdefault(number, {}).setdefault(plane, []).append(piece)
                 present.add(number)
         for number in sorted(present):
             if objects.last[number] == k:
@@ -149,9 +149,9 @@ def _outlines(objects: _Numbered) -> Iterator[tuple[int, int, Any]]:
     shapely = library("shapely")
 
     def faces(labels: NDArray[Any], row: int, column: int) -> Iterator[tuple[int, Any]]:
-        for top, left in itertools.product(*(range(0, n, _SIDE) for n in labels.shape)):
-            piece = labels[top : top + _SIDE, left : left + _SIDE]
-            yield from faces_of(piece, row + top, column + left)
+        for top, column0 in itertools.product(*(range(0, n, _SIDE) for n in labels.shape)):
+            piece = labels[top : top + _SIDE, column0 : column0 + _SIDE]
+            yield from faces_of(piece, row + top, column + column0)
 
     def faces_of(labels: NDArray[Any], row: int, column: int) -> Iterator[tuple[int, Any]]:
         framed = np.pad(labels, 1)
@@ -160,13 +160,13 @@ def _outlines(objects: _Numbered) -> Iterator[tuple[int, int, Any]]:
         edges = np.concatenate([_straight(below, right), _straight(right.T, below.T)[..., ::-1]])
         lines = shapely.linestrings(edges[..., ::-1].astype(float))
         # A polygon for each face of the plane, without needless corners.
-        found = shapely.simplify(shapely.get_parts(shapely.polygonize(lines)), 0)
-        inner = shapely.get_coordinates(shapely.point_on_surface(found)).astype(int)
+        polygons = shapely.simplify(shapely.get_parts(shapely.polygonize(lines)), 0)
+        inner = shapely.get_coordinates(shapely.point_on_surface(polygons)).astype(int)
         owners = labels[inner[:, 1], inner[:, 0]]
-        found = shapely.transform(found, lambda corners: np.add(corners, (column, row)))
+        polygons = shapely.transform(polygons, lambda corners: np.add(corners, (column, row)))
         order = np.argsort(owners, kind="stable")[np.count_nonzero(owners == 0) :]
-        for number, own in itertools.groupby(order, key=lambda face: int(owners[face])):
-            yield number, found[list(own)]
+        for number, indices in itertools.groupby(order, key=lambda face: int(owners[face])):
+            yield number, polygons[list(indices)]
 
     for number, plane, pieces in _joined(objects, faces):
         parts = pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
@@ -180,11 +180,11 @@ def _straight(edges: NDArray[np.bool_], across: NDArray[np.bool_]) -> NDArray[np
 
     An edge leads from a node to the next along the last axis; `across` are edges along the first.
     """
-    own = np.pad(edges, ((0, 0), (1, 1)))
-    others = np.pad(across, ((1, 1), (0, 0)))
-    is_met = others[1:] | others[:-1]
-    starts = np.argwhere(edges & (is_met[:, :-1] | ~own[:, :-2]))
-    ends = np.add(np.argwhere(edges & (is_met[:, 1:] | ~own[:, 2:])), (0, 1))
+    padded = np.pad(edges, ((0, 0), (1, 1)))
+    crossing = np.pad(across, ((1, 1), (0, 0)))
+    is_met = crossing[1:] | crossing[:-1]
+    starts = np.argwhere(edges & (is_met[:, :-1] | ~padded[:, :-2]))
+    ends = np.add(np.argwhere(edges & (is_met[:, 1:] | ~padded[:, 2:])), (0, 1))
     return np.stack([starts, ends], axis=1)
 
 
@@ -204,16 +204,16 @@ def _write_geojson(path: Path, objects: _Numbered) -> None:
 
     def features() -> Iterator[dict[str, Any]]:
         for number, plane, area in _outlines(objects):
-            kind = int(objects.kinds[number])
+            label = int(objects.kinds[number])
             geometry = json.loads(shapely.to_geojson(area))
             if len(objects.shape) == 3:
                 geometry["plane"] = {"c": -1, "z": plane, "t": 0}
             properties = {
                 "objectType": "detection",
                 "name": str(number),
-                "classification": {"name": _name(objects, kind)},
+                "classification": {"name": _name(objects, label)},
                 "object": number,
-                "kind": kind,
+                "kind": label,
             }
             yield {"type": "Feature", "geometry": geometry, "properties": properties}
 
@@ -226,8 +226,8 @@ def _write_rois(path: Path, objects: _Numbered) -> None:
 
     def rois() -> Iterator[Any]:
         for number, plane, area in _outlines(objects):
-            kind = int(objects.kinds[number])
-            name = printable(_name(objects, kind))
+            label = int(objects.kinds[number])
+            name = printable(_name(objects, label))
             rings = [
                 shapely.get_coordinates(ring) for ring in shapely.get_rings(shapely.get_parts(area))
             ]
@@ -246,7 +246,7 @@ def _write_rois(path: Path, objects: _Numbered) -> None:
             if is_stack:
                 roi.position = plane + 1
             roi.name = f"{number:06d}-{file_stem(name)}" + f"-{plane}" * is_stack
-            roi.properties = {"object": number, "kind": kind, "kind_name": name}
+            roi.properties = {"object": number, "kind": label, "kind_name": name}
             yield roi
 
     with atomic_write(path) as temporary:
@@ -279,12 +279,12 @@ def _write_coco(path: Path, objects: _Numbered) -> None:
 
     def annotations() -> Iterator[dict[str, Any]]:
         for k, (number, plane, pieces) in enumerate(_joined(objects, runs), start=1):
-            own = np.concatenate(pieces)
-            own = own[np.argsort(own[:, 0])]
-            x, (top, bottom) = own[:, 0] // rows, (own - own[:, :1] // rows * rows).T
+            spans = np.concatenate(pieces)
+            spans = spans[np.argsort(spans[:, 0])]
+            x, (top, bottom) = spans[:, 0] // rows, (spans - spans[:, :1] // rows * rows).T
             box = [x[0], top.min(), x[-1] + 1 - x[0], bottom.max() - top.min()]
-            is_first = np.append(True, own[1:, 0] != own[:-1, 1])  # some go on where others end
-            ends = np.stack([own[is_first, 0], own[np.roll(is_first, -1), 1]], axis=1)
+            is_first = np.append(True, spans[1:, 0] != spans[:-1, 1])  # some go on where others end
+            ends = np.stack([spans[is_first, 0], spans[np.roll(is_first, -1), 1]], axis=1)
             counts = np.diff(ends.ravel(), prepend=0, append=rows * columns)
             yield {
                 "id": k,
@@ -292,7 +292,7 @@ def _write_coco(path: Path, objects: _Numbered) -> None:
                 "category_id": int(objects.kinds[number]),
                 "object": number,
                 "segmentation": {"size": [rows, columns], "counts": counts.tolist()},
-                "area": int((own[:, 1] - own[:, 0]).sum()),
+                "area": int((spans[:, 1] - spans[:, 0]).sum()),
                 "bbox": list(map(int, box)),
                 "iscrowd": 0,
             }
@@ -301,7 +301,7 @@ def _write_coco(path: Path, objects: _Numbered) -> None:
     planes = range(stack[0] if stack else 1)
     images = [{"id": k + 1, "file_name": f"plane-{k}", **size} for k in planes]
     kinds = np.unique(objects.kinds[1:]).tolist()
-    categories = [{"id": kind, "name": _name(objects, kind)} for kind in kinds if kind]
+    categories = [{"id": label, "name": _name(objects, label)} for label in kinds if label]
     _write_list(path, {"images": images, "categories": categories}, "annotations", annotations())
 
 

@@ -87,16 +87,28 @@ def path_beside(mask: Path, ending: str) -> Path:
         inner = place_in_store(image)
         if inner is None:
             return image.with_name(f"{mask_stem(image)}.{mask.name}.{ending}")
-        (outer, names), (kind, _, suffix) = inner, ending.rpartition(".")
-        folder = outer.with_name(f"{mask_stem(outer)}.{mask.name}.{kind}")
+        (outer, names), (name, _, suffix) = inner, ending.rpartition(".")
+        folder = outer.with_name(f"{mask_stem(outer)}.{mask.name}.{name}")
         return folder / f"{'-'.join(names)}.{suffix}"
     stem = mask_stem(mask).removesuffix(MASK_MARK).removesuffix(LABELS_MARK)
     return mask.with_name(f"{stem}.{ending}")
 
 
-def mask_suffix(path: Path, known: Sequence[str] = MASK_SUFFIXES) -> str | None:
+def recipe_path(mask: Path) -> Path:
+    """Return where the recipe of a mask goes."""
+    return mask.with_name(f"{mask_stem(mask)}.recipe.json")
+
+
+def companion_recipe(mask: Path) -> Path | None:
+    """Return the recipe beside a mask, called as the mask or as its image, if there is one."""
+    image = mask_stem(mask).removesuffix(LABELS_MARK).removesuffix(MASK_MARK)
+    candidates = (recipe_path(mask), mask.with_name(f"{image}.recipe.json"))
+    return next((path for path in candidates if path.is_file()), None)
+
+
+def mask_suffix(path: Path, suffixes: Sequence[str] = MASK_SUFFIXES) -> str | None:
     """Return the suffix of a name in lower case, or None if it is not a known one."""
-    return next((suffix for suffix in known if path.name.lower().endswith(suffix)), None)
+    return next((suffix for suffix in suffixes if path.name.lower().endswith(suffix)), None)
 
 
 def keeps_origin(suffix: str | None) -> bool:
@@ -116,18 +128,18 @@ def places_lost(suffix: str | None, image: Any) -> dict[str, str]:
     return lost
 
 
-def check_suffix(path: Path, known: Sequence[str]) -> str:
+def check_suffix(path: Path, suffixes: Sequence[str]) -> str:
     """Return the suffix of a name in lower case; raise InvalidInput if it is not a known one."""
-    suffix = mask_suffix(path, known)
+    suffix = mask_suffix(path, suffixes)
     if suffix is None:
-        raise InvalidInput(f"{path}: expected a name that ends in {', '.join(known)}")
+        raise InvalidInput(f"{path}: expected a name that ends in {', '.join(suffixes)}")
     return suffix
 
 
 def url_of(source: object) -> str | None:
     """Return the URL that a text, or a path made of it, stands for; None for what is on disk."""
-    found = re.match(r"([A-Za-z][A-Za-z0-9+.:-]+):/+(.*)", str(source))
-    return None if found is None else f"{found[1]}://{found[2]}"
+    match = re.match(r"([A-Za-z][A-Za-z0-9+.:-]+):/+(.*)", str(source))
+    return None if match is None else f"{match[1]}://{match[2]}"
 
 
 def split_series(path: Path) -> tuple[Path, int | None]:
@@ -164,13 +176,13 @@ def file_state(file: Path, folder: Path) -> dict[str, Any]:
     and ``modified`` its last change in nanoseconds since 1970, both 0 where there is none. Of a
     series of a file it is the state of the file.
     """
-    place, (file, _) = file, split_series(file)
+    image, (file, _) = file, split_series(file)
     inner = [*file.rglob("*"), file] if file.is_dir() else [file]
     states = [path.stat() for path in inner if path.exists()]
     try:
-        path = Path(os.path.relpath(place.absolute(), folder.absolute()))
+        path = Path(os.path.relpath(image.absolute(), folder.absolute()))
     except ValueError:  # on Windows, of two drives
-        path = place.absolute()
+        path = image.absolute()
     return {
         "path": path.as_posix(),
         "n_bytes": sum(state.st_size for state in states),

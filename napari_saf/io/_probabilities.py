@@ -91,14 +91,14 @@ def probability_maps(
             f"result: expected soft labels of {problem.n_nodes} nodes, as the problem has, got "
             f"{len(result.assignment)}"
         )
-    wanted = labels_of(result) if labels is None else labels
-    return soft_images(problem.graph, result.assignment, result.label_map.numbers, wanted)
+    numbers = labels_of(result) if labels is None else labels
+    return soft_images(problem.graph, result.assignment, result.label_map.numbers, numbers)
 
 
 def labels_of(result: Segmentation) -> list[int]:
     """Return the labels of a result that own a pixel, ascending."""
     images = result.labels if isinstance(result.labels, list) else [result.labels]
-    return sorted({int(label) for one in images for label in count_labels(one)[0]})
+    return sorted({int(label) for image in images for label in count_labels(image)[0]})
 
 
 def soft_images(
@@ -108,16 +108,16 @@ def soft_images(
     labels: Collection[int],
 ) -> NDArray[np.float32] | list[NDArray[np.float32]]:
     """Return columns of an assignment, of labels by number, as `probability_maps` does."""
-    wanted = [as_whole(label) for label in labels]
-    if not wanted or not all(label is not None and label > 0 for label in wanted):
+    chosen = [as_whole(label) for label in labels]
+    if not chosen or not all(label is not None and label > 0 for label in chosen):
         raise InvalidInput(f"labels: expected some, whole numbers of 1 and above, got {labels!r}")
-    found: list[Any] = []
-    for label in wanted:
-        own = assignment[:, np.flatnonzero(numbers == label)]
-        found.append(graph.to_image(own.sum(axis=1, dtype=np.float32)))
-    if isinstance(found[0], list):
-        return [np.stack(maps) for maps in zip(*found, strict=True)]
-    return np.stack(found)
+    images: list[Any] = []
+    for label in chosen:
+        columns = assignment[:, np.flatnonzero(numbers == label)]
+        images.append(graph.to_image(columns.sum(axis=1, dtype=np.float32)))
+    if isinstance(images[0], list):
+        return [np.stack(maps) for maps in zip(*images, strict=True)]
+    return np.stack(images)
 
 
 def save_probabilities(
@@ -191,10 +191,10 @@ def save_probabilities(
     return target
 
 
-def _stored(maps: NDArray[Any], kind: np.dtype[Any]) -> NDArray[Any]:
+def _stored(maps: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
     """Return maps as float32, or as bytes."""
     values = maps.astype(np.float32)
-    return np.rint(255 * values.clip(0, 1)).astype(np.uint8) if kind == np.uint8 else values
+    return np.rint(255 * values.clip(0, 1)).astype(np.uint8) if dtype == np.uint8 else values
 
 
 def _maps_of(
@@ -234,8 +234,8 @@ class _Maps:
 
     def attributes(self) -> dict[str, Any]:
         """Return the OME-Zarr metadata of an image with a channel for each label."""
-        whole = 255 if self.array.dtype == np.uint8 else 1
-        shared = {"active": True, "window": {"min": 0, "max": whole, "start": 0, "end": whole}}
+        highest = 255 if self.array.dtype == np.uint8 else 1
+        shared = {"active": True, "window": {"min": 0, "max": highest, "start": 0, "end": highest}}
         tints = ["".join(f"{round(255 * value):02X}" for value in color) for color in self.colors]
         channels = [
             {"label": title, "color": tint} | shared
@@ -273,8 +273,8 @@ class ProbabilityStore:
     ) -> None:
         assert step.labels is not None
         self.path = path
-        whole = np.broadcast_to(np.zeros((), step.kind), (len(step.labels), *shape))
-        self._maps = _maps_of(path, whole, step.labels, axes, names, colors)
+        empty = np.broadcast_to(np.zeros((), step.kind), (len(step.labels), *shape))
+        self._maps = _maps_of(path, empty, step.labels, axes, names, colors)
 
     def create(self, chunk: Sequence[int], shard: Sequence[int]) -> None:
         """Make the empty array, of which a tile is a shard."""

@@ -48,8 +48,7 @@ from napari_saf.io._paths import (
     split_series,
     url_of,
 )
-from napari_saf.io._remote import RemoteArray, RemoteFolder
-from napari_saf.io._zarr import Sizes, check_chunks, images_of_group, open_zarr
+from napari_saf.io._zarr import Multiscale, Sizes, images_of_group, open_zarr
 from napari_saf.storage import check_room, check_unpacked
 
 PNG_MARK = ("Comment", "napari-saf label image: the index of a pixel is its label")
@@ -81,7 +80,7 @@ def open_file(path: str | os.PathLike[str], request: Request) -> Opened:
     if not file.exists():
         raise FormatError(f"{file}: no such file")
     if file.is_dir():
-        opened = _open_folder(file, number)
+        opened = _open_folder(file, request._replace(number=number))
     else:
         opened = _reader_of(file)(file, request._replace(number=number))
         opened.state = state_of(file)
@@ -160,8 +159,8 @@ def differs_in_napari(path: Path) -> bool:
 
 def _is_deep_colour(header: bytes) -> bool:
     """Tell whether a file that begins so is a PNG of colours of 16 bits."""
-    found = _PNG_HEADER.match(header)
-    return found is not None and found[1] == b"\x10" and found[2] in (b"\x02", b"\x04", b"\x06")
+    match = _PNG_HEADER.match(header)
+    return match is not None and match[1] == b"\x10" and match[2] in (b"\x02", b"\x04", b"\x06")
 
 
 def find_images(paths: Sequence[Path]) -> list[Path]:
@@ -175,8 +174,12 @@ def find_images(paths: Sequence[Path]) -> list[Path]:
     images: list[Path] = []
     for path in paths:
         if not path.exists() and any(sign in str(path) for sign in "*?"):
-            found = [Path(one) for one in sorted(glob.glob(str(path)))]
-            inside = [one for one in found if _is_image(one) or (one.is_dir() and not is_zarr(one))]
+            matches = [Path(match) for match in sorted(glob.glob(str(path)))]
+            inside = [
+                match
+                for match in matches
+                if _is_image(match) or (match.is_dir() and not is_zarr(match))
+            ]
             if not inside:
                 raise InvalidInput(f"{path}: no image fits this pattern")
             images += find_images(inside)
@@ -185,8 +188,8 @@ def find_images(paths: Sequence[Path]) -> list[Path]:
         else:
             inside = [file for file in sorted(path.iterdir()) if _is_image(file)]
             if not inside:
-                known = ", ".join(IMAGE_SUFFIXES)
-                raise InvalidInput(f"{path}: expected images in the folder ({known}, .zarr)")
+                suffixes = ", ".join(IMAGE_SUFFIXES)
+                raise InvalidInput(f"{path}: expected images in the folder ({suffixes}, .zarr)")
             images += [image for file in inside for image in images_in(file)]
     return images
 
@@ -276,10 +279,10 @@ def _images_of_tiff(file: Any) -> list[list[Any]]:
     Pages that were appended one by one, each a series, are one stack if they are alike.
     """
     series = list(file.series)
-    kinds = {one.kind for one in series}
-    alike = {(one.shape, str(one.dtype), one.axes, one.is_pyramidal) for one in series}
+    kinds = {item.kind for item in series}
+    alike = {(item.shape, str(item.dtype), item.axes, item.is_pyramidal) for item in series}
     is_stack = len(series) > 1 and len(alike) == 1 and kinds <= {"shaped", "generic", "uniform"}
-    return [series] if is_stack else [[one] for one in series]
+    return [series] if is_stack else [[item] for item in series]
 
 
 def _open_tiff(path: Path, request: Request) -> Opened:
@@ -309,21 +312,23 @@ def _open_series(path: Path, file: Any, several: Sequence[Any], request: Request
 
     series = several[0]
     axes = letters_of("Q" * (len(several) > 1) + series.axes)
-    kind = series.keyframe.photometric
-    if kind in _NO_RGB or (kind == _YCBCR and series.keyframe.compression in _NOT_CONVERTED):
-        raise ValueError(f"it holds {_NO_RGB.get(kind, 'YCbCr colours')}; save it as RGB")
+    photometric = series.keyframe.photometric
+    if photometric in _NO_RGB or (
+        photometric == _YCBCR and series.keyframe.compression in _NOT_CONVERTED
+    ):
+        raise ValueError(f"it holds {_NO_RGB.get(photometric, 'YCbCr colours')}; save it as RGB")
     # Of RGBA with the channels last alpha is left out as of any picture.
     has_alpha = {1, 2} & {*series.keyframe.extrasamples} and "S" in series.axes
     has_alpha = has_alpha and not (series.axes[-1] == "S" and series.shape[-1] == 4)
-    has_palette = request.in_colors and kind == tifffile.PHOTOMETRIC.PALETTE
+    has_palette = request.in_colors and photometric == tifffile.PHOTOMETRIC.PALETTE
     planes = list(series.pages) if file.is_ome else []
     n_missing = planes.count(None)
     handles = {page.parent.filehandle for page in planes if page} or {file.filehandle}
     n_stored = sum(int(handle.size) for handle in handles)
 
     def read() -> NDArray[Any]:
-        check_room(sum(one.nbytes for one in several), n_stored)
-        arrays = [one.asarray() for one in several]
+        check_room(sum(item.nbytes for item in several), n_stored)
+        arrays = [item.asarray() for item in several]
         array = np.stack(arrays) if len(arrays) > 1 else arrays[0]
         if has_palette:  # tables hold 16 bits a channel
             array = (series.keyframe.colormap >> 8).astype(np.uint8).T[array]
@@ -454,8 +459,10 @@ def _open_with_bioio(path: Path, request: Request) -> Opened:
 
 def _bioio_reader(path: Path) -> Any:
     """Return the reader of a plug-in of bioio for a file; SafError that says what to install."""
-    plugin, known = BIOIO_SUFFIXES.get(path.suffix.lower()), ", ".join(READERS)
-    fault = "" if plugin else f"its content is none of {known} or a picture such as .png or .jpg; "
+    plugin, suffixes = BIOIO_SUFFIXES.get(path.suffix.lower()), ", ".join(READERS)
+    fault = (
+        "" if plugin else f"its content is none of {suffixes} or a picture such as .png or .jpg; "
+    )
     try:
         import bioio
         from bioio_base.exceptions import UnsupportedFileFormatError
@@ -493,56 +500,64 @@ def _planes_of(reader: Any) -> Any:
     return pixels.squeeze(single, drop=True)
 
 
-def _open_folder(path: Path, number: int | None) -> Opened:
+def _open_folder(path: Path, request: Request) -> Opened:
     """Open a zarr array, or a multiscale image of an OME-Zarr group."""
+    from napari_saf.io._checked_store import folder_store
+
     if not is_zarr(path):
         raise ValueError("the folder holds no OME-Zarr image")
-    image = open_zarr(path, number)
+    image = open_zarr(folder_store(path), request.number)
+    first = image.levels[0]
+    state = state_of(path / first.path)
+    sides = zip(first.shape, first.shards or first.chunks, strict=True)
+    missing = math.prod(-(-n // side) for n, side in sides) - state["n_files"]
+    if request.in_parts:
+        check_pieces(image.levels)
+        if not state["n_files"]:
+            raise ValueError("the zarr array has no chunk files")
+        check_unpacked(first.nbytes, state["n_bytes"])
+    opened = _opened_zarr(image, state)
+    opened.no_data = _number(dict(first.attrs).get("_FillValue"))
+    if missing > 0:
+        value = first.fill_value
+        note = f"{missing} chunks are not there and count as {value}, as zarr has it"
+        opened.notes = (note,)
+    return opened
+
+
+def _open_url(url: str) -> Opened:
+    """Open a zarr behind a URL: how many of its chunks are there is not known."""
+    from napari_saf.io._checked_store import url_store
+
+    store = url_store(url)
+    image = open_zarr(store)
+    check_pieces(image.levels)
+    if store.is_hollow(image.levels[0]):
+        raise ValueError("the zarr array has no chunk files")
+    return _opened_zarr(image, {"url": re.sub("//[^/]*@", "//", url)})  # no password
+
+
+def _opened_zarr(image: Multiscale, state: dict[str, Any]) -> Opened:
+    from napari_saf.io._checked_store import check_codecs, check_count
+
     first = image.levels[0]
 
     def read() -> NDArray[Any]:
         check_room(first.nbytes)
-        check_chunks(first, path / first.path)
+        check_codecs(first)
+        check_count(first)
         return np.asarray(first[...])
 
-    state = state_of(path / first.path)
     text = json.dumps(first.metadata.to_dict(), sort_keys=True, default=str)
     state["metadata"] = hashlib.sha256(text.encode()).hexdigest()[:16]
-    sides = zip(first.shape, first.shards or first.chunks, strict=True)
-    missing = math.prod(-(-n // side) for n, side in sides) - state["n_files"]
-    notes: tuple[str, ...] = ()
-    if missing > 0:
-        value = first.fill_value
-        notes = (f"{missing} chunks are not there and count as {value}, as zarr has it",)
     return Opened(
         axes=image.axes,
         read=read,
         levels=image.levels,
         sizes=image.sizes,
         origin=image.origin,
-        no_data=_number(dict(first.attrs).get("_FillValue")),
         state=state,
-        folder=path,
-        notes=notes,
     )
-
-
-def _open_url(url: str) -> Opened:
-    """Open a zarr behind a URL: how many of its chunks are there is not known."""
-    folder = RemoteFolder(url)
-    image = open_zarr(folder.store())
-    check_pieces(image.levels)
-    arrays = [RemoteArray(folder, one) for one in image.levels]
-    if arrays[0].is_hollow():
-        raise ValueError("no chunk of it is there")
-    state = {"url": re.sub("//[^/]*@", "//", url), "metadata": folder.digest}  # no password
-
-    def read() -> NDArray[Any]:
-        check_room(image.levels[0].nbytes)
-        return arrays[0][tuple(slice(0, n) for n in arrays[0].shape)]
-
-    known: dict[str, Any] = {"sizes": image.sizes, "origin": image.origin}
-    return Opened(axes=image.axes, read=read, levels=list(arrays), state=state, **known)
 
 
 def state_of(path: Path) -> dict[str, Any]:

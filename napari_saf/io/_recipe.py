@@ -118,11 +118,11 @@ class PrototypeSet:
 
     def __post_init__(self) -> None:
         vectors = check_vectors(self.vectors)
-        given = np.arange(1, len(vectors) + 1) if self.labels is None else np.asarray(self.labels)
-        if given.shape != (len(vectors),) or given.dtype.kind not in "iu":
-            got = f"{given.dtype} of shape {given.shape}"
+        labels = np.arange(1, len(vectors) + 1) if self.labels is None else np.asarray(self.labels)
+        if labels.shape != (len(vectors),) or labels.dtype.kind not in "iu":
+            got = f"{labels.dtype} of shape {labels.shape}"
             raise InvalidInput(f"labels: expected {len(vectors)} whole numbers, got {got}")
-        wrong = given[(given < 1) | (given > MOST_LABELS)]
+        wrong = labels[(labels < 1) | (labels > MOST_LABELS)]
         if len(wrong):
             raise InvalidInput(f"labels: expected 1 to {MOST_LABELS}, got {wrong[0]}")
         for label, name in as_dict(self.names, "names").items():
@@ -131,9 +131,9 @@ class PrototypeSet:
             raise InvalidInput(f"options: expected ImageOptions, got {self.options!r:.60}")
         if self.options is not None:
             check_repeatable(self.options)
-        colors = {n: check_color(one)[:3] for n, one in as_dict(self.colors, "colors").items()}
+        colors = {n: check_color(color)[:3] for n, color in as_dict(self.colors, "colors").items()}
         object.__setattr__(self, "vectors", vectors)
-        object.__setattr__(self, "labels", given.astype(np.int64))
+        object.__setattr__(self, "labels", labels.astype(np.int64))
         object.__setattr__(self, "colors", colors)
 
     @classmethod
@@ -163,18 +163,20 @@ class PrototypeSet:
             By label.
         """
         try:
-            known = problem if labels is None else problem.with_seeds(labels)
+            labelled = problem if labels is None else problem.with_seeds(labels)
         except InvalidInput as error:
             raise InvalidInput(f"labels: {str(error).removeprefix('seeds: ')}") from error
-        if known.seeds is None:
+        if labelled.seeds is None:
             raise InvalidInput("labels: expected some, or a problem with seeds")
         n_means = as_whole(n_each)
         if n_means is None or n_means < 1:
             raise InvalidInput(f"n_each: expected at least 1, a whole number, got {n_each!r}")
-        numbers = np.unique(known.seeds[known.seeds > 0])
-        points = {int(n): _means(problem.features[known.seeds == n], n_means) for n in numbers}
-        given = problem.options
-        options = None if given is None or given.extractor is None else given
+        numbers = np.unique(labelled.seeds[labelled.seeds > 0])
+        points = {int(n): _means(problem.features[labelled.seeds == n], n_means) for n in numbers}
+        image_options = problem.options
+        options = (
+            None if image_options is None or image_options.extractor is None else image_options
+        )
         return cls.from_points(points, names=names, colors=colors, options=options)
 
     @classmethod
@@ -189,7 +191,7 @@ class PrototypeSet:
         """Return prototypes by label, the inverse of `by_label`; names of others are left out."""
         if not points:
             raise InvalidInput("prototypes: expected those of at least one label")
-        if len({own.shape[1] for own in points.values()}) > 1:
+        if len({vectors.shape[1] for vectors in points.values()}) > 1:
             raise InvalidInput("prototypes: expected as many numbers for each label")
         numbers = sorted(points)
         return cls(
@@ -201,9 +203,7 @@ class PrototypeSet:
         )
 
     @classmethod
-    def taught_by(
-        cls, problem: Problem, labels: ArrayLike | list[NDArray[Any]]
-    ) -> PrototypeSet | None:
+    def fit(cls, problem: Problem, labels: ArrayLike | list[NDArray[Any]]) -> PrototypeSet | None:
         """Return `from_labels`, or None where the features are of this image alone.
 
         Labels of several images are a list. Of many labels fewer means each, one at least: a
@@ -214,7 +214,7 @@ class PrototypeSet:
         if extractor is None or not extractor.is_portable:
             return None
         several = labels if isinstance(labels, list) else [labels]
-        numbers = np.concatenate([np.ravel(np.asarray(one)) for one in several])
+        numbers = np.concatenate([np.ravel(np.asarray(image)) for image in several])
         n_labels = max(1, len(count_labels(numbers)[0]))
         return cls.from_labels(problem, labels, max(1, min(8, _MOST_TAUGHT // n_labels)))
 
@@ -223,13 +223,21 @@ class PrototypeSet:
         cls, entries: Sequence[LabelEntry], options: ImageOptions | None
     ) -> PrototypeSet:
         """Return the prototypes that a file lists by label."""
-        given = {entry.label: entry for entry in entries}
-        if len(given) < len(entries):
+        by_label = {entry.label: entry for entry in entries}
+        if len(by_label) < len(entries):
             raise InvalidInput("labels: expected each label once")
         return cls.from_points(
-            {n: check_vectors(one.prototypes) for n, one in given.items()},
-            names={n: one.name for n, one in given.items() if "name" in one.model_fields_set},
-            colors={n: one.color for n, one in given.items() if "color" in one.model_fields_set},
+            {n: check_vectors(stored.prototypes) for n, stored in by_label.items()},
+            names={
+                n: stored.name
+                for n, stored in by_label.items()
+                if "name" in stored.model_fields_set
+            },
+            colors={
+                n: stored.color
+                for n, stored in by_label.items()
+                if "color" in stored.model_fields_set
+            },
             options=options,
         )
 
@@ -264,13 +272,13 @@ class PrototypeSet:
 
 def with_level(recipe: dict[str, Any], level: float | None) -> dict[str, Any]:
     """Return the recipe of a run as that of its regions at a level; None: of its labels."""
-    own = {key: value for key, value in recipe.items() if key != "regions"}
-    return own if level is None else own | {"regions": {"level": level}}
+    labels_only = {key: value for key, value in recipe.items() if key != "regions"}
+    return labels_only if level is None else labels_only | {"regions": {"level": level}}
 
 
-def with_taught(recipe: dict[str, Any], taught: PrototypeSet | None) -> dict[str, Any]:
+def with_prototypes(recipe: dict[str, Any], prototypes: PrototypeSet | None) -> dict[str, Any]:
     """Return the recipe of a run from strokes with what they taught, if it is known."""
-    return recipe if taught is None else recipe | {"taught": taught.entries()}
+    return recipe if prototypes is None else recipe | {"taught": prototypes.entries()}
 
 
 def rows_of_json(rows: Sequence[object], indent: str = "") -> str:
@@ -305,8 +313,8 @@ def save_recipe(
     if isinstance(options, dict) and options.get("features") == GIVEN_FEATURES:
         raise InvalidInput(f"input.features: {_GIVEN}")
     try:
-        own = {key: value for key, value in recipe.items() if key != "taught"}
-        text = json.dumps(own, indent=2, allow_nan=False, ensure_ascii=False)
+        entries = {key: value for key, value in recipe.items() if key != "taught"}
+        text = json.dumps(entries, indent=2, allow_nan=False, ensure_ascii=False)
         if "taught" in recipe:
             rows = rows_of_json(recipe["taught"], indent="    ")
             text = f'{text.removesuffix("}").rstrip()},\n  "taught": [\n{rows}\n  ]\n}}'

@@ -147,7 +147,7 @@ def check_regions(shape: tuple[int, ...], min_pixels: object) -> None:
 
 def table_rows(
     sums: Sums,
-    own: NDArray[Any],
+    labels: NDArray[Any],
     numbers: NDArray[Any] | None,
     n_labelled: int,
     axes: Axes,
@@ -156,7 +156,7 @@ def table_rows(
     """Return a row for each region: its label, number (if any), size, and measures."""
     steps = None if axes.steps is None else axes.steps.upright
     measured = measures_of(sums, [axes.scale.get(name, 1.0) for name in axes.names], steps)
-    table: Table = {"label": own}
+    table: Table = {"label": labels}
     if numbers is not None:
         table["region"] = numbers
     table |= {"pixels": sums["pixels"], "share": sums["pixels"] / n_labelled}
@@ -182,11 +182,11 @@ def connected_regions(
     owners: list[int] = []
     for rank, box in enumerate(find_objects(ranks), start=1):
         if box is not None:
-            own, _ = label(ranks[box] == rank, around)
-            is_large = np.bincount(own.ravel()) >= min_pixels
+            numbered, _ = label(ranks[box] == rank, around)
+            is_large = np.bincount(numbered.ravel()) >= min_pixels
             is_large[0] = False
             number = np.where(is_large, is_large.cumsum() + len(owners), 0).astype(np.int32)
-            regions[box] += number[own]
+            regions[box] += number[numbered]
             owners += [int(present[rank - 1])] * np.count_nonzero(is_large)
     return regions, np.array(owners, np.int64)
 
@@ -211,16 +211,16 @@ def table_columns(axes: Axes, n_channels: int, brief: bool) -> dict[str, str]:
         if is_plane and len(set(axes.scale.values())) < 2 and not is_sheared:
             columns["perimeter"] = f"perimeter{length}"
     for k, name in enumerate(axes.names):
-        own = axes.units[name] if unit is None else unit
-        columns[f"centroid-{k}"] = f"centroid_{name}{_end(own)}"
+        unit_of_axis = axes.units[name] if unit is None else unit
+        columns[f"centroid-{k}"] = f"centroid_{name}{_end(unit_of_axis)}"
     for k, name in enumerate(axes.names):
         columns |= {f"bbox-{k}": f"first_{name}", f"bbox-{k + n_axes}": f"last_{name}"}
     for statistic in ("mean", "min", "max"):
         for channel in range(n_channels):
             column = f"intensity_{statistic}" + f"_{channel}" * (n_channels > 1)
             columns[f"intensity_{statistic}-{channel}"] = column
-    kept = ("area", "intensity_mean") if brief else tuple(columns)
-    return {name: column for name, column in columns.items() if name.startswith(kept)}
+    prefixes = ("area", "intensity_mean") if brief else tuple(columns)
+    return {name: column for name, column in columns.items() if name.startswith(prefixes)}
 
 
 def _end(unit: str, power: int = 1) -> str:

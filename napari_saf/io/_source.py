@@ -19,13 +19,12 @@ from napari_saf.arrays import as_labels, as_whole, whole_floats, whole_type
 from napari_saf.errors import ComputeError, FormatError, InvalidInput, one_line
 from napari_saf.features import is_rgb
 from napari_saf.io._labels import Axes, label_axes, labels_of_colors
-from napari_saf.io._opened import Opened, Request, check_piece, check_pieces, in_order
+from napari_saf.io._opened import Opened, Request, check_piece, in_order
 from napari_saf.io._paths import split_series, url_of
 from napari_saf.io._readers import open_file, state_of
-from napari_saf.io._remote import RemoteArray
-from napari_saf.io._zarr import Sizes, check_chunks, check_codecs
+from napari_saf.io._zarr import Sizes
 from napari_saf.parts import Region as Region
-from napari_saf.storage import check_unpacked, format_errors
+from napari_saf.storage import format_errors
 
 _SAMPLE = 2**20
 """Values of an array in memory by which it is seen that it changed."""
@@ -84,22 +83,16 @@ class ImageFile:
     ) -> ImageFile:
         """Return an image without axes of length 1 other than y and x, these as t, z, y, x."""
         single = [k for k, name in enumerate(axes) if array.shape[k] == 1 and name not in "yx"]
-        kept = iter([k for k in in_order(axes) if k not in single])
-        places = [k if axes[k] == "c" else next(kept) for k in range(len(axes)) if k not in single]
-        names = "".join(axes[k] for k in places)
-        found = [(sizes or {}).get(name) for name in names.replace("c", "")]
-        scale = units = None
-        if any(found):
-            scale = tuple(size[0] if size else 1.0 for size in found)
-            units = tuple(size[1] if size else "pixel" for size in found)
-        first = tuple((origin or {}).get(name, 0.0) for name in names.replace("c", ""))
+        ordered = iter([k for k in in_order(axes) if k not in single])
+        order = [
+            k if axes[k] == "c" else next(ordered) for k in range(len(axes)) if k not in single
+        ]
+        names = "".join(axes[k] for k in order)
         return cls(
-            array.transpose([*places, *single]).reshape([array.shape[k] for k in places]),
+            array.transpose([*order, *single]).reshape([array.shape[k] for k in order]),
             names.index("c") if "c" in names else None,
             names,
-            scale,
-            units,
-            first if any(first) else None,
+            *_placement(names, sizes or {}, origin or {}),
             no_data,
         )
 
@@ -120,6 +113,19 @@ class ImageFile:
     @property
     def label_axes(self) -> str:
         return self.axes.replace("c", "")
+
+
+def _placement(
+    axes: str, sizes: Sizes, origin: Mapping[str, float]
+) -> tuple[tuple[float, ...] | None, tuple[str, ...] | None, tuple[float, ...] | None]:
+    """Return scale, units and origin along axes without that of channels, None where unknown."""
+    names = axes.replace("c", "")
+    first = tuple(origin.get(name, 0.0) for name in names)
+    pixels = [sizes.get(name, (1.0, "pixel")) for name in names]
+    is_known = any(name in sizes for name in names)
+    scale = tuple(size for size, _ in pixels) if is_known else None
+    units = tuple(unit for _, unit in pixels) if is_known else None
+    return scale, units, first if any(first) else None
 
 
 def read_image(
@@ -178,13 +184,14 @@ def read_image(
             raise ValueError(f"expected pixels, got an array of shape {array.shape}")
         value = opened.no_data if no_data is None else no_data
         axes = opened.axes
-        array = _without(array, value, in_colors, axes.index("c") if "c" in axes else None)
+        channels = axes.index("c") if "c" in axes else None
+        array = _without(array, value, in_colors, channels)
         if not axes or not opened.is_squeezed:
-            channels = axes.index("c") if "c" in axes else None
             return ImageFile(array, channels, axes, no_data=value, notes=opened.notes)
         image = ImageFile.of(array, axes, opened.sizes, opened.origin, value)
-        known: dict[str, Any] = {"affine": opened.affine, "georeference": opened.georeference}
-        return dataclasses.replace(image, **known, notes=opened.notes)
+        return dataclasses.replace(
+            image, affine=opened.affine, georeference=opened.georeference, notes=opened.notes
+        )
 
 
 def _without(
@@ -201,8 +208,8 @@ def _without(
         missing = np.broadcast_to(missing.all(axis=channels, keepdims=True), array.shape)
     if not is_image:
         return np.where(missing, 0, array).astype(array.dtype)
-    kind = np.result_type(array.dtype, np.float32)
-    return np.where(missing, np.nan, array).astype(kind)
+    dtype = np.result_type(array.dtype, np.float32)
+    return np.where(missing, np.nan, array).astype(dtype)
 
 
 def read_labels(path: str | os.PathLike[str]) -> ImageFile:
@@ -238,8 +245,9 @@ def read_labels(path: str | os.PathLike[str]) -> ImageFile:
             labels, colors = labels_of_colors(np.moveaxis(array, axis, -1))
     except InvalidInput as error:
         raise FormatError(f"{name}: expected a label image: {error}") from error
-    own = dataclasses.replace(image, array=labels, axes=image.label_axes, colors=colors)
-    return dataclasses.replace(own, channel_axis=None)
+    return dataclasses.replace(
+        image, array=labels, axes=image.label_axes, colors=colors, channel_axis=None
+    )
 
 
 class ImageSource:
@@ -292,28 +300,28 @@ class ImageSource:
         first, names = levels[0], opened.axes
         if first.dtype.kind not in "biuf":
             raise InvalidInput(f"{source}: expected real numbers, got {first.dtype}")
-        axis = as_whole(channel_axis) if channel_axis is not None else None
-        if channel_axis is not None and (axis is None or not -first.ndim <= axis < first.ndim):
-            raise InvalidInput(
-                f"channel_axis: the image has {first.ndim} axes, got {channel_axis!r}"
-            )
         stated = names.index("c") if "c" in names else None
-        is_last = stated in (None, first.ndim - 1) and is_rgb(first.shape)
-        if axis is None and names and stated is None:
-            is_last = False
-        self._axis = axis % first.ndim if axis is not None else stated
-        if self._axis is None and is_last:
+        self._axis = stated
+        if channel_axis is not None:
+            axis = as_whole(channel_axis)
+            if axis is None or not -first.ndim <= axis < first.ndim:
+                raise InvalidInput(
+                    f"channel_axis: the image has {first.ndim} axes, got {channel_axis!r}"
+                )
+            self._axis = axis % first.ndim
+        elif not names and is_rgb(first.shape):
             self._axis = first.ndim - 1
-        self._kept = kept = [k for k in range(first.ndim) if k != self._axis]
+        self._spatial = [k for k in range(first.ndim) if k != self._axis]
         if names and stated == self._axis:
-            self._kept = kept = in_order(names)
-        self.shape = tuple(int(first.shape[k]) for k in kept)
+            self._spatial = in_order(names)
+        self.shape = tuple(int(first.shape[k]) for k in self._spatial)
         if not self.shape or not math.prod(self.shape):
             raise InvalidInput(f"{source}: expected pixels, got shape {first.shape}")
-        n_channels = 1 if self._axis is None else int(first.shape[self._axis])
-        self.n_channels = 3 if is_last and axis is None and n_channels == 4 else n_channels
-        own = "".join(names[k] for k in kept) if names else ""
-        self.axes = own if stated == self._axis or stated is None else ""
+        self.n_channels = 1 if self._axis is None else int(first.shape[self._axis])
+        is_rgba = self._axis == first.ndim - 1 and is_rgb(first.shape) and self.n_channels == 4
+        self.n_channels -= is_rgba and channel_axis is None
+        is_named = names != "" and stated in (None, self._axis)
+        self.axes = "".join(names[k] for k in self._spatial) if is_named else ""
         self.sizes, self.origin, self.notes = opened.sizes, opened.origin, opened.notes
         self.affine, self.georeference = opened.affine, opened.georeference
         self.no_data, self._are_labels = opened.no_data, are_labels
@@ -322,17 +330,15 @@ class ImageSource:
             self.dtype = np.result_type(first.dtype, np.float32)
         self._are_whole = are_whole and first.dtype.kind == "f"
         self.dtype = whole_type(self.dtype) if are_whole else self.dtype
-        self.given: tuple[Any, ...] = (channel_axis, are_labels, opened.no_data)
-        self.given += (True,) * are_whole
+        self.given = (channel_axis, are_labels, opened.no_data, are_whole)
         self.finest = levels[0]
         self.source, self.state = source, opened.state
-        self._levels, self._folder = list(levels), opened.folder
+        self._levels = list(levels)
         weakref.finalize(self, opened.close)
-        self._known: set[Path] = set()
         # Levels of which an axis is missing, or longer, are none of a pyramid.
         is_level = [
-            len(one.shape) == first.ndim and all(map(int.__le__, one.shape, first.shape))
-            for one in levels
+            len(level.shape) == first.ndim and all(map(int.__le__, level.shape, first.shape))
+            for level in levels
         ]
         self.n_levels = is_level.index(False) if False in is_level else len(levels)
 
@@ -396,12 +402,7 @@ class ImageSource:
             levels = opened.levels or []
             if not levels:
                 levels = [opened.read()]
-            elif opened.folder is not None:
-                check_pieces(levels)
-                if not opened.state["n_files"]:
-                    raise ValueError("no chunk of it is there")
-                check_unpacked(levels[0].nbytes, opened.state["n_bytes"])
-            elif hasattr(levels[0], "chunks") and not isinstance(levels[0], RemoteArray):
+            elif hasattr(levels[0], "chunks") and not hasattr(levels[0], "shards"):
                 sides = getattr(levels[0], "chunksize", levels[0].chunks)  # of dask
                 check_piece(sides, levels[0].dtype.itemsize)
             return cls(levels, opened, name, channel_axis, are_labels, are_whole)
@@ -420,50 +421,45 @@ class ImageSource:
     @property
     def is_reordered(self) -> bool:
         """Whether its axes are in another order than in the file."""
-        return self._kept != sorted(self._kept)
+        return self._spatial != sorted(self._spatial)
 
     @property
     def is_remote(self) -> bool:
         """Whether it lies behind a URL, which is its `source`."""
-        return isinstance(self.finest, RemoteArray)
+        return "url" in self.state
 
     @property
     def piece(self) -> tuple[int, ...]:
         """Sides of what is read as one, without channels; 1 where any pixel is read alone."""
         chunks = getattr(self.finest, "chunks", None) or (1,) * self.finest.ndim
-        sides = [max(one) if isinstance(one, tuple) else int(one) for one in chunks]
-        return tuple(sides[axis] for axis in self._kept)
+        sides = [max(side) if isinstance(side, tuple) else int(side) for side in chunks]
+        return tuple(sides[axis] for axis in self._spatial)
 
     def levels(self) -> list[Any]:
-        """Return the arrays of all levels, none of which has a codec that is not known."""
-        for one in self._levels if self._folder is not None else ():
-            check_codecs(one)
+        """Return the arrays of all levels."""
         return list(self._levels)
 
     def label_axes(self) -> Axes:
         """Return the axes of its labels, with the size of a pixel as far as it is known."""
-        known = [self.sizes.get(name, (1.0, "pixel")) for name in self.axes] if self.sizes else None
-        scale, units = zip(*known, strict=True) if known else (None, None)
-        origin = [self.origin.get(name, 0.0) for name in self.axes] if self.origin else None
-        return label_axes(len(self.shape), self.axes or None, scale, units, origin)
+        placement = _placement(self.axes, self.sizes, self.origin)
+        return label_axes(len(self.shape), self.axes or None, *placement)
 
     def as_file(self) -> ImageFile:
         """Return the array of the finest level with what is known of it."""
-        stored = sorted(zip(self._kept, self.axes, strict=False))
-        axes = "".join(name for _, name in stored)
-        sizes = [self.sizes[name] for name in axes if name in self.sizes]
-        is_known = bool(sizes) and len(sizes) == len(axes)
-        scale = tuple(size for size, _ in sizes) if is_known else None
-        units = tuple(unit for _, unit in sizes) if is_known else None
-        first = tuple(self.origin.get(name, 0.0) for name in axes)
-        origin = first if any(first) else None
-        known: dict[str, Any] = {"affine": self.affine, "georeference": self.georeference}
-        return ImageFile(self.levels()[0], self._axis, axes, scale, units, origin, **known)
+        axes = "".join(name for _, name in sorted(zip(self._spatial, self.axes, strict=False)))
+        return ImageFile(
+            self.levels()[0],
+            self._axis,
+            axes,
+            *_placement(axes, self.sizes, self.origin),
+            affine=self.affine,
+            georeference=self.georeference,
+        )
 
     def level_shape(self, level: int) -> tuple[int, ...]:
         """Return the shape of a level, without channels."""
         shape = self._levels[level].shape
-        return tuple(int(shape[k]) for k in self._kept)
+        return tuple(int(shape[k]) for k in self._spatial)
 
     def read(self, region: Region, level: int = 0) -> NDArray[Any]:
         """Return the pixels of a region of a level, channels last.
@@ -476,13 +472,11 @@ class ImageSource:
             If it does not fit into memory.
         """
         stored = self._levels[level]
-        whole = [slice(0, self.n_channels)] * len(stored.shape)
-        for axis, side in zip(self._kept, region, strict=True):
-            whole[axis] = side
+        index = [slice(0, self.n_channels)] * len(stored.shape)
+        for axis, side in zip(self._spatial, region, strict=True):
+            index[axis] = side
         try:
-            if self._folder is not None:
-                check_chunks(stored, self._folder / stored.path, whole, self._known)
-            part = stored[tuple(whole)]
+            part = stored[tuple(index)]
             # A task of a cluster computes by itself.
             values = np.asarray(
                 part.compute(scheduler="synchronous") if hasattr(part, "dask") else part
@@ -491,20 +485,20 @@ class ImageSource:
             raise ComputeError(f"{self.source}: not enough memory to read a part") from error
         except Exception as error:  # whatever a library raises for a damaged file
             raise FormatError(
-                f"{self.source}: cannot be read at {spelled(region)}: {one_line(error)}"
+                f"{self.source}: cannot be read at {format_region(region)}: {one_line(error)}"
             ) from error
         values = _without(values, self.no_data, not self._are_labels, self._axis)
         if self._are_whole:
             with format_errors(self.source, "a label image"):
-                values = whole_floats(values, spelled(region))
+                values = whole_floats(values, format_region(region))
         channels = [] if self._axis is None else [self._axis]
-        values = values.transpose([*self._kept, *channels])
+        values = values.transpose([*self._spatial, *channels])
         return values if channels else values[..., None]
 
 
-def spelled(region: Sequence[slice]) -> str:
-    """Return a region in words, such as ``[0:256, 512:768]``."""
-    return f"[{', '.join(f'{one.start}:{one.stop}' for one in region)}]"
+def format_region(region: Sequence[slice]) -> str:
+    """Return a region as text, such as ``[0:256, 512:768]``."""
+    return f"[{', '.join(f'{side.start}:{side.stop}' for side in region)}]"
 
 
 def _open_array(

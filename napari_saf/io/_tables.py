@@ -99,20 +99,20 @@ def region_table(
 
 def _named(table: Table, names: Mapping[int, str] | None) -> Table:
     """Return the rows of regions with the names of their labels."""
-    known = name_labels(np.unique(table["label"]), names)
+    known_names = name_labels(np.unique(table["label"]), names)
     head = {key: table[key] for key in ("frame", "label") if key in table}
-    return head | {"name": np.array([known[n] for n in table["label"].tolist()])} | table
+    return head | {"name": np.array([known_names[n] for n in table["label"].tolist()])} | table
 
 
 def _of_regions(table: Table, labels: NDArray[Any], numbered: NDArray[Any]) -> Table:
     """Return the rows of numbered regions with the label that each is of."""
     numbers, first = np.unique(numbered, return_index=True)
-    places = first[np.searchsorted(numbers.astype(np.int64), table["label"])]
-    own = labels.ravel()[places].astype(np.int64)
+    indices = first[np.searchsorted(numbers.astype(np.int64), table["label"])]
+    kinds = labels.ravel()[indices].astype(np.int64)
     n_frames = len(labels) if "frame" in table else 1
     n_labelled = np.count_nonzero(labels.reshape(n_frames, -1), axis=1)
     share = table["pixels"] / n_labelled[table.get("frame", 0)]
-    return {"label": own, "region": table["label"]} | table | {"label": own, "share": share}
+    return {"label": kinds, "region": table["label"]} | table | {"label": kinds, "share": share}
 
 
 def measure_large(
@@ -272,11 +272,11 @@ def _opened(
             f"{opened.n_channels} channels"
         )
     check_regions(opened.shape, min_pixels)
-    known = opened.as_file()
+    file = opened.as_file()
     placed = label_axes(
         len(opened.shape),
-        axes or known.axes or None,
-        known.scale if scale is None else scale,
-        known.units if scale is None and units is None else units,
+        axes or file.axes or None,
+        file.scale if scale is None else scale,
+        file.units if scale is None and units is None else units,
     )
     return opened, placed

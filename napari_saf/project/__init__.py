@@ -15,12 +15,12 @@ from napari_saf.project._files import (
     content_digest,
     find_files,
 )
-from napari_saf.project._learned import Learned, Taught, as_learned
+from napari_saf.project._model import Model, ModelSource, as_model
 from napari_saf.project._project import (
     EncodedLabels,
     Project,
     ProjectImage,
     ProjectLayer,
     Stage,
-    teach_together,
+    fit_jointly,
 )

@@ -322,7 +322,7 @@ class Project:
         return dataclasses.replace(self, images=tuple(images))
 
 
-def teach_together(
+def fit_jointly(
     images: Sequence[NDArray[Any]],
     seeds: Sequence[NDArray[Any]],
     method: AbstractMethod,
@@ -354,7 +354,7 @@ def teach_together(
         raise Cancelled
     labels = result.labels if isinstance(result.labels, list) else [result.labels]
     painted = [classes.extended(int(array.max(initial=0))).paint(array) for array in labels]
-    prototypes = PrototypeSet.taught_by(problem, painted)
+    prototypes = PrototypeSet.fit(problem, painted)
     if prototypes is None:
         raise InvalidInput("features: those of a layer, and positions, say nothing of other images")
     return prototypes

@@ -18,8 +18,9 @@ from numpy.typing import NDArray
 
 from napari_saf.device import interruptible, memory_errors_translated, proposing
 from napari_saf.errors import InvalidInput, SafError, raise_if
-from napari_saf.io import ImageSource, Region, label_axes, spelled
+from napari_saf.io import ImageSource, Region, format_region, label_axes
 from napari_saf.methods import not_cancelled, run_to_end
+from napari_saf.strategies import Strategy, refusal
 from napari_saf.tiles._cluster import is_in_process, run_tasks
 from napari_saf.tiles._store import Journal, LabelStore
 from napari_saf.tiles._tiling import Tiling
@@ -139,10 +140,7 @@ def _sent(image: ImageSource, is_sent: bool) -> Sent:
     if image.file is not None:
         return os.path.abspath(image.source), *image.given
     if isinstance(image.finest, np.ndarray) and image.finest.nbytes > _MOST_SENT:
-        raise InvalidInput(
-            "source: an array in memory is not sent to other processes; save it as zarr "
-            "or .npy and give its path, or do without --jobs and client"
-        )
+        raise refusal(Strategy.CLUSTER, "array")
     return image
 
 
@@ -302,5 +300,5 @@ def _result_with_location(
     try:
         return outcome()
     except SafError as error:
-        location = spelled(plan.region(tile[1:], tile[0]))
+        location = format_region(plan.region(tile[1:], tile[0]))
         raise type(error)(f"tile {location}: {error}") from error

@@ -17,8 +17,9 @@ from napari_saf.dictionary import PatchDictionary
 from napari_saf.errors import InvalidInput, SafError
 from napari_saf.io import PARTS_SUFFIXES, ImageSource, is_zarr, path_beside, save_table
 from napari_saf.methods import AbstractMethod, not_cancelled
-from napari_saf.project import Taught, as_learned
+from napari_saf.project import ModelSource, as_model
 from napari_saf.storage import make_folder
+from napari_saf.strategies import Strategy, refusal
 from napari_saf.tiles._dictionary import DictionaryJob
 from napari_saf.tiles._engine import (
     AbstractTiledJob,
@@ -110,7 +111,7 @@ class LargeLabels:
 
 def label_large(
     source: Any,
-    recipe: Taught | AbstractMethod,
+    recipe: ModelSource | AbstractMethod,
     out: str | os.PathLike[str],
     *,
     mask: Any = None,
@@ -191,11 +192,11 @@ def label_large(
     (4, [8192, 8192])
     """
     options: dict[str, Any] = {"mask": mask, "channel_axis": channel_axis, "tile": tile}
-    learned = recipe if isinstance(recipe, AbstractMethod) else as_learned(recipe, "recipe")
+    learned = recipe if isinstance(recipe, AbstractMethod) else as_model(recipe, "recipe")
     job: AbstractLargeJob
     if isinstance(learned, PatchDictionary):
         if probabilities is not None:
-            raise InvalidInput("probabilities: a dictionary labels pixels by their nearest atom")
+            raise refusal(Strategy.TILES_ON_DISK, "maps of a dictionary")
         job = DictionaryJob.of(source, learned, **options)
     else:
         options["probability_path"] = None if probabilities is None else Path(probabilities)

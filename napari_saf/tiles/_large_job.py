@@ -43,8 +43,9 @@ from napari_saf.methods import (
 from napari_saf.parameters import to_plain
 from napari_saf.pipeline import Pipeline
 from napari_saf.problem import Problem
-from napari_saf.project import as_learned
+from napari_saf.project import as_model
 from napari_saf.result import Segmentation
+from napari_saf.strategies import Strategy, refusal
 from napari_saf.tiles._job import (
     AbstractLargeJob,
     Work,
@@ -93,7 +94,7 @@ class LargeJob(AbstractLargeJob):
         Maps of soft labels go to `probability_path`, as `probabilities` say.
         """
         is_method = isinstance(recipe, AbstractMethod)
-        pipeline = Pipeline(recipe) if is_method else as_learned(recipe)
+        pipeline = Pipeline(recipe) if is_method else as_model(recipe)
         if not isinstance(pipeline, Pipeline):
             raise InvalidInput("recipe: a dictionary labels by a job of its own")
         if channel_axis is None and pipeline.options is not None:
@@ -122,7 +123,7 @@ class LargeJob(AbstractLargeJob):
             "method": recipe.method.name,
             "parameters": to_plain(recipe.method),
             "input": None if options is None else options.to_plain(),
-            "taught": None if recipe.taught is None else recipe.taught.entries(),
+            "taught": None if recipe.prototypes is None else recipe.prototypes.entries(),
             "tile": self.tile,
             "learn_pixels": self.learn_pixels,
             "probabilities": None if self._map_step is None else to_plain(self._map_step),
@@ -186,7 +187,7 @@ class LargeJob(AbstractLargeJob):
                 flow = RegionFlow(scheduled(learned, fields["steps"]), shared, noise)
                 fields |= {"flow": _recipe_of(learned, shared), "noise": noise}
                 n_features = blocks.features.shape[1]
-        prototypes = recipe.taught
+        prototypes = recipe.prototypes
         if prototypes is None:
             prototypes = io.PrototypeSet(np.atleast_2d(result.prototypes).astype(np.float32))
         maps = self._maps(prototypes)
@@ -197,7 +198,7 @@ class LargeJob(AbstractLargeJob):
             fields["shares"] = Packed.of(np.rint(255 * shares).astype(np.uint8))
         options = dataclasses.replace(options, channel_axis=self._channel_axis)
         plain = result.recipe | {"input": options.to_plain()}
-        fields |= {"recipe": io.with_taught(plain, prototypes), "maps": maps}
+        fields |= {"recipe": io.with_prototypes(plain, prototypes), "maps": maps}
         return self._tiled(
             fields, image, flow, window, len(prototypes.by_label()), n_features, notes
         )
@@ -223,7 +224,7 @@ class LargeJob(AbstractLargeJob):
         shared, noise = fitted_to([image], options, [regions])
         problem = region_problem(image, regions, shared, noise)
         assert problem is not None
-        flow, prototypes = recipe.method, recipe.taught
+        flow, prototypes = recipe.method, recipe.prototypes
         if not flow.labels_are_given:
             flow, prototypes = _flow_like(flow, problem), None
         assert isinstance(flow, AssignmentFlow)
@@ -239,7 +240,7 @@ class LargeJob(AbstractLargeJob):
         plain = dataclasses.replace(shared, channel_axis=self._channel_axis).to_plain()
         fields = {
             "nodes": Packed.of(nodes),
-            "recipe": io.with_taught(result.recipe | {"input": plain}, prototypes),
+            "recipe": io.with_prototypes(result.recipe | {"input": plain}, prototypes),
             "flow": _recipe_of(flow, shared),
             "noise": noise,
             "steps": steps,
@@ -298,17 +299,11 @@ def _checked(recipe: Pipeline) -> Pipeline:
     """Refuse what depends on distant pixels, with an alternative."""
     method, options = recipe.method, recipe.options
     if options is None:
-        raise InvalidInput("recipe: is of a run on a graph, not on an image")
+        raise refusal(Strategy.TILES_ON_DISK, "graph")
     if options.groups is not None and not options.groups.startswith("channel"):
-        raise InvalidInput(
-            f"groups: {options.groups!r} of blocks are not those of the whole image; take a "
-            "channel (channel:N), or cluster a smaller image and give the prototypes of its result"
-        )
+        raise refusal(Strategy.TILES_ON_DISK, "groups", groups=options.groups)
     if method.follows_seeds:
-        raise InvalidInput(
-            f"method: {method.title} needs strokes; paint on a part of the image, save its "
-            "classifier or recipe, which hold what the strokes taught, and give that"
-        )
+        raise refusal(Strategy.TILES_ON_DISK, "strokes", method=method.title)
     return recipe
 
 

@@ -85,7 +85,7 @@ class Plan(Tiling):
 
     def prototypes(self) -> io.PrototypeSet:
         """Return the prototypes of the labels, with names."""
-        prototypes = Pipeline.from_plain(self.recipe).taught
+        prototypes = Pipeline.from_plain(self.recipe).prototypes
         assert prototypes is not None
         return prototypes
 

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from napari_saf import io, storage
 from napari_saf.errors import FormatError, InvalidInput, SafError
+from napari_saf.strategies import Strategy, refusal
 from napari_saf.tiles._tiling import Tiling
 
 fcntl: ModuleType | None
@@ -60,10 +61,7 @@ class LabelStore:
                 if is_within or source == store or store in source.parents:
                     raise InvalidInput(f"{self.path}: the result would replace what it is made of")
                 if source in store.parents and image.is_reordered:
-                    raise InvalidInput(
-                        f"{self.path}: labels within an image have its order of axes, which is not "
-                        "t, z, y, x; give a name that ends in .ome.zarr"
-                    )
+                    raise refusal(Strategy.TILES_ON_DISK, "axis order", path=self.path)
 
     def finished(self, request: dict[str, Any]) -> dict[str, Any] | None:
         """Return the summary of a finished store of the same request, None if there is none.

@@ -7,7 +7,7 @@ import napari_saf as saf
 from napari_saf.errors import FormatError, InvalidInput
 from napari_saf.io import read_labels
 from napari_saf.pipeline import Pipeline
-from napari_saf.project import FileReference, Project, as_learned, content_digest, save_project
+from napari_saf.project import FileReference, Project, as_model, content_digest, save_project
 
 
 def bands(seed, dim=1.0):
@@ -22,7 +22,7 @@ def taught_by_strokes():
     seeds[2:5, 3:9], seeds[20:22, 3:9] = 5, 2
     problem = saf.Problem.from_image(bands(0), features="intensity", window=3, seeds=seeds)
     taught = saf.PrototypeSet.from_labels(problem, names={5: "ground"})
-    return Pipeline(saf.AssignmentFlow(), problem.options, taught=taught)
+    return Pipeline(saf.AssignmentFlow(), problem.options, prototypes=taught)
 
 
 @pytest.fixture
@@ -42,8 +42,8 @@ def learned(request, tmp_path):
         path = save_project(tmp_path / "work.napari-saf", project)
         return project, path, lambda image: project.recipe.run(image).labels
     if kind == "prototypes":
-        path = saf.save_prototypes(tmp_path / "taught.prototypes.json", taught.taught)
-        found = taught.taught
+        path = saf.save_prototypes(tmp_path / "taught.prototypes.json", taught.prototypes)
+        found = taught.prototypes
         return found, path, lambda image: saf.Pipeline.from_prototypes(found).run(image).labels
     result = saf.SLK(n_clusters=3).run(saf.Problem.from_image(bands(0)))
     path = saf.save_recipe(tmp_path / "slk.recipe.json", result.recipe)
@@ -87,7 +87,7 @@ def test_the_scaling_is_the_same_by_every_way(cli, learned, images, tmp_path, sc
     saf.apply_to_images(given, ["images/*.npy"], "python", options=options)
     words = {True: "each", False: "first"}[scaling]
     assert cli("run", path, "images", "-o", "run", "--scaling", words).code == 0
-    recipe = as_learned(given)
+    recipe = as_model(given)
     for name, image in images.items():
         expected = recipe.run(image, rescale=scaling).labels
         for out in ("run", "python"):
@@ -149,9 +149,9 @@ def test_what_was_not_learned_is_refused(cli, images, tmp_path):
     for name in ("array.npy", "list.json", "missing.json", "missing.napari-saf"):
         assert cli("run", name, "images", "-o", "out").is_error(name)
         with pytest.raises(FormatError, match=name):
-            as_learned(name)
+            as_model(name)
     with pytest.raises(InvalidInput, match="learned"):
-        as_learned(3)
+        as_model(3)
     assert not (tmp_path / "out").exists()
 
 
@@ -182,7 +182,7 @@ def test_a_mask_is_refused_for_a_dictionary_which_has_no_use_for_it(learned, ima
 def test_a_folder_says_whose_labels_are_least_certain(cli, images, tmp_path):
     ramp = np.tile(np.linspace(60, 200, 26).astype(np.uint8), (24, 1))  # all between the classes
     np.save(tmp_path / "images" / "ramp.npy", ramp)
-    taught = saf.save_prototypes(tmp_path / "a.prototypes.json", taught_by_strokes().taught)
+    taught = saf.save_prototypes(tmp_path / "a.prototypes.json", taught_by_strokes().prototypes)
     first, again = (cli("run", taught, "images", "-o", "run").out for _ in range(2))
     line = first.splitlines()[-1]
     assert line.startswith("least certain: ramp.npy (") and line == again.splitlines()[-1]

@@ -162,7 +162,7 @@ def test_tiles_have_the_labels_of_the_whole(deep, tmp_path):
     image = np.where(kinds, 200, 60)[..., None] + rng.normal(0, 10, (*kinds.shape, 3))
     deep = dataclasses.replace(deep, window=96, step=32)
     problem = saf.Problem.from_image(image, features=deep, seeds=kinds + 1, **PLAIN)
-    taught = saf.PrototypeSet.taught_by(problem, kinds + 1)
+    taught = saf.PrototypeSet.fit(problem, kinds + 1)
     found = saf.label_large(image, taught, tmp_path / "m.ome.zarr", tile=96)
     whole = saf.Pipeline.from_prototypes(taught).run(image).labels
     assert (found.labels[:] == whole).mean() > 0.999

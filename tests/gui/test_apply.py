@@ -95,7 +95,7 @@ def test_the_printed_command_the_recipe_and_export_label_as_apply_does(
     np.testing.assert_array_equal(read_labels(tmp_path / "masks/other_labels.tif").array, applied)
 
     recipe = saf.load_recipe(typed[2])
-    assert recipe.taught.names[7] == "sky" and recipe.method.name == method
+    assert recipe.prototypes.names[7] == "sky" and recipe.method.name == method
     np.testing.assert_array_equal(recipe.run(other.data).labels, applied)
 
     export.applying.image.choose(other)
@@ -141,7 +141,7 @@ def test_edits_of_what_was_taught_come_with_the_recipe(taught, model, open_on, s
     settle(prototypes)
     export = open_on(model, ExportWidget)
     export.labels.choose(source)
-    found = export.repeat.recipe.taught
+    found = export.repeat.recipe.prototypes
     assert set(found.labels) == set(np.unique(source.data)) and len(set(found.labels)) == 3
     assert set(np.unique(export.repeat.recipe.run(other.data).labels)) == set(found.labels)
 

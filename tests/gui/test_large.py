@@ -292,8 +292,8 @@ def test_strokes_in_regions_teach_together(model, image, open_on, settle, qtbot,
     labels = np.asarray(large.levels_of(dock.large.layer)[0])
     assert set(np.unique(labels)) == {1, 2, 3, 4}
     recipe = recipe_of(dock.large.layer)
-    assert sorted(recipe.taught.by_label()) == [1, 2, 3, 4]
-    assert recipe.taught.names[2] == "class 2"
+    assert sorted(recipe.prototypes.by_label()) == [1, 2, 3, 4]
+    assert recipe.prototypes.names[2] == "class 2"
 
 
 def test_a_dock_that_goes_ends_the_work(model, image, open_on, qtbot, tmp_path, small_tiles):

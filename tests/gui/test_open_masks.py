@@ -151,7 +151,7 @@ def test_what_strokes_taught_comes_back(model, export, open_on, settle, qtbot):
     np.testing.assert_array_equal(found.data, own.data)
     assert class_names(found) == class_names(own) and "sky" in class_names(found).values()
     np.testing.assert_allclose(colors_of(found, np.array([2]))[0, :3], (0, 0.5, 1), atol=1e-2)
-    taught, expected = recipe_of(found).taught, recipe_of(own).taught
+    taught, expected = recipe_of(found).prototypes, recipe_of(own).prototypes
     assert taught.by_label().keys() == expected.by_label().keys()
     np.testing.assert_array_equal(taught.vectors, expected.vectors)
     assert points_of(found).keys() == points_of(own).keys()

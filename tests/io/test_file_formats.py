@@ -10,7 +10,7 @@ import zarr
 from PIL import Image
 
 import napari_saf as saf
-from napari_saf.io import Export, Labelling, Wanted
+from napari_saf.io import Export, ExportSelection, Labelling
 
 PIXELS = np.arange(2 * 5 * 6, dtype=np.uint8).reshape(2, 5, 6)
 LABELS = PIXELS % 2
@@ -144,7 +144,7 @@ def read_again(row, tmp_path):
         known["affine"] = AFFINE
     path = tmp_path / f"m{suffix}"
     if "Export" in row:
-        Export(tmp_path, "m", Labelling(labels, **known), Wanted(masks=suffix)).write()
+        Export(tmp_path, "m", Labelling(labels, **known), ExportSelection(masks=suffix)).write()
     else:
         saf.save_masks(path, labels, **known)
     return kept_of(saf.read_mask(path), row)

@@ -15,8 +15,8 @@ import zarr.codecs.numcodecs
 
 import napari_saf as saf
 from napari_saf.errors import FormatError
+from napari_saf.io import _checked_store as reading
 from napari_saf.io import _prototypes as prototypes
-from napari_saf.io import _zarr as reading
 from napari_saf.io import read_image, read_labels
 
 PIXELS = np.arange(64 * 64, dtype=np.int32).reshape(64, 64)

@@ -9,7 +9,7 @@ import pytest
 import napari_saf as saf
 from napari_saf.features import Scaling
 from napari_saf.input import PLAIN
-from napari_saf.io import Export, Labelling, Wanted
+from napari_saf.io import Export, ExportSelection, Labelling
 from napari_saf.problem import ImageOptions
 
 GOLDEN = Path(__file__).parent / "prototypes_schema_1.json"
@@ -220,7 +220,7 @@ def test_there_must_be_labels():
 def test_plain_numbers_have_a_row_for_each_label(tmp_path):
     found = saf.PrototypeSet([[0.1], [0.3], [0.9]], [1, 1, 3])
     labelling = Labelling(np.ones((6, 18), np.uint8), prototypes=found)
-    (path,) = Export(tmp_path, "x", labelling, Wanted(prototypes=".csv")).write()
+    (path,) = Export(tmp_path, "x", labelling, ExportSelection(prototypes=".csv")).write()
     np.testing.assert_allclose(saf.load_prototypes(path).vectors, [[0.2], [0.9]], atol=1e-6)
 
 
@@ -234,7 +234,7 @@ def test_an_export_keeps_names_colours_and_scaling(tmp_path):
         prototypes=saf.PrototypeSet([[0.1], [0.9]], [1, 3]),
         recipe=saf.SelfAssignmentFlow().recipe(problem),
     )
-    (path,) = Export(tmp_path, "x", labelling, Wanted(prototypes=".json")).write()
+    (path,) = Export(tmp_path, "x", labelling, ExportSelection(prototypes=".json")).write()
     found = saf.load_prototypes(path)
     assert found.labels.tolist() == [1, 3]
     assert (found.names, found.colors) == ({1: "dark"}, {1: (1.0, 0.0, 0.0)})

@@ -12,9 +12,9 @@ import napari_saf as saf
 from napari_saf.errors import FormatError
 from napari_saf.io import (
     Export,
+    ExportSelection,
     Labelling,
     PrototypeSet,
-    Wanted,
     find_images,
     is_own_mask,
     read_mask,
@@ -58,7 +58,7 @@ def a_labelling(seed, shape, most=6):
 
 
 def write(folder, labelling, suffix):
-    Export(folder, "a", labelling, Wanted(masks=f".labels{suffix}")).write()
+    Export(folder, "a", labelling, ExportSelection(masks=f".labels{suffix}")).write()
     return folder / f"a.labels{suffix}"
 
 

@@ -14,7 +14,7 @@ from napari_saf.io import (
     PrototypeSet,
     save_recipe,
     with_level,
-    with_taught,
+    with_prototypes,
 )
 from napari_saf.methods import METHODS, AssignmentFlow, SelfAssignmentFlow
 from napari_saf.pipeline import Pipeline, load_recipe
@@ -302,10 +302,10 @@ def taught():
 
 def test_a_recipe_of_strokes_labels_images_without_them_by_what_they_taught(tmp_path, taught):
     image, seeds, result, found = taught
-    save_recipe(tmp_path / "r.json", with_taught(result.recipe, found))
+    save_recipe(tmp_path / "r.json", with_prototypes(result.recipe, found))
     recipe = load_recipe(tmp_path / "r.json")
-    np.testing.assert_array_equal(recipe.taught.vectors, found.vectors)
-    assert recipe.taught.names == {2: "sky"} and recipe.taught.colors[2] == (0, 1, 0)
+    np.testing.assert_array_equal(recipe.prototypes.vectors, found.vectors)
+    assert recipe.prototypes.names == {2: "sky"} and recipe.prototypes.colors[2] == (0, 1, 0)
     for other in (image, image[::-1, ::-1], 3 + image / 7):
         labels = recipe.run(other).labels
         np.testing.assert_array_equal(labels, Pipeline.from_prototypes(found).run(other).labels)
@@ -317,11 +317,11 @@ def test_a_recipe_of_strokes_labels_images_without_them_by_what_they_taught(tmp_
 
 def test_a_recipe_without_what_was_taught_is_its_own_for_others():
     recipe = Pipeline.from_plain(GOOD)
-    assert recipe.taught is None and recipe.for_others() is recipe
+    assert recipe.prototypes is None and recipe.for_others() is recipe
 
 
 def test_a_recipe_of_regions_keeps_its_level_for_others(taught):
-    raw = with_level(with_taught(taught[2].recipe, taught[3]), 0.5)
+    raw = with_level(with_prototypes(taught[2].recipe, taught[3]), 0.5)
     other = Pipeline.from_plain(raw).for_others()
     assert other.level == 0.5 and Pipeline.from_plain(other.plain).level == 0.5
 
@@ -331,7 +331,7 @@ def test_many_labels_are_taught_by_fewer_prototypes_each(n_labels, n_each):
     labels = 1 + np.arange(168).reshape(12, 14) % n_labels
     problem = Problem.from_image(np.repeat(np.repeat(IMAGE, 3, 0), 3, 1), **PLAIN)
     labels = np.repeat(np.repeat(labels, 3, 0), 3, 1)
-    found = PrototypeSet.taught_by(problem, labels).by_label()
+    found = PrototypeSet.fit(problem, labels).by_label()
     assert len(found) == n_labels
     assert max(map(len, found.values())) == min(n_each, 168 // n_labels)
 
@@ -341,7 +341,7 @@ def test_what_is_of_one_image_alone_is_not_taught(taught, features):
     image, _, result, _ = taught
     given = np.stack([image, image]).transpose(1, 2, 0) if features == "array" else features
     problem = Problem.from_image(image, **PLAIN | {"features": given})
-    assert PrototypeSet.taught_by(problem, result.labels) is None
+    assert PrototypeSet.fit(problem, result.labels) is None
 
 
 @pytest.mark.parametrize(

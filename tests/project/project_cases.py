@@ -9,7 +9,7 @@ import numpy as np
 import tifffile
 
 import napari_saf as saf
-from napari_saf.io import PaintedClass, with_taught
+from napari_saf.io import PaintedClass, with_prototypes
 from napari_saf.pipeline import Pipeline
 
 SHAPE = (12, 15)
@@ -27,7 +27,7 @@ def taught():
     """A recipe with what strokes taught."""
     problem = saf.Problem.from_image(pixels(0), seeds=STROKES, window=3)
     raw = saf.AssignmentFlow(rho=0.2).run(problem).recipe
-    return Pipeline.from_plain(with_taught(raw, saf.PrototypeSet.taught_by(problem, STROKES)))
+    return Pipeline.from_plain(with_prototypes(raw, saf.PrototypeSet.fit(problem, STROKES)))
 
 
 def make(folder, n_images=2):

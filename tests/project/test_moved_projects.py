@@ -161,7 +161,7 @@ def test_a_project_of_a_version_before_is_read(folder, schema):
     np.testing.assert_array_equal(labels.pixels.to_array(), np.where(pixels(0) > 0.5, 2, 1))
     assert (labels.recipe, labels.level, labels.scale) == ("strokes", 0.25, (0.5, 0.25))
     assert (labels.is_edited, labels.place) == (True, {"axes": [0, 1]})
-    assert project.recipe.taught.names == {} and len(project.recipe.taught.vectors)
+    assert project.recipe.prototypes.names == {} and len(project.recipe.prototypes.vectors)
     assert project.docks == {"Segment": {"method": "saf", "scale": 5}}
     path = saf.save_project(folder / "new.napari-saf", project)
     assert parts(path)[0]["schema"] == 3

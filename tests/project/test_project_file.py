@@ -112,7 +112,7 @@ def make_with_recipes(*names):
 def test_a_recipe_that_was_made_of_prototypes_comes_back(tmp_path):
     project = make_with_recipes("a")
     again = saf.load_project(saf.save_project(tmp_path / "p.napari-saf", project))
-    np.testing.assert_array_equal(again.recipe.taught.vectors, np.eye(3))
+    np.testing.assert_array_equal(again.recipe.prototypes.vectors, np.eye(3))
 
 
 @pytest.mark.parametrize(

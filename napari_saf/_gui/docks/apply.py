@@ -34,7 +34,7 @@ from napari_saf.errors import InvalidInput
 from napari_saf.input import AUTO
 from napari_saf.pipeline import Pipeline
 from napari_saf.problem import ImageOptions
-from napari_saf.project import Learned
+from napari_saf.project import Model
 from napari_saf.regions import RegionHierarchy, merge_regions
 
 BUSY = "wait for the end, or stop"
@@ -166,7 +166,7 @@ class ApplyDialog(QDialog):
 
     def start(
         self,
-        learned: Learned,
+        learned: Model,
         labels: Any = None,
         dictionary: Mapping[str, Any] | None = None,
         **look: Any,
@@ -260,12 +260,12 @@ def why_not_repeated(recipe: Pipeline) -> str:
     """Return why a recipe labels no other images; empty where it does."""
     if recipe.options is None:
         return "the run was on a graph, not on an image"
-    needs_strokes = recipe.method.follows_seeds and recipe.taught is None
+    needs_strokes = recipe.method.follows_seeds and recipe.prototypes is None
     return _NEEDS_STROKES if needs_strokes else ""
 
 
 def _apply_to_files(
-    learned: Learned,
+    learned: Model,
     options: ApplyOptions,
     source: Path,
     results: Path,
@@ -339,8 +339,8 @@ def repeat_job(
         own.for_others(rescale), channel_axis=region.channel_axis_read, window=window
     )
     title, live = title or recipe.method.name.upper(), None
-    if recipe.taught is not None:
-        width = recipe.taught.vectors.shape[1]
+    if recipe.prototypes is not None:
+        width = recipe.prototypes.vectors.shape[1]
         extractor = options.extractor
         expected = None if extractor is None else extractor.channels_of(width)
         if expected not in (None, n_channels):
@@ -348,8 +348,8 @@ def repeat_job(
                 f"{image.name}: expected as many channels as the prototypes have ({expected}), "
                 f"got {n_channels}"
             )
-        colors = label_colors(recipe.taught.colors)
-        names, place = recipe.taught.names, region.placement
+        colors = label_colors(recipe.prototypes.colors)
+        names, place = recipe.prototypes.names, region.placement
         live = LiveLayer(viewer, image, title, place, strokes, colors=colors, names=names)
     job, method = ImageJob(region.pixels, options, finite_only=finite_only), recipe.method
     run = RunJob(image, job, method, region.placement, strokes=strokes, live=live, is_applied=True)

@@ -294,7 +294,7 @@ def _label(
     with closing(steps):
         found = run_to_end(steps, follow)
     if levels is None:  # all was done before
-        report(_Shown(LabelStore(out).levels(), job.recipe.taught, None, 1.0))
+        report(_Shown(LabelStore(out).levels(), job.recipe.prototypes, None, 1.0))
     return found
 
 

@@ -111,7 +111,7 @@ class RepeatSection(QWidget):
             level = "" if recipe.level is None else f", regions at level {recipe.level:g}"
             text = f"{METHODS[recipe.method.name].title}, {features}{scale}{level}."
             self._why_not = why_not_repeated(recipe)
-            if recipe.taught is not None:
+            if recipe.prototypes is not None:
                 text = f"{text} {_TAUGHT}"
             elif self._why_not:
                 text = f"{text} Here {self._why_not}."

@@ -36,9 +36,9 @@ from napari_saf.errors import SafError, raise_if
 from napari_saf.io import (
     MASK_MARK,
     Export,
+    ExportSelection,
     Labelling,
     PrototypeSet,
-    Wanted,
     count_labels,
 )
 from napari_saf.parameters import describe
@@ -48,9 +48,9 @@ _FORMAT_WIDTH = 124
 _INDENT = 23
 _LARGEST_LEAST = 10_000_000
 _SETTINGS = ("connected", "min_pixels", "in_bytes")
-_PARAMETERS = {item.name: item for item in describe(Wanted)}
+_PARAMETERS = {item.name: item for item in describe(ExportSelection)}
 _KINDS = {name: item for name, item in _PARAMETERS.items() if name not in _SETTINGS}
-"""The kinds of files by their name in `Wanted`."""
+"""The kinds of files by their name in `ExportSelection`."""
 _TICKED = ("masks", "regions")
 _ROWS = (("a row for each label", False), ("a row for each region", True))
 NO_PROBABILITIES = (
@@ -104,7 +104,7 @@ class ExportChoice(QWidget):
         self._on_changed()
 
     @property
-    def wanted(self) -> Wanted:
+    def wanted(self) -> ExportSelection:
         found: dict[str, Any] = {
             name: self._formats[name].value if name in self._formats else True
             for name, tick in self.ticks.items()
@@ -115,7 +115,7 @@ class ExportChoice(QWidget):
         if "outlines" in found:
             found["outlines"] = (found["outlines"],)
         least = self._least.value() if self._least.isEnabled() else 1
-        return Wanted(**found, connected=self.rows.value, min_pixels=least)
+        return ExportSelection(**found, connected=self.rows.value, min_pixels=least)
 
     def offer(self, name: str, reason: str) -> None:
         """Let a kind of file be ticked, as it was before, or take its tick away for a reason."""
@@ -221,7 +221,7 @@ def labelling_reader(
 
 def measure(
     read: Callable[[Callable[[], bool]], Labelling],
-    wanted: Wanted,
+    wanted: ExportSelection,
     cancelled: Callable[[], bool],
 ) -> tuple[Mapping[str, NDArray[Any]] | str, Mapping[int, Sequence[float]]]:
     """Return the table of a layer, or why there is none, and the colours of its labels."""
@@ -236,7 +236,7 @@ def measure(
 def write_files(
     read: Callable[[Callable[[], bool]], Labelling],
     path: Path,
-    wanted: Wanted,
+    wanted: ExportSelection,
     may_replace: bool,
     report: Callable[[tuple[float, str]], object],
     cancelled: Callable[[], bool],

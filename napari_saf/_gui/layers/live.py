@@ -15,7 +15,7 @@ from skimage.color import deltaE_ciede2000, rgb2lab
 from napari_saf._gui.layers import metadata
 from napari_saf._gui.layers.placement import Placement, lay_over, placement_of, world_affine
 from napari_saf.graph import AbstractGraph, GridGraph
-from napari_saf.io import PrototypeSet, with_level, with_taught
+from napari_saf.io import PrototypeSet, with_level, with_prototypes
 from napari_saf.regions import RegionHierarchy
 from napari_saf.result import LabelImage, Segmentation
 
@@ -211,7 +211,7 @@ class LiveLayer:
             rows = metadata.prototype_entries({**parts, **metadata.points_of(self.layer)})
             own = rows | {
                 metadata.PARTS_KEY: parts,
-                "recipe": with_taught(entry["recipe"], taught),
+                "recipe": with_prototypes(entry["recipe"], taught),
             }
             self.layer.metadata[metadata.METADATA_KEY] = entry | own
             self.layer.events.set_data()  # metadata have no event of their own

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from napari_saf.errors import InvalidInput
 from napari_saf.graph import GraphUnion, GridGraph
-from napari_saf.io import PrototypeSet, count_labels, soft_images, with_taught
+from napari_saf.io import PrototypeSet, count_labels, soft_images, with_prototypes
 from napari_saf.methods import METHODS
 from napari_saf.pipeline import Pipeline
 from napari_saf.problem import Problem
@@ -180,7 +180,9 @@ def raw_recipe(layer: Any) -> Any:
         return raw
     colors = colors_of(layer, np.array([*points]))[:, :3].tolist()
     own = dict(zip(points, colors, strict=True))
-    return with_taught(raw, PrototypeSet.from_points(points, names=class_names(layer), colors=own))
+    return with_prototypes(
+        raw, PrototypeSet.from_points(points, names=class_names(layer), colors=own)
+    )
 
 
 def recipe_of(layer: Any) -> Pipeline:

@@ -40,7 +40,7 @@ from napari_saf.project import (
     ProjectLayer,
     content_digest,
     find_files,
-    teach_together,
+    fit_jointly,
 )
 from napari_saf.storage import make_folder
 
@@ -133,7 +133,7 @@ def teach(works: Sequence[Work], settings: Settings, cancelled: Asked) -> Pipeli
             classes = dict(layer.classes) | classes
     if len({int(n) for one in seeds for n in np.unique(one) if n}) < 2:
         return None
-    found = teach_together(images, seeds, method, options, cancelled=cancelled)
+    found = fit_jointly(images, seeds, method, options, cancelled=cancelled)
     known: dict[str, Any] = {
         "names": {n: one.name for n, one in classes.items() if one.name},
         "colors": {n: one.color for n, one in classes.items()},
@@ -183,7 +183,7 @@ def label_image(pipeline: Pipeline, work: Work, name: str, cancelled: Asked) -> 
     (labelling,) = run_to_end(pipeline.iterate([image], cancelled=cancelled))
     if labelling.is_cancelled:
         raise Cancelled
-    taught, classes = pipeline.taught, dict[int, PaintedClass]()
+    taught, classes = pipeline.prototypes, dict[int, PaintedClass]()
     if taught is not None and pipeline.level is None:
         for n, color in taught.colors.items():
             red, green, blue = map(float, color[:3])

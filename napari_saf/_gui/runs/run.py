@@ -476,7 +476,7 @@ class Run(Task):
             return
         (result, labels, problem), self._left = self._left, None
         if labels is not None and problem is not None and not self.is_cancelled:
-            taught = PrototypeSet.taught_by(problem, labels)
+            taught = PrototypeSet.fit(problem, labels)
             if taught is not None:
                 self._send(self.taught, taught)
         recording = self.recording

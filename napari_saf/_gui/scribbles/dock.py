@@ -490,7 +490,7 @@ class ScribblesWidget(RunDock):
         self.applying.start(self._results.classifier(), self.result, **look)
 
     def _classifier(self, rescale: bool) -> PrototypeSet:
-        found = self._results.classifier().with_rescale(rescale).taught
+        found = self._results.classifier().with_rescale(rescale).prototypes
         assert found is not None
         return found
 

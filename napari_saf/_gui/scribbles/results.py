@@ -38,7 +38,7 @@ from napari_saf.io import PrototypeSet, count_labels
 from napari_saf.methods import not_cancelled
 from napari_saf.pipeline import Pipeline
 from napari_saf.problem import Problem
-from napari_saf.project import teach_together
+from napari_saf.project import fit_jointly
 from napari_saf.result import LabelImage, Segmentation, Status
 
 TITLE = "from strokes"
@@ -268,7 +268,7 @@ class StrokeResults:
 
         def learn(cancelled: Callable[[], bool]) -> Pipeline:
             seeds = [job.read_seeds(cancelled) for job in jobs]
-            found = teach_together(
+            found = fit_jointly(
                 [job.pixels.read(cancelled) for job in jobs],
                 [one for one in seeds if one is not None],
                 method,
@@ -279,7 +279,7 @@ class StrokeResults:
             assert found.options is not None
             scaled = dataclasses.replace(options, scaling=found.options.scaling)
             taught = PrototypeSet.from_points(found.by_label(), options=scaled, **known)
-            return Pipeline(method, scaled, taught=taught)
+            return Pipeline(method, scaled, prototypes=taught)
 
         return learn
 

@@ -365,7 +365,7 @@ class SegmentWidget(RunDock):
         for layer in reversed([one for one in kept if not is_regions(one)]):
             with suppress(SafError):  # such as of strokes, without a recipe
                 recipe, job = recipe_of(layer), RunJob.of(layer, image)
-                if recipe.taught is None:
+                if recipe.prototypes is None:
                     self._show_kept(EditedLayer(self._viewer, image, layer), job, kept)
                     self.applying.take_brightness(recipe.options)
                     return

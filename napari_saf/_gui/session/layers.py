@@ -489,7 +489,7 @@ class SharedRecipes:
         """Return the recipes that are in use, and which of them labels other images."""
         wanted = self.used | {TAUGHT}
         kept = {name: one for name, one in self.recipes.items() if name in wanted}
-        from_strokes = [name for name, one in kept.items() if one.taught is not None]
+        from_strokes = [name for name, one in kept.items() if one.prototypes is not None]
         return kept, next(iter([TAUGHT] * (TAUGHT in kept) + from_strokes[::-1] + [*kept]), "")
 
 

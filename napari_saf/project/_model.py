@@ -14,12 +14,12 @@ from napari_saf.project._files import find_files
 from napari_saf.project._project import Project
 from napari_saf.storage import format_errors, read_json
 
-Learned = Pipeline | PatchDictionary
-Taught = Pipeline | io.PrototypeSet | PatchDictionary | Project | str | os.PathLike[str]
+Model = Pipeline | PatchDictionary
+ModelSource = Pipeline | io.PrototypeSet | PatchDictionary | Project | str | os.PathLike[str]
 """Anything that resolves to a recipe or a dictionary, or its file."""
 
 
-def as_learned(source: Taught, name: str = "learned") -> Learned:
+def as_model(source: ModelSource, name: str = "learned") -> Model:
     """Resolve an object or a file to its recipe or dictionary.
 
     FormatError for a file of another type; InvalidInput if it has no recipe, or the features of
@@ -28,7 +28,7 @@ def as_learned(source: Taught, name: str = "learned") -> Learned:
     if isinstance(source, str | os.PathLike):
         loaded = _load(Path(source))
         try:
-            return as_learned(loaded, name)
+            return as_model(loaded, name)
         except InvalidInput as error:
             raise InvalidInput(f"{os.fspath(source)}: {error}") from error
     if isinstance(source, Project):

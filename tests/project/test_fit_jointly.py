@@ -6,7 +6,7 @@ import pytest
 import napari_saf as saf
 from napari_saf.errors import Cancelled
 from napari_saf.problem import ImageOptions
-from napari_saf.project import teach_together
+from napari_saf.project import fit_jointly
 
 OPTIONS = ImageOptions(features="intensity", window=3, weights="uniform", max_side=None)
 
@@ -33,7 +33,7 @@ def test_classes_of_all_images_are_taught():
     """What no single image shows is labelled in another one, by its number."""
     first, second = image(0.1, 0.5), image(0.5, 0.9)
     seeds = [strokes(first.shape, n1=2, n4=8), strokes(second.shape, n4=2, n7=8)]
-    taught = teach_together([first, second], seeds, saf.AssignmentFlow(), OPTIONS)
+    taught = fit_jointly([first, second], seeds, saf.AssignmentFlow(), OPTIONS)
     found = label(taught, image(0.1, 0.5, 0.9))
     assert [*found[6, [2, 8, 14]]] == [1, 4, 7]
 
@@ -42,7 +42,7 @@ def test_images_with_the_same_classes_are_labelled_to_teach_with_all_pixels():
     """A brighter part of class 2, which the strokes did not touch, is taught all the same."""
     first, second = image(0.1, 0.6, 0.8), image(0.15, 0.7)
     seeds = [strokes(first.shape, n1=2, n2=8), strokes(second.shape, n1=2, n2=8)]
-    taught = teach_together([first, second], seeds, saf.AssignmentFlow(), OPTIONS)
+    taught = fit_jointly([first, second], seeds, saf.AssignmentFlow(), OPTIONS)
     own = taught.by_label()[2]
     scaling = taught.options.scaling
     values = own[:, 0] * (scaling.high - scaling.low) + scaling.low
@@ -54,4 +54,4 @@ def test_it_can_be_cancelled():
     pixels = image(0.1, 0.9)
     seeds = strokes(pixels.shape, n1=2, n2=8)
     with pytest.raises(Cancelled):
-        teach_together([pixels], [seeds], saf.AssignmentFlow(), OPTIONS, cancelled=lambda: True)
+        fit_jointly([pixels], [seeds], saf.AssignmentFlow(), OPTIONS, cancelled=lambda: True)
