@@ -26,7 +26,7 @@ from napari_saf.dictionary._distance import (
 from napari_saf.errors import InvalidInput, raise_if
 from napari_saf.flow import AssignmentField, Flow, Start
 from napari_saf.graph import GridGraph
-from napari_saf.parts import Region, cut, grown
+from napari_saf.parts import Region, grown
 from napari_saf.problem import Problem
 from napari_saf.result import History, LabelImage, LabelMap, Segmentation
 
@@ -179,9 +179,9 @@ class Application:
         atoms = np.asarray(segmentation.labels).astype(np.int64).ravel() - 1
         labels = torch.from_numpy(atoms).to(self._atoms.device)
         raise_if(self._cancelled)
-        nodes = cut(
-            torch.arange(labels.numel(), device=labels.device).view(field.shape), outer, core
-        )
+        pairs = zip(core, outer, strict=True)
+        inner = tuple(slice(c.start - o.start, c.stop - o.start) for c, o in pairs)
+        nodes = torch.arange(labels.numel(), device=labels.device).view(field.shape)[inner]
         shape, nodes = nodes.shape, nodes.flatten()
         labels = labels[nodes]
         assigned = best.of(labels, nodes)
@@ -190,8 +190,8 @@ class Application:
         for target, values in (
             (self._labels[core], labels + 1),
             (self._transforms[core], assigned.symmetries),
-            (self._centres[(*core, 0)], first // self._pixels.shape[1] + size // 2),
-            (self._centres[(*core, 1)], first % self._pixels.shape[1] + size // 2),
+            (self._centres[..., 0][core], first // self._pixels.shape[1] + size // 2),
+            (self._centres[..., 1][core], first % self._pixels.shape[1] + size // 2),
             (self._fit[core], fit),
         ):
             target[...] = values.view(shape).cpu().numpy()

@@ -111,7 +111,8 @@ def then_full_resolution(method: AbstractMethod, call: Call, steps: Iteration) -
     result = yield from map_steps(steps, preview)
     if result.status is Status.CANCELLED:
         return result
-    run, status, notes = _FullRun(method, call, result), result.status, result.notes
+    run, notes = _FullRun(method, call, result), result.notes
+    status: Status = result.status
     try:
         for fraction in run.steps():
             yield run.snapshot(label_map, share + (1 - share) * fraction)
