@@ -173,14 +173,15 @@ class AssignmentFlow(AbstractFlow):
             result = dataclasses.replace(result, parts=several)
         return dataclasses.replace(result, labels=_image(call.problem, result))
 
-    def _n_extra_columns(
+    def _numbers_per_node(
         self, problem: Problem, n_columns: int, device: torch.device
     ) -> tuple[float, float]:
+        fields, _ = AbstractFlow._numbers_per_node(self, problem, n_columns, device)
         if problem.seeds is None or self.n_nearest is None or self.prototypes is not None:
-            return 0, 0
+            return fields, fields
         n_cached = n_cached_numbers(problem.n_nodes, self.n_nearest, self.paths > 0)
         most = n_cached_numbers(1, self.n_nearest, self.paths > 0)
-        return n_columns * n_cached, n_columns * most
+        return fields + n_columns * n_cached, fields + n_columns * most
 
     def _prepare(self, call: Call) -> Flow:
         points, labels = self._points(call), self._labels()

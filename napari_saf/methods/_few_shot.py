@@ -171,10 +171,10 @@ class AbstractFewShotMethod(AbstractAlternating, TaskMethod):
             raise InvalidInput("seeds: expected two or more classes, got one; paint another one")
         return n_classes
 
-    def _n_extra_columns(
+    def _numbers_per_node(
         self, problem: Problem, n_columns: int, device: torch.device
     ) -> tuple[float, float]:
-        return (3 * problem.features.shape[1],) * 2
+        return (self._n_fields * n_columns + 3 * problem.features.shape[1],) * 2
 
     def _preprocessing(self, blocks: torch.Tensor) -> Preprocessing:
         return self.preprocessing or ("scaled" if blocks.shape[2] < LONG_ROWS else "centred unit")
