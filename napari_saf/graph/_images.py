@@ -66,7 +66,7 @@ class CoarseGrid(GridGraph):
         enlarged = _interpolated(image[nodes], near)
         if self.mask is None:
             return enlarged
-        weights = _interpolated(self.mask[nodes].astype(image.dtype), near)
+        weights: Any = _interpolated(self.mask[nodes].astype(image.dtype), near)
         weights = np.where(weights > 0, weights, 1)
         return np.asarray(enlarged / weights[(..., *[None] * (image.ndim - weights.ndim))])
 
