@@ -1,30 +1,20 @@
-"""Patch dictionaries: quality of reconstructions beside others', times and memory.
+"""Patch dictionaries: quality of reconstructions beside those of other dictionaries.
 
-python benchmarks/dictionary.py [psnr] [transfer] [speed] [memory] [folder]
-    [--sets brick brodatz fingerprint ridges] [--atoms 4 10 20 60 100]
+python benchmarks/dictionary.py [--sets brick brodatz fingerprint ridges] [--atoms 4 10 20 60 100]
 
-psnr: PSNR in dB (peak = the range of the learning images) on novel images; on two fingerprints
+PSNR in dB (peak = the range of the learning images) on novel images; on two fingerprints
 themselves. Others, one patch a pixel: k-means, each patch its nearest mean;
 MiniBatchDictionaryLearning of patches without their mean, each patch its mean and one atom with a
 gain; k-means of shapes under the 8 symmetries, each patch its mean and the shape that fits best
 with a gain, the overlaps averaged alike or, as ours in "fitted", with weights that fall with the
 residual. They see the same images, scaled alike; k-means learns from 60,000 patches, dictionary
-learning from 20,000. The last column is "fitted" of atoms learned under any contrast. transfer:
-ours learned from other images against learned from the novel ones. speed: distances beside a plain
-convolution with as many filters,
-learning, applying. memory: peak of a process that applies a dictionary to 4096 x 4096 pixels.
-folder: images a second through the command line, 200 images.
+learning from 20,000. The last column is "fitted" of atoms learned under any contrast.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
-import re
-import resource
-import subprocess
-import sys
-import tempfile
 import time
 import warnings
 from collections.abc import Callable
@@ -34,15 +24,13 @@ from typing import Any
 
 import imageio.v3 as iio
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from sklearn.cluster import KMeans
 from sklearn.decomposition import MiniBatchDictionaryLearning
 
 import napari_saf as saf
-from napari_saf.dictionary import RECONSTRUCTIONS, Reconstruction
+from napari_saf.dictionary import RECONSTRUCTIONS
 from napari_saf.features import Scaling
-from napari_saf.samples import read_sample
 
 DATA = Path(os.environ.get("NAPARI_SAF_DATA", "../shared/data"))
 SIZE = 7
@@ -185,140 +173,13 @@ def show_psnr(sets: dict[str, tuple[Images, Images]], counts: list[int]) -> None
             print(f"{n_atoms:5} {dictionary.n_atoms:5} {columns}   {times}", flush=True)
 
 
-def show_transfer(sets: dict[str, tuple[Images, Images]]) -> None:
-    print("\n20 atoms on novel images, PSNR in dB: learned from others, from themselves, loss")
-    for name, (learn, novel) in sets.items():
-        if learn[0] is novel[0]:
-            continue
-        dictionaries = [saf.PatchDictionary.learn(x, channel_axis=-1) for x in (learn, novel)]
-        for how in RECONSTRUCTIONS:
-            values = [
-                np.mean([psnr_in_image_units(d, x, how, learn) for x in novel])
-                for d in dictionaries
-            ]
-            print(
-                f"{name:8} {how:8} {values[0]:6.2f} {values[1]:6.2f} {values[1] - values[0]:6.2f}"
-            )
-
-
-def psnr_in_image_units(
-    dictionary: saf.PatchDictionary, image: NDArray[np.uint8], how: Reconstruction, learn: Images
-) -> float:
-    """Return the PSNR with one peak for both dictionaries."""
-    scaling = Scaling.of(learn)
-    found = dictionary.apply(image, reconstruction=how, channel_axis=-1)
-    error = np.square(found.difference, dtype=np.float64).mean()
-    return float(10 * np.log10((scaling.high - scaling.low) ** 2 / error))
-
-
-def best_of(count: int, action: Callable[[], object]) -> float:
-    seconds = []
-    for _ in range(count):
-        began = time.perf_counter()
-        action()
-        seconds.append(time.perf_counter() - began)
-    return min(seconds)
-
-
-def show_speed(sets: dict[str, tuple[Images, Images]]) -> None:
-    threads = torch.get_num_threads()
-    print(f"\n{threads} threads; best of 5; image 512 x 512 x 3")
-    image = np.tile(_planes(iio.imread(next(iter(_facades())))), (2, 2, 1)) / np.float32(255)
-    for count, size in ((20, 7), (20, 15), (20, 31)):
-        corners = np.random.default_rng(0).integers(0, 200, (count, 2))
-        atoms = np.stack([image[y : y + size, x : x + size] for y, x in corners])
-        filters = torch.from_numpy(atoms).movedim(3, 1).repeat(8, 1, 1, 1).contiguous()
-        batch = torch.from_numpy(image).movedim(2, 0)[None].contiguous()
-        ours = best_of(5, partial(saf.patch_distance, image, atoms, device="cpu"))
-        plain = best_of(5, partial(torch.conv2d, batch, filters))
-        print(
-            f"distances to {count} atoms {size} x {size}: {ours:.3f} s; convolution with "
-            f"{8 * count} filters: {plain:.3f} s; ratio {ours / plain:.2f} (target 3)"
-        )
-    learn, novel = sets["brick"]
-    began = time.perf_counter()
-    dictionary = saf.PatchDictionary.learn(learn)
-    seconds = time.perf_counter() - began
-    print(f"learning 20 atoms from four 256 x 256 images: {seconds:.1f} s (target 20)")
-    for how in RECONSTRUCTIONS:
-        applied = best_of(2, partial(dictionary.apply, novel[0], reconstruction=how))
-        print(f"applying, {how}: {applied:.2f} s an image of 256 x 256 (target 2)")
-
-
-def _facades() -> list[Path]:
-    return sorted((DATA / "facades" / "brick" / "learn").glob("*.png"))
-
-
-def show_memory() -> None:
-    """Apply a dictionary to a large image in a process of its own and read its peak."""
-    run = [sys.executable, __file__, "large"]
-    print(subprocess.run(run, capture_output=True, text=True, check=True).stdout, end="")
-
-
-def apply_to_large_image() -> None:
-    brick = read_sample("brick").array
-    dictionary = saf.PatchDictionary.learn([brick[:256, :256]])
-    large = np.tile(brick, (8, 8))[:4096, :4096]
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    began = time.perf_counter()
-    dictionary.apply(large)
-    seconds = time.perf_counter() - began
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    print(
-        f"\n4096 x 4096 grey, 20 atoms: peak {peak / 2**20:.2f} GiB of the process (target 3; "
-        f"{before / 2**20:.2f} GiB before), {seconds:.0f} s"
-    )
-
-
-def show_folder(n_images: int = 200) -> None:
-    """Run the command line on a folder, killed in the middle and started again."""
-    brick = read_sample("brick").array
-    rng = np.random.default_rng(0)
-    with tempfile.TemporaryDirectory() as folder:
-        images = Path(folder) / "images"
-        images.mkdir()
-        for k in range(n_images):
-            y, x = rng.integers(0, 512 - 128, 2)
-            iio.imwrite(images / f"{k:03}.png", brick[y : y + 128, x : x + 128])
-        saf.PatchDictionary.learn([brick[:256, :256]]).save(f"{folder}/d.safetensors")
-        program = "from napari_saf.cli import main; raise SystemExit(main())"
-        run = [sys.executable, "-c", program, "dictionary", "apply", "d.safetensors", "images",
-               "-o", "out"]  # fmt: skip
-        process = subprocess.Popen(run, cwd=folder, stdout=subprocess.DEVNULL)
-        while not (Path(folder) / "out" / "020_labels.tif").exists():
-            time.sleep(0.05)
-        process.kill()
-        process.wait()
-        out = subprocess.run(run, cwd=folder, capture_output=True, text=True, check=True).stdout
-        last = re.sub(r"\s+", " ", out.splitlines()[-1])
-        print(f"\n{n_images} images of 128 x 128, killed and started again: {last}")
-        n_files = len(list((Path(folder) / "out").iterdir()))
-        n_rows = len((Path(folder) / "out" / "dictionary.csv").read_text().splitlines()) - 1
-        print(f"{n_files} files, {n_rows} rows (expected {2 * n_images + 1}, {n_images})")
-
-
 def main() -> None:
-    """Print what was asked for."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parts = ("psnr", "transfer", "speed", "memory", "folder")
-    parser.add_argument("parts", nargs="*", default=list(parts))
+    parser = argparse.ArgumentParser(description=str(__doc__).splitlines()[0])
     parser.add_argument("--sets", nargs="+", default=list(SETS))
     parser.add_argument("--atoms", nargs="+", type=int, default=[4, 10, 20, 60, 100])
     arguments = parser.parse_args()
-    if arguments.parts == ["large"]:
-        apply_to_large_image()
-        return
     warnings.filterwarnings("ignore", module="sklearn")
-    if "speed" in arguments.parts:
-        show_speed(read_sets(["brick"]))
-    if "psnr" in arguments.parts:
-        show_psnr(read_sets(arguments.sets), arguments.atoms)
-    if "transfer" in arguments.parts:
-        show_transfer(read_sets(arguments.sets))
-    if "memory" in arguments.parts:
-        show_memory()
-    if "folder" in arguments.parts:
-        show_folder()
+    show_psnr(read_sets(arguments.sets), arguments.atoms)
 
 
 if __name__ == "__main__":

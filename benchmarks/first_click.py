@@ -1,8 +1,9 @@
 #!/usr/bin/env python
 """The first click on nuclei beside thresholds, k-means and Felzenszwalb's regions.
 
-    python benchmarks/first_click.py                # all tables: 10 minutes
+    python benchmarks/first_click.py                # all tables but the last: 10 minutes
     python benchmarks/first_click.py peers --images 12
+    python benchmarks/first_click.py sizes [--sides 1 2 4 8 16] [--names fluor_01] [--no-peers]
 
 peers     F1 of the foreground, and average precision of objects (at an IoU of .5, after
           `split_objects`), of what a first click gives and of peers, each at the one setting that
@@ -11,6 +12,13 @@ halves    window and number of labels of a first click chosen on every second im
           the others, and peers likewise.
 choice    which images are taken for things on a ground, of nuclei and photographs, and the time
           that takes.
+sizes     how good labels stay as an image grows, and how long they take. A sheet is k x k mirrored
+          copies of 256 x 256 pixels of nuclei, which keep their size. Strokes lie in the first copy
+          only, the same at every size; ``--light`` lets the light fall to a third across the sheet.
+          Columns: F1 of the foreground and F of its border within 1 pixel, seconds, and the memory
+          of the process so far, for strokes (what the Scribbles dock does), a first click, the same
+          without full resolution ("size alone"), a random forest on scikit-image's multi-scale
+          features from these strokes, and SLIC with 4,000 segments.
 
 Each label is called nucleus or ground by what most of its pixels are. Felzenszwalb's regions are
 put into four kinds by k-means of their mean colours. Images are cut to 640 x 640 (nuclei) or
@@ -23,6 +31,7 @@ import argparse
 import dataclasses
 import functools
 import os
+import resource
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -32,17 +41,21 @@ from typing import Any
 import imageio.v3 as iio
 import numpy as np
 from numpy.typing import NDArray
-from scipy.ndimage import gaussian_filter
+from scipy.ndimage import binary_erosion, distance_transform_edt, gaussian_filter
+from scribbles import NUCLEUS, Strokes, draw, forest_of_scales
 from skimage.color import rgb2gray, rgb2lab
 from skimage.filters import threshold_local, threshold_multiotsu, threshold_otsu
-from skimage.segmentation import felzenszwalb
+from skimage.segmentation import felzenszwalb, slic
 from sklearn.cluster import KMeans
 
 import napari_saf as saf
 from napari_saf.features import Foreground, ground_of
+from napari_saf.flow import wait_for_kernels
 
 Labels = NDArray[np.integer[Any]]
 Pixels = NDArray[np.uint8]
+Image = NDArray[Any]
+Mask = NDArray[np.bool_]
 DATA = Path(os.environ.get("NAPARI_SAF_DATA", "../shared/data"))
 SETS = {"nuclei": 640, "nuclei_more": 400}
 CLICK = "first click"
@@ -269,6 +282,96 @@ def choice(every: list[Sample]) -> None:
         print(f"{name:12} {counts}, {1000 * np.median(seconds):.0f} ms", flush=True)
 
 
+# Sheets
+
+
+def sheet(array: Image, k: int) -> Image:
+    """Return k x k copies, every second one mirrored, so that nothing jumps where they meet."""
+    row = np.concatenate([array[:, :: 1 - 2 * (i % 2)] for i in range(k)], axis=1)
+    return np.concatenate([row[:: 1 - 2 * (i % 2)] for i in range(k)], axis=0)
+
+
+def border(mask: Mask) -> Mask:
+    return np.asarray(mask & ~binary_erosion(mask, border_value=1))
+
+
+def boundary_f(found: Mask, truth: Mask) -> float:
+    """Return F of the border pixels within a pixel of a border of the other mask."""
+    ours, theirs = border(found), border(truth)
+    if not ours.any():
+        return 0.0
+    near = [distance_transform_edt(~edge) <= 1 for edge in (ours, theirs)]
+    precision, recall = near[1][ours].mean(), near[0][theirs].mean()
+    return float(2 * precision * recall / max(1e-9, precision + recall))
+
+
+def from_strokes(image: Image, strokes: Strokes, truth: Mask, **options: Any) -> Mask:
+    choice = saf.choose_for_strokes(image, strokes)
+    chosen = choice.options.arguments() | options
+    problem = saf.Problem.from_image(image, seeds=strokes, **chosen)
+    return np.asarray(choice.method.run(problem).labels == NUCLEUS)
+
+
+def first_click_of(image: Image, strokes: Strokes, truth: Mask, **options: Any) -> Mask:
+    labels = saf.SelfAssignmentFlow().run(saf.Problem.from_image(image, **options)).labels
+    return named(np.asarray(labels), truth)
+
+
+def forest_on_sheet(image: Image, strokes: Strokes, truth: Mask, **options: Any) -> Mask:
+    return np.asarray(forest_of_scales(image, strokes))
+
+
+def superpixels(image: Image, strokes: Strokes, truth: Mask, **options: Any) -> Mask:
+    axis = -1 if image.ndim == 3 else None
+    return named(slic(image, n_segments=4000, channel_axis=axis, start_label=1), truth)
+
+
+WAYS: dict[str, Callable[..., Mask]] = {
+    "strokes": from_strokes,
+    "strokes, size alone": lambda *data: from_strokes(*data, full_resolution=False),
+    "first click": first_click_of,
+    "first click, size alone": lambda *data: first_click_of(*data, full_resolution=False),
+    "forest": forest_on_sheet,
+    "SLIC": superpixels,
+}
+
+
+def sizes(options: argparse.Namespace) -> None:
+    """Print quality and seconds by size of the image."""
+    wait_for_kernels()
+    print(f"{'':>24} side    F1  border  seconds   us/px    GiB")
+    for name in options.names:
+        image, objects = read_sheet(name)
+        strokes = draw(objects, np.random.default_rng(0))
+        print(name, image.shape, image.dtype)
+        for k in options.sides:
+            large, truth = sheet(image, k), sheet(objects, k) > 0
+            if options.light:
+                light = 1 - np.add(*np.indices(truth.shape)) / (3 * len(truth))
+                light = light.reshape(*light.shape, *[1] * (large.ndim - 2))
+                large = (large * light).astype(large.dtype)
+            seeds = np.zeros(truth.shape, np.uint8)
+            seeds[: strokes.shape[0], : strokes.shape[1]] = strokes
+            for way, label in list(WAYS.items())[: 4 if options.no_peers else None]:
+                began = time.perf_counter()
+                found = label(large, seeds, truth)
+                seconds = time.perf_counter() - began
+                memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+                print(
+                    f"{way:>24} {len(truth):>5} {f1(found, truth):5.3f}   "
+                    f"{boundary_f(found, truth):5.3f} {seconds:8.2f} "
+                    f"{1e6 * seconds / truth.size:7.2f} {memory:6.2f}",
+                    flush=True,
+                )
+
+
+def read_sheet(name: str) -> tuple[Image, Image]:
+    """Return the copy that sheets are made of, and its nuclei."""
+    pair = (iio.imread(DATA / "nuclei" / kind / f"{name}.png") for kind in ("images", "labels"))
+    image, objects = (array[:256, :256, ...] for array in pair)
+    return image[..., :3] if image.ndim == 3 else image, objects
+
+
 PARTS: dict[str, Callable[[list[Sample]], None]] = {
     "peers": peers,
     "halves": halves,
@@ -278,14 +381,21 @@ PARTS: dict[str, Callable[[list[Sample]], None]] = {
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=str(__doc__).splitlines()[0])
-    parser.add_argument("parts", nargs="*", metavar="|".join(PARTS), help="by default all")
+    parser.add_argument("parts", nargs="*", metavar="PART", help=", ".join([*PARTS, "sizes"]))
     parser.add_argument("--images", type=int, metavar="N", help="about N images of nuclei only")
+    parser.add_argument("--sides", type=int, nargs="+", default=[1, 2, 4, 8], help="of sheets")
+    parser.add_argument("--names", nargs="+", default=["fluor_01", "fluor_19"], help="of sheets")
+    parser.add_argument("--light", action="store_true", help="let the light fall across sheets")
+    parser.add_argument("--no-peers", action="store_true")
     options = parser.parse_args(arguments)
     if not DATA.is_dir():
         print(f"skipped: no {DATA}; see NAPARI_SAF_DATA")
         return 0
-    every = samples(options.images)
-    for part in options.parts or PARTS:
+    if "sizes" in options.parts:
+        sizes(options)
+    parts = [part for part in options.parts or PARTS if part != "sizes"]
+    every = samples(options.images) if parts else []
+    for part in parts:
         PARTS[part](every)
     return 0
 

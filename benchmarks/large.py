@@ -1,26 +1,25 @@
-"""Images larger than memory: tiles against the whole image.
+"""Images larger than memory: time and memory of tiles, whole images and volumes.
 
-python benchmarks/large.py [--mosaics 6] [--windows 3 9 21] [--tiles 128 256 512] [--learn 1048576]
-python benchmarks/large.py --volumes 3 --tiles 48 [--learn 262144]
-python benchmarks/large.py --nuclei 2048 4096 [--folder FOLDER]
-python benchmarks/large.py --sizes 2048 8192 16384 [--labels 16] [--folder FOLDER]
-python benchmarks/large.py --speed [--labels 16]
-python benchmarks/large.py --workers 1 2 1 2 [--sizes 4096] [--labels 16]
-python benchmarks/large.py --computed 100000 [--first 200] [--labels 3] [--folder FOLDER]
+    python benchmarks/large.py --nuclei 2048 4096 [--folder FOLDER]
+    python benchmarks/large.py --volumes 64x256x256 [--ways click strokes tiles]
+    python benchmarks/large.py --sizes 2048 8192 16384 [--labels 16] [--folder FOLDER]
+    python benchmarks/large.py --speed [--labels 16]
+    python benchmarks/large.py --workers 1 2 1 2 [--sizes 4096] [--labels 16]
+    python benchmarks/large.py --computed 100000 [--first 200] [--labels 3] [--folder FOLDER]
 
-Mosaics of photographs, or volumes of blobs in noise of 64 x 96 x 96 voxels, labelled by the
-assignment flow with the same 12 prototypes at full size, in tiles and as a whole: with the steps of
-the plan, and with steps of its own. More pixels than `--learn` are labelled in tiles directly, with
-the steps of blocks; others by the plan.
-
-Nuclei: a first click on sheets of them, as of ``sizes.py``, in memory and in tiles, each in a
-process of its own: F1, border, the pixels that differ, time of the processor, and memory.
-
-With sizes: sheets of photographs of so many pixels a side, labelled from OME-Zarr into a pyramid:
-what the plan estimates, memory of the process, time of the processor.
-
-Computed: a source of so many pixels a side that is computed where it is read: the plan and the
-first tiles, and the time for all of them at that pace.
+--nuclei    A first click on sheets of nuclei, as of ``first_click.py sizes``, in memory and in
+            tiles, each in a process of its own: F1, border, the pixels that differ, time of the
+            processor, and memory.
+--volumes   Balls of 5 to 9 voxels radius, 7 % of a volume, blurred, in noise of an eighth of their
+            contrast; strokes on three of them and three times on the ground of the middle plane.
+            Each way runs in a process of its own, whose memory is printed less that of the volume
+            and the libraries.
+--sizes     Sheets of photographs of so many pixels a side, labelled from OME-Zarr into a pyramid:
+            what the plan estimates, memory of the process, time of the processor.
+--speed     A pixel of a tile, with kernels and without, beside a random forest.
+--workers   Tiles a second of so many processes.
+--computed  A source of so many pixels a side that is computed where it is read: the plan and the
+            first tiles, and the time for all of them at that pace.
 
 The data folder comes from NAPARI_SAF_DATA (default ../shared/data beside the checkout).
 """
@@ -29,6 +28,8 @@ from __future__ import annotations
 
 import argparse
 import itertools
+import math
+import multiprocessing
 import os
 import resource
 import shutil
@@ -44,17 +45,16 @@ import imageio.v3 as iio
 import numpy as np
 import zarr
 from numpy.typing import NDArray
-from scipy.ndimage import gaussian_filter
+from scipy.ndimage import gaussian_filter, label
 
 import napari_saf as saf
 from napari_saf.features import Scaling
 from napari_saf.flow import wait_for_kernels
+from napari_saf.methods import AbstractMethod, run_to_end
 from napari_saf.points import sampled_means
 from napari_saf.problem import ImageOptions
 from napari_saf.tiles import (
-    LEARN_PIXELS,
     LargeJob,
-    Plan,
     iterate_large,
     local_client,
     run_large,
@@ -62,101 +62,14 @@ from napari_saf.tiles import (
 
 DATA = Path(os.environ.get("NAPARI_SAF_DATA", Path(__file__).parents[1] / "../shared/data"))
 Image = NDArray[Any]
-N_PROTOTYPES = 12
-NEAR = 8
+LONGEST_STROKE = 30
 
 
-def photographs(*folders: str) -> list[Path]:
-    found = [sorted((DATA / name / "images").glob("*.jpg")) for name in folders or ("bsds_dev",)]
-    return [path for paths in found for path in paths]
-
-
-def mosaic(number: int, rows: int = 2, columns: int = 3) -> Image:
-    """Return photographs side by side, turned to one shape: 1443 x 642 pixels for two rows."""
-    paths = photographs("bsds_dev", "bsds_more")
-    first = number * rows * columns
-    tiles = [iio.imread(paths[(first + k) % len(paths)]) for k in range(rows * columns)]
-    turned = [np.rot90(one) if one.shape[0] > one.shape[1] else one for one in tiles]
-    lines = [np.hstack(turned[k * columns : (k + 1) * columns]) for k in range(rows)]
-    return np.asarray(np.vstack(lines))
-
-
-def volume(seed: int) -> Image:
-    """Return a volume of blobs of four brightnesses with noise, one byte a voxel."""
-    rng = np.random.default_rng(seed)
-    smooth = gaussian_filter(rng.standard_normal((64, 96, 96)), 6)
-    kinds = np.digitize(smooth, np.quantile(smooth, [0.3, 0.6, 0.85]))
-    noisy = 40 + 55 * kinds + rng.normal(0, 25, kinds.shape)
-    return np.asarray(np.clip(noisy, 0, 255).astype(np.uint8))
-
-
-def plan_of(
-    image: Image,
-    window: int,
-    features: str,
-    tile: int,
-    weights: str = "uniform",
-    n_labels: int = N_PROTOTYPES,
-    learn: int = LEARN_PIXELS,
-) -> tuple[LargeJob, Plan]:
-    """Return the plan for prototypes that are means of the features of the image."""
-    known: dict[str, Any] = {"features": features, "window": window, "weights": weights}
-    options = ImageOptions(**known, max_side=None, scaling=Scaling(0, 255))
-    nodes = saf.Problem.from_image(image, **options.arguments()).features
-    means = sampled_means(nodes, n_labels).astype(np.float32)
-    taught = saf.PrototypeSet(means, options=options)
-    job = LargeJob.of(image, taught, tile=tile, learn_pixels=learn)
-    return job, job.plan()
-
-
-def tiled(plan: Plan, image: Image) -> tuple[Image, NDArray[np.bool_]]:
-    """Return the labels of tiles, and which pixels are near a seam."""
-    labels = np.zeros(plan.shape, int)
-    values = image[..., None] if image.ndim == len(plan.shape) else image
-    for place in plan.tiles():
-        region = plan.region(place)
-        crop = plan.surroundings(region)
-        labels[region] = plan.label(values[crop], None, crop, region)[0]
-    near = np.zeros(plan.shape, bool)
-    for axis, (side, n) in enumerate(zip(plan.tile, plan.shape, strict=True)):
-        for seam in range(side, n, side):
-            index: list[Any] = [slice(None)] * near.ndim
-            index[axis] = slice(max(0, seam - NEAR), seam + NEAR)
-            near[tuple(index)] = True
-    return labels, near
-
-
-def seams(images: list[tuple[Image, str]], given: argparse.Namespace) -> None:
-    """Print how well tiles of images, with their features, agree with a run of the whole."""
-    print("agreement of tiles with the whole image, and disagreement near seams and elsewhere, %")
-    print("window tile | steps of the plan:  all  near  far | own steps:  all  near  far")
-    for window in given.windows:
-        found: dict[int, list[list[float]]] = {}
-        for image, features in images:
-            job, plan = plan_of(image, window, features, given.tiles[0], learn=given.learn)
-            values = image if image.ndim > len(plan.shape) else image[..., None]
-            fixed, _ = plan.label(values, None)
-            run = job.recipe.method.run(job.recipe.problem(image))
-            steps = f"steps {len(plan.steps)} {len(run.history.time) - 1}"
-            for tile in given.tiles:
-                own = plan.model_copy(update={"tile": [tile] * len(plan.shape)})
-                labels, near = tiled(own, image)
-                row, counts = list[float](), list[str]()
-                for whole in (fixed, np.asarray(run.labels)):
-                    wrong = labels != whole
-                    parts = [wrong[near], wrong[~near]]
-                    row += [100 * (1 - float(wrong.mean())), *(100 * one.mean() for one in parts)]
-                    counts.append("/".join(str(one.sum()) for one in parts))
-                found.setdefault(tile, []).append(row)
-                _print_row(f"{window:6} {tile:4} each ", row, f"{steps} pixels {counts}")
-        for tile, rows in found.items():
-            for name, f in (("least", np.min), ("mean", np.mean), ("most", np.max)):
-                _print_row(f"{window:6} {tile:4} {name:5}", list(f(rows, axis=0)))
-
-
-def _print_row(title: str, row: list[float], more: str = "") -> None:
-    halves = (" ".join(f"{one:8.4f}" for one in half) for half in (row[:3], row[3:]))
-    print(f"{title} | {' | '.join(halves)} {more}", flush=True)
+def photographs(*folders: str) -> list[Image]:
+    """Return photographs, turned so that they are wide."""
+    paths = [p for name in folders for p in sorted((DATA / name / "images").glob("*.jpg"))]
+    pictures = (iio.imread(path) for path in paths)
+    return [np.rot90(x) if x.shape[0] > x.shape[1] else x for x in pictures]
 
 
 def speed(n_labels: int) -> None:
@@ -164,11 +77,19 @@ def speed(n_labels: int) -> None:
     from skimage.feature import multiscale_basic_features
     from sklearn.ensemble import RandomForestClassifier
 
-    image = mosaic(0)
+    tiles = photographs("bsds_dev")[:6]
+    image = np.vstack([np.hstack(tiles[:3]), np.hstack(tiles[3:])])  # 642 x 1443 pixels
     print("processor time of a tile of 512 x 512, us a pixel (and of it, of torch's)")
-    for features, window, weights in (("lab", 3, "uniform"), ("lab", 9, "uniform"),
-                                      ("texture", 13, "contrast")):  # fmt: skip
-        _, plan = plan_of(image, window, features, 512, weights, n_labels, 2**18)
+    common: dict[str, Any] = {"max_side": None, "scaling": Scaling(0, 255)}
+    for options in (
+        ImageOptions("lab", 3, "uniform", **common),
+        ImageOptions("lab", 9, "uniform", **common),
+        ImageOptions("texture", 13, "contrast", **common),
+    ):
+        nodes = saf.Problem.from_image(image, **options.arguments()).features
+        means = sampled_means(nodes, n_labels).astype(np.float32)
+        taught = saf.PrototypeSet(means, options=options)
+        plan = LargeJob.of(image, taught, tile=512, learn_pixels=2**18).plan()
         region = plan.region((0, 1))
         crop, spent = plan.surroundings(region), []
         for kernels in ("1", "0"):
@@ -178,7 +99,8 @@ def speed(n_labels: int) -> None:
             plan.label(image[crop], None, crop, region)
             spent.append((time.process_time() - began) * 1e6 / 512**2)
         del os.environ["NAPARI_SAF_KERNELS"]
-        print(f"  {features:8} window {window:2} {weights:8} {spent[0]:6.2f} ({spent[1]:.2f})")
+        setting = f"{options.features:8} window {options.window:2} {options.weights:8}"
+        print(f"  {setting} {spent[0]:6.2f} ({spent[1]:.2f})")
     labels, _ = plan.label(image[crop], None, crop, region)
     pixels = image[region]
 
@@ -212,12 +134,10 @@ def nuclei(given: argparse.Namespace) -> None:
 
 def label_nuclei(side: int, way: str, name: str, folder: Path) -> None:
     """Label a sheet of nuclei by a first click in memory or in tiles, and print how well."""
-    from sizes import DATA as NUCLEI
-    from sizes import boundary_f, named
-    from sizes import sheet as sheet_of
+    from first_click import boundary_f, f1, named, read_sheet
+    from first_click import sheet as sheet_of
 
-    array, objects = (iio.imread(NUCLEI / kind / f"{name}.png") for kind in ("images", "labels"))
-    image, truth = (sheet_of(one[:256, :256], side // 256) for one in (array, objects))
+    image, truth = (sheet_of(array, side // 256) for array in read_sheet(name))
     kept, path = folder / f"{name}.labels.npy", folder / f"{name}.zarr"
     if way == "tiles":
         zarr.create_array(path, data=image, chunks=(256, 256, *image.shape[2:]), overwrite=True)
@@ -235,15 +155,94 @@ def label_nuclei(side: int, way: str, name: str, folder: Path) -> None:
         took = time.process_time() - began
         np.save(kept, labels)
     most, inside = memory(), named(labels, truth > 0)
-    f1 = 2 * (inside & (truth > 0)).sum() / (inside.sum() + (truth > 0).sum())
-    border = boundary_f(inside, truth > 0)
-    print(f"{name} {side:6} {way:6} F1 {f1:.4f} border {border:.4f} {took:6.1f} s {most:5.0f} MiB")
+    scores = f1(inside, truth > 0), boundary_f(inside, truth > 0)
+    texts = "F1 {:.4f} border {:.4f}".format(*scores)
+    print(f"{name} {side:6} {way:6} {texts} {took:6.1f} s {most:5.0f} MiB")
+
+
+def balls(shape: tuple[int, ...]) -> tuple[Image, Image]:
+    """Return a volume of 8 bits, and where the balls are."""
+    rng, truth = np.random.default_rng(0), np.zeros(shape, bool)
+    for _ in range(math.prod(shape) // 20_000):
+        centre, radius = [rng.integers(side) for side in shape], rng.uniform(5, 9)
+        box = tuple(
+            slice(max(0, c - 10), min(side, c + 11)) for c, side in zip(centre, shape, strict=True)
+        )
+        square = sum((axis - c) ** 2 for axis, c in zip(np.ogrid[box], centre, strict=True))
+        truth[box] |= square < radius**2
+    volume = 30 + 100 * gaussian_filter(truth.astype(np.float32), 1)
+    volume += 12 * rng.standard_normal(shape, np.float32)
+    return volume.clip(0, 255).astype(np.uint8), truth
+
+
+def strokes_on(truth: Image) -> Image:
+    strokes, rng = np.zeros(truth.shape, np.uint8), np.random.default_rng(0)
+    middle, plane = truth[len(truth) // 2], strokes[len(truth) // 2]
+    things, _ = label(middle)
+    for number in (1, 2, 3):
+        row = int(np.median(np.nonzero(things == number)[0]))
+        plane[row, things[row] == number] = 1
+    for row, column in rng.permutation(np.argwhere(~middle))[:3]:
+        ahead = middle[row, column : column + LONGEST_STROKE]
+        plane[row, column : column + (ahead.argmax() if ahead.any() else len(ahead))] = 2
+    return strokes
+
+
+def labels_of(way: str, volume: Image, truth: Image) -> tuple[Image, float]:
+    """Return labels, and seconds until the first were there."""
+    began = time.perf_counter()
+    if way == "tiles":
+        with tempfile.TemporaryDirectory() as folder:
+            np.save(Path(folder) / "volume.npy", volume)
+            out = Path(folder) / "labels.ome.zarr"
+            saf.label_large(Path(folder) / "volume.npy", saf.SelfAssignmentFlow(), out)
+            return np.asarray(zarr.open(out)["0"]), time.perf_counter() - began
+    method: AbstractMethod = saf.SelfAssignmentFlow()
+    if way == "click":
+        problem = saf.Problem.from_image(volume)
+    else:
+        strokes = strokes_on(truth)
+        choice = saf.choose_for_strokes(volume, strokes)
+        problem = saf.Problem.from_image(volume, seeds=strokes, **choice.options.arguments())
+        method = choice.method
+    seconds: list[float] = []
+    steps = method.iterate(problem)
+    result = run_to_end(steps, lambda _: seconds.append(time.perf_counter() - began))
+    return np.asarray(result.labels), seconds[0]
+
+
+def measure_volume(way: str, shape: tuple[int, ...]) -> None:
+    wait_for_kernels()
+    volume, truth = balls(shape)
+    held = memory()
+    began, cpu = time.perf_counter(), sum(os.times()[:4])
+    labels, first = labels_of(way, volume, truth)
+    seconds, cpu = time.perf_counter() - began, sum(os.times()[:4]) - cpu
+    grown = (memory() - held) / 2**10
+    inside = np.bincount(labels.ravel(), weights=truth.ravel())
+    found = (inside > np.bincount(labels.ravel()) / 2)[labels]
+    f1 = 2 * (found & truth).sum() / (found.sum() + truth.sum())
+    print(
+        f"{'x'.join(map(str, shape)):>12} {way:>8} {f1:5.3f} first {first:6.1f} s  "
+        f"all {seconds:6.1f} s  processor {cpu:6.1f} s  {1e6 * cpu / volume.size:5.2f} us a voxel  "
+        f"{grown:5.2f} GiB",
+        flush=True,
+    )
+
+
+def volumes(shapes: list[str], ways: list[str]) -> None:
+    """Print time, memory and F1 of volumes."""
+    context = multiprocessing.get_context("spawn")
+    for shape, way in itertools.product(shapes, ways):
+        sides = tuple(map(int, shape.split("x")))
+        process = context.Process(target=measure_volume, args=(way, sides))
+        process.start()
+        process.join()
 
 
 def sheet(path: Path, side: int) -> None:
     """Write photographs side by side, of 480 x 320 pixels each, as a pyramid of such a side."""
-    pictures = [iio.imread(one) for one in photographs()]
-    pictures = [np.rot90(one) if one.shape[0] > one.shape[1] else one for one in pictures]
+    pictures = photographs("bsds_dev")
     group = zarr.open_group(path, mode="w", zarr_format=3)
     sides = [side]
     while sides[-1] > 512:
@@ -366,13 +365,10 @@ def workers(counts: list[int], n_labels: int, side: int, folder: Path) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--mosaics", type=int, default=6)
-    parser.add_argument("--volumes", type=int, help="in place of mosaics")
-    parser.add_argument("--learn", type=int, default=LEARN_PIXELS, help="pixels, at most")
-    parser.add_argument("--windows", type=int, nargs="+", default=[3, 9, 21])
-    parser.add_argument("--tiles", type=int, nargs="+", default=[128, 256, 512])
     parser.add_argument("--nuclei", type=int, nargs="+", metavar="SIDE")
     parser.add_argument("--way", nargs=2, help=argparse.SUPPRESS)
+    parser.add_argument("--volumes", nargs="+", metavar="SHAPE")
+    parser.add_argument("--ways", nargs="+", default=["click", "strokes", "tiles"])
     parser.add_argument("--sizes", type=int, nargs="+", metavar="SIDE")
     parser.add_argument("--speed", action="store_true")
     parser.add_argument("--computed", type=int, metavar="SIDE")
@@ -384,26 +380,20 @@ def main() -> None:
     given = parser.parse_args()
     if given.run is not None:
         run(given.run, given.labels)
-        return
-    if given.nuclei is not None:
+    elif given.nuclei is not None:
         nuclei(given)
-        return
-    if given.computed is not None:
+    elif given.volumes is not None:
+        volumes(given.volumes, given.ways)
+    elif given.computed is not None:
         computed(given.computed, given.first, given.labels, given.folder)
-        return
-    if given.workers is not None:
+    elif given.workers is not None:
         workers(given.workers, given.labels, (given.sizes or [4096])[0], given.folder)
-        return
-    if given.speed:
-        speed(given.labels)
-        return
-    if given.sizes is not None:
+    elif given.sizes is not None:
         sizes(given.sizes, given.labels, given.folder)
-        return
-    if given.volumes:
-        seams([(volume(k), "intensity") for k in range(given.volumes)], given)
-        return
-    seams([(mosaic(k), "lab") for k in range(given.mosaics)], given)
+    elif given.speed:
+        speed(given.labels)
+    else:
+        parser.error("expected one of the options of the first lines")
 
 
 if __name__ == "__main__":

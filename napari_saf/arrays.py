@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -205,3 +206,11 @@ def joined_by(pairs: Sequence[NDArray[np.int64]], count: int) -> NDArray[np.int6
     if not count:
         return np.zeros(0, np.int64)
     return np.asarray(connected_components(graph, directed=False)[1], np.int64)
+
+
+def boxes(shape: Sequence[int], sides: Sequence[int]) -> Iterator[tuple[slice, ...]]:
+    """Yield the boxes of given sides that tile a shape, in C order; the last ones are cut off."""
+    starts = (range(0, n, side) for n, side in zip(shape, sides, strict=True))
+    for corner in itertools.product(*starts):
+        ends = zip(corner, sides, shape, strict=True)
+        yield tuple(slice(k, min(k + side, n)) for k, side, n in ends)

@@ -1,9 +1,12 @@
-"""Parts of large images, labelled as they would be within the whole."""
+"""Parts of large images: halos, blocks to learn from, tiles to label, and the problem of parts.
+
+`ImageParts` makes the problem of regions with the features that they have within the image; the
+functions after it choose regions. Read next: `methods/_learned`.
+"""
 
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -13,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from napari_saf.arrays import boxes
 from napari_saf.features import FeatureExtractor, Pixels
 from napari_saf.graph import GraphUnion
 from napari_saf.input import ImageOptions, Place, contrast_noise, nodes_of
@@ -22,26 +26,26 @@ Region = tuple[slice, ...]
 Mask = NDArray[np.bool_] | None
 
 WINDOWS_OF_HALO = {1: 3, 2: 3, 3: 4}
-"""Beside what features see, a part is labelled with so many windows around it: in volumes of noise
-flows take longer, and what is farther away counts."""
+"""Windows of the halo of a flow by the number of averaged axes: in volumes of noise flows take
+longer, and pixels farther away count."""
 _LEAST_HALO = 8
-"""Pixels of it around parts where windows are small."""
+"""Least halo in pixels, where windows are small."""
 
 _BLOCK = {1: 2**14, 2: 256, 3: 48}
-"""Side of the blocks of a large image whose pixels say how labels look, by the number of axes."""
+"""Side of the blocks that labels are learned from, by the number of axes."""
 _MOST_LEARNED = 2**19
-"""Pixels of these blocks."""
+"""Most pixels in these blocks."""
 LEAST_SIDE = 64
-"""Sides of parts are not halved below."""
+"""Least side of a tile."""
 _centre: ContextVar[Callable[[], ArrayLike | None] | None] = ContextVar("view", default=None)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class ImageParts:
-    """Pixels of parts of images, channels last, where to label them, and where they lie.
+    """Crops of images, channels last, with masks, positions, and the `regions` of them to label.
 
-    Each has what features see around the `regions` of it that count. All parts share the options,
-    which are resolved and have a scaling.
+    A crop includes the receptive field of the features around its region. All crops share resolved
+    options with a scaling.
     """
 
     values: list[NDArray[Any]]
@@ -53,33 +57,33 @@ class ImageParts:
     def read(
         cls, regions: Sequence[Region], pixels: Pixels, reach: Sequence[int], step: int = 1
     ) -> ImageParts:
-        """Return the regions of an image that have pixels within the mask, with `reach` around.
+        """Return crops of the regions with pixels within the mask, with `reach` pixels around.
 
-        What is around begins at multiples of a step.
+        Crops begin at multiples of `step`.
         """
         parts = cls([], [], [], [])
         for region in regions:
             crop = grown(region, reach, pixels.shape, step)
             values, inside = pixels.read(crop)
             pairs = zip(region, crop, strict=True)
-            own = tuple(slice(r.start - c.start, r.stop - c.start) for r, c in pairs)
-            if inside is None or inside[own].any():
+            inner = tuple(slice(r.start - c.start, r.stop - c.start) for r, c in pairs)
+            if inside is None or inside[inner].any():
                 parts.values.append(values)
                 parts.masks.append(inside)
                 parts.places.append(([side.start for side in crop], pixels.shape))
-                parts.regions.append(own)
+                parts.regions.append(inner)
         return parts
 
     def noise(self, options: ImageOptions) -> list[float]:
-        """Return the variances of the noise that weights by contrast take for all parts."""
-        known = zip(self.values, self.masks, self.regions, strict=True)
-        own = [(v[region], None if m is None else m[region]) for v, m, region in known]
-        return np.mean([contrast_noise(*pair, options) for pair in own], axis=0).tolist()  # type: ignore[no-any-return]
+        """Return the noise variances per channel for contrast weights, averaged over the parts."""
+        crops = zip(self.values, self.masks, self.regions, strict=True)
+        inner = [(v[region], None if m is None else m[region]) for v, m, region in crops]
+        return np.mean([contrast_noise(*pair, options) for pair in inner], axis=0).tolist()  # type: ignore[no-any-return]
 
     def scaled(
         self, window: Sequence[int], options: ImageOptions
     ) -> Iterator[tuple[NDArray[np.float32], list[int], Mask]]:
-        """Yield parts as extractors are fitted to them: in [0, 1], with axes, and what counts."""
+        """Yield the arguments of `FeatureExtractor.fitted`: crops in [0, 1], axes, and masks."""
         scaling = options.scaling
         assert scaling is not None
         axes = [axis for axis, side in enumerate(window) if side > 1]
@@ -92,12 +96,12 @@ class ImageParts:
     def problem(self, options: ImageOptions, noise: Sequence[float] | None) -> Problem:
         """Return the problem of the regions of all parts."""
         pixels = [Pixels.of(*pair) for pair in zip(self.values, self.masks, strict=True)]
-        shapes = [one.shape for one in pixels]
+        shapes = [crop.shape for crop in pixels]
         variances = None if noise is None else np.array(noise)
         grids, rows, options = nodes_of(pixels, shapes, options, None, variances, self.places)
         for k, region in enumerate(self.regions):
             sides = zip(region, shapes[k], strict=True)
-            if any(one.start > 0 or one.stop < n for one, n in sides):
+            if any(side.start > 0 or side.stop < n for side, n in sides):
                 part = grids[k].cropped(region)
                 rows[k] = part.gather(grids[k].spread(rows[k])[region])
                 grids[k] = part
@@ -107,25 +111,25 @@ class ImageParts:
 
 
 def reach_of(extractor: FeatureExtractor, window: Sequence[int], *, has_weights: bool) -> list[int]:
-    """Return how many pixels around a part, per axis, its features and weights depend on."""
-    # A patch reaches a pixel, and what smooths it before one more.
+    """Return the receptive field per axis, in pixels, of the features and weights of a part."""
+    # weights: a patch reaches one pixel, its smoothing another
     reach = extractor.receptive_field + 2 * has_weights
-    # What comes from a coarser grid is averaged over windows once more.
+    # features of a coarser grid are averaged over windows once more
     is_coarse = extractor.stride > 1
     return [reach + is_coarse * (side // 2) if side > 1 else 0 for side in window]
 
 
 def halo_of(window: Sequence[int]) -> list[int]:
-    """Return how many pixels around a part, per axis, the flow in it depends on."""
+    """Return the pixels around a part, per axis, that the flow in it depends on."""
     n_averaged = max(1, min(3, sum(side > 1 for side in window)))
     n_sides = 2 * WINDOWS_OF_HALO[n_averaged]
     return [max(_LEAST_HALO, n_sides * (side // 2)) if side > 1 else 0 for side in window]
 
 
 def grown(region: Region, halo: Sequence[int], shape: Sequence[int], step: int = 1) -> Region:
-    """Return a region with so many pixels around it along each axis, within an image.
+    """Return a region grown by `halo` pixels along each axis, clipped to the image.
 
-    It begins at multiples of a step.
+    It begins at multiples of `step`.
     """
     firsts = [max(0, r.start - h) for r, h in zip(region, halo, strict=True)]
     sides = zip(firsts, region, halo, shape, strict=True)
@@ -133,14 +137,14 @@ def grown(region: Region, halo: Sequence[int], shape: Sequence[int], step: int =
 
 
 def cut(array: NDArray[Any], around: Region, region: Region) -> NDArray[Any]:
-    """Return a region of an array that covers what is around it."""
+    """Return `region` of an array that covers the larger region `around`."""
     sides = zip(around, region, strict=True)
     return array[tuple(slice(r.start - a.start, r.stop - a.start) for a, r in sides)]
 
 
 @contextmanager
 def in_view(centre: Callable[[], ArrayLike | None]) -> Iterator[None]:
-    """Let parts nearest to a pixel be labelled first in this thread; it is asked before each."""
+    """Label parts nearest to the pixel `centre()` first within the context, in this thread."""
     token = _centre.set(centre)
     try:
         yield
@@ -149,7 +153,7 @@ def in_view(centre: Callable[[], ArrayLike | None]) -> Iterator[None]:
 
 
 def nearest_to_view(regions: Sequence[Region]) -> int:
-    """Return the number of the region that is nearest to what is in view, 0 if that is unknown."""
+    """Return the index of the region nearest to the centre of the view; 0 if that is unknown."""
     ask = _centre.get()
     centre = np.ravel(np.array([]) if ask is None else ask())  # type: ignore[arg-type]
     if len(centre) != len(regions[0]):
@@ -166,19 +170,15 @@ def blocks_of(shape: Sequence[int], window: Sequence[int]) -> list[Region]:
         min(n, max(_BLOCK[n_axes], 3 * side)) if side > 1 else 1
         for n, side in zip(shape, window, strict=True)
     ]
-    starts = [range(0, n, side) for n, side in zip(shape, sides, strict=True)]
-    return [
-        tuple(slice(k, min(k + s, n)) for k, s, n in zip(corner, sides, shape, strict=True))
-        for corner in itertools.product(*starts)
-    ]
+    return list(boxes(shape, sides))
 
 
 def blocks_with_labels(
     labels: NDArray[Any], shape: Sequence[int], window: Sequence[int], n_images: int
 ) -> list[Region]:
-    """Return blocks of an image in which every label is, the rarest first, as evenly as can be.
+    """Return blocks of an image that hold every label, the rarest first, evenly spread.
 
-    The labels are those of a reduced size, 0 outside of the mask.
+    `labels` are at a reduced size, 0 outside the mask.
     """
     regions, counts = _counted_blocks(labels, shape, window, n_images)
     if len(regions) == 1:
@@ -197,11 +197,11 @@ def blocks_with_labels(
 def even_blocks(
     labels: NDArray[Any], shape: Sequence[int], window: Sequence[int], n_images: int
 ) -> list[Region]:
-    """Return blocks of an image as evenly as can be, whatever its labels, where these are not 0."""
+    """Return evenly spread blocks of an image with pixels inside the mask."""
     regions, counts = _counted_blocks(labels, shape, window, n_images)
-    there = np.flatnonzero(counts.any(axis=1))
-    at = np.linspace(0, len(there) - 1, min(_n_blocks(regions, n_images), len(there)))
-    return [regions[k] for k in there[at.astype(int)].tolist()]
+    labelled = np.flatnonzero(counts.any(axis=1))
+    at = np.linspace(0, len(labelled) - 1, min(_n_blocks(regions, n_images), len(labelled)))
+    return [regions[k] for k in labelled[at.astype(int)].tolist()]
 
 
 def _n_blocks(regions: Sequence[Region], n_images: int) -> int:
@@ -212,12 +212,12 @@ def _n_blocks(regions: Sequence[Region], n_images: int) -> int:
 def _counted_blocks(
     labels: NDArray[Any], shape: Sequence[int], window: Sequence[int], n_images: int
 ) -> tuple[list[Region], NDArray[np.int64]]:
-    """Return blocks of one size in an image, all of it if it is small, and nodes of each label."""
+    """Return the blocks of full size, or a small image, and their nodes of each label."""
     regions = [tuple(slice(0, n) for n in shape)]
     if math.prod(shape) * n_images > _MOST_LEARNED:
         regions = blocks_of(shape, window)
         sizes = [math.prod(side.stop - side.start for side in region) for region in regions]
-        regions = [one for one, size in zip(regions, sizes, strict=True) if size == max(sizes)]
+        regions = [region for region, n in zip(regions, sizes, strict=True) if n == max(sizes)]
     numbers, inverse = np.unique(labels, return_inverse=True)
     inverse = inverse.reshape(labels.shape)
     ratios = [small / large for small, large in zip(labels.shape, shape, strict=True)]
@@ -234,22 +234,18 @@ def _counted_blocks(
 def tiles_of(
     shape: Sequence[int], window: Sequence[int], halo: Sequence[int], most: int
 ) -> list[Region]:
-    """Return regions that cover an image and have, with their halo, at most so many pixels."""
+    """Return tiles of an image that have, with their halo, at most `most` pixels."""
     sides = list(shape)
 
     def n_pixels() -> int:
         return math.prod(min(n, s + 2 * h) for n, s, h in zip(shape, sides, halo, strict=True))
 
     while n_pixels() > most:
-        # Along axes without windows nothing is labelled twice.
+        # halos along axes without windows are empty
         free = [k for k, side in enumerate(window) if side == 1 and sides[k] > 1]
         wide = [k for k, side in enumerate(window) if side > 1 and sides[k] > LEAST_SIDE]
         if not free and not wide:
             break
         longest = max(free or wide, key=lambda k: sides[k])
         sides[longest] = -(-sides[longest] // 2)
-    corners = itertools.product(*(range(0, n, s) for n, s in zip(shape, sides, strict=True)))
-    return [
-        tuple(slice(k, min(k + s, n)) for k, s, n in zip(corner, sides, shape, strict=True))
-        for corner in corners
-    ]
+    return list(boxes(shape, sides))

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from napari_saf import methods
-from napari_saf.arrays import check_window
+from napari_saf.arrays import boxes, check_window
 from napari_saf.device import resolve_device, torch
 from napari_saf.dictionary._atoms import PatchAtoms
 from napari_saf.dictionary._distance import (
@@ -26,6 +26,7 @@ from napari_saf.dictionary._distance import (
 from napari_saf.errors import InvalidInput, raise_if
 from napari_saf.flow import AssignmentField, Flow, Start
 from napari_saf.graph import GridGraph
+from napari_saf.parts import Region, grown
 from napari_saf.problem import Problem
 from napari_saf.result import History, LabelImage, LabelMap, Segmentation
 
@@ -93,19 +94,14 @@ class PatchSegmentation:
 
 def _tiles(
     shape: tuple[int, int], window: int, n_atoms: int, patch_size: int
-) -> Iterator[tuple[tuple[slice, slice], tuple[slice, slice]]]:
+) -> Iterator[tuple[Region, Region]]:
     """Yield overlapping tiles of interior pixels, and their cores, which partition `shape`."""
     halo = _HALO * max(1, window // 2) + patch_size
     side = max(_LEAST_TILE, int((_TILE_VALUES / n_atoms) ** 0.5) - 2 * halo)
     if shape[0] * shape[1] * n_atoms <= _TILE_VALUES:
         side = max(shape)
-    for corner in itertools.product(*(range(0, length, side) for length in shape)):
-        spans = []
-        for start, length in zip(corner, shape, strict=True):
-            stop = min(start + side, length)
-            outer = slice(max(0, start - halo), min(stop + halo, length))
-            spans.append((outer, slice(start, stop)))
-        yield tuple(zip(*spans, strict=True))
+    for core in boxes(shape, (side, side)):
+        yield grown(core, (halo, halo), shape), core
 
 
 class Application:
@@ -171,8 +167,8 @@ class Application:
 
     def _label(
         self,
-        outer: tuple[slice, slice],
-        core: tuple[slice, slice],
+        outer: Region,
+        core: Region,
         method: methods.AssignmentFlow,
         window: int,
     ) -> None:
@@ -183,10 +179,8 @@ class Application:
         atoms = np.asarray(segmentation.labels).astype(np.int64).ravel() - 1
         labels = torch.from_numpy(atoms).to(self._atoms.device)
         raise_if(self._cancelled)
-        inner = tuple(
-            slice(side.start - tile.start, side.stop - tile.start)
-            for side, tile in zip(core, outer, strict=True)
-        )
+        pairs = zip(core, outer, strict=True)
+        inner = tuple(slice(c.start - o.start, c.stop - o.start) for c, o in pairs)
         nodes = torch.arange(labels.numel(), device=labels.device).view(field.shape)[inner]
         shape, nodes = nodes.shape, nodes.flatten()
         labels = labels[nodes]
@@ -196,8 +190,8 @@ class Application:
         for target, values in (
             (self._labels[core], labels + 1),
             (self._transforms[core], assigned.symmetries),
-            (self._centres[(*core, 0)], first // self._pixels.shape[1] + size // 2),
-            (self._centres[(*core, 1)], first % self._pixels.shape[1] + size // 2),
+            (self._centres[..., 0][core], first // self._pixels.shape[1] + size // 2),
+            (self._centres[..., 1][core], first % self._pixels.shape[1] + size // 2),
             (self._fit[core], fit),
         ):
             target[...] = values.view(shape).cpu().numpy()
@@ -213,7 +207,7 @@ class Application:
         nearest = matches.distances.flatten(1).argmin(dim=0)[nodes]
         self._paint(nearest, matches.of(nearest, nodes), field, outer)
 
-    def _match(self, outer: tuple[slice, slice]) -> tuple[PatchField, Matches, Matches]:
+    def _match(self, outer: Region) -> tuple[PatchField, Matches, Matches]:
         """Return the patches of a tile, their matches, and the best matches within shifts."""
         size = self._dictionary.patch_size
         rows, columns = (slice(side.start, side.stop + size - 1) for side in outer)
@@ -237,7 +231,7 @@ class Application:
         return np.pad(np.asarray(segmentation.labels), rim, mode="edge"), segmentation.history
 
     def _first_pixels(
-        self, indices: torch.Tensor, field: PatchField, outer: tuple[slice, slice]
+        self, indices: torch.Tensor, field: PatchField, outer: Region
     ) -> torch.Tensor:
         """Return the flat image indices of the first pixels of patches of a tile."""
         first: torch.Tensor = (indices // field.shape[1] + outer[0].start) * self._pixels.shape[1]
@@ -266,7 +260,7 @@ class Application:
         return methods.run_to_end(methods.run_flow(method, flow, call))
 
     def _paint(
-        self, labels: torch.Tensor, matches: Matches, field: PatchField, outer: tuple[slice, slice]
+        self, labels: torch.Tensor, matches: Matches, field: PatchField, outer: Region
     ) -> None:
         """Add atoms, transformed back, at their matches; weighted by fit unless "matched"."""
         size, width = self._dictionary.patch_size, self._pixels.shape[1]

@@ -309,10 +309,11 @@ class PatchDictionaryLearning(methods.AbstractFlow):
     def _n_columns(self, problem: Problem) -> int:
         return self.n_atoms
 
-    def _n_extra_columns(
+    def _numbers_per_node(
         self, problem: Problem, n_columns: int, device: torch.device
     ) -> tuple[float, float]:
-        return (2 * max(self.landmarks, 2 * self.n_atoms),) * 2
+        fields, _ = methods.AbstractFlow._numbers_per_node(self, problem, n_columns, device)
+        return (fields + 2 * max(self.landmarks, 2 * self.n_atoms),) * 2
 
 
 class _Training:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -14,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.ndimage import gaussian_filter, uniform_filter1d
 from skimage import filters
 
-from napari_saf.arrays import all_finite, as_array, as_whole, check_mask
+from napari_saf.arrays import all_finite, as_array, as_whole, boxes, check_mask
 from napari_saf.device import in_threads, raise_if_interrupted
 from napari_saf.errors import InvalidInput, NotFinite
 from napari_saf.graph import CoarseMeans
@@ -205,10 +204,9 @@ class Pixels:
                 sides[next_one] = min(2 * sides[next_one], counts[next_one])
                 if math.prod(sides) > most:
                     break
-        for corner in itertools.product(*map(range, itertools.repeat(0), counts, sides)):
+        for box in boxes(counts, sides):
             raise_if_interrupted()
-            ends = zip(corner, sides, counts, strict=True)
-            yield tuple(slice(k, min(k + side, n)) for k, side, n in ends)
+            yield box
 
     def survey(self, look: Region) -> Survey:
         """Return the statistics of all pixels, and those at the positions `look`."""

@@ -1,4 +1,4 @@
-"""Grids of images at a reduced size, and of several images."""
+"""Grids of images at a reduced size, and the union of the grids of several images."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from napari_saf.graph._grid import GridGraph
 
 
 class CoarseGrid(GridGraph):
-    """A grid whose nodes are blocks of pixels of a larger image; images are of the large size.
+    """Grid whose nodes are blocks of pixels of a larger image, the shape of node images.
 
-    `image` is the large one, channels last, where it is known.
+    `image` is the larger one, channels last, if known.
     """
 
     def __init__(
@@ -37,10 +37,10 @@ class CoarseGrid(GridGraph):
         self.image = image
 
     def to_image(self, values: NDArray[np.generic], fill: float = 0) -> NDArray[np.generic]:
-        """Return node values as an image of the large size, `fill` outside the mask.
+        """Return node values as an image of full size, `fill` outside the mask.
 
-        Between the nodes, numbers are interpolated linearly; whole numbers are labels, of which
-        the one with most weight is taken.
+        Floats are interpolated linearly; integers are labels, of which the one with the largest
+        weight is taken.
         """
         values = np.asarray(values)
         image = self.enlarged(self.spread(values, fill=-1 if values.dtype.kind == "i" else 0))
@@ -51,13 +51,12 @@ class CoarseGrid(GridGraph):
     def enlarged(
         self, image: NDArray[np.generic], region: Sequence[slice] | None = None
     ) -> NDArray[np.generic]:
-        """Return an image of the nodes, as of `spread`, as a region of one of the large size.
+        """Return a region, by default all, at full size of an image of the nodes.
 
-        Numbers at the rim of the mask are interpolated between the nodes inside it.
+        Floats at the rim of the mask are interpolated between the nodes inside it.
         """
         region = [slice(0, n) for n in self.image_shape] if region is None else region
         between = self._between(region)
-        # Only the nodes around the region.
         firsts = [int(low[0]) for low, _ in between]
         lasts = [int(low[-1]) + 2 for low, _ in between]
         nodes = tuple(map(slice, firsts, lasts))
@@ -67,7 +66,7 @@ class CoarseGrid(GridGraph):
         enlarged = _interpolated(image[nodes], near)
         if self.mask is None:
             return enlarged
-        weights = _interpolated(self.mask[nodes].astype(image.dtype), near)
+        weights: Any = _interpolated(self.mask[nodes].astype(image.dtype), near)
         weights = np.where(weights > 0, weights, 1)
         return np.asarray(enlarged / weights[(..., *[None] * (image.ndim - weights.ndim))])
 
@@ -75,15 +74,15 @@ class CoarseGrid(GridGraph):
         return CoarseGrid(super().without_weights(), self.image_shape, self.image_mask, self.image)
 
     def positions(self, nodes: ArrayLike) -> NDArray[np.int64]:
-        """Return the pixels in the middle of the blocks that nodes stand for."""
+        """Return the central pixels of the blocks of nodes."""
         ratio = np.divide(self.image_shape, self.shape)
         return ((super().positions(nodes) + 0.5) * ratio).astype(np.int64)
 
     def from_image(self, image: ArrayLike) -> NDArray[np.generic]:
-        """Return what an image of the large size holds at the nodes, channels last.
+        """Return the node values of an image of full size, channels last.
 
-        Numbers are averaged over the block of a node. Whole numbers are labels: the most
-        frequent in the block is taken, 0 only where there is no other.
+        Floats are averaged over the block of a node. Integers are labels: the most frequent label
+        of the block is taken, 0 only if there is no other.
         """
         image = np.asarray(image)
         if image.shape[: len(self.image_shape)] != self.image_shape:
@@ -93,31 +92,29 @@ class CoarseGrid(GridGraph):
         if image.ndim > len(self.shape):
             raise InvalidInput(f"expected whole numbers without channels, got {image.shape}")
         counted = image != 0 if self.image_mask is None else (image != 0) & self.image_mask
-        places = np.nonzero(counted)
-        blocks = [
-            place * small // large
-            for place, small, large in zip(places, self.shape, self.image_shape, strict=True)
-        ]
-        numbers, found = np.unique(image[places], return_inverse=True)
+        pixels = np.nonzero(counted)
+        axes = zip(pixels, self.shape, self.image_shape, strict=True)
+        blocks = [index * small // large for index, small, large in axes]
+        numbers, ranks = np.unique(image[pixels], return_inverse=True)
         width = len(numbers) + 1
-        keys = np.ravel_multi_index(blocks, self.shape) * width + found
+        keys = np.ravel_multi_index(blocks, self.shape) * width + ranks
         pairs, counts = np.unique(keys, return_counts=True)
-        flat, own = np.divmod(pairs, width)
-        order = np.lexsort((-own, counts))
+        flat, rank = np.divmod(pairs, width)
+        order = np.lexsort((-rank, counts))
         labels = np.zeros(self.shape, dtype=image.dtype)
-        # Of several assignments to one place the last one counts.
-        labels.ravel()[flat[order]] = numbers[own[order]]
+        # of several assignments to one node the last one counts
+        labels.ravel()[flat[order]] = numbers[rank[order]]
         return self.gather(labels)
 
     def _between(self, region: Sequence[slice]) -> list[_Between]:
-        """Return, per axis, the node before each pixel and how far the pixel is past it."""
-        found = []
+        """Return per axis the node before each pixel, and the offset of the pixel from it."""
+        between = []
         for side, large, small in zip(region, self.image_shape, self.shape, strict=True):
             pixels = np.arange(side.start, side.stop)
-            place = np.clip((pixels + 0.5) * small / large - 0.5, 0, small - 1)
-            low = np.minimum(place.astype(np.int64), max(small - 2, 0))
-            found.append((low, place - low))
-        return found
+            position = np.clip((pixels + 0.5) * small / large - 0.5, 0, small - 1)
+            low = np.minimum(position.astype(np.int64), max(small - 2, 0))
+            between.append((low, position - low))
+        return between
 
 
 _Between = tuple[NDArray[np.int64], NDArray[np.float64]]
@@ -135,20 +132,20 @@ def _interpolated(image: NDArray[np.generic], between: Sequence[_Between]) -> ND
 
 
 def _voted(coarse: NDArray[np.generic], between: Sequence[_Between]) -> NDArray[np.generic]:
-    """Return at every pixel the label with most weight among the nodes around it."""
+    """Return for each pixel the label with the largest weight among the nodes around it."""
     image = _enlarged(coarse, [low + (share > 0.5) for low, share in between])
     ends = list(itertools.product((0, 1), repeat=len(between)))
     corners = []
     for end in ends:
         steps = zip(end, coarse.shape, strict=True)
-        where = [np.minimum(np.arange(side) + step, side - 1) for step, side in steps]
-        corners.append(coarse[np.ix_(*where)])
+        indices = [np.minimum(np.arange(side) + step, side - 1) for step, side in steps]
+        corners.append(coarse[np.ix_(*indices)])
     unlike = np.any([corner != coarse for corner in corners], axis=0)
-    every = np.flatnonzero(_enlarged(unlike, [low for low, _ in between]))
-    places = np.unravel_index(every, image.shape)
-    nodes = tuple(low[place] for (low, _), place in zip(between, places, strict=True))
+    near_borders = np.flatnonzero(_enlarged(unlike, [low for low, _ in between]))
+    pixels = np.unravel_index(near_borders, image.shape)
+    nodes = tuple(low[index] for (low, _), index in zip(between, pixels, strict=True))
     labels = np.stack([corner[nodes] for corner in corners])
-    shares = [share[place] for (_, share), place in zip(between, places, strict=True)]
+    shares = [share[index] for (_, share), index in zip(between, pixels, strict=True)]
     weights = np.stack(
         [
             np.prod([s if step else 1 - s for s, step in zip(shares, end, strict=True)], axis=0)
@@ -157,45 +154,42 @@ def _voted(coarse: NDArray[np.generic], between: Sequence[_Between]) -> NDArray[
     )
     votes = np.stack([(weights * (labels == label)).sum(axis=0) for label in labels])
     votes[labels == (-1 if labels.dtype.kind == "i" else 0)] = 0
-    image[places] = np.take_along_axis(labels, votes.argmax(axis=0)[None], axis=0)[0]
+    image[pixels] = np.take_along_axis(labels, votes.argmax(axis=0)[None], axis=0)[0]
     return image
 
 
-def _enlarged(image: NDArray[Any], places: Sequence[NDArray[np.int64]]) -> NDArray[Any]:
-    """Return what is at the places along each axis; the last axis first, where rows are few."""
+def _enlarged(image: NDArray[Any], indices: Sequence[NDArray[np.int64]]) -> NDArray[Any]:
+    """Return the values at indices along each axis; the last axis first, while rows are few."""
     for axis in reversed(range(image.ndim)):
-        image = image.take(places[axis], axis=axis)
+        image = image.take(indices[axis], axis=axis)
     return image
 
 
 def coarse_means(
     image: NDArray[np.generic], shape: tuple[int, ...], mask: NDArray[np.bool_] | None = None
 ) -> NDArray[np.float32]:
-    """Return the means of an image, channels last, over blocks; over the mask if there is one."""
+    """Return the means of an image, channels last, over blocks within the mask."""
     if image.ndim == len(shape):
         return coarse_means(image[..., None], shape, mask)[..., 0]
     return CoarseMeans(image.shape[:-1], shape)(image, mask)
 
 
 class CoarseMeans:
-    """Means over blocks of an image, in which each side of `shape` is cut into as many.
-
-    Of all of them at once, or of some: each is the same sum of the same pixels.
-    """
+    """Means over the blocks of an image, `shape` of them; the same for a region as for all."""
 
     def __init__(self, image_shape: Sequence[int], shape: Sequence[int]) -> None:
         pairs = zip(image_shape, shape, strict=True)
         self.weights = [None if n == m else _shares_of_pixels(n, m) for n, m in pairs]
 
     def pixels_of(self, blocks: Sequence[slice]) -> tuple[slice, ...]:
-        """Return the region of the image that a region of blocks is made of."""
-        found = []
+        """Return the region of the image that a region of blocks covers."""
+        region = []
         for side, weights in zip(blocks, self.weights, strict=True):
             if weights is not None:
                 at = weights.indices[weights.indptr[side.start] : weights.indptr[side.stop]]
                 side = slice(int(at[0]), int(at[-1]) + 1)
-            found.append(side)
-        return tuple(found)
+            region.append(side)
+        return tuple(region)
 
     def __call__(
         self,
@@ -203,7 +197,7 @@ class CoarseMeans:
         mask: NDArray[np.bool_] | None = None,
         blocks: Sequence[slice] | None = None,
     ) -> NDArray[np.float32]:
-        """Return the means of a region of blocks, by default all, from the pixels of these."""
+        """Return the means of a region of blocks, by default all, from its pixels."""
         values: NDArray[Any] = image.astype(np.float32, copy=False)
         if mask is not None:
             values = np.where(mask[..., None], values, np.float32(0))
@@ -226,7 +220,7 @@ class CoarseMeans:
 
 
 def _shares_of_pixels(n: int, n_blocks: int) -> sparse.csr_array:
-    """Return what each of n pixels counts in the mean of each of so many blocks."""
+    """Return the weights (n_blocks, n) of n pixels in the means of blocks."""
     ends = np.arange(n_blocks + 1) * (n / n_blocks)
     firsts = np.floor(ends[:-1] + 1e-9).astype(np.int64)
     lasts = np.minimum(np.ceil(ends[1:] - 1e-9).astype(np.int64), n)
@@ -240,7 +234,7 @@ def _shares_of_pixels(n: int, n_blocks: int) -> sparse.csr_array:
 
 
 class UnionAverager:
-    """An operator of the union: one for each range of nodes."""
+    """Operator of a union: one for each range of nodes."""
 
     def __init__(self, parts: Sequence[tuple[Averager, slice]]) -> None:
         self.parts = parts
@@ -252,7 +246,7 @@ class UnionAverager:
 
 
 class GraphUnion(AbstractGraph):
-    """The disjoint union of grids, one per image; its nodes follow one another."""
+    """Disjoint union of grids, one per image, with concatenated nodes."""
 
     def __init__(self, grids: Sequence[GridGraph]) -> None:
         if not grids:
@@ -260,7 +254,7 @@ class GraphUnion(AbstractGraph):
         self.grids = tuple(grids)
         ends = itertools.accumulate((grid.n_nodes for grid in self.grids), initial=0)
         self.slices = tuple(slice(begin, end) for begin, end in itertools.pairwise(ends))
-        self._own = tuple(zip(self.grids, self.slices, strict=True))
+        self._parts = tuple(zip(self.grids, self.slices, strict=True))
 
     @property
     def n_nodes(self) -> int:
@@ -270,28 +264,29 @@ class GraphUnion(AbstractGraph):
         return "fewer images at once"
 
     def averager(self, device: torch.device, dtype: torch.dtype) -> Averager:
-        return UnionAverager([(grid.averager(device, dtype), part) for grid, part in self._own])
+        return UnionAverager([(grid.averager(device, dtype), part) for grid, part in self._parts])
 
     def neighbour_sum(self, device: torch.device, dtype: torch.dtype) -> Averager:
         return UnionAverager(
-            [(grid.neighbour_sum(device, dtype), part) for grid, part in self._own]
+            [(grid.neighbour_sum(device, dtype), part) for grid, part in self._parts]
         )
 
     def steps(self) -> sparse.csr_array:
         return sparse.csr_array(sparse.block_diag([grid.steps() for grid in self.grids]))
 
     def laplacian_product(self, values: NDArray[np.floating]) -> NDArray[np.floating]:
-        return np.concatenate([grid.laplacian_product(values[nodes]) for grid, nodes in self._own])
+        return np.concatenate(
+            [grid.laplacian_product(values[nodes]) for grid, nodes in self._parts]
+        )
 
     def contrast_weights(self, features: NDArray[np.floating], sigma2: float) -> sparse.csr_array:
         """Return the weights of neighbours by their contrast; see `GridGraph`."""
-        blocks = [grid.contrast_weights(features[nodes], sigma2) for grid, nodes in self._own]
+        blocks = [grid.contrast_weights(features[nodes], sigma2) for grid, nodes in self._parts]
         return sparse.csr_array(sparse.block_diag(blocks))
 
     def positions(self, nodes: ArrayLike) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return in which image, and at which pixel of it, nodes of the given indices are.
+        """Return the image indices and the pixel indices, as `GridGraph.positions`, of nodes.
 
-        Two arrays: the numbers of the images, from 0, and the pixels as of `GridGraph.positions`.
         Raises InvalidInput if there is no such node, or images differ in their number of axes.
         """
         flat = self._check_nodes(nodes).ravel()
@@ -300,11 +295,11 @@ class GraphUnion(AbstractGraph):
             raise InvalidInput(f"images: expected one number of axes, got {sorted(counts)}")
         starts = np.array([nodes.start for nodes in self.slices])
         images = np.searchsorted(starts, flat, side="right") - 1
-        places = np.zeros((len(flat), counts.pop()), np.int64)
-        for number in np.unique(images):
-            own = images == number
-            places[own] = self.grids[number].positions(flat[own] - starts[number])
-        return images, places
+        pixels = np.zeros((len(flat), counts.pop()), np.int64)
+        for image in np.unique(images):
+            inside = images == image
+            pixels[inside] = self.grids[image].positions(flat[inside] - starts[image])
+        return images, pixels
 
     def to_image(self, values: NDArray[np.generic], fill: float = 0) -> list[NDArray[np.generic]]:
-        return [grid.to_image(values[nodes], fill) for grid, nodes in self._own]
+        return [grid.to_image(values[nodes], fill) for grid, nodes in self._parts]

@@ -47,6 +47,12 @@ class TradeOffPoint:
     balance: float
     segmentation: Segmentation
 
+    @classmethod
+    def of(cls, weight: float, result: Segmentation) -> TradeOffPoint:
+        names = ("discrete_objective", "fairness_error", "balance")
+        cost, error, ratio = (float(result.history.measures[name][-1]) for name in names)
+        return cls(weight, cost, error, ratio, result)
+
     def energy(self, weight: float) -> float:
         return self.objective + weight * self.fairness_error if weight else self.objective
 
@@ -206,11 +212,22 @@ class FairClustering(AbstractClustering):
         """
         sweep_weights = [0.0] if weights is None else _check_weights(weights)
         count, points = count_points(weights), list[TradeOffPoint]()
+
+        def overall(snapshot: Snapshot) -> Snapshot:
+            fraction = (len(points) + snapshot.fraction) / count
+            return dataclasses.replace(snapshot, fraction=fraction)
+
         while len(points) < len(sweep_weights):
-            method = dataclasses.replace(self, fairness_weight=sweep_weights[len(points)])
-            point = yield from method._iterate_point(problem, points, count, cancelled)
-            if point is None:
+            weight, last = sweep_weights[len(points)], points[-1] if points else None
+            method = dataclasses.replace(self, fairness_weight=weight)
+            start = None if last is None else last.segmentation.assignment
+            steps = method.iterate(problem, start, cancelled=cancelled)
+            result = yield from map_steps(steps, overall)
+            if result.status is Status.CANCELLED:
                 return TradeOff(tuple(points), is_complete=False)
+            point = TradeOffPoint.of(weight, result)
+            if last is not None and last.energy(weight) < point.energy(weight):
+                point = dataclasses.replace(last, weight=weight)
             points.append(point)
             if weights is None and len(points) == 1:
                 sweep_weights += [point.objective * share for share in _SHARES]
@@ -218,32 +235,6 @@ class FairClustering(AbstractClustering):
             if points[k + 1].energy(points[k].weight) < points[k].energy(points[k].weight):
                 points[k] = dataclasses.replace(points[k + 1], weight=points[k].weight)
         return TradeOff(tuple(points), is_complete=len(points) == count)
-
-    def _iterate_point(
-        self,
-        problem: Problem,
-        points: list[TradeOffPoint],
-        count: int,
-        cancelled: Callable[[], bool],
-    ) -> Generator[Snapshot, None, TradeOffPoint | None]:
-        """Cluster at this weight from the last of the points; None if cancelled."""
-        weight, last = self.fairness_weight or 0.0, points[-1] if points else None
-
-        def overall(snapshot: Snapshot) -> Snapshot:
-            fraction = (len(points) + snapshot.fraction) / count
-            return dataclasses.replace(snapshot, fraction=fraction)
-
-        start = None if last is None else last.segmentation.assignment
-        steps = self.iterate(problem, start, cancelled=cancelled)
-        result = yield from map_steps(steps, overall)
-        if result.status is Status.CANCELLED:
-            return None
-        names = ("discrete_objective", "fairness_error", "balance")
-        cost, error, ratio = (float(result.history.measures[name][-1]) for name in names)
-        point = TradeOffPoint(weight, cost, error, ratio, result)
-        if last is not None and last.energy(weight) < point.energy(weight):
-            return dataclasses.replace(last, weight=weight)
-        return point
 
     def _start(self, call: Call) -> AbstractState:
         groups, proportions = self._groups(call.problem)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Generator, Iterator
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -156,8 +155,9 @@ class FairPoints(AbstractFairState):
     def _try_rivals(self, rivals: torch.Tensor) -> None:
         """Exchange medoids for their farther rivals if that lowers the final energy."""
         assert self._nodes is not None
-        saved, least, is_lower = self._descent(), self.objective, False
-        self._rivals = self._seen = None
+        self._rivals, least, is_lower = None, self.objective, False
+        saved = vars(self) | {"assignment": self.assignment.clone()}
+        multipliers, self._seen = self._term.multipliers, None
         apart = torch.stack([(self.features[row] - self._points).norm(dim=1) for row in rivals])
         farther = rivals.gather(0, apart.argmax(dim=0, keepdim=True))[0]
         self._nodes = torch.where(rivals[0] == rivals[1], self._nodes, farther)
@@ -174,17 +174,8 @@ class FairPoints(AbstractFairState):
             is_lower = self.objective < least
         finally:  # where it was cancelled, too
             if not is_lower:
-                self._return_to(saved)
-
-    def _descent(self) -> tuple[Any, ...]:
-        of_points = self._nodes, self._points, self._unary, self._seen
-        of_steps = self._masses, self._term.multipliers, self._temperature, self._bound, self._gain
-        return self.v, self.assignment.clone(), self.objectives, of_points, of_steps
-
-    def _return_to(self, descent: tuple[Any, ...]) -> None:
-        self.v, self.assignment, self.objectives, of_points, of_steps = descent
-        self._nodes, self._points, self._unary, self._seen = of_points
-        self._masses, self._term.multipliers, self._temperature, self._bound, self._gain = of_steps
+                vars(self).update(saved | {"n_evaluations": self.n_evaluations})
+                self._term.multipliers = multipliers
 
     def conclude(self) -> bool:
         if self._has_medoids:

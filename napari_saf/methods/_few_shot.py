@@ -35,8 +35,8 @@ _TASKS_IN_CACHE = 8
 LONG_ROWS = 64
 """From this many features on, they are assumed to come from a network."""
 _N_PROTOTYPES = 8
-"""Per class of pixels; chosen among 4, 8 and 12 on the images of even index of
-``benchmarks/scribbles.py`` and ``benchmarks/scribbles_nuclei.py``."""
+"""Per class of pixels; chosen among 4, 8 and 12 on the photographs and nuclei of even index of
+``benchmarks/scribbles.py``."""
 
 _N_RECTIFICATIONS = 4
 """Of the prototypes of LaplacianShot. The paper's single one adds 6 to 12 % errors after one shot,
@@ -171,10 +171,10 @@ class AbstractFewShotMethod(AbstractAlternating, TaskMethod):
             raise InvalidInput("seeds: expected two or more classes, got one; paint another one")
         return n_classes
 
-    def _n_extra_columns(
+    def _numbers_per_node(
         self, problem: Problem, n_columns: int, device: torch.device
     ) -> tuple[float, float]:
-        return (3 * problem.features.shape[1],) * 2
+        return (self._n_fields * n_columns + 3 * problem.features.shape[1],) * 2
 
     def _preprocessing(self, blocks: torch.Tensor) -> Preprocessing:
         return self.preprocessing or ("scaled" if blocks.shape[2] < LONG_ROWS else "centred unit")

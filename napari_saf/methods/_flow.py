@@ -74,10 +74,13 @@ class AbstractFlow(AbstractMethod):
         help="When the run ends.")
     # fmt: on
 
-    def _numbers_in_fields(self, problem: Problem, n_columns: int, device: torch.device) -> int:
-        # With kernels state, state ahead and distances, or the start, and slopes of half the size.
+    def _numbers_per_node(
+        self, problem: Problem, n_columns: int, device: torch.device
+    ) -> tuple[float, float]:
+        # with kernels state, state ahead and distances, or the start, and slopes of half the size
         is_fused = self._is_fused(problem, n_columns, device)
-        return 5 * n_columns + _N_PER_NODE if is_fused else self._n_fields * n_columns
+        fields = 5 * n_columns + _N_PER_NODE if is_fused else self._n_fields * n_columns
+        return fields, fields
 
     def _is_fused(self, problem: Problem, n_columns: int, device: torch.device) -> bool:
         """Whether compiled kernels step the flow."""
@@ -273,16 +276,17 @@ class SelfAssignmentFlow(AbstractFlow):
         n_seeded = count_classes(problem.seeds)
         return max(most, n_seeded) if self.new_labels else n_seeded
 
-    def _n_extra_columns(
+    def _numbers_per_node(
         self, problem: Problem, n_columns: int, device: torch.device
     ) -> tuple[float, float]:
+        fields, _ = AbstractFlow._numbers_per_node(self, problem, n_columns, device)
         if not isinstance(self.affinity, GaussianAffinity):
-            return 0, 0  # there is no sketch
+            return fields, fields  # there is no sketch
         dtype = float_type(self.dtype, device)
         width, most = self.affinity.sketch_width(problem.features, device, dtype)
         if self._is_fused(problem, n_columns, device):
             width = max(width, most / 2)  # kernels take all rows, in 16 bits
-        return width, most
+        return fields + width, fields + most
 
     def _is_fused(self, problem: Problem, n_columns: int, device: torch.device) -> bool:
         if not isinstance(self.affinity, GaussianAffinity) or self.affinity.landmarks is None:

@@ -1,8 +1,9 @@
-"""From labels at a reduced size to labels at the resolution of the image.
+"""Labels at the resolution of the image, from the labels of a run at a reduced size.
 
-Borders are moved onto the edges of the image. Where the pixels of a label look alike, a few means
-of their features at full resolution then stand for it, and the assignment flow labels the image by
-them, part by part, those in view first.
+Borders are moved onto the edges of the image. If the pixels of a label look alike, a few means of
+their features at full resolution then stand for the label, and the assignment flow labels the image
+part by part, those in view first. `then_full_resolution` wraps every run; `_FullRun` has the steps.
+Read next: `_learned`.
 """
 
 from __future__ import annotations
@@ -58,334 +59,291 @@ from napari_saf.result import (
 )
 
 _MOST_FIELDS = 2**30
-"""Bytes of the fields of a flow; larger images are read in parts, whose features are made anew."""
+"""Bytes of the fields of a flow above which features are computed for each part."""
 _MOST_AT_ONCE = 2**20
-"""Pixels that are labelled at once where features are there."""
+"""Pixels labelled at once if features are in memory."""
 _MOST_CHANGED = 0.3
-"""Share of the blocks up to which only those are labelled anew that strokes changed."""
+"""Share of changed blocks above which a run after new strokes labels everything."""
 _COST = 0.3
-"""Of the work on a node, about what a pixel takes afterwards: for the share that is done."""
+"""Time of a pixel at full resolution relative to a node at the reduced size."""
 _SHARPENED = 0.2
 """Share of the time after which borders are sharp."""
 
+Make = Callable[[int, Region], Problem | None]
+"""Returns the problem of a region of image k; None if it has no nodes."""
+
 
 @dataclasses.dataclass(slots=True, eq=False)
-class _Kept:
-    """Labels of a run for the next, with other strokes: as reduced, with sharp borders, in full."""
+class _Labels:
+    """Labels of all images of a run, for a later run with other strokes.
 
-    method: dict[str, Any]
-    reduced: list[LabelImage]
-    sharp: list[LabelImage]
-    full: list[LabelImage]
+    They are those at the reduced size, with sharp borders, and at full resolution. `settings` are
+    the parameters of the method, `history` is that of the flow at full resolution.
+    """
+
+    settings: dict[str, Any]
     images: list[ReducedImage]
+    reduced: list[LabelImage]
+    sharp: list[LabelImage] = dataclasses.field(default_factory=list)
+    full: list[LabelImage] = dataclasses.field(default_factory=list)
     history: History | None = None
 
 
-@dataclasses.dataclass(slots=True, eq=False)
-class _Progress:
-    """What a run left at a reduced size, and the labels in full that come of it.
-
-    Snapshots have the numbers of those before, `label_map`, and begin at the share `before`.
-    """
-
-    result: Segmentation
-    images: list[ReducedImage]
-    grids: list[GridGraph]
-    label_map: LabelMap
-    before: float
-    began: float = dataclasses.field(default_factory=time.perf_counter)
-
-    @classmethod
-    def of(
-        cls,
-        result: Segmentation,
-        reduced: list[CoarseGrid],
-        grids: list[GridGraph],
-        shown: LabelMap,
-        before: float,
-    ) -> _Progress:
-        several = result.labels if isinstance(result.labels, list) else [result.labels]
-        columns = result.assignment.argmax(axis=1)
-        first, images = 0, []
-        for grid, labels in zip(grids, several, strict=True):
-            own = columns[first : first + grid.n_nodes]
-            first += grid.n_nodes
-            if isinstance(grid, CoarseGrid) and grid in reduced:
-                assert grid.image is not None
-                nodes: Any = grid.spread(result.label_map.paint(own + 1))
-                pixels = Pixels.of(grid.image, grid.image_mask)
-                images.append(ReducedImage(grid, pixels, nodes, labels.copy()))
-        return cls(result, images, grids, shown, before)
-
-    @property
-    def seconds(self) -> float:
-        return self.result.seconds + time.perf_counter() - self.began
-
-    def labels(self, label_map: LabelMap) -> LabelImage | list[LabelImage]:
-        """Return a copy of the labels so far, numbered by a map."""
-        result = self.result
-        full: dict[GridGraph, Any] = {image.grid: image.labels for image in self.images}
-        several = result.labels if isinstance(result.labels, list) else [result.labels]
-        numbered = [
-            label_map.paint(result.label_map.unpaint(full.get(grid, labels)))
-            for grid, labels in zip(self.grids, several, strict=True)
-        ]
-        return numbered if isinstance(result.labels, list) else numbered[0]
-
-    def snapshot(self, fraction: float) -> Snapshot:
-        return Snapshot(
-            self.result.history.records()[-1],
-            self.before + (1 - self.before) * fraction,
-            self.seconds,
-            self.label_map,
-            lambda: self.labels(self.label_map),
-            lambda: self.result.prototypes,
-            lambda: np.log(self.result.assignment.clip(1e-10)),
-            FULL,
-        )
-
-
 def then_full_resolution(method: AbstractMethod, call: Call, steps: Iteration) -> Iteration:
-    """Yield the snapshots of a run; then label each pixel of images that it labelled reduced.
+    """Yield the snapshots of a run, then label each pixel of its reduced images.
 
-    What is cancelled on the way keeps the labels that it has by then.
+    A run cancelled on the way returns its current labels.
     """
-    problem, reduced = call.problem, _reduced(call.problem)
-    if problem.options is None or not reduced:
+    problem, options = call.problem, call.problem.options
+    grids = [grid for grid, _ in grids_of(problem.graph)]
+    reduced = [grid for grid in grids if isinstance(grid, CoarseGrid) and grid.image is not None]
+    if options is None or not options.full_resolution or not reduced:
         return (yield from steps)
     n_pixels = sum(math.prod(grid.image_shape) for grid in reduced)
-    before = problem.n_nodes / (problem.n_nodes + _COST * n_pixels)
-    shown = LabelMap.identity(0)
+    share = problem.n_nodes / (problem.n_nodes + _COST * n_pixels)
+    label_map = LabelMap.identity(0)
 
     def preview(snapshot: Snapshot) -> Snapshot:
-        nonlocal shown
-        shown = snapshot.label_map
-        return dataclasses.replace(snapshot, fraction=before * snapshot.fraction, stage=PREVIEW)
+        nonlocal label_map
+        label_map = snapshot.label_map
+        return dataclasses.replace(snapshot, fraction=share * snapshot.fraction, stage=PREVIEW)
 
     result = yield from map_steps(steps, preview)
     if result.status is Status.CANCELLED:
         return result
-    grids = [grid for grid, _ in grids_of(problem.graph)]
-    progress = _Progress.of(result, reduced, grids, shown, before)
+    run, notes = _FullRun(method, call, result), result.notes
     status: Status = result.status
-    notes, images = result.notes, progress.images
-    memory: dict[str, _Kept] = problem.remember("labels at full resolution", dict)
-    last = memory.get("last") if call.initial is not None and call.previous is None else None
-    kept = _Kept(to_plain(method), _labels_of(images), [], [], images)
-    changed = _changed_blocks(last, kept, problem.options)
     try:
-        with interruptible(call.cancelled):
-            _sharpen(images, changed, last, problem.options)
-        kept.sharp = _labels_of(images)
-        yield progress.snapshot(_SHARPENED)
-        if method.labels_look_alike and can_be_learned(problem.options):
-            for share in _relabel(method, problem, kept, changed, last, call.cancelled):
-                yield progress.snapshot(_SHARPENED + (1 - _SHARPENED) * share)
-        kept.full = _labels_of(images)
-        memory["last"] = kept
+        for fraction in run.steps():
+            yield run.snapshot(label_map, share + (1 - share) * fraction)
     except Cancelled:
         status = Status.CANCELLED
     except ComputeError as error:
         notes += (f"labels are not at full resolution: {error}",)
-    labels = progress.labels(result.label_map)
+    labels = run.labels(result.label_map)
     return dataclasses.replace(
-        result, labels=labels, status=status, notes=notes, seconds=progress.seconds
+        result, labels=labels, status=status, notes=notes, seconds=run.seconds
     )
 
 
-def _reduced(problem: Problem) -> list[CoarseGrid]:
-    """Return the grids of images that are to be labelled in full and are not yet."""
-    if problem.options is None or not problem.options.full_resolution:
-        return []
-    grids = [grid for grid, _ in grids_of(problem.graph)]
-    return [grid for grid in grids if isinstance(grid, CoarseGrid) and grid.image is not None]
+class _FullRun:
+    """Labels at full resolution of the images in the `result` of a run at a reduced size."""
 
+    def __init__(self, method: AbstractMethod, call: Call, result: Segmentation) -> None:
+        assert call.problem.options is not None
+        self._method, self._problem, self._cancelled = method, call.problem, call.cancelled
+        self._options: ImageOptions = call.problem.options
+        self._result, self._began = result, time.perf_counter()
+        columns = result.assignment.argmax(axis=1)
+        self.images: list[ReducedImage] = []
+        for (grid, nodes), labels in zip(grids_of(call.problem.graph), self._several, strict=True):
+            if isinstance(grid, CoarseGrid) and grid.image is not None:
+                pixels = Pixels.of(grid.image, grid.image_mask)
+                node_labels: Any = grid.spread(result.label_map.paint(columns[nodes] + 1))
+                self.images.append(ReducedImage(grid, pixels, node_labels, labels.copy()))
+        self._memory: dict[str, _Labels] = call.problem.remember("labels at full resolution", dict)
+        is_correction = call.initial is not None and call.previous is None
+        self._last = self._memory.get("last") if is_correction else None
+        self._now = _Labels(to_plain(method), self.images, self._current())
+        self._changed = self._changed_blocks()
 
-def _changed_blocks(
-    last: _Kept | None, kept: _Kept, options: ImageOptions
-) -> list[list[Region]] | None:
-    """Return the blocks of images to label anew after the last run; None if all or most are."""
-    if last is None or last.method != kept.method or len(last.reduced) != len(kept.reduced):
-        return None
-    window = check_window(options.window, kept.reduced[0].shape)  # type: ignore[arg-type]
-    blocks = [blocks_of(labels.shape, window) for labels in kept.reduced]
-    changed = [
-        [block for block in some if (labels[block] != before[block]).any()]
-        for some, labels, before in zip(blocks, kept.reduced, last.reduced, strict=True)
-    ]
-    n_changed, n_blocks = (sum(map(len, several)) for several in (changed, blocks))
-    return changed if n_changed <= _MOST_CHANGED * n_blocks else None
+    @property
+    def _several(self) -> list[LabelImage]:
+        labels = self._result.labels
+        return labels if isinstance(labels, list) else [labels]
 
+    @property
+    def seconds(self) -> float:
+        return self._result.seconds + time.perf_counter() - self._began
 
-def _labels_of(images: list[ReducedImage]) -> list[Any]:
-    return [image.labels for image in images]
+    def labels(self, label_map: LabelMap) -> LabelImage | list[LabelImage]:
+        """Return a copy of the current labels, numbered by a map."""
+        full: dict[GridGraph, Any] = {image.grid: image.labels for image in self.images}
+        grids = (grid for grid, _ in grids_of(self._problem.graph))
+        numbered = [
+            label_map.paint(self._result.label_map.unpaint(full.get(grid, labels)))
+            for grid, labels in zip(grids, self._several, strict=True)
+        ]
+        return numbered if isinstance(self._result.labels, list) else numbered[0]
 
+    def snapshot(self, label_map: LabelMap, fraction: float) -> Snapshot:
+        """Return a snapshot with the label numbers of the snapshots at the reduced size."""
+        return Snapshot(
+            self._result.history.records()[-1],
+            fraction,
+            self.seconds,
+            label_map,
+            lambda: self.labels(label_map),
+            lambda: self._result.prototypes,
+            lambda: np.log(self._result.assignment.clip(1e-10)),
+            FULL,
+        )
 
-def _sharpen(
-    images: list[ReducedImage],
-    changed: list[list[Region]] | None,
-    last: _Kept | None,
-    options: ImageOptions,
-) -> None:
-    """Sharpen the borders of images, or of blocks that changed; the others are as they were."""
-    if changed is None or last is None:
-        learn_all_borders(images, full_options(options, images[0].shape))
-        for image in images:
-            image.labels = image.sharpened(_whole(image))
-            image.is_sharp = True
-        return
-    for image, blocks, sharp, before in zip(images, changed, last.sharp, last.images, strict=True):
-        image.sharpener, labels = before.sharpener, sharp.copy()
-        for block in blocks:
-            labels[block] = image.sharpened(block)
-        image.labels, image.is_sharp = labels, True
+    def steps(self) -> Iterator[float]:
+        """Sharpen borders, then label by appearance if possible; yield the completed share."""
+        with interruptible(self._cancelled):
+            self._sharpen()
+        self._now.sharp = self._current()
+        yield _SHARPENED
+        if self._method.labels_look_alike and can_be_learned(self._options):
+            for share in self._relabel():
+                yield _SHARPENED + (1 - _SHARPENED) * share
+        self._now.full = self._current()
+        self._memory["last"] = self._now
 
+    def _current(self) -> list[Any]:
+        return [image.labels for image in self.images]
 
-def _relabel(
-    method: AbstractMethod,
-    reduced: Problem,
-    kept: _Kept,
-    changed: list[list[Region]] | None,
-    last: _Kept | None,
-    cancelled: Callable[[], bool],
-) -> Iterator[float]:
-    """Label images anew by how their labels look; yield the share that is done.
-
-    Only blocks that `changed`, if they are known, with the steps of the `last` run; the others are
-    as they were.
-    """
-    assert reduced.options is not None
-    images = kept.images
-    asked = full_options(reduced.options, images[0].shape)
-    with interruptible(cancelled):
-        options, noise = reduced.remember("shared by parts", lambda: fitted_to(images, asked))
-        most = _most_pixels(options, images)
-        make = _maker(reduced, images, options, noise, most)
-        flow, problem = learn_labels(method, images, options, make)
-    if changed is not None and last is not None and last.history is not None:
-        kept.history = last.history
-        region_flow = RegionFlow(scheduled(flow, _steps(last.history)), options, noise)
-        yield from _label_parts(region_flow, images, changed, make, cancelled, last.full)
-        return
-    n_learned, n_pixels = problem.n_nodes, sum(math.prod(image.shape) for image in images)
-    masks = [image.grid.image_mask for image in images]
-    n_inside = [math.prod(image.shape) for image in images]
-    counts = [n if m is None else int(m.sum()) for n, m in zip(n_inside, masks, strict=True)]
-    is_all = n_learned == sum(counts)
-    first = 1.0 if is_all else n_learned / (n_learned + n_pixels)
-    steps = flow.iterate(problem, cancelled=cancelled)
-    result = _finished((yield from map_steps(steps, lambda snapshot: first * snapshot.fraction)))
-    kept.history = result.history
-    if is_all:
-        several = result.labels if isinstance(result.labels, list) else [result.labels]
-        for image, labels in zip(images, several, strict=True):
-            assert image.labels is not None
-            image.labels = np.asarray(labels, image.labels.dtype)
-        return
-    region_flow = RegionFlow(scheduled(flow, _steps(result.history)), options, noise)
-    halo, at_once = region_flow.halo, _MOST_AT_ONCE
-    if n_pixels > most:  # features are made for each part
-        assert options.extractor is not None
-        reach = reach_of(options.extractor, region_flow.window, has_weights=True)
-        halo, at_once = [a + b for a, b in zip(halo, reach, strict=True)], most
-    tiles = [tiles_of(image.shape, region_flow.window, halo, at_once) for image in images]
-    before = _labels_of(images)
-    for share in _label_parts(region_flow, images, tiles, make, cancelled, before):
-        yield first + (1 - first) * share
-
-
-def _maker(
-    reduced: Problem,
-    images: list[ReducedImage],
-    options: ImageOptions,
-    noise: list[float] | None,
-    most: int,
-) -> Callable[[int, Region], Problem | None]:
-    """Return what makes the problem of a region of image k; None where that has no nodes.
-
-    The features of images of at most so many pixels together are made once.
-    """
-    if sum(math.prod(image.shape) for image in images) > most:
-        return lambda k, region: region_problem(images[k], [region], options, noise)
-
-    def read() -> list[tuple[Problem, Any]]:
-        found = []
-        for image in images:
-            problem = region_problem(image, [_whole(image)], options, noise)
-            assert problem is not None and isinstance(problem.graph, GridGraph)
-            found.append((problem, problem.graph.spread(problem.features)))
-        return found
-
-    # No strokes change what is known of the whole.
-    whole = reduced.remember("full resolution", read)
-
-    def make(k: int, region: Region) -> Problem | None:
-        problem, image = whole[k]
-        grid = problem.graph
-        assert isinstance(grid, GridGraph)
-        if region == _whole(images[k]):
-            return problem
-        if grid.mask is not None and not grid.mask[region].any():
+    def _changed_blocks(self) -> list[list[Region]] | None:
+        """Return the blocks per image that changed since the last run; None if most did."""
+        last, now = self._last, self._now
+        if last is None or last.settings != now.settings or len(last.reduced) != len(now.reduced):
             return None
-        part = grid.cropped(region)
-        features = np.asarray(part.gather(image[region]), np.float32)
-        return Problem(features=features, graph=part, options=options)
+        window = check_window(self._options.window, now.reduced[0].shape)  # type: ignore[arg-type]
+        blocks = [blocks_of(labels.shape, window) for labels in now.reduced]
+        changed = [
+            [block for block in image_blocks if (labels[block] != previous[block]).any()]
+            for image_blocks, labels, previous in zip(
+                blocks, now.reduced, last.reduced, strict=True
+            )
+        ]
+        n_changed, n_blocks = (sum(map(len, several)) for several in (changed, blocks))
+        return changed if n_changed <= _MOST_CHANGED * n_blocks else None
 
-    return make
+    def _sharpen(self) -> None:
+        """Sharpen the borders of all images, or of changed blocks of the last run's labels."""
+        if self._changed is None or self._last is None:
+            learn_all_borders(self.images, full_options(self._options, self.images[0].shape))
+            for image in self.images:
+                image.labels = image.sharpened(_everything(image))
+                image.is_sharp = True
+            return
+        last = zip(self._last.images, self._last.sharp, strict=True)
+        for image, blocks, (previous, sharp) in zip(self.images, self._changed, last, strict=True):
+            image.sharpener, labels = previous.sharpener, sharp.copy()
+            for block in blocks:
+                labels[block] = image.sharpened(block)
+            image.labels, image.is_sharp = labels, True
 
+    def _relabel(self) -> Iterator[float]:
+        """Label all images, or changed blocks, by feature means of the labels."""
+        images, last = self.images, self._last
+        unfitted = full_options(self._options, images[0].shape)
+        with interruptible(self._cancelled):
+            options, noise = self._problem.remember(
+                "shared by parts", lambda: fitted_to(images, unfitted)
+            )
+            most = _most_pixels(options, images)
+            make = self._maker(options, noise, most)
+            flow, problem = learn_labels(self._method, images, options, make)
+        if self._changed is not None and last is not None and last.history is not None:
+            self._now.history = last.history
+            region_flow = RegionFlow(scheduled(flow, _steps(last.history)), options, noise)
+            yield from self._label_parts(region_flow, self._changed, make, last.full)
+            return
+        n_learned, n_pixels = problem.n_nodes, sum(math.prod(image.shape) for image in images)
+        masks = [image.grid.image_mask for image in images]
+        n_all = [math.prod(image.shape) for image in images]
+        n_inside = sum(n if m is None else int(m.sum()) for n, m in zip(n_all, masks, strict=True))
+        first = 1.0 if n_learned == n_inside else n_learned / (n_learned + n_pixels)
+        steps = flow.iterate(problem, cancelled=self._cancelled)
+        result = yield from map_steps(steps, lambda snapshot: first * snapshot.fraction)
+        _raise_if_cancelled(result)
+        self._now.history = result.history
+        if n_learned == n_inside:  # the problem is that of all pixels
+            several = result.labels if isinstance(result.labels, list) else [result.labels]
+            for image, labels in zip(images, several, strict=True):
+                assert image.labels is not None
+                image.labels = np.asarray(labels, image.labels.dtype)
+            return
+        region_flow = RegionFlow(scheduled(flow, _steps(result.history)), options, noise)
+        halo, at_once = region_flow.halo, _MOST_AT_ONCE
+        if n_pixels > most:  # features are computed for each part
+            assert options.extractor is not None
+            reach = reach_of(options.extractor, region_flow.window, has_weights=True)
+            halo, at_once = [a + b for a, b in zip(halo, reach, strict=True)], most
+        tiles = [tiles_of(image.shape, region_flow.window, halo, at_once) for image in images]
+        for share in self._label_parts(region_flow, tiles, make, self._current()):
+            yield first + (1 - first) * share
 
-def _label_parts(
-    flow: RegionFlow,
-    images: list[ReducedImage],
-    regions: list[list[Region]],
-    make: Callable[[int, Region], Problem | None],
-    cancelled: Callable[[], bool],
-    before: list[LabelImage],
-) -> Iterator[float]:
-    """Label regions of images, those in view first; yield the share that is done.
+    def _maker(self, options: ImageOptions, noise: list[float] | None, most: int) -> Make:
+        """Return the maker of problems; features of at most `most` pixels are computed once."""
+        images = self.images
+        if sum(math.prod(image.shape) for image in images) > most:
+            return lambda k, region: region_problem(images[k], [region], options, noise)
 
-    What is in no region is as `before`.
-    """
-    sharp = [dataclasses.replace(image) for image in images]
-    for image, labels in zip(images, before, strict=True):
-        image.labels = labels.copy()
-    parts = [(k, region) for k, some in enumerate(regions) for region in some]
-    n_parts = len(parts)
-    for n_left in range(n_parts, 0, -1):
-        k, region = parts.pop(nearest_to_view([region for _, region in parts]))
-        image = images[k]
-        with interruptible(cancelled):
-            found = flow.label(sharp[k], region, partial(make, k), cancelled)
-        if found is not None:
-            labels, _, result = found
-            _finished(result)
-            assert image.labels is not None
-            crop = grown(region, flow.halo, image.shape)
-            image.labels[region] = cut(labels, crop, region)
-        yield 1 - (n_left - 1) / n_parts
+        def read() -> list[tuple[Problem, Any]]:
+            problems = []
+            for image in images:
+                problem = region_problem(image, [_everything(image)], options, noise)
+                assert problem is not None and isinstance(problem.graph, GridGraph)
+                problems.append((problem, problem.graph.spread(problem.features)))
+            return problems
+
+        # these do not depend on strokes
+        problems = self._problem.remember("full resolution", read)
+
+        def make(k: int, region: Region) -> Problem | None:
+            problem, features = problems[k]
+            grid = problem.graph
+            assert isinstance(grid, GridGraph)
+            if region == _everything(images[k]):
+                return problem
+            if grid.mask is not None and not grid.mask[region].any():
+                return None
+            part = grid.cropped(region)
+            part_features = np.asarray(part.gather(features[region]), np.float32)
+            return Problem(features=part_features, graph=part, options=options)
+
+        return make
+
+    def _label_parts(
+        self,
+        flow: RegionFlow,
+        regions: list[list[Region]],
+        make: Make,
+        previous: list[LabelImage],
+    ) -> Iterator[float]:
+        """Label regions of images, those in view first; others keep their `previous` labels."""
+        sharp = [dataclasses.replace(image) for image in self.images]
+        for image, labels in zip(self.images, previous, strict=True):
+            image.labels = labels.copy()
+        parts = [(k, region) for k, image_regions in enumerate(regions) for region in image_regions]
+        n_parts = len(parts)
+        while parts:
+            k, region = parts.pop(nearest_to_view([region for _, region in parts]))
+            image = self.images[k]
+            with interruptible(self._cancelled):
+                labelled = flow.label(sharp[k], region, partial(make, k), self._cancelled)
+            if labelled is not None:
+                labels, _, result = labelled
+                _raise_if_cancelled(result)
+                assert image.labels is not None
+                image.labels[region] = cut(labels, grown(region, flow.halo, image.shape), region)
+            yield 1 - len(parts) / n_parts
 
 
 def _steps(history: History) -> list[float]:
     return np.diff(history.time).tolist()  # type: ignore[no-any-return]
 
 
-def _finished(result: Segmentation) -> Segmentation:
+def _raise_if_cancelled(result: Segmentation) -> None:
     if result.status is Status.CANCELLED:
         raise Cancelled
-    return result
 
 
-def _whole(image: ReducedImage) -> Region:
+def _everything(image: ReducedImage) -> Region:
     return tuple(slice(0, n) for n in image.shape)
 
 
 def _most_pixels(options: ImageOptions, images: list[ReducedImage]) -> int:
-    """Return how many pixels are labelled at once, by the bytes of their fields and weights."""
-    numbers = np.unique(np.concatenate([np.unique(image.nodes) for image in images]))
-    n_labels = np.count_nonzero(numbers)
+    """Return the number of pixels whose fields and weights take `_MOST_FIELDS` bytes."""
+    n_labels = np.count_nonzero(
+        np.unique(np.concatenate([np.unique(image.nodes) for image in images]))
+    )
     assert options.extractor is not None
-    few = tuple(slice(0, min(n, 2 * LEAST_SIDE)) for n in images[0].shape)
-    values = np.zeros(images[0].pixels.read(few)[0].shape, np.float32)
+    corner = tuple(slice(0, min(n, 2 * LEAST_SIDE)) for n in images[0].shape)
+    values = np.zeros(images[0].pixels.read(corner)[0].shape, np.float32)
     n_features = options.extractor.features(values).shape[-1] + n_labels
     weights = images[0].grid.window_weights
     n_of_weights = 0 if weights is None else weights.images.itemsize * len(weights.images)

@@ -280,15 +280,11 @@ class AbstractMethod(ABC):
     def _n_columns(self, problem: Problem) -> int:
         """Return the initial number of columns."""
 
-    def _n_extra_columns(
+    def _numbers_per_node(
         self, problem: Problem, n_columns: int, device: torch.device
     ) -> tuple[float, float]:
-        """Return the expected and the largest numbers per node besides fields and features."""
-        return 0, 0
-
-    def _numbers_in_fields(self, problem: Problem, n_columns: int, device: torch.device) -> int:
-        """Return the peak numbers per node in the fields of a run."""
-        return self._n_fields * n_columns
+        """Return the expected and the largest numbers per node at the peak, without features."""
+        return (self._n_fields * n_columns,) * 2
 
     def _check_memory(
         self, problem: Problem, initial: ArrayLike | None, device: torch.device, itemsize: int
@@ -297,12 +293,11 @@ class AbstractMethod(ABC):
             n_columns = self._n_columns(problem)
         else:
             n_columns = np.shape(initial)[-1]
-        fields = self._numbers_in_fields(problem, n_columns, device)
-        per_node = fields + 4 * problem.features.shape[1]
-        extra, most = self._n_extra_columns(problem, n_columns, device)
-        need = itemsize * problem.n_nodes * (per_node + extra)
-        # What is reduced has more distinct features.
-        ratio = (per_node + extra) / (per_node + most)
+        of_features = 4 * problem.features.shape[1]
+        expected, most = self._numbers_per_node(problem, n_columns, device)
+        need = itemsize * problem.n_nodes * (of_features + expected)
+        # a reduced image has more distinct features
+        ratio = (of_features + expected) / (of_features + most)
         message = "use fewer labels, a mask, or "
         check_memory(need, device, lambda share: message + problem.graph.smaller(share * ratio))
 

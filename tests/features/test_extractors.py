@@ -217,3 +217,11 @@ def test_wide_means_are_about_gaussian_whatever_is_averaged_at_once(width, lines
     assert np.allclose(
         rows[:, 5], _image.average_around(image[:, 5], width, None, None)(image[:, 5])
     )
+
+
+def test_position_is_a_feature_in_units_of_the_longest_side():
+    image = np.random.default_rng(0).random((5, 9))
+    problem = saf.Problem.from_image(image, features="position", weights="uniform", max_side=None)
+    position = problem.features[:, -2:].reshape(5, 9, 2)
+    expected = 0.3 * np.array([4, 8]) / 9
+    np.testing.assert_allclose(position[4, 8] - position[0, 0], expected, rtol=1e-5)

@@ -3,11 +3,12 @@
 import numpy as np
 import pytest
 import torch
+from method_cases import fair_energy, run_until
 from scipy import sparse
 
 import napari_saf as saf
 from napari_saf.graph import SparseProduct
-from napari_saf.methods import _fair_cut, _fairness, run_to_end
+from napari_saf.methods import _fair_cut, _fairness
 from napari_saf.methods._fair_cut import _Links
 
 K = 3
@@ -30,14 +31,7 @@ def cut(weight, **parameters):
 
 
 def energy(problem, s, weight):
-    """E(S) from its formula."""
-    w, groups = problem.graph.weights.toarray(), problem.groups
-    value = sum(1 - column @ w @ column / (w.sum(axis=1) @ column) for column in s.T)
-    for column in s.T:
-        for group in (1, 2):
-            mu, share = np.mean(groups == group), column[groups == group].sum() / column.sum()
-            value += weight * mu * np.log(mu / share)
-    return value
+    return fair_energy(problem, "ncut", s, None, weight)
 
 
 def test_the_product_among_some_nodes_is_that_of_their_rows_and_columns():
@@ -124,9 +118,7 @@ def test_the_light_weight_is_shown_and_can_be_cancelled():
     later = next(steps)
     assert later.record.n_evaluations == 0 and not np.array_equal(later.labels, first)
     for after in range(1, 30, 4):
-        asked = iter(range(100_000))
-        run = method.iterate(problem, cancelled=lambda a=after, n=asked: next(n) >= a)
-        result = run_to_end(run)
+        result, _ = run_until(method, problem, after)
         assert result.status is saf.Status.CANCELLED
         np.testing.assert_allclose(result.assignment.sum(axis=1), 1, atol=1e-5)
 

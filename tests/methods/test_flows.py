@@ -5,6 +5,8 @@ import dataclasses
 import numpy as np
 import pytest
 import torch
+from method_cases import run_until
+from test_all_methods import WITHOUT_STROKES
 
 import napari_saf as saf
 from napari_saf.input import PLAIN
@@ -27,21 +29,9 @@ def two_prototypes(labels):
     return saf.AssignmentFlow(prototypes=np.array([[0.0], [1.0]]), prototype_labels=labels)
 
 
-METHODS = {
-    "s=0": saf.SelfAssignmentFlow(max_labels=8),
-    "s=0.5": saf.SelfAssignmentFlow(max_labels=8, s=0.5),
-    "s=1": saf.SelfAssignmentFlow(max_labels=8, s=1.0),
-    "spectral start": saf.SelfAssignmentFlow(max_labels=8, start="spectral"),
-    "af": saf.AssignmentFlow(prototypes=np.array([[0.0], [0.25], [0.5], [0.75], [1.0]])),
-    "labels of prototypes": saf.AssignmentFlow(
-        prototypes=np.array([[0.0], [0.25], [0.5], [0.75], [1.0]]), prototype_labels=[2, 2, 5, 1, 2]
-    ),
-}
-
-
-@pytest.fixture(params=list(METHODS))
+@pytest.fixture(params=[name for name in WITHOUT_STROKES if name.startswith(("saf", "af"))])
 def method(request):
-    return METHODS[request.param]
+    return WITHOUT_STROKES[request.param]
 
 
 def test_labels_take_the_smallest_type_that_holds_those_in_use():
@@ -50,15 +40,6 @@ def test_labels_take_the_smallest_type_that_holds_those_in_use():
     problem = saf.Problem.from_image(image, **PLAIN)
     result = saf.AssignmentFlow(prototypes=points).run(problem)
     assert result.labels.dtype == np.min_scalar_type(int(result.labels.max())) == np.uint8
-
-
-def test_the_squares_are_found(problem):
-    result = saf.SelfAssignmentFlow(max_labels=6, affinity=saf.GaussianAffinity(sigma2=0.01)).run(
-        problem
-    )
-    truth = (SQUARES * 10).round().astype(int)
-    pairs = {(int(a), int(b)) for a, b in zip(truth.ravel(), result.labels.ravel(), strict=True)}
-    assert len(pairs) == 6
 
 
 def test_entropy_falls_and_stays_between_its_bounds(problem, method):
@@ -116,48 +97,13 @@ def test_progress_is_true(problem):
     assert 0.05 < fractions[len(fractions) // 2] < 0.95
 
 
-def test_an_old_snapshot_says_that_it_is_out_of_date(problem, method):
-    steps = method.iterate(problem)
-    old = next(steps)
-    next(steps)
-    with pytest.raises(saf.SafError, match="out of date"):
-        _ = old.labels
-    with pytest.raises(saf.SafError, match="out of date"):
-        old.detach()
-
-
-def test_a_detached_snapshot_stays_as_it_was(problem, method):
-    steps = method.iterate(problem)
-    next(steps)
-    snapshot = next(steps)
-    labels, prototypes, assignment = snapshot.labels, snapshot.prototypes, snapshot.assignment
-    kept, whole = snapshot.detach(), snapshot.detach(assignment=True)
-    run_to_end(steps)
-    for one in (kept, whole):
-        np.testing.assert_array_equal(one.labels, labels)
-        np.testing.assert_array_equal(one.prototypes, prototypes)
-        painted = one.label_map.paint(one.label_map.unpaint(labels))
-        np.testing.assert_array_equal(painted, labels)
-    assert not kept.has_assignment
-    np.testing.assert_array_equal(whole.assignment, assignment)
-
-
 def test_a_run_asks_once_for_each_evaluation_and_ends_at_the_first_yes(problem, method):
-    asked = []
-    result = run_to_end(method.iterate(problem, cancelled=lambda: bool(asked.append(0))))
-    n_before = len(asked) - result.n_evaluations
+    result, n_asked = run_until(method, problem)
+    n_before = n_asked - result.n_evaluations
     assert 1 <= n_before <= 31  # the start, and each iteration of a spectral one
-    asked.clear()
-    steps = method.iterate(problem, cancelled=lambda: asked.append(0) or len(asked) > n_before + 4)
-    ended = run_to_end(steps)
+    ended, n_asked = run_until(method, problem, n_before + 4)
     assert ended.status is saf.Status.CANCELLED
-    assert ended.n_evaluations == 4 and len(asked) == n_before + 5
-
-
-def at_question(number):
-    """Return an answer to `cancelled` that is yes from the question of a number on."""
-    asked = iter(range(10**6))
-    return lambda: next(asked) >= number
+    assert ended.n_evaluations == 4 and n_asked == n_before + 5
 
 
 @pytest.mark.parametrize("n_entries", [10**6, 100])
@@ -166,7 +112,7 @@ def test_a_start_that_was_not_waited_for_agrees_with_the_first_labels(
 ):
     """All that is known of it are labels; a later run can go on from there."""
     monkeypatch.setattr("napari_saf.flow._simplex._BLOCK", n_entries)
-    method = dataclasses.replace(METHODS["s=0"], epsilon=1.0)
+    method = dataclasses.replace(WITHOUT_STROKES["saf"], epsilon=1.0)
     told = []
     steps = method.iterate(problem, cancelled=lambda: bool(told))
     shown = next(steps).labels
@@ -184,8 +130,8 @@ def test_a_start_that_was_not_waited_for_agrees_with_the_first_labels(
 
 def test_a_run_told_to_end_at_once_keeps_the_start_it_was_given(problem):
     given = np.random.default_rng(0).dirichlet(np.ones(4), SQUARES.size)
-    method = METHODS["s=0"]
-    result = run_to_end(method.iterate(problem, given, cancelled=lambda: True))
+    method = WITHOUT_STROKES["saf"]
+    result, _ = run_until(method, problem, 0, given)
     assert result.status is saf.Status.CANCELLED
     np.testing.assert_allclose(result.assignment, given, atol=1e-4)
 
@@ -194,7 +140,7 @@ def test_only_columns_that_are_zero_everywhere_are_left_out_of_a_start(problem):
     """Not one that no node prefers."""
     decided = np.random.default_rng(0).dirichlet([0.1, 0.1], SQUARES.size)
     given = np.hstack([0.7 * decided, np.full((SQUARES.size, 1), 0.3), np.zeros((SQUARES.size, 1))])
-    result = METHODS["s=0"].run(problem, given, max_iterations=1)
+    result = WITHOUT_STROKES["saf"].run(problem, given, max_iterations=1)
     assert given.argmax(axis=1).max() == 1
     assert (result.assignment[:, 2] > 0.05).all() and (result.assignment[:, 3] == 0).all()
 
@@ -205,7 +151,7 @@ def test_a_run_that_drops_labels_can_be_ended_all_along(problem, stepper):
     method = saf.AssignmentFlow(prototypes=points, stepper=stepper)
     results = []
     while not results or results[-1].status is saf.Status.CANCELLED:
-        results.append(run_to_end(method.iterate(problem, cancelled=at_question(5 * len(results)))))
+        results.append(run_until(method, problem, 5 * len(results))[0])
     assert (results[-2].assignment.max(axis=0) == 0).any(), "no label was dropped"
     for result in results:
         np.testing.assert_allclose(result.assignment.sum(axis=1), 1, atol=1e-5)
@@ -269,42 +215,18 @@ def test_a_label_of_several_prototypes_is_as_near_as_the_nearest_of_them(image, 
     np.testing.assert_array_equal(replay.run(image).labels, result.labels)
 
 
-def test_labels_in_order_change_nothing(problem):
-    points = np.array([[0.1], [0.5], [0.9]])
+@pytest.mark.parametrize("numbers", [[1, 2, 3], [9, 2, 30], [1, 500, 900]])
+def test_labels_of_prototypes_are_numbers_alone(problem, numbers):
+    points, snapshots = np.array([[0.1], [0.5], [0.9]]), []
     plain = saf.AssignmentFlow(prototypes=points).run(problem)
-    named = saf.AssignmentFlow(prototypes=points, prototype_labels=[1, 2, 3]).run(problem)
-    np.testing.assert_array_equal(plain.labels, named.labels)
-    np.testing.assert_allclose(plain.assignment, named.assignment, atol=1e-6)
-    moved = saf.AssignmentFlow(prototypes=points, prototype_labels=[9, 2, 30]).run(problem)
-    np.testing.assert_array_equal(np.array([0, 9, 2, 30])[plain.labels], moved.labels)
-    np.testing.assert_allclose(plain.uncertainty, moved.uncertainty, atol=1e-5)
-
-
-@pytest.mark.parametrize("n_calls", range(12))
-def test_a_run_that_is_stopped_early_has_no_label_without_prototype(problem, n_calls):
-    flow = saf.AssignmentFlow(
-        prototypes=np.array([[0.1], [0.5], [0.9]]), prototype_labels=[2, 4, 2]
-    )
-    calls = iter(range(n_calls))
-    steps = flow.iterate(problem, cancelled=lambda: next(calls, None) is None)
-    result = run_to_end(steps)
-    assert result.status is saf.Status.CANCELLED
-    assert set(np.unique(result.labels)) == {2, 4}
-    columns = result.assignment.argmax(axis=1)
-    np.testing.assert_array_equal(result.label_map.numbers[columns], result.labels.ravel())
-
-
-def test_labels_that_there_are_not_cost_nothing(problem):
-    points, far = np.array([[0.1], [0.5], [0.9]]), [1, 500, 900]
-    flow = saf.AssignmentFlow(prototypes=points, prototype_labels=far)
-    snapshots = []
+    flow = saf.AssignmentFlow(prototypes=points, prototype_labels=numbers)
     result = run_to_end(flow.iterate(problem), snapshots.append)
-    plain = saf.AssignmentFlow(prototypes=points).run(problem)
-    np.testing.assert_array_equal(np.array([0, *far])[plain.labels], result.labels)
-    np.testing.assert_allclose(result.assignment, plain.assignment, atol=1e-6)
-    np.testing.assert_allclose(result.uncertainty, plain.uncertainty, atol=1e-5)
+    np.testing.assert_array_equal(np.array([0, *numbers])[plain.labels], result.labels)
+    order = np.argsort(numbers)
+    np.testing.assert_allclose(plain.assignment[:, order], result.assignment, atol=1e-5)
+    np.testing.assert_allclose(plain.uncertainty, result.uncertainty, atol=1e-5)
     assert snapshots[0].record.entropy == pytest.approx(np.log(3))
-    assert set(np.unique(next(flow.iterate(problem)).labels)) <= set(far)
+    assert set(np.unique(next(flow.iterate(problem)).labels)) <= set(numbers)
 
 
 def test_labels_of_prototypes_go_with_prototypes(problem):
@@ -353,20 +275,6 @@ def test_assignment_flow_with_one_pixel_windows_takes_the_nearest_prototype(imag
     nearest = np.abs(problem.features - prototypes.T).argmin(axis=1) + 1
     agreement = (result.labels.ravel() == nearest).mean()
     assert agreement == 1 if window == 1 else agreement < 1
-
-
-@pytest.mark.parametrize("name", ["saf", "af"])
-def test_seeds_keep_their_labels_where_a_field_is_gone_through_in_blocks(image, name, monkeypatch):
-    monkeypatch.setattr("napari_saf.flow._simplex._BLOCK", 100)
-    seeds = np.zeros(image.shape, int)
-    seeds[2:4, 2:4], seeds[2:4, 14:16] = 1, 2
-    seeds[5, 5], seeds[12, 30] = 2, 1  # against what is around
-    problem = saf.Problem.from_image(image, seeds=seeds, **PLAIN)
-    method = saf.METHODS[name]()
-    result = method.run(problem)
-    np.testing.assert_array_equal(result.labels[seeds > 0], seeds[seeds > 0])
-    held = result.assignment[seeds.ravel() > 0].max(axis=1)
-    np.testing.assert_allclose(held, 1, atol=1e-6)
 
 
 def test_any_weighted_graph():

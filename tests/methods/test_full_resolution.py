@@ -247,13 +247,13 @@ def test_a_stroke_changes_only_the_blocks_that_its_labels_change(
     problem = problem_of(image, seeds=strokes)
     before = method.run(problem)
     labelled: list[Any] = []
-    label_parts = full_resolution._label_parts
+    label_parts = full_resolution._FullRun._label_parts
 
-    def spy(flow: Any, images: Any, blocks: Any, *rest: Any) -> Any:
+    def spy(run: Any, flow: Any, blocks: Any, *arguments: Any) -> Any:
         labelled.extend(blocks[0])
-        return label_parts(flow, images, blocks, *rest)
+        return label_parts(run, flow, blocks, *arguments)
 
-    monkeypatch.setattr(full_resolution, "_label_parts", spy)
+    monkeypatch.setattr(full_resolution._FullRun, "_label_parts", spy)
     strokes[205:225, 205:225] = 3 - int(before.labels[215, 215])
     changed = problem.with_seeds(strokes)
     after = method.run(changed, before.assignment)

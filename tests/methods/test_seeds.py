@@ -85,14 +85,6 @@ def test_skipped_classes_are_told_before_memory_is_taken(name, number):
         saf.METHODS[name]().run(problem)
 
 
-def test_a_start_has_a_column_for_every_class():
-    image, strokes = three_stripes()
-    problem = saf.Problem.from_image(image, seeds=strokes, **PLAIN)
-    for method in (saf.SelfAssignmentFlow(), saf.SLK(), saf.AssignmentFlow()):
-        with pytest.raises(saf.InvalidInput):
-            method.run(problem, np.ones((image.size, 1)))
-
-
 @pytest.mark.parametrize("method", [saf.SelfAssignmentFlow(), saf.SLK()])
 def test_with_a_start_some_classes_may_be_without_seeds(method):
     image, strokes = three_stripes()

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from method_cases import by_column, softmax, squared_distances
 from scipy.special import xlogy
 from skimage.transform import resize
 from sklearn.cluster import kmeans_plusplus
@@ -70,10 +71,6 @@ PROBLEMS = {
 }
 
 
-def squared_distances(features, others):
-    return np.square(features[:, None] - others).sum(axis=-1)
-
-
 def window_neighbours(grid):
     """Which nodes are within the window of each other, one by one."""
     pixels = np.ones(grid.shape, bool) if grid.mask is None else grid.mask
@@ -112,11 +109,6 @@ def unaries(problem, prototypes, kind, sigma2):
     return -scaled if kind == "means" else np.exp(-scaled)
 
 
-def softmax(v):
-    w = np.exp(v - v.max(axis=1, keepdims=True))
-    return w / w.sum(axis=1, keepdims=True)
-
-
 def energy(s, a, weights, lam):
     """E(S, m) of the class, term by term."""
     value = 0.0
@@ -139,14 +131,6 @@ def rough_start(problem, n_columns=3):
     nearest = np.eye(n_columns)[np.searchsorted(ends, values)]
     noise = np.random.default_rng(0).dirichlet(2 * np.ones(n_columns), size=problem.n_nodes)
     return 0.6 * nearest + 0.4 * noise
-
-
-def by_column(result, values, n_columns):
-    """Values of the labels in the order of the columns of the start; all must be left."""
-    assert sorted(result.columns) == list(range(n_columns))
-    ordered = np.empty(np.shape(values))
-    ordered[result.columns] = values
-    return ordered
 
 
 @pytest.mark.parametrize(
@@ -194,7 +178,7 @@ def test_one_update_and_its_energy_agree_with_the_formulas(monkeypatch, name, ki
     updated = softmax(a + lam * weights @ start)
     np.testing.assert_allclose(result.assignment, updated, atol=1e-6)
     assert result.history.objective[0] == pytest.approx(energy(start, a, weights, lam), rel=1e-6)
-    prototypes = by_column(result, result.prototypes, 3)
+    prototypes = by_column(result)
     a = unaries(problem, prototypes, kind, sigma2)
     expected = energy(updated, a, weights, lam)
     assert result.history.objective[1] == pytest.approx(expected, rel=1e-6)
@@ -241,13 +225,6 @@ def test_two_nodes_that_name_each_other_agree_in_the_end(lam):
     np.testing.assert_allclose(result.assignment[::2], result.assignment[1::2], atol=0.05)
 
 
-def test_the_squares_are_found(problem, kind):
-    result = saf.SLK(n_clusters=6, prototypes=kind, sigma2=0.01).run(problem)
-    truth = (SQUARES * 10).round().astype(int)
-    pairs = {(int(a), int(b)) for a, b in zip(truth.ravel(), result.labels.ravel(), strict=True)}
-    assert len(pairs) == 6
-
-
 def test_neighbours_smooth():
     """Noise that a label takes from each pixel by itself is voted down by its neighbours."""
     truth = np.kron([[0, 1], [1, 0]], np.ones((10, 10)))
@@ -266,19 +243,6 @@ def test_neighbours_smooth():
     assert wrong[1] < 0.5 * wrong[0]
 
 
-def test_permuted_nodes_permute_the_assignment(kind, laplacian):
-    features, matrix = points(), given_matrix().weights.toarray() / 20
-    start = np.random.default_rng(0).dirichlet(np.ones(3), size=40)
-    order = np.random.default_rng(3).permutation(40)
-    method = saf.SLK(prototypes=kind, laplacian=laplacian, dtype="float64")
-    plain = method.run(saf.Problem(features, saf.AffinityGraph(matrix)), initial=start)
-    permuted = method.run(
-        saf.Problem(features[order], saf.AffinityGraph(matrix[np.ix_(order, order)])),
-        initial=start[order],
-    )
-    np.testing.assert_allclose(permuted.assignment, plain.assignment[order], atol=1e-6)
-
-
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_without_neighbours_the_assignment_is_the_softmax_of_the_unaries(problem, kind, dtype):
     method = saf.SLK(
@@ -291,7 +255,7 @@ def test_without_neighbours_the_assignment_is_the_softmax_of_the_unaries(problem
     )
     result = method.run(problem, max_iterations=200)
     assert result.status is saf.Status.CONVERGED
-    prototypes = by_column(result, result.prototypes, 3)
+    prototypes = by_column(result)
     expected = softmax(unaries(problem, prototypes, kind, 0.02))
     np.testing.assert_allclose(result.assignment, expected, atol=2e-3)
 

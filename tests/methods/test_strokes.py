@@ -79,14 +79,6 @@ def test_strokes_of_one_class_teach_nothing():
         saf.AssignmentFlow().run(problem)
 
 
-@pytest.mark.parametrize("n_nearest", [1, 3, 1000])
-def test_strokes_keep_their_labels(n_nearest):
-    image, strokes, _ = scene()
-    problem = saf.Problem.from_image(image, seeds=strokes, **PLAIN)
-    labels = saf.AssignmentFlow(n_nearest=n_nearest).run(problem).labels
-    np.testing.assert_array_equal(labels[strokes > 0], strokes[strokes > 0])
-
-
 @pytest.mark.parametrize(("n_points", "d"), [(7, 2), (7, 20), (1200, 2), (1200, 20)])
 def test_the_mean_distance_to_the_nearest_is_that_of_a_table(n_points, d):
     rng = np.random.default_rng(0)
@@ -121,6 +113,9 @@ def test_a_stroke_more_or_less_gives_the_labels_of_a_problem_that_is_new():
         labels = saf.AssignmentFlow().run(problem.with_seeds(seeds)).labels
         anew = saf.AssignmentFlow().run(saf.Problem.from_image(image, seeds=seeds, **PLAIN)).labels
         np.testing.assert_array_equal(labels, anew)
+    np.testing.assert_array_equal(problem.with_seeds(grown.ravel()).seeds, grown.ravel())
+    with pytest.raises(saf.InvalidInput, match="seeds"):
+        problem.with_seeds(grown[:5])
 
 
 @pytest.mark.parametrize("connected", [False, True])
@@ -174,17 +169,6 @@ def test_regions_are_looked_for_in_each_image_and_within_the_mask():
     assert first[3, 3] == 1
     assert (second[mask] == 2).all()
     assert not first[~mask].any()
-
-
-def test_position_is_a_feature_in_units_of_the_longest_side():
-    problem = saf.Problem.from_image(
-        np.random.default_rng(0).random((5, 9)),
-        features="position",
-        weights="uniform",
-        max_side=None,
-    )
-    place = problem.features[:, -2:].reshape(5, 9, 2)
-    np.testing.assert_allclose(place[4, 8] - place[0, 0], 0.3 * np.array([4, 8]) / 9, rtol=1e-5)
 
 
 def test_weights_by_contrast_do_not_reach_across_an_edge():
@@ -294,20 +278,6 @@ def test_the_unit_of_the_features_does_not_matter():
     assert (labels[0] == labels[1]).mean() > 0.99
 
 
-def test_other_seeds_on_the_same_problem():
-    image, strokes = two_blobs()
-    problem = saf.Problem.from_image(image, seeds=strokes, **PLAIN)
-    saf.AssignmentFlow().run(problem)
-    strokes[14, 44:50] = 2
-    again = saf.AssignmentFlow().run(problem.with_seeds(strokes))
-    fresh = saf.AssignmentFlow().run(saf.Problem.from_image(image, seeds=strokes, **PLAIN))
-    np.testing.assert_array_equal(again.labels, fresh.labels)
-    assert problem.with_seeds(None).seeds is None
-    np.testing.assert_array_equal(problem.with_seeds(strokes.ravel()).seeds, strokes.ravel())
-    with pytest.raises(saf.InvalidInput, match="seeds"):
-        problem.with_seeds(strokes[:5])
-
-
 def test_an_assignment_to_start_from_is_learned_from():
     image, strokes = two_blobs()
     problem = saf.Problem.from_image(image, seeds=strokes, **PLAIN)
@@ -326,23 +296,6 @@ def test_snapshots_go_on_over_the_rounds_and_a_limit_holds():
     fractions = [snapshot.fraction for snapshot in steps]
     assert fractions == sorted(fractions)
     assert len(saf.AssignmentFlow().run(problem, max_iterations=3).history) <= 5
-
-
-@pytest.mark.parametrize("when", [0, 3, 20, 40])
-def test_a_cancelled_run_leaves_valid_labels(when):
-    image, strokes = two_blobs()
-    problem = saf.Problem.from_image(image, seeds=strokes, **PLAIN)
-    count = iter(range(10**9))
-    steps = saf.AssignmentFlow().iterate(problem, cancelled=lambda: next(count) >= when)
-    while True:
-        try:
-            next(steps)
-        except StopIteration as stop:
-            result = stop.value
-            break
-    assert result.status is saf.Status.CANCELLED
-    assert set(np.unique(result.labels)) <= {1, 2}
-    assert (result.labels[strokes > 0] == strokes[strokes > 0]).all()
 
 
 def test_images_without_strokes_are_taught_by_the_others():

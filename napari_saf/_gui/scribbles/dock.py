@@ -39,7 +39,7 @@ from napari_saf.problem import ImageOptions
 from napari_saf.result import FULL, STATUS_TEXTS, Segmentation, Status
 
 DEFAULT_OPTIONS = stroke_choices()["object"].options
-"""What the dock begins with; see ``benchmarks/stroke_choice.py``."""
+"""What the dock begins with; see ``benchmarks/scribbles.py choices``."""
 _BUTTONS = {
     "new_strokes": ("New", "Add an empty layer to paint strokes on; hide earlier labels."),
     "restore_strokes": ("Restore", "Bring back the strokes that were removed."),
