@@ -22,8 +22,6 @@ from napari_saf._gui.forms.display_text import describe_error
 from napari_saf._gui.forms.image_input import ImageInput
 from napari_saf._gui.forms.layout import FormArea, create_button, create_row
 from napari_saf._gui.forms.method_form import MethodForm
-from napari_saf._gui.layers.masks import may_be_mask, read_if_mask, show_as_labels
-from napari_saf._gui.layers.reader import prefer_reader
 from napari_saf._gui.runs.controller import RunController
 from napari_saf._gui.runs.run import Frame, RunJob, Task, load_libraries
 from napari_saf._gui.runs.time_left import TimeLeft
@@ -98,11 +96,7 @@ class RunDock(QWidget):
             (self.status.suggested_action_clicked, self._on_suggested_action_clicked),
             (self.controller.began, self._on_began),
             (self.controller.advanced, self._on_advanced),
-            (viewer.layers.events.inserted, lambda event: self._show_if_mask(event.value)),
         )
-        prefer_reader()
-        for layer in viewer.layers:
-            self._show_if_mask(layer)
         self._follow(self.controller, self._on_returned, self._on_abandoned, self._on_finished)
         QTimer.singleShot(0, self._load_libraries)
 
@@ -174,12 +168,6 @@ class RunDock(QWidget):
     def shut_down(self) -> None:
         """End the run and let go of the viewer; the widget is of no use after."""
         self.lifetime.end()
-
-    def _show_if_mask(self, layer: Any) -> None:
-        """Show a mask that napari opened as an image as labels, once it was read here."""
-        if may_be_mask(layer):
-            show, key = partial(show_as_labels, self._viewer, layer), f"mask {layer.unique_id}"
-            self.run_in_background(key, partial(read_if_mask, layer.source.path), show)
 
     def _on_gone(self) -> None:
         for task in (*self._background.values(), *filter(None, [self._task])):
