@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import napari
@@ -13,7 +14,8 @@ from numpy.typing import NDArray
 from skimage.color import deltaE_ciede2000, rgb2lab
 
 from napari_saf._gui.layers import metadata
-from napari_saf._gui.layers.placement import Placement, lay_over, placement_of, world_affine
+from napari_saf._gui.layers.placement import Placement, placement_of, world_affine
+from napari_saf._gui.layers.visibility import insert_above, selection_kept
 from napari_saf.graph import AbstractGraph, GridGraph
 from napari_saf.io import PrototypeSet, with_level, with_taught
 from napari_saf.regions import RegionHierarchy
@@ -259,23 +261,24 @@ class LiveLayer:
             self.layer.events.visible.connect(follow)
         self.points.features = {"label": labels}
         self.points.face_color = metadata.colors_of(self.layer, labels)
-        self._viewer.layers.selection.active = self.layer
 
     def _add(self, labels: LabelImage, n_labels: int) -> None:
         # Strokes of a larger type may come to hold larger numbers.
         n_bytes = 1 if self._strokes is None else self._strokes.data.dtype.itemsize
         least = {1: np.uint8, 2: np.uint16}.get(n_bytes, np.uint32)
         kind = np.result_type(least, np.min_scalar_type(n_labels))
-        self.layer = self._viewer.add_labels(
-            labels.reshape(self.placement.shape(labels.shape)).astype(kind),
-            name=f"{self.image.name} [{self.title}]",
-            colormap=colormap_of(self._colors),
-            metadata={metadata.METADATA_KEY: self.source}
-            | ({metadata.NAMES_KEY: dict(self._names)} if self._names else {}),
-            **self.placement.transform,
-        )
+        # Like any layer that is added it is selected, unless a person goes on painting strokes.
+        with nullcontext() if self._strokes is None else selection_kept(self._viewer):
+            self.layer = self._viewer.add_labels(
+                labels.reshape(self.placement.shape(labels.shape)).astype(kind),
+                name=f"{self.image.name} [{self.title}]",
+                colormap=colormap_of(self._colors),
+                metadata={metadata.METADATA_KEY: self.source}
+                | ({metadata.NAMES_KEY: dict(self._names)} if self._names else {}),
+                **self.placement.transform,
+            )
         self._pixels = self.layer.data
-        lay_over(self._viewer, self.layer, self.image, self._strokes)
+        insert_above(self._viewer, self.layer, self.image, self._strokes)
 
     def _write(self, labels: LabelImage) -> None:
         assert self._pixels is not None
@@ -317,10 +320,9 @@ class RegionsLayer(LiveLayer):
 
     def _add(self, labels: LabelImage, n_labels: int) -> None:
         layers = self._viewer.layers
-        active = layers.selection.active
-        super()._add(labels, n_labels)
+        with selection_kept(self._viewer):
+            super()._add(labels, n_labels)
         layers.move(layers.index(self.layer), layers.index(self._result.layer) + 1)
-        layers.selection.active = active
 
 
 class EditedLayer(LiveLayer):
@@ -380,8 +382,9 @@ class UncertaintyLayer:
             self.layer.visible = True
             return
         options = self._appearance | self._placement.transform
-        self.layer = self._viewer.add_image(pixels, **options)
-        lay_over(self._viewer, self.layer, self._image, self._strokes)
+        with selection_kept(self._viewer):
+            self.layer = self._viewer.add_image(pixels, **options)
+        insert_above(self._viewer, self.layer, self._image, self._strokes)
 
     def hide(self) -> None:
         if self.layer is not None and self.layer in self._viewer.layers:
@@ -404,6 +407,7 @@ def show_points(
         return points
     options |= {"border_color": "white", "border_width": 0.15} | placement.transform
     options["metadata"] = {metadata.METADATA_KEY: {"image": str(image.unique_id)}}
-    points = viewer.add_points(places, **options)
-    lay_over(viewer, points, image)
+    with selection_kept(viewer):
+        points = viewer.add_points(places, **options)
+    insert_above(viewer, points, image)
     return points

@@ -44,7 +44,7 @@ STROKES_KEY = "napari_saf_strokes"
 
 ARE_STROKES = "these are strokes, not the labels that came of them: most pixels may be 0"
 
-KEPT_KEY = "napari_saf_kept"
+RESTORED_KEY = "napari_saf_restored"
 """Entry of the metadata of strokes and labels of a project that was opened."""
 
 OBJECTS_KEY = "napari_saf_objects"
@@ -80,6 +80,12 @@ def metadata_of(layer: Any) -> dict[str, Any]:
 def image_id_of(layer: Any) -> str:
     """Return the id of the image that a result or strokes are of; empty where not known."""
     return str(metadata_of(layer).get("image") or layer.metadata.get(STROKES_KEY) or "")
+
+
+def restored_layers(viewer: napari.Viewer, image: Any) -> list[Any]:
+    """Return the strokes and labels of an image that came with a project, the lowest first."""
+    layers = [layer for layer in viewer.layers if RESTORED_KEY in layer.metadata]
+    return [layer for layer in layers if image_id_of(layer) == str(image.unique_id)]
 
 
 def is_strokes(layer: Any) -> bool:

@@ -1,7 +1,4 @@
-"""Where labels lie: over which slice, axes and region of which image, what is read of it.
-
-And where their layer lies among the others.
-"""
+"""Geometry of labels over their image: axes, slices, regions and affine transforms."""
 
 from __future__ import annotations
 
@@ -14,15 +11,9 @@ import numpy as np
 from napari.layers import Image, Labels, Layer
 from numpy.typing import ArrayLike, NDArray
 
-from napari_saf._gui.layers.metadata import (
-    MAP_KEY,
-    image_id_of,
-    is_given,
-    is_strokes,
-    metadata_of,
-)
+from napari_saf._gui.layers.metadata import metadata_of
 from napari_saf._gui.layers.reading import Index, Pixels
-from napari_saf._gui.napari_workarounds import dims_of, grid_of
+from napari_saf._gui.napari_workarounds import dims_of
 from napari_saf.errors import counted
 from napari_saf.io import Scale, Steps
 
@@ -31,8 +22,6 @@ _ROUNDING = 1e-9
 _FAR = 2.0**40
 _LARGEST_DRIFT = 1e-3
 """Pixels of an image by which a step along labels may differ from one along the image."""
-_OPAQUE = 0.9
-"""Opacity above which an image hides what lies below it."""
 Window = int | tuple[int, ...]
 
 
@@ -278,78 +267,6 @@ class ImageRegion:
         if not smaller:
             return window, ""
         return found, f"scale along {', '.join(smaller)}, the most that fits"
-
-
-def lay_over(
-    viewer: napari.Viewer, layer: Layer, image: Image, strokes: Labels | None = None
-) -> None:
-    """Move a layer directly above its image and what else is shown of that, but below strokes.
-
-    From below: the image, images blended with it, labels, what else was computed, points, strokes.
-    Strokes become active.
-    """
-    order, own = [one for one in viewer.layers if one != layer], str(image.unique_id)
-    if strokes in order:
-        viewer.layers.selection.active = strokes
-    if image not in order:
-        return
-
-    def rank(one: Layer) -> int:
-        if one == strokes or is_strokes(one):
-            return 3
-        return 0 if isinstance(one, Labels) else 1 if isinstance(one, Image) else 2
-
-    def lies_above(one: Layer) -> bool:
-        if image_id_of(one) not in ("", own):
-            return True
-        if isinstance(one, Image) and is_given(one):
-            return is_opaque(one)
-        return rank(one) > rank(layer)
-
-    place = order.index(image) + 1
-    while place < len(order) and not lies_above(order[place]):
-        place += 1
-    now = viewer.layers.index(layer)
-    viewer.layers.move(now, place + (place > now))
-
-
-def is_opaque(layer: Layer) -> bool:
-    blending = str(layer.blending)
-    is_covering = blending.startswith("translucent") and layer.opacity > _OPAQUE
-    return bool(blending == "opaque" or is_covering)
-
-
-def layers_over(viewer: napari.Viewer, layer: Layer, image: Image) -> list[tuple[Layer, float]]:
-    """Return the visible layers that hide one of an image, and the share of it that they cover.
-
-    They are opaque images, probability maps, and what was made of other images. In three
-    dimensions, and in the grid, none does.
-    """
-    order, ids = list(viewer.layers), ("", str(image.unique_id))
-    if layer not in order or dims_of(viewer).ndisplay == 3 or grid_of(viewer).enabled:
-        return []
-    found = []
-    for one in order[order.index(layer) + 1 :]:
-        is_cover = isinstance(one, Image) and is_given(one) and is_opaque(one) and one != image
-        is_cover |= MAP_KEY in metadata_of(one) or image_id_of(one) not in ids
-        if one.visible and is_cover:
-            found.append((one, _share_under(viewer, layer, one)))
-    return [(one, share) for one, share in found if share > 0]
-
-
-def _share_under(viewer: napari.Viewer, layer: Layer, other: Layer) -> float:
-    """Return the share of the box of a layer, on screen, that lies in that of another."""
-    n_axes, share = min(layer.ndim, other.ndim), 1.0
-    boxes = [one.extent.world[:, -n_axes:] for one in (layer, other)]
-    low, high = np.maximum(boxes[0][0], boxes[1][0]), np.minimum(boxes[0][1], boxes[1][1])
-    shown = [axis - dims_of(viewer).ndim for axis in dims_of(viewer).displayed]
-    for axis in range(-n_axes, 0):
-        side = boxes[0][1][axis] - boxes[0][0][axis]
-        if high[axis] < low[axis]:
-            return 0.0
-        if axis in shown and side > 0:
-            share *= (high[axis] - low[axis]) / side
-    return float(share)
 
 
 def plane_on_screen(

@@ -20,11 +20,11 @@ from napari_saf._gui.layers.masks import read_layer
 from napari_saf._gui.layers.metadata import (
     EDITED_KEY,
     FOLLOWED_KEY,
-    KEPT_KEY,
     LEVEL_KEY,
     METADATA_KEY,
     NAMES_KEY,
     OBJECTS_KEY,
+    RESTORED_KEY,
     STORE_KEY,
     STROKES_KEY,
     UNCERTAINTY_KEY,
@@ -41,13 +41,13 @@ from napari_saf._gui.layers.metadata import (
 from napari_saf._gui.layers.placement import (
     axes_entry,
     labelled_image,
-    lay_over,
     pixels_of,
     place,
     split_affine,
     world_affine,
 )
 from napari_saf._gui.layers.reading import fingerprint
+from napari_saf._gui.layers.visibility import insert_above
 from napari_saf.errors import InvalidInput
 from napari_saf.io import (
     PaintedClass,
@@ -250,7 +250,7 @@ def show_layer(
         visible=kept.is_visible,
         **transform,
     )
-    lay_over(viewer, layer, image)
+    insert_above(viewer, layer, image)
     if kept.kind == "strokes":
         layer.opacity, layer.brush_size = 1.0, max(3, round(min(pixels.shape[-2:]) / 80))
     return layer
@@ -309,7 +309,7 @@ def set_transform(image: Image, known: Transform) -> None:
 def _metadata(image: Image, kept: ProjectLayer, recipes: Mapping[str, Pipeline]) -> dict[str, Any]:
     names = {n: one.name for n, one in kept.classes.items() if one.name}
     if kept.kind == "strokes":
-        return {NAMES_KEY: names, STROKES_KEY: str(image.unique_id), KEPT_KEY: True}
+        return {NAMES_KEY: names, STROKES_KEY: str(image.unique_id), RESTORED_KEY: True}
     entry: dict[str, Any] = {"image": str(image.unique_id), **kept.place}
     if kept.recipe in recipes:
         entry["recipe"] = recipes[kept.recipe].plain
@@ -325,7 +325,7 @@ def _metadata(image: Image, kept: ProjectLayer, recipes: Mapping[str, Pipeline])
     objects = {OBJECTS_KEY: np.array(kept.kinds)} if kept.kinds else {}
     if len(entry) == 1:  # labels that were not computed here
         return {NAMES_KEY: names} | edited | objects
-    return {NAMES_KEY: names, METADATA_KEY: entry | edited, KEPT_KEY: True}
+    return {NAMES_KEY: names, METADATA_KEY: entry | edited, RESTORED_KEY: True}
 
 
 def stores_of(viewer: napari.Viewer, images: Sequence[Image]) -> list[Path]:
@@ -347,7 +347,7 @@ def show_store(viewer: napari.Viewer, image: Image, path: Path) -> None:
         lies_like_it = list(pixels_of(layer).shape) == sides
         for name in where if lies_like_it else ("axis_labels", "units"):
             setattr(layer, name, where[name])
-    lay_over(viewer, layer, image)
+    insert_above(viewer, layer, image)
 
 
 def path_of(image: Any) -> Path | None:
