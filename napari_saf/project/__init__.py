@@ -8,6 +8,21 @@ from napari_saf.project._archive import (
     project_digest,
     save_project,
 )
+from napari_saf.project._autosave import (
+    ProjectFile,
+    is_saved_here_before,
+    note_recent,
+    recent_projects,
+    recoverable_projects,
+    remove_autosave,
+)
+from napari_saf.project._batch import (
+    ImageTask,
+    export_all,
+    image_tasks,
+    label_all,
+    thumbnail_of,
+)
 from napari_saf.project._files import (
     DigestCache,
     FileReference,
@@ -16,6 +31,16 @@ from napari_saf.project._files import (
     find_files,
 )
 from napari_saf.project._learned import Learned, Taught, as_learned
+from napari_saf.project._model import (
+    NO_PIXELS,
+    DockValues,
+    ImageEntry,
+    LayerState,
+    ProjectModel,
+    ProjectState,
+    Transform,
+    checksum,
+)
 from napari_saf.project._project import (
     EncodedLabels,
     Project,

@@ -53,8 +53,8 @@ def test_strokes_are_kept_before_a_minute_is_over(open_on, scribbles, qtbot, tmp
     """Nothing asks for it, and nothing is closed, as in a crash."""
     before = painted(scribbles, qtbot)
     qtbot.waitUntil(lambda: len(kept(tmp_path)) == 1, timeout=TIMEOUT)
-    qtbot.waitUntil(lambda: not scribbles.workspace.is_keeping, timeout=TIMEOUT)
-    scribbles.workspace.file.end()
+    qtbot.waitUntil(lambda: not scribbles.workspace.is_autosaving, timeout=TIMEOUT)
+    scribbles.workspace.file.release()
     second = ViewerModel()
     other, project = open_on(second, ScribblesWidget), open_on(second, ProjectWidget)
     other.follow.setChecked(False)
@@ -66,14 +66,14 @@ def test_strokes_are_kept_before_a_minute_is_over(open_on, scribbles, qtbot, tmp
 
 
 def test_what_is_painted_while_it_is_kept_is_kept_too(scribbles, qtbot, monkeypatch):
-    classes, may_end, keep = [], threading.Event(), scribbles.workspace.file.keep
+    classes, may_end, keep = [], threading.Event(), scribbles.workspace.file.autosave
 
-    def slow(snapshot):
-        classes.append(snapshot.images[0].layers[0].data.max())
+    def slow(state):
+        classes.append(state.images[0].shown[0].data.max())
         may_end.wait(TIMEOUT / 1000)
-        return keep(snapshot)
+        return keep(state)
 
-    monkeypatch.setattr(scribbles.workspace.file, "keep", slow)
+    monkeypatch.setattr(scribbles.workspace.file, "autosave", slow)
     painted(scribbles, qtbot)
     qtbot.waitUntil(lambda: len(classes) == 1, timeout=TIMEOUT)
     paint(scribbles, 24, 3)
@@ -96,10 +96,10 @@ def test_nothing_is_kept_once_the_end_has_come(scribbles, tmp_path, qtbot):
     (path,) = kept(tmp_path)
     before = path.read_bytes()
     paint(scribbles, 12, 1)
-    scribbles.workspace.keep_soon()
+    scribbles.workspace.autosave_soon()
     timers = scribbles.workspace.findChildren(QTimer)
     assert timers and not any(timer.isActive() for timer in timers)
-    assert not scribbles.workspace.is_keeping and path.read_bytes() == before
+    assert not scribbles.workspace.is_autosaving and path.read_bytes() == before
 
 
 def test_strokes_that_were_removed_come_back(model, scribbles, qtbot):

@@ -11,9 +11,10 @@ from qtpy.QtWidgets import QFileDialog, QMessageBox
 
 import napari_saf as saf
 from napari_saf._gui.project.dock import ProjectWidget
-from napari_saf._gui.project.work import NO_PICTURE, picture
-from napari_saf._gui.session import keeping, workspace
+from napari_saf._gui.session import workspace
 from napari_saf.errors import SafError
+from napari_saf.project import _autosave
+from napari_saf.project._batch import NO_THUMBNAIL, thumbnail_of
 
 pytestmark = [pytest.mark.gui]
 SIDE = 32
@@ -35,7 +36,7 @@ def test_another_image_of_a_name_has_a_file_of_its_own(open_on, tmp_path, settle
     dock = open_on(second, ProjectWidget)
     dock.load(tmp_path / "p.napari-saf")
     settle(dock)
-    dock.go_to(dock.session.entries[1])
+    dock.go_to(dock.session.model.entries[1])
     second.add_image(255 - blocks(), name="made")
     project = save(dock, tmp_path / "p", settle)
     found = [np.load(image.file.path) for image in project.images]
@@ -55,7 +56,7 @@ def test_a_window_closes_although_its_work_cannot_be_kept(model, open_on, monkey
     def fail():
         raise SafError("no room")
 
-    monkeypatch.setattr(keeping, "new_recovery_path", fail)
+    monkeypatch.setattr(_autosave, "new_autosave_path", fail)
     assert not dock.workspace.may_close()
     assert dock.workspace.may_close() and len(asked) == 2
 
@@ -133,8 +134,8 @@ def test_layers_that_do_not_fit_stay_in_the_project(model, open_on, tmp_path, se
     dock = open_on(model, ProjectWidget)
     dock.load(tmp_path / "p.napari-saf")
     settle(dock)
-    (entry,) = dock.session.entries
-    dock.session.accept(entry)
+    (entry,) = dock.session.model.entries
+    dock.session.model.accept(entry)
     dock.go_to(entry)
     for _ in range(2):  # also once the image was put away
         assert [layer.name for layer in model.layers] == ["a", "flat"]
@@ -169,8 +170,8 @@ def test_once_a_project_is_open_it_is_not_being_opened(model, open_on, tmp_path,
 @pytest.mark.parametrize("shape", [(9,), (1, 1), (2, 2, 9, 9), (9, 9, 3)])
 def test_a_file_of_any_shape_has_a_picture_or_none(tmp_path, shape):
     np.save(tmp_path / "a.npy", np.ones(shape))
-    found = picture(tmp_path / "a.npy", lambda: False)
-    assert found.shape[2:] == (3,) and (found is NO_PICTURE) == (len(shape) < 2)
+    found = thumbnail_of(tmp_path / "a.npy", lambda: False)
+    assert found.shape[2:] == (3,) and (found is NO_THUMBNAIL) == (len(shape) < 2)
 
 
 def test_an_image_that_cannot_be_read_has_no_picture_in_the_list(model, open_on, tmp_path, qtbot):
@@ -179,7 +180,7 @@ def test_an_image_that_cannot_be_read_has_no_picture_in_the_list(model, open_on,
     dock = open_on(model, ProjectWidget)
     dock.add_files([tmp_path / "a.npy", tmp_path / "b.png"])
     rows, role = dock.table.model(), Qt.ItemDataRole.DecorationRole
-    qtbot.waitUntil(lambda: all(one.picture is not None for one in dock.session.entries))
+    qtbot.waitUntil(lambda: all(one.picture is not None for one in dock.session.model.entries))
     assert [rows.data(rows.index(k, 0), role) is None for k in (0, 1)] == [False, True]
 
 
@@ -207,7 +208,7 @@ def test_images_keep_the_size_of_their_pixels(open_on, tmp_path, settle, is_in_m
     first.add_labels(np.ones(pixels.shape, np.uint8), name="mine", units=units, **given)
     dock = open_on(first, ProjectWidget)
     first.add_image(blocks(), name="other")
-    for entry in reversed(dock.session.entries):  # away and back
+    for entry in reversed(dock.session.model.entries):  # away and back
         dock.go_to(entry)
     save(dock, tmp_path / "p", settle)
     dock = open_on(second, ProjectWidget)

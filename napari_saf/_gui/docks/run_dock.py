@@ -25,7 +25,7 @@ from napari_saf._gui.forms.method_form import MethodForm
 from napari_saf._gui.runs.controller import RunController
 from napari_saf._gui.runs.run import Frame, RunJob, Task, load_libraries
 from napari_saf._gui.runs.time_left import TimeLeft
-from napari_saf._gui.session.workspace import LostLine, frame_of
+from napari_saf._gui.session.workspace import RecoveryLine, frame_of
 from napari_saf.errors import NotFinite, SafError, counted
 from napari_saf.result import FULL, PREVIEW, STATUS_TEXTS, Segmentation, Status
 
@@ -203,8 +203,8 @@ class RunDock(QWidget):
         content = QWidget()
         inner = QVBoxLayout(content)
         inner.setContentsMargins(8, 6, 8, 6)
-        lost = [LostLine(self.workspace)] if self.workspace.lost else []
-        for part in (*lost, *parts):
+        recovery = [RecoveryLine(self.workspace)] if self.workspace.recoverable else []
+        for part in (*recovery, *parts):
             inner.addWidget(part)
         area, row = QVBoxLayout(), QHBoxLayout()
         area.setContentsMargins(8, 0, 8, 6)

@@ -386,7 +386,7 @@ class ExportWidget(RunDock):
         assert self._task is not None
         entry = self.workspace.session.entry_of(image)
         if entry is not None:
-            self.workspace.session.take_results(entry, written)
+            self.workspace.session.model.add_results(entry, written)
         text = f"saved {named}" if written else "nothing was saved"
         if self._task.is_cancelled:
             self.status.reset(f"stopped: {text}")

@@ -9,13 +9,13 @@ from typing import Any
 import napari
 import numpy as np
 from napari.layers import Image, Labels, Layer
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from napari_saf._gui.layers.metadata import metadata_of
 from napari_saf._gui.layers.reading import Index, Pixels
 from napari_saf._gui.napari_workarounds import dims_of
 from napari_saf.errors import counted
-from napari_saf.io import Scale, Steps
+from napari_saf.io import Steps, split_affine
 
 NO_IMAGE = "no image: open or choose an image layer first"
 _ROUNDING = 1e-9
@@ -72,32 +72,6 @@ def steps_of(layer: Layer, axes: Sequence[int] | None = None) -> Steps:
     """Return where a step of one pixel along some axes of a layer, or all, leads in the world."""
     every = range(layer.ndim) if axes is None else axes
     return Steps(world_affine(layer)[:-1, list(every)])
-
-
-def scale_of(affine: NDArray[np.float64], axes: Sequence[int]) -> Scale:
-    """Return the scale of some axes of an affine as tables and files take it.
-
-    These are sizes, or, of axes that are rotated, reflected or sheared, the steps.
-    """
-    steps = Steps(affine[:-1, list(axes)])
-    return steps.columns if steps.beyond_sizes else steps.sizes
-
-
-def split_affine(
-    affine: NDArray[np.float64], scale: ArrayLike, translate: ArrayLike
-) -> dict[str, Any]:
-    """Return arguments of a layer with a scale and a translation that lies at an affine."""
-    sizes, shift = np.array(scale, float), np.array(translate, float)
-    rest = affine.copy()
-    rest[:-1, :-1] /= sizes
-    rest[:-1, -1] -= rest[:-1, :-1] @ shift
-    is_rest = not np.allclose(rest, np.eye(len(rest)), rtol=0, atol=_ROUNDING)
-    return {"scale": sizes, "translate": shift} | ({"affine": rest} if is_rest else {})
-
-
-def origin_of(affine: NDArray[np.float64], axes: Sequence[int]) -> tuple[float, ...]:
-    """Return where the first pixel lies along some axes."""
-    return tuple(map(float, affine[list(axes), -1]))
 
 
 def place(

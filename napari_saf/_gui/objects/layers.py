@@ -20,11 +20,9 @@ from napari_saf._gui.layers.metadata import OBJECTS_KEY, class_names, soft_label
 from napari_saf._gui.layers.placement import (
     image_region,
     labelled_image,
-    origin_of,
     pixels_of,
     place_entry,
     placement_of,
-    scale_of,
     squeezed_axes,
     steps_of,
     world_affine,
@@ -38,9 +36,11 @@ from napari_saf.io import (
     TABLE_SUFFIXES,
     label_axes,
     mask_suffix,
+    origin_of,
     save_masks,
     save_objects,
     save_table,
+    scale_of,
 )
 from napari_saf.objects import (
     Objects,

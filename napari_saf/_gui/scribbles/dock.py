@@ -278,7 +278,7 @@ class ScribblesWidget(RunDock):
             self._show_result(result)
 
     def _on_strokes_changed(self) -> None:
-        self.workspace.keep_soon()
+        self.workspace.autosave_soon()
         self.classes.refresh()
         self._follow_strokes()
         self._update_enabled()
@@ -316,7 +316,7 @@ class ScribblesWidget(RunDock):
         for result in self._results.of_strokes():
             result.live.recolor()
         self._results.name_labels()
-        self.workspace.keep_soon()
+        self.workspace.autosave_soon()
 
     def _on_lock_toggled(self, number: int, locked: bool) -> None:
         """Fix the current pixels of locked classes, on all slices; label those anew that are free.
