@@ -303,11 +303,12 @@ class ProjectModel:
             self.on_changed()
 
     def check_content(self, entry: ImageEntry) -> None:
-        """Mark an image as changed, and raise InvalidInput, if its file has another content."""
+        """Raise InvalidInput if an image is missing, or its file has another content by now."""
+        entry.check_found()
         file, path = entry.file, entry.path
         if file is not None and path is not None and self.digests(path) != file.digest:
             entry.state = "changed"
-        entry.check_found()
+            entry.check_found()
 
     def load_copies(self, folder: Path) -> None:
         """Read images of a folder that will be deleted into memory."""

@@ -327,16 +327,6 @@ def test_the_docks_of_a_project_open_in_tabs(window, open_dock, folder, tmp_path
     assert not dock.visibleRegion().isEmpty()
 
 
-def test_after_one_more_stroke_it_is_not_saved(dock, scribbles, tmp_path, settle):
-    paint(scribbles, c1=4)
-    save(dock, tmp_path / "p", settle)
-    assert not dock.file.is_unsaved(dock.workspace.state())
-    paint(scribbles, c1=5)
-    assert dock.file.is_unsaved(dock.workspace.state())
-    save(dock, tmp_path / "p", settle)
-    assert not dock.file.is_unsaved(dock.workspace.state())
-
-
 def test_strokes_on_all_images_teach_together(model, dock, scribbles, settle):
     """Each image shows two of four classes; all four are found on the third one."""
     paint(scribbles, c1=4, c2=24)
@@ -531,35 +521,6 @@ def test_what_is_not_saved_is_kept_and_offered(dock, scribbles, open_on, tmp_pat
     np.testing.assert_array_equal(strokes_on(second).data, before)
     assert not other.workspace.recoverable and not lost.exists()
     assert other.file.is_unsaved(other.workspace.state())
-
-
-def test_saved_work_is_not_kept(dock, scribbles, tmp_path, settle, keep):
-    paint(scribbles, c1=4)
-    keep(dock)
-    assert recovery_files(tmp_path)
-    save(dock, tmp_path / "p", settle)
-    assert not recovery_files(tmp_path)
-    keep(dock)
-    assert not recovery_files(tmp_path)
-
-
-def test_what_was_discarded_is_kept_once_work_goes_on(dock, scribbles, tmp_path, settle, keep):
-    """Such as when napari's own question is answered with Cancel."""
-    paint(scribbles, c1=4)
-    dock.file.discard(dock.workspace.state())
-    assert not recovery_files(tmp_path) and not dock.file.is_unsaved(dock.workspace.state())
-    keep(dock)
-    assert recovery_files(tmp_path)
-
-
-def test_strokes_on_an_image_whose_file_is_gone_are_saved(
-    dock, scribbles, folder, tmp_path, settle
-):
-    before = paint(scribbles, c1=4)
-    (folder / "0.tif").unlink()
-    project = save(dock, tmp_path / "p", settle)
-    np.testing.assert_array_equal(project.images[0].layers[0].pixels.to_array(), before)
-    assert project.find_images()[0].state == "missing"
 
 
 def test_an_image_without_a_file_is_recovered(open_on, tmp_path, settle, keep):

@@ -14,7 +14,6 @@ from napari_saf._gui.project.dock import ProjectWidget
 from napari_saf._gui.session import workspace
 from napari_saf.errors import SafError
 from napari_saf.project import _autosave
-from napari_saf.project._batch import NO_THUMBNAIL, thumbnail_of
 
 pytestmark = [pytest.mark.gui]
 SIDE = 32
@@ -25,23 +24,6 @@ def save(dock, path, settle):
     dock.save_to(path)
     settle(dock)
     return saf.load_project(dock.file.path)
-
-
-def test_another_image_of_a_name_has_a_file_of_its_own(open_on, tmp_path, settle):
-    """One that the project was opened with is not written over."""
-    first, second = ViewerModel(), ViewerModel()
-    for name in ("made", "other"):
-        first.add_image(blocks(), name=name)
-    save(open_on(first, ProjectWidget), tmp_path / "p", settle)
-    dock = open_on(second, ProjectWidget)
-    dock.load(tmp_path / "p.napari-saf")
-    settle(dock)
-    dock.go_to(dock.session.model.entries[1])
-    second.add_image(255 - blocks(), name="made")
-    project = save(dock, tmp_path / "p", settle)
-    found = [np.load(image.file.path) for image in project.images]
-    np.testing.assert_array_equal(found[0], blocks())
-    np.testing.assert_array_equal(found[2], 255 - blocks())
 
 
 def test_a_window_closes_although_its_work_cannot_be_kept(model, open_on, monkeypatch):
@@ -61,15 +43,6 @@ def test_a_window_closes_although_its_work_cannot_be_kept(model, open_on, monkey
     assert dock.workspace.may_close() and len(asked) == 2
 
 
-def test_labels_below_0_are_no_reason_that_nothing_is_kept(model, open_on, tmp_path, settle):
-    dock = open_on(model, ProjectWidget)
-    model.add_image(blocks(), name="a")
-    model.add_labels(STROKES, name="mine")
-    model.add_labels(-STROKES.astype(np.int32), name="odd")
-    project = save(dock, tmp_path / "p", settle)
-    assert [layer.name for layer in project.images[0].layers] == ["mine"]
-
-
 def test_a_name_without_its_ending_is_not_written_over(
     model, open_on, tmp_path, settle, monkeypatch
 ):
@@ -84,22 +57,6 @@ def test_a_name_without_its_ending_is_not_written_over(
     dock.save_as()
     settle(dock)
     assert path.read_bytes() == before
-
-
-def test_masks_of_others_are_not_written_over(model, open_on, tmp_path, settle):
-    dock = open_on(model, ProjectWidget)
-    model.add_image(blocks(), name="a")
-    model.add_labels(STROKES, name="mine")
-    (tmp_path / "a.labels.tif").write_bytes(b"precious")
-    dock.export_to(tmp_path)
-    settle(dock)
-    assert (tmp_path / "a.labels.tif").read_bytes() == b"precious"
-    assert "is there already" in dock.status.text
-    dock.export_to(tmp_path / "out")
-    settle(dock)
-    dock.export_to(tmp_path / "out")
-    settle(dock)
-    assert "1 of 1 images exported" in dock.status.text
 
 
 @pytest.mark.parametrize(
@@ -167,13 +124,6 @@ def test_once_a_project_is_open_it_is_not_being_opened(model, open_on, tmp_path,
     assert "opening" not in dock.status.text
 
 
-@pytest.mark.parametrize("shape", [(9,), (1, 1), (2, 2, 9, 9), (9, 9, 3)])
-def test_a_file_of_any_shape_has_a_picture_or_none(tmp_path, shape):
-    np.save(tmp_path / "a.npy", np.ones(shape))
-    found = thumbnail_of(tmp_path / "a.npy", lambda: False)
-    assert found.shape[2:] == (3,) and (found is NO_THUMBNAIL) == (len(shape) < 2)
-
-
 def test_an_image_that_cannot_be_read_has_no_picture_in_the_list(model, open_on, tmp_path, qtbot):
     np.save(tmp_path / "a.npy", blocks())
     (tmp_path / "b.png").write_bytes(b"x")
@@ -182,17 +132,6 @@ def test_an_image_that_cannot_be_read_has_no_picture_in_the_list(model, open_on,
     rows, role = dock.table.model(), Qt.ItemDataRole.DecorationRole
     qtbot.waitUntil(lambda: all(one.picture is not None for one in dock.session.model.entries))
     assert [rows.data(rows.index(k, 0), role) is None for k in (0, 1)] == [False, True]
-
-
-def test_pixels_that_were_replaced_are_saved_anew(model, open_on, tmp_path, settle):
-    dock = open_on(model, ProjectWidget)
-    model.add_image(blocks(), name="made")
-    save(dock, tmp_path / "p", settle)
-    model.layers["made"].data = 255 - blocks()
-    for _ in range(2):
-        project = save(dock, tmp_path / "p", settle)
-        np.testing.assert_array_equal(np.load(project.images[0].file.path), 255 - blocks())
-    assert len(list((tmp_path / "p_images").iterdir())) == 2
 
 
 @pytest.mark.parametrize("is_in_memory", [True, False])

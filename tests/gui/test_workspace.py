@@ -2,7 +2,6 @@
 
 import threading
 
-import dask.array as da
 import napari.settings
 import numpy as np
 import pytest
@@ -92,17 +91,6 @@ def test_nothing_is_kept_where_a_person_wants_that(model, open_on, keep, tmp_pat
     assert not recovered(tmp_path)
 
 
-def test_images_without_layers_are_not_copied(model, open_on, keep, tmp_path):
-    for name in ("a", "b"):
-        model.add_image(blocks() if name == "a" else blocks(24), name=name)
-    dock = open_on(model, ScribblesWidget)
-    model.add_labels(STROKES, name="mine")
-    keep(dock)
-    (path,) = recovered(tmp_path)
-    assert len(saf.load_project(path).images) == 1
-    assert [one.name for one in path.with_name(f"{path.stem}_images").iterdir()] == ["a.npy"]
-
-
 def test_a_mask_that_was_only_opened_is_no_work(model, open_on, tmp_path):
     np.save(tmp_path / "a.npy", STROKES)
     model.add_image(blocks(), name="a")
@@ -144,45 +132,6 @@ def test_what_is_painted_while_a_file_is_written_is_not_saved(
     assert file.is_unsaved(dock.workspace.state())
     file.save(dock.workspace.state(), tmp_path / "p.napari-saf")
     assert not file.is_unsaved(dock.workspace.state())
-
-
-def test_lazy_images_are_not_computed_to_tell_what_is_unsaved(model, open_on):
-    computed = []
-
-    def block(block_id):
-        computed.append(block_id)
-        return np.zeros((SIDE, SIDE), np.uint8)
-
-    lazy = da.map_blocks(
-        block, chunks=((SIDE,), (SIDE,)), dtype=np.uint8, meta=np.empty((0, 0), "u1")
-    )
-    model.add_image(lazy, name="a", contrast_limits=(0, 1))
-    dock = open_on(model, ScribblesWidget)
-    model.add_labels(STROKES, name="mine")
-    computed.clear()
-    assert dock.workspace.file.is_unsaved(dock.workspace.state())
-    assert not computed
-
-
-def test_work_is_kept_where_a_dictionary_or_labels_are_gone(
-    model, open_on, keep, tmp_path, monkeypatch
-):
-    model.add_image(blocks(), name="a")
-    dock = open_on(model, ScribblesWidget)
-    model.add_labels(STROKES, name="mine")
-    monkeypatch.setattr(type(dock), "dictionary_file", tmp_path / "gone.safetensors")
-    keep(dock)
-    assert recovered(tmp_path)
-
-    def fail(*_):
-        raise PermissionError(13, "Permission denied")
-
-    (tmp_path / "a.zarr").mkdir()
-    session = dock.workspace.session
-    session.model.entries[0].stores.append(tmp_path / "a.zarr")
-    monkeypatch.setattr(session.model.digests, "_known", {})
-    monkeypatch.setattr("napari_saf.project._files.file_state", fail)
-    assert dock.workspace.file.is_unsaved(dock.workspace.state())
 
 
 def test_docks_of_a_viewer_share_one_workspace(model, open_on):
@@ -438,17 +387,6 @@ def test_a_dock_that_qt_deletes_leaves(model, qtbot):
     dock.deleteLater()
     qtbot.waitUntil(lambda: not dock.workspace.docks)
     assert dock.workspace.has_ended
-
-
-def test_pixels_of_layers_that_are_gone_are_forgotten(model, open_on, keep):
-    model.add_image(blocks(), name="a")
-    dock = open_on(model, ScribblesWidget)
-    for name in ("one", "two"):
-        model.add_labels(STROKES.copy(), name=name)
-    keep(dock)
-    assert len(dock.workspace.state().encodings) == 2
-    del model.layers["one"]
-    assert len(dock.workspace.state().encodings) == 1
 
 
 def test_the_window_lives_while_files_are_hashed_at_closing(
