@@ -38,6 +38,8 @@ _DARK = 0.45
 _GROUND_KEY = "napari_saf_ground"
 """Entry of a result whose largest label is seen through: that label."""
 _N_SAMPLES = 200_000
+_MOST_UNDOABLE = 2**22
+"""Changed pixels of an undo step; more would fill the memory with their indices."""
 _CLEAR_TO_WHITE = Colormap([[1, 1, 1, 0], [1, 1, 1, 1]], name="clear to white")
 _LABEL_COLORS = np.array(label_colormap(N_COLORS).colors, dtype=np.float32)
 """Made here: what napari calls warns, and warnings are no thread's own while runs are under way."""
@@ -117,6 +119,7 @@ class LiveLayer:
         self.placement = placement
         self._viewer, self.title, self._strokes = viewer, title, strokes
         self._pixels: NDArray[Any] | None = None
+        self._edited: NDArray[Any] | None = None
         self._keeps_colors = strokes is not None or colors is not None
         self._is_by_rank = False
         self._colors = label_colors() if colors is None else colors
@@ -178,6 +181,7 @@ class LiveLayer:
         if self.is_lost:
             return
         self._write(result.labels)
+        self._add_undo_step()
         self._describe(result, graph, soft)
         self.layer.refresh(extent=False)
 
@@ -282,7 +286,21 @@ class LiveLayer:
 
     def _write(self, labels: LabelImage) -> None:
         assert self._pixels is not None
+        if self._edited is None and metadata.metadata_of(self.layer).get(metadata.EDITED_KEY):
+            self._edited = self._pixels.copy()
         self._pixels[...] = labels.reshape(self._pixels.shape)
+
+    def _add_undo_step(self) -> None:
+        """Let the person undo that a run replaced labels that they had edited."""
+        before, pixels, self._edited = self._edited, self._pixels, None
+        if before is None or pixels is None:
+            return
+        changed = np.nonzero(before != pixels)
+        if 0 < len(changed[0]) <= _MOST_UNDOABLE:
+            labels = pixels[changed]
+            pixels[changed] = before[changed]
+            with self.layer.events.paint.blocker():  # nobody painted
+                self.layer.data_setitem(changed, labels, refresh=False)
 
 
 class RegionsLayer(LiveLayer):

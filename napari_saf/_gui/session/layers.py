@@ -80,9 +80,31 @@ def is_work(layer: Labels) -> bool:
     return (is_made or not is_opened) and bool(layer.data.any())
 
 
-def watch_edits(layer: Any) -> None:
+def watch(layer: Any) -> None:
+    """Mark labels as edited once a person paints on them, and draw strokes in their thumbnail."""
     if isinstance(layer, Labels):
         layer.events.paint.connect(_mark_edited)
+        if is_strokes(layer):
+            layer.events.thumbnail.connect(_draw_strokes)
+
+
+def _draw_strokes(event: Any) -> None:
+    """Draw the largest label of each block of a plane; the pixels that napari samples miss lines.
+
+    Planes smaller than a thumbnail, and stacks, are left to napari.
+    """
+    layer = event.source
+    if type(layer.data) is not np.ndarray:
+        return
+    plane, n_rows = np.squeeze(layer.data), len(layer.thumbnail)
+    if plane.ndim != 2 or max(plane.shape) <= n_rows:
+        return
+    step = max(plane.shape) / n_rows
+    for axis, side in enumerate(plane.shape):
+        starts = np.arange(max(1, round(side / step))) * step
+        plane = np.maximum.reduceat(plane, starts.astype(int), axis=axis)
+    with layer.events.thumbnail.blocker():
+        layer.thumbnail = layer.colormap.map(plane)
 
 
 def _mark_edited(event: Any) -> None:

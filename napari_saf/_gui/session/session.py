@@ -32,7 +32,7 @@ from napari_saf._gui.session.layers import (
     state_of,
     stores_of,
     transform_of,
-    watch_edits,
+    watch,
 )
 from napari_saf.errors import InvalidInput, SafError
 from napari_saf.project import (
@@ -69,7 +69,7 @@ class ProjectSession(QObject):
         events.inserted.connect(self._on_inserted)
         events.removing.connect(self._on_removing)
         for layer in viewer.layers:
-            watch_edits(layer)
+            watch(layer)
             self._join(layer)
 
     def release(self) -> None:
@@ -267,7 +267,7 @@ class ProjectSession(QObject):
             self._is_changing = before
 
     def _on_inserted(self, event: Any) -> None:
-        watch_edits(event.value)
+        watch(event.value)
         if not self._is_changing:
             self._join(event.value)
 
