@@ -1,4 +1,4 @@
-"""Masks from files as Labels layers, with all that a fresh result has."""
+"""Masks from files as Labels layers with the metadata of a result."""
 
 from __future__ import annotations
 
@@ -63,11 +63,11 @@ def read_layer(path: Path) -> LayerData:
 
 
 def large_levels(path: Path) -> list[Any]:
-    """Return the levels of a mask that is too large to be read whole; none of others."""
+    """Return the levels of an OME-Zarr mask larger than memory; none of other masks."""
     if not io.is_zarr(path):
         return []
-    found = io.ImageSource.open(path)
-    return found.levels() if math.prod(found.shape) >= LARGE else []
+    source = io.ImageSource.open(path)
+    return source.levels() if math.prod(source.shape) >= LARGE else []
 
 
 def _longer(shape: Sequence[int]) -> list[int]:
