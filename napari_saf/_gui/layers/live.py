@@ -46,25 +46,25 @@ _LABEL_COLORS = np.array(label_colormap(N_COLORS).colors, dtype=np.float32)
 _LABEL_COLORS[1 : 1 + len(_FIRST), :3] = _FIRST
 
 
-def label_colors(known: Mapping[int, Sequence[float]] | None = None) -> NDArray[np.float32]:
-    """Return red, green, blue and alpha by label, of shape (256, 4); that of 0 is for none.
+def label_colors(chosen: Mapping[int, Sequence[float]] | None = None) -> NDArray[np.float32]:
+    """Return red, green, blue and alpha by label, of shape (256, 4), row 0 for no label.
 
-    Labels whose colour is known have that.
+    Labels with a chosen colour have that.
     """
     colors = _LABEL_COLORS.copy()
-    for label, color in sorted((known or {}).items(), reverse=True):
+    for label, color in sorted((chosen or {}).items(), reverse=True):
         colors[(label - 1) % N_COLORS + 1, : len(color)] = color
     return colors
 
 
 def separate(colors: NDArray[np.floating]) -> NDArray[np.floating]:
     """Return the first colours (n, >= 3) with those too close to an earlier one replaced."""
-    found, spare = np.array(colors[:_N_APART]), _FIRST
-    for k in range(1, len(found)):
-        if _least_difference(found[k : k + 1], found[:k])[0] < _APART:
-            apart = _least_difference(spare, np.delete(found, k, axis=0))
-            found[k, :3] = spare[apart.argmax()]
-    return found
+    result, spare = np.array(colors[:_N_APART]), _FIRST
+    for k in range(1, len(result)):
+        if _least_difference(result[k : k + 1], result[:k])[0] < _APART:
+            apart = _least_difference(spare, np.delete(result, k, axis=0))
+            result[k, :3] = spare[apart.argmax()]
+    return result
 
 
 def _least_difference(
@@ -127,10 +127,10 @@ class LiveLayer:
 
     def take_up(self, layer: Labels, shape: tuple[int, ...]) -> bool:
         """Go on in a layer that was there before, if labels of a shape fit there."""
-        kind, world = layer.data.dtype, self.placement.world
+        world = self.placement.world
         n_bytes = 1 if self._strokes is None else self._strokes.data.dtype.itemsize
         fits = type(layer.data) is np.ndarray and layer.data.shape == self.placement.shape(shape)
-        fits = fits and kind.itemsize >= n_bytes
+        fits = fits and layer.data.dtype.itemsize >= n_bytes
         if fits and world is not None and np.allclose(world_affine(layer), world):
             self.layer, self._pixels = layer, layer.data
         return self.layer is layer
@@ -215,11 +215,9 @@ class LiveLayer:
             parts = taught.by_label()
             # Labels that were locked took no part in the run and have no row of their own yet.
             rows = metadata.prototype_entries({**parts, **metadata.points_of(self.layer)})
-            own = rows | {
-                metadata.PARTS_KEY: parts,
-                "recipe": with_taught(entry["recipe"], taught),
-            }
-            self.layer.metadata[metadata.METADATA_KEY] = entry | own
+            recipe = with_taught(entry["recipe"], taught)
+            learned = rows | {metadata.PARTS_KEY: parts, "recipe": recipe}
+            self.layer.metadata[metadata.METADATA_KEY] = entry | learned
             self.layer.events.set_data()  # metadata have no event of their own
 
     def labels(self) -> LabelImage:
@@ -270,11 +268,11 @@ class LiveLayer:
         # Strokes of a larger type may come to hold larger numbers.
         n_bytes = 1 if self._strokes is None else self._strokes.data.dtype.itemsize
         least = {1: np.uint8, 2: np.uint16}.get(n_bytes, np.uint32)
-        kind = np.result_type(least, np.min_scalar_type(n_labels))
+        dtype = np.result_type(least, np.min_scalar_type(n_labels))
         # Like any layer that is added it is selected, unless a person goes on painting strokes.
         with nullcontext() if self._strokes is None else selection_kept(self._viewer):
             self.layer = self._viewer.add_labels(
-                labels.reshape(self.placement.shape(labels.shape)).astype(kind),
+                labels.reshape(self.placement.shape(labels.shape)).astype(dtype),
                 name=f"{self.image.name} [{self.title}]",
                 colormap=colormap_of(self._colors),
                 metadata={metadata.METADATA_KEY: self.source}
@@ -319,8 +317,10 @@ class RegionsLayer(LiveLayer):
     @property
     def source(self) -> dict[str, Any]:
         recipe = metadata.raw_recipe(self._result.layer)
-        own = {"recipe": with_level(recipe, self._level)} if isinstance(recipe, dict) else {}
-        return super().source | {metadata.LEVEL_KEY: self._level} | own
+        source = super().source | {metadata.LEVEL_KEY: self._level}
+        if isinstance(recipe, dict):
+            source["recipe"] = with_level(recipe, self._level)
+        return source
 
     def show_level(self, tree: RegionHierarchy, level: float) -> int:
         """Show the regions of a hierarchy at a level, and return how many there are."""
@@ -418,14 +418,14 @@ def show_points(
     **options: Any,
 ) -> Any:
     """Show points at pixels of what was labelled of an image; return their layer."""
-    places = np.array([placement.shape(tuple(pixel)) for pixel in pixels], dtype=float)
-    places[:, list(placement.singletons)] = 0
+    positions = np.array([placement.shape(tuple(pixel)) for pixel in pixels], dtype=float)
+    positions[:, list(placement.singletons)] = 0
     if points is not None and points in viewer.layers:
-        points.data = places
+        points.data = positions
         return points
     options |= {"border_color": "white", "border_width": 0.15} | placement.transform
     options["metadata"] = {metadata.METADATA_KEY: {"image": str(image.unique_id)}}
     with selection_kept(viewer):
-        points = viewer.add_points(places, **options)
+        points = viewer.add_points(positions, **options)
     insert_above(viewer, points, image)
     return points
