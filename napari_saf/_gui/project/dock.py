@@ -160,14 +160,12 @@ class ProjectWidget(RunDock):
 
         def read(report: object, cancelled: Callable[[], bool]) -> Any:
             project = load_project(target)
-            own: dict[str, Any] = {
-                "is_trusted": is_saved_here_before(target),
-                "cancelled": cancelled,
-            }
-            dictionaries = project.find_dictionaries(**own)
-            images = project.find_images(digest=self.model.digests, **own)
-            stores = [_find_stores(image, project.home, **own) for image in project.images]
-            paths = [one.path for one in dictionaries.values() if one.state == "found"]
+            options: dict[str, Any] = {"cancelled": cancelled}
+            options["is_trusted"] = is_saved_here_before(target)
+            dictionaries = project.find_dictionaries(**options)
+            images = project.find_images(digest=self.model.digests, **options)
+            stores = [_find_stores(image, project.home, **options) for image in project.images]
+            paths = [file.path for file in dictionaries.values() if file.state == "found"]
             return project, images, stores, paths
 
         self.begin_task(f"opening {target.name}", read, partial(self._show, target, is_recovered))
@@ -176,15 +174,15 @@ class ProjectWidget(RunDock):
         self,
         path: Path,
         is_recovered: bool,
-        found: tuple[Project, list[FoundFile], list[list[Path]], list[Path]],
+        loaded: tuple[Project, list[FoundFile], list[list[Path]], list[Path]],
     ) -> None:
-        project, states, stores, dictionaries = found
+        project, images, stores, dictionaries = loaded
         self.status.reset()
         self.session.close_all()
-        self.model.load(project, states, stores)
-        known = project.docks.get(PROJECT, {}).get("path")
+        self.model.load(project, images, stores)
         if is_recovered:
-            self.file.begin(Path(known) if isinstance(known, str) and known else None)
+            saved = project.docks.get(PROJECT, {}).get("path")
+            self.file.begin(Path(saved) if isinstance(saved, str) and saved else None)
             self.model.load_copies(path.with_name(f"{path.stem}_images"))
         else:
             self.file.begin(path, project)
@@ -192,15 +190,15 @@ class ProjectWidget(RunDock):
                 note_recent(path, is_saved_here=False)
         self._open_docks(project)
         entries = self.model.entries
-        at_hand = [one for one in entries if one.state == "found"]
-        first = None if project.current is None else entries[project.current]
-        if at_hand:
-            self.go_to(first if first in at_hand else at_hand[0])
+        openable = [entry for entry in entries if entry.state == "found"]
+        current = None if project.current is None else entries[project.current]
+        if openable:
+            self.go_to(current if current in openable else openable[0])
         for title, dock in self.workspace.docks.items():
             if title in project.docks and dock is not self:
                 dock.show_values(project.docks[title])
-        shown = [one for one in self.workspace.docks.values() if hasattr(one, "atoms")]
-        for dock, file in zip(shown, dictionaries, strict=False):
+        docks = [dock for dock in self.workspace.docks.values() if hasattr(dock, "atoms")]
+        for dock, file in zip(docks, dictionaries, strict=False):
             dock.load(file)
         if is_recovered:
             self.file.autosave(self.workspace.state())  # before the one of the crash is removed
@@ -287,7 +285,7 @@ class ProjectWidget(RunDock):
         entries, chosen = self.model.entries, self.table.chosen
         is_free, state = not self.is_busy, "found" if chosen is None else chosen.state
         states = {entry.state for entry in entries}
-        wanted = {
+        is_possible = {
             "remove_image": chosen is not None,
             "go_to_previous": len(entries) > 1,
             "go_to_next": len(entries) > 1,
@@ -300,8 +298,8 @@ class ProjectWidget(RunDock):
             "find_file": state != "found",
             "use_as_it_is": state == "changed",
         }
-        for name, is_possible in wanted.items():
-            self.buttons[name].setEnabled(is_free and is_possible)
+        for name in is_possible:
+            self.buttons[name].setEnabled(is_free and is_possible[name])
         self.missing.setVisible(bool(states - {"found"}))
         self.buttons["use_as_it_is"].setVisible("changed" in states)
 
@@ -337,11 +335,11 @@ class ProjectWidget(RunDock):
 
     def _step(self, n_rows: int, entries: list[ImageEntry]) -> None:
         """Go to the next image that is at hand, around the ends of the list."""
-        order = [one for one in entries if one.state == "found"]
+        openable = [entry for entry in entries if entry.state == "found"]
         current = self.session.current
-        if order and not self.is_busy:
-            place = order.index(current) + n_rows if current in order else 0
-            self.go_to(order[place % len(order)])
+        if openable and not self.is_busy:
+            index = openable.index(current) + n_rows if current in openable else 0
+            self.go_to(openable[index % len(openable)])
 
     # Images that are not found
 
@@ -361,14 +359,14 @@ class ProjectWidget(RunDock):
             self.look_in(Path(folder))
 
     def look_in(self, folder: Path) -> None:
-        wanted = [one for one in self.model.entries if one.state != "found"]
-        files = [entry.file for entry in wanted if entry.file is not None]
+        entries = [entry for entry in self.model.entries if entry.state != "found"]
+        files = [entry.file for entry in entries if entry.file is not None]
+        digest = self.model.digests
 
         def look(report: object, cancelled: Callable[[], bool]) -> list[FoundFile]:
-            own: dict[str, Any] = {"digest": self.model.digests, "cancelled": cancelled}
-            return find_files(files, None, [folder], **own)
+            return find_files(files, None, [folder], digest=digest, cancelled=cancelled)
 
-        self.begin_task("looking for images", look, partial(self._take_found, wanted))
+        self.begin_task("looking for images", look, partial(self._relocate, entries))
 
     def find_file(self) -> None:
         path, _ = QFileDialog.getOpenFileName(self, "Find image", str(Path.cwd()))
@@ -380,18 +378,18 @@ class ProjectWidget(RunDock):
         with self.showing_errors():
             now = FileReference.of(path, self.model.digests)
             is_same = entry.file is not None and now.digest == entry.file.digest
-            self._take_found([entry], [FoundFile(now.path, "found" if is_same else "changed")])
+            self._relocate([entry], [FoundFile(now.path, "found" if is_same else "changed")])
 
     def use_as_it_is(self) -> None:
         if self.table.chosen is not None:
             self.model.accept(self.table.chosen)
-            self._take_found([], [])
+            self._relocate([], [])
 
-    def _take_found(self, wanted: list[ImageEntry], files: list[FoundFile]) -> None:
-        self.model.relocate(wanted, files)
-        found = [one for one in self.model.entries if one.state == "found"]
-        if self.session.current is None and found:
-            self.go_to(found[0])
+    def _relocate(self, entries: list[ImageEntry], files: list[FoundFile]) -> None:
+        self.model.relocate(entries, files)
+        openable = [entry for entry in self.model.entries if entry.state == "found"]
+        if self.session.current is None and openable:
+            self.go_to(openable[0])
         self.status.reset(self._missing_note or "all images are found")
 
     # All images
@@ -426,18 +424,18 @@ class ProjectWidget(RunDock):
         self.begin_task("reading the images", begin, shown, self._take_step)
 
     def _take_step(self, step: tuple[Any, Any]) -> None:
-        """Take a text with a fraction, a recipe by its name, or what became of an image."""
-        what, value = step
+        """Take a text with a fraction, a name with its recipe, or an entry with its new labels."""
+        key, value = step
         if isinstance(value, Pipeline):
-            self.model.recipes[what] = value
+            self.model.recipes[key] = value
         elif isinstance(value, ProjectLayer):
             with self.showing_errors():
-                self.session.replace_layer(what, value)
+                self.session.replace_layer(key, value)
             self._refreshing.start()
         elif isinstance(value, FileReference):
-            self.model.add_results(what, [value])
+            self.model.add_results(key, [value])
         else:
-            self.show_task(value, what)
+            self.show_task(value, key)
 
     def _on_all_done(self, words: str, outcome: tuple[int, list[str]]) -> None:
         n_done, notes = outcome

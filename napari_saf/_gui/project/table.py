@@ -86,12 +86,13 @@ class ImageTable(TableView):
         self.choose(chosen)
 
     def missing_pictures(self) -> list[ImageEntry]:
-        """Return the images without a picture; those on screen get theirs at once."""
-        missing = [one for one in self._session.model.entries if one.picture is None]
+        """Return found images without a picture; those on screen take their thumbnail at once."""
+        missing = [entry for entry in self._session.model.entries if entry.picture is None]
         for entry in missing:
             if entry.layer is not None:
                 entry.picture = entry.layer.thumbnail[..., :3]
-        return [one for one in missing if one.picture is None and one.state != "missing"]
+        missing = [entry for entry in missing if entry.picture is None]
+        return [entry for entry in missing if entry.state != "missing"]
 
     def _on_double_clicked(self, index: QModelIndex) -> None:
         self.double_clicked.emit(self._model.rows[index.row()])

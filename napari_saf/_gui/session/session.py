@@ -108,7 +108,8 @@ class ProjectSession(QObject):
 
     def uncertain(self) -> list[ImageEntry]:
         """Return found images without strokes, those with the least certain labels first."""
-        shares = {one: self.uncertainty(one) for one in self.model.entries if one.state == "found"}
+        entries = [entry for entry in self.model.entries if entry.state == "found"]
+        shares = {entry: self.uncertainty(entry) for entry in entries}
         waiting = [
             entry
             for entry, share in shares.items()
@@ -169,7 +170,8 @@ class ProjectSession(QObject):
     def _labels(self, entry: ImageEntry) -> list[Any]:
         """Return the label layers on screen of an image, the lowest first."""
         layers = self._viewer.layers
-        labels = [layer for one in self._images(entry) for layer in layers_of(self._viewer, one)]
+        images = self._images(entry)
+        labels = [layer for image in images for layer in layers_of(self._viewer, image)]
         labels += [layer for layer in entry.removed if layer in layers and layer not in labels]
         return sorted(labels, key=layers.index)
 
@@ -242,7 +244,8 @@ class ProjectSession(QObject):
 
     def entry_of(self, image: Any) -> ImageEntry | None:
         """Return the entry that an image layer shows, or None."""
-        return next((one for one in self.model.entries if image in self._images(one)), None)
+        entries = self.model.entries
+        return next((entry for entry in entries if image in self._images(entry)), None)
 
     def replace_layer(self, entry: ImageEntry, made: ProjectLayer) -> None:
         """Take new labels of an image in place of those of the same name."""
@@ -260,11 +263,11 @@ class ProjectSession(QObject):
     @contextmanager
     def _changing(self) -> Iterator[None]:
         """Ignore layers that are inserted and removed by this session."""
-        before, self._is_changing = self._is_changing, True
+        was_changing, self._is_changing = self._is_changing, True
         try:
             yield
         finally:
-            self._is_changing = before
+            self._is_changing = was_changing
 
     def _on_inserted(self, event: Any) -> None:
         watch(event.value)
@@ -278,7 +281,8 @@ class ProjectSession(QObject):
         path, entries = path_of(layer), self.model.entries
         if path is None and is_large(layer):
             return  # no project could hold it
-        entry = next((one for one in entries if path is not None and one.path == path), None)
+        same = (entry for entry in entries if path is not None and entry.path == path)
+        entry = next(same, None)
         if entry is None:
             reader = str(layer.source.reader_plugin or "")
             entries.append(ImageEntry(layer.name, path, reader=reader, layer=layer))
