@@ -144,6 +144,7 @@ def test_what_strokes_taught_comes_back(model, export, open_on, settle, qtbot):
     dock.strokes.rename(2, "sky")
     dock.strokes.set_color(2, (0.0, 0.5, 1.0))
     qtbot.waitUntil(lambda: dock.result is not None and not dock.is_busy, timeout=TIMEOUT)
+    settle(dock, 100)  # by then the last change of the strokes has begun its run
     own = model.layers["blocks [from strokes]"]
     export.labels.choose(own)
     found = reopen(export, settle, save(export, settle, ".ome.zarr"))
