@@ -437,7 +437,7 @@ def make_project_picture() -> None:
         dock.add_files([Path(folder)])
         wait(1)
         for at in (1, 0):
-            dock.go_to(dock.session.entries[at])
+            dock.go_to(dock.session.model.entries[at])
             strokes.new_strokes()
             strokes.classes.renamed.emit(1, "nuclei")
             strokes.classes.renamed.emit(2, "tissue")

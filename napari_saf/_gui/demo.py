@@ -10,7 +10,7 @@ import napari
 
 from napari_saf._gui.layers.live import LiveLayer
 from napari_saf._gui.layers.placement import place
-from napari_saf._gui.layers.sight import results_in_sight
+from napari_saf._gui.layers.visibility import visibility_of
 from napari_saf.io import ImageFile
 from napari_saf.result import Segmentation
 from napari_saf.samples import SAMPLES, read_sample
@@ -37,7 +37,7 @@ def fill(viewer: napari.Viewer, image: ImageFile, result: Segmentation, name: st
     live = LiveLayer(viewer, layer, title, place(layer, tuple(range(layer.ndim)), {}))
     live.finish(result)
     viewer.window.add_plugin_dock_widget("napari-saf", "Segment")
-    results_in_sight(viewer).show_result(layer, live.layer)
+    visibility_of(viewer).show_result(layer, live.layer)
 
 
 def _options(image: ImageFile, name: str) -> dict[str, Any]:

@@ -14,6 +14,11 @@ import napari
 from qtpy.QtWidgets import QMainWindow, QOpenGLWidget, QWidget
 
 
+def unwrapped(held: Any) -> Any:
+    """Return a viewer or layer itself, of which napari hands a proxy to plugins."""
+    return getattr(held, "__wrapped__", held)
+
+
 def dims_of(viewer: napari.viewer.Viewer) -> Any:
     """Return the axes, and where their sliders stand; they move to a canvas when it has several."""
     return viewer.dims

@@ -26,7 +26,10 @@ from napari_saf.io._labels import (
     image_channels,
     label_axes,
     map_labels,
+    origin_of,
+    scale_of,
     spelled_colors,
+    split_affine,
 )
 from napari_saf.io._masks import describe_zarr, save_binary_masks, save_masks
 from napari_saf.io._note import check_affine, write_note, zarr_attributes

@@ -28,6 +28,8 @@ _ORDER = "tzyx"
 """The axes of a label image in the order that OME asks for."""
 _ORTHOGONAL = 1e-5
 """Cosine of an angle of axes; affines in files are of float32."""
+_ROUNDING = 1e-9
+"""Of an affine that is the identity."""
 _SYMBOLS = {
     **{"picometer": "pm", "angstrom": "Å", "nanometer": "nm", "micrometer": "µm"},
     **{"millimeter": "mm", "centimeter": "cm", "meter": "m", "kilometer": "km"},
@@ -167,6 +169,29 @@ class Steps:
             "shear": upright is not None,
         }
         return tuple(word for word, is_so in words.items() if is_so)
+
+
+def scale_of(affine: NDArray[np.float64], axes: Sequence[int]) -> Scale:
+    """Return the scale of some axes of an affine: sizes, or `Steps.columns` where those differ."""
+    steps = Steps(affine[:-1, list(axes)])
+    return steps.columns if steps.beyond_sizes else steps.sizes
+
+
+def origin_of(affine: NDArray[np.float64], axes: Sequence[int]) -> tuple[float, ...]:
+    """Return where an affine puts the first pixel along some axes."""
+    return tuple(map(float, affine[list(axes), -1]))
+
+
+def split_affine(
+    affine: NDArray[np.float64], scale: ArrayLike, translate: ArrayLike
+) -> dict[str, NDArray[np.float64]]:
+    """Return scale, translation and, if anything is left, the affine that follows them."""
+    sizes, shift = np.array(scale, float), np.array(translate, float)
+    rest = affine.copy()
+    rest[:-1, :-1] /= sizes
+    rest[:-1, -1] -= rest[:-1, :-1] @ shift
+    is_rest = not np.allclose(rest, np.eye(len(rest)), rtol=0, atol=_ROUNDING)
+    return {"scale": sizes, "translate": shift} | ({"affine": rest} if is_rest else {})
 
 
 def labels_of_colors(

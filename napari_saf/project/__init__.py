@@ -8,6 +8,21 @@ from napari_saf.project._archive import (
     project_digest,
     save_project,
 )
+from napari_saf.project._autosave import (
+    ProjectFile,
+    is_saved_here_before,
+    note_recent,
+    recent_projects,
+    recoverable_projects,
+    remove_autosave,
+)
+from napari_saf.project._batch import (
+    ImageTask,
+    export_all,
+    image_tasks,
+    label_all,
+    thumbnail_of,
+)
 from napari_saf.project._files import (
     DigestCache,
     FileReference,
@@ -15,7 +30,16 @@ from napari_saf.project._files import (
     content_digest,
     find_files,
 )
-from napari_saf.project._model import Model, ModelSource, as_model
+from napari_saf.project._model import (
+    NO_PIXELS,
+    DockValues,
+    ImageEntry,
+    LayerState,
+    ProjectModel,
+    ProjectState,
+    Transform,
+    checksum,
+)
 from napari_saf.project._project import (
     EncodedLabels,
     Project,
@@ -24,3 +48,4 @@ from napari_saf.project._project import (
     Stage,
     fit_jointly,
 )
+from napari_saf.project._resolve import Model, ModelSource, as_model

@@ -1,61 +1,429 @@
-"""Resolve projects, prototypes and files to a recipe or a dictionary."""
+"""Model of an open project: images with stored layers, recipes and files, without any viewer."""
 
 from __future__ import annotations
 
-import os
+import dataclasses
+import json
+import logging
+import zlib
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
-from napari_saf import io
-from napari_saf.dictionary import DICTIONARY_SUFFIX, PatchDictionary
+import numpy as np
+from numpy.typing import NDArray
+
 from napari_saf.errors import InvalidInput
-from napari_saf.pipeline import Pipeline, load_recipe
-from napari_saf.project._archive import PROJECT_SUFFIX, load_project
-from napari_saf.project._files import find_files
-from napari_saf.project._project import Project
-from napari_saf.storage import format_errors, read_json
+from napari_saf.io import PaintedClass, file_stem
+from napari_saf.pipeline import Pipeline
+from napari_saf.project._files import DigestCache, FileReference, FileState, FoundFile
+from napari_saf.project._project import EncodedLabels, Project, ProjectImage, ProjectLayer
+from napari_saf.storage import atomic_write, make_folder
 
-Model = Pipeline | PatchDictionary
-ModelSource = Pipeline | io.PrototypeSet | PatchDictionary | Project | str | os.PathLike[str]
-"""Anything that resolves to a recipe or a dictionary, or its file."""
+_logger = logging.getLogger(__name__)
+TAUGHT = "strokes on all images"
+"""Name of the recipe that the strokes on several images taught together."""
+NO_PIXELS = EncodedLabels.of(np.zeros(1, np.uint8))
+UNREADABLE = "gone"
+"""Digest of a file that cannot be read; files written before hold it, too."""
+_REASONS = {
+    "missing": "is missing: press *Find …*, or look in a folder",
+    "changed": "has changed since strokes were painted on it: press *Use as it is* to keep them",
+}
+TRANSFORM = ("scale", "translate", "units", "axis_labels", "affine")
+"""Fields of a `ProjectImage` that say where its pixels lie."""
+Transform = Mapping[str, tuple[Any, ...]]
+EncodingCache = dict[str, tuple[int, EncodedLabels]]
+"""Checksum and encoded pixels of layers, by their id."""
+DockValues = dict[str, dict[str, Any]]
 
 
-def as_model(source: ModelSource, name: str = "learned") -> Model:
-    """Resolve an object or a file to its recipe or dictionary.
+def checksum(array: NDArray[Any]) -> int:
+    return zlib.crc32(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
 
-    FormatError for a file of another type; InvalidInput if it has no recipe, or the features of
-    prototypes are unknown.
+
+@dataclasses.dataclass(slots=True, eq=False)
+class ImageEntry:
+    """Image of an open project.
+
+    Attributes
+    ----------
+    name : str
+    path : Path or None
+        None for an image that is in memory only.
+    layers : tuple of ProjectLayer
+        Strokes and labels that are not on screen.
+    results : tuple of FileReference
+        Exported masks and tables.
+    stores : list of Path
+        Folders of labels of a large image.
+    reader : str
+    transform : mapping
+        Where its pixels lie, as last seen on screen.
+    file : FileReference or None
+        Known content, which a missing or changed image keeps.
+    state : {"found", "changed", "missing"}
+    memory : tuple or None
+        Data, arguments and kind of a layer, of an image without a file that is not on screen.
+    copies : dict
+        Files that were written of such an image, by folder and checksum.
+    picture : array of shape (rows, columns, 3) or None
+        Thumbnail; None until it was made.
+    layer, removed : object, list of object
+        The layer that shows the image, if one does, and label layers still on screen whose image
+        was removed; opaque here.
     """
-    if isinstance(source, str | os.PathLike):
-        loaded = _load(Path(source))
-        try:
-            return as_model(loaded, name)
-        except InvalidInput as error:
-            raise InvalidInput(f"{os.fspath(source)}: {error}") from error
-    if isinstance(source, Project):
-        if not source.recipes and len(source.dictionaries) == 1:
-            ((name, file),) = source.dictionaries.items()
-            (location,) = find_files([file], source.home)
-            if location.path is None or location.state != "found":
-                raise InvalidInput(f"the dictionary {name} is not at {file.path}")
-            return PatchDictionary.load(location.path)
-        return source.recipe
-    if isinstance(source, io.PrototypeSet):
-        return Pipeline.from_prototypes(source)
-    if isinstance(source, Pipeline | PatchDictionary):
-        return source
-    raise InvalidInput(
-        f"{name}: expected a project, recipe, prototypes, dictionary or the path of one, got "
-        f"{source!r:.60}"
-    )
+
+    name: str
+    path: Path | None = None
+    layers: tuple[ProjectLayer, ...] = ()
+    results: tuple[FileReference, ...] = ()
+    stores: list[Path] = dataclasses.field(default_factory=list)
+    reader: str = ""
+    transform: Transform = dataclasses.field(default_factory=dict)
+    file: FileReference | None = None
+    state: FileState = "found"
+    memory: tuple[Any, dict[str, Any], str] | None = None
+    copies: dict[tuple[Path, int], FileReference] = dataclasses.field(default_factory=dict)
+    picture: NDArray[np.uint8] | None = None
+    layer: Any = None
+    removed: list[Any] = dataclasses.field(default_factory=list)
+
+    def pixels(self) -> Any:
+        """Return the pixels of an image without a file, of a pyramid the finest; may be lazy."""
+        data = self.memory[0] if self.layer is None and self.memory else self.layer.data
+        return data[0] if isinstance(data, Sequence) else data
+
+    def check_found(self) -> None:
+        """Raise InvalidInput if the image is missing or changed."""
+        if self.state != "found":
+            raise InvalidInput(f"{self.name} {_REASONS[self.state]}")
 
 
-def _load(path: Path) -> Pipeline | io.PrototypeSet | PatchDictionary | Project:
-    suffix = path.suffix.lower()
-    if suffix == PROJECT_SUFFIX:
-        return load_project(path)
-    if suffix == DICTIONARY_SUFFIX:
-        return PatchDictionary.load(path)
-    with format_errors(path, "a project, recipe, file of prototypes or dictionary"):
-        plain = read_json(path)
-    is_prototypes = isinstance(plain, dict) and plain.get("kind") == "prototypes"
-    return io.load_prototypes(path) if is_prototypes else load_recipe(path)
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class LayerState:
+    """A label layer at one moment: all but its pixels as a `ProjectLayer`, to be encoded later.
+
+    The colours (n_labels + 1, 3) are by label and repeat; `recipe` is the plain recipe or None.
+    """
+
+    layer: ProjectLayer
+    id: str
+    data: NDArray[Any]
+    colors: NDArray[np.floating]
+    recipe: Any
+
+    def encode(
+        self, encodings: EncodingCache, add_recipe: Callable[[Any], str]
+    ) -> ProjectLayer | None:
+        """Return the layer of a project; unchanged pixels are not encoded again.
+
+        None if labels are negative, or above what a project file holds.
+        """
+        key = checksum(self.data)
+        cached = encodings.get(self.id)
+        if cached is None or cached[0] != key or cached[1].shape != self.data.shape:
+            try:
+                cached = encodings[self.id] = (key, EncodedLabels.of(self.data))
+            except InvalidInput:
+                return None
+        pixels, n_colors = cached[1], len(self.colors) - 1
+        names = {label: painted.name for label, painted in self.layer.classes.items()}
+        present = [label for label in pixels.labels().tolist() if label <= n_colors]
+        classes = {}
+        for label in sorted({*present, *names, *self.layer.prototypes}):
+            red, green, blue = self.colors[(label - 1) % n_colors + 1].tolist()
+            classes[label] = PaintedClass(names.get(label, ""), (red, green, blue))
+        recipe = add_recipe(self.recipe)
+        return dataclasses.replace(self.layer, pixels=pixels, classes=classes, recipe=recipe)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class _ImageState:
+    """An image at one moment, with its stored layers and those on screen."""
+
+    reference: Callable[[Path | None], FileReference]
+    has_file: bool
+    stored: Sequence[ProjectLayer]
+    shown: Sequence[LayerState]
+    results: tuple[FileReference, ...]
+    stores: Sequence[Path]
+    reader: str
+    transform: Transform
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class ProjectState:
+    """An open project at one moment; `build` encodes it in any thread."""
+
+    images: Sequence[_ImageState]
+    current: int | None
+    recipes: Mapping[str, Pipeline]
+    docks: DockValues
+    dictionaries: Sequence[Path]
+    dictionary_files: Mapping[str, FileReference]
+    digests: DigestCache
+    encodings: EncodingCache
+    has_work: bool
+
+    def build(self, target: Path | None, *, only_with_layers: bool = False) -> Project:
+        """Return the project as it is saved at `target`; None: for comparison, writes nothing.
+
+        Images in memory are written beside the target; with `only_with_layers` others are left out.
+        """
+        recipes, images, current = SharedRecipes(self.recipes), list[ProjectImage](), None
+        for number, image in enumerate(self.images):
+            if only_with_layers and not (image.has_file or image.stored or image.shown):
+                continue
+            current = len(images) if number == self.current else current
+            recipes.used |= {layer.recipe for layer in image.stored}
+            encoded = [layer.encode(self.encodings, recipes.add) for layer in image.shown]
+            layers = (*image.stored, *(layer for layer in encoded if layer is not None))
+            stores = dict.fromkeys(store for store in image.stores if store.exists())
+            results = [file for file in image.results if file.path not in stores]
+            results += [reference_to(store, self.digests) for store in stores]
+            file = image.reference(target)
+            images.append(
+                ProjectImage(file, layers, tuple(results), image.reader, **image.transform)
+            )
+        in_use, applied = recipes.in_use()
+        files = {path.name: reference_to(path, self.digests) for path in self.dictionaries}
+        files = files or dict(self.dictionary_files)
+        return Project(tuple(images), in_use, applied, files, self.docks, current)
+
+
+def reference_to(path: Path, digests: DigestCache) -> FileReference:
+    """Refer to a file, also to one that cannot be read: the rest of a project is saved anyway."""
+    try:
+        return FileReference.of(path, digests)
+    except InvalidInput:
+        return FileReference(path, UNREADABLE, 0)
+
+
+class SharedRecipes:
+    """Recipes of a project by name; equal ones are stored once."""
+
+    def __init__(self, recipes: Mapping[str, Pipeline]) -> None:
+        self.recipes, self.used = dict(recipes), set[str]()
+        self._names = {_text(recipe.plain): name for name, recipe in recipes.items()}
+
+    def add(self, plain: Any) -> str:
+        """Return the name of a plain recipe; empty if it cannot be repeated."""
+        text = _text(plain)
+        if text not in self._names:
+            try:
+                recipe = Pipeline.from_plain(plain)
+            except (TypeError, ValueError, ArithmeticError):
+                return ""
+            stem, number = recipe.method.name, 1
+            while (name := f"{stem}{f' {number}' if number > 1 else ''}") in self.recipes:
+                number += 1
+            name = self._names.setdefault(_text(recipe.plain), name)
+            self.recipes.setdefault(name, recipe)
+            self._names[text] = name
+        name = self._names[text]
+        self.used.add(name)
+        return name
+
+    def in_use(self) -> tuple[dict[str, Pipeline], str]:
+        """Return the recipes that are used, and the name of the one that labels other images."""
+        names = self.used | {TAUGHT}
+        recipes = {name: recipe for name, recipe in self.recipes.items() if name in names}
+        if TAUGHT in recipes:
+            return recipes, TAUGHT
+        taught = [name for name, recipe in recipes.items() if recipe.prototypes is not None]
+        return recipes, next(iter([*reversed(taught), *recipes]), "")
+
+
+def _text(plain: Any) -> str:
+    try:
+        return json.dumps(plain, sort_keys=True)
+    except (TypeError, ValueError):
+        return ""
+
+
+class ProjectModel:
+    """Images, recipes and dictionaries of an open project.
+
+    Layers on screen are the business of a viewer, which passes their states in. `on_changed` is
+    called after each change of the list of images.
+    """
+
+    def __init__(self, on_changed: Callable[[], None] = lambda: None) -> None:
+        self.entries: list[ImageEntry] = []
+        self.recipes: dict[str, Pipeline] = {}
+        self.dictionaries: dict[str, FileReference] = {}
+        self.digests = DigestCache()
+        self.encodings: EncodingCache = {}
+        self.on_changed = on_changed
+
+    def clear(self) -> None:
+        self.entries, self.recipes, self.dictionaries = [], {}, {}
+        self.on_changed()
+
+    def add_files(self, paths: Sequence[Path]) -> None:
+        """Add image files that are not in the project yet; they are opened when first shown."""
+        known = {entry.path for entry in self.entries}
+        new = [path for path in map(Path.absolute, paths) if path not in known]
+        self.entries += [ImageEntry(path.name, path) for path in new]
+        self.on_changed()
+
+    def remove(self, entry: ImageEntry) -> None:
+        """Remove an image from the project; what is on screen stays."""
+        self.entries.remove(entry)
+        self.on_changed()
+
+    def load(
+        self, project: Project, files: Sequence[FoundFile], stores: Sequence[list[Path]]
+    ) -> None:
+        """Replace everything by a loaded project whose files and stores were looked for."""
+        self.recipes, self.dictionaries = dict(project.recipes), dict(project.dictionaries)
+        self.entries = []
+        for image, found, folders in zip(project.images, files, stores, strict=True):
+            path = found.path or image.file.path
+            entry = ImageEntry(path.name, path, image.layers, image.results, folders, image.reader)
+            entry.transform = {name: getattr(image, name) for name in TRANSFORM}
+            entry.file, entry.state = dataclasses.replace(image.file, path=path), found.state
+            self.entries.append(entry)
+        self.on_changed()
+
+    def relocate(self, entries: Sequence[ImageEntry], files: Sequence[FoundFile]) -> None:
+        """Take new locations of missing or changed images."""
+        for entry, found in zip(entries, files, strict=True):
+            if found.path is not None:
+                assert entry.file is not None
+                entry.path, entry.state, entry.name = found.path, found.state, found.path.name
+                entry.file = dataclasses.replace(entry.file, path=found.path)
+        self.on_changed()
+
+    def accept(self, entry: ImageEntry) -> None:
+        """Take a changed image as it is, with the layers that were made of its former content."""
+        if entry.state == "changed":
+            entry.file, entry.state = None, "found"
+            self.on_changed()
+
+    def check_content(self, entry: ImageEntry) -> None:
+        """Raise InvalidInput if an image is missing, or its file has another content by now."""
+        entry.check_found()
+        file, path = entry.file, entry.path
+        if file is not None and path is not None and self.digests(path) != file.digest:
+            entry.state = "changed"
+            entry.check_found()
+
+    def load_copies(self, folder: Path) -> None:
+        """Read images of a folder that will be deleted into memory."""
+        for entry in self.entries:
+            if entry.path is not None and entry.path.parent == folder and entry.state == "found":
+                try:
+                    pixels = np.load(entry.path, allow_pickle=False)
+                except (OSError, ValueError) as error:
+                    _logger.warning("%s cannot be read: %s", entry.path, error)
+                    continue
+                entry.memory = (pixels, {"name": entry.path.stem}, "image")
+                entry.name, entry.path, entry.file = entry.path.stem, None, None
+
+    def store(self, entry: ImageEntry, layers: Sequence[LayerState]) -> list[bool]:
+        """Store layers that leave the screen; return of each whether a project can hold it."""
+        recipes = SharedRecipes(self.recipes)
+        stored = [layer.encode(self.encodings, recipes.add) for layer in layers]
+        entry.layers += tuple(layer for layer in stored if layer is not None)
+        self.recipes = recipes.recipes
+        return [layer is not None for layer in stored]
+
+    def replace_stored(self, entry: ImageEntry, made: ProjectLayer) -> None:
+        """Store labels in place of stored ones of the same name, and hide other stored labels."""
+        key = (made.kind, made.name)
+        others = [layer for layer in entry.layers if (layer.kind, layer.name) != key]
+        hidden = [
+            dataclasses.replace(layer, is_visible=layer.kind == "strokes") for layer in others
+        ]
+        entry.layers = (*hidden, made)
+
+    def add_results(self, entry: ImageEntry, written: Sequence[FileReference]) -> None:
+        files = {file.path: file for file in (*entry.results, *written)}
+        entry.results = tuple(files.values())
+        self.on_changed()
+
+    def forget_encodings(self, ids: set[str]) -> None:
+        """Drop the cached encodings of layers other than those with the given ids."""
+        cached = list(self.encodings.items())  # a thread may add others meanwhile
+        self.encodings = {key: value for key, value in cached if key in ids}
+
+    def pixels_in_memory(self) -> dict[int, Any]:
+        """Return the pixels of images without a file, by index of the image."""
+        return {k: entry.pixels() for k, entry in enumerate(self.entries) if entry.path is None}
+
+    def state(
+        self,
+        shown: Sequence[tuple[Sequence[LayerState], Sequence[Path], Transform]],
+        current: int | None,
+        docks: DockValues,
+        dictionaries: Sequence[Path],
+        has_work: bool,
+    ) -> ProjectState:
+        """Return the project at this moment.
+
+        `shown` are the layers on screen, stores on screen and transform of each image. Without
+        open `dictionaries` those of the project stay in it.
+        """
+        images = []
+        for entry, (layers, stores, transform) in zip(self.entries, shown, strict=True):
+
+            def reference(target: Path | None, entry: ImageEntry = entry) -> FileReference:
+                return self._reference(entry, target)
+
+            image = _ImageState(
+                reference,
+                entry.path is not None,
+                entry.layers,
+                layers,
+                entry.results,
+                [*entry.stores, *stores],
+                entry.reader,
+                transform,
+            )
+            images.append(image)
+        return ProjectState(
+            images,
+            current,
+            dict(self.recipes),
+            docks,
+            dictionaries,
+            dict(self.dictionaries),
+            self.digests,
+            self.encodings,
+            has_work,
+        )
+
+    def _reference(self, entry: ImageEntry, target: Path | None) -> FileReference:
+        """Return the file of an image; one in memory is written beside the project at `target`.
+
+        For another folder it is written again: a project is moved with the files beside it.
+        """
+        if entry.file is not None:
+            return entry.file
+        if entry.path is not None:
+            file = reference_to(entry.path, self.digests)
+            entry.file = None if file.digest == UNREADABLE else file
+            return file
+        pixels = entry.pixels()
+        key = checksum(pixels) if isinstance(pixels, np.ndarray) else 0  # may be replaced
+        if target is None:
+            return FileReference(Path(entry.name), f"memory:{key}", 0)
+        folder = target.parent / f"{target.stem}_images"
+        copy = entry.copies.get((folder, key))
+        if copy is None or not copy.path.exists():
+            written = _write_pixels(folder, entry.name, pixels)
+            copy = entry.copies[folder, key] = FileReference.of(written, self.digests)
+        return copy
+
+
+def _write_pixels(folder: Path, name: str, pixels: Any) -> Path:
+    """Write an image into a folder, under a name that is free there."""
+    make_folder(folder)
+    stem, number = file_stem(name), 1
+    while (path := folder / f"{stem}{f'_{number}' if number > 1 else ''}.npy").exists():
+        number += 1
+    with atomic_write(path) as temporary, temporary.open("wb") as stream:
+        np.save(stream, np.asarray(pixels), allow_pickle=False)
+    return path

@@ -157,8 +157,8 @@ def keep(qtbot):
     """Let what is not saved be kept, as it is now and then."""
 
     def wait(dock):
-        dock.workspace.keep()
-        qtbot.waitUntil(lambda: not dock.workspace.is_keeping, timeout=TIMEOUT)
+        dock.workspace.autosave()
+        qtbot.waitUntil(lambda: not dock.workspace.is_autosaving, timeout=TIMEOUT)
 
     return wait
 

@@ -6,7 +6,7 @@ import numpy as np
 from qtpy.QtCore import Qt
 
 from napari_saf._gui.session import workspace
-from napari_saf._gui.session.workspace import LostLine
+from napari_saf._gui.session.workspace import RecoveryLine
 
 TIMEOUT = 60_000
 
@@ -106,10 +106,10 @@ def choose_files(section, source, results=None):
 
 def recover(dock):
     """Press Recover in a dock."""
-    dock.findChild(LostLine).recover.click()
+    dock.findChild(RecoveryLine).recover.click()
 
 
 def discard(dock, monkeypatch, answer=True):
     """Press Discard in a dock, and answer the question whether to."""
     monkeypatch.setattr(workspace, "ask_to_discard", lambda parent: answer)
-    dock.findChild(LostLine).discard.click()
+    dock.findChild(RecoveryLine).discard.click()

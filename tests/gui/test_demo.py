@@ -4,7 +4,7 @@ import pytest
 from napari_saf import Problem, SelfAssignmentFlow
 from napari_saf._gui.demo import fill
 from napari_saf._gui.layers.metadata import is_result
-from napari_saf._gui.layers.sight import results_in_sight
+from napari_saf._gui.layers.visibility import visibility_of
 from napari_saf.io import ImageFile
 
 pytestmark = [pytest.mark.gui, pytest.mark.automatic]
@@ -26,5 +26,5 @@ def test_demo_shows_image_labels_and_dock(make_napari_viewer, shape, scale):
     assert is_result(viewer.layers[1])
     dock = viewer.window.dock_widgets["Segment (napari-saf)"]
     assert dock.input.scale.value is None
-    results_in_sight(viewer).hide_results(viewer.layers[0])
+    visibility_of(viewer).hide_results(viewer.layers[0])
     assert not viewer.layers[1].visible

@@ -84,11 +84,11 @@ def test_what_was_exported_is_so_in_the_project(viewer, done, settle, monkeypatc
         return digest(*given)
 
     monkeypatch.setattr(hashlib, "file_digest", noting)
-    assert session.stage(session.entries[0]) == "labelled"
+    assert session.stage(session.model.entries[0]) == "labelled"
     done.start()
     settle(done)
-    assert session.stage(session.entries[0]) == "exported"
-    names = [one.path.name for one in session.entries[0].results]
+    assert session.stage(session.model.entries[0]) == "exported"
+    names = [one.path.name for one in session.model.entries[0].results]
     assert names and all((done.folder.path / name).exists() for name in names)
     assert threads and threading.main_thread() not in threads
 

@@ -9,6 +9,7 @@ from napari.components import ViewerModel
 from napari.settings import get_plugin_settings
 from qtpy.QtCore import QTimer
 
+from napari_saf._gui.layers.metadata import STROKES_KEY
 from napari_saf._gui.project.dock import ProjectWidget
 from napari_saf._gui.scribbles import strokes
 from napari_saf._gui.scribbles.dock import ScribblesWidget
@@ -53,8 +54,8 @@ def test_strokes_are_kept_before_a_minute_is_over(open_on, scribbles, qtbot, tmp
     """Nothing asks for it, and nothing is closed, as in a crash."""
     before = painted(scribbles, qtbot)
     qtbot.waitUntil(lambda: len(kept(tmp_path)) == 1, timeout=TIMEOUT)
-    qtbot.waitUntil(lambda: not scribbles.workspace.is_keeping, timeout=TIMEOUT)
-    scribbles.workspace.file.end()
+    qtbot.waitUntil(lambda: not scribbles.workspace.is_autosaving, timeout=TIMEOUT)
+    scribbles.workspace.file.release()
     second = ViewerModel()
     other, project = open_on(second, ScribblesWidget), open_on(second, ProjectWidget)
     other.follow.setChecked(False)
@@ -66,14 +67,14 @@ def test_strokes_are_kept_before_a_minute_is_over(open_on, scribbles, qtbot, tmp
 
 
 def test_what_is_painted_while_it_is_kept_is_kept_too(scribbles, qtbot, monkeypatch):
-    classes, may_end, keep = [], threading.Event(), scribbles.workspace.file.keep
+    classes, may_end, keep = [], threading.Event(), scribbles.workspace.file.autosave
 
-    def slow(snapshot):
-        classes.append(snapshot.images[0].layers[0].data.max())
+    def slow(state):
+        classes.append(state.images[0].shown[0].data.max())
         may_end.wait(TIMEOUT / 1000)
-        return keep(snapshot)
+        return keep(state)
 
-    monkeypatch.setattr(scribbles.workspace.file, "keep", slow)
+    monkeypatch.setattr(scribbles.workspace.file, "autosave", slow)
     painted(scribbles, qtbot)
     qtbot.waitUntil(lambda: len(classes) == 1, timeout=TIMEOUT)
     paint(scribbles, 24, 3)
@@ -96,10 +97,10 @@ def test_nothing_is_kept_once_the_end_has_come(scribbles, tmp_path, qtbot):
     (path,) = kept(tmp_path)
     before = path.read_bytes()
     paint(scribbles, 12, 1)
-    scribbles.workspace.keep_soon()
+    scribbles.workspace.autosave_soon()
     timers = scribbles.workspace.findChildren(QTimer)
     assert timers and not any(timer.isActive() for timer in timers)
-    assert not scribbles.workspace.is_keeping and path.read_bytes() == before
+    assert not scribbles.workspace.is_autosaving and path.read_bytes() == before
 
 
 def test_strokes_that_were_removed_come_back(model, scribbles, qtbot):
@@ -135,3 +136,39 @@ def test_no_stroke_on_a_large_stack_is_missed(scribbles, monkeypatch, qtbot):
     scribbles.strokes.follow(scribbles.strokes.layer)
     with qtbot.waitSignal(scribbles.strokes.changed, timeout=TIMEOUT):
         paint(scribbles, 4, 1)
+
+
+@pytest.mark.parametrize("shape", [(500, 700), (1, 700, 300)])
+def test_the_thumbnail_shows_thin_strokes_where_they_are(model, open_on, shape):
+    open_on(model, ScribblesWidget)
+    labels = np.zeros(shape, np.uint8)
+    labels[..., shape[-2] // 4, :] = 1  # a line of one pixel a quarter down
+    layer = model.add_labels(labels, metadata={STROKES_KEY: ""})
+    layer.refresh()
+    height = round(32 * shape[-2] / max(shape))
+    lit = np.flatnonzero(layer.thumbnail[..., :3].any(axis=(1, 2)))
+    assert lit.tolist() == [(32 - height) // 2 + height // 4]
+
+
+@pytest.mark.parametrize("is_edited", [True, False])
+def test_labels_that_a_run_replaced_come_back_by_undo_if_a_person_edited_them(
+    model, scribbles, qtbot, is_edited
+):
+    painted(scribbles, qtbot)
+    scribbles.start()
+    qtbot.waitUntil(lambda: not scribbles.controller.is_running, timeout=TIMEOUT)
+    result = scribbles.result
+    if is_edited:
+        result.data_setitem((np.arange(9), np.arange(9)), 7)
+    edited = np.array(result.data)
+    paint(scribbles, 12, 1)
+    told = []
+    result.events.paint.connect(told.append)
+    scribbles.start()
+    qtbot.waitUntil(lambda: not scribbles.controller.is_running, timeout=TIMEOUT)
+    after = np.array(result.data)
+    assert scribbles.result is result and 7 not in after and not told
+    result.undo()
+    np.testing.assert_array_equal(result.data, edited if is_edited else after)
+    result.redo()
+    np.testing.assert_array_equal(result.data, after)

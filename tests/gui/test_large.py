@@ -474,7 +474,7 @@ def test_labels_of_a_large_image_come_back_with_their_project(
     settle(other)
     assert len(second.layers) == 2, other.status.text
     np.testing.assert_array_equal(np.asarray(large.levels_of(second.layers[1])[0]), labels)
-    entry = other.session.entries[0]
+    entry = other.session.model.entries[0]
     other.session.put_away(entry)
     assert not second.layers
     other.go_to(entry)

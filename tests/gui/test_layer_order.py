@@ -14,8 +14,7 @@ from napari_saf._gui.compare.dock import CompareWidget
 from napari_saf._gui.dictionary.dock import DictionaryWidget
 from napari_saf._gui.export.dock import ExportWidget
 from napari_saf._gui.layers.metadata import METADATA_KEY, STROKES_KEY, is_strokes
-from napari_saf._gui.layers.placement import lay_over
-from napari_saf._gui.layers.sight import results_in_sight
+from napari_saf._gui.layers.visibility import insert_above, visibility_of
 from napari_saf._gui.prototypes.dock import PrototypesWidget
 from napari_saf._gui.scribbles.dock import ScribblesWidget
 from napari_saf._gui.segment.dock import SegmentWidget
@@ -137,8 +136,8 @@ def add_result(model):
         shape = image.data.shape[:2] if shape is None else shape
         layer = model.add_labels(np.ones(shape, dtype=int), metadata=metadata)
         layer.translate = image.translate[-layer.ndim :]
-        lay_over(model, layer, image)
-        return layer, results_in_sight(model).show_result(image, layer)
+        insert_above(model, layer, image)
+        return layer, visibility_of(model).show_result(image, layer)
 
     return add
 
@@ -155,7 +154,7 @@ def test_with_an_image_come_the_results_that_were_hidden_with_it(model, add_resu
     of_upper.visible = upper.visible = False
     upper.visible = True
     assert not of_upper.visible  # a person hid it
-    results_in_sight(model).show_result(lower, of_lower)
+    visibility_of(model).show_result(lower, of_lower)
     assert not upper.visible and of_lower.visible
 
 
@@ -174,7 +173,7 @@ def test_a_result_that_another_image_hid_comes_back_with_its_next_run(model, add
     lower, upper = (model.add_image(blocks(), name=name) for name in ("lower", "upper"))
     of_upper, _ = add_result(upper)
     add_result(lower)
-    results_in_sight(model).show_result(upper, of_upper)
+    visibility_of(model).show_result(upper, of_upper)
     assert of_upper.visible and upper.visible
 
 
@@ -220,7 +219,7 @@ def test_layers_of_an_image_stay_together_in_any_sequence(model, seed):
             layer = model.add_points(np.zeros((1, 2)), metadata=metadata)
         else:
             layer = model.add_labels(np.ones((32, 32), int), metadata=metadata)
-        lay_over(model, layer, image)
+        insert_above(model, layer, image)
         added[which].append((kind, layer))
     expected = []
     for which, image in enumerate(images):
@@ -232,8 +231,8 @@ def test_annotations_of_a_person_stay_on_top_and_an_image_that_is_gone_moves_not
     image = model.add_image(blocks())
     outlines, own = model.add_shapes(), model.add_labels(np.ones((32, 32), int))
     layer = model.add_labels(np.ones((32, 32), int), metadata={METADATA_KEY: {}})
-    lay_over(model, layer, image)
+    insert_above(model, layer, image)
     assert list(model.layers) == [image, layer, outlines, own]
     model.layers.remove(image)
-    lay_over(model, outlines, image)
+    insert_above(model, outlines, image)
     assert list(model.layers) == [layer, outlines, own]

@@ -15,7 +15,7 @@ from qtpy.QtCore import Qt
 import napari_saf as saf
 from napari_saf._gui.export.dock import ExportWidget
 from napari_saf._gui.layers.metadata import recipe_of
-from napari_saf._gui.layers.sight import results_in_sight
+from napari_saf._gui.layers.visibility import visibility_of
 from napari_saf._gui.objects import dock as objects_dock
 from napari_saf._gui.objects.dock import ObjectsWidget
 from napari_saf._gui.objects.layers import Source
@@ -52,7 +52,7 @@ def test_one_of_objects_and_later_results_is_in_sight(dock, model, settle):
     layer, photo = split(dock, settle), model.layers["photo"]
     assert layer.visible and not model.layers["cells"].visible
     result = model.add_labels(discs(), name="result", scale=(0.5, 0.5), units="um")
-    results_in_sight(model).show_result(photo, result)
+    visibility_of(model).show_result(photo, result)
     assert result.visible and not layer.visible
     dock.labels.choose(model.layers["cells"])
     assert split(dock, settle).visible and not result.visible

@@ -3,7 +3,6 @@
 import json
 import subprocess
 import sys
-import threading
 from importlib import resources
 from pathlib import Path
 
@@ -14,13 +13,13 @@ import yaml
 import zarr
 from gui_cases import TIMEOUT, blocks, stack
 from label_cases import QUADRANTS
+from napari._app_model import get_app_model
 from napari.layers import Image, Labels
 from napari.settings import get_settings
 from npe2 import PluginManager
 
 import napari_saf as saf
 from napari_saf._gui.export.dock import ExportWidget
-from napari_saf._gui.layers import masks
 from napari_saf._gui.layers.metadata import (
     NAMES_KEY,
     class_names,
@@ -33,7 +32,7 @@ from napari_saf._gui.layers.metadata import (
     stored_recipe,
 )
 from napari_saf._gui.layers.placement import image_axes_of, image_region, squeezed_axes
-from napari_saf._gui.layers.reader import MASK_PATTERNS, get_reader, prefer_reader
+from napari_saf._gui.layers.reader import MASK_PATTERNS, get_reader
 from napari_saf._gui.prototypes.dock import PrototypesWidget
 from napari_saf._gui.scribbles.dock import ScribblesWidget
 from napari_saf._gui.segment.dock import SegmentWidget
@@ -145,6 +144,7 @@ def test_what_strokes_taught_comes_back(model, export, open_on, settle, qtbot):
     dock.strokes.rename(2, "sky")
     dock.strokes.set_color(2, (0.0, 0.5, 1.0))
     qtbot.waitUntil(lambda: dock.result is not None and not dock.is_busy, timeout=TIMEOUT)
+    settle(dock, 100)  # by then the last change of the strokes has begun its run
     own = model.layers["blocks [from strokes]"]
     export.labels.choose(own)
     found = reopen(export, settle, save(export, settle, ".ome.zarr"))
@@ -222,16 +222,6 @@ def test_a_file_of_others_loads_nothing_of_ours():
     subprocess.run([sys.executable, "-c", script], check=True)
 
 
-def test_a_person_who_chose_a_reader_keeps_it():
-    plugins = get_settings().plugins
-    plugins.extension2reader = {"*.labels.png": "napari", "*.tif": "other"}
-    prefer_reader()
-    prefer_reader()
-    found = dict(plugins.extension2reader)
-    assert found["*.labels.png"] == "napari" and found["*.tif"] == "other"
-    assert found["*.labels.tif"] == found["*.labels.npy"] == "napari-saf"
-
-
 @pytest.fixture
 def no_other_readers(monkeypatch):
     """Whatever else is installed: napari would ask which reader to take."""
@@ -244,18 +234,18 @@ def no_other_readers(monkeypatch):
 
 
 @pytest.mark.usefixtures("no_other_readers")
-def test_napari_opens_masks_as_labels_and_images_as_before(window, qtbot, monkeypatch, tmp_path):
+def test_the_manifest_opens_masks_as_labels_and_images_as_before(window, monkeypatch, tmp_path):
+    """napari asks for the names that its own reader matches, too, and remembers what it is told."""
     from napari._qt import qt_viewer
 
     asked = []
     monkeypatch.setattr(
-        qt_viewer, "handle_gui_reading", lambda paths, *given, **more: asked.append(paths)
+        qt_viewer, "handle_gui_reading", lambda paths, *_, **__: asked.append(paths)
     )
     labels = QUADRANTS.astype(np.uint8)
-    for suffix in (".tif", ".png", ".npy"):
+    for suffix in (".tif", ".png", ".npy", ".ome.zarr"):
         save_masks(tmp_path / f"mine.labels{suffix}", labels, names={1: "sky"})
-        saf.save_recipe(tmp_path / "mine.recipe.json", {"schema": 1, "method": "saf"})
-    save_masks(tmp_path / "mine.labels.ome.zarr", labels, names={1: "sky"})
+    saf.save_recipe(tmp_path / "mine.recipe.json", {"schema": 1, "method": "saf"})
     zarr.save_array(tmp_path / "foreign.zarr", labels)
     iio.imwrite(tmp_path / "plain.tif", labels)
     iio.imwrite(tmp_path / "foreign.labels.tif", labels)
@@ -270,47 +260,37 @@ def test_napari_opens_masks_as_labels_and_images_as_before(window, qtbot, monkey
     assert opened("plain.tif") == opened("folder") == [Image] and not asked
     assert opened("mine.labels.ome.zarr/zarr.json") == [Labels] and not asked
     assert opened("foreign.zarr/zarr.json") == [Image] and not asked
-    get_settings().plugins.extension2reader = {}
     assert opened("mine.labels.tif") == [] and len(asked) == 1
     window.open(tmp_path / "mine.labels.tif", plugin="napari-saf")  # the answer
+    assert type(window.layers[-1]) is Labels and class_names(window.layers[-1]) == {1: "sky"}
+    get_settings().plugins.extension2reader = {"*.labels.*": "napari-saf"}  # of the person
     for suffix in (".tif", ".png", ".npy"):
         assert opened(f"mine.labels{suffix}") == [Labels]
     assert opened("plain.tif") == opened("folder") == opened("foreign.labels.tif") == [Image]
     assert len(asked) == 1
 
 
-@pytest.mark.parametrize("kind", [SegmentWidget, ExportWidget])
-def test_who_has_opened_a_dock_is_not_asked_who_reads_masks(model, open_on, kind):
-    assert not get_settings().plugins.extension2reader
-    open_on(model, kind)
-    assert set(get_settings().plugins.extension2reader) == set(MASK_PATTERNS)
-
-
-def test_a_dock_makes_labels_of_masks_that_napari_opened_as_images(
-    window, open_dock, qtbot, tmp_path, monkeypatch
+@pytest.mark.parametrize("name", ["mask.ome.zarr", "mask.png"])
+def test_a_mask_that_was_opened_as_an_image_becomes_labels_by_the_command_alone(
+    window, open_dock, settle, tmp_path, name
 ):
-    threads, read = [], masks.read_layer
-
-    def read_layer(path):
-        threads.append(threading.current_thread())
-        return read(path)
-
-    monkeypatch.setattr(masks, "read_layer", read_layer)
-    save_masks(tmp_path / "early.ome.zarr", QUADRANTS, names={1: "sky"})
-    save_masks(tmp_path / "late.png", QUADRANTS, names={2: "sea"})
+    save_masks(tmp_path / name, QUADRANTS, names={1: "sky"})
     iio.imwrite(tmp_path / "image.png", blocks())
-    window.open(tmp_path / "early.ome.zarr")
-    window.open(tmp_path / "image.png")
-    open_dock(window, ExportWidget)
-    open_dock(window, PrototypesWidget)
-    qtbot.waitUntil(lambda: isinstance(window.layers[0], Labels), timeout=TIMEOUT)
-    window.open(tmp_path / "late.png")
-    qtbot.waitUntil(lambda: isinstance(window.layers[-1], Labels), timeout=TIMEOUT)
-    kinds = [(type(layer), layer.name) for layer in window.layers]
-    assert kinds == [(Labels, "early"), (Image, "image"), (Labels, "late")]
-    assert class_names(window.layers[0]) == {1: "sky"}
-    np.testing.assert_array_equal(window.layers[0].data, QUADRANTS)
-    assert len(threads) == 2 and threading.main_thread() not in threads
+    settings = get_settings().plugins.model_dump()
+    (mask,) = window.open(tmp_path / name)
+    (image,) = window.open(tmp_path / "image.png")
+    settle(open_dock(window, ExportWidget))
+    assert list(window.layers) == [mask, image]
+    assert get_settings().plugins.model_dump() == settings
+    show = get_app_model().commands.execute_command
+    show("napari-saf.show_as_labels").result()  # of the image, which is no mask
+    assert list(window.layers) == [mask, image]
+    window.layers.selection.active = mask
+    show("napari-saf.show_as_labels").result()
+    labels = window.layers[0]
+    assert isinstance(labels, Labels) and list(window.layers) == [labels, image]
+    assert class_names(labels) == {1: "sky"}
+    np.testing.assert_array_equal(labels.data, QUADRANTS)
 
 
 @pytest.mark.parametrize("unit", ["furlongs per x", "__import__('os')", "1/0", "9**9**9**9", ""])

@@ -21,9 +21,9 @@ from napari_saf._gui.scribbles import dock as scribbles_dock
 from napari_saf._gui.scribbles.dock import ScribblesWidget
 from napari_saf._gui.scribbles.results import shares_of
 from napari_saf._gui.segment.dock import SegmentWidget
-from napari_saf._gui.session import keeping
 from napari_saf.cli import main
 from napari_saf.features import Scaling
+from napari_saf.project import _autosave
 
 pytestmark = [pytest.mark.gui]
 SIDE = 32
@@ -65,7 +65,7 @@ def paint(scribbles, **rows):
 
 
 def stages(dock):
-    return [dock.session.stage(entry) for entry in dock.session.entries]
+    return [dock.session.stage(entry) for entry in dock.session.model.entries]
 
 
 def names(viewer):
@@ -84,7 +84,7 @@ def save(dock, path, settle):
 
 
 def test_files_are_listed_and_the_first_is_shown(model, dock):
-    assert [entry.name for entry in dock.session.entries] == ["0.tif", "1.tif", "2.tif"]
+    assert [entry.name for entry in dock.session.model.entries] == ["0.tif", "1.tif", "2.tif"]
     assert names(model) == ["0"]
     assert stages(dock) == ["untouched"] * 3
     assert dock.table.chosen is dock.session.current
@@ -92,12 +92,12 @@ def test_files_are_listed_and_the_first_is_shown(model, dock):
 
 def test_images_that_are_opened_are_part_of_it(model, dock, folder):
     model.open(str(folder / "1.tif"), plugin="napari")
-    assert len(dock.session.entries) == 3
-    assert dock.session.entries[1].layer is model.layers["1"]
+    assert len(dock.session.model.entries) == 3
+    assert dock.session.model.entries[1].layer is model.layers["1"]
     model.add_image(blocks(), name="made here")
-    assert [entry.name for entry in dock.session.entries][3:] == ["made here"]
+    assert [entry.name for entry in dock.session.model.entries][3:] == ["made here"]
     model.layers.remove("made here")
-    assert len(dock.session.entries) == 3
+    assert len(dock.session.model.entries) == 3
 
 
 def test_strokes_go_and_come_back_with_their_image(model, dock, scribbles):
@@ -174,7 +174,7 @@ def test_what_is_saved_is_opened_again(model, dock, scribbles, open_on, tmp_path
     expected = project.recipe.run(np.asarray(model.layers["0"].data))
     np.testing.assert_array_equal(again.labels, expected.labels)
     assert other.name.text() == "p.napari-saf"
-    build = other.workspace.snapshot()
+    build = other.workspace.state()
     assert not other.file.is_unsaved(build)
 
 
@@ -327,16 +327,6 @@ def test_the_docks_of_a_project_open_in_tabs(window, open_dock, folder, tmp_path
     assert not dock.visibleRegion().isEmpty()
 
 
-def test_after_one_more_stroke_it_is_not_saved(dock, scribbles, tmp_path, settle):
-    paint(scribbles, c1=4)
-    save(dock, tmp_path / "p", settle)
-    assert not dock.file.is_unsaved(dock.workspace.snapshot())
-    paint(scribbles, c1=5)
-    assert dock.file.is_unsaved(dock.workspace.snapshot())
-    save(dock, tmp_path / "p", settle)
-    assert not dock.file.is_unsaved(dock.workspace.snapshot())
-
-
 def test_strokes_on_all_images_teach_together(model, dock, scribbles, settle):
     """Each image shows two of four classes; all four are found on the third one."""
     paint(scribbles, c1=4, c2=24)
@@ -346,7 +336,7 @@ def test_strokes_on_all_images_teach_together(model, dock, scribbles, settle):
     settle(dock)
     assert "3 of 3 images labelled" in dock.status.text
     assert stages(dock) == ["labelled"] * 3
-    dock.go_to(dock.session.entries[2])
+    dock.go_to(dock.session.model.entries[2])
     labels = model.layers[-1].data
     corners = [labels[4, 4], labels[4, 28], labels[28, 4], labels[28, 28]]
     assert sorted(np.unique(corners)) == [1, 2, 3, 4]
@@ -389,8 +379,8 @@ def test_the_least_certain_images_come_next(model, dock, scribbles, folder, tmp_
     assert not dock.buttons["go_to_uncertain"].isEnabled()
     dock.label_all()
     settle(dock)
-    _, plain, uncertain = dock.session.entries
-    shares = [dock.session.uncertainty(one) for one in dock.session.entries]
+    _, plain, uncertain = dock.session.model.entries
+    shares = [dock.session.uncertainty(one) for one in dock.session.model.entries]
     assert shares[2] > shares[1] >= 0
     dock.table.sortByColumn(2, Qt.SortOrder.DescendingOrder)
     assert next(one for one in dock.table.entries if one is not dock.session.current) is uncertain
@@ -459,7 +449,7 @@ def test_what_is_missing_is_looked_for_in_a_folder(model, dock, open_on, tmp_pat
     assert not other.missing.isHidden()
     other.look_in(moved)
     settle(other)
-    assert [entry.name for entry in other.session.entries] == ["0.tif", "other.tif", "2.tif"]
+    assert [entry.name for entry in other.session.model.entries] == ["0.tif", "other.tif", "2.tif"]
     assert other.missing.isHidden()
     assert len(second.layers) == 1
 
@@ -476,7 +466,7 @@ def test_strokes_do_not_land_on_a_changed_image_unasked(
     settle(other)
     assert "1 image is changed" in other.status.text
     assert not [layer for layer in second.layers if is_strokes(layer)]
-    entry = other.session.entries[0]
+    entry = other.session.model.entries[0]
     other.go_to(entry)
     assert "has changed" in other.status.text and entry.layer is None
     other.table.choose(entry)
@@ -491,7 +481,7 @@ def test_one_image_is_found_by_a_person(dock, open_on, tmp_path, folder, settle)
     other = open_on(ViewerModel(), ProjectWidget)
     other.load(tmp_path / "p.napari-saf")
     settle(other)
-    entry = other.session.entries[1]
+    entry = other.session.model.entries[1]
     other.take_file(entry, folder / "0.tif")
     assert entry.state == "changed"
     other.take_file(entry, tmp_path / "x.tif")
@@ -506,8 +496,8 @@ def test_a_project_from_elsewhere_may_not_name_files_anywhere(dock, open_on, tmp
         second = open_on(ViewerModel(), ProjectWidget)
         second.load(path)
         settle(second)
-        assert {entry.state for entry in second.session.entries} == {"missing"}
-    assert keeping.recent_projects()[0] == path
+        assert {entry.state for entry in second.session.model.entries} == {"missing"}
+    assert _autosave.recent_projects()[0] == path
 
 
 # What is kept in case of a crash
@@ -525,41 +515,12 @@ def test_what_is_not_saved_is_kept_and_offered(dock, scribbles, open_on, tmp_pat
     shutil.copy(kept, lost)
     second = ViewerModel()
     other = open_on(second, ProjectWidget)
-    assert other.workspace.lost
+    assert other.workspace.recoverable
     recover(other)
     settle(other)
     np.testing.assert_array_equal(strokes_on(second).data, before)
-    assert not other.workspace.lost and not lost.exists()
-    assert other.file.is_unsaved(other.workspace.snapshot())
-
-
-def test_saved_work_is_not_kept(dock, scribbles, tmp_path, settle, keep):
-    paint(scribbles, c1=4)
-    keep(dock)
-    assert recovery_files(tmp_path)
-    save(dock, tmp_path / "p", settle)
-    assert not recovery_files(tmp_path)
-    keep(dock)
-    assert not recovery_files(tmp_path)
-
-
-def test_what_was_discarded_is_kept_once_work_goes_on(dock, scribbles, tmp_path, settle, keep):
-    """Such as when napari's own question is answered with Cancel."""
-    paint(scribbles, c1=4)
-    dock.file.give_up(dock.workspace.snapshot())
-    assert not recovery_files(tmp_path) and not dock.file.is_unsaved(dock.workspace.snapshot())
-    keep(dock)
-    assert recovery_files(tmp_path)
-
-
-def test_strokes_on_an_image_whose_file_is_gone_are_saved(
-    dock, scribbles, folder, tmp_path, settle
-):
-    before = paint(scribbles, c1=4)
-    (folder / "0.tif").unlink()
-    project = save(dock, tmp_path / "p", settle)
-    np.testing.assert_array_equal(project.images[0].layers[0].pixels.to_array(), before)
-    assert project.find_images()[0].state == "missing"
+    assert not other.workspace.recoverable and not lost.exists()
+    assert other.file.is_unsaved(other.workspace.state())
 
 
 def test_an_image_without_a_file_is_recovered(open_on, tmp_path, settle, keep):
@@ -583,7 +544,7 @@ def test_what_was_not_saved_can_be_discarded(open_on, tmp_path, monkeypatch):
     saf.save_project(folder / "1-1-1.napari-saf", saf.Project())
     dock = open_on(ViewerModel(), ProjectWidget)
     discard(dock, monkeypatch)
-    assert not recovery_files(tmp_path) and not dock.workspace.lost
+    assert not recovery_files(tmp_path) and not dock.workspace.recoverable
 
 
 # The window
@@ -679,7 +640,7 @@ def test_images_that_napari_shows_otherwise_are_as_the_library_reads_them(
         paths = [tmp_path / "a.tif#0", tmp_path / "a.tif#1"]
     dock = open_on(model, ProjectWidget)
     dock.add_files([tmp_path])
-    entries = dock.session.entries
+    entries = dock.session.model.entries
     assert [entry.path for entry in entries] == paths
     for entry in entries:
         dock.session.go_to(entry)

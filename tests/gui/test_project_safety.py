@@ -11,9 +11,9 @@ from qtpy.QtWidgets import QFileDialog, QMessageBox
 
 import napari_saf as saf
 from napari_saf._gui.project.dock import ProjectWidget
-from napari_saf._gui.project.work import NO_PICTURE, picture
-from napari_saf._gui.session import keeping, workspace
+from napari_saf._gui.session import workspace
 from napari_saf.errors import SafError
+from napari_saf.project import _autosave
 
 pytestmark = [pytest.mark.gui]
 SIDE = 32
@@ -24,23 +24,6 @@ def save(dock, path, settle):
     dock.save_to(path)
     settle(dock)
     return saf.load_project(dock.file.path)
-
-
-def test_another_image_of_a_name_has_a_file_of_its_own(open_on, tmp_path, settle):
-    """One that the project was opened with is not written over."""
-    first, second = ViewerModel(), ViewerModel()
-    for name in ("made", "other"):
-        first.add_image(blocks(), name=name)
-    save(open_on(first, ProjectWidget), tmp_path / "p", settle)
-    dock = open_on(second, ProjectWidget)
-    dock.load(tmp_path / "p.napari-saf")
-    settle(dock)
-    dock.go_to(dock.session.entries[1])
-    second.add_image(255 - blocks(), name="made")
-    project = save(dock, tmp_path / "p", settle)
-    found = [np.load(image.file.path) for image in project.images]
-    np.testing.assert_array_equal(found[0], blocks())
-    np.testing.assert_array_equal(found[2], 255 - blocks())
 
 
 def test_a_window_closes_although_its_work_cannot_be_kept(model, open_on, monkeypatch):
@@ -55,18 +38,9 @@ def test_a_window_closes_although_its_work_cannot_be_kept(model, open_on, monkey
     def fail():
         raise SafError("no room")
 
-    monkeypatch.setattr(keeping, "new_recovery_path", fail)
+    monkeypatch.setattr(_autosave, "new_autosave_path", fail)
     assert not dock.workspace.may_close()
     assert dock.workspace.may_close() and len(asked) == 2
-
-
-def test_labels_below_0_are_no_reason_that_nothing_is_kept(model, open_on, tmp_path, settle):
-    dock = open_on(model, ProjectWidget)
-    model.add_image(blocks(), name="a")
-    model.add_labels(STROKES, name="mine")
-    model.add_labels(-STROKES.astype(np.int32), name="odd")
-    project = save(dock, tmp_path / "p", settle)
-    assert [layer.name for layer in project.images[0].layers] == ["mine"]
 
 
 def test_a_name_without_its_ending_is_not_written_over(
@@ -83,22 +57,6 @@ def test_a_name_without_its_ending_is_not_written_over(
     dock.save_as()
     settle(dock)
     assert path.read_bytes() == before
-
-
-def test_masks_of_others_are_not_written_over(model, open_on, tmp_path, settle):
-    dock = open_on(model, ProjectWidget)
-    model.add_image(blocks(), name="a")
-    model.add_labels(STROKES, name="mine")
-    (tmp_path / "a.labels.tif").write_bytes(b"precious")
-    dock.export_to(tmp_path)
-    settle(dock)
-    assert (tmp_path / "a.labels.tif").read_bytes() == b"precious"
-    assert "is there already" in dock.status.text
-    dock.export_to(tmp_path / "out")
-    settle(dock)
-    dock.export_to(tmp_path / "out")
-    settle(dock)
-    assert "1 of 1 images exported" in dock.status.text
 
 
 @pytest.mark.parametrize(
@@ -133,8 +91,8 @@ def test_layers_that_do_not_fit_stay_in_the_project(model, open_on, tmp_path, se
     dock = open_on(model, ProjectWidget)
     dock.load(tmp_path / "p.napari-saf")
     settle(dock)
-    (entry,) = dock.session.entries
-    dock.session.accept(entry)
+    (entry,) = dock.session.model.entries
+    dock.session.model.accept(entry)
     dock.go_to(entry)
     for _ in range(2):  # also once the image was put away
         assert [layer.name for layer in model.layers] == ["a", "flat"]
@@ -166,32 +124,14 @@ def test_once_a_project_is_open_it_is_not_being_opened(model, open_on, tmp_path,
     assert "opening" not in dock.status.text
 
 
-@pytest.mark.parametrize("shape", [(9,), (1, 1), (2, 2, 9, 9), (9, 9, 3)])
-def test_a_file_of_any_shape_has_a_picture_or_none(tmp_path, shape):
-    np.save(tmp_path / "a.npy", np.ones(shape))
-    found = picture(tmp_path / "a.npy", lambda: False)
-    assert found.shape[2:] == (3,) and (found is NO_PICTURE) == (len(shape) < 2)
-
-
 def test_an_image_that_cannot_be_read_has_no_picture_in_the_list(model, open_on, tmp_path, qtbot):
     np.save(tmp_path / "a.npy", blocks())
     (tmp_path / "b.png").write_bytes(b"x")
     dock = open_on(model, ProjectWidget)
     dock.add_files([tmp_path / "a.npy", tmp_path / "b.png"])
     rows, role = dock.table.model(), Qt.ItemDataRole.DecorationRole
-    qtbot.waitUntil(lambda: all(one.picture is not None for one in dock.session.entries))
+    qtbot.waitUntil(lambda: all(one.picture is not None for one in dock.session.model.entries))
     assert [rows.data(rows.index(k, 0), role) is None for k in (0, 1)] == [False, True]
-
-
-def test_pixels_that_were_replaced_are_saved_anew(model, open_on, tmp_path, settle):
-    dock = open_on(model, ProjectWidget)
-    model.add_image(blocks(), name="made")
-    save(dock, tmp_path / "p", settle)
-    model.layers["made"].data = 255 - blocks()
-    for _ in range(2):
-        project = save(dock, tmp_path / "p", settle)
-        np.testing.assert_array_equal(np.load(project.images[0].file.path), 255 - blocks())
-    assert len(list((tmp_path / "p_images").iterdir())) == 2
 
 
 @pytest.mark.parametrize("is_in_memory", [True, False])
@@ -207,7 +147,7 @@ def test_images_keep_the_size_of_their_pixels(open_on, tmp_path, settle, is_in_m
     first.add_labels(np.ones(pixels.shape, np.uint8), name="mine", units=units, **given)
     dock = open_on(first, ProjectWidget)
     first.add_image(blocks(), name="other")
-    for entry in reversed(dock.session.entries):  # away and back
+    for entry in reversed(dock.session.model.entries):  # away and back
         dock.go_to(entry)
     save(dock, tmp_path / "p", settle)
     dock = open_on(second, ProjectWidget)

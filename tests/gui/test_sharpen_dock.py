@@ -12,7 +12,7 @@ from qtpy.QtWidgets import QPushButton
 from skimage.draw import disk
 
 from napari_saf._gui.layers import metadata
-from napari_saf._gui.session.layers import layers_of, pending
+from napari_saf._gui.session.layers import layers_of, state_of
 from napari_saf._gui.sharpen import layers
 from napari_saf._gui.sharpen.dock import SharpenWidget
 from napari_saf.sharpening import sharpen_labels
@@ -354,8 +354,8 @@ def test_results_keep_their_recipe_and_lose_maps_that_are_of_other_labels(model,
     assert labels.visible and metadata.recipe_of(labels).plain == before["recipe"]
     assert metadata.SOFT_KEY not in now and now[metadata.EDITED_KEY]
     assert now[metadata.EDITS_KEY] == ("borders sharpened: reach automatic, strength automatic",)
-    (entry,) = dock.workspace.session.entries
-    assert [one.layer.is_edited for one in map(pending, layers_of(model, entry.layer))] == [True]
+    (entry,) = dock.workspace.session.model.entries
+    assert [one.layer.is_edited for one in map(state_of, layers_of(model, entry.layer))] == [True]
     dock.undo()
     assert metadata.metadata_of(labels) == before and now[metadata.SOFT_KEY] is soft
 

@@ -2,7 +2,6 @@
 
 import threading
 
-import dask.array as da
 import napari.settings
 import numpy as np
 import pytest
@@ -19,9 +18,9 @@ from napari_saf._gui.objects.dock import ObjectsWidget
 from napari_saf._gui.project.dock import ProjectWidget
 from napari_saf._gui.scribbles.dock import ScribblesWidget
 from napari_saf._gui.segment.dock import SegmentWidget
-from napari_saf._gui.session import keeping, workspace
-from napari_saf._gui.session.workspace import LostLine
-from napari_saf.project import _files
+from napari_saf._gui.session import workspace
+from napari_saf._gui.session.workspace import RecoveryLine
+from napari_saf.project import _autosave, _files
 
 pytestmark = [pytest.mark.gui]
 SIDE = 32
@@ -61,7 +60,7 @@ def test_work_of_a_dock_that_goes_is_kept(model, open_on, tmp_path):
     dock = open_on(model, ScribblesWidget)
     model.add_labels(STROKES, name="mine")
     dock.shut_down()
-    assert recovered(tmp_path) and keeping.lost_projects()
+    assert recovered(tmp_path) and _autosave.recoverable_projects()
 
 
 @pytest.mark.parametrize("is_saved", [True, False])
@@ -74,7 +73,7 @@ def test_a_viewer_that_a_program_closes_leaves_what_was_not_saved(
     model.add_labels(STROKES, name="mine")
     keep(dock)
     if is_saved:
-        dock.workspace.file.save(dock.workspace.snapshot(), tmp_path / "a.napari-saf")
+        dock.workspace.file.save(dock.workspace.state(), tmp_path / "a.napari-saf")
     model.layers.clear()
     dock.shut_down()
     kept = [saf.load_project(path).images[0].layers[0].name for path in recovered(tmp_path)]
@@ -92,25 +91,14 @@ def test_nothing_is_kept_where_a_person_wants_that(model, open_on, keep, tmp_pat
     assert not recovered(tmp_path)
 
 
-def test_images_without_layers_are_not_copied(model, open_on, keep, tmp_path):
-    for name in ("a", "b"):
-        model.add_image(blocks() if name == "a" else blocks(24), name=name)
-    dock = open_on(model, ScribblesWidget)
-    model.add_labels(STROKES, name="mine")
-    keep(dock)
-    (path,) = recovered(tmp_path)
-    assert len(saf.load_project(path).images) == 1
-    assert [one.name for one in path.with_name(f"{path.stem}_images").iterdir()] == ["a.npy"]
-
-
 def test_a_mask_that_was_only_opened_is_no_work(model, open_on, tmp_path):
     np.save(tmp_path / "a.npy", STROKES)
     model.add_image(blocks(), name="a")
     dock = open_on(model, ScribblesWidget)
     model.open(str(tmp_path / "a.npy"), layer_type="labels", plugin="napari")
-    assert not dock.workspace.file.is_unsaved(dock.workspace.snapshot())
+    assert not dock.workspace.file.is_unsaved(dock.workspace.state())
     model.layers["a [1]"].data_setitem((np.array([0]), np.array([5])), 2)
-    assert dock.workspace.file.is_unsaved(dock.workspace.snapshot())
+    assert dock.workspace.file.is_unsaved(dock.workspace.state())
 
 
 def test_corrections_of_a_mask_that_was_open_before_any_dock_are_work(model, open_on, tmp_path):
@@ -118,9 +106,9 @@ def test_corrections_of_a_mask_that_was_open_before_any_dock_are_work(model, ope
     model.add_image(blocks(), name="a")
     model.open(str(tmp_path / "a.npy"), layer_type="labels", plugin="napari")
     dock = open_on(model, ScribblesWidget)
-    assert not dock.workspace.file.is_unsaved(dock.workspace.snapshot())
+    assert not dock.workspace.file.is_unsaved(dock.workspace.state())
     model.layers["a [1]"].data_setitem((np.array([0]), np.array([5])), 2)
-    assert dock.workspace.file.is_unsaved(dock.workspace.snapshot())
+    assert dock.workspace.file.is_unsaved(dock.workspace.state())
 
 
 def test_what_is_painted_while_a_file_is_written_is_not_saved(
@@ -131,7 +119,7 @@ def test_what_is_painted_while_a_file_is_written_is_not_saved(
     dock.new_strokes()
     strokes = dock.strokes.layer
     strokes.data_setitem((np.array([3]), np.array([4])), 1)
-    save = keeping.save_project
+    save = _autosave.save_project
 
     def slow(path, project):
         strokes.data_setitem((np.array([0]), np.array([5])), 2)
@@ -139,50 +127,11 @@ def test_what_is_painted_while_a_file_is_written_is_not_saved(
 
     file = dock.workspace.file
     with monkeypatch.context() as patch:
-        patch.setattr(keeping, "save_project", slow)
-        file.save(dock.workspace.snapshot(), tmp_path / "p.napari-saf")
-    assert file.is_unsaved(dock.workspace.snapshot())
-    file.save(dock.workspace.snapshot(), tmp_path / "p.napari-saf")
-    assert not file.is_unsaved(dock.workspace.snapshot())
-
-
-def test_lazy_images_are_not_computed_to_tell_what_is_unsaved(model, open_on):
-    computed = []
-
-    def block(block_id):
-        computed.append(block_id)
-        return np.zeros((SIDE, SIDE), np.uint8)
-
-    lazy = da.map_blocks(
-        block, chunks=((SIDE,), (SIDE,)), dtype=np.uint8, meta=np.empty((0, 0), "u1")
-    )
-    model.add_image(lazy, name="a", contrast_limits=(0, 1))
-    dock = open_on(model, ScribblesWidget)
-    model.add_labels(STROKES, name="mine")
-    computed.clear()
-    assert dock.workspace.file.is_unsaved(dock.workspace.snapshot())
-    assert not computed
-
-
-def test_work_is_kept_where_a_dictionary_or_labels_are_gone(
-    model, open_on, keep, tmp_path, monkeypatch
-):
-    model.add_image(blocks(), name="a")
-    dock = open_on(model, ScribblesWidget)
-    model.add_labels(STROKES, name="mine")
-    monkeypatch.setattr(type(dock), "dictionary_file", tmp_path / "gone.safetensors")
-    keep(dock)
-    assert recovered(tmp_path)
-
-    def fail(*_):
-        raise PermissionError(13, "Permission denied")
-
-    (tmp_path / "a.zarr").mkdir()
-    session = dock.workspace.session
-    session.entries[0].stores.append(tmp_path / "a.zarr")
-    monkeypatch.setattr(session.digests, "_known", {})
-    monkeypatch.setattr("napari_saf.project._files.file_state", fail)
-    assert dock.workspace.file.is_unsaved(dock.workspace.snapshot())
+        patch.setattr(_autosave, "save_project", slow)
+        file.save(dock.workspace.state(), tmp_path / "p.napari-saf")
+    assert file.is_unsaved(dock.workspace.state())
+    file.save(dock.workspace.state(), tmp_path / "p.napari-saf")
+    assert not file.is_unsaved(dock.workspace.state())
 
 
 def test_docks_of_a_viewer_share_one_workspace(model, open_on):
@@ -198,16 +147,16 @@ def test_docks_of_a_viewer_share_one_workspace(model, open_on):
 def test_lost_work_is_offered_by_any_dock_and_recovered(window, open_dock, settle, tmp_path):
     leave_behind(tmp_path, blocks())
     dock = open_dock(window, ScribblesWidget)
-    assert "was not saved" in dock.findChild(LostLine).note.text()
+    assert "was not saved" in dock.findChild(RecoveryLine).note.text()
     recover(dock)
     project = dock.workspace.docks["Project"]
     settle(project)
     (strokes,) = [layer for layer in window.layers if is_strokes(layer)]
     np.testing.assert_array_equal(strokes.data, STROKES)
-    assert dock.findChild(LostLine).isHidden()
+    assert dock.findChild(RecoveryLine).isHidden()
     assert project.status.text == "recovered 1 image with 1 layer: save the project to keep them"
     assert project.name.text() == "Your work: not saved"
-    assert dock.workspace.file.is_unsaved(dock.workspace.snapshot())
+    assert dock.workspace.file.is_unsaved(dock.workspace.state())
 
 
 def test_the_offer_of_lost_work_makes_no_dock_higher(open_on, tmp_path):
@@ -216,7 +165,7 @@ def test_the_offer_of_lost_work_makes_no_dock_higher(open_on, tmp_path):
     before = [open_on(ViewerModel(), kind).minimumSizeHint().height() for kind in kinds]
     leave_behind(tmp_path, blocks())
     docks = [open_on(ViewerModel(), kind) for kind in kinds]
-    assert all(dock.findChild(LostLine) is not None for dock in docks)
+    assert all(dock.findChild(RecoveryLine) is not None for dock in docks)
     assert [dock.minimumSizeHint().height() for dock in docks] == before
 
 
@@ -224,11 +173,11 @@ def test_lost_work_can_be_discarded_in_any_dock(model, open_on, tmp_path, monkey
     leave_behind(tmp_path, blocks())
     docks = [open_on(model, kind) for kind in (ScribblesWidget, SegmentWidget)]
     discard(docks[0], monkeypatch, answer=False)
-    assert recovered(tmp_path) and not docks[1].findChild(LostLine).isHidden()
+    assert recovered(tmp_path) and not docks[1].findChild(RecoveryLine).isHidden()
     discard(docks[0], monkeypatch)
     assert not recovered(tmp_path)
-    assert all(dock.findChild(LostLine).isHidden() for dock in docks)
-    assert open_on(ViewerModel(), ScribblesWidget).findChild(LostLine) is None
+    assert all(dock.findChild(RecoveryLine).isHidden() for dock in docks)
+    assert open_on(ViewerModel(), ScribblesWidget).findChild(RecoveryLine) is None
 
 
 # The window
@@ -277,7 +226,7 @@ def test_a_window_asks_for_what_is_not_saved(
     frame.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose, False)  # the fixture closes it again
     assert frame.close() == is_saved and bool(asked) != is_saved
     if is_saved:
-        assert not keeping.lost_projects()
+        assert not _autosave.recoverable_projects()
 
 
 def test_a_window_asks_after_its_docks_were_closed(window, open_dock, answers, keep, tmp_path):
@@ -346,7 +295,7 @@ def test_closing_does_not_ask_where_nothing_can_be_kept(model, open_on, answers,
     def fail():
         raise saf.SafError("no room")
 
-    monkeypatch.setattr(keeping, "new_recovery_path", fail)
+    monkeypatch.setattr(_autosave, "new_autosave_path", fail)
     assert dock.workspace.may_close()
 
 
@@ -360,7 +309,7 @@ def test_that_work_cannot_be_kept_is_said_once(model, open_on, keep, monkeypatch
     def fail():
         raise saf.SafError("no room")
 
-    monkeypatch.setattr(keeping, "new_recovery_path", fail)
+    monkeypatch.setattr(_autosave, "new_autosave_path", fail)
     keep(dock)
     keep(dock)
     assert said == ["work that is not saved cannot be kept: no room"]
@@ -379,15 +328,17 @@ def test_strokes_whose_image_was_removed_wait_for_it(model, open_on, keep, tmp_p
     session, notes = dock.workspace.session, []
     session.noted.connect(notes.append)
     model.layers.remove("a")
-    assert session.stage(session.entries[0]) == "taught" and notes[0].startswith("a: was removed")
+    assert session.stage(session.model.entries[0]) == "taught" and notes[0].startswith(
+        "a: was removed"
+    )
     strokes.data_setitem((np.array([5]), np.array([4])), 1)
     keep(dock)
     (image,) = saf.load_project(recovered(tmp_path)[0]).images
     assert image.layers[0].pixels.to_array().sum() == 2
     model.open(str(tmp_path / "a.npy"), plugin="napari")
     assert len(model.layers) == 2
-    assert session.strokes(session.entries[0]) == strokes
-    assert session.entries[0].layer == model.layers["a"]
+    assert session.strokes(session.model.entries[0]) == strokes
+    assert session.model.entries[0].layer == model.layers["a"]
 
 
 def test_an_image_that_went_with_its_strokes_is_forgotten(model, open_on):
@@ -396,9 +347,9 @@ def test_an_image_that_went_with_its_strokes_is_forgotten(model, open_on):
     model.add_labels(STROKES, name="mine")
     session = dock.workspace.session
     model.layers.remove("a")
-    assert len(session.entries) == 1
+    assert len(session.model.entries) == 1
     model.layers.remove("mine")
-    assert not session.entries
+    assert not session.model.entries
 
 
 def test_strokes_do_not_go_to_an_image_that_has_changed(model, open_on, keep, tmp_path):
@@ -410,7 +361,7 @@ def test_strokes_do_not_go_to_an_image_that_has_changed(model, open_on, keep, tm
     model.layers.remove("a")
     np.save(tmp_path / "a.npy", 255 - blocks()[..., 0])
     model.open(str(tmp_path / "a.npy"), plugin="napari")
-    (entry,) = dock.workspace.session.entries
+    (entry,) = dock.workspace.session.model.entries
     assert entry.state == "changed" and entry.layer is None
 
 
@@ -419,7 +370,7 @@ def test_strokes_on_any_channel_of_a_file_are_kept(model, open_on, tmp_path, set
     np.save(tmp_path / "a.npy", np.moveaxis(blocks(), -1, 0))
     dock = open_on(model, ProjectWidget)
     model.open(str(tmp_path / "a.npy"), plugin="napari", channel_axis=0)
-    assert len(model.layers) == 3 and len(dock.session.entries) == 1
+    assert len(model.layers) == 3 and len(dock.session.model.entries) == 1
     scribbles = open_on(model, ScribblesWidget)
     scribbles.input.choose(image=model.layers[1])
     scribbles.new_strokes()
@@ -436,17 +387,6 @@ def test_a_dock_that_qt_deletes_leaves(model, qtbot):
     dock.deleteLater()
     qtbot.waitUntil(lambda: not dock.workspace.docks)
     assert dock.workspace.has_ended
-
-
-def test_pixels_of_layers_that_are_gone_are_forgotten(model, open_on, keep):
-    model.add_image(blocks(), name="a")
-    dock = open_on(model, ScribblesWidget)
-    for name in ("one", "two"):
-        model.add_labels(STROKES.copy(), name=name)
-    keep(dock)
-    assert len(dock.workspace.snapshot().encoded) == 2
-    del model.layers["one"]
-    assert len(dock.workspace.snapshot().encoded) == 1
 
 
 def test_the_window_lives_while_files_are_hashed_at_closing(

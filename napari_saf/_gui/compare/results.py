@@ -16,8 +16,8 @@ from napari_saf._gui.compare.choice import panel_names
 from napari_saf._gui.docks.tables import RIGHT, TableModel, TableView
 from napari_saf._gui.layers.live import LiveLayer
 from napari_saf._gui.layers.metadata import METADATA_KEY
-from napari_saf._gui.layers.placement import Placement, lay_over
-from napari_saf._gui.layers.sight import results_in_sight
+from napari_saf._gui.layers.placement import Placement
+from napari_saf._gui.layers.visibility import insert_above, visibility_of
 from napari_saf.comparison import COLUMNS, Compared, Row, Variant
 
 _WIDEST = 150
@@ -64,7 +64,7 @@ class ComparisonLayers:
             # In the end there may be as many numbers as labels of all results.
             live.show(result.labels, int(result.labels.max()) * len(self.names))
             live.layer.name = name
-            self.note = results_in_sight(self._viewer).reveal(self.image, live.layer) or self.note
+            self.note = visibility_of(self._viewer).reveal(self.image, live.layer) or self.note
 
     def hide(self) -> None:
         for layer in self.layers():
@@ -89,7 +89,7 @@ class ComparisonLayers:
         wanted = self.layers()
         if wanted != [layer for layer in self._viewer.layers if layer in wanted]:
             for layer in wanted:
-                lay_over(self._viewer, layer, self.image)
+                insert_above(self._viewer, layer, self.image)
 
 
 class _ResultModel(TableModel):

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from napari_saf._gui.layers.live import LiveLayer, UncertaintyLayer
-from napari_saf._gui.layers.sight import results_in_sight
+from napari_saf._gui.layers.visibility import visibility_of
 from napari_saf._gui.runs.controller import RunController
 from napari_saf._gui.runs.run import Run, RunJob
 from napari_saf.problem import Problem
@@ -96,7 +96,7 @@ class EarlierLayers:
         self._labels.layer.visible = True
         # Its regions, or a later result, would lie over these.
         index = run.job.image_job.pixels.index
-        results_in_sight(self._viewer).show_result(run.job.image, result, index)
+        visibility_of(self._viewer).show_result(run.job.image, result, index)
         if self._result is None:
             self._labels.recolor()
             self._result = result

@@ -25,8 +25,8 @@ from napari_saf._gui.forms.layout import (
 )
 from napari_saf._gui.layers.live import N_COLORS, colormap_of, label_colors
 from napari_saf._gui.layers.metadata import METADATA_KEY
-from napari_saf._gui.layers.placement import ImageRegion, lay_over, place
-from napari_saf._gui.layers.sight import results_in_sight
+from napari_saf._gui.layers.placement import ImageRegion, place
+from napari_saf._gui.layers.visibility import insert_above, visibility_of
 from napari_saf.dictionary import DICTIONARY_SUFFIX, PatchDictionary, PatchSegmentation
 from napari_saf.errors import InvalidInput, counted
 from napari_saf.features import FEATURES
@@ -209,7 +209,7 @@ class ResultsSection(QWidget):
         self.layers |= layers
         self._region = region
         for layer in layers.values():
-            lay_over(self._viewer, layer, region.image)
+            insert_above(self._viewer, layer, region.image)
         if "Rebuilt" in layers:
             self._kinds_row.show()
         return self.show_kind("Rebuilt" if "Rebuilt" in layers else "Gain")
@@ -229,12 +229,12 @@ class ResultsSection(QWidget):
         if kind not in self.layers or self._region is None:
             return ""
         region, layer = self._region, self.layers[kind]
-        return results_in_sight(self._viewer).show_result(region.image, layer, region.index)
+        return visibility_of(self._viewer).show_result(region.image, layer, region.index)
 
     def show_labels(self, layer: Layer) -> None:
         if layer == self.layers.get("Labels"):
             self.show_kind("Labels")
-        results_in_sight(self._viewer).bring_back(layer)
+        visibility_of(self._viewer).restore(layer)
         layer.visible = True
 
 

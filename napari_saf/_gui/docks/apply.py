@@ -26,7 +26,7 @@ from napari_saf._gui.layers import placement
 from napari_saf._gui.layers.large import narrowed
 from napari_saf._gui.layers.live import LiveLayer, RegionsLayer, label_colors
 from napari_saf._gui.layers.reading import ImageJob
-from napari_saf._gui.layers.sight import results_in_sight
+from napari_saf._gui.layers.visibility import visibility_of
 from napari_saf._gui.napari_workarounds import dims_of
 from napari_saf._gui.runs.run import RunJob
 from napari_saf.batch import ApplyOptions, least_certain, run_batch
@@ -216,7 +216,7 @@ class ApplyDialog(QDialog):
                 regions = RegionsLayer(self._viewer, live)
                 regions.show_level(tree, level)
                 shown = (live.image, regions.layer, job.pixels.index)
-                results_in_sight(self._viewer).show_result(*shown)
+                visibility_of(self._viewer).show_result(*shown)
                 self._viewer.layers.selection.active = regions.layer
 
         self._dock.run_in_background("regions", work, show)

@@ -24,8 +24,8 @@ from napari_saf._gui.forms.method_form import MethodForm
 from napari_saf._gui.layers.large import GrowingLevels, SpreadArray, is_large, source_of
 from napari_saf._gui.layers.live import colormap_of, label_colors
 from napari_saf._gui.layers.metadata import METADATA_KEY, NAMES_KEY, STORE_KEY
-from napari_saf._gui.layers.placement import Placement, lay_over, pixels_of
-from napari_saf._gui.layers.sight import results_in_sight
+from napari_saf._gui.layers.placement import Placement, pixels_of
+from napari_saf._gui.layers.visibility import insert_above, visibility_of
 from napari_saf._gui.runs.run import Task
 from napari_saf.errors import InvalidInput, SafError
 from napari_saf.io import PrototypeSet, file_stem, mask_stem
@@ -183,7 +183,7 @@ class LargeSection(FormSection):
         self._refresh_layer()
         if {self.layer, self._place[0]} <= {*self._viewer.layers}:
             # No earlier labels under these: both are transparent.
-            results_in_sight(self._viewer).show_result(self._place[0], self.layer)
+            visibility_of(self._viewer).show_result(self._place[0], self.layer)
         text = f"done: {found.n_tiles:,} tiles in {found.path.name}, {found.seconds:.0f} s"
         self.status.show_progress(1.0, "\n".join([text, *found.notes]))
 
@@ -227,7 +227,7 @@ class LargeSection(FormSection):
             },
             **place.transform,
         )
-        lay_over(self._viewer, self.layer, image)
+        insert_above(self._viewer, self.layer, image)
         if before is not None:
             self._viewer.layers.selection.active = before
 

@@ -22,12 +22,10 @@ from napari_saf._gui.forms.display_text import describe_error
 from napari_saf._gui.forms.image_input import ImageInput
 from napari_saf._gui.forms.layout import FormArea, create_button, create_row
 from napari_saf._gui.forms.method_form import MethodForm
-from napari_saf._gui.layers.masks import may_be_mask, read_if_mask, show_as_labels
-from napari_saf._gui.layers.reader import prefer_reader
 from napari_saf._gui.runs.controller import RunController
 from napari_saf._gui.runs.run import Frame, RunJob, Task, load_libraries
 from napari_saf._gui.runs.time_left import TimeLeft
-from napari_saf._gui.session.workspace import LostLine, frame_of
+from napari_saf._gui.session.workspace import RecoveryLine, frame_of
 from napari_saf.errors import NotFinite, SafError, counted
 from napari_saf.result import FULL, PREVIEW, STATUS_TEXTS, Segmentation, Status
 
@@ -98,11 +96,7 @@ class RunDock(QWidget):
             (self.status.suggested_action_clicked, self._on_suggested_action_clicked),
             (self.controller.began, self._on_began),
             (self.controller.advanced, self._on_advanced),
-            (viewer.layers.events.inserted, lambda event: self._show_if_mask(event.value)),
         )
-        prefer_reader()
-        for layer in viewer.layers:
-            self._show_if_mask(layer)
         self._follow(self.controller, self._on_returned, self._on_abandoned, self._on_finished)
         QTimer.singleShot(0, self._load_libraries)
 
@@ -175,12 +169,6 @@ class RunDock(QWidget):
         """End the run and let go of the viewer; the widget is of no use after."""
         self.lifetime.end()
 
-    def _show_if_mask(self, layer: Any) -> None:
-        """Show a mask that napari opened as an image as labels, once it was read here."""
-        if may_be_mask(layer):
-            show, key = partial(show_as_labels, self._viewer, layer), f"mask {layer.unique_id}"
-            self.run_in_background(key, partial(read_if_mask, layer.source.path), show)
-
     def _on_gone(self) -> None:
         for task in (*self._background.values(), *filter(None, [self._task])):
             self._drop(task)
@@ -215,8 +203,8 @@ class RunDock(QWidget):
         content = QWidget()
         inner = QVBoxLayout(content)
         inner.setContentsMargins(8, 6, 8, 6)
-        lost = [LostLine(self.workspace)] if self.workspace.lost else []
-        for part in (*lost, *parts):
+        recovery = [RecoveryLine(self.workspace)] if self.workspace.recoverable else []
+        for part in (*recovery, *parts):
             inner.addWidget(part)
         area, row = QVBoxLayout(), QHBoxLayout()
         area.setContentsMargins(8, 0, 8, 6)

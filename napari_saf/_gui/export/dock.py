@@ -34,8 +34,8 @@ from napari_saf._gui.layers import metadata
 from napari_saf._gui.layers.masks import LayerData, read_layer
 from napari_saf._gui.layers.placement import image_region, labelled_image
 from napari_saf._gui.layers.reader import ZARR_FILE
-from napari_saf._gui.layers.sight import results_in_sight
 from napari_saf._gui.layers.view import EventWatch
+from napari_saf._gui.layers.visibility import visibility_of
 from napari_saf.errors import InvalidInput
 from napari_saf.io import file_stem, save_recipe
 from napari_saf.methods import METHODS
@@ -222,7 +222,7 @@ class ExportWidget(RunDock):
         layer = self._viewer.add_labels(pixels, **arguments)
         self.labels.choose(layer)
         if self.image.layer is not None:
-            results_in_sight(self._viewer).show_result(self.image.layer, layer)
+            visibility_of(self._viewer).show_result(self.image.layer, layer)
         carried = [text for text, own in (
             ("names", metadata.class_names(layer)),
             ("recipe", metadata.stored_recipe(layer)),
@@ -386,7 +386,7 @@ class ExportWidget(RunDock):
         assert self._task is not None
         entry = self.workspace.session.entry_of(image)
         if entry is not None:
-            self.workspace.session.take_results(entry, written)
+            self.workspace.session.model.add_results(entry, written)
         text = f"saved {named}" if written else "nothing was saved"
         if self._task.is_cancelled:
             self.status.reset(f"stopped: {text}")

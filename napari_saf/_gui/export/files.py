@@ -40,6 +40,8 @@ from napari_saf.io import (
     Labelling,
     PrototypeSet,
     count_labels,
+    origin_of,
+    scale_of,
 )
 from napari_saf.parameters import describe
 from napari_saf.project import FileReference
@@ -186,7 +188,7 @@ def labelling_reader(
     colormap = layer.colormap.model_copy(update={"use_selection": False})
     known = Labelling(
         np.empty(0),
-        scale=placement.scale_of(world, axes),
+        scale=scale_of(world, axes),
         units=tuple(str(layer.units[axis]) for axis in axes),
         axes=_letters([(layer.axis_labels[a], str(layer.units[a])) for a in axes]),
         names=class_names(layer),
@@ -196,7 +198,7 @@ def labelling_reader(
         title="" if image is None else image.name,
         channel_axis=None if region is None else region[1],
         place=placement.place_entry(layer),
-        origin=placement.origin_of(world, axes),
+        origin=origin_of(world, axes),
     )
 
     def read(cancelled: Callable[[], bool]) -> Labelling:

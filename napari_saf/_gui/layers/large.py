@@ -1,4 +1,4 @@
-"""Images too large to be read whole: what is labelled of them at a time, and labels that grow."""
+"""Images larger than memory: the region that is labelled at once, and labels that grow."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from napari_saf.io import ImageSource, Region
 from napari_saf.tiles import LARGE, LabelStore, Plan
 
 MOST_ON_SCREEN = 1280
-"""Pixels a side that are labelled at a time; of more, every second, or third, ... counts."""
+"""Pixels a side that are labelled at once; longer regions are subsampled."""
 STROKES_SIDE = 512
 """Pixels a side of the region in which strokes are painted."""
 MOST_IN_MEMORY = 2**22
@@ -28,7 +28,7 @@ MOST_IN_MEMORY = 2**22
 
 
 def is_large(image: Any) -> bool:
-    """Tell whether an image layer is labelled in parts and tiles: a pyramid, or not in memory."""
+    """Tell whether an image layer is labelled by regions and tiles: a pyramid, or a lazy array."""
     if image is None or (not image.multiscale and type(image.data) is np.ndarray):
         return False
     return bool(math.prod(pixels_of(image).shape[: image.ndim]) >= LARGE)
@@ -39,7 +39,7 @@ def levels_of(image: Image) -> list[Any]:
 
 
 def source_of(image: Image) -> Any:
-    """Return what `ImageSource` opens as the pixels of a layer: the path, or its arrays."""
+    """Return the pixels of a layer as `ImageSource` opens them: its path, or its arrays."""
     levels, path = levels_of(image), image.source.path
     if path is not None:
         try:
@@ -52,9 +52,9 @@ def source_of(image: Image) -> Any:
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class LargeRegion(ImageRegion):
-    """The part of a large image that is labelled at once, of a level of its pyramid.
+    """The region of a large image that is labelled at once.
 
-    The part has a slice for each axis of the image, in pixels of the level.
+    The `part` has a slice for each axis of the image, in pixels of a `level` of its pyramid.
     """
 
     level: int = 0
@@ -66,17 +66,17 @@ class LargeRegion(ImageRegion):
 
     @property
     def _pixel(self) -> tuple[float, ...]:
-        """How many pixels of the image, along each axis, one that is read is of."""
+        """The width of a pixel that is read, in pixels of the image, along each axis."""
         finest = pixels_of(self.image).shape
         sides = zip(finest, self._data.shape, self.part, strict=False)
-        return tuple(n / m * (one.step or 1) for n, m, one in sides)
+        return tuple(n / m * (side.step or 1) for n, m, side in sides)
 
     @property
     def index(self) -> Index:
-        finest, own = pixels_of(self.image).shape, self._data.shape
-        at = {axis: min(k * own[axis] // finest[axis], own[axis] - 1)
-              for axis, k in self.fixed.items()}  # fmt: skip
-        return tuple(at.get(axis, one) for axis, one in enumerate(self.part))
+        finest, sides = pixels_of(self.image).shape, self._data.shape
+        fixed = {axis: min(k * sides[axis] // finest[axis], sides[axis] - 1)
+                 for axis, k in self.fixed.items()}  # fmt: skip
+        return tuple(fixed.get(axis, side) for axis, side in enumerate(self.part))
 
     @property
     def pixels(self) -> Pixels:
@@ -84,22 +84,20 @@ class LargeRegion(ImageRegion):
 
     @property
     def sides(self) -> tuple[int, ...]:
-        return tuple(len(range(one.start, one.stop, one.step or 1)) for one in self.part)
+        return tuple(len(range(each.start, each.stop, each.step or 1)) for each in self.part)
 
     @property
     def _first(self) -> tuple[float, ...]:
-        """Where the first pixel that is read lies in the image."""
-        steps = [one.step or 1 for one in self.part]
-        sides = zip(self.part, self._pixel, steps, strict=True)
-        return tuple(one.start * width / step + (width - 1) / 2 for one, width, step in sides)
+        """The centre of the first pixel that is read, in pixels of the image."""
+        pairs = zip(self.part, self._pixel, strict=True)
+        return tuple(each.start * w / (each.step or 1) + (w - 1) / 2 for each, w in pairs)
 
     @property
     def placement(self) -> Placement:
-        own = (self.fixed, self.channel_axis, self._first, self._pixel)
-        return place(self.image, self.axes, *own)
+        return place(self.image, self.axes, self.fixed, self.channel_axis, self._first, self._pixel)
 
     def whole(self) -> tuple[Placement, tuple[int, ...]]:
-        """Return where strokes lie: at full resolution, in the middle of the part."""
+        """Return placement and shape of strokes: at full resolution, in the middle of the part."""
         finest, box = pixels_of(self.image).shape, []
         for axis, (first, width, side) in enumerate(
             zip(self._first, self._pixel, self.sides, strict=True)
@@ -111,20 +109,21 @@ class LargeRegion(ImageRegion):
             n = min(most, STROKES_SIDE) if axis in self.together else most
             start = round(first - (width - 1) / 2) + (most - n) // 2
             box.append(slice(max(0, min(start, finest[axis] - n)), start + n))
-        firsts = [float(one.start) for one in box]
-        found = place(self.image, self.axes, {}, self.channel_axis, firsts)
-        return found, found.shape(tuple(box[axis].stop - box[axis].start for axis in self.axes))
+        starts = [float(side.start) for side in box]
+        placement = place(self.image, self.axes, {}, self.channel_axis, starts)
+        sides = tuple(box[axis].stop - box[axis].start for axis in self.axes)
+        return placement, placement.shape(sides)
 
     def over(self, layer: Labels | None) -> Pixels | None:
-        """Return the pixels of labels over the part; all of labels that do not cover it."""
+        """Return the pixels of labels over the part; all pixels if they do not cover it."""
         if layer is None:
             return None
         pixels = pixels_of(layer)
-        own = range(self.image.ndim) if pixels.ndim == self.image.ndim else self.axes
+        axes = range(self.image.ndim) if pixels.ndim == self.image.ndim else self.axes
         index: list[int | slice] = []
-        if pixels.ndim == len(own):
-            origin = _origin(self.image, layer, tuple(own))
-            for axis, offset, n in zip(own, origin, pixels.shape, strict=True):
+        if pixels.ndim == len(axes):
+            origin = _origin(self.image, layer, tuple(axes))
+            for axis, offset, n in zip(axes, origin, pixels.shape, strict=True):
                 if axis == self.channel_axis:
                     index.append(0)
                 elif axis in self.fixed:
@@ -142,44 +141,43 @@ class LargeRegion(ImageRegion):
 
 
 def _origin(image: Image, layer: Labels, axes: tuple[int, ...]) -> list[int]:
-    """Return the pixel of an image at the first one of labels over some of its axes."""
+    """Return the pixel of an image, along some axes, under the first pixel of labels."""
     world = np.zeros(image.ndim)
     world[list(axes)] = layer.data_to_world(np.zeros(layer.ndim))
-    found = image.world_to_data(world)
-    return [round(float(found[axis])) for axis in axes]
+    pixel = image.world_to_data(world)
+    return [round(float(pixel[axis])) for axis in axes]
 
 
 def narrowed(viewer: napari.Viewer, region: ImageRegion, strokes: Any = None) -> ImageRegion:
-    """Return what of a region is labelled at once: of a large image, where strokes are.
+    """Return the region that is labelled at once: of a large image the part with strokes.
 
-    Without strokes it is what is on screen, of the level that is shown.
+    Without strokes it is the part on screen, at the level that is shown.
     """
     image = region.image
     if not is_large(image):
         return region
     level, part = image.data_level if image.multiscale else 0, _on_screen(viewer, region)
-    finest, own = pixels_of(image).shape, levels_of(image)[level].shape
+    finest, level_sides = pixels_of(image).shape, levels_of(image)[level].shape
     if strokes is not None:
         axes = tuple(range(image.ndim)) if strokes.ndim == image.ndim else region.axes
         sides = pixels_of(strokes).shape
         if len(axes) == len(sides) and any(sides[k] != finest[axis] for k, axis in enumerate(axes)):
-            level, own = 0, finest
+            level, level_sides = 0, finest
             for axis, first, n in zip(axes, _origin(image, strokes, axes), sides, strict=True):
                 if axis != region.channel_axis:
                     part[axis] = slice(max(0, first), min(first + n, finest[axis]))
     box = [
-        (one.start * m // n, -(-one.stop * m // n))
-        for n, m, one in zip(finest, own, part, strict=False)
+        (side.start * m // n, -(-side.stop * m // n))
+        for n, m, side in zip(finest, level_sides, part, strict=False)
     ]
     shown = region.together or region.axes
     longest = max(box[axis][1] - box[axis][0] for axis in shown)
     step = max(1, -(-longest // MOST_ON_SCREEN))
-    found = tuple(
-        slice(*ends, step if axis in shown and step > 1 and own[axis] > 1 else None)
+    sampled = tuple(
+        slice(*ends, step if axis in shown and step > 1 and level_sides[axis] > 1 else None)
         for axis, ends in enumerate(box)
     )
-    own_fields = (region.image, region.channel_axis, region.fixed, region.together)
-    return LargeRegion(*own_fields, level, found)
+    return LargeRegion(image, region.channel_axis, region.fixed, region.together, level, sampled)
 
 
 def _on_screen(viewer: napari.Viewer, region: ImageRegion) -> list[slice]:
@@ -208,7 +206,7 @@ def _on_screen(viewer: napari.Viewer, region: ImageRegion) -> list[slice]:
 
 
 class SpreadArray:
-    """An array with axes of one pixel more, which stand for all channels."""
+    """A lazy array with additional axes of one pixel, which stand for all channels."""
 
     def __init__(self, array: Any, axes: tuple[int, ...]) -> None:
         self._array, self._axes, self.dtype = array, axes, array.dtype
@@ -218,23 +216,20 @@ class SpreadArray:
         self.shape, self.ndim = tuple(shape), len(shape)
 
     def __getitem__(self, index: Any) -> Any:
-        given = index if isinstance(index, tuple) else (index,)
-        given = (*given, *(slice(None),) * (self.ndim - len(given)))
-        inner = tuple(one for axis, one in enumerate(given) if axis not in self._axes)
-        found = np.asarray(self._array[inner])
-        own = [axis for axis in self._axes if isinstance(given[axis], slice)]
-        n_gone = [sum(not isinstance(one, slice) for one in given[:axis]) for axis in own]
-        return np.expand_dims(found, [axis - n for axis, n in zip(own, n_gone, strict=True)])
+        index = index if isinstance(index, tuple) else (index,)
+        index = (*index, *(slice(None),) * (self.ndim - len(index)))
+        inner = tuple(at for axis, at in enumerate(index) if axis not in self._axes)
+        spread = [axis for axis in self._axes if isinstance(index[axis], slice)]
+        n_dropped = [sum(not isinstance(at, slice) for at in index[:axis]) for axis in spread]
+        axes = [axis - n for axis, n in zip(spread, n_dropped, strict=True)]
+        return np.expand_dims(np.asarray(self._array[inner]), axes)
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> NDArray[Any]:
         return np.asarray(self[(slice(None),) * self.ndim], dtype)
 
 
 class GrowingLevels:
-    """The levels of a mask that is being written, for a layer: coarse ones follow each tile.
-
-    Fine ones are read from the store, the others kept in memory.
-    """
+    """Levels of a mask that is being written; coarse ones are in memory and follow each tile."""
 
     def __init__(self, store: LabelStore, plan: Plan, done: Any) -> None:
         self._store, self._plan = store, plan
@@ -243,31 +238,31 @@ class GrowingLevels:
             (k for k, shape in enumerate(shapes) if math.prod(shape) <= MOST_IN_MEMORY),
             len(shapes) - 1,
         )
-        kept = range(self._first, len(shapes))
+        coarse = range(self._first, len(shapes))
         self.arrays: list[Any] = [store.level(k) for k in range(self._first)]
-        self.arrays += [np.asarray(store.level(k)[...]) for k in kept]
+        self.arrays += [np.asarray(store.level(k)[...]) for k in coarse]
         between = [(1,) * len(plan.shape), *map(plan.steps_between, range(len(shapes) - 1))]
-        every = np.cumprod(between, axis=0).tolist()
-        self._steps = {k: every[k] for k in kept}
+        steps = np.cumprod(between, axis=0).tolist()
+        self._steps = {k: steps[k] for k in coarse}
         for tile in done:
             if tile[0] == 0 and not self._is_there(tile, done):
                 self.take(tile)
 
     def _is_there(self, tile: tuple[int, ...], done: Any) -> bool:
-        """Tell whether the coarse level that is kept was written for a tile."""
-        own: tuple[int, ...] | None = tile
+        """Tell whether the finest coarse level was written for a tile."""
+        parent: tuple[int, ...] | None = tile
         for _ in range(self._first):
-            own = None if own is None else self._plan.coarser(own)
-        return own in done
+            parent = None if parent is None else self._plan.coarser(parent)
+        return parent in done
 
     def take(self, tile: tuple[int, ...]) -> None:
-        """Bring a tile of the finest level, just written, into the coarse levels."""
+        """Copy a tile of the finest level, just written, into the coarse levels."""
         region = self._plan.region(tile[1:])
         labels: NDArray[Any] = self._store.read(0, region)
         for k, steps in self._steps.items():
-            where, every = [], []
-            for one, step in zip(region, steps, strict=True):
-                start, stop = -(-one.start // step), -(-one.stop // step)
-                where.append(slice(start, stop))
-                every.append(slice(start * step - one.start, None, step))
-            self.arrays[k][tuple(where)] = labels[tuple(every)]
+            target, samples = [], []
+            for side, step in zip(region, steps, strict=True):
+                start, stop = -(-side.start // step), -(-side.stop // step)
+                target.append(slice(start, stop))
+                samples.append(slice(start * step - side.start, None, step))
+            self.arrays[k][tuple(target)] = labels[tuple(samples)]

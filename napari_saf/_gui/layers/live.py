@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import napari
@@ -13,7 +14,8 @@ from numpy.typing import NDArray
 from skimage.color import deltaE_ciede2000, rgb2lab
 
 from napari_saf._gui.layers import metadata
-from napari_saf._gui.layers.placement import Placement, lay_over, placement_of, world_affine
+from napari_saf._gui.layers.placement import Placement, placement_of, world_affine
+from napari_saf._gui.layers.visibility import insert_above, selection_kept
 from napari_saf.graph import AbstractGraph, GridGraph
 from napari_saf.io import PrototypeSet, with_level, with_prototypes
 from napari_saf.regions import RegionHierarchy
@@ -36,31 +38,33 @@ _DARK = 0.45
 _GROUND_KEY = "napari_saf_ground"
 """Entry of a result whose largest label is seen through: that label."""
 _N_SAMPLES = 200_000
+_MOST_UNDOABLE = 2**22
+"""Changed pixels of an undo step; more would fill the memory with their indices."""
 _CLEAR_TO_WHITE = Colormap([[1, 1, 1, 0], [1, 1, 1, 1]], name="clear to white")
 _LABEL_COLORS = np.array(label_colormap(N_COLORS).colors, dtype=np.float32)
 """Made here: what napari calls warns, and warnings are no thread's own while runs are under way."""
 _LABEL_COLORS[1 : 1 + len(_FIRST), :3] = _FIRST
 
 
-def label_colors(known: Mapping[int, Sequence[float]] | None = None) -> NDArray[np.float32]:
-    """Return red, green, blue and alpha by label, of shape (256, 4); that of 0 is for none.
+def label_colors(chosen: Mapping[int, Sequence[float]] | None = None) -> NDArray[np.float32]:
+    """Return red, green, blue and alpha by label, of shape (256, 4), row 0 for no label.
 
-    Labels whose colour is known have that.
+    Labels with a chosen colour have that.
     """
     colors = _LABEL_COLORS.copy()
-    for label, color in sorted((known or {}).items(), reverse=True):
+    for label, color in sorted((chosen or {}).items(), reverse=True):
         colors[(label - 1) % N_COLORS + 1, : len(color)] = color
     return colors
 
 
 def separate(colors: NDArray[np.floating]) -> NDArray[np.floating]:
     """Return the first colours (n, >= 3) with those too close to an earlier one replaced."""
-    found, spare = np.array(colors[:_N_APART]), _FIRST
-    for k in range(1, len(found)):
-        if _least_difference(found[k : k + 1], found[:k])[0] < _APART:
-            apart = _least_difference(spare, np.delete(found, k, axis=0))
-            found[k, :3] = spare[apart.argmax()]
-    return found
+    result, spare = np.array(colors[:_N_APART]), _FIRST
+    for k in range(1, len(result)):
+        if _least_difference(result[k : k + 1], result[:k])[0] < _APART:
+            apart = _least_difference(spare, np.delete(result, k, axis=0))
+            result[k, :3] = spare[apart.argmax()]
+    return result
 
 
 def _least_difference(
@@ -115,6 +119,7 @@ class LiveLayer:
         self.placement = placement
         self._viewer, self.title, self._strokes = viewer, title, strokes
         self._pixels: NDArray[Any] | None = None
+        self._edited: NDArray[Any] | None = None
         self._keeps_colors = strokes is not None or colors is not None
         self._is_by_rank = False
         self._colors = label_colors() if colors is None else colors
@@ -122,10 +127,10 @@ class LiveLayer:
 
     def take_up(self, layer: Labels, shape: tuple[int, ...]) -> bool:
         """Go on in a layer that was there before, if labels of a shape fit there."""
-        kind, world = layer.data.dtype, self.placement.world
+        world = self.placement.world
         n_bytes = 1 if self._strokes is None else self._strokes.data.dtype.itemsize
         fits = type(layer.data) is np.ndarray and layer.data.shape == self.placement.shape(shape)
-        fits = fits and kind.itemsize >= n_bytes
+        fits = fits and layer.data.dtype.itemsize >= n_bytes
         if fits and world is not None and np.allclose(world_affine(layer), world):
             self.layer, self._pixels = layer, layer.data
         return self.layer is layer
@@ -176,6 +181,7 @@ class LiveLayer:
         if self.is_lost:
             return
         self._write(result.labels)
+        self._add_undo_step()
         self._describe(result, graph, soft)
         self.layer.refresh(extent=False)
 
@@ -209,11 +215,9 @@ class LiveLayer:
             parts = taught.by_label()
             # Labels that were locked took no part in the run and have no row of their own yet.
             rows = metadata.prototype_entries({**parts, **metadata.points_of(self.layer)})
-            own = rows | {
-                metadata.PARTS_KEY: parts,
-                "recipe": with_prototypes(entry["recipe"], taught),
-            }
-            self.layer.metadata[metadata.METADATA_KEY] = entry | own
+            recipe = with_prototypes(entry["recipe"], taught)
+            learned = rows | {metadata.PARTS_KEY: parts, "recipe": recipe}
+            self.layer.metadata[metadata.METADATA_KEY] = entry | learned
             self.layer.events.set_data()  # metadata have no event of their own
 
     def labels(self) -> LabelImage:
@@ -259,27 +263,42 @@ class LiveLayer:
             self.layer.events.visible.connect(follow)
         self.points.features = {"label": labels}
         self.points.face_color = metadata.colors_of(self.layer, labels)
-        self._viewer.layers.selection.active = self.layer
 
     def _add(self, labels: LabelImage, n_labels: int) -> None:
         # Strokes of a larger type may come to hold larger numbers.
         n_bytes = 1 if self._strokes is None else self._strokes.data.dtype.itemsize
         least = {1: np.uint8, 2: np.uint16}.get(n_bytes, np.uint32)
-        kind = np.result_type(least, np.min_scalar_type(n_labels))
-        self.layer = self._viewer.add_labels(
-            labels.reshape(self.placement.shape(labels.shape)).astype(kind),
-            name=f"{self.image.name} [{self.title}]",
-            colormap=colormap_of(self._colors),
-            metadata={metadata.METADATA_KEY: self.source}
-            | ({metadata.NAMES_KEY: dict(self._names)} if self._names else {}),
-            **self.placement.transform,
-        )
+        dtype = np.result_type(least, np.min_scalar_type(n_labels))
+        # Like any layer that is added it is selected, unless a person goes on painting strokes.
+        with nullcontext() if self._strokes is None else selection_kept(self._viewer):
+            self.layer = self._viewer.add_labels(
+                labels.reshape(self.placement.shape(labels.shape)).astype(dtype),
+                name=f"{self.image.name} [{self.title}]",
+                colormap=colormap_of(self._colors),
+                metadata={metadata.METADATA_KEY: self.source}
+                | ({metadata.NAMES_KEY: dict(self._names)} if self._names else {}),
+                **self.placement.transform,
+            )
         self._pixels = self.layer.data
-        lay_over(self._viewer, self.layer, self.image, self._strokes)
+        insert_above(self._viewer, self.layer, self.image, self._strokes)
 
     def _write(self, labels: LabelImage) -> None:
         assert self._pixels is not None
+        if self._edited is None and metadata.metadata_of(self.layer).get(metadata.EDITED_KEY):
+            self._edited = self._pixels.copy()
         self._pixels[...] = labels.reshape(self._pixels.shape)
+
+    def _add_undo_step(self) -> None:
+        """Let the person undo that a run replaced labels that they had edited."""
+        before, pixels, self._edited = self._edited, self._pixels, None
+        if before is None or pixels is None:
+            return
+        changed = np.nonzero(before != pixels)
+        if 0 < len(changed[0]) <= _MOST_UNDOABLE:
+            labels = pixels[changed]
+            pixels[changed] = before[changed]
+            with self.layer.events.paint.blocker():  # nobody painted
+                self.layer.data_setitem(changed, labels, refresh=False)
 
 
 class RegionsLayer(LiveLayer):
@@ -298,8 +317,10 @@ class RegionsLayer(LiveLayer):
     @property
     def source(self) -> dict[str, Any]:
         recipe = metadata.raw_recipe(self._result.layer)
-        own = {"recipe": with_level(recipe, self._level)} if isinstance(recipe, dict) else {}
-        return super().source | {metadata.LEVEL_KEY: self._level} | own
+        source = super().source | {metadata.LEVEL_KEY: self._level}
+        if isinstance(recipe, dict):
+            source["recipe"] = with_level(recipe, self._level)
+        return source
 
     def show_level(self, tree: RegionHierarchy, level: float) -> int:
         """Show the regions of a hierarchy at a level, and return how many there are."""
@@ -317,10 +338,9 @@ class RegionsLayer(LiveLayer):
 
     def _add(self, labels: LabelImage, n_labels: int) -> None:
         layers = self._viewer.layers
-        active = layers.selection.active
-        super()._add(labels, n_labels)
+        with selection_kept(self._viewer):
+            super()._add(labels, n_labels)
         layers.move(layers.index(self.layer), layers.index(self._result.layer) + 1)
-        layers.selection.active = active
 
 
 class EditedLayer(LiveLayer):
@@ -380,8 +400,9 @@ class UncertaintyLayer:
             self.layer.visible = True
             return
         options = self._appearance | self._placement.transform
-        self.layer = self._viewer.add_image(pixels, **options)
-        lay_over(self._viewer, self.layer, self._image, self._strokes)
+        with selection_kept(self._viewer):
+            self.layer = self._viewer.add_image(pixels, **options)
+        insert_above(self._viewer, self.layer, self._image, self._strokes)
 
     def hide(self) -> None:
         if self.layer is not None and self.layer in self._viewer.layers:
@@ -397,13 +418,14 @@ def show_points(
     **options: Any,
 ) -> Any:
     """Show points at pixels of what was labelled of an image; return their layer."""
-    places = np.array([placement.shape(tuple(pixel)) for pixel in pixels], dtype=float)
-    places[:, list(placement.singletons)] = 0
+    positions = np.array([placement.shape(tuple(pixel)) for pixel in pixels], dtype=float)
+    positions[:, list(placement.singletons)] = 0
     if points is not None and points in viewer.layers:
-        points.data = places
+        points.data = positions
         return points
     options |= {"border_color": "white", "border_width": 0.15} | placement.transform
     options["metadata"] = {metadata.METADATA_KEY: {"image": str(image.unique_id)}}
-    points = viewer.add_points(places, **options)
-    lay_over(viewer, points, image)
+    with selection_kept(viewer):
+        points = viewer.add_points(positions, **options)
+    insert_above(viewer, points, image)
     return points

@@ -1,16 +1,14 @@
-"""Masks from files as Labels layers, with all that a fresh result has."""
+"""Masks from files as Labels layers with the metadata of a result."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
-from weakref import WeakSet
 
 import numpy as np
-from napari.layers import Image, Labels, Layer
+from napari.layers import Labels
 
 from napari_saf import io
 from napari_saf._gui.layers.live import colormap_of, label_colors
@@ -20,8 +18,7 @@ from napari_saf._gui.layers.metadata import (
     NAMES_KEY,
     prototype_entries,
 )
-from napari_saf._gui.layers.sight import unwrapped
-from napari_saf.errors import FormatError, SafError
+from napari_saf.errors import FormatError
 from napari_saf.tiles import LARGE
 
 LayerData = tuple[Any, dict[str, Any], str]
@@ -66,42 +63,11 @@ def read_layer(path: Path) -> LayerData:
 
 
 def large_levels(path: Path) -> list[Any]:
-    """Return the levels of a mask that is too large to be read whole; none of others."""
+    """Return the levels of an OME-Zarr mask larger than memory; none of other masks."""
     if not io.is_zarr(path):
         return []
-    found = io.ImageSource.open(path)
-    return found.levels() if math.prod(found.shape) >= LARGE else []
-
-
-def may_be_mask(layer: Any) -> bool:
-    """Tell whether napari's own reader opened a layer as an image; once of a layer.
-
-    It may be a mask of ours then: of a folder, or with a name that does not say so.
-    """
-    own, source = unwrapped(layer), layer.source
-    is_new = own not in _asked
-    _asked.add(own)
-    is_image = isinstance(layer, Image) and source.reader_plugin == "napari"
-    return is_new and is_image and bool(source.path)
-
-
-_asked: WeakSet[Any] = WeakSet()
-
-
-def read_if_mask(path: str, cancelled: object) -> LayerData | None:
-    """Return what `read_layer` does for a mask of ours; None for any other file, or damaged."""
-    with suppress(SafError):
-        return read_layer(Path(path)) if io.is_own_mask(Path(path)) else None
-    return None
-
-
-def show_as_labels(viewer: Any, layer: Any, found: LayerData | None) -> None:
-    """Put labels in the place of the image as which they were opened."""
-    if found is None or layer not in viewer.layers:
-        return
-    place = viewer.layers.index(layer)
-    viewer.layers.remove(layer)
-    viewer.layers.insert(place, Layer.create(*found))
+    source = io.ImageSource.open(path)
+    return source.levels() if math.prod(source.shape) >= LARGE else []
 
 
 def _longer(shape: Sequence[int]) -> list[int]:

@@ -1,4 +1,4 @@
-"""What a result layer carries: its recipe, prototypes, history, names and soft labels."""
+"""Metadata of layers: recipe, prototypes, history, names and soft labels of results."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ STROKES_KEY = "napari_saf_strokes"
 
 ARE_STROKES = "these are strokes, not the labels that came of them: most pixels may be 0"
 
-KEPT_KEY = "napari_saf_kept"
-"""Entry of the metadata of strokes and labels of a project that was opened."""
+RESTORED_KEY = "napari_saf_restored"
+"""Entry of the metadata of strokes and labels that came with a project."""
 
 OBJECTS_KEY = "napari_saf_objects"
 """Entry of the metadata of a layer of objects: the kind of each object by its number."""
@@ -82,6 +82,12 @@ def image_id_of(layer: Any) -> str:
     return str(metadata_of(layer).get("image") or layer.metadata.get(STROKES_KEY) or "")
 
 
+def restored_layers(viewer: napari.Viewer, image: Any) -> list[Any]:
+    """Return the strokes and labels of an image that came with a project, the lowest first."""
+    layers = [layer for layer in viewer.layers if RESTORED_KEY in layer.metadata]
+    return [layer for layer in layers if image_id_of(layer) == str(image.unique_id)]
+
+
 def is_strokes(layer: Any) -> bool:
     return layer is not None and STROKES_KEY in layer.metadata
 
@@ -98,9 +104,9 @@ def prototypes_of(layer: Any) -> NDArray[np.floating] | None:
 
 
 def points_of(layer: Any) -> dict[int, NDArray[np.floating]]:
-    """Return the prototypes (n_own, n_features) of each label that has some, ascending.
+    """Return the prototypes (n_rows, n_features) of each label that has some, ascending.
 
-    Merged labels keep those of all that they were.
+    Merged labels have those of all their parts.
     """
     table, parts = prototypes_of(layer), metadata_of(layer).get(PARTS_KEY)
     if table is None:
@@ -110,21 +116,27 @@ def points_of(layer: Any) -> dict[int, NDArray[np.floating]]:
     several = parts if isinstance(parts, dict) else {}
     width = table.shape[1:]
     return points | {
-        label: own
-        for label, own in several.items()
-        if label in points and isinstance(own, np.ndarray) and own.shape[1:] == width and len(own)
+        label: rows
+        for label, rows in several.items()
+        if label in points
+        and isinstance(rows, np.ndarray)
+        and rows.shape[1:] == width
+        and len(rows)
     }
 
 
 def prototype_entries(points: Mapping[int, NDArray[np.floating]]) -> dict[str, Any]:
-    """Return entries of a result for the prototypes (n_own, n_features) of labels."""
-    rows = None
-    if points:  # the mean of those of label l in row l - 1
+    """Return entries of a result for the prototypes (n_rows, n_features) of labels."""
+    means = None
+    if points:  # that of label l in row l - 1
         width = next(iter(points.values())).shape[1]
-        rows = np.full((max(points), width), np.nan, dtype=np.float32)
-        for number, own in points.items():
-            rows[number - 1] = own.mean(axis=0)
-    return {"prototypes": rows, PARTS_KEY: {n: own for n, own in points.items() if len(own) > 1}}
+        means = np.full((max(points), width), np.nan, dtype=np.float32)
+        for label, rows in points.items():
+            means[label - 1] = rows.mean(axis=0)
+    return {
+        "prototypes": means,
+        PARTS_KEY: {n: rows for n, rows in points.items() if len(rows) > 1},
+    }
 
 
 def is_result(layer: object) -> bool:
@@ -136,30 +148,32 @@ def is_regions(layer: object) -> bool:
 
 
 def labels_to_choose(viewer: Any) -> Any:
-    """Return the Labels layer that is active, or else the topmost, if possible in sight.
+    """Return the active Labels layer, else the topmost, visible ones first; None without one.
 
-    Of strokes it is what came of them, and regions only if they are active. None if there is none.
+    Instead of strokes it is their result, and regions only if they are active.
     """
     active = viewer.layers.selection.active
     # Pyramids cannot be edited.
-    found = [one for one in viewer.layers if isinstance(one, Labels) and not one.multiscale]
-    if active in found and not is_strokes(active) and not active.metadata.get(UNCHOSEN_KEY):
+    labels = [
+        layer for layer in viewer.layers if isinstance(layer, Labels) and not layer.multiscale
+    ]
+    if active in labels and not is_strokes(active) and not active.metadata.get(UNCHOSEN_KEY):
         return active
-    image = image_id_of(active) if active in found else ""
+    image = image_id_of(active) if active in labels else ""
 
     def rank(layer: Labels) -> tuple[bool, ...]:
         is_of_image = not image or image_id_of(layer) == image
         return not is_strokes(layer), not is_regions(layer), is_of_image, layer.visible
 
-    return max(reversed(found), key=rank, default=None)
+    return max(reversed(labels), key=rank, default=None)
 
 
 def colors_of(layer: Labels, numbers: NDArray[np.integer]) -> NDArray[np.float64]:
     """Return the colours (r, g, b, a) of labels on a layer, of shape (n, 4)."""
     # A colormap that shows the chosen label alone would leave the others black.
     colormap = layer.colormap.model_copy(update={"use_selection": False})
-    found = np.asarray(colormap.map(numbers), dtype=float).reshape(-1, 4)
-    return np.asarray(np.clip(found, 0, 1))
+    colors = np.asarray(colormap.map(numbers), dtype=float).reshape(-1, 4)
+    return np.asarray(np.clip(colors, 0, 1))
 
 
 def stored_recipe(layer: Any) -> Any:
@@ -174,14 +188,14 @@ def carry_objects(layer: Any, step: dict[str, Any]) -> None:
 
 
 def raw_recipe(layer: Any) -> Any:
-    """Return the same with what strokes taught as it is now: edited, named and coloured."""
+    """Return the stored recipe with its prototypes as they are now: edited, named, coloured."""
     raw, points = stored_recipe(layer), points_of(layer)
     if not isinstance(raw, dict) or "taught" not in raw or not points:
         return raw
     colors = colors_of(layer, np.array([*points]))[:, :3].tolist()
-    own = dict(zip(points, colors, strict=True))
+    by_label = dict(zip(points, colors, strict=True))
     return with_prototypes(
-        raw, PrototypeSet.from_points(points, names=class_names(layer), colors=own)
+        raw, PrototypeSet.from_points(points, names=class_names(layer), colors=by_label)
     )
 
 
@@ -229,9 +243,9 @@ class SoftLabels:
         grid, assignment = problem.graph, result.assignment
         uncertainty = None if problem.seeds is None else result.uncertainty
         if isinstance(grid, GraphUnion):
-            own = grid.slices[-1]
-            grid, assignment = grid.grids[-1], assignment[own]
-            uncertainty = None if uncertainty is None else uncertainty[own]
+            nodes = grid.slices[-1]
+            grid, assignment = grid.grids[-1], assignment[nodes]
+            uncertainty = None if uncertainty is None else uncertainty[nodes]
         if not isinstance(grid, GridGraph) or len(assignment) != grid.n_nodes:
             return None
         numbers = result.label_map.numbers
@@ -246,21 +260,18 @@ class SoftLabels:
         """Return maps of labels (n_labels, ...) in the shape of what was labelled."""
         maps = np.asarray(soft_images(self.grid, self.assignment, self.numbers, labels))
         if self.locked is not None:
-            for own, label in zip(maps, labels, strict=True):
-                own[self.locked == label] = 1
+            for map_, label in zip(maps, labels, strict=True):
+                map_[self.locked == label] = 1
         return maps
 
 
 def trim_soft_labels(viewer: napari.Viewer, newest: Labels) -> None:
-    """Let layers keep their soft labels only as far as memory goes; that of the newest comes first.
-
-    After it come those at the top of the list.
-    """
-    left = _MOST_BYTES
-    for layer in (newest, *(one for one in reversed(viewer.layers) if one != newest)):
+    """Drop soft labels beyond a memory limit, those of the newest and topmost layers last."""
+    n_bytes = 0
+    for layer in (newest, *(layer for layer in reversed(viewer.layers) if layer != newest)):
         soft = soft_labels_of(layer)
-        left -= 0 if soft is None else soft.assignment.nbytes
-        if left < 0:
+        n_bytes += 0 if soft is None else soft.assignment.nbytes
+        if n_bytes > _MOST_BYTES:
             forget_soft_labels(layer)
 
 
@@ -270,8 +281,8 @@ def forget_soft_labels(layer: Any) -> None:
 
 def soft_labels_of(layer: Any) -> SoftLabels | None:
     """Return the soft labels that a layer carries, or None."""
-    found = None if layer is None else metadata_of(layer).get(SOFT_KEY)
-    return found if isinstance(found, SoftLabels) else None
+    soft = None if layer is None else metadata_of(layer).get(SOFT_KEY)
+    return soft if isinstance(soft, SoftLabels) else None
 
 
 def show_probabilities(
@@ -290,12 +301,11 @@ def show_probabilities(
     """
     title = f"{labels.name} P({name})"
     pixels = values.reshape(labels.data.shape)
-    same = (one for one in viewer.layers if one.name == title and one.data.shape == pixels.shape)
-    layer = next(same, None)
-    if layer is not None:
-        layer.data, layer.visible = pixels, True
-        layer.blending = "opaque" if covers else "additive"
-        return
+    for layer in viewer.layers:
+        if layer.name == title and layer.data.shape == pixels.shape:
+            layer.data, layer.visible = pixels, True
+            layer.blending = "opaque" if covers else "additive"
+            return
     ramp = Colormap([(0, 0, 0, 1), (*map(float, color[:3]), 1)], name=f"black to {name}")
     viewer.add_image(
         pixels,

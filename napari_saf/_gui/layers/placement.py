@@ -1,7 +1,4 @@
-"""Where labels lie: over which slice, axes and region of which image, what is read of it.
-
-And where their layer lies among the others.
-"""
+"""Geometry of labels over their image: axes, slices, regions and affine transforms."""
 
 from __future__ import annotations
 
@@ -12,36 +9,28 @@ from typing import Any
 import napari
 import numpy as np
 from napari.layers import Image, Labels, Layer
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
-from napari_saf._gui.layers.metadata import (
-    MAP_KEY,
-    image_id_of,
-    is_given,
-    is_strokes,
-    metadata_of,
-)
+from napari_saf._gui.layers.metadata import metadata_of
 from napari_saf._gui.layers.reading import Index, Pixels
-from napari_saf._gui.napari_workarounds import dims_of, grid_of
+from napari_saf._gui.napari_workarounds import dims_of
 from napari_saf.errors import counted
-from napari_saf.io import Scale, Steps
+from napari_saf.io import Steps, split_affine
 
 NO_IMAGE = "no image: open or choose an image layer first"
 _ROUNDING = 1e-9
 _FAR = 2.0**40
 _LARGEST_DRIFT = 1e-3
 """Pixels of an image by which a step along labels may differ from one along the image."""
-_OPAQUE = 0.9
-"""Opacity above which an image hides what lies below it."""
 Window = int | tuple[int, ...]
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Placement:
-    """How a result layer is laid over its image, of which it has some `axes`.
+    """Geometry of a layer over some `axes` of its image.
 
-    Its singletons are the axes of length 1 that stand for the slice that was labelled, or for all
-    channels (`channels`). The transform are arguments of the layer, the `world` is its affine.
+    `singletons` are axes of length 1 for the labelled slice, or for all channels (`channels`).
+    `transform` are arguments of the layer, `world` is its affine.
     """
 
     singletons: tuple[int, ...]
@@ -57,15 +46,15 @@ class Placement:
         return tuple(sides)
 
     def entry(self, image: Image) -> dict[str, Any]:
-        """Return what the metadata of labels say of where they lie."""
-        own = {name: getattr(self, name) for name in ("axes", "singletons", "channels")}
-        return {"image": str(image.unique_id)} | own
+        """Return the entries of the metadata of labels that say where they lie."""
+        axes = {name: getattr(self, name) for name in ("axes", "singletons", "channels")}
+        return {"image": str(image.unique_id)} | axes
 
 
 def world_affine(layer: Layer) -> NDArray[np.float64]:
-    """Return all that takes pixels of a layer to the world (ndim + 1, ndim + 1).
+    """Return the affine from pixels of a layer to the world (ndim + 1, ndim + 1).
 
-    These are its scale, shear, rotation and translation, then its affine.
+    It combines scale, shear, rotation and translation, then the affine of the layer.
     """
     affine = np.eye(layer.ndim + 1)
     origin = np.array(layer.data_to_world(np.zeros(layer.ndim)))
@@ -80,35 +69,9 @@ def world_affine(layer: Layer) -> NDArray[np.float64]:
 
 
 def steps_of(layer: Layer, axes: Sequence[int] | None = None) -> Steps:
-    """Return where a step of one pixel along some axes of a layer, or all, leads in the world."""
-    every = range(layer.ndim) if axes is None else axes
-    return Steps(world_affine(layer)[:-1, list(every)])
-
-
-def scale_of(affine: NDArray[np.float64], axes: Sequence[int]) -> Scale:
-    """Return the scale of some axes of an affine as tables and files take it.
-
-    These are sizes, or, of axes that are rotated, reflected or sheared, the steps.
-    """
-    steps = Steps(affine[:-1, list(axes)])
-    return steps.columns if steps.beyond_sizes else steps.sizes
-
-
-def split_affine(
-    affine: NDArray[np.float64], scale: ArrayLike, translate: ArrayLike
-) -> dict[str, Any]:
-    """Return arguments of a layer with a scale and a translation that lies at an affine."""
-    sizes, shift = np.array(scale, float), np.array(translate, float)
-    rest = affine.copy()
-    rest[:-1, :-1] /= sizes
-    rest[:-1, -1] -= rest[:-1, :-1] @ shift
-    is_rest = not np.allclose(rest, np.eye(len(rest)), rtol=0, atol=_ROUNDING)
-    return {"scale": sizes, "translate": shift} | ({"affine": rest} if is_rest else {})
-
-
-def origin_of(affine: NDArray[np.float64], axes: Sequence[int]) -> tuple[float, ...]:
-    """Return where the first pixel lies along some axes."""
-    return tuple(map(float, affine[list(axes), -1]))
+    """Return the steps in the world of one pixel along some axes of a layer, or all."""
+    axes = range(layer.ndim) if axes is None else axes
+    return Steps(world_affine(layer)[:-1, list(axes)])
 
 
 def place(
@@ -126,16 +89,16 @@ def place(
     wide as all channels. Labels of a part of the image have their `first_pixel` there, along each
     axis, those of a coarser level a `pixel` as wide as several of the image.
     """
-    where: dict[int, float] = dict(fixed)
+    positions: dict[int, float] = dict(fixed)
     n_channels = 1.0
     if channels:
         n_channels = float(layer.extent.data[1][channels]) + 1
-        where[channels] = (n_channels - 1) / 2
+        positions[channels] = (n_channels - 1) / 2
         axes = tuple(sorted((*axes, channels)))
     chosen, origin = list(axes), np.zeros(layer.ndim)
     start = np.array(first_pixel or origin, dtype=float)
     widths = np.array(pixel or np.ones(layer.ndim), dtype=float)
-    start[list(where)] = list(where.values())
+    start[list(positions)] = list(positions.values())
     if channels:
         widths[channels] *= n_channels
     image = world_affine(layer)
@@ -149,24 +112,25 @@ def place(
         "units": tuple(layer.units[axis] for axis in chosen),
         "axis_labels": tuple(layer.axis_labels[axis] for axis in chosen),
     }
-    singletons = tuple(chosen.index(axis) for axis in sorted(where))
+    singletons = tuple(chosen.index(axis) for axis in sorted(positions))
     return Placement(singletons, axes, transform, channels or None, world)
 
 
 def placement_of(labels: Labels) -> Placement:
-    """Return how labels that are there lie over their image."""
+    """Return the placement of an existing layer of labels."""
     recorded, labelled = image_axes_of(labels), labelled_axes(labels)
-    alone = tuple(axis for axis in range(labels.ndim) if axis not in labelled)
-    own, axes = place(labels, tuple(range(labels.ndim)), {}), recorded[0] if recorded else ()
-    return Placement(alone, axes, own.transform, channel_axis_of(labels), own.world)
+    singletons = tuple(axis for axis in range(labels.ndim) if axis not in labelled)
+    axes = recorded[0] if recorded else ()
+    same = place(labels, tuple(range(labels.ndim)), {})
+    return Placement(singletons, axes, same.transform, channel_axis_of(labels), same.world)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class ImageRegion:
-    """The slices of an image layer that are labelled, and the aligned regions of other layers.
+    """The labelled slices of an image layer, and the aligned regions of other layers.
 
-    `channel_axis` is that of the image, `fixed` the axes of which one slice is labelled, and which,
-    `together` the axes along which neighbours are averaged.
+    `fixed` holds the position along each axis of which one slice is labelled, `together` the axes
+    along which neighbours are averaged.
     """
 
     image: Image
@@ -203,10 +167,10 @@ class ImageRegion:
         return place(self.image, self.axes, self.fixed, self.channel_axis)
 
     def whole(self) -> tuple[Placement, tuple[int, ...]]:
-        """Return where labels of all slices would lie, and their shape."""
+        """Return placement and shape of labels of all slices."""
         shape = pixels_of(self.image).shape
-        found = place(self.image, self.axes, {}, self.channel_axis)
-        return found, found.shape(tuple(shape[axis] for axis in self.axes))
+        placement = place(self.image, self.axes, {}, self.channel_axis)
+        return placement, placement.shape(tuple(shape[axis] for axis in self.axes))
 
     def over(self, layer: Labels | None) -> Pixels | None:
         """Return the pixels of labels over the region.
@@ -217,31 +181,31 @@ class ImageRegion:
         """
         if layer is None:
             return None
-        pixels, where = pixels_of(layer), dict(self.fixed)
-        own = self.axes if pixels.ndim == len(self.axes) else range(self.image.ndim)
-        if pixels.ndim != len(own):
+        pixels, fixed = pixels_of(layer), dict(self.fixed)
+        axes = self.axes if pixels.ndim == len(self.axes) else range(self.image.ndim)
+        if pixels.ndim != len(axes):
             return Pixels(pixels)
         channels = self.channel_axis
-        if channels is not None and channels in own and pixels.shape[channels] == 1:
-            where[channels] = 0
-        sides = zip(own, pixels.shape, strict=True)
-        index = tuple(min(where[a], n - 1) if a in where else slice(None) for a, n in sides)
+        if channels is not None and channels in axes and pixels.shape[channels] == 1:
+            fixed[channels] = 0
+        sides = zip(axes, pixels.shape, strict=True)
+        index = tuple(min(fixed[a], n - 1) if a in fixed else slice(None) for a, n in sides)
         return Pixels(pixels, index)
 
     def over_features(self, layer: Layer) -> tuple[Pixels, int] | None:
-        """Return features over the region, and their axis there; None: they do not fit.
+        """Return features over the region, and their axis in it; None if they do not fit.
 
-        They have one axis more than the image, the last that may be it.
+        They have one axis more than the image: the last one that fits.
         """
         data = pixels_of(layer)
         shape = list(data.shape)
         sides = [self.sides[axis] for axis in self.axes]
-        found = [k for k in range(len(shape)) if shape[:k] + shape[k + 1 :] == sides]
-        if not found:
+        fitting = [k for k in range(len(shape)) if shape[:k] + shape[k + 1 :] == sides]
+        if not fitting:
             return None
         index: list[int | slice] = [self.fixed.get(axis, slice(None)) for axis in self.axes]
-        axis = sum(isinstance(at, slice) for at in index[: found[-1]])
-        index.insert(found[-1], slice(None))
+        axis = sum(isinstance(at, slice) for at in index[: fitting[-1]])
+        index.insert(fitting[-1], slice(None))
         return Pixels(data, tuple(index)), axis
 
     @property
@@ -262,94 +226,22 @@ class ImageRegion:
         return self.fit(side if set(widths) == {side} else widths)
 
     def fit(self, window: Window) -> tuple[Window, str]:
-        """Return a window that is along no axis larger, and a note of where it was."""
+        """Return a window cut to the region along each axis, and a note of where it was larger."""
         axes = [axis for axis in self.axes if axis not in self.fixed]
         widths = (window,) * len(axes) if isinstance(window, int) else window
         if len(widths) != len(axes):
             return window, ""
         lengths = [self.sides[axis] for axis in axes]
         pairs = zip(widths, lengths, strict=True)
-        found = tuple(width if n == 1 else min(width, n - 1 + n % 2) for width, n in pairs)
+        fitted = tuple(width if n == 1 else min(width, n - 1 + n % 2) for width, n in pairs)
         smaller = [
             f"axis {self.image.axis_labels[axis]}: {side} px"
-            for axis, width, side in zip(axes, widths, found, strict=True)
+            for axis, width, side in zip(axes, widths, fitted, strict=True)
             if side < width
         ]
         if not smaller:
             return window, ""
-        return found, f"scale along {', '.join(smaller)}, the most that fits"
-
-
-def lay_over(
-    viewer: napari.Viewer, layer: Layer, image: Image, strokes: Labels | None = None
-) -> None:
-    """Move a layer directly above its image and what else is shown of that, but below strokes.
-
-    From below: the image, images blended with it, labels, what else was computed, points, strokes.
-    Strokes become active.
-    """
-    order, own = [one for one in viewer.layers if one != layer], str(image.unique_id)
-    if strokes in order:
-        viewer.layers.selection.active = strokes
-    if image not in order:
-        return
-
-    def rank(one: Layer) -> int:
-        if one == strokes or is_strokes(one):
-            return 3
-        return 0 if isinstance(one, Labels) else 1 if isinstance(one, Image) else 2
-
-    def lies_above(one: Layer) -> bool:
-        if image_id_of(one) not in ("", own):
-            return True
-        if isinstance(one, Image) and is_given(one):
-            return is_opaque(one)
-        return rank(one) > rank(layer)
-
-    place = order.index(image) + 1
-    while place < len(order) and not lies_above(order[place]):
-        place += 1
-    now = viewer.layers.index(layer)
-    viewer.layers.move(now, place + (place > now))
-
-
-def is_opaque(layer: Layer) -> bool:
-    blending = str(layer.blending)
-    is_covering = blending.startswith("translucent") and layer.opacity > _OPAQUE
-    return bool(blending == "opaque" or is_covering)
-
-
-def layers_over(viewer: napari.Viewer, layer: Layer, image: Image) -> list[tuple[Layer, float]]:
-    """Return the visible layers that hide one of an image, and the share of it that they cover.
-
-    They are opaque images, probability maps, and what was made of other images. In three
-    dimensions, and in the grid, none does.
-    """
-    order, ids = list(viewer.layers), ("", str(image.unique_id))
-    if layer not in order or dims_of(viewer).ndisplay == 3 or grid_of(viewer).enabled:
-        return []
-    found = []
-    for one in order[order.index(layer) + 1 :]:
-        is_cover = isinstance(one, Image) and is_given(one) and is_opaque(one) and one != image
-        is_cover |= MAP_KEY in metadata_of(one) or image_id_of(one) not in ids
-        if one.visible and is_cover:
-            found.append((one, _share_under(viewer, layer, one)))
-    return [(one, share) for one, share in found if share > 0]
-
-
-def _share_under(viewer: napari.Viewer, layer: Layer, other: Layer) -> float:
-    """Return the share of the box of a layer, on screen, that lies in that of another."""
-    n_axes, share = min(layer.ndim, other.ndim), 1.0
-    boxes = [one.extent.world[:, -n_axes:] for one in (layer, other)]
-    low, high = np.maximum(boxes[0][0], boxes[1][0]), np.minimum(boxes[0][1], boxes[1][1])
-    shown = [axis - dims_of(viewer).ndim for axis in dims_of(viewer).displayed]
-    for axis in range(-n_axes, 0):
-        side = boxes[0][1][axis] - boxes[0][0][axis]
-        if high[axis] < low[axis]:
-            return 0.0
-        if axis in shown and side > 0:
-            share *= (high[axis] - low[axis]) / side
-    return float(share)
+        return fitted, f"scale along {', '.join(smaller)}, the most that fits"
 
 
 def plane_on_screen(
@@ -375,7 +267,7 @@ def positions_on_screen(viewer: napari.Viewer, layer: Layer, axes: Iterable[int]
 
 
 def note_on_slices(viewer: napari.Viewer, layer: Layer) -> str:
-    """Return what goes wrong where napari shows slices of a layer that is turned out of them."""
+    """Return a warning for a layer that is rotated out of the slices that napari shows."""
     shown = list(plane_on_screen(viewer, layer, tuple(range(layer.ndim))))
     across = [axis for axis in range(layer.ndim) if axis not in shown]
     linear = world_affine(layer)[:-1, :-1]
@@ -403,45 +295,45 @@ def pixels_of(layer: Layer) -> Any:
 
 
 def image_axes_of(layer: Labels) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
-    """Return which axis of the labelled image each axis is, and those that stand for one slice.
+    """Return the axis of the image for each axis of labels, and the axes that stand for one slice.
 
-    None where that is not known, or the layer's pixels were replaced by others.
+    None if unknown, or if the pixels of the layer were replaced.
     """
     entry, shape = metadata_of(layer), pixels_of(layer).shape
     axes, singletons = entry.get("axes"), entry.get("singletons")
     if axes is None or singletons is None:
         return None
-    is_as_it_was = len(axes) == len(shape) and all(shape[axis] == 1 for axis in singletons)
-    return (tuple(axes), tuple(singletons)) if is_as_it_was else None
+    is_valid = len(axes) == len(shape) and all(shape[axis] == 1 for axis in singletons)
+    return (tuple(axes), tuple(singletons)) if is_valid else None
 
 
 def channel_axis_of(layer: Labels) -> int | None:
     """Return the axis of labels that stands for all channels of the image, if they have one."""
-    found = metadata_of(layer).get("channels")
-    return found if isinstance(found, int) and image_axes_of(layer) is not None else None
+    axis = metadata_of(layer).get("channels")
+    return axis if isinstance(axis, int) and image_axes_of(layer) is not None else None
 
 
 def axes_entry(layer: Labels) -> dict[str, Any]:
-    """Return what a file says of the axes of labels; empty where that is not known."""
-    own, channels = image_axes_of(layer), channel_axis_of(layer)
-    found = {} if own is None else {"axes": [*own[0]], "singletons": [*own[1]]}
-    return found if channels is None else found | {"channels": channels}
+    """Return the axes of labels as files hold them; empty if unknown."""
+    recorded, channels = image_axes_of(layer), channel_axis_of(layer)
+    entry = {} if recorded is None else {"axes": [*recorded[0]], "singletons": [*recorded[1]]}
+    return entry if channels is None else entry | {"channels": channels}
 
 
 def place_entry(layer: Labels) -> dict[str, Any] | None:
-    """Return what a file says of how labels lie, see `Labelling`; None: as their sizes say."""
-    own, sizes = image_axes_of(layer), np.abs(layer.scale)
+    """Return the place of labels as files hold it, see `Labelling`; None if sizes suffice."""
+    recorded, sizes = image_axes_of(layer), np.abs(layer.scale)
     arguments = split_affine(world_affine(layer), sizes, layer.translate)
     is_moved = np.any(layer.translate) or "affine" in arguments
-    if not is_moved and (own is None or not own[1]):
+    if not is_moved and (recorded is None or not recorded[1]):
         return None
     plain = {key: np.asarray(value).tolist() for key, value in arguments.items()}
-    known = {"shape": list(pixels_of(layer).shape), "units": [str(one) for one in layer.units]}
-    return known | plain | axes_entry(layer)
+    shape = {"shape": list(pixels_of(layer).shape), "units": list(map(str, layer.units))}
+    return shape | plain | axes_entry(layer)
 
 
 def labelled_axes(layer: Labels) -> list[int]:
-    """Return the axes along which pixels were labelled; where not known, those to keep."""
+    """Return the axes along which pixels were labelled; if unknown, all but leading singletons."""
     recorded, shape = image_axes_of(layer), pixels_of(layer).shape
     if recorded is not None:
         return [axis for axis in range(len(shape)) if axis not in recorded[1]]
@@ -459,10 +351,11 @@ def labelled_image(
 ) -> Image | None:
     """Return the image that was labelled; else one of the layer's name, else any that fits."""
     fitting = [image for image in viewer.layers if isinstance(image, Image) and fits(image)]
-    own = [image for image in fitting if str(image.unique_id) == metadata_of(layer).get("image")]
+    image_id = metadata_of(layer).get("image")
+    recorded = [image for image in fitting if str(image.unique_id) == image_id]
     named = [image for image in fitting if layer.name.startswith(image.name)]
     named.sort(key=lambda image: -len(image.name))
-    return next(iter([*own, *named, *fitting]), None)
+    return next(iter([*recorded, *named, *fitting]), None)
 
 
 def image_region(
@@ -473,55 +366,51 @@ def image_region(
     Of the axes of the labels `spatial` stay, by default those that `squeezed_axes` names.
     """
     spatial = squeezed_axes(layer) if spatial is None else spatial
-    every = list(range(image.ndim))
+    image_axes = list(range(image.ndim))
     channels: list[int | None] = []
     if image.ndim == layer.ndim:
         channels.append(None if image.rgb else channel_axis_of(layer))
     elif image.ndim == layer.ndim + 1 and not image.rgb:
         recorded = image_axes_of(layer)
-        own = recorded[0] if recorded is not None else ()
-        # Where the image is of the same kind, the axis that is none of the labels' holds channels.
-        channels.extend(sorted(every, key=lambda axis: axis in own))
+        labelled = recorded[0] if recorded is not None else ()
+        # In a similar image the axis that is none of the labels' holds channels.
+        channels.extend(sorted(image_axes, key=lambda axis: axis in labelled))
     for channel in channels:
-        axes = [axis for axis in every if axis != channel]
-        own_axes = axes if image.ndim == layer.ndim else range(layer.ndim)
-        index = _region(layer, image, zip(own_axes, axes, strict=True), spatial)
+        axes = [axis for axis in image_axes if axis != channel]
+        label_axes = axes if image.ndim == layer.ndim else range(layer.ndim)
+        index = _region(layer, image, list(zip(label_axes, axes, strict=True)), spatial)
         if index is None:
             continue
         if channel is None:
             return index, -1 if image.rgb else None
-        n_before = sum(isinstance(one, slice) for one in index[:channel])
-        return (*index[:channel], slice(None), *index[channel:]), n_before
+        n_preceding = sum(isinstance(at, slice) for at in index[:channel])
+        return (*index[:channel], slice(None), *index[channel:]), n_preceding
     return None
 
 
 def _along(layer: Layer, axes: list[int]) -> NDArray[np.float64]:
-    """Return the affine of some axes of a layer, of the world the same ones."""
-    at = [*axes, layer.ndim]
-    return world_affine(layer)[np.ix_(at, at)]
+    """Return the affine of some axes of a layer."""
+    rows = [*axes, layer.ndim]
+    return world_affine(layer)[np.ix_(rows, rows)]
 
 
 def _region(
-    layer: Labels, image: Image, pairs: Iterable[tuple[int, int]], spatial: list[int]
+    layer: Labels, image: Image, pairs: list[tuple[int, int]], spatial: list[int]
 ) -> Index | None:
-    """Return the index of some axes of an image that the labels cover, or None.
-
-    The pairs are an axis of the labels and that of the image.
-    """
-    pairs = list(pairs)
-    own, axes = (list(one) for one in zip(*pairs, strict=True))
+    """Return the index of the part of an image that labels cover, along pairs of their axes."""
+    label_axes, axes = (list(column) for column in zip(*pairs, strict=True))
     try:
-        to_image = np.linalg.solve(_along(image, axes), _along(layer, own))
+        to_image = np.linalg.solve(_along(image, axes), _along(layer, label_axes))
     except np.linalg.LinAlgError:  # the axes of the plane are turned out of it
         return None
-    found: list[int | slice] = []
+    index: list[int | slice] = []
     for row, (k, axis) in enumerate(pairs):
-        side, whole = pixels_of(layer).shape[k], pixels_of(image).shape[axis]
+        side, image_side = pixels_of(layer).shape[k], pixels_of(image).shape[axis]
         step = np.abs(to_image[:-1, row] - np.eye(len(pairs))[row])
         if k in spatial and step.max() > min(_LARGEST_DRIFT, 0.5 / side):
             return None  # of a coarser level, or turned
         start = round(to_image[row, -1])
-        if start < 0 or start + side > whole:
+        if start < 0 or start + side > image_side:
             return None
-        found.append(slice(start, start + side) if k in spatial else start)
-    return tuple(found)
+        index.append(slice(start, start + side) if k in spatial else start)
+    return tuple(index)

@@ -1,4 +1,4 @@
-"""From an image layer's data to a problem; runs in the worker, knows no widget."""
+"""Read the data of image layers into problems, in a worker thread."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ class Pixels:
         # Beside the pixels there is their copy in float32.
         need = float(block.size) * (block.dtype.itemsize + 4)
         check_memory(need, torch.device("cpu"), _SMALLER)
-        whole = np.empty(block.shape, block.dtype)
+        pixels = np.empty(block.shape, block.dtype)
         start = 0
         for length in chunks[0]:
             if cancelled():
                 raise Cancelled
-            whole[start : start + length] = np.asarray(block[start : start + length])
+            pixels[start : start + length] = np.asarray(block[start : start + length])
             start += length
-        return whole
+        return pixels
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -92,14 +92,14 @@ class ImageJob:
         """
         options, axis = self.options, self.options.channel_axis
         names = ("window", "weights", "scaling", "max_side")
-        given: dict[str, Any] = {name: getattr(options, name) for name in names}
+        arguments: dict[str, Any] = {name: getattr(options, name) for name in names}
         with memory_errors_translated(_SMALLER):
             if self.others:
                 pixels = self.pixels.read(cancelled)
                 images = [other.pixels.read(cancelled) for other in self.others]
-                given |= {"features": options.features, "channel_axis": axis}
-                given |= {"masks": "finite" if self.finite_only else None}
-                return Problem.from_images([*images, pixels], **given)
+                arguments |= {"features": options.features, "channel_axis": axis}
+                arguments |= {"masks": "finite" if self.finite_only else None}
+                return Problem.from_images([*images, pixels], **arguments)
             pixels, axis = self.read_image(cancelled)
             mask: NDArray[Any] | None = None
             groups: NDArray[Any] | str | None = options.groups
@@ -109,12 +109,12 @@ class ImageJob:
             if self.groups is not None:
                 groups = self._spread(self.groups.read(cancelled))
             if self.features is not None:
-                found = self.features.read(cancelled)
-                features = standardized(np.moveaxis(found, self.features_axis, -1))
+                array = self.features.read(cancelled)
+                features = standardized(np.moveaxis(array, self.features_axis, -1))
             if cancelled():
                 raise Cancelled
-            given |= {"features": features, "channel_axis": axis, "groups": groups}
-            return Problem.from_image(pixels, mask=self._inside(pixels, mask, axis), **given)
+            arguments |= {"features": features, "channel_axis": axis, "groups": groups}
+            return Problem.from_image(pixels, mask=self._inside(pixels, mask, axis), **arguments)
 
     def read_image(self, cancelled: Callable[[], bool]) -> tuple[NDArray[Any], int | None]:
         """Read the pixels; return them and the axis of their channels."""
@@ -210,14 +210,14 @@ def _within(problem: Problem, inside: NDArray[np.bool_]) -> Problem:
     """Return the problem of some pixels of an image, with the features that they have in it."""
     grid = problem.graph
     assert isinstance(grid, GridGraph)
-    kept = grid.from_image(inside.astype(np.uint8)).astype(bool)
-    mask, weights = np.asarray(grid.spread(kept)), grid.weights
-    weights = None if weights is None else weights[kept]
+    nodes = grid.from_image(inside.astype(np.uint8)).astype(bool)
+    mask, weights = np.asarray(grid.spread(nodes)), grid.weights
+    weights = None if weights is None else weights[nodes]
     part = GridGraph(grid.shape, window=grid.window, weights=weights, mask=mask, stride=grid.stride)
     if isinstance(grid, CoarseGrid):
         inside = inside if grid.image_mask is None else inside & grid.image_mask
         part = CoarseGrid(part, grid.image_shape, inside, grid.image)
-    return dataclasses.replace(problem, features=problem.features[kept], graph=part, seeds=None)
+    return dataclasses.replace(problem, features=problem.features[nodes], graph=part, seeds=None)
 
 
 def _key_of(job: ImageJob) -> tuple[object, ...]:
@@ -226,13 +226,13 @@ def _key_of(job: ImageJob) -> tuple[object, ...]:
     Images count by identity and by a sample of their values; layers that are painted on, by all
     their values.
     """
-    every = ((job.pixels, _SAMPLE), (job.features, _SAMPLE), (job.mask, None), (job.groups, None))
+    inputs = ((job.pixels, _SAMPLE), (job.features, _SAMPLE), (job.mask, None), (job.groups, None))
     arrays = [
-        None if one is None else (id(one.data), fingerprint(one.data, size), one.index)
-        for one, size in every
+        None if pixels is None else (id(pixels.data), fingerprint(pixels.data, size), pixels.index)
+        for pixels, size in inputs
     ]
-    own = (*arrays, job.features_axis, job.options, job.finite_only)
-    return (*own, *(_key_of(other) for other in job.others))
+    others = [_key_of(other) for other in job.others]
+    return (*arrays, job.features_axis, job.options, job.finite_only, *others)
 
 
 def fingerprint(array: Any, n_values: int | None) -> int:

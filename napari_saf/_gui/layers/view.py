@@ -1,4 +1,4 @@
-"""What the viewer shows: layers in its grid, the place in the middle, and when that changes."""
+"""The view: layers in the grid, the camera, labels brought into view, events of layers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def list_events(viewer: napari.Viewer) -> tuple[Any, ...]:
 
 
 class EventWatch(QObject):
-    """Emits `changed` once some events have come to rest for so many milliseconds."""
+    """Emit `changed` once no event has come for so many milliseconds."""
 
     changed = Signal()
 
@@ -38,7 +38,7 @@ class EventWatch(QObject):
         self.watch(events)
 
     def watch(self, events: Sequence[Any] = ()) -> None:
-        """Watch these events in place of those before."""
+        """Watch these events instead of earlier ones."""
         self._rest.stop()
         for event in self._events:
             event.disconnect(self._on_event)
@@ -51,7 +51,7 @@ class EventWatch(QObject):
 
 
 class LayerWatch(EventWatch):
-    """Follows one layer at a time, and shows all of its labels again when it leaves it."""
+    """Follow one layer at a time; show all its labels again when another is followed."""
 
     def __init__(self, parent: QObject) -> None:
         super().__init__(parent, 200)
@@ -101,7 +101,7 @@ class SideBySide:
         viewer, grid = self._viewer, grid_of(self._viewer)
         if self.is_on or not layers:
             return
-        self._before = [(one, one.visible, one.opacity) for one in viewer.layers]
+        self._before = [(layer, layer.visible, layer.opacity) for layer in viewer.layers]
         self._grid = grid.stride, grid.shape, grid.spacing
         for layer in viewer.layers:
             layer.visible = layer in layers
@@ -138,18 +138,18 @@ class SideBySide:
 
 
 def center_on(
-    viewer: napari.Viewer, layer: Layer, where: tuple[float, ...], *, only_if_hidden: bool = False
+    viewer: napari.Viewer, layer: Layer, pixel: tuple[float, ...], *, only_if_hidden: bool = False
 ) -> None:
     """Go to the slice of a pixel of a layer, and bring it to the middle of the screen."""
     dims = dims_of(viewer)
-    world = layer.data_to_world(np.array(where, dtype=float))
+    world = layer.data_to_world(np.array(pixel, dtype=float))
     here = np.round(layer.world_to_data(dims.point[-layer.ndim :]))
     for k, axis in enumerate(range(dims.ndim - len(world), dims.ndim)):
         # A pixel may be as wide as several slices, of which any may be on screen.
-        if axis not in dims.displayed and here[k] != where[k]:
+        if axis not in dims.displayed and here[k] != pixel[k]:
             dims.set_point(axis, world[k])
     axes, (first, last) = _axes_on_screen(viewer, layer), layer.corner_pixels
-    if not only_if_hidden or not ((where >= first) & (where <= last))[axes].all():
+    if not only_if_hidden or not ((pixel >= first) & (pixel <= last))[axes].all():
         camera_of(viewer).center = (0, 0, *np.asarray(world)[axes])[-3:]
 
 

@@ -20,18 +20,15 @@ from napari_saf._gui.layers.metadata import OBJECTS_KEY, class_names, soft_label
 from napari_saf._gui.layers.placement import (
     image_region,
     labelled_image,
-    lay_over,
-    origin_of,
     pixels_of,
     place_entry,
     placement_of,
-    scale_of,
     squeezed_axes,
     steps_of,
     world_affine,
 )
 from napari_saf._gui.layers.reading import Pixels
-from napari_saf._gui.layers.sight import results_in_sight
+from napari_saf._gui.layers.visibility import insert_above, visibility_of
 from napari_saf._gui.napari_workarounds import camera_of
 from napari_saf.io import (
     MASK_SUFFIXES,
@@ -39,9 +36,11 @@ from napari_saf.io import (
     TABLE_SUFFIXES,
     label_axes,
     mask_suffix,
+    origin_of,
     save_masks,
     save_objects,
     save_table,
+    scale_of,
 )
 from napari_saf.objects import (
     Objects,
@@ -227,14 +226,14 @@ class ObjectCanvas(QObject):
         if anew or not is_fitting:
             self._add(labels, numbers)
             if image is not None:
-                lay_over(self._viewer, self.layer, image)
+                insert_above(self._viewer, self.layer, image)
         else:
             self.layer.data = numbers
         labels.visible = False
         if image is not None:
             region = image_region(labels, image)
             index = () if region is None else region[0]
-            results_in_sight(self._viewer).show_result(image, self.layer, index)
+            visibility_of(self._viewer).show_result(image, self.layer, index)
 
     def find(self, labels: Labels) -> Any:
         """Return the layer of objects of labels that a project was opened with; None if none.

@@ -16,12 +16,15 @@ from qtpy.QtWidgets import QFileDialog, QLabel, QMenu
 from napari_saf._gui.docks.run_dock import RunDock
 from napari_saf._gui.forms.controls import ask_for_path
 from napari_saf._gui.forms.layout import create_button, create_row
+from napari_saf._gui.layers.masks import large_levels
 from napari_saf._gui.project.table import ImageTable
-from napari_saf._gui.project.work import export_all, find_stores, label_all, picture, works_of
-from napari_saf._gui.session import keeping
-from napari_saf._gui.session.keeping import PROJECT_FILTER, ask_where_to_save, with_suffix
-from napari_saf._gui.session.layers import Entry
-from napari_saf._gui.session.workspace import PROJECT, frame_of
+from napari_saf._gui.session.workspace import (
+    PROJECT,
+    PROJECT_FILTER,
+    ask_where_to_save,
+    frame_of,
+    with_suffix,
+)
 from napari_saf.errors import SafError, counted
 from napari_saf.io import find_images
 from napari_saf.methods import stroke_choices
@@ -29,10 +32,19 @@ from napari_saf.pipeline import Pipeline
 from napari_saf.project import (
     FileReference,
     FoundFile,
+    ImageEntry,
     Project,
+    ProjectImage,
     ProjectLayer,
+    export_all,
     find_files,
+    image_tasks,
+    is_saved_here_before,
+    label_all,
     load_project,
+    note_recent,
+    recent_projects,
+    thumbnail_of,
 )
 
 _WIDTH = 380
@@ -83,6 +95,7 @@ class ProjectWidget(RunDock):
     def __init__(self, viewer: napari.viewer.Viewer) -> None:
         super().__init__(viewer)
         self.session, self.file = self.workspace.session, self.workspace.file
+        self.model = self.session.model
         self.table = ImageTable(self.session)
         self.name = QLabel("" if self.file.path is None else self.file.name, wordWrap=True)
         keys = {"before": self._key_of("go_to_previous"), "after": self._key_of("go_to_next")}
@@ -96,14 +109,14 @@ class ProjectWidget(RunDock):
         self._lay_out_controls()
         self._connect(
             (self.recent.menu().aboutToShow, self._list_recent),
-            (self.workspace.kept, self._on_kept),
+            (self.workspace.autosaved, self._on_autosaved),
             (self._refreshing.timeout, self.refresh),
             (self.session.changed, self._refreshing.start),
             (self.session.noted, self.status.reset),
             (viewer.layers.selection.events.active, self._on_selected),
             (viewer.layers.events.inserted, self._on_selected),
             (viewer.layers.events.removed, self._on_selected),
-            (self.table.wanted, self.go_to),
+            (self.table.double_clicked, self.go_to),
             (self.table.selectionModel().selectionChanged, self._update_enabled),
         )
         self.refresh()
@@ -147,11 +160,12 @@ class ProjectWidget(RunDock):
 
         def read(report: object, cancelled: Callable[[], bool]) -> Any:
             project = load_project(target)
-            own: dict[str, Any] = {"is_trusted": keeping.is_own(target), "cancelled": cancelled}
-            dictionaries = project.find_dictionaries(**own)
-            images = project.find_images(digest=self.session.digests, **own)
-            stores = [find_stores(image, project.home, **own) for image in project.images]
-            paths = [one.path for one in dictionaries.values() if one.state == "found"]
+            options: dict[str, Any] = {"cancelled": cancelled}
+            options["is_trusted"] = is_saved_here_before(target)
+            dictionaries = project.find_dictionaries(**options)
+            images = project.find_images(digest=self.model.digests, **options)
+            stores = [_find_stores(image, project.home, **options) for image in project.images]
+            paths = [file.path for file in dictionaries.values() if file.state == "found"]
             return project, images, stores, paths
 
         self.begin_task(f"opening {target.name}", read, partial(self._show, target, is_recovered))
@@ -160,38 +174,39 @@ class ProjectWidget(RunDock):
         self,
         path: Path,
         is_recovered: bool,
-        found: tuple[Project, list[FoundFile], list[list[Path]], list[Path]],
+        loaded: tuple[Project, list[FoundFile], list[list[Path]], list[Path]],
     ) -> None:
-        project, states, stores, dictionaries = found
+        project, images, stores, dictionaries = loaded
         self.status.reset()
-        self.session.take_project(project, states, stores)
-        known = project.docks.get(PROJECT, {}).get("path")
+        self.session.close_all()
+        self.model.load(project, images, stores)
         if is_recovered:
-            self.file.begin(Path(known) if isinstance(known, str) and known else None)
-            self.session.take_copies(path.with_name(f"{path.stem}_images"))
+            saved = project.docks.get(PROJECT, {}).get("path")
+            self.file.begin(Path(saved) if isinstance(saved, str) and saved else None)
+            self.model.load_copies(path.with_name(f"{path.stem}_images"))
         else:
             self.file.begin(path, project)
             with suppress(SafError):
-                keeping.note_recent(path, is_saved_here=False)
+                note_recent(path, is_saved_here=False)
         self._open_docks(project)
-        entries = self.session.entries
-        at_hand = [one for one in entries if one.state == "found"]
-        first = None if project.current is None else entries[project.current]
-        if at_hand:
-            self.go_to(first if first in at_hand else at_hand[0])
+        entries = self.model.entries
+        openable = [entry for entry in entries if entry.state == "found"]
+        current = None if project.current is None else entries[project.current]
+        if openable:
+            self.go_to(current if current in openable else openable[0])
         for title, dock in self.workspace.docks.items():
             if title in project.docks and dock is not self:
                 dock.show_values(project.docks[title])
-        shown = [one for one in self.workspace.docks.values() if hasattr(one, "atoms")]
-        for dock, file in zip(shown, dictionaries, strict=False):
+        docks = [dock for dock in self.workspace.docks.values() if hasattr(dock, "atoms")]
+        for dock, file in zip(docks, dictionaries, strict=False):
             dock.load(file)
         if is_recovered:
-            self.file.keep(self.workspace.snapshot())  # before what the crash left goes
-            self.workspace.forget_lost(path)
+            self.file.autosave(self.workspace.state())  # before the one of the crash is removed
+            self.workspace.remove_recoverable(path)
         self.name.setText("" if self.file.path is None else self.file.name)
         words = ""
         if is_recovered:
-            self._on_kept(True)
+            self._on_autosaved(True)
             layers = sum(len(image.layers) for image in project.images)
             parts = counted(len(entries), "image"), counted(layers, "layer")
             words = f"recovered {' with '.join(parts)}: save the project to keep them"
@@ -211,20 +226,20 @@ class ProjectWidget(RunDock):
             self.save_to(path)
 
     def save_to(self, path: str | Path) -> None:
-        target, snapshot = with_suffix(Path(path)), self.workspace.snapshot()
+        target, state = with_suffix(Path(path)), self.workspace.state()
         self.status.set_text(f"saving {target.name} …")
 
         def write(cancelled: object) -> Project:
-            return self.file.save(snapshot, target)
+            return self.file.save(state, target)
 
         self.run_in_background("save", write, self._on_saved)
 
     def _on_saved(self, project: Project) -> None:
-        self.session.recipes = dict(project.recipes)
+        self.model.recipes = dict(project.recipes)
         self.name.setText(f"{self.file.name}, saved {datetime.now():%H:%M}")
         self.status.reset(f"saved {counted(len(project.images), 'image')}")
 
-    def _on_kept(self, is_unsaved: bool) -> None:
+    def _on_autosaved(self, is_unsaved: bool) -> None:
         if is_unsaved:
             self.name.setText(f"{self.file.name}: not saved")
 
@@ -241,7 +256,7 @@ class ProjectWidget(RunDock):
     def _list_recent(self) -> None:
         menu = self.recent.menu()
         menu.clear()
-        for path in keeping.recent_projects():
+        for path in recent_projects():
             menu.addAction(str(path)).triggered.connect(lambda on=False, path=path: self.load(path))
         if menu.isEmpty():
             menu.addAction("none yet").setEnabled(False)
@@ -254,11 +269,11 @@ class ProjectWidget(RunDock):
         waiting = self.table.missing_pictures()
         if waiting and "picture" not in self._background:
             entry = waiting[0]
-            make = partial(picture, entry.path)
+            make = partial(thumbnail_of, entry.path)
             self.run_in_background("picture", make, partial(self._show_picture, entry))
         self._update_enabled()
 
-    def _show_picture(self, entry: Entry, pixels: Any) -> None:
+    def _show_picture(self, entry: ImageEntry, pixels: Any) -> None:
         entry.picture = pixels
         self.refresh()
 
@@ -267,10 +282,10 @@ class ProjectWidget(RunDock):
 
     def _update_enabled(self, *changed: object) -> None:
         super()._update_enabled()
-        entries, chosen = self.session.entries, self.table.chosen
+        entries, chosen = self.model.entries, self.table.chosen
         is_free, state = not self.is_busy, "found" if chosen is None else chosen.state
         states = {entry.state for entry in entries}
-        wanted = {
+        is_possible = {
             "remove_image": chosen is not None,
             "go_to_previous": len(entries) > 1,
             "go_to_next": len(entries) > 1,
@@ -283,8 +298,8 @@ class ProjectWidget(RunDock):
             "find_file": state != "found",
             "use_as_it_is": state == "changed",
         }
-        for name, is_possible in wanted.items():
-            self.buttons[name].setEnabled(is_free and is_possible)
+        for name in is_possible:
+            self.buttons[name].setEnabled(is_free and is_possible[name])
         self.missing.setVisible(bool(states - {"found"}))
         self.buttons["use_as_it_is"].setVisible("changed" in states)
 
@@ -294,15 +309,15 @@ class ProjectWidget(RunDock):
 
     def add_files(self, paths: list[Path]) -> None:
         with self.showing_errors():
-            self.session.add_files(find_images(paths) if paths else [])
-            if self.session.current is None and self.session.entries:
-                self.go_to(self.session.entries[0])
+            self.model.add_files(find_images(paths) if paths else [])
+            if self.session.current is None and self.model.entries:
+                self.go_to(self.model.entries[0])
 
     def remove_image(self) -> None:
         if self.table.chosen is not None:
-            self.session.remove(self.table.chosen)
+            self.model.remove(self.table.chosen)
 
-    def go_to(self, entry: Entry) -> None:
+    def go_to(self, entry: ImageEntry) -> None:
         with self.showing_errors():
             note = self.session.go_to(entry)
             self.status.reset(note)
@@ -318,13 +333,13 @@ class ProjectWidget(RunDock):
     def go_to_uncertain(self) -> None:
         self._step(1, self.session.uncertain())
 
-    def _step(self, n_rows: int, entries: list[Entry]) -> None:
+    def _step(self, n_rows: int, entries: list[ImageEntry]) -> None:
         """Go to the next image that is at hand, around the ends of the list."""
-        order = [one for one in entries if one.state == "found"]
+        openable = [entry for entry in entries if entry.state == "found"]
         current = self.session.current
-        if order and not self.is_busy:
-            place = order.index(current) + n_rows if current in order else 0
-            self.go_to(order[place % len(order)])
+        if openable and not self.is_busy:
+            index = openable.index(current) + n_rows if current in openable else 0
+            self.go_to(openable[index % len(openable)])
 
     # Images that are not found
 
@@ -333,7 +348,7 @@ class ProjectWidget(RunDock):
         """How many images are missing, or have changed; empty where none is."""
         lines = []
         for state in ("missing", "changed"):
-            n = sum(entry.state == state for entry in self.session.entries)
+            n = sum(entry.state == state for entry in self.model.entries)
             if n:
                 lines.append(f"{n} {'image is' if n == 1 else 'images are'} {state}")
         return "\n".join(lines)
@@ -344,44 +359,44 @@ class ProjectWidget(RunDock):
             self.look_in(Path(folder))
 
     def look_in(self, folder: Path) -> None:
-        wanted = [one for one in self.session.entries if one.state != "found"]
-        files = [entry.file for entry in wanted if entry.file is not None]
+        entries = [entry for entry in self.model.entries if entry.state != "found"]
+        files = [entry.file for entry in entries if entry.file is not None]
+        digest = self.model.digests
 
         def look(report: object, cancelled: Callable[[], bool]) -> list[FoundFile]:
-            own: dict[str, Any] = {"digest": self.session.digests, "cancelled": cancelled}
-            return find_files(files, None, [folder], **own)
+            return find_files(files, None, [folder], digest=digest, cancelled=cancelled)
 
-        self.begin_task("looking for images", look, partial(self._take_found, wanted))
+        self.begin_task("looking for images", look, partial(self._relocate, entries))
 
     def find_file(self) -> None:
         path, _ = QFileDialog.getOpenFileName(self, "Find image", str(Path.cwd()))
         if path and self.table.chosen is not None:
             self.take_file(self.table.chosen, Path(path))
 
-    def take_file(self, entry: Entry, path: Path) -> None:
+    def take_file(self, entry: ImageEntry, path: Path) -> None:
         """Take a file for an image that is missing; one of other content is a changed one."""
         with self.showing_errors():
-            now = FileReference.of(path, self.session.digests)
+            now = FileReference.of(path, self.model.digests)
             is_same = entry.file is not None and now.digest == entry.file.digest
-            self._take_found([entry], [FoundFile(now.path, "found" if is_same else "changed")])
+            self._relocate([entry], [FoundFile(now.path, "found" if is_same else "changed")])
 
     def use_as_it_is(self) -> None:
         if self.table.chosen is not None:
-            self.session.accept(self.table.chosen)
-            self._take_found([], [])
+            self.model.accept(self.table.chosen)
+            self._relocate([], [])
 
-    def _take_found(self, wanted: list[Entry], files: list[FoundFile]) -> None:
-        self.session.take_found(wanted, files)
-        found = [one for one in self.session.entries if one.state == "found"]
-        if self.session.current is None and found:
-            self.go_to(found[0])
+    def _relocate(self, entries: list[ImageEntry], files: list[FoundFile]) -> None:
+        self.model.relocate(entries, files)
+        openable = [entry for entry in self.model.entries if entry.state == "found"]
+        if self.session.current is None and openable:
+            self.go_to(openable[0])
         self.status.reset(self._missing_note or "all images are found")
 
     # All images
 
     def label_all(self) -> None:
         with self.showing_errors():
-            self._work_on_all("labelled", partial(label_all, self._stroke_settings()))
+            self._work_on_all("labelled", partial(label_all, *self._stroke_settings()))
 
     def _stroke_settings(self) -> Any:
         """Return how strokes label: as an open dock says, else as the Scribbles dock begins."""
@@ -397,33 +412,42 @@ class ProjectWidget(RunDock):
         self._work_on_all("exported", partial(export_all, folder))
 
     def _work_on_all(self, done: str, work: Callable[..., tuple[int, list[str]]]) -> None:
-        """Do something with all images as they are now: `work(works, project, ...)`."""
-        snapshot, entries = self.workspace.snapshot(), list(self.session.entries)
-        pixels = self.session.pixels_in_memory()
+        """Start `work(tasks, project, report, cancelled)` on all images as they are now."""
+        state, entries = self.workspace.state(), list(self.model.entries)
+        pixels = self.model.pixels_in_memory()
 
         def begin(report: object, cancelled: Callable[[], bool]) -> tuple[int, list[str]]:
-            project = snapshot.build(None)
-            return work(works_of(entries, project, pixels), project, report, cancelled)
+            project = state.build(None)
+            return work(image_tasks(entries, project, pixels), project, report, cancelled)
 
         shown = partial(self._on_all_done, done)
         self.begin_task("reading the images", begin, shown, self._take_step)
 
     def _take_step(self, step: tuple[Any, Any]) -> None:
-        """Take a text with a fraction, a recipe by its name, or what became of an image."""
-        what, value = step
+        """Take a text with a fraction, a name with its recipe, or an entry with its new labels."""
+        key, value = step
         if isinstance(value, Pipeline):
-            self.session.recipes[what] = value
+            self.model.recipes[key] = value
         elif isinstance(value, ProjectLayer):
             with self.showing_errors():
-                self.session.replace_layer(what, value)
+                self.session.replace_layer(key, value)
             self._refreshing.start()
         elif isinstance(value, FileReference):
-            self.session.take_results(what, [value])
+            self.model.add_results(key, [value])
         else:
-            self.show_task(value, what)
+            self.show_task(value, key)
 
     def _on_all_done(self, words: str, outcome: tuple[int, list[str]]) -> None:
         n_done, notes = outcome
-        n = len(self.session.entries)
+        n = len(self.model.entries)
         self.status.show_progress(1.0, "\n".join([f"{n_done} of {n} images {words}", *notes]))
         self.refresh()
+
+
+def _find_stores(image: ProjectImage, home: Path | None, **options: Any) -> list[Path]:
+    """Return the folders of labels of a large image, see `find_files` for the options."""
+    files = [file for file in image.results if file.path.suffix == ".zarr"]
+    paths = [file.path for file in find_files(files, home, **options)]
+    with suppress(SafError):  # a damaged one is none
+        return [path for path in paths if path is not None and large_levels(path)]
+    return []

@@ -9,8 +9,8 @@ from qtpy.QtGui import QColor, QFont, QIcon, QPixmap
 from qtpy.QtWidgets import QHeaderView
 
 from napari_saf._gui.docks.tables import RIGHT, TableModel, TableView, to_qimage
-from napari_saf._gui.session.layers import Entry
 from napari_saf._gui.session.session import ProjectSession
+from napari_saf.project import ImageEntry
 
 _HEADINGS = (
     ("Image", "Double-click, or Next and Previous, shows an image with its layers."),
@@ -30,7 +30,7 @@ class _ImageModel(TableModel):
         super().__init__(_HEADINGS)
         self._session = session
 
-    def text(self, row: Entry, column: int) -> str | None:
+    def text(self, row: ImageEntry, column: int) -> str | None:
         if column == 0:
             return row.name
         if column == 2:
@@ -38,12 +38,12 @@ class _ImageModel(TableModel):
             return None if share is None else f"{100 * share:.1f} %"
         return row.state if row.state != "found" else self._session.stage(row)
 
-    def key(self, row: Entry, column: int) -> Any:
+    def key(self, row: ImageEntry, column: int) -> Any:
         if column == 2:
             return self._session.uncertainty(row) or 0.0
         return (self.text(row, column) or "").lower() if column >= 0 else 0
 
-    def look(self, row: Entry, column: int, role: int) -> Any:
+    def look(self, row: ImageEntry, column: int, role: int) -> Any:
         is_picture = role == Qt.ItemDataRole.DecorationRole and column == 0
         if is_picture and row.picture is not None and row.picture.size:
             pixels, keep = to_qimage(row.picture), Qt.AspectRatioMode.KeepAspectRatio
@@ -62,7 +62,7 @@ class _ImageModel(TableModel):
 class ImageTable(TableView):
     """The images of a session; the one on screen is bold, the chosen one is selected."""
 
-    wanted = Signal(object)
+    double_clicked = Signal(object)
 
     def __init__(self, session: ProjectSession) -> None:
         self._model, self._session = _ImageModel(session), session
@@ -76,22 +76,23 @@ class ImageTable(TableView):
         self.doubleClicked.connect(self._on_double_clicked)
 
     @property
-    def entries(self) -> list[Entry]:
+    def entries(self) -> list[ImageEntry]:
         return list(self._model.rows)
 
     def refresh(self) -> None:
         """Show the images as they are now; the chosen one stays chosen."""
         chosen = self.chosen
-        self._model.show_rows(self._session.entries)
+        self._model.show_rows(self._session.model.entries)
         self.choose(chosen)
 
-    def missing_pictures(self) -> list[Entry]:
-        """Return the images without a picture; those on screen get theirs at once."""
-        missing = [one for one in self._session.entries if one.picture is None]
+    def missing_pictures(self) -> list[ImageEntry]:
+        """Return found images without a picture; those on screen take their thumbnail at once."""
+        missing = [entry for entry in self._session.model.entries if entry.picture is None]
         for entry in missing:
             if entry.layer is not None:
                 entry.picture = entry.layer.thumbnail[..., :3]
-        return [one for one in missing if one.picture is None and one.state != "missing"]
+        missing = [entry for entry in missing if entry.picture is None]
+        return [entry for entry in missing if entry.state != "missing"]
 
     def _on_double_clicked(self, index: QModelIndex) -> None:
-        self.wanted.emit(self._model.rows[index.row()])
+        self.double_clicked.emit(self._model.rows[index.row()])

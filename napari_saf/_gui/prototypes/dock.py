@@ -19,8 +19,8 @@ from napari_saf._gui.forms.layout import FormSection, create_button, create_row,
 from napari_saf._gui.layers.live import EditedLayer
 from napari_saf._gui.layers.metadata import ARE_STROKES, is_given, is_strokes, labels_to_choose
 from napari_saf._gui.layers.placement import image_region, labelled_image
-from napari_saf._gui.layers.sight import results_in_sight
 from napari_saf._gui.layers.view import LabelFinder, LayerWatch
+from napari_saf._gui.layers.visibility import visibility_of
 from napari_saf._gui.prototypes import edits
 from napari_saf._gui.prototypes.edits import EditedStart, EditTarget
 from napari_saf._gui.prototypes.labels import (
@@ -200,7 +200,7 @@ class PrototypesWidget(RunDock):
         if layer is None or len(selected) != 1:
             self._watch.show_all()
             return
-        results_in_sight(self._viewer).bring_back(layer)
+        visibility_of(self._viewer).restore(layer)
         self._watch.highlight(selected[0])
         search = self._finder.searcher(layer, selected[0])
         self.run_in_background("centre", search, partial(self._finder.go, layer))
@@ -233,7 +233,7 @@ class PrototypesWidget(RunDock):
             delete = partial(LabelState.deleted, numbers=selected)
             self._edit_state(name, merge if how == "merge" else delete)
             return
-        results_in_sight(self._viewer).bring_back(layer)
+        visibility_of(self._viewer).restore(layer)
         live, reader = EditedLayer(self._viewer, image, layer), self.controller.reader
         target = EditTarget.of(layer, image, state=source.state, selected=selected, reader=reader)
 

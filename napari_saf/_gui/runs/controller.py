@@ -14,8 +14,8 @@ from napari_saf._gui.forms.layout import create_button
 from napari_saf._gui.layers.live import LiveLayer
 from napari_saf._gui.layers.metadata import SoftLabels, metadata_of
 from napari_saf._gui.layers.reading import ProblemReader, fingerprint
-from napari_saf._gui.layers.sight import results_in_sight
 from napari_saf._gui.layers.view import EventWatch, middle_on_screen
+from napari_saf._gui.layers.visibility import visibility_of
 from napari_saf._gui.runs.run import Frame, Run, RunJob, StoppedStart
 from napari_saf._gui.settings import current_settings
 from napari_saf.io import PrototypeSet
@@ -174,7 +174,7 @@ class RunController(QObject):
         if not self._is_in_sight:
             self._is_in_sight = True
             index = job.image_job.pixels.index
-            self.note = results_in_sight(self._viewer).show_result(job.image, live.layer, index)
+            self.note = visibility_of(self._viewer).show_result(job.image, live.layer, index)
 
     def _on_painted(self) -> None:
         """Let the docks show the frame, too; then rest twice as long as all that took."""

@@ -24,8 +24,8 @@ from napari_saf._gui.forms.layout import FormSection, create_button, create_fold
 from napari_saf._gui.forms.method_form import MethodForm
 from napari_saf._gui.layers.metadata import STROKES_KEY, is_given, is_strokes
 from napari_saf._gui.layers.placement import note_on_slices
-from napari_saf._gui.layers.sight import results_in_sight
 from napari_saf._gui.layers.view import EventWatch
+from napari_saf._gui.layers.visibility import visibility_of
 from napari_saf._gui.napari_workarounds import dims_of
 from napari_saf._gui.runs.run import Frame, RunJob
 from napari_saf._gui.scribbles.automatic import AutomaticSettings
@@ -200,7 +200,7 @@ class ScribblesWidget(RunDock):
     def new_strokes(self) -> None:
         """Add an empty layer of strokes over the image and choose it; hide earlier results."""
         with self.showing_errors():
-            image, results = self.input.image, results_in_sight(self._viewer)
+            image, results = self.input.image, visibility_of(self._viewer)
             place, shape = self.input.place_for_strokes()
             results.hide_results(image)
             layer = add_strokes(self._viewer, image, np.zeros(shape, np.uint8), place)
@@ -278,7 +278,7 @@ class ScribblesWidget(RunDock):
             self._show_result(result)
 
     def _on_strokes_changed(self) -> None:
-        self.workspace.keep_soon()
+        self.workspace.autosave_soon()
         self.classes.refresh()
         self._follow_strokes()
         self._update_enabled()
@@ -316,7 +316,7 @@ class ScribblesWidget(RunDock):
         for result in self._results.of_strokes():
             result.live.recolor()
         self._results.name_labels()
-        self.workspace.keep_soon()
+        self.workspace.autosave_soon()
 
     def _on_lock_toggled(self, number: int, locked: bool) -> None:
         """Fix the current pixels of locked classes, on all slices; label those anew that are free.

@@ -18,13 +18,12 @@ from napari_saf._gui.forms.method_form import MethodForm
 from napari_saf._gui.layers.live import LiveLayer, UncertaintyLayer, show_points
 from napari_saf._gui.layers.metadata import (
     FOLLOWED_KEY,
-    KEPT_KEY,
     NAMES_KEY,
     colors_of,
-    image_id_of,
     is_strokes,
     metadata_of,
     recipe_of,
+    restored_layers,
     stored_recipe,
 )
 from napari_saf._gui.layers.placement import NO_IMAGE, Placement, pixels_of, world_affine
@@ -172,8 +171,8 @@ class StrokeResults:
 
         Of several strokes at the same place they may be of others.
         """
-        own, strokes = str(self._input.image.unique_id), self._input.strokes
-        kept = [x for x in self._viewer.layers if KEPT_KEY in x.metadata and image_id_of(x) == own]
+        strokes = self._input.strokes
+        kept = restored_layers(self._viewer, self._input.image)
         shape, world = strokes.data.shape, world_affine(strokes)
         painted = [x for x in kept if is_strokes(x) and x.data.shape == shape]
         painted = [x for x in painted if np.allclose(world_affine(x), world)]

@@ -18,8 +18,9 @@ from napari_saf._gui.docks.label_table import LabelRow, LabelTable
 from napari_saf._gui.docks.tables import to_qcolor
 from napari_saf._gui.layers.live import N_COLORS, colormap_of, label_colors
 from napari_saf._gui.layers.metadata import NAMES_KEY, STROKES_KEY, colors_of
-from napari_saf._gui.layers.placement import Placement, lay_over
+from napari_saf._gui.layers.placement import Placement
 from napari_saf._gui.layers.reading import fingerprint
+from napari_saf._gui.layers.visibility import insert_above
 
 _DEBOUNCE_MILLISECONDS = 30
 COMPARED_VALUES = 20_000_000
@@ -46,7 +47,7 @@ def add_strokes(
         opacity=1.0,
         **placement.transform,
     )
-    lay_over(viewer, layer, image)
+    insert_above(viewer, layer, image)
     layer.brush_size = max(3, round(min(pixels.shape[-2:]) / 80))
     layer.selected_label = 1
     layer.mode = "paint"

@@ -25,13 +25,13 @@ from napari_saf._gui.forms.layout import FormSection, create_button, create_fold
 from napari_saf._gui.forms.method_form import MethodForm
 from napari_saf._gui.layers.live import EditedLayer, LiveLayer
 from napari_saf._gui.layers.metadata import (
-    KEPT_KEY,
-    image_id_of,
+    RESTORED_KEY,
     is_given,
     is_regions,
     metadata_of,
     prototypes_of,
     recipe_of,
+    restored_layers,
 )
 from napari_saf._gui.layers.placement import NO_IMAGE
 from napari_saf._gui.layers.reading import fingerprint
@@ -357,11 +357,10 @@ class SegmentWidget(RunDock):
     def _take_up(self, event: Any = None) -> None:
         """Go on with the topmost labels of a project that was opened, but for those of strokes."""
         image = self.input.image
-        is_other = event is not None and KEPT_KEY not in event.value.metadata
+        is_other = event is not None and RESTORED_KEY not in event.value.metadata
         if is_other or image is None or self._problem is not None or self.is_busy:
             return
-        own = str(image.unique_id)
-        kept = [x for x in self._viewer.layers if KEPT_KEY in x.metadata and image_id_of(x) == own]
+        kept = restored_layers(self._viewer, image)
         for layer in reversed([one for one in kept if not is_regions(one)]):
             with suppress(SafError):  # such as of strokes, without a recipe
                 recipe, job = recipe_of(layer), RunJob.of(layer, image)

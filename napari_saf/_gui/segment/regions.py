@@ -19,7 +19,7 @@ from napari_saf._gui.docks.run_dock import RunDock
 from napari_saf._gui.forms.layout import create_button, create_row, fill_layout
 from napari_saf._gui.layers.live import LiveLayer, RegionsLayer
 from napari_saf._gui.layers.metadata import LEVEL_KEY, UNCHOSEN_KEY, metadata_of
-from napari_saf._gui.layers.sight import results_in_sight
+from napari_saf._gui.layers.visibility import visibility_of
 from napari_saf._gui.runs.run import RunJob
 from napari_saf.errors import counted
 from napari_saf.methods import SweepMethod
@@ -307,7 +307,7 @@ class RegionSection(QWidget):
     def _bring_into_sight(self, shown: LiveLayer) -> None:
         assert self._job is not None
         index = self._job.image_job.pixels.index
-        results_in_sight(self._viewer).show_result(shown.image, shown.layer, index)
+        visibility_of(self._viewer).show_result(shown.image, shown.layer, index)
 
     def _on_visible_changed(self, event: object = None) -> None:
         if self._result is not None and self._layer is not None:

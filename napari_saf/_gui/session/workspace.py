@@ -1,4 +1,4 @@
-"""What all docks of a viewer share: its project, kept from the first dock to the end."""
+"""State that the docks of a viewer share: project, autosave, runs; questions before it closes."""
 
 from __future__ import annotations
 
@@ -20,8 +20,10 @@ from qtpy.QtWidgets import (
     QApplication,
     QDialog,
     QDockWidget,
+    QFileDialog,
     QLabel,
     QMainWindow,
+    QMessageBox,
     QOpenGLWidget,
     QVBoxLayout,
     QWidget,
@@ -31,27 +33,26 @@ from napari_saf._gui.forms.display_text import describe_error
 from napari_saf._gui.forms.layout import create_button, create_row, fill_layout
 from napari_saf._gui.layers.live import show_ground
 from napari_saf._gui.layers.metadata import is_regions, metadata_of
-from napari_saf._gui.layers.sight import unwrapped
-from napari_saf._gui.napari_workarounds import dims_of, is_close_question
+from napari_saf._gui.napari_workarounds import dims_of, is_close_question, unwrapped
 from napari_saf._gui.runs.controller import RunsOfViewer
 from napari_saf._gui.runs.run import Task
-from napari_saf._gui.session import keeping
-from napari_saf._gui.session.keeping import (
-    ProjectFile,
-    ask_to_discard,
-    ask_to_save,
-    ask_where_to_save,
-)
-from napari_saf._gui.session.layers import Snapshot
 from napari_saf._gui.session.session import ProjectSession
 from napari_saf._gui.settings import current_settings
 from napari_saf.errors import SafError
+from napari_saf.project import (
+    PROJECT_SUFFIX,
+    ProjectFile,
+    ProjectState,
+    recoverable_projects,
+    remove_autosave,
+)
 
-KEEP_MILLISECONDS = 60_000
-"""What is done right after one copy is in the next, which may take as long to be written."""
+AUTOSAVE_MILLISECONDS = 60_000
+"""Interval of autosaves."""
 SOON, REST = 2000, 20_000
-"""Milliseconds after strokes until they are kept, at least and for each second that this takes."""
+"""Milliseconds after strokes until they are autosaved, at least and per second that it takes."""
 PROJECT = "Project"
+PROJECT_FILTER = f"Project (*{PROJECT_SUFFIX})"
 _CLOSING_SECONDS = 10.0
 _PAINTING_SECONDS = 0.02
 _PLUGIN = "napari-saf"
@@ -59,14 +60,15 @@ _workspaces: weakref.WeakSet[Workspace] = weakref.WeakSet()
 
 
 class Workspace(QObject):
-    """The project of a viewer, from its first dock to the end of its window.
+    """Project, autosave and runs of a viewer, from its first dock to the end of its window.
 
-    What is not saved is kept on its own, in case of a crash, and asked for before the window
-    closes. `lost` are copies of work that others left, the newest first.
+    Unsaved work is autosaved, and asked for before the window closes. `recoverable` are autosaves
+    that ended windows and processes left, the newest first. Signals: `autosaved`, with whether
+    there is unsaved work, and `recoverable_changed`.
     """
 
-    kept = Signal(bool)
-    lost_changed = Signal()
+    autosaved = Signal(bool)
+    recoverable_changed = Signal()
 
     def __init__(self, viewer: napari.Viewer) -> None:
         super().__init__()
@@ -75,15 +77,15 @@ class Workspace(QObject):
         self.runs = RunsOfViewer()
         dims_of(viewer).events.ndisplay.connect(self._show_grounds)
         self.runs.returned.connect(self._show_grounds)
-        self.lost = keeping.lost_projects()
+        self.recoverable = recoverable_projects()
         self.joined: list[Any] = []
         self._window: Any = lambda: None
         self._task: Task | None = None
-        self._said = ""  # why work is not kept
+        self._shown_error = ""
         self._is_asking = self._is_closing = self.has_ended = False
         self._soon = SOON
-        self._timer = QTimer(self, interval=KEEP_MILLISECONDS)
-        self._timer.timeout.connect(self._on_time)
+        self._timer = QTimer(self, interval=AUTOSAVE_MILLISECONDS)
+        self._timer.timeout.connect(self._on_timeout)
         self._timer.start()
         QApplication.instance().aboutToQuit.connect(self.end)
         _workspaces.add(self)
@@ -96,9 +98,9 @@ class Workspace(QObject):
         self.joined.append(dock)
         dock.destroyed.connect(partial(self.leave, id(dock)))  # where nothing else told
 
-    def leave(self, known: int, gone: object = None) -> None:
-        """Take note of a dock, by id, that was closed; once its window has, too, the work ends."""
-        self.joined = [dock for dock in self.joined if id(dock) != known]
+    def leave(self, dock_id: int, destroyed: object = None) -> None:
+        """Unregister a dock; end with the last one if the window is closed, too."""
+        self.joined = [dock for dock in self.joined if id(dock) != dock_id]
         is_open = False
         with suppress(RuntimeError):  # Qt has deleted the window
             is_open = self._window() is not None and self._window().isVisible()
@@ -106,15 +108,16 @@ class Workspace(QObject):
             self.end()
 
     def watch(self, window: QWidget | None) -> None:
+        """Follow the main window of a dock or floating dock."""
         while window is not None and not isinstance(window, QMainWindow):
-            window = window.parentWidget()  # of a dock that floats
+            window = window.parentWidget()
         if window is not None and window is not self._window():
             self._window = weakref.ref(window)
             self.setParent(window)  # which outlives the docks
             window.installEventFilter(self)
 
     def end(self) -> None:
-        """Keep what is not saved for whoever comes next, and let go of the viewer."""
+        """Write the autosave and disconnect from the viewer."""
         if self.has_ended:
             return
         self.has_ended = True
@@ -128,11 +131,11 @@ class Workspace(QObject):
             self._task.silence()
             self._task.wait(_CLOSING_SECONDS)
             self._task = None
-        with suppress(SafError):  # nobody is there
-            # A program that closes a viewer removes all layers first: what was kept stays as it is.
+        with suppress(SafError):  # nobody is there to be told
+            # A program that closes a viewer removes all layers first: the last autosave stays.
             if current_settings().keeps_strokes and self.viewer.layers:
-                self.file.keep(self.snapshot())
-        self.file.end()
+                self.file.autosave(self.state())
+        self.file.release()
         dims_of(self.viewer).events.ndisplay.disconnect(self._show_grounds)
         self.session.release()
         self.joined.clear()
@@ -143,69 +146,85 @@ class Workspace(QObject):
             self.viewer.window.add_plugin_dock_widget(_PLUGIN, title, tabify=True)
         return self.docks.get(title)
 
-    def snapshot(self) -> Snapshot:
+    def state(self) -> ProjectState:
+        """Return the project as it is now, with the values of open docks."""
         docks = {title: dock.values() for title, dock in self.docks.items()}
         path = self.file.path
         docks[PROJECT] = {"path": "" if path is None else str(path.absolute())}
-        files = (dock.dictionary_file for dock in self.joined)
-        return self.session.snapshot(docks, [one for one in files if one is not None])
+        files = [dock.dictionary_file for dock in self.joined]
+        return self.session.state(docks, [file for file in files if file is not None])
 
-    def keep(self) -> None:
-        """Keep what is not saved, in a thread, also what was given up in a window that stayed."""
-        self.file.take_back()
+    def autosave(self) -> None:
+        """Autosave unsaved work in a thread, discarded work of a window that stayed open, too."""
+        self.file.undo_discard()
         if self._task is None and current_settings().keeps_strokes:
-            snapshot = self.snapshot()
-            task = self._task = Task(lambda report, cancelled: self.file.keep(snapshot))
-            task.returned.connect(self._on_kept)
+            state = self.state()
+            task = self._task = Task(lambda report, cancelled: self.file.autosave(state))
+            task.returned.connect(self._on_autosaved)
             task.failed.connect(self._on_failed)
             task.finished.connect(self._on_finished)
             task.start()
 
+    def autosave_soon(self) -> None:
+        """Autosave in a moment: strokes cost most to be painted again."""
+        if self._timer.remainingTime() > self._soon:
+            self._timer.start(self._soon)
+
+    @property
+    def is_autosaving(self) -> bool:
+        return self._task is not None
+
+    def _on_timeout(self) -> None:
+        """Autosave; while another autosave is written, try again soon."""
+        self._timer.setInterval(AUTOSAVE_MILLISECONDS if self._task is None else self._soon)
+        self.autosave()
+
+    def _on_autosaved(self, is_unsaved: bool) -> None:
+        self._shown_error = ""
+        self.autosaved.emit(is_unsaved)
+
+    def _on_failed(self, error: Exception) -> None:
+        text = f"work that is not saved cannot be kept: {describe_error(error)}"
+        if text != self._shown_error:
+            show_error(text)
+        self._shown_error = text
+
+    def _on_finished(self) -> None:
+        if self._task is not None:
+            self._soon = max(SOON, round(REST * self._task.seconds))
+        self._task = None
+
+    def remove_recoverable(self, path: Path) -> None:
+        remove_autosave(path)
+        self.recoverable = recoverable_projects()
+        self.recoverable_changed.emit()
+
     def _show_grounds(self, *changed: object) -> None:
-        """See through the ground of results in a 3-D view."""
+        """See through the background label of results in a 3-D view."""
         is_flat = dims_of(self.viewer).ndisplay == 2
         for layer in self.viewer.layers:
             is_result = isinstance(layer, Labels) and metadata_of(layer) and not is_regions(layer)
             if is_result and layer.ndim > 2 and type(layer.data) is np.ndarray:
                 show_ground(layer, is_flat)
 
-    def keep_soon(self) -> None:
-        """Keep what is not saved in a moment: what a person painted is not to be painted again."""
-        if self._timer.remainingTime() > self._soon:
-            self._timer.start(self._soon)
-
-    def _on_time(self) -> None:
-        """Keep what is not saved, after what is being kept; then nothing for a minute."""
-        self._timer.setInterval(KEEP_MILLISECONDS if self._task is None else self._soon)
-        self.keep()
-
-    @property
-    def is_keeping(self) -> bool:
-        return self._task is not None
-
     def may_close(self) -> bool:
-        """Ask what to do with work that is not saved, if there is any; return whether to go on."""
-        snapshot, window = self.snapshot(), self._window()
+        """Ask what to do with unsaved work, if there is any; return whether to go on."""
+        state, window = self.state(), self._window()
         try:
-            if not _in_thread(lambda: self.file.is_unsaved(snapshot)):
+            if not _in_thread(lambda: self.file.is_unsaved(state)):
                 return True
             answer = ask_to_save(window, self.file.name)
             if answer == "save":
                 path = self.file.path or ask_where_to_save(window, None)
                 if path is None:
                     return False
-                _in_thread(lambda: self.file.save(snapshot, path))
+                _in_thread(lambda: self.file.save(state, path))
             elif answer == "discard":
-                self.file.give_up(snapshot)
+                self.file.discard(state)
         except SafError as error:
             show_error(describe_error(error))
             return False
         return answer != "cancel"
-
-    def forget_lost(self, path: Path) -> None:
-        keeping.forget(path)
-        self.lost = keeping.lost_projects()
-        self.lost_changed.emit()
 
     def eventFilter(self, watched: QObject, event: QEvent) -> bool:
         kind = event.type()
@@ -214,7 +233,7 @@ class Workspace(QObject):
         if kind == QEvent.Type.ChildPolished and is_close_question(event.child()):
             self._precede(event.child())
         elif kind == QEvent.Type.Close:
-            # What a program closes no answer could stop.
+            # No answer could stop a program that closes the window.
             is_asked = event.spontaneous() or _has_canvas(watched)
             if is_asked and not self._ask_once():
                 event.ignore()
@@ -225,8 +244,11 @@ class Workspace(QObject):
             self.end()  # not later: a viewer that closes itself deletes its window at once
         return False
 
+    def _on_close_asked(self) -> None:
+        self._is_closing = False
+
     def _ask_once(self) -> bool:
-        """Ask, unless that is under way; return whether to go on."""
+        """Ask, unless a question is open; return whether to go on."""
         if self._is_asking:
             return False
         self._is_asking = True
@@ -236,32 +258,14 @@ class Workspace(QObject):
             self._is_asking = False
 
     def _precede(self, question: QDialog) -> None:
-        """Ask before the question of napari comes into sight, which does not where that ends it."""
+        """Ask before the question of napari is shown; reject that if the answer is to stay."""
         if not self._is_asking and not self._ask_once():
             question.setAttribute(Qt.WidgetAttribute.WA_DontShowOnScreen)
             QTimer.singleShot(0, question.reject)
 
-    def _on_close_asked(self) -> None:
-        self._is_closing = False
-
-    def _on_kept(self, is_unsaved: bool) -> None:
-        self._said = ""
-        self.kept.emit(is_unsaved)
-
-    def _on_failed(self, error: Exception) -> None:
-        text = f"work that is not saved cannot be kept: {describe_error(error)}"
-        if text != self._said:
-            show_error(text)
-        self._said = text
-
-    def _on_finished(self) -> None:
-        if self._task is not None:
-            self._soon = max(SOON, round(REST * self._task.seconds))
-        self._task = None
-
 
 def _in_thread(function: Callable[[], Any]) -> Any:
-    """Return what a function returns that hashes files; the window is painted meanwhile."""
+    """Return the result of a function that reads files, while the window is painted."""
     with ThreadPoolExecutor(1, "napari-saf closing") as pool:
         future = pool.submit(function)
         while wait([future], _PAINTING_SECONDS).not_done:
@@ -271,13 +275,53 @@ def _in_thread(function: Callable[[], Any]) -> Any:
 
 def workspace_of(viewer: Any) -> Workspace:
     """Return the workspace of a viewer, a new one for its first dock."""
-    own = unwrapped(viewer)
-    known = (one for one in _workspaces if unwrapped(one.viewer) is own and not one.has_ended)
-    return next(known, None) or Workspace(viewer)
+    for workspace in _workspaces:
+        if unwrapped(workspace.viewer) is unwrapped(viewer) and not workspace.has_ended:
+            return workspace
+    return Workspace(viewer)
 
 
-class LostLine(QWidget):
-    """A line in a dock: offers work that was not saved, until somebody has decided."""
+def ask_to_save(parent: QWidget, name: str) -> str:
+    """Ask what to do with unsaved work; return ``"save"``, ``"discard"`` or ``"cancel"``."""
+    kind = QMessageBox.StandardButton
+    text = f"{name} is not saved.\nStrokes, labels and corrections that are not saved are lost."
+    buttons = kind.Save | kind.Discard | kind.Cancel
+    answer = QMessageBox.question(parent, "napari-saf", text, buttons, kind.Save)
+    return {kind.Save: "save", kind.Discard: "discard"}.get(answer, "cancel")
+
+
+def ask_to_discard(parent: QWidget) -> bool:
+    """Ask whether an autosave is to be deleted."""
+    kind = QMessageBox.StandardButton
+    text = "Delete this work? Its strokes, labels and corrections cannot be brought back."
+    buttons = kind.Discard | kind.Cancel
+    answer = QMessageBox.question(parent, "napari-saf", text, buttons, kind.Cancel)
+    return bool(answer == kind.Discard)
+
+
+def ask_where_to_save(parent: QWidget, path: Path | None) -> Path | None:
+    """Ask where to save a project, at first where it was; None: nowhere."""
+    start = path or Path.cwd() / f"project{PROJECT_SUFFIX}"
+    text, _ = QFileDialog.getSaveFileName(parent, "Save project", str(start), PROJECT_FILTER)
+    if not text:
+        return None
+    target = with_suffix(Path(text))
+    if target == Path(text) or not target.exists():  # else the dialog has asked
+        return target
+    kind = QMessageBox.StandardButton
+    text = f"{target.name} is there already. Replace it?"
+    answer = QMessageBox.question(parent, "napari-saf", text, kind.Yes | kind.No, kind.No)
+    return target if answer == kind.Yes else None
+
+
+def with_suffix(path: Path) -> Path:
+    """Return a path that ends in the suffix of projects."""
+    has_suffix = path.name.lower().endswith(PROJECT_SUFFIX)
+    return path if has_suffix else path.with_name(f"{path.name}{PROJECT_SUFFIX}")
+
+
+class RecoveryLine(QWidget):
+    """Line in a dock that offers to recover or discard unsaved work of an earlier window."""
 
     def __init__(self, workspace: Workspace) -> None:
         super().__init__()
@@ -286,25 +330,25 @@ class LostLine(QWidget):
         self.recover = create_button("Recover", help, self._recover)
         self.discard = create_button("Discard", "Delete what was kept of it.", self._discard)
         fill_layout(QVBoxLayout(self), self.note, create_row(self.recover, self.discard))
-        workspace.lost_changed.connect(self.refresh)
+        workspace.recoverable_changed.connect(self.refresh)
         self.refresh()
 
     def refresh(self) -> None:
-        lost = self._workspace.lost
-        self.setVisible(bool(lost))
-        if lost:
+        recoverable = self._workspace.recoverable
+        self.setVisible(bool(recoverable))
+        if recoverable:
             with suppress(OSError):
-                time = datetime.fromtimestamp(lost[0].stat().st_mtime)
+                time = datetime.fromtimestamp(recoverable[0].stat().st_mtime)
                 self.note.setText(f"Work of {time:%Y-%m-%d %H:%M} was not saved")
 
     def _recover(self) -> None:
         dock = self._workspace.dock()
-        if dock is not None and self._workspace.lost:
-            dock.load(self._workspace.lost[0], is_recovered=True)
+        if dock is not None and self._workspace.recoverable:
+            dock.load(self._workspace.recoverable[0], is_recovered=True)
 
     def _discard(self) -> None:
-        if self._workspace.lost and ask_to_discard(self):
-            self._workspace.forget_lost(self._workspace.lost[0])
+        if self._workspace.recoverable and ask_to_discard(self):
+            self._workspace.remove_recoverable(self._workspace.recoverable[0])
 
 
 def frame_of(dock: QWidget) -> QDockWidget | None:
@@ -322,7 +366,7 @@ def title_of(dock: QWidget) -> str:
 
 
 def _has_canvas(window: Any) -> bool:
-    """Tell whether a window is as it was: a viewer that is closed hides its canvas before."""
+    """Tell whether the canvas is visible; a viewer that closes itself hides it before."""
     center = window.centralWidget()
     canvas = None if center is None else center.findChild(QOpenGLWidget)
     return canvas is not None and bool(canvas.isVisible())

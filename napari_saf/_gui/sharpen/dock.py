@@ -21,8 +21,8 @@ from napari_saf._gui.layers.placement import (
     squeezed_axes,
 )
 from napari_saf._gui.layers.reading import Pixels
-from napari_saf._gui.layers.sight import results_in_sight
 from napari_saf._gui.layers.view import EventWatch
+from napari_saf._gui.layers.visibility import visibility_of
 from napari_saf._gui.sharpen.layers import Change, SharpenedLabels, sharpen_parts, why_not
 from napari_saf.errors import counted
 
@@ -130,7 +130,7 @@ class SharpenWidget(RunDock):
         self.begin_task("sharpening", work, show, lambda step: self.show_task(*step))
 
     def _show(self, known: SharpenedLabels, words: str, change: Change) -> None:
-        results_in_sight(self._viewer).bring_back(known.layer)
+        visibility_of(self._viewer).restore(known.layer)
         if known.layer not in self._viewer.layers or not known.show(change, words):
             self.status.reset(_CHANGED_MEANWHILE)
             return

@@ -10,7 +10,7 @@ from napari.layers import Labels
 from napari_saf._gui.compare.dock import CompareWidget
 from napari_saf._gui.diagnostics.dock import DiagnosticsWidget
 from napari_saf._gui.export.dock import ExportWidget
-from napari_saf._gui.layers.sight import results_in_sight
+from napari_saf._gui.layers.visibility import selection_kept, visibility_of
 from napari_saf._gui.scribbles.dock import ScribblesWidget
 from napari_saf._gui.segment.dock import SegmentWidget
 
@@ -30,7 +30,7 @@ def add_result(viewer):
 
     def add(image, *index):
         layer = viewer.add_labels(np.ones(image.data.shape, dtype=int))
-        results_in_sight(viewer).show_result(image, layer, index)
+        visibility_of(viewer).show_result(image, layer, index)
         return layer
 
     return add
@@ -45,21 +45,21 @@ def test_a_newer_result_hides_the_earlier_one_once(viewer, add_result):
     first, second = add_result(image), add_result(image)
     assert in_sight(viewer) == [second]
     first.visible = True
-    results_in_sight(viewer).show_result(image, second)
+    visibility_of(viewer).show_result(image, second)
     assert in_sight(viewer) == [first, second]
     second.visible = False
-    results_in_sight(viewer).show_result(image, second)
+    visibility_of(viewer).show_result(image, second)
     assert in_sight(viewer) == [first]
 
 
 def test_a_result_that_goes_on_comes_back_into_sight(viewer, add_result):
     image = viewer.add_image(stack())
     first, second = add_result(image), add_result(image)
-    results_in_sight(viewer).show_result(image, first)
+    visibility_of(viewer).show_result(image, first)
     assert in_sight(viewer) == [first]
-    results_in_sight(viewer).hide_results(image)
+    visibility_of(viewer).hide_results(image)
     assert not in_sight(viewer)
-    results_in_sight(viewer).show_result(image, first)
+    visibility_of(viewer).show_result(image, first)
     assert in_sight(viewer) == [first]
     assert not second.visible
 
@@ -80,8 +80,19 @@ def test_a_volume_and_its_slices_are_not_mixed(viewer, add_result):
     slices = [add_result(image, at, EVERY, EVERY) for at in range(3)]
     volume = add_result(image)
     assert in_sight(viewer) == [volume]
-    results_in_sight(viewer).show_result(image, slices[1], (1, EVERY, EVERY))
+    visibility_of(viewer).show_result(image, slices[1], (1, EVERY, EVERY))
     assert in_sight(viewer) == [slices[1]]
+
+
+@pytest.mark.parametrize("n_selected", range(3))
+def test_layers_that_come_along_leave_the_selection(viewer, n_selected):
+    layers = [viewer.add_image(stack()) for _ in range(3)]
+    viewer.layers.selection = layers[:n_selected]
+    with selection_kept(viewer):
+        viewer.add_points(np.zeros((1, 3)))
+        viewer.layers.remove(layers[2])
+    assert set(viewer.layers.selection) == set(layers[:n_selected])
+    assert viewer.layers.selection.active == (layers[0] if n_selected == 1 else None)
 
 
 def test_a_branch_is_hidden_by_the_next_result(viewer, dock, open_dock, run):
