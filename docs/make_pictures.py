@@ -74,7 +74,7 @@ def finish(viewer: napari.Viewer, dock: SegmentWidget, name: str) -> None:
 def wait_for_run(dock: Any) -> None:
     """Wait for the end of a run that was just started."""
     wait_until(lambda: dock.controller.is_running, 20)
-    wait_until(lambda: not dock.controller.is_running and not dock.is_calculating)
+    wait_until(lambda: not dock.controller.is_running and not dock.panel.is_calculating)
 
 
 def make_diagnostics_picture() -> None:
@@ -102,7 +102,7 @@ def make_segment_pictures() -> None:
     dock.start()
     wait_until(lambda: len(frames) > 0)
     take(viewer, "segment_2_running.png", 0)
-    wait_until(lambda: not dock.controller.is_running and not dock.is_calculating)
+    wait_until(lambda: not dock.controller.is_running and not dock.panel.is_calculating)
     take(viewer, "segment_3_regions.png")
     dock.regions.labels_button.click()
     dock.form.set_values({"max_labels": 12})
@@ -123,7 +123,7 @@ def make_export_picture() -> None:
         export.choice.choose("figure", ".png")
         export.choice.choose("recipe", True)
         export.start()
-        wait_until(lambda: not export.is_busy)
+        wait_until(lambda: not export.panel.is_busy)
         take(viewer, "export_dock.png")
         keep(Image.open(next(Path("results").glob("*.png"))), "export_figure.png")
         export.findChild(QCollapsible).expand(animate=False)
@@ -139,11 +139,11 @@ def make_objects_picture() -> None:
     dock.start()
     wait_for_run(dock)
     frame, objects = viewer.window.add_plugin_dock_widget("napari-saf", "Objects", tabify=True)
-    wait_until(lambda: not objects.is_calculating)
+    wait_until(lambda: not objects.panel.is_calculating)
     objects.start()
-    wait_until(lambda: not objects.is_busy)
+    wait_until(lambda: not objects.panel.is_busy)
     objects.smallest.setValue(300)
-    wait_until(lambda: not objects.is_calculating)
+    wait_until(lambda: not objects.panel.is_calculating)
     wait(1)
     objects.table.filter.measure.choose("eccentricity")
     objects.table.select([8])
@@ -166,7 +166,7 @@ def make_sharpen_picture() -> None:
     _, dock = viewer.window.add_plugin_dock_widget("napari-saf", "Sharpen borders")
     wait(1)
     dock.start()
-    wait_until(lambda: not dock.is_busy)
+    wait_until(lambda: not dock.panel.is_busy)
     take(viewer, "sharpen_dock.png")
     viewer.close()
 
@@ -324,7 +324,7 @@ def paint(dock: ScribblesWidget, way: Sequence[tuple[int, int]], number: int) ->
 def follow(dock: ScribblesWidget) -> None:
     """Wait until the strokes have been followed."""
     wait(0.2)
-    wait_until(lambda: not dock.is_busy and not dock.is_calculating)
+    wait_until(lambda: not dock.panel.is_busy and not dock.panel.is_calculating)
 
 
 def make_prototypes_picture() -> None:
@@ -343,7 +343,7 @@ def make_prototypes_picture() -> None:
     order = sorted(brightness, key=brightness.__getitem__)
     dock.table.select(order[:2])
     dock.edit("merge")
-    wait_until(lambda: not dock.is_busy)
+    wait_until(lambda: not dock.panel.is_busy)
     wait(1)
     merged = dock.table.selected()[0]
     dock.rename(merged, "stained")
@@ -403,7 +403,7 @@ def make_compare_dock_picture() -> None:
     _, dock = viewer.window.add_plugin_dock_widget("napari-saf", "Compare")
     wait(1)
     dock.start()
-    wait_until(lambda: not dock.is_busy, 600)
+    wait_until(lambda: not dock.panel.is_busy, 600)
     dock.table.choose(0)
     take(viewer, "compare_dock.png")
     viewer.close()
@@ -447,9 +447,9 @@ def make_project_picture() -> None:
                 strokes.strokes.layer.data_setitem(np.nonzero(near), number)
             follow(strokes)
         dock.label_all()
-        wait_until(lambda: not dock.is_busy)
+        wait_until(lambda: not dock.panel.is_busy)
         dock.save_to(Path(folder) / "slides.napari-saf")
-        wait_until(lambda: not dock.is_calculating)
+        wait_until(lambda: not dock.panel.is_calculating)
         take(viewer, "project_dock.png")
         viewer.close()
 

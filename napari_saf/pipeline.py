@@ -314,14 +314,21 @@ def _with_data(source: Source, mask: Any) -> Any:
     return (np.asarray(mask) != 0) & inside if np.shape(mask) == inside.shape else mask
 
 
+def without_gaps(problem: Problem) -> tuple[Problem, LabelMap]:
+    """Return the problem with seeds 1, 2, ... and the labels that they had."""
+    if problem.seeds is None:
+        return problem, LabelMap.identity(0)
+    classes = LabelMap.from_seeds(problem.seeds)
+    return problem.with_seeds(classes.unpaint(problem.seeds)), classes
+
+
 def _numbered_as_seeds(
     method: AbstractMethod, problem: Problem, cancelled: Callable[[], bool]
 ) -> Generator[Snapshot, None, Segmentation]:
     """Run a method; labels are numbered as the seeds are, which may leave gaps."""
     if problem.seeds is None or method.labels_are_given:
         return (yield from method.iterate(problem, cancelled=cancelled))
-    classes = LabelMap.from_seeds(problem.seeds)
-    numbered = problem.with_seeds(classes.unpaint(problem.seeds))
+    numbered, classes = without_gaps(problem)
     result = yield from method.iterate(numbered, cancelled=cancelled)
     columns = result.label_map.numbers
     shown = classes.extended(int(columns.max(initial=0)))

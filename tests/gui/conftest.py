@@ -133,7 +133,9 @@ def settle(qtbot):
 
     def wait(dock, milliseconds=0):
         qtbot.wait(milliseconds)
-        qtbot.waitUntil(lambda: not dock.is_busy and not dock.is_calculating, timeout=TIMEOUT)
+        qtbot.waitUntil(
+            lambda: not dock.panel.is_busy and not dock.panel.is_calculating, timeout=TIMEOUT
+        )
 
     return wait
 

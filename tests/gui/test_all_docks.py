@@ -192,7 +192,7 @@ def buttons_stand_right_below_forms(frames, qtbot):
 
 def gaps(dock, most=24):
     """Return what is wrong of a form that should be as high as it needs, with buttons below it."""
-    stop = dock.stop_button
+    stop = dock.panel.stop_button
     (form,) = (area for area in dock.findChildren(FormArea) if area.parentWidget() is dock)
     rows = [w for w in dock.children() if isinstance(w, QWidget) and w.isVisible()]
     unused = dock.rect().bottom() - max(row.geometry().bottom() for row in rows)
@@ -282,7 +282,7 @@ def is_in_any(widget, contents):
 
 def offered_methods(dock):
     """Return the names of the methods of a dock; one empty name where it asks for none."""
-    methods = [] if dock.form is None else dock.form.box.values()
+    methods = dock.form.box.values() if hasattr(dock, "form") else []
     return [method.name for method in methods] if len(methods) > 1 else [""]
 
 
@@ -378,7 +378,7 @@ def test_shortcuts_are_free_and_act_on_the_dock_visited_last(frames, viewer, mon
     called = []
     docks = [frames[name][1] for name in ("Segment", "Patch dictionary")]
     for dock in docks:
-        monkeypatch.setattr(dock, "run_or_stop", lambda dock=dock: called.append(dock))
+        monkeypatch.setitem(dock.shortcuts, "Shift-R", lambda dock=dock: called.append(dock))
         monkeypatch.setattr(dock, "isVisible", lambda: True)
     for dock in docks:
         dock.enterEvent(QEnterEvent(*[QPointF(1, 1)] * 3))

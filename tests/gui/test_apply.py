@@ -178,7 +178,7 @@ def test_nothing_is_applied_or_saved_while_labels_follow_the_strokes(taught, lon
     long_run(taught)
     assert not any(button.isEnabled() for button in buttons)
     assert all(BUSY in button.toolTip().lower() for button in buttons)
-    taught.stop_button.click()
+    taught.panel.stop_button.click()
     settle(taught)
     assert all(button.isEnabled() for button in buttons)
 

@@ -135,7 +135,7 @@ def a_comparison(case):
     dock.choice.rows[0].choose("max_labels", "2, 3")
     dock.choice.rows[1].choose(None)
     dock.start()
-    case.qtbot.waitUntil(lambda: not dock.is_busy, timeout=TIMEOUT)
+    case.qtbot.waitUntil(lambda: not dock.panel.is_busy, timeout=TIMEOUT)
 
 
 def what_dictionaries_make(case):
@@ -147,7 +147,7 @@ def what_dictionaries_make(case):
         learned.save(path)
         dock.load(path)
         case.settle(dock)
-    dock.apply()
+    dock.applying.apply()
     case.settle(dock)
     dock.compare()
     case.settle(dock)

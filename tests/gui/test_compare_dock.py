@@ -86,7 +86,7 @@ def click(qtbot, widget):
 
 def run(qtbot, dock):
     click(qtbot, button(dock, "Compare"))
-    qtbot.waitUntil(lambda: not dock.is_busy, timeout=TIMEOUT)
+    qtbot.waitUntil(lambda: not dock.panel.is_busy, timeout=TIMEOUT)
 
 
 def results(viewer):
@@ -268,7 +268,7 @@ def test_results_are_measured_and_saved(compare, qtbot, viewer, tmp_path, monkey
         path = str(tmp_path / name)
         monkeypatch.setattr(QFileDialog, "getSaveFileName", lambda *_, path=path: (path, ""))
         click(qtbot, button(compare, "Save"))
-        qtbot.waitUntil(lambda: not compare.is_busy, timeout=TIMEOUT)
+        qtbot.waitUntil(lambda: not compare.panel.is_busy, timeout=TIMEOUT)
         assert compare.status.text.startswith("saved "), compare.status.text
     with PIL.Image.open(tmp_path / "a.png") as picture:
         assert picture.width > picture.height
@@ -290,7 +290,7 @@ def test_a_truth_chosen_afterwards_is_that_of_the_slice_compared(viewer, dock_in
     viewer.dims.set_point(0, 2)
 
     def measured():
-        qtbot.waitUntil(lambda: not dock.is_calculating, timeout=TIMEOUT)
+        qtbot.waitUntil(lambda: not dock.panel.is_calculating, timeout=TIMEOUT)
         assert not dock.status.is_error, dock.status.text
         return column(dock, "Covering")
 
@@ -323,7 +323,7 @@ def test_stop_keeps_what_is_finished(docked, qtbot, window):
     click(qtbot, button(compare, "Compare"))
     qtbot.waitUntil(lambda: any("SAF" in one.name for one in viewer.layers), timeout=TIMEOUT)
     click(qtbot, button(compare, "Stop"))
-    qtbot.waitUntil(lambda: not compare.is_busy, timeout=TIMEOUT)
+    qtbot.waitUntil(lambda: not compare.panel.is_busy, timeout=TIMEOUT)
     assert "stopped" in compare.status.text
     (kept,) = results(viewer)
     recipe = kept.metadata[METADATA_KEY]["recipe"]
@@ -366,7 +366,7 @@ def test_layers_may_go_at_any_time(compare, qtbot, viewer):
     assert viewer.canvas.grid.enabled and len(results(viewer)) == 1
     click(qtbot, button(compare, "Compare"))
     viewer.layers.remove("blocks")
-    qtbot.waitUntil(lambda: not compare.is_busy, timeout=TIMEOUT)
+    qtbot.waitUntil(lambda: not compare.panel.is_busy, timeout=TIMEOUT)
     assert not button(compare, "Compare").isEnabled() and "no image" in compare.status.text
 
 
@@ -396,7 +396,7 @@ def test_each_result_is_shown_in_a_turn_of_its_own(compare, all_at_once, qtbot, 
     viewer.canvas.grid.events.enabled.connect(note)
     all_at_once()
     clock.start()
-    qtbot.waitUntil(lambda: not compare.is_busy, timeout=TIMEOUT)
+    qtbot.waitUntil(lambda: not compare.panel.is_busy, timeout=TIMEOUT)
     assert len(shown) == 6 and len(set(shown)) == 6, shown
     assert compare.table.model().rowCount() == len(results(viewer)) == 5
     assert button(compare, "Compare").isEnabled()
@@ -417,9 +417,9 @@ def test_what_ends_while_results_are_shown(compare, all_at_once, qtbot, viewer, 
 
     viewer.layers.events.inserted.connect(end_midway)
     all_at_once()
-    qtbot.waitUntil(lambda: not compare.is_busy, timeout=TIMEOUT)
+    qtbot.waitUntil(lambda: not compare.panel.is_busy, timeout=TIMEOUT)
     qtbot.wait(50)
-    assert not compare.is_busy and len(results(viewer)) < 5
+    assert not compare.panel.is_busy and len(results(viewer)) < 5
     assert not viewer.canvas.grid.enabled or end != "dock"
 
 
@@ -432,7 +432,7 @@ def test_a_fault_while_results_are_shown_ends_them(compare, all_at_once, qtbot, 
         all_at_once()
         qtbot.waitUntil(lambda: bool(faults), timeout=TIMEOUT)
         qtbot.wait(50)
-    assert len(faults) == 1 and not compare.is_busy
+    assert len(faults) == 1 and not compare.panel.is_busy
     assert button(compare, "Compare").isEnabled()
 
 

@@ -44,7 +44,7 @@ def diagnostics(viewer, dock, open_dock, monkeypatch):
 
 def settle(qtbot, widget):
     """Wait until what was calculated aside is on screen."""
-    qtbot.waitUntil(lambda: not widget.is_calculating, timeout=TIMEOUT)
+    qtbot.waitUntil(lambda: not widget.panel.is_calculating, timeout=TIMEOUT)
 
 
 def slide(qtbot, widget, place):
@@ -78,7 +78,7 @@ def point_to(plot, time):
 
 def stop(qtbot, dock):
     with qtbot.waitSignal(dock.controller.finished, timeout=TIMEOUT):
-        dock.stop_button.click()
+        dock.panel.stop_button.click()
 
 
 def test_curves_and_labels_of_a_run_of_another_dock(viewer, diagnostics, dock, run, qtbot):
@@ -196,7 +196,7 @@ def test_regions_that_come_late_do_not_cover_earlier_labels(
     monkeypatch.setattr(region_section, "merge_regions", merge)
     run(dock)
     slide(qtbot, diagnostics, 1)
-    assert diagnostics.earlier.labels.visible and dock.is_calculating
+    assert diagnostics.earlier.labels.visible and dock.panel.is_calculating
     may_end.set()
     settle(qtbot, dock)
     assert diagnostics.earlier.labels.visible and not layers_named(viewer, "regions]")

@@ -164,7 +164,7 @@ def test_the_axis_of_channels_can_be_told(model, dock, run, settle):
     run(dock)
     settle(dock)
     assert dock.current.dictionary.n_channels == 2
-    dock.apply()
+    dock.applying.apply()
     settle(dock)
     assert named(model, "rebuilt")[0].data.shape == (2, 32, 32)
     assert named(model, "labels")[0].data.shape == (32, 32)
@@ -181,7 +181,7 @@ def test_the_axis_of_channels_is_that_axis_of_images_with_time_too(model, dock, 
     settle(dock)
     model.dims.set_current_step(0, 1)
     dock.applying.image.choose(series)
-    dock.apply()
+    dock.applying.apply()
     settle(dock)
     assert model.layers["series [rebuilt]"].data.shape == (1, 3, 32, 32)
     partition = model.layers["series [labels]"]
@@ -195,7 +195,7 @@ def test_no_image_is_told(model, dock):
     model.layers.clear()
     dock.start()
     assert dock.status.is_error and "tick" in dock.status.text
-    assert not dock.is_busy
+    assert not dock.panel.is_busy
 
 
 def test_other_channels_are_told(model, dock, run):
@@ -227,7 +227,7 @@ def test_stop_leaves_a_dictionary(model, dock, qtbot, settle):
     with qtbot.waitSignal(dock.controller.advanced, timeout=TIMEOUT):
         pass
     with qtbot.waitSignal(dock.controller.finished, timeout=TIMEOUT):
-        qtbot.mouseClick(dock.stop_button, LEFT)
+        qtbot.mouseClick(dock.panel.stop_button, LEFT)
     settle(dock)
     assert "stopped" in dock.status.text
     assert not dock.status.is_error
@@ -256,12 +256,12 @@ def test_removing_a_layer_ends_the_learning(model, dock, qtbot, settle, which):
     assert not dock.status.is_error
 
 
-@pytest.mark.parametrize("work", ["start", "apply"])
+@pytest.mark.parametrize("work", ["learn", "apply"])
 def test_closing_the_dock_ends_all_work(model, full, work):
     full.form.set_values(ENDLESS)
-    getattr(full, work)()
+    (full.start if work == "learn" else full.applying.apply)()
     full.shut_down()
-    assert not full.is_busy
+    assert not full.panel.is_busy
     model.add_image(stripes())
 
 
@@ -286,7 +286,7 @@ def test_a_click_shows_where_an_atom_is_used(applied, model, click, settle):
 def test_a_click_looks_at_the_image_that_is_selected(applied, model, click, settle):
     second = model.add_image(stripes(seed=2), name="second")
     applied.applying.image.choose(second)
-    applied.apply()
+    applied.applying.apply()
     settle(applied)
     first, other = named(model, "labels")
     model.layers.selection.active = second
@@ -433,7 +433,7 @@ def test_one_of_the_layers_is_in_sight_at_a_time(applied, model, qtbot):
 def test_results_lie_over_their_image(full, model, settle):
     image = model.add_image(stripes(), name="moved", scale=(2, 3), translate=(5, 7))
     full.applying.image.choose(image)
-    full.apply()
+    full.applying.apply()
     settle(full)
     for kind in ("labels", "rebuilt", "error"):
         (layer,) = named(model, kind)
@@ -443,7 +443,7 @@ def test_results_lie_over_their_image(full, model, settle):
 
 def test_an_image_with_other_channels_is_told(full, model, settle):
     full.applying.image.choose(model.add_image(blocks(), name="blocks"))
-    full.apply()
+    full.applying.apply()
     settle(full)
     assert full.status.is_error and "channels" in full.status.text
     assert not named(model, "labels")
@@ -452,8 +452,8 @@ def test_an_image_with_other_channels_is_told(full, model, settle):
 def test_stop_ends_an_application(full, model, qtbot, settle):
     full.applying.image.choose(model.add_image(np.tile(stripes(), (12, 12)), name="large"))
     qtbot.mouseClick(full.applying.button, LEFT)
-    assert full.is_busy and not full.applying.button.isEnabled()
-    qtbot.mouseClick(full.stop_button, LEFT)
+    assert full.panel.is_busy and not full.applying.button.isEnabled()
+    qtbot.mouseClick(full.panel.stop_button, LEFT)
     settle(full)
     assert full.status.text == "stopped" and not named(model, "labels")
 
@@ -461,7 +461,7 @@ def test_stop_ends_an_application(full, model, qtbot, settle):
 def test_removing_the_image_ends_its_application(full, model, settle):
     image = model.add_image(np.tile(stripes(), (12, 12)), name="large")
     full.applying.image.choose(image)
-    full.apply()
+    full.applying.apply()
     model.layers.remove(image)
     settle(full)
     assert not named(model, "labels") and not full.status.is_error
@@ -492,10 +492,10 @@ def test_a_folder_is_worked_off(full, tmp_path, settle):
         np.save(source / f"image{k}.npy", stripes(seed=k))
     (source / "broken.npy").write_bytes(b"nothing")
     choose_files(full.applying, source, results)
-    full.apply()
+    full.applying.apply()
     settle(full)
     assert "3 of 4 images done" in full.status.text and "broken.npy" in full.status.text
     assert len(list(results.glob("*_labels*"))) == 3
-    full.apply()
+    full.applying.apply()
     settle(full)
     assert "3 skipped" in full.status.text

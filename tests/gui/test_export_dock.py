@@ -101,7 +101,7 @@ def click(qtbot, widget):
 
 def click_and_wait(qtbot, dock, button):
     click(qtbot, button)
-    qtbot.waitUntil(lambda: not dock.is_busy, timeout=TIMEOUT)
+    qtbot.waitUntil(lambda: not dock.panel.is_busy, timeout=TIMEOUT)
 
 
 def tick(qtbot, dock, words, checked=True):
@@ -214,7 +214,7 @@ def test_a_long_export_shows_that_it_goes_on(done, qtbot, monkeypatch):
         assert done.status.text.startswith("writing")
     finally:
         may_write.set()
-    qtbot.waitUntil(lambda: not done.is_busy, timeout=TIMEOUT)
+    qtbot.waitUntil(lambda: not done.panel.is_busy, timeout=TIMEOUT)
     assert done.status.text.startswith("saved")
 
 
@@ -295,13 +295,13 @@ def test_stop_leaves_out_the_files_that_were_not_begun(done, qtbot, tmp_path, mo
         return save(*arguments, **options)
 
     monkeypatch.setattr(_labelling, "save_table", save_slowly)
-    assert not done.stop_button.isEnabled()
+    assert not done.panel.stop_button.isEnabled()
     click(qtbot, done.button)
     assert begun.wait(TIMEOUT / 1000)
-    click(qtbot, done.stop_button)
+    click(qtbot, done.panel.stop_button)
     clicked.set()
-    qtbot.waitUntil(lambda: not done.is_busy, timeout=TIMEOUT)
-    assert done.status.text.startswith("stopped: saved") and not done.stop_button.isEnabled()
+    qtbot.waitUntil(lambda: not done.panel.is_busy, timeout=TIMEOUT)
+    assert done.status.text.startswith("stopped: saved") and not done.panel.stop_button.isEnabled()
     assert names(tmp_path / "out") == ["blocks_SAF.labels.tif", "blocks_SAF_regions.csv"]
 
 
@@ -313,7 +313,7 @@ def test_stop_while_the_labels_are_read_saves_nothing(done, qtbot, tmp_path, mon
 
     monkeypatch.setattr(Pixels, "read", read)
     click(qtbot, done.button)
-    click_and_wait(qtbot, done, done.stop_button)
+    click_and_wait(qtbot, done, done.panel.stop_button)
     assert done.status.text == "stopped: nothing was saved" and not (tmp_path / "out").exists()
 
 

@@ -63,7 +63,7 @@ def test_image_renamed(viewer, dock, qtbot, after_step):
 def test_stop(viewer, dock, qtbot, after_step):
     results = []
     dock.controller.returned.connect(results.append)
-    after_step(dock.stop_button.click)
+    after_step(dock.panel.stop_button.click)
     dock.form.set_values(ENDLESS)
     with qtbot.waitSignal(dock.controller.finished, timeout=TIMEOUT):
         dock.start()

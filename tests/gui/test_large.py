@@ -374,12 +374,12 @@ def test_a_table_of_a_mask_on_disk_can_be_stopped(
     dock = open_on(model, ExportWidget)
     dock.labels.choose(model.add_labels([labels, labels[::2, ::2]], multiscale=True, name="m"))
     dock.folder.set_path(tmp_path / "out")
-    dock.stop_button.clicked.connect(may_go_on.set)
+    dock.panel.stop_button.clicked.connect(may_go_on.set)
     begun.clear()
     may_go_on.clear()
     dock.start()
     assert begun.wait(TIMEOUT / 1000)
-    dock.stop_button.click()
+    dock.panel.stop_button.click()
     settle(dock)
     assert dock.status.text == "stopped: nothing was saved" and not [*(tmp_path / "out").iterdir()]
 
@@ -402,7 +402,7 @@ def test_outlines_of_a_mask_on_disk_are_those_of_its_regions(
     outlining, settle, tmp_path, suffix, monkeypatch
 ):
     shown = []
-    monkeypatch.setattr(outlining, "show_task", lambda *step: shown.append(step))
+    monkeypatch.setattr(outlining.panel, "show_task", shown.append)
     outlining.choice.choose("outlines", suffix)
     outlining.start()
     settle(outlining)
@@ -420,7 +420,7 @@ def test_a_library_that_outlines_want_is_told_of_before_the_work(
 ):
     shown = []
     monkeypatch.setitem(sys.modules, "shapely", None)
-    monkeypatch.setattr(outlining, "show_task", lambda *step: shown.append(step))
+    monkeypatch.setattr(outlining.panel, "show_task", shown.append)
     outlining.choice.choose("outlines", ".geojson")
     outlining.start()
     settle(outlining)
@@ -429,7 +429,7 @@ def test_a_library_that_outlines_want_is_told_of_before_the_work(
 
 
 def test_outlines_that_are_stopped_leave_nothing(outlining, settle, tmp_path, monkeypatch):
-    monkeypatch.setattr(outlining, "show_task", lambda *step: outlining.stop_button.click())
+    monkeypatch.setattr(outlining.panel, "show_task", lambda step: outlining.panel.stop())
     may_go_on, parts = threading.Event(), LargeRegions.parts
 
     def wait_before(regions):
@@ -437,7 +437,7 @@ def test_outlines_that_are_stopped_leave_nothing(outlining, settle, tmp_path, mo
         return parts(regions)
 
     monkeypatch.setattr(LargeRegions, "parts", wait_before)
-    outlining.stop_button.clicked.connect(may_go_on.set)
+    outlining.panel.stop_button.clicked.connect(may_go_on.set)
     outlining.choice.choose("outlines", ".json")
     outlining.start()
     settle(outlining)

@@ -59,7 +59,7 @@ def scribble(open_on, model, settle, image):
 def apply_to(dock, model, settle, image):
     dock.applying.image.choose(image)
     model.layers["above"].visible = True
-    dock.apply()
+    dock.applying.apply()
     settle(dock)
     return dock
 
@@ -86,7 +86,7 @@ def apply_dictionary(open_on, model, settle, image):
     dock.load(apply_dictionary.path)
     settle(dock)
     dock.applying.image.choose(image)
-    dock.apply()
+    dock.applying.apply()
     settle(dock)
     return dock
 

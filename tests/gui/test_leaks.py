@@ -20,18 +20,14 @@ pytestmark = pytest.mark.gui
 
 def start_and_wait(dock, qtbot):
     """Start what a dock is for, if it is for something, and wait for the end."""
-    controller = getattr(dock, "controller", None)
-    if controller is None:
-        return
-    dock.start()
-    qtbot.waitUntil(
-        lambda: not (controller.is_running or getattr(dock, "is_busy", False)), timeout=TIMEOUT
-    )
+    if hasattr(dock, "start"):
+        dock.start()
+        qtbot.waitUntil(lambda: not dock.panel.is_busy, timeout=TIMEOUT)
 
 
 def prepare(dock):
     """Give a dock what it needs for a short run."""
-    if dock.form is not None:
+    if hasattr(dock, "form"):
         dock.form.set_values({"stop.max_steps": 5, "max_iterations": 2, "n_atoms": 3})
     if hasattr(dock, "new_strokes"):
         dock.follow.setChecked(False)

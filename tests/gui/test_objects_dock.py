@@ -352,7 +352,7 @@ def test_a_layer_that_goes_while_it_is_measured_stays_gone(
     else:
         dock.table.select([3])
         dock.buttons["delete"].click()
-    qtbot.waitUntil(lambda: dock.is_calculating, timeout=TIMEOUT)
+    qtbot.waitUntil(lambda: dock.panel.is_calculating, timeout=TIMEOUT)
     model.layers.remove(layer)
     may_end.set()
     settle(dock, 120)

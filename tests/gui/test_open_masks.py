@@ -103,7 +103,7 @@ def test_what_comes_back_is_repeated_and_corrected_as_a_result(
     found = reopen(export, settle, save(export, settle, ".png"))
     other = model.add_image(blocks()[::-1], name="other")
     export.applying.image.choose(other)
-    repeated = run(export, export.apply)
+    repeated = run(export, export.applying.apply)
     problem = saf.Problem.from_image(other.data, **recipe_of(found).options.arguments())
     expected = recipe_of(result).method.run(problem)
     np.testing.assert_array_equal(repeated.labels, expected.labels)
@@ -143,7 +143,7 @@ def test_what_strokes_taught_comes_back(model, export, open_on, settle, qtbot):
         strokes.data_setitem((np.arange(row, row + 4), np.full(4, 6)), number)
     dock.strokes.rename(2, "sky")
     dock.strokes.set_color(2, (0.0, 0.5, 1.0))
-    qtbot.waitUntil(lambda: dock.result is not None and not dock.is_busy, timeout=TIMEOUT)
+    qtbot.waitUntil(lambda: dock.result is not None and not dock.panel.is_busy, timeout=TIMEOUT)
     settle(dock, 100)  # by then the last change of the strokes has begun its run
     own = model.layers["blocks [from strokes]"]
     export.labels.choose(own)

@@ -567,7 +567,7 @@ def test_ctrl_s_in_any_dock_saves_the_project(window, open_dock, qtbot, tmp_path
     scribbles, dock = open_dock(window, ScribblesWidget), open_dock(window, ProjectWidget)
     dock.file.path = tmp_path / "p.napari-saf"
     qtbot.keyClick(scribbles, Qt.Key.Key_S, Qt.KeyboardModifier.ControlModifier)
-    qtbot.waitUntil(lambda: not dock.is_calculating, timeout=TIMEOUT)
+    qtbot.waitUntil(lambda: not dock.panel.is_calculating, timeout=TIMEOUT)
     assert Path(tmp_path / "p.napari-saf").exists()
 
 

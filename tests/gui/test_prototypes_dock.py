@@ -282,7 +282,7 @@ def test_prototypes_label_another_image_in_the_scaling_of_the_first(
     press(dock, "redo")
     assert "upper [AF]" in model.layers
     dock.applying.image.choose(model.add_image(stack(1)[0], name="grey"))
-    dock.apply()
+    dock.applying.apply()
     assert dock.status.text == "grey: expected as many channels as the prototypes have (3), got 1"
 
 
@@ -291,7 +291,7 @@ def test_prototypes_label_a_volume_of_fewer_slices_than_the_scale(open_dock, mod
     dock = open_dock(volume, 1 + (volume > 0.5).astype(np.uint8))
     few = model.add_image(volume[2:4], name="few", scale=(3, 1, 1))
     dock.applying.image.choose(few)
-    dock.apply()
+    dock.applying.apply()
     settle(dock)
     made = model.layers["few [AF]"]
     assert (made.data == 1 + (volume[2:4] > 0.5)).mean() > 0.95
@@ -311,7 +311,7 @@ def test_prototypes_are_saved_loaded_merged_and_used(dock, model, settle, press,
     press(dock, "merge", 1, 4)
     assert [row.number for row in dock.table.rows] == [1, 2, 3]
     dock.applying.image.choose(model.layers["blocks"])
-    dock.apply()
+    dock.applying.apply()
     settle(dock)
     made = model.layers["blocks [AF]"]
     assert (made.data == np.where(QUADRANTS == 4, 1, QUADRANTS)).mean() > 0.98
@@ -329,7 +329,7 @@ def test_stop_rename_and_close(dock, model, qtbot, settle, press, click):
     with qtbot.waitSignal(dock.controller.began, timeout=TIMEOUT):
         dock.edit("refine")
     assert not dock.buttons["merge"].isEnabled()
-    qtbot.mouseClick(dock.stop_button, LEFT)
+    qtbot.mouseClick(dock.panel.stop_button, LEFT)
     settle(dock)
     assert labels_of(dock).min() >= 1
     press(dock, "undo")

@@ -234,7 +234,7 @@ def test_of_separate_things_the_labels_stay_in_view(
     if is_large:
         monkeypatch.setattr(region_section, "MOST_PIXELS", 1000)
     label(dock)
-    assert dock.next_buttons["Objects"].text() == "36 things: Objects …"
+    assert dock.next_row.buttons["Objects"].text() == "36 things: Objects …"
     assert not dock.next_row.isHidden() and in_sight(viewer) == ["SAF"]
     assert dock.regions.regions_button.text() == ("regions" if is_large else "37 regions")
     dock.regions.regions_button.click()
@@ -242,7 +242,7 @@ def test_of_separate_things_the_labels_stay_in_view(
     assert in_sight(viewer) == ["SAF, regions"]
     assert dock.regions.regions_button.text() == "37 regions"
     dock.input.choose(image=viewer.layers["blocks"])
-    assert dock.next_buttons["Objects"].text() == "Objects …"
+    assert dock.next_row.buttons["Objects"].text() == "Objects …"
 
 
 @pytest.mark.parametrize("title", ["Objects", "Sharpen borders"])
@@ -250,7 +250,7 @@ def test_one_click_goes_on_with_the_labels(window, viewer, dock, run, title):
     assert dock.next_row.isHidden()
     viewer.add_labels(np.ones((32, 32), int), name="others")
     run(dock)
-    dock.next_buttons[title].click()
+    dock.next_row.buttons[title].click()
     opened = dock.workspace.docks[title]
     assert opened.labels.layer == layer_of(viewer, "blocks [SAF")
 
@@ -335,7 +335,7 @@ def test_regions_that_nobody_needs_any_more_are_no_longer_merged(
     if how == "run":
         assert dock.controller.is_running
         viewer.layers.clear()
-        qtbot.waitUntil(lambda: not dock.is_busy, timeout=TIMEOUT)
+        qtbot.waitUntil(lambda: not dock.panel.is_busy, timeout=TIMEOUT)
         assert dock.regions.isHidden()
 
 
@@ -532,7 +532,7 @@ def test_exported_regions_are_those_on_screen_and_are_repeated(
     np.testing.assert_array_equal(again.labels, shown)
     assert read_image(tmp_path / "out_figure.png").array.size
 
-    run(export, export.apply)
+    run(export, export.applying.apply)
     settle(export)
     _, (_, repeated) = layers_of(viewer)
     np.testing.assert_array_equal(repeated.data, shown)

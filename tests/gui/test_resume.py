@@ -12,7 +12,7 @@ from napari.layers import Labels
 import napari_saf as saf
 from napari_saf._gui.diagnostics.dock import DiagnosticsWidget
 from napari_saf._gui.layers.metadata import recipe_of
-from napari_saf._gui.runs.run import Run
+from napari_saf._gui.runs.controller import Run
 
 pytestmark = pytest.mark.gui
 
@@ -47,7 +47,7 @@ def stop(qtbot, monkeypatch):
         qtbot.waitUntil(
             lambda: bool(results) or (reached.is_set() and not run.mailbox), timeout=TIMEOUT
         )
-        dock.stop_button.click()
+        dock.panel.stop_button.click()
         qtbot.waitUntil(lambda: bool(results) and not dock.controller.is_running, timeout=TIMEOUT)
         dock.controller.returned.disconnect(results.append)
         monkeypatch.setattr(Run, "_put", put)
@@ -97,7 +97,7 @@ def test_a_stop_before_the_run_went_on_leaves_what_there_was(dock, run, stop, qt
     stop(dock, 0.1)
     with qtbot.waitSignal(dock.controller.finished, timeout=TIMEOUT):
         dock.stopped.button.click()
-        dock.stop_button.click()
+        dock.panel.stop_button.click()
     assert is_offered(dock)
     assert run(dock, resume(dock)).status is saf.Status.CONVERGED
 
@@ -174,7 +174,7 @@ def test_neither_an_end_nor_a_sweep_is_resumed(dock, run, qtbot):
     run(dock)
     assert not is_offered(dock)
     dock.form.choose("fair")
-    dock.controller.advanced.connect(dock.stop_button.click)
+    dock.controller.advanced.connect(dock.panel.stop_button.click)
     run(dock, partial(dock.start, is_sweep=True))
     assert not is_offered(dock)
 

@@ -17,7 +17,9 @@ from napari_saf import SelfAssignmentFlow, Status
 from napari_saf._gui.forms.controls import StatusArea
 from napari_saf._gui.forms.display_text import describe_error
 from napari_saf._gui.layers.reading import ImageJob, Pixels, ProblemReader
-from napari_saf._gui.runs.run import Run, RunJob, RunStart, Task
+from napari_saf._gui.runs.controller import Run
+from napari_saf._gui.runs.job import RunJob, RunStart
+from napari_saf._gui.runs.tasks import Task
 from napari_saf.errors import InvalidInput
 from napari_saf.problem import ImageOptions
 
@@ -84,7 +86,11 @@ def test_the_main_thread_waits_for_no_evaluation(dock, qtbot, monkeypatch):
     with qtbot.waitSignal(controller.advanced):
         dock.start()
     assert stuck.wait(60)
-    for act in (controller.run.record, controller.run.first_labels.emit, dock.stop_button.click):
+    for act in (
+        controller.run.record,
+        controller.run.first_labels.emit,
+        dock.panel.stop_button.click,
+    ):
         began = time.perf_counter()
         act()
         assert time.perf_counter() - began < _LONGEST_WAIT, act

@@ -71,19 +71,19 @@ def test_stop_leaves_a_valid_labelling(viewer, dock, long_run, qtbot):
     results = []
     dock.controller.returned.connect(results.append)
     with qtbot.waitSignal(dock.controller.finished, timeout=TIMEOUT):
-        dock.stop_button.click()
+        dock.panel.stop_button.click()
     assert results[0].status is saf.Status.CANCELLED
     (layer,) = result_layers(viewer)
     np.testing.assert_array_equal(layer.data, results[0].labels)
     assert layer.data.min() >= 1
     assert dock.status.text.startswith("stopped: ")
-    assert dock.run_button.isEnabled() and not dock.stop_button.isEnabled()
+    assert dock.run_button.isEnabled() and not dock.panel.stop_button.isEnabled()
 
 
 def test_stop_before_the_first_labels(dock, qtbot):
     with qtbot.waitSignal(dock.controller.finished, timeout=TIMEOUT):
         dock.start()
-        dock.stop_button.click()
+        dock.panel.stop_button.click()
     assert dock.status.text.startswith("stopped")
 
 

@@ -57,7 +57,7 @@ def test_swatches_and_what_labels_other_images_come_back(dock, reopen, settle):
     assert not opened.applying.row.isHidden() and opened.applying.to_image.isEnabled()
     other = viewer.add_image(blocks(SIDE)[::-1].copy(), name="other")
     opened.applying.image.choose(other)
-    opened.apply()
+    opened.applying.apply()
     settle(opened)
     assert any(layer.name.startswith("other [SAF") for layer in viewer.layers)
 

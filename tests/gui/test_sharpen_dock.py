@@ -197,8 +197,8 @@ def test_stop_between_planes_changes_nothing(model, open_on, settle, slow):
     began, go_on, _ = slow
     dock.start()
     assert began.acquire(timeout=TIMEOUT / 1000)
-    assert dock.stop_button.isEnabled() and not dock.button.isEnabled()
-    dock.stop_button.click()
+    assert dock.panel.stop_button.isEnabled() and not dock.button.isEnabled()
+    dock.panel.stop_button.click()
     go_on.release()
     settle(dock)
     assert np.array_equal(labels.data, before) and dock.status.text.startswith("stopped")
@@ -243,7 +243,7 @@ def test_layers_that_go_or_change_on_the_way_are_left_alone(dock, labels, model,
             labels.data = jagged(scene()[0])
     assert dock.labels.layer is None and not dock.button.isEnabled()
     dock.start()  # of nothing
-    assert not dock.is_busy and "no labels" in dock.status.text
+    assert not dock.panel.is_busy and "no labels" in dock.status.text
 
 
 def test_an_image_that_goes_on_the_way_is_read_to_the_end(dock, labels, model, settle, slow):
@@ -328,7 +328,7 @@ def test_what_cannot_be_sharpened_is_refused_in_words(model, open_on, settle):
             assert words in dock.status.text and not dock.button.isEnabled()
             assert words in dock.button.toolTip()
             dock.start()
-            assert not dock.is_busy
+            assert not dock.panel.is_busy
     dock.labels.choose(model.add_labels(mask))
     assert dock.button.isEnabled() and not dock.status.text
     negative = mask.astype(int)

@@ -118,7 +118,7 @@ def test_a_repeated_run_hides_the_one_before(viewer, dock, open_dock, run):
     export = open_dock(viewer, ExportWidget)
     export.labels.choose(in_sight(viewer)[0])
     for _ in range(2):
-        run(export, start=export.apply)
+        run(export, start=export.applying.apply)
     assert len(in_sight(viewer)) == 1
 
 
@@ -138,7 +138,7 @@ def test_results_side_by_side_are_left_alone(viewer, dock, open_dock, qtbot, run
     compare.choice.rows[0].choose(None)
     compare.choice.rows[1].choose(None)
     compare.start()
-    qtbot.waitUntil(lambda: not compare.is_busy, timeout=TIMEOUT)
+    qtbot.waitUntil(lambda: not compare.panel.is_busy, timeout=TIMEOUT)
     made = in_sight(viewer)
     assert made
     run(dock)

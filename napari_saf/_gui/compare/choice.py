@@ -27,11 +27,11 @@ from napari_saf._gui.forms.layout import FormSection, fill_layout
 from napari_saf._gui.forms.method_form import described
 from napari_saf._gui.layers.placement import ImageRegion
 from napari_saf._gui.layers.reading import ImageJob, Pixels, ProblemReader
-from napari_saf._gui.runs.run import without_gaps
 from napari_saf.errors import InvalidInput
 from napari_saf.input import AUTO
 from napari_saf.methods import METHODS, AbstractMethod, run_to_end
 from napari_saf.parameters import Parameter, describe, parameter_named
+from napari_saf.pipeline import without_gaps
 from napari_saf.problem import ImageOptions, Problem
 
 _KINDS = ("int", "float", "choice", "bool")
@@ -233,6 +233,11 @@ class ComparisonJob:
     comparison: compare.Comparison = compare.Comparison(())
     rows: Sequence[compare.Row] = ()
     truth: NDArray[Any] | None = None
+
+    def masked(self) -> ComparisonJob:
+        """Return the same without the pixels that are NaN or infinite."""
+        job = dataclasses.replace(self.image_job, finite_only=True)
+        return dataclasses.replace(self, image_job=job)
 
     def run(
         self,

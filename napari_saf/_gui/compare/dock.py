@@ -15,18 +15,21 @@ from qtpy.QtCore import QTimer
 
 from napari_saf._gui.compare.choice import ComparisonChoice, ComparisonJob, whole_name
 from napari_saf._gui.compare.results import ComparisonLayers, ComparisonTable
-from napari_saf._gui.docks.run_dock import RunDock
+from napari_saf._gui.docks.base import DockBase
 from napari_saf._gui.forms.choices import Choice, LayerChoice
 from napari_saf._gui.forms.controls import Swatch, Swatches, ask_for_path, fill_color
 from napari_saf._gui.forms.display_text import describe_error, named
 from napari_saf._gui.forms.image_input import ImageInput
 from napari_saf._gui.forms.layout import FormSection, create_button, create_fold, create_row
 from napari_saf._gui.layers.view import SideBySide
+from napari_saf._gui.runs.panel import RUN_KEY, RUN_KEY_TEXT, RunPanel
 from napari_saf.comparison import Compared, lay_out, save_comparison
 from napari_saf.errors import InvalidInput, SafError, counted
 from napari_saf.io import file_stem
 from napari_saf.methods import AbstractMethod, SweepMethod
 
+_RUN_HELP = f"Run every combination, one after another ({RUN_KEY_TEXT})."
+_STOP_HELP = f"End with the results that are finished ({RUN_KEY_TEXT})."
 _SCALE_HELP = "Side of the window over which labels are averaged, where it does not vary (N)."
 _TRUTH_HELP = (
     "Regions as they should be, 0 where unknown: the table then says how well each result agrees."
@@ -36,15 +39,12 @@ _PAINT_HELP = "Labels in the saved picture: the mean colour of the image, or tho
 _FILTERS = "Picture (*.png *.svg *.pdf);;Table (*.csv)"
 
 
-class CompareWidget(RunDock):
+class CompareWidget(DockBase):
     """Choose an image and what to compare; run; see results side by side, and their numbers.
 
     The `outcome` is that of the last comparison, the `results` are its layers, each of which is
     added in a turn of the event loop of its own.
     """
-
-    can_run_again = True
-    input: ImageInput
 
     def __init__(self, viewer: napari.viewer.Viewer) -> None:
         super().__init__(viewer)
@@ -54,11 +54,22 @@ class CompareWidget(RunDock):
         self._changes: deque[Callable[[], None]] = deque()  # of layers, one for each turn
         self._turns = QTimer(self, interval=0)
         self.input, self.choice = ImageInput(viewer), ComparisonChoice()
+        self.kept_parts = (self.input,)
+        self.panel = RunPanel(
+            self, viewer, self.workspace.runs, ("Compare", _RUN_HELP), chosen=self.input
+        )
+        self.status, self.controller = self.panel.status, self.panel.controller
+        self.run_button = self.panel.run_button
         self.truth = LayerChoice(viewer, Labels, none="none")
         self.table, self.swatches, self._paint = ComparisonTable(), Swatches(), Choice(_PAINT)
         self._side = SideBySide(viewer, self._on_grid_left)
         self._lay_out_controls()
-        self._connect(
+        self.bind_keys({RUN_KEY: self.panel.run_or_stop})
+        self.at_end(self.panel.shut_down, self._release)
+        self.connect_all(
+            (self.panel.run_clicked, self.start),
+            (self.panel.repeat_asked, self._begin),
+            (self.panel.busy_changed, self._refresh),
             (self._turns.timeout, self._on_turn),
             (self.choice.changed, self._on_choice_changed),
             (self.input.image_changed, self._on_choice_changed),
@@ -67,13 +78,10 @@ class CompareWidget(RunDock):
             (viewer.layers.events.removed, self._on_layer_removed),
         )
         self._on_choice_changed()
-        self._update_enabled()
+        self._refresh()
 
     def _lay_out_controls(self) -> None:
-        key = self._key_of("run_or_stop")
-        self._run_help = f"Run every combination, one after another ({key})."
-        self.run_button = create_button("Compare", self._run_help, self.start)
-        self.stop_button.setToolTip(f"End with the results that are finished ({key}).")
+        self.panel.stop_button.setToolTip(_STOP_HELP)
         help = "Show the results in napari's grid, or leave it."
         self._side_button = create_button("Side by side", help, self.show_side_by_side)
         self._side_button.setCheckable(True)
@@ -87,15 +95,16 @@ class CompareWidget(RunDock):
         below = create_row(self._side_button, self._save_button, self._paint)
         for place, stretch in enumerate((3, 2, 4)):
             below.layout().setStretch(place, stretch)
-        self._lay_out(
+        self.lay_out(
             [self.input.section, self.choice, self._rows, features],
-            [self.run_button, self.stop_button],
-            [self.table, self.swatches, below],
+            [self.run_button, self.panel.stop_button],
+            [self.status, self.table, self.swatches, below],
         )
 
     def start(self) -> None:
-        self.finite_only = False
-        self._run_again()
+        if not self.panel.is_busy:
+            with self.panel.showing_errors():
+                self._begin(self._job())
 
     def save_to(self, path: str) -> None:
         """Save a picture or a table, by the suffix; none stands for a picture."""
@@ -119,8 +128,8 @@ class CompareWidget(RunDock):
                 title=title,
             )
 
-        self.begin_task(
-            "saving", save, lambda path: self.status.show_progress(1.0, f"saved {named(path)}")
+        self.panel.begin_task(
+            "saving", save, lambda path: self.panel.show_outcome(f"saved {named(path)}")
         )
 
     def show_side_by_side(self, wanted: bool) -> None:
@@ -142,20 +151,11 @@ class CompareWidget(RunDock):
             self._side.enter(shown, shape)
         self._side_button.setChecked(self._side.is_on)
 
-    @property
-    def is_busy(self) -> bool:
-        return super().is_busy or self._turns.isActive()
-
     def _release(self) -> None:
         self._turns.stop()
         self._changes.clear()
         self._side.release()
         self.results = self.outcome = None
-
-    def _run_again(self, *, rescale: bool = False) -> None:
-        if not self.is_busy:
-            with self.showing_errors():
-                self._begin(self._job())
 
     def _begin(self, job: ComparisonJob) -> None:
         is_given = "window" not in self.choice.axis_names
@@ -171,11 +171,12 @@ class CompareWidget(RunDock):
             self._viewer, job.region.image, job.region.placement, job.variants
         )
         truth = job.region.over(self.truth.layer)
-        self.begin_task(
+        self.panel.begin_task(
             "comparing",
             lambda report, cancelled: job.run(truth, report, cancelled),
             self._on_compared,
             self._on_reported,
+            masked=job.masked(),
         )
 
     def _job(self) -> ComparisonJob:
@@ -187,11 +188,11 @@ class CompareWidget(RunDock):
                 raise InvalidInput("settings: open the Segment dock, or choose the defaults")
             method = segment.form.read()
             known = {method.name: method}
-        job = self.input.job(finite_only=self.finite_only)
+        job = self.input.job()
         return ComparisonJob(job, self.input.region(), self.choice.variants(job.options, known))
 
     def _on_choice_changed(self, layer: object = None) -> None:
-        self._forget_error()
+        self.panel.forget_error()
         spreads = any(issubclass(method, SweepMethod) for method in self.choice.methods)
         self.input.show_row("groups", spreads)
         self._rows.show_row(self.input.scale, "window" not in self.choice.axis_names)
@@ -202,7 +203,7 @@ class CompareWidget(RunDock):
             if not self.choice.settings.value:  # those of another dock may be right by then
                 self._why_not = describe_error(error)
         self.run_button.setText(f"Compare {n_runs} runs" if n_runs > 1 else "Compare")
-        self._update_enabled()
+        self._refresh()
 
     def _on_reported(self, report: Any) -> None:
         if isinstance(report, Compared):
@@ -210,11 +211,12 @@ class CompareWidget(RunDock):
             self._do_later(partial(self.results.add, report))
         else:
             fraction, name = report
-            self.show_task(fraction, f"{100 * fraction:.0f} %   {name}")
+            self.panel.show_task((fraction, f"{100 * fraction:.0f} %   {name}"))
 
     def _do_later(self, *changes: Callable[[], None]) -> None:
         self._changes.extend(changes)
         self._turns.start()
+        self.panel.set_showing(True)
 
     def _on_turn(self) -> None:
         change = self._changes.popleft()
@@ -223,12 +225,12 @@ class CompareWidget(RunDock):
         finally:
             if not self._changes:
                 self._turns.stop()
-                self._update_enabled()
+                self.panel.set_showing(False)
 
     def _on_compared(self, outcome: ComparisonJob) -> None:
-        assert self._task is not None and self.results is not None
+        assert self.panel.task is not None and self.results is not None
         found, show = outcome.comparison, self.results.renumber
-        finish = partial(self._finish, outcome, self._task.seconds)
+        finish = partial(self._finish, outcome, self.panel.task.seconds)
         self._do_later(*(partial(show, one, found.n_numbers) for one in found.results), finish)
 
     def _finish(self, outcome: ComparisonJob, seconds: float) -> None:
@@ -242,10 +244,10 @@ class CompareWidget(RunDock):
         text += [f"not run: {whole_name(one.variant)}: {one.error}" for one in found.failures]
         text += ["stopped before the others"] * (not found.is_complete)
         text += [self.results.note] * bool(self.results.note)
-        self.status.show_progress(count / len(outcome.variants), "\n".join(text))
+        self.panel.show_outcome("\n".join(text), count / len(outcome.variants))
         self._show_results(outcome)
         if outcome.region.image not in self._viewer.layers:
-            self._forget_outcome()
+            self.panel.clear()
         if count > 1:
             self.show_side_by_side(True)
 
@@ -259,7 +261,7 @@ class CompareWidget(RunDock):
     def _on_truth_changed(self, layer: Any) -> None:
         """Measure the results that are there."""
         outcome = self.outcome
-        if outcome is None or self.is_busy:
+        if outcome is None or self.panel.is_busy:
             return
         truth = outcome.region.over(layer)
 
@@ -267,8 +269,8 @@ class CompareWidget(RunDock):
             if self.outcome is not None and measured.comparison is self.outcome.comparison:
                 self._show_results(measured)
 
-        self._forget_error()
-        self.run_in_background("truth", partial(outcome.with_truth, truth), show)
+        self.panel.forget_error()
+        self.panel.background.run("truth", partial(outcome.with_truth, truth), show)
 
     def _on_row_chosen(self, number: int) -> None:
         """Choose the layer of a result, and show its labels; those that died are crossed."""
@@ -305,24 +307,19 @@ class CompareWidget(RunDock):
 
     def _on_layer_removed(self, event: Any) -> None:
         is_needed = self.results is not None and event.value == self.results.image
-        if is_needed and self._task is not None:
-            self._on_stop_clicked()
+        if is_needed and self.panel.task is not None:
+            self.panel.stop()
 
     @property
     def _is_of_image(self) -> bool:
         return self.results is not None and self.results.image == self.input.image
 
-    def _forget_outcome(self) -> None:
-        super()._forget_outcome()
-        self._update_enabled()
-
-    def _update_enabled(self) -> None:
-        super()._update_enabled()
-        self.stop_button.setEnabled(self._task is not None)
+    def _refresh(self, *changed: object) -> None:
         is_there = self.outcome is not None and self._is_of_image
         for results in (self.table, self.swatches):
             results.setVisible(is_there)
-        is_done = is_there and not self.is_busy
-        self._offer(self.run_button, self._why_not, self._run_help, not self.is_busy)
+        is_free = not self.panel.is_busy
+        is_done = is_there and is_free
+        self.panel.set_reason(self._why_not, is_free=is_free)
         self._side_button.setEnabled(is_done)
         self._save_button.setEnabled(is_done)

@@ -15,12 +15,13 @@ from superqt.utils import signals_blocked
 
 from napari_saf._gui.diagnostics.recorded_run import EarlierLayers, RecordedRun
 from napari_saf._gui.diagnostics.sections import BranchForm, CurvePlot, SeparabilityTable, curves_of
-from napari_saf._gui.docks.run_dock import RunDock
+from napari_saf._gui.docks.base import DockBase
 from napari_saf._gui.forms.choices import LayerChoice
 from napari_saf._gui.forms.layout import FormSection, create_button, create_fold
 from napari_saf._gui.layers.metadata import colors_of, metadata_of
 from napari_saf._gui.runs.controller import RunController
-from napari_saf._gui.runs.run import RecordedStart
+from napari_saf._gui.runs.job import RecordedStart
+from napari_saf._gui.runs.panel import RUN_KEY, RunPanel
 from napari_saf.errors import counted
 from napari_saf.metrics import class_separability, pairwise_separability
 from napari_saf.recording import RecordedLabels, RecordedState
@@ -47,7 +48,7 @@ _ENTROPY_HELP = (
 )
 
 
-class DiagnosticsWidget(RunDock):
+class DiagnosticsWidget(DockBase):
     """Record the runs of all docks, show any recorded state and branch from it.
 
     `times` are those that the slider goes through, `earlier` are layers of that time.
@@ -55,6 +56,8 @@ class DiagnosticsWidget(RunDock):
 
     def __init__(self, viewer: napari.viewer.Viewer) -> None:
         super().__init__(viewer)
+        self.panel = RunPanel(self, viewer, self.workspace.runs)
+        self.status, self.controller = self.panel.status, self.panel.controller
         self.times: NDArray[np.float64] = np.zeros(0)
         self.runs: list[RecordedRun] = []
         self.recorded: RecordedRun | None = None
@@ -64,9 +67,12 @@ class DiagnosticsWidget(RunDock):
         self.separability = SeparabilityTable()
         self.branch = BranchForm(viewer)
         self._create_controls()
-        self._connect(
+        self.bind_keys({RUN_KEY: self.panel.run_or_stop})
+        self.at_end(self.panel.shut_down, self._release)
+        self.connect_all(
+            (self.panel.busy_changed, self._refresh_buttons),
             (self.choice.layer_changed, self._show_chosen),
-            (self.choice.activated, self._on_image_changed),
+            (self.choice.activated, self.panel.forget),
             (self.slider.valueChanged, self._on_slider_moved),
             (self.plot.moved, self.go_to),
             (self.entropy.toggled, self._show_entropy),
@@ -81,9 +87,8 @@ class DiagnosticsWidget(RunDock):
             (self.workspace.runs.ended, self._on_run_ended),
         )
         self._show_chosen()
-        for dock in self.workspace.docks.values():
-            if dock.controller.is_running:
-                self._on_run_began(dock.controller)
+        for controller in self.workspace.runs.running:
+            self._on_run_began(controller)
 
     @property
     def time(self) -> float:
@@ -98,13 +103,14 @@ class DiagnosticsWidget(RunDock):
         run, recorded = self.recorded, self._state()
         if run is None or recorded is None or not self._may_start(run):
             return
-        with self.showing_errors():
+        with self.panel.showing_errors():
             job, live = run.job, run.live
             if is_branch:
                 self.branch.show_job(job)
                 job = self.branch.job()
                 title = f"{job.method.name.upper()} from t = {recorded.time:.3g}"
-                live = job.create_layer(self._viewer, title)
+                job = dataclasses.replace(job, title=title)
+                live = job.create_layer(self._viewer)
             self.earlier.show_result()
             start, before = RecordedStart(recorded), run.recording.until(recorded)
             job = dataclasses.replace(job, live=live, start=start, recording=before)
@@ -166,10 +172,10 @@ class DiagnosticsWidget(RunDock):
         rows.add_row("Time", self.slider, _TIME_HELP)
         self.apart_fold = create_fold("How far apart are the labels?", self.separability)
         self.branch_fold = create_fold("Branch: go on with other parameters", self.branch)
-        self._lay_out(
+        self.lay_out(
             [rows, self.description, self.plot, self.entropy, self.apart_fold, self.branch_fold],
-            [self.resume_button, self.stop_button],
-            [],
+            [self.resume_button, self.panel.stop_button],
+            [self.status],
         )
 
     def _release(self) -> None:
@@ -283,7 +289,7 @@ class DiagnosticsWidget(RunDock):
         start = "" if state is None else f" from t = {state.time:.3g}"
         self.resume_button.setText(f"Resume{start}")
         self.branch.button.setText(f"Branch{start}")
-        self._update_enabled()
+        self._refresh_buttons()
 
     def _describe(self) -> str:
         if self.recorded is None:
@@ -307,7 +313,7 @@ class DiagnosticsWidget(RunDock):
             if run is self.recorded and not self.is_at_end:
                 self.earlier.show_labels(run, labels, recorded.time)
 
-        self.run_in_background("labels", lambda cancelled: run.labels_at(recorded), show)
+        self.panel.background.run("labels", lambda cancelled: run.labels_at(recorded), show)
 
     def _show_entropy(self) -> None:
         run, state = self.recorded, self._state()
@@ -324,7 +330,7 @@ class DiagnosticsWidget(RunDock):
             if run is self.recorded and self.entropy.isChecked():
                 self.earlier.show_entropy(run, image, state.time)
 
-        self.run_in_background("entropy", compute, show)
+        self.panel.background.run("entropy", compute, show)
 
     def _show_separability(self) -> None:
         """Compute how far apart labels are, if anybody wants to see it."""
@@ -347,7 +353,7 @@ class DiagnosticsWidget(RunDock):
                 numbers = run.shown_numbers(len(pairs))
                 self.separability.show_separability(whole, pairs, numbers, run.color)
 
-        self.run_in_background("apart", compute, show)
+        self.panel.background.run("apart", compute, show)
 
     def _on_layer_removed(self, event: Any) -> None:
         if event.value == self.earlier.labels:
@@ -359,8 +365,7 @@ class DiagnosticsWidget(RunDock):
         if self.recorded is None:
             self._show_chosen()
 
-    def _update_enabled(self) -> None:
-        super()._update_enabled()
+    def _refresh_buttons(self) -> None:
         run, state = self.recorded, self._state()
         can_go_on = run is not None and state is not None and self._may_start(run)
         self.resume_button.setEnabled(can_go_on)

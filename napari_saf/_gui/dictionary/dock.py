@@ -23,19 +23,21 @@ from napari_saf._gui.dictionary.layers import (
     create_layers,
     describe_results,
 )
-from napari_saf._gui.docks.apply import BUSY, ApplyDialog
-from napari_saf._gui.docks.run_dock import RunDock
+from napari_saf._gui.docks.apply import BUSY, ApplyDialog, ApplyRequest, start_applying
+from napari_saf._gui.docks.base import DockBase
 from napari_saf._gui.forms.choices import Choice, ImageList
 from napari_saf._gui.forms.controls import ask_for_path
 from napari_saf._gui.forms.fields import OddSlider
-from napari_saf._gui.forms.layout import FormSection, create_button, create_fold
+from napari_saf._gui.forms.layout import FormSection, create_fold
 from napari_saf._gui.forms.method_form import MethodForm
 from napari_saf._gui.layers import placement
 from napari_saf._gui.layers.live import LiveLayer
 from napari_saf._gui.layers.metadata import is_given
 from napari_saf._gui.layers.reading import ImageJob
 from napari_saf._gui.layers.view import LabelFinder, Place
-from napari_saf._gui.runs.run import Frame, RunJob
+from napari_saf._gui.runs.controller import Frame
+from napari_saf._gui.runs.job import RunJob
+from napari_saf._gui.runs.panel import RUN_KEY, RUN_KEY_TEXT, RunPanel
 from napari_saf.dictionary import (
     DICTIONARY_SUFFIX,
     LearnedDictionary,
@@ -43,42 +45,46 @@ from napari_saf.dictionary import (
     PatchDictionaryLearning,
     why_no_atoms,
 )
-from napari_saf.errors import counted
 from napari_saf.features import FEATURES, Scaling
 from napari_saf.input import PLAIN
 from napari_saf.problem import ImageOptions
-from napari_saf.result import STATUS_TEXTS
 
 _MOST_RECENT = 12
 _NO_IMAGE = "no image: open an image and tick it first"
 _DEFAULT_WINDOW = 3
 _APPLY_HELP = "Label that image with the atoms, and rebuild it from them."
+_LEARN_HELP = f"Learn atoms from the ticked images; what is learned is shown live ({RUN_KEY_TEXT})."
 _FILTER = f"Patch dictionaries (*{DICTIONARY_SUFFIX})"
 
 
-class DictionaryWidget(RunDock):
+class DictionaryWidget(DockBase):
     """Learn a dictionary of patches from images; inspect its atoms; apply it to other images."""
-
-    first_text = "reading the images …"
-    form: MethodForm
 
     def __init__(self, viewer: napari.viewer.Viewer) -> None:
         super().__init__(viewer)
+        self.panel = RunPanel(
+            self,
+            viewer,
+            self.workspace.runs,
+            ("Learn", _LEARN_HELP),
+            begin_text="reading the images …",
+            unit="atom",
+        )
+        self.status, self.controller = self.panel.status, self.panel.controller
+        self.learn = self.panel.run_button
         self._recent: list[ColoredDictionary] = []
         self._task_layer: Image | None = None
         self._atom_labels, self._finder = AtomLabelsList(viewer), LabelFinder(viewer, self)
         self.images = ImageList(viewer)
         self.form = MethodForm(viewer, [PatchDictionaryLearning], asks_prototypes=False)
+        self.kept_parts = (self.form,)
         self.scale, self.channels = OddSlider(_DEFAULT_WINDOW), Choice()
         known = [cls for cls in FEATURES.values() if not why_no_atoms(cls)]
         self.features = Choice([(cls.title, cls.name) for cls in known])
         self.atoms, self.results = AtomsSection(), ResultsSection(viewer)
-        self.applying = ApplyDialog(self, viewer, _APPLY_HELP, fits=is_given, has_brightness=False)
-        self._learn_help = (
-            "Learn atoms from the ticked images; what is learned is shown live "
-            f"({self._key_of('run_or_stop')})."
+        self.applying = ApplyDialog(
+            self, viewer, self.panel, _APPLY_HELP, is_given, has_brightness=False
         )
-        self.learn = create_button("Learn", self._learn_help, self.start)
         section = self._section = FormSection()
         section.add_row("Learn from", self.images, "Tick one or several images.")
         section.add_row(
@@ -94,24 +100,33 @@ class DictionaryWidget(RunDock):
         )
         fold = create_fold("Advanced", self.form.advanced)
         widgets = [section, self.form.basic, fold, self.atoms, self.applying.row, self.results]
-        self._lay_out(widgets, [self.learn, self.stop_button], [])
+        self.lay_out(widgets, [self.learn, self.panel.stop_button], [self.status])
+        self.bind_keys({RUN_KEY: self.panel.run_or_stop})
+        self.at_end(self.panel.shut_down, self._release)
         atoms = self.atoms
-        self._connect(
+        self.connect_all(
+            (self.panel.run_clicked, self.start),
+            (self.panel.busy_changed, self._refresh),
+            (self.controller.advanced, self._on_advanced),
+            (self.controller.returned, self._on_returned),
+            (self.controller.abandoned, self._show_current),
+            (self.controller.failed, self._show_current),
+            (self.applying.asked, self._apply),
             (self.images.changed, self._offer_channels),
-            (self.images.changed, self._update_enabled),
-            (self.images.changed, self._on_image_changed),
+            (self.images.changed, self._refresh),
+            (self.images.changed, self.panel.forget),
             (atoms.view.chosen_changed, self._on_chosen),
             (atoms.edited, self._on_edited),
             (self._finder.returned, partial(atoms.view.choose, ())),
             (atoms.load.clicked, self._on_load_clicked),
             (atoms.save.clicked, self._on_save_clicked),
             (self.results.compare.clicked, self.compare),
-            (self.applying.changed, self._update_enabled),
-            (self.applying.image.layer_changed, self._on_image_changed),
+            (self.applying.changed, self._refresh),
+            (self.applying.image.layer_changed, self.panel.forget),
             (viewer.layers.events.removed, self._on_layer_removed),
         )
         self._offer_channels()
-        self._update_enabled()
+        self._refresh()
 
     def _release(self) -> None:
         self.results.layers.clear()
@@ -124,9 +139,9 @@ class DictionaryWidget(RunDock):
     def start(self) -> None:
         images = self.images.chosen()
         if not images:
-            self._show_error(_NO_IMAGE)
+            self.panel.show_error(_NO_IMAGE)
             return
-        with self.showing_errors():
+        with self.panel.showing_errors():
             self.controller.start(self._create_job(images))
 
     def _create_job(self, images: list[Image]) -> RunJob:
@@ -175,7 +190,6 @@ class DictionaryWidget(RunDock):
         self._section.show_row(self.channels, bool(axes))
 
     def _on_advanced(self, frame: Frame) -> None:
-        super()._on_advanced(frame)
         run = self.controller.run
         if run is None or run.problem is None:
             return
@@ -196,17 +210,10 @@ class DictionaryWidget(RunDock):
             colors = np.array([run.live.color(column) for column in order])
             self.atoms.show_live(ColoredDictionary(dictionary, tuple(order), colors))
 
-    def _show_frame(self, frame: Frame) -> None:
-        self.status.show_progress(
-            frame.fraction,
-            f"{100 * frame.fraction:.0f} %   {counted(frame.n_labels, 'atom')}   "
-            f"{self.controller.seconds:.1f} s",
-        )
-
     def _on_returned(self, result: LearnedDictionary) -> None:
         run, dictionary = self.controller.run, result.dictionary
         if dictionary is None or run is None:
-            self._on_abandoned()
+            self._show_current()
             return
         live = run.live
         names = tuple(image.name for image in (*run.job.others, run.job.image))
@@ -216,16 +223,9 @@ class DictionaryWidget(RunDock):
         if live.layer is not None and not live.is_lost:
             self._atom_labels.add(live.layer, run.job.image, new)
         self._show_new(new)
-        text = f"{STATUS_TEXTS[result.status]}: {counted(dictionary.n_atoms, 'atom')}"
-        lines = [f"{text} in {self.controller.seconds:.1f} s", *result.notes]
-        self.status.show_progress(1.0, "\n".join(lines))
 
-    def _on_abandoned(self) -> None:
-        super()._on_abandoned()
-        self.atoms.show_dictionary(self.current)
-
-    def _on_failed(self, error: Exception) -> None:
-        super()._on_failed(error)
+    def _show_current(self, error: Exception | None = None) -> None:
+        """Show the dictionary that there was, in place of one that came to nothing."""
         self.atoms.show_dictionary(self.current)
 
     def load(self, path: str | Path) -> None:
@@ -236,9 +236,9 @@ class DictionaryWidget(RunDock):
             self.scale.set_value(dictionary.window)
             self.features.choose(dictionary.features)
             self._show_new(new)
-            self.status.show_progress(1.0, f"{path.name}: {new.description}")
+            self.panel.show_outcome(f"{path.name}: {new.description}")
 
-        self.begin_task(
+        self.panel.begin_task(
             f"opening {path.name}", lambda report, stop: PatchDictionary.load(path), show
         )
 
@@ -250,9 +250,9 @@ class DictionaryWidget(RunDock):
         def show(saved: object) -> None:
             if self.current is current:
                 self.dictionary_file = path
-            self.status.show_progress(1.0, f"saved as {path.name}")
+            self.panel.show_outcome(f"saved as {path.name}")
 
-        self.begin_task(
+        self.panel.begin_task(
             f"saving {path.name}", lambda report, stop: current.dictionary.save(path), show
         )
 
@@ -277,12 +277,12 @@ class DictionaryWidget(RunDock):
         for k, one in enumerate(others):
             self.results.other.setItemData(k, one.title, Qt.ItemDataRole.ToolTipRole)
         self.results.other.setCurrentIndex(0)
-        self.run_in_background(
+        self.panel.background.run(
             "map",
             lambda stop: edited.dictionary.embedding(),
             partial(self.atoms.view.set_embedding, edited.atom_ids),
         )
-        self._update_enabled()
+        self._refresh()
 
     def _on_chosen(self, atom_ids: frozenset[int]) -> None:
         """Show where atoms are used; one alone is brought into sight."""
@@ -292,17 +292,17 @@ class DictionaryWidget(RunDock):
         (atom_id,) = atom_ids
         found = self._atom_labels.where(atom_id)
         if found is None:
-            self.status.reset("apply the dictionary to an image to see where its atoms are used")
+            self.panel.note("apply the dictionary to an image to see where its atoms are used")
             return
         layer, label = found
         self.results.show_labels(layer)
 
         def go(place: Place | None) -> None:
             if place is None:
-                self.status.reset(f"{layer.name}: this atom is not used here")
+                self.panel.note(f"{layer.name}: this atom is not used here")
             self._finder.go(layer, place)
 
-        self.run_in_background("centre", self._finder.searcher(layer, label), go)
+        self.panel.background.run("centre", self._finder.searcher(layer, label), go)
 
     def _options(self) -> dict[str, Any]:
         return {
@@ -311,18 +311,22 @@ class DictionaryWidget(RunDock):
             "device": str(self.form.values().get("device", "auto")),
         }
 
-    def _apply(self) -> None:
-        if self.applying.takes_files and self.current is not None:
-            self.applying.start(self.current.dictionary, dictionary=self._options())
+    def _apply(self, request: ApplyRequest) -> None:
+        if request.is_of_files and self.current is not None:
+            dictionary = self.current.dictionary
+            with self.panel.showing_errors():
+                start_applying(
+                    self.panel, self._viewer, request, dictionary, dictionary=self._options()
+                )
         else:
-            self._apply_to_target([])
+            self._apply_to(request.image, [])
 
     def compare(self) -> None:
-        self._apply_to_target([self.results.other.value])
+        self._apply_to(self.applying.layer, [self.results.other.value])
 
-    def _apply_to_target(self, others: list[ColoredDictionary]) -> None:
-        target, current = self.applying.layer, self.current
-        if target is None or current is None or self.is_busy:
+    def _apply_to(self, target: Image | None, others: list[ColoredDictionary]) -> None:
+        current = self.current
+        if target is None or current is None or self.panel.is_busy:
             return
         region, options = self._region(target), self._options()
         options["channel_axis"] = region.channel_axis_read
@@ -338,38 +342,36 @@ class DictionaryWidget(RunDock):
         def show(applied: tuple[str, LayerData]) -> None:
             text, created = applied
             if target not in self._viewer.layers:
-                self.status.reset("the image is gone")
+                self.panel.note("the image is gone")
                 return
             add = self._viewer.add_layer
             layers = {kind: add(Layer.create(*layer)) for kind, layer in created.items()}
             if "Labels" in layers:
                 self._atom_labels.add(layers["Labels"], target, current)
             note = self.results.add_layers(region, layers)
-            self.status.show_progress(
-                1.0, "\n".join(filter(None, [f"{target.name}: {text}", note]))
-            )
+            lines = filter(None, [f"{target.name}: {text}", note])
+            self.panel.show_outcome("\n".join(lines))
 
         self._task_layer = target
         verb = "comparing on" if others else "applying to"
-        self.begin_task(f"{verb} {target.name}", calculate, show)
+        text = f"{verb} {target.name}"
+        self.panel.begin_task(text, calculate, show, on_finished=self._on_task_finished)
 
     def _on_layer_removed(self, event: Any) -> None:
         self.results.forget_layer(event.value)
         self._atom_labels.forget(event.value)
         if self._task_layer is not None and event.value == self._task_layer:
-            self._on_stop_clicked()
+            self.panel.stop()
 
     def _on_task_finished(self) -> None:
         self._task_layer = None
-        super()._on_task_finished()
 
-    def _update_enabled(self) -> None:
-        super()._update_enabled()
+    def _refresh(self, *changed: object) -> None:
         why_not = "" if self.images.chosen() else _NO_IMAGE
-        self._offer(self.learn, why_not, self._learn_help, self._task is None)
-        self.atoms.set_enabled(not self.is_busy)
+        self.panel.set_reason(why_not, is_free=self.panel.task is None)
+        self.atoms.set_enabled(not self.panel.is_busy)
         none = "learn or load a dictionary first" if self.current is None else ""
-        why_not = BUSY if self.is_busy else none
+        why_not = BUSY if self.panel.is_busy else none
         self.applying.update_enabled(why_not)
         may_compare = not why_not and self.applying.layer is not None
         self.results.compare.setEnabled(may_compare and self.results.other.value is not None)

@@ -12,26 +12,38 @@ from typing import Any
 
 import napari
 from napari.layers import Image, Labels
-from qtpy.QtCore import Signal
+from qtpy.QtCore import QObject, Signal
 from qtpy.QtWidgets import QCheckBox, QDialog, QPushButton, QVBoxLayout, QWidget
 
 from napari_saf import io
-from napari_saf._gui.docks.run_dock import RunDock
 from napari_saf._gui.forms.choices import BRIGHTNESS, BRIGHTNESS_HELP, Choice, LayerChoice
-from napari_saf._gui.forms.controls import PROTOTYPE_FILTER, StatusArea, ask_for_path, json_path
-from napari_saf._gui.forms.display_text import list_names
+from napari_saf._gui.forms.controls import (
+    PROTOTYPE_FILTER,
+    StatusArea,
+    ask_for_path,
+    json_path,
+)
+from napari_saf._gui.forms.display_text import describe_error, list_names
 from napari_saf._gui.forms.fields import FolderField
-from napari_saf._gui.forms.layout import FormSection, create_button, create_row, enable, fill_layout
+from napari_saf._gui.forms.layout import (
+    FormSection,
+    create_button,
+    create_row,
+    enable,
+    fill_layout,
+)
 from napari_saf._gui.layers import placement
 from napari_saf._gui.layers.large import narrowed
-from napari_saf._gui.layers.live import LiveLayer, RegionsLayer, label_colors
+from napari_saf._gui.layers.live import RegionsLayer
 from napari_saf._gui.layers.reading import ImageJob
 from napari_saf._gui.layers.visibility import visibility_of
 from napari_saf._gui.napari_workarounds import dims_of
-from napari_saf._gui.runs.run import RunJob
+from napari_saf._gui.runs.job import RunJob
+from napari_saf._gui.runs.panel import RunPanel
 from napari_saf.batch import ApplyOptions, least_certain, run_batch
 from napari_saf.errors import InvalidInput
 from napari_saf.input import AUTO
+from napari_saf.io import PrototypeSet
 from napari_saf.pipeline import Pipeline
 from napari_saf.problem import ImageOptions
 from napari_saf.project import Model
@@ -62,35 +74,55 @@ _ROWS = {
 _FILE_ROWS = ("source", "results", "maps", "overwrite")
 
 
-class ApplyDialog(QDialog):
-    """What to apply something to, an open image or files, how it goes, and what stops it.
+@dataclasses.dataclass(frozen=True)
+class ApplyRequest:
+    """What to label as an image was labelled: an open image, or files from a source to a folder.
 
-    A dock shows its `row` of buttons, which open the dialog; the button Apply calls `apply` of the
-    dock, whose status is shown here, too. Images are offered that fit; `none` is the text for no
-    choice, if there is to be none at first. With brightness, it is asked which values count as
-    black and white, which is given to the `classifier`: what is saved. The row ends in `more`.
+    `rescale` as for `Pipeline.problem`; `maps` is the suffix of maps of probabilities, if any.
     """
 
+    image: Image | None = None
+    source: Path | None = None
+    results: Path | None = None
+    rescale: bool | None = None
+    maps: str = ""
+    overwrite: bool = False
+
+    @property
+    def is_of_files(self) -> bool:
+        return self.source is not None and self.results is not None
+
+
+class ApplyDialog(QDialog):
+    """Asks for an open image, or for files, and sends that as a request.
+
+    It shows the status of the panel, and stops its work. `row` are the buttons that open the dialog
+    on an image or on files. A dock that `has_classifier` is asked to save it, with a path and
+    whether images are rescaled. The images are those that fit.
+    """
+
+    asked = Signal(object)
+    save_asked = Signal(str, bool)
     changed = Signal()
 
     def __init__(
         self,
-        dock: RunDock,
-        viewer: napari.Viewer,
+        parent: QWidget,
+        viewer: napari.viewer.Viewer,
+        panel: RunPanel,
         help: str,
-        classifier: Callable[[bool], io.PrototypeSet] | None = None,
         fits: Callable[[Any], bool] = lambda layer: True,
         *,
+        has_classifier: bool = False,
         none: str | None = None,
         has_brightness: bool = True,
         more: Sequence[QWidget] = (),
     ) -> None:
-        super().__init__(dock)
+        super().__init__(parent)
         self.setWindowTitle("Apply to other images")
         self.setMinimumWidth(_WIDTH)
-        self._dock, self._viewer, self._classifier, self._help = dock, viewer, classifier, help
+        self._panel, self._help = panel, help
         self._suggested: Path | None = None
-        self._level: float | None = None  # of the recipe that was applied last
         self.has_brightness = has_brightness
         self.image = LayerChoice(viewer, Image, fits, none=none, last=[(_FILES_TEXT, _FILES)])
         self.brightness = Choice(BRIGHTNESS)
@@ -99,8 +131,9 @@ class ApplyDialog(QDialog):
             [(_NO_MAPS, ""), *((suffix, suffix) for suffix in io.PROBABILITY_SUFFIXES)]
         )
         self.overwrite, self.status = QCheckBox(_REDO), StatusArea()
-        self.button = create_button("Apply", help, lambda: dock.apply())
-        self.stop = create_button("Stop", "End the work; what is done stays.")
+        self.button = create_button("Apply", help, self.apply)
+        self.stop = create_button("Stop", "End the work; what is done stays.", panel.stop)
+        self.stop.setEnabled(False)
         self.save = create_button("Save classifier …", _SAVE_HELP, self._ask_to_save)
         self._rows, self.row = FormSection(), QWidget()
         for name, (text, tooltip) in _ROWS.items():
@@ -112,14 +145,15 @@ class ApplyDialog(QDialog):
         self.layout().addStretch()
         for button in self.findChildren(QPushButton):
             button.setAutoDefault(False)  # Enter in a field would press one
-        self.to_image = create_button("Apply to image …", help, lambda: self.ask(to_files=False))
-        self.to_folder = create_button("Apply to folder …", help, lambda: self.ask(to_files=True))
-        kept = [] if classifier is None else [self.save]
+        self.to_image = create_button("Apply to image …", help, partial(self.ask, to_files=False))
+        self.to_folder = create_button("Apply to folder …", help, partial(self.ask, to_files=True))
         rows = [create_row(self.to_image, self.to_folder)]
+        kept = [self.save] * has_classifier
         rows += [create_row(*kept, *more)] if kept or more else []
         fill_layout(QVBoxLayout(self.row), *rows)
-        self.stop.clicked.connect(lambda: dock.run_or_stop())
-        self.status.mirror(dock.status)
+        self.status.mirror(panel.status)
+        panel.busy_changed.connect(self._on_busy_changed)
+        panel.controller.began.connect(self._on_began)
         self.image.currentIndexChanged.connect(self._on_chosen)
         self.image.layer_changed.connect(self._on_chosen)
         self.source.changed.connect(self._suggest_results)
@@ -135,15 +169,31 @@ class ApplyDialog(QDialog):
         """Whether a file or folder is to be labelled, and no layer."""
         return self.image.value is _FILES
 
-    def ask(self, *, to_files: bool) -> None:
+    @property
+    def request(self) -> ApplyRequest:
+        """What is chosen here."""
+        rescale = self.brightness.value if self.has_brightness else None
+        if not self.takes_files:
+            return ApplyRequest(self.layer, rescale=rescale)
+        files = {"source": self.source.path, "results": self.results.path}
+        maps, overwrite = self.maps.value, self.overwrite.isChecked()
+        return ApplyRequest(rescale=rescale, maps=maps, overwrite=overwrite, **files)
+
+    def apply(self, *clicked: object) -> None:
+        self.asked.emit(self.request)
+
+    def save_to(self, path: str) -> None:
+        self.save_asked.emit(path, self.brightness.value)
+
+    def ask(self, *clicked: object, to_files: bool) -> None:
         """Show the dialog, for files or for an open image; it leaves the viewer usable."""
         if to_files or self.takes_files:
             self.image.setCurrentIndex(self.image.count() - 1 if to_files else 0)
-        own = None if self._dock.input is None else self._dock.input.image
-        others = [one for one in self.image.values() if isinstance(one, Image) and one != own]
-        if len(others) == 1 and not to_files and self.layer in (None, own):
+        current = self._panel.current_image
+        others = [one for one in self.image.values() if isinstance(one, Image) and one != current]
+        if len(others) == 1 and not to_files and self.layer in (None, current):
             self.image.choose(others[0])
-        if not self._dock.is_busy:
+        if not self._panel.is_busy:
             self.status.reset()  # of what the dock did before
         self.adjustSize()
         self.show()
@@ -162,78 +212,15 @@ class ApplyDialog(QDialog):
         enable(self.button, why_not or missing, self._help)
         for button in (self.to_image, self.to_folder):
             enable(button, "" if why_not == BUSY else why_not, self._help)
-        self.stop.setEnabled(self._dock.is_busy)
 
-    def start(
-        self,
-        learned: Model,
-        labels: Any = None,
-        dictionary: Mapping[str, Any] | None = None,
-        **look: Any,
-    ) -> None:
-        """Label what is chosen, in a run or a task of the dock; see `repeat_job`, `ApplyOptions`.
+    def _on_busy_changed(self) -> None:
+        self.stop.setEnabled(self._panel.is_busy)
 
-        A dictionary, which has its arguments, labels files only.
-        """
-        source, results, dock = self.source.path, self.results.path, self._dock
-        rescale = self.brightness.value if self.has_brightness else None
-        if self.takes_files and source is not None and results is not None:
-            if isinstance(learned, Pipeline):  # the maps are those chosen here
-                learned = dataclasses.replace(learned, probabilities=None)
-            options = ApplyOptions(
-                scaling=rescale,
-                mask="finite" if dock.finite_only else None,
-                probabilities=io.ProbabilityStep(self.maps.value) if self.maps.value else None,
-                overwrite=self.overwrite.isChecked(),
-                dictionary=dict(dictionary or {}),
-            )
-            work = partial(_apply_to_files, learned, options, source, results)
-            dock.begin_task(
-                "looking for images", work, self._show_summary, lambda step: dock.show_task(*step)
-            )
-        elif isinstance(learned, Pipeline) and self.layer is not None:
-            self._level = learned.level
-            own = {"rescale": rescale, "finite_only": dock.finite_only, **look}
-            dock.controller.start(repeat_job(self._viewer, learned, self.layer, labels, **own))
-
-    def merge(self) -> None:
-        """Merge the labels of a run that has ended into regions, where the recipe asks for that.
-
-        Those are shown, and active.
-        """
-        level, live, request = self._level, self._dock.controller.live, self._dock.controller.job
-        self._level = None
-        if level is None or live is None or request is None:
-            return
-        labels, job = live.labels().copy(), request.image_job
-
-        def work(cancelled: Callable[[], bool]) -> RegionHierarchy:
-            pixels, axis = job.read_image(cancelled)
-            return merge_regions(labels, pixels, channel_axis=axis, cancelled=cancelled)
-
-        def show(tree: RegionHierarchy) -> None:
-            if not live.is_lost:
-                regions = RegionsLayer(self._viewer, live)
-                regions.show_level(tree, level)
-                shown = (live.image, regions.layer, job.pixels.index)
-                visibility_of(self._viewer).show_result(*shown)
-                self._viewer.layers.selection.active = regions.layer
-
-        self._dock.run_in_background("regions", work, show)
-
-    def save_to(self, path: str) -> None:
-        if self._classifier is not None:
-            with self._dock.showing_errors():
-                found = self._classifier(self.brightness.value)
-                name = io.save_prototypes(json_path(path), found).name
-                self._dock.status.reset(f"saved {name}: load it in the Prototypes dock")
-
-    def _show_summary(self, summary: tuple[str, bool]) -> None:
-        text, has_failed = summary
-        if has_failed:
-            self._dock.status.show_error(text)
-        else:
-            self._dock.status.show_progress(1.0, text)
+    def _on_began(self) -> None:
+        """Show the brightness of what is applied, which may have been suggested."""
+        job = self._panel.controller.job
+        if job is not None and job.is_applied:
+            self.take_brightness(job.image_job.options)
 
     def _ask_to_save(self) -> None:
         start = str(Path.cwd() / "taught.prototypes.json")
@@ -256,10 +243,90 @@ class ApplyDialog(QDialog):
         self.changed.emit()
 
 
+class AppliedRegions(QObject):
+    """Merges the labels of applied recipes into regions, where those ask for that.
+
+    The regions are shown, and active.
+    """
+
+    def __init__(self, viewer: napari.viewer.Viewer, panel: RunPanel) -> None:
+        super().__init__(panel)
+        self._viewer, self._panel = viewer, panel
+        panel.controller.returned.connect(self._on_returned)
+        panel.controller.began.connect(self._on_began)
+
+    def _on_began(self) -> None:
+        self._panel.background.drop("applied regions")
+
+    def _on_returned(self, result: object) -> None:
+        live, job = self._panel.controller.live, self._panel.controller.job
+        if live is None or job is None or job.level is None or live.is_lost:
+            return
+        labels, level, image_job = live.labels().copy(), job.level, job.image_job
+
+        def merge(cancelled: Callable[[], bool]) -> RegionHierarchy:
+            pixels, axis = image_job.read_image(cancelled)
+            return merge_regions(labels, pixels, channel_axis=axis, cancelled=cancelled)
+
+        def show(tree: RegionHierarchy) -> None:
+            if not live.is_lost:
+                regions = RegionsLayer(self._viewer, live)
+                regions.show_level(tree, level)
+                shown = (live.image, regions.layer, image_job.pixels.index)
+                visibility_of(self._viewer).show_result(*shown)
+                self._viewer.layers.selection.active = regions.layer
+
+        self._panel.background.run("applied regions", merge, show)
+
+
+def start_applying(
+    panel: RunPanel,
+    viewer: napari.viewer.Viewer,
+    request: ApplyRequest,
+    learned: Model,
+    labels: Any = None,
+    dictionary: Mapping[str, Any] | None = None,
+    **look: Any,
+) -> None:
+    """Label what is asked for, in a run or a task; see `repeat_job`, `ApplyOptions`.
+
+    A dictionary, which has its arguments, labels files only.
+    """
+    if request.source is not None and request.results is not None:
+        if isinstance(learned, Pipeline):  # the maps are those chosen here
+            learned = dataclasses.replace(learned, probabilities=None)
+        options = ApplyOptions(
+            scaling=request.rescale,
+            mask=None,
+            probabilities=io.ProbabilityStep(request.maps) if request.maps else None,
+            overwrite=request.overwrite,
+            dictionary=dict(dictionary or {}),
+        )
+        work = partial(_apply_to_files, learned, options, request.source, request.results)
+
+        def show(summary: tuple[str, bool]) -> None:
+            text, has_failed = summary
+            (panel.show_fault if has_failed else panel.show_outcome)(text)
+
+        panel.begin_task("looking for images", work, show, panel.show_task)
+    elif isinstance(learned, Pipeline) and request.image is not None:
+        job = repeat_job(viewer, learned, request.image, labels, rescale=request.rescale, **look)
+        panel.controller.start(job)
+
+
+def save_classifier(panel: RunPanel, path: str, prototypes: PrototypeSet) -> None:
+    name = io.save_prototypes(json_path(path), prototypes).name
+    panel.note(f"saved {name}: load it in the Prototypes dock")
+
+
 def why_not_repeated(recipe: Pipeline) -> str:
     """Return why a recipe labels no other images; empty where it does."""
     if recipe.options is None:
         return "the run was on a graph, not on an image"
+    try:
+        io.check_repeatable(recipe.options)
+    except InvalidInput as error:
+        return describe_error(error)
     needs_strokes = recipe.method.follows_seeds and recipe.prototypes is None
     return _NEEDS_STROKES if needs_strokes else ""
 
@@ -309,7 +376,6 @@ def repeat_job(
     labels: Any = None,
     *,
     rescale: bool | None = None,
-    finite_only: bool = False,
     title: str = "",
     strokes: Labels | None = None,
 ) -> RunJob:
@@ -338,7 +404,7 @@ def repeat_job(
     options = dataclasses.replace(
         own.for_others(rescale), channel_axis=region.channel_axis_read, window=window
     )
-    title, live = title or recipe.method.name.upper(), None
+    known: dict[str, Any] = {}
     if recipe.prototypes is not None:
         width = recipe.prototypes.vectors.shape[1]
         extractor = options.extractor
@@ -348,12 +414,19 @@ def repeat_job(
                 f"{image.name}: expected as many channels as the prototypes have ({expected}), "
                 f"got {n_channels}"
             )
-        colors = label_colors(recipe.prototypes.colors)
-        names, place = recipe.prototypes.names, region.placement
-        live = LiveLayer(viewer, image, title, place, strokes, colors=colors, names=names)
-    job, method = ImageJob(region.pixels, options, finite_only=finite_only), recipe.method
-    run = RunJob(image, job, method, region.placement, strokes=strokes, live=live, is_applied=True)
-    return dataclasses.replace(run, note=note if method.uses_window else "")
+        known = {"names": recipe.prototypes.names, "colors": recipe.prototypes.colors}
+        known["title"] = title or recipe.method.name.upper()
+    return RunJob(
+        image,
+        ImageJob(region.pixels, options),
+        recipe.method,
+        region.placement,
+        strokes=strokes,
+        note=note if recipe.method.uses_window else "",
+        is_applied=True,
+        level=recipe.level,
+        **known,
+    )
 
 
 def _cut(

@@ -214,11 +214,11 @@ class DockLifetime(QObject):
 
 
 def bind_keys(viewer: napari.Viewer, dock: Any) -> None:
-    """Let the `shortcuts` of a dock, keys as napari writes them, call its methods by name.
+    """Let the `shortcuts` of a dock, functions by keys as napari writes them, be called.
 
     A key acts on the dock in sight that has it, of several on the one that the mouse visited last;
-    a method that returns False leaves it to another. A key for which the person has another use is
-    left alone.
+    a function that returns False leaves it to another. A key for which the person has another use
+    is left alone.
     """
     for key in dock.shortcuts:
         if coerce_keybinding(key) not in viewer.keymap:
@@ -239,7 +239,7 @@ def _create_action(key: str) -> Callable[[Any], None]:
         known = [dock for dock in workspace_of(viewer).joined if key in dock.shortcuts]
         docks = [dock for dock in known if dock.isVisible()]
         docks.sort(key=lambda dock: -dock.visited)
-        any(getattr(dock, dock.shortcuts[key])() is not False for dock in docks)
+        any(dock.shortcuts[key]() is not False for dock in docks)
 
     act.is_of_docks = True  # type: ignore[attr-defined]
     return act

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,8 +14,15 @@ from napari.layers import Image, Labels
 from qtpy.QtCore import QTimer
 from qtpy.QtWidgets import QFrame, QLabel, QLineEdit, QPlainTextEdit, QVBoxLayout, QWidget
 
-from napari_saf._gui.docks.apply import BUSY, ApplyDialog, why_not_repeated
-from napari_saf._gui.docks.run_dock import RunDock
+from napari_saf._gui.docks.apply import (
+    BUSY,
+    AppliedRegions,
+    ApplyDialog,
+    ApplyRequest,
+    start_applying,
+    why_not_repeated,
+)
+from napari_saf._gui.docks.base import DockBase, NextRow
 from napari_saf._gui.docks.tables import TableSection
 from napari_saf._gui.export.files import (
     ExportChoice,
@@ -36,12 +44,12 @@ from napari_saf._gui.layers.placement import image_region, labelled_image
 from napari_saf._gui.layers.reader import ZARR_FILE
 from napari_saf._gui.layers.view import EventWatch
 from napari_saf._gui.layers.visibility import visibility_of
+from napari_saf._gui.runs.panel import RUN_KEY, RunPanel, Suggestion
 from napari_saf.errors import InvalidInput
-from napari_saf.io import file_stem, save_recipe
+from napari_saf.io import ExportSelection, Labelling, file_stem, save_recipe
 from napari_saf.methods import METHODS
 from napari_saf.pipeline import Pipeline
 from napari_saf.project import FileReference
-from napari_saf.result import Segmentation
 
 _APPLY_HELP = "Label that image with the same method, parameters, features and scale."
 _HELP = "Write the ticked files. Before one is replaced, you are asked."
@@ -80,10 +88,10 @@ _COMMAND_STYLE = "font-family: monospace; font-size: 8pt;"
 class RepeatSection(QWidget):
     """What repeats a recipe: where it is applied; or a file and a command."""
 
-    def __init__(self, applying: ApplyDialog, dock: RunDock) -> None:
+    def __init__(self, applying: ApplyDialog, panel: RunPanel) -> None:
         super().__init__()
         self.recipe: Pipeline | None = None
-        self._dock, self._applying, self._stem, self._why_not = dock, applying, "", ""
+        self._panel, self._applying, self._stem, self._why_not = panel, applying, "", ""
         self._save = create_button("Save recipe …", _SAVE_HELP, self._ask_to_save)
         help = "The recipe that the chosen labels carry."
         self.summary, folder = QLabel(wordWrap=True, toolTip=help), QLabel(_FOLDER_TEXT)
@@ -130,53 +138,80 @@ class RepeatSection(QWidget):
     def save_to(self, path: str) -> None:
         if self.recipe is not None:
             target = json_path(path, ".recipe.json")
-            with self._dock.showing_errors():
+            with self._panel.showing_errors():
                 save_recipe(target, self.recipe.with_rescale(self._applying.brightness.value).plain)
-                self._dock.status.reset(f"saved {target.name}")
+                self._panel.note(f"saved {target.name}")
 
     def _ask_to_save(self) -> None:
         name = str(Path.cwd() / f"{self._stem}.recipe.json")
         ask_for_path(self, "Save recipe", name, "Recipe (*.json)", self.save_to)
 
 
-class ExportWidget(RunDock):
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class ExportRequest:
+    """What to write of a Labels layer, read from the form once."""
+
+    image: Image | None
+    read: Callable[[Callable[[], bool]], Labelling]
+    path: Path
+    wanted: ExportSelection
+    may_replace: bool = False
+
+
+class ExportWidget(DockBase):
     """Save labels for other programs, and repeat what made them."""
 
     def __init__(self, viewer: napari.viewer.Viewer) -> None:
         super().__init__(viewer)
+        self.panel = RunPanel(self, viewer, self.workspace.runs, ("Export", _HELP))
+        self.status, self.controller = self.panel.status, self.panel.controller
+        self.button = self.panel.run_button
         self._watched: Any = None
         self._raw: object = None
         self.measuring = QTimer(self, singleShot=True, interval=_PATIENCE)
         # Later: regions are active for a moment when they are added.
         self._active = EventWatch(self, 0, (viewer.layers.selection.events.active,))
-        self.table, self.maps = TableSection(self.status), ProbabilitySection(self, viewer)
-        self.choice, self.applying = ExportChoice(), ApplyDialog(self, viewer, _APPLY_HELP)
-        self.repeat = RepeatSection(self.applying, self)
+        self.table, self.maps = (
+            TableSection(self.status),
+            ProbabilitySection(self.panel.background, viewer),
+        )
+        self.choice = ExportChoice()
+        self.applying = ApplyDialog(self, viewer, self.panel, _APPLY_HELP)
+        self._applied_regions = AppliedRegions(viewer, self.panel)
+        self.repeat = RepeatSection(self.applying, self.panel)
         self.labels = LayerChoice(viewer, Labels)
         self.labels.choose(metadata.labels_to_choose(viewer))
         self.image = LayerChoice(viewer, Image, self._fits, none="none")
         self.file_name, self.folder = QLineEdit(), FolderField("Choose a folder.")
         self.folder.set_path(Path.home())
-        self.button = create_button("Export", "", self.start)
         self.open_button = create_button("Open mask …", _OPEN_HELP, self._on_open_clicked)
-        self.stop_button.setToolTip(_STOP_HELP)
+        self.panel.stop_button.setToolTip(_STOP_HELP)
+        self.next_row = NextRow(self.workspace, self._chosen_labels)
         rows, where = FormSection(), FormSection()
         rows.add_row("Labels", self.labels, "The Labels layer to save.")
         rows.add_row("Image", self.image, "What was labelled: for brightness and the figure.")
-        rows.add_row("", self.create_next_row())
+        rows.add_row("", self.next_row)
         where.add_row("Name", self.file_name, "What the names of the files begin with.")
         where.add_row("Folder", self.folder, "Where the files go.")
         fold = create_fold("Apply the recipe", self.repeat)
         self.table_fold = create_fold("Table", self.table)
-        buttons = [self.button, self.open_button, self.stop_button]
+        buttons = [self.button, self.open_button, self.panel.stop_button]
         maps = create_fold("Probability maps", self.maps)
-        self._lay_out([rows, self.choice, where, self.table_fold, maps, fold], buttons, [])
-        self._connect(
+        parts = [rows, self.choice, where, self.table_fold, maps, fold]
+        self.lay_out(parts, buttons, [self.status])
+        self.bind_keys({RUN_KEY: self._stop_by_key})
+        self.at_end(self.panel.shut_down, self._release)
+        self.connect_all(
+            (self.panel.run_clicked, self.start),
+            (self.panel.repeat_asked, self._export),
+            (self.panel.busy_changed, self._refresh),
+            (self.next_row.opened, self._show_image_in),
+            (self.applying.asked, self._apply),
             (self.labels.layer_changed, self._on_labels_changed),
-            (self.applying.changed, self._update_enabled),
-            (self.file_name.textChanged, self._update_enabled),
-            (self.folder.changed, self._update_enabled),
-            (self.choice.changed, self._update_enabled),
+            (self.applying.changed, self._refresh),
+            (self.file_name.textChanged, self._refresh),
+            (self.folder.changed, self._refresh),
+            (self.choice.changed, self._refresh),
             (self.choice.changed, self.measuring.start),
             (self.image.layer_changed, self.measuring.start),
             (self.table_fold.toggled, self.measuring.start),
@@ -187,28 +222,32 @@ class ExportWidget(RunDock):
         )
         self._on_labels_changed()
 
-    def start(self, *, may_replace: bool = False) -> None:
+    def start(self) -> None:
         folder, in_bytes = self.folder.path, self.maps.in_bytes.isChecked()
         wanted = dataclasses.replace(self.choice.wanted, in_bytes=in_bytes)
-        if self.is_busy or self._reason() or folder is None:
+        if self.panel.is_busy or self._reason() or folder is None:
             return
         path = folder / self.file_name.text().strip()
-        with self.showing_errors():
-            chosen = (self.labels.layer, self.image.layer)
+        with self.panel.showing_errors():
+            image = self.image.layer
             maps = (self.maps.reader(),) if wanted.probabilities else ()
-            read = labelling_reader(self._viewer, *chosen, *maps)
-            self.begin_task(
-                "writing",
-                partial(write_files, read, path, wanted, may_replace),
-                partial(self._on_written, self.image.layer),
-                lambda step: self.show_task(*step),
-            )
+            read = labelling_reader(self._viewer, self.labels.layer, image, *maps)
+            self._export(ExportRequest(image, read, path, wanted))
+
+    def _export(self, request: ExportRequest) -> None:
+        self.panel.begin_task(
+            "writing",
+            partial(write_files, request.read, request.path, request.wanted, request.may_replace),
+            partial(self._on_written, request),
+            self.panel.show_task,
+            stopped_text="stopped: nothing was saved",
+        )
 
     def open_mask(self, chosen: str | Path) -> None:
         """Open a label image, of a folder by the file zarr.json in it, as a Labels layer."""
         path = Path(chosen)
         path = path.parent if path.name == ZARR_FILE else path
-        self.begin_task(
+        self.panel.begin_task(
             "opening the mask", lambda report, cancelled: read_layer(path), self._on_mask_read
         )
 
@@ -229,33 +268,23 @@ class ExportWidget(RunDock):
             ("prototypes", metadata.points_of(layer)),
         ) if own]  # fmt: skip
         ending = f" with {', '.join(carried)}" if carried else ""
-        self.status.show_progress(1.0, f"opened {layer.name}{ending}")
+        self.panel.show_outcome(f"opened {layer.name}{ending}")
 
-    @property
-    def result(self) -> Any:
+    def _chosen_labels(self) -> Any:
         return self.labels.layer
 
-    def open_on_result(self, title: str, *clicked: object) -> Any:
-        dock = super().open_on_result(title)
-        if dock is not None:
-            dock.image.choose(self.image.layer)
-        return dock
+    def _show_image_in(self, dock: Any) -> None:
+        dock.image.choose(self.image.layer)
 
-    def run_or_stop(self) -> bool:
-        return self.is_busy and super().run_or_stop()
+    def _stop_by_key(self) -> bool:
+        """Stop what goes on; the key writes no files."""
+        return self.panel.is_busy and self.panel.run_or_stop()
 
-    def _apply(self) -> None:
+    def _apply(self, request: ApplyRequest) -> None:
         recipe = self.repeat.recipe
-        if recipe is not None and self._task is None:
-            self.applying.start(recipe, self.labels.layer)
-
-    def _on_began(self) -> None:
-        super()._on_began()
-        self.drop_background("regions")
-
-    def _on_returned(self, result: Segmentation) -> None:
-        super()._on_returned(result)
-        self.applying.merge()
+        if recipe is not None and self.panel.task is None:
+            with self.panel.showing_errors():
+                start_applying(self.panel, self._viewer, request, recipe, self.labels.layer)
 
     def _release(self) -> None:
         self._watch(None)
@@ -294,9 +323,9 @@ class ExportWidget(RunDock):
             path = None if self.image.layer is None else self.image.layer.source.path
             if path is not None and self.folder.path == Path.home():
                 self.folder.set_path(Path(path).absolute().parent)
-        self._on_image_changed()
-        if metadata.is_strokes(labels) and not self.is_busy:
-            self.status.reset(metadata.ARE_STROKES)
+        self.panel.forget()
+        if metadata.is_strokes(labels) and not self.panel.is_busy:
+            self.panel.note(metadata.ARE_STROKES)
         self._show_recipe()
 
     def _watch(self, layer: Any) -> None:
@@ -334,7 +363,7 @@ class ExportWidget(RunDock):
         self.maps.choose(labels)
         why_none = self.maps.in_the_way
         self.choice.offer("probabilities", f"{why_none.capitalize()}." if why_none else "")
-        self._update_enabled()
+        self._refresh()
 
     def _measure(self) -> None:
         labels = self.labels.layer
@@ -353,17 +382,18 @@ class ExportWidget(RunDock):
             else:
                 self.table.show_table(table, colors)
 
-        self.run_in_background("table", partial(measure, read, self.choice.wanted), show)
+        self.panel.background.run("table", partial(measure, read, self.choice.wanted), show)
 
     def _choose_label(self, label: int) -> None:
         if self.labels.layer is not None:
             self.labels.layer.selected_label = label
 
-    def _update_enabled(self, *changed: object) -> None:
-        super()._update_enabled()
-        self._offer(self.button, self._reason(), _HELP, not self.is_busy)
-        self.open_button.setEnabled(not self.is_busy)
-        self.repeat.update_enabled(self._task is None)
+    def _refresh(self, *changed: object) -> None:
+        is_free = not self.panel.is_busy
+        self.panel.set_reason(self._reason(), is_free=is_free)
+        self.next_row.refresh()
+        self.open_button.setEnabled(is_free)
+        self.repeat.update_enabled(self.panel.task is None)
 
     def _reason(self) -> str:
         name, folder = self.file_name.text(), self.folder.path
@@ -375,30 +405,24 @@ class ExportWidget(RunDock):
             return _NO_NAME
         return _NO_FOLDER if folder is None or not os.path.isdir(folder.parent) else ""
 
-    def _on_written(self, image: Any, files: tuple[list[FileReference], list[Path], str]) -> None:
+    def _on_written(
+        self, request: ExportRequest, files: tuple[list[FileReference], list[Path], str]
+    ) -> None:
         written, in_the_way, note = files
         named = list_names([path.name for path in in_the_way or [one.path for one in written]])
         if in_the_way:
             count = len(in_the_way)
             are, text = ("are", f"Replace these {count}") if count > 1 else ("is", "Replace it")
-            self.status.show_error(f"{named} {are} there already", text)
+            again = dataclasses.replace(request, may_replace=True)
+            self.panel.show_fault(f"{named} {are} there already", Suggestion(text, again))
             return
-        assert self._task is not None
-        entry = self.workspace.session.entry_of(image)
+        assert self.panel.task is not None
+        entry = self.workspace.session.entry_of(request.image)
         if entry is not None:
             self.workspace.session.model.add_results(entry, written)
         text = f"saved {named}" if written else "nothing was saved"
-        if self._task.is_cancelled:
-            self.status.reset(f"stopped: {text}")
+        if self.panel.task.is_cancelled:
+            self.panel.note(f"stopped: {text}")
         else:
             note = f"; {note}" if note else ""
-            self.status.show_progress(1.0, f"{text} in {self._task.seconds:.1f} s{note}")
-
-    def _on_task_abandoned(self) -> None:
-        self.status.reset("stopped: nothing was saved")
-
-    def _on_suggested_action_clicked(self) -> None:
-        if self.status.suggested_action.startswith("Replace"):
-            self.start(may_replace=True)
-        else:
-            super()._on_suggested_action_clicked()
+            self.panel.show_outcome(f"{text} in {self.panel.task.seconds:.1f} s{note}")

@@ -15,7 +15,6 @@ from qtpy.QtCore import Signal
 from qtpy.QtWidgets import QCheckBox, QGridLayout, QSizePolicy, QSpinBox, QWidget
 from superqt.utils import signals_blocked
 
-from napari_saf._gui.docks.run_dock import RunDock
 from napari_saf._gui.docks.tables import LabelList
 from napari_saf._gui.forms.choices import Choice
 from napari_saf._gui.forms.layout import FormSection, create_button, create_row, enable
@@ -31,6 +30,7 @@ from napari_saf._gui.layers.metadata import (
     soft_labels_of,
 )
 from napari_saf._gui.layers.reading import Pixels
+from napari_saf._gui.runs.tasks import BackgroundTasks
 from napari_saf.device import memory_errors_translated
 from napari_saf.errors import SafError, raise_if
 from napari_saf.io import (
@@ -281,9 +281,9 @@ def _letters(axes: list[tuple[str, str]]) -> str | None:
 class ProbabilitySection(FormSection):
     """The labels whose maps are wanted, and a button that shows them as layers."""
 
-    def __init__(self, dock: RunDock, viewer: napari.Viewer) -> None:
+    def __init__(self, background: BackgroundTasks, viewer: napari.Viewer) -> None:
         super().__init__()
-        self._dock, self._viewer, self._layer = dock, viewer, None
+        self._background, self._viewer, self._layer = background, viewer, None
         self.labels, self.in_bytes = LabelList(), QCheckBox("bytes")
         self.button = create_button("Show as image layer", _SHOW_HELP, self.show_layers)
         self.add_row("Labels", self.labels, "Of which labels maps are shown and saved.")
@@ -321,4 +321,4 @@ class ProbabilitySection(FormSection):
                 show_probabilities(self._viewer, layer, name, color, values, where, is_first)
 
         if layer in self._viewer.layers:
-            self._dock.run_in_background("maps", lambda cancelled: read(), show)
+            self._background.run("maps", lambda cancelled: read(), show)

@@ -14,7 +14,7 @@ from qtpy.QtCore import Qt, QTimer
 from qtpy.QtWidgets import QCheckBox, QLabel, QPushButton
 from superqt import QLabeledDoubleSlider, QLabeledSlider
 
-from napari_saf._gui.docks.run_dock import RunDock
+from napari_saf._gui.docks.base import DockBase
 from napari_saf._gui.docks.tables import LabelList
 from napari_saf._gui.forms.choices import Choice, LayerChoice
 from napari_saf._gui.forms.controls import ask_for_path
@@ -33,6 +33,7 @@ from napari_saf._gui.layers.reading import Pixels
 from napari_saf._gui.layers.view import center_on
 from napari_saf._gui.objects.layers import HELP, SAVE_FILTER, Measures, ObjectCanvas, Source
 from napari_saf._gui.objects.table import ObjectTable
+from napari_saf._gui.runs.panel import RUN_KEY, RunPanel
 from napari_saf.errors import counted
 from napari_saf.io import count_labels
 from napari_saf.objects import (
@@ -63,11 +64,13 @@ _LESSON = 10
 """So many corrections more, and numbers are fitted to all of them."""
 
 
-class ObjectsWidget(RunDock):
+class ObjectsWidget(DockBase):
     """Objects of a Labels layer in a layer of their own, with a row for each."""
 
     def __init__(self, viewer: napari.viewer.Viewer) -> None:
         super().__init__(viewer)
+        self.panel = RunPanel(self, viewer, self.workspace.runs, ("Split", HELP["split"]))
+        self.status, self.controller = self.panel.status, self.panel.controller
         self.editor: ObjectEditor | None = None
         self.canvas = ObjectCanvas(viewer, self)
         self._source: Source | None = None
@@ -90,7 +93,11 @@ class ObjectsWidget(RunDock):
         self.track_by = Choice([(way, way) for way in TRACK_BY])
         self.table, self.counts = ObjectTable(), QLabel(wordWrap=True)
         self._add_controls()
-        self._connect(
+        self.bind_keys({RUN_KEY: self.panel.run_or_stop})
+        self.at_end(self.panel.shut_down, self._release)
+        self.connect_all(
+            (self.panel.run_clicked, self.start),
+            (self.panel.busy_changed, self._refresh),
             (self.labels.layer_changed, self._on_labels_changed),
             (self.image.layer_changed, self._on_image_changed),
             (self.uncertainty.layer_changed, self._on_kinds_changed),
@@ -101,7 +108,7 @@ class ObjectsWidget(RunDock):
             (self._preview.timeout, self._show_preview),
             (self._painted.timeout, self._adopt),
             (self.table.chosen, self._on_chosen),
-            (self.table.filtered, self._update_enabled),
+            (self.table.filtered, self._refresh),
             (self.table.filter.colored, self._color),
             (viewer.layers.events.inserted, self._take_up),
             (viewer.layers.events.removed, self._on_removed),
@@ -132,23 +139,24 @@ class ObjectsWidget(RunDock):
             "undo": self.undo,
             "redo": self.redo,
             "save": self._ask_to_save,
-            "split": self.start,
             "track": self.track,
         }
         self.buttons: dict[str, QPushButton] = {
             name: create_button(name.capitalize(), HELP[name], lambda *_, slot=slot: slot())
             for name, slot in slots.items()
         }
+        self.buttons["split"] = self.panel.run_button
         self.buttons["cut"].setCheckable(True)
         self.buttons["keep"].setText("Keep these")
         self.buttons["save"].setText("Save …")
-        own = [self.buttons[name] for name in slots]
+        edits = [self.buttons[name] for name in slots]
         self._frames = create_row(self.buttons["track"], self.track_by)
         self._frames.layout().setStretch(1, 2)  # else "distance" is cut
         rows.add_row("Frames", self._frames, HELP["track"])
         fold = create_fold("Advanced", advanced)
-        below = [self.counts, create_row(*own[:4]), self.table, create_row(*own[4:8])]
-        self._lay_out([rows, fold], [own[8], self.stop_button], below)
+        below = [self.counts, create_row(*edits[:4]), self.table, create_row(*edits[4:8])]
+        run = [self.panel.run_button, self.panel.stop_button]
+        self.lay_out([rows, fold], run, [self.status, *below])
 
     @property
     def layer(self) -> Any:
@@ -158,9 +166,9 @@ class ObjectsWidget(RunDock):
     def start(self) -> None:
         """Split what is ticked; corrections are lost."""
         labels, kinds = self.labels.layer, self.kinds.ticked
-        if self.is_busy or labels is None or not kinds:
+        if self.panel.is_busy or labels is None or not kinds:
             return
-        self.drop_background("join")
+        self.panel.background.drop("join")
         source, numbers = self._read_form(labels), self._numbers()
 
         def split(
@@ -170,7 +178,7 @@ class ObjectsWidget(RunDock):
             parts = source.find_parts(kinds, cancelled)
             return parts, source.join(parts, *numbers, cancelled)
 
-        self.begin_task("splitting", split, partial(self._on_split, source))
+        self.panel.begin_task("splitting", split, partial(self._on_split, source))
 
     def _read_form(self, labels: Labels) -> Source:
         image, uncertainty = self.image.layer, self.uncertainty.value
@@ -185,14 +193,14 @@ class ObjectsWidget(RunDock):
 
     def _show_preview(self) -> None:
         """Show what other numbers would give, unless there are corrections."""
-        if self._parts is None or self.is_busy:
+        if self._parts is None or self.panel.is_busy:
             return
         if self.editor is not None and self.editor.is_corrected:
-            self.status.reset(_LOST)
+            self.panel.note(_LOST)
             return
         source, parts, numbers = self._source, self._parts, self._numbers()
         assert source is not None
-        self.run_in_background(
+        self.panel.background.run(
             "join", partial(source.join, parts, *numbers), partial(self._show, source)
         )
 
@@ -206,7 +214,7 @@ class ObjectsWidget(RunDock):
         self.layer.metadata[OBJECTS_KEY] = self.editor.kinds
         self._show_table(table)
         self._carry_step(source)
-        self.status.show_progress(1.0, counted(len(objects.numbers), "object"))
+        self.panel.show_outcome(counted(len(objects.numbers), "object"))
 
     def _carry_step(self, source: Source) -> None:
         by_slice, (smallest, neck) = source.placed["axis"] == 0, self._numbers()
@@ -245,7 +253,7 @@ class ObjectsWidget(RunDock):
             count = f"{own.sum():,}".replace(",", "\u2009")
             texts.append(f"{name}: {count} objects, {share:.1f} % of the image")
         self.counts.setText("\n".join(texts) or "no objects")
-        self._update_enabled()
+        self._refresh()
 
     def _color(self) -> None:
         """Colour objects by the measure in the plot, or as they were."""
@@ -262,7 +270,7 @@ class ObjectsWidget(RunDock):
         if self._source.layer is self.labels.layer:
             self._source = self._read_form(self._source.layer)
         measure = partial(self._source.measure, self._copy())
-        self.run_in_background("measures", measure, self._show_table)
+        self.panel.background.run("measures", measure, self._show_table)
 
     def _copy(self) -> Objects:
         assert self.editor is not None
@@ -271,20 +279,20 @@ class ObjectsWidget(RunDock):
         return self.editor.objects
 
     def _edit(self, words: str, call: Callable[[ObjectEditor], object]) -> None:
-        if self.editor is None or self.is_busy:
+        if self.editor is None or self.panel.is_busy:
             return
         if self._painted.isActive():
             self._adopt()
         numbers = self.editor.split_by
-        with self.showing_errors():
+        with self.panel.showing_errors():
             call(self.editor)
             self.layer.refresh()
-            self.status.reset(words)
+            self.panel.note(words)
         if self.editor.split_by != numbers:
             self._show_numbers(*self.editor.split_by)
         self._measure()
         self._learn()
-        self._update_enabled()
+        self._refresh()
 
     def _show_numbers(self, smallest: int, neck: float) -> None:
         """Show what objects were split by, which are there already."""
@@ -300,7 +308,7 @@ class ObjectsWidget(RunDock):
         if editor is None or parts is None or editor.n_corrections < self._n_taught + _LESSON:
             return
         corrections = editor.corrections
-        self.run_in_background(
+        self.panel.background.run(
             "lesson",
             lambda cancelled: learn(parts, corrections),
             partial(self._on_learned, editor, editor.n_corrections, corrections),
@@ -310,7 +318,7 @@ class ObjectsWidget(RunDock):
         self, editor: ObjectEditor, count: int, before: Corrections, after: Corrections | None
     ) -> None:
         is_old = editor is not self.editor or not np.array_equal(editor.labels, before.labels)
-        if is_old or self.is_busy:
+        if is_old or self.panel.is_busy:
             return  # the next correction starts it again
         self._n_taught = count
         if after is not None:
@@ -341,7 +349,7 @@ class ObjectsWidget(RunDock):
     def _step_back(self, words: str, call: Callable[[ObjectEditor], object], name: str) -> None:
         if self._painted.isActive():
             self._adopt()
-        if self.editor is None or self.is_busy:
+        if self.editor is None or self.panel.is_busy:
             return
         if getattr(self.editor, f"can_{name}"):
             self._edit(words, call)
@@ -360,18 +368,18 @@ class ObjectsWidget(RunDock):
             self.editor.adopt((self.kinds.ticked or [1])[0])
             self._measure()
             self._learn()
-            self._update_enabled()
+            self._refresh()
 
     def _on_cut_toggled(self) -> None:
         is_on = self.buttons["cut"].isChecked()
         self.canvas.cut(is_on)
-        self.status.reset("draw a line across an object" if is_on else "")
+        self.panel.note("draw a line across an object" if is_on else "")
 
     def cut(self, line: Any) -> None:
         """Cut the object that most of a line (n, ndim) lies in."""
         number = self.canvas.object_under(line)
         if not number:
-            self.status.reset("the line crosses no object")
+            self.panel.note("the line crosses no object")
             return
         self._edit(f"object {number} cut", lambda editor: editor.cut(number, line[:, -2:]))
 
@@ -383,7 +391,7 @@ class ObjectsWidget(RunDock):
         if self.layer is not None and numbers:
             self._go_to(numbers[-1])
             self.canvas.flash(numbers[-1])
-        self._update_enabled()
+        self._refresh()
 
     def _go_to(self, number: int) -> None:
         """Bring an object into sight, if it is not."""
@@ -399,7 +407,7 @@ class ObjectsWidget(RunDock):
         own = {"by": self.track_by.value, "spacing": source.sizes[1:]}
         follow = partial(track_objects, self._copy(), **own)
         show = partial(self._show_tracks, source)
-        self.begin_task("following", lambda *_: follow(), show)
+        self.panel.begin_task("following", lambda *_: follow(), show)
 
     def _show_tracks(self, source: Source, tracks: Tracks) -> None:
         rows, graph = tracks.layer_data
@@ -411,7 +419,7 @@ class ObjectsWidget(RunDock):
         columns = [1 + k - n for n, k in enumerate(gaps)]
         where = place(layer, every, {}).transform
         self._viewer.add_tracks(np.insert(rows, columns, 0, 1), graph=graph, name=name, **where)
-        self.status.show_progress(1.0, f"{len(np.unique(rows[:, 0]))} tracks")
+        self.panel.show_outcome(f"{len(np.unique(rows[:, 0]))} tracks")
 
     def save_to(self, path: str) -> None:
         """Save the objects as the ending says; .csv where there is none."""
@@ -419,11 +427,11 @@ class ObjectsWidget(RunDock):
         if self.editor is None or source is None:
             return
         save = partial(source.save, Path(path), self._copy())
-        said = self.status.show_progress
-        self.begin_task(
+        show = self.panel.show_outcome
+        self.panel.begin_task(
             "saving",
             lambda _, cancelled: save(cancelled),
-            lambda path: said(1.0, f"saved {named(path)}{source.left_out(path)}"),
+            lambda path: show(f"saved {named(path)}{source.left_out(path)}"),
         )
 
     def _ask_to_save(self) -> None:
@@ -438,7 +446,7 @@ class ObjectsWidget(RunDock):
         self._parts = None
         self.image.refresh()
         self.uncertainty.refresh()
-        self.drop_background("kinds")
+        self.panel.background.drop("kinds")
         self.kinds.clear()
         if labels is not None:
             axes = squeezed_axes(labels)
@@ -448,54 +456,51 @@ class ObjectsWidget(RunDock):
             self.slices.setChecked(len(axes) > 2 and is_series)
             self.image.choose(labelled_image(self._viewer, labels, self._fits))
             pixels = Pixels(pixels_of(labels))
-            self.run_in_background(
+            self.panel.background.run(
                 "kinds",
                 lambda cancelled: count_labels(np.asarray(pixels.read(cancelled))),
                 partial(self._show_kinds, labels),
             )
         self._take_up()
-        self._update_enabled()
+        self._refresh()
 
     def _show_kinds(self, labels: Labels, counted: tuple[Any, Any]) -> None:
         self.kinds.show_labels(labels, *counted)
-        self._update_enabled()
+        self._refresh()
 
     def _on_kinds_changed(self, *changed: object) -> None:
         """Split anew, if that was done before and nothing is lost."""
         was_split, self._parts = self._parts is not None, None
         if was_split and self.editor is not None and not self.editor.is_corrected:
             self.start()
-        self._update_enabled()
+        self._refresh()
 
     def _on_image_changed(self, *changed: object) -> None:
         self._on_kinds_changed()
-        if not self.is_busy:
+        if not self.panel.is_busy:
             self._measure()
 
     def _on_removed(self, event: Any) -> None:
         if event.value == self.layer:  # which may be a proxy
             for key in ("join", "measures", "lesson"):
-                self.drop_background(key)
+                self.panel.background.drop(key)
             self.canvas.leave()
             self.buttons["cut"].setChecked(False)
             self.editor = self._parts = None
             self.table.show_table({})
             self.counts.setText("")
-            self._update_enabled()
+            self._refresh()
 
     def _fits(self, image: Image) -> bool:
         labels = self.labels.layer
         return labels is not None and image_region(labels, image) is not None
 
-    def _update_enabled(self, *changed: object) -> None:
-        super()._update_enabled()
-        if not hasattr(self, "buttons"):
-            return
-        is_free, editor = not self.is_busy, self.editor
+    def _refresh(self, *changed: object) -> None:
+        is_free, editor = not self.panel.is_busy, self.editor
         reason = _NO_LABELS if self.labels.layer is None else ""
         if not reason and not self.kinds.ticked:
             reason = "no kind is ticked"
-        self._offer(self.buttons["split"], reason, HELP["split"], is_free)
+        self.panel.set_reason(reason, is_free=is_free)
         n_chosen, has_some = len(self.table.selected), editor is not None and is_free
         is_filtered = self.table.filter.gate is not None
         able = {

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import napari
 from qtpy.QtCore import QTimer
 from qtpy.QtWidgets import QFileDialog, QLabel, QMenu
 
-from napari_saf._gui.docks.run_dock import RunDock
+from napari_saf._gui.docks.base import DockBase
 from napari_saf._gui.forms.controls import ask_for_path
 from napari_saf._gui.forms.layout import create_button, create_row
 from napari_saf._gui.layers.masks import large_levels
 from napari_saf._gui.project.table import ImageTable
+from napari_saf._gui.runs.panel import RUN_KEY, RunPanel
 from napari_saf._gui.session.workspace import (
     PROJECT,
     PROJECT_FILTER,
@@ -81,24 +82,21 @@ _BUTTONS = {
     ),
 }
 """Text and help of a button by the method that it calls; keys stand for what is in braces."""
+_NEXT_KEY, _PREVIOUS_KEY = "PageDown", "PageUp"
 
 
-class ProjectWidget(RunDock):
+class ProjectWidget(DockBase):
     """The images of a project, one of which is on screen; saved as one file, and on its own."""
-
-    shortcuts: ClassVar[Mapping[str, str]] = {
-        **RunDock.shortcuts,
-        "PageDown": "go_to_next",
-        "PageUp": "go_to_previous",
-    }
 
     def __init__(self, viewer: napari.viewer.Viewer) -> None:
         super().__init__(viewer)
+        self.panel = RunPanel(self, viewer, self.workspace.runs)
+        self.status, self.controller = self.panel.status, self.panel.controller
         self.session, self.file = self.workspace.session, self.workspace.file
         self.model = self.session.model
         self.table = ImageTable(self.session)
         self.name = QLabel("" if self.file.path is None else self.file.name, wordWrap=True)
-        keys = {"before": self._key_of("go_to_previous"), "after": self._key_of("go_to_next")}
+        keys = {"before": _PREVIOUS_KEY, "after": _NEXT_KEY}
         self.buttons = {
             name: create_button(text, help.format(**keys), getattr(self, name))
             for name, (text, help) in _BUTTONS.items()
@@ -107,17 +105,26 @@ class ProjectWidget(RunDock):
         self.recent.setMenu(QMenu(self.recent))
         self._refreshing = QTimer(self, singleShot=True, interval=0)
         self._lay_out_controls()
-        self._connect(
+        self.bind_keys(
+            {
+                RUN_KEY: self.panel.run_or_stop,
+                _NEXT_KEY: self.go_to_next,
+                _PREVIOUS_KEY: self.go_to_previous,
+            }
+        )
+        self.at_end(self.panel.shut_down)
+        self.connect_all(
+            (self.panel.busy_changed, self._refresh),
             (self.recent.menu().aboutToShow, self._list_recent),
             (self.workspace.autosaved, self._on_autosaved),
             (self._refreshing.timeout, self.refresh),
             (self.session.changed, self._refreshing.start),
-            (self.session.noted, self.status.reset),
+            (self.session.noted, self.panel.note),
             (viewer.layers.selection.events.active, self._on_selected),
             (viewer.layers.events.inserted, self._on_selected),
             (viewer.layers.events.removed, self._on_selected),
             (self.table.double_clicked, self.go_to),
-            (self.table.selectionModel().selectionChanged, self._update_enabled),
+            (self.table.selectionModel().selectionChanged, self._refresh),
         )
         self.refresh()
 
@@ -136,8 +143,8 @@ class ProjectWidget(RunDock):
             row("add_images", "remove_image"),
             row("go_to_previous", "go_to_next", "go_to_uncertain"),
         ]
-        work = [self.buttons["label_all"], self.buttons["export_all"], self.stop_button]
-        self._lay_out(parts, work, [])
+        work = [self.buttons["label_all"], self.buttons["export_all"], self.panel.stop_button]
+        self.lay_out(parts, work, [self.status])
         self.table.setMinimumHeight(self.table.height_of(5))
         self.setMinimumWidth(_WIDTH)
 
@@ -147,7 +154,7 @@ class ProjectWidget(RunDock):
         if self.workspace.may_close():
             self.session.close_all()
             self.file.begin(None)
-            self.status.reset()
+            self.panel.clear()
             self.name.setText("")
 
     def open_project(self) -> None:
@@ -168,7 +175,9 @@ class ProjectWidget(RunDock):
             paths = [file.path for file in dictionaries.values() if file.state == "found"]
             return project, images, stores, paths
 
-        self.begin_task(f"opening {target.name}", read, partial(self._show, target, is_recovered))
+        self.panel.begin_task(
+            f"opening {target.name}", read, partial(self._show, target, is_recovered)
+        )
 
     def _show(
         self,
@@ -177,7 +186,7 @@ class ProjectWidget(RunDock):
         loaded: tuple[Project, list[FoundFile], list[list[Path]], list[Path]],
     ) -> None:
         project, images, stores, dictionaries = loaded
-        self.status.reset()
+        self.panel.clear()
         self.session.close_all()
         self.model.load(project, images, stores)
         if is_recovered:
@@ -192,8 +201,7 @@ class ProjectWidget(RunDock):
         entries = self.model.entries
         openable = [entry for entry in entries if entry.state == "found"]
         current = None if project.current is None else entries[project.current]
-        if openable:
-            self.go_to(current if current in openable else openable[0])
+        note = self.go_to(current if current in openable else openable[0]) if openable else ""
         for title, dock in self.workspace.docks.items():
             if title in project.docks and dock is not self:
                 dock.show_values(project.docks[title])
@@ -210,8 +218,8 @@ class ProjectWidget(RunDock):
             layers = sum(len(image.layers) for image in project.images)
             parts = counted(len(entries), "image"), counted(layers, "layer")
             words = f"recovered {' with '.join(parts)}: save the project to keep them"
-        lines = [words, self.status.text, self._missing_note]
-        self.status.reset("\n".join(filter(None, lines)))
+        lines = [words, note, self._missing_note]
+        self.panel.note("\n".join(filter(None, lines)))
 
     def save_project(self) -> None:
         """Save the project, where it was saved before, else where a person says."""
@@ -227,17 +235,17 @@ class ProjectWidget(RunDock):
 
     def save_to(self, path: str | Path) -> None:
         target, state = with_suffix(Path(path)), self.workspace.state()
-        self.status.set_text(f"saving {target.name} …")
+        self.panel.hint(f"saving {target.name} …")
 
         def write(cancelled: object) -> Project:
             return self.file.save(state, target)
 
-        self.run_in_background("save", write, self._on_saved)
+        self.panel.background.run("save", write, self._on_saved)
 
     def _on_saved(self, project: Project) -> None:
         self.model.recipes = dict(project.recipes)
         self.name.setText(f"{self.file.name}, saved {datetime.now():%H:%M}")
-        self.status.reset(f"saved {counted(len(project.images), 'image')}")
+        self.panel.note(f"saved {counted(len(project.images), 'image')}")
 
     def _on_autosaved(self, is_unsaved: bool) -> None:
         if is_unsaved:
@@ -267,11 +275,11 @@ class ProjectWidget(RunDock):
         """Show the images as they are now; pictures of those not on screen come by and by."""
         self.table.refresh()
         waiting = self.table.missing_pictures()
-        if waiting and "picture" not in self._background:
+        if waiting and not self.panel.background.is_running("picture"):
             entry = waiting[0]
             make = partial(thumbnail_of, entry.path)
-            self.run_in_background("picture", make, partial(self._show_picture, entry))
-        self._update_enabled()
+            self.panel.background.run("picture", make, partial(self._show_picture, entry))
+        self._refresh()
 
     def _show_picture(self, entry: ImageEntry, pixels: Any) -> None:
         entry.picture = pixels
@@ -280,10 +288,9 @@ class ProjectWidget(RunDock):
     def _on_selected(self, event: object = None) -> None:
         self._refreshing.start()
 
-    def _update_enabled(self, *changed: object) -> None:
-        super()._update_enabled()
+    def _refresh(self, *changed: object) -> None:
         entries, chosen = self.model.entries, self.table.chosen
-        is_free, state = not self.is_busy, "found" if chosen is None else chosen.state
+        is_free, state = not self.panel.is_busy, "found" if chosen is None else chosen.state
         states = {entry.state for entry in entries}
         is_possible = {
             "remove_image": chosen is not None,
@@ -308,7 +315,7 @@ class ProjectWidget(RunDock):
         self.add_files([Path(path) for path in paths])
 
     def add_files(self, paths: list[Path]) -> None:
-        with self.showing_errors():
+        with self.panel.showing_errors():
             self.model.add_files(find_images(paths) if paths else [])
             if self.session.current is None and self.model.entries:
                 self.go_to(self.model.entries[0])
@@ -317,12 +324,15 @@ class ProjectWidget(RunDock):
         if self.table.chosen is not None:
             self.model.remove(self.table.chosen)
 
-    def go_to(self, entry: ImageEntry) -> None:
-        with self.showing_errors():
+    def go_to(self, entry: ImageEntry) -> str:
+        """Show an image; return, and show, what could not be shown of it."""
+        note = ""
+        with self.panel.showing_errors():
             note = self.session.go_to(entry)
-            self.status.reset(note)
+            self.panel.note(note)
         self.table.refresh()
         self.table.choose(entry)
+        return note
 
     def go_to_next(self) -> None:
         self._step(1, self.table.entries)
@@ -337,7 +347,7 @@ class ProjectWidget(RunDock):
         """Go to the next image that is at hand, around the ends of the list."""
         openable = [entry for entry in entries if entry.state == "found"]
         current = self.session.current
-        if openable and not self.is_busy:
+        if openable and not self.panel.is_busy:
             index = openable.index(current) + n_rows if current in openable else 0
             self.go_to(openable[index % len(openable)])
 
@@ -366,7 +376,7 @@ class ProjectWidget(RunDock):
         def look(report: object, cancelled: Callable[[], bool]) -> list[FoundFile]:
             return find_files(files, None, [folder], digest=digest, cancelled=cancelled)
 
-        self.begin_task("looking for images", look, partial(self._relocate, entries))
+        self.panel.begin_task("looking for images", look, partial(self._relocate, entries))
 
     def find_file(self) -> None:
         path, _ = QFileDialog.getOpenFileName(self, "Find image", str(Path.cwd()))
@@ -375,7 +385,7 @@ class ProjectWidget(RunDock):
 
     def take_file(self, entry: ImageEntry, path: Path) -> None:
         """Take a file for an image that is missing; one of other content is a changed one."""
-        with self.showing_errors():
+        with self.panel.showing_errors():
             now = FileReference.of(path, self.model.digests)
             is_same = entry.file is not None and now.digest == entry.file.digest
             self._relocate([entry], [FoundFile(now.path, "found" if is_same else "changed")])
@@ -390,12 +400,12 @@ class ProjectWidget(RunDock):
         openable = [entry for entry in self.model.entries if entry.state == "found"]
         if self.session.current is None and openable:
             self.go_to(openable[0])
-        self.status.reset(self._missing_note or "all images are found")
+        self.panel.note(self._missing_note or "all images are found")
 
     # All images
 
     def label_all(self) -> None:
-        with self.showing_errors():
+        with self.panel.showing_errors():
             self._work_on_all("labelled", partial(label_all, *self._stroke_settings()))
 
     def _stroke_settings(self) -> Any:
@@ -421,7 +431,7 @@ class ProjectWidget(RunDock):
             return work(image_tasks(entries, project, pixels), project, report, cancelled)
 
         shown = partial(self._on_all_done, done)
-        self.begin_task("reading the images", begin, shown, self._take_step)
+        self.panel.begin_task("reading the images", begin, shown, self._take_step)
 
     def _take_step(self, step: tuple[Any, Any]) -> None:
         """Take a text with a fraction, a name with its recipe, or an entry with its new labels."""
@@ -429,18 +439,18 @@ class ProjectWidget(RunDock):
         if isinstance(value, Pipeline):
             self.model.recipes[key] = value
         elif isinstance(value, ProjectLayer):
-            with self.showing_errors():
+            with self.panel.showing_errors():
                 self.session.replace_layer(key, value)
             self._refreshing.start()
         elif isinstance(value, FileReference):
             self.model.add_results(key, [value])
         else:
-            self.show_task(value, key)
+            self.panel.show_task((value, key))
 
     def _on_all_done(self, words: str, outcome: tuple[int, list[str]]) -> None:
         n_done, notes = outcome
         n = len(self.model.entries)
-        self.status.show_progress(1.0, "\n".join([f"{n_done} of {n} images {words}", *notes]))
+        self.panel.show_outcome("\n".join([f"{n_done} of {n} images {words}", *notes]))
         self.refresh()
 
 

@@ -10,9 +10,16 @@ from typing import Any
 import napari
 from napari.layers import Image, Labels
 
-from napari_saf._gui.docks.apply import BUSY, ApplyDialog
+from napari_saf._gui.docks.apply import (
+    BUSY,
+    AppliedRegions,
+    ApplyDialog,
+    ApplyRequest,
+    save_classifier,
+    start_applying,
+)
+from napari_saf._gui.docks.base import DockBase
 from napari_saf._gui.docks.label_table import LabelTable
-from napari_saf._gui.docks.run_dock import RunDock
 from napari_saf._gui.forms.choices import LayerChoice
 from napari_saf._gui.forms.controls import PROTOTYPE_FILTER, ask_for_path
 from napari_saf._gui.forms.layout import FormSection, create_button, create_row, enable
@@ -33,9 +40,10 @@ from napari_saf._gui.prototypes.labels import (
     prototype_set,
     rows_of,
 )
-from napari_saf._gui.runs.run import RunJob
+from napari_saf._gui.runs.job import RunJob
+from napari_saf._gui.runs.panel import RUN_KEY, RunPanel
 from napari_saf.errors import InvalidInput
-from napari_saf.io import PrototypeSet, load_prototypes
+from napari_saf.io import load_prototypes
 from napari_saf.pipeline import Pipeline
 from napari_saf.recording import PackedArray
 from napari_saf.result import STATUS_TEXTS, Segmentation
@@ -66,26 +74,36 @@ _EDITS = {
 _CHANGED_MEANWHILE = "the layer has changed meanwhile: nothing was done"
 
 
-class PrototypesWidget(RunDock):
+class PrototypesWidget(DockBase):
     """A table of the labels with their prototypes; edits, applies and saves them."""
 
     def __init__(self, viewer: napari.viewer.Viewer) -> None:
         super().__init__(viewer)
+        self.panel = RunPanel(self, viewer, self.workspace.runs, outcome_text=self._outcome_text)
+        self.status, self.controller = self.panel.status, self.panel.controller
         self.table = LabelTable(_COLUMNS, (44, 20), (6, 16), selects_several=True)
         self.history = UndoHistory()
         self._files: list[FileSource] = []
         self._sizes: dict[int, int] = {}
-        self._pending: tuple[str, Source, RunJob] | None = None
+        self._refining: tuple[str, Source, RunJob] | None = None  # the run that an edit asks for
+        self._applied: tuple[str, Source] | None = None  # what is applied to another image
         self._restored: UndoStep | None = None
         self._watch, self._finder = LayerWatch(self), LabelFinder(viewer, self)
         self.labels = LayerChoice(viewer, Labels, lambda layer: not layer.multiscale)
         self.image = LayerChoice(viewer, Image, self._fits_labels, none="none")
         self._add_controls()
-        self._connect(
+        self.bind_keys({RUN_KEY: self.panel.run_or_stop})
+        self.at_end(self.panel.shut_down, self._release)
+        self.connect_all(
+            (self.panel.busy_changed, self._refresh),
+            (self.controller.returned, self._on_returned),
+            (self.controller.finished, self._on_finished),
+            (self.applying.asked, self._apply),
+            (self.applying.save_asked, self._save_classifier),
             (self.labels.layer_changed, self._on_labels_changed),
             (self.labels.currentIndexChanged, self._on_labels_changed),
-            (self.image.layer_changed, self._update_enabled),
-            (self.applying.changed, self._update_enabled),
+            (self.image.layer_changed, self._refresh),
+            (self.applying.changed, self._refresh),
             (self._watch.changed, self._count_pixels),
             (self._finder.returned, self.table.clearSelection),
             (self.table.selection_changed, self._on_selection_changed),
@@ -111,16 +129,18 @@ class PrototypesWidget(RunDock):
             for name, slot in slots.items()
         }
         *edit_buttons, load, undo, redo = self.buttons.values()
-        own = (_APPLY_HELP, self._classifier)
-        self.applying = ApplyDialog(self, self._viewer, *own, more=[load])
+        self.applying = ApplyDialog(
+            self, self._viewer, self.panel, _APPLY_HELP, has_classifier=True, more=[load]
+        )
+        self._applied_regions = AppliedRegions(self._viewer, self.panel)
         widgets = [choices, self.table, create_row(*edit_buttons), self.applying.row]
-        self._lay_out(widgets, [undo, redo, self.stop_button], [])
+        self.lay_out(widgets, [undo, redo, self.panel.stop_button], [self.status])
 
     def _release(self) -> None:
         self._viewer.layers.events.removed.disconnect(self._on_layer_removed)
         self._watch.follow(None)
         self.history.discard(lambda step: True)
-        self._pending = None
+        self._refining = self._applied = None
 
     @property
     def source(self) -> Source | None:
@@ -154,7 +174,7 @@ class PrototypesWidget(RunDock):
         self.history.discard(
             lambda step: step is not restored and gone in (step.source.layer, step.added)
         )
-        self._update_enabled()
+        self._refresh()
 
     def _on_labels_changed(self, *changed: object) -> None:
         layer, source = self.labels.layer, self.source
@@ -169,11 +189,11 @@ class PrototypesWidget(RunDock):
             if options is not None:
                 self.applying.take_brightness(options)
             self._show_rows()
-            self._on_image_changed()
-            if is_strokes(layer) and not self.is_busy:
-                self.status.reset(ARE_STROKES)
+            self.panel.forget()
+            if is_strokes(layer) and not self.panel.is_busy:
+                self.panel.note(ARE_STROKES)
         self._count_pixels()
-        self._update_enabled()
+        self._refresh()
 
     def _show_rows(self) -> None:
         source = self.source
@@ -181,29 +201,29 @@ class PrototypesWidget(RunDock):
 
     def _count_pixels(self) -> None:
         layer = self.labels.layer
-        if layer is None or self.is_busy:
+        if layer is None or self.panel.is_busy:
             return
         target = EditTarget.of(layer)
 
         def show(sizes: dict[int, int]) -> None:
-            if self.labels.layer == layer and not self.is_busy:
+            if self.labels.layer == layer and not self.panel.is_busy:
                 self._sizes = sizes
                 self._show_rows()
-                self._update_enabled()
+                self._refresh()
 
-        self.run_in_background("sizes", lambda stop: edits.count_pixels(target.read(stop)), show)
+        self.panel.background.run("sizes", lambda stop: edits.count_pixels(target.read(stop)), show)
 
     def _on_selection_changed(self) -> None:
         """Show where the label is, if it is one: alone, and in sight."""
         selected, layer = self.table.selected(), self.labels.layer
-        self._update_enabled()
+        self._refresh()
         if layer is None or len(selected) != 1:
             self._watch.show_all()
             return
         visibility_of(self._viewer).restore(layer)
         self._watch.highlight(selected[0])
         search = self._finder.searcher(layer, selected[0])
-        self.run_in_background("centre", search, partial(self._finder.go, layer))
+        self.panel.background.run("centre", search, partial(self._finder.go, layer))
 
     def rename(self, number: int, name: str) -> None:
         if self.source is not None and self.source.state.name(number) != name.strip():
@@ -218,12 +238,12 @@ class PrototypesWidget(RunDock):
             self.history.push(UndoStep(name, source, source.state))
             source.state = change(source.state)
             self._show_rows()
-            self._update_enabled()
+            self._refresh()
 
     def edit(self, how: str, checked: bool = False) -> None:
         """Merge, split or delete selected labels, or refine all; in a thread, but of a file."""
         source, image, selected = self.source, self.image.layer, self.table.selected()
-        if source is None or self.is_busy:
+        if source is None or self.panel.is_busy:
             return
         edit, text, name = _EDITS[how]
         name = name.format(*selected)
@@ -243,14 +263,15 @@ class PrototypesWidget(RunDock):
             sizes = edits.count_pixels(edited.labels)
             return PackedArray.of(labels), edited.labels != labels, sizes, edited
 
-        self.begin_task(text, compute, partial(self._show_edited, name, source, live))
+        show = partial(self._show_edited, name, source, live)
+        self.panel.begin_task(text, compute, show, on_finished=self._on_edited)
 
     def _show_edited(
         self, name: str, source: Source, live: EditedLayer, computed: tuple[Any, ...]
     ) -> None:
         before, changed, sizes, edited = computed
         if live.is_lost:
-            self.status.reset(_CHANGED_MEANWHILE)
+            self.panel.note(_CHANGED_MEANWHILE)
             return
         # Names and locks may have changed since the click.
         self.history.push(UndoStep(name, source, source.state, before))
@@ -262,38 +283,41 @@ class PrototypesWidget(RunDock):
             self._show_rows()
             if edited.selection:
                 self.table.select(edited.selection)
-        self.status.reset(f"done: {name}")
+        self.panel.note(f"done: {name}")
         if edited.run is not None:
             job, method, start = edited.run
             run = RunJob(live.image, job, method, live.placement, live=live, start=start)
-            self._pending = (name, source, run)
+            self._refining = (name, source, run)
 
-    def _on_task_finished(self) -> None:
-        super()._on_task_finished()
-        if self._pending is not None and self._pending[2].image in self._viewer.layers:
-            self.controller.start(self._pending[2])
+    def _on_edited(self) -> None:
+        """Start the run that the edit asks for, if there is one."""
+        if self._refining is not None and self._refining[2].image in self._viewer.layers:
+            self.controller.start(self._refining[2])
         else:
-            self._pending = None
+            self._refining = None
             self._count_pixels()
 
-    def _apply(self) -> None:
-        source, image = self.source, self.applying.layer
-        if source is not None and not self.is_busy:
-            self.applying.start(Pipeline.from_prototypes(prototype_set(source)), source.layer)
-            if self.controller.job is not None:
-                self._pending = (f"apply to {image.name}", source, self.controller.job)
+    def _apply(self, request: ApplyRequest) -> None:
+        source = self.source
+        if source is not None and not self.panel.is_busy:
+            with self.panel.showing_errors():
+                pipeline = Pipeline.from_prototypes(prototype_set(source))
+                name = "" if request.image is None else f"apply to {request.image.name}"
+                self._applied = name, source
+                start_applying(self.panel, self._viewer, request, pipeline, source.layer)
 
     def load_from(self, path: str) -> None:
-        with self.showing_errors():
+        with self.panel.showing_errors():
             loaded = FileSource(f"{Path(path).name} (file)", load_prototypes(path))
             self._offer_files([*self._files, loaded])
             self.choose(loaded)
             self.history.push(UndoStep(f"load of {loaded.title}", loaded, added=loaded))
-            self._update_enabled()
+            self._refresh()
 
-    def _classifier(self, rescale: bool) -> PrototypeSet:
+    def _save_classifier(self, path: str, rescale: bool) -> None:
         assert self.source is not None
-        return prototype_set(self.source, rescale)
+        with self.panel.showing_errors():
+            save_classifier(self.panel, path, prototype_set(self.source, rescale))
 
     def _on_load_clicked(self) -> None:
         own = ("Load classifier", str(Path.cwd()), PROTOTYPE_FILTER)
@@ -304,25 +328,29 @@ class PrototypesWidget(RunDock):
         self.labels.set_others([(one.title, one) for one in files])
         self._on_labels_changed()
 
+    def _outcome_text(self, result: Segmentation, seconds: float) -> str:
+        job = self.controller.job
+        request = self._applied if job is not None and job.is_applied else self._refining
+        name = "" if request is None else f"{request[0]}: "
+        return f"{name}{STATUS_TEXTS[result.status]} in {seconds:.1f} s"
+
     def _on_returned(self, result: Segmentation) -> None:
-        live = self.controller.live
-        if self._pending is None or live is None:
+        live, job = self.controller.live, self.controller.job
+        if live is None or job is None or live.layer not in self._viewer.layers:
             return
-        name, source, job = self._pending
-        text = f"{name}: {STATUS_TEXTS[result.status]} in {self.controller.seconds:.1f} s"
-        self._show_outcome(result, text)
-        if live.layer not in self._viewer.layers:
-            return
-        if not isinstance(job.start, EditedStart):
-            own = LabelState(source.state.names, prototypes=source.state.prototypes)
-            LayerSource(live.layer).state = own
+        if job.is_applied and self._applied is not None:
+            name, source = self._applied
+            state = LabelState(source.state.names, prototypes=source.state.prototypes)
+            LayerSource(live.layer).state = state
             self.history.push(UndoStep(name, source, added=live.layer))
-        elif not job.method.labels_are_given:  # by the prototypes of the state
+        elif self._refining is not None and not job.method.labels_are_given:
+            # Else labels are by the prototypes of the state.
+            source = self._refining[1]
+            assert isinstance(job.start, EditedStart)
             source.state = source.state.after_run(job.start.numbers, result.prototypes)
 
-    def _on_finished(self) -> None:
-        super()._on_finished()
-        self._pending = None
+    def _on_finished(self, job: RunJob) -> None:
+        self._refining = None
         self._count_pixels()
 
     def undo(self) -> None:
@@ -334,7 +362,7 @@ class PrototypesWidget(RunDock):
     def _restore(self, *, is_undo: bool) -> None:
         """Bring back what the last step holds; pixels in a thread."""
         steps = self.history.past if is_undo else self.history.future
-        if self.is_busy or not steps:
+        if self.panel.is_busy or not steps:
             return
         step = steps[-1]
         layer, pixels = step.source.layer, step.pixels
@@ -352,12 +380,13 @@ class PrototypesWidget(RunDock):
         def show(computed: tuple[Any, ...]) -> None:
             before, labels, changed = computed
             if live.is_lost:
-                self.status.reset(_CHANGED_MEANWHILE)
+                self.panel.note(_CHANGED_MEANWHILE)
             else:
                 live.write(labels, changed)
                 self._show_restored(step, before, is_undo=is_undo)
 
-        self.begin_task("undoing" if is_undo else "redoing", compute, show)
+        text = "undoing" if is_undo else "redoing"
+        self.panel.begin_task(text, compute, show, on_finished=self._on_edited)
 
     def _show_restored(self, step: UndoStep, before: PackedArray | None, *, is_undo: bool) -> None:
         """Restore all but the pixels of a step; `before` are those that were there until now."""
@@ -378,13 +407,12 @@ class PrototypesWidget(RunDock):
         if added is None or added is step.source:
             self.choose(step.source.layer or step.source)
         self._show_rows()
-        self._update_enabled()
-        self.status.reset(f"{'undone' if is_undo else 'done again'}: {step.name}")
+        self._refresh()
+        self.panel.note(f"{'undone' if is_undo else 'done again'}: {step.name}")
 
-    def _update_enabled(self, *changed: object) -> None:
-        super()._update_enabled()
+    def _refresh(self, *changed: object) -> None:
         source, layer = self.source, self.labels.layer
-        busy = BUSY if self.is_busy else ""
+        busy = BUSY if self.panel.is_busy else ""
         target = None if layer is None else EditTarget.of(layer, self.image.layer)
         reasons = edits.why_not(source, target, self.table.selected())
         why_not_applied, why_not_saved = reasons.pop("apply"), reasons.pop("save")

@@ -1,42 +1,210 @@
-"""The runs of a viewer: start, follow, stop, go on with, shut down."""
+"""The runs of a viewer: a thread that fills a mailbox, and the timer that shows what is in it."""
 
 from __future__ import annotations
 
 import dataclasses
 import time
+from collections import deque
+from collections.abc import Callable
 from typing import Any
 
 import napari
 import numpy as np
+from numpy.typing import NDArray
 from qtpy.QtCore import QObject, QTimer, Signal
 
-from napari_saf._gui.forms.layout import create_button
 from napari_saf._gui.layers.live import LiveLayer
-from napari_saf._gui.layers.metadata import SoftLabels, metadata_of
-from napari_saf._gui.layers.reading import ProblemReader, fingerprint
-from napari_saf._gui.layers.view import EventWatch, middle_on_screen
+from napari_saf._gui.layers.metadata import SoftLabels
+from napari_saf._gui.layers.reading import ProblemReader
+from napari_saf._gui.layers.view import middle_on_screen
 from napari_saf._gui.layers.visibility import visibility_of
-from napari_saf._gui.runs.run import Frame, Run, RunJob, StoppedStart
+from napari_saf._gui.runs.job import RecordedStart, RunJob, RunStart, StoppedStart
+from napari_saf._gui.runs.tasks import Task
 from napari_saf._gui.settings import current_settings
 from napari_saf.io import PrototypeSet
-from napari_saf.result import Segmentation
+from napari_saf.methods import Cancelled, SweepMethod, run_to_end
+from napari_saf.parts import in_view
+from napari_saf.pipeline import Pipeline
+from napari_saf.problem import Problem
+from napari_saf.recording import Recording
+from napari_saf.result import LabelImage, LabelMap, Segmentation, Snapshot
 
 _CLOSING_SECONDS = 5.0
-_RESUME_HELP = (
-    "Go on where the run was stopped, with the settings that it had, in the same layer. It ends as "
-    "if it had not been stopped, but for few pixels."
-)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class Frame:
+    """What the screen shows of a snapshot; owns its arrays.
+
+    Entry k of `numbers` is the label of column k on screen: the number it was painted with.
+    """
+
+    labels: LabelImage
+    numbers: NDArray[np.int64]
+    shares: NDArray[np.float64]
+    prototypes: NDArray[np.float32]
+    n_labels: int
+    time: float
+    fraction: float
+    stage: str
+
+
+class Run(Task):
+    """A run, as a job asks for it, and the layer that shows it.
+
+    The `mailbox` holds at most one frame: the run makes one when it is empty, and whoever takes it
+    asks so for another; neither waits for the other. `first_labels` is sent with the first. A sweep
+    through the fairness weights sends `swept` before it returns its last solution. What strokes
+    have `taught` is sent after the labels, which do not wait for it.
+
+    A `recording` can be set while a run goes on, if it is recordable. The `problem` is what was
+    read, with strokes numbered without gaps; the `classes` are the numbers of the strokes. At full
+    resolution parts of a large image come first that are near the `centre` of the screen, in pixels
+    of the image.
+    """
+
+    first_labels = Signal()
+    swept = Signal(object)
+    taught = Signal(object)
+
+    def __init__(self, job: RunJob, live: LiveLayer, reader: ProblemReader) -> None:
+        super().__init__(self._label)
+        self.job, self.live, self._reader = job, live, reader
+        self._start = job.start or RunStart()
+        if isinstance(self._start, StoppedStart):
+            self._began -= self._start.outcome.seconds
+        self._left: tuple[Segmentation, LabelImage | None, Problem | None] | None = None
+        self._has_labels = False
+        self.mailbox: deque[Frame] = deque(maxlen=1)
+        self.centre: NDArray[np.floating] | None = None
+        self.recording = job.recording
+        self.problem: Problem | None = None
+        self.classes = LabelMap.identity(0)
+        self.learned: PrototypeSet | None = None  # from strokes, once that was sent
+
+    @property
+    def pipeline(self) -> Pipeline | None:
+        """What repeats the run; None before the image was read."""
+        if self.problem is None:
+            return None
+        return Pipeline(self.job.method, self.problem.options, prototypes=self.learned)
+
+    def record(self) -> Recording | None:
+        """Return the recording, begun now if there is none; None of sweeps and edited labels."""
+        if self.recording is None and self._start.is_recorded and not self.job.is_sweep:
+            self.recording = Recording()
+        return self.recording
+
+    def by_label(self, result: Segmentation) -> Segmentation:
+        """Return the result with prototypes, exemplars and columns by the labels on screen.
+
+        Those of a sweep are so already.
+        """
+        return result if self.job.is_sweep else self._by_label(result)
+
+    def _by_label(self, result: Segmentation) -> Segmentation:
+        rows, nodes = result.prototypes, result.exemplars
+        columns = result.label_map.numbers
+        shown = self.classes.extended(max(len(rows), int(columns.max(initial=0))))
+        if nodes is not None:
+            places = shown.columns
+            nodes = np.where(places < 0, -1, nodes[places.clip(max=len(nodes) - 1)])
+        return dataclasses.replace(
+            result,
+            prototypes=self.classes.extended(len(rows)).rows(rows),
+            exemplars=nodes,
+            label_map=LabelMap(np.concatenate([[0], shown.numbers])[columns]),
+        )
+
+    def _label(self, report: object, cancelled: Callable[[], bool]) -> Segmentation:
+        method, read = self.job.method, self._reader.read(self.job.image_job, cancelled)
+        problem, self.classes = self._start.begin(read, method)
+        self.problem, whole = problem, self._reader.problem
+        if cancelled():
+            raise Cancelled
+        if self.job.is_sweep:
+            assert isinstance(method, SweepMethod)
+            weights = method.iterate_sweep(problem, cancelled=cancelled)
+            found = run_to_end(weights, self._put)
+            if not found.points:
+                raise Cancelled
+            results = [self._start.finish(one.segmentation, self.classes) for one in found.points]
+            points = tuple(
+                dataclasses.replace(point, segmentation=self._by_label(one))
+                for point, one in zip(found.points, results, strict=True)
+            )
+            self._send(self.swept, dataclasses.replace(found, points=points))
+            return points[-1].segmentation
+        initial = self._start.initial(problem, self.classes, method)
+        steps = method.iterate(problem, initial, cancelled=cancelled)
+        with in_view(lambda: self.centre):
+            result = run_to_end(steps, self._put)
+        if isinstance(self._start, RecordedStart) and self.recording:
+            # The history begins before the recorded state that the run started from.
+            result = dataclasses.replace(result, history=self.recording.history())
+        finished, labels = self._start.finish(result, self.classes), None
+        if self.job.image_job.seeds is not None and not isinstance(finished.labels, list):
+            labels = self.job.image_job.with_locked(finished.labels)
+            finished = dataclasses.replace(finished, labels=labels)
+        self._left = result, labels, whole
+        return finished
+
+    def _put(self, snapshot: Snapshot) -> None:
+        """Put a frame into the mailbox if it is empty; record the step."""
+        if not self.mailbox and not self.is_cancelled:
+            self.mailbox.append(self._frame_of(snapshot))
+            if not self._has_labels:
+                self._has_labels = True
+                self._send(self.first_labels)
+        recording = self.recording  # another thread may take it away
+        if recording is not None:
+            recording.watch(snapshot)
+
+    def _frame_of(self, snapshot: Snapshot) -> Frame:
+        columns, labels = snapshot.label_map.numbers, snapshot.labels
+        own = labels[-1] if isinstance(labels, list) else labels
+        return Frame(
+            self.job.image_job.with_locked(self._start.paint(own, self.classes)),
+            self.classes.extended(int(columns.max())).numbers[columns - 1],
+            snapshot.record.label_shares,
+            snapshot.prototypes,
+            snapshot.n_labels,
+            snapshot.record.time,
+            snapshot.fraction,
+            snapshot.stage,
+        )
+
+    def _clean_up(self) -> None:
+        if self._left is None:
+            return
+        (result, labels, problem), self._left = self._left, None
+        if labels is not None and problem is not None and not self.is_cancelled:
+            taught = PrototypeSet.fit(problem, labels)
+            if taught is not None:
+                self._send(self.taught, taught)
+        recording = self.recording
+        if recording is not None:
+            recording.finish(result)
 
 
 class RunsOfViewer(QObject):
-    """Tells of the runs of all docks, each with its controller, in the main thread.
+    """The runs of all docks: signals that carry the controller, and those that are `running`.
 
-    Of a return with the result, once the layer shows what came of it.
+    `returned` has the result, once the layer shows it.
     """
 
     began = Signal(object)
     returned = Signal(object, object)
     ended = Signal(object)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.running: list[RunController] = []
+        self.began.connect(self.running.append)
+        self.ended.connect(self._on_ended)
+
+    def _on_ended(self, controller: RunController) -> None:
+        self.running = [other for other in self.running if other is not controller]
 
 
 class RunController(QObject):
@@ -54,7 +222,7 @@ class RunController(QObject):
     returned = Signal(object)
     failed = Signal(object)
     abandoned = Signal()
-    finished = Signal()
+    finished = Signal(object)  # the job
 
     def __init__(self, viewer: napari.Viewer, runs: RunsOfViewer) -> None:
         super().__init__()
@@ -119,7 +287,7 @@ class RunController(QObject):
             run.wait(_CLOSING_SECONDS)
 
     def _begin(self, job: RunJob) -> None:
-        live = job.live or job.create_layer(self._viewer, job.title)
+        live = job.live or job.create_layer(self._viewer)
         self._has_returned = self._is_in_sight = False
         self.note = ""
         self._frame_seconds = 1 / current_settings().frames
@@ -200,14 +368,16 @@ class RunController(QObject):
 
     def _on_taught(self, taught: PrototypeSet) -> None:
         if self._has_returned and self.run is not None and self.run.live.layer is not None:
+            self.run.learned = taught
             self.run.live.teach(taught)
 
     def _on_finished(self) -> None:
+        ended, self._frame = self.job, None
         self._timer.stop()
-        self.run = self._frame = None
+        self.run = None
         job, self.waiting = self.waiting, None
         self._runs.ended.emit(self)
-        self.finished.emit()
+        self.finished.emit(ended)
         if job is not None and job.image in self._viewer.layers:
             self._begin(job)
 
@@ -216,58 +386,3 @@ class RunController(QObject):
         run = self.run
         if run is not None and event.value in (run.job.image, run.live.layer, *run.job.others):
             run.cancel()
-
-
-class StoppedRun(QObject):
-    """The job that goes on with a run that was stopped, and a button that is there while it can.
-
-    It cannot once the image or the result is gone, another run wrote to the result, or strokes
-    were changed since the run began.
-    """
-
-    def __init__(self, viewer: napari.viewer.Viewer) -> None:
-        super().__init__()
-        self._viewer = viewer
-        self._job: tuple[RunJob, LiveLayer, Segmentation] | None = None  # with what it left
-        self._checksum = 0
-        self.button = create_button("Resume", _RESUME_HELP)
-        self.button.hide()
-        self._strokes = EventWatch(self, 100)
-        self._strokes.changed.connect(self.check)
-
-    def begin(self, job: RunJob) -> None:
-        """Take note of the strokes of a run that begins."""
-        self._checksum = _checksum(job)
-
-    def keep(self, run: Run, outcome: Segmentation) -> None:
-        """Offer to go on from the outcome of the run that began last, if that can be."""
-        start, recording = StoppedStart(outcome), run.recording
-        job = dataclasses.replace(run.job, live=run.live, start=start, recording=recording)
-        self._job = job, run.live, outcome
-        if run.job.strokes is not None:
-            events = run.job.strokes.events
-            self._strokes.watch((events.paint, events.set_data))
-        self.button.show()
-        self.check()
-
-    def forget(self) -> None:
-        self._job = None
-        self._strokes.watch()
-        self.button.hide()
-
-    def check(self) -> RunJob | None:
-        """Return the job that goes on; None, and nothing is offered, where it cannot."""
-        if self._job is None:
-            return None
-        (job, live, outcome), layers = self._job, self._viewer.layers
-        is_there = job.image in layers and live.layer is not None and not live.is_lost
-        if job.strokes is not None:
-            is_there &= job.strokes in layers and _checksum(job) == self._checksum
-        if is_there and metadata_of(live.layer).get("history") is outcome.history:
-            return job
-        self.forget()
-        return None
-
-
-def _checksum(job: RunJob) -> int:
-    return 0 if job.strokes is None else fingerprint(job.strokes.data, None)

@@ -80,7 +80,6 @@ class AutomaticSettings(QCheckBox):
         self._name = _FIRST
         self.refresh()
 
-    @property
     def plain_values(self) -> dict[str, str]:
         return {"automatic": self._name} if self.isChecked() else {}
 

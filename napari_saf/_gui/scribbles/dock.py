@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Mapping
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any
 
 import napari
 import numpy as np
@@ -14,9 +13,16 @@ from napari.layers import Image, Labels
 from numpy.typing import NDArray
 from qtpy.QtWidgets import QCheckBox
 
-from napari_saf._gui.docks.apply import BUSY, ApplyDialog
+from napari_saf._gui.docks.apply import (
+    BUSY,
+    AppliedRegions,
+    ApplyDialog,
+    ApplyRequest,
+    save_classifier,
+    start_applying,
+)
+from napari_saf._gui.docks.base import DockBase, NextRow
 from napari_saf._gui.docks.large import LargeSection
-from napari_saf._gui.docks.run_dock import RunDock
 from napari_saf._gui.forms.choices import LayerChoice
 from napari_saf._gui.forms.display_text import describe_error
 from napari_saf._gui.forms.image_input import ImageInput
@@ -27,13 +33,14 @@ from napari_saf._gui.layers.placement import note_on_slices
 from napari_saf._gui.layers.view import EventWatch
 from napari_saf._gui.layers.visibility import visibility_of
 from napari_saf._gui.napari_workarounds import dims_of
-from napari_saf._gui.runs.run import Frame, RunJob
+from napari_saf._gui.runs.controller import Frame
+from napari_saf._gui.runs.job import RunJob
+from napari_saf._gui.runs.panel import RUN_KEY, RUN_KEY_TEXT, RunPanel, Subject
 from napari_saf._gui.scribbles.automatic import AutomaticSettings
 from napari_saf._gui.scribbles.box import BoxDrawing, paint_box
 from napari_saf._gui.scribbles.results import TITLE, StrokeResult, StrokeResults, shares_of
 from napari_saf._gui.scribbles.strokes import ClassTable, Strokes, above_0, add_strokes
 from napari_saf.errors import SafError
-from napari_saf.io import PrototypeSet
 from napari_saf.methods import METHODS, AbstractMethod, SweepMethod, stroke_choices
 from napari_saf.problem import ImageOptions
 from napari_saf.result import FULL, STATUS_TEXTS, Segmentation, Status
@@ -51,9 +58,9 @@ _BUTTONS = {
         "like it follows.",
     ),
     "suggest": ("Suggest spot", "Mark the place where the next stroke would help most ({spot})."),
-    "update_labels": ("Update", "Label the image by the strokes that there are now ({run})."),
 }
-"""Text and help of a button by the method that it calls; keys stand for what is in braces."""
+"""Text and help of a button by the method that it calls; a key stands for what is in braces."""
+_RUN_HELP = f"Label the image by the strokes that there are now ({RUN_KEY_TEXT})."
 _SCALE_HELP = (
     "Side of the window over which labels are averaged, in pixels of the size at which the dock "
     "works (N)."
@@ -78,29 +85,30 @@ _APPLY_HELP = (
 )
 
 
-class ScribblesWidget(RunDock):
+class ScribblesWidget(DockBase):
     """Paint strokes of two or more classes; all other pixels follow after each stroke."""
-
-    shortcuts: ClassVar[Mapping[str, str]] = {
-        **RunDock.shortcuts,
-        "Shift-S": "suggest",
-        ".": "choose_next_class",
-        ",": "choose_previous_class",
-    }
-    first_text = "following the strokes …"
-    can_run_again = True
-    form: MethodForm
-    input: ImageInput
 
     def __init__(self, viewer: napari.viewer.Viewer) -> None:
         super().__init__(viewer)
         self.strokes = Strokes()
         self.classes = ClassTable(self.strokes)
         self.input = ImageInput(viewer, DEFAULT_OPTIONS, strokes="none yet: press New")
+        self.panel = RunPanel(
+            self,
+            viewer,
+            self.workspace.runs,
+            ("Update", _RUN_HELP),
+            begin_text="following the strokes …",
+            repeats=True,
+            chosen=self.input,
+            outcome_text=_outcome_text,
+        )
+        self.status, self.controller = self.panel.status, self.panel.controller
         offered = [method for method in METHODS.values() if not issubclass(method, SweepMethod)]
         offered.sort(key=lambda method: not method().follows_seeds)
         self.form = MethodForm(viewer, offered, asks_prototypes=False, for_strokes=True)
         self.automatic = AutomaticSettings(self.input, self.form)
+        self.kept_parts = self.input, self.form, self.automatic
         self.base = LayerChoice(viewer, Labels, none="nothing")  # labels that become classes
         self.warm_start = QCheckBox("Continue from last labels")
         self.follow, self.uncertainty = QCheckBox("Follow"), QCheckBox("Uncertainty")
@@ -112,16 +120,34 @@ class ScribblesWidget(RunDock):
         self._chosen_in: RunJob | None = None  # the run whose strokes chose settings
         self._index: Any = None
         self._add_controls()
-        self._connect(
+        self.bind_keys(
+            {
+                RUN_KEY: self.panel.run_or_stop,
+                "Shift-S": self.suggest,
+                ".": self.choose_next_class,
+                ",": self.choose_previous_class,
+            }
+        )
+        self.at_end(self.panel.shut_down, self._release)
+        self.connect_all(
+            (self.panel.run_clicked, self.update_labels),
+            (self.panel.busy_changed, self._refresh),
+            (self.panel.background.failed, self._on_calculation_failed),
+            (self.controller.began, self._on_began),
+            (self.controller.advanced, self._on_advanced),
+            (self.controller.returned, self._on_returned),
+            (self.controller.finished, self._on_finished),
+            (self.applying.asked, self._apply),
+            (self.applying.save_asked, self._save_classifier),
             (self.uncertainty.toggled, self._show_uncertainty),
             (self.base.layer_changed, self._on_base_chosen),
-            (self.applying.changed, self._update_enabled),
+            (self.applying.changed, self._refresh),
             (self.box.drawn, self._paint_box),
             (self.form.changed, self._on_form_changed),
             (self.automatic.switched, self.start),
             (self.input.strokes_changed, self._on_strokes_chosen),
             (self.input.image_changed, self._on_image_chosen),
-            (self.input.axes_changed, self._update_enabled),
+            (self.input.axes_changed, self._refresh),
             (self.input.axes_changed, self._on_region_changed),
             (self._slices.changed, self._on_region_changed),
             (self.strokes.changed, self._on_strokes_changed),
@@ -136,12 +162,10 @@ class ScribblesWidget(RunDock):
         self._on_strokes_chosen()
 
     def _add_controls(self) -> None:
-        keys = {"spot": self._key_of("suggest"), "run": self._key_of("run_or_stop")}
         buttons = self.buttons = {
-            name: create_button(text, tooltip.format(**keys), getattr(self, name))
+            name: create_button(text, tooltip.format(spot="Shift+S"), getattr(self, name))
             for name, (text, tooltip) in _BUTTONS.items()
         }
-        self._update_help = buttons["update_labels"].toolTip()
         self.follow.setChecked(True)
         self.follow.setToolTip("Label the image anew after every stroke, undo and redo.")
         self.uncertainty.setToolTip(_UNCERTAINTY_HELP)
@@ -151,9 +175,19 @@ class ScribblesWidget(RunDock):
         self._method.add_row("Scale", self.input.scale, _SCALE_HELP)
         for name, (text, tooltip) in _MORE_ROWS.items():
             more.add_row(text, getattr(self, name), tooltip)
-        new, restore, add, erase, box, suggest, update = buttons.values()
-        own, none = (_APPLY_HELP, self._classifier, self._is_other), "choose an image"
-        self.applying = ApplyDialog(self, self._viewer, *own, none=none)
+        new, restore, add, erase, box, suggest = buttons.values()
+        buttons["update_labels"] = self.panel.run_button
+        self.applying = ApplyDialog(
+            self,
+            self._viewer,
+            self.panel,
+            _APPLY_HELP,
+            self._is_other,
+            has_classifier=True,
+            none="choose an image",
+        )
+        self._applied_regions = AppliedRegions(self._viewer, self.panel)
+        self.next_row = NextRow(self.workspace, lambda: self.result)
         self.large = LargeSection(self._viewer, self.input, self.form, self._results.learner)
         sections = [
             self.input.section,
@@ -163,12 +197,13 @@ class ScribblesWidget(RunDock):
             self._method,
             self.form.basic,
             create_fold("Start from labels", more),
-            self.create_next_row(),
+            self.next_row,
             self.applying.row,
             create_fold("Features", self.input.features),
             create_fold("Advanced", self.form.advanced),
         ]
-        self._lay_out(sections, [update, self.stop_button], [self.large])
+        buttons_of_run = [self.panel.run_button, self.panel.stop_button]
+        self.lay_out(sections, buttons_of_run, [self.status, self.large])
 
     def _release(self) -> None:
         self._removed = None
@@ -185,41 +220,34 @@ class ScribblesWidget(RunDock):
         max_side = self.input.choices["max_side"].value
         return self.form.read(), dataclasses.replace(self.input.whole_options(), max_side=max_side)
 
-    def values(self) -> dict[str, Any]:
-        return super().values() | self.automatic.plain_values
-
-    def show_values(self, values: Mapping[str, Any]) -> None:
-        super().show_values(values)
-        self.automatic.show_plain_values(values)
-
     @property
     def result(self) -> Any:
+        """The Labels layer that is shown as the result; None without one."""
         current = self._results.current
         return None if current is None else current.live.layer
 
     def new_strokes(self) -> None:
         """Add an empty layer of strokes over the image and choose it; hide earlier results."""
-        with self.showing_errors():
+        with self.panel.showing_errors():
             image, results = self.input.image, visibility_of(self._viewer)
             place, shape = self.input.place_for_strokes()
             results.hide_results(image)
             layer = add_strokes(self._viewer, image, np.zeros(shape, np.uint8), place)
             self.input.choose(strokes=layer)
             notes = [results.reveal(image, layer), note_on_slices(self._viewer, layer)]
-            lines = ["paint a few pixels of class 1, then of class 2", *filter(None, notes)]
-            self.status.reset("\n".join(lines))
+            self.panel.explain_reason("paint a few pixels of class 1, then of class 2", *notes)
 
     def _turn_to(self, image: Image, strokes: Labels | None) -> None:
         self.input.choose(image=image, strokes=strokes)
 
     def draw_box(self) -> None:
-        self.status.set_text("draw a box round one thing")
+        self.panel.hint("draw a box round one thing")
         self.box.start()
 
     def _paint_box(self, corners: NDArray[Any]) -> None:
         if self.input.strokes is None:
             self.new_strokes()
-        with self.showing_errors():
+        with self.panel.showing_errors():
             strokes = self.input.strokes
             paint_box(self._results.job(), self.input.image, corners, strokes)
             self._viewer.layers.selection.active = strokes
@@ -235,7 +263,7 @@ class ScribblesWidget(RunDock):
     def _on_layer_removed(self, event: Any) -> None:
         if is_strokes(event.value) and event.value.data.any():
             self._removed = event.value
-            self._update_enabled()
+            self._refresh()
 
     def add_class(self) -> None:
         if self.input.strokes is None:
@@ -258,18 +286,18 @@ class ScribblesWidget(RunDock):
     def _on_strokes_chosen(self) -> None:
         self.strokes.follow(self.input.strokes)
         self._index = self._results.index
-        self._forget_error()
+        self.panel.forget_error()
         self.classes.locked.clear()
         self.classes.refresh()
         self._show_shares()
-        self._update_enabled()
+        self._refresh()
 
     def _show_shares(self, event: object = None) -> None:
         """Show the share of each class; of labels of a project once they are counted."""
         result = self._results.current
         if result is not None and result.has_labels and not result.shares:
             labels, take = result.live.labels(), partial(self._take_shares, result)
-            self.run_in_background("shares", lambda cancelled: shares_of(labels), take)
+            self.panel.background.run("shares", lambda cancelled: shares_of(labels), take)
         self.classes.set_shares({} if result is None else result.shares)
 
     def _take_shares(self, result: StrokeResult, shares: dict[int, float]) -> None:
@@ -281,12 +309,12 @@ class ScribblesWidget(RunDock):
         self.workspace.autosave_soon()
         self.classes.refresh()
         self._follow_strokes()
-        self._update_enabled()
+        self._refresh()
 
     def _on_image_chosen(self) -> None:
         self.controller.stop()
         self._results.finite_only = False
-        self.drop_background("choice")
+        self._drop_choice()
         self.automatic.start_anew()
         if self.input.image is not None:
             strokes = self._results.fitting_strokes()
@@ -294,7 +322,7 @@ class ScribblesWidget(RunDock):
                 self.input.choose(strokes=strokes)
         self._index = self._results.index
         self.applying.image.refresh()
-        self._update_enabled()
+        self._refresh()
         self._show_result(self._results.current)
 
     def _on_base_chosen(self) -> None:
@@ -305,7 +333,7 @@ class ScribblesWidget(RunDock):
             self.new_strokes()
             self.strokes.names.clear()
             self.strokes.layer.colormap = base.colormap
-        with self.showing_errors():
+        with self.panel.showing_errors():
             self._results.job()
             for number in np.unique(above_0(self._results.read(base))):
                 self.strokes.names.setdefault(int(number), f"label {number}")
@@ -330,8 +358,8 @@ class ScribblesWidget(RunDock):
             self._follow_strokes()
 
     def start(self) -> None:
-        self.drop_background("choice")
-        with self.showing_errors():
+        self._drop_choice()
+        with self.panel.showing_errors():
             reason = self._results.why_too_few(self.form)
             if reason:
                 self._clear_labels(reason)
@@ -349,28 +377,33 @@ class ScribblesWidget(RunDock):
 
     def _choose_settings(self) -> None:
         """Let the strokes choose settings, once a run; labels by others are provisional."""
-        if self._chosen_in is self._begun:
+        if self._chosen_in is self.controller.job:
             return
-        self._chosen_in = self._begun
+        self._chosen_in = self.controller.job
 
         def take(name: str) -> None:
-            self.drop_background("choice")
+            self._drop_choice()
             current = self._results.current
             if self.automatic.take(name):
                 self.start()
-            elif current is not None and self.status.text == _PROVISIONAL:
-                self.status.set_text(current.summary)
+            elif current is not None and self.panel.subject is Subject.PROVISIONAL:
+                self.panel.show_outcome(current.summary)
 
         if self.automatic.isChecked() and self.base.layer is None:
-            self.run_in_background("choice", self.automatic.chooser(self._results.job()), take)
+            self.panel.headline = _PROVISIONAL
+            self.panel.background.run("choice", self.automatic.chooser(self._results.job()), take)
+
+    def _drop_choice(self) -> None:
+        self.panel.headline = ""
+        self.panel.background.drop("choice")
+
+    def _on_calculation_failed(self, key: str, error: Exception) -> None:
+        if key == "choice":
+            self.panel.headline = ""
 
     @property
     def _is_choosing(self) -> bool:
-        return "choice" in self._background
-
-    def _show_progress(self, fraction: float, text: str) -> None:
-        words = f"{_PROVISIONAL}  {self.controller.seconds:.1f} s" if self._is_choosing else text
-        super()._show_progress(fraction, words)
+        return self.panel.background.is_running("choice")
 
     def _clear_labels(self, reason: str) -> None:
         """Show no labels, but for those beside locked ones: there is nothing to follow."""
@@ -384,7 +417,7 @@ class ScribblesWidget(RunDock):
             result.clear(reason)
             result.checksum = self._results.checksum()
         self.classes.set_shares({})
-        self.status.reset(reason)
+        self.panel.explain_reason(reason)
 
     def _follow_strokes(self) -> None:
         """Label the image anew, unless that was done with these strokes."""
@@ -402,7 +435,7 @@ class ScribblesWidget(RunDock):
             self._show_result(result)
             if result is not None:
                 self._follow_strokes()
-            self._update_enabled()
+            self._refresh()
 
     def _why_not(self) -> str:
         """Return why the strokes could label nothing as they are; empty if they may."""
@@ -416,8 +449,10 @@ class ScribblesWidget(RunDock):
         if not self.controller.is_running:
             text, shares = ("", {}) if result is None else (result.summary, result.shares)
             text = text or self._results.why_no_labels(self.form)
-            text = _PROVISIONAL if shares and self._is_choosing else text
-            self.status.show_progress(1.0 if shares else 0.0, text)
+            if shares and self._is_choosing:
+                self.panel.show_provisional(_PROVISIONAL)
+            else:
+                self.panel.show_outcome(text, 1.0 if shares else 0.0)
 
     def _show_uncertainty(self) -> None:
         result = self._results.current
@@ -427,12 +462,12 @@ class ScribblesWidget(RunDock):
     def suggest(self) -> None:
         result = self._results.current
         if result is None or result.last is None:
-            if not (self.status.is_error or self.controller.is_running):
-                self.status.set_text(self._results.why_no_labels(self.form))
+            if self.panel.subject is not Subject.ERROR and not self.controller.is_running:
+                self.panel.hint(self._results.why_no_labels(self.form))
         elif self._results.suggest(result):
-            self.status.set_text("paint in the ring: there a stroke helps most")
+            self.panel.hint("paint in the ring: there a stroke helps most")
         else:
-            self.status.set_text("nothing is uncertain")
+            self.panel.hint("nothing is uncertain")
 
     def update_labels(self) -> None:
         self.controller.reader.forget()
@@ -444,10 +479,15 @@ class ScribblesWidget(RunDock):
             uses_window = self.form.read().uses_window
             self._method.show_row(self.input.scale, uses_window)
             self.input.show_row("weights", uses_window)
-        self._update_enabled()
+        self._refresh()
+
+    def _on_began(self) -> None:
+        """Go on without pixels that are not finite, once that was suggested and accepted."""
+        job = self.controller.job
+        if job is not None and not job.is_applied:
+            self._results.finite_only |= job.image_job.finite_only
 
     def _on_advanced(self, frame: Frame) -> None:
-        super()._on_advanced(frame)
         shown = self._results.of_run
         if shown is not None and shown is self._results.current:
             self.classes.set_shares(shares_of(frame.labels))
@@ -456,52 +496,48 @@ class ScribblesWidget(RunDock):
                 self._choose_settings()
 
     def _on_returned(self, result: Segmentation) -> None:
-        text = f"{STATUS_TEXTS[result.status]} in {self.controller.seconds:.2g} s"
-        text = self._show_outcome(result, text)
         shown, run = self._results.of_run, self.controller.run
         if shown is None or run is None or run.problem is None:
             return
-        shown.update(run.problem, result, run.classes.numbers, text)
+        shown.update(run.problem, result, run.classes.numbers, self.panel.outcome)
         if result.status is not Status.CANCELLED:
             shown.lock(self.classes.locked)
             shown.show_uncertainty(self.uncertainty.isChecked())
         else:
-            self.drop_background("choice")
+            self._drop_choice()
         if shown is self._results.current:
             self.classes.set_shares(shown.shares)
             if result.status is not Status.CANCELLED:
                 self._choose_settings()
                 if self._is_choosing:
-                    self.status.set_text(_PROVISIONAL)
+                    self.panel.show_provisional(_PROVISIONAL)
         self._results.name_labels()
 
-    def _on_finished(self) -> None:
-        job = self._begun
-        super()._on_finished()
-        if job is not None and job.strokes is not None and job.strokes not in self._viewer.layers:
+    def _on_finished(self, job: RunJob) -> None:
+        if job.strokes is not None and job.strokes not in self._viewer.layers:
             self._show_result(self._results.current)  # none: what to do now
 
-    def _run_again(self, *, rescale: bool) -> None:
-        self._results.finite_only = True
-        self.start()
-
-    def _apply(self) -> None:
+    def _apply(self, request: ApplyRequest) -> None:
         look = {"title": TITLE, "strokes": self.input.strokes}
-        self.applying.start(self._results.classifier(), self.result, **look)
+        with self.panel.showing_errors():
+            pipeline = self._results.classifier()
+            layer = self.result
+            start_applying(self.panel, self._viewer, request, pipeline, layer, **look)
 
-    def _classifier(self, rescale: bool) -> PrototypeSet:
-        found = self._results.classifier().with_rescale(rescale).prototypes
-        assert found is not None
-        return found
+    def _save_classifier(self, path: str, rescale: bool) -> None:
+        with self.panel.showing_errors():
+            prototypes = self._results.classifier().with_rescale(rescale).prototypes
+            assert prototypes is not None
+            save_classifier(self.panel, path, prototypes)
 
-    def _update_enabled(self) -> None:
-        super()._update_enabled()
+    def _refresh(self, *changed: object) -> None:
+        self.next_row.refresh()
         buttons, has_strokes = self.buttons, self.input.strokes is not None
         for name in ("erase_class", "suggest"):
             buttons[name].setEnabled(has_strokes)
         buttons["draw_box"].setEnabled(self.input.image is not None)
-        reason, busy = self._why_not(), BUSY if self.is_busy else ""
-        self._offer(buttons["update_labels"], reason, self._update_help)
+        reason, busy = self._why_not(), BUSY if self.panel.is_busy else ""
+        self.panel.set_reason(reason)
         has_labels = self.result is not None
         why_not = "paint strokes of two classes first" if reason and not has_labels else busy
         self.applying.update_enabled(why_not, why_not)
@@ -509,3 +545,7 @@ class ScribblesWidget(RunDock):
         is_own = removed is not None and image is not None and not has_strokes
         is_own = is_own and removed.metadata[STROKES_KEY] == str(image.unique_id)
         buttons["restore_strokes"].setVisible(is_own)
+
+
+def _outcome_text(result: Segmentation, seconds: float) -> str:
+    return f"{STATUS_TEXTS[result.status]} in {seconds:.2g} s"

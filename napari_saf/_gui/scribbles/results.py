@@ -30,7 +30,7 @@ from napari_saf._gui.layers.placement import NO_IMAGE, Placement, pixels_of, wor
 from napari_saf._gui.layers.reading import ImageJob, Index, fingerprint
 from napari_saf._gui.layers.view import center_on
 from napari_saf._gui.runs.controller import RunController
-from napari_saf._gui.runs.run import WarmStart
+from napari_saf._gui.runs.job import WarmStart
 from napari_saf._gui.scribbles.strokes import Strokes, above_0
 from napari_saf.errors import InvalidInput, SafError
 from napari_saf.io import PrototypeSet, count_labels

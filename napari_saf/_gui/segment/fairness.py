@@ -18,7 +18,8 @@ from napari_saf._gui.docks.tables import (
     square_icon,
 )
 from napari_saf._gui.forms.layout import create_button, create_row, fill_layout
-from napari_saf._gui.layers.live import LiveLayer
+from napari_saf._gui.runs.controller import Frame
+from napari_saf._gui.segment.result import ShownResult
 from napari_saf.graph import GridGraph
 from napari_saf.io import count_labels
 from napari_saf.methods import TradeOff
@@ -42,9 +43,9 @@ class FairnessSection(QWidget):
     sweep_clicked = Signal()
     chosen = Signal(object)
 
-    def __init__(self, viewer: napari.Viewer) -> None:
+    def __init__(self, viewer: napari.Viewer, result: ShownResult) -> None:
         super().__init__()
-        self._viewer = viewer
+        self._viewer, self._result = viewer, result
         self.trade_off: TradeOff | None = None
         self._before: NDArray[np.float64] | None = None
         self.canvas: Any = None
@@ -70,6 +71,11 @@ class FairnessSection(QWidget):
         self._layout = QVBoxLayout(self)
         fill_layout(self._layout, self.button, self.slider_row, self._summary, self.table)
         self.slider.valueChanged.connect(self._on_slider_moved)
+        self.chosen.connect(result.show_solution)
+        result.cleared.connect(self.reset)
+        result.started.connect(self._on_started)
+        result.shown.connect(self._on_result_shown)
+        result.swept.connect(self.show_trade_off)
         self.reset()
 
     def reset(self) -> None:
@@ -78,15 +84,17 @@ class FairnessSection(QWidget):
             if widget is not None:
                 widget.hide()
 
-    def begin(self, problem: Problem, labels: LabelImage, label_map: LabelMap) -> None:
-        """Take note of the labels of the start: the plain clustering."""
-        if _has_groups(problem):
+    def _on_started(self, frame: Frame) -> None:
+        """Keep the shares of the first labels: the plain clustering."""
+        problem, label_map = self._result.running_problem, LabelMap(frame.numbers)
+        if problem is not None and _has_groups(problem):
             columns, n_columns = label_map.columns, label_map.n_columns
-            self._before = _shares_by_column(problem, labels, columns, n_columns)
+            self._before = _shares_by_column(problem, frame.labels, columns, n_columns)
 
-    def show_trade_off(self, found: TradeOff, problem: Problem) -> None:
+    def show_trade_off(self, found: TradeOff) -> None:
         """Show a sweep, with its fairest solution chosen."""
-        self.trade_off = found
+        problem, self.trade_off = self._result.running_problem, found
+        assert problem is not None
         plain = found.points[0].segmentation
         assert not isinstance(plain.labels, list)
         n_columns = plain.assignment.shape[1]
@@ -106,8 +114,10 @@ class FairnessSection(QWidget):
         if self.trade_off is not None and 0 <= number < len(self.trade_off.points):
             self.slider.setValue(number)
 
-    def show_result(self, problem: Problem, result: Segmentation, live: LiveLayer) -> None:
+    def _on_result_shown(self, result: Segmentation) -> None:
         """Show the shares of the groups in each label, before and after, where there are groups."""
+        problem, live = self._result.problem, self._result.live
+        assert problem is not None and live is not None
         measures, columns, before = result.history.measures, result.columns, self._before
         if not _has_groups(problem) or not measures:
             return

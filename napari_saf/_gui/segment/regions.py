@@ -15,12 +15,13 @@ from qtpy.QtCore import Qt, QTimer, Signal
 from qtpy.QtWidgets import QButtonGroup, QHBoxLayout, QLabel, QSlider, QVBoxLayout, QWidget
 from superqt.utils import signals_blocked
 
-from napari_saf._gui.docks.run_dock import RunDock
 from napari_saf._gui.forms.layout import create_button, create_row, fill_layout
 from napari_saf._gui.layers.live import LiveLayer, RegionsLayer
 from napari_saf._gui.layers.metadata import LEVEL_KEY, UNCHOSEN_KEY, metadata_of
 from napari_saf._gui.layers.visibility import visibility_of
-from napari_saf._gui.runs.run import RunJob
+from napari_saf._gui.runs.job import RunJob
+from napari_saf._gui.runs.tasks import BackgroundTasks
+from napari_saf._gui.segment.result import ShownResult
 from napari_saf.errors import counted
 from napari_saf.methods import SweepMethod
 from napari_saf.regions import (
@@ -48,7 +49,7 @@ _SLIDER_HELP = "How many regions, without another run."
 class RegionSection(QWidget):
     """Two buttons that show the labels or the regions of a result, and the slider of the regions.
 
-    Regions are merged in the background of the dock: after a run where that is cheap, else once a
+    Regions are merged in the background: after a run where that is cheap, else once a
     person wants them; and anew where labels were changed since. The layer in view is the active one
     once a person has chosen between the two, which holds for later runs. Regions of labels of
     separate things come into view only if that is asked. Once a person waits for
@@ -60,9 +61,11 @@ class RegionSection(QWidget):
     things_counted = Signal(int)
     """How many separate things there are, 0 where labels are of places."""
 
-    def __init__(self, dock: RunDock, viewer: napari.Viewer) -> None:
+    def __init__(
+        self, viewer: napari.Viewer, shown: ShownResult, background: BackgroundTasks
+    ) -> None:
         super().__init__()
-        self._dock, self._viewer = dock, viewer
+        self._viewer, self._shown, self._background = viewer, shown, background
         self._result: LiveLayer | None = None
         self._job: RunJob | None = None
         self._layer: RegionsLayer | None = None
@@ -87,6 +90,11 @@ class RegionSection(QWidget):
         fill_layout(QHBoxLayout(level), many, self.slider, few)
         buttons = create_row(self.labels_button, self.regions_button)
         fill_layout(QVBoxLayout(self), buttons, level)
+        shown.cleared.connect(self.reset)
+        shown.shown.connect(self._on_shown)
+        shown.taken_up.connect(self._on_taken_up)
+        shown.layer_removed.connect(self.take_removal)
+        background.failed.connect(self._on_failed)
         self.reset()
 
     def reset(self) -> None:
@@ -96,14 +104,14 @@ class RegionSection(QWidget):
         if self._result is not None:
             self._last = self._result, self._layer
         self._result = self._job = self._layer = None
-        self._dock.drop_background("separate")
+        self._background.drop("separate")
         self._say(Separate())
         self.forget()
         self.hide()
 
     def forget(self) -> None:
         """Forget the regions, and those that are on their way; they can be asked for again."""
-        self._dock.drop_background("regions")
+        self._background.drop("regions")
         self._tree, self._merged = None, np.empty(0)
         self.is_merging = self._is_waited_for = False
         self._clock.stop()
@@ -111,8 +119,15 @@ class RegionSection(QWidget):
         self.regions_button.setToolTip(_REGIONS_HELP)
         self._check(False)
 
-    def offer(self, result: LiveLayer, job: RunJob) -> None:
-        """Begin anew with another result of a job, in view, or with other labels of this one."""
+    def _on_failed(self, key: str, error: Exception) -> None:
+        if key == "regions":
+            self.forget()
+
+    def _on_shown(self, segmentation: object) -> None:
+        """Begin anew with another result, in view, or with other labels of this one."""
+        result, job = self._shown.live, self._shown.job
+        if result is None or job is None or result.layer is None or result.is_lost:
+            return
         layer = self._layer if result is self._result else None
         if layer is None and self._last[0] is result:
             layer = self._last[1]  # of the run before, in the same layer
@@ -123,11 +138,13 @@ class RegionSection(QWidget):
         if labels.ndim == 2 and labels.size <= MOST_PIXELS:
             self._merge()
 
-    def take_up(self, result: LiveLayer, job: RunJob, kept: Labels | None) -> None:
+    def _on_taken_up(self, kept: Labels | None) -> None:
         """Begin anew with labels of a project that was opened, and the layer of their regions.
 
         Both stay as visible as they are.
         """
+        result, job = self._shown.live, self._shown.job
+        assert result is not None and job is not None
         regions = RegionsLayer(self._viewer, result)
         if kept is not None and regions.take_up(kept, result.labels().shape):
             self._begin(result, job, regions, metadata_of(kept)[LEVEL_KEY])
@@ -149,7 +166,7 @@ class RegionSection(QWidget):
         self._is_level_chosen = level is not None
         self._set_level(USUAL_LEVEL if level is None else level)
         labels = result.labels().copy()
-        self._dock.run_in_background("separate", lambda _: find_separate(labels), self._say)
+        self._background.run("separate", lambda _: find_separate(labels), self._say)
         self.show()
 
     def _merge(self) -> None:
@@ -173,7 +190,7 @@ class RegionSection(QWidget):
             tree = merge_regions(labels, pixels, channel_axis=axis, **own)
             return tree, is_rgb and has_colours(pixels)
 
-        self._dock.run_in_background("regions", merge, partial(self._take, labels))
+        self._background.run("regions", merge, partial(self._take, labels))
 
     def _take(self, labels: NDArray[Any], found: tuple[RegionHierarchy, bool]) -> None:
         """Take the regions of these labels, if those are still on screen.

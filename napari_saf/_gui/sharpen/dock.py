@@ -10,7 +10,7 @@ from napari.layers import Image, Labels
 from qtpy.QtCore import Qt, QTimer
 from qtpy.QtWidgets import QCheckBox, QLabel, QSlider, QVBoxLayout, QWidget
 
-from napari_saf._gui.docks.run_dock import RunDock
+from napari_saf._gui.docks.base import DockBase
 from napari_saf._gui.forms.choices import LayerChoice, SizeChoice
 from napari_saf._gui.forms.layout import FormSection, create_button, create_row, enable, fill_layout
 from napari_saf._gui.layers.metadata import is_given, labels_to_choose
@@ -23,7 +23,8 @@ from napari_saf._gui.layers.placement import (
 from napari_saf._gui.layers.reading import Pixels
 from napari_saf._gui.layers.view import EventWatch
 from napari_saf._gui.layers.visibility import visibility_of
-from napari_saf._gui.sharpen.layers import Change, SharpenedLabels, sharpen_parts, why_not
+from napari_saf._gui.runs.panel import RUN_KEY, RunPanel
+from napari_saf._gui.sharpen.layers import Change, SharpenedLabels, sharpen_parts, why_disabled
 from napari_saf.errors import counted
 
 _HELP = {
@@ -65,11 +66,14 @@ class StrengthSlider(QWidget):
         return None if self.automatic.isChecked() else (self.slider.value() - 1) / _N_STEPS
 
 
-class SharpenWidget(RunDock):
+class SharpenWidget(DockBase):
     """Moves the borders of a Labels layer, and moves them anew as the slider goes."""
 
     def __init__(self, viewer: napari.viewer.Viewer) -> None:
         super().__init__(viewer)
+        self.panel = RunPanel(self, viewer, self.workspace.runs, ("Sharpen", _SHARPEN_HELP))
+        self.status, self.controller = self.panel.status, self.panel.controller
+        self.button = self.panel.run_button
         self._known: dict[Any, SharpenedLabels] = {}
         self._rest = QTimer(self, singleShot=True, interval=_PATIENCE)
         self._watch = EventWatch(self, _PATIENCE)
@@ -78,14 +82,19 @@ class SharpenWidget(RunDock):
         self.image = LayerChoice(viewer, Image, self._fits)
         self.volume, self.borders = QCheckBox("as a volume"), StrengthSlider()
         self.reach = SizeChoice([("automatic", None)], _REACHES)
-        self.button = create_button("Sharpen", "", lambda: self.start())
-        self.undo_button = create_button("Undo", "", lambda: self.undo())
+        self.undo_button = create_button("Undo", "", self.undo)
         self._rows = FormSection()
         fields = (self.labels, self.image, self.volume, self.borders, self.reach)
         for (text, tooltip), field in zip(_HELP.items(), fields, strict=True):
             self._rows.add_row(text, field, tooltip)
-        self._lay_out([self._rows], [self.button, self.undo_button, self.stop_button], [])
-        self._connect(
+        buttons = [self.button, self.undo_button, self.panel.stop_button]
+        self.lay_out([self._rows], buttons, [self.status])
+        self.bind_keys({RUN_KEY: self.panel.run_or_stop})
+        self.at_end(self.panel.shut_down, self._rest.stop, self._watch.watch, self._known.clear)
+        self.connect_all(
+            (self.panel.run_clicked, self.start),
+            (self.panel.stop_clicked, self._rest.stop),
+            (self.panel.busy_changed, self._refresh),
             (self.labels.layer_changed, self._on_labels_changed),
             (self.image.layer_changed, self._on_changed),
             (self.volume.toggled, self._on_changed),
@@ -106,7 +115,7 @@ class SharpenWidget(RunDock):
 
     def start(self) -> None:
         labels, image, strength = self.labels.layer, self.image.layer, self.borders.strength
-        if self.is_busy or why_not(labels, image):
+        if self.panel.is_busy or why_disabled(labels, image):
             return
         self._rest.stop()
         if strength is not None and strength < 0:
@@ -127,43 +136,39 @@ class SharpenWidget(RunDock):
         words = f"borders sharpened: reach {self.reach.currentText()}, strength {shown}"
         show = partial(self._show, known, words)
         work = partial(known.find_change, sharpen)
-        self.begin_task("sharpening", work, show, lambda step: self.show_task(*step))
+        self.panel.begin_task("sharpening", work, show, self.panel.show_task)
 
     def _show(self, known: SharpenedLabels, words: str, change: Change) -> None:
         visibility_of(self._viewer).restore(known.layer)
         if known.layer not in self._viewer.layers or not known.show(change, words):
-            self.status.reset(_CHANGED_MEANWHILE)
+            self.panel.note(_CHANGED_MEANWHILE)
             return
-        assert self._task is not None
-        n, n_pixels, seconds = len(change[2]), known.layer.data.size, self._task.seconds
+        assert self.panel.task is not None
+        n, n_pixels, seconds = len(change[2]), known.layer.data.size, self.panel.task.seconds
         text = f"{counted(n, 'pixel')} changed, {100 * n / n_pixels:.2g} %, in {seconds:.1f} s"
-        self.status.show_progress(1.0, text)
+        self.panel.show_outcome(text)
 
-    def undo(self) -> None:
+    def undo(self, *clicked: object) -> None:
         """Bring the labels back as they were before they were sharpened."""
         self._rest.stop()
         if self.sharpened is not None:
             self.sharpened.take_back()
-        self.status.reset("labels as they were")
-        self._update_enabled()
+        self.panel.note("labels as they were")
+        self._refresh()
 
     def _sharpen_anew(self) -> None:
         """Sharpen the labels as they were, if they were sharpened here."""
         if self.sharpened is None:
             return
-        if self._task is None:
+        if self.panel.task is None:
             self.start()
         else:
-            self._task.cancel()
+            self.panel.task.cancel()
             self._rest.start()
 
     def _on_changed(self, *changed: object) -> None:
         self._rest.start()
-        self._update_enabled()
-
-    def _on_stop_clicked(self) -> None:
-        self._rest.stop()
-        super()._on_stop_clicked()
+        self._refresh()
 
     def _on_labels_changed(self, layer: object = None) -> None:
         labels = self.labels.layer
@@ -173,30 +178,22 @@ class SharpenWidget(RunDock):
             self.image.choose(labelled_image(self._viewer, labels, self._fits))
             self._rows.show_row(self.volume, len(squeezed_axes(labels)) > 2)
         self._watch.watch(() if labels is None else (labels.events.set_data, labels.events.paint))
-        self._on_image_changed()
-        self._update_enabled()
+        self.panel.forget()
+        self._refresh()
 
     def _on_layer_changed(self) -> None:
         """Follow what a person paints, undoes and does again in the layer."""
         known = self._known.get(self.labels.layer)
-        if known is not None and not self.is_busy:
+        if known is not None and not self.panel.is_busy:
             known.note()
-        self._update_enabled()
+        self._refresh()
 
     def _fits(self, image: Any) -> bool:
-        return is_given(image) and not why_not(self.labels.layer, image)
+        return is_given(image) and not why_disabled(self.labels.layer, image)
 
-    def _update_enabled(self, *changed: object) -> None:
-        super()._update_enabled()
-        if not hasattr(self, "_rows"):
-            return
-        reason = why_not(self.labels.layer, self.image.layer)
-        self._offer(self.button, reason, _SHARPEN_HELP, not self.is_busy)
-        known = None if self.is_busy else self._known.get(self.labels.layer)
+    def _refresh(self, *changed: object) -> None:
+        is_free = not self.panel.is_busy
+        self.panel.set_reason(why_disabled(self.labels.layer, self.image.layer), is_free=is_free)
+        known = self._known.get(self.labels.layer) if is_free else None
         is_shown = known is not None and known.is_shown
         enable(self.undo_button, "" if is_shown else "nothing was sharpened here", _UNDO_HELP)
-
-    def _release(self) -> None:
-        self._rest.stop()
-        self._watch.watch()
-        self._known.clear()

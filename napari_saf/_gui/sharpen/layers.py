@@ -31,7 +31,7 @@ Change = tuple[tuple[NDArray[np.int64], ...], NDArray[Any], NDArray[Any]]
 """Pixels of a layer, with their labels before and after."""
 
 
-def why_not(labels: Any, image: Any) -> str:
+def why_disabled(labels: Any, image: Any) -> str:
     """Return why the borders of labels cannot be moved; empty where they can."""
     if labels is None:
         return _NO_LABELS

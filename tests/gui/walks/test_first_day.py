@@ -84,7 +84,7 @@ def view_of(camera) -> tuple[float, ...]:
 
 def settle(hands, dock) -> None:
     """Wait until what was to be found is found, and drawn."""
-    hands.wait_until(lambda: not dock.is_calculating)
+    hands.wait_until(lambda: not dock.panel.is_calculating)
     for _ in range(5):
         QApplication.processEvents()
 

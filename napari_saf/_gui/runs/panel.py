@@ -1,0 +1,490 @@
+"""What a dock shows of its work: Run, Stop, the status, how much longer; one thing at a time."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from enum import Enum, auto
+from typing import Any
+
+import napari
+import numpy as np
+from napari.utils.notifications import show_error
+from qtpy.QtCore import QObject, QTimer, Signal
+from qtpy.QtWidgets import QWidget
+
+from napari_saf._gui.forms.controls import StatusArea
+from napari_saf._gui.forms.display_text import describe_error, duration_text
+from napari_saf._gui.forms.image_input import ImageInput
+from napari_saf._gui.forms.layout import create_button
+from napari_saf._gui.runs.controller import Frame, RunController, RunsOfViewer
+from napari_saf._gui.runs.job import RunJob
+from napari_saf._gui.runs.tasks import BackgroundTasks, Task, load_libraries
+from napari_saf.errors import NotFinite, SafError, counted
+from napari_saf.result import FULL, PREVIEW, STATUS_TEXTS, Segmentation, Status
+
+_MASK = "Mask them and run"
+RUN_KEY = "Shift-R"
+RUN_KEY_TEXT = RUN_KEY.replace("-", "+")
+_STOP_HELP = f"End the work and keep what there is ({RUN_KEY_TEXT})."
+_CLOCK_MILLISECONDS = 500
+_RECENT = 0.3
+"""Share of the time so far over which progress is taken."""
+_SLOWDOWN = 2.0
+"""The last steps of a flow move few pixels, and the share that is done rises ever more slowly: of
+twelve runs of flows and clusterings on photographs, a third to all of the true time was left at the
+present pace in four cases of five."""
+_LEAST_FRACTION = 0.05
+_FORESEEABLE = 4.0
+"""Times the time so far; what would go on longer stands still, and may end at any time."""
+
+
+class Subject(Enum):
+    """What the status line is about."""
+
+    NOTHING = auto()
+    REASON = auto()  # why Run is disabled
+    PROGRESS = auto()
+    NOTE = auto()
+    PROVISIONAL = auto()  # an outcome that a calculation may replace
+    OUTCOME = auto()
+    ERROR = auto()
+
+
+@dataclasses.dataclass(frozen=True)
+class Suggestion:
+    """What a button below the status offers: its text, and the request that it makes."""
+
+    text: str
+    request: object
+
+
+@dataclasses.dataclass(frozen=True)
+class _TaskEnd:
+    """What follows the task under way, and what to say of it."""
+
+    on_finished: Callable[[], object] = lambda: None
+    masked: object = None
+    stopped_text: str = "stopped"
+
+
+class RunPanel(QObject):
+    """Run and Stop of a dock, and the status of its runs and tasks, which are one at a time.
+
+    Calculations in the `background` go on meanwhile. The dock lays out `run_button`, with the text
+    and help of `run` if it has one, `stop_button` and `status`. Runs of the `controller` are
+    followed here; what else follows them connects to its signals. `run_clicked` is also sent by the
+    key of the dock. A suggestion that a person accepts is started if it is a job, else sent as
+    `repeat_asked`; only a panel that `repeats` makes suggestions for jobs of the dock. `unit` is
+    what a run counts, `outcome_text` words how one ended; outcomes of other images than the
+    `chosen` one are named.
+    """
+
+    run_clicked = Signal()
+    stop_clicked = Signal()
+    busy_changed = Signal()
+    repeat_asked = Signal(object)
+    libraries_loaded = Signal()
+
+    def __init__(
+        self,
+        parent: QWidget,
+        viewer: napari.viewer.Viewer,
+        runs: RunsOfViewer,
+        run: tuple[str, str] = ("", ""),
+        *,
+        begin_text: str = "reading the image …",
+        unit: str = "label",
+        repeats: bool = False,
+        chosen: ImageInput | None = None,
+        outcome_text: Callable[[Segmentation, float], str] | None = None,
+    ) -> None:
+        super().__init__(parent)
+        self._viewer, self._begin_text, self._unit = viewer, begin_text, unit
+        self._repeats, self._chosen = repeats, chosen
+        self._outcome_text = outcome_text or self._usual_text
+        self.controller, self.background = RunController(viewer, runs), BackgroundTasks(self)
+        self.status, self.time_left = StatusArea(), TimeLeft(self.controller)
+        self.stop_button = create_button("Stop", _STOP_HELP, self.stop)
+        self.stop_button.setEnabled(False)
+        text, self._run_help = run
+        self.run_button = create_button(text, self._run_help, self._on_run_clicked)
+        self._subject, self._reason = Subject.NOTHING, ""
+        self._suggestion: Suggestion | None = None
+        self._frame: Frame | None = None
+        self._task: Task | None = None
+        self._task_text, self._task_end = "", _TaskEnd()
+        self._is_showing = self._has_ended = False
+        self.headline = ""  # is shown in place of progress
+        self.outcome = ""  # how the last run ended
+        self._clock = QTimer(self, interval=_CLOCK_MILLISECONDS)
+        self._clock.timeout.connect(self._show_progress)
+        self.status.suggested_action_clicked.connect(self._on_suggestion_accepted)
+        self.background.failed.connect(self._on_calculation_failed)
+        self.controller.began.connect(self._on_began)
+        self.controller.advanced.connect(self._on_advanced)
+        self.controller.returned.connect(self._on_returned)
+        self.controller.failed.connect(self._on_run_failed)
+        self.controller.abandoned.connect(self._on_abandoned)
+        self.controller.finished.connect(self._on_finished)
+        if chosen is not None:
+            chosen.image_changed.connect(self.forget)
+        QTimer.singleShot(0, self._load_libraries)
+
+    @property
+    def current_image(self) -> Any:
+        """The image that is chosen in the dock, None if none is or can be."""
+        return None if self._chosen is None else self._chosen.image
+
+    # What goes on
+
+    @property
+    def is_busy(self) -> bool:
+        return self.controller.is_running or self._task is not None or self._is_showing
+
+    @property
+    def is_calculating(self) -> bool:
+        return self.background.is_busy
+
+    @property
+    def task(self) -> Task | None:
+        return self._task
+
+    def set_showing(self, is_showing: bool) -> None:
+        """Stay busy while results of work that has ended are still being added to the viewer."""
+        self._is_showing = is_showing
+        self._update_busy()
+
+    def stop(self) -> None:
+        """End the run or task with what there is."""
+        self.stop_clicked.emit()
+        if self._task is None:
+            self.controller.stop()
+        else:
+            self._task.cancel()
+        self._show(Subject.PROGRESS, None, "stopping …")
+
+    def run_or_stop(self) -> bool:
+        """Stop what goes on, else ask for a run; return whether the dock can."""
+        if self.stop_button.isEnabled():
+            self.stop()
+        elif self._run_help:
+            self.run_clicked.emit()
+        else:
+            return False
+        return True
+
+    def begin_task(
+        self,
+        text: str,
+        function: Callable[[Callable[[object], None], Callable[[], bool]], Any],
+        on_returned: Callable[[Any], object],
+        on_advanced: Callable[[Any], object] | None = None,
+        *,
+        on_finished: Callable[[], object] = lambda: None,
+        masked: object = None,
+        stopped_text: str = "stopped",
+    ) -> None:
+        """Do some work, see `Task`; nothing happens while other work is under way.
+
+        `masked` is the request to suggest where pixels are NaN or infinite.
+        """
+        if self.is_busy:
+            return
+
+        def work(report: Callable[[object], None], cancelled: Callable[[], bool]) -> Any:
+            return on_returned, function(lambda step: report((on_advanced, step)), cancelled)
+
+        task = self._task = Task(work)
+        self._task_text, self._task_end = text, _TaskEnd(on_finished, masked, stopped_text)
+        for ended in (task.returned, task.failed, task.abandoned):
+            ended.connect(self._clock.stop)  # which would write over the outcome
+        task.advanced.connect(self._call)
+        task.returned.connect(self._call)
+        task.failed.connect(self._on_task_failed)
+        task.abandoned.connect(self._on_task_abandoned)
+        task.finished.connect(self._end_task)
+        self._show(Subject.PROGRESS, 0, f"{text} …")
+        self._clock.start()
+        self._update_busy()
+        task.start()
+
+    def show_task(self, step: tuple[float, str]) -> None:
+        """Show a fraction and a text of the task under way."""
+        fraction, self._task_text = step
+        self._show(Subject.PROGRESS, fraction, self._task_text)
+        self._show_progress()
+
+    @contextmanager
+    def showing_errors(self) -> Iterator[None]:
+        """Show a SafError that is raised within; the rest of that is left out."""
+        try:
+            yield
+        except SafError as error:
+            self.show_error(describe_error(error))
+
+    def shut_down(self) -> None:
+        """End all work and send nothing any more."""
+        self._has_ended, self._is_showing = True, False
+        self._clock.stop()
+        task, self._task = self._task, None
+        if task is not None:
+            self.background.drop_task(task)
+        self.background.shut_down()
+        self.controller.shut_down()
+
+    # The status
+
+    @property
+    def subject(self) -> Subject:
+        return self._subject
+
+    def set_reason(self, reason: str, *, is_free: bool = True) -> None:
+        """Enable Run, or say why there is no use in it, in the status too while nothing goes on."""
+        self.run_button.setEnabled(is_free and not reason)
+        self.run_button.setToolTip(reason or self._run_help)
+        is_new = reason != self._reason
+        self._reason = reason
+        if not reason and self._subject is Subject.REASON:
+            self.clear()
+        elif reason and not self.is_busy and (is_new or self._subject is not Subject.ERROR):
+            if is_new or self._subject is not Subject.REASON:
+                self._show(Subject.REASON, 0, reason)
+
+    def explain_reason(self, reason: str, *notes: str) -> None:
+        """Say why Run is disabled, with notes below, until that changes."""
+        self._reason = reason
+        self._show(Subject.REASON, 0, "\n".join(filter(None, [reason, *notes])))
+
+    def note(self, text: str) -> None:
+        self._show(Subject.NOTE, 0, text)
+
+    def hint(self, text: str) -> None:
+        """Change the text alone."""
+        self._show(Subject.NOTE, None, text)
+
+    def show_outcome(self, text: str, fraction: float = 1) -> None:
+        self._show(Subject.OUTCOME, fraction, text)
+
+    def show_provisional(self, text: str) -> None:
+        self._show(Subject.PROVISIONAL, 1, text)
+
+    def show_error(self, text: str, suggestion: Suggestion | None = None) -> None:
+        """Show an error below Run, and as a notification of napari."""
+        self.show_fault(text, suggestion)
+        show_error(text)
+
+    def show_fault(self, text: str, suggestion: Suggestion | None = None) -> None:
+        """Show an error below Run alone."""
+        self._show(Subject.ERROR, 0, text, suggestion)
+
+    def clear(self) -> None:
+        """Say nothing, but why Run is disabled."""
+        is_reason = bool(self._reason) and not self.is_busy
+        self._show(Subject.REASON if is_reason else Subject.NOTHING, 0, self._reason * is_reason)
+
+    def forget(self, *changed: object) -> None:
+        """Clear what was said of an earlier choice; work under way keeps its status."""
+        if not self.is_busy:
+            self.clear()
+
+    def forget_error(self) -> None:
+        if self._subject is Subject.ERROR:
+            self.clear()
+
+    def _show(
+        self,
+        subject: Subject,
+        fraction: float | None,
+        text: str,
+        suggestion: Suggestion | None = None,
+    ) -> None:
+        self._subject = subject
+        if fraction is None:
+            self.status.set_text(text)
+            return
+        self._suggestion = suggestion
+        action = "" if suggestion is None else suggestion.text
+        if subject is Subject.ERROR:
+            self.status.show_error(text, action)
+        else:
+            self.status.show_progress(fraction, text, action)
+
+    def _show_progress(self) -> None:
+        """Show how far the work is, and the memory that it takes."""
+        run, frame = self.controller.run, self._frame
+        if self._task is not None:
+            text = "stopping" if self._task.is_cancelled else self._task_text
+            self._show(Subject.PROGRESS, None, f"{text} …  {self._task.seconds:.1f} s")
+            return
+        if run is None:
+            return
+        fraction, seconds = 0.0 if frame is None else frame.fraction, f"{run.seconds:.1f} s"
+        if run.is_cancelled:
+            lines = [f"stopping …  {seconds}"]
+        elif self.headline:
+            lines = [f"{self.headline}  {seconds}", run.memory_note]
+        elif frame is None:
+            lines = [f"preparing …  {seconds}", run.memory_note]
+        else:
+            share = f"{100 * frame.fraction:.0f} %"
+            done = {PREVIEW: PREVIEW, FULL: f"{FULL} {share}"}.get(frame.stage, share)
+            count = counted(frame.n_labels, self._unit)
+            text = f"{done}   {count}   t = {frame.time:.3g}   {seconds}"
+            lines = [text, self.time_left.words(run.seconds), run.memory_note]
+        self._show(Subject.PROGRESS, fraction, "\n".join(filter(None, lines)))
+
+    # Followed runs and tasks
+
+    def _on_began(self) -> None:
+        self._frame, self.outcome = None, ""
+        self._clock.start()
+        self._update_busy()
+        self._show(Subject.PROGRESS, 0, self._begin_text)
+
+    def _on_advanced(self, frame: Frame) -> None:
+        self._frame = frame
+        self._show_progress()
+
+    def _on_returned(self, result: Any) -> None:
+        self._clock.stop()
+        run, is_stopped = self.controller.run, result.status is Status.CANCELLED
+        assert run is not None
+        if run.live.is_lost:
+            self.clear()
+            return
+        self.outcome = self._with_notes(result, self._outcome_text(result, run.seconds))
+        fraction = self._frame.fraction if self._frame is not None and is_stopped else 1
+        suggestion = None
+        if run.problem is not None and run.problem.notes and self._may_repeat(run.job):
+            suggestion = Suggestion("Scale this image by itself", run.job.rescaled())
+        self._show(Subject.OUTCOME, fraction, self.outcome, suggestion)
+
+    def _usual_text(self, result: Segmentation, seconds: float) -> str:
+        count = counted(result.n_labels, self._unit)
+        return f"{STATUS_TEXTS[result.status]}: {count} in {seconds:.1f} s"
+
+    def _with_notes(self, result: Segmentation, text: str) -> str:
+        """Return how a run ended, with what should be known of it below."""
+        run = self.controller.run
+        assert run is not None
+        job, of_image = run.job, () if run.problem is None else run.problem.notes
+        notes = [f"{job.image.name}: {x}" if x in of_image else x for x in result.notes]
+        is_other = self._chosen is not None and job.image != self._chosen.image
+        text = f"{job.image.name}: {text}" if is_other else text
+        return "\n".join(filter(None, [text, job.note, self.controller.note, *notes]))
+
+    def _on_run_failed(self, error: Exception) -> None:
+        self._clock.stop()
+        job, suggestion = self.controller.job, None
+        if isinstance(error, NotFinite) and job is not None and self._may_repeat(job):
+            suggestion = Suggestion(_MASK, job.masked())
+        self.show_error(describe_error(error), suggestion)
+
+    def _may_repeat(self, job: RunJob) -> bool:
+        return self._repeats or job.is_applied
+
+    def _on_abandoned(self) -> None:
+        self._clock.stop()
+        self.note("stopped before the first labels")
+
+    def _on_finished(self, job: RunJob) -> None:
+        self._clock.stop()
+        if job.image not in self._viewer.layers:
+            self.clear()
+        self._update_busy()
+
+    def _call(self, outcome: tuple[Callable[[Any], object] | None, Any]) -> None:
+        function, value = outcome
+        if function is not None:
+            function(value)
+
+    def _on_calculation_failed(self, key: str, error: Exception) -> None:
+        self.show_error(describe_error(error))
+
+    def _on_task_failed(self, error: Exception) -> None:
+        masked = self._task_end.masked if isinstance(error, NotFinite) else None
+        suggestion = None if masked is None else Suggestion(_MASK, masked)
+        self.show_error(describe_error(error), suggestion)
+
+    def _on_task_abandoned(self) -> None:
+        self.note(self._task_end.stopped_text)
+
+    def _end_task(self) -> None:
+        self._task, end = None, self._task_end
+        self._clock.stop()
+        self._update_busy()
+        end.on_finished()
+
+    def _update_busy(self) -> None:
+        self.stop_button.setEnabled(self.controller.is_running or self._task is not None)
+        self.busy_changed.emit()
+
+    def _on_run_clicked(self) -> None:
+        self.run_clicked.emit()
+
+    def _on_suggestion_accepted(self) -> None:
+        request = None if self._suggestion is None else self._suggestion.request
+        if isinstance(request, RunJob):
+            self.controller.start(request)
+        elif request is not None:
+            self.repeat_asked.emit(request)
+
+    def _load_libraries(self) -> None:
+        """Import what the first run needs, in the background, once the dock is there."""
+        if not self._has_ended:
+            loaded = self.libraries_loaded
+            self.background.run("libraries", load_libraries, lambda _: loaded.emit())
+
+
+class TimeLeft(QObject):
+    """An estimate from how fast the fraction of a run rose recently, in steps that do not jump."""
+
+    def __init__(self, controller: RunController | None = None) -> None:
+        super().__init__()
+        self._controller = controller
+        self.reset()
+        if controller is not None:
+            controller.began.connect(self.reset)
+            controller.advanced.connect(self._on_advanced)
+
+    def reset(self) -> None:
+        self._times: list[float] = []
+        self._fractions: list[float] = []
+        self._end: float | None = None
+
+    def _on_advanced(self, frame: Frame) -> None:
+        assert self._controller is not None
+        self.update(self._controller.seconds, frame.fraction)
+
+    def update(self, seconds: float, fraction: float) -> None:
+        """Take note of the share that is done after so many seconds."""
+        self._times.append(seconds)
+        self._fractions.append(fraction)
+        left = self._estimate()
+        if left is None or self._end is None:
+            self._end = None if left is None else seconds + left
+            return
+        shown = max(self._end - seconds, 1.0)
+        weight = 1.0 if not shown / 3 < left < shown * 2 else 0.3
+        self._end += weight * (seconds + left - self._end)
+
+    def seconds_left(self, seconds: float) -> float | None:
+        """Return about how many seconds are left after so many; None where nobody knows."""
+        return None if self._end is None else max(self._end - seconds, 1.0)
+
+    def words(self, seconds: float) -> str:
+        left = self.seconds_left(seconds)
+        return "" if left is None else f"{duration_text(left)} left"
+
+    def _estimate(self) -> float | None:
+        times, fractions = self._times, self._fractions
+        passed = times[-1] - times[0]
+        if passed < 1 or len(times) < 3 or fractions[-1] < _LEAST_FRACTION:
+            return None
+        since = int(np.searchsorted(times[:-1], times[-1] - _RECENT * passed, side="right")) - 1
+        rise = fractions[-1] - fractions[max(since, 0)]
+        span = times[-1] - times[max(since, 0)]
+        left = _SLOWDOWN * (1 - fractions[-1]) * span / rise if rise > 0 else np.inf
+        return left if left <= _FORESEEABLE * passed else None
