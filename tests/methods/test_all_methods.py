@@ -212,28 +212,6 @@ def test_bad_starts_are_refused(name, initial, said):
         method.run(make_problem(STROKES), initial=initial)
 
 
-@pytest.mark.parametrize("name", sorted(n for n in FREE if n.startswith(("slk", "fair, m"))))
-def test_permuted_nodes_permute_the_assignment(name):
-    """Landmarks of a flow are drawn by number."""
-    problem, order = make_problem(), np.random.default_rng(3).permutation(SIZE)
-    matrix = np.random.default_rng(2).random((SIZE, SIZE)) / 20
-    start = np.random.default_rng(0).dirichlet(np.ones(4), SIZE)
-    method = dataclasses.replace(CASES[name], dtype="float64")
-    plain, permuted = (
-        method.run(
-            saf.Problem(
-                problem.features[rows],
-                saf.AffinityGraph((matrix + matrix.T)[np.ix_(rows, rows)]),
-                groups=problem.groups[rows],
-            ),
-            start[rows],
-            max_iterations=5,
-        ).assignment
-        for rows in (np.arange(SIZE), order)
-    )
-    np.testing.assert_allclose(permuted, plain[order], atol=1e-5)
-
-
 LARGE = np.kron([[0.0, 1, 0.4], [0.8, 0.2, 0.6]], np.ones((10, 12)))
 OF_SQUARES = {
     "saf": saf.SelfAssignmentFlow(max_labels=6, affinity=saf.GaussianAffinity(sigma2=0.01)),

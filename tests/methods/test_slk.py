@@ -243,6 +243,20 @@ def test_neighbours_smooth():
     assert wrong[1] < 0.5 * wrong[0]
 
 
+def test_permuted_nodes_permute_the_assignment(kind, laplacian):
+    features, matrix = points(), given_matrix().weights.toarray() / 20
+    start = np.random.default_rng(0).dirichlet(np.ones(3), size=40)
+    order = np.random.default_rng(3).permutation(40)
+    method = saf.SLK(prototypes=kind, laplacian=laplacian, dtype="float64")
+    plain, permuted = (
+        method.run(
+            saf.Problem(features[rows], saf.AffinityGraph(matrix[np.ix_(rows, rows)])), start[rows]
+        )
+        for rows in (np.arange(40), order)
+    )
+    np.testing.assert_allclose(permuted.assignment, plain.assignment[order], atol=1e-6)
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_without_neighbours_the_assignment_is_the_softmax_of_the_unaries(problem, kind, dtype):
     method = saf.SLK(
