@@ -163,7 +163,7 @@ def test_grids_are_products_of_what_each_method_knows():
     assert [one.method.s for one in variants[:4]] == [0, 0, 0.5, 0.5]
     assert short_names(variants[:2]) == ["window 3", "window 9"]
     full = lay_out(variants[:4])
-    assert (full.n_rows, full.n_columns, full.places[2]) == (2, 2, (1, 0))
+    assert (full.n_rows, full.n_columns, full.cells[2]) == (2, 2, (1, 0))
     assert lay_out(variants).n_rows * lay_out(variants).n_columns >= 7
 
 

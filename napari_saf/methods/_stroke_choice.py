@@ -138,7 +138,7 @@ def choose_for_strokes(
     mask: ArrayLike | Literal["finite"] | None = None,
     scaling: Scaling | tuple[float, float] | None = None,
     deep: DeepFeatures | None = None,
-    before: StrokeChoice | None = None,
+    previous: StrokeChoice | None = None,
 ) -> StrokeChoice:
     """Choose settings from strokes: for objects in one piece, or for many things that look alike.
 
@@ -152,7 +152,7 @@ def choose_for_strokes(
         As for `Problem.from_image`.
     deep : DeepFeatures, optional
         Features of a network, of a plane, that may be chosen, too.
-    before : StrokeChoice, optional
+    previous : StrokeChoice, optional
         What fewer of these strokes chose. Dots that stood for an object then still do, unless the
         image has a ground, and features tell each of the dots by the others.
 
@@ -228,7 +228,7 @@ def choose_for_strokes(
 
     choices = stroke_choices(array.shape[-1], n_axes, max(shape), deep)
     summaries = {choice.summary: name for name, choice in choices.items()}
-    last = "" if before is None else summaries.get(before.summary, "")
+    last = "" if previous is None else summaries.get(previous.summary, "")
     choice = choices[choose_by(read, choices, has_ground, previous=last)]
     return dataclasses.replace(choice, options=fitted(choice.options))
 
