@@ -428,11 +428,8 @@ def test_a_cancelled_sweep_keeps_what_is_finished(problem, objective):
     assert not found.is_complete
     assert [point.weight for point in found.points] in ([0], [0, 1])
     assert all(p.segmentation.status is saf.Status.CONVERGED for p in found.points)
-
-
-def test_a_sweep_cancelled_at_once_is_empty(problem):
-    found = run_to_end(fair().iterate_sweep(problem, cancelled=lambda: True))
-    assert (found.points, found.is_complete) == ((), False)
+    empty = run_to_end(fair(objective).iterate_sweep(problem, cancelled=lambda: True))
+    assert (empty.points, empty.is_complete) == ((), False)
 
 
 @pytest.mark.parametrize(

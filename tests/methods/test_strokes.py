@@ -71,14 +71,6 @@ def test_the_mean_of_the_strokes_is_a_prototype_as_if_it_were_given():
     np.testing.assert_array_equal(own.labels, given.labels)
 
 
-def test_strokes_of_one_class_teach_nothing():
-    seeds = np.zeros((6, 6), dtype=int)
-    seeds[2, 2] = 1
-    problem = saf.Problem.from_image(np.arange(36.0).reshape(6, 6), seeds=seeds, **PLAIN)
-    with pytest.raises(saf.InvalidInput, match="two or more classes, got one"):
-        saf.AssignmentFlow().run(problem)
-
-
 @pytest.mark.parametrize(("n_points", "d"), [(7, 2), (7, 20), (1200, 2), (1200, 20)])
 def test_the_mean_distance_to_the_nearest_is_that_of_a_table(n_points, d):
     rng = np.random.default_rng(0)
@@ -169,16 +161,6 @@ def test_regions_are_looked_for_in_each_image_and_within_the_mask():
     assert first[3, 3] == 1
     assert (second[mask] == 2).all()
     assert not first[~mask].any()
-
-
-def test_weights_by_contrast_do_not_reach_across_an_edge():
-    image = np.zeros((6, 10))
-    image[:, 5:] = 1
-    graph = saf.Problem.from_image(
-        image, window=3, weights="contrast", features="intensity", max_side=None
-    ).graph
-    means = graph.average(image.reshape(-1, 1)).reshape(image.shape)
-    np.testing.assert_allclose(means, image, atol=2e-5)
 
 
 def two_blobs():
