@@ -212,14 +212,9 @@ def test_a_problem_is_read_once_for_each_set_of_options():
         return Problem.from_image(picture(), window=options.window, **PLAIN)
 
     variants = variants_of([SAF(max_labels=2)], {"s": [0, 1], "window": [3, 5]})
-    steps = iterate_comparison(variants, read_problem)
     fractions = []
-    while True:
-        try:
-            fractions.append(next(steps).snapshot.fraction)
-        except StopIteration as stop:
-            found = stop.value
-            break
+    steps = iterate_comparison(variants, read_problem)
+    found = run_to_end(steps, lambda step: fractions.append(step.snapshot.fraction))
     assert read == [3, 5]
     assert fractions == sorted(fractions) and 0 <= fractions[0] and fractions[-1] <= 1
     assert [one.variant for one in found.results] == variants

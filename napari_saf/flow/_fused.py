@@ -1,6 +1,7 @@
 """Multithreaded steps of flows on the CPU by the compiled kernels of `_kernels`.
 
-numba caches the machine code on disk. While a background process compiles it, torch computes.
+numba caches the machine code on disk. While a background process compiles it, torch computes: where
+the first run compiled it itself, that took 87 s in place of 34 s, on two busy cores.
 """
 
 from __future__ import annotations
