@@ -64,10 +64,7 @@ def mean_squared_step(graph: graphs.AbstractGraph, features: NDArray[np.floating
 
 
 def nearest_operator(
-    blocks: torch.Tensor,
-    n_neighbors: int,
-    like: torch.Tensor,
-    apart: torch.Tensor | None = None,
+    blocks: torch.Tensor, n_neighbors: int, like: torch.Tensor, apart: torch.Tensor | None = None
 ) -> tuple[graphs.Averager, torch.Tensor]:
     """Return the product with the symmetric k-nearest indicator W, and mean squared distances.
 

@@ -235,10 +235,7 @@ def read_parts(image: ReducedImage, regions: Sequence[Region], options: ImageOpt
 
 
 def region_problem(
-    image: ReducedImage,
-    regions: Sequence[Region],
-    options: ImageOptions,
-    noise: list[float] | None,
+    image: ReducedImage, regions: Sequence[Region], options: ImageOptions, noise: list[float] | None
 ) -> Problem | None:
     """Return the problem of regions, with the features of the whole image."""
     parts = read_parts(image, regions, options)

@@ -10,12 +10,7 @@ import torch
 from dictionary_cases import fitted, slow_distance, turned
 
 import napari_saf as saf
-from napari_saf.dictionary._sample import (
-    ImagePatches,
-    pick_far_apart,
-    sketch,
-    update_atoms,
-)
+from napari_saf.dictionary._sample import ImagePatches, pick_far_apart, sketch, update_atoms
 from napari_saf.features import FEATURES
 from napari_saf.input import PLAIN
 from napari_saf.methods import run_to_end

@@ -255,11 +255,7 @@ def test_given_proportions_are_approached(objective):
     problem, wanted = blobs(240), np.array([0.5, 0.5])
     plain, own, given = (
         method.run(problem)
-        for method in (
-            fair(objective, 0.0),
-            fair(objective),
-            fair(objective, proportions=wanted),
-        )
+        for method in (fair(objective, 0.0), fair(objective), fair(objective, proportions=wanted))
     )
     errors = [fairness_error(x.labels, problem.groups, wanted) for x in (plain, own, given)]
     assert errors[2] < errors[1] < errors[0]
