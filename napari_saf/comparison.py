@@ -178,9 +178,8 @@ def open_axes(variants: Sequence[Variant]) -> list[str]:
 def short_names(variants: Sequence[Variant]) -> list[str]:
     """Return names of variants by the axes on which they differ."""
     axes = open_axes(variants)
-    names = [
-        ", ".join(_phrase(*p) for p in variant.coordinates if p[0] in axes) for variant in variants
-    ]
+    points = [[pair for pair in variant.coordinates if pair[0] in axes] for variant in variants]
+    names = [", ".join(itertools.starmap(_phrase, point)) for point in points]
     return [short or variant.name for short, variant in zip(names, variants, strict=True)]
 
 
@@ -719,8 +718,8 @@ def _draw(path: Path, inputs: Sequence[Panel], results: Sequence[Panel], layout:
         swatches = axes.inset_axes((0, -high - 0.02, 1, high))
         swatches.set(xlim=(0, _SWATCHES_PER_LINE), ylim=(y[-1] + 1, 0))
         swatches.set_axis_off()
-        style: dict[str, Any] = {"edgecolor": "0.4", "linewidth": 0.5, "align": "edge"}
-        swatches.bar(x, 0.88, 0.88, y, color=panel.colors / 255, **style)
+        colors = panel.colors / 255
+        swatches.bar(x, 0.88, 0.88, y, color=colors, edgecolor="0.4", linewidth=0.5, align="edge")
         x, y = x[panel.is_dead] + 0.44, y[panel.is_dead] + 0.44
         for color, linewidth in (("white", 1.8), ("black", 0.8)):
             swatches.scatter(x, y, 40, color, marker="x", linewidths=linewidth)
