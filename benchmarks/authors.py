@@ -371,9 +371,7 @@ def speed(chosen: argparse.Namespace) -> None:
             print(f"  {n_features:3} features {title:14} {batch:6.2f} {alone:6.2f}", flush=True)
 
 
-def few_shot_tasks(
-    n_tasks: int,
-) -> Iterator[tuple[str, NDArray[np.float32], Labels, Labels]]:
+def few_shot_tasks(n_tasks: int) -> Iterator[tuple[str, NDArray[np.float32], Labels, Labels]]:
     for n_shots in (1, 5):
         for balanced in (True, False):
             draws = [

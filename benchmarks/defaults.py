@@ -57,13 +57,7 @@ from napari_saf.methods import run_to_end
 from napari_saf.methods._flow import _LEFT
 from napari_saf.metrics import segmentation_covering
 from napari_saf.points import global_means
-from napari_saf.regions import (
-    USUAL_LEVEL,
-    WEIGHTS,
-    RegionGraph,
-    find_separate,
-    least_size,
-)
+from napari_saf.regions import USUAL_LEVEL, WEIGHTS, RegionGraph, find_separate, least_size
 
 Array = NDArray[np.float64]
 Pixels = NDArray[np.uint8]

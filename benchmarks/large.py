@@ -53,12 +53,7 @@ from napari_saf.flow import wait_for_kernels
 from napari_saf.methods import AbstractMethod, run_to_end
 from napari_saf.points import sampled_means
 from napari_saf.problem import ImageOptions
-from napari_saf.tiles import (
-    LargeJob,
-    iterate_large,
-    local_client,
-    run_large,
-)
+from napari_saf.tiles import LargeJob, iterate_large, local_client, run_large
 
 DATA = Path(os.environ.get("NAPARI_SAF_DATA", Path(__file__).parents[1] / "../shared/data"))
 Image = NDArray[Any]

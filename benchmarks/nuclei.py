@@ -50,17 +50,7 @@ from numpy.typing import NDArray
 from objects import counts, precision
 from scipy import ndimage
 from scipy.stats import spearmanr
-from scribbles import (
-    DATA,
-    GROUND,
-    LENGTH,
-    NUCLEUS,
-    Strokes,
-    correct,
-    draw,
-    f1,
-    forest_of_scales,
-)
+from scribbles import DATA, GROUND, LENGTH, NUCLEUS, Strokes, correct, draw, f1, forest_of_scales
 from skimage.exposure import match_histograms
 
 import napari_saf as saf

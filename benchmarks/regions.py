@@ -139,10 +139,7 @@ def problem_of(photograph: Photograph, features: str, average: Average) -> saf.P
     """Return the small version as a problem."""
     weights, window = average
     return saf.Problem.from_image(
-        photograph.small,
-        features=FEATURES[features](photograph),
-        weights=weights,
-        window=window,
+        photograph.small, features=FEATURES[features](photograph), weights=weights, window=window
     )
 
 
@@ -181,11 +178,7 @@ def self_assignment(photograph: Photograph, s: float, rho: float) -> Maps:
 
 def k_means(photograph: Photograph) -> Maps:
     """Lloyd's algorithm on averaged features of the small version."""
-    averages: tuple[Average, ...] = (
-        ("uniform", 3),
-        ("nonlocal", 11),
-        ("contrast", 25),
-    )
+    averages: tuple[Average, ...] = (("uniform", 3), ("nonlocal", 11), ("contrast", 25))
     for name, average, n_labels in itertools.product(
         ("lab+position", "lab+texture", "lab+texture+position"), averages, (2, 3, 4, 6, 8)
     ):
@@ -403,7 +396,7 @@ def report(results: Sequence[dict[str, Scores]], shrink: int) -> str:
     lines = [
         f"{len(results)} photographs. SAF, k-means and spectral clustering at 1/{shrink} of the "
         "side lengths, the others in full size. Seconds are processor time at the setting named, "
-        "median over photographs.",
+        "median over photographs."
     ]
     for which, fragments in enumerate(FRAGMENTS):
         title = "Labels as they are"

@@ -385,7 +385,10 @@ def choices(options: argparse.Namespace) -> None:
     for name in options.sets:
         for title, image, strokes, score_of in CASES[name](options.images):
             if strokes.size <= options.pixels:
-                rows[title].append(_row(image, strokes, score_of))
+                row = _row(image, strokes, score_of)
+                rows[title].append(row)
+                scores = f"chosen {row['chosen']:.3f}, better {row['better']:.3f}"
+                print(f"{title}, image {len(rows[title])}: {scores}", flush=True)
     names = [*stroke_choices(), "better", "chosen"]
     held_out = _held_out(rows)
     heads = " ".join(f"{name:>8}" for name in [*names, "held out"])
@@ -481,7 +484,7 @@ class Ours:
         if image is not self.image:
             self.image, self.choice, self.start = image, None, None
             self.problems: dict[str, saf.Problem] = {}
-        choice = saf.choose_for_strokes(image, strokes, before=self.choice)
+        choice = saf.choose_for_strokes(image, strokes, previous=self.choice)
         if choice.summary not in self.problems:
             problem = saf.Problem.from_image(image, **choice.options.arguments())
             self.problems[choice.summary] = problem

@@ -48,7 +48,7 @@ class Variant:
         The method with its parameters.
     options : ImageOptions
         How the image becomes a problem.
-    place : tuple of (str, str)
+    coordinates : tuple of (str, str)
         Coordinates in the parameter grid: axis names, and the value on each as text.
 
     Examples
@@ -60,12 +60,12 @@ class Variant:
 
     method: AbstractMethod
     options: ImageOptions = dataclasses.field(default_factory=ImageOptions)
-    place: tuple[tuple[str, str], ...] = ()
+    coordinates: tuple[tuple[str, str], ...] = ()
 
     @property
     def name(self) -> str:
         """Method and values as text."""
-        return ", ".join(_phrase(*pair) for pair in self.place) or self.method.name.upper()
+        return ", ".join(_phrase(*pair) for pair in self.coordinates) or self.method.name.upper()
 
 
 def variants_of(
@@ -120,7 +120,7 @@ def variants_of(
     for (number, method), values in itertools.product(enumerate(methods), combinations):
         settings = dict(zip(grid, values, strict=True))
         variant = _variant(method, settings, options or ImageOptions())
-        variants.setdefault((number, variant.place), variant)
+        variants.setdefault((number, variant.coordinates), variant)
     return list(variants.values())
 
 
@@ -170,7 +170,7 @@ def read_values(name: str, text: str, methods: Sequence[type[AbstractMethod]]) -
 
 def open_axes(variants: Sequence[Variant]) -> list[str]:
     """Return the axes on which variants differ, in their order."""
-    coordinates = [dict(variant.place) for variant in variants]
+    coordinates = [dict(variant.coordinates) for variant in variants]
     names = dict.fromkeys(itertools.chain(*coordinates))
     return [name for name in names if len({point.get(name) for point in coordinates}) > 1]
 
@@ -178,7 +178,8 @@ def open_axes(variants: Sequence[Variant]) -> list[str]:
 def short_names(variants: Sequence[Variant]) -> list[str]:
     """Return names of variants by the axes on which they differ."""
     axes = open_axes(variants)
-    names = [", ".join(_phrase(*p) for p in variant.place if p[0] in axes) for variant in variants]
+    points = [[pair for pair in variant.coordinates if pair[0] in axes] for variant in variants]
+    names = [", ".join(itertools.starmap(_phrase, point)) for point in points]
     return [short or variant.name for short, variant in zip(names, variants, strict=True)]
 
 
@@ -187,14 +188,14 @@ class Layout(NamedTuple):
 
     n_rows: int
     n_columns: int
-    places: tuple[tuple[int, int], ...]
+    cells: tuple[tuple[int, int], ...]
     is_table: bool = False
 
 
 def lay_out(variants: Sequence[Variant]) -> Layout:
     """Arrange variants in a table if they are a full product of axes, else row by row."""
     count, axes = len(variants), open_axes(variants)
-    coordinates = [dict(variant.place) for variant in variants]
+    coordinates = [dict(variant.coordinates) for variant in variants]
     if len(axes) > 1 and all(axes[-1] in point for point in coordinates):
         rows = [tuple(map(point.get, axes[:-1])) for point in coordinates]
         columns = [point[axes[-1]] for point in coordinates]
@@ -695,7 +696,7 @@ def _draw(path: Path, inputs: Sequence[Panel], results: Sequence[Panel], layout:
 
     n_rows, n_left = layout.n_rows, math.ceil(len(inputs) / layout.n_rows)
     cells = [(k % n_rows, k // n_rows) for k in range(len(inputs))]
-    cells += [(row, n_left + column) for row, column in layout.places]
+    cells += [(row, n_left + column) for row, column in layout.cells]
     aspect = results[0].pixels.shape[0] / results[0].pixels.shape[1]
     width = min(_PANEL_WIDTH, _PANEL_HEIGHT / aspect)
     swatches_height = math.ceil(len(results[0].colors) / _SWATCHES_PER_LINE) / _SWATCHES_PER_LINE
@@ -717,8 +718,8 @@ def _draw(path: Path, inputs: Sequence[Panel], results: Sequence[Panel], layout:
         swatches = axes.inset_axes((0, -high - 0.02, 1, high))
         swatches.set(xlim=(0, _SWATCHES_PER_LINE), ylim=(y[-1] + 1, 0))
         swatches.set_axis_off()
-        style: dict[str, Any] = {"edgecolor": "0.4", "linewidth": 0.5, "align": "edge"}
-        swatches.bar(x, 0.88, 0.88, y, color=panel.colors / 255, **style)
+        colors = panel.colors / 255
+        swatches.bar(x, 0.88, 0.88, y, color=colors, edgecolor="0.4", linewidth=0.5, align="edge")
         x, y = x[panel.is_dead] + 0.44, y[panel.is_dead] + 0.44
         for color, linewidth in (("white", 1.8), ("black", 0.8)):
             swatches.scatter(x, y, 40, color, marker="x", linewidths=linewidth)

@@ -163,7 +163,7 @@ def test_grids_are_products_of_what_each_method_knows():
     assert [one.method.s for one in variants[:4]] == [0, 0, 0.5, 0.5]
     assert short_names(variants[:2]) == ["window 3", "window 9"]
     full = lay_out(variants[:4])
-    assert (full.n_rows, full.n_columns, full.places[2]) == (2, 2, (1, 0))
+    assert (full.n_rows, full.n_columns, full.cells[2]) == (2, 2, (1, 0))
     assert lay_out(variants).n_rows * lay_out(variants).n_columns >= 7
 
 
@@ -212,14 +212,9 @@ def test_a_problem_is_read_once_for_each_set_of_options():
         return Problem.from_image(picture(), window=options.window, **PLAIN)
 
     variants = variants_of([SAF(max_labels=2)], {"s": [0, 1], "window": [3, 5]})
-    steps = iterate_comparison(variants, read_problem)
     fractions = []
-    while True:
-        try:
-            fractions.append(next(steps).snapshot.fraction)
-        except StopIteration as stop:
-            found = stop.value
-            break
+    steps = iterate_comparison(variants, read_problem)
+    found = run_to_end(steps, lambda step: fractions.append(step.snapshot.fraction))
     assert read == [3, 5]
     assert fractions == sorted(fractions) and 0 <= fractions[0] and fractions[-1] <= 1
     assert [one.variant for one in found.results] == variants

@@ -166,11 +166,7 @@ class Application:
         )
 
     def _label(
-        self,
-        outer: Region,
-        core: Region,
-        method: methods.AssignmentFlow,
-        window: int,
+        self, outer: Region, core: Region, method: methods.AssignmentFlow, window: int
     ) -> None:
         """Label a tile, store the matches of its core, and paint their atoms."""
         size, any_contrast = self._dictionary.patch_size, self._dictionary.any_contrast
@@ -220,15 +216,6 @@ class Application:
         matches = field.match(self._atoms, any_contrast=self._dictionary.any_contrast)
         raise_if(self._cancelled)
         return field, matches, matches.within(self._dictionary.shift_window)
-
-    def label_whole(
-        self, method: methods.AssignmentFlow, window: int
-    ) -> tuple[LabelImage, History]:
-        """Return the labels of all pixels, as one tile, and the history of the flow."""
-        best = self._match((slice(0, self._shape[0]), slice(0, self._shape[1])))[2]
-        segmentation = self._flow(best.distances, method, window)
-        rim = self._dictionary.patch_size // 2
-        return np.pad(np.asarray(segmentation.labels), rim, mode="edge"), segmentation.history
 
     def _first_pixels(
         self, indices: torch.Tensor, field: PatchField, outer: Region
@@ -302,8 +289,12 @@ class Application:
 def label_patches(
     dictionary: PatchAtoms, pixels: NDArray[Any], method: methods.AssignmentFlow, window: int
 ) -> tuple[LabelImage, History]:
+    """Return the labels of all pixels, as one tile, and the history of the flow."""
     application = Application(dictionary, pixels, "fitted", method.device, methods.not_cancelled)
-    return application.label_whole(method, window)
+    best = application._match(tuple(slice(0, side) for side in application._shape))[2]
+    segmentation = application._flow(best.distances, method, window)
+    rim = dictionary.patch_size // 2
+    return np.pad(np.asarray(segmentation.labels), rim, mode="edge"), segmentation.history
 
 
 def _fit(patches: torch.Tensor, targets: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

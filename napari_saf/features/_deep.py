@@ -21,14 +21,7 @@ from numpy.typing import NDArray
 
 from napari_saf.device import check_memory, raise_if_interrupted, torch
 from napari_saf.errors import InvalidInput, SafError
-from napari_saf.features._extractors import (
-    Axes,
-    FeatureExtractor,
-    Image,
-    Mask,
-    Patterns,
-    perceived,
-)
+from napari_saf.features._extractors import Axes, FeatureExtractor, Image, Mask, Patterns, perceived
 from napari_saf.features._image import average_around
 from napari_saf.features._network import (
     ARCHITECTURES,

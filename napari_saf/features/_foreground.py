@@ -67,8 +67,7 @@ def ground_of(
 
 
 def ground_of_looks(
-    looks: Sequence[tuple[NDArray[Any], NDArray[np.bool_] | None]],
-    middles: Sequence[NDArray[Any]],
+    looks: Sequence[tuple[NDArray[Any], NDArray[np.bool_] | None]], middles: Sequence[NDArray[Any]]
 ) -> Ground | None:
     """Return the background from pixels at `looked_at`, with masks, and crops at `middle_of`."""
     seen = [_finite(*look) for look in looks]

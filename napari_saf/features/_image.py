@@ -53,9 +53,7 @@ class Scaling:
 
     @classmethod
     def of(
-        cls,
-        images: Sequence[NDArray[np.generic]],
-        masks: Sequence[Mask] | None = None,
+        cls, images: Sequence[NDArray[np.generic]], masks: Sequence[Mask] | None = None
     ) -> Scaling:
         """Return the joint scaling of finite values, clipping 0.1 % at each end."""
         inside = [None] * len(images) if masks is None else masks
@@ -88,11 +86,7 @@ class Scaling:
         return np.asarray(np.clip(values, 0, 1), dtype=np.float32)
 
     def apply_at(
-        self,
-        shape: tuple[int, ...],
-        image: NDArray[Any],
-        mask: Mask,
-        is_smoothed: bool = False,
+        self, shape: tuple[int, ...], image: NDArray[Any], mask: Mask, is_smoothed: bool = False
     ) -> tuple[Values, Mask]:
         """Return an image, channels last, scaled to [0, 1] and to `shape`, and its mask."""
         return self.apply_to(Pixels.of(image, mask), shape, is_smoothed)
@@ -321,13 +315,7 @@ def _boxes(image: Values, sigma: Sequence[float], axes: Sequence[int]) -> Values
     return np.ascontiguousarray(image)
 
 
-def _box_means(
-    lines: Values,
-    means: Values,
-    sides: Sequence[int],
-    count: int,
-    start: int,
-) -> None:
+def _box_means(lines: Values, means: Values, sides: Sequence[int], count: int, start: int) -> None:
     """Write successive box means of some lines along the last axis."""
     block = np.ascontiguousarray(lines[start : start + count])
     for side in sides:

@@ -219,8 +219,8 @@ class SelfAssignmentField(AbstractField):
         """Return weighted means, or (W'W)^+ W'F."""
         sums = cross_product(assignment, self._features)
         if self._s == 0:
-            ones = assignment.new_ones(1, 1).expand(len(assignment), 1)
-            masses = cross_product(assignment, ones)
+            unit = assignment.new_ones(1, 1).expand(len(assignment), 1)
+            masses = cross_product(assignment, unit)
             return np.asarray((sums / masses).float().numpy())
         overlap = gram(assignment)
         inverse = torch.linalg.pinv(overlap, rtol=_PSEUDO_INVERSE_TOLERANCE, hermitian=True)

@@ -320,10 +320,10 @@ def _accumulate_uncertainty_(total: Tensor, highest: Tensor, time: float) -> Non
 
 def _prefer_labels_where_undecided_(v: Tensor, labels: Tensor) -> None:
     """Make nodes with equal columns slightly prefer their label, in place."""
-    ones = v.new_ones(v.shape[1])
+    summing = v.new_ones(v.shape[1])
     for rows in row_blocks(v):
         block = v[rows]
-        level = torch.mv(block, ones) == 0  # none is above 0
+        level = torch.mv(block, summing) == 0  # none is above 0
         if level.any():
             preferred = torch.full_like(block[level], _UNDECIDED)
             block[level] = preferred.scatter_(1, labels[rows][level][:, None], 0)

@@ -184,10 +184,10 @@ def softmax(v: Tensor, out: Tensor, scale: Tensor | None = None) -> Tensor:
     """
     if v.device.type != "cpu" and scale is None:
         return torch.softmax(v, dim=1, out=out)
-    ones = out.new_ones(out.shape[1])
+    summing = out.new_ones(out.shape[1])
     for rows in row_blocks(v):
         block = torch.exp(v[rows], out=out[rows])
-        total = torch.mv(block, ones, out=None if scale is None else scale[rows])
+        total = torch.mv(block, summing, out=None if scale is None else scale[rows])
         block.mul_(total.reciprocal_()[:, None])
     return out
 

@@ -326,11 +326,7 @@ class GridGraph(AbstractGraph):
         return grid
 
     def _likeness(
-        self,
-        values: NDArray[np.float32],
-        patch: Sequence[int],
-        rho: float,
-        noise_variance: float,
+        self, values: NDArray[np.float32], patch: Sequence[int], rho: float, noise_variance: float
     ) -> NDArray[np.uint16]:
         """Return patch similarities for the first half of the window offsets."""
         offsets = self._offsets()

@@ -19,11 +19,7 @@ from napari_saf.methods._laplacian import (
     nearest_operator,
     neighbours_parameter,
 )
-from napari_saf.methods._method import (
-    AbstractMethod,
-    Call,
-    check_features,
-)
+from napari_saf.methods._method import AbstractMethod, Call, check_features
 from napari_saf.parameters import documented, parameter
 from napari_saf.points import sampled_means, squared_distances, weighted_means
 from napari_saf.problem import Problem

@@ -298,11 +298,7 @@ class _FullRun:
         return make
 
     def _label_parts(
-        self,
-        flow: RegionFlow,
-        regions: list[list[Region]],
-        make: Make,
-        previous: list[LabelImage],
+        self, flow: RegionFlow, regions: list[list[Region]], make: Make, previous: list[LabelImage]
     ) -> Iterator[float]:
         """Label regions of images, those in view first; others keep their `previous` labels."""
         sharp = [dataclasses.replace(image) for image in self.images]

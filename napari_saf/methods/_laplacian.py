@@ -64,10 +64,7 @@ def mean_squared_step(graph: graphs.AbstractGraph, features: NDArray[np.floating
 
 
 def nearest_operator(
-    blocks: torch.Tensor,
-    n_neighbors: int,
-    like: torch.Tensor,
-    apart: torch.Tensor | None = None,
+    blocks: torch.Tensor, n_neighbors: int, like: torch.Tensor, apart: torch.Tensor | None = None
 ) -> tuple[graphs.Averager, torch.Tensor]:
     """Return the product with the symmetric k-nearest indicator W, and mean squared distances.
 
@@ -135,10 +132,10 @@ class AbstractLaplacianState(AbstractState):
         self._sums, self._next_sums, self._scratch, self._next, self._next_v = (
             torch.empty_like(self.v) for _ in range(5)
         )
-        ones = self._scratch[:, :1].contiguous().fill_(1)
-        degrees = torch.zeros_like(ones)
+        unit = self._scratch[:, :1].contiguous().fill_(1)
+        degrees = torch.zeros_like(unit)
         if self._laplacian_weight:
-            self._neighbour_sum(ones, degrees, torch.empty_like(ones))
+            self._neighbour_sum(unit, degrees, torch.empty_like(unit))
         self._pull = self._laplacian_weight * float(degrees.max())
         # Contribution of equal shares to s'W s, absent in W (S - 1/K).
         share = self._keeps_digits * self._laplacian_weight / 2 / self.v.shape[1]

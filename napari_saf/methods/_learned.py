@@ -20,7 +20,7 @@ from scipy.spatial.distance import cdist
 
 from napari_saf.arrays import check_window
 from napari_saf.device import in_threads, raise_if_interrupted
-from napari_saf.features import Pixels
+from napari_saf.features import FeatureExtractor, Pixels
 from napari_saf.flow import AdamsBashforthMoulton, AdamsSchedule, StoppingRule, not_cancelled
 from napari_saf.graph import CoarseGrid, GraphUnion
 from napari_saf.methods._assignment import AssignmentFlow, method_with_prototypes
@@ -165,8 +165,7 @@ class RegionFlow:
 
     @property
     def window(self) -> tuple[int, ...]:
-        assert isinstance(self.options.window, tuple)
-        return self.options.window
+        return _window_of(self.options)
 
     @property
     def halo(self) -> list[int]:
@@ -176,7 +175,8 @@ class RegionFlow:
     def surroundings(self, region: Region, image: ReducedImage) -> Region:
         """Return the region to read for the labels of a region."""
         inner = grown(region, self.halo, image.shape)
-        crop = reach_around(inner, self.options, image.shape)
+        extractor, reach = _reach_of(self.options)
+        crop = grown(inner, reach, image.shape, extractor.stride)
         if not self.has_prior:
             return crop
         far = image.surroundings(grown(inner, _radii(image), image.shape))
@@ -215,27 +215,27 @@ def full_options(options: ImageOptions, shape: Sequence[int]) -> ImageOptions:
     return dataclasses.replace(options, window=window, channel_axis=-1, max_side=None, groups=None)
 
 
-def reach_around(region: Region, options: ImageOptions, shape: Sequence[int]) -> Region:
-    """Return a region grown by the receptive field of its features and weights."""
-    extractor, window = options.extractor, options.window
-    assert extractor is not None and isinstance(window, tuple)
-    reach = reach_of(extractor, window, has_weights=options.weights != "uniform")
-    return grown(region, reach, shape, extractor.stride)
+def _window_of(options: ImageOptions) -> tuple[int, ...]:
+    assert isinstance(options.window, tuple)
+    return options.window
+
+
+def _reach_of(options: ImageOptions) -> tuple[FeatureExtractor, list[int]]:
+    """Return the features, and the receptive field per axis of these and the weights."""
+    extractor = options.extractor
+    assert extractor is not None
+    has_weights = options.weights != "uniform"
+    return extractor, reach_of(extractor, _window_of(options), has_weights=has_weights)
 
 
 def read_parts(image: ReducedImage, regions: Sequence[Region], options: ImageOptions) -> ImageParts:
     """Return regions of an image with the surroundings that features depend on."""
-    extractor, window = options.extractor, options.window
-    assert extractor is not None and isinstance(window, tuple)
-    reach = reach_of(extractor, window, has_weights=options.weights != "uniform")
+    extractor, reach = _reach_of(options)
     return ImageParts.read(regions, image.pixels, reach, extractor.stride)
 
 
 def region_problem(
-    image: ReducedImage,
-    regions: Sequence[Region],
-    options: ImageOptions,
-    noise: list[float] | None,
+    image: ReducedImage, regions: Sequence[Region], options: ImageOptions, noise: list[float] | None
 ) -> Problem | None:
     """Return the problem of regions, with the features of the whole image."""
     parts = read_parts(image, regions, options)
@@ -253,8 +253,8 @@ def fitted_to(
     blocks: Sequence[Sequence[Region]] | None = None,
 ) -> tuple[ImageOptions, list[float] | None]:
     """Return options with features fitted to `blocks`, by default even ones, and their noise."""
-    extractor, window = options.extractor, options.window
-    assert extractor is not None and isinstance(window, tuple)
+    extractor, window = options.extractor, _window_of(options)
+    assert extractor is not None
     parts = ImageParts([], [], [], [])
     for k, image in enumerate(images):
         regions = even_blocks(image.nodes, image.shape, window, len(images))
@@ -270,17 +270,14 @@ def fitted_to(
 
 def learned_blocks(images: Sequence[ReducedImage], options: ImageOptions) -> list[list[Region]]:
     """Return the blocks of each image from which labels are learned."""
-    window, n_images = options.window, len(images)
-    assert isinstance(window, tuple)
+    window, n_images = _window_of(options), len(images)
     return [blocks_with_labels(image.nodes, image.shape, window, n_images) for image in images]
 
 
 def learn_all_borders(images: Sequence[ReducedImage], options: ImageOptions) -> None:
     """Fit the sharpener of each image, see `ReducedImage.learn_borders`."""
-    window, n_images = options.window, len(images)
-    assert isinstance(window, tuple)
     for image, regions in zip(images, learned_blocks(images, options), strict=True):
-        evenly = even_blocks(image.nodes, image.shape, window, n_images)
+        evenly = even_blocks(image.nodes, image.shape, _window_of(options), len(images))
         image.learn_borders(regions, evenly)
 
 

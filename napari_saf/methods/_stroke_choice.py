@@ -97,36 +97,23 @@ def stroke_choices(
     small = 240 if n_axes < 3 else 64
     few = ImageOptions(features=colour, window=13, weights="contrast", max_side=small)
     one_piece: dict[str, object] = {"connected": True, "paths": 1.0, "rounds": 4, "nearby": 0.0}
+    learning = alike | {"rounds": 1, "nearby": 16.0}
+
+    def by(features: str | DeepFeatures) -> ImageOptions:
+        return dataclasses.replace(many, features=features)
+
+    soft, hard = (one_piece | {"edge_power": power} for power in (1.0, 3.0))
     choices = {
-        "object": StrokeChoice(few, one_piece | {"edge_power": 1.0}, "objects in one piece"),
-        "clicks": StrokeChoice(
-            few, one_piece | {"edge_power": 3.0}, "objects from clicks", corrects=True
-        ),
-        "many": StrokeChoice(
-            many,
-            alike | {"rounds": 1, "nearby": 16.0},
-            "all that looks like a stroke",
-        ),
-        "ground": StrokeChoice(
-            dataclasses.replace(many, features="foreground"),
-            alike | {"rounds": 1, "nearby": 16.0},
-            "things on a ground",
-        ),
-        "texture": StrokeChoice(
-            dataclasses.replace(many, features="multiscale"),
-            alike,
-            "all of the same texture",
-        ),
-        "patterns": StrokeChoice(
-            dataclasses.replace(many, features="patterns"),
-            alike,
-            "all of the same fine texture",
-        ),
+        "object": StrokeChoice(few, soft, "objects in one piece"),
+        "clicks": StrokeChoice(few, hard, "objects from clicks", corrects=True),
+        "many": StrokeChoice(many, learning, "all that looks like a stroke"),
+        "ground": StrokeChoice(by("foreground"), learning, "things on a ground"),
+        "texture": StrokeChoice(by("multiscale"), alike, "all of the same texture"),
+        "patterns": StrokeChoice(by("patterns"), alike, "all of the same fine texture"),
     }
     if deep is not None and n_axes < 3:
         averaged = dataclasses.replace(deep, around=deep.around or _AROUND)
-        options = dataclasses.replace(many, features=averaged)
-        choices["deep"] = StrokeChoice(options, alike, "all that is alike to a network")
+        choices["deep"] = StrokeChoice(by(averaged), alike, "all that is alike to a network")
     return choices
 
 
@@ -138,7 +125,7 @@ def choose_for_strokes(
     mask: ArrayLike | Literal["finite"] | None = None,
     scaling: Scaling | tuple[float, float] | None = None,
     deep: DeepFeatures | None = None,
-    before: StrokeChoice | None = None,
+    previous: StrokeChoice | None = None,
 ) -> StrokeChoice:
     """Choose settings from strokes: for objects in one piece, or for many things that look alike.
 
@@ -152,7 +139,7 @@ def choose_for_strokes(
         As for `Problem.from_image`.
     deep : DeepFeatures, optional
         Features of a network, of a plane, that may be chosen, too.
-    before : StrokeChoice, optional
+    previous : StrokeChoice, optional
         What fewer of these strokes chose. Dots that stood for an object then still do, unless the
         image has a ground, and features tell each of the dots by the others.
 
@@ -209,12 +196,8 @@ def choose_for_strokes(
         side: Any = options.window
         sides = tuple(min(side, n - 1 + n % 2) if n > 1 else 1 for n in shape)
         window = side if set(sides) == {side} else sides
-        return dataclasses.replace(
-            options,
-            channel_axis=channel_axis,
-            scaling=scaling,  # type: ignore[arg-type]
-            window=window,
-        )
+        changes: Any = {"channel_axis": channel_axis, "scaling": scaling, "window": window}
+        return dataclasses.replace(options, **changes)
 
     def read(options: ImageOptions) -> Problem:
         arguments = fitted(options).arguments()
@@ -228,7 +211,7 @@ def choose_for_strokes(
 
     choices = stroke_choices(array.shape[-1], n_axes, max(shape), deep)
     summaries = {choice.summary: name for name, choice in choices.items()}
-    last = "" if before is None else summaries.get(before.summary, "")
+    last = "" if previous is None else summaries.get(previous.summary, "")
     choice = choices[choose_by(read, choices, has_ground, previous=last)]
     return dataclasses.replace(choice, options=fitted(choice.options))
 

@@ -78,9 +78,7 @@ def describe(
 
 
 def cut_by_colour(
-    labels: NDArray[np.integer],
-    colours: Sequence[NDArray[np.floating]],
-    report: Report,
+    labels: NDArray[np.integer], colours: Sequence[NDArray[np.floating]], report: Report
 ) -> NDArray[np.int32]:
     """Return components cut by nearest mean colour; narrow pieces join the nearest one."""
     components = np.asarray(label_components(labels, background=0, connectivity=1), dtype=np.int32)
@@ -99,9 +97,7 @@ def cut_by_colour(
 
 
 def _nearest_means(
-    labels: NDArray[np.integer],
-    colours: Sequence[NDArray[np.floating]],
-    report: Report,
+    labels: NDArray[np.integer], colours: Sequence[NDArray[np.floating]], report: Report
 ) -> NDArray[np.int32]:
     blurred = np.stack([gaussian_filter(plane, _BLUR) for plane in colours], axis=-1)
     report(0.2)

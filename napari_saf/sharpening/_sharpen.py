@@ -163,10 +163,7 @@ class Sharpener:
         )
 
     def __call__(
-        self,
-        labels: Labels,
-        channels: NDArray[np.generic],
-        inside: NDArray[np.bool_] | None = None,
+        self, labels: Labels, channels: NDArray[np.generic], inside: NDArray[np.bool_] | None = None
     ) -> Labels:
         """Sharpen the labels of a part that begins and ends with cells."""
         masked, scaled = self._prepared(labels, channels, inside)
@@ -178,10 +175,7 @@ class Sharpener:
         return np.asarray(sharpened, dtype=labels.dtype)
 
     def _prepared(
-        self,
-        labels: Labels,
-        channels: NDArray[np.generic],
-        inside: NDArray[np.bool_] | None,
+        self, labels: Labels, channels: NDArray[np.generic], inside: NDArray[np.bool_] | None
     ) -> tuple[Labels, NDArray[np.int16]]:
         """Return labels, `NOWHERE` outside the mask, and integer channels, first."""
         dtype = np.int64 if labels.max(initial=0) > np.iinfo(np.int32).max else np.int32

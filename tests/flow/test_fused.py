@@ -11,13 +11,7 @@ import torch
 import napari_saf as saf
 from napari_saf import flow
 from napari_saf.errors import Cancelled
-from napari_saf.flow import (
-    AssignmentField,
-    GaussianAffinity,
-    SelfAssignmentField,
-    _fused,
-    _kernels,
-)
+from napari_saf.flow import AssignmentField, GaussianAffinity, SelfAssignmentField, _fused, _kernels
 from napari_saf.flow._simplex import SeedConstraint, normalize_
 from napari_saf.graph import GraphUnion
 from napari_saf.points import distances

@@ -1,13 +1,7 @@
 import pytest
 import torch
 
-from napari_saf.flow._simplex import (
-    cross_product,
-    gram,
-    row_maxima,
-    take_columns,
-    with_columns,
-)
+from napari_saf.flow._simplex import cross_product, gram, row_maxima, take_columns, with_columns
 
 
 @pytest.mark.parametrize("n_columns", [1, 2, 11, 12, 13, 16, 30, 63, 64, 100])

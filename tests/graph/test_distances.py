@@ -317,12 +317,7 @@ def test_patch_weights_are_those_of_the_formula(noise_variance):
     """exp(-max(sum |difference|^2 - 2 sigma^2 m, 0) / rho), m pixels of the patch."""
     image = np.random.default_rng(0).random((7, 8, 2))
     grid = saf.GridGraph.nonlocal_means(
-        image,
-        window=3,
-        patch_size=(3, 1),
-        rho=0.4,
-        channel_axis=-1,
-        noise_variance=noise_variance,
+        image, window=3, patch_size=(3, 1), rho=0.4, channel_axis=-1, noise_variance=noise_variance
     )
     padded = np.pad(image, [(1, 1), (0, 0), (0, 0)], mode="symmetric")
     place, weights = (3, 4), []

@@ -335,16 +335,6 @@ def test_labels_depend_neither_on_origin_nor_on_scale(method, preprocessing):
     )
 
 
-def test_fewer_features_than_classes(method):
-    """With ten nodes that the prior of a class mean counts for, classes need some more."""
-    numbers = np.arange(1, 7).reshape(2, 3)
-    image = np.kron([[0.0, 1, 0.4], [0.8, 0.2, 0.6]], np.ones((10, 10)))
-    seeds = np.zeros(image.shape, int)
-    seeds[1::10, 1::10] = numbers
-    labels = method().run(saf.Problem.from_image(image, seeds=seeds, **PLAIN)).labels
-    np.testing.assert_array_equal(labels, np.kron(numbers, np.ones((10, 10))))
-
-
 def test_constant_features_are_no_fault(method):
     problem = as_problem(np.ones((6, 2)), np.array([1, 2, 0, 0, 0, 0]))
     result = method().run(problem)
@@ -357,33 +347,15 @@ def test_a_run_that_stands_still_has_converged(method):
     assert result.status is saf.Status.CONVERGED
 
 
-def test_a_run_can_start_from_its_end(method):
-    problem = one_task()
-    options = method(max_iterations=200, tolerance=1e-7, dtype="float64")
-    first = options.run(problem)
-    again = options.run(problem, initial=first.assignment)
-    np.testing.assert_array_equal(first.labels, again.labels)
-    assert len(again.history) <= len(first.history)
-
-
-@pytest.mark.parametrize(
-    ("seeds", "said"),
-    [
-        (None, "seeds: expected two or more classes, got none"),
-        ([1, 1, 0, 0, 0], "seeds: expected two or more classes, got one"),
-    ],
-)
-def test_seeds_that_do_not_do_are_refused(method, seeds, said):
-    problem = as_problem(np.arange(10.0).reshape(5, 2), None if seeds is None else np.array(seeds))
-    with pytest.raises(saf.InvalidInput, match=said):
-        method().run(problem)
-
-
 @pytest.mark.parametrize(
     ("features", "seeds", "said"),
     [
         (np.zeros((5, 3)), np.ones((2, 5), int), "features: expected finite numbers of shape"),
         (np.full((2, 5, 3), np.nan), np.ones((2, 5), int), "features: expected finite"),
+        (np.zeros((0, 0, 3)), np.zeros((0, 0), int), "features"),
+        (np.zeros((2, 0, 3)), np.zeros((2, 0), int), "features"),
+        (np.full((1, 4, 2), "a"), np.ones((1, 4), int), "features"),
+        (np.ones((1, 4, 2), complex), np.ones((1, 4), int), "features"),
         (np.zeros((2, 5, 3)), np.ones((2, 4), int), r"seeds: expected shape \(2, 5\)"),
         (np.zeros((2, 5, 3)), np.ones((2, 5)), "seeds: expected whole .* float64"),
         (np.zeros((2, 5, 3)), -np.ones((2, 5), int), "seeds: expected 0, 1, 2, ..., got -1"),

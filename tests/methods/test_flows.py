@@ -67,16 +67,6 @@ def test_without_neighbours_small_steps_raise_the_objective(image, s):
     assert (np.diff(objective) > -1e-9 * np.abs(objective[1:])).all()
 
 
-def test_a_start_can_be_given_and_resumed(problem):
-    method = saf.SelfAssignmentFlow(max_labels=6)
-    half = method.run(problem, max_iterations=10)
-    assert half.status is saf.Status.MAX_ITERATIONS
-    whole = method.run(problem, initial=half.assignment)
-    assert whole.assignment.shape[1] == 6
-    agreement = (whole.assignment.argmax(1) == half.assignment.argmax(1)).mean()
-    assert agreement > 0.8
-
-
 def test_labels_follow_a_mirrored_image(image):
     """The uniform window knows no direction."""
     start = np.random.default_rng(0).dirichlet(np.ones(4), size=image.shape)
@@ -177,18 +167,6 @@ def test_a_spectral_start_finds_regions_where_the_other_finds_odd_pixels():
     assert agreement["features"] < 0.6
 
 
-def test_a_volume_and_several_images(image):
-    volume = np.stack([image] * 5)
-    result = saf.SelfAssignmentFlow(max_labels=6).run(
-        saf.Problem.from_image(volume, window=(1, 3, 3), **PLAIN)
-    )
-    assert result.labels.shape == volume.shape
-    both = saf.SelfAssignmentFlow(max_labels=6).run(
-        saf.Problem.from_images([image, image[:13]], window=3, **PLAIN)
-    )
-    assert [labels.shape for labels in both.labels] == [(20, 36), (13, 36)]
-
-
 def test_given_prototypes_keep_their_numbers(image):
     """An unused prototype leaves its number unused."""
     problem = saf.Problem.from_image(image, **PLAIN)
@@ -227,11 +205,6 @@ def test_labels_of_prototypes_are_numbers_alone(problem, numbers):
     np.testing.assert_allclose(plain.uncertainty, result.uncertainty, atol=1e-5)
     assert snapshots[0].record.entropy == pytest.approx(np.log(3))
     assert set(np.unique(next(flow.iterate(problem)).labels)) <= set(numbers)
-
-
-def test_labels_of_prototypes_go_with_prototypes(problem):
-    with pytest.raises(saf.InvalidInput, match="one for each of 0 prototypes"):
-        saf.AssignmentFlow(prototype_labels=[1, 2]).run(problem)
 
 
 def test_a_start_goes_with_the_labels_of_prototypes(problem):
@@ -293,6 +266,7 @@ def test_any_weighted_graph():
         (saf.AssignmentFlow(), "prototypes: expected those of a result, or strokes"),
         (saf.AssignmentFlow(prototypes=np.ones((3, 2))), r"expected shape \(2 or more, 1\)"),
         (saf.AssignmentFlow(prototypes=np.ones((1, 1))), "2 or more"),
+        (saf.AssignmentFlow(prototype_labels=[1, 2]), "one for each of 0 prototypes"),
         (two_prototypes([1]), "one for each of 2 prototypes, got 1"),
         (two_prototypes([0, 1]), "whole numbers from 1"),
         (two_prototypes([1.5, 1]), "whole numbers from 1"),

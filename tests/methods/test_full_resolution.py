@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from scipy.ndimage import gaussian_filter
+from scipy.ndimage import binary_opening, gaussian_filter
 
 import napari_saf as saf
 from napari_saf.input import ImageOptions
@@ -74,17 +74,11 @@ def test_labels_have_the_borders_of_the_image(name: str) -> None:
 def test_what_is_smaller_than_a_node_appears() -> None:
     truth = disks()
     image = picture(truth)
-    dots = truth & ~disks_only(truth)
+    dots = truth & ~binary_opening(truth, np.ones((9, 9)))
     for full, least, most in ((False, 0.0, 0.4), (True, 0.9, 1.0)):
         result = METHODS["saf"].run(problem_of(image, full_resolution=full))
         bright = result.labels == np.argmax([image[result.labels == k].mean() for k in (1, 2)]) + 1
         assert least <= bright[dots].mean() <= most
-
-
-def disks_only(truth: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    from scipy.ndimage import binary_opening
-
-    return np.asarray(binary_opening(truth, np.ones((9, 9))))
 
 
 def test_without_it_labels_of_nodes_are_enlarged() -> None:
@@ -202,8 +196,7 @@ def test_nearness_to_strokes_is_not_lost() -> None:
     truth = disks()
     image, seeds = picture(truth), np.zeros(truth.shape, int)
     seeds[20, 16:25], seeds[40:60, 2] = 1, 2
-    options = {"features": "intensity", "window": 3, "max_side": REDUCED, "weights": "contrast"}
-    problem = saf.Problem.from_image(image, seeds=seeds, **options)  # type: ignore[arg-type]
+    problem = problem_of(image, seeds=seeds, weights="contrast")
     labels: Any = saf.AssignmentFlow(connected=True).run(problem).labels
     assert (labels[:40, :40] == 1).mean() > 0.1 and (labels[50:] == 1).mean() < 0.02
 
@@ -211,8 +204,7 @@ def test_nearness_to_strokes_is_not_lost() -> None:
 def test_features_of_an_array_have_their_borders_moved() -> None:
     truth = disks()
     image = picture(truth)
-    options = {"window": 3, "max_side": REDUCED}
-    problem = saf.Problem.from_image(image, features=image[..., None], **options)  # type: ignore[arg-type]
+    problem = problem_of(image, features=image[..., None])
     assert agreement(METHODS["saf"].run(problem).labels, truth) > 0.96
 
 
@@ -230,18 +222,13 @@ def test_the_option_is_part_of_a_recipe() -> None:
     assert dataclasses.replace(options, full_resolution=True) == ImageOptions()
 
 
-def with_strokes(truth: NDArray[np.bool_]) -> NDArray[np.int64]:
-    strokes = np.zeros(truth.shape, int)
-    strokes[18:23, 14:26], strokes[38:40, 2:30] = 1, 2
-    return strokes
-
-
 def test_a_stroke_changes_only_the_blocks_that_its_labels_change(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("napari_saf.parts._BLOCK", {2: 32})
     truth = disks()
-    image, strokes = picture(truth), with_strokes(truth)
+    image, strokes = picture(truth), np.zeros(truth.shape, int)
+    strokes[18:23, 14:26], strokes[38:40, 2:30] = 1, 2
     image[200:230, 200:230] = 0.5  # as near to one class as to the other
     method = saf.AssignmentFlow(paths=0.0, rounds=0)
     problem = problem_of(image, seeds=strokes)

@@ -39,17 +39,9 @@ def test_without_seeds_all_labels_are_new():
     assert set(np.unique(labels)) == {1, 2, 3}
 
 
-@pytest.mark.parametrize("new_labels", [True, False])
-def test_strokes_may_have_more_classes_than_labels_were_asked_for(new_labels):
-    image, strokes = three_stripes()
-    strokes[3:6, 28:31] = 3
-    problem = saf.Problem.from_image(image, seeds=strokes, **PLAIN)
-    result = saf.SelfAssignmentFlow(max_labels=2, new_labels=new_labels).run(problem)
-    assert result.assignment.shape[1] == 3
-    np.testing.assert_array_equal(result.labels[strokes > 0], strokes[strokes > 0])
-
-
 METHODS = [
+    saf.SelfAssignmentFlow(max_labels=2),
+    saf.SelfAssignmentFlow(max_labels=2, new_labels=False),
     saf.SLK(n_clusters=2),
     saf.SLK(n_clusters=2, prototypes="ms"),
     saf.SLK(n_clusters=2, prototypes="means"),
@@ -61,7 +53,7 @@ METHODS = [
 
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("n_classes", [2, 3])
-def test_clusterings_keep_seeds_however_many_classes_they_have(method, n_classes):
+def test_seeds_may_have_more_classes_than_labels_were_asked_for(method, n_classes):
     image, strokes = three_stripes()
     if n_classes == 3:
         strokes[3:6, 28:31] = 3
@@ -83,6 +75,15 @@ def test_skipped_classes_are_told_before_memory_is_taken(name, number):
     problem = saf.Problem.from_image(image, seeds=strokes, groups=groups, **PLAIN)
     with pytest.raises(saf.InvalidInput, match=f"classes 1 to {number}, class 2 has none"):
         saf.METHODS[name]().run(problem)
+
+
+@pytest.mark.parametrize("name", ["af", "laplacianshot", "bavardage"])
+def test_one_class_teaches_nothing_and_none_is_asked_for(name):
+    image, strokes = three_stripes()
+    for seeds, words in ((strokes == 1, "two or more classes, got one"), (None, "(seeds|strokes)")):
+        problem = saf.Problem.from_image(image, seeds=seeds, **PLAIN)
+        with pytest.raises(saf.InvalidInput, match=words):
+            saf.METHODS[name]().run(problem)
 
 
 @pytest.mark.parametrize("method", [saf.SelfAssignmentFlow(), saf.SLK()])

@@ -1,14 +1,12 @@
 """A run that was stopped goes on to where it would have ended."""
 
-import itertools
-
 import numpy as np
 import pytest
+from method_cases import run_until
 from skimage.data import astronaut
 from skimage.transform import resize
 
 import napari_saf as saf
-from napari_saf.methods import run_to_end
 
 IMAGE = resize(astronaut(), (48, 48))
 SEEDS = np.zeros((48, 48), dtype=int)
@@ -40,14 +38,6 @@ OTHERS = {
 CASES = FLOWS | FAIR | OTHERS
 
 
-def run(method, problem, n_questions=None, initial=None):
-    """Return the outcome of a run, stopped after so many questions, and how often it asked."""
-    asked = itertools.count()
-    limit = float("inf") if n_questions is None else n_questions
-    steps = method.iterate(problem, initial, cancelled=lambda: next(asked) >= limit)
-    return run_to_end(steps), next(asked)
-
-
 def same(left, right):
     """Return the share of pixels of the same column: labels of like sizes may change numbers."""
     columns = [outcome.assignment.argmax(axis=1) for outcome in (left, right)]
@@ -63,17 +53,17 @@ def case(request):
     """A method, a problem, the outcome in one go, and how often that asked."""
     method, options = CASES[request.param]
     problem = saf.Problem.from_image(IMAGE, max_side=None, **options)
-    return method, problem, *run(method, problem)
+    return method, problem, *run_until(method, problem)
 
 
 def test_a_run_that_was_stopped_twice_ends_as_one_in_one_go(case):
     method, problem, whole, n_asked = case
     n_before = 0
     for share in (0.3, 0.7):
-        stopped, _ = run(method, problem, int(share * n_asked))
+        stopped, _ = run_until(method, problem, int(share * n_asked))
         assert stopped.status is saf.Status.CANCELLED
-        again, _ = run(method, problem, max(3, n_asked // 4), stopped)
-        end, _ = run(method, problem, initial=again)
+        again, _ = run_until(method, problem, max(3, n_asked // 4), stopped)
+        end, _ = run_until(method, problem, initial=again)
         assert end.status is whole.status
         assert same(end, whole) >= {"fair": 0.96, "slk": 0.98}.get(method.name, 0.99)
         last = end.history.objective[-1], whole.history.objective[-1]
@@ -101,8 +91,8 @@ def check_time_counts_and_records_go_on(method, problem, stopped, end):
 
 def test_what_had_hardly_begun_begins_again(case):
     method, problem, whole, _ = case
-    stopped, _ = run(method, problem, 1)
-    end, _ = run(method, problem, initial=stopped)
+    stopped, _ = run_until(method, problem, 1)
+    end, _ = run_until(method, problem, initial=stopped)
     np.testing.assert_array_equal(end.labels, whole.labels)
     np.testing.assert_array_equal(end.history.time, whole.history.time)
 

@@ -53,8 +53,8 @@ def test_dots_that_stood_for_an_object_still_do():
     strokes[10:13, 2:5], strokes[2:5, 2:5] = 1, 2
     assert is_of_many(image, strokes)
     clicks = stroke_choices(1)["clicks"]
-    assert clicks.corrects and not is_of_many(image, strokes, before=clicks)
-    assert is_of_many(image, strokes, before=stroke_choices(1)["many"])
+    assert clicks.corrects and not is_of_many(image, strokes, previous=clicks)
+    assert is_of_many(image, strokes, previous=stroke_choices(1)["many"])
 
 
 def test_dots_that_stood_for_an_object_still_do_on_a_ground_if_features_do_not_tell_all():
@@ -63,10 +63,10 @@ def test_dots_that_stood_for_an_object_still_do_on_a_ground_if_features_do_not_t
     for first in range(4, 96, 16):
         strokes[first + 2 : first + 5, 6:9], strokes[first + 10 : first + 12, 6:9] = 1, 2
     clicks = stroke_choices(1)["clicks"]
-    assert is_of_many(image, strokes, before=clicks)
+    assert is_of_many(image, strokes, previous=clicks)
     strokes[6:9, 86:89] = 2  # on a thing, of the class of the ground
     assert is_of_many(image, strokes)
-    assert not is_of_many(image, strokes, before=clicks)
+    assert not is_of_many(image, strokes, previous=clicks)
 
 
 def test_where_things_merge_the_length_of_a_stroke_says_how_large_one_is():

@@ -186,7 +186,7 @@ def _first_values(item: Parameter) -> str:
 def whole_name(variant: compare.Variant, n_words: int | None = None) -> str:
     """Return all that was chosen for a variant, with so many words of each label of the form."""
     texts = []
-    for axis, value in variant.place:
+    for axis, value in variant.coordinates:
         item = _OPTIONS.get(axis) or parameter_named(type(variant.method), axis)
         label = "" if item is None else item.label  # the name of a method is enough
         texts.append(" ".join([*label.split()[:n_words], value]))
@@ -198,11 +198,13 @@ def panel_names(variants: Sequence[compare.Variant]) -> list[str]:
     axes, layout = compare.open_axes(variants), compare.lay_out(variants)
     if not axes:
         return [whole_name(variant) for variant in variants]
-    places = [tuple(pair for pair in variant.place if pair[0] in axes) for variant in variants]
-    short = [tuple((axis, _short_window(axis, text)) for axis, text in own) for own in places]
-    places = short if len({*short}) == len(variants) else places
-    pairs = zip(variants, places, strict=True)
-    shown = [dataclasses.replace(variant, place=place) for variant, place in pairs]
+    full = [tuple(pair for pair in variant.coordinates if pair[0] in axes) for variant in variants]
+    short = [tuple((axis, _short_window(axis, text)) for axis, text in pairs) for pairs in full]
+    chosen = short if len({*short}) == len(variants) else full
+    shown = [
+        dataclasses.replace(variant, coordinates=pairs)
+        for variant, pairs in zip(variants, chosen, strict=True)
+    ]
     n_columns = layout.n_columns
     if not layout.is_table:
         n_columns = math.ceil(math.sqrt(len(variants) + _N_GIVEN))

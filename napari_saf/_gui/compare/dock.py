@@ -143,7 +143,7 @@ class CompareWidget(DockBase):
         elif outcome is not None and layers is not None:
             shown, shape = layers.layers(), (-1, -1)
             layout = lay_out([result.variant for result in outcome.comparison.results])
-            if layout.is_table and len(shown) == len(layout.places):
+            if layout.is_table and len(shown) == len(layout.cells):
                 shape = layout.n_rows, layout.n_columns
             else:
                 shown += [layers.image, self.truth.layer]
