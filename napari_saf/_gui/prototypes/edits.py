@@ -14,7 +14,7 @@ from scipy import ndimage
 
 from napari_saf._gui.layers.placement import labelled_axes, pixels_of
 from napari_saf._gui.layers.reading import ImageJob, Pixels, ProblemReader
-from napari_saf._gui.prototypes.labels import LabelState, LayerSource, Source
+from napari_saf._gui.prototypes.labels import LabelState, Source
 from napari_saf._gui.runs.job import RunJob, RunStart
 from napari_saf.device import torch
 from napari_saf.errors import InvalidInput
@@ -28,6 +28,16 @@ from napari_saf.result import LabelImage, LabelMap, Segmentation
 _ODDS = 10.0
 """How much more a node belongs to its label than to any other at the start."""
 _MOST_SAMPLES = 20_000
+_NO_LABELS = "run Segment, open a Labels layer, or load prototypes"
+_NEEDS = {
+    "merge": ("labels", "rows", "unlocked"),
+    "split": ("labels", "one row", "flow", "unlocked"),
+    "delete": ("labels", "row", "unlocked"),
+    "refine": ("labels", "flow"),
+    "save": ("prototypes",),
+    "apply": ("prototypes", "features"),
+}
+"""What each button needs; the first that is missing is its tooltip."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -245,29 +255,23 @@ def free_number(taken: Collection[int], dtype: np.dtype[Any]) -> int:
 def why_not(
     source: Source | None, target: EditTarget | None, selected: Sequence[int]
 ) -> dict[str, str]:
-    """Return why each button has nothing to do; empty where it has."""
-    common = "run Segment, open a Labels layer, or load prototypes" if source is None else ""
-    if isinstance(source, LayerSource):
-        data = source.layer.data
-        if source.layer.multiscale:
-            common = "labels at several resolutions cannot be edited here"
-        elif not isinstance(data, np.ndarray) or not data.flags.writeable:
-            common = "these labels lie in a file: duplicate the layer into memory to edit them"
-        elif data.dtype.kind not in "iu":
-            common = f"expected whole numbers, got {data.dtype}"
-    no_flow = "a file has no pixels" if target is None else target.reason
-    is_locked = source is not None and not source.state.locked.isdisjoint(selected)
-    locked = "a chosen label is locked" if is_locked else ""
-    few = "choose two rows or more, with Ctrl or Shift" if len(selected) < 2 else ""
-    none = "" if source is not None and source.state.prototypes else "these have no prototypes"
+    """Return why each button is disabled; empty where it is not."""
+    state = LabelState() if source is None else source.state
+    has_lock = not state.locked.isdisjoint(selected)
     has_features = source is not None and source.options is not None
+    reasons = {
+        "labels": _NO_LABELS if source is None else source.why_not_edited,
+        "row": "" if selected else "choose a row",
+        "one row": "" if len(selected) == 1 else "choose one row",
+        "rows": "" if len(selected) > 1 else "choose two rows or more, with Ctrl or Shift",
+        "unlocked": "a chosen label is locked" if has_lock else "",
+        "flow": "a file has no pixels" if target is None else target.reason,
+        "prototypes": "" if state.prototypes else "these have no prototypes",
+        "features": "" if has_features else "their features are not known",
+    }
     return {
-        "merge": common or few or locked,
-        "split": common or ("choose one row" if len(selected) != 1 else no_flow) or locked,
-        "delete": common or ("" if selected else "choose a row") or locked,
-        "refine": common or no_flow,
-        "save": none,
-        "apply": none or ("" if has_features else "their features are not known"),
+        button: next((reasons[need] for need in needs if reasons[need]), "")
+        for button, needs in _NEEDS.items()
     }
 
 

@@ -127,6 +127,16 @@ class LayerSource:
         self.layer.metadata[metadata.METADATA_KEY] = metadata.metadata_of(self.layer) | entries
 
     @property
+    def why_not_edited(self) -> str:
+        """Why the pixels cannot be changed; empty if they can."""
+        data = self.layer.data
+        if self.layer.multiscale:
+            return "labels at several resolutions cannot be edited here"
+        if not isinstance(data, np.ndarray) or not data.flags.writeable:
+            return "these labels lie in a file: duplicate the layer into memory to edit them"
+        return "" if data.dtype.kind in "iu" else f"expected whole numbers, got {data.dtype}"
+
+    @property
     def options(self) -> ImageOptions | None:
         """How the image became features, or None where that is not known."""
         try:
@@ -139,7 +149,10 @@ class LayerSource:
 
 
 class FileSource:
+    """The prototypes of a file, which has no pixels."""
+
     layer = None
+    why_not_edited = ""
 
     def __init__(self, title: str, loaded: PrototypeSet) -> None:
         self.title = title
