@@ -130,7 +130,7 @@ class DictionaryWidget(DockBase):
 
     def _release(self) -> None:
         self.results.layers.clear()
-        self._atom_labels.known.clear()
+        self._atom_labels.entries.clear()
 
     @property
     def current(self) -> ColoredDictionary | None:
@@ -290,7 +290,7 @@ class DictionaryWidget(DockBase):
         if len(atom_ids) != 1:
             return
         (atom_id,) = atom_ids
-        found = self._atom_labels.where(atom_id)
+        found = self._atom_labels.find(atom_id)
         if found is None:
             self.panel.note("apply the dictionary to an image to see where its atoms are used")
             return

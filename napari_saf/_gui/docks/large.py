@@ -105,7 +105,7 @@ class LargeSection(FormSection):
             out = out / f"{file_stem(image.name)}{_SUFFIX}"
             self.store.set_path(out)
         try:
-            learner, region = self._learner(self._form), self._input.whole_region()
+            learner, region = self._learner(self._form), self._input.pixels().slices(every=True)
             mask = self._input.choices["mask"].layer
             values = None if mask is None else pixels_of(mask)
             place = image, region.whole()[0], out

@@ -154,7 +154,7 @@ class StrokeResults:
     @property
     def index(self) -> Index | None:
         """What is read of the image for the region on screen; None without an image."""
-        return None if self._input.image is None else self._input.region().index
+        return None if self._input.image is None else self._input.pixels().region().index
 
     @property
     def current(self) -> StrokeResult | None:
@@ -180,7 +180,7 @@ class StrokeResults:
         layers = [x for x in kept if f"[{TITLE}]" in x.name and x not in taken]
         if painted != [strokes] or not layers:
             return None
-        region, pixels = self._input.region(), self.read(strokes)
+        region, pixels = self._input.pixels().region(), self.read(strokes)
         result = StrokeResult(self._viewer, region.image, strokes, region.index, region.placement)
         if not any(result.live.take_up(layer, pixels.shape) for layer in reversed(layers)):
             return None
@@ -219,14 +219,14 @@ class StrokeResults:
         last = next((r.strokes for r in reversed(self._results) if r.image == image), None)
         if last is not None or strokes is None:
             return last
-        sides, whole = pixels_of(strokes).shape, self._input.region().whole()[1]
+        sides, whole = pixels_of(strokes).shape, self._input.pixels().region().whole()[1]
         # Any axis may be that of the channels, which is still to be chosen.
         cut = [(whole[:axis], whole[axis + 1 :]) for axis in range(len(whole))]
         without_one = [(*before, *n, *after) for before, after in cut for n in ((), (1,))]
         return strokes if sides in (whole, *without_one) else None
 
     def read(self, layer: Labels) -> NDArray[Any]:
-        pixels = self._input.region().over(layer)
+        pixels = self._input.pixels().region().over(layer)
         assert pixels is not None
         return pixels.read(not_cancelled)
 
@@ -242,7 +242,7 @@ class StrokeResults:
         if self._base.layer is not None:
             given = follow_strokes(self.read(self._base.layer), self.read(self._input.strokes))
         locked = None if self.current is None else self.current.locked
-        job = self._input.job(finite_only=self.finite_only)
+        job = self._input.read().job(finite_only=self.finite_only)
         return dataclasses.replace(job, given=given, locked=locked)
 
     def learner(self, form: MethodForm) -> Callable[[Callable[[], bool]], Pipeline]:
