@@ -26,7 +26,7 @@ class Separate(NamedTuple):
 
     @property
     def note(self) -> str:
-        return f"{self.number:,} separate things: see Objects" if self.number else ""
+        return f"{format_count(self.number)} separate things: see Objects" if self.number else ""
 
 
 def find_separate(labels: NDArray[np.integer]) -> Separate:

@@ -25,8 +25,8 @@ from skimage.util import montage
 
 from napari_saf._gui.dictionary.layers import ColoredDictionary
 from napari_saf._gui.docks.tables import to_qcolor, to_qimage
-from napari_saf._gui.forms.display_text import format_count
 from napari_saf._gui.forms.layout import create_button, create_row, fill_layout
+from napari_saf.errors import format_count
 
 _FRAME, _GAP, _MAP_MARGIN = 3, 6, 8
 _MIN_ZOOM, _ZOOM, _MAX_ZOOM = 16, 36, 120

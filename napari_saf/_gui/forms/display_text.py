@@ -77,11 +77,6 @@ def list_names(names: Sequence[str]) -> str:
     return ", ".join(names[:_MOST_NAMED]) + (f" and {n_more} more" if n_more > 0 else "")
 
 
-def format_count(count: int) -> str:
-    """Return a count with thousands apart, without a line break between them: ``12 345``."""
-    return f"{count:,}".replace(",", "\N{NARROW NO-BREAK SPACE}")
-
-
 def duration_text(seconds: float) -> str:
     rounded = next((number for number in _SECONDS if seconds <= number), 0)
     if not rounded:

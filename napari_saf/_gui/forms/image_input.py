@@ -19,8 +19,6 @@ from napari_saf._gui.forms.layout import FormSection
 from napari_saf._gui.forms.method_form import OptionsForm
 from napari_saf._gui.layers import placement
 from napari_saf._gui.layers.metadata import is_given
-from napari_saf._gui.layers.reading import ImageJob
-from napari_saf.errors import InvalidInput
 from napari_saf.features import FEATURES, FeatureExtractor, extractor_of
 from napari_saf.input import AUTO, GIVEN_FEATURES
 from napari_saf.parameters import describe
@@ -50,8 +48,8 @@ _IMAGE_ROWS = ("image", "channels", "extent", "strokes", "groups")
 class ImageInput(QObject):
     """Controls of the image input: two sections and a scale, to be laid out by the owner.
 
-    `options` are what to begin with, `strokes` the text for no strokes. The `choices` are of the
-    image and its axes, of layers, and the generated fields of options.
+    The fields begin with the options `start`; `strokes` is the text for no strokes. The `choices`
+    are of the image and its axes, of layers, and the generated fields of options.
     """
 
     image_changed = Signal()
@@ -60,10 +58,10 @@ class ImageInput(QObject):
     strokes_changed = Signal()
 
     def __init__(
-        self, viewer: napari.Viewer, options: ImageOptions | None = None, *, strokes: str = "none"
+        self, viewer: napari.Viewer, start: ImageOptions = DEFAULT_OPTIONS, *, strokes: str = "none"
     ) -> None:
         super().__init__()
-        self._viewer, self._start = viewer, options or DEFAULT_OPTIONS
+        self._viewer, self.start = viewer, start
         self._fitted: dict[str, FeatureExtractor] = {}
         self._selection: ImageSelection | None = None
         self.choices: dict[str, Any] = {
@@ -90,14 +88,14 @@ class ImageInput(QObject):
         self.show_row("groups", False)
         self._connect()
         self._on_image_changed()
-        self.choose(features=self._start.features)
+        self.choose(features=self.start.features)
 
     def _create_field(self, name: str) -> Any:
         """Create the field of an option; "automatic" is offered where the scale starts as such."""
         item, words = OPTIONS[name], OPTIONS[name].choices
-        if self._start.window != AUTO:
+        if self.start.window != AUTO:
             words = tuple(word for word in words if word != AUTO)
-        start = getattr(self._start, name)
+        start = getattr(self.start, name)
         return create_field(dataclasses.replace(item, choices=words, default=start), self._viewer)
 
     def _create_extractors(self) -> dict[str, OptionsForm]:
@@ -214,44 +212,6 @@ class ImageInput(QObject):
         self._section_of(name).show_row(self.choices[name], visible)
         self._forget()
 
-    @property
-    def uses_window(self) -> bool:
-        """Whether the method averages over windows, as the owner says by the row of the weights."""
-        return self.features.is_shown(self.choices["weights"])
-
-    def job(self, *, finite_only: bool = False, strokes: Labels | None = None) -> ImageJob:
-        return self.read().job(finite_only=finite_only, strokes=strokes)
-
-    def whole_options(self) -> ImageOptions:
-        return self.read().whole_options()
-
-    def scale_note(self) -> str:
-        return self.read().scale_note()
-
-    def slice_note(self) -> str:
-        return self.pixels().slice_note()
-
-    def options_by_hand(self) -> list[str]:
-        """Return in words what is not as the dock began with, and counts."""
-        return self.read().changes_since(self._start, uses_window=self.uses_window)
-
-    def choice_note(self) -> str:
-        """Return what is chosen for the image where that is "automatic", and counts."""
-        try:
-            return self.read().automatic_note(uses_window=self.uses_window)
-        except InvalidInput:
-            return ""
-
-    def region(self) -> placement.ImageRegion:
-        return self.pixels().region()
-
-    def place_for_strokes(self) -> tuple[placement.Placement, tuple[int, ...]]:
-        """Return where new strokes lie, and their shape: over all slices, or what is on screen."""
-        return dataclasses.replace(self.pixels(), strokes=None).region().whole()
-
-    def whole_region(self) -> placement.ImageRegion:
-        return self.pixels().slices(every=True)
-
     def read_axes(self, event: object = None) -> None:
         """Offer as groups what the image defines; the first, unless others were chosen."""
         if self.image is not None:
@@ -290,7 +250,7 @@ class ImageInput(QObject):
         extent.offer(pixels.extents)
         self.section.rename_row(extent, f"{pixels.slice_word.capitalize()}s")
         self.show_row("extent", len(pixels.axes) > 2)
-        automatic = [AUTO] * (self._start.window == AUTO)
+        automatic = [AUTO] * (self.start.window == AUTO)
         names = [*automatic, *pixels.feature_names]
         self.choices["features"].set_others([(FEATURE_LABELS[name], name) for name in names])
         self.read_axes()
@@ -299,4 +259,4 @@ class ImageInput(QObject):
         """Return whether a layer has the pixels of the image and an axis more."""
         if self.image is None or layer == self.image:
             return False
-        return self.region().over_features(layer) is not None
+        return self.pixels().region().over_features(layer) is not None
