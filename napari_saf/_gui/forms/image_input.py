@@ -58,10 +58,10 @@ class ImageInput(QObject):
     strokes_changed = Signal()
 
     def __init__(
-        self, viewer: napari.Viewer, start: ImageOptions = DEFAULT_OPTIONS, *, strokes: str = "none"
+        self, viewer: napari.Viewer, start: ImageOptions | None = None, *, strokes: str = "none"
     ) -> None:
         super().__init__()
-        self._viewer, self.start = viewer, start
+        self._viewer, self.start = viewer, start or DEFAULT_OPTIONS
         self._fitted: dict[str, FeatureExtractor] = {}
         self._selection: ImageSelection | None = None
         self.choices: dict[str, Any] = {
