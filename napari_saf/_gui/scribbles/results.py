@@ -195,7 +195,7 @@ class StrokeResults:
         """Return the result for the present strokes, to be labelled now; a new one if need be."""
         result, chosen = self.current, self._input
         if result is None:
-            place = chosen.region().placement
+            place = chosen.pixels().region().placement
             result = StrokeResult(self._viewer, chosen.image, chosen.strokes, index, place)
             self._results.append(result)
         self.give_way(result)
@@ -252,12 +252,12 @@ class StrokeResults:
         """
         self.classifier()  # or why there is none
         method = form.read()
-        chosen = self._input
+        selection = self._input.read()
         # What strokes teach at full resolution is for all of the image at that.
-        options = dataclasses.replace(chosen.whole_options(), max_side=None)
-        found = [r for r in self._results if r.image == chosen.image and not r.live.is_lost]
+        options = dataclasses.replace(selection.whole_options(), max_side=None)
+        found = [r for r in self._results if r.image == selection.image and not r.live.is_lost]
         own = [r for r in found if r.strokes in self._viewer.layers]
-        jobs = [chosen.job(finite_only=self.finite_only, strokes=r.strokes) for r in own]
+        jobs = [selection.job(finite_only=self.finite_only, strokes=r.strokes) for r in own]
         numbers = self._strokes.classes()
         colors = colors_of(self._strokes.layer, np.array(numbers))[:, :3].tolist()
         names = {number: self._strokes.name(number) for number in numbers}
