@@ -218,7 +218,7 @@ def test_ten_corrections_set_neck_anew_and_undo_brings_all_back(model, open_on, 
         assert (dock.form.read().neck == 0.5) is (count < 10)
     by_hand = dock.editor.corrections.is_by_hand[dock.layer.data]
     text = dock.status.text
-    assert text.startswith("neck 50 → ") and "10 corrections: 22 → 24 objects (Undo" in text
+    assert text.startswith("neck 0.5 → ") and "10 corrections: 22 → 24 objects (Undo" in text
     assert by_hand[:, :120].sum() == (pairs()[:, :120] == 2).sum()
     dock.undo()
     settle(dock)

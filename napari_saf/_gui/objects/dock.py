@@ -53,6 +53,8 @@ from napari_saf.parameters import describe, to_plain
 
 _PATIENCE = 60
 """Milliseconds without a change after which objects are shown anew."""
+_NUMBERS = ("neck", "smallest")
+"""Parameters of a split that are numbers, in the order of messages."""
 _NO_LABELS = "no labels: run Segment, or open a Labels layer"
 _OF_RUN = "that of the run, if known"
 _MOST_TRACKED = 4
@@ -118,7 +120,7 @@ class ObjectsWidget(DockBase):
         rows.add_row("Image", self.image, HELP["image"])
         rows.add_row("Kinds", self.kinds, "The labels that consist of single objects.")
         rows.add_row("Slices", self.slices, "Split and measure each slice alone, not the volume.")
-        numbers = [item for item in describe(ObjectStep) if item.name in ("smallest", "neck")]
+        numbers = [item for item in describe(ObjectStep) if item.name in _NUMBERS]
         self.form.ask_for(ObjectStep, numbers)
         advanced.add_row("Uncertainty", self.uncertainty, HELP["uncertainty"])
         self._rows = rows
@@ -310,24 +312,19 @@ class ObjectsWidget(DockBase):
         )
 
     def _on_learned(
-        self, editor: ObjectEditor, count: int, before: Corrections, after: Corrections | None
+        self, editor: ObjectEditor, count: int, old: Corrections, new: Corrections | None
     ) -> None:
-        is_old = editor is not self.editor or not np.array_equal(editor.labels, before.labels)
+        is_old = editor is not self.editor or not np.array_equal(editor.labels, old.labels)
         if is_old or self.panel.is_busy:
             return  # the next correction starts it again
         self._n_taught = count
-        if after is not None:
-            changes = {
-                "neck": (100 * before.neck, 100 * after.neck, " %"),
-                "smallest": (before.smallest, after.smallest, " pixels"),
-            }
-            changed = [f"{k} {a:g} → {b:g}{unit}" for k, (a, b, unit) in changes.items() if a != b]
-            n_before, n_after = ((one.kinds > 0).sum() for one in (before, after))
-            words = f"{', '.join(changed)} after {counted(count, 'correction')}: "
-            words += (
-                f"{format_count(n_before)} → {counted(n_after, 'object')} (Undo brings them back)"
-            )
-            self._edit(words, lambda editor: editor.replace(after))
+        if new is not None:
+            numbers = [(name, getattr(old, name), getattr(new, name)) for name in _NUMBERS]
+            changes = [f"{name} {a:g} → {b:g}" for name, a, b in numbers if a != b]
+            n_old, n_new = (int((corrections.kinds > 0).sum()) for corrections in (old, new))
+            words = f"{', '.join(changes)} after {counted(count, 'correction')}: "
+            words += f"{format_count(n_old)} → {counted(n_new, 'object')} (Undo brings them back)"
+            self._edit(words, lambda editor: editor.replace(new))
 
     def _keep(self) -> None:
         assert self.editor is not None
