@@ -10,7 +10,6 @@ from typing import Any
 import napari
 from napari.layers import Image, Labels, Layer
 from qtpy.QtCore import QObject, Signal
-from superqt.utils import signals_blocked
 
 from napari_saf._gui.forms.choices import Choice, LayerChoice, Plain
 from napari_saf._gui.forms.fields import create_field
@@ -19,7 +18,7 @@ from napari_saf._gui.forms.layout import FormSection
 from napari_saf._gui.forms.method_form import OptionsForm
 from napari_saf._gui.layers import placement
 from napari_saf._gui.layers.metadata import is_given
-from napari_saf.features import FEATURES, FeatureExtractor, extractor_of
+from napari_saf.features import FEATURES, extractor_of
 from napari_saf.input import AUTO, GIVEN_FEATURES
 from napari_saf.parameters import describe
 from napari_saf.problem import ImageOptions
@@ -62,7 +61,6 @@ class ImageInput(QObject):
     ) -> None:
         super().__init__()
         self._viewer, self.start = viewer, start or DEFAULT_OPTIONS
-        self._fitted: dict[str, FeatureExtractor] = {}
         self._selection: ImageSelection | None = None
         self.choices: dict[str, Any] = {
             "image": LayerChoice(viewer, Image),
@@ -142,11 +140,12 @@ class ImageInput(QObject):
         """Return what the controls say; InvalidInput if they do not fit together."""
         if self._selection is None:
             values = {name: choice.value for name, choice in self.choices.items()}
-            features, mask = values["features"], values["mask"]
             groups = values["groups"] if self.section.is_shown(self.choices["groups"]) else None
-            is_layer = isinstance(features, Layer)
+            features, is_layer = values["features"], isinstance(values["features"], Layer)
+            if features in self.extractors:
+                features = self.extractors[features].read()
             options = ImageOptions(
-                features=GIVEN_FEATURES if is_layer else self._read_features(features),
+                features=GIVEN_FEATURES if is_layer else features,
                 groups=None if isinstance(groups, Layer) else groups,
                 **{name: values[name] for name in _FIELDS},
             )
@@ -154,7 +153,7 @@ class ImageInput(QObject):
                 self.pixels(),
                 options=options,
                 features=features if is_layer else None,
-                mask=mask,
+                mask=values["mask"],
                 groups=groups if isinstance(groups, Layer) else None,
             )
         return self._selection
@@ -164,34 +163,15 @@ class ImageInput(QObject):
         for name, value in values.items():
             extractor = extractor_of(value) if name == "features" else None
             if extractor is not None:
-                self._show_extractor(extractor)
                 value = extractor.name
+                if value in self.extractors:
+                    self.extractors[value].show(extractor)
+                self._on_options_changed()
             if name in _FIELDS:
                 with suppress(TypeError, ValueError):
                     self.choices[name].value = value
             else:
                 self.choices[name].choose(value)
-
-    def _show_extractor(self, extractor: FeatureExtractor) -> None:
-        self._fitted[extractor.name] = extractor
-        form = self.extractors.get(extractor.name)
-        if form is not None:
-            with signals_blocked(form):
-                form.set_values({name: getattr(extractor, name) for name in form.fields})
-        self._on_options_changed()
-
-    def _read_features(self, name: str) -> str | FeatureExtractor:
-        """Return an extractor as its rows say, or the name where it has none.
-
-        One that was shown comes back with what it learned, as long as the rows say the same.
-        """
-        form, fitted = self.extractors.get(name), self._fitted.get(name)
-        if form is None:
-            return name
-        extractor: FeatureExtractor = form.read()
-        values = [(getattr(extractor, n), getattr(fitted, n, None)) for n in form.fields]
-        is_same = all(value == shown for value, shown in values)
-        return fitted if fitted is not None and is_same else extractor
 
     def plain_values(self) -> dict[str, Any]:
         """Return scale and choices as values for JSON, but for layers."""
