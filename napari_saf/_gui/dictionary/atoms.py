@@ -61,7 +61,9 @@ class AtomView(QGraphicsView):
     """The ids of the selected atoms."""
 
     def __init__(self) -> None:
-        super().__init__(QGraphicsScene())
+        super().__init__()
+        self._drawing = QGraphicsScene(self)
+        self.setScene(self._drawing)
         self.shown: ColoredDictionary | None = None
         self.selected: frozenset[int] = frozenset()
         self._images: list[QImage] = []
@@ -123,8 +125,8 @@ class AtomView(QGraphicsView):
 
     def _draw(self) -> None:
         """Draw the atoms, each in a frame of its colour; most used and selected ones on top."""
-        scene = self.scene()
-        scene.clear()
+        drawing = self._drawing
+        drawing.clear()
         if self.shown is None:
             return
         usage, side, width = self.shown.dictionary.usage, self._side, self.viewport().width()
@@ -140,17 +142,17 @@ class AtomView(QGraphicsView):
         ink = self.palette().color(self.foregroundRole())
         for number, (x, y) in enumerate(corners.tolist()):
             is_selected = self.shown.atom_ids[number] in self.selected
-            item = scene.addPixmap(self._picture(number, ink if is_selected else None))
+            item = drawing.addPixmap(self._picture(number, ink if is_selected else None))
             item.setData(_NUMBER, number)
             item.setPos(x, y)
             item.setZValue(float(usage[number]) + float(usage.sum()) * is_selected)
             item.setOpacity(1 if is_selected or not self.selected else _DIMMED)
             if has_text:
-                text = scene.addSimpleText(short_count(int(usage[number])))
+                text = drawing.addSimpleText(short_count(int(usage[number])))
                 text.setBrush(ink)
                 text.setOpacity(item.opacity())
                 text.setPos(x + (side - text.boundingRect().width()) / 2, y + side)
-        scene.setSceneRect(0, 0, width, height)
+        drawing.setSceneRect(0, 0, width, height)
         edges = self.contentsMargins()  # of napari's style
         height += edges.top() + edges.bottom()
         self.setFixedHeight(int(np.clip(height, _MIN_HEIGHT, _MAX_HEIGHT)))

@@ -84,7 +84,7 @@ class ObjectsWidget(DockBase):
         self.uncertainty = LayerChoice(viewer, Image, self._fits, none=_OF_RUN)
         self.uncertainty.set_others([(_OF_RUN, None), ("none", "none")])
         self.kinds, self.slices = LabelList(), QCheckBox("each by itself")
-        self.form = OptionsForm(viewer, FormSection(), FormSection())
+        self.split_form = OptionsForm(viewer, FormSection(), FormSection())
         self.track_by = Choice([(way, way) for way in TRACK_BY])
         self.table, self.counts = ObjectTable(), QLabel(wordWrap=True)
         self._add_controls()
@@ -98,7 +98,7 @@ class ObjectsWidget(DockBase):
             (self.uncertainty.layer_changed, self._on_kinds_changed),
             (self.kinds.itemChanged, self._on_kinds_changed),
             (self.slices.toggled, self._on_kinds_changed),
-            (self.form.changed, self._preview.start),
+            (self.split_form.changed, self._preview.start),
             (self._preview.timeout, self._show_preview),
             (self._painted.timeout, self._adopt),
             (self.table.chosen, self._on_chosen),
@@ -115,13 +115,13 @@ class ObjectsWidget(DockBase):
         self._on_labels_changed()
 
     def _add_controls(self) -> None:
-        rows, advanced = self.form.basic, self.form.advanced
+        rows, advanced = self.split_form.basic, self.split_form.advanced
         rows.add_row("Labels", self.labels, "The Labels layer whose labels are the kinds.")
         rows.add_row("Image", self.image, HELP["image"])
         rows.add_row("Kinds", self.kinds, "The labels that consist of single objects.")
         rows.add_row("Slices", self.slices, "Split and measure each slice alone, not the volume.")
         numbers = [item for item in describe(ObjectStep) if item.name in _NUMBERS]
-        self.form.ask_for(ObjectStep, numbers)
+        self.split_form.ask_for(ObjectStep, numbers)
         advanced.add_row("Uncertainty", self.uncertainty, HELP["uncertainty"])
         self._rows = rows
         slots: dict[str, Callable[[], object]] = {
@@ -179,7 +179,7 @@ class ObjectsWidget(DockBase):
         return Source.of(labels, image, uncertainty, by_slice=self.slices.isChecked())
 
     def _numbers(self) -> tuple[int, float]:
-        step: ObjectStep = self.form.read()
+        step: ObjectStep = self.split_form.read()
         return step.smallest, step.neck
 
     def _on_split(self, source: Source, found: tuple[Parts, tuple[Objects, Measures]]) -> None:
@@ -213,7 +213,7 @@ class ObjectsWidget(DockBase):
 
     def _carry_step(self, source: Source) -> None:
         step = dataclasses.replace(
-            self.form.read(),
+            self.split_form.read(),
             kinds=tuple(self.kinds.ticked) or None,
             by_slice=source.placed["axis"] == 0,
             by_uncertainty=self.uncertainty.value != "none",
@@ -294,7 +294,7 @@ class ObjectsWidget(DockBase):
 
     def _show_numbers(self, smallest: int, neck: float) -> None:
         """Show what objects were split by, which are there already."""
-        self.form.set_values({"smallest": smallest, "neck": neck})
+        self.split_form.set_values({"smallest": smallest, "neck": neck})
         self._preview.stop()
         if self._source is not None:
             self._carry_step(self._source)
