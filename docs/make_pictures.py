@@ -142,7 +142,7 @@ def make_objects_picture() -> None:
     wait_until(lambda: not objects.panel.is_calculating)
     objects.start()
     wait_until(lambda: not objects.panel.is_busy)
-    objects.smallest.setValue(300)
+    objects.split_form.set_values({"smallest": 300})
     wait_until(lambda: not objects.panel.is_calculating)
     wait(1)
     objects.table.filter.measure.choose("eccentricity")

@@ -10,9 +10,14 @@ def one_line(error: BaseException) -> str:
     return " ".join(str(error).split())[:200] or type(error).__name__
 
 
+def format_count(number: int) -> str:
+    """Return a number as people read it, such as ``"12,345"``."""
+    return f"{number:,}"
+
+
 def counted(number: int, noun: str) -> str:
-    """Return a number with its noun, such as ``"1 label"`` and ``"2 labels"``."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+    """Return a number with its noun, such as ``"1 label"`` and ``"2,000 labels"``."""
+    return f"{format_count(number)} {noun}" if number == 1 else f"{format_count(number)} {noun}s"
 
 
 class Cancelled(Exception):

@@ -116,6 +116,9 @@ class ObjectStep:
     neck: float = parameter(
         NECK,
         bounds=(0, 1),
+        step=0.01,
+        ends=("more objects", "fewer objects"),
+        advanced=True,
         label="Neck",
         help="Two parts are two objects if the neck between them is narrower than the narrower "
         "part by this share of its width, or, in volumes, section.",

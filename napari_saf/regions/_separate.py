@@ -8,6 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 from skimage.measure import label as label_components
 
+from napari_saf.errors import counted
+
 _LEAST_GROUND = 0.4
 """Minimum share of the labelled pixels in the largest component, the background."""
 _LEAST_NUMBER = 10
@@ -26,7 +28,7 @@ class Separate(NamedTuple):
 
     @property
     def note(self) -> str:
-        return f"{self.number:,} separate things: see Objects" if self.number else ""
+        return f"{counted(self.number, 'separate thing')}: see Objects" if self.number else ""
 
 
 def find_separate(labels: NDArray[np.integer]) -> Separate:

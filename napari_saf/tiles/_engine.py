@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from napari_saf.device import interruptible, memory_errors_translated, proposing
-from napari_saf.errors import InvalidInput, SafError, raise_if
+from napari_saf.errors import InvalidInput, SafError, counted, format_count, raise_if
 from napari_saf.io import ImageSource, Region, format_region, label_axes
 from napari_saf.methods import not_cancelled, run_to_end
 from napari_saf.strategies import Strategy, refusal
@@ -172,7 +172,7 @@ class TileCount(NamedTuple):
 
     @property
     def state(self) -> str:
-        return f"{self.done:,} of {self.total:,} tiles"
+        return f"{format_count(self.done)} of {counted(self.total, 'tile')}"
 
 
 def iterate_tiles(

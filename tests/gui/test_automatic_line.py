@@ -64,7 +64,7 @@ def test_the_line_follows_the_plane_on_screen(viewer, dock):
     dock.input.choose(image=image, extent="slice")
     assert words(dock)[0] == "scale 13"
     viewer.dims.order = (1, 0, 2)
-    options = dock.input.job().options
+    options = dock.input.read().job().options
     assert words(dock)[0] == f"scale {options.window}" == "scale 7"
     dock.input.choose(extent="volume")
     assert words(dock) == ["scale 3", "intensity or colour", "edges ignore", "full size"]

@@ -117,7 +117,7 @@ def test_a_click_shows_all_results_side_by_side(compare, qtbot, viewer):
     assert results(viewer)[0].name_overlay.visible
     # the same as in Python, and the same colours for what is the same
     variants = saf.variants_of(
-        [saf.SelfAssignmentFlow()], {"max_labels": [2, 5]}, compare.input.job().options
+        [saf.SelfAssignmentFlow()], {"max_labels": [2, 5]}, compare.input.read().job().options
     )
     expected = saf.compare(IMAGE, variants)
     for layer, one in zip(results(viewer), expected.results, strict=True):

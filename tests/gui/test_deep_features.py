@@ -42,16 +42,16 @@ def test_the_job_has_what_the_rows_say(opened):
     fields["architecture"].value = "convnext_nano"  # none of those that are offered
     fields["weights_file"].value = "/there/nano.safetensors"
     assert told
-    found = opened.job().options.features
+    found = opened.read().job().options.features
     assert found == DeepFeatures("convnext_nano", "/there/nano.safetensors")
 
 
 def test_what_was_learned_is_kept_until_a_row_changes(opened):
     learned = DeepFeatures("vgg16", "vgg.safetensors", layers=(2,), basis="AAAA", sha256="0")
     opened.choose(features=learned)
-    assert opened.job().options.features == learned
+    assert opened.read().job().options.features == learned
     opened.extractors["deep"].fields["n_components"].value = 16
-    other = opened.job().options.features
+    other = opened.read().job().options.features
     assert other == dataclasses.replace(learned, basis="", sha256="", n_components=16)
 
 

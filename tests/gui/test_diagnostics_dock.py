@@ -153,7 +153,7 @@ def test_resume_ends_as_the_run_did(viewer, diagnostics, dock, run, qtbot):
     before = layer.data.copy()
     viewer.layers["blocks"].data = blocks(16)
     diagnostics.runs[-1].run.job = dataclasses.replace(
-        diagnostics.runs[-1].job, image_job=dock.input.job()
+        diagnostics.runs[-1].job, image_job=dock.input.read().job()
     )
     run(diagnostics, diagnostics.resume_button.click)
     assert diagnostics.status.is_error and "expected shape" in diagnostics.status.text

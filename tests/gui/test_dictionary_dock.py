@@ -7,6 +7,7 @@ from napari.layers import Image, Labels
 from qtpy.QtCore import Qt
 
 import napari_saf as saf
+from napari_saf._gui.dictionary.atoms import line_corners
 from napari_saf._gui.dictionary.dock import DictionaryWidget
 
 pytestmark = [pytest.mark.gui]
@@ -60,7 +61,7 @@ def click(qtbot):
 
     def press(dock, number, modifier=Qt.KeyboardModifier.NoModifier):
         view = dock.atoms.view
-        qtbot.mouseClick(view, LEFT, modifier, view.places[number].center())
+        qtbot.mouseClick(view.viewport(), LEFT, modifier, view.center_of(number))
         return view.shown.atom_ids[number]
 
     return press
@@ -275,7 +276,7 @@ def test_a_click_shows_where_an_atom_is_used(applied, model, click, settle):
     layer.corner_pixels = np.array([elsewhere, elsewhere])  # all that is on screen
     atom_id = click(applied, number)
     settle(applied)
-    assert applied.atoms.view.chosen == {atom_id}
+    assert applied.atoms.view.selected == {atom_id}
     assert layer.visible and layer.selected_label == number + 1
     alphas = [layer.colormap.map(k + 1)[3] for k in range(len(applied.current.atom_ids))]
     assert alphas[number] == 1 and sum(alpha == 1 for alpha in alphas) == 1
@@ -303,7 +304,7 @@ def test_a_second_click_shows_all_again(applied, model, click):
     click(applied, 0)
     click(applied, 0)
     np.testing.assert_array_equal(layer.colormap.colors, before)
-    assert not applied.atoms.view.chosen
+    assert not applied.atoms.view.selected
 
 
 def test_the_map_shows_the_embedding_and_atoms_are_chosen_there(full, qtbot, click):
@@ -311,23 +312,34 @@ def test_the_map_shows_the_embedding_and_atoms_are_chosen_there(full, qtbot, cli
     view = full.atoms.view
     view.resize(300, 250)
     on_top = click(full, 0)
-    assert view.chosen == {on_top}
-    corners = [place.topLeft() for place in view.places]
-    found = np.array([(corner.x(), corner.y()) for corner in corners], float)
+    assert view.selected == {on_top}
+    centers = [view.center_of(k) for k in range(full.current.dictionary.n_atoms)]
+    found = np.array([(center.x(), center.y()) for center in centers], float)
     wanted = full.current.dictionary.embedding()
     found, wanted = (places - places.mean(axis=0) for places in (found, wanted))
     scale = (found * wanted).sum() / (wanted**2).sum()
     np.testing.assert_allclose(found, scale * wanted, atol=1.5)
 
 
+@pytest.mark.parametrize("width", [20, 100, 333])
+def test_lines_of_atoms_fill_the_width_without_overlaps(width):
+    corners, height = line_corners(10, width, side=42, step=60)
+    per_line = max(1, (width - 6) // 48)
+    lines, counts = np.unique(corners[:, 1], return_counts=True)
+    assert counts[0] == per_line
+    assert height == 6 + 60 * len(lines)
+    first = corners[:per_line, 0]
+    assert (np.diff(first) >= 48).all() and (width < 48 or first[-1] + 42 <= width)
+
+
 def test_an_atom_is_zoomed_and_shows_its_eight_transforms(full):
     view = full.atoms.view
     words, usage = view.tooltip(0), full.current.dictionary.usage
-    text = f"atom 1: {usage[0]:,} pixels ({100 * usage[0] / usage.sum():.1f} %)<br>"
-    assert words.startswith(text.replace(",", "&#8239;")) and "data:image/png;base64," in words
-    before = view.places[0].width()
+    text = f"atom 1: {usage[0]} pixels ({100 * usage[0] / usage.sum():.1f} %)<br>"
+    assert words.startswith(text) and "data:image/png;base64," in words
+    gap = view.center_of(1).x() - view.center_of(0).x()
     full.atoms.zoom.setValue(80)
-    assert view.places[0].width() > before
+    assert view.center_of(1).x() - view.center_of(0).x() > gap
 
 
 # editing

@@ -51,13 +51,13 @@ def test_a_job_reads_the_slices_that_are_selected_with_companions(extent):
     pairs = ((job.pixels, stack()), (job.seeds, strokes.data), (job.mask, mask.data))
     for pixels, array in pairs:
         np.testing.assert_array_equal(pixels.read(lambda: False), array[at])
-    assert ("4 of 5" in selection.slice_note()) == (extent == "slice")
+    assert ("4 of 5" in selection.note(uses_window=False)) == (extent == "slice")
 
 
 def test_channels_that_are_an_axis_of_a_stack():
     planes = np.moveaxis(blocks(), -1, 0)
     selection = select(planes, channel_axis=0, extent="slice")
-    assert selection.axes == (1, 2) and selection.slice_note() == ""
+    assert selection.axes == (1, 2) and selection.note(uses_window=False) == ""
     assert selection.job().options.channel_axis == 0
     assert "lab" in selection.feature_names
     assert "lab" not in select(planes).feature_names

@@ -130,7 +130,7 @@ def test_an_active_layer_that_is_no_image_leaves_the_first(viewer, qtbot):
 def test_lab_only_with_three_channels(viewer, chosen):
     assert "lab" in chosen.choices["features"].values()
     chosen.choose(features="lab")
-    assert chosen.job().options.features == "lab"
+    assert chosen.read().job().options.features == "lab"
     offer(viewer, chosen, gray())
     assert "lab" not in chosen.choices["features"].values()
     offer(viewer, chosen, np.moveaxis(blocks(), -1, 0), name="planes")
@@ -153,11 +153,11 @@ def test_the_axis_of_the_channels_is_kept_for_the_next_image_of_its_kind(viewer,
     first = offer(viewer, chosen, np.zeros((3, 20, 24)), name="first")
     chosen.choose(channels=0)
     offer(viewer, chosen, np.ones((3, 16, 18)), name="second")
-    assert chosen.job().options.channel_axis == 0
+    assert chosen.read().job().options.channel_axis == 0
     offer(viewer, chosen, np.ones((7, 16, 18)), name="of seven")
-    assert chosen.job().options.channel_axis is None
+    assert chosen.read().job().options.channel_axis is None
     chosen.choose(image=first)
-    assert chosen.job().options.channel_axis is None
+    assert chosen.read().job().options.channel_axis is None
 
 
 def test_rows_appear_only_where_there_is_a_choice(viewer, chosen):
@@ -498,9 +498,9 @@ def test_any_size_to_compute_at_can_be_typed(viewer, qtbot, typed, side, shown):
 def test_a_size_that_is_not_in_the_list_is_chosen_for_other_docks(viewer, chosen):
     sizes = chosen.choices["max_side"].control.values()
     chosen.choose(max_side=77)
-    assert chosen.job().options.max_side == 77
+    assert chosen.read().job().options.max_side == 77
     chosen.choose(max_side=None)
-    assert chosen.job().options.max_side is None
+    assert chosen.read().job().options.max_side is None
     assert set(chosen.choices["max_side"].control.values()) == {*sizes, 77}
 
 

@@ -212,7 +212,7 @@ def test_everything_is_labelled_and_gone_on_with(
     assert other.large.status.text.startswith("done: 9 tiles"), other.large.status.text
     expected = saf.label_large(
         tmp_path / "sheet.zarr" / "0",
-        Pipeline(dock.form.read(), dock.input.whole_options()),
+        Pipeline(dock.form.read(), dock.input.read().whole_options()),
         tmp_path / "e.ome.zarr",
         tile=64,
     )

@@ -133,7 +133,7 @@ def test_the_recipe_of_the_labels_ends_in_their_objects(dock, settle):
     recipe = saf.SelfAssignmentFlow(max_labels=2).run(problem).recipe
     dock.labels.layer.metadata["napari_saf"] = {"recipe": recipe}
     split(dock, settle)
-    dock.smallest.setValue(33)
+    dock.split_form.set_values({"smallest": 33})
     settle(dock, 120)
     step = saf.ObjectStep(smallest=33, neck=NECK, kinds=(2,))
     assert recipe_of(dock.labels.layer).objects == step
@@ -141,19 +141,19 @@ def test_the_recipe_of_the_labels_ends_in_their_objects(dock, settle):
 
 def test_a_control_that_moves_shows_other_objects_at_once(dock, settle):
     split(dock, settle)
-    dock.neck.setValue(50)
+    dock.split_form.set_values({"neck": 0.5})
     settle(dock, 120)
     assert dock.layer.data.max() == 2
-    dock.smallest.setValue(500)
+    dock.split_form.set_values({"smallest": 500})
     settle(dock, 120)
     assert dock.layer.data.max() == 1
-    dock.neck.setValue(100 * NECK)
-    dock.smallest.setValue(20)
+    dock.split_form.set_values({"neck": NECK})
+    dock.split_form.set_values({"smallest": 20})
     settle(dock, 120)
     dock.table.select([1, 2])
     dock.buttons["merge"].click()
     settle(dock)
-    dock.neck.setValue(50)
+    dock.split_form.set_values({"neck": 0.5})
     settle(dock, 120)
     assert dock.layer.data.max() == 3 and "corrections" in dock.status.text
 
@@ -207,7 +207,7 @@ def test_ten_corrections_set_neck_anew_and_undo_brings_all_back(model, open_on, 
     model.add_labels(pairs(), name="pairs")
     dock = open_on(model, ObjectsWidget)
     settle(dock)
-    dock.neck.setValue(50)
+    dock.split_form.set_values({"neck": 0.5})
     split(dock, settle)
     assert dock.editor.numbers.size == 12
     corners = [(15 + 30 * row, 30 + 60 * column) for column in range(3) for row in range(4)]
@@ -215,14 +215,14 @@ def test_ten_corrections_set_neck_anew_and_undo_brings_all_back(model, open_on, 
         before = dock.layer.data.copy()
         dock.cut(np.array([(row - 14, column), (row + 14, column)]))
         settle(dock)
-        assert (dock.neck.value() == 50) is (count < 10)
+        assert (dock.split_form.read().neck == 0.5) is (count < 10)
     by_hand = dock.editor.corrections.is_by_hand[dock.layer.data]
     text = dock.status.text
-    assert text.startswith("neck 50 → ") and "10 corrections: 22 → 24 objects (Undo" in text
+    assert text.startswith("neck 0.5 → ") and "10 corrections: 22 → 24 objects (Undo" in text
     assert by_hand[:, :120].sum() == (pairs()[:, :120] == 2).sum()
     dock.undo()
     settle(dock)
-    assert dock.neck.value() == 50 and dock.editor.numbers.size == 22
+    assert dock.split_form.read().neck == 0.5 and dock.editor.numbers.size == 22
     dock.undo()
     settle(dock)
     assert np.array_equal(dock.layer.data, before)  # and no other lesson came
@@ -304,7 +304,7 @@ def test_an_object_that_is_painted_on_is_measured_anew_and_stays(dock, settle, t
     own = np.bincount(layer.data.ravel())
     assert dock.table.model.table["pixels"].tolist() == own[own > 0][1:].tolist()
     assert own[3] > before
-    dock.smallest.setValue(30)
+    dock.split_form.set_values({"smallest": 30})
     settle(dock, 120)
     assert np.array_equal(np.bincount(layer.data.ravel()), own)
 
@@ -348,7 +348,7 @@ def test_a_layer_that_goes_while_it_is_measured_stays_gone(
 
     monkeypatch.setattr(Source, "measure", slow)
     if is_preview:
-        dock.neck.setValue(50)
+        dock.split_form.set_values({"neck": 0.5})
     else:
         dock.table.select([3])
         dock.buttons["delete"].click()

@@ -20,8 +20,16 @@ from napari_saf._gui.prototypes.edits import (
     merge,
     refine,
     split,
+    why_not,
 )
-from napari_saf._gui.prototypes.labels import LabelState, LayerSource, UndoHistory, UndoStep
+from napari_saf._gui.prototypes.labels import (
+    FileSource,
+    LabelState,
+    LayerSource,
+    UndoHistory,
+    UndoStep,
+    prototype_set,
+)
 from napari_saf.methods import not_cancelled
 from napari_saf.recording import PackedArray
 
@@ -180,6 +188,39 @@ def test_what_cannot_go_on_is_named():
         edit(refine, source, state=LabelState(locked=frozenset([1, 2, 3, 4])))
     with pytest.raises(saf.InvalidInput, match="two labels"):
         edit(refine, source_of(np.ones_like(QUADRANTS)))
+
+
+@pytest.mark.parametrize(
+    ("selected", "enabled"),
+    [
+        ((), {"refine", "save", "apply"}),
+        ((1,), {"split", "delete", "refine", "save", "apply"}),
+        ((1, 2), {"merge", "delete", "refine", "save", "apply"}),
+        ((3,), {"refine", "save", "apply"}),
+        ((1, 3), {"refine", "save", "apply"}),
+    ],
+)
+def test_what_can_be_done_with_the_selected_labels(selected, enabled):
+    source = source_of(QUADRANTS)
+    source.state = source.state.with_lock(3, True)
+    target = EditTarget.of(source.layer, Image(IMAGE, rgb=True))
+    reasons = why_not(source, target, selected)
+    assert {button for button, reason in reasons.items() if not reason} == enabled
+    if 3 in selected:
+        assert "locked" in reasons["delete"]
+
+
+def test_what_can_be_done_without_an_image_without_pixels_and_without_labels():
+    source = source_of(QUADRANTS)
+    without_image = why_not(source, EditTarget.of(source.layer), (1,))
+    assert [k for k, why in without_image.items() if not why] == ["delete", "save", "apply"]
+    file = FileSource("file", prototype_set(source))
+    of_file = why_not(file, None, (1, 2))
+    assert [k for k, why in of_file.items() if not why] == ["merge", "delete", "save", "apply"]
+    assert "no pixels" in of_file["refine"]
+    assert all(why_not(None, None, ()).values())
+    source.layer.data.flags.writeable = False
+    assert "memory" in why_not(source, None, (1, 2))["merge"]
 
 
 def test_undo_keeps_within_its_memory():

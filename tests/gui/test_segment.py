@@ -26,7 +26,7 @@ def result_layers(viewer):
 
 def test_a_run_shows_the_labels_of_python_and_what_repeats_it(viewer, dock, run):
     result = run(dock)
-    options = dock.input.job().options
+    options = dock.input.read().job().options
     problem = saf.Problem.from_image(
         blocks(), window=options.window, features=options.features, weights="uniform", max_side=None
     )

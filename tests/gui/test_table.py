@@ -58,7 +58,7 @@ def test_the_table_shows_what_each_label_measures(dock):
         assert float(row[3].removesuffix(" %")) == pytest.approx(
             100 * inside.sum() / (QUADRANTS > 0).sum(), abs=0.05
         )
-        assert float(row[4].replace("\u2009", "")) == 4 * inside.sum()
+        assert float(row[4].replace(",", "")) == 4 * inside.sum()
         for k in range(3):
             assert float(row[5 + k]) == pytest.approx(blocks()[inside][:, k].mean(), rel=1e-3)
     assert not dock.table.view.isHidden() and dock.table.why_not.isHidden()

@@ -160,7 +160,7 @@ class CompareWidget(DockBase):
     def _begin(self, job: ComparisonJob) -> None:
         is_given = "window" not in self.choice.axis_names
         uses_scale = is_given and any(variant.method.uses_window for variant in job.variants)
-        self._scale_note = self.input.scale_note() if uses_scale else ""
+        self._scale_note = self.input.read().scale_note() if uses_scale else ""
         self._side.leave()
         if self.results is not None:
             self.results.hide()
@@ -188,8 +188,9 @@ class CompareWidget(DockBase):
                 raise InvalidInput("settings: open the Segment dock, or choose the defaults")
             method = segment.form.read()
             known = {method.name: method}
-        job = self.input.job()
-        return ComparisonJob(job, self.input.region(), self.choice.variants(job.options, known))
+        selection = self.input.read()
+        job = selection.job()
+        return ComparisonJob(job, selection.region(), self.choice.variants(job.options, known))
 
     def _on_choice_changed(self, layer: object = None) -> None:
         self.panel.forget_error()

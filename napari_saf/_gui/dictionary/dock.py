@@ -11,7 +11,6 @@ from typing import Any
 import napari
 import numpy as np
 from napari.layers import Image, Layer
-from qtpy.QtCore import Qt
 
 from napari_saf._gui.dictionary.atoms import AtomsSection
 from napari_saf._gui.dictionary.layers import (
@@ -79,8 +78,8 @@ class DictionaryWidget(DockBase):
         self.form = MethodForm(viewer, [PatchDictionaryLearning], asks_prototypes=False)
         self.kept_parts = (self.form,)
         self.scale, self.channels = OddSlider(_DEFAULT_WINDOW), Choice()
-        known = [cls for cls in FEATURES.values() if not why_no_atoms(cls)]
-        self.features = Choice([(cls.title, cls.name) for cls in known])
+        extractors = [cls for cls in FEATURES.values() if not why_no_atoms(cls)]
+        self.features = Choice([(cls.title, cls.name) for cls in extractors])
         self.atoms, self.results = AtomsSection(), ResultsSection(viewer)
         self.applying = ApplyDialog(
             self, viewer, self.panel, _APPLY_HELP, is_given, has_brightness=False
@@ -115,9 +114,9 @@ class DictionaryWidget(DockBase):
             (self.images.changed, self._offer_channels),
             (self.images.changed, self._refresh),
             (self.images.changed, self.panel.forget),
-            (atoms.view.chosen_changed, self._on_chosen),
+            (atoms.view.selection_changed, self._on_chosen),
             (atoms.edited, self._on_edited),
-            (self._finder.returned, partial(atoms.view.choose, ())),
+            (self._finder.returned, partial(atoms.view.select, ())),
             (atoms.load.clicked, self._on_load_clicked),
             (atoms.save.clicked, self._on_save_clicked),
             (self.results.compare.clicked, self.compare),
@@ -130,7 +129,7 @@ class DictionaryWidget(DockBase):
 
     def _release(self) -> None:
         self.results.layers.clear()
-        self._atom_labels.known.clear()
+        self._atom_labels.entries.clear()
 
     @property
     def current(self) -> ColoredDictionary | None:
@@ -153,21 +152,20 @@ class DictionaryWidget(DockBase):
         shown = [*images, *(image for image in images if image.visible)][-1]
         if active in images:
             shown = images[images.index(active)]
-        others = tuple(image for image in images if image != shown)
+        hidden = tuple(image for image in images if image != shown)
         job = dataclasses.replace(
-            self._image_job(shown), others=tuple(self._image_job(image) for image in others)
+            self._image_job(shown), others=tuple(map(self._image_job, hidden))
         )
         placement = self._region(shown).placement
         live = LiveLayer(self._viewer, shown, "dictionary", placement)
-        return RunJob(shown, job, method, placement, live=live, others=others)
+        return RunJob(shown, job, method, placement, live=live, others=hidden)
 
     def _image_job(self, image: Image) -> ImageJob:
         region = self._region(image)
         window, axis = self.scale.value, region.channel_axis_read
         assert window is not None
-        own = PLAIN | {"features": self.features.value}
-        options = ImageOptions(window=window, channel_axis=axis, **own)
-        return ImageJob(region.pixels, options)
+        plain = PLAIN | {"features": self.features.value}
+        return ImageJob(region.pixels, ImageOptions(window=window, channel_axis=axis, **plain))
 
     def _region(self, image: Image) -> placement.ImageRegion:
         """Return the slice on screen, with all channels.
@@ -177,16 +175,15 @@ class DictionaryWidget(DockBase):
         """
         axis = self.channels.value
         may_have_channels = axis is not None and image.ndim > 2 and not image.rgb
-        whole = placement.ImageRegion(image, image.ndim + axis if may_have_channels else None, {})
-        return dataclasses.replace(
-            whole, fixed=placement.slice_on_screen(self._viewer, image, whole.axes)
-        )
+        region = placement.ImageRegion(image, image.ndim + axis if may_have_channels else None, {})
+        fixed = placement.slice_on_screen(self._viewer, image, region.axes)
+        return dataclasses.replace(region, fixed=fixed)
 
     def _offer_channels(self) -> None:
-        before = self.channels.value
+        chosen = self.channels.value
         axes = max(map(placement.channel_axes, self.images.chosen()), key=len, default=[])
         self.channels.offer([("none", None), *((text, axis - len(axes)) for text, axis in axes)])
-        self.channels.choose(before)
+        self.channels.choose(chosen)
         self._section.show_row(self.channels, bool(axes))
 
     def _on_advanced(self, frame: Frame) -> None:
@@ -272,10 +269,10 @@ class DictionaryWidget(DockBase):
     def _on_edited(self, edited: ColoredDictionary) -> None:
         if edited not in self._recent:
             self._recent = [*self._recent, edited][-_MOST_RECENT:]
-        others = [one for one in reversed(self._recent) if one is not edited]
-        self.results.other.offer([(one.title, one) for one in others] or NO_OTHER)
-        for k, one in enumerate(others):
-            self.results.other.setItemData(k, one.title, Qt.ItemDataRole.ToolTipRole)
+        earlier = [shown for shown in reversed(self._recent) if shown is not edited]
+        self.results.other.offer([(shown.title, shown) for shown in earlier] or NO_OTHER)
+        for shown in earlier:
+            self.results.other.explain(shown, shown.title)
         self.results.other.setCurrentIndex(0)
         self.panel.background.run(
             "map",
@@ -290,17 +287,17 @@ class DictionaryWidget(DockBase):
         if len(atom_ids) != 1:
             return
         (atom_id,) = atom_ids
-        found = self._atom_labels.where(atom_id)
-        if found is None:
+        used = self._atom_labels.find(atom_id)
+        if used is None:
             self.panel.note("apply the dictionary to an image to see where its atoms are used")
             return
-        layer, label = found
+        layer, label = used
         self.results.show_labels(layer)
 
-        def go(place: Place | None) -> None:
-            if place is None:
+        def go(center: Place | None) -> None:
+            if center is None:
                 self.panel.note(f"{layer.name}: this atom is not used here")
-            self._finder.go(layer, place)
+            self._finder.go(layer, center)
 
         self.panel.background.run("centre", self._finder.searcher(layer, label), go)
 
@@ -319,25 +316,25 @@ class DictionaryWidget(DockBase):
                     self.panel, self._viewer, request, dictionary, dictionary=self._options()
                 )
         else:
-            self._apply_to(request.image, [])
+            self._apply_to(request.image)
 
     def compare(self) -> None:
-        self._apply_to(self.applying.layer, [self.results.other.value])
+        self._apply_to(self.applying.layer, self.results.other.value)
 
-    def _apply_to(self, target: Image | None, others: list[ColoredDictionary]) -> None:
+    def _apply_to(self, target: Image | None, other: ColoredDictionary | None = None) -> None:
+        """Apply the dictionary to an image, and with another one compare both."""
         current = self.current
         if target is None or current is None or self.panel.is_busy:
             return
-        region, options = self._region(target), self._options()
-        options["channel_axis"] = region.channel_axis_read
-
+        region = self._region(target)
+        options = self._options() | {"channel_axis": region.channel_axis_read}
         pixels = region.pixels
+        dictionaries = [shown.dictionary for shown in (current, other) if shown is not None]
 
         def calculate(report: object, stop: Callable[[], bool]) -> tuple[str, LayerData]:
             image = pixels.read(stop)
-            both = [one.dictionary for one in (current, *others)]
-            found = [one.apply(image, cancelled=stop, **options) for one in both]
-            return describe_results(*found), create_layers(region, *found)
+            results = [each.apply(image, cancelled=stop, **options) for each in dictionaries]
+            return describe_results(*results), create_layers(region, *results)
 
         def show(applied: tuple[str, LayerData]) -> None:
             text, created = applied
@@ -345,7 +342,7 @@ class DictionaryWidget(DockBase):
                 self.panel.note("the image is gone")
                 return
             add = self._viewer.add_layer
-            layers = {kind: add(Layer.create(*layer)) for kind, layer in created.items()}
+            layers = {title: add(Layer.create(*layer)) for title, layer in created.items()}
             if "Labels" in layers:
                 self._atom_labels.add(layers["Labels"], target, current)
             note = self.results.add_layers(region, layers)
@@ -353,8 +350,7 @@ class DictionaryWidget(DockBase):
             self.panel.show_outcome("\n".join(lines))
 
         self._task_layer = target
-        verb = "comparing on" if others else "applying to"
-        text = f"{verb} {target.name}"
+        text = f"{'applying to' if other is None else 'comparing on'} {target.name}"
         self.panel.begin_task(text, calculate, show, on_finished=self._on_task_finished)
 
     def _on_layer_removed(self, event: Any) -> None:

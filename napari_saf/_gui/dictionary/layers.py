@@ -56,12 +56,10 @@ class ColoredDictionary:
 
     def without(self, atom_ids: Collection[int]) -> ColoredDictionary:
         """Leave some atoms out, but not all."""
-        dropped = [k for k, own in enumerate(self.atom_ids) if own in atom_ids]
-        return ColoredDictionary(
-            self.dictionary.without(dropped),
-            tuple(own for own in self.atom_ids if own not in atom_ids),
-            np.delete(self.colors, dropped, axis=0),
-        )
+        dropped = [k for k, atom_id in enumerate(self.atom_ids) if atom_id in atom_ids]
+        kept = tuple(atom_id for atom_id in self.atom_ids if atom_id not in atom_ids)
+        colors = np.delete(self.colors, dropped, axis=0)
+        return ColoredDictionary(self.dictionary.without(dropped), kept, colors)
 
     def label_of(self, atom_id: int) -> int:
         """Return the label of an atom; 0 if the dictionary has no such atom."""
@@ -95,34 +93,34 @@ class AtomLabelsList:
 
     def __init__(self, viewer: napari.Viewer) -> None:
         self._viewer = viewer
-        self.known: list[tuple[Labels, Image, ColoredDictionary]] = []
+        self.entries: list[tuple[Labels, Image, ColoredDictionary]] = []
 
     def add(self, layer: Labels, image: Image, shown: ColoredDictionary) -> None:
         layer.metadata.setdefault(METADATA_KEY, {})[_DICTIONARY_KEY] = shown.dictionary
         layer.colormap = shown.colormap()
-        self.known.append((layer, image, shown))
+        self.entries.append((layer, image, shown))
 
     def highlight(self, atom_ids: Collection[int]) -> None:
-        for layer, _, shown in self.known:
+        for layer, _, shown in self.entries:
             layer.colormap = shown.colormap(atom_ids)
             if len(atom_ids) == 1:
                 layer.selected_label = shown.label_of(*atom_ids) or layer.selected_label
 
-    def where(self, atom_id: int) -> tuple[Labels, int] | None:
+    def find(self, atom_id: int) -> tuple[Labels, int] | None:
         """Return the layer and the label of an atom: the layer that is selected, or the newest."""
-        able = [one for one in self.known if one[2].label_of(atom_id)]
         active = self._viewer.layers.selection.active
-        found = [one for one in able if active in one[:2]] or able
-        return (found[-1][0], found[-1][2].label_of(atom_id)) if found else None
+        entries = [entry for entry in self.entries if entry[2].label_of(atom_id)]
+        entries.sort(key=lambda entry: active in entry[:2])
+        return (entries[-1][0], entries[-1][2].label_of(atom_id)) if entries else None
 
     def forget(self, layer: Layer) -> None:
-        """Let go of a layer that was removed, and of those that show atoms on it."""
-        self.known = [one for one in self.known if layer not in one[:2]]
+        """Forget a layer that was removed, and those that show atoms on it."""
+        self.entries = [entry for entry in self.entries if layer not in entry[:2]]
 
 
 def get_reader(path: str | list[str]) -> Callable[[str | list[str]], list[Any]] | None:
     paths = [path] if isinstance(path, str) else path
-    is_dictionary = all(Path(one).suffix.lower() == DICTIONARY_SUFFIX for one in paths)
+    is_dictionary = all(Path(path).suffix.lower() == DICTIONARY_SUFFIX for path in paths)
     return _read_dictionaries if is_dictionary else None
 
 
@@ -131,8 +129,8 @@ def _read_dictionaries(path: str | list[str]) -> list[Any]:
     viewer = napari.current_viewer()
     if viewer is not None:
         _, dock = viewer.window.add_plugin_dock_widget("napari-saf", "Patch dictionary")
-        for one in [path] if isinstance(path, str) else path:
-            dock.load(one)
+        for file in [path] if isinstance(path, str) else path:
+            dock.load(file)
     return [(None,)]  # napari's sign for no layer
 
 
@@ -171,8 +169,10 @@ _KINDS = {
     "more is better, at 20 details are lost, at 40 hardly a difference is seen.",
     "Error": "Where the rebuilt image differs from the image, pixel by pixel.",
 }
-LayerData = dict[str, tuple[NDArray[Any], dict[str, Any], str]]
-"""Layers as napari's plugins describe them, by kind: "Labels", "Rebuilt", "Error", "Gain"."""
+LayerTuple = tuple[NDArray[Any], dict[str, Any], str]
+"""Data, attributes and type of a layer, as plugins of napari return them."""
+LayerData = dict[str, LayerTuple]
+"""Layers by kind: "Labels", "Rebuilt", "Error", "Gain"."""
 
 
 class ResultsSection(QWidget):
@@ -215,7 +215,7 @@ class ResultsSection(QWidget):
         return self.show_kind("Rebuilt" if "Rebuilt" in layers else "Gain")
 
     def forget_layer(self, layer: Layer) -> None:
-        self.layers = {kind: own for kind, own in self.layers.items() if own != layer}
+        self.layers = {kind: kept for kind, kept in self.layers.items() if kept != layer}
         if self._region is not None and layer == self._region.image:
             self._region = None
         self._kinds_row.setVisible(self.layers.keys() >= {"Labels", "Rebuilt", "Error"})
@@ -224,8 +224,8 @@ class ResultsSection(QWidget):
         """Show "Image", "Labels", "Rebuilt", "Error" or "Gain" alone; return a note as above."""
         if kind in self.kinds:
             self.kinds[kind].setChecked(True)
-        for own, layer in self.layers.items():
-            layer.visible = own == kind
+        for layer_kind, layer in self.layers.items():
+            layer.visible = layer_kind == kind
         if kind not in self.layers or self._region is None:
             return ""
         region, layer = self._region, self.layers[kind]
@@ -238,50 +238,63 @@ class ResultsSection(QWidget):
         layer.visible = True
 
 
-def describe_results(found: PatchSegmentation, other: PatchSegmentation | None = None) -> str:
+def describe_results(result: PatchSegmentation, other: PatchSegmentation | None = None) -> str:
+    text = f"rebuilt at {result.psnr:.1f} dB PSNR (more is better)"
     if other is not None:
-        own, others = found.psnr, other.psnr
-        return f"rebuilt at {own:.1f} dB PSNR (more is better), by the other at {others:.1f} dB"
-    n_unused = int((found.usage == 0).sum())
-    unused = f", {n_unused} of {len(found.usage)} atoms not used" if n_unused else ""
-    return f"rebuilt at {found.psnr:.1f} dB PSNR (more is better){unused}"
+        return f"{text}, by the other at {other.psnr:.1f} dB"
+    n_unused = int((result.usage == 0).sum())
+    return f"{text}, {n_unused} of {len(result.usage)} atoms not used" if n_unused else text
 
 
 def create_layers(
-    region: ImageRegion, found: PatchSegmentation, other: PatchSegmentation | None = None
+    region: ImageRegion, result: PatchSegmentation, other: PatchSegmentation | None = None
 ) -> LayerData:
-    """Return what a dictionary makes of a slice of an image layer.
+    """Return the rebuilt image, the difference and the labels of a slice of an image layer.
 
-    The image rebuilt, with its values, axes and colours; the difference, green where the image is
-    brighter, of several channels the root of the sum of squares; and the labels. Or, if there is
-    another result, its error less that of the first: above 0, green, where the first is closer.
+    The rebuilt image has the values, axes and colours of the image. The difference is green where
+    the image is brighter; of several channels it is the norm. With another result: its error less
+    that of the first alone, above 0, green, where the first is closer.
     """
-    image, shape = region.image, region.placement.shape(found.labels.shape)
     if other is not None:
-        gain = np.asarray(_norm(other.difference) - _norm(found.difference))
-        colors = _colors(gain, is_signed=True)
-        return {"Gain": (gain.reshape(shape), _attributes(region, "compared") | colors, "image")}
-    rebuilt: NDArray[Any] = found.reconstruction
+        gain = _norm(other.difference) - _norm(result.difference)
+        return {"Gain": _difference_layer(region, "compared", np.asarray(gain), is_signed=True)}
+    difference = result.difference if result.difference.ndim == 2 else _norm(result.difference)
+    is_signed = bool(difference.min(initial=0) < 0)
+    labels = result.labels.reshape(region.placement.shape(result.labels.shape))
+    return {
+        "Rebuilt": _rebuilt_layer(region, result.reconstruction),
+        "Error": _difference_layer(region, "error", difference, is_signed=is_signed),
+        "Labels": (labels, _attributes(region, "labels"), "labels"),
+    }
+
+
+def _rebuilt_layer(region: ImageRegion, rebuilt: NDArray[Any]) -> LayerTuple:
+    image, attributes = region.image, _attributes(region, "rebuilt")
     if image.dtype.kind in "iu":
         limits = np.iinfo(image.dtype)
         rebuilt = np.clip(np.round(rebuilt), limits.min, limits.max).astype(image.dtype)
     if image.rgb:
-        rebuilt, as_image = rebuilt.reshape((*shape, rebuilt.shape[-1])), {"rgb": True}
-    else:
-        if region.channel_axis_read is not None:
-            rebuilt = np.moveaxis(rebuilt, -1, region.channel_axis_read)
-        with_channels = place(image, tuple(range(image.ndim)), region.fixed)
-        rebuilt = rebuilt.reshape(with_channels.shape(rebuilt.shape))
-        as_image = {"colormap": image.colormap.name, "contrast_limits": image.contrast_limits}
-        as_image |= with_channels.transform
-    difference = found.difference if found.difference.ndim == 2 else _norm(found.difference)
-    colors = _colors(difference, is_signed=difference.min(initial=0) < 0)
-    labels, difference = found.labels.reshape(shape), difference.reshape(shape)
-    return {
-        "Rebuilt": (rebuilt, _attributes(region, "rebuilt") | as_image, "image"),
-        "Error": (difference, _attributes(region, "error") | colors, "image"),
-        "Labels": (labels, _attributes(region, "labels"), "labels"),
+        shape = (*region.placement.shape(rebuilt.shape[:-1]), rebuilt.shape[-1])
+        return rebuilt.reshape(shape), attributes | {"rgb": True}, "image"
+    if region.channel_axis_read is not None:
+        rebuilt = np.moveaxis(rebuilt, -1, region.channel_axis_read)
+    with_channels = place(image, tuple(range(image.ndim)), region.fixed)
+    colors = {"colormap": image.colormap.name, "contrast_limits": image.contrast_limits}
+    attributes |= colors | with_channels.transform
+    return rebuilt.reshape(with_channels.shape(rebuilt.shape)), attributes, "image"
+
+
+def _difference_layer(
+    region: ImageRegion, title: str, values: NDArray[np.floating], *, is_signed: bool
+) -> LayerTuple:
+    """Return an image whose colours tell most sizes apart, around 0 where values have signs."""
+    limit = float(max(np.percentile(np.abs(values), _PERCENTILE), 1e-6))
+    colors = {
+        "colormap": "PiYG" if is_signed else "magma",
+        "contrast_limits": (-limit if is_signed else 0, limit),
     }
+    shape = region.placement.shape(values.shape)
+    return values.reshape(shape), _attributes(region, title) | colors, "image"
 
 
 def _norm(difference: NDArray[np.floating]) -> NDArray[np.float32]:
@@ -291,16 +304,7 @@ def _norm(difference: NDArray[np.floating]) -> NDArray[np.float32]:
     return np.asarray(np.linalg.norm(difference, axis=-1), dtype=np.float32)
 
 
-def _colors(values: NDArray[np.floating], *, is_signed: bool) -> dict[str, Any]:
-    """Return colours that tell most sizes apart, about 0 where they have signs."""
-    limit = float(max(np.percentile(np.abs(values), _PERCENTILE), 1e-6))
-    return {
-        "colormap": "PiYG" if is_signed else "magma",
-        "contrast_limits": (-limit if is_signed else 0, limit),
-    }
-
-
 def _attributes(region: ImageRegion, title: str) -> dict[str, Any]:
     metadata = {METADATA_KEY: {"image": str(region.image.unique_id)}}
-    own = {"name": f"{region.image.name} [{title}]", "metadata": metadata}
-    return own | region.placement.transform
+    name = {"name": f"{region.image.name} [{title}]", "metadata": metadata}
+    return name | region.placement.transform

@@ -41,7 +41,7 @@ from napari_saf._gui.napari_workarounds import dims_of
 from napari_saf._gui.runs.job import RunJob
 from napari_saf._gui.runs.panel import RunPanel
 from napari_saf.batch import ApplyOptions, least_certain, run_batch
-from napari_saf.errors import InvalidInput
+from napari_saf.errors import InvalidInput, counted, format_count
 from napari_saf.input import AUTO
 from napari_saf.io import PrototypeSet
 from napari_saf.pipeline import Pipeline
@@ -345,26 +345,29 @@ def _apply_to_files(
     """
     paths, outcomes = io.find_images([source]), defaultdict(list)
     n_images = len(paths)
-    report((0.0, f"0 of {n_images}"))
+    report((0.0, f"0 of {format_count(n_images)}"))
     try:
         task, jobs = options.plan(learned, paths, results)
         for k, outcome in enumerate(run_batch(task, jobs, cancelled=cancelled), start=1):
             outcomes[outcome.state].append(outcome)
-            report((k / n_images, f"{k} of {n_images}: {outcome.job.title} {outcome.state}"))
+            count = f"{format_count(k)} of {format_count(n_images)}"
+            report((k / n_images, f"{count}: {outcome.job.title} {outcome.state}"))
     except InvalidInput as error:
         raise InvalidInput(str(error).replace("--overwrite", f"*{_REDO}*")) from error
     done, skipped, failed = (outcomes[state] for state in ("done", "skipped", "failed"))
     ratios = [outcome.result for outcome in done if isinstance(outcome.result, float)]
     mean = f", {sum(ratios) / len(ratios):.1f} dB on average" if ratios else ""
-    lines = [f"{len(done)} of {n_images} images done, in {results.name}{mean}"]
+    lines = [
+        f"{format_count(len(done))} of {counted(n_images, 'image')} done, in {results.name}{mean}"
+    ]
     if skipped:
-        lines.append(f"{len(skipped)} skipped: results were there")
+        lines.append(f"{format_count(len(skipped))} skipped: results were there")
     n_left = n_images - len(done) - len(skipped) - len(failed)
     if n_left:
-        lines.append(f"stopped, {n_left} left")
+        lines.append(f"stopped, {format_count(n_left)} left")
     if failed:
         named = list_names([outcome.job.title for outcome in failed])
-        lines.append(f"{len(failed)} failed: {named} ({failed[0].error})")
+        lines.append(f"{format_count(len(failed))} failed: {named} ({failed[0].error})")
     lines += filter(None, [least_certain(jobs)])
     return "\n".join(lines), bool(failed) and not done
 

@@ -31,6 +31,7 @@ from qtpy.QtWidgets import (
 )
 
 from napari_saf._gui.docks.tables import RIGHT, TableModel, TableView, to_qcolor
+from napari_saf.errors import format_count
 
 _WIDTHS = {"share": 60, "size": 66, "lock": 42}
 _SWATCH_ROW_HEIGHT, _MARGIN, _FRAME = 26, 10, 3
@@ -70,7 +71,7 @@ class LabelRow:
         for end, unit in ((1e9, "G"), (1e6, "M")):
             if self.size >= end:
                 return f"{self.size / end:.3g} {unit}"
-        return f"{self.size:,}".replace(",", "\u2009")
+        return format_count(self.size)
 
     def draw_swatch(self, size: QSize) -> QIcon:
         """Draw the colours or the profile of the prototypes, in the frame of the label's colour."""

@@ -27,11 +27,11 @@ from napari_saf._gui.layers.metadata import METADATA_KEY, NAMES_KEY, STORE_KEY
 from napari_saf._gui.layers.placement import Placement, pixels_of
 from napari_saf._gui.layers.visibility import insert_above, visibility_of
 from napari_saf._gui.runs.tasks import Task
-from napari_saf.errors import InvalidInput, SafError
+from napari_saf.errors import InvalidInput, SafError, counted, format_count
 from napari_saf.io import PrototypeSet, file_stem, mask_stem
 from napari_saf.methods import Cancelled, run_to_end
 from napari_saf.pipeline import Pipeline
-from napari_saf.tiles import LabelStore, LargeJob, LargeLabels, LargeStep, iterate_large
+from napari_saf.tiles import LabelStore, LargeJob, LargeLabels, LargeStep, TileCount, iterate_large
 
 Learner = Callable[[Callable[[], bool]], Pipeline]
 _CLOSING_SECONDS = 10.0
@@ -105,7 +105,7 @@ class LargeSection(FormSection):
             out = out / f"{file_stem(image.name)}{_SUFFIX}"
             self.store.set_path(out)
         try:
-            learner, region = self._learner(self._form), self._input.whole_region()
+            learner, region = self._learner(self._form), self._input.pixels().slices(every=True)
             mask = self._input.choices["mask"].layer
             values = None if mask is None else pixels_of(mask)
             place = image, region.whole()[0], out
@@ -152,7 +152,7 @@ class LargeSection(FormSection):
         is_shown = is_large(image) or self.is_busy
         self.setVisible(is_shown)
         if is_large(image):
-            sides = " × ".join(f"{n:,}" for n in pixels_of(image).shape[: image.ndim])
+            sides = " × ".join(format_count(n) for n in pixels_of(image).shape[: image.ndim])
             part = "what is on screen is labelled at a time, with strokes of its own"
             self._note.setText(f"{sides} pixels: {part}")
             if self.store.path in (None, self._suggested):
@@ -184,7 +184,7 @@ class LargeSection(FormSection):
         if {self.layer, self._place[0]} <= {*self._viewer.layers}:
             # No earlier labels under these: both are transparent.
             visibility_of(self._viewer).show_result(self._place[0], self.layer)
-        text = f"done: {found.n_tiles:,} tiles in {found.path.name}, {found.seconds:.0f} s"
+        text = f"done: {counted(found.n_tiles, 'tile')} in {found.path.name}, {found.seconds:.0f} s"
         self.status.show_progress(1.0, "\n".join([text, *found.notes]))
 
     def _on_paused(self) -> None:
@@ -278,7 +278,7 @@ def _label(
         if step.tile is None or now - shown > _SHOWN_SECONDS:
             shown = now
             n_done, n_tiles = len(step.done), step.n_tiles
-            text = f"{n_done:,} of {n_tiles:,} tiles"
+            text = TileCount(n_done, n_tiles).state
             if n_done > n_before:
                 left = (now - began) / (n_done - n_before) * (n_tiles - n_done)
                 text += f", {duration_text(left)} left"

@@ -31,7 +31,7 @@ from napari_saf._gui.forms.controls import StatusArea, ask_for_path
 from napari_saf._gui.forms.display_text import named
 from napari_saf._gui.forms.layout import create_button, create_row, fill_layout
 from napari_saf._gui.layers.metadata import class_names, colors_of
-from napari_saf.errors import SafError
+from napari_saf.errors import SafError, format_count
 from napari_saf.io import TABLE_SUFFIXES, mask_suffix, save_table, table_text
 
 Table = Mapping[str, NDArray[Any]]
@@ -217,8 +217,8 @@ def _cell_text(name: str, value: Any) -> str:
     if name == "share":
         return f"{100 * value:.1f} %"
     if isinstance(value, np.floating):
-        return f"{value:.4g}" if abs(value) < 1e4 else f"{value:,.0f}".replace(",", "\u2009")
-    return f"{value:,}".replace(",", "\u2009") if name == "pixels" else str(value)
+        return f"{value:.4g}" if abs(value) < 1e4 else format_count(round(value))
+    return format_count(value) if name == "pixels" else str(value)
 
 
 class TableSection(QWidget):

@@ -10,7 +10,6 @@ from typing import Any
 import napari
 from napari.layers import Image, Labels, Layer
 from qtpy.QtCore import QObject, Signal
-from superqt.utils import signals_blocked
 
 from napari_saf._gui.forms.choices import Choice, LayerChoice, Plain
 from napari_saf._gui.forms.fields import create_field
@@ -19,9 +18,7 @@ from napari_saf._gui.forms.layout import FormSection
 from napari_saf._gui.forms.method_form import OptionsForm
 from napari_saf._gui.layers import placement
 from napari_saf._gui.layers.metadata import is_given
-from napari_saf._gui.layers.reading import ImageJob
-from napari_saf.errors import InvalidInput
-from napari_saf.features import FEATURES, FeatureExtractor, extractor_of
+from napari_saf.features import FEATURES, extractor_of
 from napari_saf.input import AUTO, GIVEN_FEATURES
 from napari_saf.parameters import describe
 from napari_saf.problem import ImageOptions
@@ -50,8 +47,8 @@ _IMAGE_ROWS = ("image", "channels", "extent", "strokes", "groups")
 class ImageInput(QObject):
     """Controls of the image input: two sections and a scale, to be laid out by the owner.
 
-    `options` are what to begin with, `strokes` the text for no strokes. The `choices` are of the
-    image and its axes, of layers, and the generated fields of options.
+    The fields begin with the options `start`; `strokes` is the text for no strokes. The `choices`
+    are of the image and its axes, of layers, and the generated fields of options.
     """
 
     image_changed = Signal()
@@ -60,11 +57,10 @@ class ImageInput(QObject):
     strokes_changed = Signal()
 
     def __init__(
-        self, viewer: napari.Viewer, options: ImageOptions | None = None, *, strokes: str = "none"
+        self, viewer: napari.Viewer, start: ImageOptions | None = None, *, strokes: str = "none"
     ) -> None:
         super().__init__()
-        self._viewer, self._start = viewer, options or DEFAULT_OPTIONS
-        self._fitted: dict[str, FeatureExtractor] = {}
+        self._viewer, self.start = viewer, start or DEFAULT_OPTIONS
         self._selection: ImageSelection | None = None
         self.choices: dict[str, Any] = {
             "image": LayerChoice(viewer, Image),
@@ -90,14 +86,14 @@ class ImageInput(QObject):
         self.show_row("groups", False)
         self._connect()
         self._on_image_changed()
-        self.choose(features=self._start.features)
+        self.choose(features=self.start.features)
 
     def _create_field(self, name: str) -> Any:
         """Create the field of an option; "automatic" is offered where the scale starts as such."""
         item, words = OPTIONS[name], OPTIONS[name].choices
-        if self._start.window != AUTO:
+        if self.start.window != AUTO:
             words = tuple(word for word in words if word != AUTO)
-        start = getattr(self._start, name)
+        start = getattr(self.start, name)
         return create_field(dataclasses.replace(item, choices=words, default=start), self._viewer)
 
     def _create_extractors(self) -> dict[str, OptionsForm]:
@@ -144,11 +140,12 @@ class ImageInput(QObject):
         """Return what the controls say; InvalidInput if they do not fit together."""
         if self._selection is None:
             values = {name: choice.value for name, choice in self.choices.items()}
-            features, mask = values["features"], values["mask"]
             groups = values["groups"] if self.section.is_shown(self.choices["groups"]) else None
-            is_layer = isinstance(features, Layer)
+            features, is_layer = values["features"], isinstance(values["features"], Layer)
+            if features in self.extractors:
+                features = self.extractors[features].read()
             options = ImageOptions(
-                features=GIVEN_FEATURES if is_layer else self._read_features(features),
+                features=GIVEN_FEATURES if is_layer else features,
                 groups=None if isinstance(groups, Layer) else groups,
                 **{name: values[name] for name in _FIELDS},
             )
@@ -156,7 +153,7 @@ class ImageInput(QObject):
                 self.pixels(),
                 options=options,
                 features=features if is_layer else None,
-                mask=mask,
+                mask=values["mask"],
                 groups=groups if isinstance(groups, Layer) else None,
             )
         return self._selection
@@ -166,34 +163,15 @@ class ImageInput(QObject):
         for name, value in values.items():
             extractor = extractor_of(value) if name == "features" else None
             if extractor is not None:
-                self._show_extractor(extractor)
                 value = extractor.name
+                if value in self.extractors:
+                    self.extractors[value].show(extractor)
+                self._on_options_changed()
             if name in _FIELDS:
                 with suppress(TypeError, ValueError):
                     self.choices[name].value = value
             else:
                 self.choices[name].choose(value)
-
-    def _show_extractor(self, extractor: FeatureExtractor) -> None:
-        self._fitted[extractor.name] = extractor
-        form = self.extractors.get(extractor.name)
-        if form is not None:
-            with signals_blocked(form):
-                form.set_values({name: getattr(extractor, name) for name in form.fields})
-        self._on_options_changed()
-
-    def _read_features(self, name: str) -> str | FeatureExtractor:
-        """Return an extractor as its rows say, or the name where it has none.
-
-        One that was shown comes back with what it learned, as long as the rows say the same.
-        """
-        form, fitted = self.extractors.get(name), self._fitted.get(name)
-        if form is None:
-            return name
-        extractor: FeatureExtractor = form.read()
-        values = [(getattr(extractor, n), getattr(fitted, n, None)) for n in form.fields]
-        is_same = all(value == shown for value, shown in values)
-        return fitted if fitted is not None and is_same else extractor
 
     def plain_values(self) -> dict[str, Any]:
         """Return scale and choices as values for JSON, but for layers."""
@@ -213,44 +191,6 @@ class ImageInput(QObject):
         """Show or hide a choice; groups that are hidden do not count."""
         self._section_of(name).show_row(self.choices[name], visible)
         self._forget()
-
-    @property
-    def uses_window(self) -> bool:
-        """Whether the method averages over windows, as the owner says by the row of the weights."""
-        return self.features.is_shown(self.choices["weights"])
-
-    def job(self, *, finite_only: bool = False, strokes: Labels | None = None) -> ImageJob:
-        return self.read().job(finite_only=finite_only, strokes=strokes)
-
-    def whole_options(self) -> ImageOptions:
-        return self.read().whole_options()
-
-    def scale_note(self) -> str:
-        return self.read().scale_note()
-
-    def slice_note(self) -> str:
-        return self.pixels().slice_note()
-
-    def options_by_hand(self) -> list[str]:
-        """Return in words what is not as the dock began with, and counts."""
-        return self.read().changes_since(self._start, uses_window=self.uses_window)
-
-    def choice_note(self) -> str:
-        """Return what is chosen for the image where that is "automatic", and counts."""
-        try:
-            return self.read().automatic_note(uses_window=self.uses_window)
-        except InvalidInput:
-            return ""
-
-    def region(self) -> placement.ImageRegion:
-        return self.pixels().region()
-
-    def place_for_strokes(self) -> tuple[placement.Placement, tuple[int, ...]]:
-        """Return where new strokes lie, and their shape: over all slices, or what is on screen."""
-        return dataclasses.replace(self.pixels(), strokes=None).region().whole()
-
-    def whole_region(self) -> placement.ImageRegion:
-        return self.pixels().slices(every=True)
 
     def read_axes(self, event: object = None) -> None:
         """Offer as groups what the image defines; the first, unless others were chosen."""
@@ -290,7 +230,7 @@ class ImageInput(QObject):
         extent.offer(pixels.extents)
         self.section.rename_row(extent, f"{pixels.slice_word.capitalize()}s")
         self.show_row("extent", len(pixels.axes) > 2)
-        automatic = [AUTO] * (self._start.window == AUTO)
+        automatic = [AUTO] * (self.start.window == AUTO)
         names = [*automatic, *pixels.feature_names]
         self.choices["features"].set_others([(FEATURE_LABELS[name], name) for name in names])
         self.read_axes()
@@ -299,4 +239,4 @@ class ImageInput(QObject):
         """Return whether a layer has the pixels of the image and an axis more."""
         if self.image is None or layer == self.image:
             return False
-        return self.region().over_features(layer) is not None
+        return self.pixels().region().over_features(layer) is not None

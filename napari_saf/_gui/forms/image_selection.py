@@ -167,15 +167,15 @@ class ImageSelection:
         window = self.options.window
         return self.region().window(window)[1] if isinstance(window, int) else ""
 
-    def slice_note(self) -> str:
-        """Return which slice or frame of a stack is labelled alone; empty where that is all."""
-        fixed = self.slices().fixed
-        if not fixed:
-            return ""
-        shape, word = placement.pixels_of(self.image).shape, slice_word(self.image, min(fixed))
-        names = {axis: slice_word(self.image, axis) for axis in fixed}
-        at = [f"{names[axis]} {k + 1} of {shape[axis]}" for axis, k in fixed.items()]
-        return f"{', '.join(at)} is labelled: {word.capitalize()}s labels all"
+    def note(self, *, uses_window: bool) -> str:
+        """Return in lines which slice of a stack is labelled alone, and the note on the scale."""
+        fixed, lines = self.slices().fixed, []
+        if fixed:
+            shape, word = placement.pixels_of(self.image).shape, slice_word(self.image, min(fixed))
+            names = {axis: slice_word(self.image, axis) for axis in fixed}
+            at = [f"{names[axis]} {k + 1} of {shape[axis]}" for axis, k in fixed.items()]
+            lines = [f"{', '.join(at)} is labelled: {word.capitalize()}s labels all"]
+        return "\n".join(filter(None, [*lines, self.scale_note() if uses_window else ""]))
 
     def automatic_note(self, *, uses_window: bool) -> str:
         """Return in words what is chosen for the image where the options say "automatic"."""

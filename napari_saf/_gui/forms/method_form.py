@@ -83,9 +83,15 @@ class OptionsForm(QObject):
         fields = [self.fields[name] for name in arrays if self._counts(name)]
         return fields[0].control if fields else None  # type: ignore[attr-defined]
 
+    def show(self, options: Any) -> None:
+        """Show options; `read` returns them, with what they learned, until a field changes."""
+        with signals_blocked(self):
+            self.set_values({name: getattr(options, name) for name in self.fields})
+        self._options = options
+
     def show_rows(self, visible: bool) -> None:
         self._is_shown = visible
-        self._update()
+        self._update_rows()
 
     def set_has_seeds(self, has_seeds: bool) -> None:
         self._has_seeds = has_seeds
@@ -106,6 +112,9 @@ class OptionsForm(QObject):
 
     def _update(self) -> None:
         self._values = self._options = None
+        self._update_rows()
+
+    def _update_rows(self) -> None:
         for name, field in self.fields.items():
             self._section_of(name).show_row(field, self._is_shown and self._counts(name))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -10,9 +11,8 @@ from typing import Any
 import napari
 import numpy as np
 from napari.layers import Image, Labels
-from qtpy.QtCore import Qt, QTimer
+from qtpy.QtCore import QTimer
 from qtpy.QtWidgets import QCheckBox, QLabel, QPushButton
-from superqt import QLabeledDoubleSlider, QLabeledSlider
 
 from napari_saf._gui.docks.base import DockBase
 from napari_saf._gui.docks.tables import LabelList
@@ -21,6 +21,7 @@ from napari_saf._gui.forms.controls import ask_for_path
 from napari_saf._gui.forms.display_text import named
 from napari_saf._gui.forms.image_selection import slice_word
 from napari_saf._gui.forms.layout import FormSection, create_button, create_fold, create_row
+from napari_saf._gui.forms.method_form import OptionsForm
 from napari_saf._gui.layers.metadata import OBJECTS_KEY, carry_objects, labels_to_choose
 from napari_saf._gui.layers.placement import (
     image_region,
@@ -34,11 +35,9 @@ from napari_saf._gui.layers.view import center_on
 from napari_saf._gui.objects.layers import HELP, SAVE_FILTER, Measures, ObjectCanvas, Source
 from napari_saf._gui.objects.table import ObjectTable
 from napari_saf._gui.runs.panel import RUN_KEY, RunPanel
-from napari_saf.errors import counted
+from napari_saf.errors import counted, format_count
 from napari_saf.io import count_labels
 from napari_saf.objects import (
-    NECK,
-    SMALLEST,
     TRACK_BY,
     Corrections,
     ObjectEditor,
@@ -50,11 +49,12 @@ from napari_saf.objects import (
     lower_numbers,
     track_objects,
 )
-from napari_saf.parameters import to_plain
+from napari_saf.parameters import describe, to_plain
 
 _PATIENCE = 60
 """Milliseconds without a change after which objects are shown anew."""
-_MOST_SMALLEST, _MOST_NECK = 500, 50
+_NUMBERS = ("neck", "smallest")
+"""Parameters of a split that are numbers, in the order of messages."""
 _NO_LABELS = "no labels: run Segment, or open a Labels layer"
 _OF_RUN = "that of the run, if known"
 _MOST_TRACKED = 4
@@ -84,12 +84,7 @@ class ObjectsWidget(DockBase):
         self.uncertainty = LayerChoice(viewer, Image, self._fits, none=_OF_RUN)
         self.uncertainty.set_others([(_OF_RUN, None), ("none", "none")])
         self.kinds, self.slices = LabelList(), QCheckBox("each by itself")
-        self.smallest = QLabeledSlider(Qt.Orientation.Horizontal)
-        self.smallest.setRange(1, _MOST_SMALLEST)
-        self.smallest.setValue(SMALLEST)
-        self.neck = QLabeledDoubleSlider(Qt.Orientation.Horizontal)
-        self.neck.setRange(0, _MOST_NECK)
-        self.neck.setValue(100 * NECK)
+        self.split_form = OptionsForm(viewer, FormSection(), FormSection())
         self.track_by = Choice([(way, way) for way in TRACK_BY])
         self.table, self.counts = ObjectTable(), QLabel(wordWrap=True)
         self._add_controls()
@@ -103,8 +98,7 @@ class ObjectsWidget(DockBase):
             (self.uncertainty.layer_changed, self._on_kinds_changed),
             (self.kinds.itemChanged, self._on_kinds_changed),
             (self.slices.toggled, self._on_kinds_changed),
-            (self.smallest.valueChanged, lambda value: self._preview.start()),
-            (self.neck.valueChanged, lambda value: self._preview.start()),
+            (self.split_form.changed, self._preview.start),
             (self._preview.timeout, self._show_preview),
             (self._painted.timeout, self._adopt),
             (self.table.chosen, self._on_chosen),
@@ -121,13 +115,13 @@ class ObjectsWidget(DockBase):
         self._on_labels_changed()
 
     def _add_controls(self) -> None:
-        rows, advanced = FormSection(), FormSection()
+        rows, advanced = self.split_form.basic, self.split_form.advanced
         rows.add_row("Labels", self.labels, "The Labels layer whose labels are the kinds.")
         rows.add_row("Image", self.image, HELP["image"])
         rows.add_row("Kinds", self.kinds, "The labels that consist of single objects.")
         rows.add_row("Slices", self.slices, "Split and measure each slice alone, not the volume.")
-        rows.add_row("Smallest", self.smallest, HELP["smallest"])
-        advanced.add_row("Neck, %", self.neck, HELP["neck"])
+        numbers = [item for item in describe(ObjectStep) if item.name in _NUMBERS]
+        self.split_form.ask_for(ObjectStep, numbers)
         advanced.add_row("Uncertainty", self.uncertainty, HELP["uncertainty"])
         self._rows = rows
         slots: dict[str, Callable[[], object]] = {
@@ -185,7 +179,8 @@ class ObjectsWidget(DockBase):
         return Source.of(labels, image, uncertainty, by_slice=self.slices.isChecked())
 
     def _numbers(self) -> tuple[int, float]:
-        return int(self.smallest.value()), float(self.neck.value()) / 100
+        step: ObjectStep = self.split_form.read()
+        return step.smallest, step.neck
 
     def _on_split(self, source: Source, found: tuple[Parts, tuple[Objects, Measures]]) -> None:
         self._parts, joined = found
@@ -217,9 +212,12 @@ class ObjectsWidget(DockBase):
         self.panel.show_outcome(counted(len(objects.numbers), "object"))
 
     def _carry_step(self, source: Source) -> None:
-        by_slice, (smallest, neck) = source.placed["axis"] == 0, self._numbers()
-        kinds = tuple(self.kinds.ticked) or None
-        step = ObjectStep(smallest, neck, kinds, by_slice, self.uncertainty.value != "none")
+        step = dataclasses.replace(
+            self.split_form.read(),
+            kinds=tuple(self.kinds.ticked) or None,
+            by_slice=source.placed["axis"] == 0,
+            by_uncertainty=self.uncertainty.value != "none",
+        )
         carry_objects(source.layer, to_plain(step))
 
     def _take_up(self, event: object = None) -> None:
@@ -247,11 +245,11 @@ class ObjectsWidget(DockBase):
         kinds, sizes = table.get("kind", np.zeros(0, int)), table.get("pixels", np.zeros(0))
         texts = []
         for kind in np.unique(kinds).tolist():
-            own = kinds == kind
-            share = 100 * sizes[own].sum() / self.layer.data.size
-            name = str(table["name"][own.argmax()])
-            count = f"{own.sum():,}".replace(",", "\u2009")
-            texts.append(f"{name}: {count} objects, {share:.1f} % of the image")
+            is_kind = kinds == kind
+            share = 100 * sizes[is_kind].sum() / self.layer.data.size
+            name = str(table["name"][is_kind.argmax()])
+            count = counted(int(is_kind.sum()), "object")
+            texts.append(f"{name}: {count}, {share:.1f} % of the image")
         self.counts.setText("\n".join(texts) or "no objects")
         self._refresh()
 
@@ -296,8 +294,7 @@ class ObjectsWidget(DockBase):
 
     def _show_numbers(self, smallest: int, neck: float) -> None:
         """Show what objects were split by, which are there already."""
-        self.smallest.setValue(smallest)
-        self.neck.setValue(100 * neck)
+        self.split_form.set_values({"smallest": smallest, "neck": neck})
         self._preview.stop()
         if self._source is not None:
             self._carry_step(self._source)
@@ -315,22 +312,19 @@ class ObjectsWidget(DockBase):
         )
 
     def _on_learned(
-        self, editor: ObjectEditor, count: int, before: Corrections, after: Corrections | None
+        self, editor: ObjectEditor, count: int, old: Corrections, new: Corrections | None
     ) -> None:
-        is_old = editor is not self.editor or not np.array_equal(editor.labels, before.labels)
+        is_old = editor is not self.editor or not np.array_equal(editor.labels, old.labels)
         if is_old or self.panel.is_busy:
             return  # the next correction starts it again
         self._n_taught = count
-        if after is not None:
-            changes = {
-                "neck": (100 * before.neck, 100 * after.neck, " %"),
-                "smallest": (before.smallest, after.smallest, " pixels"),
-            }
-            changed = [f"{k} {a:g} → {b:g}{unit}" for k, (a, b, unit) in changes.items() if a != b]
-            n_before, n_after = ((one.kinds > 0).sum() for one in (before, after))
-            words = f"{', '.join(changed)} after {counted(count, 'correction')}: {n_before} → "
-            words += f"{counted(n_after, 'object')} (Undo brings them back)"
-            self._edit(words, lambda editor: editor.replace(after))
+        if new is not None:
+            numbers = [(name, getattr(old, name), getattr(new, name)) for name in _NUMBERS]
+            changes = [f"{name} {a:g} → {b:g}" for name, a, b in numbers if a != b]
+            n_old, n_new = (int((corrections.kinds > 0).sum()) for corrections in (old, new))
+            words = f"{', '.join(changes)} after {counted(count, 'correction')}: "
+            words += f"{format_count(n_old)} → {counted(n_new, 'object')} (Undo brings them back)"
+            self._edit(words, lambda editor: editor.replace(new))
 
     def _keep(self) -> None:
         assert self.editor is not None

@@ -52,8 +52,6 @@ from napari_saf.objects import (
 Cancelled = Callable[[], bool]
 Measures = dict[str, NDArray[Any]]
 HELP = {
-    "smallest": "Pixels: what is smaller joins the object that it touches, or is left out.",
-    "neck": "Per cent by which a neck (of volumes: its section) is less than the narrower part.",
     "image": "For the brightness of each object; objects are split at its edges, too.",
     "uncertainty": "Where labels are uncertain (0 to 1), objects are split, too. That of the run "
     "is known of labels by strokes on the image.",

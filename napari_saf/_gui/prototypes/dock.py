@@ -320,12 +320,12 @@ class PrototypesWidget(DockBase):
             save_classifier(self.panel, path, prototype_set(self.source, rescale))
 
     def _on_load_clicked(self) -> None:
-        own = ("Load classifier", str(Path.cwd()), PROTOTYPE_FILTER)
-        ask_for_path(self, *own, self.load_from, opens=True)
+        home = str(Path.cwd())
+        ask_for_path(self, "Load classifier", home, PROTOTYPE_FILTER, self.load_from, opens=True)
 
     def _offer_files(self, files: list[FileSource]) -> None:
         self._files = files
-        self.labels.set_others([(one.title, one) for one in files])
+        self.labels.set_others([(file.title, file) for file in files])
         self._on_labels_changed()
 
     def _outcome_text(self, result: Segmentation, seconds: float) -> str:
@@ -396,8 +396,8 @@ class PrototypesWidget(DockBase):
             inverse = UndoStep(step.name, step.source, step.source.state, before)
             step.source.state = step.state
         if isinstance(added, FileSource):
-            others = [one for one in self._files if one is not added]
-            self._offer_files(others if is_undo else [*others, added])
+            files = [file for file in self._files if file is not added]
+            self._offer_files(files if is_undo else [*files, added])
         elif is_undo and added is not None and added in layers:
             layers.remove(added)
         elif not is_undo and added is not None and added not in layers:

@@ -14,7 +14,7 @@ from scipy import ndimage
 
 from napari_saf._gui.layers.placement import labelled_axes, pixels_of
 from napari_saf._gui.layers.reading import ImageJob, Pixels, ProblemReader
-from napari_saf._gui.prototypes.labels import LabelState, LayerSource, Source
+from napari_saf._gui.prototypes.labels import LabelState, Source
 from napari_saf._gui.runs.job import RunJob, RunStart
 from napari_saf.device import torch
 from napari_saf.errors import InvalidInput
@@ -28,6 +28,16 @@ from napari_saf.result import LabelImage, LabelMap, Segmentation
 _ODDS = 10.0
 """How much more a node belongs to its label than to any other at the start."""
 _MOST_SAMPLES = 20_000
+_NO_LABELS = "run Segment, open a Labels layer, or load prototypes"
+_NEEDS = {
+    "merge": ("labels", "rows", "unlocked"),
+    "split": ("labels", "one row", "flow", "unlocked"),
+    "delete": ("labels", "row", "unlocked"),
+    "refine": ("labels", "flow"),
+    "save": ("prototypes",),
+    "apply": ("prototypes", "features"),
+}
+"""What each button needs; the first that is missing is its tooltip."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -47,10 +57,10 @@ class EditTarget:
     reader: ProblemReader = field(default_factory=ProblemReader)
 
     @classmethod
-    def of(cls, layer: Labels, image: Image | None = None, **others: Any) -> EditTarget:
+    def of(cls, layer: Labels, image: Image | None = None, **fields: Any) -> EditTarget:
         axes = labelled_axes(layer)
         index = tuple(slice(None) if axis in axes else 0 for axis in range(layer.ndim))
-        target = cls(Pixels(pixels_of(layer), index), **others)
+        target = cls(Pixels(pixels_of(layer), index), **fields)
         try:
             run = RunJob.of(layer, image)
         except InvalidInput as error:
@@ -101,8 +111,8 @@ class EditedStart(RunStart):
         labels = _grid(problem).from_image(self.labels).astype(np.int64)
         columns = LabelMap(self.numbers).unpaint(labels)
         start = np.ones((len(columns), classes.n_columns), dtype=np.float32)
-        known = np.flatnonzero(columns)  # 0 where a label is sought
-        start[known, columns[known] - 1] = _ODDS
+        labelled = np.flatnonzero(columns)  # 0 where a label is sought
+        start[labelled, columns[labelled] - 1] = _ODDS
         return np.asarray(start / start.sum(axis=1, keepdims=True))
 
     def paint(self, columns: LabelImage, classes: LabelMap) -> LabelImage:
@@ -115,8 +125,8 @@ class EditedStart(RunStart):
         assert not isinstance(result.labels, list)
         labels = self.paint(result.label_map.unpaint(result.labels), classes)
         by_column = np.full((classes.n_columns, result.prototypes.shape[1]), np.nan, np.float32)
-        known = result.columns >= 0
-        by_column[result.columns[known]] = result.prototypes[known]
+        has_column = result.columns >= 0
+        by_column[result.columns[has_column]] = result.prototypes[has_column]
         rows = classes.rows(by_column)
         label_map = LabelMap.identity(len(rows))
         return replace(result, labels=labels, prototypes=rows, label_map=label_map)
@@ -137,26 +147,26 @@ def delete(target: EditTarget, labels: NDArray[Any], cancelled: Callable[[], boo
     prototypes of the labels that are left.
     """
     free = np.isin(labels, target.selected)
-    found: dict[int, NDArray[np.float32]] = {}
+    means: dict[int, NDArray[np.float32]] = {}
 
     def change(state: LabelState) -> LabelState:
-        return state.deleted(target.selected).with_prototypes(found)
+        return state.deleted(target.selected).with_prototypes(means)
 
-    left = sorted({*count_pixels(labels)} - {*target.selected})
-    only = left[0] if len(left) == 1 and target.job is not None else 0
+    remaining = sorted({*count_pixels(labels)} - {*target.selected})
+    only = remaining[0] if len(remaining) == 1 and target.job is not None else 0
     edited = np.where(free, labels.dtype.type(only), labels)
-    if target.job is None or len(left) < 2 or not free.any():
+    if target.job is None or len(remaining) < 2 or not free.any():
         return Edited(edited, change)
-    unknown = sorted({*left} - {*target.state.prototypes})
+    unknown = sorted({*remaining} - {*target.state.prototypes})
     if unknown:
         problem = target.reader.read(target.job_within(np.isin(labels, unknown)), cancelled)
         nodes = _grid(problem).from_image(labels)
-        own = {number: problem.features[nodes == number] for number in unknown}
-        found |= {n: _mean(rows) for n, rows in own.items() if len(rows)}
-    prototypes = {**target.state.prototypes, **found}
-    points = [prototypes[number] for number in left]
+        rows = {number: problem.features[nodes == number] for number in unknown}
+        means |= {number: _mean(features) for number, features in rows.items() if len(features)}
+    prototypes = {**target.state.prototypes, **means}
+    points = [prototypes[number] for number in remaining]
     method = method_with_prototypes(np.concatenate(points), target.method)
-    columns = np.repeat(left, [len(rows) for rows in points])
+    columns = np.repeat(remaining, [len(rows) for rows in points])
     start = EditedStart(columns, edited, free)
     # The flow sees as far as the window around a free pixel reaches.
     options = target.job.options
@@ -178,26 +188,26 @@ def split(target: EditTarget, labels: NDArray[Any], cancelled: Callable[[], bool
     job = target.job_within(inside)
     problem = target.reader.read(job, cancelled)
     grid = _grid(problem)
-    own = np.flatnonzero(grid.from_image(labels) == number)
-    if len(own) < 2:
+    nodes = np.flatnonzero(grid.from_image(labels) == number)
+    if len(nodes) < 2:
         raise InvalidInput(f"label {number}: expected two pixels or more, to split it")
-    is_own = np.zeros((problem.n_nodes, 1), dtype=np.float32)
-    is_own[own] = 1
-    smooth = grid.average(problem.features * is_own)[own] / grid.average(is_own)[own]
-    halves = np.zeros(len(own), dtype=np.int64)
+    weights = np.zeros((problem.n_nodes, 1), dtype=np.float32)
+    weights[nodes] = 1
+    smooth = grid.average(problem.features * weights)[nodes] / grid.average(weights)[nodes]
+    halves = np.zeros(len(nodes), dtype=np.int64)
     if (smooth != smooth[0]).any():
-        sample = smooth[:: max(1, len(own) // _MOST_SAMPLES)]
+        sample = smooth[:: max(1, len(nodes) // _MOST_SAMPLES)]
         centres = torch.from_numpy(k_means(sample, 2, n_starts=3))
         halves = distances(torch.from_numpy(smooth), centres).argmin(dim=1).numpy()
     if halves.all() or not halves.any():
         raise InvalidInput(f"label {number}: all its pixels are alike, there is nothing to split")
     if halves.mean() > 0.5:  # the larger half keeps the number
         halves = 1 - halves
-    nodes = np.zeros(problem.n_nodes, dtype=np.uint8)
-    nodes[own[halves == 1]] = 1
-    is_new = inside & (np.asarray(grid.to_image(nodes)) == 1)
+    second = np.zeros(problem.n_nodes, dtype=np.uint8)
+    second[nodes] = halves
+    is_new = inside & (np.asarray(grid.to_image(second)) == 1)
     edited = np.where(is_new, labels.dtype.type(new), labels)
-    features = problem.features[own]
+    features = problem.features[nodes]
     means = {number: _mean(features[halves == 0]), new: _mean(features[halves == 1])}
     assert target.method is not None
     start = EditedStart(np.array(sorted([number, new])), edited, inside)
@@ -213,8 +223,8 @@ def refine(target: EditTarget, labels: NDArray[Any], cancelled: Callable[[], boo
     locked = target.state.locked
     numbers = sorted({*count_pixels(labels)} - locked)
     if len(numbers) < 2:
-        lack = "two labels or more to go on from"
-        raise InvalidInput(f"the flow needs {lack}{' that are not locked' if locked else ''}")
+        unlocked = " that are not locked" if locked else ""
+        raise InvalidInput(f"the flow needs two labels or more to go on from{unlocked}")
     free = np.isin(labels, numbers)
     job = target.job_within(free)
     assert target.method is not None
@@ -236,38 +246,32 @@ def _mean(rows: NDArray[np.floating]) -> NDArray[np.float32]:
 def free_number(taken: Collection[int], dtype: np.dtype[Any]) -> int:
     """Return the smallest label that is not taken; InvalidInput if the type holds no more."""
     last = int(np.iinfo(dtype).max)
-    found = next((n for n in range(1, min(last, len(taken) + 1) + 1) if n not in taken), None)
-    if found is None:
-        raise InvalidInput(f"labels: {dtype} holds no more than {last} labels")
-    return found
+    for number in range(1, min(last, len(taken) + 1) + 1):
+        if number not in taken:
+            return number
+    raise InvalidInput(f"labels: {dtype} holds no more than {last} labels")
 
 
 def why_not(
     source: Source | None, target: EditTarget | None, selected: Sequence[int]
 ) -> dict[str, str]:
-    """Return why each button has nothing to do; empty where it has."""
-    common = "run Segment, open a Labels layer, or load prototypes" if source is None else ""
-    if isinstance(source, LayerSource):
-        data = source.layer.data
-        if source.layer.multiscale:
-            common = "labels at several resolutions cannot be edited here"
-        elif not isinstance(data, np.ndarray) or not data.flags.writeable:
-            common = "these labels lie in a file: duplicate the layer into memory to edit them"
-        elif data.dtype.kind not in "iu":
-            common = f"expected whole numbers, got {data.dtype}"
-    no_flow = "a file has no pixels" if target is None else target.reason
-    is_locked = source is not None and not source.state.locked.isdisjoint(selected)
-    locked = "a chosen label is locked" if is_locked else ""
-    few = "choose two rows or more, with Ctrl or Shift" if len(selected) < 2 else ""
-    none = "" if source is not None and source.state.prototypes else "these have no prototypes"
+    """Return why each button is disabled; empty where it is not."""
+    state = LabelState() if source is None else source.state
+    has_lock = not state.locked.isdisjoint(selected)
     has_features = source is not None and source.options is not None
+    reasons = {
+        "labels": _NO_LABELS if source is None else source.why_not_edited,
+        "row": "" if selected else "choose a row",
+        "one row": "" if len(selected) == 1 else "choose one row",
+        "rows": "" if len(selected) > 1 else "choose two rows or more, with Ctrl or Shift",
+        "unlocked": "a chosen label is locked" if has_lock else "",
+        "flow": "a file has no pixels" if target is None else target.reason,
+        "prototypes": "" if state.prototypes else "these have no prototypes",
+        "features": "" if has_features else "their features are not known",
+    }
     return {
-        "merge": common or few or locked,
-        "split": common or ("choose one row" if len(selected) != 1 else no_flow) or locked,
-        "delete": common or ("" if selected else "choose a row") or locked,
-        "refine": common or no_flow,
-        "save": none,
-        "apply": none or ("" if has_features else "their features are not known"),
+        button: next((reasons[need] for need in needs if reasons[need]), "")
+        for button, needs in _NEEDS.items()
     }
 
 

@@ -28,7 +28,7 @@ Prototypes = Mapping[int, NDArray[np.float32]]
 class LabelState:
     """The names that labels were given, the locked ones, the prototypes, the edits by hand.
 
-    Locked labels keep pixels and prototypes. Prototypes have shape (n_own, n_features): merged
+    Locked labels keep pixels and prototypes. Prototypes have shape (n_rows, n_features): merged
     labels keep those of all that they were.
     """
 
@@ -48,8 +48,8 @@ class LabelState:
         return replace(self, names=names)
 
     def with_lock(self, number: int, locked: bool) -> LabelState:
-        others = self.locked - {number}
-        return replace(self, locked=others | {number} if locked else others)
+        change = self.locked.union if locked else self.locked.difference
+        return replace(self, locked=change({number}))
 
     def with_prototypes(self, prototypes: Prototypes) -> LabelState:
         return replace(self, prototypes={**self.prototypes, **prototypes})
@@ -59,17 +59,17 @@ class LabelState:
             self,
             names={n: name for n, name in self.names.items() if n not in numbers},
             locked=self.locked - frozenset(numbers),
-            prototypes={n: own for n, own in self.prototypes.items() if n not in numbers},
+            prototypes={n: rows for n, rows in self.prototypes.items() if n not in numbers},
         )
 
     def merged(self, numbers: Collection[int], into: int) -> LabelState:
         """Make one label of some, which keeps the prototypes of all."""
-        others = sorted({*numbers} - {into})
-        own = [self.prototypes[n] for n in (into, *others) if n in self.prototypes]
-        names = [self.names[n] for n in (into, *sorted(numbers)) if n in self.names]
-        merged = self.with_prototypes({into: np.concatenate(own)} if own else {}).without(others)
+        gone = sorted({*numbers} - {into})
+        rows = [self.prototypes[n] for n in (into, *gone) if n in self.prototypes]
+        names = [self.names[n] for n in (into, *gone) if n in self.names]
+        merged = self.with_prototypes({into: np.concatenate(rows)} if rows else {}).without(gone)
         merged = merged.renamed(into, names[0] if names else "")
-        return merged.with_edit(f"merged {', '.join(map(str, others))} into {into}")
+        return merged.with_edit(f"merged {', '.join(map(str, gone))} into {into}")
 
     def deleted(self, numbers: Collection[int]) -> LabelState:
         listed = ", ".join(map(str, sorted(numbers)))
@@ -127,6 +127,16 @@ class LayerSource:
         self.layer.metadata[metadata.METADATA_KEY] = metadata.metadata_of(self.layer) | entries
 
     @property
+    def why_not_edited(self) -> str:
+        """Why the pixels cannot be changed; empty if they can."""
+        data = self.layer.data
+        if self.layer.multiscale:
+            return "labels at several resolutions cannot be edited here"
+        if not isinstance(data, np.ndarray) or not data.flags.writeable:
+            return "these labels lie in a file: duplicate the layer into memory to edit them"
+        return "" if data.dtype.kind in "iu" else f"expected whole numbers, got {data.dtype}"
+
+    @property
     def options(self) -> ImageOptions | None:
         """How the image became features, or None where that is not known."""
         try:
@@ -139,7 +149,10 @@ class LayerSource:
 
 
 class FileSource:
+    """The prototypes of a file, which has no pixels."""
+
     layer = None
+    why_not_edited = ""
 
     def __init__(self, title: str, loaded: PrototypeSet) -> None:
         self.title = title
@@ -241,8 +254,8 @@ def rows_of(source: Source, sizes: Mapping[int, int]) -> list[LabelRow]:
     low, high = float(every.min()), float(every.max())
     rows = []
     for number, color in zip(numbers.tolist(), source.colors(numbers), strict=True):
-        own = list(state.prototypes.get(number, []))
-        fills = [fill_color(prototype, features, color) for prototype in own]
+        points = list(state.prototypes.get(number, []))
+        fills = [fill_color(prototype, features, color) for prototype in points]
         has_colors = bool(fills) and fills[0] is not color
         row = LabelRow(
             number,
@@ -250,7 +263,7 @@ def rows_of(source: Source, sizes: Mapping[int, int]) -> list[LabelRow]:
             color,
             f": label {number}",
             fills=fills if has_colors else (),
-            profile=None if has_colors or not fills else (own[0] - low) / max(high - low, 1e-12),
+            profile=None if has_colors or not fills else (points[0] - low) / max(high - low, 1e-12),
             locked=number in state.locked,
         )
         if source.layer is not None:

@@ -114,7 +114,7 @@ class AutomaticSettings(QCheckBox):
 
         It returns the name of the choice for `take`, empty where there are too few strokes.
         """
-        choices, region, n_axes = self._choices(), self._input.region(), self._n_axes()
+        choices, region, n_axes = self._choices(), self._input.pixels().region(), self._n_axes()
         before = self._name
         painted = dataclasses.replace(job, given=None, locked=None)
 
@@ -151,11 +151,11 @@ class AutomaticSettings(QCheckBox):
         has_colour = "lab" in self._input.choices["features"].values()
         if self._input.image is None:
             return stroke_choices(3 if has_colour else 1)
-        longest, deep = max(self._input.region().shape), current_settings().deep
+        longest, deep = max(self._input.pixels().region().shape), current_settings().deep
         return stroke_choices(3 if has_colour else 1, self._n_axes(), longest, deep)
 
     def _n_axes(self) -> int:
-        region = self._input.region()
+        region = self._input.pixels().region()
         axes = [axis for axis in region.axes if axis in region.together]
         return sum(axis not in region.fixed for axis in axes)
 

@@ -28,6 +28,7 @@ from napari_saf._gui.forms.display_text import describe_error
 from napari_saf._gui.forms.image_input import ImageInput
 from napari_saf._gui.forms.layout import FormSection, create_button, create_fold, create_row
 from napari_saf._gui.forms.method_form import MethodForm
+from napari_saf._gui.layers.large import narrowed
 from napari_saf._gui.layers.metadata import STROKES_KEY, is_given, is_strokes
 from napari_saf._gui.layers.placement import note_on_slices
 from napari_saf._gui.layers.view import EventWatch
@@ -217,8 +218,9 @@ class ScribblesWidget(DockBase):
 
     def settings(self) -> tuple[AbstractMethod, ImageOptions]:
         """Return how strokes label here, for the Project dock; SafError: a value is wrong."""
-        max_side = self.input.choices["max_side"].value
-        return self.form.read(), dataclasses.replace(self.input.whole_options(), max_side=max_side)
+        selection = self.input.read()
+        max_side = selection.options.max_side
+        return self.form.read(), dataclasses.replace(selection.whole_options(), max_side=max_side)
 
     @property
     def result(self) -> Any:
@@ -230,7 +232,8 @@ class ScribblesWidget(DockBase):
         """Add an empty layer of strokes over the image and choose it; hide earlier results."""
         with self.panel.showing_errors():
             image, results = self.input.image, visibility_of(self._viewer)
-            place, shape = self.input.place_for_strokes()
+            # Over all slices, or of a large image what is on screen.
+            place, shape = narrowed(self._viewer, self.input.pixels().slices()).whole()
             results.hide_results(image)
             layer = add_strokes(self._viewer, image, np.zeros(shape, np.uint8), place)
             self.input.choose(strokes=layer)
@@ -368,8 +371,8 @@ class ScribblesWidget(DockBase):
             result = self._results.begin(job.pixels.index)
             goes_on = self.warm_start.isChecked() or self.automatic.corrects
             start = result.warm_start if goes_on else None
-            notes = [self.input.slice_note()] + [self.input.scale_note()] * method.uses_window
-            note = "\n".join(filter(None, [*notes, self.automatic.note]))
+            note = self.input.read().note(uses_window=method.uses_window)
+            note = "\n".join(filter(None, [note, self.automatic.note]))
             run = RunJob(result.image, job, method, result.live.placement, live=result.live)
             self.controller.start(
                 dataclasses.replace(run, strokes=result.strokes, start=start, note=note)

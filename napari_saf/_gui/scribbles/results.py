@@ -154,7 +154,7 @@ class StrokeResults:
     @property
     def index(self) -> Index | None:
         """What is read of the image for the region on screen; None without an image."""
-        return None if self._input.image is None else self._input.region().index
+        return None if self._input.image is None else self._input.pixels().region().index
 
     @property
     def current(self) -> StrokeResult | None:
@@ -180,7 +180,7 @@ class StrokeResults:
         layers = [x for x in kept if f"[{TITLE}]" in x.name and x not in taken]
         if painted != [strokes] or not layers:
             return None
-        region, pixels = self._input.region(), self.read(strokes)
+        region, pixels = self._input.pixels().region(), self.read(strokes)
         result = StrokeResult(self._viewer, region.image, strokes, region.index, region.placement)
         if not any(result.live.take_up(layer, pixels.shape) for layer in reversed(layers)):
             return None
@@ -195,7 +195,7 @@ class StrokeResults:
         """Return the result for the present strokes, to be labelled now; a new one if need be."""
         result, chosen = self.current, self._input
         if result is None:
-            place = chosen.region().placement
+            place = chosen.pixels().region().placement
             result = StrokeResult(self._viewer, chosen.image, chosen.strokes, index, place)
             self._results.append(result)
         self.give_way(result)
@@ -219,14 +219,14 @@ class StrokeResults:
         last = next((r.strokes for r in reversed(self._results) if r.image == image), None)
         if last is not None or strokes is None:
             return last
-        sides, whole = pixels_of(strokes).shape, self._input.region().whole()[1]
+        sides, whole = pixels_of(strokes).shape, self._input.pixels().region().whole()[1]
         # Any axis may be that of the channels, which is still to be chosen.
         cut = [(whole[:axis], whole[axis + 1 :]) for axis in range(len(whole))]
         without_one = [(*before, *n, *after) for before, after in cut for n in ((), (1,))]
         return strokes if sides in (whole, *without_one) else None
 
     def read(self, layer: Labels) -> NDArray[Any]:
-        pixels = self._input.region().over(layer)
+        pixels = self._input.pixels().region().over(layer)
         assert pixels is not None
         return pixels.read(not_cancelled)
 
@@ -242,7 +242,7 @@ class StrokeResults:
         if self._base.layer is not None:
             given = follow_strokes(self.read(self._base.layer), self.read(self._input.strokes))
         locked = None if self.current is None else self.current.locked
-        job = self._input.job(finite_only=self.finite_only)
+        job = self._input.read().job(finite_only=self.finite_only)
         return dataclasses.replace(job, given=given, locked=locked)
 
     def learner(self, form: MethodForm) -> Callable[[Callable[[], bool]], Pipeline]:
@@ -252,12 +252,12 @@ class StrokeResults:
         """
         self.classifier()  # or why there is none
         method = form.read()
-        chosen = self._input
+        selection = self._input.read()
         # What strokes teach at full resolution is for all of the image at that.
-        options = dataclasses.replace(chosen.whole_options(), max_side=None)
-        found = [r for r in self._results if r.image == chosen.image and not r.live.is_lost]
+        options = dataclasses.replace(selection.whole_options(), max_side=None)
+        found = [r for r in self._results if r.image == selection.image and not r.live.is_lost]
         own = [r for r in found if r.strokes in self._viewer.layers]
-        jobs = [chosen.job(finite_only=self.finite_only, strokes=r.strokes) for r in own]
+        jobs = [selection.job(finite_only=self.finite_only, strokes=r.strokes) for r in own]
         numbers = self._strokes.classes()
         colors = colors_of(self._strokes.layer, np.array(numbers))[:, :3].tolist()
         names = {number: self._strokes.name(number) for number in numbers}

@@ -21,6 +21,7 @@ from napari_saf._gui.layers.metadata import NAMES_KEY, STROKES_KEY, colors_of
 from napari_saf._gui.layers.placement import Placement
 from napari_saf._gui.layers.reading import fingerprint
 from napari_saf._gui.layers.visibility import insert_above
+from napari_saf.errors import format_count
 
 _DEBOUNCE_MILLISECONDS = 30
 COMPARED_VALUES = 20_000_000
@@ -213,7 +214,7 @@ class ClassTable(LabelTable):
         self.locked &= set(numbers)
         rows = []
         for number, color in zip(numbers, colors, strict=True):
-            note = f". {counts.get(number, 0)} pixels are painted {number}"
+            note = f". {format_count(counts.get(number, 0))} pixels are painted {number}"
             row = LabelRow(number, strokes.name(number), color, note, share=self._share(number))
             rows.append(replace(row, locked=number in self.locked))
         self.show_rows(rows)

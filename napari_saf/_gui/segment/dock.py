@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import sys
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -35,7 +36,7 @@ from napari_saf._gui.segment.fairness import FairnessSection
 from napari_saf._gui.segment.regions import RegionSection
 from napari_saf._gui.segment.result import LabelSwatches, ShownResult, StoppedRun
 from napari_saf.device import resolve_device
-from napari_saf.errors import SafError
+from napari_saf.errors import SafError, counted
 from napari_saf.features import Scaling
 from napari_saf.methods import METHODS, AbstractMethod, SweepMethod
 from napari_saf.pipeline import Pipeline
@@ -176,19 +177,20 @@ class SegmentWidget(DockBase):
 
     def _request(self, is_sweep: bool) -> RunJob:
         """Read the form, once a run; SafError says what is wrong with it."""
-        image_job = self.input.job()
+        selection = self.input.read()
+        image_job = selection.job()
         method = self._method = self.form.read()
+        uses_window = method.uses_window
         image_job = dataclasses.replace(image_job, options=self._scaled(image_job.options))
-        notes = [self.input.slice_note()] + [self.input.scale_note()] * method.uses_window
         job = RunJob(
-            self.input.image,
+            selection.image,
             image_job,
             method,
-            self.input.region().placement,
+            selection.region().placement,
             is_sweep=is_sweep,
-            strokes=self.input.strokes,
-            note="\n".join(filter(None, notes)),
-            options=self.input.options_by_hand(),
+            strokes=selection.strokes,
+            note=selection.note(uses_window=uses_window),
+            options=selection.changes_since(self.input.start, uses_window=uses_window),
         )
         return dataclasses.replace(job, live=self.shown.layer_for(job))
 
@@ -202,7 +204,7 @@ class SegmentWidget(DockBase):
         return options
 
     def _learner(self, form: MethodForm) -> Learner:
-        recipe = Pipeline(form.read(), self._scaled(self.input.whole_options()))
+        recipe = Pipeline(form.read(), self._scaled(self.input.read().whole_options()))
         return lambda cancelled: recipe
 
     def _apply(self, request: ApplyRequest) -> None:
@@ -272,13 +274,16 @@ class SegmentWidget(DockBase):
 
     def _show_automatic(self, n_labels: int = 0) -> None:
         """Say what is chosen for the image, and so many labels in the run that has begun."""
-        words = [self.input.choice_note(), f"{n_labels} labels at first" if n_labels else ""]
+        words = [f"{counted(n_labels, 'label')} at first"] if n_labels else []
+        uses_window = not isinstance(self._method, str) and self._method.uses_window
+        with suppress(SafError):
+            words.insert(0, self.input.read().automatic_note(uses_window=uses_window))
         text = ", ".join(filter(None, words))
         self.automatic.setText(f"Automatic: {text}")
         self.choice.show_row(self.automatic, bool(text))
 
     def _show_count(self, n_things: int) -> None:
-        things = f"{n_things:,} things: " if n_things else ""
+        things = f"{counted(n_things, 'thing')}: " if n_things else ""
         self.next_row.buttons[OBJECTS].setText(f"{things}{OBJECTS} …")
 
     def _on_started(self, frame: Frame) -> None:

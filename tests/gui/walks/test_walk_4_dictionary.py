@@ -25,14 +25,14 @@ def test_walk(hands, take_picture, tmp_path):
 
     gallery = hands.part(dock, AtomView)
     assert gallery.shown is dock.current
-    hands.click(gallery, gallery.places[1].center())
+    hands.click(gallery.viewport(), gallery.center_of(1))
     layer = hands.viewer.layers["wall [dictionary]"]
     alphas = [layer.colormap.map(number)[3] for number in (1, 2, 3)]
     assert layer.selected_label == 2 and alphas[1] > 2 * max(alphas[0], alphas[2])
     hands.go_home()
     take_picture(hands, "walk_4_dictionary")
 
-    hands.click(gallery, gallery.places[1].center())
+    hands.click(gallery.viewport(), gallery.center_of(1))
     with hands.answer(tmp_path / "wall.safetensors"):
         hands.press(dock, "Save …")
     hands.wait_until(lambda: "saved" in dock.status.text)
