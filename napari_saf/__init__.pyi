@@ -76,11 +76,18 @@ from .methods import (
     choose_for_strokes as choose_for_strokes,
 )
 from .objects import (
+    ClassifiedObjects as ClassifiedObjects,
+    ObjectClasses as ObjectClasses,
+    ObjectMeasures as ObjectMeasures,
     Objects as Objects,
     ObjectStep as ObjectStep,
     Tracks as Tracks,
+    learn_classes as learn_classes,
+    load_classes as load_classes,
     load_objects as load_objects,
+    measure_objects as measure_objects,
     object_table as object_table,
+    save_classes as save_classes,
     save_tracks as save_tracks,
     segment_like as segment_like,
     split_objects as split_objects,
