@@ -86,6 +86,7 @@ from .objects import (
     load_classes as load_classes,
     load_objects as load_objects,
     measure_objects as measure_objects,
+    object_bounds as object_bounds,
     object_table as object_table,
     save_classes as save_classes,
     save_tracks as save_tracks,

@@ -21,6 +21,9 @@ from napari_saf.metrics._clusters import (
     pairwise_separability,
 )
 from napari_saf.metrics._score import (
+    FALSE,
+    MISSED,
+    OTHER,
     ClassScore,
     ObjectScore,
     PixelScore,

@@ -110,13 +110,13 @@ def score_pixels(labels: ArrayLike, truth: ArrayLike, *, ignore: int | None = No
     confusion = np.bincount(pairs, minlength=n * n).reshape(n, n)
     hits, rows, columns = np.diag(confusion), confusion.sum(axis=1), confusion.sum(axis=0)
     union = rows + columns - hits
-    borders = [_border(array) & counts for array in (mask, reference)]
+    own, true = (_border(array) & counts for array in (mask, reference))
     return PixelScore(
         classes=classes.astype(np.int64),
         confusion=confusion,
         iou=hits / union,
         f1=2 * hits / (rows + columns),
-        boundary_f1={width: _boundary_f1(*borders, width) for width in _WIDTHS},
+        boundary_f1={width: _boundary_f1(own, true, width) for width in _WIDTHS},
     )
 
 
@@ -397,7 +397,7 @@ def label_digest(labels: ArrayLike) -> tuple[str, ...]:
     for index in itertools.product(*map(range, counts)):
         block = array[tuple(slice(cut[k], cut[k + 1]) for cut, k in zip(cuts, index, strict=True))]
         checksum = hashlib.blake2b(repr(array.shape).encode(), digest_size=8)
-        checksum.update(np.ascontiguousarray(block, "<u8"))
+        checksum.update(block.astype("<u8").tobytes())
         digests.append(checksum.hexdigest())
     return tuple(digests)
 

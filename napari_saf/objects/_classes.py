@@ -34,7 +34,7 @@ _OF_UNIT_LENGTH = ("outline", "features")
 _MOST_AXES = 32
 _MOST_DEVIATIONS = 5.0
 _N_NEIGHBORS = 5
-_OBJECTS_IN_CHOICE = (300, 1500)
+_OBJECTS_IN_CHOICE = (200, 1000)
 """Objects beside the clicked ones among which groups, then methods, are rated."""
 _N_RESAMPLED = 4
 _MOST_FOLDS = 3
@@ -70,18 +70,15 @@ class ObjectClasses:
 
     Examples
     --------
-    >>> rng = np.random.default_rng(0)
-    >>> sizes = rng.permutation(np.repeat([3, 6], 20))
-    >>> labels = np.zeros((40, 400), int)
-    >>> for k, size in enumerate(sizes):
-    ...     labels[5 : 5 + size, 10 * k : 10 * k + size + rng.integers(2)] = k + 1
-    >>> objects = saf.Objects(labels, np.append(0, np.ones(40, int)))
-    >>> measures = saf.measure_objects(objects)
-    >>> clicks = {int(np.argmax(sizes == 3)) + 1: 1, int(np.argmax(sizes == 6)) + 1: 2}
-    >>> classes = saf.learn_classes(measures, clicks, names={1: "small", 2: "large"})
-    >>> found = classes.classify(measures)
-    >>> np.array_equal(found.classes, np.where(sizes == 3, 1, 2))
-    True
+    >>> vectors = np.array([[0.1], [0.9]], np.float32)
+    >>> middle, one = np.full(1, 0.5, np.float32), np.ones(1, np.float32)
+    >>> classes = saf.ObjectClasses(
+    ...     vectors, np.array([1, 2]), ("shape: depth",), middle, one, ("shape",), "forest"
+    ... )
+    >>> values = np.array([[0.2], [0.8]], np.float32)
+    >>> measures = saf.ObjectMeasures(np.array([1, 2]), values, ("depth",), ("shape",))
+    >>> classes.classify(measures).classes.tolist()
+    [1, 2]
     """
 
     vectors: NDArray[np.float32]
@@ -114,13 +111,13 @@ class ObjectClasses:
             )
         scaled = self._scaled(measures.values)
         mean = scaled.mean(axis=0)
-        _, _, axes = np.linalg.svd(scaled - mean, full_matrices=False)
-        points = np.ascontiguousarray((scaled - mean) @ axes[:_MOST_AXES].T, np.float32)
+        axes = np.linalg.svd(scaled - mean, full_matrices=False)[2][:_MOST_AXES]
+        points = np.ascontiguousarray((scaled - mean) @ axes.T, np.float32)
         graph = None
         if len(points) > 1:
             graph = AffinityGraph.k_nearest(points, min(_N_NEIGHBORS, len(points) - 1))
         rows = {row.tobytes(): k for k, row in enumerate(measures.values)}
-        return ClassSpace(measures, points, graph, mean, axes[:_MOST_AXES], rows)
+        return ClassSpace(measures, points, graph, mean, axes, rows)
 
     def classify(self, measures: ObjectMeasures | ClassSpace) -> ClassifiedObjects:
         """Return the class of each object.
@@ -133,7 +130,9 @@ class ObjectClasses:
         seeds = np.where(seeds >= 0, compact[seeds] + 1, 0)
         n_objects = len(space.points)
         if self.method == FOREST:
-            shares = _forest(points, seeds).predict_proba(points[:n_objects])
+            values = self._scaled(space.measures.values)
+            forest = _forest(self._scaled(self.vectors), compact + 1)
+            shares = forest.predict_proba(values)
             uncertainty = (1 - shares.max(axis=1)) * len(numbers) / (len(numbers) - 1)
             columns = shares.argmax(axis=1)
         else:
@@ -192,7 +191,7 @@ class ObjectClasses:
 
     def _with_clicks(
         self, space: ClassSpace
-    ) -> tuple[NDArray[np.float32], NDArray[np.int64], AffinityGraph | None]:
+    ) -> tuple[NDArray[np.float32], NDArray[np.int64], AffinityGraph]:
         """Return points, the click on each (-1 for none), and the graph, clicks elsewhere last."""
         places = [space.rows.get(row.tobytes(), -1) for row in self.vectors]
         elsewhere = [k for k, place in enumerate(places) if place < 0]
@@ -318,7 +317,18 @@ def learn_classes(
 
     Examples
     --------
-    See `ObjectClasses`.
+    >>> rng = np.random.default_rng(0)
+    >>> sizes = rng.permutation(np.repeat([3, 6], 20))
+    >>> labels = np.zeros((40, 400), int)
+    >>> for k, size in enumerate(sizes):
+    ...     labels[5 : 5 + size, 10 * k : 10 * k + size + rng.integers(2)] = k + 1
+    >>> objects = saf.Objects(labels, np.append(0, np.ones(40, int)))
+    >>> measures = saf.measure_objects(objects)
+    >>> clicks = {int(np.argmax(sizes == 3)) + 1: 1, int(np.argmax(sizes == 6)) + 1: 2}
+    >>> classes = saf.learn_classes(measures, clicks, names={1: "small", 2: "large"})
+    >>> found = classes.classify(measures)
+    >>> np.array_equal(found.classes, np.where(sizes == 3, 1, 2))
+    True
     """
     several = [measures] if isinstance(measures, ObjectMeasures) else list(measures)
     given = [clicks] if isinstance(clicks, Mapping) else list(clicks)
@@ -393,16 +403,16 @@ def _check_method(method: str) -> None:
 
 def _method(name: str) -> AbstractMethod:
     """Return a method whose neighbours are those of the graph of a problem."""
-    method = METHODS[name]()
-    fields = {field.name for field in dataclasses.fields(cast("Any", method))}
-    return dataclasses.replace(method, laplacian="graph") if "laplacian" in fields else method
+    cls: Any = METHODS[name]
+    fields = {field.name for field in dataclasses.fields(cls)}
+    method: AbstractMethod = cls(laplacian="graph") if "laplacian" in fields else cls()
+    return method
 
 
-def _forest(points: NDArray[np.float32], seeds: NDArray[np.int64]) -> Any:
+def _forest(values: NDArray[np.float32], classes: NDArray[np.int64]) -> Any:
     from sklearn.ensemble import RandomForestClassifier  # takes a second to load
 
-    forest = RandomForestClassifier(_N_TREES, random_state=0)
-    return forest.fit(points[seeds > 0], seeds[seeds > 0])
+    return RandomForestClassifier(_N_TREES, random_state=0).fit(values, classes)
 
 
 def _candidates(available: Sequence[str]) -> list[tuple[str, ...]]:
@@ -429,7 +439,9 @@ def _choose(
     methods = [method] if method is not None else methods
     if len(candidates) * len(methods) == 1 and not folds:
         return learned
-    sizes = _OBJECTS_IN_CHOICE if folds else _OBJECTS_IN_CHOICE[1:]
+    sizes: tuple[int, ...] = _OBJECTS_IN_CHOICE
+    if not folds or len(values) <= sizes[0]:
+        sizes = sizes[1:]
     few, *many = (values[:: max(1, len(values) // size)][:size] for size in sizes)
     best: dict[str, tuple[float, ObjectClasses]] = {}
     for groups in candidates:
@@ -449,9 +461,10 @@ def _rate(
 ) -> tuple[float, ObjectClasses]:
     """Return how well clicks agree with others and labels are stable, and the classes with it."""
     points = classes._scaled(np.concatenate([classes.vectors, others]))
-    points = points - points.mean(axis=0)
-    axes = np.linalg.svd(points, full_matrices=False)[2][:_MOST_AXES]
-    points = np.ascontiguousarray(points @ axes.T, np.float32)
+    if classes.method != FOREST:  # trees would not find borders along turned axes
+        points = points - points.mean(axis=0)
+        axes = np.linalg.svd(points, full_matrices=False)[2][:_MOST_AXES]
+        points = np.ascontiguousarray(points @ axes.T, np.float32)
     compact = np.unique(classes.classes, return_inverse=True)[1] + 1
     seeds = np.append(compact, np.zeros(len(others), np.int64))
     agreement = None
@@ -485,7 +498,8 @@ def _label_tasks(
 ) -> NDArray[np.int64]:
     """Return the labels (n_tasks, n_objects) by the seeds of each task."""
     if name == FOREST:
-        return np.stack([_forest(points, seeds).predict(points) for seeds in tasks])
+        taught = [(points[seeds > 0], seeds[seeds > 0]) for seeds in tasks]
+        return np.stack([_forest(*one).predict(points) for one in taught])
     rows = np.broadcast_to(np.arange(len(points)), tasks.shape)
     run_tasks = cast("Any", METHODS[name]()).run_tasks
     return np.asarray(run_tasks(points, tasks, rows=rows))
@@ -539,7 +553,10 @@ def save_classes(path: str | os.PathLike[str], classes: ObjectClasses) -> Path:
 
     Examples
     --------
-    See `load_classes`.
+    >>> objects = saf.Objects(np.kron([[1, 0, 2]], np.ones((8, 8), int)), np.array([0, 1, 1]))
+    >>> classes = saf.learn_classes(saf.measure_objects(objects), {1: 1, 2: 2})
+    >>> saf.save_classes("cells.classes.json", classes).name
+    'cells.classes.json'
     """
     target = as_path(path)
     check_kind(classes, ObjectClasses, "classes", "ObjectClasses, as saf.learn_classes gives")

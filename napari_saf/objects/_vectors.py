@@ -27,7 +27,7 @@ _NEAR = 3.0
 """Radius in which neighbours are counted, in diameters of the mean object."""
 _TINY = 1e-6
 
-Columns = Mapping[str, NDArray[np.floating[Any]]]
+Columns = dict[str, NDArray[Any]]
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -256,7 +256,7 @@ def _intensity(
     ring = np.nonzero((distance > 1) & (distance <= _RING + 1))
     ring_owners = labels[tuple(axis[ring] for axis in nearest)] - 1
     has_ring = np.bincount(ring_owners, minlength=n_objects) > 0
-    measured = {}
+    measured: Columns = {}
     for k in range(channels.shape[-1]):
         own = values[:, k].astype(np.float64)
         mean = _mean(own, owners, n_objects)
@@ -284,7 +284,8 @@ def _texture(
     places: tuple[NDArray[np.int64], ...],
     owners: NDArray[np.integer[Any]],
 ) -> Columns:
-    n_objects, measured = int(owners.max()) + 1, {}
+    n_objects = int(owners.max()) + 1
+    measured: Columns = {}
     grey = channels.mean(axis=-1)
     for width in (1, 2):
         for name, image in (
@@ -344,7 +345,7 @@ def _outline(labels: NDArray[np.integer[Any]], grey: NDArray[np.float32]) -> Col
                     _ORIENTATIONS
                 )
                 gradients += np.bincount(index[inside], weight[inside], len(gradients))
-    measured = {}
+    measured: Columns = {}
     for name, table in (("gradients", gradients), ("pixels", pixels)):
         rows = table.reshape(n_objects, -1)
         rows = np.sqrt(rows / np.maximum(rows.sum(axis=1, keepdims=True), _TINY))
