@@ -15,7 +15,8 @@ speed   Processor time, and that on the clock, of measures, choice, the space of
 One, three and five clicks a class, drawn at random; balanced accuracy of the objects that were not
 clicked, mean of draws and its standard error. All see the same measures, standardised but for the
 forest: "automatic" chooses groups of measures and method by the clicks, as `learn_classes` does by
-default; methods by name choose the groups alone, and in "outline" lines all have that group alone.
+default; methods by name have shape, intensity and texture; in the table "outline" all have that
+group alone.
 Data is sought under NAPARI_SAF_DATA (../shared/data).
 """
 
@@ -126,7 +127,8 @@ def peers() -> dict[str, Callable[[], Any]]:
 
 def ways(groups: list[str] | None) -> dict[str, dict[str, Any]]:
     """Return the options of `learn_classes` of each of its ways."""
-    named = {name: {"method": name, "groups": groups} for name in class_methods()}
+    given = groups or ["shape", "intensity", "texture"]
+    named = {name: {"method": name, "groups": given} for name in class_methods()}
     return {"automatic": {"groups": groups}, **named}
 
 
