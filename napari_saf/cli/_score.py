@@ -32,6 +32,7 @@ _Pair = tuple[NDArray[Any], NDArray[Any]]
 _Score = Any
 """A score of `metrics`, or of tracks: it has rows."""
 
+
 # fmt: off
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Score(WritingCommand):
@@ -129,7 +130,7 @@ class Score(WritingCommand):
 
 
 def _pairs(mask: Path, truths: Sequence[Path]) -> list[tuple[Path, Path]]:
-    """Return which mask is score against which truth."""
+    """Return which mask is scored against which truth."""
     if not io.is_plain_folder(mask) or (mask / _TRACKS).exists():
         return [(mask, truth) for truth in truths]
     pairs = []
