@@ -43,6 +43,13 @@ class _Regions(storage.FileModel):
     level: float = Field(ge=0, le=1)
 
 
+class _DigestEntry(storage.FileModel):
+    """Checksums of an image, and of the labels of its run in blocks."""
+
+    image: str
+    labels: list[str]
+
+
 class RecipeFile(storage.VersionedModel):
     """Entries of a recipe; those of any type say where it comes from and are not used."""
 
@@ -58,6 +65,7 @@ class RecipeFile(storage.VersionedModel):
     files: Any = None
     labels: Any = None
     uncertainty: Any = None
+    digest: list[_DigestEntry] | None = None
 
     @property
     def options(self) -> ImageOptions | None:
@@ -73,7 +81,10 @@ class RecipeFile(storage.VersionedModel):
     def about(self) -> dict[str, Any]:
         """The entries that say where the recipe comes from."""
         names = ("versions", "images", "files", "labels", "uncertainty")
-        return {name: getattr(self, name) for name in names if name in self.model_fields_set}
+        entries = {name: getattr(self, name) for name in names if name in self.model_fields_set}
+        if self.digest is not None:
+            entries["digest"] = [entry.model_dump() for entry in self.digest]
+        return entries
 
     @field_validator("method")
     @classmethod

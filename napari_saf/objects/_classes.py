@@ -138,7 +138,9 @@ class ObjectClasses:
             uncertainty = (1 - shares.max(axis=1)) * len(numbers) / (len(numbers) - 1)
             columns = shares.argmax(axis=1)
         else:
-            result = _method(self.method, laplacian="graph").run(Problem(points, graph, seeds=seeds))
+            result = _method(self.method, laplacian="graph").run(
+                Problem(points, graph, seeds=seeds)
+            )
             columns = np.asarray(result.labels)[:n_objects] - 1
             uncertainty = cast("NDArray[np.float32]", result.uncertainty)[:n_objects]
         is_clicked = seeds[:n_objects] > 0
