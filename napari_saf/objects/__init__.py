@@ -1,7 +1,7 @@
 """Single objects of each kind: splitting, measuring, correcting, tracking, and files."""
 
 from napari_saf.objects._basins import find_saddles
-from napari_saf.objects._bounds import object_bounds
+from napari_saf.objects._bounds import object_bounds, with_bounds
 from napari_saf.objects._classes import (
     ClassifiedObjects,
     ClassSpace,

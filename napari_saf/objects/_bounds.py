@@ -103,6 +103,29 @@ def object_bounds(
     return {"object": numbers, "kind": kinds, "pixels": pixels[numbers], **columns}
 
 
+def with_bounds(
+    table: Mapping[str, NDArray[Any]],
+    objects: Objects,
+    probabilities: Mapping[int, ArrayLike],
+    *,
+    smallest: int = 1,
+) -> dict[str, NDArray[Any]]:
+    """Return a table of objects with the columns of `object_bounds`, areas in its unit.
+
+    The table as it is, if a kind of the objects has no map. Other arguments as in `object_bounds`.
+    """
+    if not table or not {*objects.kinds[objects.numbers].tolist()} <= probabilities.keys():
+        return dict(table)
+    bounds = object_bounds(objects, probabilities, smallest=smallest)
+    rows = np.searchsorted(bounds["object"], table["object"])
+    size = next(name for name in table if name.startswith(("area_", "volume_")))
+    measure, _, unit = size.partition("_")
+    of_a_pixel = table[size] / table["pixels"]
+    added = {f"{measure}_{end}_{unit}": bounds[f"area_{end}"][rows] * of_a_pixel
+             for end in ("low", "high")}  # fmt: skip
+    return {**table, **added, **{name: bounds[name][rows] for name in ("count_low", "count_high")}}
+
+
 def _checked(
     probabilities: ArrayLike | None, kind: int, shape: tuple[int, ...]
 ) -> NDArray[np.floating[Any]]:

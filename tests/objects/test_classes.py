@@ -1,5 +1,6 @@
 """Classes of objects from clicks, their files, and bounds of measures."""
 
+import dataclasses
 import json
 
 import numpy as np
@@ -7,6 +8,8 @@ import pytest
 from numpy.random import default_rng
 
 import napari_saf as saf
+from napari_saf.input import ImageOptions
+from napari_saf.io import ProbabilityStep
 from napari_saf.objects import class_methods
 
 
@@ -210,3 +213,19 @@ def test_things_of_doubt_widen_the_count():
     assert bounds["count_low"].tolist() == [1, 1] and bounds["count_high"].tolist() == [3, 3]
     with pytest.raises(saf.InvalidInput, match="kind 1"):
         saf.object_bounds(saf.split_objects(share > 0.5), {})
+
+
+def test_tables_of_runs_with_probabilities_have_bounds_in_their_units():
+    image = np.pad(np.kron([[1, 0, 1]], np.ones((10, 10))), 4)
+    image = 0.8 * image + np.random.default_rng(0).normal(0.1, 0.1, image.shape)
+    options = ImageOptions(features="intensity", channel_axis=None)
+    steps = {"objects": saf.ObjectStep(), "probabilities": ProbabilityStep()}
+    pipeline = saf.Pipeline(saf.SLK(n_clusters=2), options, **steps)
+    table = pipeline.run(image).measures
+    size = "area_px2"
+    assert (table["area_low_px2"] <= table[size]).all()
+    assert (table[size] <= table["area_high_px2"]).all()
+    n_of_kind = np.bincount(table["kind"])[table["kind"]]
+    assert (table["count_low"] <= n_of_kind).all() and (n_of_kind <= table["count_high"]).all()
+    plain = dataclasses.replace(pipeline, probabilities=None).run(image).measures
+    assert {*table} - {*plain} == {"area_low_px2", "area_high_px2", "count_low", "count_high"}
