@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, cast
 
@@ -16,7 +16,7 @@ from scipy import sparse
 
 from napari_saf import storage
 from napari_saf.arrays import as_path, as_whole, check_kind
-from napari_saf.errors import InvalidInput
+from napari_saf.errors import InvalidInput, raise_if
 from napari_saf.features import FeatureExtractor, extractor_of
 from napari_saf.graph import AffinityGraph
 from napari_saf.io import check_suffix
@@ -280,6 +280,7 @@ def learn_classes(
     names: Mapping[int, str] | None = None,
     groups: Sequence[str] | None = None,
     method: str | None = None,
+    cancelled: Callable[[], bool] = lambda: False,
 ) -> ObjectClasses:
     """Learn classes of objects from a few clicks, and choose measures and method by them.
 
@@ -296,6 +297,8 @@ def learn_classes(
     method : str, optional
         A method that takes seeds, by its name in `METHODS`, or ``"forest"``. None: the one that the
         clicks choose.
+    cancelled : callable
+        Called between candidates; `Cancelled` is raised once it returns True.
 
     Returns
     -------
@@ -362,7 +365,7 @@ def learn_classes(
         features=several[0].features,
     )
     candidates = [tuple(groups)] if groups else _candidates(available)
-    return _choose(learned, values, candidates, method)
+    return _choose(learned, values, candidates, method, cancelled)
 
 
 def _titles(measures: ObjectMeasures) -> tuple[str, ...]:
@@ -434,6 +437,7 @@ def _choose(
     values: NDArray[np.float32],
     candidates: Sequence[tuple[str, ...]],
     method: str | None,
+    cancelled: Callable[[], bool],
 ) -> ObjectClasses:
     """Return the groups and the method that clicks rate best; the first of those that are level.
 
@@ -451,6 +455,7 @@ def _choose(
     best: dict[str, tuple[float, ObjectClasses]] = {}
     for groups in candidates:
         for name in methods:
+            raise_if(cancelled)
             if name == FOREST and method is None and groups not in candidates[:2]:
                 continue  # trees choose among measures by themselves, and take long
             rated = _rate(dataclasses.replace(learned, groups=groups, method=name), few, folds)
