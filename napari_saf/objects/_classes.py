@@ -34,13 +34,14 @@ _OF_UNIT_LENGTH = ("outline", "features")
 _MOST_AXES = 32
 _MOST_DEVIATIONS = 5.0
 _N_NEIGHBORS = 5
-_OBJECTS_IN_CHOICE = (200, 1000)
-"""Objects beside the clicked ones among which groups, then methods, are rated."""
+_MOST_RATED = 1000
+"""Objects beside the clicked ones among which groups and methods are rated."""
 _N_RESAMPLED = 4
 _TOLERANCE = 1e-3
 """Of the relative gain of a step; thrice as quick as 1e-5, and as right."""
-_MOST_FOLDS = 3
-_WEIGHT_OF_STABILITY = 0.1
+_MOST_FOLDS = 5
+_MARGIN = 0.07
+"""By which more groups must agree better with clicks than shape, intensity and texture do."""
 _TINY = 1e-6
 
 
@@ -314,13 +315,14 @@ def learn_classes(
     -----
     Measures are standardised by mean and deviation of all objects; outline and features are
     brought to unit length, and each other group to the mean length 1, then turned to at most 32
-    principal axes. Candidates are shape, intensity and texture together, these and the outline,
-    neighbours or features, the outline or features alone, and shape and intensity. Each is rated
-    by what the clicks say, cross-validated over them (each of up to three folds leaves one click of
-    each class out), plus a tenth of its stability (Lange et al.,
+    principal axes. Candidates are shape, intensity and texture together, the outline or features
+    alone, and the first three with one group more. All methods that take seeds, and on the first
+    candidate a forest, are rated by clicks cross-validated: each of up to five folds leaves one
+    click of each class out. The first of the best is taken; one group more has to be better by .07.
+    With one click a class the method is the first one that takes seeds, and the first three or one
+    group alone are rated by their stability (Lange et al.,
     https://doi.org/10.1162/089976604773717621): how well as many objects of each class, drawn from
-    the result, give the result again. With one click a class there is stability alone, and the
-    method is the first one that takes seeds. A forest is rated on the first two candidates only.
+    the result, give the result again.
 
     Examples
     --------
@@ -426,10 +428,9 @@ def _forest(values: NDArray[np.float32], classes: NDArray[np.int64]) -> Any:
 def _candidates(available: Sequence[str]) -> list[tuple[str, ...]]:
     """Return the groups of measures among which clicks choose, the preferred ones first."""
     base = tuple(group for group in _BASE if group in available)
-    others = [group for group in available if group not in _BASE]
-    joined = [(*base, group) for group in others]
     alone = [(group,) for group in _OF_UNIT_LENGTH if group in available]
-    return list(dict.fromkeys([base, *joined, *alone, base[:2]]))
+    joined = [(*base, group) for group in available if group not in _BASE]
+    return [base, *alone, *joined]
 
 
 def _choose(
@@ -439,57 +440,62 @@ def _choose(
     method: str | None,
     cancelled: Callable[[], bool],
 ) -> ObjectClasses:
-    """Return the groups and the method that clicks rate best; the first of those that are level.
-
-    All are rated among few objects, then the best of each method among many.
-    """
+    """Return the groups and the method that clicks rate best; the first of those that are level."""
     folds = _folds(learned.classes)
-    methods = class_methods() if folds else _few_shot_methods()[:1]
-    methods = [method] if method is not None else methods
-    if len(candidates) * len(methods) == 1 and not folds:
-        return learned
-    sizes: tuple[int, ...] = _OBJECTS_IN_CHOICE
-    if not folds or len(values) <= sizes[0]:
-        sizes = sizes[1:]
-    few, *many = (values[:: max(1, len(values) // size)][:size] for size in sizes)
-    best: dict[str, tuple[float, ObjectClasses]] = {}
+    first, *others = _few_shot_methods()
+    methods = [first, FOREST, *others] if folds else [first]
+    methods = methods if method is None else [method]
+    if not folds:  # stability does not tell whether one group more is of use
+        n_groups = len(candidates[0])
+        candidates = [groups for groups in candidates if len(groups) <= n_groups]
+    few = values[:: max(1, len(values) // _MOST_RATED)][:_MOST_RATED]
+    best, best_rating = learned, -np.inf
     for groups in candidates:
+        margin = _MARGIN if len(groups) > len(candidates[0]) else 0
         for name in methods:
             raise_if(cancelled)
-            if name == FOREST and method is None and groups not in candidates[:2]:
-                continue  # trees choose among measures by themselves, and take long
-            rated = _rate(dataclasses.replace(learned, groups=groups, method=name), few, folds)
-            if name not in best or rated[0] > best[name][0] + _TINY:
-                best[name] = rated
-    for sample in many:
-        best = {name: _rate(classes, sample, folds) for name, (_, classes) in best.items()}
-    return max(best.values(), key=lambda rated: round(rated[0], 6))[1]
+            if name == FOREST and method is None and groups != candidates[0]:
+                continue  # trees choose among measures by themselves
+            classes = dataclasses.replace(learned, groups=groups, method=name)
+            points, seeds = _points_and_seeds(classes, few)
+            if folds:
+                rating = _agreement(name, points, seeds, folds)
+                classes = dataclasses.replace(classes, agreement=rating)
+            else:
+                rating = _stability(name, points, seeds) if len(candidates) > 1 else 0.0
+            if rating - margin > best_rating + _TINY:
+                best, best_rating = classes, rating - margin
+    return best
 
 
-def _rate(
-    classes: ObjectClasses, others: NDArray[np.float32], folds: Sequence[NDArray[np.int64]]
-) -> tuple[float, ObjectClasses]:
-    """Return how well clicks agree with others and labels are stable, and the classes with it."""
+def _points_and_seeds(
+    classes: ObjectClasses, others: NDArray[np.float32]
+) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+    """Return clicked and other objects as points, and the classes of the clicked ones, 1 to n."""
     points = classes._scaled(np.concatenate([classes.vectors, others]))
     if classes.method != FOREST:  # trees would not find borders along turned axes
         points = points - points.mean(axis=0)
         axes = np.linalg.svd(points, full_matrices=False)[2][:_MOST_AXES]
         points = np.ascontiguousarray(points @ axes.T, np.float32)
     compact = np.unique(classes.classes, return_inverse=True)[1] + 1
-    seeds = np.append(compact, np.zeros(len(others), np.int64))
-    agreement = None
-    if folds:
-        tasks = np.tile(seeds, (len(folds), 1))
-        for task, fold in zip(tasks, folds, strict=True):
-            task[fold] = 0
-        labels = _label_tasks(classes.method, points, tasks)
-        fold_of = np.repeat(np.arange(len(folds)), [len(fold) for fold in folds])
-        tested = np.concatenate(folds)
-        right, own = labels[fold_of, tested] == compact[tested], compact[tested]
-        agreement = float(np.mean([right[own == label].mean() for label in np.unique(own)]))
-    stability = _stability(classes.method, points, seeds)
-    score = (agreement or 0) + _WEIGHT_OF_STABILITY * stability
-    return score, dataclasses.replace(classes, agreement=agreement)
+    return points, np.append(compact, np.zeros(len(others), np.int64))
+
+
+def _agreement(
+    name: str,
+    points: NDArray[np.float32],
+    seeds: NDArray[np.int64],
+    folds: Sequence[NDArray[np.int64]],
+) -> float:
+    """Return the share of clicks told right by the other folds, balanced over classes."""
+    tasks = np.tile(seeds, (len(folds), 1))
+    for task, fold in zip(tasks, folds, strict=True):
+        task[fold] = 0
+    labels = _label_tasks(name, points, tasks)
+    fold_of = np.repeat(np.arange(len(folds)), [len(fold) for fold in folds])
+    tested = np.concatenate(folds)
+    right, own = labels[fold_of, tested] == seeds[tested], seeds[tested]
+    return float(np.mean([right[own == label].mean() for label in np.unique(own)]))
 
 
 def _folds(classes: NDArray[np.int64]) -> list[NDArray[np.int64]]:
@@ -516,12 +522,9 @@ def _label_tasks(
 
 
 def _stability(name: str, points: NDArray[np.float32], seeds: NDArray[np.int64]) -> float:
-    """Return how well objects drawn from a result give it again, 0 to 1, balanced over classes.
-
-    0 for a forest, which does not look at the other objects.
-    """
+    """Return how well objects drawn from a result give it again, 0 to 1, balanced over classes."""
     if name == FOREST:
-        return 0.0
+        return 0.0  # it does not look at the other objects
     labels = _label_tasks(name, points, seeds[None])[0]
     present, counts = np.unique(seeds[seeds > 0], return_counts=True)
     if len(np.unique(labels)) < len(present):
