@@ -75,6 +75,9 @@ class _PlaceEntry(storage.FileModel):
     channels: int | None = None
 
 
+_Number = Annotated[str, Field(pattern=r"^[1-9]\d{0,9}$")]
+
+
 class _LayerEntry(storage.FileModel):
     kind: LayerKind
     name: storage.Text
@@ -90,6 +93,8 @@ class _LayerEntry(storage.FileModel):
     is_edited: bool
     is_visible: bool = True
     kinds: list[Annotated[int, Field(ge=0, lt=2**32)]] = Field(default_factory=list)
+    object_classes: dict[_Number, storage.Text] = Field(default_factory=dict)
+    clicks: dict[_Number, Annotated[int, Field(gt=0)]] = Field(default_factory=dict)
     followed: int | None = None
     uncertainty: Share | None = None
     affine: list[list[float]] = Field(default_factory=list)
@@ -379,6 +384,10 @@ def _layer(entry: _LayerEntry, runs: bytes) -> ProjectLayer:
     as_read = ("kind", "name", "recipe", "level", "is_edited", "is_visible", "followed")
     fields = {name: getattr(entry, name) for name in (*as_read, "uncertainty")}
     fields |= {name: tuple(getattr(entry, name)) for name in ("scale", "translate", "kinds")}
+    fields |= {
+        name: {int(number): value for number, value in getattr(entry, name).items()}
+        for name in ("object_classes", "clicks")
+    }
     fields["place"] = entry.place.model_dump(exclude_none=True)
     fields["affine"] = _affine(entry.affine, entry.runs, n_axes)
     return ProjectLayer(pixels=pixels, classes=classes, prototypes=prototypes, **fields)

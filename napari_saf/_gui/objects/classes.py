@@ -233,6 +233,17 @@ class ClassSection(QWidget):
         rows = self.table.selectionModel().selectedRows()
         return [*self.state.names][rows[0].row()] if rows else None
 
+    @property
+    def is_lasso(self) -> bool:
+        return bool(self.buttons["lasso"].isChecked())
+
+    def stop_lasso(self) -> None:
+        self.buttons["lasso"].setChecked(False)
+
+    def shut_down(self) -> None:
+        self._choice.stop()
+        self._measure = None
+
     def choose_label(self, label: int) -> None:
         """Choose a class, which is added if it is the next one; 0: none."""
         if label == 0 or label == self.label:
