@@ -41,10 +41,11 @@ COLORS = np.array(
 MOST_CLASSES = len(COLORS)
 _PALEST = 0.35
 """Opacity of an object that could be of any class."""
+_N_SHADES = 8
 _PATIENCE = 700
 """Milliseconds without a click after which measures and method are chosen anew."""
 _NO_CLASS = (0.5, 0.5, 0.5, 0.5)
-_ROWS = 4
+_FEWEST_ROWS, _MOST_ROWS = 2, 4
 _FILTER = "Classes of objects (*.classes.json *.json)"
 _HELP = {
     "table": "Choose a class, also by the keys 1 to 9, then click its objects in the image; 0 ends "
@@ -114,10 +115,10 @@ class Lesson:
 
     @property
     def text(self) -> str:
-        """How classes are told."""
+        """Method and measures, and the share of clicks that others tell right."""
         agreement = self.classes.agreement
-        share = "" if agreement is None else f"; {100 * agreement:.0f} % of clicks told right"
-        return f"by {', '.join(self.classes.groups)} ({self.classes.method}){share}"
+        share = "" if agreement is None else f": {100 * agreement:.0f} % right"
+        return f"{self.classes.method}, {', '.join(self.classes.groups)}{share}"
 
 
 def teach(
@@ -165,8 +166,10 @@ class ClassSection(QWidget):
     Work is done by `background`; `note` shows a line of text.
     """
 
+    clicked = Signal()
+    """Other clicks were made, or there are other names."""
     changed = Signal()
-    """Other clicks were made, or objects have other classes."""
+    """Objects have other classes."""
     suggested = Signal(int)
     """An object to look at."""
     lasso_toggled = Signal(bool)
@@ -194,8 +197,6 @@ class ClassSection(QWidget):
         self.table.setShowGrid(False)
         self.table.setSelectionBehavior(QTableWidget.SelectionBehavior.SelectRows)
         self.table.setSelectionMode(QTableWidget.SelectionMode.SingleSelection)
-        edges = header.sizeHint().height() + 2 * self.table.frameWidth()
-        self.table.setFixedHeight(edges + _ROWS * ROW_HEIGHT)
         self.table.itemSelectionChanged.connect(self._update_buttons)
         self.table.itemChanged.connect(self._on_renamed)
         slots: dict[str, Callable[[], object]] = {
@@ -219,7 +220,7 @@ class ClassSection(QWidget):
             self.buttons[name].setText(f"{name.capitalize()} …")
         self.text = QLabel(wordWrap=True)
         rows = [create_row(*[self.buttons[name] for name in own])
-                for own in (("add", "lasso", "suggest"), ("undo", "load", "save"))]  # fmt: skip
+                for own in (("add", "lasso", "suggest", "undo"), ("load", "save"))]  # fmt: skip
         fill_layout(QVBoxLayout(self), self.table, *rows, self.text)
         self._show()
 
@@ -284,7 +285,7 @@ class ClassSection(QWidget):
     def add(self) -> None:
         if len(self.state.names) < MOST_CLASSES:
             self._show(self.state.add())
-            self.changed.emit()
+            self.clicked.emit()
 
     def suggest(self) -> None:
         if self.lesson is not None:
@@ -318,14 +319,16 @@ class ClassSection(QWidget):
             return None
         known = self.classified
         rows = np.searchsorted(known.numbers, numbers).clip(max=len(known.numbers) - 1)
-        opacity = 1 - (1 - _PALEST) * known.uncertainty[rows]
+        # In few steps: napari is slow where there are many colours.
+        uncertainty = np.round(known.uncertainty[rows] * _N_SHADES) / _N_SHADES
+        opacity = 1 - (1 - _PALEST) * uncertainty
         colors = np.column_stack([COLORS[(known.classes[rows] - 1) % MOST_CLASSES], opacity])
         colors[known.numbers[rows] != numbers] = _NO_CLASS
         return colors
 
     def _after_click(self) -> None:
         self._show(self.label)
-        self.changed.emit()
+        self.clicked.emit()
         self._teach()
 
     def _teach(self) -> None:
@@ -390,6 +393,9 @@ class ClassSection(QWidget):
                     cell.setFlags(cell.flags() & ~Qt.ItemFlag.ItemIsEditable)
                     cell.setTextAlignment(RIGHT)
                     self.table.setItem(row, column, cell)
+            edges = self.table.horizontalHeader().sizeHint().height() + 2 * self.table.frameWidth()
+            n_rows = min(max(len(state.names), _FEWEST_ROWS), _MOST_ROWS)
+            self.table.setFixedHeight(edges + n_rows * ROW_HEIGHT)
             self.table.clearSelection()
             if label in state.names:
                 self.table.selectRow([*state.names].index(label))
@@ -429,6 +435,7 @@ class ClassSection(QWidget):
             classified = dataclasses.replace(self.lesson.classified, names=names)
             self.lesson = Lesson(classes, self.lesson.space, classified)
         self._show(self.label)
+        self.clicked.emit()
         self.changed.emit()
 
     def _on_lasso(self) -> None:

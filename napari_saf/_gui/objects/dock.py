@@ -20,7 +20,13 @@ from napari_saf._gui.forms.choices import Choice, LayerChoice
 from napari_saf._gui.forms.controls import ask_for_path
 from napari_saf._gui.forms.display_text import named
 from napari_saf._gui.forms.image_selection import slice_word
-from napari_saf._gui.forms.layout import FormSection, create_button, create_fold, create_row
+from napari_saf._gui.forms.layout import (
+    FormArea,
+    FormSection,
+    create_button,
+    create_fold,
+    create_row,
+)
 from napari_saf._gui.forms.method_form import OptionsForm
 from napari_saf._gui.layers.metadata import (
     CLASSES_KEY,
@@ -118,6 +124,7 @@ class ObjectsWidget(DockBase):
             (self.canvas.drawn, self._on_drawn),
             (self.canvas.painted, self._painted.start),
             (self.canvas.numbered, self.classes.choose_label),
+            (self.classes.clicked, self._keep_clicks),
             (self.classes.changed, self._on_classes_changed),
             (self.classes.suggested, lambda number: self.table.select([number])),
             (self.classes.lasso_toggled, self._on_lasso_toggled),
@@ -298,12 +305,20 @@ class ObjectsWidget(DockBase):
 
     def _on_classes_folded(self, is_open: bool) -> None:
         self.canvas.bind_numbers(is_open)
-        if not is_open:
+        if is_open:
+            QTimer.singleShot(0, self._scroll_to_classes)  # once there is room for it
+        else:
             self.classes.choose_label(0)
+
+    def _scroll_to_classes(self) -> None:
+        self.findChild(FormArea).ensureWidgetVisible(self.classes)
+
+    def _keep_clicks(self) -> None:
+        if self.layer is not None:
+            self.layer.metadata[CLASSES_KEY] = self.classes.state.to_plain()
 
     def _on_classes_changed(self) -> None:
         if self.layer is not None:
-            self.layer.metadata[CLASSES_KEY] = self.classes.state.to_plain()
             self._show_table(self._measured)
 
     def _copy(self) -> Objects:
