@@ -87,7 +87,7 @@ class ApplyOptions:
         step = self.probabilities or pipeline.probabilities
         pipeline = dataclasses.replace(pipeline, options=options, probabilities=step, about={})
         companions = Companions(mask=self.mask, no_data=self.no_data)
-        digests = learned.about.get("digest", ())
+        digests = io.DigestEntry.of_recipe(learned.about)
         return LabelTask(pipeline, companions, self.overwrite, self.tile, digests)
 
     def plan(

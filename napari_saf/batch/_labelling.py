@@ -126,7 +126,7 @@ class LabelTask(AbstractTask[LabelSummary]):
     companions: Companions = dataclasses.field(default_factory=Companions)
     overwrite: bool = False
     tile: int | None = None
-    digests: Sequence[Mapping[str, Any]] = ()
+    digests: Sequence[io.DigestEntry] = ()
 
     def absolute(self) -> LabelTask:
         return dataclasses.replace(self, companions=self.companions.absolute())
@@ -173,11 +173,17 @@ class LabelTask(AbstractTask[LabelSummary]):
             "labels": [_digest(labelling.labels) for labelling in labellings],
             "uncertainty": uncertainty,
         }
+        digests: list[io.DigestEntry] = []
         if self.companions.seeds is None:  # a recipe does not repeat labels by strokes
-            recipe["digest"] = [
-                {"image": _digest_of_image(image), "labels": [*label_digest(labelling.labels)]}
-                for image, labelling in zip(images, labellings, strict=True)
+            pairs = zip(images, labellings, strict=True)
+            digests = [
+                io.DigestEntry(
+                    image=_digest_of_image(image), labels=[*label_digest(labelling.labels)]
+                )
+                for image, labelling in pairs
             ]
+            entries = [digest.model_dump() for digest in digests]
+            recipe["versions"] = recipe.get("versions", {}) | {"digest": entries}
         with self._saving_recipe(job, recipe):
             for labelling, mask in zip(labellings, job.masks, strict=True):
                 self._save(labelling, mask)
@@ -188,16 +194,16 @@ class LabelTask(AbstractTask[LabelSummary]):
             lost = io.places_lost(io.mask_suffix(job.masks[0]), image)
             notes += [f"the mask does not keep {x}: {kept_by} does" for x, kept_by in lost.items()]
             notes += image.notes
-        notes += self._compare_digests(recipe.get("digest", []))
+        notes += self._compare_digests(digests)
         notes = [*dict.fromkeys(notes), *self.companions.notes()]
         ending = STATUS_TEXTS[result.status]
         return LabelSummary(counts, ending, result.seconds, tuple(notes), tuple(uncertainty))
 
-    def _compare_digests(self, digests: Sequence[dict[str, Any]]) -> list[str]:
+    def _compare_digests(self, digests: Sequence[io.DigestEntry]) -> list[str]:
         """Return in words whether images that the recipe was made on have the same labels again."""
-        recorded = {entry["image"]: entry for entry in self.digests}
-        pairs = [(own, recorded[own["image"]]) for own in digests if own["image"] in recorded]
-        return [compare_digests(own["labels"], first["labels"]) for own, first in pairs]
+        first = {entry.image: entry.labels for entry in self.digests}
+        known = [own for own in digests if len(first.get(own.image, ())) == len(own.labels)]
+        return [compare_digests(own.labels, first[own.image]) for own in known]
 
     def _save(self, labelling: io.Labelling, mask: Path) -> None:
         """Save a mask, and the objects and probabilities that the pipeline asks for beside it."""

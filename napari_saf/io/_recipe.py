@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from pydantic import Field, field_validator
+from pydantic import Field, TypeAdapter, ValidationError, field_validator
 
 from napari_saf import storage
 from napari_saf.arrays import as_dict, as_path, as_whole, check_kind
@@ -43,11 +43,24 @@ class _Regions(storage.FileModel):
     level: float = Field(ge=0, le=1)
 
 
-class _DigestEntry(storage.FileModel):
-    """Checksums of an image, and of the labels of its run in blocks."""
+class DigestEntry(storage.FileModel):
+    """Checksums of an image, and of the labels of its run in blocks; of the versions of a recipe.
+
+    There, earlier versions take no notice of it.
+    """
 
     image: str
     labels: list[str]
+
+    @classmethod
+    def of_recipe(cls, about: Mapping[str, Any]) -> list[DigestEntry]:
+        """Return the digests in what says where a recipe comes from; none if there are none."""
+        versions = about.get("versions")
+        entries = versions.get("digest") if isinstance(versions, dict) else None
+        try:
+            return TypeAdapter(list[cls]).validate_python(entries or [])  # type: ignore[valid-type]
+        except ValidationError:
+            return []
 
 
 class RecipeFile(storage.VersionedModel):
@@ -65,7 +78,6 @@ class RecipeFile(storage.VersionedModel):
     files: Any = None
     labels: Any = None
     uncertainty: Any = None
-    digest: list[_DigestEntry] | None = None
 
     @property
     def options(self) -> ImageOptions | None:
@@ -81,10 +93,7 @@ class RecipeFile(storage.VersionedModel):
     def about(self) -> dict[str, Any]:
         """The entries that say where the recipe comes from."""
         names = ("versions", "images", "files", "labels", "uncertainty")
-        entries = {name: getattr(self, name) for name in names if name in self.model_fields_set}
-        if self.digest is not None:
-            entries["digest"] = [entry.model_dump() for entry in self.digest]
-        return entries
+        return {name: getattr(self, name) for name in names if name in self.model_fields_set}
 
     @field_validator("method")
     @classmethod

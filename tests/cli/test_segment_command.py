@@ -112,15 +112,17 @@ def test_a_run_says_whether_labels_are_those_of_its_recipe(cli, picture, tmp_pat
     same = cli("segment", picture(), "-o", "same.npy", "--recipe", recipe)
     assert "the same labels as where this recipe was made (64 of 64 blocks)" in same.out + same.err
     entries = read_recipe("first.recipe.json")
-    entries["digest"][0]["labels"][5] = "0" * 16
+    entries["versions"]["digest"][0]["labels"][5] = "0" * 16
     recipe.write_text(json.dumps(entries))
     other = cli("segment", picture(), "-o", "other.npy", "--recipe", recipe)
     assert "in 1 of 64 blocks: 6" in other.out + other.err
     image = cli("segment", picture("b.png", seed=1), "-o", "b.npy", "--recipe", recipe)
     assert "blocks" not in image.out + image.err
-    del entries["digest"]  # as files of earlier versions
-    recipe.write_text(json.dumps(entries))
-    assert cli("segment", picture(), "-o", "old.npy", "--recipe", recipe).code == 0
+    for k, digest in enumerate([None, 3, [{"image": 1}]]):  # an earlier version's, or wrong
+        entries["versions"]["digest"] = digest
+        recipe.write_text(json.dumps(entries))
+        old = cli("segment", picture(), "-o", f"old{k}.npy", "--recipe", recipe)
+        assert old.code == 0 and "blocks" not in old.out + old.err
 
 
 def test_options_beside_a_recipe_take_precedence(cli, picture, read_recipe):
