@@ -160,7 +160,7 @@ def make_classes_picture() -> None:
     wait_for_run(dock)
     frame, objects = viewer.window.add_plugin_dock_widget("napari-saf", "Objects", tabify=True)
     wait_until(lambda: not objects.panel.is_calculating)
-    objects.smallest.setValue(300)
+    objects.split_form.set_values({"smallest": 300})
     objects.start()
     wait_until(lambda: not objects.panel.is_busy and not objects.panel.is_calculating)
     frame.raise_()
