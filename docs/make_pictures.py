@@ -152,6 +152,36 @@ def make_objects_picture() -> None:
     viewer.close()
 
 
+def make_classes_picture() -> None:
+    """Take a picture of the Objects dock with coins of two classes, by three clicks each."""
+    viewer, dock = open_dock("coins")
+    dock.form.set_values({"max_labels": 2})
+    dock.start()
+    wait_for_run(dock)
+    frame, objects = viewer.window.add_plugin_dock_widget("napari-saf", "Objects", tabify=True)
+    wait_until(lambda: not objects.panel.is_calculating)
+    objects.split_form.set_values({"smallest": 300})
+    objects.start()
+    wait_until(lambda: not objects.panel.is_busy and not objects.panel.is_calculating)
+    frame.raise_()
+    for fold in objects.findChildren(QCollapsible):
+        if "Classes" in fold.toggleButton().text():
+            fold.expand(animate=False)
+    table = objects.table.model.table
+    numbers = table["object"][np.argsort(table["pixels"])].tolist()
+    examples = {"small": numbers[:12:4], "large": numbers[-1:-10:-4]}
+    for row, (name, clicked) in enumerate(examples.items()):
+        objects.classes.add()
+        objects.classes.table.item(row, 0).setText(name)
+        for number in clicked:
+            objects.classes.click([number])
+            wait_until(lambda: not objects.panel.is_calculating)
+    wait(1)
+    wait_until(lambda: not objects.panel.is_calculating)
+    take(viewer, "classes_dock.png")
+    viewer.close()
+
+
 def make_sharpen_picture() -> None:
     """Take a picture of the Sharpen borders dock with coins that had steps of eight pixels."""
     viewer = napari.Viewer()
@@ -460,6 +490,7 @@ MAKERS = {
     "segment": make_segment_pictures,
     "export": make_export_picture,
     "objects": make_objects_picture,
+    "classes": make_classes_picture,
     "sharpen": make_sharpen_picture,
     "dictionary": make_dictionary_picture,
     "stack": make_stack_pictures,

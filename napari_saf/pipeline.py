@@ -28,7 +28,7 @@ from napari_saf.methods import (
     not_cancelled,
     run_to_end,
 )
-from napari_saf.objects import ObjectStep
+from napari_saf.objects import ObjectStep, with_bounds
 from napari_saf.parameters import from_plain, to_plain
 from napari_saf.problem import Problem
 from napari_saf.regions import merge_regions
@@ -273,6 +273,8 @@ class Pipeline:
                     scale=cast("Sequence[float] | None", labelling.scale),
                     units=labelling.units,
                 )
+                smallest = self.objects.smallest
+                measures = with_bounds(measures, objects, maps[k], smallest=smallest)
                 labelling = dataclasses.replace(labelling, objects=objects, measures=measures)
             if is_done and self.level is not None:
                 tree = merge_regions(labels, array, channel_axis=axis, cancelled=cancelled)

@@ -87,7 +87,8 @@ class ApplyOptions:
         step = self.probabilities or pipeline.probabilities
         pipeline = dataclasses.replace(pipeline, options=options, probabilities=step, about={})
         companions = Companions(mask=self.mask, no_data=self.no_data)
-        return LabelTask(pipeline, companions, self.overwrite, self.tile)
+        digests = io.DigestEntry.of_recipe(learned.about)
+        return LabelTask(pipeline, companions, self.overwrite, self.tile, digests)
 
     def plan(
         self, learned: Model, images: Sequence[Path], out: Path

@@ -24,6 +24,7 @@ from napari_saf import io
 from napari_saf.batch._engine import AbstractTask, Job, OnStep
 from napari_saf.errors import FormatError, InvalidInput, SafError, counted
 from napari_saf.methods import Cancelled, run_to_end
+from napari_saf.metrics import compare_digests, label_digest
 from napari_saf.pipeline import Pipeline, load_recipe
 from napari_saf.result import STATUS_TEXTS
 from napari_saf.storage import hidden_name, make_folder, remove_leftovers, remove_path
@@ -118,13 +119,14 @@ class LabelTask(AbstractTask[LabelSummary]):
     What strokes taught names and colours labels in masks whose format keeps that; `overwrite` is
     about what another run, or a person, has made. Masks of regions are without names and colours.
     Objects and probabilities go into files beside each mask. Tiles have the side `tile`, None for
-    the usual.
+    the usual. The `digests` are those of the recipe; labels of its images are compared with them.
     """
 
     pipeline: Pipeline
     companions: Companions = dataclasses.field(default_factory=Companions)
     overwrite: bool = False
     tile: int | None = None
+    digests: Sequence[io.DigestEntry] = ()
 
     def absolute(self) -> LabelTask:
         return dataclasses.replace(self, companions=self.companions.absolute())
@@ -171,6 +173,17 @@ class LabelTask(AbstractTask[LabelSummary]):
             "labels": [_digest(labelling.labels) for labelling in labellings],
             "uncertainty": uncertainty,
         }
+        digests: list[io.DigestEntry] = []
+        if self.companions.seeds is None:  # a recipe does not repeat labels by strokes
+            pairs = zip(images, labellings, strict=True)
+            digests = [
+                io.DigestEntry(
+                    image=_digest_of_image(image), labels=[*label_digest(labelling.labels)]
+                )
+                for image, labelling in pairs
+            ]
+            entries = [digest.model_dump() for digest in digests]
+            recipe["versions"] = recipe.get("versions", {}) | {"digest": entries}
         with self._saving_recipe(job, recipe):
             for labelling, mask in zip(labellings, job.masks, strict=True):
                 self._save(labelling, mask)
@@ -181,9 +194,16 @@ class LabelTask(AbstractTask[LabelSummary]):
             lost = io.places_lost(io.mask_suffix(job.masks[0]), image)
             notes += [f"the mask does not keep {x}: {kept_by} does" for x, kept_by in lost.items()]
             notes += image.notes
+        notes += self._compare_digests(digests)
         notes = [*dict.fromkeys(notes), *self.companions.notes()]
         ending = STATUS_TEXTS[result.status]
         return LabelSummary(counts, ending, result.seconds, tuple(notes), tuple(uncertainty))
+
+    def _compare_digests(self, digests: Sequence[io.DigestEntry]) -> list[str]:
+        """Return in words whether images that the recipe was made on have the same labels again."""
+        first = {entry.image: entry.labels for entry in self.digests}
+        known = [own for own in digests if len(first.get(own.image, ())) == len(own.labels)]
+        return [compare_digests(own.labels, first[own.image]) for own in known]
 
     def _save(self, labelling: io.Labelling, mask: Path) -> None:
         """Save a mask, and the objects and probabilities that the pipeline asks for beside it."""
@@ -380,6 +400,14 @@ def _maps_file(mask: Path, step: io.ProbabilityStep) -> Path:
 def _digest(labels: NDArray[Any]) -> str:
     """Return a short name for labels, whatever their type and axes of length 1."""
     return hashlib.sha256(np.ascontiguousarray(labels, dtype="<i8").tobytes()).hexdigest()[:16]
+
+
+def _digest_of_image(image: io.ImageFile) -> str:
+    """Return a short name for the pixels of an image and their type."""
+    digest = hashlib.blake2b(repr((image.array.shape, str(image.array.dtype))).encode(),
+                             digest_size=8)  # fmt: skip
+    digest.update(np.ascontiguousarray(image.array).data)
+    return digest.hexdigest()
 
 
 def _hidden_recipe(job: Job) -> Path:

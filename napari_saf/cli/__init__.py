@@ -26,6 +26,7 @@ _COMMANDS = {
     "run": ("run", "Label images by a project, a recipe, prototypes or a patch dictionary."),
     "export": ("masks", "Save a label image for other programs: masks, table, figure, prototypes."),
     "objects": ("objects", "Split what touches in label images, and measure every object."),
+    "score": ("score", "Score masks, objects or tracks against a truth."),
     "info": ("about", "Say what image files hold: images, axes, pixel sizes, missing data."),
     "sharpen": ("masks", "Move the borders of label images onto the edges of the images."),
     "compare": ("compare", "Label one image in several ways, and show the results side by side."),

@@ -30,6 +30,7 @@ from napari_saf.objects import (
     GEFF,
     ObjectStep,
     TrackStep,
+    load_classes,
     save_tracks,
     tracking,
 )
@@ -61,6 +62,9 @@ class Objects(OutlineCommand, ParallelCommand):
     step: Given = step_options(ObjectStep, without=["by_uncertainty"])
     uncertainty: Path | None = option(
         None, "How uncertain each pixel is, 0 to 1: objects are split there, too.", metavar="FILE")
+    classes: Path | None = option(
+        None, "Classes of objects, of the Objects dock or save_classes: the table gets class and "
+        "class_uncertainty, outlines the classes as kinds.", metavar="FILE")
     masks: str | None = option(None, "The numbers as an image.", choices=io.MASK_SUFFIXES)
     tracks: Path | None = option(
         None, "Follow objects along the first axis, frames of a series, and save tracks as the "
@@ -81,9 +85,9 @@ class Objects(OutlineCommand, ParallelCommand):
             step = dataclasses.replace(step, by_slice=True)
         suffixes = self.outline_suffixes() + ([self.masks] if self.masks else [])
         if self.out.name.lower().endswith(".ome.zarr"):
-            if len(paths) > 1 or self.masks or self.tracks:
+            if len(paths) > 1 or self.masks or self.tracks or self.classes:
                 raise click.UsageError(
-                    f"{self.out}: goes with one mask, without --masks and --tracks"
+                    f"{self.out}: goes with one mask, without --classes, --masks and --tracks"
                 )
             self._split_in_tiles(paths[0], step, suffixes)
             return
@@ -127,7 +131,7 @@ class Objects(OutlineCommand, ParallelCommand):
             path: [self.out.with_name(f"{image_stem(path)}.objects{end}") for end in suffixes]
             for path in paths
         }
-        sources = [path for path in (*paths, self.uncertainty) if path is not None]
+        sources = [path for path in (*paths, self.uncertainty, self.classes) if path is not None]
         outputs = [self.out, *track_files, *itertools.chain(*files.values())]
         check_outputs(outputs, sources, overwrite=self.overwrite)
         return files
@@ -177,6 +181,7 @@ class Objects(OutlineCommand, ParallelCommand):
         image = None if image_path is None else io.read_image(image_path)
         mask = io.read_mask(path).lying_on(image)
         scale = None if mask.scale is None else [*mask.scale]
+        channel_axis = None if image is None else image.channel_axis
         objects, table = step.run(
             mask.labels,
             None if image is None else image.array,
@@ -185,9 +190,19 @@ class Objects(OutlineCommand, ParallelCommand):
             scale=scale,
             units=mask.units,
             axes=mask.axes,
-            channel_axis=None if image is None else image.channel_axis,
+            channel_axis=channel_axis,
         )
         self._print_objects(path, objects, step)
+        if self.classes is not None and table:
+            classified = load_classes(self.classes).apply(
+                objects,
+                None if image is None else image.array,
+                channel_axis=channel_axis,
+                scale=scale,
+                axes=mask.axes,
+            )
+            table = {**table, **classified.columns(table["object"])}
+            objects = classified.as_kinds(objects)
         if self.tracks is not None:
             tracks = self.track.on(TrackStep()).run(objects, scale and scale[1:])
             save_tracks(self.tracks, tracks)

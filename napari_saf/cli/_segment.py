@@ -82,11 +82,15 @@ class Segment(PipelineCommand):
             raise click.UsageError(str(refusal(Strategy.TILES_ON_DISK, "together")))
         options: dict[str, Any] = {"suffix": self.suffix, "together": self.together}
         jobs = plan_jobs(paths, self.out, tiles=self.tiles, **options)
-        task = LabelTask(*self._pipeline(jobs), self.overwrite, self.tile or None)
+        pipeline, companions, digests = self._pipeline(jobs)
+        task = LabelTask(pipeline, companions, self.overwrite, self.tile or None, digests)
         return self.run_jobs(task, jobs)
 
-    def _pipeline(self, jobs: list[Job]) -> tuple[Pipeline, Any]:
-        """Return how images are labelled, as a recipe says but for what is given; companions."""
+    def _pipeline(self, jobs: list[Job]) -> tuple[Pipeline, Any, Any]:
+        """Return how images are labelled, as a recipe says but for what is given; companions.
+
+        And the digests of a recipe that is repeated without changes.
+        """
         prototypes = self.parameters.prototypes
         has_seeds = "seeds" in self.image.values
         is_new = self.method is None and self.recipe is None
@@ -130,7 +134,9 @@ class Segment(PipelineCommand):
             probabilities=self.probability_step(None if base is None else base.probabilities),
             prototypes=prototypes,
         )
-        return pipeline, companions
+        is_repeated = base is not None and not (images.values or self.parameters.values)
+        about = base.about if base is not None and is_repeated else {}
+        return pipeline, companions, io.DigestEntry.of_recipe(about)
 
     def _object_step(self, base: Pipeline | None) -> ObjectStep | None:
         step = None if base is None else base.objects

@@ -78,6 +78,7 @@ from napari_saf.io._prototypes import (
 )
 from napari_saf.io._readers import differs_in_napari, find_images, images_in, library
 from napari_saf.io._recipe import (
+    DigestEntry,
     PrototypeSet,
     RecipeFile,
     check_recipe,

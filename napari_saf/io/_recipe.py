@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from pydantic import Field, field_validator
+from pydantic import Field, TypeAdapter, ValidationError, field_validator
 
 from napari_saf import storage
 from napari_saf.arrays import as_dict, as_path, as_whole, check_kind
@@ -41,6 +41,26 @@ class LabelEntry(storage.FileModel):
 
 class _Regions(storage.FileModel):
     level: float = Field(ge=0, le=1)
+
+
+class DigestEntry(storage.FileModel):
+    """Checksums of an image, and of the labels of its run in blocks; of the versions of a recipe.
+
+    There, earlier versions take no notice of it.
+    """
+
+    image: str
+    labels: list[str]
+
+    @classmethod
+    def of_recipe(cls, about: Mapping[str, Any]) -> list[DigestEntry]:
+        """Return the digests in what says where a recipe comes from; none if there are none."""
+        versions = about.get("versions")
+        entries = versions.get("digest") if isinstance(versions, dict) else None
+        try:
+            return TypeAdapter(list[cls]).validate_python(entries or [])  # type: ignore[valid-type]
+        except ValidationError:
+            return []
 
 
 class RecipeFile(storage.VersionedModel):

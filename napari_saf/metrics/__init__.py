@@ -20,3 +20,18 @@ from napari_saf.metrics._clusters import (
     ncut_objective,
     pairwise_separability,
 )
+from napari_saf.metrics._score import (
+    FALSE,
+    MISSED,
+    OTHER,
+    ClassScore,
+    ObjectScore,
+    PixelScore,
+    compare_digests,
+    error_image,
+    label_digest,
+    object_error_image,
+    score_classes,
+    score_objects,
+    score_pixels,
+)

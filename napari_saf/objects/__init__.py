@@ -1,6 +1,16 @@
 """Single objects of each kind: splitting, measuring, correcting, tracking, and files."""
 
 from napari_saf.objects._basins import find_saddles
+from napari_saf.objects._bounds import object_bounds, with_bounds
+from napari_saf.objects._classes import (
+    ClassifiedObjects,
+    ClassSpace,
+    ObjectClasses,
+    class_methods,
+    learn_classes,
+    load_classes,
+    save_classes,
+)
 from napari_saf.objects._corrections import Corrections, learn, split_rest
 from napari_saf.objects._edit import ObjectEditor, lower_numbers
 from napari_saf.objects._exemplar import exemplar_strokes, segment_like
@@ -24,3 +34,4 @@ from napari_saf.objects._track import (
     track_objects,
     tracking,
 )
+from napari_saf.objects._vectors import ObjectMeasures, measure_objects

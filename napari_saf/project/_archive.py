@@ -34,12 +34,13 @@ from napari_saf.project._project import (
 
 PROJECT_SUFFIX = ".napari-saf"
 _KIND = "napari-saf project"
-_SCHEMA = 3
+_SCHEMA = 4
 _MAIN = "project.json"
 _RUNS = re.compile(r"layers/\d{1,9}\.runs")
 _MOST_BYTES = 2**31
 MOST_JSON_BYTES = 2**26
 _N_DIGITS = 64
+_OF_SCHEMA_4 = ("object_classes", "clicks")
 _ENCODED = ("pixels", "classes", "prototypes")
 """Layer fields that an entry stores in another form."""
 _UNNAMED = PaintedClass("", (1.0, 1.0, 1.0))
@@ -75,6 +76,9 @@ class _PlaceEntry(storage.FileModel):
     channels: int | None = None
 
 
+_Number = Annotated[str, Field(pattern=r"^[1-9]\d{0,9}$")]
+
+
 class _LayerEntry(storage.FileModel):
     kind: LayerKind
     name: storage.Text
@@ -90,6 +94,8 @@ class _LayerEntry(storage.FileModel):
     is_edited: bool
     is_visible: bool = True
     kinds: list[Annotated[int, Field(ge=0, lt=2**32)]] = Field(default_factory=list)
+    object_classes: dict[_Number, storage.Text] = Field(default_factory=dict)
+    clicks: dict[_Number, Annotated[int, Field(gt=0)]] = Field(default_factory=dict)
     followed: int | None = None
     uncertainty: Share | None = None
     affine: list[list[float]] = Field(default_factory=list)
@@ -209,6 +215,9 @@ def _to_bytes(project: Project, home: Path) -> bytes:
         runs = {"runs": _runs_name(len(contents) - 1), "n_runs": layer.pixels.n_runs}
         names = [field.name for field in dataclasses.fields(layer)]
         entry = {name: getattr(layer, name) for name in names if name not in _ENCODED}
+        for name in _OF_SCHEMA_4:
+            if not entry[name]:
+                del entry[name]
         classes = {"classes": _plain_classes(layer)}
         return entry | {"shape": layer.pixels.shape} | classes | runs
 
@@ -226,9 +235,11 @@ def _to_bytes(project: Project, home: Path) -> bytes:
         }
         for image in project.images
     ]
+    layers = [layer for image in project.images for layer in image.layers]
+    is_earlier = not any(getattr(layer, name) for layer in layers for name in _OF_SCHEMA_4)
     main = {
         "kind": _KIND,
-        "schema": _SCHEMA,
+        "schema": 3 if is_earlier else _SCHEMA,  # which earlier versions read
         "software": storage.VERSION,
         "images": images,
         "recipes": {name: recipe.plain for name, recipe in project.recipes.items()},
@@ -303,7 +314,11 @@ def _unarchive(content: bytes) -> tuple[object, dict[str, bytes]]:
 def _from_bytes(content: bytes, home: Path) -> Project:
     """Parse a project file in the folder `home`."""
     plain, entries = _unarchive(content)
-    if isinstance(plain, dict) and type(plain.get("schema")) is int and plain["schema"] in (1, 2):
+    if (
+        isinstance(plain, dict)
+        and type(plain.get("schema")) is int
+        and 0 < plain["schema"] < _SCHEMA
+    ):
         plain |= {"schema": _SCHEMA}
     main = storage.validated(_ProjectFile, plain)
     recipes = {name: _recipe(name, raw) for name, raw in main.recipes.items()}
@@ -379,6 +394,10 @@ def _layer(entry: _LayerEntry, runs: bytes) -> ProjectLayer:
     as_read = ("kind", "name", "recipe", "level", "is_edited", "is_visible", "followed")
     fields = {name: getattr(entry, name) for name in (*as_read, "uncertainty")}
     fields |= {name: tuple(getattr(entry, name)) for name in ("scale", "translate", "kinds")}
+    fields |= {
+        name: {int(number): value for number, value in getattr(entry, name).items()}
+        for name in _OF_SCHEMA_4
+    }
     fields["place"] = entry.place.model_dump(exclude_none=True)
     fields["affine"] = _affine(entry.affine, entry.runs, n_axes)
     return ProjectLayer(pixels=pixels, classes=classes, prototypes=prototypes, **fields)

@@ -150,6 +150,10 @@ class ProjectLayer:
     is_visible : bool
     kinds : tuple of int
         Kind of each object by its number, 0 for unused numbers; () if labels are not objects.
+    object_classes : mapping of int to str
+        Name of each class of objects.
+    clicks : mapping of int to int
+        Class of each object that was clicked, by its number.
     followed : int or None
         Checksum of the strokes of the labels, where known.
     uncertainty : float or None
@@ -176,6 +180,8 @@ class ProjectLayer:
     prototypes: Mapping[int, NDArray[np.float32]] = dataclasses.field(default_factory=dict)
     is_visible: bool = True
     kinds: tuple[int, ...] = ()
+    object_classes: Mapping[int, str] = dataclasses.field(default_factory=dict)
+    clicks: Mapping[int, int] = dataclasses.field(default_factory=dict)
     followed: int | None = None
     uncertainty: float | None = None
     affine: Affine = ()

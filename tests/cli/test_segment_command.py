@@ -106,6 +106,25 @@ def test_a_recipe_gives_the_same_labels(cli, picture, options, read_recipe):
     assert again | {"files": first["files"]} == first
 
 
+def test_a_run_says_whether_labels_are_those_of_its_recipe(cli, picture, tmp_path, read_recipe):
+    recipe = tmp_path / "first.recipe.json"
+    cli("segment", picture(), "-o", "first.npy", "--max-labels", "3")
+    same = cli("segment", picture(), "-o", "same.npy", "--recipe", recipe)
+    assert "the same labels as where this recipe was made (64 of 64 blocks)" in same.out + same.err
+    entries = read_recipe("first.recipe.json")
+    entries["versions"]["digest"][0]["labels"][5] = "0" * 16
+    recipe.write_text(json.dumps(entries))
+    other = cli("segment", picture(), "-o", "other.npy", "--recipe", recipe)
+    assert "in 1 of 64 blocks: 6" in other.out + other.err
+    image = cli("segment", picture("b.png", seed=1), "-o", "b.npy", "--recipe", recipe)
+    assert "blocks" not in image.out + image.err
+    for k, digest in enumerate([None, 3, [{"image": 1}]]):  # an earlier version's, or wrong
+        entries["versions"]["digest"] = digest
+        recipe.write_text(json.dumps(entries))
+        old = cli("segment", picture(), "-o", f"old{k}.npy", "--recipe", recipe)
+        assert old.code == 0 and "blocks" not in old.out + old.err
+
+
 def test_options_beside_a_recipe_take_precedence(cli, picture, read_recipe):
     cli("segment", picture(), "-o", "m.npy", "--max-labels", "3", "--window", "5", "--s", "0.5")
     again = ("segment", picture(), "--recipe", "m.recipe.json", "-o", "n.npy")

@@ -181,7 +181,7 @@ def test_objects_and_the_line_that_cuts_them_lie_on_their_labels(
     settle(dock)
     dock.start()
     settle(dock)
-    dock.canvas.cut(True)
+    dock.canvas.draw_lines(True)
     for layer in list(model.layers)[1:]:
         np.testing.assert_allclose(world_affine(layer), world_affine(labels), atol=1e-9)
     dock.save_to(str(tmp_path / "objects.csv"))

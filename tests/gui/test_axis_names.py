@@ -112,7 +112,7 @@ def objects_a_line_and_tracks(case):
     case.settle(dock)
     dock.buttons["track"].click()
     case.settle(dock)
-    dock.canvas.cut(True)
+    dock.canvas.draw_lines(True)
 
 
 def probability_maps(case):

@@ -66,6 +66,17 @@ def test_what_is_saved_comes_back(folder):
     np.testing.assert_array_equal(*labels)
 
 
+def test_clicks_on_objects_come_back(folder, tmp_path):
+    project = saf.load_project(folder / "p.napari-saf")
+    image, *others = project.images
+    clicks = {"object_classes": {1: "red", 2: "white"}, "clicks": {7: 2, 12: 1}}
+    layers = tuple(dataclasses.replace(layer, **clicks) for layer in image.layers)
+    images = (dataclasses.replace(image, layers=layers), *others)
+    saf.save_project(tmp_path / "q.napari-saf", dataclasses.replace(project, images=images))
+    again = saf.load_project(tmp_path / "q.napari-saf").images[0].layers[0]
+    assert {name: getattr(again, name) for name in clicks} == clicks
+
+
 def test_the_same_project_is_the_same_file(folder, tmp_path):
     again = saf.load_project(folder / "p.napari-saf")
     path = saf.save_project(folder / "q.napari-saf", again)
@@ -217,8 +228,8 @@ def test_values_that_were_changed_and_signed_are_refused_or_are_values(folder, t
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"schema": 4}, "schema: expected 1 to 3, got 4"),
-        ({"schema": 0}, "schema: expected 1 to 3, got 0"),
+        ({"schema": 5}, "schema: expected 1 to 4, got 5"),
+        ({"schema": 0}, "schema: expected 1 to 4, got 0"),
         ({"schema": True}, "schema"),
         ({"kind": "labels"}, "kind"),
         ({"extra": 1}, "unknown entry 'extra'"),

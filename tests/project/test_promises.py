@@ -24,6 +24,7 @@ WRITTEN = {
     "classifier": {"software": "7.1.0"},
     "dictionary": {"software": "7.1.0"},
     "project": {"software": "7.1.0"},
+    "classes": {"software": "7.1.0"},
 }
 
 
@@ -40,6 +41,7 @@ LOADS = {
     "dictionary": saf.PatchDictionary.load,
     "project": saf.load_project,
     "mask": read_note,
+    "classes": saf.load_classes,
     "plan": lambda path: plan_of(path).plan,
 }
 
@@ -58,7 +60,7 @@ def later(kind, folder):
     """Write a file of a later schema, with entries that are not known."""
     old, entries = newest(kind), LATER | WRITTEN.get(kind, {})
     new = folder / old.name
-    if kind in ("recipe", "classifier"):
+    if kind in ("recipe", "classifier", "classes"):
         new.write_text(json.dumps(json.loads(old.read_text()) | entries))
     elif kind == "dictionary":
         text = {"napari-saf": json.dumps(entries)}

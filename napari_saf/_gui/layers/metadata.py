@@ -50,6 +50,9 @@ RESTORED_KEY = "napari_saf_restored"
 OBJECTS_KEY = "napari_saf_objects"
 """Entry of the metadata of a layer of objects: the kind of each object by its number."""
 
+CLASSES_KEY = "napari_saf_classes"
+"""Entry of a layer of objects: names of their classes, and the class of those that were clicked."""
+
 EDITED_KEY = "napari_saf_edited"
 """Entry of labels that were changed by hand; of a result among those that its next run replaces."""
 

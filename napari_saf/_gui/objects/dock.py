@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,9 +20,20 @@ from napari_saf._gui.forms.choices import Choice, LayerChoice
 from napari_saf._gui.forms.controls import ask_for_path
 from napari_saf._gui.forms.display_text import named
 from napari_saf._gui.forms.image_selection import slice_word
-from napari_saf._gui.forms.layout import FormSection, create_button, create_fold, create_row
+from napari_saf._gui.forms.layout import (
+    FormArea,
+    FormSection,
+    create_button,
+    create_fold,
+    create_row,
+)
 from napari_saf._gui.forms.method_form import OptionsForm
-from napari_saf._gui.layers.metadata import OBJECTS_KEY, carry_objects, labels_to_choose
+from napari_saf._gui.layers.metadata import (
+    CLASSES_KEY,
+    OBJECTS_KEY,
+    carry_objects,
+    labels_to_choose,
+)
 from napari_saf._gui.layers.placement import (
     image_region,
     labelled_image,
@@ -32,6 +43,7 @@ from napari_saf._gui.layers.placement import (
 )
 from napari_saf._gui.layers.reading import Pixels
 from napari_saf._gui.layers.view import center_on
+from napari_saf._gui.objects.classes import ClassSection
 from napari_saf._gui.objects.layers import HELP, SAVE_FILTER, Measures, ObjectCanvas, Source
 from napari_saf._gui.objects.table import ObjectTable
 from napari_saf._gui.runs.panel import RUN_KEY, RunPanel
@@ -87,6 +99,8 @@ class ObjectsWidget(DockBase):
         self.split_form = OptionsForm(viewer, FormSection(), FormSection())
         self.track_by = Choice([(way, way) for way in TRACK_BY])
         self.table, self.counts = ObjectTable(), QLabel(wordWrap=True)
+        self._measured: Measures = {}
+        self.classes = ClassSection(self.panel.background, self.panel.note)
         self._add_controls()
         self.bind_keys({RUN_KEY: self.panel.run_or_stop})
         self.at_end(self.panel.shut_down, self._release)
@@ -107,8 +121,14 @@ class ObjectsWidget(DockBase):
             (viewer.layers.events.inserted, self._take_up),
             (viewer.layers.events.removed, self._on_removed),
             (self.canvas.picked, self._on_picked),
-            (self.canvas.drawn, self.cut),
+            (self.canvas.drawn, self._on_drawn),
             (self.canvas.painted, self._painted.start),
+            (self.canvas.numbered, self.classes.choose_label),
+            (self.classes.clicked, self._keep_clicks),
+            (self.classes.changed, self._on_classes_changed),
+            (self.classes.suggested, lambda number: self.table.select([number])),
+            (self.classes.lasso_toggled, self._on_lasso_toggled),
+            (self._classes_fold.toggled, self._on_classes_folded),
             (self.canvas.undo_asked, self.undo),
             (self.canvas.redo_asked, self.redo),
         )
@@ -150,7 +170,8 @@ class ObjectsWidget(DockBase):
         fold = create_fold("Advanced", advanced)
         below = [self.counts, create_row(*edits[:4]), self.table, create_row(*edits[4:8])]
         run = [self.panel.run_button, self.panel.stop_button]
-        self.lay_out([rows, fold], run, [self.status, *below])
+        self._classes_fold = create_fold("Classes", self.classes)
+        self.lay_out([rows, fold, self._classes_fold], run, [self.status, *below])
 
     @property
     def layer(self) -> Any:
@@ -208,6 +229,7 @@ class ObjectsWidget(DockBase):
         self.canvas.show(source.layer, shown, self._fits, anew=is_other)
         self.layer.metadata[OBJECTS_KEY] = self.editor.kinds
         self._show_table(table)
+        self._measure_classes({})
         self._carry_step(source)
         self.panel.show_outcome(counted(len(objects.numbers), "object"))
 
@@ -235,10 +257,14 @@ class ObjectsWidget(DockBase):
             self.editor.adopt(int(kinds.max(initial=1)))  # what was painted without this dock
             layer.data = source.in_layer(self.editor.labels)
             self.canvas.follow(layer)
+            self._measure_classes(layer.metadata.get(CLASSES_KEY, {}))
             self._measure()
 
     def _show_table(self, table: dict[str, Any]) -> None:
         assert self.editor is not None
+        self._measured = table
+        if table and self.classes.classified is not None:
+            table = table | self.classes.classified.columns(table["object"])
         self.table.show_table(table)
         self.layer.features = {"index": table.get("object", np.zeros(0, int)), **table}
         self._color()
@@ -254,12 +280,13 @@ class ObjectsWidget(DockBase):
         self._refresh()
 
     def _color(self) -> None:
-        """Colour objects by the measure in the plot, or as they were."""
+        """Colour objects by the measure in the plot, by their class, or as they were."""
         plot = self.table.filter
         if self.layer is not None:
+            numbers = self.table.model.values("object")
             is_on = plot.color.isChecked() and plot.measure.value is not None
-            values = plot.values(plot.measure) if is_on else None
-            self.canvas.color_by(self.table.model.values("object"), values)
+            colors = plot.colors if is_on else self.classes.colors(numbers)
+            self.canvas.color(numbers, colors)
 
     def _measure(self, *changed: object) -> None:
         if self.editor is None or self._source is None:
@@ -269,6 +296,30 @@ class ObjectsWidget(DockBase):
             self._source = self._read_form(self._source.layer)
         measure = partial(self._source.measure, self._copy())
         self.panel.background.run("measures", measure, self._show_table)
+        self._measure_classes()
+
+    def _measure_classes(self, clicks: Mapping[str, Any] | None = None) -> None:
+        """Let classes be of the objects as they are now; with `clicks`, those on other objects."""
+        if self._source is not None and self.editor is not None and len(self.editor.numbers):
+            self.classes.show_objects(partial(self._source.measure_vectors, self._copy()), clicks)
+
+    def _on_classes_folded(self, is_open: bool) -> None:
+        self.canvas.bind_numbers(is_open)
+        if is_open:
+            QTimer.singleShot(0, self._scroll_to_classes)  # once there is room for it
+        else:
+            self.classes.choose_label(0)
+
+    def _scroll_to_classes(self) -> None:
+        self.findChild(FormArea).ensureWidgetVisible(self.classes)
+
+    def _keep_clicks(self) -> None:
+        if self.layer is not None:
+            self.layer.metadata[CLASSES_KEY] = self.classes.state.to_plain()
+
+    def _on_classes_changed(self) -> None:
+        if self.layer is not None:
+            self._show_table(self._measured)
 
     def _copy(self) -> Objects:
         assert self.editor is not None
@@ -366,8 +417,21 @@ class ObjectsWidget(DockBase):
 
     def _on_cut_toggled(self) -> None:
         is_on = self.buttons["cut"].isChecked()
-        self.canvas.cut(is_on)
+        self.classes.stop_lasso()
+        self.canvas.draw_lines(is_on)
         self.panel.note("draw a line across an object" if is_on else "")
+
+    def _on_lasso_toggled(self, is_on: bool) -> None:
+        self.buttons["cut"].setChecked(False)
+        self.canvas.draw_lines(is_on)
+        self.panel.note("draw a line around objects" if is_on else "")
+
+    def _on_drawn(self, line: Any) -> None:
+        """Cut what a line (n, ndim) crosses, or give what it surrounds the chosen class."""
+        if not self.classes.is_lasso:
+            self.cut(line)
+        elif len(line) > 2:
+            self.classes.click(self.canvas.objects_inside(line))
 
     def cut(self, line: Any) -> None:
         """Cut the object that most of a line (n, ndim) lies in."""
@@ -378,6 +442,8 @@ class ObjectsWidget(DockBase):
         self._edit(f"object {number} cut", lambda editor: editor.cut(number, line[:, -2:]))
 
     def _on_picked(self, number: int, joins: bool) -> None:
+        if number and self.classes.click([number]):
+            return
         chosen = self.table.selected
         self.table.select({*chosen} ^ {number} if joins else {number} - {0})
 
@@ -420,7 +486,7 @@ class ObjectsWidget(DockBase):
         source = self._source
         if self.editor is None or source is None:
             return
-        save = partial(source.save, Path(path), self._copy())
+        save = partial(source.save, Path(path), self._copy(), self.classes.classified)
         show = self.panel.show_outcome
         self.panel.begin_task(
             "saving",
@@ -481,6 +547,7 @@ class ObjectsWidget(DockBase):
             self.canvas.leave()
             self.buttons["cut"].setChecked(False)
             self.editor = self._parts = None
+            self.classes.show_objects(None)
             self.table.show_table({})
             self.counts.setText("")
             self._refresh()
@@ -511,6 +578,7 @@ class ObjectsWidget(DockBase):
     def _release(self) -> None:
         self._preview.stop()
         self._painted.stop()
+        self.classes.shut_down()
         self.canvas.leave()
         self.editor = self._parts = self._source = None
 

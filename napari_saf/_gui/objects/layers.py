@@ -5,16 +5,17 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import napari
 import numpy as np
 from napari.layers import Image, Labels
-from napari.utils.colormaps import DirectLabelColormap, ensure_colormap
+from napari.utils.colormaps import DirectLabelColormap
 from numpy.typing import NDArray
 from qtpy.QtCore import QObject, QTimer, Signal
-from skimage.draw import line_nd
+from skimage.draw import line_nd, polygon
 
 from napari_saf._gui.layers.metadata import OBJECTS_KEY, class_names, soft_labels_of
 from napari_saf._gui.layers.placement import (
@@ -43,9 +44,12 @@ from napari_saf.io import (
     scale_of,
 )
 from napari_saf.objects import (
+    ClassifiedObjects,
+    ObjectMeasures,
     Objects,
     Parts,
     find_parts,
+    measure_objects,
     object_table,
 )
 
@@ -145,22 +149,37 @@ class Source:
         image = None if self.image is None else self.image.read(cancelled)
         return object_table(objects, image, **self.placed)
 
+    def measure_vectors(self, objects: Objects, cancelled: Cancelled) -> ObjectMeasures:
+        """Measure what tells classes of objects apart."""
+        image = None if self.image is None else self.image.read(cancelled)
+        axes = None if self.placed["axis"] is None else "tyx"
+        placed = {name: self.placed[name] for name in ("scale", "channel_axis")}
+        return measure_objects(objects, image, axes=axes, **placed)
+
     def in_layer(self, numbers: NDArray[np.unsignedinteger]) -> NDArray[np.unsignedinteger]:
         """Return numbers with the axes of the layer."""
         gaps = (axis not in self.axes for axis in range(self.layer.ndim))
         return numbers[tuple(np.newaxis if gap else slice(None) for gap in gaps)]
 
-    def save(self, path: Path, objects: Objects, cancelled: Cancelled) -> Path:
+    def save(
+        self,
+        path: Path,
+        objects: Objects,
+        classified: ClassifiedObjects | None,
+        cancelled: Cancelled,
+    ) -> Path:
         """Save what the suffix says, .csv where it says nothing; return the path."""
         suffix = mask_suffix(path, _KNOWN)
         if suffix is None:
             path = path.with_name(f"{path.name}.csv")
         if suffix in OUTLINE_SUFFIXES:
-            save_objects(path, objects)
+            save_objects(path, objects if classified is None else classified.as_kinds(objects))
         elif suffix in MASK_SUFFIXES:
             save_masks(path, objects.labels, **self.as_mask)
         else:
-            save_table(path, self.measure(objects, cancelled) or {"object": np.zeros(0, int)})
+            table = self.measure(objects, cancelled) or {"object": np.zeros(0, int)}
+            columns = {} if classified is None else classified.columns(table["object"])
+            save_table(path, table | columns)
         return path
 
     def left_out(self, path: Path) -> str:
@@ -197,12 +216,14 @@ class ObjectCanvas(QObject):
     """The layer that shows numbers of objects in place of labels, and the line that cuts them.
 
     `picked` sends the object that was clicked, 0 for none, and whether it joins those chosen;
-    `drawn` a line (n, ndim) of pixels; `painted` comes after strokes of the brush.
+    `drawn` a line (n, ndim) of pixels; `painted` comes after strokes of the brush;
+    `numbered` sends the number of a key, see `bind_numbers`.
     """
 
     picked = Signal(int, bool)
     drawn = Signal(object)
     painted = Signal()
+    numbered = Signal(int)
     undo_asked = Signal()
     redo_asked = Signal()
 
@@ -211,6 +232,7 @@ class ObjectCanvas(QObject):
         self._viewer = viewer
         self.layer: Any = None
         self._line: Any = None
+        self._takes_numbers = False
         self._colors: Any = None  # before objects had those of a measure
 
     def show(
@@ -263,6 +285,9 @@ class ObjectCanvas(QObject):
         for keys, signal in (("Control-Z", self.undo_asked), ("Control-Shift-Z", self.redo_asked)):
             self.layer.bind_key(keys, lambda layer, signal=signal: signal.emit(), overwrite=True)
 
+        if self._takes_numbers:
+            self.bind_numbers(True)
+
     def leave(self) -> None:
         if self.layer is not None:
             self.layer.events.paint.disconnect(self._on_paint)
@@ -270,20 +295,30 @@ class ObjectCanvas(QObject):
             for keys in ("Control-Z", "Control-Shift-Z"):
                 self.layer.bind_key(keys, None)
         self.layer = None
-        self.cut(False)
+        self.draw_lines(False)
 
-    def color_by(self, numbers: NDArray[np.integer], values: NDArray[np.floating] | None) -> None:
-        """Give objects the colours of values, low to high; None: the colours that they had."""
-        if values is None:
+    def color(self, numbers: NDArray[np.integer], colors: NDArray[np.floating] | None) -> None:
+        """Give objects colours (n, 4); None: those that they had."""
+        if colors is None:
             self.layer.colormap = self._colors or self.layer.colormap
             self._colors = None
             return
         self._colors = self._colors or self.layer.colormap
-        low, high = np.nanmin(values, initial=np.inf), np.nanmax(values, initial=-np.inf)
-        shares = np.nan_to_num((values - low) / max(high - low, 1e-30))
-        colors = dict(zip(numbers.tolist(), ensure_colormap("viridis").map(shares), strict=True))
-        others: dict[int | None, Any] = {None: _CLEAR, 0: _CLEAR}
-        self.layer.colormap = DirectLabelColormap(color_dict=others | colors)
+        plain = DirectLabelColormap(color_dict={None: _CLEAR, 0: _CLEAR})
+        own = plain.color_dict.copy()
+        own.update(zip(numbers.tolist(), np.asarray(colors, np.float32), strict=True))
+        # The usual way checks each colour, which takes a tenth of a second for 5,000.
+        self.layer.colormap = plain.model_copy(update={"color_dict": own})
+
+    def bind_numbers(self, is_on: bool) -> None:
+        """Let the keys 0 to 9 of the layer send their number, or be napari's own."""
+        self._takes_numbers = is_on
+        for number in range(10 if self.layer is not None else 0):
+            call = partial(self._on_number, number) if is_on else None
+            self.layer.bind_key(str(number), call, overwrite=True)
+
+    def _on_number(self, number: int, layer: Labels) -> None:
+        self.numbered.emit(number)
 
     def flash(self, number: int) -> None:
         """Show an object alone for a moment."""
@@ -304,7 +339,7 @@ class ObjectCanvas(QObject):
         self.layer.selected_label = number
         self.layer.mode = "paint"
 
-    def cut(self, is_on: bool) -> None:
+    def draw_lines(self, is_on: bool) -> None:
         """Let the person draw lines, which are shown as they are drawn, or no longer."""
         line, self._line = self._line, None
         if line is not None and line in self._viewer.layers:
@@ -329,6 +364,15 @@ class ObjectCanvas(QObject):
         under = np.asarray(self.layer.data)[tuple(dense.T)]
         numbers, counts = np.unique(under[under > 0], return_counts=True)
         return int(numbers[counts.argmax()]) if len(numbers) else 0
+
+    def objects_inside(self, line: NDArray[Any]) -> list[int]:
+        """Return the objects that lie, by half of what is seen, within a line (n, ndim)."""
+        index = tuple(np.round(line[0, :-2]).astype(int))
+        plane = np.asarray(self.layer.data[index])
+        inside = plane[polygon(*line[:, -2:].T, plane.shape)]
+        numbers, counts = np.unique(inside[inside > 0], return_counts=True)
+        sizes = np.array([(plane == number).sum() for number in numbers])
+        return [*map(int, numbers[2 * counts >= sizes])] if len(numbers) else []
 
     def on_mouse(self, layer: Labels, event: Any) -> Iterator[None]:
         """Tell which object is clicked, or the line that is drawn."""

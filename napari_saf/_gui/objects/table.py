@@ -6,6 +6,7 @@ from collections.abc import Collection
 from typing import Any
 
 import numpy as np
+from napari.utils.colormaps import ensure_colormap
 from numpy.typing import NDArray
 from qtpy.QtCore import QEvent, QItemSelection, QItemSelectionModel, Signal
 from qtpy.QtGui import QPalette
@@ -89,6 +90,14 @@ class MeasurePlot(QWidget):
 
     def values(self, choice: Choice) -> NDArray[np.floating]:
         return np.asarray(self._table.get(choice.value, np.zeros(0)), float)
+
+    @property
+    def colors(self) -> NDArray[np.floating]:
+        """Colours (n, 4) of objects by the measure, low to high."""
+        values = self.values(self.measure)
+        low, high = np.nanmin(values, initial=np.inf), np.nanmax(values, initial=-np.inf)
+        shares = np.nan_to_num((values - low) / max(high - low, 1e-30))
+        return np.asarray(ensure_colormap("viridis").map(shares))
 
     @property
     def inside(self) -> NDArray[np.bool_]:

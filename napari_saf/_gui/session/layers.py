@@ -15,6 +15,7 @@ from napari.layers import Image, Labels, Layer
 from napari_saf._gui.layers.live import N_COLORS, colormap_of, label_colors
 from napari_saf._gui.layers.masks import read_layer
 from napari_saf._gui.layers.metadata import (
+    CLASSES_KEY,
     EDITED_KEY,
     FOLLOWED_KEY,
     LEVEL_KEY,
@@ -141,6 +142,8 @@ def state_of(layer: Labels) -> LayerState:
         prototypes={n: np.asarray(rows, np.float32) for n, rows in points_of(layer).items()},
         is_visible=bool(layer.visible),
         kinds=tuple(np.asarray(layer.metadata.get(OBJECTS_KEY, ())).tolist()),
+        object_classes=layer.metadata.get(CLASSES_KEY, {}).get("names", {}),
+        clicks=layer.metadata.get(CLASSES_KEY, {}).get("clicks", {}),
         followed=entry.get(FOLLOWED_KEY),
         uncertainty=entry.get(UNCERTAINTY_KEY),
         affine=_affine_rows(layer),
@@ -194,7 +197,10 @@ def _metadata(
     if stored.prototypes:
         entry |= prototype_entries(dict(stored.prototypes))
     edited = {EDITED_KEY: True} if stored.is_edited else {}
-    objects = {OBJECTS_KEY: np.array(stored.kinds)} if stored.kinds else {}
+    objects: dict[str, Any] = {OBJECTS_KEY: np.array(stored.kinds)} if stored.kinds else {}
+    if stored.object_classes:
+        clicked = {"names": dict(stored.object_classes), "clicks": dict(stored.clicks)}
+        objects |= {CLASSES_KEY: clicked}
     if not entry:  # labels that were not computed here
         return {NAMES_KEY: names} | edited | objects
     entry["image"] = str(image.unique_id)

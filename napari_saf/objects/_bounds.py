@@ -1,0 +1,137 @@
+"""Bounds of the areas and counts of objects, from how sure labels are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import ndimage
+
+from napari_saf.arrays import own_floats
+from napari_saf.errors import InvalidInput
+from napari_saf.objects._split import Objects, check_objects
+
+CONFIDENCE = 0.9
+_N_LEVELS = 9
+_FARTHEST = 20.0
+"""Pixels beyond which a pixel belongs to no object, however likely its label is."""
+
+
+def object_bounds(
+    objects: Objects,
+    probabilities: Mapping[int, ArrayLike],
+    *,
+    confidence: float = CONFIDENCE,
+    smallest: int = 1,
+) -> dict[str, NDArray[Any]]:
+    """Return bounds of the area of each object and of the number of objects of its kind.
+
+    Parameters
+    ----------
+    objects : Objects
+        Objects of a labelled image.
+    probabilities : mapping of int to array
+        Soft label of each pixel, 0 to 1, by kind, as `probability_maps` gives.
+    confidence : float
+        Share of the thresholds, 0 to 1, between the bounds.
+    smallest : int
+        Pixels of the smallest object that counts.
+
+    Returns
+    -------
+    dict of str to array
+        Columns of one length, an entry for each object, ascending: object, kind, pixels, area_low,
+        area_high, count_low, count_high (of its kind); areas in pixels.
+
+    Raises
+    ------
+    InvalidInput
+        If a kind has no map, a shape differs or values are not from 0 to 1.
+
+    Notes
+    -----
+    Errors of neighbouring pixels are not independent: where a border is uncertain it is so all
+    along. So the pixels of a kind are taken as {i : p_i > t}, with one threshold t for all of them,
+    uniform in [0, 1]. The area of an object, |{i in Z : p_i > t}|, where Z are the pixels nearer to
+    it than to other objects of the image, within 20 pixels, falls with t: `area_low` is that at
+    t = (1 + confidence) / 2, and `area_high` at t = (1 - confidence) / 2, both widened to hold
+    its number of pixels. At nine thresholds between the two the objects that are left or joined
+    are counted: an object is lost if fewer than `smallest` pixels of it exceed t, and those that
+    touch no object by then, in connected regions of `smallest` pixels or more, are new;
+    `count_low` and `count_high` are the least and the largest number.
+
+    Examples
+    --------
+    >>> share = np.array([[0.0, 0.6, 1.0, 1.0, 0.6, 0.0, 0.0, 0.3, 0.0]])
+    >>> objects = saf.Objects((share > 0.5).astype(int), np.array([0, 1]))
+    >>> bounds = saf.object_bounds(objects, {1: share})
+    >>> {name: column.tolist() for name, column in bounds.items() if "_" in name}
+    {'area_low': [2], 'area_high': [5], 'count_low': [1], 'count_high': [2]}
+    """
+    check_objects(objects)
+    if not 0 < confidence < 1:
+        raise InvalidInput(f"confidence: expected a number between 0 and 1, got {confidence!r}")
+    labels, numbers = objects.labels, objects.numbers
+    n_numbers = len(objects.kinds)
+    kinds = objects.kinds[numbers]
+    pixels = np.bincount(labels.ravel(), minlength=n_numbers)
+    far, nearest = ndimage.distance_transform_edt(labels == 0, return_indices=True)
+    zone = np.where(far <= _FARTHEST, labels[tuple(nearest)], 0)
+    bounds = np.stack([pixels] * 4)  # of area and count, low and high, by number
+    levels = np.linspace((1 - confidence) / 2, (1 + confidence) / 2, _N_LEVELS)
+    for kind in np.unique(kinds).tolist():
+        share = _checked(probabilities.get(kind), kind, labels.shape)
+        own = np.flatnonzero(objects.kinds == kind)
+        counts = [len(own)]
+        for level in levels:
+            is_likely = share > level
+            areas = np.bincount(zone[is_likely], minlength=n_numbers)
+            left = np.isin(labels, own[areas[own] >= smallest])
+            regions, n_regions = ndimage.label(is_likely & (labels == 0) | left,
+                                               np.ones((3,) * labels.ndim))  # fmt: skip
+            is_new = np.bincount(regions.ravel(), minlength=n_regions + 1) >= smallest
+            is_new[np.unique(regions[labels > 0])] = False
+            is_new[0] = False
+            counts.append(int((areas[own] >= smallest).sum() + is_new.sum()))
+            bounds[0, own] = np.minimum(bounds[0, own], areas[own])
+            bounds[1, own] = np.maximum(bounds[1, own], areas[own])
+        bounds[2, own], bounds[3, own] = min(counts), max(counts)
+    names = ("area_low", "area_high", "count_low", "count_high")
+    columns = dict(zip(names, bounds[:, numbers], strict=True))
+    return {"object": numbers, "kind": kinds, "pixels": pixels[numbers], **columns}
+
+
+def with_bounds(
+    table: Mapping[str, NDArray[Any]],
+    objects: Objects,
+    probabilities: Mapping[int, ArrayLike],
+    *,
+    smallest: int = 1,
+) -> dict[str, NDArray[Any]]:
+    """Return a table of objects with the columns of `object_bounds`, areas in its unit.
+
+    The table as it is, if a kind of the objects has no map. Other arguments as in `object_bounds`.
+    """
+    if not table or not {*objects.kinds[objects.numbers].tolist()} <= probabilities.keys():
+        return dict(table)
+    bounds = object_bounds(objects, probabilities, smallest=smallest)
+    rows = np.searchsorted(bounds["object"], table["object"])
+    size = next(name for name in table if name.startswith(("area_", "volume_")))
+    measure, _, unit = size.partition("_")
+    of_a_pixel = table[size] / table["pixels"]
+    added = {f"{measure}_{end}_{unit}": bounds[f"area_{end}"][rows] * of_a_pixel
+             for end in ("low", "high")}  # fmt: skip
+    return {**table, **added, **{name: bounds[name][rows] for name in ("count_low", "count_high")}}
+
+
+def _checked(
+    probabilities: ArrayLike | None, kind: int, shape: tuple[int, ...]
+) -> NDArray[np.floating[Any]]:
+    if probabilities is None:
+        raise InvalidInput(f"probabilities: expected a map of kind {kind}, got none")
+    share = own_floats(probabilities, "probabilities")
+    if share.shape != shape or not ((share >= 0) & (share <= 1 + 1e-5)).all():
+        raise InvalidInput(f"probabilities: expected numbers from 0 to 1 of shape {shape}")
+    return share

@@ -1,0 +1,635 @@
+"""Classes of objects from a few clicks: few-shot inference on measures, and files of classes."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal, cast
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from pydantic import Field
+from scipy import sparse
+
+from napari_saf import storage
+from napari_saf.arrays import as_path, as_whole, check_kind
+from napari_saf.errors import InvalidInput, raise_if
+from napari_saf.features import FeatureExtractor, extractor_of
+from napari_saf.graph import AffinityGraph
+from napari_saf.io import check_suffix
+from napari_saf.methods import METHODS, AbstractMethod
+from napari_saf.objects._split import Objects
+from napari_saf.objects._vectors import ObjectMeasures, measure_objects
+from napari_saf.problem import Problem
+
+FOREST = "forest"
+"""A random forest, which learns from the clicks alone."""
+_N_TREES = 50
+_BASE = ("shape", "intensity", "texture")
+_OF_UNIT_LENGTH = ("outline", "features")
+"""Groups of histograms and of features of a network, in which directions count."""
+_MOST_AXES = 32
+_MOST_DEVIATIONS = 5.0
+_N_NEIGHBORS = 5
+_MOST_RATED = 1000
+"""Objects beside the clicked ones among which groups and methods are rated."""
+_N_RESAMPLED = 4
+_TOLERANCE = 1e-3
+"""Of the relative gain of a step; thrice as quick as 1e-5, and as right."""
+_MOST_FOLDS = 5
+_MARGIN = 0.07
+"""By which more groups must agree better with clicks than shape, intensity and texture do."""
+_TINY = 1e-6
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class ObjectClasses:
+    """Classes of objects that a few clicks taught; made by `learn_classes`.
+
+    Attributes
+    ----------
+    vectors : array of float32 of shape (n_clicks, n_measures)
+        Measures of the clicked objects.
+    classes : array of int of shape (n_clicks,)
+        Class of each, 1 or more.
+    measures : tuple of str
+        Group and name of each measure, such as ``"shape: depth"``.
+    centre, deviation : array of shape (n_measures,)
+        Mean and standard deviation of the measures, by which they are standardised.
+    groups : tuple of str
+        The groups of measures that are used.
+    method : str
+        Name of a method that takes seeds, see `METHODS`, or ``"forest"``.
+    agreement : float or None
+        Share of clicks, balanced over classes, that were told right without themselves; None where
+        a class has one click.
+    names : mapping of int to str
+        Name of each class.
+    features : FeatureExtractor or None
+        Pixel features that `measure_objects` is given, see there.
+
+    Examples
+    --------
+    >>> vectors = np.array([[0.1], [0.9]], np.float32)
+    >>> middle, one = np.full(1, 0.5, np.float32), np.ones(1, np.float32)
+    >>> classes = saf.ObjectClasses(
+    ...     vectors, np.array([1, 2]), ("shape: depth",), middle, one, ("shape",), "forest"
+    ... )
+    >>> values = np.array([[0.2], [0.8]], np.float32)
+    >>> measures = saf.ObjectMeasures(np.array([1, 2]), values, ("depth",), ("shape",))
+    >>> classes.classify(measures).classes.tolist()
+    [1, 2]
+    """
+
+    vectors: NDArray[np.float32]
+    classes: NDArray[np.int64]
+    measures: tuple[str, ...]
+    centre: NDArray[np.float32]
+    deviation: NDArray[np.float32]
+    groups: tuple[str, ...]
+    method: str
+    agreement: float | None = None
+    names: Mapping[int, str] = dataclasses.field(default_factory=dict)
+    features: FeatureExtractor | None = None
+
+    def __post_init__(self) -> None:
+        n_clicks, n_measures = self.vectors.shape
+        is_whole = self.classes.shape == (n_clicks,) and len(self.measures) == n_measures
+        is_whole &= self.centre.shape == self.deviation.shape == (n_measures,)
+        if not is_whole or (self.classes < 1).any():
+            raise InvalidInput("classes: expected a class of 1 or more for each vector of measures")
+        if len(np.unique(self.classes)) < 2:
+            raise InvalidInput("classes: expected clicks on two classes or more")
+        _check_method(self.method)
+
+    def space(self, measures: ObjectMeasures) -> ClassSpace:
+        """Return what is computed once for an image, from which `classify` starts."""
+        if _titles(measures) != self.measures:
+            raise InvalidInput(
+                f"measures: expected the {len(self.measures)} of the classes (with an image of "
+                f"as many channels), got {len(measures.names)}"
+            )
+        scaled = self._scaled(measures.values)
+        mean = scaled.mean(axis=0)
+        axes = np.linalg.svd(scaled - mean, full_matrices=False)[2][:_MOST_AXES]
+        points = np.ascontiguousarray((scaled - mean) @ axes.T, np.float32)
+        graph = None
+        if len(points) > 1:
+            graph = AffinityGraph.k_nearest(points, min(_N_NEIGHBORS, len(points) - 1))
+        rows = {row.tobytes(): k for k, row in enumerate(measures.values)}
+        return ClassSpace(measures, points, graph, mean, axes, rows)
+
+    def classify(self, measures: ObjectMeasures | ClassSpace) -> ClassifiedObjects:
+        """Return the class of each object.
+
+        Clicked objects, known by their measures, keep the class of their click.
+        """
+        space = measures if isinstance(measures, ClassSpace) else self.space(measures)
+        points, seeds, graph = self._with_clicks(space)
+        numbers, compact = np.unique(self.classes, return_inverse=True)
+        seeds = np.where(seeds >= 0, compact[seeds] + 1, 0)
+        n_objects = len(space.points)
+        if self.method == FOREST:
+            values = self._scaled(space.measures.values)
+            forest = _forest(self._scaled(self.vectors), compact + 1)
+            shares = forest.predict_proba(values)
+            uncertainty = (1 - shares.max(axis=1)) * len(numbers) / (len(numbers) - 1)
+            columns = shares.argmax(axis=1)
+        else:
+            result = _method(self.method, laplacian="graph").run(
+                Problem(points, graph, seeds=seeds)
+            )
+            columns = np.asarray(result.labels)[:n_objects] - 1
+            uncertainty = cast("NDArray[np.float32]", result.uncertainty)[:n_objects]
+        is_clicked = seeds[:n_objects] > 0
+        columns = np.where(is_clicked, seeds[:n_objects] - 1, columns)
+        uncertainty = np.where(is_clicked, 0, uncertainty).astype(np.float32)
+        return ClassifiedObjects(
+            space.measures.numbers, numbers[columns], uncertainty.clip(0, 1), self.names
+        )
+
+    def apply(
+        self,
+        objects: Objects,
+        image: ArrayLike | None = None,
+        *,
+        channel_axis: int | None = None,
+        scale: Sequence[float] | None = None,
+        axes: str | None = None,
+    ) -> ClassifiedObjects:
+        """Measure the objects of another image, and return the class of each.
+
+        Arguments and errors as in `measure_objects`.
+        """
+        measures = measure_objects(
+            objects,
+            image,
+            channel_axis=channel_axis,
+            scale=scale,
+            axes=axes,
+            features=self.features,
+        )
+        return self.classify(measures)
+
+    def with_clicks(self, measures: ObjectMeasures, clicks: Mapping[int, int]) -> ObjectClasses:
+        """Return the same choice of measures and method with other clicks on an image."""
+        vectors, classes = _clicked([measures], [clicks])
+        return dataclasses.replace(self, vectors=vectors, classes=classes)
+
+    def _scaled(self, values: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Return standardised values of the chosen groups, each group of about unit length."""
+        own = np.array([title.partition(": ")[0] for title in self.measures])
+        parts = []
+        for group in self.groups:
+            columns = np.flatnonzero(own == group)
+            part = (values[:, columns] - self.centre[columns]) / self.deviation[columns]
+            part = part.clip(-_MOST_DEVIATIONS, _MOST_DEVIATIONS)
+            if group in _OF_UNIT_LENGTH:
+                part = part / np.maximum(np.linalg.norm(part, axis=1, keepdims=True), _TINY)
+            else:
+                part = part / np.sqrt(len(columns))
+            parts.append(part)
+        return np.concatenate(parts, axis=1)
+
+    def _with_clicks(
+        self, space: ClassSpace
+    ) -> tuple[NDArray[np.float32], NDArray[np.int64], AffinityGraph]:
+        """Return points, the click on each (-1 for none), and the graph, clicks elsewhere last."""
+        places = [space.rows.get(row.tobytes(), -1) for row in self.vectors]
+        elsewhere = [k for k, place in enumerate(places) if place < 0]
+        points, graph = space.points, space.graph
+        seeds = np.full(len(points) + len(elsewhere), -1)
+        for k, place in enumerate(places):
+            seeds[place if place >= 0 else len(points) + elsewhere.index(k)] = k
+        if elsewhere or graph is None:
+            more = (self._scaled(self.vectors[elsewhere]) - space.mean) @ space.axes.T
+            points = np.concatenate([points, more.astype(np.float32)])
+            weights = np.zeros((1, 1)) if graph is None else graph.weights.copy()
+            weights = sparse.csr_array(weights)
+            weights.resize((len(points), len(points)))  # clicks elsewhere are nobody's neighbours
+            graph = AffinityGraph(weights, symmetric=False)
+        return points, seeds, graph
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class ClassSpace:
+    """Standardised measures of the objects of an image in principal axes, and their neighbours."""
+
+    measures: ObjectMeasures
+    points: NDArray[np.float32]
+    graph: AffinityGraph | None
+    mean: NDArray[np.float32]
+    axes: NDArray[np.float32]
+    rows: Mapping[bytes, int]
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class ClassifiedObjects:
+    """Class and uncertainty of each object; made by `ObjectClasses.classify`.
+
+    Attributes
+    ----------
+    numbers : array of int of shape (n_objects,)
+        Number of each object, ascending.
+    classes : array of int of shape (n_objects,)
+        Its class.
+    uncertainty : array of float32 of shape (n_objects,)
+        0 (certain, or clicked) to 1 (all classes are as likely).
+    names : mapping of int to str
+        Name of each class.
+
+    Examples
+    --------
+    >>> found = saf.ClassifiedObjects(np.array([1, 4]), np.array([2, 1]), np.zeros(2), {2: "red"})
+    >>> found.columns([4, 1, 7])["class"].tolist()
+    ['class 1', 'red', '']
+    """
+
+    numbers: NDArray[np.int64]
+    classes: NDArray[np.int64]
+    uncertainty: NDArray[np.float32]
+    names: Mapping[int, str] = dataclasses.field(default_factory=dict)
+
+    def columns(self, numbers: ArrayLike) -> dict[str, NDArray[Any]]:
+        """Return the columns ``class`` and ``class_uncertainty`` of a table of objects.
+
+        "" and NaN for objects without a class.
+        """
+        rows = np.searchsorted(self.numbers, numbers).clip(max=len(self.numbers) - 1)
+        is_there = self.numbers[rows] == numbers
+        spelled = [self.names.get(k, f"class {k}") for k in self.classes[rows].tolist()]
+        return {
+            "class": np.where(is_there, np.array(spelled, dtype=object), ""),
+            "class_uncertainty": np.where(is_there, self.uncertainty[rows].astype(float), np.nan),
+        }
+
+    def as_kinds(self, objects: Objects) -> Objects:
+        """Return objects whose kinds are the classes, for files of outlines such as GeoJSON."""
+        kinds = np.zeros_like(objects.kinds)
+        kinds[self.numbers] = self.classes
+        names = {k: self.names.get(k, f"class {k}") for k in np.unique(self.classes).tolist()}
+        return Objects(objects.labels, kinds, names, objects.notes)
+
+
+def learn_classes(
+    measures: ObjectMeasures | Sequence[ObjectMeasures],
+    clicks: Mapping[int, int] | Sequence[Mapping[int, int]],
+    *,
+    names: Mapping[int, str] | None = None,
+    groups: Sequence[str] | None = None,
+    method: str | None = None,
+    cancelled: Callable[[], bool] = lambda: False,
+) -> ObjectClasses:
+    """Learn classes of objects from a few clicks, and choose measures and method by them.
+
+    Parameters
+    ----------
+    measures : ObjectMeasures or sequence of them
+        The measures of the objects of an image, or of several images.
+    clicks : mapping of int to int, or sequence of them
+        Class, 1 or more, by number of the object that was clicked; for each image.
+    names : mapping of int to str, optional
+        Name of each class.
+    groups : sequence of str, optional
+        Groups of measures, see `ObjectMeasures`. None: those that the clicks choose.
+    method : str, optional
+        A method that takes seeds, by its name in `METHODS`, or ``"forest"``. None: the one that the
+        clicks choose.
+    cancelled : callable
+        Called between candidates; `Cancelled` is raised once it returns True.
+
+    Returns
+    -------
+    ObjectClasses
+
+    Raises
+    ------
+    InvalidInput
+        If there are clicks of fewer than two classes, an object, group or method is unknown, or
+        images have other measures.
+
+    Notes
+    -----
+    Measures are standardised by mean and deviation of all objects; outline and features are
+    brought to unit length, and each other group to the mean length 1, then turned to at most 32
+    principal axes. Candidates are shape, intensity and texture together, the outline or features
+    alone, and the first three with one group more. All methods that take seeds, and on the first
+    candidate a forest, are rated by clicks cross-validated: each of up to five folds leaves one
+    click of each class out. The first of the best is taken; one group more has to be better by .07.
+    With one click a class the method is the first one that takes seeds, and the first three or one
+    group alone are rated by their stability (Lange et al.,
+    https://doi.org/10.1162/089976604773717621): how well as many objects of each class, drawn from
+    the result, give the result again.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> sizes = rng.permutation(np.repeat([3, 6], 20))
+    >>> labels = np.zeros((40, 400), int)
+    >>> for k, size in enumerate(sizes):
+    ...     labels[5 : 5 + size, 10 * k : 10 * k + size + rng.integers(2)] = k + 1
+    >>> objects = saf.Objects(labels, np.append(0, np.ones(40, int)))
+    >>> measures = saf.measure_objects(objects)
+    >>> clicks = {int(np.argmax(sizes == 3)) + 1: 1, int(np.argmax(sizes == 6)) + 1: 2}
+    >>> classes = saf.learn_classes(measures, clicks, names={1: "small", 2: "large"})
+    >>> found = classes.classify(measures)
+    >>> np.array_equal(found.classes, np.where(sizes == 3, 1, 2))
+    True
+    """
+    several = [measures] if isinstance(measures, ObjectMeasures) else list(measures)
+    given = [clicks] if isinstance(clicks, Mapping) else list(clicks)
+    if not several or len(several) != len(given):
+        raise InvalidInput(f"clicks: expected a mapping for each image, got {len(given)}")
+    titles = _titles(several[0])
+    if any(_titles(one) != titles for one in several):
+        raise InvalidInput("measures: expected the same measures of all images")
+    vectors, classes = _clicked(several, given)
+    available = list(dict.fromkeys(several[0].groups))
+    for group in groups or ():
+        if group not in available:
+            raise InvalidInput(f"groups: expected some of {', '.join(available)}, got {group!r}")
+    if method is not None:
+        _check_method(method)
+    values = np.concatenate([one.values for one in several])
+    deviation = values.std(axis=0)
+    learned = ObjectClasses(
+        vectors=vectors,
+        classes=classes,
+        measures=titles,
+        centre=values.mean(axis=0),
+        deviation=np.where(deviation > _TINY, deviation, 1).astype(np.float32),
+        groups=tuple(groups or _candidates(available)[0]),
+        method=method or _few_shot_methods()[0],
+        names=dict(names or {}),
+        features=several[0].features,
+    )
+    candidates = [tuple(groups)] if groups else _candidates(available)
+    return _choose(learned, values, candidates, method, cancelled)
+
+
+def _titles(measures: ObjectMeasures) -> tuple[str, ...]:
+    return tuple(f"{group}: {name}" for group, name in zip(measures.groups, measures.names,
+                                                           strict=True))  # fmt: skip
+
+
+def _clicked(
+    several: Sequence[ObjectMeasures], clicks: Sequence[Mapping[int, int]]
+) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+    """Return measures and classes of the clicked objects."""
+    vectors, classes = [], []
+    for measures, own in zip(several, clicks, strict=True):
+        check_kind(measures, ObjectMeasures, "measures", "ObjectMeasures, of measure_objects")
+        for number, label in sorted(own.items()):
+            row = np.searchsorted(measures.numbers, number)
+            if row == len(measures.numbers) or measures.numbers[row] != number:
+                raise InvalidInput(f"clicks: there is no object {number}")
+            if (as_whole(label) or 0) < 1:
+                raise InvalidInput(f"clicks: expected classes of 1 or more, got {label!r}")
+            vectors.append(measures.values[row])
+            classes.append(int(label))
+    if not vectors:
+        raise InvalidInput("clicks: expected clicks on two classes or more, got none")
+    return np.stack(vectors), np.array(classes, np.int64)
+
+
+def _few_shot_methods() -> list[str]:
+    """Return the names of the methods that label many small tasks by seeds."""
+    return [name for name, cls in METHODS.items() if hasattr(cls, "run_tasks")]
+
+
+def class_methods() -> list[str]:
+    """Return the names of all methods for classes of objects."""
+    return [*_few_shot_methods(), FOREST]
+
+
+def _check_method(method: str) -> None:
+    if method not in class_methods():
+        raise InvalidInput(f"method: expected one of {', '.join(class_methods())}, got {method!r}")
+
+
+def _method(name: str, **arguments: Any) -> AbstractMethod:
+    """Return a method that stops early: few objects change class in the last of its steps."""
+    cls: Any = METHODS[name]
+    fields = {field.name for field in dataclasses.fields(cls)}
+    arguments = {"tolerance": _TOLERANCE} | arguments
+    method: AbstractMethod = cls(**{k: value for k, value in arguments.items() if k in fields})
+    return method
+
+
+def _forest(values: NDArray[np.float32], classes: NDArray[np.int64]) -> Any:
+    from sklearn.ensemble import RandomForestClassifier  # takes a second to load
+
+    return RandomForestClassifier(_N_TREES, random_state=0).fit(values, classes)
+
+
+def _candidates(available: Sequence[str]) -> list[tuple[str, ...]]:
+    """Return the groups of measures among which clicks choose, the preferred ones first."""
+    base = tuple(group for group in _BASE if group in available)
+    alone = [(group,) for group in _OF_UNIT_LENGTH if group in available]
+    joined = [(*base, group) for group in available if group not in _BASE]
+    return [base, *alone, *joined]
+
+
+def _choose(
+    learned: ObjectClasses,
+    values: NDArray[np.float32],
+    candidates: Sequence[tuple[str, ...]],
+    method: str | None,
+    cancelled: Callable[[], bool],
+) -> ObjectClasses:
+    """Return the groups and the method that clicks rate best; the first of those that are level."""
+    folds = _folds(learned.classes)
+    first, *others = _few_shot_methods()
+    methods = [first, FOREST, *others] if folds else [first]
+    methods = methods if method is None else [method]
+    if not folds:  # stability does not tell whether one group more is of use
+        n_groups = len(candidates[0])
+        candidates = [groups for groups in candidates if len(groups) <= n_groups]
+    few = values[:: max(1, len(values) // _MOST_RATED)][:_MOST_RATED]
+    best, best_rating = learned, -np.inf
+    for groups in candidates:
+        margin = _MARGIN if len(groups) > len(candidates[0]) else 0
+        for name in methods:
+            raise_if(cancelled)
+            if name == FOREST and method is None and groups != candidates[0]:
+                continue  # trees choose among measures by themselves
+            classes = dataclasses.replace(learned, groups=groups, method=name)
+            points, seeds = _points_and_seeds(classes, few)
+            if folds:
+                rating = _agreement(name, points, seeds, folds)
+                classes = dataclasses.replace(classes, agreement=rating)
+            else:
+                rating = _stability(name, points, seeds) if len(candidates) > 1 else 0.0
+            if rating - margin > best_rating + _TINY:
+                best, best_rating = classes, rating - margin
+    return best
+
+
+def _points_and_seeds(
+    classes: ObjectClasses, others: NDArray[np.float32]
+) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+    """Return clicked and other objects as points, and the classes of the clicked ones, 1 to n."""
+    points = classes._scaled(np.concatenate([classes.vectors, others]))
+    if classes.method != FOREST:  # trees would not find borders along turned axes
+        points = points - points.mean(axis=0)
+        axes = np.linalg.svd(points, full_matrices=False)[2][:_MOST_AXES]
+        points = np.ascontiguousarray(points @ axes.T, np.float32)
+    compact = np.unique(classes.classes, return_inverse=True)[1] + 1
+    return points, np.append(compact, np.zeros(len(others), np.int64))
+
+
+def _agreement(
+    name: str,
+    points: NDArray[np.float32],
+    seeds: NDArray[np.int64],
+    folds: Sequence[NDArray[np.int64]],
+) -> float:
+    """Return the share of clicks told right by the other folds, balanced over classes."""
+    tasks = np.tile(seeds, (len(folds), 1))
+    for task, fold in zip(tasks, folds, strict=True):
+        task[fold] = 0
+    labels = _label_tasks(name, points, tasks)
+    fold_of = np.repeat(np.arange(len(folds)), [len(fold) for fold in folds])
+    tested = np.concatenate(folds)
+    right, own = labels[fold_of, tested] == seeds[tested], seeds[tested]
+    return float(np.mean([right[own == label].mean() for label in np.unique(own)]))
+
+
+def _folds(classes: NDArray[np.int64]) -> list[NDArray[np.int64]]:
+    """Return the clicks that each fold leaves out: of each class with two or more at most one."""
+    folds: list[list[int]] = [[] for _ in range(_MOST_FOLDS)]
+    for label in np.unique(classes):
+        members = np.flatnonzero(classes == label)
+        if len(members) > 1:
+            for fold, clicks in zip(folds, members.tolist(), strict=False):
+                fold.append(clicks)
+    return [np.array(fold) for fold in folds if fold]
+
+
+def _label_tasks(
+    name: str, points: NDArray[np.float32], tasks: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """Return the labels (n_tasks, n_objects) by the seeds of each task."""
+    if name == FOREST:
+        taught = [(points[seeds > 0], seeds[seeds > 0]) for seeds in tasks]
+        return np.stack([_forest(*one).predict(points) for one in taught])
+    rows = np.broadcast_to(np.arange(len(points)), tasks.shape)
+    run_tasks = cast("Any", _method(name)).run_tasks
+    return np.asarray(run_tasks(points, tasks, rows=rows))
+
+
+def _stability(name: str, points: NDArray[np.float32], seeds: NDArray[np.int64]) -> float:
+    """Return how well objects drawn from a result give it again, 0 to 1, balanced over classes."""
+    if name == FOREST:
+        return 0.0  # it does not look at the other objects
+    labels = _label_tasks(name, points, seeds[None])[0]
+    present, counts = np.unique(seeds[seeds > 0], return_counts=True)
+    if len(np.unique(labels)) < len(present):
+        return 0.0
+    rng = np.random.default_rng(0)
+    tasks = np.zeros((_N_RESAMPLED, len(points)), np.int64)
+    for task in tasks:
+        for label, count in zip(present, counts, strict=True):
+            members = np.flatnonzero(labels == label)
+            task[rng.choice(members, min(count, len(members)), replace=False)] = label
+    again = _label_tasks(name, points, tasks)
+    return float(np.mean([(again[:, labels == k] == k).mean() for k in present]))
+
+
+class _ClassesFile(storage.VersionedModel):
+    kind: Literal["object classes"]
+    software: Any = None
+    names: dict[str, storage.Text] = Field(default_factory=dict)
+    method: str
+    agreement: float | None = None
+    groups: Annotated[list[str], Field(min_length=1)]
+    features: str | dict[str, Any] | None = None
+    measures: list[str]
+    centre: list[float]
+    deviation: list[Annotated[float, Field(gt=0)]]
+    classes: list[int]
+    vectors: list[list[float]]
+
+
+def save_classes(path: str | os.PathLike[str], classes: ObjectClasses) -> Path:
+    """Save classes of objects, for other images, as JSON (``.json``).
+
+    Raises
+    ------
+    InvalidInput
+        If the suffix is another one.
+    SafError
+        If the file cannot be written.
+
+    Examples
+    --------
+    >>> objects = saf.Objects(np.kron([[1, 0, 2]], np.ones((8, 8), int)), np.array([0, 1, 1]))
+    >>> classes = saf.learn_classes(saf.measure_objects(objects), {1: 1, 2: 2})
+    >>> saf.save_classes("cells.classes.json", classes).name
+    'cells.classes.json'
+    """
+    target = as_path(path)
+    check_kind(classes, ObjectClasses, "classes", "ObjectClasses, as saf.learn_classes gives")
+    check_suffix(target, (".json",))
+    plain = {
+        "schema": 1,
+        "kind": "object classes",
+        "software": storage.VERSION,
+        "names": {str(label): name for label, name in classes.names.items()},
+        "method": classes.method,
+        "agreement": classes.agreement,
+        "groups": list(classes.groups),
+        "features": None if classes.features is None else classes.features.to_plain(),
+        "measures": list(classes.measures),
+        "centre": classes.centre.tolist(),
+        "deviation": classes.deviation.tolist(),
+        "classes": classes.classes.tolist(),
+        "vectors": classes.vectors.tolist(),
+    }
+    return storage.write_json(target, json.dumps(plain, allow_nan=False, ensure_ascii=False))
+
+
+def load_classes(path: str | os.PathLike[str]) -> ObjectClasses:
+    """Load what `save_classes` wrote; nothing in the file is executed.
+
+    Raises
+    ------
+    FormatError
+        Naming the file and what is wrong with it.
+
+    Examples
+    --------
+    >>> labels = np.kron([[1, 0, 2, 0, 3]], np.ones((8, 8), int))
+    >>> labels[4:, :8] = 0
+    >>> objects = saf.Objects(labels, np.array([0, 1, 1, 1]))
+    >>> classes = saf.learn_classes(saf.measure_objects(objects), {1: 1, 2: 2})
+    >>> loaded = saf.load_classes(saf.save_classes("cells.classes.json", classes))
+    >>> loaded.classify(saf.measure_objects(objects)).classes.tolist()
+    [1, 2, 2]
+    """
+    file = as_path(path)
+    with storage.format_errors(file, "a file of classes of objects"):
+        entries = storage.validated(_ClassesFile, storage.read_json(file))
+        features = None
+        if entries.features is not None:
+            features = extractor_of(entries.features)
+            if features is None:
+                raise InvalidInput(f"features: unknown, got {entries.features!r:.60}")
+        known = {title.partition(": ")[0] for title in entries.measures}
+        if not {*entries.groups} <= known:
+            raise InvalidInput(f"groups: expected some of {', '.join(sorted(known))}")
+        return ObjectClasses(
+            vectors=np.array(entries.vectors, np.float32).reshape(len(entries.vectors), -1),
+            classes=np.array(entries.classes, np.int64),
+            measures=tuple(entries.measures),
+            centre=np.array(entries.centre, np.float32),
+            deviation=np.array(entries.deviation, np.float32),
+            groups=tuple(entries.groups),
+            method=entries.method,
+            agreement=entries.agreement,
+            names={int(label): name for label, name in entries.names.items()},
+            features=features,
+        )

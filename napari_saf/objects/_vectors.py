@@ -1,0 +1,397 @@
+"""Vectors of measures that describe objects: shape, intensity, texture, outline, neighbours."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import ndimage
+from scipy.spatial import KDTree
+
+from napari_saf.arrays import as_array
+from napari_saf.errors import InvalidInput
+from napari_saf.features import FeatureExtractor, extractor_of
+from napari_saf.io import image_channels, region_table
+from napari_saf.objects._split import Objects, check_objects
+
+_RING = 4
+"""Width in pixels of the ring around an object whose intensities are compared with its inside."""
+_CELLS, _ORIENTATIONS = 4, 8
+"""Cells along a side of the bounding square, and orientations, of histograms of gradients."""
+_NEAREST = (1, 3)
+"""Ranks of the neighbours to whose centres distances are measured."""
+_NEAR = 3.0
+"""Radius in which neighbours are counted, in diameters of the mean object."""
+_TINY = 1e-6
+
+Columns = dict[str, NDArray[Any]]
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class ObjectMeasures:
+    """Measures of objects as vectors, a row for each object; made by `measure_objects`.
+
+    Attributes
+    ----------
+    numbers : array of int of shape (n_objects,)
+        Number of each object, ascending.
+    values : array of float32 of shape (n_objects, n_measures)
+        Finite numbers; lengths, areas and distances as logarithms.
+    names : tuple of str
+        Name of each measure.
+    groups : tuple of str
+        Group of each measure: shape, intensity, texture, outline, neighbours, features.
+    features : FeatureExtractor or None
+        What the measures of the group "features" are means of, fitted.
+
+    Examples
+    --------
+    >>> objects = saf.split_objects(np.kron([[1, 0, 1]], np.ones((8, 8), int)))
+    >>> measures = saf.measure_objects(objects)
+    >>> measures.numbers.tolist(), sorted(set(measures.groups))
+    ([1, 2], ['neighbours', 'outline', 'shape'])
+    """
+
+    numbers: NDArray[np.int64]
+    values: NDArray[np.float32]
+    names: tuple[str, ...]
+    groups: tuple[str, ...]
+    features: FeatureExtractor | None = None
+
+
+def measure_objects(
+    objects: Objects,
+    image: ArrayLike | None = None,
+    *,
+    channel_axis: int | None = None,
+    scale: Sequence[float] | None = None,
+    axes: str | None = None,
+    features: FeatureExtractor | str | Mapping[str, Any] | None = None,
+) -> ObjectMeasures:
+    """Measure objects as vectors, by which `ObjectClasses` tells them apart.
+
+    Parameters
+    ----------
+    objects : Objects
+        In 2-D or 3-D, or frames of them.
+    image : array, optional
+        The image, for intensities, texture and gradients. None: shape and neighbours alone.
+    channel_axis : int, optional
+        Axis of its channels. None: the last one, if it has one axis more than the objects.
+    scale : sequence of float, optional
+        Size of a pixel along each axis. None: 1.
+    axes : str, optional
+        A letter an axis, such as ``"tyx"``; frames are measured one by one.
+    features : FeatureExtractor, str or dict, optional
+        Pixel features whose means over each object are measures, too, such as `DeepFeatures`.
+
+    Returns
+    -------
+    ObjectMeasures
+
+    Raises
+    ------
+    InvalidInput
+        If shapes disagree, or there is no object.
+
+    Notes
+    -----
+    Shape: logarithms of size and axes, their ratios, roundness, relative depth (the distance
+    transform over the radius). Intensity, by channel: mean, deviation and deciles inside, the mean
+    in a ring of 4 pixels around that no object has, and their difference; difference of core and
+    rim. Texture: gradient and curvature at 1 and 2 pixels. Outline, in planes: histograms of
+    oriented gradients in 4 x 4 cells of the bounding square (Dalal and Triggs,
+    https://doi.org/10.1109/CVPR.2005.177), as square roots of shares, of the image, or the mask
+    where there is none, and the share of pixels of each cell. Neighbours: distances to the nearest
+    and third nearest centre, objects within 3 diameters, share of the outline that touches others,
+    size relative to the mean of the three nearest.
+
+    Examples
+    --------
+    >>> rows, columns = np.ogrid[:20, :60]
+    >>> image = sum(((rows - 10) ** 2 + (columns - x) ** 2 < r**2) for x, r in ((15, 8), (45, 4)))
+    >>> measures = saf.measure_objects(saf.split_objects(image), image)
+    >>> sizes = measures.values[:, measures.names.index("log size")]
+    >>> bool(sizes[0] > sizes[1])
+    True
+    """
+    check_objects(objects)
+    numbers = objects.numbers
+    if not len(numbers):
+        raise InvalidInput("objects: expected one or more, got none")
+    labels = objects.labels
+    extractor = None
+    channels = None
+    if image is not None:
+        channels = image_channels(as_array(image, "image"), labels, channel_axis)
+        channels = np.nan_to_num(channels.astype(np.float32))
+    if features is not None:
+        extractor = extractor_of(dict(features) if isinstance(features, Mapping) else features)
+        if extractor is None or channels is None:
+            raise InvalidInput("features: expected an extractor of features, and an image")
+    is_series = (axes or "").startswith("t")
+    frames = labels if is_series else labels[None]
+    sides = [1.0] * labels.ndim if scale is None else [float(side) for side in scale]
+    frame_sides = np.array(sides[is_series:])
+    parts: list[dict[tuple[str, str], NDArray[Any]]] = []
+    present: list[NDArray[np.int64]] = []
+    for k, frame in enumerate(frames):
+        own = np.unique(frame)
+        own = own[own > 0].astype(np.int64)
+        if not len(own):
+            continue
+        pixels = None if channels is None else (channels[k] if is_series else channels)
+        ranks = np.searchsorted(own, frame) + 1
+        ranks[frame == 0] = 0
+        if extractor is not None:
+            assert pixels is not None
+            spatial = tuple(range(frame.ndim))
+            extractor = extractor.fitted([(pixels, spatial, None)])
+        columns = {
+            (group, name): values
+            for group, measured in _measure(ranks, pixels, frame_sides, extractor)
+            for name, values in measured.items()
+        }
+        present.append(own)
+        parts.append(columns)
+    keys = [*parts[0]]
+    table = np.concatenate([np.stack([part[key] for key in keys], axis=1) for part in parts])
+    found = np.concatenate(present)
+    order = np.argsort(found, kind="stable")
+    first = order[np.append(True, np.diff(found[order]) > 0)]  # an object that lies in two frames
+    values = np.nan_to_num(table[first], posinf=0, neginf=0).astype(np.float32)
+    groups, names = zip(*keys, strict=True)
+    return ObjectMeasures(found[first], values, names, groups, extractor)
+
+
+def _measure(
+    labels: NDArray[np.integer[Any]],
+    channels: NDArray[np.float32] | None,
+    sides: NDArray[np.float64],
+    extractor: FeatureExtractor | None,
+) -> Iterator[tuple[str, Columns]]:
+    """Yield groups of measures of objects numbered 1 to n."""
+    # Distance to the border of the object, also where two touch.
+    is_border = _is_border(labels)
+    depth = ndimage.distance_transform_edt(~is_border & (labels > 0), sampling=sides)
+    depth = np.where(labels > 0, depth + sides.min() / 2, 0)
+    places = np.nonzero(labels)
+    owners = labels[places] - 1
+    n_objects = int(labels.max())
+    size = np.bincount(owners, minlength=n_objects) * np.prod(sides)
+    radius = np.sqrt(size / np.pi) if labels.ndim == 2 else np.cbrt(size * 3 / (4 * np.pi))
+    yield "shape", _shape(labels, depth[places], owners, size, radius, sides)
+    if channels is not None:
+        values = channels[places]
+        is_core = depth[places] > radius[owners] / 2
+        yield "intensity", _intensity(labels, channels, values, owners, is_core)
+        yield "texture", _texture(channels, places, owners)
+    if labels.ndim == 2:
+        grey = (labels > 0) if channels is None else channels.mean(axis=-1)
+        yield "outline", _outline(labels, np.asarray(grey, np.float32))
+    yield "neighbours", _neighbours(labels, is_border, places, owners, size, radius, sides)
+    if extractor is not None and channels is not None:
+        pooled = extractor.features(channels, tuple(range(labels.ndim)), None)[places]
+        means = [_mean(column, owners, n_objects) for column in pooled.T]
+        yield "features", {f"feature {k}": mean for k, mean in enumerate(means)}
+
+
+def _mean(
+    values: NDArray[Any], owners: NDArray[np.integer[Any]], n_objects: int
+) -> NDArray[np.float64]:
+    counts = np.bincount(owners, minlength=n_objects)
+    return np.bincount(owners, values, n_objects) / np.maximum(counts, 1)
+
+
+def _is_border(labels: NDArray[np.integer[Any]]) -> NDArray[np.bool_]:
+    """Return the pixels with a neighbour across a face that is not of their object."""
+    footprint = ndimage.generate_binary_structure(labels.ndim, 1)
+    low = ndimage.minimum_filter(labels, footprint=footprint)
+    high = ndimage.maximum_filter(labels, footprint=footprint)
+    return np.asarray((labels > 0) & (low != high))
+
+
+def _shape(
+    labels: NDArray[np.integer[Any]],
+    depths: NDArray[np.floating[Any]],
+    owners: NDArray[np.integer[Any]],
+    size: NDArray[np.float64],
+    radius: NDArray[np.float64],
+    sides: NDArray[np.float64],
+) -> Columns:
+    table = region_table(labels > 0, regions=labels, scale=sides.tolist(), units="pixel")
+    column = {name.partition("_px")[0]: values for name, values in table.items()}
+    major, minor = column["major_axis"], column["minor_axis"]
+    n_objects = len(size)
+    shape = {
+        "log size": np.log(size),
+        "log major axis": np.log(major + sides.min()),
+        "log minor axis": np.log(minor + sides.min()),
+        "axis ratio": minor / np.maximum(major, _TINY),
+        "extent": column["extent"],
+        "depth": ndimage.maximum(depths, owners + 1, np.arange(1, n_objects + 1)) / radius,
+        "mean depth": _mean(depths, owners, n_objects) / radius,
+    }
+    if labels.ndim == 2:
+        shape["ellipse fill"] = size / np.maximum(np.pi / 4 * major * minor, sides.prod())
+        if "perimeter" in column:
+            shape["roundness"] = 4 * np.pi * size / np.maximum(column["perimeter"], 1) ** 2
+    return shape
+
+
+def _intensity(
+    labels: NDArray[np.integer[Any]],
+    channels: NDArray[np.float32],
+    values: NDArray[np.float32],
+    owners: NDArray[np.integer[Any]],
+    is_core: NDArray[np.bool_],
+) -> Columns:
+    n_objects = int(labels.max())
+    counts = np.bincount(owners, minlength=n_objects)
+    ends = np.cumsum(counts)
+    distance, nearest = ndimage.distance_transform_edt(labels == 0, return_indices=True)
+    ring = np.nonzero((distance > 1) & (distance <= _RING + 1))
+    ring_owners = labels[tuple(axis[ring] for axis in nearest)] - 1
+    has_ring = np.bincount(ring_owners, minlength=n_objects) > 0
+    measured: Columns = {}
+    for k in range(channels.shape[-1]):
+        own = values[:, k].astype(np.float64)
+        mean = _mean(own, owners, n_objects)
+        around = _mean(channels[..., k][ring], ring_owners, n_objects)
+        around = np.where(has_ring, around, around[has_ring].mean() if has_ring.any() else 0)
+        ordered = own[np.lexsort((own, owners))]
+        core, rim = (_mean(own[part], owners[part], n_objects) for part in (is_core, ~is_core))
+        has_both = (np.bincount(owners[is_core], minlength=n_objects) > 0) & (
+            np.bincount(owners[~is_core], minlength=n_objects) > 0
+        )
+        measured |= {
+            f"mean {k}": mean,
+            f"deviation {k}": np.sqrt(_mean((own - mean[owners]) ** 2, owners, n_objects)),
+            f"low {k}": ordered[ends - counts + counts // 10],
+            f"high {k}": ordered[ends - 1 - counts // 10],
+            f"ring {k}": around,
+            f"contrast {k}": mean - around,
+            f"core {k}": np.where(has_both, core - rim, 0),
+        }
+    return measured
+
+
+def _texture(
+    channels: NDArray[np.float32],
+    places: tuple[NDArray[np.int64], ...],
+    owners: NDArray[np.integer[Any]],
+) -> Columns:
+    n_objects = int(owners.max()) + 1
+    measured: Columns = {}
+    grey = channels.mean(axis=-1)
+    for width in (1, 2):
+        for name, image in (
+            ("gradient", ndimage.gaussian_gradient_magnitude(grey, width)),
+            ("curvature", ndimage.gaussian_laplace(grey, width)),
+        ):
+            values = image[places]
+            mean = _mean(values, owners, n_objects)
+            spread = _mean((values - mean[owners]) ** 2, owners, n_objects)
+            measured |= {f"{name} {width}": mean, f"{name} spread {width}": np.sqrt(spread)}
+    return measured
+
+
+def _outline(labels: NDArray[np.integer[Any]], grey: NDArray[np.float32]) -> Columns:
+    """Return histograms of oriented gradients, and of pixels, over cells of bounding squares."""
+    boxes = np.array([[(side.start, side.stop) for side in box] for box in
+                      ndimage.find_objects(labels)])  # fmt: skip
+    half = (boxes[..., 1] - boxes[..., 0]).max(axis=1) / 2 + 1
+    centre = (boxes.sum(axis=2) - 1) / 2
+    around = ndimage.maximum_filter(labels, 3)
+    around = np.where(labels > 0, labels, around)  # gradients of outlines lie beside them, too
+    places = np.nonzero(around)
+    owners = around[places] - 1
+    down, across = (ndimage.gaussian_filter1d(grey, 1, axis=axis, order=1) for axis in (0, 1))
+    strength = np.hypot(down, across)[places]
+    turn = np.arctan2(down, across)[places] / (2 * np.pi) * _ORIENTATIONS
+    positions = [
+        ((place - centre[owners, axis]) / (2 * half[owners]) + 0.5) * _CELLS - 0.5
+        for axis, place in enumerate(places)
+    ]
+    n_objects = len(boxes)
+    shape = (n_objects, _CELLS, _CELLS, _ORIENTATIONS)
+    gradients, pixels = np.zeros(np.prod(shape)), np.zeros(np.prod(shape[:3]))
+    is_inside = labels[places] > 0
+    low_turn = np.floor(turn)
+    for step_row in (0, 1):
+        for step_column in (0, 1):
+            lows = [np.floor(position) for position in positions]
+            shares = [
+                1 - abs(position - low - step)
+                for position, low, step in zip(
+                    positions, lows, (step_row, step_column), strict=True
+                )
+            ]
+            row, column = (
+                (low + step).astype(np.int64)
+                for low, step in zip(lows, (step_row, step_column), strict=True)
+            )
+            inside = (row >= 0) & (row < _CELLS) & (column >= 0) & (column < _CELLS)
+            cell = (owners * _CELLS + row) * _CELLS + column
+            share = shares[0] * shares[1]
+            kept = inside & is_inside
+            pixels += np.bincount(cell[kept], share[kept], len(pixels))
+            for step_turn in (0, 1):
+                weight = share * strength * (1 - abs(turn - low_turn - step_turn))
+                index = cell * _ORIENTATIONS + (low_turn + step_turn).astype(np.int64) % (
+                    _ORIENTATIONS
+                )
+                gradients += np.bincount(index[inside], weight[inside], len(gradients))
+    measured: Columns = {}
+    for name, table in (("gradients", gradients), ("pixels", pixels)):
+        rows = table.reshape(n_objects, -1)
+        rows = np.sqrt(rows / np.maximum(rows.sum(axis=1, keepdims=True), _TINY))
+        measured |= {f"{name} {k}": column for k, column in enumerate(rows.T)}
+    return measured
+
+
+def _neighbours(
+    labels: NDArray[np.integer[Any]],
+    is_border: NDArray[np.bool_],
+    places: tuple[NDArray[np.int64], ...],
+    owners: NDArray[np.integer[Any]],
+    size: NDArray[np.float64],
+    radius: NDArray[np.float64],
+    sides: NDArray[np.float64],
+) -> Columns:
+    n_objects = len(size)
+    centres = np.stack(
+        [_mean(place * side, owners, n_objects) for place, side in zip(places, sides, strict=True)],
+        axis=1,
+    )
+    tree = KDTree(centres)
+    n_nearest = min(max(_NEAREST), n_objects - 1)
+    diameter = 2 * radius.mean()
+    distances, nearest = tree.query(centres, k=[*range(1, n_nearest + 2)])
+    far = np.linalg.norm(np.array(labels.shape) * sides)
+    measured = {
+        f"log distance {rank}": np.log(
+            (distances[:, rank] if rank <= n_nearest else np.full(n_objects, far)) + _TINY
+        )
+        for rank in _NEAREST
+    }
+    near = tree.query_ball_point(centres, _NEAR * diameter, return_length=True) - 1
+    # Pixels of the border with a pixel of another object across a corner or a face.
+    others = np.where(labels > 0, labels, labels.max() + 1)
+    low = ndimage.minimum_filter(others, 3)
+    highest = ndimage.maximum_filter(labels, 3)
+    touches = is_border & ((low < labels) | (highest > labels))
+    border = np.bincount(labels[is_border] - 1, minlength=n_objects)
+    touching = np.bincount(labels[touches] - 1, minlength=n_objects)
+    relative = np.zeros(n_objects)
+    if n_nearest:
+        relative = np.log(size) - np.log(size[nearest[:, 1:]]).mean(axis=1)
+    return {
+        **measured,
+        "neighbours": np.log1p(near),
+        "touching": touching / np.maximum(border, 1),
+        "relative size": relative,
+    }

@@ -1,0 +1,201 @@
+"""Classes of objects in the Objects dock: clicked, shown, suggested, undone, saved."""
+
+import csv
+
+import numpy as np
+import pytest
+
+import napari_saf as saf
+from napari_saf._gui.layers.metadata import CLASSES_KEY
+from napari_saf._gui.objects import classes as section
+from napari_saf._gui.objects.classes import COLORS, ClassClicks
+from napari_saf._gui.objects.dock import ObjectsWidget
+
+pytestmark = pytest.mark.gui
+N = 12
+
+
+def cells(seed=0):
+    """Return squares and their image: every third is large and bright."""
+    rng = np.random.default_rng(seed)
+    labels, image = np.ones((20, 20 * N), np.uint8), rng.normal(50, 3, (20, 20 * N))
+    for k in range(N):
+        side = 14 if k % 3 == 0 else 8
+        at = np.s_[3 : 3 + side, 20 * k + 3 : 20 * k + 3 + side]
+        labels[at] = 2
+        image[at] += 120 if k % 3 == 0 else 60
+    return labels, image
+
+
+@pytest.fixture
+def dock(model, open_on, settle, monkeypatch):
+    monkeypatch.setattr(section, "_PATIENCE", 0)
+    labels, image = cells()
+    model.add_image(image, name="photo")
+    model.add_labels(labels, name="cells")
+    opened = open_on(model, ObjectsWidget)
+    settle(opened)
+    opened.start()
+    settle(opened)
+    return opened
+
+
+def click(dock, k):
+    """Click a cell, counted from the left, as the mouse does."""
+    dock.canvas.picked.emit(number_of(dock, k), False)
+
+
+def number_of(dock, k):
+    return int(dock.layer.data[8, 20 * k + 8])
+
+
+def classes_of(dock):
+    """Return the class of each cell, from the left."""
+    table = dict(zip(dock.classes.classified.numbers, dock.classes.classified.classes, strict=True))
+    return [int(table[number_of(dock, k)]) for k in range(N)]
+
+
+def teach(dock, settle):
+    """Click two cells of each class."""
+    for label, own in ((1, (1, 2)), (2, (0, 3))):
+        dock.classes.choose_label(label)
+        for k in own:
+            click(dock, k)
+            settle(dock)
+    settle(dock, 100)
+
+
+TRUE = [2 if k % 3 == 0 else 1 for k in range(N)]
+
+
+def test_clicks_give_all_objects_a_class_a_colour_and_columns(dock, settle):
+    teach(dock, settle)
+    assert classes_of(dock) == TRUE
+    table = dock.table.model.table
+    own = dict(zip(table["object"].tolist(), table["class"], strict=True))
+    assert [own[number_of(dock, k)] for k in range(3)] == ["class 2", "class 1", "class 1"]
+    assert (table["class_uncertainty"] <= 1).all()
+    for k in range(N):
+        shown = dock.layer.colormap.color_dict[number_of(dock, k)]
+        assert np.allclose(shown[:3], COLORS[TRUE[k] - 1], atol=0.01)
+    texts = [[dock.classes.table.item(row, c).text() for c in range(3)] for row in (0, 1)]
+    assert texts == [["class 1", "2", "8"], ["class 2", "2", "4"]]
+    assert "%" in dock.classes.text.text()
+
+
+def test_clicks_choose_objects_where_no_class_is_chosen(dock, settle):
+    click(dock, 4)
+    assert dock.table.selected == [number_of(dock, 4)] and not dock.classes.state.clicks
+    teach(dock, settle)
+    dock.classes.choose_label(0)
+    click(dock, 5)
+    assert dock.table.selected == [number_of(dock, 5)]
+    assert number_of(dock, 5) not in dock.classes.state.clicks
+
+
+def test_a_wrong_click_is_corrected_or_taken_back(dock, settle):
+    teach(dock, settle)
+    before = dict(dock.classes.state.clicks)
+    click(dock, 4)  # a small one as class 2
+    settle(dock)
+    assert classes_of(dock)[4] == 2
+    dock.classes.buttons["undo"].click()
+    settle(dock)
+    assert dock.classes.state.clicks == before and classes_of(dock) == TRUE
+
+
+def test_keys_choose_classes_while_the_section_is_open(dock, settle):
+    keys = dock.layer.keymap
+    assert not any(str(key) == "3" for key in keys)
+    dock._classes_fold.expand(animate=False)
+    for number in (1, 2):
+        dock.layer.keymap[next(key for key in keys if str(key) == str(number))](dock.layer)
+    assert dock.classes.state.names == {1: "class 1", 2: "class 2"} and dock.classes.label == 2
+    dock._classes_fold.collapse(animate=False)
+    assert dock.classes.label is None and not any(str(key) == "3" for key in dock.layer.keymap)
+
+
+def test_a_lasso_gives_many_objects_a_class(dock, settle):
+    dock.classes.choose_label(1)
+    dock.classes.buttons["lasso"].click()
+    dock.canvas.drawn.emit(np.array([(0, 19), (0, 60), (19, 60), (19, 19)], float))
+    expected = {number_of(dock, 1), number_of(dock, 2)}
+    assert {*dock.classes.state.clicks} == expected
+    dock.classes.choose_label(0)  # ends it
+    assert not dock.classes.is_lasso and "cut line" not in [x.name for x in dock._viewer.layers]
+
+
+def test_the_least_certain_object_is_suggested(dock, settle):
+    assert not dock.classes.buttons["suggest"].isEnabled()
+    teach(dock, settle)
+    dock.classes.buttons["suggest"].click()
+    known = dock.classes.classified
+    assert dock.table.selected == [known.numbers[known.uncertainty.argmax()]]
+
+
+def test_classes_follow_corrections_of_objects(dock, settle):
+    teach(dock, settle)
+    number = number_of(dock, 0)
+    dock.table.select([number])
+    dock.buttons["delete"].click()
+    settle(dock)
+    settle(dock)
+    assert number not in dock.classes.classified.numbers
+    assert number in dock.classes.state.clicks  # Undo brings the object back
+    dock.buttons["undo"].click()
+    settle(dock)
+    settle(dock)
+    assert classes_of(dock) == TRUE
+
+
+def test_classes_are_saved_with_tables_and_outlines_and_loaded_for_others(
+    dock, settle, tmp_path, model, open_on
+):
+    pytest.importorskip("shapely")
+    teach(dock, settle)
+    dock.classes.table.item(1, 0).setText("large")
+    for name in ("a.csv", "a.geojson"):
+        dock.save_to(str(tmp_path / name))
+        settle(dock)
+    with open(tmp_path / "a.csv", newline="", encoding="utf-8") as file:
+        assert [row["class"] for row in csv.DictReader(file)].count("large") == 4
+    back = saf.load_objects(tmp_path / "a.geojson", dock.layer.data.shape)
+    assert sorted(back.names.values()) == ["class 1", "large"]
+    path = tmp_path / "a.classes.json"
+    dock.classes.save_to(str(path))
+    assert saf.load_classes(path).names[2] == "large"
+    dock.start()  # other objects
+    settle(dock)
+    assert dock.classes.classified is None and not dock.classes.state.clicks
+    dock.classes.load_from(str(path))
+    settle(dock)
+    assert classes_of(dock) == TRUE
+    dock.classes.load_from(str(tmp_path / "a.csv"))
+    assert "a.csv" in dock.status.text and classes_of(dock) == TRUE
+
+
+def test_clicks_are_kept_with_the_layer(dock, settle, model, open_on):
+    teach(dock, settle)
+    kept = dock.layer.metadata[CLASSES_KEY]
+    assert kept == {"names": {1: "class 1", 2: "class 2"}, "clicks": dock.classes.state.clicks}
+    layer = dock.layer
+    dock.shut_down()
+    again = open_on(model, ObjectsWidget)
+    again.labels.choose(model.layers["cells"])
+    settle(again)
+    settle(again)
+    assert again.layer == layer and classes_of(again) == TRUE
+
+
+def test_steps_back_of_clicks():
+    state = ClassClicks()
+    assert [state.add(), state.add()] == [1, 2]
+    state.click([3, 4], 1)
+    state.click([4], 2)
+    assert state.clicks == {3: 1, 4: 2}
+    state.click([4], 2)  # again: no class
+    assert state.clicks == {3: 1}
+    state.undo()
+    state.undo()
+    assert state.clicks == {3: 1, 4: 1}
+    assert ClassClicks.from_plain(state.to_plain()).clicks == state.clicks
