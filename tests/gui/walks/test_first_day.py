@@ -148,7 +148,7 @@ def test_a_photograph_is_labelled_in_4_clicks(hands, take_picture, tmp_path):
 
 
 def test_an_exported_mask_is_opened_again_as_labels(hands, take_picture, tmp_path):
-    """By the button of the dock, and by the menu of napari, which asks no question."""
+    """By the button of the dock, and by the menu of napari, which asks for the reader."""
     iio.imwrite(tmp_path / "tiles.png", blocks())
     hands.open_file(tmp_path / "tiles.png")
     layers, segment = hands.viewer.layers, hands.open_dock("Segment")
@@ -172,7 +172,7 @@ def test_an_exported_mask_is_opened_again_as_labels(hands, take_picture, tmp_pat
         stored_recipe(found) == stored_recipe(own)
         and points_of(found).keys() == points_of(own).keys()
     )
-    hands.open_file(mask)
+    hands.open_file(mask, "napari-saf")
     assert isinstance(layers[-1], Labels) and points_of(layers[-1]).keys() == points_of(own).keys()
     hands.press(dock, "Table")
     hands.wait_until(lambda: dock.table.model.rowCount() > 0)
