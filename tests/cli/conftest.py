@@ -1,3 +1,4 @@
+import csv
 import json
 from dataclasses import dataclass
 
@@ -60,5 +61,16 @@ def picture(tmp_path):
 def read_recipe(tmp_path):
     def read(name):
         return json.loads((tmp_path / name).read_text())
+
+    return read
+
+
+@pytest.fixture
+def rows(tmp_path):
+    """Return what reads a table, a dictionary for each row."""
+
+    def read(name):
+        with (tmp_path / name).open(newline="", encoding="utf-8") as file:
+            return list(csv.DictReader(file))
 
     return read
