@@ -161,8 +161,8 @@ ERRORS = {
     "export labels.npy -o in --regions .csv --image eye.npy": ["image", "shape"],
     "export labels.npy -o in --prototypes .npy --image eye.npy": ["image", "shape"],
     "export labels.npy -o out --regions .csv --image none.png": ["none.png: no such file"],
-    "export labels.npy -o out --regions .csv --scale 0": ["scale"],
-    "export labels.npy -o out --regions .csv --scale 1,2,3": ["scale"],
+    "export labels.npy -o in --regions .csv --scale 0": ["scale"],
+    "export labels.npy -o in --regions .csv --scale 1,2,3": ["scale"],
     "export labels.npy -o out --connected --min-pixels 9": ["no region has 9 pixels"],
     # Objects
     "objects none.tif -o t.csv": ["none.tif"],
