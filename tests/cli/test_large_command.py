@@ -7,6 +7,7 @@ import fsspec
 import numpy as np
 import pytest
 import zarr
+from stores import write_ome_zarr
 
 from napari_saf.io import read_mask
 from napari_saf.tiles import _label
@@ -91,19 +92,13 @@ def test_objects_regions_and_probabilities_of_tiles_lie_beside_the_mask(cli, sca
 
 
 def test_what_is_labelled_within_an_image_stays_there(cli, picture, tmp_path):
-    array = np.load(picture("a.npy", (70, 90)))
-    group = zarr.open_group(tmp_path / "a.ome.zarr", mode="w", zarr_format=3)
-    group.create_array("0", data=array, chunks=(32, 32))
-    axes = [{"name": name, "type": "space"} for name in "yx"]
-    scale = [{"type": "scale", "scale": [1.0, 1.0]}]
-    levels = {"axes": axes, "datasets": [{"path": "0", "coordinateTransformations": scale}]}
-    group.attrs["ome"] = {"version": "0.5", "multiscales": [levels]}
+    write_ome_zarr("a.ome.zarr", np.load(picture("a.npy", (70, 90))))
     out = tmp_path / "a.ome.zarr" / "labels" / "cells"
     assert cli("segment", "a.ome.zarr", "-o", out, "--objects", "--regions", *PLAIN).code == 0
-    assert sorted(os.listdir(out.parent)) == ["cells", "cells_kinds", "cells_objects", "zarr.json"]
+    names = ["cells", "cells_kinds", "cells_objects"]
+    assert sorted(os.listdir(out.parent)) == [*names, "zarr.json"]
     assert (tmp_path / "a.cells.objects.csv").exists()
-    listed = zarr.open_group(out.parent, mode="r").attrs["ome"]["labels"]
-    assert listed == ["cells", "cells_kinds", "cells_objects"]
+    assert zarr.open_group(out.parent, mode="r").attrs["ome"]["labels"] == names
 
 
 def test_a_store_is_an_image_wherever_a_file_is(cli, picture, tmp_path):
