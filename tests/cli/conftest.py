@@ -28,11 +28,11 @@ class Outcome:
 
 @pytest.fixture
 def cli(capsys, monkeypatch, tmp_path):
-    """Run the command line in an empty folder."""
+    """Run the command line in an empty folder: words of a first line, and further arguments."""
     monkeypatch.chdir(tmp_path)
 
-    def run(*arguments):
-        code = main([str(argument) for argument in arguments])
+    def run(line="", *arguments):
+        code = main([*str(line).split(), *map(str, arguments)])
         return Outcome(code, *capsys.readouterr())
 
     return run

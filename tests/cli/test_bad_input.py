@@ -87,7 +87,7 @@ def fails(cli, folder, monkeypatch):
 
     def run(line):
         before = content()
-        outcome = cli(*line.split())
+        outcome = cli(line)
         assert content() == before
         assert outcome.out == "" and "Traceback" not in outcome.err
         return outcome

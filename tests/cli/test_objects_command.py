@@ -95,13 +95,11 @@ def test_several_masks_share_a_table(cli, rows, tmp_path):
     for name, n in (("a", 1), ("b", 2)):
         save_masks(f"{name}.labels.tif", discs(n))
         iio.imwrite(f"photos/{name}.png", discs(n))
-    assert (
-        cli("objects", "a.labels.tif", "b.labels.tif", "-o", "t.csv", "--image", "photos").code == 0
-    )
+    assert cli("objects a.labels.tif b.labels.tif -o t.csv --image photos").code == 0
     found = rows("t.csv")
     assert [row["image"] for row in found] == ["a.labels.tif", "b.labels.tif", "b.labels.tif"]
     assert all(float(row["intensity_mean"]) == 1 for row in found)
-    cli("objects", ".", "-o", "all.csv", "--image", "photos")
+    assert cli("objects . -o all.csv --image photos").code == 0
     assert rows("all.csv") == found
 
 
@@ -135,24 +133,16 @@ def test_slices_and_frames_are_gone_through_one_by_one(cli, rows):
 def test_frames_are_followed(cli, rows, tmp_path):
     pytest.importorskip("laptrack")
     save_masks("t.tif", np.stack([np.roll(discs(2), k, axis=0) for k in range(3)]), axes="tyx")
-    outcome = cli("objects", "t.tif", "-o", "t.csv", "--tracks", "res")
+    outcome = cli("objects t.tif -o t.csv --tracks res")
     assert outcome.code == 0, outcome.err
-    assert sorted(path.name for path in (tmp_path / "res").iterdir()) == [
-        "mask000.tif",
-        "mask001.tif",
-        "mask002.tif",
-        "res_track.txt",
-    ]
-    assert [(row["frame"], row["parent"]) for row in rows("t.csv")][::2] == [
-        (str(frame), "0") for frame in range(3)
-    ]
+    written = sorted(path.name for path in (tmp_path / "res").iterdir())
+    assert written == [*(f"mask00{k}.tif" for k in range(3)), "res_track.txt"]
+    places = [(row["frame"], row["parent"]) for row in rows("t.csv")][::2]
+    assert places == [(str(frame), "0") for frame in range(3)]
     assert {row["track"] for row in rows("t.csv")} == {"1", "2"}
-    assert cli("objects", "t.tif", "-o", "u.csv", "--tracks", "res").is_error("res_track")
-    own = ("objects", "t.tif", "-o", "t.csv", "--tracks", "res", "--track-by", "overlap")
-    assert cli(*own, "--overwrite").code == 0 and {row["track"] for row in rows("t.csv")} == {
-        "1",
-        "2",
-    }
+    assert cli("objects t.tif -o u.csv --tracks res").is_error("res_track")
+    assert cli("objects t.tif -o t.csv --tracks res --track-by overlap --overwrite").code == 0
+    assert {row["track"] for row in rows("t.csv")} == {"1", "2"}
 
 
 def test_there_may_be_nothing_to_find(cli, rows):
@@ -164,33 +154,25 @@ def test_there_may_be_nothing_to_find(cli, rows):
 def test_a_folder_ends_in_objects_as_its_recipe_says(cli, rows, tmp_path):
     (tmp_path / "photos").mkdir()
     for name, n in (("a", 1), ("b", 3)):
-        noise = np.random.default_rng(n).normal(0, 3, discs(n).shape)
-        iio.imwrite(
-            f"photos/{name}.png", (180 * discs(n) + 20 + noise).clip(0, 255).astype(np.uint8)
-        )
-    options = ("--max-labels", "2", "--features", "intensity", "--window", "3")
-    first = cli("segment", "photos/b.png", "-o", "b.tif", *options, "--objects",
-                "--object-kinds", "2", "--object-smallest", "30")  # fmt: skip
+        noisy = 180 * discs(n) + 20 + np.random.default_rng(n).normal(0, 3, discs(n).shape)
+        iio.imwrite(f"photos/{name}.png", noisy.clip(0, 255).astype(np.uint8))
+    first = cli("segment photos/b.png -o b.tif --max-labels 2 --features intensity --window 3",
+                "--objects", "--object-kinds", "2", "--object-smallest", "30")  # fmt: skip
     assert first.code == 0, first.err
     assert len(rows("b.objects.csv")) == 3 and read_image("b.objects.tif").array.max() == 3
     recipe = saf.load_recipe("b.recipe.json")
     assert recipe.objects == saf.ObjectStep(smallest=30, neck=NECK, kinds=(2,))
-    outcome = cli("segment", "photos", "-o", "out", "--recipe", "b.recipe.json")
-    assert outcome.code == 0, outcome.err
-    assert sorted(path.name for path in (tmp_path / "out").glob("*.csv")) == [
-        "a.objects.csv",
-        "b.objects.csv",
-    ]
+    run = "segment photos -o out --recipe b.recipe.json"
+    assert "2 labelled" in cli(run).out
+    tables = {path.name for path in (tmp_path / "out").glob("*.csv")}
+    assert tables == {"a.objects.csv", "b.objects.csv"}
     found = rows("out/b.objects.csv")
     assert len(found) == 3 and {row["kind"] for row in found} == {"2"}
     assert all(float(row["intensity_mean"]) > 150 for row in found)
-    assert "2 done before" in cli("segment", "photos", "-o", "out", "--recipe", "b.recipe.json").out
+    assert "2 done before" in cli(run).out
     (tmp_path / "out/a.objects.csv").unlink()
-    again = cli("segment", "photos", "-o", "out", "--recipe", "b.recipe.json").out
-    assert "1 labelled, 1 done before" in again
-    other = cli("segment", "photos", "-o", "out", "--recipe", "b.recipe.json",
-                "--object-neck", "0", "--overwrite")  # fmt: skip
-    assert "2 labelled" in other.out
+    assert "1 labelled, 1 done before" in cli(run).out
+    assert "2 labelled" in cli(run, "--object-neck", "0", "--overwrite").out
     # As the dock and Python split these labels: how uncertain they were does not count.
     labels = read_image("out/b_labels.tif").array
     photo = iio.imread("photos/b.png")

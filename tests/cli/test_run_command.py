@@ -41,14 +41,9 @@ def learned(request, tmp_path):
         project = Project(recipes={"from strokes": taught})
         path = save_project(tmp_path / "work.napari-saf", project)
         return project, path, lambda image: project.recipe.run(image).labels
-    if kind == "prototypes":
-        path = saf.save_prototypes(tmp_path / "taught.prototypes.json", taught.prototypes)
-        found = taught.prototypes
-        return found, path, lambda image: saf.Pipeline.from_prototypes(found).run(image).labels
-    result = saf.SLK(n_clusters=3).run(saf.Problem.from_image(bands(0)))
-    path = saf.save_recipe(tmp_path / "slk.recipe.json", result.recipe)
-    found = saf.load_recipe(path)
-    return found, path, lambda image: found.run(image).labels
+    path = saf.save_prototypes(tmp_path / "taught.prototypes.json", taught.prototypes)
+    found = taught.prototypes
+    return found, path, lambda image: saf.Pipeline.from_prototypes(found).run(image).labels
 
 
 @pytest.fixture
@@ -130,7 +125,7 @@ def test_a_dictionary_of_a_project_is_applied_if_it_is_the_one_that_was_saved(
     assert cli("run", path, "images", "-o", "again").is_error("atoms")
 
 
-@pytest.mark.parametrize("learned", ["strokes", "recipe"], indirect=True)
+@pytest.mark.parametrize("learned", ["strokes"], indirect=True)
 def test_a_large_image_is_labelled_in_tiles(cli, images, learned):
     _, path, label = learned
     run = cli("run", path, "images/a.npy", "-o", "a.ome.zarr", "--tile", "16")

@@ -93,16 +93,15 @@ def test_options_beside_a_recipe_take_precedence(cli, picture, read_recipe):
     assert recipe["input"]["window"] == 5
 
 
-def test_prototypes_come_from_npy_or_csv(cli, picture, tmp_path):
+@pytest.mark.parametrize("name", ["p.npy", "p.csv"])
+def test_prototypes_come_from_npy_or_csv(cli, picture, name):
     np.save("p.npy", [[0.9], [0.1]])
-    (tmp_path / "p.csv").write_text("0.9\n0.1\n")
-    for name in ("p.npy", "p.csv"):
-        outcome = cli("segment", picture(), "-o", f"{name}.tif", "--method", "af",
-                      "--prototypes", name, "--features", "intensity")  # fmt: skip
-        assert outcome.code == 0
-        mask = labels_of(f"{name}.tif")
-        assert (mask[:, :7] == 2).all()
-        assert (mask[:, 9:] == 1).all()
+    Path("p.csv").write_text("0.9\n0.1\n")
+    picture()
+    run = f"segment a.png -o m.tif --method af --features intensity --prototypes {name}"
+    assert cli(run).code == 0
+    mask = labels_of("m.tif")
+    assert (mask[:, :7] == 2).all() and (mask[:, 9:] == 1).all()
 
 
 @pytest.fixture
@@ -135,19 +134,15 @@ def test_a_file_of_prototypes_is_all_that_another_image_needs(cli, picture, taug
     assert "done" in cli(*command).out
 
 
-def test_images_of_other_brightness_are_scaled_by_themselves(cli, picture, tmp_path):
+@pytest.mark.parametrize("known", ["--recipe a.recipe.json", "--prototypes a_prototypes.json"])
+def test_images_of_other_brightness_are_scaled_by_themselves(cli, picture, known):
     np.save("dim.npy", np.asarray(Image.open(picture())) / 50 + 7)
-    assert cli("segment", "a.png", "-o", "a.tif", "--max-labels", "2").code == 0
-    assert cli("export", "a.tif", "-o", ".", "--image", "a.png", "--prototypes", ".json").code == 0
-    for options in (("--recipe", "a.recipe.json"), ("--prototypes", "a_prototypes.json")):
-        assert cli("segment", "dim.npy", "-o", "dim.tif", *options).code == 0
-        np.testing.assert_array_equal(labels_of("dim.tif"), labels_of("a.tif"))
-        kept = cli("segment", "dim.npy", "-o", "kept.tif", *options, "--scaling", "first")
-        assert kept.code == 0
-        assert "dim.npy: 100 % of the values lie outside" in kept.err
-        for made in ("dim", "kept"):
-            Path(f"{made}.tif").unlink()
-            Path(f"{made}.recipe.json").unlink()
+    assert cli("segment a.png -o a.tif", *FEW).code == 0
+    assert cli("export a.tif -o . --image a.png --prototypes .json").code == 0
+    assert cli(f"segment dim.npy -o dim.tif {known}").code == 0
+    np.testing.assert_array_equal(labels_of("dim.tif"), labels_of("a.tif"))
+    kept = cli(f"segment dim.npy -o kept.tif --scaling first {known}")
+    assert kept.code == 0 and "dim.npy: 100 % of the values lie outside" in kept.err
 
 
 def test_options_beside_prototypes_take_precedence(cli, picture, taught):
@@ -165,14 +160,8 @@ def test_options_beside_prototypes_take_precedence(cli, picture, taught):
 def test_prototypes_beside_a_recipe_bring_their_own_labels(cli, picture, taught):
     assert cli("segment", picture(), "-o", "a.tif", "--prototypes", taught).code == 0
     np.save("p.npy", [[0.6], [0.2]])
-    assert cli("segment", "a.png", "-o", "b.tif", "--recipe", "a.recipe.json",
-               "--prototypes", "p.npy").code == 0  # fmt: skip
+    assert cli("segment a.png -o b.tif --recipe a.recipe.json --prototypes p.npy").code == 0
     assert set(np.unique(labels_of("b.tif"))) == {1, 2}
-    np.save("l.npy", [9, 8, 9])
-    for options in (("--prototype-labels", "l.npy", "--prototypes", taught),
-                    ("--prototypes", taught, "--prototype-labels", "l.npy")):  # fmt: skip
-        assert cli("segment", "a.png", "-o", "c.tif", *options, "--overwrite").code == 0
-        assert set(np.unique(labels_of("c.tif"))) == {8, 9}
 
 
 @pytest.fixture
@@ -204,18 +193,8 @@ def test_seeds_choose_settings(cli, dots, read_recipe):
 
 
 def test_options_beside_seeds_take_precedence_over_what_these_choose(cli, dots, read_recipe):
-    given = (
-        "--choose",
-        "--method",
-        "af",
-        "--window",
-        "5",
-        "--features",
-        "intensity",
-        "--rounds",
-        "3",
-    )
-    assert cli(*DOTS, *given).code == 0
+    given = "--choose --method af --window 5 --features intensity --rounds 3"
+    assert cli(*DOTS, *given.split()).code == 0
     recipe = read_recipe("m.recipe.json")
     assert recipe["method"] == "af" and recipe["parameters"]["rounds"] == 3
     options = recipe["input"]
@@ -384,14 +363,15 @@ def test_every_image_has_the_maps_of_all_that_was_taught(cli, picture, taught):
 def test_prototypes_with_other_labels_have_maps_of_those(cli, picture, taught, labels):
     np.save("l.npy", [9, 8, 9])
     Path("l.csv").write_text("9\n8\n9\n")
-    options = ("--prototype-labels", labels, "--probabilities", ".npy", "--format", ".ome.zarr")
-    assert cli("segment", picture(), "-o", "m.ome.zarr", "--prototypes", taught, *options).code == 0
+    known = ["--prototype-labels", labels, "--prototypes", taught]
+    known = known if labels == "l.npy" else known[2:] + known[:2]
+    options = ("--probabilities", ".npy", "--format", ".ome.zarr")
+    assert cli("segment", picture(), "-o", "m.ome.zarr", *known, *options).code == 0
     found, maps = read_labels("m.ome.zarr").array, np.load("m.probabilities.npy")
     np.testing.assert_array_equal(np.array([8, 9])[maps.argmax(axis=0)], found)
     np.testing.assert_allclose(maps.sum(axis=0), 1, atol=1e-5)
     assert saf.read_mask("m.ome.zarr").names.get(5) is None
-    tiles = ("--tile", "16", "--prototype-labels", labels)
-    assert cli("segment", "a.png", "-o", "t.ome.zarr", "--prototypes", taught, *tiles).code == 0
+    assert cli("segment a.png -o t.ome.zarr --tile 16", *known).code == 0
     assert {*np.unique(read_labels("t.ome.zarr").array)} <= {8, 9}
 
 
