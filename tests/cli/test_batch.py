@@ -133,11 +133,8 @@ def test_a_mask_that_was_corrected_by_hand_stays(cli, picture, tmp_path, suffix)
 
 
 def test_a_run_together_goes_on_after_it_was_interrupted(cli, folder, tmp_path, monkeypatch):
-    run, real, saved = (
-        ("segment", folder, "-o", "out", "--together", *FEW),
-        LabelTask._save,
-        [],
-    )
+    run = ("segment", folder, "-o", "out", "--together", *FEW)
+    real, saved = LabelTask._save, []
 
     def save_one(*arguments, **named):
         if saved:

@@ -22,8 +22,8 @@ def test_a_folder_gets_picture_table_masks_and_recipes(cli, picture, rows, read_
     # what is in the folder is what the recipe beside it makes, up to the numbers
     recipe = read_recipe("out/a_s_1_window_5.recipe.json")
     assert (recipe["parameters"]["s"], recipe["input"]["window"]) == (1, 5)
-    assert cli("segment", "a.png", "-o", "again.tif",
-               "--recipe", "out/a_s_1_window_5.recipe.json").code == 0  # fmt: skip
+    again = "segment a.png -o again.tif --recipe out/a_s_1_window_5.recipe.json"
+    assert cli(again).code == 0
     one, again = (read_image(path).array for path in ("out/a_s_1_window_5_labels.tif", "again.tif"))
     assert saf.metrics.variation_of_information(one, again) == 0
     assert cli("compare", "a.png", "-o", "out", *GRID).is_error("--overwrite")
@@ -33,9 +33,8 @@ def test_a_folder_gets_picture_table_masks_and_recipes(cli, picture, rows, read_
 def test_the_truth_is_measured(cli, picture, rows, tmp_path):
     truth = np.repeat([[1] * 8 + [2] * 8], 12, axis=0).astype(np.uint8)
     np.save(tmp_path / "truth.npy", truth)
-    outcome = cli("compare", picture(), "-o", "a.csv", "--truth", "truth.npy",
-                  "--method", "saf", "--method", "slk", "--max-labels", "2",
-                  "--n-clusters", "2")  # fmt: skip
+    methods = "--method saf --method slk --max-labels 2 --n-clusters 2"
+    outcome = cli(f"compare {picture()} -o a.csv --truth truth.npy {methods}")
     assert (outcome.code, outcome.err) == (0, "")
     assert "covering" in outcome.out
     problem = saf.Problem.from_image(read_image("a.png").array, **PLAIN)
@@ -47,7 +46,7 @@ def test_the_truth_is_measured(cli, picture, rows, tmp_path):
 
 
 def test_methods_that_do_not_suit_the_image_are_named(cli, picture, rows):
-    outcome = cli("compare", picture(), "-o", "a.csv", "--method", "bavardage",
-                  "--method", "saf", "--max-labels", "2")  # fmt: skip
+    methods = "--method bavardage --method saf --max-labels 2"
+    outcome = cli(f"compare {picture()} -o a.csv {methods}")
     assert outcome.code == 0 and "BAVARDAGE: seeds" in outcome.err
     assert len(rows("a.csv")) == 1

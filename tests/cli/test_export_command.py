@@ -5,24 +5,19 @@ import pytest
 from PIL import Image
 
 import napari_saf as saf
-from napari_saf.io import (
-    number_regions,
-    read_image,
-    read_labels,
-    read_mask,
-    save_masks,
-    save_recipe,
-)
+from napari_saf.io import number_regions, read_image, read_labels, read_mask, save_masks
 
 
 @pytest.fixture
 def labelled(cli, picture):
     """An image and its mask, labelled by the command line."""
-    assert cli("segment", picture(), "-o", "m.tif", "--max-labels", "2").code == 0
+    picture()
+    assert cli("segment a.png -o m.tif --max-labels 2").code == 0
 
 
 def test_a_table_and_a_figure_are_saved_unless_asked_otherwise(cli, rows, labelled):
-    outcome = cli("export", "m.tif", "-o", "out", "--image", "a.png")
+    run = "export m.tif -o out --image a.png"
+    outcome = cli(run)
     assert (outcome.code, outcome.err) == (0, "")
     assert sorted(os.listdir("out")) == ["m_figure.png", "m_regions.csv"]
     assert outcome.out.splitlines() == ["out/m_regions.csv", "out/m_figure.png"]
@@ -31,19 +26,16 @@ def test_a_table_and_a_figure_are_saved_unless_asked_otherwise(cli, rows, labell
         values = image[labels == int(row["label"])]
         assert float(row["intensity_mean"]) == pytest.approx(values.mean())
         assert int(row["pixels"]) == values.size
-    assert cli("export", "m.tif", "-o", "out", "--image", "a.png").is_error("--overwrite")
-    assert cli("export", "m.tif", "-o", "out", "--image", "a.png", "--overwrite").code == 0
+    assert cli(run).is_error("--overwrite") and cli(run, "--overwrite").code == 0
 
 
 def test_everything_at_once(cli, rows, labelled, read_recipe):
-    outcome = cli("export", "m.tif", "-o", "out", "--image", "a.png", "--masks", ".png",
-                  "--binary", ".npy", "--regions", ".csv", "--connected", "--figure", ".svg",
-                  "--prototypes", ".csv", "--recipe", "--name", "2=dark side",
-                  "--scale", "0.5", "--unit", "um")  # fmt: skip
+    kinds = "--masks .png --binary .npy --regions .csv --figure .svg --prototypes .csv --recipe"
+    run = f"export m.tif -o out --image a.png {kinds} --connected --scale 0.5 --unit um"
+    outcome = cli(run, "--name", "2=dark side")
     assert outcome.code == 0, outcome.err
-    expected = ["m.png", "m.recipe.json", "m_1.npy", "m_2_dark_side.npy", "m_figure.svg",
-                "m_prototypes.csv", "m_regions.csv"]  # fmt: skip
-    assert sorted(os.listdir("out")) == expected
+    expected = "m.png m.recipe.json m_1.npy m_2_dark_side.npy m_figure.svg m_prototypes.csv"
+    assert sorted(os.listdir("out")) == [*expected.split(), "m_regions.csv"]
     labels = read_labels("m.tif").array
     np.testing.assert_array_equal(read_labels("out/m.png").array, labels)
     np.testing.assert_array_equal(np.load("out/m_2_dark_side.npy") > 0, labels == 2)
@@ -69,26 +61,20 @@ def test_what_a_mask_says_of_itself_is_kept(cli):
 def test_numbered_regions_go_with_the_rows_of_the_table(cli, rows):
     labels = np.array([[1, 1, 0, 1], [1, 0, 0, 0], [0, 3, 3, 3]], np.uint8)
     save_masks("m.tif", labels, scale=(2, 2), units="um")
-    outcome = cli("export", "m.tif", "-o", "out", "--regions", ".csv", "--numbered", ".tif",
-                  "--min-pixels", "2")  # fmt: skip
+    outcome = cli("export m.tif -o out --regions .csv --numbered .tif --min-pixels 2")
     assert outcome.code == 0, outcome.err
     found = read_image("out/m_regions.tif")
     np.testing.assert_array_equal(found.array, [[1, 1, 0, 0], [1, 0, 0, 0], [0, 2, 2, 2]])
     assert tuple(found.scale) == (2, 2)
-    table = rows("out/m_regions.csv")
-    assert [(row["label"], row["region"], row["pixels"]) for row in table] == [
-        ("1", "1", "3"),
-        ("3", "2", "3"),
-    ]
+    table = [(row["label"], row["region"], row["pixels"]) for row in rows("out/m_regions.csv")]
+    assert table == [("1", "1", "3"), ("3", "2", "3")]
 
 
 @pytest.mark.parametrize("suffix", [".npy", ".csv", ".json"])
 def test_prototypes_of_an_export_label_the_image_again(cli, labelled, suffix):
-    made = cli("export", "m.tif", "-o", "out", "--image", "a.png", "--prototypes", suffix)
-    assert made.code == 0, made.err
-    again = cli("segment", "a.png", "-o", "n.tif", "--method", "af",
-                "--prototypes", f"out/m_prototypes{suffix}")  # fmt: skip
-    assert again.code == 0
+    assert cli(f"export m.tif -o out --image a.png --prototypes {suffix}").code == 0
+    run = f"segment a.png -o n.tif --method af --prototypes out/m_prototypes{suffix}"
+    assert cli(run).code == 0
     same = read_labels("m.tif").array == read_labels("n.tif").array
     assert same.mean() > 0.97
 
@@ -100,11 +86,9 @@ def test_several_prototypes_of_each_label_label_another_image(cli, tmp_path):
     Image.fromarray(image).save("a.png")
     Image.fromarray(image[:, ::-1].copy()).save("b.png")
     np.save("m.npy", truth)
-    made = cli("export", "m.npy", "-o", "out", "--image", "a.png", "--prototypes", ".json",
-               "--per-label", "4", "--name", "3=edge")  # fmt: skip
-    assert made.code == 0, made.err
-    again = cli("segment", "b.png", "-o", "n.tif", "--prototypes", "out/m_prototypes.json")
-    assert again.code == 0, again.err
+    more = "--per-label 4 --name 3=edge"
+    assert cli(f"export m.npy -o out --image a.png --prototypes .json {more}").code == 0
+    assert cli("segment b.png -o n.tif --prototypes out/m_prototypes.json").code == 0
     assert (read_labels("n.tif").array == truth[:, ::-1]).mean() > 0.97
 
 
@@ -114,7 +98,7 @@ def test_slices_are_not_mixed_at_a_reduced_size(cli):
     problem = saf.Problem.from_image(
         stack, window=(1, 5, 5), max_side=20, features="intensity", weights="uniform"
     )
-    save_recipe("m.recipe.json", saf.SelfAssignmentFlow().recipe(problem))
+    saf.save_recipe("m.recipe.json", saf.SelfAssignmentFlow().recipe(problem))
     np.save("z.npy", stack)
     np.save("m.npy", 1 + (stack > 0.5).astype(np.uint8))
     assert cli("export", "m.npy", "-o", "o", "--image", "z.npy", "--prototypes", ".json").code == 0
@@ -174,8 +158,7 @@ def test_outlines_of_regions_for_other_programs(cli):
     labels = np.zeros((20, 30), np.uint8)
     labels[2:8, 2:9], labels[2:8, 20:25], labels[12:18, 5:25], labels[0, 0] = 1, 1, 2, 2
     save_masks("m.tif", labels, names={2: "lake"})
-    outcome = cli("export", "m.tif", "-o", "out", "--geojson", "--rois", "--coco",
-                  "--numbered", ".tif", "--min-pixels", "2")  # fmt: skip
+    outcome = cli("export m.tif -o out --geojson --rois --coco --numbered .tif --min-pixels 2")
     assert (outcome.code, outcome.err) == (0, "")
     numbers = read_labels("out/m_regions.tif").array
     assert numbers.max() == 3

@@ -53,13 +53,14 @@ def test_groups_come_from_a_channel_or_a_file(cli, picture, tmp_path):
 
 
 def test_segment_takes_groups_and_the_recipe_repeats_them(cli, images, read_recipe):
-    first = cli("segment", *images, "-o", "one", "--together", "--method", "fair", *FEW,
-                "--groups", "image")  # fmt: skip
-    assert (first.code, first.err) == (0, "")
-    assert read_recipe("one/together.recipe.json")["input"]["groups"] == "image"
-    again = cli("segment", *images, "-o", "two", "--together",
-                "--recipe", "one/together.recipe.json")  # fmt: skip
-    assert (again.code, again.err) == (0, "")
+    recipe = "one/together.recipe.json"
+    for given in (
+        ("one", "--method", "fair", *FEW, "--groups", "image"),
+        ("two", "--recipe", recipe),
+    ):
+        outcome = cli("segment", *images, "--together", "-o", *given)
+        assert (outcome.code, outcome.err) == (0, "")
+    assert read_recipe(recipe)["input"]["groups"] == "image"
     for name in ("a_labels.tif", "b_labels.tif"):
         np.testing.assert_array_equal(
             read_image(f"one/{name}").array, read_image(f"two/{name}").array
@@ -67,11 +68,9 @@ def test_segment_takes_groups_and_the_recipe_repeats_them(cli, images, read_reci
 
 
 def test_one_option_reaches_the_parameter_that_the_method_means(cli, picture, read_recipe):
-    assert (
-        cli("segment", picture(), "-o", "saf.tif", "--sigma2", "0.2", "--max-labels", "2").code == 0
-    )
+    run = f"segment {picture()} --sigma2 0.2"
+    assert cli(f"{run} -o saf.tif --max-labels 2").code == 0
     assert read_recipe("saf.recipe.json")["parameters"]["affinity"]["sigma2"] == 0.2
-    assert cli("segment", picture(), "-o", "slk.tif", "--method", "slk", "--sigma2", "0.2",
-               "--prototypes", "ms", *FEW[:2]).code == 0  # fmt: skip
+    assert cli(f"{run} -o slk.tif --method slk --prototypes ms --n-clusters 2").code == 0
     parameters = read_recipe("slk.recipe.json")["parameters"]
     assert (parameters["sigma2"], parameters["prototypes"]) == (0.2, "ms")
