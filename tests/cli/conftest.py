@@ -48,6 +48,7 @@ def picture(tmp_path):
         array += np.random.default_rng(seed).normal(0, 8, shape)
         pixels = np.clip(array, 0, 255).astype(np.uint8)
         path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
         if path.suffix == ".npy":
             np.save(path, pixels)
         else:

@@ -24,7 +24,6 @@ FORKED = pytest.mark.skipif(sys.platform == "win32", reason="Windows has no fork
 @pytest.fixture
 def folder(picture, tmp_path):
     """A folder of three images."""
-    (tmp_path / "in").mkdir()
     for k in range(3):
         picture(f"in/{k}.png", seed=k)
     return tmp_path / "in"
@@ -80,7 +79,6 @@ def test_an_image_that_was_changed_is_labelled_again(cli, picture, seconds):
 
 def test_images_of_one_name_in_two_folders_are_told_apart(cli, picture, tmp_path):
     for k, folder in enumerate("ab"):
-        (tmp_path / folder).mkdir()
         picture(f"{folder}/x.png", seed=k)
         os.utime(f"{folder}/x.png", (10**9, 10**9))
     assert cli("segment", "a/x.png", "-o", "out", *FEW).code == 0

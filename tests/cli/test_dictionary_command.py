@@ -56,7 +56,6 @@ def test_what_is_learned_is_what_the_library_learns_and_shown(cli, picture, feat
 
 
 def test_apply_writes_masks_reconstructions_and_a_table(cli, picture, dictionary, table):
-    os.mkdir("images")
     paths = [picture("images/a.png", (24, 28)), picture("images/b.png", (20, 22), seed=1)]
     outcome = cli("dictionary", "apply", dictionary, "images", "-o", "out")
     assert (outcome.code, outcome.err) == (0, "")
@@ -144,7 +143,6 @@ def test_only_what_is_not_done_or_has_changed_is_done(cli, picture, dictionary, 
 
 def test_images_of_one_name_in_two_folders_are_told_apart(cli, picture, dictionary, table):
     for k, folder in enumerate("ab"):
-        os.mkdir(folder)
         picture(f"{folder}/x.png", (24, 28), seed=k)
         os.utime(f"{folder}/x.png", (10**9, 10**9))
     assert cli("dictionary", "apply", dictionary, "a/x.png", "-o", "out").code == 0
@@ -186,7 +184,6 @@ def test_work_that_is_told_to_end_leaves_whole_files(picture, dictionary, table,
 @pytest.mark.slow
 @pytest.mark.skipif(os.name != "posix", reason="needs SIGKILL")
 def test_killed_in_the_middle_it_goes_on(picture, dictionary, cli, table, tmp_path):
-    os.mkdir("images")
     for k in range(12):
         picture(f"images/{k:02}.png", (60, 60), seed=k)
     run = ("dictionary", "apply", dictionary, "images", "-o", "out")

@@ -123,10 +123,19 @@ def test_the_size_of_a_pixel_is_taken_from_labels_or_image(cli, rows):
     labels = np.array([[0, 1], [2, 2]], np.uint8)
     save_masks("m.tif", labels, scale=(2, 3), units="um")
     save_masks("n.npy", labels)
-    assert cli("export", "m.tif", "-o", "out", "--regions", ".csv").code == 0
-    assert cli("export", "n.npy", "-o", "out", "--image", "m.tif", "--regions", ".csv").code == 0
+    assert cli("export m.tif -o out --regions .csv").code == 0
+    assert cli("export n.npy -o out --image m.tif --regions .csv").code == 0
     for name in ("m", "n"):
         assert [float(r["area_um2"]) for r in rows(f"out/{name}_regions.csv")] == [6, 12]
+
+
+def test_labels_of_other_programs_are_taken(cli):
+    labels = np.array([[0, 1], [2, 2]], np.uint8)
+    image = Image.fromarray(labels)
+    image.putpalette(bytes(range(256)) * 3)
+    image.save("voc.png")
+    assert cli("export voc.png -o out --masks .ome.zarr").code == 0
+    np.testing.assert_array_equal(read_labels("out/voc.ome.zarr").array, labels)
 
 
 def test_a_large_mask_is_measured_without_being_read_whole(cli, rows, monkeypatch):

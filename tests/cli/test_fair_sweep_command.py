@@ -17,7 +17,8 @@ def images(picture):
     return [picture("a.png"), picture("b.png", seed=1)]
 
 
-def test_several_images_give_a_table_and_a_plot_grouped_by_image(cli, images, rows):
+def test_several_images_give_a_table_and_a_plot_grouped_by_image(cli, picture, rows):
+    images = [picture("a/x.png"), picture("b/x.png", seed=1)]
     outcome = cli("fair-sweep", *images, "-o", "out", *WEIGHTS, *FEW)
     assert (outcome.code, outcome.err) == (0, "")
     assert outcome.out.split() == ["out/fair_sweep.csv", "out/fair_sweep.png"]

@@ -60,7 +60,6 @@ def large(monkeypatch, n_pixels=5000):
 
 
 def test_a_folder_may_hold_small_and_large_images(cli, picture, monkeypatch):
-    os.makedirs("in")
     picture("in/small.npy", (30, 40))
     picture("in/large.npy", (70, 90))
     large(monkeypatch)

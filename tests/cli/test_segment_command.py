@@ -38,7 +38,6 @@ def test_one_image_gives_one_mask_its_recipe_and_a_line(cli, picture, tmp_path, 
 def test_images_of_a_folder_have_masks_of_the_chosen_format_beside_them(
     cli, picture, tmp_path, suffix
 ):
-    (tmp_path / "in").mkdir()
     picture("in/a.png"), picture("in/b.npy", seed=1)
     (tmp_path / "in" / "notes.txt").touch()
     before = {*os.listdir("in")}
@@ -225,7 +224,9 @@ def test_a_method_beside_seeds_has_its_own_defaults(method, cli, dots, read_reci
     np.testing.assert_array_equal(np.load("m.npy"), labels)
 
 
-def test_a_recipe_of_strokes_holds_what_they_taught_and_beside_it_they_count_as_before(cli, picture):
+def test_a_recipe_of_strokes_holds_what_they_taught_and_beside_it_they_count_as_before(
+    cli, picture
+):
     seeds = np.zeros((12, 16), np.uint8)
     seeds[2:6, 2], seeds[2:6, 13] = 2, 1
     np.save("s.npy", seeds)
