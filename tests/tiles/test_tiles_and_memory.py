@@ -66,7 +66,7 @@ CASES: dict[str, tuple[Image, Pipeline]] = {
     "enlarged": (things((300, 290)), first_click(max_side=140, full_resolution=False)),
     "strokes": (things((300, 290)), by_strokes(things((300, 290), 1), max_side=90, window=5)),
     "in full": (things((300, 310)), by_strokes(things((300, 310), 1), max_side=None, window=5)),
-    "stack": (things((3, 220, 230)), first_click(window=(1, 7, 7), max_side=110)),
+    "stack": (things((3, 150, 160)), first_click(window=(1, 7, 7), max_side=80)),
     "volume": (things((40, 64, 60)), first_click()),
     "reduced volume": (things((36, 60, 54)), first_click(max_side=30)),
     "groups": (
