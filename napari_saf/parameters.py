@@ -99,7 +99,7 @@ class Parameter:
         """Return whether a number is finite and within the bounds."""
         is_above = self.minimum is None or number >= self.minimum
         is_below = self.maximum is None or number <= self.maximum
-        return is_above and is_below and math.isfinite(number)
+        return is_above and is_below and (isinstance(number, int) or math.isfinite(number))
 
 
 def parameter(

@@ -1,3 +1,4 @@
+import csv
 import json
 from dataclasses import dataclass
 
@@ -27,11 +28,11 @@ class Outcome:
 
 @pytest.fixture
 def cli(capsys, monkeypatch, tmp_path):
-    """Run the command line in an empty folder."""
+    """Run the command line in an empty folder: words of a first line, and further arguments."""
     monkeypatch.chdir(tmp_path)
 
-    def run(*arguments):
-        code = main([str(argument) for argument in arguments])
+    def run(line="", *arguments):
+        code = main([*str(line).split(), *map(str, arguments)])
         return Outcome(code, *capsys.readouterr())
 
     return run
@@ -47,6 +48,7 @@ def picture(tmp_path):
         array += np.random.default_rng(seed).normal(0, 8, shape)
         pixels = np.clip(array, 0, 255).astype(np.uint8)
         path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
         if path.suffix == ".npy":
             np.save(path, pixels)
         else:
@@ -60,5 +62,16 @@ def picture(tmp_path):
 def read_recipe(tmp_path):
     def read(name):
         return json.loads((tmp_path / name).read_text())
+
+    return read
+
+
+@pytest.fixture
+def rows(tmp_path):
+    """Return what reads a table, a dictionary for each row."""
+
+    def read(name):
+        with (tmp_path / name).open(newline="", encoding="utf-8") as file:
+            return list(csv.DictReader(file))
 
     return read

@@ -31,17 +31,14 @@ def test_what_is_wrong_is_said_with_what_mends_it(cli, quick, monkeypatch):
     quick.returncode, quick.stderr = 1, "Traceback\nAssertionError: no context"
     monkeypatch.setattr(torch.version, "cuda", "13.0")
     monkeypatch.setattr(_about, "_check_kernels", lambda: iter([Check("kernels", "none", "mend")]))
-    requires, version = importlib.metadata.requires, importlib.metadata.version
-    monkeypatch.setattr(
-        importlib.metadata,
-        "requires",
-        lambda name: ["torch==1.0.0"] if name == "torchvision" else requires(name),
-    )
-    monkeypatch.setattr(
-        importlib.metadata,
-        "version",
-        lambda name: "0.1" if name == "torchvision" else version(name),
-    )
+
+    def replace(function, answer):
+        real = getattr(importlib.metadata, function)
+        fake = {"torchvision": answer}
+        monkeypatch.setattr(importlib.metadata, function, lambda n: fake.get(n) or real(n))
+
+    replace("requires", ["torch==1.0.0"])
+    replace("version", "0.1")
     outcome = cli("doctor")
     assert outcome.code == 1
     for words in ('"torch==1.0.0"', "CPU build", "no context", "-> mend"):

@@ -24,7 +24,6 @@ FORKED = pytest.mark.skipif(sys.platform == "win32", reason="Windows has no fork
 @pytest.fixture
 def folder(picture, tmp_path):
     """A folder of three images."""
-    (tmp_path / "in").mkdir()
     for k in range(3):
         picture(f"in/{k}.png", seed=k)
     return tmp_path / "in"
@@ -46,45 +45,33 @@ def summary(outcome):
     return lines[k].rpartition(",")[0].partition(": ")[2], failed
 
 
-@pytest.mark.parametrize("missing", ["mask", "both"])
-def test_what_is_done_is_not_done_again(cli, folder, tmp_path, missing):
-    run = ("segment", folder, "-o", "out", *FEW)
+@pytest.mark.parametrize(
+    ("extra", "missing"),
+    [((), [".npy"]), ((), [".npy", ".recipe.json"]), (("--together",), [".npy"])],
+)
+def test_what_is_done_is_not_done_again(cli, folder, tmp_path, extra, missing):
+    run, out = ("segment", folder, "-o", "out", *FEW, *extra), tmp_path / "out"
     assert cli(*run).code == 0
-    before = content(tmp_path / "out"), times(tmp_path / "out")
-    (tmp_path / "out" / "1_labels.npy").unlink()
-    if missing == "both":
-        (tmp_path / "out" / "1_labels.recipe.json").unlink()
-    outcome = cli(*run)
-    assert summary(outcome) == ("1 labelled, 2 done before", [])
-    assert content(tmp_path / "out") == before[0]
-    after = times(tmp_path / "out")
-    assert [name for name in after if after[name] != before[1][name]] == [
-        name for name in after if name.startswith("1_")
-    ]
-
-
-def test_a_run_together_goes_on_as_a_whole(cli, folder, tmp_path):
-    run = ("segment", folder, "-o", "out", "--together", *FEW)
-    assert cli(*run).code == 0
-    before = content(tmp_path / "out")
+    before = content(out), times(out)
     assert summary(cli(*run)) == ("3 done before", [])
-    (tmp_path / "out" / "1_labels.npy").unlink()
+    assert times(out) == before[1]
+    for end in missing:
+        (out / f"1_labels{end}").unlink()
+    outcome = cli(*run)
+    assert outcome.code == 0 and content(out) == before[0]
+    if not extra:
+        assert summary(outcome) == ("1 labelled, 2 done before", [])
+        changed = {name for name, time in times(out).items() if time != before[1][name]}
+        assert changed == {name for name in before[0] if name.startswith("1_")}
+
+
+@pytest.mark.parametrize("seconds", [10**9, 2 * 10**9])
+def test_an_image_that_was_changed_is_labelled_again(cli, picture, seconds):
+    """By one that is newer than its mask, or older."""
+    run = ("segment", picture("a.png"), "-o", "m.npy", *FEW)
     assert cli(*run).code == 0
-    assert content(tmp_path / "out") == before
-
-
-def test_the_mask_of_one_image_is_not_made_again(cli, picture):
-    run = ("segment", picture(), "-o", "m.tif", *FEW)
-    assert cli(*run).code == 0
-    assert summary(cli(*run)) == ("1 done before", [])
-
-
-def test_an_image_that_was_changed_is_labelled_again(cli, picture, tmp_path):
-    path = picture("a.png")
-    run = ("segment", path, "-o", "m.npy", *FEW)
-    assert cli(*run).code == 0
-    mask_time = (tmp_path / "m.npy").stat().st_mtime
-    os.utime(path, (mask_time + 1, mask_time + 1))
+    picture("a.png", seed=5)
+    os.utime("a.png", (seconds, seconds))
     outcome = cli(*run)
     assert outcome.code == 0 and "done before" not in outcome.out
     assert summary(cli(*run)) == ("1 done before", [])
@@ -92,7 +79,6 @@ def test_an_image_that_was_changed_is_labelled_again(cli, picture, tmp_path):
 
 def test_images_of_one_name_in_two_folders_are_told_apart(cli, picture, tmp_path):
     for k, folder in enumerate("ab"):
-        (tmp_path / folder).mkdir()
         picture(f"{folder}/x.png", seed=k)
         os.utime(f"{folder}/x.png", (10**9, 10**9))
     assert cli("segment", "a/x.png", "-o", "out", *FEW).code == 0
@@ -101,21 +87,17 @@ def test_images_of_one_name_in_two_folders_are_told_apart(cli, picture, tmp_path
     assert content(tmp_path / "out") == before
 
 
-def test_an_image_replaced_by_an_older_one_is_labelled_again(cli, picture):
-    run = ("segment", picture("a.png"), "-o", "m.npy", *FEW)
-    assert cli(*run).code == 0
-    picture("a.png", seed=5)
-    os.utime("a.png", (10**9, 10**9))
-    outcome = cli(*run)
-    assert outcome.code == 0 and "done before" not in outcome.out
-
-
-def test_a_mask_made_within_a_file_is_none_of_the_whole_image(cli, picture):
+@pytest.mark.parametrize(
+    "option", [("--mask", "finite"), ("--mask", "inside.npy"), ("--no-data", "60")]
+)
+def test_other_pixels_without_labels_are_another_run(cli, picture, option):
     np.save("inside.npy", np.eye(12, 16))
-    run = ("segment", picture(), "-o", "m.tif", *FEW)
-    assert cli(*run, "--mask", "inside.npy").code == 0
-    assert summary(cli(*run, "--mask", "inside.npy")) == ("1 done before", [])
-    assert cli(*run).is_error("m.tif", "--overwrite")
+    run = ("segment", picture("a.npy"), "-o", "m.npy", *FEW)
+    assert cli(*run).code == 0
+    assert cli(*run, *option).is_error("m.npy", "--overwrite")
+    assert cli(*run, *option, "--overwrite").code == 0
+    assert summary(cli(*run, *option)) == ("1 done before", [])
+    assert cli(*run).is_error("m.npy", "--overwrite")
 
 
 def test_an_image_that_changes_while_it_is_labelled_is_labelled_again(cli, picture, monkeypatch):
@@ -149,11 +131,8 @@ def test_a_mask_that_was_corrected_by_hand_stays(cli, picture, tmp_path, suffix)
 
 
 def test_a_run_together_goes_on_after_it_was_interrupted(cli, folder, tmp_path, monkeypatch):
-    run, real, saved = (
-        ("segment", folder, "-o", "out", "--together", *FEW),
-        LabelTask._save,
-        [],
-    )
+    run = ("segment", folder, "-o", "out", "--together", *FEW)
+    real, saved = LabelTask._save, []
 
     def save_one(*arguments, **named):
         if saved:
@@ -184,32 +163,30 @@ def test_a_run_with_files_beside_the_image_is_repeated_once_one_was_changed(cli,
 
 
 def test_one_scaling_for_all_images_is_in_their_recipes(cli, folder, tmp_path):
-    run = ("segment", folder, "-o", "out", "--scaling", "0,255", *FEW)
-    assert cli(*run).code == 0
+    assert cli("segment", folder, "-o", "out", "--scaling", "0,255", *FEW).code == 0
     recipes = [load_recipe(path) for path in (tmp_path / "out").glob("*.recipe.json")]
-    assert len(recipes) == 3
-    assert {recipe.options.scaling for recipe in recipes} == {Scaling(0, 255)}
-    assert summary(cli(*run)) == ("3 done before", [])
-
-
-@pytest.mark.parametrize("given", ["0", "3,3", "5,1", "0,inf", "nan,1", "a,b", "1,2,3"])
-def test_a_scaling_is_two_numbers(cli, picture, given):
-    outcome = cli("segment", picture(), "-o", "m.npy", "--scaling", given)
-    assert outcome.code == 2 and "such as 0,255" in outcome.err
+    assert [recipe.options.scaling for recipe in recipes] == [Scaling(0, 255)] * 3
 
 
 @pytest.mark.parametrize(
-    "other",
-    [("--max-labels", "3"), (*FEW[:2], "--window", "5"), ("--method", "slk", "--n-clusters", "2")],
+    ("first", "others"),
+    [
+        (FEW[:2], [("--max-labels", "3"), (*FEW[:2], "--window", "5"), ("--method", "slk")]),
+        ((*FEW[:2], "--regions"), [FEW[:2], (*FEW[:2], "--regions", "0.61")]),
+    ],
 )
-def test_masks_of_another_recipe_stay(cli, folder, tmp_path, other):
-    assert cli("segment", folder, "-o", "out", *FEW).code == 0
+def test_masks_of_other_settings_stay(cli, folder, tmp_path, first, others):
+    run = ("segment", folder, "-o", "out", *FEW[2:])
+    assert cli(*run, *first).code == 0
     before = times(tmp_path / "out")
-    outcome = cli("segment", folder, "-o", "out", *other, *FEW[2:])
-    assert outcome.is_error("is there already", "--overwrite")
+    for other in others:
+        assert cli(*run, *other).is_error("is there already", "--overwrite")
+    if "--regions" in first:
+        assert summary(cli(*run, *first, str(USUAL_LEVEL))) == ("3 done before", [])
+        assert cli(*run, *first, "none").is_error("is there already", "--overwrite")
     assert times(tmp_path / "out") == before
-    again = cli("segment", folder, "-o", "out", "--overwrite", *FEW)
-    assert summary(again) == ("3 labelled", [])
+    assert summary(cli(*run, *others[0], "--overwrite")) == ("3 labelled", [])
+    assert summary(cli(*run, *others[0])) == ("3 done before", [])
 
 
 def test_bad_images_are_named_at_the_end(cli, folder, tmp_path):
@@ -310,17 +287,21 @@ def hidden(folder):
         *((n_renamed, ()) for n_renamed in range(3)),  # hidden recipe, mask, recipe, ...
         *(pytest.param(n, (), marks=pytest.mark.exhaustive) for n in (3, 4)),
         *((n_renamed, ("--together",)) for n_renamed in (1, 3)),
+        (1, ("masks are removed",)),
     ],
 )
 def test_killed_while_images_that_have_changed_are_labelled_again(
     cli, folder, tmp_path, n_renamed, extra
 ):
-    run = ("segment", str(folder), "-o", "out", *FEW, *extra)
+    is_removed = "masks are removed" in extra
+    run = ("segment", str(folder), "-o", "out", *FEW, *(() if is_removed else extra))
     assert cli(*run).code == 0
     for k in range(3):
         iio.imwrite(folder / f"{k}.png", iio.imread(folder / f"{k}.png").T)
         os.utime(folder / f"{k}.png", (10**9, 10**9))
     kill(run, tmp_path, n_renamed)
+    for path in (tmp_path / "out").glob("*.npy") if is_removed else ():
+        path.unlink()
     assert cli(*run).code == 0
     assert summary(cli(*run)) == ("3 done before", [])
     assert not hidden(tmp_path / "out")
@@ -336,20 +317,6 @@ def test_killed_while_it_overwrites_the_other_settings_are_not_taken_for_done(
     again = cli("segment", folder, "-o", "out", *FEW)
     assert summary(again) == ("1 labelled, 2 done before", [])
     assert read_labels(tmp_path / "out" / "0_labels.npy").array.max() <= 2
-    assert not hidden(tmp_path / "out")
-
-
-@FORKED
-def test_masks_that_are_removed_after_a_kill_are_made_once(cli, folder, tmp_path):
-    run = ("segment", str(folder), "-o", "out", *FEW)
-    assert cli(*run).code == 0
-    for path in folder.iterdir():
-        os.utime(path, (10**9, 10**9))
-    kill(run, tmp_path, 1)
-    for path in (tmp_path / "out").glob("*.npy"):
-        path.unlink()
-    assert cli(*run).code == 0
-    assert summary(cli(*run)) == ("3 done before", [])
     assert not hidden(tmp_path / "out")
 
 
@@ -385,22 +352,6 @@ def test_leftovers_of_a_killed_process_are_removed(cli, picture, tmp_path):
     assert len(os.listdir(tmp_path)) == len(before) + 1
 
 
-def test_jobs_must_be_some(cli, folder):
-    assert cli("segment", folder, "-o", "out", "--jobs", "0").code == 2
-
-
-def test_masks_of_another_level_stay(cli, folder, tmp_path):
-    run = ("segment", folder, "-o", "out", *FEW)
-    assert cli(*run, "--regions").code == 0
-    before = content(tmp_path / "out")
-    assert summary(cli(*run, "--regions", str(USUAL_LEVEL))) == ("3 done before", [])
-    for other in ((), ("--regions", "0.61"), ("--regions", "none")):
-        assert cli(*run, *other).code == 1
-    assert content(tmp_path / "out") == before
-    assert summary(cli(*run, "--overwrite")) == ("3 labelled", [])
-    assert summary(cli(*run)) == ("3 done before", [])
-
-
 def test_a_note_says_where_labels_are_of_separate_things(cli, tmp_path):
     image = np.full((90, 108), 40, np.uint8)
     for row, column in np.ndindex(5, 6):
@@ -420,12 +371,3 @@ def test_regions_of_images_labelled_together_are_numbered_in_each(cli, folder, t
         kinds, regions = (np.load(tmp_path / name / f"{k}_labels.npy") for name in ("kinds", "out"))
         tree = merge_regions(kinds, iio.imread(folder / f"{k}.png"))
         np.testing.assert_array_equal(regions, tree.at_level(0.2))
-
-
-@pytest.mark.parametrize("option", [("--mask", "finite"), ("--no-data", "60")])
-def test_other_pixels_without_labels_are_another_run(cli, picture, option):
-    run = ("segment", picture("a.npy"), "-o", "m.npy", *FEW)
-    assert cli(*run).code == 0
-    assert cli(*run, *option).is_error("m.npy", "--overwrite")
-    assert cli(*run, *option, "--overwrite").code == 0
-    assert summary(cli(*run, *option)) == ("1 done before", [])

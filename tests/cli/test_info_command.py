@@ -5,6 +5,7 @@ import pandas
 import pytest
 import tifffile
 import zarr
+from stores import say, write_ome_zarr
 
 from napari_saf import SelfAssignmentFlow
 from napari_saf.io import read_labels
@@ -77,17 +78,8 @@ def test_pixels_without_data_get_no_label(cli, tmp_path):
         assert labels[0, 25] != labels[0, 50]
 
 
-def test_where_an_image_lies_is_kept_or_it_is_said(cli, picture, tmp_path):
-    array = np.load(picture("a.npy", (40, 60)))
-    group = zarr.open_group("p.ome.zarr", mode="w", zarr_format=3)
-    group.create_array("0", data=array, chunks=(32, 32))
-    moves = [
-        {"type": "scale", "scale": [0.5, 0.5]},
-        {"type": "translation", "translation": [100.0, 200.0]},
-    ]
-    axes = [{"name": n, "type": "space", "unit": "micrometer"} for n in "yx"]
-    levels = {"axes": axes, "datasets": [{"path": "0", "coordinateTransformations": moves}]}
-    group.attrs["ome"] = {"version": "0.5", "multiscales": [levels]}
+def test_where_an_image_lies_is_kept_or_it_is_said(cli, picture):
+    write_ome_zarr("p.ome.zarr", np.load(picture("a.npy", (40, 60))))
     run = ("segment", "p.ome.zarr", "--max-labels", "2", "-o")
     more = ("--objects", "--probabilities", ".ome.zarr")
     assert cli(*run, "m.ome.zarr", *more).code == 0
@@ -95,36 +87,25 @@ def test_where_an_image_lies_is_kept_or_it_is_said(cli, picture, tmp_path):
     stores = ("m.ome.zarr", "m.probabilities.ome.zarr", "t.ome.zarr", "t.objects.ome.zarr")
     for store in (*stores, "t.probabilities.ome.zarr"):
         levels = zarr.open_group(store, mode="r").attrs["ome"]["multiscales"][0]
-        found = levels["datasets"][0]["coordinateTransformations"]
-        assert [move["type"] for move in found] == ["scale", "translation"]
-        assert found[1]["translation"][-2:] == [100, 200]
+        scale, translation = levels["datasets"][0]["coordinateTransformations"]
+        assert scale["scale"][-2:] == [0.5, 0.5]
+        assert translation["translation"][-2:] == [100, 200]
     outcome = cli(*run, "u.tif")
     assert outcome.code == 0 and "does not keep where the image lies" in outcome.err
 
 
-@pytest.fixture(params=["0.4", "0.5"])
+@pytest.fixture(params=[2, 3])
 def plate(request, tmp_path, picture):
-    """A plate of two wells with a field each."""
-    is_new = request.param == "0.5"
-    plate = zarr.open_group(tmp_path / "p.zarr", mode="w", zarr_format=3 if is_new else 2)
-
-    def say(group, **about):
-        about = about | {"version": request.param}
-        group.attrs.update({"ome": about} if is_new else about)
-
+    """A plate of two wells with a field each, of OME-Zarr 0.4 or 0.5."""
+    plate = zarr.open_group(tmp_path / "p.zarr", mode="w", zarr_format=request.param)
     places = [{"path": f"A/{k}", "rowIndex": 0, "columnIndex": k - 1} for k in (1, 2)]
     names = {"rows": [{"name": "A"}], "columns": [{"name": "1"}, {"name": "2"}]}
     say(plate, plate={"wells": places, **names})
     for k in (1, 2):
         well = plate.require_group(f"A/{k}")
         say(well, well={"images": [{"path": "0"}]})
-        field = well.create_group("0")
         array = np.load(picture(f"{k}.npy", (40, 60), seed=k))
-        field.create_array("0", data=array, chunks=(32, 32))
-        axes = [{"name": name, "type": "space"} for name in "yx"]
-        scale = [{"type": "scale", "scale": [1.0, 1.0]}]
-        levels = {"axes": axes, "datasets": [{"path": "0", "coordinateTransformations": scale}]}
-        say(field, multiscales=[levels | ({} if is_new else {"version": "0.4"})])
+        write_ome_zarr(well.create_group("0"), array)
     return tmp_path / "p.zarr"
 
 
@@ -143,29 +124,6 @@ def test_labels_of_a_plate_go_into_its_fields(cli, plate, tmp_path):
     alone = [pandas.read_csv(tmp_path / f"p.cells.objects/A-{k}-0.csv") for k in (1, 2)]
     assert table["pixels"].tolist() == pandas.concat(alone)["pixels"].tolist()
     assert "2 images: 2 done before" in cli(*run, "--object-smallest", "5").out
-
-
-def test_labels_of_a_geotiff_lie_where_it_does(cli, picture, tmp_path):
-    """Its tags go to the mask and to the numbers of objects; of other formats it is said."""
-    array = np.load(picture("a.npy", (40, 60)))
-    tie = (0.0, 0.0, 0.0, 500000.0, 4649776.0, 0.0)
-    keys = (1, 1, 0, 3, 1024, 0, 1, 1, 1025, 0, 1, 1, 3072, 0, 1, 32633)
-    tags = [
-        (33550, "d", 3, (10.0, 10.0, 0.0), True),
-        (33922, "d", 6, tie, True),
-        (34735, "H", len(keys), keys, True),
-    ]
-    tifffile.imwrite("a.tif", array, extratags=tags)
-    run = ("segment", "a.tif", "--max-labels", "2", "-o")
-    assert cli(*run, "m.tif", "--objects").code == 0
-    for name in ("m.tif", "m.objects.tif"):
-        with tifffile.TiffFile(name) as file:
-            kept = [file.pages[0].tags[code].value for code in (33550, 33922, 34735)]
-        assert kept == [(10.0, 10.0, 0.0), tie, keys]
-    assert "does not keep where the image lies on earth" in cli(*run, "p.png").err
-    rasterio = pytest.importorskip("rasterio")
-    with rasterio.open("m.tif") as mask:
-        assert mask.crs.to_epsg() == 32633 and mask.transform.c == 500000
 
 
 def test_pixels_without_data_of_a_colour_image_get_no_label_within_a_mask_either(cli, picture):

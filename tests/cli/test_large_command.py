@@ -7,6 +7,7 @@ import fsspec
 import numpy as np
 import pytest
 import zarr
+from stores import write_ome_zarr
 
 from napari_saf.io import read_mask
 from napari_saf.tiles import _label
@@ -27,8 +28,9 @@ def scan(tmp_path):
 def test_an_image_is_labelled_in_tiles_and_not_again(cli, scan):
     run = ("segment", scan, "-o", "m.ome.zarr", "--tile", "32", *PLAIN)
     assert "m.ome.zarr: 2 labels, 9 tiles, " in cli(*run).out
-    labels = read_mask("m.ome.zarr").labels
-    assert (labels[:, :40] != labels[:, 50:]).all()
+    mask = read_mask("m.ome.zarr")
+    assert (mask.labels[:, :40] != mask.labels[:, 50:]).all()
+    assert len(mask.prototypes.vectors) == 2
     assert "1 image: 1 done before" in cli(*run).out
     assert cli(*run[:-1], "contrast").is_error("is there already", "--overwrite")
     assert cli(*run[:-1], "contrast", "--overwrite").code == 0
@@ -51,23 +53,6 @@ def test_only_large_images_are_labelled_in_tiles_unasked(cli, scan, tmp_path, mo
     assert "tile" not in cli("segment", "a.npy", "-o", "n.ome.zarr", "--tile", "0", *PLAIN).out
 
 
-def test_prototypes_with_names_label_in_tiles(cli, scan):
-    assert cli("segment", scan, "-o", "m.ome.zarr", "--tile", "32", *PLAIN).code == 0
-    assert cli("export", "m.ome.zarr", "--prototypes", "p.json").code in (0, 2)
-    names = read_mask("m.ome.zarr").prototypes
-    assert len(names.vectors) == 2
-
-
-def test_what_tiles_cannot_do_is_one_line(cli, scan, tmp_path):
-    run = ("segment", scan, "-o", "m.ome.zarr", "--tile", "32")
-    np.save("seeds.npy", np.zeros((70, 90), np.uint8))
-    assert cli(*run, "--seeds", "seeds.npy", "--method", "af").is_error("--seeds")
-    assert cli(*run, "--probabilities", ".tif").is_error(".ome.zarr")
-    assert cli(*run, "--groups", "axis:0", "--method", "fair").is_error("groups")
-    (tmp_path / "seeds.npy").unlink()
-    assert [path.name for path in tmp_path.iterdir()] == ["a.zarr"]
-
-
 def large(monkeypatch, n_pixels=5000):
     """Let images of so many pixels be large."""
     monkeypatch.setattr(_label, "LARGE", n_pixels)
@@ -75,7 +60,6 @@ def large(monkeypatch, n_pixels=5000):
 
 
 def test_a_folder_may_hold_small_and_large_images(cli, picture, monkeypatch):
-    os.makedirs("in")
     picture("in/small.npy", (30, 40))
     picture("in/large.npy", (70, 90))
     large(monkeypatch)
@@ -107,19 +91,13 @@ def test_objects_regions_and_probabilities_of_tiles_lie_beside_the_mask(cli, sca
 
 
 def test_what_is_labelled_within_an_image_stays_there(cli, picture, tmp_path):
-    array = np.load(picture("a.npy", (70, 90)))
-    group = zarr.open_group(tmp_path / "a.ome.zarr", mode="w", zarr_format=3)
-    group.create_array("0", data=array, chunks=(32, 32))
-    axes = [{"name": name, "type": "space"} for name in "yx"]
-    scale = [{"type": "scale", "scale": [1.0, 1.0]}]
-    levels = {"axes": axes, "datasets": [{"path": "0", "coordinateTransformations": scale}]}
-    group.attrs["ome"] = {"version": "0.5", "multiscales": [levels]}
+    write_ome_zarr("a.ome.zarr", np.load(picture("a.npy", (70, 90))))
     out = tmp_path / "a.ome.zarr" / "labels" / "cells"
     assert cli("segment", "a.ome.zarr", "-o", out, "--objects", "--regions", *PLAIN).code == 0
-    assert sorted(os.listdir(out.parent)) == ["cells", "cells_kinds", "cells_objects", "zarr.json"]
+    names = ["cells", "cells_kinds", "cells_objects"]
+    assert sorted(os.listdir(out.parent)) == [*names, "zarr.json"]
     assert (tmp_path / "a.cells.objects.csv").exists()
-    listed = zarr.open_group(out.parent, mode="r").attrs["ome"]["labels"]
-    assert listed == ["cells", "cells_kinds", "cells_objects"]
+    assert zarr.open_group(out.parent, mode="r").attrs["ome"]["labels"] == names
 
 
 def test_a_store_is_an_image_wherever_a_file_is(cli, picture, tmp_path):
@@ -129,13 +107,15 @@ def test_a_store_is_an_image_wherever_a_file_is(cli, picture, tmp_path):
     os.makedirs("masks")
     shutil.copytree("a.ome.zarr", "masks/a.labels.ome.zarr")
     assert cli("segment", "a.npy", "-o", "m.tif", *PLAIN).code == 0
-    assert cli("objects", "masks", "-o", "o.csv", "--image", "a.ome.zarr").code == 0
-    assert cli("objects", "m.tif", "-o", "p.csv", "--image", "a.ome.zarr").code == 0
-    assert cli("sharpen", "m.tif", "a.ome.zarr", "-o", "s.tif").code == 0
-    seeds = ("segment", "a.npy", "--seeds", "a.ome.zarr", "--method", "af", *PLAIN[2:])
-    assert cli(*seeds, "-o", "t.tif", "--mask", "a.ome.zarr").code == 0
-    assert cli("export", "a.ome.zarr", "--image", "a.ome.zarr", "-o", "e.csv").code == 0
-    assert cli("compare", "a.ome.zarr", "-o", "c.png", "--method", "slk").code in (0, 2)
+    for line in (
+        "objects masks -o o.csv --image a.ome.zarr",
+        "objects m.tif -o p.csv --image a.ome.zarr",
+        "sharpen m.tif a.ome.zarr -o s.tif",
+        "segment a.npy --seeds a.ome.zarr --method af --mask a.ome.zarr -o t.tif --window 3",
+        "export a.ome.zarr --image a.ome.zarr -o exported",
+        "compare a.ome.zarr -o c.png --method slk",
+    ):
+        assert cli(*line.split()).code == 0, line
 
 
 def test_a_scheduler_that_is_not_there_is_one_line(cli, scan, monkeypatch):

