@@ -1,4 +1,5 @@
 import dataclasses
+import json
 import os
 from pathlib import Path
 
