@@ -109,8 +109,8 @@ class ScribblesWidget(DockBase):
 
     def _add_controls(self) -> None:
         suggest = create_button("Suggest spot", _SUGGEST_HELP, self.suggest)
-        more_buttons = {"suggest": suggest, "update_labels": self.panel.run_button}
-        self.buttons = self.tools.buttons | more_buttons
+        self.buttons = self.tools.buttons | {"suggest": suggest}
+        self.buttons["update_labels"] = self.panel.run_button
         self.follow.setChecked(True)
         self.follow.setToolTip("Label the image anew after every stroke, undo and redo.")
         self.uncertainty.setToolTip(_UNCERTAINTY_HELP)
@@ -187,9 +187,9 @@ class ScribblesWidget(DockBase):
 
     def settings(self) -> tuple[AbstractMethod, ImageOptions]:
         """Return how strokes label here, for the Project dock; SafError: a value is wrong."""
-        selection = self.input.read()
-        max_side = selection.options.max_side
-        return self.form.read(), dataclasses.replace(selection.whole_options(), max_side=max_side)
+        chosen = self.input.read()
+        options = dataclasses.replace(chosen.whole_options(), max_side=chosen.options.max_side)
+        return self.form.read(), options
 
     @property
     def result(self) -> Any:
