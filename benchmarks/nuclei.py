@@ -151,7 +151,7 @@ def suggestions(
 
     A stroke is a piece of a row within a region, of the class there.
     """
-    from napari_saf._gui.scribbles.results import most_uncertain_pixel
+    from napari_saf._gui.scribbles.result import most_uncertain_pixel
 
     def add(strokes: Strokes, row: int, column: int) -> Strokes:
         pieces, _ = ndimage.label(regions[row] == regions[row, column])

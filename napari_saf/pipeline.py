@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Callable, Generator, Mapping, Sequence
-from typing import Any, Literal, cast
+from typing import Any, ClassVar, Literal, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -32,7 +32,7 @@ from napari_saf.objects import ObjectStep, with_bounds
 from napari_saf.parameters import from_plain, to_plain
 from napari_saf.problem import Problem
 from napari_saf.regions import merge_regions
-from napari_saf.result import LabelMap, Segmentation, Snapshot, Status
+from napari_saf.result import LabelImage, LabelMap, Segmentation, Snapshot, Status
 from napari_saf.strategies import Strategy, refusal
 
 Source = ArrayLike | io.ImageFile
@@ -223,7 +223,9 @@ class Pipeline:
         """
         problem = self.problem([*sources], mask=mask, seeds=seeds, groups=groups, rescale=rescale)
         pipeline = self if seeds is not None else self.for_others()
-        result = yield from _numbered_as_seeds(pipeline.method, problem, cancelled)
+        run = NumberedRun(pipeline.method, problem)
+        result = run.finish((yield from run.iterate(cancelled)))
+        result = dataclasses.replace(result, label_map=run.label_map(result))
         if seeds is not None and len(sources) == 1:
             prototypes = io.PrototypeSet.fit(problem, result.labels)
             pipeline = dataclasses.replace(pipeline, prototypes=prototypes)
@@ -324,20 +326,71 @@ def without_gaps(problem: Problem) -> tuple[Problem, LabelMap]:
     return problem.with_seeds(classes.unpaint(problem.seeds)), classes
 
 
-def _numbered_as_seeds(
-    method: AbstractMethod, problem: Problem, cancelled: Callable[[], bool]
-) -> Generator[Snapshot, None, Segmentation]:
-    """Run a method; labels are numbered as the seeds are, which may leave gaps."""
-    if problem.seeds is None or method.labels_are_given:
-        return (yield from method.iterate(problem, cancelled=cancelled))
-    numbered, classes = without_gaps(problem)
-    result = yield from method.iterate(numbered, cancelled=cancelled)
-    columns = result.label_map.numbers
-    shown = classes.extended(int(columns.max(initial=0)))
-    labels: Any = result.labels
-    labels = [*map(shown.paint, labels)] if isinstance(labels, list) else shown.paint(labels)
-    label_map = LabelMap(np.append(0, shown.numbers)[columns])
-    return dataclasses.replace(result, labels=labels, label_map=label_map)
+class RunStart:
+    """Begins from nothing, with labels numbered as the seeds are; subclasses begin otherwise."""
+
+    is_recorded: ClassVar[bool] = True
+
+    def begin(self, problem: Problem, method: AbstractMethod) -> tuple[Problem, LabelMap]:
+        """Return the problem to solve, and the labels of its first columns."""
+        return (problem, LabelMap.identity(0)) if method.labels_are_given else without_gaps(problem)
+
+    def initial(
+        self, problem: Problem, classes: LabelMap, method: AbstractMethod
+    ) -> NDArray[np.float32] | Segmentation | None:
+        """Return what to start from, see `iterate`; None for the start of the method."""
+        return None
+
+    def paint(self, columns: LabelImage, classes: LabelMap) -> LabelImage:
+        """Return labels for columns counted from 1, 0 for outside."""
+        return classes.extended(int(columns.max(initial=0))).paint(columns)
+
+    def finish(self, result: Segmentation, classes: LabelMap) -> Segmentation:
+        """Return the result with painted labels."""
+        images = result.labels if isinstance(result.labels, list) else [result.labels]
+        painted = [self.paint(image, classes) for image in images]
+        labels = painted if isinstance(result.labels, list) else painted[0]
+        return dataclasses.replace(result, labels=labels)
+
+
+class NumberedRun:
+    """A run of a method on a problem as it was read, whose seeds may leave gaps.
+
+    The method solves the `problem`, without gaps; the `classes` are the labels of its first
+    columns.
+    """
+
+    def __init__(
+        self, method: AbstractMethod, problem: Problem, start: RunStart | None = None
+    ) -> None:
+        self.method, self.start = method, start or RunStart()
+        self.problem, self.classes = self.start.begin(problem, method)
+
+    def iterate(self, cancelled: Callable[[], bool]) -> Generator[Snapshot, None, Segmentation]:
+        """Yield the snapshots, return the result; both have the numbers of the method."""
+        initial = self.start.initial(self.problem, self.classes, self.method)
+        return (yield from self.method.iterate(self.problem, initial, cancelled=cancelled))
+
+    def finish(self, result: Segmentation) -> Segmentation:
+        """Return the result with labels that are numbered as the seeds are."""
+        return self.start.finish(result, self.classes)
+
+    def label_map(self, result: Segmentation) -> LabelMap:
+        """Return the columns of the labels that `finish` returns."""
+        columns = result.label_map.numbers
+        shown = self.classes.extended(int(columns.max(initial=0)))
+        return LabelMap(np.append(0, shown.numbers)[columns])
+
+    def by_label(self, result: Segmentation) -> Segmentation:
+        """Return the result with prototypes, exemplars and columns by those labels, too."""
+        rows, nodes = result.prototypes, result.exemplars
+        if nodes is not None:
+            most = max(len(rows), int(result.label_map.numbers.max(initial=0)))
+            columns = self.classes.extended(most).columns
+            nodes = np.where(columns < 0, -1, nodes[columns.clip(max=len(nodes) - 1)])
+        rows = self.classes.extended(len(rows)).rows(rows)
+        label_map = self.label_map(result)
+        return dataclasses.replace(result, prototypes=rows, exemplars=nodes, label_map=label_map)
 
 
 def _array_of(source: Source) -> Any:

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from gui_cases import blocks
+from gui_cases import TIMEOUT, blocks
 from napari.components import ViewerModel
 from napari.settings import get_plugin_settings
 from qtpy.QtCore import Qt
@@ -65,15 +65,27 @@ def test_dots_are_many_things_and_all_are_labelled(dock, stroke):
     assert (found == dots()[1]).mean() > 0.98
 
 
-def test_labels_are_provisional_until_the_settings_are_chosen(dock, stroke):
+def test_labels_are_provisional_until_the_settings_are_chosen(dock, stroke, qtbot):
     texts = []
     later = Qt.ConnectionType.QueuedConnection  # what comes to screen
     dock.status.changed.connect(lambda: texts.append(dock.status.text), later)
     stroke(dock, 7, 5, 1)
     stroke(dock, 1, 2, 2, 60)
+    qtbot.waitUntil(lambda: texts[-1:] == [dock.status.text], timeout=TIMEOUT)
     assert any(text.startswith("first labels; looking for what") for text in texts)
     ended = {text.partition("\n")[2] for text in texts if text.startswith("converged")}
     assert ended == {"automatic: colour and surroundings, scale 7, 480 px"}
+    assert dock.status.text.startswith("converged")
+
+
+def test_it_is_said_at_once_that_settings_are_looked_for(dock, stroke, monkeypatch):
+    """However soon they are chosen."""
+    texts = []
+    dock.controller.advanced.connect(lambda frame: texts.append(dock.status.text))
+    monkeypatch.setattr(dock.automatic, "chooser", lambda job: lambda cancelled: "")
+    stroke(dock, 7, 5, 1)
+    stroke(dock, 1, 2, 2, 60)
+    assert texts[0].startswith("first labels; looking for what")
     assert dock.status.text.startswith("converged")
 
 

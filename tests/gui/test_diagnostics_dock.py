@@ -21,11 +21,11 @@ import napari_saf as saf
 from napari_saf._gui.diagnostics.dock import REFRESH_MILLISECONDS, DiagnosticsWidget
 from napari_saf._gui.diagnostics.sections import Curve, CurvePlot, _short_number
 from napari_saf._gui.docks.frame import frame_of
+from napari_saf._gui.layers import reading
 from napari_saf._gui.layers.metadata import METADATA_KEY
 from napari_saf._gui.prototypes.dock import PrototypesWidget
 from napari_saf._gui.runs.controller import RunController, RunsOfViewer
 from napari_saf._gui.scribbles.dock import ScribblesWidget
-from napari_saf._gui.segment import regions as region_section
 
 pytestmark = pytest.mark.gui
 
@@ -193,7 +193,7 @@ def test_regions_that_come_late_do_not_cover_earlier_labels(
             pass
         return saf.merge_regions(*arguments, cancelled=cancelled, **options)
 
-    monkeypatch.setattr(region_section, "merge_regions", merge)
+    monkeypatch.setattr(reading, "merge_regions", merge)
     run(dock)
     slide(qtbot, diagnostics, 1)
     assert diagnostics.earlier.labels.visible and dock.panel.is_calculating

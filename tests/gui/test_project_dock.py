@@ -19,7 +19,7 @@ from napari_saf._gui.objects.dock import ObjectsWidget
 from napari_saf._gui.project.dock import ProjectWidget
 from napari_saf._gui.scribbles import dock as scribbles_dock
 from napari_saf._gui.scribbles.dock import ScribblesWidget
-from napari_saf._gui.scribbles.results import shares_of
+from napari_saf._gui.scribbles.result import shares_of
 from napari_saf._gui.segment.dock import SegmentWidget
 from napari_saf.cli import main
 from napari_saf.features import Scaling

@@ -12,6 +12,7 @@ from napari.layers import Labels
 
 import napari_saf as saf
 from napari_saf._gui.export.dock import ExportWidget
+from napari_saf._gui.layers import reading
 from napari_saf._gui.layers.metadata import is_regions, recipe_of
 from napari_saf._gui.prototypes.dock import PrototypesWidget
 from napari_saf._gui.segment import regions as region_section
@@ -65,7 +66,7 @@ def merging(monkeypatch):
             return saf.merge_regions(*arguments, **own, **options)
 
     found = Merging()
-    monkeypatch.setattr(region_section, "merge_regions", found.merge)
+    monkeypatch.setattr(reading, "merge_regions", found.merge)
     return found
 
 
@@ -346,7 +347,7 @@ def test_regions_that_cannot_be_merged_can_be_asked_for_again(
         raise saf.ComputeError("no memory")
 
     with monkeypatch.context() as patch:
-        patch.setattr(region_section, "merge_regions", fail)
+        patch.setattr(reading, "merge_regions", fail)
         label(dock)
     assert dock.status.text == "no memory"
     assert dock.regions.regions_button.text() == "regions"

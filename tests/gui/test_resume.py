@@ -155,7 +155,8 @@ def test_it_is_not_offered_where_that_changed_in_the_run(viewer, dock, stop, wha
     dock.controller.advanced.connect(change)
     stop(dock, 0.1)
     assert not is_offered(dock)
-    assert (what == "result") == (not dock.status.text)
+    is_said = dock.status.text == "stopped: the layer of its labels was removed"
+    assert is_said == (what == "result")
 
 
 def test_a_slice_on_screen_and_a_look_at_the_strokes_change_nothing(viewer, dock, stop, qtbot):

@@ -18,9 +18,10 @@ from napari_saf._gui.forms.controls import StatusArea
 from napari_saf._gui.forms.display_text import describe_error
 from napari_saf._gui.layers.reading import ImageJob, Pixels, ProblemReader
 from napari_saf._gui.runs.controller import Run
-from napari_saf._gui.runs.job import RunJob, RunStart
+from napari_saf._gui.runs.job import RunJob
 from napari_saf._gui.runs.tasks import Task
 from napari_saf.errors import InvalidInput
+from napari_saf.pipeline import RunStart
 from napari_saf.problem import ImageOptions
 
 pytestmark = pytest.mark.gui

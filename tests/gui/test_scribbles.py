@@ -9,6 +9,7 @@ from qtpy.QtTest import QTest
 
 import napari_saf as saf
 from napari_saf._gui.scribbles.dock import ScribblesWidget
+from napari_saf._gui.scribbles.results import StrokeResults
 from napari_saf._gui.segment.dock import SegmentWidget
 
 pytestmark = [pytest.mark.gui]
@@ -186,6 +187,14 @@ def test_strokes_go_with_their_image(taught, model, paint):
     assert taught.strokes.layer.name == "alike strokes"
 
 
+def test_strokes_are_looked_at_once_a_run(taught, paint, monkeypatch):
+    looks, began, read = [], [], StrokeResults._read_state
+    monkeypatch.setattr(StrokeResults, "_read_state", lambda self: looks.append(1) or read(self))
+    taught.controller.began.connect(began.append)
+    paint(taught, (4, 8), 1)
+    assert began and len(looks) == len(began)
+
+
 @pytest.mark.parametrize("which", ["blocks", "blocks strokes", "blocks [from strokes]"])
 def test_a_layer_is_removed(taught, model, paint, settle, qtbot, which):
     strokes = taught.strokes.layer
@@ -198,6 +207,7 @@ def test_a_layer_is_removed(taught, model, paint, settle, qtbot, which):
     if which == "blocks strokes":
         assert taught.status.text == "press New, then paint two classes"
     if which == "blocks [from strokes]":
+        assert taught.status.text == "stopped: the layer of its labels was removed"
         taught.form.set_values({"stepper": "adams", "stop.entropy": 1e-2})
         strokes.undo()
         settle(taught)

@@ -114,7 +114,7 @@ def test_only_the_last_of_several_clicks_is_run(dock, long_run, qtbot):
 
 
 @pytest.mark.parametrize("which", ["image", "result"])
-def test_removing_a_layer_ends_the_run(viewer, dock, long_run, qtbot, which):
+def test_removing_a_layer_ends_the_run_and_it_is_said(viewer, dock, long_run, qtbot, which):
     long_run(dock)
     layer = dock.input.image if which == "image" else dock.controller.live.layer
     n_layers = len(viewer.layers)
@@ -122,9 +122,20 @@ def test_removing_a_layer_ends_the_run(viewer, dock, long_run, qtbot, which):
         viewer.layers.remove(layer)
     assert len(viewer.layers) == n_layers - 1
     assert layer not in viewer.layers
-    if which == "image":
+    if which == "result":
+        assert dock.status.text == "stopped: the layer of its labels was removed"
+    else:
+        assert dock.status.text.startswith("no image")
         (result,) = result_layers(viewer)
         assert result.data.min() >= 1
+
+
+def test_it_is_said_that_the_image_of_a_run_was_removed(viewer, dock, long_run, qtbot):
+    viewer.add_image(blocks()[::-1], name="second")
+    long_run(dock)
+    with qtbot.waitSignal(dock.controller.finished, timeout=TIMEOUT):
+        viewer.layers.remove(dock.input.image)
+    assert dock.status.text == "stopped: its image was removed"
 
 
 @pytest.mark.parametrize("which", ["mask", "strokes"])

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from napari.layers import Labels
 
-from napari_saf._gui.scribbles.results import follow_strokes, most_uncertain_pixel
+from napari_saf._gui.scribbles.result import follow_strokes, most_uncertain_pixel
 from napari_saf._gui.scribbles.strokes import Strokes
 
 pytestmark = pytest.mark.gui

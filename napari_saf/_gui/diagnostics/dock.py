@@ -14,10 +14,16 @@ from qtpy.QtWidgets import QCheckBox, QLabel, QSlider
 from superqt.utils import signals_blocked
 
 from napari_saf._gui.diagnostics.recorded_run import EarlierLayers, RecordedRun
-from napari_saf._gui.diagnostics.sections import BranchForm, CurvePlot, SeparabilityTable, curves_of
+from napari_saf._gui.diagnostics.sections import (
+    BRANCH_HELP,
+    BranchForm,
+    CurvePlot,
+    SeparabilityTable,
+    curves_of,
+)
 from napari_saf._gui.docks.base import DockBase
 from napari_saf._gui.forms.choices import LayerChoice
-from napari_saf._gui.forms.layout import FormSection, create_button, create_fold
+from napari_saf._gui.forms.layout import FormSection, create_button, create_fold, enable
 from napari_saf._gui.layers.metadata import colors_of, metadata_of
 from napari_saf._gui.runs.controller import RunController
 from napari_saf._gui.runs.job import RecordedStart
@@ -46,6 +52,25 @@ _RESUME_HELP = (
 _ENTROPY_HELP = (
     "A layer with the entropy of each pixel's soft labels at this time: 0 decided, 1 no preference."
 )
+
+
+@dataclasses.dataclass(frozen=True)
+class ContinueState:
+    """What decides whether a run goes on from the time of the slider."""
+
+    is_recorded: bool = True  # at that time
+    is_running: bool = False
+    has_layers: bool = True  # that of its labels, as the run left it, and its image
+    is_busy: bool = False  # with a run of the dock
+
+
+def why_disabled(state: ContinueState) -> str:
+    """Return why a run cannot go on from where the slider is; empty if it can."""
+    if not state.is_recorded:
+        return "nothing was recorded to go on from"
+    if state.is_running or state.is_busy:
+        return "wait for the end of the run, or stop it"
+    return "" if state.has_layers else "the image or the labels of the run are gone"
 
 
 class DiagnosticsWidget(DockBase):
@@ -101,7 +126,7 @@ class DiagnosticsWidget(DockBase):
     def _continue(self, *, is_branch: bool) -> None:
         """Go on from the time of the slider as the run did, in its layer, or as a branch of it."""
         run, recorded = self.recorded, self._state()
-        if run is None or recorded is None or not self._may_start(run):
+        if run is None or recorded is None or why_disabled(self._continue_state()):
             return
         with self.panel.showing_errors():
             job, live = run.job, run.live
@@ -190,8 +215,12 @@ class DiagnosticsWidget(DockBase):
         self.earlier.forget(keeps_layers=not self.lifetime.has_window)
         self.runs, self.recorded, self._recorded_labels = [], None, ()
 
-    def _may_start(self, run: RecordedRun) -> bool:
-        return not (run.is_running or run.live.is_lost) and run.job.image in self._viewer.layers
+    def _continue_state(self) -> ContinueState:
+        run = self.recorded
+        if run is None or self._state() is None:
+            return ContinueState(is_recorded=False)
+        has_layers = not run.live.is_lost and run.job.image in self._viewer.layers
+        return ContinueState(is_running=run.is_running, has_layers=has_layers)
 
     def _may_be_shown(self, layer: Labels) -> bool:
         own = any(run.live.layer == layer and not run.is_running for run in self.runs)
@@ -366,11 +395,11 @@ class DiagnosticsWidget(DockBase):
             self._show_chosen()
 
     def _refresh_buttons(self) -> None:
-        run, state = self.recorded, self._state()
-        can_go_on = run is not None and state is not None and self._may_start(run)
-        self.resume_button.setEnabled(can_go_on)
-        self.branch.button.setEnabled(can_go_on and not self.controller.is_running)
-        self.entropy.setEnabled(state is not None)
+        state = self._continue_state()
+        enable(self.resume_button, why_disabled(state), _RESUME_HELP)
+        state = dataclasses.replace(state, is_busy=self.controller.is_running)
+        enable(self.branch.button, why_disabled(state), BRANCH_HELP)
+        self.entropy.setEnabled(state.is_recorded)
         self.slider.setEnabled(len(self.times) > 1)
 
 

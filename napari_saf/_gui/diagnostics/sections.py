@@ -239,6 +239,7 @@ def _short_number(value: float) -> str:
 
 
 _MOST_ROWS = 6
+BRANCH_HELP = "Go on from here with these parameters, in a layer of its own."
 _SCALE_HELP = "Side of the window over which labels are averaged (N)."
 _SUMMARY_HELP = (
     "How far apart labels are in colour or whatever describes a pixel: the scatter between them "
@@ -304,8 +305,7 @@ class BranchForm(FormSection):
         self.form: MethodForm | None = None
         self.scale = OddSlider(5)
         self.add_row("Scale", self.scale, _SCALE_HELP)
-        help = "Go on from here with these parameters, in a layer of its own."
-        self.button = create_button("Branch", help)
+        self.button = create_button("Branch", BRANCH_HELP)
         self.layout().addWidget(self.button)
 
     def show_job(self, job: RunJob) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import napari
 from napari.layers import Image, Labels
-from qtpy.QtCore import QObject, Signal
+from qtpy.QtCore import Signal
 from qtpy.QtWidgets import QCheckBox, QDialog, QPushButton, QVBoxLayout, QWidget
 
 from napari_saf import io
@@ -34,9 +34,7 @@ from napari_saf._gui.forms.layout import (
 )
 from napari_saf._gui.layers import placement
 from napari_saf._gui.layers.large import narrowed
-from napari_saf._gui.layers.live import RegionsLayer
 from napari_saf._gui.layers.reading import ImageJob
-from napari_saf._gui.layers.visibility import visibility_of
 from napari_saf._gui.napari_workarounds import dims_of
 from napari_saf._gui.runs.job import RunJob
 from napari_saf._gui.runs.panel import RunPanel
@@ -47,7 +45,6 @@ from napari_saf.io import PrototypeSet
 from napari_saf.pipeline import Pipeline
 from napari_saf.problem import ImageOptions
 from napari_saf.project import Model
-from napari_saf.regions import RegionHierarchy, merge_regions
 
 BUSY = "wait for the end, or stop"
 _FILES = object()
@@ -152,7 +149,7 @@ class ApplyDialog(QDialog):
         rows += [create_row(*kept, *more)] if kept or more else []
         fill_layout(QVBoxLayout(self.row), *rows)
         self.status.mirror(panel.status)
-        panel.busy_changed.connect(self._on_busy_changed)
+        panel.busy_changed.connect(self.stop.setEnabled)
         panel.controller.began.connect(self._on_began)
         self.image.currentIndexChanged.connect(self._on_chosen)
         self.image.layer_changed.connect(self._on_chosen)
@@ -213,13 +210,9 @@ class ApplyDialog(QDialog):
         for button in (self.to_image, self.to_folder):
             enable(button, "" if why_not == BUSY else why_not, self._help)
 
-    def _on_busy_changed(self) -> None:
-        self.stop.setEnabled(self._panel.is_busy)
-
-    def _on_began(self) -> None:
+    def _on_began(self, job: RunJob) -> None:
         """Show the brightness of what is applied, which may have been suggested."""
-        job = self._panel.controller.job
-        if job is not None and job.is_applied:
+        if job.is_applied:
             self.take_brightness(job.image_job.options)
 
     def _ask_to_save(self) -> None:
@@ -241,42 +234,6 @@ class ApplyDialog(QDialog):
             self._suggested = source.parent if os.path.isfile(source) else results
             self.results.set_path(self._suggested)
         self.changed.emit()
-
-
-class AppliedRegions(QObject):
-    """Merges the labels of applied recipes into regions, where those ask for that.
-
-    The regions are shown, and active.
-    """
-
-    def __init__(self, viewer: napari.viewer.Viewer, panel: RunPanel) -> None:
-        super().__init__(panel)
-        self._viewer, self._panel = viewer, panel
-        panel.controller.returned.connect(self._on_returned)
-        panel.controller.began.connect(self._on_began)
-
-    def _on_began(self) -> None:
-        self._panel.background.drop("applied regions")
-
-    def _on_returned(self, result: object) -> None:
-        live, job = self._panel.controller.live, self._panel.controller.job
-        if live is None or job is None or job.level is None or live.is_lost:
-            return
-        labels, level, image_job = live.labels().copy(), job.level, job.image_job
-
-        def merge(cancelled: Callable[[], bool]) -> RegionHierarchy:
-            pixels, axis = image_job.read_image(cancelled)
-            return merge_regions(labels, pixels, channel_axis=axis, cancelled=cancelled)
-
-        def show(tree: RegionHierarchy) -> None:
-            if not live.is_lost:
-                regions = RegionsLayer(self._viewer, live)
-                regions.show_level(tree, level)
-                shown = (live.image, regions.layer, image_job.pixels.index)
-                visibility_of(self._viewer).show_result(*shown)
-                self._viewer.layers.selection.active = regions.layer
-
-        self._panel.background.run("applied regions", merge, show)
 
 
 def start_applying(

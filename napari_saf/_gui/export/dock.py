@@ -16,7 +16,6 @@ from qtpy.QtWidgets import QFrame, QLabel, QLineEdit, QPlainTextEdit, QVBoxLayou
 
 from napari_saf._gui.docks.apply import (
     BUSY,
-    AppliedRegions,
     ApplyDialog,
     ApplyRequest,
     start_applying,
@@ -177,7 +176,6 @@ class ExportWidget(DockBase):
         )
         self.choice = ExportChoice()
         self.applying = ApplyDialog(self, viewer, self.panel, _APPLY_HELP)
-        self._applied_regions = AppliedRegions(viewer, self.panel)
         self.repeat = RepeatSection(self.applying, self.panel)
         self.labels = LayerChoice(viewer, Labels)
         self.labels.choose(metadata.labels_to_choose(viewer))

@@ -16,6 +16,7 @@ from napari_saf.features import Ground, channels_last, ground_of, is_rgb, standa
 from napari_saf.graph import CoarseGrid, GridGraph
 from napari_saf.methods import Cancelled
 from napari_saf.problem import ImageOptions, Problem
+from napari_saf.regions import RegionHierarchy, merge_regions
 from napari_saf.result import LabelImage
 
 Index = tuple[int | slice, ...]
@@ -123,6 +124,19 @@ class ImageJob:
         if axis is None and is_rgb(pixels.shape) and not is_rgb_layer:
             return pixels[..., None], -1
         return pixels, axis
+
+    def merge_regions(
+        self,
+        labels: LabelImage,
+        cancelled: Callable[[], bool],
+        progress: Callable[[float], object] | None = None,
+    ) -> tuple[RegionHierarchy, NDArray[Any]]:
+        """Read the image and merge labels of it into regions; return them and the pixels."""
+        pixels, axis = self.read_image(cancelled)
+        tree = merge_regions(
+            labels, pixels, channel_axis=axis, progress=progress, cancelled=cancelled
+        )
+        return tree, pixels
 
     def ground(self) -> Ground | None:
         """Return what things lie on, as `ground_of` says; None for what is not in memory."""

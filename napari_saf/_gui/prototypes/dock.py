@@ -12,7 +12,6 @@ from napari.layers import Image, Labels
 
 from napari_saf._gui.docks.apply import (
     BUSY,
-    AppliedRegions,
     ApplyDialog,
     ApplyRequest,
     save_classifier,
@@ -132,7 +131,6 @@ class PrototypesWidget(DockBase):
         self.applying = ApplyDialog(
             self, self._viewer, self.panel, _APPLY_HELP, has_classifier=True, more=[load]
         )
-        self._applied_regions = AppliedRegions(self._viewer, self.panel)
         widgets = [choices, self.table, create_row(*edit_buttons), self.applying.row]
         self.lay_out(widgets, [undo, redo, self.panel.stop_button], [self.status])
 

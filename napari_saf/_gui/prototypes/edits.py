@@ -15,12 +15,13 @@ from scipy import ndimage
 from napari_saf._gui.layers.placement import labelled_axes, pixels_of
 from napari_saf._gui.layers.reading import ImageJob, Pixels, ProblemReader
 from napari_saf._gui.prototypes.labels import LabelState, Source
-from napari_saf._gui.runs.job import RunJob, RunStart
+from napari_saf._gui.runs.job import RunJob
 from napari_saf.device import torch
 from napari_saf.errors import InvalidInput
 from napari_saf.graph import GridGraph
 from napari_saf.io import count_labels
 from napari_saf.methods import AbstractMethod, method_for_warm_start, method_with_prototypes
+from napari_saf.pipeline import RunStart
 from napari_saf.points import distances, k_means
 from napari_saf.problem import Problem
 from napari_saf.result import LabelImage, LabelMap, Segmentation

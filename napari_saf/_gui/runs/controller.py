@@ -6,6 +6,7 @@ import dataclasses
 import time
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import napari
@@ -13,20 +14,21 @@ import numpy as np
 from numpy.typing import NDArray
 from qtpy.QtCore import QObject, QTimer, Signal
 
-from napari_saf._gui.layers.live import LiveLayer
+from napari_saf._gui.layers.live import LiveLayer, RegionsLayer
 from napari_saf._gui.layers.metadata import SoftLabels
 from napari_saf._gui.layers.reading import ProblemReader
 from napari_saf._gui.layers.view import middle_on_screen
 from napari_saf._gui.layers.visibility import visibility_of
-from napari_saf._gui.runs.job import RecordedStart, RunJob, RunStart, StoppedStart
+from napari_saf._gui.runs.job import RecordedStart, RunJob, StoppedStart
 from napari_saf._gui.runs.tasks import Task
 from napari_saf._gui.settings import current_settings
 from napari_saf.io import PrototypeSet
 from napari_saf.methods import Cancelled, SweepMethod, run_to_end
 from napari_saf.parts import in_view
-from napari_saf.pipeline import Pipeline
+from napari_saf.pipeline import NumberedRun, Pipeline, RunStart
 from napari_saf.problem import Problem
 from napari_saf.recording import Recording
+from napari_saf.regions import RegionHierarchy
 from napari_saf.result import LabelImage, LabelMap, Segmentation, Snapshot
 
 _CLOSING_SECONDS = 5.0
@@ -54,18 +56,19 @@ class Run(Task):
 
     The `mailbox` holds at most one frame: the run makes one when it is empty, and whoever takes it
     asks so for another; neither waits for the other. `first_labels` is sent with the first. A sweep
-    through the fairness weights sends `swept` before it returns its last solution. What strokes
-    have `taught` is sent after the labels, which do not wait for it.
+    through the fairness weights sends `swept` before it returns its last solution. What follows the
+    labels does not hold them up: what strokes have `taught`, and regions that are `merged`.
 
     A `recording` can be set while a run goes on, if it is recordable. The `problem` is what was
     read, with strokes numbered without gaps; the `classes` are the numbers of the strokes. At full
     resolution parts of a large image come first that are near the `centre` of the screen, in pixels
-    of the image.
+    of the image. The `fault` says what ended the run, if it was no person.
     """
 
     first_labels = Signal()
     swept = Signal(object)
     taught = Signal(object)
+    merged = Signal(object)
 
     def __init__(self, job: RunJob, live: LiveLayer, reader: ProblemReader) -> None:
         super().__init__(self._label)
@@ -73,14 +76,22 @@ class Run(Task):
         self._start = job.start or RunStart()
         if isinstance(self._start, StoppedStart):
             self._began -= self._start.outcome.seconds
-        self._left: tuple[Segmentation, LabelImage | None, Problem | None] | None = None
+        self._numbered: NumberedRun | None = None
+        self._left: tuple[Segmentation, LabelImage, Problem] | None = None
         self._has_labels = False
         self.mailbox: deque[Frame] = deque(maxlen=1)
         self.centre: NDArray[np.floating] | None = None
         self.recording = job.recording
-        self.problem: Problem | None = None
-        self.classes = LabelMap.identity(0)
         self.learned: PrototypeSet | None = None  # from strokes, once that was sent
+        self.fault = ""
+
+    @property
+    def problem(self) -> Problem | None:
+        return None if self._numbered is None else self._numbered.problem
+
+    @property
+    def classes(self) -> LabelMap:
+        return LabelMap.identity(0) if self._numbered is None else self._numbered.classes
 
     @property
     def pipeline(self) -> Pipeline | None:
@@ -100,54 +111,39 @@ class Run(Task):
 
         Those of a sweep are so already.
         """
-        return result if self.job.is_sweep else self._by_label(result)
-
-    def _by_label(self, result: Segmentation) -> Segmentation:
-        rows, nodes = result.prototypes, result.exemplars
-        columns = result.label_map.numbers
-        shown = self.classes.extended(max(len(rows), int(columns.max(initial=0))))
-        if nodes is not None:
-            places = shown.columns
-            nodes = np.where(places < 0, -1, nodes[places.clip(max=len(nodes) - 1)])
-        return dataclasses.replace(
-            result,
-            prototypes=self.classes.extended(len(rows)).rows(rows),
-            exemplars=nodes,
-            label_map=LabelMap(np.concatenate([[0], shown.numbers])[columns]),
-        )
+        is_done = self.job.is_sweep or self._numbered is None
+        return result if is_done else self._numbered.by_label(result)  # type: ignore[union-attr]
 
     def _label(self, report: object, cancelled: Callable[[], bool]) -> Segmentation:
-        method, read = self.job.method, self._reader.read(self.job.image_job, cancelled)
-        problem, self.classes = self._start.begin(read, method)
-        self.problem, whole = problem, self._reader.problem
+        method, job = self.job.method, self.job.image_job
+        read = self._reader.read(job, cancelled)
+        run = self._numbered = NumberedRun(method, read, self._start)
+        whole = self._reader.problem
+        assert whole is not None
         if cancelled():
             raise Cancelled
         if self.job.is_sweep:
             assert isinstance(method, SweepMethod)
-            weights = method.iterate_sweep(problem, cancelled=cancelled)
-            found = run_to_end(weights, self._put)
-            if not found.points:
+            weights = method.iterate_sweep(run.problem, cancelled=cancelled)
+            sweep = run_to_end(weights, self._put)
+            if not sweep.points:
                 raise Cancelled
-            results = [self._start.finish(one.segmentation, self.classes) for one in found.points]
+            results = [run.finish(_last(point.segmentation)) for point in sweep.points]
             points = tuple(
-                dataclasses.replace(point, segmentation=self._by_label(one))
-                for point, one in zip(found.points, results, strict=True)
+                dataclasses.replace(point, segmentation=run.by_label(result))
+                for point, result in zip(sweep.points, results, strict=True)
             )
-            self._send(self.swept, dataclasses.replace(found, points=points))
+            self._send(self.swept, dataclasses.replace(sweep, points=points))
             return points[-1].segmentation
-        initial = self._start.initial(problem, self.classes, method)
-        steps = method.iterate(problem, initial, cancelled=cancelled)
         with in_view(lambda: self.centre):
-            result = run_to_end(steps, self._put)
+            result = run_to_end(run.iterate(cancelled), self._put)
         if isinstance(self._start, RecordedStart) and self.recording:
             # The history begins before the recorded state that the run started from.
             result = dataclasses.replace(result, history=self.recording.history())
-        finished, labels = self._start.finish(result, self.classes), None
-        if self.job.image_job.seeds is not None and not isinstance(finished.labels, list):
-            labels = self.job.image_job.with_locked(finished.labels)
-            finished = dataclasses.replace(finished, labels=labels)
+        finished = run.finish(_last(result))
+        labels = job.with_locked(finished.labels)  # type: ignore[arg-type]
         self._left = result, labels, whole
-        return finished
+        return dataclasses.replace(finished, labels=labels)
 
     def _put(self, snapshot: Snapshot) -> None:
         """Put a frame into the mailbox if it is empty; record the step."""
@@ -162,9 +158,9 @@ class Run(Task):
 
     def _frame_of(self, snapshot: Snapshot) -> Frame:
         columns, labels = snapshot.label_map.numbers, snapshot.labels
-        own = labels[-1] if isinstance(labels, list) else labels
+        image = labels[-1] if isinstance(labels, list) else labels
         return Frame(
-            self.job.image_job.with_locked(self._start.paint(own, self.classes)),
+            self.job.image_job.with_locked(self._start.paint(image, self.classes)),
             self.classes.extended(int(columns.max())).numbers[columns - 1],
             snapshot.record.label_shares,
             snapshot.prototypes,
@@ -178,13 +174,23 @@ class Run(Task):
         if self._left is None:
             return
         (result, labels, problem), self._left = self._left, None
-        if labels is not None and problem is not None and not self.is_cancelled:
+        job, level = self.job.image_job, self.job.level
+        if job.seeds is not None and not self.is_cancelled:
             taught = PrototypeSet.fit(problem, labels)
             if taught is not None:
                 self._send(self.taught, taught)
         recording = self.recording
         if recording is not None:
             recording.finish(result)
+        if level is not None and not self.is_cancelled:
+            with suppress(Cancelled):
+                self._send(self.merged, job.merge_regions(labels, lambda: self.is_cancelled)[0])
+
+
+def _last(result: Segmentation) -> Segmentation:
+    """Return the result of the image that is asked for, of several that are labelled together."""
+    images = result.labels
+    return dataclasses.replace(result, labels=images[-1]) if isinstance(images, list) else result
 
 
 class RunsOfViewer(QObject):
@@ -216,7 +222,7 @@ class RunController(QObject):
     of which there are many of one layer. The `reader` may serve other work while there is no run.
     """
 
-    began = Signal()
+    began = Signal(object)  # the job
     advanced = Signal(object)
     swept = Signal(object)
     returned = Signal(object)
@@ -248,10 +254,6 @@ class RunController(QObject):
     @property
     def is_stopping(self) -> bool:
         return self.run is not None and self.run.is_cancelled
-
-    @property
-    def seconds(self) -> float:
-        return 0.0 if self.run is None else self.run.seconds
 
     @property
     def job(self) -> RunJob | None:
@@ -297,12 +299,13 @@ class RunController(QObject):
             (run.swept, self.swept),
             (run.returned, self._on_returned),
             (run.taught, self._on_taught),
+            (run.merged, self._on_merged),
             (run.failed, self.failed),
             (run.abandoned, self.abandoned),
             (run.finished, self._on_finished),
         ):
             signal.connect(slot)
-        self.began.emit()
+        self.began.emit(job)
         self._runs.began.emit(self)
         run.start()
 
@@ -371,6 +374,17 @@ class RunController(QObject):
             self.run.learned = taught
             self.run.live.teach(taught)
 
+    def _on_merged(self, tree: RegionHierarchy) -> None:
+        """Show the regions that the job asks for, and make them active."""
+        run = self.run
+        if run is None or run.job.level is None or run.live.is_lost or not self._has_returned:
+            return
+        regions = RegionsLayer(self._viewer, run.live)
+        regions.show_level(tree, run.job.level)
+        index = run.job.image_job.pixels.index
+        visibility_of(self._viewer).show_result(run.job.image, regions.layer, index)
+        self._viewer.layers.selection.active = regions.layer
+
     def _on_finished(self) -> None:
         ended, self._frame = self.job, None
         self._timer.stop()
@@ -385,4 +399,7 @@ class RunController(QObject):
         self.reader.forget()
         run = self.run
         if run is not None and event.value in (run.job.image, run.live.layer, *run.job.others):
+            is_labels = event.value == run.live.layer
+            which = "the layer of its labels" if is_labels else "its image"
+            run.fault = f"stopped: {which} was removed"
             run.cancel()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from napari.layers import Image, Labels
@@ -23,41 +23,14 @@ from napari_saf._gui.layers.placement import (
 from napari_saf._gui.layers.reading import ImageJob, Pixels
 from napari_saf.errors import InvalidInput
 from napari_saf.methods import AbstractMethod
-from napari_saf.pipeline import Pipeline, without_gaps
+from napari_saf.pipeline import Pipeline, RunStart
 from napari_saf.problem import Problem
 from napari_saf.recording import RecordedState, Recording
-from napari_saf.result import LabelImage, LabelMap, Segmentation
+from napari_saf.result import LabelMap, Segmentation
 
 _LEAST, _SMOOTHING = 1e-10, 0.1
 _MOST_LETTERS = 40
 """Of a title, so that there is room for the name of the image."""
-
-
-class RunStart:
-    """Begins from nothing, with labels numbered as the strokes are; subclasses begin otherwise."""
-
-    is_recorded: ClassVar[bool] = True
-
-    def begin(self, problem: Problem, method: AbstractMethod) -> tuple[Problem, LabelMap]:
-        """Return the problem to solve, and the labels on screen of its first columns."""
-        if method.labels_are_given:
-            return problem, LabelMap.identity(0)
-        return without_gaps(problem)
-
-    def initial(
-        self, problem: Problem, classes: LabelMap, method: AbstractMethod
-    ) -> NDArray[np.float32] | Segmentation | None:
-        """Return what to start from, see `iterate`; None for the own start of the method."""
-        return None
-
-    def paint(self, columns: LabelImage, classes: LabelMap) -> LabelImage:
-        """Return labels on screen for columns counted from 1, 0 for outside."""
-        return classes.extended(int(columns.max(initial=0))).paint(columns)
-
-    def finish(self, result: Segmentation, classes: LabelMap) -> Segmentation:
-        """Return the result with labels as on screen, of the image that is asked for."""
-        own = result.labels[-1] if isinstance(result.labels, list) else result.labels
-        return dataclasses.replace(result, labels=self.paint(own, classes))
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)

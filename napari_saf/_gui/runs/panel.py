@@ -47,7 +47,6 @@ class Subject(Enum):
     REASON = auto()  # why Run is disabled
     PROGRESS = auto()
     NOTE = auto()
-    PROVISIONAL = auto()  # an outcome that a calculation may replace
     OUTCOME = auto()
     ERROR = auto()
 
@@ -83,7 +82,7 @@ class RunPanel(QObject):
 
     run_clicked = Signal()
     stop_clicked = Signal()
-    busy_changed = Signal()
+    busy_changed = Signal(bool)
     repeat_asked = Signal(object)
     libraries_loaded = Signal()
 
@@ -105,18 +104,19 @@ class RunPanel(QObject):
         self._repeats, self._chosen = repeats, chosen
         self._outcome_text = outcome_text or self._usual_text
         self.controller, self.background = RunController(viewer, runs), BackgroundTasks(self)
-        self.status, self.time_left = StatusArea(), TimeLeft(self.controller)
+        self.status, self.time_left = StatusArea(), TimeLeft()
         self.stop_button = create_button("Stop", _STOP_HELP, self.stop)
         self.stop_button.setEnabled(False)
         text, self._run_help = run
-        self.run_button = create_button(text, self._run_help, self._on_run_clicked)
+        self.run_button = create_button(text, self._run_help, self.run_clicked)
         self._subject, self._reason = Subject.NOTHING, ""
         self._suggestion: Suggestion | None = None
         self._frame: Frame | None = None
         self._task: Task | None = None
         self._task_text, self._task_end = "", _TaskEnd()
         self._is_showing = self._has_ended = False
-        self.headline = ""  # is shown in place of progress
+        self._provisional = ""
+        self._said: tuple[str, float, Suggestion | None] = "", 0.0, None  # of the outcome
         self.outcome = ""  # how the last run ended
         self._clock = QTimer(self, interval=_CLOCK_MILLISECONDS)
         self._clock.timeout.connect(self._show_progress)
@@ -264,11 +264,19 @@ class RunPanel(QObject):
         """Change the text alone."""
         self._show(Subject.NOTE, None, text)
 
-    def show_outcome(self, text: str, fraction: float = 1) -> None:
-        self._show(Subject.OUTCOME, fraction, text)
+    def show_outcome(
+        self, text: str, fraction: float = 1, suggestion: Suggestion | None = None
+    ) -> None:
+        self._said = text, fraction, suggestion
+        self._show(Subject.OUTCOME, fraction, self._provisional or text, suggestion)
 
-    def show_provisional(self, text: str) -> None:
-        self._show(Subject.PROVISIONAL, 1, text)
+    def set_provisional(self, text: str) -> None:
+        """Show a text in place of progress and outcome, as long as it is not empty."""
+        self._provisional = text
+        if self._subject is Subject.OUTCOME:
+            self.show_outcome(*self._said)
+        elif text:
+            self._show_progress()
 
     def show_error(self, text: str, suggestion: Suggestion | None = None) -> None:
         """Show an error below Run, and as a notification of napari."""
@@ -323,8 +331,8 @@ class RunPanel(QObject):
         fraction, seconds = 0.0 if frame is None else frame.fraction, f"{run.seconds:.1f} s"
         if run.is_cancelled:
             lines = [f"stopping …  {seconds}"]
-        elif self.headline:
-            lines = [f"{self.headline}  {seconds}", run.memory_note]
+        elif self._provisional:
+            lines = [f"{self._provisional}  {seconds}", run.memory_note]
         elif frame is None:
             lines = [f"preparing …  {seconds}", run.memory_note]
         else:
@@ -339,18 +347,24 @@ class RunPanel(QObject):
 
     def _on_began(self) -> None:
         self._frame, self.outcome = None, ""
+        self.time_left.reset()
         self._clock.start()
         self._update_busy()
         self._show(Subject.PROGRESS, 0, self._begin_text)
 
     def _on_advanced(self, frame: Frame) -> None:
-        self._frame = frame
+        self._frame, run = frame, self.controller.run
+        if run is not None:
+            self.time_left.update(run.seconds, frame.fraction)
         self._show_progress()
 
     def _on_returned(self, result: Any) -> None:
         self._clock.stop()
         run, is_stopped = self.controller.run, result.status is Status.CANCELLED
         assert run is not None
+        if run.fault:
+            self.note(run.fault)
+            return
         if run.live.is_lost:
             self.clear()
             return
@@ -359,7 +373,7 @@ class RunPanel(QObject):
         suggestion = None
         if run.problem is not None and run.problem.notes and self._may_repeat(run.job):
             suggestion = Suggestion("Scale this image by itself", run.job.rescaled())
-        self._show(Subject.OUTCOME, fraction, self.outcome, suggestion)
+        self.show_outcome(self.outcome, fraction, suggestion)
 
     def _usual_text(self, result: Segmentation, seconds: float) -> str:
         count = counted(result.n_labels, self._unit)
@@ -387,12 +401,14 @@ class RunPanel(QObject):
 
     def _on_abandoned(self) -> None:
         self._clock.stop()
-        self.note("stopped before the first labels")
+        run = self.controller.run
+        fault = "" if run is None else run.fault
+        self.note(fault or "stopped before the first labels")
 
     def _on_finished(self, job: RunJob) -> None:
         self._clock.stop()
-        if job.image not in self._viewer.layers:
-            self.clear()
+        if self._subject is Subject.PROGRESS and self.outcome:  # stopped once labels were there
+            self.show_outcome(*self._said)
         self._update_busy()
 
     def _call(self, outcome: tuple[Callable[[Any], object] | None, Any]) -> None:
@@ -419,10 +435,7 @@ class RunPanel(QObject):
 
     def _update_busy(self) -> None:
         self.stop_button.setEnabled(self.controller.is_running or self._task is not None)
-        self.busy_changed.emit()
-
-    def _on_run_clicked(self) -> None:
-        self.run_clicked.emit()
+        self.busy_changed.emit(self.is_busy)
 
     def _on_suggestion_accepted(self) -> None:
         request = None if self._suggestion is None else self._suggestion.request
@@ -438,25 +451,16 @@ class RunPanel(QObject):
             self.background.run("libraries", load_libraries, lambda _: loaded.emit())
 
 
-class TimeLeft(QObject):
+class TimeLeft:
     """An estimate from how fast the fraction of a run rose recently, in steps that do not jump."""
 
-    def __init__(self, controller: RunController | None = None) -> None:
-        super().__init__()
-        self._controller = controller
+    def __init__(self) -> None:
         self.reset()
-        if controller is not None:
-            controller.began.connect(self.reset)
-            controller.advanced.connect(self._on_advanced)
 
     def reset(self) -> None:
         self._times: list[float] = []
         self._fractions: list[float] = []
         self._end: float | None = None
-
-    def _on_advanced(self, frame: Frame) -> None:
-        assert self._controller is not None
-        self.update(self._controller.seconds, frame.fraction)
 
     def update(self, seconds: float, fraction: float) -> None:
         """Take note of the share that is done after so many seconds."""

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
-from qtpy.QtCore import Signal
+from qtpy.QtCore import QObject, Signal
 from qtpy.QtWidgets import QCheckBox
 from superqt.utils import signals_blocked
 
@@ -16,13 +16,19 @@ from napari_saf._gui.forms.image_input import ImageInput
 from napari_saf._gui.forms.image_selection import FEATURE_LABELS
 from napari_saf._gui.forms.method_form import MethodForm
 from napari_saf._gui.layers.reading import ImageJob, ProblemReader
+from napari_saf._gui.runs.controller import Frame
+from napari_saf._gui.runs.job import RunJob
+from napari_saf._gui.runs.panel import RunPanel
+from napari_saf._gui.scribbles.results import StrokeResults
 from napari_saf._gui.settings import current_settings
 from napari_saf.errors import SafError, one_line
 from napari_saf.methods import StrokeChoice, choose_by, stroke_choices
 from napari_saf.problem import ImageOptions, Problem
+from napari_saf.result import FULL, Segmentation, Status
 
 _FIRST = "object"
 _OWN = "as set below"
+_PROVISIONAL = "first labels; looking for what the strokes stand for …"
 _BOXES = ("features", "weights", "max_side")
 _TOOLTIP = (
     "Let the strokes choose features, scale, working size and how far a stroke reaches: objects, "
@@ -181,6 +187,63 @@ class AutomaticSettings(QCheckBox):
         return all(getattr(choice.options, name) == value for name, value in boxes.items()) and all(
             values.get(name) == value for name, value in choice.parameters.items()
         )
+
+
+class StrokeChooser(QObject):
+    """Lets strokes choose settings, once a run; what is labelled by others is provisional.
+
+    `changed` asks for a run with other settings than the present ones.
+    """
+
+    changed = Signal()
+
+    def __init__(
+        self, panel: RunPanel, automatic: AutomaticSettings, results: StrokeResults
+    ) -> None:
+        super().__init__(panel)
+        self._panel, self._automatic, self._results = panel, automatic, results
+        self._chosen_in: RunJob | None = None
+        panel.controller.advanced.connect(self._on_advanced)
+        panel.controller.returned.connect(self._on_returned)
+        panel.background.failed.connect(self._on_failed)
+
+    def drop(self) -> None:
+        self._panel.background.drop("choice")
+        self._panel.set_provisional("")
+
+    def _on_advanced(self, frame: Frame) -> None:
+        shown = self._results.of_run_in_view
+        if shown is not None and (frame.stage == FULL or not shown.has_labels):
+            if not self._panel.controller.is_stopping:
+                self._choose()
+
+    def _on_returned(self, result: Segmentation) -> None:
+        if self._results.of_run is None:
+            return
+        if result.status is Status.CANCELLED:
+            self.drop()
+        elif self._results.of_run_in_view is not None:
+            self._choose()
+
+    def _choose(self) -> None:
+        job = self._panel.controller.job
+        if self._chosen_in is job:
+            return
+        self._chosen_in = job
+        if self._automatic.isChecked() and not self._results.has_base:
+            self._panel.set_provisional(_PROVISIONAL)
+            choose = self._automatic.chooser(self._results.job())
+            self._panel.background.run("choice", choose, self._take)
+
+    def _take(self, name: str) -> None:
+        if self._automatic.take(name):
+            self.changed.emit()
+        else:
+            self.drop()
+
+    def _on_failed(self, key: str, error: Exception) -> None:
+        if key == "choice":
+            self._panel.set_provisional("")
 
 
 def _side(window: int | tuple[int, ...] | str) -> int:

@@ -1,21 +1,23 @@
-"""What came of strokes on each region of an image: labels, their uncertainty, what is locked."""
+"""What strokes label: the results on all regions, and what is painted on the one on screen."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import napari
 import numpy as np
-from napari.layers import Image, Labels
+from napari.layers import Labels
 from numpy.typing import NDArray
-from scipy.ndimage import gaussian_filter
+from qtpy.QtCore import QObject
 
 from napari_saf._gui.forms.choices import LayerChoice
+from napari_saf._gui.forms.display_text import describe_error
 from napari_saf._gui.forms.image_input import ImageInput
 from napari_saf._gui.forms.method_form import MethodForm
-from napari_saf._gui.layers.live import LiveLayer, UncertaintyLayer, show_points
+from napari_saf._gui.layers.live import show_points
 from napari_saf._gui.layers.metadata import (
     FOLLOWED_KEY,
     NAMES_KEY,
@@ -26,120 +28,218 @@ from napari_saf._gui.layers.metadata import (
     restored_layers,
     stored_recipe,
 )
-from napari_saf._gui.layers.placement import NO_IMAGE, Placement, pixels_of, world_affine
+from napari_saf._gui.layers.placement import NO_IMAGE, pixels_of, world_affine
 from napari_saf._gui.layers.reading import ImageJob, Index, fingerprint
 from napari_saf._gui.layers.view import center_on
-from napari_saf._gui.runs.controller import RunController
-from napari_saf._gui.runs.job import WarmStart
-from napari_saf._gui.scribbles.strokes import Strokes, above_0
+from napari_saf._gui.runs.controller import Frame
+from napari_saf._gui.runs.job import RunJob
+from napari_saf._gui.runs.panel import RunPanel
+from napari_saf._gui.scribbles.result import (
+    TITLE,
+    StrokeResult,
+    follow_strokes,
+    most_uncertain_pixel,
+    shares_of,
+)
+from napari_saf._gui.scribbles.strokes import ClassTable, above_0
 from napari_saf.errors import InvalidInput, SafError
-from napari_saf.io import PrototypeSet, count_labels
+from napari_saf.io import PrototypeSet
 from napari_saf.methods import not_cancelled
 from napari_saf.pipeline import Pipeline
-from napari_saf.problem import Problem
 from napari_saf.project import fit_jointly
-from napari_saf.result import LabelImage, Segmentation, Status
+from napari_saf.result import Segmentation, Status
 
-TITLE = "from strokes"
 _PAINTED_SINCE = ", before the last strokes: press Update"
 _RING_SHARE = 1 / 15
 _LEAST_RING = 8
-_RIM = 0.03
-"""Share of the sides of an image that is its rim, where what is around a place is half unknown."""
-_NEAR = 1e-3
-"""Share of painted pixels around a place above which it counts as painted."""
 
 
-class StrokeResult:
-    """The layers that show what came of some strokes on a region (index) of an image.
+@dataclasses.dataclass(frozen=True)
+class StrokeState:
+    """What decides whether strokes label an image; `fault` is what is wrong with the form.
 
-    The checksum is that of the strokes that the last run followed; None where another run took its
-    place. The summary says how that ended, or what is missing, the shares those of the classes.
+    `painted` are the names of the classes on pixels that are free, of which the method wants
+    `n_least`.
     """
 
-    def __init__(
-        self, viewer: napari.Viewer, image: Image, strokes: Labels, index: Index, place: Placement
-    ) -> None:
-        self.image, self.strokes, self.index = image, strokes, index
-        self.live = LiveLayer(viewer, image, TITLE, place, strokes)
-        self.uncertainty = UncertaintyLayer(viewer, image, "uncertainty", place, strokes)
-        self.warm_start: WarmStart | None = None
-        self.checksum: int | None = None
-        self.summary, self.shares = "", dict[int, float]()
-        self.last: tuple[Problem, Segmentation] | None = None
-        self.has_labels = False
-        self.locked: LabelImage | None = None  # 0 where pixels are free
-
-    def update(
-        self, problem: Problem, result: Segmentation, numbers: NDArray[np.int64], summary: str
-    ) -> None:
-        """Take over the outcome of a run on classes of these numbers."""
-        if result.status is not Status.CANCELLED:
-            self.last, self.has_labels = (problem, result), True
-            self.warm_start = WarmStart.after(problem, result, numbers, self.warm_start)
-        self.summary, self.shares = summary, shares_of(np.asarray(result.labels))
-        metadata_of(self.live.layer)[FOLLOWED_KEY] = self.checksum
-
-    def clear(self, summary: str) -> None:
-        self.summary, self.shares = summary, {}
-        self.live.clear()
-        self.uncertainty.hide()
-        self.last, self.warm_start, self.has_labels = None, None, False
-
-    def uncertainty_image(self) -> NDArray[np.floating]:
-        assert self.last is not None
-        problem, result = self.last
-        assert result.uncertainty is not None
-        return np.asarray(problem.graph.to_image(result.uncertainty))
-
-    def show_uncertainty(self, visible: bool) -> None:
-        if visible and self.last is not None:
-            self.uncertainty.show(self.uncertainty_image())
-        else:
-            self.uncertainty.hide()
-
-    def lock(self, numbers: Iterable[int]) -> None:
-        """Fix the pixels that these classes have now; free others.
-
-        Those of a class that has none yet are fixed from the first run on that gives it some.
-        """
-        if not self.has_labels:
-            return
-        labels, before = self.live.labels(), 0 if self.locked is None else self.locked
-        locked = np.zeros_like(labels)
-        for number in numbers:
-            locked = np.where(labels == number, labels, locked)
-        if (locked != before).any():
-            self.locked = locked if locked.any() else None
-            self.warm_start = None  # which is of other pixels
+    has_image: bool = True
+    has_strokes: bool = True
+    fault: str = ""
+    painted: tuple[str, ...] = ()
+    n_least: int = 2
+    is_locked: bool = False
 
 
-class StrokeResults:
+def why_disabled(state: StrokeState) -> str:
+    """Return what to do before strokes can label anything; empty if nothing."""
+    if not state.has_image:
+        return NO_IMAGE
+    if not state.has_strokes:
+        return "press New, then paint two classes"
+    if state.fault or len(state.painted) >= state.n_least:
+        return state.fault
+    if state.is_locked:
+        return "all classes but one are locked: paint two others, or take a lock away"
+    if not state.painted:
+        return "paint a few pixels of class 1, then of class 2"
+    return f"only {state.painted[0]} is painted: paint another class too"
+
+
+class StrokeResults(QObject):
     """The results whose layers are there, and what is painted on the region on screen.
 
-    The `base` are labels of an earlier run that become classes, if any; `finite_only` leaves out
-    pixels of the image that are NaN or infinite.
+    It follows the runs of the panel, and shows the shares of the classes in their table. The
+    `base` are labels of an earlier run that become classes, if any; `finite_only` leaves out pixels
+    of the image that are NaN or infinite. The `state` is that of the last `check`.
     """
 
     def __init__(
         self,
         viewer: napari.Viewer,
-        controller: RunController,
+        panel: RunPanel,
         chosen: ImageInput,
+        form: MethodForm,
         base: LayerChoice,
-        strokes: Strokes,
+        classes: ClassTable,
     ) -> None:
-        self._viewer, self._controller, self._input = viewer, controller, chosen
-        self._base, self._strokes = base, strokes
+        super().__init__(panel)
+        self._viewer, self._panel, self._controller = viewer, panel, panel.controller
+        self._input, self._form, self._base = chosen, form, base
+        self._classes, self._strokes = classes, classes.strokes
         self._results: list[StrokeResult] = []
         self._ring: Any = None
-        self.finite_only = False
+        self.state = StrokeState()
+        self.finite_only = self.shows_uncertainty = False
+        self._controller.began.connect(self._on_began)
+        self._controller.advanced.connect(self._on_advanced)
+        self._controller.returned.connect(self._on_returned)
+        self._controller.finished.connect(self._on_finished)
+        classes.recolored.connect(self._on_class_edited)
+        classes.renamed.connect(self._on_class_edited)
 
     @property
     def of_run(self) -> StrokeResult | None:
         """The result that the run under way is shown on; None for a run on another image."""
         live = self._controller.live
         return next((result for result in self._results if result.live is live), None)
+
+    @property
+    def of_run_in_view(self) -> StrokeResult | None:
+        """The same, if it is the current one."""
+        shown = self.of_run
+        return shown if shown is not None and shown is self.current else None
+
+    @property
+    def has_base(self) -> bool:
+        return self._base.layer is not None
+
+    @property
+    def are_old(self) -> bool:
+        """Whether there are no labels yet that follow the strokes."""
+        result = self.current
+        return result is None or result.checksum != self.checksum()
+
+    def check(self) -> str:
+        """Look at the strokes and the form; return why they label nothing, empty if they may."""
+        self.state = self._read_state()
+        return self.why_disabled
+
+    @property
+    def why_disabled(self) -> str:
+        return why_disabled(self.state)
+
+    def _read_state(self) -> StrokeState:
+        if self._input.image is None or self._input.strokes is None:
+            return StrokeState(self._input.image is not None, self._input.strokes is not None)
+        try:
+            method, job = self._form.read(), self.job()
+            seeds = job.read_seeds(not_cancelled)
+        except SafError as error:
+            return StrokeState(fault=describe_error(error))
+        numbers = np.unique(above_0(seeds))
+        return StrokeState(
+            painted=tuple(self._strokes.name(int(number)) for number in numbers),
+            n_least=1 + method.follows_seeds,
+            is_locked=job.locked is not None,
+        )
+
+    def show_current(self) -> None:
+        """Show the shares of the classes, and what the labels in view are, or what they lack."""
+        self.show_shares()
+        result = self.current
+        if not self._controller.is_running:
+            text, shares = ("", {}) if result is None else (result.summary, result.shares)
+            self._panel.show_outcome(text or self.why_no_labels(), 1.0 if shares else 0.0)
+
+    def show_shares(self, event: object = None) -> None:
+        """Show the share of each class; of labels of a project once they are counted."""
+        result = self.current
+        if result is not None and result.has_labels and not result.shares:
+            labels, take = result.live.labels(), partial(self._take_shares, result)
+            self._panel.background.run("shares", lambda cancelled: shares_of(labels), take)
+        self._classes.set_shares({} if result is None else result.shares)
+
+    def _take_shares(self, result: StrokeResult, shares: dict[int, float]) -> None:
+        result.shares = result.shares or shares
+        if result.shares and result is self.current:
+            self.show_current()
+
+    def show_uncertainty(self, is_shown: bool) -> None:
+        self.shows_uncertainty, result = is_shown, self.current
+        if result is not None:
+            result.show_uncertainty(is_shown)
+
+    def clear_labels(self) -> None:
+        """Show no labels, but for those beside locked ones: there is nothing to follow."""
+        result, reason = self.current, self.why_disabled
+        if result is not None and result.locked is None:
+            if self.of_run is result or self._controller.waiting is not None:
+                self.give_way(result)
+                self._controller.stop()
+            result.clear(reason)
+        if result is not None:
+            result.checksum = self.checksum()
+        self._classes.set_shares({})
+        self._panel.explain_reason(reason)
+
+    def lock(self, is_locked: bool) -> None:
+        """Fix the current pixels of locked classes, on all slices.
+
+        Where one becomes free, what was painted meanwhile is to be followed.
+        """
+        for result in self.of_strokes():
+            result.lock(self._classes.locked)
+            result.checksum = result.checksum if is_locked else None
+
+    def _on_began(self, job: RunJob) -> None:
+        """Go on without pixels that are not finite, once that was suggested and accepted."""
+        if not job.is_applied:
+            self.finite_only |= job.image_job.finite_only
+
+    def _on_advanced(self, frame: Frame) -> None:
+        if self.of_run_in_view is not None:
+            self._classes.set_shares(shares_of(frame.labels))
+
+    def _on_returned(self, result: Segmentation) -> None:
+        shown, run = self.of_run, self._controller.run
+        if shown is None or run is None or run.problem is None:
+            return
+        shown.update(run.problem, result, run.classes.numbers, self._panel.outcome)
+        if result.status is not Status.CANCELLED:
+            shown.lock(self._classes.locked)
+            shown.show_uncertainty(self.shows_uncertainty)
+        if shown is self.current:
+            self._classes.set_shares(shown.shares)
+        self.name_labels()
+
+    def _on_finished(self, job: RunJob) -> None:
+        if job.strokes is not None and job.strokes not in self._viewer.layers:
+            self.show_current()  # none: what to do now
+
+    def _on_class_edited(self, *edited: object) -> None:
+        for result in self.of_strokes():
+            result.live.recolor()
+        self.name_labels()
 
     def of_strokes(self) -> list[StrokeResult]:
         """Return the results of the present strokes, on all slices."""
@@ -282,31 +382,10 @@ class StrokeResults:
 
         return learn
 
-    def why_too_few(self, form: MethodForm) -> str:
-        """Return what to paint before the method can label anything; empty if nothing."""
-        if self._input.image is None:
-            return NO_IMAGE
-        if self._input.strokes is None:
-            return "press New, then paint two classes"
-        method, job = form.read(), self.job()
-        seeds = job.read_seeds(not_cancelled)
-        assert seeds is not None
-        classes = np.unique(above_0(seeds))
-        if len(classes) > method.follows_seeds:
-            return ""
-        if job.locked is not None:
-            return "all classes but one are locked: paint two others, or take a lock away"
-        if not len(classes):
-            return "paint a few pixels of class 1, then of class 2"
-        return f"only {self._strokes.name(int(classes[0]))} is painted: paint another class too"
-
-    def why_no_labels(self, form: MethodForm) -> str:
+    def why_no_labels(self) -> str:
         is_old = self.current is not None and self.current.has_labels
         lack = "how certain labels are is not known yet" if is_old else "no labels yet"
-        try:
-            return self.why_too_few(form) or f"{lack}: press Update"
-        except SafError as error:
-            return str(error)
+        return self.check() or f"{lack}: press Update"
 
     def classifier(self) -> Pipeline:
         """Return what labels other images by what the strokes taught.
@@ -346,52 +425,3 @@ class StrokeResults:
         self._viewer.layers.selection.active = result.strokes
         center_on(self._viewer, layer, tuple(self._ring.data[0]), only_if_hidden=True)
         return True
-
-
-def shares_of(labels: LabelImage) -> dict[int, float]:
-    present, sizes = count_labels(labels)
-    shares = (sizes / max(1, int(sizes.sum()))).tolist()
-    return dict(zip(present.tolist(), shares, strict=True))
-
-
-def follow_strokes(
-    base: NDArray[np.unsignedinteger[Any]], strokes: NDArray[np.unsignedinteger[Any]]
-) -> NDArray[np.int64]:
-    """Return the labels of an earlier result as strokes merge and split them.
-
-    A label on which one class was painted becomes that class; a label on which several were
-    painted becomes 0, to be divided between them; others are what they were.
-    """
-    if base.shape != strokes.shape:
-        of_base, of_strokes = (" x ".join(map(str, own.shape)) for own in (base, strokes))
-        raise InvalidInput(
-            f"start from: expected labels of {of_strokes} pixels, as many as the strokes "
-            f"have, got {of_base}"
-        )
-    becomes = base.astype(np.int64)
-    both = (base > 0) & (strokes > 0)
-    for label in np.unique(base[both]):
-        painted = np.unique(strokes[both & (base == label)])
-        becomes[base == label] = painted[0] if len(painted) == 1 else 0
-    return becomes
-
-
-def most_uncertain_pixel(
-    uncertainty: NDArray[np.floating], strokes: NDArray[np.unsignedinteger[Any]]
-) -> tuple[int, ...] | None:
-    """Return the place around which pixels are most uncertain and nothing was painted.
-
-    Not at the rim of the image, unless all others are certain. None where nothing is uncertain.
-    """
-    sigma = [max(1.0, side / 100) if side > 1 else 0.0 for side in uncertainty.shape]
-    around = gaussian_filter(np.asarray(uncertainty, dtype=np.float32), sigma)
-    around[gaussian_filter((strokes > 0).astype(np.float32), sigma) > _NEAR] = 0
-    rim = [round(_RIM * side) if side > 1 else 0 for side in around.shape]
-    inner = tuple(slice(width, side - width) for width, side in zip(rim, around.shape, strict=True))
-    if around[inner].any():
-        kept, around = around[inner].copy(), np.zeros_like(around)
-        around[inner] = kept
-    best = int(around.argmax())
-    if around.flat[best] <= 0:
-        return None
-    return tuple(int(at) for at in np.unravel_index(best, around.shape))

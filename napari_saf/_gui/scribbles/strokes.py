@@ -1,28 +1,49 @@
-"""The Labels layer of painted strokes: events, and the table of its classes."""
+"""The Labels layer of painted strokes: events, the table of its classes, strokes from a box."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
 import napari
 import numpy as np
-from napari.layers import Image, Labels
+from napari.layers import Image, Labels, Shapes
+from napari.layers.base import ActionType
 from numpy.typing import NDArray
 from qtpy.QtCore import QModelIndex, QObject, QTimer, Signal
 from qtpy.QtGui import QKeyEvent
-from qtpy.QtWidgets import QAbstractItemView, QColorDialog
+from qtpy.QtWidgets import QAbstractItemView, QColorDialog, QVBoxLayout, QWidget
 
 from napari_saf._gui.docks.label_table import LabelRow, LabelTable
 from napari_saf._gui.docks.tables import to_qcolor
+from napari_saf._gui.forms.image_input import ImageInput
+from napari_saf._gui.forms.layout import create_button, create_row, fill_layout
+from napari_saf._gui.layers.large import narrowed
 from napari_saf._gui.layers.live import N_COLORS, colormap_of, label_colors
-from napari_saf._gui.layers.metadata import NAMES_KEY, STROKES_KEY, colors_of
-from napari_saf._gui.layers.placement import Placement
-from napari_saf._gui.layers.reading import fingerprint
-from napari_saf._gui.layers.visibility import insert_above
-from napari_saf.errors import format_count
+from napari_saf._gui.layers.metadata import NAMES_KEY, STROKES_KEY, colors_of, is_strokes
+from napari_saf._gui.layers.placement import Placement, note_on_slices
+from napari_saf._gui.layers.reading import ImageJob, fingerprint
+from napari_saf._gui.layers.visibility import insert_above, visibility_of
+from napari_saf._gui.napari_workarounds import dims_of
+from napari_saf._gui.runs.panel import RunPanel
+from napari_saf.errors import InvalidInput, format_count
+from napari_saf.features import channels_last
+from napari_saf.flow import not_cancelled
+from napari_saf.objects import exemplar_strokes
 
+_BUTTONS = {
+    "new_strokes": ("New", "Add an empty layer to paint strokes on; hide earlier labels."),
+    "restore_strokes": ("Restore", "Bring back the strokes that were removed."),
+    "add_class": ("Add class", "Add a class and paint it."),
+    "erase_class": ("Erase", "Erase all strokes of the chosen class (Ctrl+Z brings them back)."),
+    "draw_box": (
+        "Box",
+        "Draw a box round one thing: strokes are painted on it and around it, and all that looks "
+        "like it follows.",
+    ),
+}
+"""Text and help of a button by the method that it calls."""
 _DEBOUNCE_MILLISECONDS = 30
 COMPARED_VALUES = 20_000_000
 _COLUMNS = {
@@ -181,7 +202,7 @@ class ClassTable(LabelTable):
 
     def __init__(self, strokes: Strokes) -> None:
         super().__init__(_COLUMNS, (16, 16), (2, 6), selects_several=False)
-        self._strokes = strokes
+        self.strokes = strokes
         self._shares: Mapping[int, float] = {}
         self.locked: set[int] = set()
         self.setEditTriggers(self.editTriggers() | QAbstractItemView.EditTrigger.AnyKeyPressed)
@@ -198,7 +219,7 @@ class ClassTable(LabelTable):
         numbers, now = self.numbers(), self.selected()
         if numbers:
             row = numbers.index(now[0]) if now else -1
-            self._strokes.paint_with(numbers[(row + n_rows) % len(numbers)])
+            self.strokes.paint_with(numbers[(row + n_rows) % len(numbers)])
 
     def set_shares(self, shares: Mapping[int, float]) -> None:
         """Show the share of each class, 0 to 1; none where there are none at all."""
@@ -209,7 +230,7 @@ class ClassTable(LabelTable):
         return self._shares.get(number, 0.0) if self._shares else None
 
     def refresh(self) -> None:
-        strokes, numbers, counts = self._strokes, self._strokes.classes(), self._strokes.counts()
+        strokes, numbers, counts = self.strokes, self.strokes.classes(), self.strokes.counts()
         colors = colors_of(strokes.layer, np.array(numbers)) if numbers else ()
         self.locked &= set(numbers)
         rows = []
@@ -229,11 +250,11 @@ class ClassTable(LabelTable):
             super().keyPressEvent(event)
         now = self.selected()
         if now and now != before:
-            self._strokes.paint_with(now[0])
+            self.strokes.paint_with(now[0])
 
     def _mark_painted(self) -> None:
         """Select the row of the class that is painted, wherever a click was."""
-        numbers, layer = self.numbers(), self._strokes.layer
+        numbers, layer = self.numbers(), self.strokes.layer
         if layer is not None and layer.selected_label in numbers:
             self.selectRow(numbers.index(layer.selected_label))
 
@@ -243,17 +264,179 @@ class ClassTable(LabelTable):
             chosen = QColorDialog.getColor(to_qcolor(row.color), self, f"Colour of {row.name}")
             if chosen.isValid():
                 color = (chosen.redF(), chosen.greenF(), chosen.blueF())
-                self._strokes.set_color(row.number, color)
+                self.strokes.set_color(row.number, color)
                 self.refresh()
                 self.recolored.emit()
         elif column != "lock":
-            self._strokes.paint_with(row.number)
+            self.strokes.paint_with(row.number)
         self._mark_painted()
 
     def _on_renamed(self, number: int, name: str) -> None:
-        self._strokes.rename(number, name)
+        self.strokes.rename(number, name)
         self.refresh()
 
     def _on_lock_toggled(self, number: int, locked: bool) -> None:
         (self.locked.add if locked else self.locked.discard)(number)
         self.refresh()
+
+
+class StrokeTools(QWidget):
+    """The table of the classes of strokes, and buttons that add, erase and restore strokes.
+
+    `box_drawn` has the corners of a box round one thing, `restored` is sent after the strokes that
+    were removed last are back on their image.
+    """
+
+    box_drawn = Signal(object)
+    restored = Signal()
+
+    def __init__(
+        self, viewer: napari.Viewer, panel: RunPanel, chosen: ImageInput, strokes: Strokes
+    ) -> None:
+        super().__init__()
+        self._viewer, self._panel, self._input = viewer, panel, chosen
+        self._strokes = strokes
+        self._removed: Any = None  # the strokes that went last
+        self.classes, self.box = ClassTable(strokes), BoxDrawing(viewer)
+        self.buttons = {
+            name: create_button(text, tooltip, getattr(self, name))
+            for name, (text, tooltip) in _BUTTONS.items()
+        }
+        fill_layout(QVBoxLayout(self), create_row(*self.buttons.values()), self.classes)
+        self.box.drawn.connect(self._on_box_drawn)
+
+    def refresh(self) -> None:
+        """Enable what there is a layer for."""
+        image, removed = self._input.image, self._removed
+        has_strokes = self._input.strokes is not None
+        self.buttons["erase_class"].setEnabled(has_strokes)
+        self.buttons["draw_box"].setEnabled(image is not None)
+        is_known = removed is not None and image is not None and not has_strokes
+        is_known = is_known and removed.metadata[STROKES_KEY] == str(image.unique_id)
+        self.buttons["restore_strokes"].setVisible(is_known)
+
+    def release(self) -> None:
+        self._removed = None
+        self.box.stop()
+        self._strokes.follow(None)
+
+    def take_removal(self, event: Any) -> None:
+        """Keep a layer that was removed, if strokes are painted on it."""
+        if is_strokes(event.value) and event.value.data.any():
+            self._removed = event.value
+            self.refresh()
+
+    def new_strokes(self) -> None:
+        """Add an empty layer of strokes over the image and choose it; hide earlier results."""
+        with self._panel.showing_errors():
+            image, results = self._input.image, visibility_of(self._viewer)
+            # Over all slices, or of a large image what is on screen.
+            place, shape = narrowed(self._viewer, self._input.pixels().slices()).whole()
+            results.hide_results(image)
+            layer = add_strokes(self._viewer, image, np.zeros(shape, np.uint8), place)
+            self._input.choose(strokes=layer)
+            notes = [results.reveal(image, layer), note_on_slices(self._viewer, layer)]
+            self._panel.explain_reason("paint a few pixels of class 1, then of class 2", *notes)
+
+    def restore_strokes(self) -> None:
+        """Bring back the strokes on the image that were removed last."""
+        layer, self._removed = self._removed, None
+        if layer is not None:
+            self._viewer.add_layer(layer)
+            self._input.choose(strokes=layer)
+            self.restored.emit()
+
+    def add_class(self) -> None:
+        if self._input.strokes is None:
+            self.new_strokes()
+        else:
+            self._strokes.add_class()
+            self.classes.refresh()
+
+    def erase_class(self) -> None:
+        for number in self.classes.selected():
+            self._strokes.erase_class(number)
+            self.classes.refresh()
+
+    def draw_box(self) -> None:
+        self._panel.hint("draw a box round one thing")
+        self.box.start()
+
+    def _on_box_drawn(self, corners: NDArray[Any]) -> None:
+        if self._input.strokes is None:
+            self.new_strokes()
+        self.box_drawn.emit(corners)
+
+
+class BoxDrawing(QObject):
+    """Lets a person draw a box; `drawn` has its corners (4, n_axes) in the world."""
+
+    drawn = Signal(object)
+
+    def __init__(self, viewer: napari.viewer.Viewer) -> None:
+        super().__init__()
+        self._viewer = viewer
+        self.layer: Shapes | None = None
+
+    def start(self) -> None:
+        self.stop()
+        self.layer = self._viewer.add_shapes(
+            ndim=dims_of(self._viewer).ndim,
+            name="box round one thing",
+            edge_color="yellow",
+            face_color="transparent",
+        )
+        self.layer.mode = "add_rectangle"
+        self.layer.events.data.connect(self._on_data)
+
+    def stop(self) -> None:
+        layer, self.layer = self.layer, None
+        if layer is not None:
+            layer.events.data.disconnect(self._on_data)
+            if layer in self._viewer.layers:
+                self._viewer.layers.remove(layer)
+
+    def _on_data(self, event: Any) -> None:
+        if event.action == ActionType.ADDED:
+            QTimer.singleShot(0, self._take)  # napari is not done with the box yet
+
+    def _take(self) -> None:
+        if self.layer is not None and len(self.layer.data):
+            corners = np.array(self.layer.data[-1])
+            self.stop()
+            self.drawn.emit(corners)
+
+
+def paint_box(job: ImageJob, image: Image, corners: NDArray[Any], strokes: Labels) -> None:
+    """Paint class 1 on the thing in a box and class 2 around it; InvalidInput: why not.
+
+    The corners are in the world, the job has these strokes.
+    """
+    assert job.seeds is not None
+    pixels, axis = job.read_image(not_cancelled)
+    values = channels_last(pixels, axis)[0]
+    points = np.array([image.world_to_data(corner[-image.ndim :]) for corner in corners])
+    box = tuple(_sides(job, points, values.shape[:-1]))
+    if any(side.stop - side.start < 2 for side in box):
+        raise InvalidInput("box: expected one round a thing within the image")
+    painted = np.zeros(strokes.data.shape, np.uint8)
+    region = painted[job.seeds.index]
+    region[...] = exemplar_strokes(values, box).reshape(region.shape)
+    for number in (2, 1):
+        strokes.data_setitem(np.nonzero(painted == number), number)
+
+
+def _sides(job: ImageJob, points: NDArray[Any], shape: tuple[int, ...]) -> Iterator[slice]:
+    """Yield the sides of a box in the region of a job; where it is flat, as deep as it is wide."""
+    index, channels = job.pixels.index, job.options.channel_axis
+    starts = {axis: at.start or 0 for axis, at in enumerate(index) if isinstance(at, slice)}
+    axes = list(starts)
+    if channels is not None and len(axes) > len(shape):
+        del axes[channels]
+    lows, highs = (ends[axes[: len(shape)]] for ends in (points.min(axis=0), points.max(axis=0)))
+    depth = np.median((highs - lows)[highs - lows > 1]) if (highs - lows > 1).any() else 0
+    for low, high, n_pixels, axis in zip(lows, highs, shape, axes, strict=False):
+        margin = depth / 2 if high - low <= 1 < n_pixels else 0
+        first = int(np.floor(low - margin - starts[axis] + 0.5))
+        last = int(np.ceil(high + margin - starts[axis] + 0.5))
+        yield slice(max(0, first), min(n_pixels, max(last, first + 1)))

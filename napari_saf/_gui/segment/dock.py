@@ -14,7 +14,6 @@ from qtpy.QtWidgets import QLabel
 
 from napari_saf._gui.docks.apply import (
     BUSY,
-    AppliedRegions,
     ApplyDialog,
     ApplyRequest,
     start_applying,
@@ -102,7 +101,6 @@ class SegmentWidget(DockBase):
         self.stopped = StoppedRun(self, viewer, self.controller, self.shown)
         self.large = LargeSection(viewer, self.input, self.form, self._learner)
         self.applying = ApplyDialog(self, viewer, self.panel, _APPLY_HELP, fits=is_given)
-        self._applied_regions = AppliedRegions(viewer, self.panel)
         self.next_row = NextRow(self.workspace, lambda: self.result)
         right = Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter
         self.device_note = QLabel(alignment=right, toolTip=_DEVICE_HELP)
@@ -143,6 +141,8 @@ class SegmentWidget(DockBase):
         )
         self.connect_all(
             (layers.events.removed, self.shown.take_removal),
+            (layers.events.removed, self.regions.take_removal),
+            (layers.events.removed, self.stopped.check),
             (layers.events.inserted, self.shown.take_up),
             (layers.selection.events.active, self.regions.follow_selection),
             (dims_of(self._viewer).events.order, self.input.read_axes),

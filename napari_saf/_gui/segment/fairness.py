@@ -75,7 +75,7 @@ class FairnessSection(QWidget):
         result.cleared.connect(self.reset)
         result.started.connect(self._on_started)
         result.shown.connect(self._on_result_shown)
-        result.swept.connect(self.show_trade_off)
+        result.controller.swept.connect(self.show_trade_off)
         self.reset()
 
     def reset(self) -> None:
@@ -86,19 +86,20 @@ class FairnessSection(QWidget):
 
     def _on_started(self, frame: Frame) -> None:
         """Keep the shares of the first labels: the plain clustering."""
-        problem, label_map = self._result.running_problem, LabelMap(frame.numbers)
+        run, label_map = self._result.controller.run, LabelMap(frame.numbers)
+        problem = None if run is None else run.problem
         if problem is not None and _has_groups(problem):
             columns, n_columns = label_map.columns, label_map.n_columns
             self._before = _shares_by_column(problem, frame.labels, columns, n_columns)
 
     def show_trade_off(self, found: TradeOff) -> None:
         """Show a sweep, with its fairest solution chosen."""
-        problem, self.trade_off = self._result.running_problem, found
-        assert problem is not None
+        run, self.trade_off = self._result.controller.run, found
+        assert run is not None and run.problem is not None
         plain = found.points[0].segmentation
         assert not isinstance(plain.labels, list)
         n_columns = plain.assignment.shape[1]
-        self._before = _shares_by_column(problem, plain.labels, plain.columns, n_columns)
+        self._before = _shares_by_column(run.problem, plain.labels, plain.columns, n_columns)
         last = len(found.points) - 1
         with signals_blocked(self.slider):
             self.slider.setRange(0, last)

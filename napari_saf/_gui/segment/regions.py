@@ -24,13 +24,7 @@ from napari_saf._gui.runs.tasks import BackgroundTasks
 from napari_saf._gui.segment.result import ShownResult
 from napari_saf.errors import counted
 from napari_saf.methods import SweepMethod
-from napari_saf.regions import (
-    USUAL_LEVEL,
-    RegionHierarchy,
-    Separate,
-    find_separate,
-    merge_regions,
-)
+from napari_saf.regions import USUAL_LEVEL, RegionHierarchy, Separate, find_separate
 
 MOST_PIXELS = 2**22
 """Of a plane whose regions come without being asked for: some seconds."""
@@ -93,7 +87,6 @@ class RegionSection(QWidget):
         shown.cleared.connect(self.reset)
         shown.shown.connect(self._on_shown)
         shown.taken_up.connect(self._on_taken_up)
-        shown.layer_removed.connect(self.take_removal)
         background.failed.connect(self._on_failed)
         self.reset()
 
@@ -185,9 +178,7 @@ class RegionSection(QWidget):
         labels, job, is_rgb = result.labels().copy(), asked.image_job, asked.image.rgb
 
         def merge(cancelled: Callable[[], bool]) -> tuple[RegionHierarchy, bool]:
-            pixels, axis = job.read_image(cancelled)
-            own: Any = {"progress": share.append, "cancelled": cancelled}
-            tree = merge_regions(labels, pixels, channel_axis=axis, **own)
+            tree, pixels = job.merge_regions(labels, cancelled, share.append)
             return tree, is_rgb and has_colours(pixels)
 
         self._background.run("regions", merge, partial(self._take, labels))
@@ -220,8 +211,9 @@ class RegionSection(QWidget):
         else:
             self._count(int(tree.numbers_at_level(self._level).max()))
 
-    def take_removal(self, layer: Any) -> None:
+    def take_removal(self, event: Any) -> None:
         """Turn to the labels, if it is the layer of the regions that was removed, in view."""
+        layer = event.value
         if self._last[0] is not None and layer == self._last[0].layer:
             self._last = None, None
         if self._layer is not None and layer == self._layer.layer:

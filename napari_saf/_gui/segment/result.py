@@ -47,16 +47,14 @@ class ShownResult(QObject):
 
     Runs that apply a recipe to another image are left out. `started` sends the first frame of a
     run, `advanced` every one; `shown` the segmentation, by the labels on screen, `taken_up` the
-    layer of regions of a project, which may be None, and `layer_removed` any layer.
+    layer of regions of a project, which may be None.
     """
 
     cleared = Signal()
     started = Signal(object)
     advanced = Signal(object)
-    swept = Signal(object)
     shown = Signal(object)
     taken_up = Signal(object)
-    layer_removed = Signal(object)
 
     def __init__(
         self,
@@ -66,7 +64,7 @@ class ShownResult(QObject):
         chosen: ImageInput,
     ) -> None:
         super().__init__(parent)
-        self._viewer, self._controller, self._chosen = viewer, controller, chosen
+        self._viewer, self.controller, self._chosen = viewer, controller, chosen
         self.live: LiveLayer | None = None
         self.job: RunJob | None = None
         self.problem: Problem | None = None  # none of a project
@@ -76,7 +74,6 @@ class ShownResult(QObject):
         self._has_started = False
         controller.began.connect(self._on_began)
         controller.advanced.connect(self._on_advanced)
-        controller.swept.connect(self.swept)
         controller.returned.connect(self._on_returned)
         controller.finished.connect(self._on_finished)
         chosen.image_changed.connect(self._on_image_changed)
@@ -84,16 +81,6 @@ class ShownResult(QObject):
     @property
     def layer(self) -> Any:
         return None if self.live is None else self.live.layer
-
-    @property
-    def run(self) -> Run | None:
-        """The run under way."""
-        return self._controller.run
-
-    @property
-    def running_problem(self) -> Problem | None:
-        """What the run under way labels, once it was read."""
-        return None if self.run is None else self.run.problem
 
     @property
     def pipeline(self) -> Pipeline | None:
@@ -114,7 +101,7 @@ class ShownResult(QObject):
 
     def show_solution(self, point: TradeOffPoint) -> None:
         """Show a solution of a sweep in the layer."""
-        if self.live is None or self.problem is None or self._controller.is_running:
+        if self.live is None or self.problem is None or self.controller.is_running:
             return
         self.live.finish(point.segmentation, self.problem.graph)
         self.shown.emit(point.segmentation)
@@ -128,7 +115,7 @@ class ShownResult(QObject):
         """Go on with the topmost labels of a project that was opened, but for those of strokes."""
         image = self._chosen.image
         is_other = event is not None and RESTORED_KEY not in event.value.metadata
-        if is_other or image is None or self.problem is not None or self._controller.is_running:
+        if is_other or image is None or self.problem is not None or self.controller.is_running:
             return
         layers = restored_layers(self._viewer, image)
         for layer in reversed([x for x in layers if not is_regions(x)]):
@@ -146,15 +133,14 @@ class ShownResult(QObject):
     def take_removal(self, event: Any) -> None:
         if self.live is not None and event.value == self.live.layer:
             self.clear()
-        self.layer_removed.emit(event.value)
 
-    def _on_began(self) -> None:
+    def _on_began(self, job: RunJob) -> None:
         self._has_started = False
-        if not self._is_applied:
+        if not job.is_applied:
             self.clear()
 
     def _on_advanced(self, frame: Frame) -> None:
-        if self._is_applied or self.running_problem is None:
+        if self._is_applied:
             return
         if not self._has_started:
             self._has_started = True
@@ -162,7 +148,7 @@ class ShownResult(QObject):
         self.advanced.emit(frame)
 
     def _on_returned(self, result: Segmentation) -> None:
-        run = self._controller.run
+        run = self.controller.run
         if self._is_applied or run is None:
             return
         if run.live.is_lost or run.job.image != self._chosen.image:
@@ -173,16 +159,16 @@ class ShownResult(QObject):
             self.shown.emit(run.by_label(result))
 
     def _on_finished(self, job: RunJob) -> None:
-        if job.image not in self._viewer.layers:
+        if self.live is not None and self.live.image not in self._viewer.layers:
             self.clear()
 
     def _on_image_changed(self) -> None:
-        if not self._controller.is_running:
+        if not self.controller.is_running:
             self.clear()
 
     @property
     def _is_applied(self) -> bool:
-        job = self._controller.job
+        job = self.controller.job
         return job is None or job.is_applied
 
 
@@ -238,7 +224,7 @@ class LabelSwatches(Swatches):
         self.show_swatches([])
 
     def _on_advanced(self, frame: Frame) -> None:
-        run, label_map = self._result.run, LabelMap(frame.numbers)
+        run, label_map = self._result.controller.run, LabelMap(frame.numbers)
         assert run is not None
         rows = label_map.rows(frame.prototypes)
         self.show_labels(run.live, run.job, rows, frame.shares, label_map.columns)
@@ -289,7 +275,6 @@ class StoppedRun(QObject):
         controller.returned.connect(self._on_returned)
         controller.abandoned.connect(self._on_abandoned)
         result.cleared.connect(self.forget)
-        result.layer_removed.connect(self.check)
 
     def resume(self) -> None:
         job = self.check()
@@ -314,9 +299,8 @@ class StoppedRun(QObject):
         self.forget()
         return None
 
-    def _on_began(self) -> None:
-        job = self._controller.job
-        if job is not None and not job.is_applied:
+    def _on_began(self, job: RunJob) -> None:
+        if not job.is_applied:
             self._checksum = _checksum(job)
 
     def _on_returned(self, outcome: Segmentation) -> None:

@@ -24,7 +24,13 @@ from napari_saf._gui.layers.reading import Pixels
 from napari_saf._gui.layers.view import EventWatch
 from napari_saf._gui.layers.visibility import visibility_of
 from napari_saf._gui.runs.panel import RUN_KEY, RunPanel
-from napari_saf._gui.sharpen.layers import Change, SharpenedLabels, sharpen_parts, why_disabled
+from napari_saf._gui.sharpen.layers import (
+    Change,
+    SharpenedLabels,
+    SharpenState,
+    sharpen_parts,
+    why_disabled,
+)
 from napari_saf.errors import counted
 
 _HELP = {
@@ -115,7 +121,7 @@ class SharpenWidget(DockBase):
 
     def start(self) -> None:
         labels, image, strength = self.labels.layer, self.image.layer, self.borders.strength
-        if self.panel.is_busy or why_disabled(labels, image):
+        if self.panel.is_busy or why_disabled(SharpenState.of(labels, image)):
             return
         self._rest.stop()
         if strength is not None and strength < 0:
@@ -189,11 +195,12 @@ class SharpenWidget(DockBase):
         self._refresh()
 
     def _fits(self, image: Any) -> bool:
-        return is_given(image) and not why_disabled(self.labels.layer, image)
+        return is_given(image) and not why_disabled(SharpenState.of(self.labels.layer, image))
 
     def _refresh(self, *changed: object) -> None:
         is_free = not self.panel.is_busy
-        self.panel.set_reason(why_disabled(self.labels.layer, self.image.layer), is_free=is_free)
+        state = SharpenState.of(self.labels.layer, self.image.layer)
+        self.panel.set_reason(why_disabled(state), is_free=is_free)
         known = self._known.get(self.labels.layer) if is_free else None
         is_shown = known is not None and known.is_shown
         enable(self.undo_button, "" if is_shown else "nothing was sharpened here", _UNDO_HELP)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -31,17 +32,39 @@ Change = tuple[tuple[NDArray[np.int64], ...], NDArray[Any], NDArray[Any]]
 """Pixels of a layer, with their labels before and after."""
 
 
-def why_disabled(labels: Any, image: Any) -> str:
+@dataclasses.dataclass(frozen=True)
+class SharpenState:
+    """What decides whether the borders of labels can be moved."""
+
+    has_labels: bool = True
+    are_strokes: bool = False
+    is_in_memory: bool = True
+    can_change: bool = True
+    image_fits: bool = True
+
+    @classmethod
+    def of(cls, labels: Any, image: Any) -> SharpenState:
+        if labels is None:
+            return cls(has_labels=False)
+        if labels.multiscale or type(labels.data) is not np.ndarray:
+            return cls(are_strokes=metadata.is_strokes(labels), is_in_memory=False)
+        return cls(
+            are_strokes=metadata.is_strokes(labels),
+            can_change=labels.data.flags.writeable,
+            image_fits=image is not None and image_region(labels, image) is not None,
+        )
+
+
+def why_disabled(state: SharpenState) -> str:
     """Return why the borders of labels cannot be moved; empty where they can."""
-    if labels is None:
-        return _NO_LABELS
-    if metadata.is_strokes(labels):
-        return metadata.ARE_STROKES
-    if labels.multiscale or type(labels.data) is not np.ndarray:
-        return _NOT_IN_MEMORY
-    if not labels.data.flags.writeable:
-        return _READ_ONLY
-    return _NO_IMAGE if image is None or image_region(labels, image) is None else ""
+    reasons = {
+        _NO_LABELS: not state.has_labels,
+        metadata.ARE_STROKES: state.are_strokes,
+        _NOT_IN_MEMORY: not state.is_in_memory,
+        _READ_ONLY: not state.can_change,
+        _NO_IMAGE: not state.image_fits,
+    }
+    return next((reason for reason, holds in reasons.items() if holds), "")
 
 
 def sharpen_parts(

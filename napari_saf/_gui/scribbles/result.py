@@ -1,0 +1,141 @@
+"""What came of strokes on one region of an image: labels, their uncertainty, what is locked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import napari
+import numpy as np
+from napari.layers import Image, Labels
+from numpy.typing import NDArray
+from scipy.ndimage import gaussian_filter
+
+from napari_saf._gui.layers.live import LiveLayer, UncertaintyLayer
+from napari_saf._gui.layers.metadata import FOLLOWED_KEY, metadata_of
+from napari_saf._gui.layers.placement import Placement
+from napari_saf._gui.layers.reading import Index
+from napari_saf._gui.runs.job import WarmStart
+from napari_saf.errors import InvalidInput
+from napari_saf.io import count_labels
+from napari_saf.problem import Problem
+from napari_saf.result import LabelImage, Segmentation, Status
+
+TITLE = "from strokes"
+_RIM = 0.03
+"""Share of the sides of an image that is its rim, where what is around a place is half unknown."""
+_NEAR = 1e-3
+"""Share of painted pixels around a place above which it counts as painted."""
+
+
+class StrokeResult:
+    """The layers that show what came of some strokes on a region (index) of an image.
+
+    The checksum is that of the strokes that the last run followed; None where another run took its
+    place. The summary says how that ended, or what is missing, the shares those of the classes.
+    """
+
+    def __init__(
+        self, viewer: napari.Viewer, image: Image, strokes: Labels, index: Index, place: Placement
+    ) -> None:
+        self.image, self.strokes, self.index = image, strokes, index
+        self.live = LiveLayer(viewer, image, TITLE, place, strokes)
+        self.uncertainty = UncertaintyLayer(viewer, image, "uncertainty", place, strokes)
+        self.warm_start: WarmStart | None = None
+        self.checksum: int | None = None
+        self.summary, self.shares = "", dict[int, float]()
+        self.last: tuple[Problem, Segmentation] | None = None
+        self.has_labels = False
+        self.locked: LabelImage | None = None  # 0 where pixels are free
+
+    def update(
+        self, problem: Problem, result: Segmentation, numbers: NDArray[np.int64], summary: str
+    ) -> None:
+        """Take over the outcome of a run on classes of these numbers."""
+        if result.status is not Status.CANCELLED:
+            self.last, self.has_labels = (problem, result), True
+            self.warm_start = WarmStart.after(problem, result, numbers, self.warm_start)
+        self.summary, self.shares = summary, shares_of(np.asarray(result.labels))
+        metadata_of(self.live.layer)[FOLLOWED_KEY] = self.checksum
+
+    def clear(self, summary: str) -> None:
+        self.summary, self.shares = summary, {}
+        self.live.clear()
+        self.uncertainty.hide()
+        self.last, self.warm_start, self.has_labels = None, None, False
+
+    def uncertainty_image(self) -> NDArray[np.floating]:
+        assert self.last is not None
+        problem, result = self.last
+        assert result.uncertainty is not None
+        return np.asarray(problem.graph.to_image(result.uncertainty))
+
+    def show_uncertainty(self, visible: bool) -> None:
+        if visible and self.last is not None:
+            self.uncertainty.show(self.uncertainty_image())
+        else:
+            self.uncertainty.hide()
+
+    def lock(self, numbers: Iterable[int]) -> None:
+        """Fix the pixels that these classes have now; free others.
+
+        Those of a class that has none yet are fixed from the first run on that gives it some.
+        """
+        if not self.has_labels:
+            return
+        labels, before = self.live.labels(), 0 if self.locked is None else self.locked
+        locked = np.zeros_like(labels)
+        for number in numbers:
+            locked = np.where(labels == number, labels, locked)
+        if (locked != before).any():
+            self.locked = locked if locked.any() else None
+            self.warm_start = None  # which is of other pixels
+
+
+def shares_of(labels: LabelImage) -> dict[int, float]:
+    present, sizes = count_labels(labels)
+    shares = (sizes / max(1, int(sizes.sum()))).tolist()
+    return dict(zip(present.tolist(), shares, strict=True))
+
+
+def follow_strokes(
+    base: NDArray[np.unsignedinteger[Any]], strokes: NDArray[np.unsignedinteger[Any]]
+) -> NDArray[np.int64]:
+    """Return the labels of an earlier result as strokes merge and split them.
+
+    A label on which one class was painted becomes that class; a label on which several were
+    painted becomes 0, to be divided between them; others are what they were.
+    """
+    if base.shape != strokes.shape:
+        of_base, of_strokes = (" x ".join(map(str, own.shape)) for own in (base, strokes))
+        raise InvalidInput(
+            f"start from: expected labels of {of_strokes} pixels, as many as the strokes "
+            f"have, got {of_base}"
+        )
+    becomes = base.astype(np.int64)
+    both = (base > 0) & (strokes > 0)
+    for label in np.unique(base[both]):
+        painted = np.unique(strokes[both & (base == label)])
+        becomes[base == label] = painted[0] if len(painted) == 1 else 0
+    return becomes
+
+
+def most_uncertain_pixel(
+    uncertainty: NDArray[np.floating], strokes: NDArray[np.unsignedinteger[Any]]
+) -> tuple[int, ...] | None:
+    """Return the place around which pixels are most uncertain and nothing was painted.
+
+    Not at the rim of the image, unless all others are certain. None where nothing is uncertain.
+    """
+    sigma = [max(1.0, side / 100) if side > 1 else 0.0 for side in uncertainty.shape]
+    around = gaussian_filter(np.asarray(uncertainty, dtype=np.float32), sigma)
+    around[gaussian_filter((strokes > 0).astype(np.float32), sigma) > _NEAR] = 0
+    rim = [round(_RIM * side) if side > 1 else 0 for side in around.shape]
+    inner = tuple(slice(width, side - width) for width, side in zip(rim, around.shape, strict=True))
+    if around[inner].any():
+        kept, around = around[inner].copy(), np.zeros_like(around)
+        around[inner] = kept
+    best = int(around.argmax())
+    if around.flat[best] <= 0:
+        return None
+    return tuple(int(at) for at in np.unravel_index(best, around.shape))
