@@ -15,6 +15,16 @@ FRAMES = np.stack([LABELS, np.roll(LABELS, 1, 1)])
 
 
 @functools.cache
+@functools.cache
+def measures():
+    return saf.measure_objects(saf.split_objects(FRAMES, axis=0))
+
+
+@functools.cache
+def classes():
+    return saf.learn_classes(measures(), {1: 1, 2: 2})
+
+
 def values():
     """One of each kind of thing that the package makes, and what stands for it in a file."""
     problem = saf.Problem.from_image(IMAGE, max_side=None, window=3)
@@ -37,6 +47,7 @@ def values():
         "recipe": saf.load_recipe(recipe),
         "dict": result.recipe,
         "prototypes": saf.PrototypeSet(np.eye(2)),
+        "classes": classes(),
         "labelling": saf.read_mask(mask),
         "file": saf.read_image("image.npy"),
         "source": saf.ImageSource.open("image.npy"),
@@ -58,6 +69,11 @@ def fitting():
     known = values()
     objects, slk = known["objects"], saf.SLK(n_clusters=2)
     calls = {
+        "measure_objects": (saf.measure_objects, [objects, FRAMES]),
+        "learn_classes": (saf.learn_classes, [measures(), {1: 1, 2: 2}]),
+        "save_classes": (saf.save_classes, ["c.json", known["classes"]]),
+        "load_classes": (saf.load_classes, ["missing.json"]),
+        "object_bounds": (saf.object_bounds, [objects, {1: FRAMES / 9.0, 2: FRAMES / 9.0}]),
         "track_objects": (saf.track_objects, [objects]),
         "object_table": (saf.object_table, [objects, FRAMES]),
         "save_objects": (saf.save_objects, ["o.geojson", objects]),

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import ndimage, sparse
 
-from napari_saf.arrays import as_labels
+from napari_saf.arrays import as_labels, as_list
 from napari_saf.errors import InvalidInput
 
 THRESHOLDS = (0.5, 0.6, 0.7, 0.8, 0.9)
@@ -386,6 +386,8 @@ def label_digest(labels: ArrayLike) -> tuple[str, ...]:
     'other labels than where this recipe was made in 1 of 64 blocks: 1'
     """
     array = as_labels(labels, "labels")
+    if not array.ndim:
+        raise InvalidInput("labels: expected a label image, got a number")
     counts = [1] * array.ndim
     for _ in range(_N_HALVINGS):
         longest = int(np.argmax([side / n for side, n in zip(array.shape, counts, strict=True)]))
@@ -412,11 +414,11 @@ def compare_digests(own: Sequence[str], recorded: Sequence[str]) -> str:
     'the same labels as where this recipe was made (64 of 64 blocks)'
     """
     n_blocks = 2**_N_HALVINGS
-    if len(own) != n_blocks or len(recorded) != n_blocks:
-        raise InvalidInput(f"digest: expected {n_blocks} checksums, got {len(recorded)}")
-    other = [
-        str(k) for k, pair in enumerate(zip(own, recorded, strict=True), 1) if len({*pair}) > 1
-    ]
+    pairs = as_list(own, "digest"), as_list(recorded, "digest")
+    for digest in pairs:
+        if len(digest) != n_blocks or not all(isinstance(item, str) for item in digest):
+            raise InvalidInput(f"digest: expected {n_blocks} checksums, got {digest!r:.60}")
+    other = [str(k) for k, pair in enumerate(zip(*pairs, strict=True), 1) if len({*pair}) > 1]
     if not other:
         return f"the same labels as where this recipe was made ({n_blocks} of {n_blocks} blocks)"
     text = f"other labels than where this recipe was made in {len(other)} of {n_blocks} blocks"

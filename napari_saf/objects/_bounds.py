@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import ndimage
 
-from napari_saf.arrays import own_floats
+from napari_saf.arrays import as_dict, own_floats
 from napari_saf.errors import InvalidInput
 from napari_saf.objects._split import Objects, check_objects
 
@@ -73,6 +73,7 @@ def object_bounds(
     check_objects(objects)
     if not 0 < confidence < 1:
         raise InvalidInput(f"confidence: expected a number between 0 and 1, got {confidence!r}")
+    maps = as_dict(probabilities, "probabilities")
     labels, numbers = objects.labels, objects.numbers
     n_numbers = len(objects.kinds)
     kinds = objects.kinds[numbers]
@@ -82,7 +83,7 @@ def object_bounds(
     bounds = np.stack([pixels] * 4)  # of area and count, low and high, by number
     levels = np.linspace((1 - confidence) / 2, (1 + confidence) / 2, _N_LEVELS)
     for kind in np.unique(kinds).tolist():
-        share = _checked(probabilities.get(kind), kind, labels.shape)
+        share = _checked(maps.get(kind), kind, labels.shape)
         own = np.flatnonzero(objects.kinds == kind)
         counts = [len(own)]
         for level in levels:

@@ -15,7 +15,7 @@ from pydantic import Field
 from scipy import sparse
 
 from napari_saf import storage
-from napari_saf.arrays import as_path, as_whole, check_kind
+from napari_saf.arrays import as_dict, as_list, as_path, as_whole, check_kind
 from napari_saf.errors import InvalidInput, raise_if
 from napari_saf.features import FeatureExtractor, extractor_of
 from napari_saf.graph import AffinityGraph
@@ -339,8 +339,12 @@ def learn_classes(
     >>> np.array_equal(found.classes, np.where(sizes == 3, 1, 2))
     True
     """
-    several = [measures] if isinstance(measures, ObjectMeasures) else list(measures)
-    given = [clicks] if isinstance(clicks, Mapping) else list(clicks)
+    is_single = isinstance(measures, ObjectMeasures)
+    several = [measures] if is_single else as_list(measures, "measures")
+    given = [clicks] if isinstance(clicks, Mapping) else as_list(clicks, "clicks")
+    for item in several:
+        check_kind(item, ObjectMeasures, "measures", "ObjectMeasures, of measure_objects")
+    given = [as_dict(item, "clicks") for item in given]
     if not several or len(several) != len(given):
         raise InvalidInput(f"clicks: expected a mapping for each image, got {len(given)}")
     titles = _titles(several[0])
@@ -381,7 +385,6 @@ def _clicked(
     """Return measures and classes of the clicked objects."""
     vectors, classes = [], []
     for measures, own in zip(several, clicks, strict=True):
-        check_kind(measures, ObjectMeasures, "measures", "ObjectMeasures, of measure_objects")
         for number, label in sorted(own.items()):
             row = np.searchsorted(measures.numbers, number)
             if row == len(measures.numbers) or measures.numbers[row] != number:

@@ -17,7 +17,7 @@ from napari_saf._gui.dictionary.dock import DictionaryWidget
 from napari_saf._gui.layers.metadata import class_names, is_strokes, recipe_of
 from napari_saf._gui.objects.dock import ObjectsWidget
 from napari_saf._gui.project.dock import ProjectWidget
-from napari_saf._gui.scribbles import dock as scribbles_dock
+from napari_saf._gui.scribbles import results as stroke_results
 from napari_saf._gui.scribbles.dock import ScribblesWidget
 from napari_saf._gui.scribbles.result import shares_of
 from napari_saf._gui.segment.dock import SegmentWidget
@@ -219,7 +219,7 @@ def test_opened_labels_are_counted_in_no_thread_that_waits(reopened, settle, mon
         threads.append(threading.current_thread())
         return shares_of(labels)
 
-    monkeypatch.setattr(scribbles_dock, "shares_of", count)
+    monkeypatch.setattr(stroke_results, "shares_of", count)
     project.go_to_next()
     project.go_to_previous()
     settle(opened)

@@ -115,10 +115,10 @@ class Lesson:
 
     @property
     def text(self) -> str:
-        """Method and measures, and the share of clicks that others tell right."""
+        """The method, and the share of clicks that others tell right."""
         agreement = self.classes.agreement
-        share = "" if agreement is None else f": {100 * agreement:.0f} % right"
-        return f"{self.classes.method}, {', '.join(self.classes.groups)}{share}"
+        share = "" if agreement is None else f": {100 * agreement:.0f} % of clicks right"
+        return f"{self.classes.method}{share}"
 
 
 def teach(
@@ -425,6 +425,8 @@ class ClassSection(QWidget):
             text = "choose a class, then click its objects" if label is None else (
                 f"click objects that are {state.names[label]}")  # fmt: skip
         self.text.setText(text)
+        measures = "" if lesson is None else f"By {', '.join(lesson.classes.groups)}."
+        self.text.setToolTip(measures)
 
     def _on_renamed(self, item: QTableWidgetItem) -> None:
         number = [*self.state.names][item.row()]
