@@ -339,25 +339,27 @@ def learn_classes(
     >>> np.array_equal(found.classes, np.where(sizes == 3, 1, 2))
     True
     """
-    is_single = isinstance(measures, ObjectMeasures)
-    several = [measures] if is_single else as_list(measures, "measures")
-    given = [clicks] if isinstance(clicks, Mapping) else as_list(clicks, "clicks")
-    for item in several:
-        check_kind(item, ObjectMeasures, "measures", "ObjectMeasures, of measure_objects")
-    given = [as_dict(item, "clicks") for item in given]
-    if not several or len(several) != len(given):
-        raise InvalidInput(f"clicks: expected a mapping for each image, got {len(given)}")
-    titles = _titles(several[0])
-    if any(_titles(one) != titles for one in several):
+    if isinstance(measures, ObjectMeasures):
+        measures = [measures]
+    if isinstance(clicks, Mapping):
+        clicks = [clicks]
+    images: list[ObjectMeasures] = as_list(measures, "measures")
+    for image in images:
+        check_kind(image, ObjectMeasures, "measures", "ObjectMeasures, of measure_objects")
+    clicks = [as_dict(item, "clicks") for item in as_list(clicks, "clicks")]
+    if not images or len(images) != len(clicks):
+        raise InvalidInput(f"clicks: expected a mapping for each image, got {len(clicks)}")
+    titles = _titles(images[0])
+    if any(_titles(image) != titles for image in images):
         raise InvalidInput("measures: expected the same measures of all images")
-    vectors, classes = _clicked(several, given)
-    available = list(dict.fromkeys(several[0].groups))
+    vectors, classes = _clicked(images, clicks)
+    available = list(dict.fromkeys(images[0].groups))
     for group in groups or ():
         if group not in available:
             raise InvalidInput(f"groups: expected some of {', '.join(available)}, got {group!r}")
     if method is not None:
         _check_method(method)
-    values = np.concatenate([one.values for one in several])
+    values = np.concatenate([image.values for image in images])
     deviation = values.std(axis=0)
     learned = ObjectClasses(
         vectors=vectors,
@@ -368,7 +370,7 @@ def learn_classes(
         groups=tuple(groups or _candidates(available)[0]),
         method=method or _few_shot_methods()[0],
         names=dict(names or {}),
-        features=several[0].features,
+        features=images[0].features,
     )
     candidates = [tuple(groups)] if groups else _candidates(available)
     return _choose(learned, values, candidates, method, cancelled)
