@@ -115,9 +115,9 @@ class SharpenWidget(DockBase):
 
     @property
     def sharpened(self) -> SharpenedLabels | None:
-        """What was done here to the labels that are chosen, as far as it is still known."""
-        found = self._known.get(self.labels.layer)
-        return found if found is not None and found.is_known else None
+        """The change of the chosen labels; None if there is none, or they were edited since."""
+        sharpened = self._known.get(self.labels.layer)
+        return sharpened if sharpened is not None and sharpened.is_known else None
 
     def start(self) -> None:
         labels, image, strength = self.labels.layer, self.image.layer, self.borders.strength
@@ -127,7 +127,7 @@ class SharpenWidget(DockBase):
         if strength is not None and strength < 0:
             self.undo()
             return
-        known = self._known[labels] = self.sharpened or SharpenedLabels(labels)
+        sharpened = self._known[labels] = self.sharpened or SharpenedLabels(labels)
         region, axes = image_region(labels, image), squeezed_axes(labels)
         assert region is not None  # else there is a reason why not
         sharpen = partial(
@@ -140,17 +140,17 @@ class SharpenWidget(DockBase):
         )
         shown = "automatic" if strength is None else strength
         words = f"borders sharpened: reach {self.reach.currentText()}, strength {shown}"
-        show = partial(self._show, known, words)
-        work = partial(known.find_change, sharpen)
+        show = partial(self._show, sharpened, words)
+        work = partial(sharpened.find_change, sharpen)
         self.panel.begin_task("sharpening", work, show, self.panel.show_task)
 
-    def _show(self, known: SharpenedLabels, words: str, change: Change) -> None:
-        visibility_of(self._viewer).restore(known.layer)
-        if known.layer not in self._viewer.layers or not known.show(change, words):
+    def _show(self, sharpened: SharpenedLabels, words: str, change: Change) -> None:
+        visibility_of(self._viewer).restore(sharpened.layer)
+        if sharpened.layer not in self._viewer.layers or not sharpened.show(change, words):
             self.panel.note(_CHANGED_MEANWHILE)
             return
         assert self.panel.task is not None
-        n, n_pixels, seconds = len(change[2]), known.layer.data.size, self.panel.task.seconds
+        n, n_pixels, seconds = len(change[2]), sharpened.layer.data.size, self.panel.task.seconds
         text = f"{counted(n, 'pixel')} changed, {100 * n / n_pixels:.2g} %, in {seconds:.1f} s"
         self.panel.show_outcome(text)
 
@@ -189,9 +189,9 @@ class SharpenWidget(DockBase):
 
     def _on_layer_changed(self) -> None:
         """Follow what a person paints, undoes and does again in the layer."""
-        known = self._known.get(self.labels.layer)
-        if known is not None and not self.panel.is_busy:
-            known.note()
+        sharpened = self._known.get(self.labels.layer)
+        if sharpened is not None and not self.panel.is_busy:
+            sharpened.note()
         self._refresh()
 
     def _fits(self, image: Any) -> bool:
@@ -201,6 +201,6 @@ class SharpenWidget(DockBase):
         is_free = not self.panel.is_busy
         state = SharpenState.of(self.labels.layer, self.image.layer)
         self.panel.set_reason(why_disabled(state), is_free=is_free)
-        known = self._known.get(self.labels.layer) if is_free else None
-        is_shown = known is not None and known.is_shown
+        sharpened = self._known.get(self.labels.layer) if is_free else None
+        is_shown = sharpened is not None and sharpened.is_shown
         enable(self.undo_button, "" if is_shown else "nothing was sharpened here", _UNDO_HELP)
