@@ -184,7 +184,7 @@ def _first_values(item: Parameter) -> str:
 
 
 def whole_name(variant: compare.Variant, n_words: int | None = None) -> str:
-    """Return all coordinates of a variant as text, with `n_words` words of each label of the form."""
+    """Return the coordinates of a variant as text, with `n_words` words of each label."""
     texts = []
     for axis, value in variant.coordinates:
         item = _OPTIONS.get(axis) or parameter_named(type(variant.method), axis)

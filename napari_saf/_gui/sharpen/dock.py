@@ -80,8 +80,8 @@ class SharpenWidget(DockBase):
         self.panel = RunPanel(self, viewer, self.workspace.runs, ("Sharpen", _SHARPEN_HELP))
         self.status, self.controller = self.panel.status, self.panel.controller
         self.button = self.panel.run_button
-        self._known: dict[Any, SharpenedLabels] = {}
-        self._rest = QTimer(self, singleShot=True, interval=_PATIENCE)
+        self._by_layer: dict[Any, SharpenedLabels] = {}
+        self._timer = QTimer(self, singleShot=True, interval=_PATIENCE)
         self._watch = EventWatch(self, _PATIENCE)
         self.labels = LayerChoice(viewer, Labels)
         self.labels.choose(labels_to_choose(viewer))
@@ -96,10 +96,10 @@ class SharpenWidget(DockBase):
         buttons = [self.button, self.undo_button, self.panel.stop_button]
         self.lay_out([self._rows], buttons, [self.status])
         self.bind_keys({RUN_KEY: self.panel.run_or_stop})
-        self.at_end(self.panel.shut_down, self._rest.stop, self._watch.watch, self._known.clear)
+        self.at_end(self.panel.shut_down, self._timer.stop, self._watch.watch, self._by_layer.clear)
         self.connect_all(
             (self.panel.run_clicked, self.start),
-            (self.panel.stop_clicked, self._rest.stop),
+            (self.panel.stop_clicked, self._timer.stop),
             (self.panel.busy_changed, self._refresh),
             (self.labels.layer_changed, self._on_labels_changed),
             (self.image.layer_changed, self._on_changed),
@@ -107,27 +107,27 @@ class SharpenWidget(DockBase):
             (self.borders.slider.valueChanged, self._on_changed),
             (self.borders.automatic.toggled, self._on_changed),
             (self.reach.currentIndexChanged, self._on_changed),
-            (self._rest.timeout, self._sharpen_anew),
+            (self._timer.timeout, self._sharpen_anew),
             (self._watch.changed, self._on_layer_changed),
-            (viewer.layers.events.removed, lambda event: self._known.pop(event.value, None)),
+            (viewer.layers.events.removed, lambda event: self._by_layer.pop(event.value, None)),
         )
         self._on_labels_changed()
 
     @property
     def sharpened(self) -> SharpenedLabels | None:
         """The change of the chosen labels; None if there is none, or they were edited since."""
-        sharpened = self._known.get(self.labels.layer)
+        sharpened = self._by_layer.get(self.labels.layer)
         return sharpened if sharpened is not None and sharpened.is_known else None
 
     def start(self) -> None:
         labels, image, strength = self.labels.layer, self.image.layer, self.borders.strength
         if self.panel.is_busy or why_disabled(SharpenState.of(labels, image)):
             return
-        self._rest.stop()
+        self._timer.stop()
         if strength is not None and strength < 0:
             self.undo()
             return
-        sharpened = self._known[labels] = self.sharpened or SharpenedLabels(labels)
+        sharpened = self._by_layer[labels] = self.sharpened or SharpenedLabels(labels)
         region, axes = image_region(labels, image), squeezed_axes(labels)
         assert region is not None  # else there is a reason why not
         sharpen = partial(
@@ -156,7 +156,7 @@ class SharpenWidget(DockBase):
 
     def undo(self, *clicked: object) -> None:
         """Bring the labels back as they were before they were sharpened."""
-        self._rest.stop()
+        self._timer.stop()
         if self.sharpened is not None:
             self.sharpened.take_back()
         self.panel.note("labels as they were")
@@ -170,15 +170,15 @@ class SharpenWidget(DockBase):
             self.start()
         else:
             self.panel.task.cancel()
-            self._rest.start()
+            self._timer.start()
 
     def _on_changed(self, *changed: object) -> None:
-        self._rest.start()
+        self._timer.start()
         self._refresh()
 
     def _on_labels_changed(self, layer: object = None) -> None:
         labels = self.labels.layer
-        self._rest.stop()
+        self._timer.stop()
         self.image.refresh()
         if labels is not None:
             self.image.choose(labelled_image(self._viewer, labels, self._fits))
@@ -189,7 +189,7 @@ class SharpenWidget(DockBase):
 
     def _on_layer_changed(self) -> None:
         """Follow what a person paints, undoes and does again in the layer."""
-        sharpened = self._known.get(self.labels.layer)
+        sharpened = self._by_layer.get(self.labels.layer)
         if sharpened is not None and not self.panel.is_busy:
             sharpened.note()
         self._refresh()
@@ -201,6 +201,6 @@ class SharpenWidget(DockBase):
         is_free = not self.panel.is_busy
         state = SharpenState.of(self.labels.layer, self.image.layer)
         self.panel.set_reason(why_disabled(state), is_free=is_free)
-        sharpened = self._known.get(self.labels.layer) if is_free else None
+        sharpened = self._by_layer.get(self.labels.layer) if is_free else None
         is_shown = sharpened is not None and sharpened.is_shown
         enable(self.undo_button, "" if is_shown else "nothing was sharpened here", _UNDO_HELP)
