@@ -81,9 +81,9 @@ class ComparisonChoice(QWidget):
         return [row.name for row in self.rows if row.name]
 
     def variants(
-        self, options: ImageOptions, known: Mapping[str, AbstractMethod]
+        self, options: ImageOptions, configured: Mapping[str, AbstractMethod]
     ) -> list[compare.Variant]:
-        """Return what is asked for, of the methods that are known, the others by their defaults.
+        """Return the variants of the ticked methods: as in `configured`, else with their defaults.
 
         InvalidInput is raised if no method is ticked, or values are wrong.
         """
@@ -94,17 +94,17 @@ class ComparisonChoice(QWidget):
                 with_side(options.window, side) if isinstance(side, int) else side
                 for side in axes["window"]
             ]
-        methods = [known.get(method.name) or method() for method in types]
+        methods = [configured.get(method.name) or method() for method in types]
         return compare.variants_of(methods, axes, options)
 
     def _on_methods_changed(self) -> None:
         """Offer what may vary: basic parameters, options of the image, advanced parameters."""
-        found: dict[str, Parameter] = {}
+        parameters: dict[str, Parameter] = {}
         for item in (item for method in self.methods for item in describe(method)):
             if item.kind in _KINDS and item.name not in _NOT_VARIED and item.in_form:
-                found.setdefault(item.name, item)
-        basic = [item for item in found.values() if not item.advanced]
-        advanced = [item for item in found.values() if item.advanced]
+                parameters.setdefault(item.name, item)
+        basic = [item for item in parameters.values() if not item.advanced]
+        advanced = [item for item in parameters.values() if item.advanced]
         for row in self.rows:
             row.offer([*basic, *(_OPTIONS[name] for name in compare.OPTION_AXES), *advanced])
         self.changed.emit()
@@ -141,13 +141,13 @@ class _AxisRow(QWidget):
         return str(self._line.text())
 
     def offer(self, items: Iterable[Parameter]) -> None:
-        before = self.name
+        previous = self.name
         self._items = {item.name: item for item in items}
         entries = [(item.label, name) for name, item in self._items.items()]
         self._box.offer([("nothing", ""), *entries])
         for name, item in self._items.items():
             self._box.explain(name, f"{item.help} ({name})")
-        if self.name != before:
+        if self.name != previous:
             self._on_chosen()
 
     def choose(self, name: str | None, values: str = "") -> None:
@@ -184,7 +184,7 @@ def _first_values(item: Parameter) -> str:
 
 
 def whole_name(variant: compare.Variant, n_words: int | None = None) -> str:
-    """Return all that was chosen for a variant, with so many words of each label of the form."""
+    """Return the coordinates of a variant as text, with `n_words` words of each label."""
     texts = []
     for axis, value in variant.coordinates:
         item = _OPTIONS.get(axis) or parameter_named(type(variant.method), axis)
@@ -218,8 +218,8 @@ def panel_names(variants: Sequence[compare.Variant]) -> list[str]:
 
 def _short_window(axis: str, text: str) -> str:
     """Return the sides of a window without those of 1, each once: 3 for 1 x 3 x 3."""
-    own = dict.fromkeys(side for side in text.split(" x ") if side != "1")
-    return " x ".join(own) or text if axis == "window" else text
+    sides = dict.fromkeys(side for side in text.split(" x ") if side != "1")
+    return " x ".join(sides) or text if axis == "window" else text
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -267,11 +267,11 @@ class ComparisonJob:
                 last = time.perf_counter()
                 report((step.snapshot.fraction, whole_name(step.variant)))
 
-        found = run_to_end(
+        comparison = run_to_end(
             compare.iterate_comparison(self.variants, read, cancelled=cancelled), on_step
         )
-        rows = compare.comparison_table(found, measured.truth)
-        return dataclasses.replace(measured, comparison=found, rows=rows)
+        rows = compare.comparison_table(comparison, measured.truth)
+        return dataclasses.replace(measured, comparison=comparison, rows=rows)
 
     def with_truth(self, truth: Pixels | None, cancelled: Callable[[], bool]) -> ComparisonJob:
         """Return the same, measured by regions as they should be, if they are known.

@@ -93,8 +93,8 @@ class CompareWidget(DockBase):
         self._rows.add_row("Truth", self.truth, _TRUTH_HELP)
         features = create_fold("Features", self.input.features)
         below = create_row(self._side_button, self._save_button, self._paint)
-        for place, stretch in enumerate((3, 2, 4)):
-            below.layout().setStretch(place, stretch)
+        for column, stretch in enumerate((3, 2, 4)):
+            below.layout().setStretch(column, stretch)
         self.lay_out(
             [self.input.section, self.choice, self._rows, features],
             [self.run_button, self.panel.stop_button],
@@ -132,13 +132,13 @@ class CompareWidget(DockBase):
             "saving", save, lambda path: self.panel.show_outcome(f"saved {named(path)}")
         )
 
-    def show_side_by_side(self, wanted: bool) -> None:
+    def show_side_by_side(self, visible: bool) -> None:
         """Show the results in napari's grid, or leave it.
 
         A full table of two parameters is shown as such; else image and truth come first.
         """
         outcome, layers = self.outcome, self.results
-        if not wanted:
+        if not visible:
             self._side.leave()
         elif outcome is not None and layers is not None:
             shown, shape = layers.layers(), (-1, -1)
@@ -180,17 +180,17 @@ class CompareWidget(DockBase):
         )
 
     def _job(self) -> ComparisonJob:
-        """Return what is asked for, with the method of the Segment dock if its settings count."""
-        known: dict[str, AbstractMethod] = {}
+        """Return the job of the form, with the method of the Segment dock if its settings count."""
+        configured: dict[str, AbstractMethod] = {}
         if self.choice.settings.value:
             segment = self.workspace.docks.get("Segment")
             if segment is None:
                 raise InvalidInput("settings: open the Segment dock, or choose the defaults")
             method = segment.form.read()
-            known = {method.name: method}
+            configured = {method.name: method}
         selection = self.input.read()
         job = selection.job()
-        return ComparisonJob(job, selection.region(), self.choice.variants(job.options, known))
+        return ComparisonJob(job, selection.region(), self.choice.variants(job.options, configured))
 
     def _on_choice_changed(self, layer: object = None) -> None:
         self.panel.forget_error()
@@ -230,20 +230,24 @@ class CompareWidget(DockBase):
 
     def _on_compared(self, outcome: ComparisonJob) -> None:
         assert self.panel.task is not None and self.results is not None
-        found, show = outcome.comparison, self.results.renumber
+        comparison, show = outcome.comparison, self.results.renumber
         finish = partial(self._finish, outcome, self.panel.task.seconds)
-        self._do_later(*(partial(show, one, found.n_numbers) for one in found.results), finish)
+        changes = [partial(show, result, comparison.n_numbers) for result in comparison.results]
+        self._do_later(*changes, finish)
 
     def _finish(self, outcome: ComparisonJob, seconds: float) -> None:
         assert self.results is not None
         self.results.sort()
-        found = outcome.comparison
-        count = len(found.results)
+        comparison = outcome.comparison
+        count = len(comparison.results)
         text = [f"{counted(count, 'result')} in {seconds:.1f} s"]
         text[0] = text[0] if self._is_of_image else f"{self.results.image.name}: {text[0]}"
         text += [self._scale_note] * bool(self._scale_note)
-        text += [f"not run: {whole_name(one.variant)}: {one.error}" for one in found.failures]
-        text += ["stopped before the others"] * (not found.is_complete)
+        text += [
+            f"not run: {whole_name(failure.variant)}: {failure.error}"
+            for failure in comparison.failures
+        ]
+        text += ["stopped before the others"] * (not comparison.is_complete)
         text += [self.results.note] * bool(self.results.note)
         self.panel.show_outcome("\n".join(text), count / len(outcome.variants))
         self._show_results(outcome)
@@ -255,8 +259,8 @@ class CompareWidget(DockBase):
     def _show_results(self, outcome: ComparisonJob) -> None:
         assert self.results is not None
         self.outcome = outcome
-        variants = [one.variant for one in outcome.comparison.results]
-        names = [(self.results.names[one], whole_name(one)) for one in variants]
+        variants = [result.variant for result in outcome.comparison.results]
+        names = [(self.results.names[variant], whole_name(variant)) for variant in variants]
         self.table.show_rows(outcome.rows, names)
 
     def _on_truth_changed(self, layer: Any) -> None:
@@ -289,13 +293,13 @@ class CompareWidget(DockBase):
             text = f"label {label}: died out here, others have it" if label in dead else text
             swatches.append(Swatch(fill, border, text, label in dead))
         self.swatches.show_swatches(swatches)
-        layer = layers.layer(result.variant)
-        if layer is None:
+        chosen = layers.layer(result.variant)
+        if chosen is None:
             return
         if not self._side.is_on:
-            for other in layers.layers():
-                other.visible = other == layer
-        self._viewer.layers.selection.select_only(layer)
+            for layer in layers.layers():
+                layer.visible = layer == chosen
+        self._viewer.layers.selection.select_only(chosen)
 
     def _on_grid_left(self) -> None:
         self._side_button.setChecked(False)

@@ -86,9 +86,9 @@ class ComparisonLayers:
 
     def sort(self) -> None:
         """Put the layers above the image in the order of the variants."""
-        wanted = self.layers()
-        if wanted != [layer for layer in self._viewer.layers if layer in wanted]:
-            for layer in wanted:
+        layers = self.layers()
+        if layers != [layer for layer in self._viewer.layers if layer in layers]:
+            for layer in layers:
                 insert_above(self._viewer, layer, self.image)
 
 
@@ -123,17 +123,17 @@ class _ResultModel(TableModel):
         if role == Qt.ItemDataRole.TextAlignmentRole and not isinstance(value, str):
             return RIGHT
         if role == Qt.ItemDataRole.ToolTipRole:
-            known = [f"{COLUMNS[n].heading}: {self.text(row, n)}" for n in self.filled[1:]]
-            return "\n".join([self._names[row][1], *known])
+            lines = [f"{COLUMNS[n].heading}: {self.text(row, n)}" for n in self.filled[1:]]
+            return "\n".join([self._names[row][1], *lines])
         return None
 
     def headerData(
         self, section: int, orientation: Qt.Orientation, role: int = Qt.ItemDataRole.DisplayRole
     ) -> Any:
-        found, (column, order) = super().headerData(section, orientation, role), self.sorted_by
-        if found is not None and role == Qt.ItemDataRole.DisplayRole and section == column:
-            return f"{found} {'▴' if order == Qt.SortOrder.AscendingOrder else '▾'}"
-        return found
+        heading, (column, order) = super().headerData(section, orientation, role), self.sorted_by
+        if heading is not None and role == Qt.ItemDataRole.DisplayRole and section == column:
+            return f"{heading} {'▴' if order == Qt.SortOrder.AscendingOrder else '▾'}"
+        return heading
 
     def _value(self, row: int, column: int) -> Any:
         return getattr(self._results[row], COLUMNS[column].field)

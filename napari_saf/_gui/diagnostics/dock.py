@@ -117,11 +117,11 @@ class DiagnosticsWidget(DockBase):
 
     @property
     def time(self) -> float:
-        place = self.slider.value()
-        return float(self.times[place]) if place < len(self.times) else 0.0
+        index = self.slider.value()
+        return float(self.times[index]) if index < len(self.times) else 0.0
 
     def go_to(self, time: float) -> None:
-        self.slider.setValue(self._place_of(time))
+        self.slider.setValue(self._index_of(time))
 
     def _continue(self, *, is_branch: bool) -> None:
         """Go on from the time of the slider as the run did, in its layer, or as a branch of it."""
@@ -137,8 +137,8 @@ class DiagnosticsWidget(DockBase):
                 job = dataclasses.replace(job, title=title)
                 live = job.create_layer(self._viewer)
             self.earlier.show_result()
-            start, before = RecordedStart(recorded), run.recording.until(recorded)
-            job = dataclasses.replace(job, live=live, start=start, recording=before)
+            start, recording = RecordedStart(recorded), run.recording.until(recorded)
+            job = dataclasses.replace(job, live=live, start=start, recording=recording)
             self.controller.start(dataclasses.replace(job, is_sweep=False))
             if not is_branch:
                 live.layer.visible = True
@@ -148,11 +148,11 @@ class DiagnosticsWidget(DockBase):
         recording = None if began is None else began.record()
         if began is None or recording is None:
             return
-        own_layer = [run for run in self.runs if run.live is began.live]
-        self._forget_runs(own_layer)
+        runs = [run for run in self.runs if run.live is began.live]
+        self._forget_runs(runs)
         self._forget_runs(self.runs[: len(self.runs) - _MOST_RUNS + 1])
-        before = own_layer[-1] if own_layer else None
-        run = RecordedRun(controller, began, recording, before)
+        previous = runs[-1] if runs else None
+        run = RecordedRun(controller, began, recording, previous)
         self.runs.append(run)
         self.choice.set_others([("the run under way", run)])
         self.choice.choose(run)
@@ -161,7 +161,7 @@ class DiagnosticsWidget(DockBase):
     def _on_run_returned(self, controller: RunController, result: Any) -> None:
         run = self._run_of(controller)
         if run is not None:
-            run.label_map, run.before = result.label_map, None
+            run.label_map, run.previous = result.label_map, None
         elif controller.live is not None:
             self.choice.refresh()
             self.choice.choose(controller.live.layer)
@@ -170,19 +170,19 @@ class DiagnosticsWidget(DockBase):
         run = self._run_of(controller)
         if run is None or self.lifetime.has_ended:
             return
-        was_shown, place = run is self.recorded and not self.is_at_end, self.slider.value()
+        was_shown, index = run is self.recorded and not self.is_at_end, self.slider.value()
         run.controller = None
         if run.live.layer is None or run.live.is_lost:
             self._forget_runs([run])
-        elif run.before is not None:
-            self.runs = [run.before if other is run else other for other in self.runs]
+        elif run.previous is not None:
+            self.runs = [run.previous if entry is run else entry for entry in self.runs]
         under_way = [(f"run {k + 1}", run) for k, run in enumerate(self.runs) if run.is_running]
         if not under_way:
             self._timer.stop()
         self.choice.set_others(under_way)
         self.choice.choose(run.live.layer)
         if was_shown and self.recorded is run:
-            self.slider.setValue(place)
+            self.slider.setValue(index)
 
     def _create_controls(self) -> None:
         self.choice = LayerChoice(self._viewer, Labels, self._may_be_shown)
@@ -223,8 +223,8 @@ class DiagnosticsWidget(DockBase):
         return ContinueState(is_running=run.is_running, has_layers=has_layers)
 
     def _may_be_shown(self, layer: Labels) -> bool:
-        own = any(run.live.layer == layer and not run.is_running for run in self.runs)
-        return own or _history_of(layer) is not None
+        is_recorded = any(run.live.layer == layer and not run.is_running for run in self.runs)
+        return is_recorded or _history_of(layer) is not None
 
     def _run_of(self, controller: RunController) -> RecordedRun | None:
         return next((run for run in self.runs if run.controller is controller), None)
@@ -250,8 +250,8 @@ class DiagnosticsWidget(DockBase):
 
     def _show_chosen(self, layer: object = None) -> None:
         chosen = self.choice.value
-        own = [run for run in self.runs if chosen in (run, run.live.layer)]
-        run = own[-1] if own and chosen is not None else None
+        runs = [run for run in self.runs if chosen in (run, run.live.layer)]
+        run = runs[-1] if runs and chosen is not None else None
         if run is not self.recorded:
             self._leave_run()
             self.entropy.setChecked(False)
@@ -284,10 +284,10 @@ class DiagnosticsWidget(DockBase):
             self.plot.show_curves(history.time, curves_of(history), self._color)
         with signals_blocked(self.slider):
             self.slider.setRange(0, max(0, len(self.times) - 1))
-            self.slider.setValue(self.slider.maximum() if is_at_end else self._place_of(at))
+            self.slider.setValue(self.slider.maximum() if is_at_end else self._index_of(at))
         self._show_time()
 
-    def _place_of(self, time: float) -> int:
+    def _index_of(self, time: float) -> int:
         return int(np.abs(self.times - time).argmin()) if len(self.times) else 0
 
     def _color(self, column: int) -> NDArray[np.floating]:
@@ -332,11 +332,11 @@ class DiagnosticsWidget(DockBase):
         return f"t = {recorded.time:.3g} of {last:.3g}: step {recorded.step}, {labels}"
 
     def _show_labels(self) -> None:
-        run, place = self.recorded, self.slider.value()
-        if run is None or self.is_at_end or place >= len(self._recorded_labels):
+        run, index = self.recorded, self.slider.value()
+        if run is None or self.is_at_end or index >= len(self._recorded_labels):
             self.earlier.show_result()
             return
-        recorded = self._recorded_labels[place]
+        recorded = self._recorded_labels[index]
 
         def show(labels: LabelImage) -> None:
             if run is self.recorded and not self.is_at_end:
@@ -362,7 +362,7 @@ class DiagnosticsWidget(DockBase):
         self.panel.background.run("entropy", compute, show)
 
     def _show_separability(self) -> None:
-        """Compute how far apart labels are, if anybody wants to see it."""
+        """Compute how far apart labels are, if that section is open."""
         run, state = self.recorded, self._state()
         if not self.apart_fold.isExpanded():
             return
@@ -373,14 +373,14 @@ class DiagnosticsWidget(DockBase):
 
         def compute(cancelled: object) -> tuple[float, NDArray[np.float64]]:
             labels = state.columns() + 1
-            whole = class_separability(features, labels)
-            return whole, pairwise_separability(features, labels)
+            score = class_separability(features, labels)
+            return score, pairwise_separability(features, labels)
 
-        def show(found: tuple[float, NDArray[np.float64]]) -> None:
-            whole, pairs = found
+        def show(measured: tuple[float, NDArray[np.float64]]) -> None:
+            score, pairs = measured
             if run is self.recorded:
                 numbers = run.shown_numbers(len(pairs))
-                self.separability.show_separability(whole, pairs, numbers, run.color)
+                self.separability.show_separability(score, pairs, numbers, run.color)
 
         self.panel.background.run("apart", compute, show)
 

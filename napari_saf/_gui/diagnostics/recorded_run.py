@@ -23,14 +23,14 @@ class RecordedRun:
     """A run of some dock: under way, while there is a controller, or over.
 
     Classes that were painted have their numbers; without, the labels have those of the label map,
-    once the run is over. The run `before` is what the layer shows as long as this one has come to
-    nothing.
+    once the run is over. The run `previous` is what the layer shows as long as this one has no
+    result.
     """
 
     controller: RunController | None
     run: Run
     recording: Recording
-    before: RecordedRun | None = None
+    previous: RecordedRun | None = None
     label_map: LabelMap | None = None
 
     @property
@@ -56,8 +56,8 @@ class RecordedRun:
         return shown.extended(n_columns).numbers[:n_columns]
 
     def labels_at(self, recorded: RecordedLabels) -> LabelImage:
-        own = recorded.labels()[-1]
-        painted = LabelMap(self.shown_numbers(int(own.max(initial=0)))).paint(own)
+        labels = recorded.labels()[-1]
+        painted = LabelMap(self.shown_numbers(int(labels.max(initial=0)))).paint(labels)
         return self.job.image_job.with_locked(painted)
 
     def color(self, column: int) -> NDArray[np.float32]:
@@ -69,7 +69,7 @@ class RecordedRun:
 class EarlierLayers:
     """Layers with the labels, and the entropy, of a run at an earlier time.
 
-    The result stays as it is; it is out of sight as long as earlier labels are shown.
+    The result stays as it is; it is hidden as long as earlier labels are shown.
     """
 
     def __init__(self, viewer: napari.Viewer) -> None:
@@ -89,8 +89,8 @@ class EarlierLayers:
             return
         if self._labels is None or self._labels.is_lost:
             # It takes the colours of the result and lies below it.
-            image, place = run.job.image, run.live.placement
-            self._labels = LiveLayer(self._viewer, image, "earlier", place, result)
+            image, placement = run.job.image, run.live.placement
+            self._labels = LiveLayer(self._viewer, image, "earlier", placement, result)
         self._labels.show(labels, int(labels.max(initial=0)))
         self._labels.layer.name = f"{result.name} at t = {time:.3g}"
         self._labels.layer.visible = True
@@ -112,9 +112,9 @@ class EarlierLayers:
 
     def show_entropy(self, run: RecordedRun, values: NDArray[np.floating], time: float) -> None:
         if self._entropy is None:
-            place = run.live.placement
+            placement = run.live.placement
             self._entropy = UncertaintyLayer(
-                self._viewer, run.job.image, "entropy", place, full=1.0, covers=True
+                self._viewer, run.job.image, "entropy", placement, full=1.0, covers=True
             )
         is_new = self._entropy.layer not in self._viewer.layers
         self._entropy.show(values)
@@ -127,10 +127,10 @@ class EarlierLayers:
             self._entropy.hide()
 
     def forget(self, *, keeps_layers: bool = False) -> None:
-        """Show the result again and take the layers away; or leave all as it is."""
+        """Show the result again and remove the layers, unless they are kept."""
         if not keeps_layers:
             self.show_result()
-            for own in (self._labels, self._entropy):
-                if own is not None and own.layer in self._viewer.layers:
-                    self._viewer.layers.remove(own.layer)
+            for live in (self._labels, self._entropy):
+                if live is not None and live.layer in self._viewer.layers:
+                    self._viewer.layers.remove(live.layer)
         self._labels = self._entropy = self._result = None

@@ -130,9 +130,9 @@ class CurvePlot(QWidget):
     mouseMoveEvent = mousePressEvent
 
     def time_at(self, x: int) -> float:
-        place = self.rows[0].place
-        left = self.rows[0].mapTo(self, place.topLeft()).x()
-        share = (x - left) / max(place.width(), 1) * (1 + 2 * _MARGIN) - _MARGIN
+        area = self.rows[0].plot_area
+        x_left = self.rows[0].mapTo(self, area.topLeft()).x()
+        share = (x - x_left) / max(area.width(), 1) * (1 + 2 * _MARGIN) - _MARGIN
         return float(min(max(share, 0.0), 1.0) * self._times[-1])
 
 
@@ -165,7 +165,7 @@ class _Row(QWidget):
             label.setFixedSize(_RANGE_WIDTH - 4, _PLOT_HEIGHT // 2)
 
     @property
-    def place(self) -> QRect:
+    def plot_area(self) -> QRect:
         return self._grid.cellRect(1, 1).united(self._grid.cellRect(2, 2))
 
     def show_curve(self, times: NDArray[np.float64], curve: Curve, colors: Colors) -> None:
@@ -181,9 +181,9 @@ class _Row(QWidget):
         end = max(float(times[-1]), 1e-9)
         self._lines, self._areas = [], []
         if values.ndim == 1:
-            known_steps = np.ma.masked_invalid(values)
-            for known in np.ma.clump_unmasked(known_steps):  # type: ignore[no-untyped-call]
-                self._lines.append(polygon(times[known], values[known]))
+            masked = np.ma.masked_invalid(values)
+            for segment in np.ma.clump_unmasked(masked):  # type: ignore[no-untyped-call]
+                self._lines.append(polygon(times[segment], values[segment]))
         else:
             there_and_back = np.concatenate([times, times[::-1]])
             edges = np.cumsum(np.pad(values, ((0, 0), (1, 0))), axis=1)
@@ -204,11 +204,11 @@ class _Row(QWidget):
         self.update()
 
     def paintEvent(self, event: QPaintEvent) -> None:
-        painter, place = QPainter(self), self.place
+        painter, rect = QPainter(self), self.plot_area
         painter.setRenderHint(QPainter.RenderHint.Antialiasing)
-        painter.fillRect(place, _FACE)
-        painter.translate(place.topLeft())
-        painter.scale(place.width(), place.height())
+        painter.fillRect(rect, _FACE)
+        painter.translate(rect.topLeft())
+        painter.scale(rect.width(), rect.height())
         painter.setPen(Qt.PenStyle.NoPen)
         for color, area in self._areas:
             painter.setBrush(color)
@@ -269,7 +269,7 @@ class SeparabilityTable(QWidget):
 
     def show_separability(
         self,
-        whole: float,
+        score: float,
         pairs: NDArray[np.float64],
         numbers: NDArray[np.int64],
         color: Callable[[int], NDArray[np.floating]],
@@ -283,12 +283,12 @@ class SeparabilityTable(QWidget):
         couples = [(int(present[k]), int(nearest[k])) for k in order]
         self.table.setRowCount(len(couples))
         for row, couple in enumerate(couples):
-            for place, column in enumerate(couple):
-                self.table.setItem(row, place, create_cell(f"{numbers[column]}", color(column)))
+            for position, column in enumerate(couple):
+                self.table.setItem(row, position, create_cell(f"{numbers[column]}", color(column)))
             self.table.setItem(row, 2, create_cell(f"{pairs[couple]:.3g}"))
         first, second = sorted(numbers[list(couples[0])])
         self.summary.setText(
-            f"All labels: {whole:.3g}. Least apart: {first} and {second} ({pairs[couples[0]]:.2g})."
+            f"All labels: {score:.3g}. Least apart: {first} and {second} ({pairs[couples[0]]:.2g})."
         )
         header = self.table.horizontalHeader().sizeHint().height()
         self.table.setFixedHeight(header + min(len(order), _MOST_ROWS) * ROW_HEIGHT + 4)

@@ -147,7 +147,7 @@ class SizeChoice(Choice):
 
 
 class LayerChoice(Choice):
-    """The layers of a kind that fit, by object and not by name; it follows the viewer.
+    """The layers of a type that fit, by object and not by name; it follows the viewer.
 
     Entries that are no layers can be put before the layers: `set_others`. The first of them, which
     is `none` at first, is chosen until a person chooses; where there is none, the layer that is
@@ -160,14 +160,14 @@ class LayerChoice(Choice):
     def __init__(
         self,
         viewer: napari.Viewer,
-        kind: type[Layer],
+        layer_type: type[Layer],
         fits: Callable[[Any], bool] = lambda layer: True,
         *,
         none: str | None = None,
         last: Entries = (),
     ) -> None:
         super().__init__()
-        self._viewer, self._kind, self._fits, self._last = viewer, kind, fits, last
+        self._viewer, self._layer_type, self._fits, self._last = viewer, layer_type, fits, last
         self._first: Entries = [] if none is None else [(none, None)]
         for event in list_events(viewer):
             event.connect(self.refresh)
@@ -185,10 +185,10 @@ class LayerChoice(Choice):
     def refresh(self, event: object = None) -> None:
         """Offer the layers that the viewer has now; keep the choice if it is still there."""
         previous, active = self.value, self._viewer.layers.selection.active
-        of_kind = [layer for layer in self._viewer.layers if isinstance(layer, self._kind)]
-        of_kind.sort(key=is_strokes)
+        of_type = [layer for layer in self._viewer.layers if isinstance(layer, self._layer_type)]
+        of_type.sort(key=is_strokes)
         active = None if is_strokes(active) else active
-        layers = [(layer.name, layer) for layer in of_kind if self._fits(layer)]
+        layers = [(layer.name, layer) for layer in of_type if self._fits(layer)]
         none = [(_EMPTY, None)] if self._last and not (layers or self._first) else []
         entries = [*none, *self._first, *layers, *self._last]
         values = [value for _, value in entries]

@@ -47,23 +47,23 @@ _BUTTON_WIDTH = 30
 
 def create_field(parameter: Parameter, viewer: napari.Viewer) -> BaseValueWidget[Any]:
     """Create the field of a parameter, at its default."""
-    name, kind, default = parameter.name, parameter.kind, parameter.default
+    name, default = parameter.name, parameter.default
     options: dict[str, Any] | None = None
-    if kind == "bool":
+    if parameter.kind == "bool":
         options = {"widget_type": "CheckBox", "text": " "}
-    elif kind == "choice" and parameter.hint is not str:
+    elif parameter.kind == "choice" and parameter.hint is not str:
         entries, is_optional = choice_entries(parameter), parameter.optional
         options = {"widget_type": "ComboBox", "choices": entries, "nullable": is_optional}
     if options is not None:
         return create_widget(default, name=name, options=options)  # type: ignore[return-value]
-    if kind == "array":
+    if parameter.kind == "array":
         field = _prototypes_field(viewer)
     elif parameter.suggestions:
         field = _size_field(parameter)
     elif parameter.ends is not None:
         field = _slider_field(parameter)
     else:
-        field = _FIELDS[kind](parameter)
+        field = _FIELDS[parameter.kind](parameter)
     field.name, field.value = name, default
     return field
 

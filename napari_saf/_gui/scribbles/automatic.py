@@ -116,12 +116,12 @@ class AutomaticSettings(QCheckBox):
         return True
 
     def chooser(self, job: ImageJob) -> Callable[[Callable[[], bool]], str]:
-        """Return what chooses for the strokes of a job, to be called in another thread.
+        """Return a function for another thread that chooses by the strokes of a job.
 
         It returns the name of the choice for `take`, empty where there are too few strokes.
         """
         choices, region, n_axes = self._choices(), self._input.pixels().region(), self._n_axes()
-        before = self._name
+        previous = self._name
         painted = dataclasses.replace(job, given=None, locked=None)
 
         def choose(cancelled: Callable[[], bool]) -> str:
@@ -129,27 +129,27 @@ class AutomaticSettings(QCheckBox):
             if seeds is None or len(np.setdiff1d(seeds, 0)) < 2:
                 return ""
 
-            def read(wanted: ImageOptions) -> Problem:
-                window = region.window(_side(wanted.window))[0]
-                options = dataclasses.replace(wanted, window=window, scaling=job.options.scaling)
+            def read(chosen: ImageOptions) -> Problem:
+                window = region.window(_side(chosen.window))[0]
+                options = dataclasses.replace(chosen, window=window, scaling=job.options.scaling)
                 axis = job.options.channel_axis
                 options = dataclasses.replace(options, channel_axis=axis)
-                own = dataclasses.replace(painted, options=options, features=None)
+                read_job = dataclasses.replace(painted, options=options, features=None)
                 with self._reading:
-                    return self.reader.read(own, cancelled)
+                    return self.reader.read(read_job, cancelled)
 
             def has_ground() -> bool:
                 return n_axes == 2 and painted.ground() is not None
 
             self._fault = ""
             try:
-                return choose_by(read, choices, has_ground, cancelled, before)
+                return choose_by(read, choices, has_ground, cancelled, previous)
             except SafError as error:
                 if "deep" not in choices:
                     raise
                 self._fault = one_line(error)
-            others = {name: choice for name, choice in choices.items() if name != "deep"}
-            return choose_by(read, others, has_ground, cancelled, before)
+            simpler = {name: choice for name, choice in choices.items() if name != "deep"}
+            return choose_by(read, simpler, has_ground, cancelled, previous)
 
         return choose
 

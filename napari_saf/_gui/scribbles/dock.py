@@ -114,12 +114,12 @@ class ScribblesWidget(DockBase):
         self.follow.setChecked(True)
         self.follow.setToolTip("Label the image anew after every stroke, undo and redo.")
         self.uncertainty.setToolTip(_UNCERTAINTY_HELP)
-        self._method, more = FormSection(), FormSection()
+        self._method, start_rows = FormSection(), FormSection()
         self._method.add_row("Method", self.form.box, "How the strokes teach.")
         self._method.add_row("Automatic", self.automatic, self.automatic.toolTip())
         self._method.add_row("Scale", self.input.scale, _SCALE_HELP)
         for name, (text, tooltip) in _MORE_ROWS.items():
-            more.add_row(text, getattr(self, name), tooltip)
+            start_rows.add_row(text, getattr(self, name), tooltip)
         self.applying = ApplyDialog(
             self,
             self._viewer,
@@ -137,7 +137,7 @@ class ScribblesWidget(DockBase):
             create_row(self.follow, self.uncertainty, suggest),
             self._method,
             self.form.basic,
-            create_fold("Start from labels", more),
+            create_fold("Start from labels", start_rows),
             self.next_row,
             self.applying.row,
             create_fold("Features", self.input.features),
@@ -314,8 +314,8 @@ class ScribblesWidget(DockBase):
             self._follow_strokes()
 
     def _on_region_changed(self) -> None:
-        before, self._index = self._index, self._results.index
-        if self._index != before and self.input.strokes is not None:
+        previous, self._index = self._index, self._results.index
+        if self._index != previous and self.input.strokes is not None:
             self._results.show_current()
             if self._results.current is not None:
                 self._follow_strokes()

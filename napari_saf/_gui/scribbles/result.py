@@ -29,18 +29,23 @@ _NEAR = 1e-3
 
 
 class StrokeResult:
-    """The layers that show what came of some strokes on a region (index) of an image.
+    """The layers of the result of strokes on one region (index) of an image.
 
-    The checksum is that of the strokes that the last run followed; None where another run took its
-    place. The summary says how that ended, or what is missing, the shares those of the classes.
+    The `checksum` is of the strokes that the last run followed; None where another run replaced it.
+    The `summary` says how that ended, or what is missing; `shares` are those of the classes.
     """
 
     def __init__(
-        self, viewer: napari.Viewer, image: Image, strokes: Labels, index: Index, place: Placement
+        self,
+        viewer: napari.Viewer,
+        image: Image,
+        strokes: Labels,
+        index: Index,
+        placement: Placement,
     ) -> None:
         self.image, self.strokes, self.index = image, strokes, index
-        self.live = LiveLayer(viewer, image, TITLE, place, strokes)
-        self.uncertainty = UncertaintyLayer(viewer, image, "uncertainty", place, strokes)
+        self.live = LiveLayer(viewer, image, TITLE, placement, strokes)
+        self.uncertainty = UncertaintyLayer(viewer, image, "uncertainty", placement, strokes)
         self.warm_start: WarmStart | None = None
         self.checksum: int | None = None
         self.summary, self.shares = "", dict[int, float]()
@@ -83,11 +88,11 @@ class StrokeResult:
         """
         if not self.has_labels:
             return
-        labels, before = self.live.labels(), 0 if self.locked is None else self.locked
+        labels, previous = self.live.labels(), 0 if self.locked is None else self.locked
         locked = np.zeros_like(labels)
         for number in numbers:
             locked = np.where(labels == number, labels, locked)
-        if (locked != before).any():
+        if (locked != previous).any():
             self.locked = locked if locked.any() else None
             self.warm_start = None  # which is of other pixels
 
@@ -107,7 +112,7 @@ def follow_strokes(
     painted becomes 0, to be divided between them; others are what they were.
     """
     if base.shape != strokes.shape:
-        of_base, of_strokes = (" x ".join(map(str, own.shape)) for own in (base, strokes))
+        of_base, of_strokes = (" x ".join(map(str, labels.shape)) for labels in (base, strokes))
         raise InvalidInput(
             f"start from: expected labels of {of_strokes} pixels, as many as the strokes "
             f"have, got {of_base}"
@@ -123,7 +128,7 @@ def follow_strokes(
 def most_uncertain_pixel(
     uncertainty: NDArray[np.floating], strokes: NDArray[np.unsignedinteger[Any]]
 ) -> tuple[int, ...] | None:
-    """Return the place around which pixels are most uncertain and nothing was painted.
+    """Return the pixel around which labels are most uncertain and nothing was painted.
 
     Not at the rim of the image, unless all others are certain. None where nothing is uncertain.
     """
@@ -133,8 +138,8 @@ def most_uncertain_pixel(
     rim = [round(_RIM * side) if side > 1 else 0 for side in around.shape]
     inner = tuple(slice(width, side - width) for width, side in zip(rim, around.shape, strict=True))
     if around[inner].any():
-        kept, around = around[inner].copy(), np.zeros_like(around)
-        around[inner] = kept
+        interior, around = around[inner].copy(), np.zeros_like(around)
+        around[inner] = interior
     best = int(around.argmax())
     if around.flat[best] <= 0:
         return None

@@ -263,21 +263,21 @@ class StrokeResults(QObject):
         if None in key[:2]:
             return None
         self._results = [result for result in self._results if not result.live.is_lost]
-        found = (r for r in self._results if (r.image, r.strokes, r.index) == key)
-        return next(found, None) or self._take_up()
+        matches = (r for r in self._results if (r.image, r.strokes, r.index) == key)
+        return next(matches, None) or self._take_up()
 
     def _take_up(self) -> StrokeResult | None:
-        """Go on in labels of a project that was opened again, with the strokes; None if it cannot.
+        """Take up the labels of a reopened project that follow the strokes; None if there are none.
 
-        Of several strokes at the same place they may be of others.
+        With several layers of strokes on the same pixels it is not known which they follow.
         """
         strokes = self._input.strokes
-        kept = restored_layers(self._viewer, self._input.image)
+        restored = restored_layers(self._viewer, self._input.image)
         shape, world = strokes.data.shape, world_affine(strokes)
-        painted = [x for x in kept if is_strokes(x) and x.data.shape == shape]
+        painted = [x for x in restored if is_strokes(x) and x.data.shape == shape]
         painted = [x for x in painted if np.allclose(world_affine(x), world)]
-        taken = [other.live.layer for other in self._results]
-        layers = [x for x in kept if f"[{TITLE}]" in x.name and x not in taken]
+        taken = [result.live.layer for result in self._results]
+        layers = [x for x in restored if f"[{TITLE}]" in x.name and x not in taken]
         if painted != [strokes] or not layers:
             return None
         region, pixels = self._input.pixels().region(), self.read(strokes)
@@ -295,22 +295,22 @@ class StrokeResults(QObject):
         """Return the result for the present strokes, to be labelled now; a new one if need be."""
         result, chosen = self.current, self._input
         if result is None:
-            place = chosen.pixels().region().placement
-            result = StrokeResult(self._viewer, chosen.image, chosen.strokes, index, place)
+            placement = chosen.pixels().region().placement
+            result = StrokeResult(self._viewer, chosen.image, chosen.strokes, index, placement)
             self._results.append(result)
         self.give_way(result)
         return result
 
     def give_way(self, result: StrokeResult) -> None:
-        """Take the strokes for followed; other runs, which end for this one, are to be done again.
+        """Store the checksum of the strokes; runs that this one stops are to be repeated.
 
-        That is once their slice is on screen again.
+        They are once their slice is on screen again.
         """
         waiting = self._controller.waiting
         ending = (self._controller.live, None if waiting is None else waiting.live)
-        for other in self._results:
-            if other.live in ending:
-                other.checksum = None
+        for entry in self._results:
+            if entry.live in ending:
+                entry.checksum = None
         result.checksum = self.checksum()
 
     def fitting_strokes(self) -> Labels | None:
@@ -319,11 +319,11 @@ class StrokeResults(QObject):
         last = next((r.strokes for r in reversed(self._results) if r.image == image), None)
         if last is not None or strokes is None:
             return last
-        sides, whole = pixels_of(strokes).shape, self._input.pixels().region().whole()[1]
+        sides, shape = pixels_of(strokes).shape, self._input.pixels().region().whole()[1]
         # Any axis may be that of the channels, which is still to be chosen.
-        cut = [(whole[:axis], whole[axis + 1 :]) for axis in range(len(whole))]
-        without_one = [(*before, *n, *after) for before, after in cut for n in ((), (1,))]
-        return strokes if sides in (whole, *without_one) else None
+        cuts = [(shape[:axis], shape[axis + 1 :]) for axis in range(len(shape))]
+        without_one = [(*head, *n, *tail) for head, tail in cuts for n in ((), (1,))]
+        return strokes if sides in (shape, *without_one) else None
 
     def read(self, layer: Labels) -> NDArray[Any]:
         pixels = self._input.pixels().region().over(layer)
@@ -334,61 +334,63 @@ class StrokeResults(QObject):
         return fingerprint(self.read(self._input.strokes), None)
 
     def job(self) -> ImageJob:
-        """Return what to label; labels of an earlier run hold between strokes.
+        """Return the job of the form; labels of an earlier run hold between strokes.
 
         InvalidInput if earlier labels have another shape than the strokes.
         """
-        given: NDArray[Any] | None = None
+        labels: NDArray[Any] | None = None
         if self._base.layer is not None:
-            given = follow_strokes(self.read(self._base.layer), self.read(self._input.strokes))
+            labels = follow_strokes(self.read(self._base.layer), self.read(self._input.strokes))
         locked = None if self.current is None else self.current.locked
         job = self._input.read().job(finite_only=self.finite_only)
-        return dataclasses.replace(job, given=given, locked=locked)
+        return dataclasses.replace(job, given=labels, locked=locked)
 
     def learner(self, form: MethodForm) -> Callable[[Callable[[], bool]], Pipeline]:
-        """Return a function that lets the strokes in all regions of a large image teach together.
+        """Return a function that learns from the strokes in all regions of a large image.
 
-        It takes a while, and returns what labels all of the image.
+        It takes a while, and returns the pipeline for the full image.
         """
         self.classifier()  # or why there is none
         method = form.read()
         selection = self._input.read()
         # What strokes teach at full resolution is for all of the image at that.
         options = dataclasses.replace(selection.whole_options(), max_side=None)
-        found = [r for r in self._results if r.image == selection.image and not r.live.is_lost]
-        own = [r for r in found if r.strokes in self._viewer.layers]
-        jobs = [selection.job(finite_only=self.finite_only, strokes=r.strokes) for r in own]
+        results = [r for r in self._results if r.image == selection.image and not r.live.is_lost]
+        results = [r for r in results if r.strokes in self._viewer.layers]
+        jobs = [selection.job(finite_only=self.finite_only, strokes=r.strokes) for r in results]
         numbers = self._strokes.classes()
         colors = colors_of(self._strokes.layer, np.array(numbers))[:, :3].tolist()
         names = {number: self._strokes.name(number) for number in numbers}
-        for result in own:
+        for result in results:
             names = result.strokes.metadata.get(NAMES_KEY, {}) | names
-        known: dict[str, Any] = {"names": names, "colors": dict(zip(numbers, colors, strict=True))}
+        class_colors = dict(zip(numbers, colors, strict=True))
 
         def learn(cancelled: Callable[[], bool]) -> Pipeline:
             seeds = [job.read_seeds(cancelled) for job in jobs]
-            found = fit_jointly(
+            fitted = fit_jointly(
                 [job.pixels.read(cancelled) for job in jobs],
-                [one for one in seeds if one is not None],
+                [labels for labels in seeds if labels is not None],
                 method,
                 jobs[0].options,
                 finite_only=self.finite_only,
                 cancelled=cancelled,
             )
-            assert found.options is not None
-            scaled = dataclasses.replace(options, scaling=found.options.scaling)
-            taught = PrototypeSet.from_points(found.by_label(), options=scaled, **known)
-            return Pipeline(method, scaled, prototypes=taught)
+            assert fitted.options is not None
+            scaled = dataclasses.replace(options, scaling=fitted.options.scaling)
+            prototypes = PrototypeSet.from_points(
+                fitted.by_label(), options=scaled, names=names, colors=class_colors
+            )
+            return Pipeline(method, scaled, prototypes=prototypes)
 
         return learn
 
     def why_no_labels(self) -> str:
         is_old = self.current is not None and self.current.has_labels
-        lack = "how certain labels are is not known yet" if is_old else "no labels yet"
-        return self.check() or f"{lack}: press Update"
+        reason = "how certain labels are is not known yet" if is_old else "no labels yet"
+        return self.check() or f"{reason}: press Update"
 
     def classifier(self) -> Pipeline:
-        """Return what labels other images by what the strokes taught.
+        """Return the pipeline that labels other images by what was learned from the strokes.
 
         InvalidInput if labels do not follow the strokes, or the features are of this image alone.
         """
@@ -406,7 +408,7 @@ class StrokeResults(QObject):
         return recipe_of(current.live.layer)
 
     def suggest(self, result: StrokeResult) -> bool:
-        """Put a ring where the next stroke helps most, in view; return whether anywhere."""
+        """Put a ring around the most uncertain pixel, in view; return whether there is one."""
         spot = most_uncertain_pixel(result.uncertainty_image(), self.read(result.strokes))
         if spot is None:
             return False

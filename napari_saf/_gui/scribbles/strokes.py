@@ -242,14 +242,14 @@ class ClassTable(LabelTable):
         self._mark_painted()
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
-        """Paint the class of a row that was gone to by the arrow keys."""
-        before = self.selected()
+        """Paint with the class of the row that the arrow keys selected."""
+        previous = self.selected()
         if event.text() in (".", ","):
             event.ignore()  # keys of the dock, which the table would search for
         else:
             super().keyPressEvent(event)
         now = self.selected()
-        if now and now != before:
+        if now and now != previous:
             self.strokes.paint_with(now[0])
 
     def _mark_painted(self) -> None:
@@ -331,9 +331,9 @@ class StrokeTools(QWidget):
         with self._panel.showing_errors():
             image, results = self._input.image, visibility_of(self._viewer)
             # Over all slices, or of a large image what is on screen.
-            place, shape = narrowed(self._viewer, self._input.pixels().slices()).whole()
+            placement, shape = narrowed(self._viewer, self._input.pixels().slices()).whole()
             results.hide_results(image)
-            layer = add_strokes(self._viewer, image, np.zeros(shape, np.uint8), place)
+            layer = add_strokes(self._viewer, image, np.zeros(shape, np.uint8), placement)
             self._input.choose(strokes=layer)
             notes = [results.reveal(image, layer), note_on_slices(self._viewer, layer)]
             self._panel.explain_reason("paint a few pixels of class 1, then of class 2", *notes)

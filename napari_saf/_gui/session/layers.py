@@ -65,9 +65,9 @@ def layers_of(viewer: napari.Viewer, image: Image) -> list[Any]:
         if image_id := image_id_of(layer):
             return image_id == str(image.unique_id)
 
-        def fits(other: Any) -> bool:
-            shape = pixels_of(other).shape[: other.ndim]
-            return is_given(other) and layer.data.shape in (shape, shape[:-1], shape[1:])
+        def fits(candidate: Any) -> bool:
+            shape = pixels_of(candidate).shape[: candidate.ndim]
+            return is_given(candidate) and layer.data.shape in (shape, shape[:-1], shape[1:])
 
         return bool(labelled_image(viewer, layer, fits) == image)
 
@@ -238,8 +238,8 @@ def _arguments(
 
 def transform_of(image: Image) -> Transform:
     """Return where the pixels of an image lie, as `ProjectImage` has it."""
-    kinds = {"scale": float, "translate": float, "units": str, "axis_labels": str}
-    values = {name: tuple(map(kind, getattr(image, name))) for name, kind in kinds.items()}
+    casts = {"scale": float, "translate": float, "units": str, "axis_labels": str}
+    values = {name: tuple(map(cast, getattr(image, name))) for name, cast in casts.items()}
     return values | {"affine": _affine_rows(image)}
 
 

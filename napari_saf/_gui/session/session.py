@@ -124,9 +124,9 @@ class ProjectSession(QObject):
         """
         entry.check_found()
         with self._changing():
-            for other in self.model.entries:
-                if other is not entry:
-                    self.put_away(other)
+            for previous in self.model.entries:
+                if previous is not entry:
+                    self.put_away(previous)
             notes = self._open(entry) if entry.layer is None else []
             entry.layer.visible = True
             self._viewer.layers.selection.active = self.strokes(entry) or entry.layer
@@ -164,8 +164,8 @@ class ProjectSession(QObject):
             return []
         layers = () if entry.path is None else self._viewer.layers
         images = [layer for layer in layers if isinstance(layer, Image) and is_given(layer)]
-        others = [image for image in images if image != entry.layer]
-        return [entry.layer, *(image for image in others if path_of(image) == entry.path)]
+        channels = [image for image in images if image != entry.layer]
+        return [entry.layer, *(image for image in channels if path_of(image) == entry.path)]
 
     def _labels(self, entry: ImageEntry) -> list[Any]:
         """Return the label layers on screen of an image, the lowest first."""
@@ -305,10 +305,10 @@ class ProjectSession(QObject):
         for entry in list(self.model.entries):
             images = self._images(entry)
             if layer in images:
-                others = [image for image in images if image != layer]
+                remaining = [image for image in images if image != layer]
                 entry.removed = self._labels(entry)
-                if others:
-                    entry.layer = others[0]
+                if remaining:
+                    entry.layer = remaining[0]
                 else:
                     self._leave_screen(entry)
             elif layer in entry.removed:

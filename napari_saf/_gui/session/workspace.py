@@ -227,12 +227,12 @@ class Workspace(QObject):
         return answer != "cancel"
 
     def eventFilter(self, watched: QObject, event: QEvent) -> bool:
-        kind = event.type()
+        event_type = event.type()
         if self.has_ended or watched is not self._window():
             return False
-        if kind == QEvent.Type.ChildPolished and is_close_question(event.child()):
+        if event_type == QEvent.Type.ChildPolished and is_close_question(event.child()):
             self._precede(event.child())
-        elif kind == QEvent.Type.Close:
+        elif event_type == QEvent.Type.Close:
             # No answer could stop a program that closes the window.
             is_asked = event.spontaneous() or _has_canvas(watched)
             if is_asked and not self._ask_once():
@@ -240,7 +240,7 @@ class Workspace(QObject):
                 return True
             self._is_closing = True
             QTimer.singleShot(0, self._on_close_asked)
-        elif kind == QEvent.Type.Hide and self._is_closing and not self.joined:
+        elif event_type == QEvent.Type.Hide and self._is_closing and not self.joined:
             self.end()  # not later: a viewer that closes itself deletes its window at once
         return False
 
@@ -283,20 +283,20 @@ def workspace_of(viewer: Any) -> Workspace:
 
 def ask_to_save(parent: QWidget, name: str) -> str:
     """Ask what to do with unsaved work; return ``"save"``, ``"discard"`` or ``"cancel"``."""
-    kind = QMessageBox.StandardButton
+    button = QMessageBox.StandardButton
     text = f"{name} is not saved.\nStrokes, labels and corrections that are not saved are lost."
-    buttons = kind.Save | kind.Discard | kind.Cancel
-    answer = QMessageBox.question(parent, "napari-saf", text, buttons, kind.Save)
-    return {kind.Save: "save", kind.Discard: "discard"}.get(answer, "cancel")
+    buttons = button.Save | button.Discard | button.Cancel
+    answer = QMessageBox.question(parent, "napari-saf", text, buttons, button.Save)
+    return {button.Save: "save", button.Discard: "discard"}.get(answer, "cancel")
 
 
 def ask_to_discard(parent: QWidget) -> bool:
     """Ask whether an autosave is to be deleted."""
-    kind = QMessageBox.StandardButton
+    button = QMessageBox.StandardButton
     text = "Delete this work? Its strokes, labels and corrections cannot be brought back."
-    buttons = kind.Discard | kind.Cancel
-    answer = QMessageBox.question(parent, "napari-saf", text, buttons, kind.Cancel)
-    return bool(answer == kind.Discard)
+    buttons = button.Discard | button.Cancel
+    answer = QMessageBox.question(parent, "napari-saf", text, buttons, button.Cancel)
+    return bool(answer == button.Discard)
 
 
 def ask_where_to_save(parent: QWidget, path: Path | None) -> Path | None:
@@ -308,10 +308,10 @@ def ask_where_to_save(parent: QWidget, path: Path | None) -> Path | None:
     target = with_suffix(Path(text))
     if target == Path(text) or not target.exists():  # else the dialog has asked
         return target
-    kind = QMessageBox.StandardButton
+    button = QMessageBox.StandardButton
     text = f"{target.name} is there already. Replace it?"
-    answer = QMessageBox.question(parent, "napari-saf", text, kind.Yes | kind.No, kind.No)
-    return target if answer == kind.Yes else None
+    answer = QMessageBox.question(parent, "napari-saf", text, button.Yes | button.No, button.No)
+    return target if answer == button.Yes else None
 
 
 def with_suffix(path: Path) -> Path:

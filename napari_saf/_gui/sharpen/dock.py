@@ -80,8 +80,8 @@ class SharpenWidget(DockBase):
         self.panel = RunPanel(self, viewer, self.workspace.runs, ("Sharpen", _SHARPEN_HELP))
         self.status, self.controller = self.panel.status, self.panel.controller
         self.button = self.panel.run_button
-        self._known: dict[Any, SharpenedLabels] = {}
-        self._rest = QTimer(self, singleShot=True, interval=_PATIENCE)
+        self._by_layer: dict[Any, SharpenedLabels] = {}
+        self._timer = QTimer(self, singleShot=True, interval=_PATIENCE)
         self._watch = EventWatch(self, _PATIENCE)
         self.labels = LayerChoice(viewer, Labels)
         self.labels.choose(labels_to_choose(viewer))
@@ -96,10 +96,10 @@ class SharpenWidget(DockBase):
         buttons = [self.button, self.undo_button, self.panel.stop_button]
         self.lay_out([self._rows], buttons, [self.status])
         self.bind_keys({RUN_KEY: self.panel.run_or_stop})
-        self.at_end(self.panel.shut_down, self._rest.stop, self._watch.watch, self._known.clear)
+        self.at_end(self.panel.shut_down, self._timer.stop, self._watch.watch, self._by_layer.clear)
         self.connect_all(
             (self.panel.run_clicked, self.start),
-            (self.panel.stop_clicked, self._rest.stop),
+            (self.panel.stop_clicked, self._timer.stop),
             (self.panel.busy_changed, self._refresh),
             (self.labels.layer_changed, self._on_labels_changed),
             (self.image.layer_changed, self._on_changed),
@@ -107,27 +107,27 @@ class SharpenWidget(DockBase):
             (self.borders.slider.valueChanged, self._on_changed),
             (self.borders.automatic.toggled, self._on_changed),
             (self.reach.currentIndexChanged, self._on_changed),
-            (self._rest.timeout, self._sharpen_anew),
+            (self._timer.timeout, self._sharpen_anew),
             (self._watch.changed, self._on_layer_changed),
-            (viewer.layers.events.removed, lambda event: self._known.pop(event.value, None)),
+            (viewer.layers.events.removed, lambda event: self._by_layer.pop(event.value, None)),
         )
         self._on_labels_changed()
 
     @property
     def sharpened(self) -> SharpenedLabels | None:
-        """What was done here to the labels that are chosen, as far as it is still known."""
-        found = self._known.get(self.labels.layer)
-        return found if found is not None and found.is_known else None
+        """The change of the chosen labels; None if there is none, or they were edited since."""
+        sharpened = self._by_layer.get(self.labels.layer)
+        return sharpened if sharpened is not None and sharpened.is_known else None
 
     def start(self) -> None:
         labels, image, strength = self.labels.layer, self.image.layer, self.borders.strength
         if self.panel.is_busy or why_disabled(SharpenState.of(labels, image)):
             return
-        self._rest.stop()
+        self._timer.stop()
         if strength is not None and strength < 0:
             self.undo()
             return
-        known = self._known[labels] = self.sharpened or SharpenedLabels(labels)
+        sharpened = self._by_layer[labels] = self.sharpened or SharpenedLabels(labels)
         region, axes = image_region(labels, image), squeezed_axes(labels)
         assert region is not None  # else there is a reason why not
         sharpen = partial(
@@ -140,23 +140,23 @@ class SharpenWidget(DockBase):
         )
         shown = "automatic" if strength is None else strength
         words = f"borders sharpened: reach {self.reach.currentText()}, strength {shown}"
-        show = partial(self._show, known, words)
-        work = partial(known.find_change, sharpen)
+        show = partial(self._show, sharpened, words)
+        work = partial(sharpened.find_change, sharpen)
         self.panel.begin_task("sharpening", work, show, self.panel.show_task)
 
-    def _show(self, known: SharpenedLabels, words: str, change: Change) -> None:
-        visibility_of(self._viewer).restore(known.layer)
-        if known.layer not in self._viewer.layers or not known.show(change, words):
+    def _show(self, sharpened: SharpenedLabels, words: str, change: Change) -> None:
+        visibility_of(self._viewer).restore(sharpened.layer)
+        if sharpened.layer not in self._viewer.layers or not sharpened.show(change, words):
             self.panel.note(_CHANGED_MEANWHILE)
             return
         assert self.panel.task is not None
-        n, n_pixels, seconds = len(change[2]), known.layer.data.size, self.panel.task.seconds
+        n, n_pixels, seconds = len(change[2]), sharpened.layer.data.size, self.panel.task.seconds
         text = f"{counted(n, 'pixel')} changed, {100 * n / n_pixels:.2g} %, in {seconds:.1f} s"
         self.panel.show_outcome(text)
 
     def undo(self, *clicked: object) -> None:
         """Bring the labels back as they were before they were sharpened."""
-        self._rest.stop()
+        self._timer.stop()
         if self.sharpened is not None:
             self.sharpened.take_back()
         self.panel.note("labels as they were")
@@ -170,15 +170,15 @@ class SharpenWidget(DockBase):
             self.start()
         else:
             self.panel.task.cancel()
-            self._rest.start()
+            self._timer.start()
 
     def _on_changed(self, *changed: object) -> None:
-        self._rest.start()
+        self._timer.start()
         self._refresh()
 
     def _on_labels_changed(self, layer: object = None) -> None:
         labels = self.labels.layer
-        self._rest.stop()
+        self._timer.stop()
         self.image.refresh()
         if labels is not None:
             self.image.choose(labelled_image(self._viewer, labels, self._fits))
@@ -189,9 +189,9 @@ class SharpenWidget(DockBase):
 
     def _on_layer_changed(self) -> None:
         """Follow what a person paints, undoes and does again in the layer."""
-        known = self._known.get(self.labels.layer)
-        if known is not None and not self.panel.is_busy:
-            known.note()
+        sharpened = self._by_layer.get(self.labels.layer)
+        if sharpened is not None and not self.panel.is_busy:
+            sharpened.note()
         self._refresh()
 
     def _fits(self, image: Any) -> bool:
@@ -201,6 +201,6 @@ class SharpenWidget(DockBase):
         is_free = not self.panel.is_busy
         state = SharpenState.of(self.labels.layer, self.image.layer)
         self.panel.set_reason(why_disabled(state), is_free=is_free)
-        known = self._known.get(self.labels.layer) if is_free else None
-        is_shown = known is not None and known.is_shown
+        sharpened = self._by_layer.get(self.labels.layer) if is_free else None
+        is_shown = sharpened is not None and sharpened.is_shown
         enable(self.undo_button, "" if is_shown else "nothing was sharpened here", _UNDO_HELP)

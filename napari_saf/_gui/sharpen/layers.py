@@ -82,17 +82,17 @@ def sharpen_parts(
 
     The shape is without axes that the image lacks. Pixels that are not finite keep their labels.
     """
-    pixels, own = image.read(cancelled), labels.reshape(shape)
+    pixels, squeezed = image.read(cancelled), labels.reshape(shape)
     channels = pixels[..., None] if channel_axis is None else channels_last(pixels, channel_axis)[0]
-    finite, found = all_finite(channels), own.copy()
-    parts = [at for at in np.ndindex(own.shape[:-n_axes]) if finite[at].any()]
+    finite, sharpened = all_finite(channels), squeezed.copy()
+    parts = [at for at in np.ndindex(squeezed.shape[:-n_axes]) if finite[at].any()]
     for k, at in enumerate(parts):
         if cancelled():
             raise Cancelled
         report((k / len(parts), f"sharpening, {k} of {len(parts)} done"))
-        pair, mask = (own[at], channels[at]), finite[at]
-        found[at] = sharpen_labels(*pair, channel_axis=-1, mask=mask, **options)
-    return found.reshape(labels.shape)
+        pair, mask = (squeezed[at], channels[at]), finite[at]
+        sharpened[at] = sharpen_labels(*pair, channel_axis=-1, mask=mask, **options)
+    return sharpened.reshape(labels.shape)
 
 
 class SharpenedLabels:
@@ -110,20 +110,20 @@ class SharpenedLabels:
         self._is_noted = self._is_undoable = False
 
     def _has(self, k: int) -> bool:
-        where, labels, pixels = self._change[0], self._change[k], self._pixels
+        index, labels, pixels = self._change[0], self._change[k], self._pixels
         return self.layer.data is pixels and all(  # few of them first: most differ there already
-            (pixels[tuple(axis[::step] for axis in where)] == labels[::step]).all()
+            (pixels[tuple(axis[::step] for axis in index)] == labels[::step]).all()
             for step in (1000, 1)
         )
 
     @property
     def is_shown(self) -> bool:
-        """Whether the layer has the labels after; not where a person took them back."""
+        """Whether the changed pixels have the sharpened labels."""
         return len(self._change[2]) > 0 and self._has(2)
 
     @property
     def is_known(self) -> bool:
-        """Whether the layer has those of before or after, and none that came since."""
+        """Whether the changed pixels have the original or the sharpened labels."""
         return self._has(1) or self._has(2)
 
     def find_change(
@@ -132,26 +132,26 @@ class SharpenedLabels:
         report: Callable[[object], None],
         cancelled: Callable[[], bool],
     ) -> Change:
-        """Return what `sharpen_parts`, bound to an image, changes of the labels as they were."""
-        before = np.array(self._pixels)
+        """Return what `sharpen_parts`, bound to an image, changes in the original labels."""
+        labels = np.array(self._pixels)
         if self.is_shown:
-            before[self._change[0]] = self._change[1]
-        after = sharpen(before, report, cancelled)
-        where = np.nonzero(before != after)
-        return where, before[where], after[where]
+            labels[self._change[0]] = self._change[1]
+        sharpened = sharpen(labels, report, cancelled)
+        index = np.nonzero(labels != sharpened)
+        return index, labels[index], sharpened[index]
 
     def show(self, change: Change, words: str) -> bool:
-        """Change the labels as they were; return False if others changed them meanwhile."""
+        """Apply a change to the original labels; return False if they were edited meanwhile."""
         self.take_back()
-        where, before, after = change
-        if self.layer.data is not self._pixels or not (self._pixels[where] == before).all():
+        index, old, new = change
+        if self.layer.data is not self._pixels or not (self._pixels[index] == old).all():
             return False
         self._change, self.words = change, words
         entry = metadata.metadata_of(self.layer) or self.layer.metadata
         self._kept = {key: entry[key] for key in _KEPT if key in entry}
         if not self.layer.visible:  # to others it would not be nothing: they lose their mode
             self.layer.visible = True
-        self._assign(after)
+        self._assign(new)
         self.note()
         return True
 
