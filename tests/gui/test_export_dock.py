@@ -72,7 +72,7 @@ def test_of_objects_the_table_is_left_to_their_dock(viewer, done):
     assert not done.choice.ticks["regions"].isChecked()
     assert "Objects" in done.choice.ticks["regions"].toolTip()
     done.labels.choose(viewer.layers["blocks [SAF]"])
-    assert done.choice.wanted.regions
+    assert done.choice.selection.regions
 
 
 def test_what_was_exported_is_so_in_the_project(viewer, done, settle, monkeypatch):
@@ -165,7 +165,7 @@ def test_regions_are_numbered_and_small_ones_left_out(viewer, export, qtbot, tmp
         assert [row["region"] for row in csv.DictReader(file)] == ["1", "2"]
     tick(qtbot, dock, "Numbered regions", checked=False)
     rows.setCurrentIndex(0)
-    assert not least.isEnabled() and dock.choice.wanted.min_pixels == 1
+    assert not least.isEnabled() and dock.choice.selection.min_pixels == 1
 
 
 def test_colours_are_those_of_the_layer(viewer, export, qtbot, tmp_path):
@@ -383,7 +383,7 @@ def test_a_run_under_way_gets_its_recipe_at_the_end(viewer, run, export, qtbot):
     assert exporting.applying.button.isEnabled()
     exporting.choice.choose("recipe", True)
     exporting.choice.choose("prototypes", ".csv")
-    assert exporting.choice.wanted.recipe and exporting.choice.wanted.prototypes == ".csv"
+    assert exporting.choice.selection.recipe and exporting.choice.selection.prototypes == ".csv"
 
 
 def repeat(qtbot, dock):

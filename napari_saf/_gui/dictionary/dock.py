@@ -110,7 +110,7 @@ class DictionaryWidget(DockBase):
             (self.controller.returned, self._on_returned),
             (self.controller.abandoned, self._show_current),
             (self.controller.failed, self._show_current),
-            (self.applying.asked, self._apply),
+            (self.applying.apply_asked, self._apply),
             (self.images.changed, self._offer_channels),
             (self.images.changed, self._refresh),
             (self.images.changed, self.panel.forget),
@@ -321,15 +321,15 @@ class DictionaryWidget(DockBase):
     def compare(self) -> None:
         self._apply_to(self.applying.layer, self.results.other.value)
 
-    def _apply_to(self, target: Image | None, other: ColoredDictionary | None = None) -> None:
-        """Apply the dictionary to an image, and with another one compare both."""
+    def _apply_to(self, target: Image | None, second: ColoredDictionary | None = None) -> None:
+        """Apply the current dictionary to an image; with a second one, compare their results."""
         current = self.current
         if target is None or current is None or self.panel.is_busy:
             return
         region = self._region(target)
         options = self._options() | {"channel_axis": region.channel_axis_read}
         pixels = region.pixels
-        dictionaries = [shown.dictionary for shown in (current, other) if shown is not None]
+        dictionaries = [shown.dictionary for shown in (current, second) if shown is not None]
 
         def calculate(report: object, stop: Callable[[], bool]) -> tuple[str, LayerData]:
             image = pixels.read(stop)
@@ -350,7 +350,7 @@ class DictionaryWidget(DockBase):
             self.panel.show_outcome("\n".join(lines))
 
         self._task_layer = target
-        text = f"{'applying to' if other is None else 'comparing on'} {target.name}"
+        text = f"{'applying to' if second is None else 'comparing on'} {target.name}"
         self.panel.begin_task(text, calculate, show, on_finished=self._on_task_finished)
 
     def _on_layer_removed(self, event: Any) -> None:

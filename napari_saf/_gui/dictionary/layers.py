@@ -55,11 +55,11 @@ class ColoredDictionary:
         return cls(dictionary, tuple(itertools.islice(_ids, dictionary.n_atoms)), colors)
 
     def without(self, atom_ids: Collection[int]) -> ColoredDictionary:
-        """Leave some atoms out, but not all."""
+        """Return the dictionary without some of its atoms, but not without all."""
         dropped = [k for k, atom_id in enumerate(self.atom_ids) if atom_id in atom_ids]
-        kept = tuple(atom_id for atom_id in self.atom_ids if atom_id not in atom_ids)
+        remaining = tuple(atom_id for atom_id in self.atom_ids if atom_id not in atom_ids)
         colors = np.delete(self.colors, dropped, axis=0)
-        return ColoredDictionary(self.dictionary.without(dropped), kept, colors)
+        return ColoredDictionary(self.dictionary.without(dropped), remaining, colors)
 
     def label_of(self, atom_id: int) -> int:
         """Return the label of an atom; 0 if the dictionary has no such atom."""
@@ -82,8 +82,8 @@ class ColoredDictionary:
     @property
     def description(self) -> str:
         side, n_channels = self.dictionary.patch_size, self.dictionary.n_channels
-        kind = {1: "grey", 3: "RGB"}.get(n_channels, f"{n_channels} channels")
-        text = f"{counted(self.dictionary.n_atoms, 'atom')} of {side} × {side} px, {kind}"
+        channels = {1: "grey", 3: "RGB"}.get(n_channels, f"{n_channels} channels")
+        text = f"{counted(self.dictionary.n_atoms, 'atom')} of {side} × {side} px, {channels}"
         features = self.dictionary.features
         return text if features == "intensity" else f"{text}, {FEATURES[features].title}"
 
@@ -185,11 +185,11 @@ class ResultsSection(QWidget):
         super().__init__()
         self.reconstruction, self.other = Choice(_RECONSTRUCTIONS), Choice(NO_OTHER)
         self.compare = create_button("Compare", _COMPARE_HELP)
-        self.kinds = {kind: create_button(kind, tooltip) for kind, tooltip in _KINDS.items()}
-        for kind, button in self.kinds.items():
+        self.kinds = {title: create_button(title, tooltip) for title, tooltip in _KINDS.items()}
+        for title, button in self.kinds.items():
             button.setCheckable(True)
             button.setAutoExclusive(True)
-            button.clicked.connect(lambda checked, kind=kind: self.show_kind(kind))
+            button.clicked.connect(lambda checked, title=title: self.show_kind(title))
         self.layers: dict[str, Layer] = {}
         self._viewer = viewer
         self._region: ImageRegion | None = None
@@ -215,20 +215,20 @@ class ResultsSection(QWidget):
         return self.show_kind("Rebuilt" if "Rebuilt" in layers else "Gain")
 
     def forget_layer(self, layer: Layer) -> None:
-        self.layers = {kind: kept for kind, kept in self.layers.items() if kept != layer}
+        self.layers = {title: shown for title, shown in self.layers.items() if shown != layer}
         if self._region is not None and layer == self._region.image:
             self._region = None
         self._kinds_row.setVisible(self.layers.keys() >= {"Labels", "Rebuilt", "Error"})
 
-    def show_kind(self, kind: str) -> str:
+    def show_kind(self, title: str) -> str:
         """Show "Image", "Labels", "Rebuilt", "Error" or "Gain" alone; return a note as above."""
-        if kind in self.kinds:
-            self.kinds[kind].setChecked(True)
-        for layer_kind, layer in self.layers.items():
-            layer.visible = layer_kind == kind
-        if kind not in self.layers or self._region is None:
+        if title in self.kinds:
+            self.kinds[title].setChecked(True)
+        for layer_title, layer in self.layers.items():
+            layer.visible = layer_title == title
+        if title not in self.layers or self._region is None:
             return ""
-        region, layer = self._region, self.layers[kind]
+        region, layer = self._region, self.layers[title]
         return visibility_of(self._viewer).show_result(region.image, layer, region.index)
 
     def show_labels(self, layer: Layer) -> None:
@@ -238,25 +238,25 @@ class ResultsSection(QWidget):
         layer.visible = True
 
 
-def describe_results(result: PatchSegmentation, other: PatchSegmentation | None = None) -> str:
+def describe_results(result: PatchSegmentation, second: PatchSegmentation | None = None) -> str:
     text = f"rebuilt at {result.psnr:.1f} dB PSNR (more is better)"
-    if other is not None:
-        return f"{text}, by the other at {other.psnr:.1f} dB"
+    if second is not None:
+        return f"{text}, by the other at {second.psnr:.1f} dB"
     n_unused = int((result.usage == 0).sum())
     return f"{text}, {n_unused} of {len(result.usage)} atoms not used" if n_unused else text
 
 
 def create_layers(
-    region: ImageRegion, result: PatchSegmentation, other: PatchSegmentation | None = None
+    region: ImageRegion, result: PatchSegmentation, second: PatchSegmentation | None = None
 ) -> LayerData:
     """Return the rebuilt image, the difference and the labels of a slice of an image layer.
 
     The rebuilt image has the values, axes and colours of the image. The difference is green where
-    the image is brighter; of several channels it is the norm. With another result: its error less
-    that of the first alone, above 0, green, where the first is closer.
+    the image is brighter; of several channels it is the norm. With a second result, the only layer
+    is its error minus that of the first: above 0, green, where the first is closer.
     """
-    if other is not None:
-        gain = _norm(other.difference) - _norm(result.difference)
+    if second is not None:
+        gain = _norm(second.difference) - _norm(result.difference)
         return {"Gain": _difference_layer(region, "compared", np.asarray(gain), is_signed=True)}
     difference = result.difference if result.difference.ndim == 2 else _norm(result.difference)
     is_signed = bool(difference.min(initial=0) < 0)

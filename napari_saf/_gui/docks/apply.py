@@ -98,7 +98,7 @@ class ApplyDialog(QDialog):
     whether images are rescaled. The images are those that fit.
     """
 
-    asked = Signal(object)
+    apply_asked = Signal(object)
     save_asked = Signal(str, bool)
     changed = Signal()
 
@@ -113,7 +113,7 @@ class ApplyDialog(QDialog):
         has_classifier: bool = False,
         none: str | None = None,
         has_brightness: bool = True,
-        more: Sequence[QWidget] = (),
+        extra: Sequence[QWidget] = (),
     ) -> None:
         super().__init__(parent)
         self.setWindowTitle("Apply to other images")
@@ -145,8 +145,8 @@ class ApplyDialog(QDialog):
         self.to_image = create_button("Apply to image …", help, partial(self.ask, to_files=False))
         self.to_folder = create_button("Apply to folder …", help, partial(self.ask, to_files=True))
         rows = [create_row(self.to_image, self.to_folder)]
-        kept = [self.save] * has_classifier
-        rows += [create_row(*kept, *more)] if kept or more else []
+        widgets = [*[self.save] * has_classifier, *extra]
+        rows += [create_row(*widgets)] if widgets else []
         fill_layout(QVBoxLayout(self.row), *rows)
         self.status.mirror(panel.status)
         panel.busy_changed.connect(self.stop.setEnabled)
@@ -177,7 +177,7 @@ class ApplyDialog(QDialog):
         return ApplyRequest(rescale=rescale, maps=maps, overwrite=overwrite, **files)
 
     def apply(self, *clicked: object) -> None:
-        self.asked.emit(self.request)
+        self.apply_asked.emit(self.request)
 
     def save_to(self, path: str) -> None:
         self.save_asked.emit(path, self.brightness.value)
@@ -187,9 +187,10 @@ class ApplyDialog(QDialog):
         if to_files or self.takes_files:
             self.image.setCurrentIndex(self.image.count() - 1 if to_files else 0)
         current = self._panel.current_image
-        others = [one for one in self.image.values() if isinstance(one, Image) and one != current]
-        if len(others) == 1 and not to_files and self.layer in (None, current):
-            self.image.choose(others[0])
+        images = [image for image in self.image.values() if isinstance(image, Image)]
+        images = [image for image in images if image != current]
+        if len(images) == 1 and not to_files and self.layer in (None, current):
+            self.image.choose(images[0])
         if not self._panel.is_busy:
             self.status.reset()  # of what the dock did before
         self.adjustSize()
@@ -339,9 +340,9 @@ def repeat_job(
     title: str = "",
     strokes: Labels | None = None,
 ) -> RunJob:
-    """Return the run that repeats a recipe on an image layer, in the colours of what it knows.
+    """Return the run that repeats a recipe on an image layer, in the colours of its prototypes.
 
-    One with the axes of the first image is cut as the `labels` that the recipe made; of another
+    An image with the axes of the first one is sliced as the `labels` that the recipe made; of one
     with more axes than were labelled, the slice on screen is labelled. `rescale` as for
     `Pipeline.problem`; the new labels have the title, and lie below the strokes. InvalidInput if
     axes or channels of the image do not fit.
@@ -358,15 +359,15 @@ def repeat_job(
     )
     read = dataclasses.replace(recipe.options, channel_axis=region.channel_axis_read)
     ground = ImageJob(region.pixels, read).ground() if read.features == AUTO else None
-    own = recipe.options.resolve([region.shape], n_channels, ground=ground)
-    assert not isinstance(own.window, str)
-    window, note = region.fit(own.window)
+    resolved = recipe.options.resolve([region.shape], n_channels, ground=ground)
+    assert not isinstance(resolved.window, str)
+    window, note = region.fit(resolved.window)
     options = dataclasses.replace(
-        own.for_others(rescale), channel_axis=region.channel_axis_read, window=window
+        resolved.for_others(rescale), channel_axis=region.channel_axis_read, window=window
     )
-    known: dict[str, Any] = {}
-    if recipe.prototypes is not None:
-        width = recipe.prototypes.vectors.shape[1]
+    prototypes = recipe.prototypes
+    if prototypes is not None:
+        width = prototypes.vectors.shape[1]
         extractor = options.extractor
         expected = None if extractor is None else extractor.channels_of(width)
         if expected not in (None, n_channels):
@@ -374,8 +375,6 @@ def repeat_job(
                 f"{image.name}: expected as many channels as the prototypes have ({expected}), "
                 f"got {n_channels}"
             )
-        known = {"names": recipe.prototypes.names, "colors": recipe.prototypes.colors}
-        known["title"] = title or recipe.method.name.upper()
     return RunJob(
         image,
         ImageJob(region.pixels, options),
@@ -383,19 +382,21 @@ def repeat_job(
         region.placement,
         strokes=strokes,
         note=note if recipe.method.uses_window else "",
+        title="" if prototypes is None else title or recipe.method.name.upper(),
+        names=None if prototypes is None else prototypes.names,
+        colors=None if prototypes is None else prototypes.colors,
         is_applied=True,
         level=recipe.level,
-        **known,
     )
 
 
 def _cut(
     viewer: napari.viewer.Viewer, options: ImageOptions, image: Image, labels: Any
 ) -> tuple[tuple[int, ...], int | None]:
-    """Return the axes of an image of which one slice is labelled, and that of its channels.
+    """Return the axes of an image that are fixed at one position, and its channel axis.
 
-    It is cut as the image that was labelled first, if it has the axes of that. Of any other the
-    last axes are labelled: as many as there were, or as are on screen where nothing tells.
+    An image with the axes of the first labelled image is sliced as that one. Of any other image
+    the last axes are labelled: as many as before, or as many as are on screen if that is unknown.
     """
     has_channels = options.channel_axis is not None and not image.rgb
     recorded = None if labels is None else placement.image_axes_of(labels)
@@ -417,8 +418,8 @@ def _cut(
         n_axes = len(options.window)
     n_fixed = image.ndim - n_axes - has_channels
     if n_fixed < 0:
-        wanted = n_axes + has_channels
-        raise InvalidInput(f"{image.name}: expected an image of {wanted} axes, got {image.ndim}")
+        n_read = n_axes + has_channels
+        raise InvalidInput(f"{image.name}: expected an image of {n_read} axes, got {image.ndim}")
     if image.rgb or options.channel_axis is None:
         return tuple(range(n_fixed)), None
     return tuple(range(n_fixed)), n_fixed + options.channel_axis % (n_axes + 1)

@@ -70,8 +70,8 @@ class HelpPage(QTextBrowser):
         self.resize(_SIZE)
         self.setSource(QUrl.fromLocalFile(str(page_path(name))))
 
-    def loadResource(self, kind: int, address: QUrl) -> Any:
-        """Return a page without what is for the site alone, or a picture that fits."""
+    def loadResource(self, resource_type: int, address: QUrl) -> Any:
+        """Return a page without the directives of the site, or a picture scaled to the width."""
         path = Path(address.toLocalFile() or self.source().resolved(address).toLocalFile())
         if path.suffix == ".md" and path.is_file():
             return _DIRECTIVES.sub("", path.read_text(encoding="utf-8"))
@@ -80,7 +80,7 @@ class HelpPage(QTextBrowser):
             if picture.width() > widest:
                 return picture.scaledToWidth(widest, Qt.TransformationMode.SmoothTransformation)
             return picture
-        return super().loadResource(kind, address)
+        return super().loadResource(resource_type, address)
 
     def _on_source_changed(self, address: QUrl) -> None:
         title = self.documentTitle() or Path(address.toLocalFile()).stem
@@ -135,27 +135,27 @@ class DockLifetime(QObject):
             self.workspace.leave(id(self._dock))
 
     def eventFilter(self, watched: QObject, event: QEvent) -> bool:
-        kind = event.type()
-        if watched is self._dock and kind == QEvent.Type.ParentChange:
+        event_type = event.type()
+        if watched is self._dock and event_type == QEvent.Type.ParentChange:
             if self._dock.parent() is None:  # napari removed it
                 self.end()
                 self._dock.deleteLater()
-        elif watched is self._dock and kind == QEvent.Type.Show:
+        elif watched is self._dock and event_type == QEvent.Type.Show:
             self._on_shown()
-        elif watched is self._dock and kind in _KEYS and event.matches(_SAVE):
+        elif watched is self._dock and event_type in _KEYS and event.matches(_SAVE):
             event.accept()  # else the key of napari's menu would save layers
-            project = self.workspace.dock() if kind == QEvent.Type.KeyPress else None
+            project = self.workspace.dock() if event_type == QEvent.Type.KeyPress else None
             if project is not None:
                 project.save_project()
             return True
-        elif watched is self._window() and kind == QEvent.Type.ChildPolished:
+        elif watched is self._window() and event_type == QEvent.Type.ChildPolished:
             if isinstance(tabs := event.child(), QTabBar):
                 tabs.setStyleSheet(_TABS)
                 tabs.setElideMode(Qt.TextElideMode.ElideNone)  # arrows scroll what has no room
-        elif watched is self._window() and kind == QEvent.Type.Close:
+        elif watched is self._window() and event_type == QEvent.Type.Close:
             self._is_closing = True
             QTimer.singleShot(0, self._on_close_asked)
-        elif watched is self._window() and kind == QEvent.Type.Hide and self._is_closing:
+        elif watched is self._window() and event_type == QEvent.Type.Hide and self._is_closing:
             # Not later: a viewer that closes itself deletes its window at once.
             self.end()
         return False
@@ -197,13 +197,13 @@ class DockLifetime(QObject):
             return
         window = frame.parentWidget()
         area, together = window.dockWidgetArea(frame), window.tabifiedDockWidgets(frame)
-        for other in window.findChildren(QDockWidget):
-            is_docked = other is not frame and other not in together and not other.isHidden()
-            is_in_area = not other.isFloating() and window.dockWidgetArea(other) == area
-            lifetime = other.findChild(DockLifetime)
-            # One that is still to join would take this one's place, and not its tabs with it.
+        for dock in window.findChildren(QDockWidget):
+            is_docked = dock is not frame and dock not in together and not dock.isHidden()
+            is_in_area = not dock.isFloating() and window.dockWidgetArea(dock) == area
+            lifetime = dock.findChild(DockLifetime)
+            # A dock that has not joined yet would replace this one without its tabs.
             if is_docked and is_in_area and lifetime is not None and lifetime.has_joined:
-                window.tabifyDockWidget(other, frame)
+                window.tabifyDockWidget(dock, frame)
                 frame.raise_()
                 break
 
@@ -226,9 +226,9 @@ def bind_keys(viewer: napari.Viewer, dock: Any) -> None:
 
 
 def unbind_keys(viewer: napari.Viewer, dock: Any) -> None:
-    """Unbind the keys of a dock that no other one has."""
-    others = [other for other in dock.workspace.joined if other is not dock]
-    for key in set(dock.shortcuts).difference(*(other.shortcuts for other in others)):
+    """Unbind the keys of a dock that no other dock has."""
+    remaining = [joined for joined in dock.workspace.joined if joined is not dock]
+    for key in set(dock.shortcuts).difference(*(joined.shortcuts for joined in remaining)):
         action = viewer.keymap.get(coerce_keybinding(key))
         if getattr(action, "is_of_docks", False):
             viewer.bind_key(key, None)
@@ -236,8 +236,8 @@ def unbind_keys(viewer: napari.Viewer, dock: Any) -> None:
 
 def _create_action(key: str) -> Callable[[Any], None]:
     def act(viewer: Any) -> None:
-        known = [dock for dock in workspace_of(viewer).joined if key in dock.shortcuts]
-        docks = [dock for dock in known if dock.isVisible()]
+        bound = [dock for dock in workspace_of(viewer).joined if key in dock.shortcuts]
+        docks = [dock for dock in bound if dock.isVisible()]
         docks.sort(key=lambda dock: -dock.visited)
         any(dock.shortcuts[key]() is not False for dock in docks)
 

@@ -85,15 +85,15 @@ class LabelRow:
         inner = QRectF(picture.rect()).adjusted(_FRAME, _FRAME, -_FRAME, -_FRAME)
         for k, fill in enumerate(self.fills):
             width = inner.width() / len(self.fills)
-            place = QRectF(inner.left() + k * width, inner.top(), width, inner.height())
-            painter.fillRect(place, to_qcolor(fill))
+            stripe = QRectF(inner.left() + k * width, inner.top(), width, inner.height())
+            painter.fillRect(stripe, to_qcolor(fill))
         if self.profile is not None:
             painter.fillRect(inner, _PROFILE_BACK)
             painter.setPen(QPen(_PROFILE_LINE, 1.2))
             values = np.repeat(self.profile, 2) if len(self.profile) == 1 else self.profile
-            place = inner.adjusted(1, 1, -1, -1)
-            across = np.linspace(place.left(), place.right(), len(values))
-            up = place.bottom() - np.clip(values, 0, 1) * place.height()
+            area = inner.adjusted(1, 1, -1, -1)
+            across = np.linspace(area.left(), area.right(), len(values))
+            up = area.bottom() - np.clip(values, 0, 1) * area.height()
             points = [QPointF(float(x), float(y)) for x, y in zip(across, up, strict=True)]
             painter.drawPolyline(QPolygonF(points))
         painter.end()
@@ -105,8 +105,8 @@ class LabelRow:
 class _LabelModel(TableModel):
     """Rows by number until a click on a heading; swatches are drawn when they are seen."""
 
-    def __init__(self, table: LabelTable, columns: Mapping[str, tuple[str, str]], way: str) -> None:
-        super().__init__([(title, f"{help}{way}") for title, help in columns.values()])
+    def __init__(self, table: LabelTable, columns: Mapping[str, tuple[str, str]], end: str) -> None:
+        super().__init__([(title, f"{help}{end}") for title, help in columns.values()])
         self._table, self.columns = table, [*columns]
         self._help = [help for _, help in columns.values()]
         self.swatches: dict[int, QIcon] = {}
@@ -130,9 +130,9 @@ class _LabelModel(TableModel):
         return _SORT_KEYS.get(name, lambda row: row.number)(row)
 
     def flags(self, index: QModelIndex) -> Qt.ItemFlag:
-        own = {"name": Qt.ItemFlag.ItemIsEditable, "lock": Qt.ItemFlag.ItemIsUserCheckable}
+        extra = {"name": Qt.ItemFlag.ItemIsEditable, "lock": Qt.ItemFlag.ItemIsUserCheckable}
         name, flags = self.columns[index.column()], super().flags(index)
-        return flags | own[name] if name in own else flags
+        return flags | extra[name] if name in extra else flags
 
     def text(self, row: LabelRow, column: int) -> str | None:
         return row.text(self.columns[column])
@@ -199,8 +199,8 @@ class LabelTable(TableView):
         n_rows: tuple[int, int],
         selects_several: bool,
     ) -> None:
-        way = ". Click to sort." if selects_several else "."
-        self._rows, self._n_rows = _LabelModel(self, columns, way), n_rows
+        end = ". Click to sort." if selects_several else "."
+        self._rows, self._n_rows = _LabelModel(self, columns, end), n_rows
         super().__init__(self._rows, _SWATCH_ROW_HEIGHT)
         self._last_click = (0.0, 0)
         self._before_reset: list[int] | None = None
@@ -261,10 +261,10 @@ class LabelTable(TableView):
         self._before_reset = self.selected()
 
     def _on_reset(self) -> None:
-        before = self._before_reset or []
-        self.select(before)
+        previous = self._before_reset or []
+        self.select(previous)
         self._before_reset = None
-        if self.selected() != before:
+        if self.selected() != previous:
             self.selection_changed.emit()
 
     def _on_selection_changed(self, *changed: object) -> None:
@@ -273,14 +273,14 @@ class LabelTable(TableView):
             self.selection_changed.emit()
 
     def _on_clicked(self, index: QModelIndex) -> None:
-        """Select none where the only selected row is clicked again, not double-clicked."""
+        """Clear the selection if the only selected row is clicked again, not double-clicked."""
         number, now = self._rows.rows[index.row()].number, time.monotonic()
-        then, before = self._last_click
+        then, previous = self._last_click
         self._last_click = (now, number)
         is_double = now - then <= QApplication.doubleClickInterval() / 1000
         has_keys = QApplication.keyboardModifiers() != Qt.KeyboardModifier.NoModifier
         is_lock = self._rows.columns[index.column()] == "lock"
-        if is_lock or has_keys or number != before or is_double:
+        if is_lock or has_keys or number != previous or is_double:
             return
         if self.selected() == [number]:
             self._last_click = (now, 0)

@@ -72,7 +72,7 @@ class LargeSection(FormSection):
         super().__init__()
         self._viewer, self._input, self._form, self._learner = viewer, chosen, form, learner
         self._task: Task | None = None
-        self._place: tuple[Image, Placement, Path]  # of the labels
+        self._target: tuple[Image, Placement, Path]  # of the labels
         self.layer: Any = None
         self._suggested: Path | None = None
         self._note, self.status = QLabel(wordWrap=True), StatusArea()
@@ -97,7 +97,7 @@ class LargeSection(FormSection):
         return self._task is not None
 
     def start(self, *, is_anew: bool = False) -> None:
-        """Begin, or go on with what the store holds, unless that `is_anew` replaced."""
+        """Start, or resume the labels that the store holds; with `is_anew`, replace them."""
         image, out = self._input.image, self.store.path
         if self.is_busy or out is None or not is_large(image):
             return
@@ -108,15 +108,15 @@ class LargeSection(FormSection):
             learner, region = self._learner(self._form), self._input.pixels().slices(every=True)
             mask = self._input.choices["mask"].layer
             values = None if mask is None else pixels_of(mask)
-            place = image, region.whole()[0], out
+            target = image, region.whole()[0], out
         except SafError as error:
             self.status.show_error(describe_error(error))
             return
         if is_anew and self.layer in self._viewer.layers:
             self._viewer.layers.remove(self.layer)
-        self.layer, self._place = None, place
-        own = region.channel_axis, values, out, is_anew
-        task = self._task = Task(partial(_label, image, learner, *own))
+        self.layer, self._target = None, target
+        arguments = region.channel_axis, values, out, is_anew
+        task = self._task = Task(partial(_label, image, learner, *arguments))
         task.advanced.connect(self._on_advanced)
         task.returned.connect(self._on_returned)
         task.failed.connect(self._on_failed)
@@ -179,13 +179,14 @@ class LargeSection(FormSection):
             text = "stopping after the present tile …" if is_stopping else step.text
             self.status.show_progress(step.fraction, text)
 
-    def _on_returned(self, found: LargeLabels) -> None:
+    def _on_returned(self, result: LargeLabels) -> None:
         self._refresh_layer()
-        if {self.layer, self._place[0]} <= {*self._viewer.layers}:
+        if {self.layer, self._target[0]} <= {*self._viewer.layers}:
             # No earlier labels under these: both are transparent.
-            visibility_of(self._viewer).show_result(self._place[0], self.layer)
-        text = f"done: {counted(found.n_tiles, 'tile')} in {found.path.name}, {found.seconds:.0f} s"
-        self.status.show_progress(1.0, "\n".join([text, *found.notes]))
+            visibility_of(self._viewer).show_result(self._target[0], self.layer)
+        tiles = counted(result.n_tiles, "tile")
+        text = f"done: {tiles} in {result.path.name}, {result.seconds:.0f} s"
+        self.status.show_progress(1.0, "\n".join([text, *result.notes]))
 
     def _on_paused(self) -> None:
         self._clock.stop()  # it would write over the last words
@@ -209,38 +210,38 @@ class LargeSection(FormSection):
             self.layer.refresh(extent=False, highlight=False)
 
     def _add_layer(self, step: _Shown) -> None:
-        (image, place, out), taught, levels = self._place, step.taught, step.levels
+        (image, placement, out), prototypes, levels = self._target, step.prototypes, step.levels
         if image not in self._viewer.layers:
             return
-        if place.singletons:
-            levels = [SpreadArray(array, place.singletons) for array in levels]
-        before = self._viewer.layers.selection.active
+        if placement.singletons:
+            levels = [SpreadArray(array, placement.singletons) for array in levels]
+        active = self._viewer.layers.selection.active
         self.layer = self._viewer.add_labels(
             levels if len(levels) > 1 else levels[0],
             multiscale=len(levels) > 1,
             name=out.name.removesuffix(".ome.zarr"),
-            colormap=colormap_of(label_colors({} if taught is None else taught.colors)),
+            colormap=colormap_of(label_colors({} if prototypes is None else prototypes.colors)),
             metadata={
-                METADATA_KEY: place.entry(image)
+                METADATA_KEY: placement.entry(image)
                 | {"recipe": step.recipe, STORE_KEY: str(out.absolute())},
-                NAMES_KEY: {} if taught is None else dict(taught.names),
+                NAMES_KEY: {} if prototypes is None else dict(prototypes.names),
             },
-            **place.transform,
+            **placement.transform,
         )
         insert_above(self._viewer, self.layer, image)
-        if before is not None:
-            self._viewer.layers.selection.active = before
+        if active is not None:
+            self._viewer.layers.selection.active = active
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class _Shown:
-    """What is shown of the work: how far it is, and the levels, which grow in the thread.
+    """Progress of the run and its resolution levels, which grow in the thread.
 
-    It `is_as_begun` where the settings are those of an earlier run, and no longer the dock's.
+    It `is_as_begun` if the settings are those of an earlier run, not those of the dock.
     """
 
     levels: list[Any]
-    taught: PrototypeSet | None
+    prototypes: PrototypeSet | None
     recipe: dict[str, Any] | None
     fraction: float
     text: str = ""
@@ -257,7 +258,7 @@ def _label(
     report: Callable[[object], None],
     cancelled: Callable[[], bool],
 ) -> LargeLabels:
-    """Label all of an image, report what is to be shown; in a thread of its own."""
+    """Label a large image in a worker thread; report its progress and levels."""
     recipe = learner(cancelled)
     job = LargeJob.of(source_of(image), recipe, mask=mask, channel_axis=channel_axis)
     if job.image.shape != tuple(
@@ -280,22 +281,22 @@ def _label(
             n_done, n_tiles = len(step.done), step.n_tiles
             text = TileCount(n_done, n_tiles).state
             if n_done > n_before:
-                left = (now - began) / (n_done - n_before) * (n_tiles - n_done)
-                text += f", {duration_text(left)} left"
+                remaining = (now - began) / (n_done - n_before) * (n_tiles - n_done)
+                text += f", {duration_text(remaining)} left"
             is_as_begun = step.plan.request != job.request
             if is_as_begun:
                 text = f"{text}; {_AS_BEGUN}"
-            own = step.plan.prototypes(), step.plan.recipe
-            report(_Shown(levels.arrays, *own, n_done / n_tiles, text, is_as_begun))
+            learned = step.plan.prototypes(), step.plan.recipe
+            report(_Shown(levels.arrays, *learned, n_done / n_tiles, text, is_as_begun))
         if cancelled():
             raise Cancelled
 
     steps = iterate_large(job, out, overwrite=is_anew, goes_on=True, cancelled=cancelled)
     with closing(steps):
-        found = run_to_end(steps, follow)
+        result = run_to_end(steps, follow)
     if levels is None:  # all was done before
         report(_Shown(LabelStore(out).levels(), job.recipe.prototypes, None, 1.0))
-    return found
+    return result
 
 
 def _suggested_store(image: Image) -> Path:

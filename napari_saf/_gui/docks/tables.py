@@ -94,13 +94,13 @@ class TableModel(QAbstractTableModel):
         return sorted(rows, key=lambda row: self.key(row, column), reverse=is_reversed)
 
     def sort(self, column: int, order: Qt.SortOrder = Qt.SortOrder.AscendingOrder) -> None:
-        """Sort all rows by a column; what is selected stays so."""
+        """Sort all rows by a column; the selection is kept."""
         self.layoutAboutToBeChanged.emit()
-        before, self.sorted_by = self.rows, (column, order)
+        previous, self.sorted_by = self.rows, (column, order)
         self.take(self._given)
-        places = {row: k for k, row in enumerate(self.rows)}
+        positions = {row: k for k, row in enumerate(self.rows)}
         old = self.persistentIndexList()
-        new = [self.index(places[before[one.row()]], one.column()) for one in old]
+        new = [self.index(positions[previous[index.row()]], index.column()) for index in old]
         self.changePersistentIndexList(old, new)
         self.layoutChanged.emit()
         self.headerDataChanged.emit(Qt.Orientation.Horizontal, 0, len(self.headings) - 1)
@@ -243,8 +243,8 @@ class TableSection(QWidget):
         self.show_reason("measuring …")
 
     def show_table(self, table: Table, colors: Mapping[int, Sequence[float]]) -> None:
-        """Show what was measured; areas in pixels, which are their number, are left out."""
-        shown = {name: own for name, own in table.items() if not name.endswith(("_px2", "_px3"))}
+        """Show measures, without areas in pixels, which equal the number of pixels."""
+        shown = {n: column for n, column in table.items() if not n.endswith(("_px2", "_px3"))}
         self.model.show_table(shown, colors)
         self._fit_columns()
         n_rows = min(max(self.model.rowCount(), _FEWEST_ROWS), _MOST_ROWS)
@@ -327,8 +327,8 @@ def to_qcolor(color: NDArray[np.floating]) -> QColor:
 def to_qimage(pixels: NDArray[np.uint8]) -> QImage:
     """Return pixels (rows, columns, 3 or 4) as Qt's image, which owns them."""
     height, width, n_channels = pixels.shape
-    kind = QImage.Format.Format_RGBA8888 if n_channels == 4 else QImage.Format.Format_RGB888
-    return QImage(pixels.tobytes(), width, height, n_channels * width, kind).copy()
+    pixel_format = QImage.Format.Format_RGBA8888 if n_channels == 4 else QImage.Format.Format_RGB888
+    return QImage(pixels.tobytes(), width, height, n_channels * width, pixel_format).copy()
 
 
 class LabelList(QListWidget):
@@ -361,5 +361,5 @@ class LabelList(QListWidget):
     @property
     def ticked(self) -> list[int]:
         items = [self.item(row) for row in range(self.count())]
-        ticked = [one for one in items if one.checkState() == Qt.CheckState.Checked]
-        return [int(one.data(Qt.ItemDataRole.UserRole)) for one in ticked]
+        ticked = [item for item in items if item.checkState() == Qt.CheckState.Checked]
+        return [int(item.data(Qt.ItemDataRole.UserRole)) for item in ticked]

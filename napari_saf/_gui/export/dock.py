@@ -153,7 +153,7 @@ class ExportRequest:
     image: Image | None
     read: Callable[[Callable[[], bool]], Labelling]
     path: Path
-    wanted: ExportSelection
+    selection: ExportSelection
     may_replace: bool = False
 
 
@@ -185,17 +185,17 @@ class ExportWidget(DockBase):
         self.open_button = create_button("Open mask …", _OPEN_HELP, self._on_open_clicked)
         self.panel.stop_button.setToolTip(_STOP_HELP)
         self.next_row = NextRow(self.workspace, self._chosen_labels)
-        rows, where = FormSection(), FormSection()
+        rows, target = FormSection(), FormSection()
         rows.add_row("Labels", self.labels, "The Labels layer to save.")
         rows.add_row("Image", self.image, "What was labelled: for brightness and the figure.")
         rows.add_row("", self.next_row)
-        where.add_row("Name", self.file_name, "What the names of the files begin with.")
-        where.add_row("Folder", self.folder, "Where the files go.")
+        target.add_row("Name", self.file_name, "What the names of the files begin with.")
+        target.add_row("Folder", self.folder, "Where the files go.")
         fold = create_fold("Apply the recipe", self.repeat)
         self.table_fold = create_fold("Table", self.table)
         buttons = [self.button, self.open_button, self.panel.stop_button]
         maps = create_fold("Probability maps", self.maps)
-        parts = [rows, self.choice, where, self.table_fold, maps, fold]
+        parts = [rows, self.choice, target, self.table_fold, maps, fold]
         self.lay_out(parts, buttons, [self.status])
         self.bind_keys({RUN_KEY: self._stop_by_key})
         self.at_end(self.panel.shut_down, self._release)
@@ -204,7 +204,7 @@ class ExportWidget(DockBase):
             (self.panel.repeat_asked, self._export),
             (self.panel.busy_changed, self._refresh),
             (self.next_row.opened, self._show_image_in),
-            (self.applying.asked, self._apply),
+            (self.applying.apply_asked, self._apply),
             (self.labels.layer_changed, self._on_labels_changed),
             (self.applying.changed, self._refresh),
             (self.file_name.textChanged, self._refresh),
@@ -222,20 +222,21 @@ class ExportWidget(DockBase):
 
     def start(self) -> None:
         folder, in_bytes = self.folder.path, self.maps.in_bytes.isChecked()
-        wanted = dataclasses.replace(self.choice.wanted, in_bytes=in_bytes)
+        selection = dataclasses.replace(self.choice.selection, in_bytes=in_bytes)
         if self.panel.is_busy or self._reason() or folder is None:
             return
         path = folder / self.file_name.text().strip()
         with self.panel.showing_errors():
             image = self.image.layer
-            maps = (self.maps.reader(),) if wanted.probabilities else ()
+            maps = (self.maps.reader(),) if selection.probabilities else ()
             read = labelling_reader(self._viewer, self.labels.layer, image, *maps)
-            self._export(ExportRequest(image, read, path, wanted))
+            self._export(ExportRequest(image, read, path, selection))
 
     def _export(self, request: ExportRequest) -> None:
+        arguments = request.read, request.path, request.selection, request.may_replace
         self.panel.begin_task(
             "writing",
-            partial(write_files, request.read, request.path, request.wanted, request.may_replace),
+            partial(write_files, *arguments),
             partial(self._on_written, request),
             self.panel.show_task,
             stopped_text="stopped: nothing was saved",
@@ -251,20 +252,20 @@ class ExportWidget(DockBase):
 
     def _on_open_clicked(self) -> None:
         folder = self.folder.path or Path.home()
-        place = str(folder if os.path.isdir(folder) else folder.parent)
-        ask_for_path(self, "Open mask", place, _OPEN_FILTER, self.open_mask, opens=True)
+        start = str(folder if os.path.isdir(folder) else folder.parent)
+        ask_for_path(self, "Open mask", start, _OPEN_FILTER, self.open_mask, opens=True)
 
-    def _on_mask_read(self, found: LayerData) -> None:
-        pixels, arguments, _ = found
+    def _on_mask_read(self, mask: LayerData) -> None:
+        pixels, arguments, _ = mask
         layer = self._viewer.add_labels(pixels, **arguments)
         self.labels.choose(layer)
         if self.image.layer is not None:
             visibility_of(self._viewer).show_result(self.image.layer, layer)
-        carried = [text for text, own in (
+        carried = [text for text, value in (
             ("names", metadata.class_names(layer)),
             ("recipe", metadata.stored_recipe(layer)),
             ("prototypes", metadata.points_of(layer)),
-        ) if own]  # fmt: skip
+        ) if value]  # fmt: skip
         ending = f" with {', '.join(carried)}" if carried else ""
         self.panel.show_outcome(f"opened {layer.name}{ending}")
 
@@ -351,11 +352,11 @@ class ExportWidget(DockBase):
         self.repeat.show_recipe(recipe, why_not, stem)
         self.choice.offer("recipe", f"No recipe: {why_not}." if why_not else "")
         are_objects = labels is not None and metadata.OBJECTS_KEY in labels.metadata
-        for kind in ("regions", "outlines"):
-            self.choice.offer(kind, _OBJECTS if are_objects else "")
+        for name in ("regions", "outlines"):
+            self.choice.offer(name, _OBJECTS if are_objects else "")
         is_large = labels is not None and is_read_in_parts(labels)
-        for kind in ("masks", "binary", "numbered", "figure"):
-            self.choice.offer(kind, _LARGE if is_large else "")
+        for name in ("masks", "binary", "numbered", "figure"):
+            self.choice.offer(name, _LARGE if is_large else "")
         has_prototypes = labels is not None and metadata.prototypes_of(labels) is not None
         self.choice.offer("prototypes", "" if has_prototypes else _NOT_OURS)
         self.maps.choose(labels)
@@ -373,14 +374,14 @@ class ExportWidget(DockBase):
         read = labelling_reader(self._viewer, labels, self.image.layer)
         self.table.path = (self.folder.path or Path.home()) / self.file_name.text()
 
-        def show(found: tuple[Any, Any]) -> None:
-            table, colors = found
+        def show(measured: tuple[Any, Any]) -> None:
+            table, colors = measured
             if isinstance(table, str):
                 self.table.show_reason(table)
             else:
                 self.table.show_table(table, colors)
 
-        self.panel.background.run("table", partial(measure, read, self.choice.wanted), show)
+        self.panel.background.run("table", partial(measure, read, self.choice.selection), show)
 
     def _choose_label(self, label: int) -> None:
         if self.labels.layer is not None:
@@ -397,7 +398,7 @@ class ExportWidget(DockBase):
         name, folder = self.file_name.text(), self.folder.path
         if self.labels.layer is None:
             return _NO_LABELS
-        if self.choice.wanted.is_empty:
+        if self.choice.selection.is_empty:
             return _NOTHING
         if not name.strip() or name != Path(name).name:
             return _NO_NAME
@@ -407,7 +408,7 @@ class ExportWidget(DockBase):
         self, request: ExportRequest, files: tuple[list[FileReference], list[Path], str]
     ) -> None:
         written, in_the_way, note = files
-        named = list_names([path.name for path in in_the_way or [one.path for one in written]])
+        named = list_names([path.name for path in in_the_way or [file.path for file in written]])
         if in_the_way:
             count = len(in_the_way)
             are, text = ("are", f"Replace these {count}") if count > 1 else ("is", "Replace it")

@@ -106,18 +106,18 @@ class ExportChoice(QWidget):
         self._on_changed()
 
     @property
-    def wanted(self) -> ExportSelection:
-        found: dict[str, Any] = {
+    def selection(self) -> ExportSelection:
+        chosen: dict[str, Any] = {
             name: self._formats[name].value if name in self._formats else True
             for name, tick in self.ticks.items()
             if tick.isEnabled() and tick.isChecked()
         }
-        if "masks" in found:
-            found["masks"] = f"{MASK_MARK}{found['masks']}"
-        if "outlines" in found:
-            found["outlines"] = (found["outlines"],)
+        if "masks" in chosen:
+            chosen["masks"] = f"{MASK_MARK}{chosen['masks']}"
+        if "outlines" in chosen:
+            chosen["outlines"] = (chosen["outlines"],)
         least = self._least.value() if self._least.isEnabled() else 1
-        return ExportSelection(**found, connected=self.rows.value, min_pixels=least)
+        return ExportSelection(**chosen, connected=self.rows.value, min_pixels=least)
 
     def offer(self, name: str, reason: str) -> None:
         """Let a kind of file be ticked, as it was before, or take its tick away for a reason."""
@@ -172,10 +172,10 @@ def labelling_reader(
     image: Image | None,
     maps: Callable[[], Mapping[int, NDArray[np.floating]]] = dict,
 ) -> Callable[[Callable[[], bool]], Labelling]:
-    """Return what reads a layer as it is now, without its singleton axes outside the plane.
+    """Return a function that reads a layer as it is now, without singleton axes off the plane.
 
-    It is called in the thread that writes: of the pixels the layer may hold only a promise. So are
-    the probability maps that are to be saved.
+    The writing thread calls it, as the pixels of the layer may be lazy. It also calls `maps`, which
+    returns the probability maps to save.
     """
     axes = placement.squeezed_axes(layer)
     index = tuple(slice(None) if axis in axes else 0 for axis in range(layer.ndim))
@@ -184,9 +184,9 @@ def labelling_reader(
     if image is not None and region is not None:
         pixels = Pixels(placement.pixels_of(image), region[0])
     points, world = points_of(layer), placement.world_affine(layer)
-    # A colormap that shows the chosen label alone would leave the others black.
+    # A colormap that shows the chosen label alone would draw all other labels black.
     colormap = layer.colormap.model_copy(update={"use_selection": False})
-    known = Labelling(
+    labelling = Labelling(
         np.empty(0),
         scale=scale_of(world, axes),
         units=tuple(str(layer.units[axis]) for axis in axes),
@@ -207,29 +207,29 @@ def labelling_reader(
                 colors = np.clip(colormap.map(np.arange(N_COLORS + 1)), 0, 1)
                 named = dict(enumerate(np.asarray(colors, dtype=float).tolist()))
                 under = None if pixels is None else pixels.data
-                return dataclasses.replace(known, labels=labels.data, image=under, colors=named)
-            own = labels.read(cancelled).copy()
+                return dataclasses.replace(labelling, labels=labels.data, image=under, colors=named)
+            array = labels.read(cancelled).copy()
             shown = None if pixels is None else pixels.read(cancelled)
-            present = count_labels(own)[0]
+            present = count_labels(array)[0]
             colors = colormap.map(present) if len(present) else np.empty((0, 4))
             colors = np.clip(np.asarray(colors, dtype=float), 0, 1)
             named = dict(zip(present.tolist(), colors.tolist(), strict=True))
-            soft = {label: values.reshape(own.shape) for label, values in maps().items()}
-            found = dataclasses.replace(known, labels=own, image=shown, colors=named)
-            return dataclasses.replace(found, probabilities=soft)
+            soft = {label: values.reshape(array.shape) for label, values in maps().items()}
+            result = dataclasses.replace(labelling, labels=array, image=shown, colors=named)
+            return dataclasses.replace(result, probabilities=soft)
 
     return read
 
 
 def measure(
     read: Callable[[Callable[[], bool]], Labelling],
-    wanted: ExportSelection,
+    selection: ExportSelection,
     cancelled: Callable[[], bool],
 ) -> tuple[Mapping[str, NDArray[Any]] | str, Mapping[int, Sequence[float]]]:
     """Return the table of a layer, or why there is none, and the colours of its labels."""
     try:
         labelling = read(cancelled)
-        table = labelling.table(wanted.connected, wanted.min_pixels, brief=True)
+        table = labelling.table(selection.connected, selection.min_pixels, brief=True)
         return table, labelling.colors
     except SafError as error:
         return f"{error}.", {}
@@ -238,17 +238,16 @@ def measure(
 def write_files(
     read: Callable[[Callable[[], bool]], Labelling],
     path: Path,
-    wanted: ExportSelection,
+    selection: ExportSelection,
     may_replace: bool,
     report: Callable[[tuple[float, str]], object],
     cancelled: Callable[[], bool],
 ) -> tuple[list[FileReference], list[Path], str]:
-    """Write the files that are wanted; return them, or else those that are there already.
+    """Write the selected files; return those written, those in the way, and a note.
 
-    And what of the place of pixels they do not hold, in words.
-
-    The path is a folder, made if only itself is missing, and what the names begin with. Cancelled
-    is raised if nothing was read by then; after a SafError the files before are complete.
+    Nothing is written if files are in the way. The note tells what of the position of pixels the
+    files do not hold. The path is a folder, made if its parent exists, and the start of the file
+    names. Raises Cancelled if stopped while reading; after a SafError, earlier files are complete.
     """
 
     def follow(file: Path, fraction: float) -> None:
@@ -256,11 +255,11 @@ def write_files(
         report((fraction, f"writing {file.name}"))
 
     try:
-        export = Export(path.parent, path.name, read(cancelled), wanted, follow)
+        export = Export(path.parent, path.name, read(cancelled), selection, follow)
         if export.in_the_way and not may_replace:
             return [], export.in_the_way, ""
         path.parent.mkdir(exist_ok=True)
-        return [FileReference.of(one) for one in export.write()], [], export.note
+        return [FileReference.of(file) for file in export.write()], [], export.note
     except OSError as error:
         raise SafError(f"{path.parent}: {error.strerror or error}") from error
 
@@ -268,13 +267,13 @@ def write_files(
 def _letters(axes: list[tuple[str, str]]) -> str | None:
     """Return a letter for each axis by its name and unit, None for an unnamed axis."""
     letters = ["t" if unit in _TIMES else _LETTERS.get(name.lower(), name) for name, unit in axes]
-    known = [letter for letter in letters if len(letter) == 1]
-    rest = iter([letter for letter in "xyz" if letter not in known])
-    if not known or len({*known}) < len(known):
+    single = [letter for letter in letters if len(letter) == 1]
+    unused = iter([letter for letter in "xyz" if letter not in single])
+    if not single or len({*single}) < len(single):
         return None
     for k in reversed(range(len(letters))):
         if len(letters[k]) > 1:
-            letters[k] = next(rest, "")
+            letters[k] = next(unused, "")
     return "".join(letters) if all(letters) else None
 
 
@@ -314,11 +313,11 @@ class ProbabilitySection(FormSection):
         layer, read, names = self._layer, self.reader(), class_names(self._layer)
 
         def show(maps: Mapping[int, Any]) -> None:
-            where = placement.placement_of(layer).transform
+            transform = placement.placement_of(layer).transform
             colors = colors_of(layer, np.array([*maps], dtype=np.int64))
             for (label, values), color in zip(maps.items(), colors, strict=True):
                 name, is_first = names.get(label, f"label {label}"), label == next(iter(maps))
-                show_probabilities(self._viewer, layer, name, color, values, where, is_first)
+                show_probabilities(self._viewer, layer, name, color, values, transform, is_first)
 
         if layer in self._viewer.layers:
             self._background.run("maps", lambda cancelled: read(), show)

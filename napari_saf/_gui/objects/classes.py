@@ -125,27 +125,27 @@ def teach(
     measures: ObjectMeasures,
     clicks: Mapping[int, int],
     names: Mapping[int, str],
-    before: Lesson | None,
+    previous: Lesson | None,
     loaded: ObjectClasses | None,
 ) -> Lesson:
-    """Classify by clicks with the measures and the method chosen before, at first usual ones."""
+    """Classify by clicks, with the measures and method of the previous lesson or the defaults."""
     if loaded is not None:
         classes = loaded
         if clicks:
-            more = loaded.with_clicks(measures, clicks)
-            vectors = np.concatenate([loaded.vectors, more.vectors])
-            labels = np.concatenate([loaded.classes, more.classes])
+            clicked = loaded.with_clicks(measures, clicks)
+            vectors = np.concatenate([loaded.vectors, clicked.vectors])
+            labels = np.concatenate([loaded.classes, clicked.classes])
             classes = dataclasses.replace(loaded, vectors=vectors, classes=labels)
-    elif before is not None:
-        classes = before.classes.with_clicks(measures, clicks)
+    elif previous is not None:
+        classes = previous.classes.with_clicks(measures, clicks)
     else:
         groups = [group for group in ("shape", "intensity", "texture") if group in measures.groups]
         method = class_methods()[0]
         classes = learn_classes(measures, clicks, groups=groups, method=method)
     classes = dataclasses.replace(classes, names=dict(names))
-    is_same = before is not None and before.space.measures is measures
-    is_same = before is not None and is_same and before.classes.groups == classes.groups
-    space = before.space if before is not None and is_same else classes.space(measures)
+    is_same = previous is not None and previous.space.measures is measures
+    is_same = previous is not None and is_same and previous.classes.groups == classes.groups
+    space = previous.space if previous is not None and is_same else classes.space(measures)
     return Lesson.of(classes, space)
 
 
@@ -219,8 +219,8 @@ class ClassSection(QWidget):
         for name in ("load", "save"):
             self.buttons[name].setText(f"{name.capitalize()} …")
         self.text = QLabel(wordWrap=True)
-        rows = [create_row(*[self.buttons[name] for name in own])
-                for own in (("add", "lasso", "suggest", "undo"), ("load", "save"))]  # fmt: skip
+        rows = [create_row(*[self.buttons[name] for name in names])
+                for names in (("add", "lasso", "suggest", "undo"), ("load", "save"))]  # fmt: skip
         fill_layout(QVBoxLayout(self), self.table, *rows, self.text)
         self._show()
 
@@ -317,13 +317,13 @@ class ClassSection(QWidget):
         """Return colours (n, 4) of objects, paler where uncertain; None without classes."""
         if self.classified is None:
             return None
-        known = self.classified
-        rows = np.searchsorted(known.numbers, numbers).clip(max=len(known.numbers) - 1)
+        classified = self.classified
+        rows = np.searchsorted(classified.numbers, numbers).clip(max=len(classified.numbers) - 1)
         # In few steps: napari is slow where there are many colours.
-        uncertainty = np.round(known.uncertainty[rows] * _N_SHADES) / _N_SHADES
+        uncertainty = np.round(classified.uncertainty[rows] * _N_SHADES) / _N_SHADES
         opacity = 1 - (1 - _PALEST) * uncertainty
-        colors = np.column_stack([COLORS[(known.classes[rows] - 1) % MOST_CLASSES], opacity])
-        colors[known.numbers[rows] != numbers] = _NO_CLASS
+        colors = np.column_stack([COLORS[(classified.classes[rows] - 1) % MOST_CLASSES], opacity])
+        colors[classified.numbers[rows] != numbers] = _NO_CLASS
         return colors
 
     def _after_click(self) -> None:
@@ -332,29 +332,29 @@ class ClassSection(QWidget):
         self._teach()
 
     def _teach(self) -> None:
-        """Classify all objects anew, in the background, if clicks are of two classes or more."""
-        measure, state, loaded, before = self._measure, self.state, self.loaded, self.lesson
+        """Classify all objects again, in the background, if clicks are of two or more classes."""
+        measure, state, loaded, previous = self._measure, self.state, self.loaded, self.lesson
         self._choice.stop()
         self._background.drop("choice of measures")
         if measure is None or not (loaded or len({*state.clicks.values()}) > 1):
-            if before is not None:
+            if previous is not None:
                 self.lesson = None
                 self._show(self.label)
                 self.changed.emit()
             return
-        clicks, names, known = dict(state.clicks), dict(state.names), self._measures
+        clicks, names, measured = dict(state.clicks), dict(state.names), self._measures
 
         def work(cancelled: Cancelled) -> tuple[ObjectMeasures, Lesson | None]:
-            measures = measure(cancelled) if known is None else known
+            measures = measure(cancelled) if measured is None else measured
             present = _present(clicks, measures)
             if loaded is None and len({*present.values()}) < 2:
                 return measures, None
-            return measures, teach(measures, present, names, before, loaded)
+            return measures, teach(measures, present, names, previous, loaded)
 
         self._background.run("classes", work, self._on_taught)
 
-    def _on_taught(self, taught: tuple[ObjectMeasures, Lesson | None]) -> None:
-        self._measures, self.lesson = taught
+    def _on_taught(self, result: tuple[ObjectMeasures, Lesson | None]) -> None:
+        self._measures, self.lesson = result
         self._show(self.label)
         self.changed.emit()
         if self.lesson is not None and self.loaded is None:

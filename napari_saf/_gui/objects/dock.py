@@ -97,7 +97,7 @@ class ObjectsWidget(DockBase):
         self.uncertainty.set_others([(_OF_RUN, None), ("none", "none")])
         self.kinds, self.slices = LabelList(), QCheckBox("each by itself")
         self.split_form = OptionsForm(viewer, FormSection(), FormSection())
-        self.track_by = Choice([(way, way) for way in TRACK_BY])
+        self.track_by = Choice([(measure, measure) for measure in TRACK_BY])
         self.table, self.counts = ObjectTable(), QLabel(wordWrap=True)
         self._measured: Measures = {}
         self.classes = ClassSection(self.panel.background, self.panel.note)
@@ -203,8 +203,8 @@ class ObjectsWidget(DockBase):
         step: ObjectStep = self.split_form.read()
         return step.smallest, step.neck
 
-    def _on_split(self, source: Source, found: tuple[Parts, tuple[Objects, Measures]]) -> None:
-        self._parts, joined = found
+    def _on_split(self, source: Source, split: tuple[Parts, tuple[Objects, Measures]]) -> None:
+        self._parts, joined = split
         self._show(source, joined)
 
     def _show_preview(self) -> None:
@@ -243,7 +243,7 @@ class ObjectsWidget(DockBase):
         carry_objects(source.layer, to_plain(step))
 
     def _take_up(self, event: object = None) -> None:
-        """Go on with the objects of these labels in a project that was opened."""
+        """Edit the objects of these labels that an opened project holds."""
         labels = self.labels.layer
         layer = None if labels is None or self.editor is not None else self.canvas.find(labels)
         if layer is not None:
@@ -252,8 +252,8 @@ class ObjectsWidget(DockBase):
             numbers = numbers.astype(np.uint32)
             lower_numbers(numbers, len(kinds))
             n_more = max(0, int(numbers.max(initial=0)) + 1 - len(kinds))
-            known = np.pad(kinds, (0, n_more))
-            self.editor = ObjectEditor(Objects(numbers, known, source.names))
+            padded = np.pad(kinds, (0, n_more))
+            self.editor = ObjectEditor(Objects(numbers, padded, source.names))
             self.editor.adopt(int(kinds.max(initial=1)))  # what was painted without this dock
             layer.data = source.in_layer(self.editor.labels)
             self.canvas.follow(layer)
@@ -270,11 +270,11 @@ class ObjectsWidget(DockBase):
         self._color()
         kinds, sizes = table.get("kind", np.zeros(0, int)), table.get("pixels", np.zeros(0))
         texts = []
-        for kind in np.unique(kinds).tolist():
-            is_kind = kinds == kind
-            share = 100 * sizes[is_kind].sum() / self.layer.data.size
-            name = str(table["name"][is_kind.argmax()])
-            count = counted(int(is_kind.sum()), "object")
+        for label in np.unique(kinds).tolist():
+            is_label = kinds == label
+            share = 100 * sizes[is_label].sum() / self.layer.data.size
+            name = str(table["name"][is_label.argmax()])
+            count = counted(int(is_label.sum()), "object")
             texts.append(f"{name}: {count}, {share:.1f} % of the image")
         self.counts.setText("\n".join(texts) or "no objects")
         self._refresh()
@@ -379,9 +379,9 @@ class ObjectsWidget(DockBase):
 
     def _keep(self) -> None:
         assert self.editor is not None
-        others = np.setdiff1d(self.editor.numbers, self.table.shown)
-        words = f"{counted(len(others), 'object')} deleted"
-        self._edit(words, lambda editor: editor.delete(others.tolist()))
+        hidden = np.setdiff1d(self.editor.numbers, self.table.shown)
+        words = f"{counted(len(hidden), 'object')} deleted"
+        self._edit(words, lambda editor: editor.delete(hidden.tolist()))
 
     def undo(self) -> None:
         """Take the last correction back, or the last stroke of the brush if that was later."""
@@ -464,8 +464,8 @@ class ObjectsWidget(DockBase):
         source = self._source
         if self.editor is None or source is None:
             return
-        own = {"by": self.track_by.value, "spacing": source.sizes[1:]}
-        follow = partial(track_objects, self._copy(), **own)
+        by, spacing = self.track_by.value, source.sizes[1:]
+        follow = partial(track_objects, self._copy(), by=by, spacing=spacing)
         show = partial(self._show_tracks, source)
         self.panel.begin_task("following", lambda *_: follow(), show)
 
@@ -477,8 +477,8 @@ class ObjectsWidget(DockBase):
         every = every if len(every) <= _MOST_TRACKED else source.axes
         gaps = [k for k, axis in enumerate(every) if axis not in source.axes]
         columns = [1 + k - n for n, k in enumerate(gaps)]
-        where = place(layer, every, {}).transform
-        self._viewer.add_tracks(np.insert(rows, columns, 0, 1), graph=graph, name=name, **where)
+        transform = place(layer, every, {}).transform
+        self._viewer.add_tracks(np.insert(rows, columns, 0, 1), graph=graph, name=name, **transform)
         self.panel.show_outcome(f"{len(np.unique(rows[:, 0]))} tracks")
 
     def save_to(self, path: str) -> None:

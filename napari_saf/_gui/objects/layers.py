@@ -256,25 +256,25 @@ class ObjectCanvas(QObject):
             visibility_of(self._viewer).show_result(image, self.layer, index)
 
     def find(self, labels: Labels) -> Any:
-        """Return the layer of objects of labels that a project was opened with; None if none.
+        """Return the layer of objects of labels in an opened project; None if there is none.
 
-        Objects of several labels of an image have one name: most of their pixels are of their kind.
+        Layers of objects of one image share a name: most pixels must be of their objects' label.
         """
-        own, name = pixels_of(labels), _name_over(labels)
+        pixels, name = pixels_of(labels), _name_over(labels)
         for layer in self._viewer.layers:
             kinds = layer.metadata.get(OBJECTS_KEY)
-            if kinds is None or layer.data.shape != own.shape or not layer.name.startswith(name):
+            if kinds is None or layer.data.shape != pixels.shape or not layer.name.startswith(name):
                 continue
             inside = (layer.data > 0) & (layer.data < len(kinds))
-            same = kinds[layer.data[inside]] == np.asarray(own)[inside]
+            same = kinds[layer.data[inside]] == np.asarray(pixels)[inside]
             if same.size and same.mean() > _LEAST_SAME:
                 return layer
         return None
 
     def _add(self, labels: Labels, numbers: NDArray[Any]) -> None:
         metadata, name = {OBJECTS_KEY: np.zeros(0, int)}, _name_over(labels)
-        where = placement_of(labels).transform
-        self.follow(self._viewer.add_labels(numbers, name=name, metadata=metadata, **where))
+        transform = placement_of(labels).transform
+        self.follow(self._viewer.add_labels(numbers, name=name, metadata=metadata, **transform))
 
     def follow(self, layer: Labels) -> None:
         """Take the mouse and the keys of a layer; the one before is left."""
@@ -298,17 +298,17 @@ class ObjectCanvas(QObject):
         self.draw_lines(False)
 
     def color(self, numbers: NDArray[np.integer], colors: NDArray[np.floating] | None) -> None:
-        """Give objects colours (n, 4); None: those that they had."""
+        """Set the colours (n, 4) of objects; None restores their previous colours."""
         if colors is None:
             self.layer.colormap = self._colors or self.layer.colormap
             self._colors = None
             return
         self._colors = self._colors or self.layer.colormap
         plain = DirectLabelColormap(color_dict={None: _CLEAR, 0: _CLEAR})
-        own = plain.color_dict.copy()
-        own.update(zip(numbers.tolist(), np.asarray(colors, np.float32), strict=True))
-        # The usual way checks each colour, which takes a tenth of a second for 5,000.
-        self.layer.colormap = plain.model_copy(update={"color_dict": own})
+        color_dict = plain.color_dict.copy()
+        color_dict.update(zip(numbers.tolist(), np.asarray(colors, np.float32), strict=True))
+        # The constructor checks each colour, which takes a tenth of a second for 5,000.
+        self.layer.colormap = plain.model_copy(update={"color_dict": color_dict})
 
     def bind_numbers(self, is_on: bool) -> None:
         """Let the keys 0 to 9 of the layer send their number, or be napari's own."""
@@ -322,14 +322,14 @@ class ObjectCanvas(QObject):
 
     def flash(self, number: int) -> None:
         """Show an object alone for a moment."""
-        layer, before = self.layer, self.layer.selected_label
+        layer, previous = self.layer, self.layer.selected_label
         if layer.show_selected_label:
             return
 
         def end() -> None:
             layer.show_selected_label = False
             if str(layer.mode) != "pan_zoom":
-                layer.selected_label = before
+                layer.selected_label = previous
 
         layer.selected_label, layer.show_selected_label = number, True
         QTimer.singleShot(_FLASH_MILLISECONDS, end)
@@ -340,16 +340,16 @@ class ObjectCanvas(QObject):
         self.layer.mode = "paint"
 
     def draw_lines(self, is_on: bool) -> None:
-        """Let the person draw lines, which are shown as they are drawn, or no longer."""
+        """Start or end the mode in which lines are drawn on the canvas."""
         line, self._line = self._line, None
         if line is not None and line in self._viewer.layers:
             self._viewer.layers.remove(line)
         if self.layer is None:
             return
         if is_on:
-            where = placement_of(self.layer).transform
+            transform = placement_of(self.layer).transform
             self._line = self._viewer.add_shapes(
-                ndim=self.layer.ndim, name=_LINE, edge_color=_LINE_COLOR, **where
+                ndim=self.layer.ndim, name=_LINE, edge_color=_LINE_COLOR, **transform
             )
         self._viewer.layers.selection.active = self.layer
         self.layer.mode = "pan_zoom"
@@ -359,7 +359,7 @@ class ObjectCanvas(QObject):
         """Return the object that most of a line (n, ndim) lies in, 0 for none."""
         corners, shape = np.round(line).astype(int), self.layer.data.shape
         between = (line_nd(*ends, endpoint=True) for ends in itertools.pairwise(corners))
-        dense = np.concatenate([corners[:1], *(np.array(one).T for one in between)])
+        dense = np.concatenate([corners[:1], *(np.array(pixels).T for pixels in between)])
         dense = dense[((dense >= 0) & (dense < shape)).all(axis=1)]
         under = np.asarray(self.layer.data)[tuple(dense.T)]
         numbers, counts = np.unique(under[under > 0], return_counts=True)

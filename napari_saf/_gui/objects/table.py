@@ -72,15 +72,16 @@ class MeasurePlot(QWidget):
         self.draw()
 
     def show_table(self, table: Table) -> None:
-        """Take the measures of other objects; those that are chosen, and the gate, stay."""
+        """Show the measures of a table; the chosen measures and the gate are kept."""
         self._table = table
-        names = [n for n, own in table.items() if own.dtype.kind in "iuf" and n not in _NO_FILTER]
+        numeric = [name for name, column in table.items() if column.dtype.kind in "iuf"]
+        names = [name for name in numeric if name not in _NO_FILTER]
         entries = [(column_title(n), n) for n in names]
-        before = self.measure.value, self.against.value
+        previous = self.measure.value, self.against.value
         with signals_blocked(self.measure), signals_blocked(self.against):
             self.measure.offer([("all", None), *entries])
             self.against.offer([_COUNT, *entries])
-        if (self.measure.value, self.against.value) != before:
+        if (self.measure.value, self.against.value) != previous:
             self.gate = None
         self.draw()
 
@@ -200,29 +201,29 @@ class ObjectTable(QWidget):
     def selected(self) -> list[int]:
         selection = self.view.selectionModel().selection()
         ranges = [selection[k] for k in range(len(selection))]
-        rows = {row for one in ranges for row in range(one.top(), one.bottom() + 1)}
-        found: list[int] = self.model.numbers[sorted(rows)].tolist()
-        return found
+        rows = {row for block in ranges for row in range(block.top(), block.bottom() + 1)}
+        numbers: list[int] = self.model.numbers[sorted(rows)].tolist()
+        return numbers
 
     @property
     def shown(self) -> list[int]:
-        found: list[int] = self.model.numbers.tolist()
-        return found
+        numbers: list[int] = self.model.numbers.tolist()
+        return numbers
 
     def show_table(self, table: Table) -> None:
-        """Show other measures; what is selected and filtered stays so."""
-        before = self.selected
-        kept = {name: own for name, own in table.items() if not name.endswith(("_px2", "_px3"))}
+        """Show the measures of a table; selection and filter are kept."""
+        previous = self.selected
+        columns = {n: values for n, values in table.items() if not n.endswith(("_px2", "_px3"))}
         with signals_blocked(self):
-            self.model.show_table(kept, {})
+            self.model.show_table(columns, {})
             room = self.view.fontMetrics().horizontalAdvance
-            for column, name in enumerate(kept):
+            for column, name in enumerate(columns):
                 width = max(_CELL_WIDTH, room(column_title(name)) + _ROOM)
                 self.view.setColumnWidth(column, _WIDTHS.get(name, width))
                 self.view.setColumnHidden(column, name == "kind")  # the name says it
-            self.filter.show_table(kept)
+            self.filter.show_table(columns)
             self._show_filtered()
-            self.select(before)
+            self.select(previous)
 
     def select(self, numbers: Collection[int]) -> None:
         rows = np.flatnonzero(np.isin(self.model.numbers, list(numbers)))

@@ -97,7 +97,7 @@ class PrototypesWidget(DockBase):
             (self.panel.busy_changed, self._refresh),
             (self.controller.returned, self._on_returned),
             (self.controller.finished, self._on_finished),
-            (self.applying.asked, self._apply),
+            (self.applying.apply_asked, self._apply),
             (self.applying.save_asked, self._save_classifier),
             (self.labels.layer_changed, self._on_labels_changed),
             (self.labels.currentIndexChanged, self._on_labels_changed),
@@ -129,7 +129,7 @@ class PrototypesWidget(DockBase):
         }
         *edit_buttons, load, undo, redo = self.buttons.values()
         self.applying = ApplyDialog(
-            self, self._viewer, self.panel, _APPLY_HELP, has_classifier=True, more=[load]
+            self, self._viewer, self.panel, _APPLY_HELP, has_classifier=True, extra=[load]
         )
         widgets = [choices, self.table, create_row(*edit_buttons), self.applying.row]
         self.lay_out(widgets, [undo, redo, self.panel.stop_button], [self.status])
@@ -267,12 +267,12 @@ class PrototypesWidget(DockBase):
     def _show_edited(
         self, name: str, source: Source, live: EditedLayer, computed: tuple[Any, ...]
     ) -> None:
-        before, changed, sizes, edited = computed
+        previous, changed, sizes, edited = computed
         if live.is_lost:
             self.panel.note(_CHANGED_MEANWHILE)
             return
         # Names and locks may have changed since the click.
-        self.history.push(UndoStep(name, source, source.state, before))
+        self.history.push(UndoStep(name, source, source.state, previous))
         source.state = edited.change(source.state)
         if changed.any():
             live.write(edited.labels, changed)
@@ -376,22 +376,22 @@ class PrototypesWidget(DockBase):
             return PackedArray.of(now), then, now != then
 
         def show(computed: tuple[Any, ...]) -> None:
-            before, labels, changed = computed
+            replaced, labels, changed = computed
             if live.is_lost:
                 self.panel.note(_CHANGED_MEANWHILE)
             else:
                 live.write(labels, changed)
-                self._show_restored(step, before, is_undo=is_undo)
+                self._show_restored(step, replaced, is_undo=is_undo)
 
         text = "undoing" if is_undo else "redoing"
         self.panel.begin_task(text, compute, show, on_finished=self._on_edited)
 
-    def _show_restored(self, step: UndoStep, before: PackedArray | None, *, is_undo: bool) -> None:
-        """Restore all but the pixels of a step; `before` are those that were there until now."""
+    def _show_restored(self, step: UndoStep, pixels: PackedArray | None, *, is_undo: bool) -> None:
+        """Restore all of a step but its pixels; `pixels` are those that they replaced."""
         inverse, self._restored = step, step
         layers, added = self._viewer.layers, step.added
         if step.state is not None:
-            inverse = UndoStep(step.name, step.source, step.source.state, before)
+            inverse = UndoStep(step.name, step.source, step.source.state, pixels)
             step.source.state = step.state
         if isinstance(added, FileSource):
             files = [file for file in self._files if file is not added]

@@ -161,7 +161,7 @@ class ScribblesWidget(DockBase):
         self.connect_all(
             (self.panel.run_clicked, self.update_labels),
             (self.panel.busy_changed, self._refresh),
-            (self.applying.asked, self._apply),
+            (self.applying.apply_asked, self._apply),
             (self.applying.save_asked, self._save_classifier),
             (self.applying.changed, self._refresh),
             (self.uncertainty.toggled, self._results.show_uncertainty),

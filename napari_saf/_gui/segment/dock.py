@@ -166,7 +166,7 @@ class SegmentWidget(DockBase):
             (self.shown.shown, self._take_brightness),
             (self.shown.taken_up, self._take_brightness),
             (self.controller.finished, self._on_finished),
-            (self.applying.asked, self._apply),
+            (self.applying.apply_asked, self._apply),
             (self.applying.changed, self._refresh),
         )
 

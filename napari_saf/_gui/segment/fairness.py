@@ -47,7 +47,7 @@ class FairnessSection(QWidget):
         super().__init__()
         self._viewer, self._result = viewer, result
         self.trade_off: TradeOff | None = None
-        self._before: NDArray[np.float64] | None = None
+        self._plain_shares: NDArray[np.float64] | None = None
         self.canvas: Any = None
         self.places = np.zeros((0, 2))
         self.button = create_button(
@@ -79,7 +79,7 @@ class FairnessSection(QWidget):
         self.reset()
 
     def reset(self) -> None:
-        self.trade_off = self._before = None
+        self.trade_off = self._plain_shares = None
         for widget in (self.canvas, self.slider_row, self._summary, self.table):
             if widget is not None:
                 widget.hide()
@@ -90,22 +90,22 @@ class FairnessSection(QWidget):
         problem = None if run is None else run.problem
         if problem is not None and _has_groups(problem):
             columns, n_columns = label_map.columns, label_map.n_columns
-            self._before = _shares_by_column(problem, frame.labels, columns, n_columns)
+            self._plain_shares = _shares_by_column(problem, frame.labels, columns, n_columns)
 
-    def show_trade_off(self, found: TradeOff) -> None:
+    def show_trade_off(self, trade_off: TradeOff) -> None:
         """Show a sweep, with its fairest solution chosen."""
-        run, self.trade_off = self._result.controller.run, found
+        run, self.trade_off = self._result.controller.run, trade_off
         assert run is not None and run.problem is not None
-        plain = found.points[0].segmentation
+        plain = trade_off.points[0].segmentation
         assert not isinstance(plain.labels, list)
         n_columns = plain.assignment.shape[1]
-        self._before = _shares_by_column(run.problem, plain.labels, plain.columns, n_columns)
-        last = len(found.points) - 1
+        self._plain_shares = _shares_by_column(run.problem, plain.labels, plain.columns, n_columns)
+        last = len(trade_off.points) - 1
         with signals_blocked(self.slider):
             self.slider.setRange(0, last)
             self.slider.setValue(last)
         self.slider_row.show()
-        self._plot(found)
+        self._plot(trade_off)
 
     def follow_theme(self, event: object) -> None:
         if self.trade_off is not None:
@@ -119,12 +119,12 @@ class FairnessSection(QWidget):
         """Show the shares of the groups in each label, before and after, where there are groups."""
         problem, live = self._result.problem, self._result.live
         assert problem is not None and live is not None
-        measures, columns, before = result.history.measures, result.columns, self._before
+        measures, columns, previous = result.history.measures, result.columns, self._plain_shares
         if not _has_groups(problem) or not measures:
             return
         assert problem.groups is not None and not isinstance(result.labels, list)
-        n_columns = int(columns.max()) + 1 if before is None else len(before)
-        after = _shares_by_column(problem, result.labels, columns, n_columns)
+        n_columns = int(columns.max()) + 1 if previous is None else len(previous)
+        shares = _shares_by_column(problem, result.labels, columns, n_columns)
         numbers, sizes = count_labels(problem.groups)
         error, balance = (float(measures[name][-1]) for name in ("fairness_error", "balance"))
         self._summary.setText(f"fairness error {error:.3g}, balance {balance:.2g}")
@@ -139,8 +139,8 @@ class FairnessSection(QWidget):
             header = QTableWidgetItem(f"{label}")
             header.setIcon(square_icon(live.color_of(int(label))))
             table.setVerticalHeaderItem(row, header)
-            for group, share in enumerate(after[column]):
-                old = "" if before is None else f"{_percent(before[column, group])} → "
+            for group, share in enumerate(shares[column]):
+                old = "" if previous is None else f"{_percent(previous[column, group])} → "
                 table.setItem(row, group, create_cell(f"{old}{_percent(share)} %"))
         table.setVerticalHeaderItem(n_rows - 1, QTableWidgetItem("all"))
         for group, share in enumerate(sizes / sizes.sum()):
@@ -159,7 +159,7 @@ class FairnessSection(QWidget):
             self._mark_point(number)
             self.chosen.emit(self.trade_off.points[number])
 
-    def _plot(self, found: TradeOff) -> None:
+    def _plot(self, trade_off: TradeOff) -> None:
         """Plot objective over fairness error, plain on the left as on the slider, in the theme.
 
         An infinite error stands at the rim.
@@ -178,11 +178,10 @@ class FairnessSection(QWidget):
             self.axes = figure.subplots()
             figure.patch.set_alpha(0)
             self._layout.insertWidget(1, self.canvas)
-        errors = np.array([point.fairness_error for point in found.points])
+        errors = np.array([point.fairness_error for point in trade_off.points])
         rim = 1.15 * max(errors[np.isfinite(errors)], default=1.0)
-        self.places = np.column_stack(
-            [np.where(np.isfinite(errors), errors, rim), [one.objective for one in found.points]]
-        )
+        objectives = [point.objective for point in trade_off.points]
+        self.places = np.column_stack([np.where(np.isfinite(errors), errors, rim), objectives])
         ink = get_theme(self._viewer.theme).text.as_hex()
         self.axes.clear()
         self.axes.set_facecolor("none")
@@ -202,8 +201,8 @@ class FairnessSection(QWidget):
 
     def _on_plot_clicked(self, event: Any) -> None:
         if len(self.places):
-            places = self.axes.transData.transform(self.places)
-            self.choose(int(np.linalg.norm(places - (event.x, event.y), axis=1).argmin()))
+            positions = self.axes.transData.transform(self.places)
+            self.choose(int(np.linalg.norm(positions - (event.x, event.y), axis=1).argmin()))
 
 
 def _has_groups(problem: Problem) -> bool:
@@ -219,10 +218,10 @@ def _shares_by_column(
     numbers, _ = count_labels(problem.groups)
     ranks = np.where(problem.groups > 0, np.searchsorted(numbers, problem.groups) + 1, 0)
     shares = group_shares(nodes, ranks)
-    whole = np.full((n_columns, shares.shape[1]), np.nan)
-    known = columns[: len(shares)] >= 0
-    whole[columns[: len(shares)][known]] = shares[known]
-    return whole
+    result = np.full((n_columns, shares.shape[1]), np.nan)
+    is_used = columns[: len(shares)] >= 0
+    result[columns[: len(shares)][is_used]] = shares[is_used]
+    return result
 
 
 def _percent(share: float) -> str:

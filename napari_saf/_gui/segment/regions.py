@@ -131,17 +131,17 @@ class RegionSection(QWidget):
         if labels.ndim == 2 and labels.size <= MOST_PIXELS:
             self._merge()
 
-    def _on_taken_up(self, kept: Labels | None) -> None:
-        """Begin anew with labels of a project that was opened, and the layer of their regions.
+    def _on_taken_up(self, stored: Labels | None) -> None:
+        """Show the labels of an opened project and the stored layer of their regions.
 
-        Both stay as visible as they are.
+        The visibility of both layers is kept.
         """
         result, job = self._shown.live, self._shown.job
         assert result is not None and job is not None
         regions = RegionsLayer(self._viewer, result)
-        if kept is not None and regions.take_up(kept, result.labels().shape):
-            self._begin(result, job, regions, metadata_of(kept)[LEVEL_KEY])
-            self._count(int(kept.data.max()))
+        if stored is not None and regions.take_up(stored, result.labels().shape):
+            self._begin(result, job, regions, metadata_of(stored)[LEVEL_KEY])
+            self._count(int(stored.data.max()))
         else:
             self._begin(result, job, None)
         shown = regions if self.shown is regions else result
@@ -164,8 +164,8 @@ class RegionSection(QWidget):
 
     def _merge(self) -> None:
         """Merge the labels as they are now, unless that is under way."""
-        result, asked = self._result, self._job
-        if self.is_merging or result is None or asked is None:
+        result, run_job = self._result, self._job
+        if self.is_merging or result is None or run_job is None:
             return
         if result.is_lost:
             self.reset()
@@ -175,7 +175,7 @@ class RegionSection(QWidget):
         self._share = share = deque([0.0], maxlen=1)
         self._show_share()
         self._clock.start()
-        labels, job, is_rgb = result.labels().copy(), asked.image_job, asked.image.rgb
+        labels, job, is_rgb = result.labels().copy(), run_job.image_job, run_job.image.rgb
 
         def merge(cancelled: Callable[[], bool]) -> tuple[RegionHierarchy, bool]:
             tree, pixels = job.merge_regions(labels, cancelled, share.append)
@@ -183,14 +183,14 @@ class RegionSection(QWidget):
 
         self._background.run("regions", merge, partial(self._take, labels))
 
-    def _take(self, labels: NDArray[Any], found: tuple[RegionHierarchy, bool]) -> None:
-        """Take the regions of these labels, if those are still on screen.
+    def _take(self, labels: NDArray[Any], merged: tuple[RegionHierarchy, bool]) -> None:
+        """Keep the regions merged from labels, if these labels are still on screen.
 
-        They come into view if a person asked for them; of labels in view whose meaning was not
-        given, also if that is what a person chose before, or of a photograph if nobody has chosen
+        They are shown if the user asked for them; of visible labels whose meaning was not given,
+        also if the user chose regions before, or, without a choice, if the image is a photograph
         and its labels are not of separate things.
         """
-        (tree, is_photograph), job = found, self._job
+        (tree, is_photograph), job = merged, self._job
         if job is None:
             return
         method = job.method
@@ -301,9 +301,9 @@ class RegionSection(QWidget):
     def _view(self, shown: LiveLayer) -> None:
         self._bring_into_sight(shown)
         self._check(shown is not self._result)
-        own = [one.layer for one in (self._result, self._layer) if one is not None]
+        layers = [live.layer for live in (self._result, self._layer) if live is not None]
         is_chosen = self._prefers_regions is not None
-        if is_chosen or self._viewer.layers.selection.active in own:
+        if is_chosen or self._viewer.layers.selection.active in layers:
             self._viewer.layers.selection.active = shown.layer
             if shown is self._layer:
                 shown.layer.metadata[UNCHOSEN_KEY] = not is_chosen

@@ -92,7 +92,7 @@ class ShownResult(QObject):
         live, previous = self.live, self.job
         if live is None or previous is None or live.is_lost or self._checksum is None:
             return None
-        is_plain = not any(one.is_sweep or one.strokes is not None for one in (job, previous))
+        is_plain = not any(run.is_sweep or run.strokes is not None for run in (job, previous))
         if not (is_plain and previous.image == job.image and _is_same(previous, job)):
             return None
         is_whole = metadata_of(live.layer).get("status") != Status.CANCELLED.value
@@ -174,16 +174,16 @@ class ShownResult(QObject):
 
 def _is_same(first: RunJob, second: RunJob) -> bool:
     """Tell whether two jobs label the same pixels with the same settings."""
-    one, other = first.image_job, second.image_job
+    previous, job = first.image_job, second.image_job
 
     def of_layers(job: ImageJob) -> bool:
         return any(source is not None for source in (job.mask, job.groups, job.features))
 
     return (
-        one.pixels.data is other.pixels.data
-        and (one.pixels.index, one.finite_only) == (other.pixels.index, other.finite_only)
-        and one.options == other.options
-        and not (of_layers(one) or of_layers(other))
+        job.pixels.data is previous.pixels.data
+        and (job.pixels.index, job.finite_only) == (previous.pixels.index, previous.finite_only)
+        and job.options == previous.options
+        and not (of_layers(job) or of_layers(previous))
         and to_plain(first.method) == to_plain(second.method)
     )
 
