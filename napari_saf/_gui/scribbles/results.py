@@ -343,7 +343,7 @@ class StrokeResults(QObject):
             given = follow_strokes(self.read(self._base.layer), self.read(self._input.strokes))
         locked = None if self.current is None else self.current.locked
         job = self._input.read().job(finite_only=self.finite_only)
-        return dataclasses.replace(job, given=given, locked=locked)
+        return dataclasses.replace(job, base_labels=given, locked=locked)
 
     def learner(self, form: MethodForm) -> Callable[[Callable[[], bool]], Pipeline]:
         """Return a function that lets the strokes in all regions of a large image teach together.
