@@ -78,7 +78,7 @@ class ImageOptions:
     # fmt: off
     features: str | FeatureExtractor = parameter(
         AUTO, label="Features", choices=(AUTO, *FEATURES),
-        choice_labels={AUTO: "automatic"} | {name: kind.title for name, kind in FEATURES.items()},
+        choice_labels={AUTO: "automatic"} | {name: entry.title for name, entry in FEATURES.items()},
         help="What describes a pixel; perceived colour is that of CIE L*a*b*.")
     window: int | tuple[int, ...] | Literal["auto"] = parameter(
         AUTO, label="Scale", minimum=1, step=2,

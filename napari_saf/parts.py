@@ -50,7 +50,7 @@ class ImageParts:
 
     values: list[NDArray[Any]]
     masks: list[Mask]
-    places: list[Place]
+    positions: list[Place]
     regions: list[Region]
 
     @classmethod
@@ -70,7 +70,7 @@ class ImageParts:
             if inside is None or inside[inner].any():
                 parts.values.append(values)
                 parts.masks.append(inside)
-                parts.places.append(([side.start for side in crop], pixels.shape))
+                parts.positions.append(([side.start for side in crop], pixels.shape))
                 parts.regions.append(inner)
         return parts
 
@@ -98,7 +98,7 @@ class ImageParts:
         pixels = [Pixels.of(*pair) for pair in zip(self.values, self.masks, strict=True)]
         shapes = [crop.shape for crop in pixels]
         variances = None if noise is None else np.array(noise)
-        grids, rows, options = nodes_of(pixels, shapes, options, None, variances, self.places)
+        grids, rows, options = nodes_of(pixels, shapes, options, None, variances, self.positions)
         for k, region in enumerate(self.regions):
             sides = zip(region, shapes[k], strict=True)
             if any(side.start > 0 or side.stop < n for side, n in sides):

@@ -18,8 +18,9 @@ def __getattr__(name: str) -> Any:
     if not name.endswith("Widget"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     module = f"{__name__}.{name.removesuffix('Widget').lower()}.dock"
-    windows = [one for one in QApplication.topLevelWidgets() if isinstance(one, QMainWindow)]
-    visible = [one for one in windows if one.isVisible()]
+    widgets = QApplication.topLevelWidgets()
+    windows = [widget for widget in widgets if isinstance(widget, QMainWindow)]
+    visible = [window for window in windows if window.isVisible()]
     if module not in sys.modules and visible:
         _load(module, visible[-1])
     return getattr(importlib.import_module(module), name)

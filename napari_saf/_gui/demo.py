@@ -41,9 +41,9 @@ def fill(viewer: napari.Viewer, image: ImageFile, result: Segmentation, name: st
 
 
 def _options(image: ImageFile, name: str) -> dict[str, Any]:
-    found = {"scale": image.scale, "units": image.units, "translate": image.origin}
-    known = {key: value for key, value in found.items() if value is not None}
-    return {"name": name, "rgb": image.channel_axis is not None} | known
+    entries = {"scale": image.scale, "units": image.units, "translate": image.origin}
+    options = {key: value for key, value in entries.items() if value is not None}
+    return {"name": name, "rgb": image.channel_axis is not None} | options
 
 
 def _layer(name: str) -> list[tuple[Any, dict[str, Any], str]]:

@@ -46,10 +46,10 @@ def free_graphics_in_canvas(viewer: napari.viewer.Viewer, dock: QWidget) -> Call
     often one of Qt's own. With Mesa's software renderers a later drawing is a segmentation fault.
     The dock is in the window of the viewer, or floats with it. What is returned ends this.
     """
-    known = weakref.ref(dock)
+    dock_ref = weakref.ref(dock)
 
     def make_current(event: object) -> None:
-        window = known()
+        window = dock_ref()
         while window is not None and not isinstance(window, QMainWindow):
             window = window.parentWidget()
         center = None if window is None else window.centralWidget()

@@ -200,10 +200,12 @@ class LabelTask(AbstractTask[LabelSummary]):
         return LabelSummary(counts, ending, result.seconds, tuple(notes), tuple(uncertainty))
 
     def _compare_digests(self, digests: Sequence[io.DigestEntry]) -> list[str]:
-        """Return in words whether images that the recipe was made on have the same labels again."""
+        """Describe whether images of the recipe have the labels that it recorded."""
         first = {entry.image: entry.labels for entry in self.digests}
-        known = [own for own in digests if len(first.get(own.image, ())) == len(own.labels)]
-        return [compare_digests(own.labels, first[own.image]) for own in known]
+        comparable = [
+            entry for entry in digests if len(first.get(entry.image, ())) == len(entry.labels)
+        ]
+        return [compare_digests(entry.labels, first[entry.image]) for entry in comparable]
 
     def _save(self, labelling: io.Labelling, mask: Path) -> None:
         """Save a mask, and the objects and probabilities that the pipeline asks for beside it."""

@@ -71,10 +71,10 @@ class Score(WritingCommand):
         rows: list[tuple[str, str, str, str, float]] = []
         for mask, truth in pairs:
             scores, labels = self._score(mask, truth)
-            own = [row for score in scores for row in score.rows()]
-            rows += [(mask.name, truth.name, *row) for row in own]
+            score_rows = [row for score in scores for row in score.rows()]
+            rows += [(mask.name, truth.name, *row) for row in score_rows]
             click.echo(f"{mask} beside {truth}")
-            for part, measure, value in own:
+            for part, measure, value in score_rows:
                 click.echo(f"  {part:12} {measure:22} {value:10.4g}")
             if labels is not None:
                 self._save_errors(mask, truth, scores, labels, is_one=len(pairs) == 1)
@@ -90,16 +90,16 @@ class Score(WritingCommand):
         if io.is_plain_folder(mask):
             return [_TrackScore(mask, truth)], None
         if {mask.suffix.lower(), truth.suffix.lower()} & {*io.OUTLINE_SUFFIXES}:
-            own, true = _read_objects(mask, truth)
-            scores: list[_Score] = [metrics.score_objects(own.labels, true.labels)]
+            predicted, true = _read_objects(mask, truth)
+            scores: list[_Score] = [metrics.score_objects(predicted.labels, true.labels)]
             matches = scores[0].matches
             if len(matches):
                 names = [
-                    [one.names.get(kind, f"class {kind}") for kind in one.kinds[numbers].tolist()]
-                    for one, numbers in ((own, matches[:, 1]), (true, matches[:, 0]))
+                    [file.names.get(kind, f"class {kind}") for kind in file.kinds[numbers].tolist()]
+                    for file, numbers in ((predicted, matches[:, 1]), (true, matches[:, 0]))
                 ]
                 scores.append(metrics.score_classes(*names))
-            return scores, (own.labels, true.labels)
+            return scores, (predicted.labels, true.labels)
         labels, reference = io.read_labels(mask).array, io.read_labels(truth).array
         if self.objects:
             return [metrics.score_objects(labels, reference)], (labels, reference)
@@ -163,7 +163,7 @@ def _read_objects(mask: Path, truth: Path) -> tuple[Objects, Objects]:
     """Return objects of files of outlines, or of numbers in a mask, in one shape."""
     read: dict[Path, Objects] = {}
     shape: tuple[int, ...] | None = None
-    for path in sorted((mask, truth), key=lambda one: one.suffix.lower() in io.OUTLINE_SUFFIXES):
+    for path in sorted((mask, truth), key=lambda file: file.suffix.lower() in io.OUTLINE_SUFFIXES):
         if path.suffix.lower() in io.OUTLINE_SUFFIXES:
             read[path] = load_objects(path, shape)
         else:
@@ -180,26 +180,26 @@ def _save_figure(path: Path, score: _Score, errors: NDArray[np.uint8]) -> None:
 
     suffix = io.check_suffix(path, io.FIGURE_SUFFIXES)
     figure = Figure((10, 4.6), layout="constrained")
-    left, right = figure.subplots(1, 2)
+    axes, error_axes = figure.subplots(1, 2)
     if isinstance(score, metrics.ObjectScore):
         for name, values in (("AP", score.precision), ("F1", score.f1)):
-            left.plot([*values], [*values.values()], marker="o", label=name)
-        left.set(xlabel="intersection over union", ylim=(0, 1.02))
-        left.legend()
+            axes.plot([*values], [*values.values()], marker="o", label=name)
+        axes.set(xlabel="intersection over union", ylim=(0, 1.02))
+        axes.legend()
     else:
         counts = score.confusion / np.maximum(score.confusion.sum(axis=1, keepdims=True), 1)
-        left.imshow(counts, vmin=0, vmax=1, cmap="Blues")
+        axes.imshow(counts, vmin=0, vmax=1, cmap="Blues")
         names = [str(name) for name in score.classes]
         ticks = range(len(names))
-        left.set_xticks(ticks, names, rotation=90 if max(map(len, names)) > 3 else 0)
-        left.set_yticks(ticks, names)
-        left.set(xlabel="mask", ylabel="truth", title="share of the true class")
+        axes.set_xticks(ticks, names, rotation=90 if max(map(len, names)) > 3 else 0)
+        axes.set_yticks(ticks, names)
+        axes.set(xlabel="mask", ylabel="truth", title="share of the true class")
         for row, column in np.ndindex(counts.shape) if len(names) <= 12 else ():
-            left.text(column, row, f"{counts[row, column]:.2f}", ha="center", va="center",
+            axes.text(column, row, f"{counts[row, column]:.2f}", ha="center", va="center",
                       color="w" if counts[row, column] > 0.5 else "k", fontsize=8)  # fmt: skip
     plane = errors[tuple(side // 2 for side in errors.shape[:-2])]
     table = np.array([(1, 1, 1, 1), *_ERROR_COLORS.values()])
-    right.imshow(table[plane], interpolation="nearest")
-    right.set(xticks=[], yticks=[], title="blue: missed, orange: false, pink: another class")
+    error_axes.imshow(table[plane], interpolation="nearest")
+    error_axes.set(xticks=[], yticks=[], title="blue: missed, orange: false, pink: another class")
     with atomic_write(path) as temporary:
         figure.savefig(temporary, dpi=150, format=suffix.removeprefix("."))

@@ -135,8 +135,8 @@ class Segment(PipelineCommand):
             prototypes=prototypes,
         )
         is_repeated = base is not None and not (images.values or self.parameters.values)
-        about = base.about if base is not None and is_repeated else {}
-        return pipeline, companions, io.DigestEntry.of_recipe(about)
+        provenance = base.about if base is not None and is_repeated else {}
+        return pipeline, companions, io.DigestEntry.of_recipe(provenance)
 
     def _object_step(self, base: Pipeline | None) -> ObjectStep | None:
         step = None if base is None else base.objects

@@ -185,13 +185,13 @@ def origin_of(affine: NDArray[np.float64], axes: Sequence[int]) -> tuple[float, 
 def split_affine(
     affine: NDArray[np.float64], scale: ArrayLike, translate: ArrayLike
 ) -> dict[str, NDArray[np.float64]]:
-    """Return scale, translation and, if anything is left, the affine that follows them."""
+    """Return scale, translation and, unless it is the identity, the remaining affine."""
     sizes, shift = np.array(scale, float), np.array(translate, float)
-    rest = affine.copy()
-    rest[:-1, :-1] /= sizes
-    rest[:-1, -1] -= rest[:-1, :-1] @ shift
-    is_rest = not np.allclose(rest, np.eye(len(rest)), rtol=0, atol=_ROUNDING)
-    return {"scale": sizes, "translate": shift} | ({"affine": rest} if is_rest else {})
+    remainder = affine.copy()
+    remainder[:-1, :-1] /= sizes
+    remainder[:-1, -1] -= remainder[:-1, :-1] @ shift
+    has_remainder = not np.allclose(remainder, np.eye(len(remainder)), rtol=0, atol=_ROUNDING)
+    return {"scale": sizes, "translate": shift} | ({"affine": remainder} if has_remainder else {})
 
 
 def labels_of_colors(

@@ -53,9 +53,9 @@ class DigestEntry(storage.FileModel):
     labels: list[str]
 
     @classmethod
-    def of_recipe(cls, about: Mapping[str, Any]) -> list[DigestEntry]:
-        """Return the digests in what says where a recipe comes from; none if there are none."""
-        versions = about.get("versions")
+    def of_recipe(cls, provenance: Mapping[str, Any]) -> list[DigestEntry]:
+        """Return the digests in the provenance of a recipe; an empty list if there are none."""
+        versions = provenance.get("versions")
         entries = versions.get("digest") if isinstance(versions, dict) else None
         try:
             return TypeAdapter(list[cls]).validate_python(entries or [])  # type: ignore[valid-type]

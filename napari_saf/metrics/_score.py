@@ -110,13 +110,13 @@ def score_pixels(labels: ArrayLike, truth: ArrayLike, *, ignore: int | None = No
     confusion = np.bincount(pairs, minlength=n * n).reshape(n, n)
     hits, rows, columns = np.diag(confusion), confusion.sum(axis=1), confusion.sum(axis=0)
     union = rows + columns - hits
-    own, true = (_border(array) & counts for array in (mask, reference))
+    mask_border, true_border = (_border(array) & counts for array in (mask, reference))
     return PixelScore(
         classes=classes.astype(np.int64),
         confusion=confusion,
         iou=hits / union,
         f1=2 * hits / (rows + columns),
-        boundary_f1={width: _boundary_f1(own, true, width) for width in _WIDTHS},
+        boundary_f1={width: _boundary_f1(mask_border, true_border, width) for width in _WIDTHS},
     )
 
 
@@ -138,8 +138,8 @@ def _boundary_f1(mask: NDArray[np.bool_], truth: NDArray[np.bool_], width: int) 
     if not (mask.any() and truth.any()):
         return float(mask.any() == truth.any())
     precision, recall = (
-        float((ndimage.distance_transform_edt(~other)[own] <= width).mean())
-        for own, other in ((mask, truth), (truth, mask))
+        float((ndimage.distance_transform_edt(~target)[border] <= width).mean())
+        for border, target in ((mask, truth), (truth, mask))
     )
     return 2 * precision * recall / (precision + recall) if precision + recall else 0.0
 
@@ -224,23 +224,23 @@ def score_objects(labels: ArrayLike, truth: ArrayLike) -> ObjectScore:
     (0.5, 0.667, [[1, 7]])
     """
     mask, reference = _pair(labels, truth)
-    present, found = np.unique(mask.ravel(), return_inverse=True)
-    true, wanted = np.unique(reference.ravel(), return_inverse=True)
-    table = sparse.coo_array((np.ones(mask.size, np.int64), (wanted, found)))
+    present, columns = np.unique(mask.ravel(), return_inverse=True)
+    true, rows = np.unique(reference.ravel(), return_inverse=True)
+    table = sparse.coo_array((np.ones(mask.size, np.int64), (rows, columns)))
     table.sum_duplicates()
-    own, other = (np.bincount(part) for part in (wanted, found))
+    true_sizes, sizes = (np.bincount(part) for part in (rows, columns))
     row, column = table.coords
     inside = (true[row] > 0) & (present[column] > 0)
     row, column, shared = row[inside], column[inside], table.data[inside]
-    overlap = shared / (own[row] + other[column] - shared)
+    overlap = shared / (true_sizes[row] + sizes[column] - shared)
     n_objects, n_true = int((present > 0).sum()), int((true > 0).sum())
     precision, f1 = {}, {}
     for least in THRESHOLDS:
         hits = int((overlap > least).sum())
         precision[least] = hits / max(n_objects + n_true - hits, 1)
         f1[least] = 2 * hits / max(n_objects + n_true, 1)
-    lies_in_truth = (2 * shared >= other[column]) & (10 * shared >= own[row])
-    lies_in_object = (2 * shared >= own[row]) & (10 * shared >= other[column])
+    lies_in_truth = (2 * shared >= sizes[column]) & (10 * shared >= true_sizes[row])
+    lies_in_object = (2 * shared >= true_sizes[row]) & (10 * shared >= sizes[column])
     is_match = overlap > THRESHOLDS[0]
     return ObjectScore(
         n_objects=n_objects,
@@ -280,8 +280,8 @@ class ClassScore:
     def rows(self) -> list[tuple[str, str, float]]:
         """Return part, measure and value of each score, for tables."""
         rows = [("classes", "balanced accuracy", self.balanced_accuracy)]
-        for (j, true), (k, own) in itertools.product(enumerate(self.classes), repeat=2):
-            rows.append(("classes", f"{true} as {own}", float(self.confusion[j, k])))
+        for (j, true), (k, predicted) in itertools.product(enumerate(self.classes), repeat=2):
+            rows.append(("classes", f"{true} as {predicted}", float(self.confusion[j, k])))
         return rows
 
 
@@ -305,12 +305,15 @@ def score_classes(classes: Sequence[Any], truth: Sequence[Any]) -> ClassScore:
     >>> saf.metrics.score_classes([1, 1, 2], [1, 2, 2]).balanced_accuracy
     0.75
     """
-    own, true = np.asarray(classes), np.asarray(truth)
-    if own.shape != true.shape or own.ndim != 1 or not own.size:
-        raise InvalidInput(f"truth: expected {own.size} classes, one or more, got {true.size}")
-    names, flat = np.unique(np.append(own, true), return_inverse=True)
+    predicted, true = np.asarray(classes), np.asarray(truth)
+    if predicted.shape != true.shape or predicted.ndim != 1 or not predicted.size:
+        raise InvalidInput(
+            f"truth: expected {predicted.size} classes, one or more, got {true.size}"
+        )
+    names, flat = np.unique(np.append(predicted, true), return_inverse=True)
     n = len(names)
-    confusion = np.bincount(flat[len(own) :] * n + flat[: len(own)], minlength=n * n).reshape(n, n)
+    columns, rows = flat[: predicted.size], flat[predicted.size :]
+    confusion = np.bincount(rows * n + columns, minlength=n * n).reshape(n, n)
     counts = confusion.sum(axis=1)
     is_there = counts > 0
     shares = np.diag(confusion)[is_there] / counts[is_there]
@@ -418,8 +421,8 @@ def compare_digests(own: Sequence[str], recorded: Sequence[str]) -> str:
     for digest in pairs:
         if len(digest) != n_blocks or not all(isinstance(item, str) for item in digest):
             raise InvalidInput(f"digest: expected {n_blocks} checksums, got {digest!r:.60}")
-    other = [str(k) for k, pair in enumerate(zip(*pairs, strict=True), 1) if len({*pair}) > 1]
-    if not other:
+    changed = [str(k) for k, pair in enumerate(zip(*pairs, strict=True), 1) if len({*pair}) > 1]
+    if not changed:
         return f"the same labels as where this recipe was made ({n_blocks} of {n_blocks} blocks)"
-    text = f"other labels than where this recipe was made in {len(other)} of {n_blocks} blocks"
-    return f"{text}: {', '.join(other)}"
+    text = f"other labels than where this recipe was made in {len(changed)} of {n_blocks} blocks"
+    return f"{text}: {', '.join(changed)}"

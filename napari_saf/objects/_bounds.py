@@ -84,21 +84,21 @@ def object_bounds(
     levels = np.linspace((1 - confidence) / 2, (1 + confidence) / 2, _N_LEVELS)
     for kind in np.unique(kinds).tolist():
         share = _checked(maps.get(kind), kind, labels.shape)
-        own = np.flatnonzero(objects.kinds == kind)
-        counts = [len(own)]
+        members = np.flatnonzero(objects.kinds == kind)
+        counts = [len(members)]
         for level in levels:
             is_likely = share > level
             areas = np.bincount(zone[is_likely], minlength=n_numbers)
-            left = np.isin(labels, own[areas[own] >= smallest])
-            regions, n_regions = ndimage.label(is_likely & (labels == 0) | left,
+            remaining = np.isin(labels, members[areas[members] >= smallest])
+            regions, n_regions = ndimage.label(is_likely & (labels == 0) | remaining,
                                                np.ones((3,) * labels.ndim))  # fmt: skip
             is_new = np.bincount(regions.ravel(), minlength=n_regions + 1) >= smallest
             is_new[np.unique(regions[labels > 0])] = False
             is_new[0] = False
-            counts.append(int((areas[own] >= smallest).sum() + is_new.sum()))
-            bounds[0, own] = np.minimum(bounds[0, own], areas[own])
-            bounds[1, own] = np.maximum(bounds[1, own], areas[own])
-        bounds[2, own], bounds[3, own] = min(counts), max(counts)
+            counts.append(int((areas[members] >= smallest).sum() + is_new.sum()))
+            bounds[0, members] = np.minimum(bounds[0, members], areas[members])
+            bounds[1, members] = np.maximum(bounds[1, members], areas[members])
+        bounds[2, members], bounds[3, members] = min(counts), max(counts)
     names = ("area_low", "area_high", "count_low", "count_high")
     columns = dict(zip(names, bounds[:, numbers], strict=True))
     return {"object": numbers, "kind": kinds, "pixels": pixels[numbers], **columns}

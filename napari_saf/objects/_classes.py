@@ -181,10 +181,10 @@ class ObjectClasses:
 
     def _scaled(self, values: NDArray[np.float32]) -> NDArray[np.float32]:
         """Return standardised values of the chosen groups, each group of about unit length."""
-        own = np.array([title.partition(": ")[0] for title in self.measures])
+        column_groups = np.array([title.partition(": ")[0] for title in self.measures])
         parts = []
         for group in self.groups:
-            columns = np.flatnonzero(own == group)
+            columns = np.flatnonzero(column_groups == group)
             part = (values[:, columns] - self.centre[columns]) / self.deviation[columns]
             part = part.clip(-_MOST_DEVIATIONS, _MOST_DEVIATIONS)
             if group in _OF_UNIT_LENGTH:
@@ -198,15 +198,15 @@ class ObjectClasses:
         self, space: ClassSpace
     ) -> tuple[NDArray[np.float32], NDArray[np.int64], AffinityGraph]:
         """Return points, the click on each (-1 for none), and the graph, clicks elsewhere last."""
-        places = [space.rows.get(row.tobytes(), -1) for row in self.vectors]
-        elsewhere = [k for k, place in enumerate(places) if place < 0]
+        indices = [space.rows.get(row.tobytes(), -1) for row in self.vectors]
+        elsewhere = [k for k, index in enumerate(indices) if index < 0]
         points, graph = space.points, space.graph
         seeds = np.full(len(points) + len(elsewhere), -1)
-        for k, place in enumerate(places):
-            seeds[place if place >= 0 else len(points) + elsewhere.index(k)] = k
+        for k, index in enumerate(indices):
+            seeds[index if index >= 0 else len(points) + elsewhere.index(k)] = k
         if elsewhere or graph is None:
-            more = (self._scaled(self.vectors[elsewhere]) - space.mean) @ space.axes.T
-            points = np.concatenate([points, more.astype(np.float32)])
+            new_points = (self._scaled(self.vectors[elsewhere]) - space.mean) @ space.axes.T
+            points = np.concatenate([points, new_points.astype(np.float32)])
             weights = np.zeros((1, 1)) if graph is None else graph.weights.copy()
             weights = sparse.csr_array(weights)
             weights.resize((len(points), len(points)))  # clicks elsewhere are nobody's neighbours
@@ -386,8 +386,8 @@ def _clicked(
 ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
     """Return measures and classes of the clicked objects."""
     vectors, classes = [], []
-    for measures, own in zip(several, clicks, strict=True):
-        for number, label in sorted(own.items()):
+    for measures, classes_by_number in zip(several, clicks, strict=True):
+        for number, label in sorted(classes_by_number.items()):
             row = np.searchsorted(measures.numbers, number)
             if row == len(measures.numbers) or measures.numbers[row] != number:
                 raise InvalidInput(f"clicks: there is no object {number}")
@@ -447,8 +447,8 @@ def _choose(
 ) -> ObjectClasses:
     """Return the groups and the method that clicks rate best; the first of those that are level."""
     folds = _folds(learned.classes)
-    first, *others = _few_shot_methods()
-    methods = [first, FOREST, *others] if folds else [first]
+    first, *alternatives = _few_shot_methods()
+    methods = [first, FOREST, *alternatives] if folds else [first]
     methods = methods if method is None else [method]
     if not folds:  # stability does not tell whether one group more is of use
         n_groups = len(candidates[0])
@@ -474,16 +474,16 @@ def _choose(
 
 
 def _points_and_seeds(
-    classes: ObjectClasses, others: NDArray[np.float32]
+    classes: ObjectClasses, unclicked: NDArray[np.float32]
 ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
     """Return clicked and other objects as points, and the classes of the clicked ones, 1 to n."""
-    points = classes._scaled(np.concatenate([classes.vectors, others]))
+    points = classes._scaled(np.concatenate([classes.vectors, unclicked]))
     if classes.method != FOREST:  # trees would not find borders along turned axes
         points = points - points.mean(axis=0)
         axes = np.linalg.svd(points, full_matrices=False)[2][:_MOST_AXES]
         points = np.ascontiguousarray(points @ axes.T, np.float32)
     compact = np.unique(classes.classes, return_inverse=True)[1] + 1
-    return points, np.append(compact, np.zeros(len(others), np.int64))
+    return points, np.append(compact, np.zeros(len(unclicked), np.int64))
 
 
 def _agreement(
@@ -499,8 +499,8 @@ def _agreement(
     labels = _label_tasks(name, points, tasks)
     fold_of = np.repeat(np.arange(len(folds)), [len(fold) for fold in folds])
     tested = np.concatenate(folds)
-    right, own = labels[fold_of, tested] == seeds[tested], seeds[tested]
-    return float(np.mean([right[own == label].mean() for label in np.unique(own)]))
+    right, truth = labels[fold_of, tested] == seeds[tested], seeds[tested]
+    return float(np.mean([right[truth == label].mean() for label in np.unique(truth)]))
 
 
 def _folds(classes: NDArray[np.int64]) -> list[NDArray[np.int64]]:
@@ -519,8 +519,8 @@ def _label_tasks(
 ) -> NDArray[np.int64]:
     """Return the labels (n_tasks, n_objects) by the seeds of each task."""
     if name == FOREST:
-        taught = [(points[seeds > 0], seeds[seeds > 0]) for seeds in tasks]
-        return np.stack([_forest(*one).predict(points) for one in taught])
+        training_sets = [(points[seeds > 0], seeds[seeds > 0]) for seeds in tasks]
+        return np.stack([_forest(*training_set).predict(points) for training_set in training_sets])
     rows = np.broadcast_to(np.arange(len(points)), tasks.shape)
     run_tasks = cast("Any", _method(name)).run_tasks
     return np.asarray(run_tasks(points, tasks, rows=rows))
@@ -623,9 +623,9 @@ def load_classes(path: str | os.PathLike[str]) -> ObjectClasses:
             features = extractor_of(entries.features)
             if features is None:
                 raise InvalidInput(f"features: unknown, got {entries.features!r:.60}")
-        known = {title.partition(": ")[0] for title in entries.measures}
-        if not {*entries.groups} <= known:
-            raise InvalidInput(f"groups: expected some of {', '.join(sorted(known))}")
+        all_groups = {title.partition(": ")[0] for title in entries.measures}
+        if not {*entries.groups} <= all_groups:
+            raise InvalidInput(f"groups: expected some of {', '.join(sorted(all_groups))}")
         return ObjectClasses(
             vectors=np.array(entries.vectors, np.float32).reshape(len(entries.vectors), -1),
             classes=np.array(entries.classes, np.int64),

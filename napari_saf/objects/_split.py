@@ -281,15 +281,15 @@ def find_parts(
     tables: list[tuple[NDArray[Any], ...]] = [(np.zeros(1, np.int64), np.zeros(1, np.float32))]
     edges: list[tuple[NDArray[Any], ...]] = [(np.zeros((0, 2), np.int64), np.zeros(0, np.float32))]
     count = 0
-    for own_labels, own_image, own_certainty, out, own_heights in blocks:
-        for kind, box, mask in _masks(own_labels, selected):
-            weights = np.ones(()) if own_certainty is None else own_certainty[box]
-            if own_image is not None:
-                weights = weights * edge_weights(own_image[box], mask, sides)
+    for block_labels, block_image, block_certainty, out, block_heights in blocks:
+        for label, box, mask in _masks(block_labels, selected):
+            weights = np.ones(()) if block_certainty is None else block_certainty[box]
+            if block_image is not None:
+                weights = weights * edge_weights(block_image[box], mask, sides)
             basins, values, own_peaks, own_pairs, own_saddles = find_basins(mask, weights, sides)
             out[box] += np.where(mask, basins + np.int32(count), 0)
-            own_heights[box] += values
-            tables.append((np.full(len(own_peaks), kind), own_peaks))
+            block_heights[box] += values
+            tables.append((np.full(len(own_peaks), label), own_peaks))
             edges.append((own_pairs + count, own_saddles))
             count += len(own_peaks)
     owners, peaks = (np.concatenate(column) for column in zip(*tables, strict=True))
@@ -343,6 +343,6 @@ def _masks(
     present = present if selected is None else np.intersect1d(present, selected)
     ranks = LabelMap(present).unpaint(labels)
     boxes = ndimage.find_objects(ranks)
-    for rank, (kind, box) in enumerate(zip(present.tolist(), boxes, strict=True), start=1):
+    for rank, (label, box) in enumerate(zip(present.tolist(), boxes, strict=True), start=1):
         box = tuple(slice(max(side.start - MARGIN, 0), side.stop + MARGIN) for side in box)
-        yield kind, box, ranks[box] == rank
+        yield label, box, ranks[box] == rank

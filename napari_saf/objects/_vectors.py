@@ -139,12 +139,12 @@ def measure_objects(
     parts: list[dict[tuple[str, str], NDArray[Any]]] = []
     present: list[NDArray[np.int64]] = []
     for k, frame in enumerate(frames):
-        own = np.unique(frame)
-        own = own[own > 0].astype(np.int64)
-        if not len(own):
+        frame_numbers = np.unique(frame)
+        frame_numbers = frame_numbers[frame_numbers > 0].astype(np.int64)
+        if not len(frame_numbers):
             continue
         pixels = None if channels is None else (channels[k] if is_series else channels)
-        ranks = np.searchsorted(own, frame) + 1
+        ranks = np.searchsorted(frame_numbers, frame) + 1
         ranks[frame == 0] = 0
         if extractor is not None:
             assert pixels is not None
@@ -155,16 +155,17 @@ def measure_objects(
             for group, measured in _measure(ranks, pixels, frame_sides, extractor)
             for name, values in measured.items()
         }
-        present.append(own)
+        present.append(frame_numbers)
         parts.append(columns)
     keys = [*parts[0]]
     table = np.concatenate([np.stack([part[key] for key in keys], axis=1) for part in parts])
-    found = np.concatenate(present)
-    order = np.argsort(found, kind="stable")
-    first = order[np.append(True, np.diff(found[order]) > 0)]  # an object that lies in two frames
+    all_numbers = np.concatenate(present)
+    order = np.argsort(all_numbers, kind="stable")
+    # The first of the rows of an object that lies in several frames.
+    first = order[np.append(True, np.diff(all_numbers[order]) > 0)]
     values = np.nan_to_num(table[first], posinf=0, neginf=0).astype(np.float32)
     groups, names = zip(*keys, strict=True)
-    return ObjectMeasures(found[first], values, names, groups, extractor)
+    return ObjectMeasures(all_numbers[first], values, names, groups, extractor)
 
 
 def _measure(
@@ -178,23 +179,23 @@ def _measure(
     is_border = _is_border(labels)
     depth = ndimage.distance_transform_edt(~is_border & (labels > 0), sampling=sides)
     depth = np.where(labels > 0, depth + sides.min() / 2, 0)
-    places = np.nonzero(labels)
-    owners = labels[places] - 1
+    indices = np.nonzero(labels)
+    owners = labels[indices] - 1
     n_objects = int(labels.max())
     size = np.bincount(owners, minlength=n_objects) * np.prod(sides)
     radius = np.sqrt(size / np.pi) if labels.ndim == 2 else np.cbrt(size * 3 / (4 * np.pi))
-    yield "shape", _shape(labels, depth[places], owners, size, radius, sides)
+    yield "shape", _shape(labels, depth[indices], owners, size, radius, sides)
     if channels is not None:
-        values = channels[places]
-        is_core = depth[places] > radius[owners] / 2
+        values = channels[indices]
+        is_core = depth[indices] > radius[owners] / 2
         yield "intensity", _intensity(labels, channels, values, owners, is_core)
-        yield "texture", _texture(channels, places, owners)
+        yield "texture", _texture(channels, indices, owners)
     if labels.ndim == 2:
         grey = (labels > 0) if channels is None else channels.mean(axis=-1)
         yield "outline", _outline(labels, np.asarray(grey, np.float32))
-    yield "neighbours", _neighbours(labels, is_border, places, owners, size, radius, sides)
+    yield "neighbours", _neighbours(labels, is_border, indices, owners, size, radius, sides)
     if extractor is not None and channels is not None:
-        pooled = extractor.features(channels, tuple(range(labels.ndim)), None)[places]
+        pooled = extractor.features(channels, tuple(range(labels.ndim)), None)[indices]
         means = [_mean(column, owners, n_objects) for column in pooled.T]
         yield "features", {f"feature {k}": mean for k, mean in enumerate(means)}
 
@@ -258,18 +259,18 @@ def _intensity(
     has_ring = np.bincount(ring_owners, minlength=n_objects) > 0
     measured: Columns = {}
     for k in range(channels.shape[-1]):
-        own = values[:, k].astype(np.float64)
-        mean = _mean(own, owners, n_objects)
+        channel = values[:, k].astype(np.float64)
+        mean = _mean(channel, owners, n_objects)
         around = _mean(channels[..., k][ring], ring_owners, n_objects)
         around = np.where(has_ring, around, around[has_ring].mean() if has_ring.any() else 0)
-        ordered = own[np.lexsort((own, owners))]
-        core, rim = (_mean(own[part], owners[part], n_objects) for part in (is_core, ~is_core))
+        ordered = channel[np.lexsort((channel, owners))]
+        core, rim = (_mean(channel[part], owners[part], n_objects) for part in (is_core, ~is_core))
         has_both = (np.bincount(owners[is_core], minlength=n_objects) > 0) & (
             np.bincount(owners[~is_core], minlength=n_objects) > 0
         )
         measured |= {
             f"mean {k}": mean,
-            f"deviation {k}": np.sqrt(_mean((own - mean[owners]) ** 2, owners, n_objects)),
+            f"deviation {k}": np.sqrt(_mean((channel - mean[owners]) ** 2, owners, n_objects)),
             f"low {k}": ordered[ends - counts + counts // 10],
             f"high {k}": ordered[ends - 1 - counts // 10],
             f"ring {k}": around,
@@ -281,7 +282,7 @@ def _intensity(
 
 def _texture(
     channels: NDArray[np.float32],
-    places: tuple[NDArray[np.int64], ...],
+    indices: tuple[NDArray[np.int64], ...],
     owners: NDArray[np.integer[Any]],
 ) -> Columns:
     n_objects = int(owners.max()) + 1
@@ -292,7 +293,7 @@ def _texture(
             ("gradient", ndimage.gaussian_gradient_magnitude(grey, width)),
             ("curvature", ndimage.gaussian_laplace(grey, width)),
         ):
-            values = image[places]
+            values = image[indices]
             mean = _mean(values, owners, n_objects)
             spread = _mean((values - mean[owners]) ** 2, owners, n_objects)
             measured |= {f"{name} {width}": mean, f"{name} spread {width}": np.sqrt(spread)}
@@ -307,19 +308,19 @@ def _outline(labels: NDArray[np.integer[Any]], grey: NDArray[np.float32]) -> Col
     centre = (boxes.sum(axis=2) - 1) / 2
     around = ndimage.maximum_filter(labels, 3)
     around = np.where(labels > 0, labels, around)  # gradients of outlines lie beside them, too
-    places = np.nonzero(around)
-    owners = around[places] - 1
+    indices = np.nonzero(around)
+    owners = around[indices] - 1
     down, across = (ndimage.gaussian_filter1d(grey, 1, axis=axis, order=1) for axis in (0, 1))
-    strength = np.hypot(down, across)[places]
-    turn = np.arctan2(down, across)[places] / (2 * np.pi) * _ORIENTATIONS
+    strength = np.hypot(down, across)[indices]
+    turn = np.arctan2(down, across)[indices] / (2 * np.pi) * _ORIENTATIONS
     positions = [
-        ((place - centre[owners, axis]) / (2 * half[owners]) + 0.5) * _CELLS - 0.5
-        for axis, place in enumerate(places)
+        ((coordinates - centre[owners, axis]) / (2 * half[owners]) + 0.5) * _CELLS - 0.5
+        for axis, coordinates in enumerate(indices)
     ]
     n_objects = len(boxes)
     shape = (n_objects, _CELLS, _CELLS, _ORIENTATIONS)
     gradients, pixels = np.zeros(np.prod(shape)), np.zeros(np.prod(shape[:3]))
-    is_inside = labels[places] > 0
+    is_inside = labels[indices] > 0
     low_turn = np.floor(turn)
     for step_row in (0, 1):
         for step_column in (0, 1):
@@ -337,8 +338,8 @@ def _outline(labels: NDArray[np.integer[Any]], grey: NDArray[np.float32]) -> Col
             inside = (row >= 0) & (row < _CELLS) & (column >= 0) & (column < _CELLS)
             cell = (owners * _CELLS + row) * _CELLS + column
             share = shares[0] * shares[1]
-            kept = inside & is_inside
-            pixels += np.bincount(cell[kept], share[kept], len(pixels))
+            counted = inside & is_inside
+            pixels += np.bincount(cell[counted], share[counted], len(pixels))
             for step_turn in (0, 1):
                 weight = share * strength * (1 - abs(turn - low_turn - step_turn))
                 index = cell * _ORIENTATIONS + (low_turn + step_turn).astype(np.int64) % (
@@ -356,7 +357,7 @@ def _outline(labels: NDArray[np.integer[Any]], grey: NDArray[np.float32]) -> Col
 def _neighbours(
     labels: NDArray[np.integer[Any]],
     is_border: NDArray[np.bool_],
-    places: tuple[NDArray[np.int64], ...],
+    indices: tuple[NDArray[np.int64], ...],
     owners: NDArray[np.integer[Any]],
     size: NDArray[np.float64],
     radius: NDArray[np.float64],
@@ -364,7 +365,7 @@ def _neighbours(
 ) -> Columns:
     n_objects = len(size)
     centres = np.stack(
-        [_mean(place * side, owners, n_objects) for place, side in zip(places, sides, strict=True)],
+        [_mean(row * side, owners, n_objects) for row, side in zip(indices, sides, strict=True)],
         axis=1,
     )
     tree = KDTree(centres)
@@ -380,8 +381,8 @@ def _neighbours(
     }
     near = tree.query_ball_point(centres, _NEAR * diameter, return_length=True) - 1
     # Pixels of the border with a pixel of another object across a corner or a face.
-    others = np.where(labels > 0, labels, labels.max() + 1)
-    low = ndimage.minimum_filter(others, 3)
+    filled = np.where(labels > 0, labels, labels.max() + 1)
+    low = ndimage.minimum_filter(filled, 3)
     highest = ndimage.maximum_filter(labels, 3)
     touches = is_border & ((low < labels) | (highest > labels))
     border = np.bincount(labels[is_border] - 1, minlength=n_objects)

@@ -131,8 +131,8 @@ def note_recent(path: Path, *, is_saved_here: bool) -> None:
     """Note that a project was used; one that was only opened may come from anywhere."""
     digest = _stored_digest(path) if is_saved_here or is_saved_here_before(path) else ""
     newest = _Recent(path=str(path.absolute()), digest=digest)
-    others = [recent for recent in _read_recent() if recent.path != newest.path]
-    projects = [newest, *others][:_N_RECENT]
+    previous = [recent for recent in _read_recent() if recent.path != newest.path]
+    projects = [newest, *previous][:_N_RECENT]
     make_folder(data_folder())
     write_json(_recent_file(), _RecentFile(projects=projects).model_dump_json())
 

@@ -145,16 +145,16 @@ def label_all(
     report: Report,
     cancelled: IsCancelled,
 ) -> tuple[int, list[str]]:
-    """Label all images as their strokes teach together, else by the recipe of the project.
+    """Label all images by prototypes of all strokes, or without those by the project's recipe.
 
     Report a text with a fraction, the name of the recipe with it, and each entry with its layer.
     Return the number of labelled images, and notes on others.
     """
     report(("learning from the strokes", 0.0))
-    taught = learn_from_strokes(tasks, method, options, cancelled)
-    if taught is None and not project.recipes:
+    learned = learn_from_strokes(tasks, method, options, cancelled)
+    if learned is None and not project.recipes:
         raise InvalidInput("paint strokes of two classes on some image first")
-    recipe = project.recipe if taught is None else taught
+    recipe = project.recipe if learned is None else learned
     name = next((key for key, value in project.recipes.items() if value is recipe), TAUGHT)
     report((name, recipe))
     n_done, notes = 0, list[str]()
@@ -179,11 +179,11 @@ def label_image(
     (labelling,) = run_to_end(recipe.iterate([task.read()], cancelled=cancelled))
     if labelling.is_cancelled:
         raise Cancelled
-    taught, classes = recipe.prototypes, dict[int, PaintedClass]()
-    if taught is not None and recipe.level is None:
-        for label, color in taught.colors.items():
+    prototypes, classes = recipe.prototypes, dict[int, PaintedClass]()
+    if prototypes is not None and recipe.level is None:
+        for label, color in prototypes.colors.items():
             red, green, blue = map(float, color[:3])
-            classes[label] = PaintedClass(taught.names.get(label, ""), (red, green, blue))
+            classes[label] = PaintedClass(prototypes.names.get(label, ""), (red, green, blue))
     maker = name if name == TAUGHT else recipe.for_others().method.name.upper()
     return ProjectLayer(
         "labels",
@@ -191,7 +191,7 @@ def label_image(
         EncodedLabels.of(labelling.labels),
         classes,
         recipe=name,
-        prototypes={} if taught is None else taught.by_label(),
+        prototypes={} if prototypes is None else prototypes.by_label(),
         level=recipe.level,
         uncertainty=labelling.uncertain_share,
     )
@@ -252,11 +252,11 @@ def _save_mask(
         prototypes=PrototypeSet.from_points(points) if points else None,
         recipe=None if recipe is None else recipe.plain,
     )
-    known = {name: geometry.get(name) for name in ("scale", "units", "origin")}
-    return label_axes(len(axes), None, **known).left_out(path.suffix)
+    properties = {name: geometry.get(name) for name in ("scale", "units", "origin")}
+    return label_axes(len(axes), None, **properties).left_out(path.suffix)
 
 
-def _geometry(layer: ProjectLayer, image: ProjectImage, kept: Sequence[int]) -> dict[str, Any]:
+def _geometry(layer: ProjectLayer, image: ProjectImage, kept_axes: Sequence[int]) -> dict[str, Any]:
     """Return scale, units, origin and place of some axes of a layer, as `save_masks` takes them."""
     n_axes, n_image = len(layer.pixels.shape), len(image.units)
     axes = layer.place.get("axes") or range(n_image - n_axes, n_image)
@@ -265,13 +265,13 @@ def _geometry(layer: ProjectLayer, image: ProjectImage, kept: Sequence[int]) -> 
     if not layer.affine and len(affine) > max(axes, default=0) and min(axes, default=-1) >= 0:
         affine = affine[np.ix_([*axes, -1], [*axes, -1])]
     if len(affine) != n_axes + 1:  # of a file that did not hold it
-        return {"scale": [abs(layer.scale[k]) for k in kept] if layer.scale else None}
+        return {"scale": [abs(layer.scale[k]) for k in kept_axes] if layer.scale else None}
     scale = np.abs(layer.scale) if layer.scale else np.array(Steps(affine[:-1, :-1]).sizes)
     parts = split_affine(affine, scale, layer.translate or affine[:-1, -1])
     return {
-        "scale": scale_of(affine, kept),
-        "units": [units[k] for k in kept],
-        "origin": origin_of(affine, kept),
+        "scale": scale_of(affine, kept_axes),
+        "units": [units[k] for k in kept_axes],
+        "origin": origin_of(affine, kept_axes),
         "place": {name: part.tolist() for name, part in parts.items()}
         | {"shape": list(layer.pixels.shape), "units": units}
         | dict(layer.place),

@@ -231,8 +231,8 @@ class SharedRecipes:
         recipes = {name: recipe for name, recipe in self.recipes.items() if name in names}
         if TAUGHT in recipes:
             return recipes, TAUGHT
-        taught = [name for name, recipe in recipes.items() if recipe.prototypes is not None]
-        return recipes, next(iter([*reversed(taught), *recipes]), "")
+        learned = [name for name, recipe in recipes.items() if recipe.prototypes is not None]
+        return recipes, next(iter([*reversed(learned), *recipes]), "")
 
 
 def _text(plain: Any) -> str:
@@ -263,8 +263,8 @@ class ProjectModel:
 
     def add_files(self, paths: Sequence[Path]) -> None:
         """Add image files that are not in the project yet; they are opened when first shown."""
-        known = {entry.path for entry in self.entries}
-        new = [path for path in map(Path.absolute, paths) if path not in known]
+        paths_in_project = {entry.path for entry in self.entries}
+        new = [path for path in map(Path.absolute, paths) if path not in paths_in_project]
         self.entries += [ImageEntry(path.name, path) for path in new]
         self.on_changed()
 
@@ -279,21 +279,22 @@ class ProjectModel:
         """Replace everything by a loaded project whose files and stores were looked for."""
         self.recipes, self.dictionaries = dict(project.recipes), dict(project.dictionaries)
         self.entries = []
-        for image, found, folders in zip(project.images, files, stores, strict=True):
-            path = found.path or image.file.path
+        for image, location, folders in zip(project.images, files, stores, strict=True):
+            path = location.path or image.file.path
             entry = ImageEntry(path.name, path, image.layers, image.results, folders, image.reader)
             entry.transform = {name: getattr(image, name) for name in TRANSFORM}
-            entry.file, entry.state = dataclasses.replace(image.file, path=path), found.state
+            entry.file, entry.state = dataclasses.replace(image.file, path=path), location.state
             self.entries.append(entry)
         self.on_changed()
 
     def relocate(self, entries: Sequence[ImageEntry], files: Sequence[FoundFile]) -> None:
         """Take new locations of missing or changed images."""
-        for entry, found in zip(entries, files, strict=True):
-            if found.path is not None:
+        for entry, location in zip(entries, files, strict=True):
+            if location.path is not None:
                 assert entry.file is not None
-                entry.path, entry.state, entry.name = found.path, found.state, found.path.name
-                entry.file = dataclasses.replace(entry.file, path=found.path)
+                entry.path, entry.name = location.path, location.path.name
+                entry.state = location.state
+                entry.file = dataclasses.replace(entry.file, path=location.path)
         self.on_changed()
 
     def accept(self, entry: ImageEntry) -> None:
@@ -333,9 +334,9 @@ class ProjectModel:
     def replace_stored(self, entry: ImageEntry, made: ProjectLayer) -> None:
         """Store labels in place of stored ones of the same name, and hide other stored labels."""
         key = (made.kind, made.name)
-        others = [layer for layer in entry.layers if (layer.kind, layer.name) != key]
+        other_layers = [layer for layer in entry.layers if (layer.kind, layer.name) != key]
         hidden = [
-            dataclasses.replace(layer, is_visible=layer.kind == "strokes") for layer in others
+            dataclasses.replace(layer, is_visible=layer.kind == "strokes") for layer in other_layers
         ]
         entry.layers = (*hidden, made)
 

@@ -93,7 +93,7 @@ def test_what_is_forgotten_is_read_anew(reader, job):
 
 def test_labels_that_were_given_hold_where_nothing_is_painted(job):
     given = np.full((32, 32), 7)
-    seeds = dataclasses.replace(job, given=given).read_seeds(never)
+    seeds = dataclasses.replace(job, base_labels=given).read_seeds(never)
     assert seeds[3, 3] == 1
     assert seeds[20, 20] == 2
     assert (seeds == 7).sum() == 32 * 32 - 2

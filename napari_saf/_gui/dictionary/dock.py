@@ -154,11 +154,11 @@ class DictionaryWidget(DockBase):
             shown = images[images.index(active)]
         hidden = tuple(image for image in images if image != shown)
         job = dataclasses.replace(
-            self._image_job(shown), others=tuple(map(self._image_job, hidden))
+            self._image_job(shown), extra_jobs=tuple(map(self._image_job, hidden))
         )
         placement = self._region(shown).placement
         live = LiveLayer(self._viewer, shown, "dictionary", placement)
-        return RunJob(shown, job, method, placement, live=live, others=hidden)
+        return RunJob(shown, job, method, placement, live=live, extra_images=hidden)
 
     def _image_job(self, image: Image) -> ImageJob:
         region = self._region(image)
@@ -213,7 +213,7 @@ class DictionaryWidget(DockBase):
             self._show_current()
             return
         live = run.live
-        names = tuple(image.name for image in (*run.job.others, run.job.image))
+        names = tuple(image.name for image in (*run.job.extra_images, run.job.image))
         dictionary = dataclasses.replace(dictionary, images=names)
         colors = np.array([live.color(int(column)) for column in result.columns])
         new = ColoredDictionary.of(dictionary, colors)

@@ -68,11 +68,11 @@ def separate(colors: NDArray[np.floating]) -> NDArray[np.floating]:
 
 
 def _least_difference(
-    colors: NDArray[np.floating], others: NDArray[np.floating]
+    colors: NDArray[np.floating], references: NDArray[np.floating]
 ) -> NDArray[np.float64]:
-    """Return the least CIEDE2000 of each colour to some others."""
-    lab, other = rgb2lab(colors[:, None, :3]), rgb2lab(others[None, :, :3])
-    return np.asarray(deltaE_ciede2000(lab, other).min(axis=1))
+    """Return the least CIEDE2000 of each colour to the reference colours."""
+    lab, reference_lab = rgb2lab(colors[:, None, :3]), rgb2lab(references[None, :, :3])
+    return np.asarray(deltaE_ciede2000(lab, reference_lab).min(axis=1))
 
 
 def colormap_of(colors: NDArray[np.floating]) -> CyclicLabelColormap:
@@ -208,14 +208,14 @@ class LiveLayer:
         if result.exemplars is not None and isinstance(graph, GridGraph):
             self._mark(graph, result.exemplars)
 
-    def teach(self, taught: PrototypeSet) -> None:
-        """Keep what strokes taught with the result, to label other images by."""
+    def teach(self, prototypes: PrototypeSet) -> None:
+        """Store prototypes learned from strokes with the result, to label other images by."""
         entry = metadata.metadata_of(self.layer)
         if not self.is_lost and isinstance(entry.get("recipe"), dict):
-            parts = taught.by_label()
+            parts = prototypes.by_label()
             # Labels that were locked took no part in the run and have no row of their own yet.
             rows = metadata.prototype_entries({**parts, **metadata.points_of(self.layer)})
-            recipe = with_prototypes(entry["recipe"], taught)
+            recipe = with_prototypes(entry["recipe"], prototypes)
             learned = rows | {metadata.PARTS_KEY: parts, "recipe": recipe}
             self.layer.metadata[metadata.METADATA_KEY] = entry | learned
             self.layer.events.set_data()  # metadata have no event of their own
@@ -242,7 +242,7 @@ class LiveLayer:
     def _mark(self, graph: GridGraph, nodes: NDArray[np.int64]) -> None:
         """Show points at the node of each label, in its colour; they hide with the labels."""
         labels = np.flatnonzero(nodes >= 0) + 1
-        before = self.points
+        previous = self.points
         sides = [side for side in self.layer.data.shape if side > 1]
         self.points = show_points(
             self._viewer,
@@ -254,7 +254,7 @@ class LiveLayer:
             size=max(3, min(sides[-2:]) / 40),
             projection_mode="rescale_linear",
         )
-        if self.points is not before:
+        if self.points is not previous:
             points = self.points
 
             def follow(event: Any) -> None:  # kept by the layer, as a method would not be
@@ -289,14 +289,14 @@ class LiveLayer:
         self._pixels[...] = labels.reshape(self._pixels.shape)
 
     def _add_undo_step(self) -> None:
-        """Let the person undo that a run replaced labels that they had edited."""
-        before, pixels, self._edited = self._edited, self._pixels, None
-        if before is None or pixels is None:
+        """Add an undo step for edited labels that a run replaced."""
+        edited, pixels, self._edited = self._edited, self._pixels, None
+        if edited is None or pixels is None:
             return
-        changed = np.nonzero(before != pixels)
+        changed = np.nonzero(edited != pixels)
         if 0 < len(changed[0]) <= _MOST_UNDOABLE:
             labels = pixels[changed]
-            pixels[changed] = before[changed]
+            pixels[changed] = edited[changed]
             with self.layer.events.paint.blocker():  # nobody painted
                 self.layer.data_setitem(changed, labels, refresh=False)
 
@@ -351,10 +351,10 @@ class EditedLayer(LiveLayer):
         super().__init__(viewer, image, title, placement_of(layer))
         self.layer, self._pixels = layer, layer.data
 
-    def write(self, labels: NDArray[Any], where: NDArray[np.bool_]) -> None:
-        """Change some pixels; both arrays have the axes that were labelled."""
+    def write(self, labels: NDArray[Any], mask: NDArray[np.bool_]) -> None:
+        """Write labels at the pixels of a mask; both arrays have the labelled axes."""
         if not self.is_lost:
-            np.copyto(self.labels(), labels, where=where, casting="unsafe")
+            np.copyto(self.labels(), labels, where=mask, casting="unsafe")
             metadata.forget_soft_labels(self.layer)
             self.layer.refresh(extent=False)
 

@@ -41,13 +41,14 @@ def read_layer(path: Path) -> LayerData:
         "colormap": colormap_of(label_colors(mask.colors)),
         "metadata": metadata,
     }
-    labels, scale, units, place = mask.labels, mask.scale, mask.units, mask.place
-    if place is not None and _longer(place["shape"]) == _longer(labels.shape):
-        labels, scale, units = labels.reshape(place["shape"]), place["scale"], place["units"]
-        arguments["translate"] = tuple(place["translate"])
-        arguments |= {"affine": np.array(place["affine"])} if "affine" in place else {}
-        if METADATA_KEY in metadata and place["axes"] is not None:
-            source = {name: place[name] for name in ("axes", "singletons", "channels")}
+    labels, scale, units, placement = mask.labels, mask.scale, mask.units, mask.place
+    if placement is not None and _longer(placement["shape"]) == _longer(labels.shape):
+        labels = labels.reshape(placement["shape"])
+        scale, units = placement["scale"], placement["units"]
+        arguments["translate"] = tuple(placement["translate"])
+        arguments |= {"affine": np.array(placement["affine"])} if "affine" in placement else {}
+        if METADATA_KEY in metadata and placement["axes"] is not None:
+            source = {name: placement[name] for name in ("axes", "singletons", "channels")}
             metadata[METADATA_KEY] |= source
     elif mask.origin is not None:
         arguments["translate"] = tuple(mask.origin)

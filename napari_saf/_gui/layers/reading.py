@@ -59,9 +59,9 @@ class ImageJob:
     The axes of channels and features are those after reading.
 
     With `finite_only` NaN and infinite pixels are left out; else the image is refused. Features
-    take the place of those that the options name. Labels that are `given` hold where no seed was
+    take the place of those that the options name. The `base_labels` hold where no seed was
     painted. Pixels with a `locked` label keep it and take no part, and no other pixel gets it. The
-    others are labelled together with this image; their own options do not count.
+    `extra_jobs` are labelled together with this image; their own options do not count.
     """
 
     pixels: Pixels
@@ -72,9 +72,9 @@ class ImageJob:
     finite_only: bool = False
     features: Pixels | None = None
     features_axis: int = -1
-    given: NDArray[Any] | None = None
+    base_labels: NDArray[Any] | None = None
     locked: NDArray[Any] | None = None
-    others: tuple[ImageJob, ...] = ()
+    extra_jobs: tuple[ImageJob, ...] = ()
 
     @property
     def shape(self) -> list[int]:
@@ -95,9 +95,9 @@ class ImageJob:
         names = ("window", "weights", "scaling", "max_side")
         arguments: dict[str, Any] = {name: getattr(options, name) for name in names}
         with memory_errors_translated(_SMALLER):
-            if self.others:
+            if self.extra_jobs:
                 pixels = self.pixels.read(cancelled)
-                images = [other.pixels.read(cancelled) for other in self.others]
+                images = [extra.pixels.read(cancelled) for extra in self.extra_jobs]
                 arguments |= {"features": options.features, "channel_axis": axis}
                 arguments |= {"masks": "finite" if self.finite_only else None}
                 return Problem.from_images([*images, pixels], **arguments)
@@ -149,7 +149,7 @@ class ImageJob:
         return ground_of([array], [None if mask is None else inside_of(mask)])
 
     def read_seeds(self, cancelled: Callable[[], bool]) -> NDArray[Any] | None:
-        """Read the strokes, laid over the labels that were given; None if there are none.
+        """Read the strokes, laid over the base labels; None if there are none.
 
         Those of locked labels are left out.
         """
@@ -157,7 +157,7 @@ class ImageJob:
             return None
         with memory_errors_translated(_SMALLER):
             seeds = self.seeds.read(cancelled)
-        seeds = seeds if self.given is None else np.where(seeds != 0, seeds, self.given)
+        seeds = seeds if self.base_labels is None else np.where(seeds != 0, seeds, self.base_labels)
         if self.locked is None:
             return seeds
         return np.where((self.locked > 0) | np.isin(seeds, np.unique(self.locked)), 0, seeds)
@@ -245,8 +245,8 @@ def _key_of(job: ImageJob) -> tuple[object, ...]:
         None if pixels is None else (id(pixels.data), fingerprint(pixels.data, size), pixels.index)
         for pixels, size in inputs
     ]
-    others = [_key_of(other) for other in job.others]
-    return (*arrays, job.features_axis, job.options, job.finite_only, *others)
+    extra_keys = [_key_of(extra) for extra in job.extra_jobs]
+    return (*arrays, job.features_axis, job.options, job.finite_only, *extra_keys)
 
 
 def fingerprint(array: Any, n_values: int | None) -> int:

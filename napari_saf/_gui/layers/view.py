@@ -201,7 +201,7 @@ class LabelFinder(QObject):
         self._escape.activatedAmbiguously.connect(self.go_back)
 
     def searcher(self, layer: Labels, label: int) -> Callable[[Callable[[], bool]], Place | None]:
-        """Return what searches for a label, first in what is on screen now; None: no pixel."""
+        """Return a search for a label, first on screen; its result is None without such pixels."""
         pixels = pixels_of(layer)
         here = np.round(layer.world_to_data(dims_of(self._viewer).point[-layer.ndim :])).astype(int)
         box = np.array([here, here])
@@ -216,20 +216,20 @@ class LabelFinder(QObject):
             seen = deepest_pixel(labels[window], label, shown, cancelled)
             if seen is not None and seen[1] >= least:
                 return Place(*seen, is_in_sight=True)
-            found = deepest_pixel(labels, label, shown, cancelled)
-            return None if found is None else Place(*found, is_in_sight=False)
+            deepest = deepest_pixel(labels, label, shown, cancelled)
+            return None if deepest is None else Place(*deepest, is_in_sight=False)
 
         return search
 
-    def go(self, layer: Labels, place: Place | None) -> None:
-        if place is None or place.is_in_sight or layer not in self._viewer.layers:
+    def go(self, layer: Labels, target: Place | None) -> None:
+        if target is None or target.is_in_sight or layer not in self._viewer.layers:
             return
         now = self._view()
         if now != self._after:  # the person has moved since
             self._before = now
-        radius = place.depth * self._side_of_pixel(layer)
+        radius = target.depth * self._side_of_pixel(layer)
         is_small = radius < _LEAST_RADIUS
-        center_on(self._viewer, layer, place.pixel, only_if_hidden=not is_small)
+        center_on(self._viewer, layer, target.pixel, only_if_hidden=not is_small)
         if is_small:
             camera_of(self._viewer).zoom *= _GOOD_RADIUS / radius
         self._after = self._view()

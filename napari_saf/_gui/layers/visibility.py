@@ -30,13 +30,13 @@ _COVERED = 0.5
 @contextmanager
 def selection_kept(viewer: napari.Viewer) -> Iterator[None]:
     """Keep the selected layers selected although napari selects each layer that is added."""
-    before = list(viewer.layers.selection)
+    selected = list(viewer.layers.selection)
     yield
-    kept = [layer for layer in before if layer in viewer.layers]
-    if len(kept) == 1:
-        viewer.layers.selection.active = kept[0]
+    remaining = [layer for layer in selected if layer in viewer.layers]
+    if len(remaining) == 1:
+        viewer.layers.selection.active = remaining[0]
     else:
-        viewer.layers.selection = kept
+        viewer.layers.selection = remaining
 
 
 def insert_above(
@@ -46,21 +46,21 @@ def insert_above(
 
     From below: the image, images blended with it, labels, computed images, points, strokes.
     """
-    order, image_id = [other for other in viewer.layers if other != layer], str(image.unique_id)
+    order, image_id = [item for item in viewer.layers if item != layer], str(image.unique_id)
     if image not in order:
         return
 
-    def rank(other: Layer) -> int:
-        if other == strokes or is_strokes(other):
+    def rank(neighbour: Layer) -> int:
+        if neighbour == strokes or is_strokes(neighbour):
             return 3
-        return 0 if isinstance(other, Labels) else 1 if isinstance(other, Image) else 2
+        return 0 if isinstance(neighbour, Labels) else 1 if isinstance(neighbour, Image) else 2
 
-    def lies_above(other: Layer) -> bool:
-        if image_id_of(other) not in ("", image_id):
+    def lies_above(neighbour: Layer) -> bool:
+        if image_id_of(neighbour) not in ("", image_id):
             return True
-        if isinstance(other, Image) and is_given(other):
-            return is_opaque(other)
-        return rank(other) > rank(layer)
+        if isinstance(neighbour, Image) and is_given(neighbour):
+            return is_opaque(neighbour)
+        return rank(neighbour) > rank(layer)
 
     index = order.index(image) + 1
     while index < len(order) and not lies_above(order[index]):
@@ -76,7 +76,7 @@ def is_opaque(layer: Layer) -> bool:
 
 
 def _covering(viewer: napari.Viewer, layer: Layer, image: Image) -> list[tuple[Layer, float]]:
-    """Return visible layers that hide one of an image, and the share of it that they cover.
+    """Return visible layers that hide a layer of an image, and the share of it that they cover.
 
     These are opaque images, probability maps, and results of other images. In three dimensions,
     and in the grid, there are none.
@@ -85,19 +85,19 @@ def _covering(viewer: napari.Viewer, layer: Layer, image: Image) -> list[tuple[L
     if layer not in order or dims_of(viewer).ndisplay == 3 or grid_of(viewer).enabled:
         return []
     covering = []
-    for other in order[order.index(layer) + 1 :]:
-        is_image = isinstance(other, Image) and is_given(other)
-        hides = is_image and is_opaque(other) and other != image
-        hides |= MAP_KEY in metadata_of(other) or image_id_of(other) not in image_ids
-        if other.visible and hides:
-            covering.append((other, _covered_share(viewer, layer, other)))
-    return [(other, share) for other, share in covering if share > 0]
+    for cover in order[order.index(layer) + 1 :]:
+        is_image = isinstance(cover, Image) and is_given(cover)
+        hides = is_image and is_opaque(cover) and cover != image
+        hides |= MAP_KEY in metadata_of(cover) or image_id_of(cover) not in image_ids
+        if cover.visible and hides:
+            covering.append((cover, _covered_share(viewer, layer, cover)))
+    return [(cover, share) for cover, share in covering if share > 0]
 
 
-def _covered_share(viewer: napari.Viewer, layer: Layer, other: Layer) -> float:
+def _covered_share(viewer: napari.Viewer, layer: Layer, cover: Layer) -> float:
     """Return the share of the bounding box of a layer, on screen, that lies in that of another."""
-    n_axes, share = min(layer.ndim, other.ndim), 1.0
-    boxes = [each.extent.world[:, -n_axes:] for each in (layer, other)]
+    n_axes, share = min(layer.ndim, cover.ndim), 1.0
+    boxes = [each.extent.world[:, -n_axes:] for each in (layer, cover)]
     low, high = np.maximum(boxes[0][0], boxes[1][0]), np.minimum(boxes[0][1], boxes[1][1])
     shown = [axis - dims_of(viewer).ndim for axis in dims_of(viewer).displayed]
     for axis in range(-n_axes, 0):
@@ -151,7 +151,7 @@ class ResultVisibility:
         return self.uncover(image, layer)
 
     def uncover(self, image: Any, layer: Any) -> str:
-        """Hide the layers that cover one of an image; return a note on images for the status.
+        """Hide the layers that cover a layer of an image; return a note on images for the status.
 
         A layer over less than half of it, such as the next tile, stays, and is noted, too. Results
         that were hidden with their image are shown again with it.
@@ -159,16 +159,16 @@ class ResultVisibility:
         viewer, notes = self._viewer(), list[str]()
         images, hidden = list[Any](), list[Any]()
         covering = [] if viewer is None or image is None else _covering(viewer, layer, image)
-        for other, share in covering:
-            is_image = is_given(other) and isinstance(other, Image)
+        for cover, share in covering:
+            is_image = is_given(cover) and isinstance(cover, Image)
             if share < _COVERED:
-                notes += [f"{other.name} lies over a part of {layer.name}"] * is_image
+                notes += [f"{cover.name} lies over a part of {layer.name}"] * is_image
                 continue
-            self._hide(other)
-            (images if is_image else hidden).append(other)
-            notes += [f"{other.name} is hidden: it lay over {image.name}"] * is_image
-        for other in images:
-            _show_together(other, hidden)
+            self._hide(cover)
+            (images if is_image else hidden).append(cover)
+            notes += [f"{cover.name} is hidden: it lay over {image.name}"] * is_image
+        for cover in images:
+            _show_together(cover, hidden)
         return "\n".join(notes)
 
     def hide_results(self, image: Any) -> None:
@@ -176,8 +176,8 @@ class ResultVisibility:
             self._hide(layer)
 
     def _show(self, layer: Any, region: _Region) -> None:
-        for other in self._results_in(region.image(), region.fixed):
-            self._hide(other)
+        for result in self._results_in(region.image(), region.fixed):
+            self._hide(result)
         self._regions.pop(layer, None)  # the newest is last
         self._regions[layer] = region
         _make_visible(region.image(), layer)
@@ -190,7 +190,7 @@ class ResultVisibility:
 
     def _results_in(self, image: Any, fixed: frozenset[tuple[int, int]]) -> list[Any]:
         pairs = [(layer, self._regions[layer].fixed) for layer in self._results_of(image)]
-        return [layer for layer, other in pairs if other <= fixed or fixed <= other]
+        return [layer for layer, stored in pairs if stored <= fixed or fixed <= stored]
 
     def _results_of(self, image: Any) -> list[Any]:
         image = unwrapped(image)

@@ -57,7 +57,7 @@ class Run(Task):
     The `mailbox` holds at most one frame: the run makes one when it is empty, and whoever takes it
     asks so for another; neither waits for the other. `first_labels` is sent with the first. A sweep
     through the fairness weights sends `swept` before it returns its last solution. What follows the
-    labels does not hold them up: what strokes have `taught`, and regions that are `merged`.
+    labels does not hold them up: `prototypes_learned` from strokes, and regions that are `merged`.
 
     A `recording` can be set while a run goes on, if it is recordable. The `problem` is what was
     read, with strokes numbered without gaps; the `classes` are the numbers of the strokes. At full
@@ -67,7 +67,7 @@ class Run(Task):
 
     first_labels = Signal()
     swept = Signal(object)
-    taught = Signal(object)
+    prototypes_learned = Signal(object)
     merged = Signal(object)
 
     def __init__(self, job: RunJob, live: LiveLayer, reader: ProblemReader) -> None:
@@ -118,8 +118,8 @@ class Run(Task):
         method, job = self.job.method, self.job.image_job
         read = self._reader.read(job, cancelled)
         run = self._numbered = NumberedRun(method, read, self._start)
-        whole = self._reader.problem
-        assert whole is not None
+        problem = self._reader.problem
+        assert problem is not None
         if cancelled():
             raise Cancelled
         if self.job.is_sweep:
@@ -142,7 +142,7 @@ class Run(Task):
             result = dataclasses.replace(result, history=self.recording.history())
         finished = run.finish(_last(result))
         labels = job.with_locked(finished.labels)  # type: ignore[arg-type]
-        self._left = result, labels, whole
+        self._left = result, labels, problem
         return dataclasses.replace(finished, labels=labels)
 
     def _put(self, snapshot: Snapshot) -> None:
@@ -176,9 +176,9 @@ class Run(Task):
         (result, labels, problem), self._left = self._left, None
         job, level = self.job.image_job, self.job.level
         if job.seeds is not None and not self.is_cancelled:
-            taught = PrototypeSet.fit(problem, labels)
-            if taught is not None:
-                self._send(self.taught, taught)
+            prototypes = PrototypeSet.fit(problem, labels)
+            if prototypes is not None:
+                self._send(self.prototypes_learned, prototypes)
         recording = self.recording
         if recording is not None:
             recording.finish(result)
@@ -210,7 +210,7 @@ class RunsOfViewer(QObject):
         self.ended.connect(self._on_ended)
 
     def _on_ended(self, controller: RunController) -> None:
-        self.running = [other for other in self.running if other is not controller]
+        self.running = [active for active in self.running if active is not controller]
 
 
 class RunController(QObject):
@@ -298,7 +298,7 @@ class RunController(QObject):
             (run.first_labels, self._show_newest),
             (run.swept, self.swept),
             (run.returned, self._on_returned),
-            (run.taught, self._on_taught),
+            (run.prototypes_learned, self._on_prototypes_learned),
             (run.merged, self._on_merged),
             (run.failed, self.failed),
             (run.abandoned, self.abandoned),
@@ -309,9 +309,9 @@ class RunController(QObject):
         self._runs.began.emit(self)
         run.start()
 
-    def _on_other_began(self, other: RunController) -> None:
-        """End a run to whose layer another one writes."""
-        if other is not self and self.live is not None and self.live is other.live:
+    def _on_other_began(self, started: RunController) -> None:
+        """Stop the run if another controller started one that writes to its layer."""
+        if started is not self and self.live is not None and self.live is started.live:
             self.stop()
 
     def _show_newest(self) -> None:
@@ -369,10 +369,10 @@ class RunController(QObject):
         self._runs.returned.emit(self, result)
         self.returned.emit(result)
 
-    def _on_taught(self, taught: PrototypeSet) -> None:
+    def _on_prototypes_learned(self, prototypes: PrototypeSet) -> None:
         if self._has_returned and self.run is not None and self.run.live.layer is not None:
-            self.run.learned = taught
-            self.run.live.teach(taught)
+            self.run.learned = prototypes
+            self.run.live.teach(prototypes)
 
     def _on_merged(self, tree: RegionHierarchy) -> None:
         """Show the regions that the job asks for, and make them active."""
@@ -398,7 +398,8 @@ class RunController(QObject):
     def _on_layer_removed(self, event: Any) -> None:
         self.reader.forget()
         run = self.run
-        if run is not None and event.value in (run.job.image, run.live.layer, *run.job.others):
+        layers = () if run is None else (run.job.image, run.live.layer, *run.job.extra_images)
+        if run is not None and event.value in layers:
             is_labels = event.value == run.live.layer
             which = "the layer of its labels" if is_labels else "its image"
             run.fault = f"stopped: {which} was removed"

@@ -88,8 +88,8 @@ class WarmStart(RunStart):
             return None
         table = np.full((problem.n_nodes, classes.n_columns), _LEAST**_SMOOTHING, np.float32)
         _, new, old = np.intersect1d(classes.numbers, start.numbers, return_indices=True)
-        for column, before in zip(new, old, strict=True):
-            table[start.columns == before, column] = 1
+        for column, old_column in zip(new, old, strict=True):
+            table[start.columns == old_column, column] = 1
         return np.asarray(table / table.sum(axis=1, keepdims=True))
 
 
@@ -120,7 +120,7 @@ class RunJob:
     """A request to label an image, read from a form once: all that its run needs.
 
     With `live`, the labels go on in the layer of an earlier run; that of a run that is ended for
-    this one is then left as it is. The `others` are images labelled together with this one. A run
+    this one is then left as it is. The `extra_images` are labelled together with this one. A run
     whose `start` is a recorded state goes on with its `recording`. The `note` is shown at the end.
     The `options` are what was set of the image by hand, in words. The layer has a `title`, by
     default the method and these, and the `names` and `colors` of labels that are known before. A
@@ -136,7 +136,7 @@ class RunJob:
     strokes: Labels | None = None
     live: LiveLayer | None = None
     start: RunStart | None = None
-    others: tuple[Image, ...] = ()
+    extra_images: tuple[Image, ...] = ()
     recording: Recording | None = None
     note: str = ""
     options: Sequence[str] = ()

@@ -466,21 +466,21 @@ class TimeLeft:
         """Take note of the share that is done after so many seconds."""
         self._times.append(seconds)
         self._fractions.append(fraction)
-        left = self._estimate()
-        if left is None or self._end is None:
-            self._end = None if left is None else seconds + left
+        remaining = self._estimate()
+        if remaining is None or self._end is None:
+            self._end = None if remaining is None else seconds + remaining
             return
         shown = max(self._end - seconds, 1.0)
-        weight = 1.0 if not shown / 3 < left < shown * 2 else 0.3
-        self._end += weight * (seconds + left - self._end)
+        weight = 1.0 if not shown / 3 < remaining < shown * 2 else 0.3
+        self._end += weight * (seconds + remaining - self._end)
 
     def seconds_left(self, seconds: float) -> float | None:
         """Return about how many seconds are left after so many; None where nobody knows."""
         return None if self._end is None else max(self._end - seconds, 1.0)
 
     def words(self, seconds: float) -> str:
-        left = self.seconds_left(seconds)
-        return "" if left is None else f"{duration_text(left)} left"
+        remaining = self.seconds_left(seconds)
+        return "" if remaining is None else f"{duration_text(remaining)} left"
 
     def _estimate(self) -> float | None:
         times, fractions = self._times, self._fractions
@@ -490,5 +490,5 @@ class TimeLeft:
         since = int(np.searchsorted(times[:-1], times[-1] - _RECENT * passed, side="right")) - 1
         rise = fractions[-1] - fractions[max(since, 0)]
         span = times[-1] - times[max(since, 0)]
-        left = _SLOWDOWN * (1 - fractions[-1]) * span / rise if rise > 0 else np.inf
-        return left if left <= _FORESEEABLE * passed else None
+        remaining = _SLOWDOWN * (1 - fractions[-1]) * span / rise if rise > 0 else np.inf
+        return remaining if remaining <= _FORESEEABLE * passed else None

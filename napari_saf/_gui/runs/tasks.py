@@ -173,9 +173,9 @@ class BackgroundTasks(QObject):
             self.drop_task(task)
 
     def drop_task(self, task: Task) -> None:
-        """Abandon any task; it is referenced until its thread has ended."""
+        """Silence a task and keep a reference to it until its thread has ended."""
         task.silence()
-        self._ending = {other for other in self._ending if not other.wait(0)} | {task}
+        self._ending = {ending for ending in self._ending if not ending.wait(0)} | {task}
 
     def shut_down(self) -> None:
         """Cancel all calculations, and wait for their threads."""

@@ -122,7 +122,7 @@ class AutomaticSettings(QCheckBox):
         """
         choices, region, n_axes = self._choices(), self._input.pixels().region(), self._n_axes()
         previous = self._name
-        painted = dataclasses.replace(job, given=None, locked=None)
+        painted = dataclasses.replace(job, base_labels=None, locked=None)
 
         def choose(cancelled: Callable[[], bool]) -> str:
             seeds = painted.read_seeds(cancelled)

@@ -343,7 +343,7 @@ class StrokeResults(QObject):
             labels = follow_strokes(self.read(self._base.layer), self.read(self._input.strokes))
         locked = None if self.current is None else self.current.locked
         job = self._input.read().job(finite_only=self.finite_only)
-        return dataclasses.replace(job, given=labels, locked=locked)
+        return dataclasses.replace(job, base_labels=labels, locked=locked)
 
     def learner(self, form: MethodForm) -> Callable[[Callable[[], bool]], Pipeline]:
         """Return a function that learns from the strokes in all regions of a large image.
