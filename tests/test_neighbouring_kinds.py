@@ -15,7 +15,6 @@ FRAMES = np.stack([LABELS, np.roll(LABELS, 1, 1)])
 
 
 @functools.cache
-@functools.cache
 def measures():
     return saf.measure_objects(saf.split_objects(FRAMES, axis=0))
 
@@ -25,6 +24,7 @@ def classes():
     return saf.learn_classes(measures(), {1: 1, 2: 2})
 
 
+@functools.cache
 def values():
     """One of each kind of thing that the package makes, and what stands for it in a file."""
     problem = saf.Problem.from_image(IMAGE, max_side=None, window=3)
@@ -64,6 +64,7 @@ def values():
     }
 
 
+@functools.cache
 def fitting():
     """Arguments that fit, by the name of the function; each is replaced in turn."""
     known = values()

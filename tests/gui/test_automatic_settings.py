@@ -133,8 +133,8 @@ def textures():
     ("image", "features"),
     [
         (blocks(96), "lab"),
-        (dots()[0][..., 0], "foreground"),
-        (textures(), "multiscale"),
+        pytest.param(dots()[0][..., 0], "foreground", marks=pytest.mark.exhaustive),
+        pytest.param(textures(), "multiscale", marks=pytest.mark.exhaustive),
     ],
     ids=["objects", "many things", "textures"],
 )

@@ -124,7 +124,9 @@ def in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("in_blocks")
-@pytest.mark.parametrize("features", ["intensity", "texture", "foreground"])
+@pytest.mark.parametrize(
+    "features", ["intensity", "texture", pytest.param("foreground", marks=pytest.mark.exhaustive)]
+)
 @pytest.mark.parametrize("name", ["_MOST_FIELDS", "_MOST_AT_ONCE"])
 def test_parts_have_the_labels_of_the_whole(
     name: str, features: str, monkeypatch: pytest.MonkeyPatch

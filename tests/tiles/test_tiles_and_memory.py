@@ -85,7 +85,7 @@ def in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_full_resolution, "_MOST_AT_ONCE", 2**15)
 
 
-FEW = ("first click", "channels", "far reduced", "in full", "stack", "reduced volume", "groups")
+FEW = ("first click", "in full", "reduced volume", "groups")
 PARAMS = [pytest.param(n, marks=() if n in FEW else pytest.mark.exhaustive) for n in CASES]
 
 

@@ -17,6 +17,7 @@ from napari_saf.io import read_labels
 pytestmark = pytest.mark.gui
 
 
+@pytest.mark.exhaustive
 def test_what_strokes_taught_labels_images_and_folders_in_3_clicks(hands, take_picture, tmp_path):
     """And is exported by one."""
     dock, inside = taught_on_the_leaf(hands, tmp_path, "before")
@@ -52,6 +53,7 @@ def apply_to_images(hands, dock, inside, take_picture, folder) -> None:
         assert (result.data == 1)[truth].mean() > 0.9 and (result.data == 2)[~truth].mean() > 0.9
 
 
+@pytest.mark.exhaustive
 def test_a_click_on_a_row_moves_the_camera_only_where_it_must(hands, take_picture, tmp_path):
     taught_on_the_leaf(hands, tmp_path)
     dock, camera = hands.open_dock("Prototypes"), hands.viewer.scene.camera

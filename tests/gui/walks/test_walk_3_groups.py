@@ -19,6 +19,7 @@ def sections() -> tuple[np.ndarray, np.ndarray]:
     return (255 * (light + 0.25 * tissue + noise)).astype(np.uint8), tissue
 
 
+@pytest.mark.exhaustive
 def test_walk(hands, take_picture, tmp_path):
     image, tissue = sections()
     tifffile.imwrite(tmp_path / "sections.tif", image)

@@ -11,6 +11,7 @@ from napari_saf._gui.dictionary.atoms import AtomView
 pytestmark = pytest.mark.gui
 
 
+@pytest.mark.exhaustive
 def test_walk(hands, take_picture, tmp_path):
     image, _ = wall()
     iio.imwrite(tmp_path / "wall.png", image)

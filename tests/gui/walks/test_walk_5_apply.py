@@ -13,6 +13,7 @@ from napari_saf.io import read_labels
 pytestmark = pytest.mark.gui
 
 
+@pytest.mark.exhaustive
 def test_walk(hands, take_picture, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     walls = prepare(tmp_path)
