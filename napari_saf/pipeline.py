@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Callable, Generator, Mapping, Sequence
-from typing import Any, ClassVar, Literal, cast
+from typing import Any, ClassVar, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -37,7 +37,6 @@ from napari_saf.strategies import Strategy, refusal
 
 Source = ArrayLike | io.ImageFile
 """An image in memory, alone or with what its file says of it."""
-Masks = Literal["finite"] | ArrayLike | None
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)

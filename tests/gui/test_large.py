@@ -136,7 +136,7 @@ def test_seconds_count_while_it_learns(model, image, open_on, qtbot, tmp_path, m
         may_end.wait(TIMEOUT / 1000)
         raise Cancelled
 
-    section = docks_large.LargeSection(model, dock.input, dock.form, lambda form: learn)
+    section = docks_large.LargeSection(model, dock.input, lambda: learn)
     qtbot.addWidget(section)
     section.store.set_path(tmp_path / "m.ome.zarr")
     section.start()

@@ -8,8 +8,10 @@ from gui_cases import blocks
 
 from napari_saf import AssignmentFlow, GridGraph, Problem
 from napari_saf._gui.layers.reading import ImageJob, Pixels, ProblemReader
-from napari_saf._gui.runs.job import WarmStart
+from napari_saf._gui.runs.job import RecordedStart, RunJob, StoppedStart, WarmStart
+from napari_saf.features import Scaling
 from napari_saf.problem import ImageOptions
+from napari_saf.recording import Recording
 from napari_saf.result import LabelMap
 
 
@@ -132,3 +134,13 @@ def test_strokes_taken_back_lead_back_to_the_labels_before_them():
     assert start.of_fewer(strokes[1]).columns[0] == 0
     assert start.of_fewer(strokes[0]) is None
     assert start.of_fewer(2 * strokes[2]) is None
+
+
+@pytest.mark.parametrize("start", [StoppedStart(None), RecordedStart(None)])
+def test_a_run_of_other_features_does_not_go_on_from_where_it_stopped(job, start):
+    scaled = dataclasses.replace(job.options, scaling=Scaling(0.0, 1.0))
+    image_job = dataclasses.replace(job, options=scaled)
+    run_job = RunJob(None, image_job, AssignmentFlow(), None, start=start, recording=Recording())
+    anew = run_job.rescaled()
+    assert anew.image_job.options.scaling is None
+    assert anew.start is None and anew.recording is None

@@ -422,7 +422,7 @@ def test_regions_of_another_solution_of_a_sweep_take_the_place_of_the_first(
     (labels,), (layer,) = layers_of(viewer)
     (problem,) = problems
     other = saf.FairClustering(n_clusters=2).run(problem)
-    dock.fairness.chosen.emit(TradeOffPoint(1.0, 0.0, 0.0, 0.0, other))
+    dock.shown.show_solution(TradeOffPoint(1.0, 0.0, 0.0, 0.0, other))
     settle(dock)
     assert in_sight(viewer) == ["FAIR"]
     dock.regions.slider.setValue(0)

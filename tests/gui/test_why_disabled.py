@@ -75,3 +75,18 @@ def test_a_run_does_not_go_on(change, words):
 )
 def test_borders_do_not_move(change, words):
     assert words in why_not_sharpened(dataclasses.replace(SharpenState(), **change))
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"has_image": False, "fault": "window: odd"}, "no image"),
+        ({"fault": "window: odd", "follows_seeds": True}, "window: odd"),
+        ({"follows_seeds": True}, "paint strokes of two classes"),
+        ({"follows_seeds": True, "takes_prototypes": True}, "choose prototypes, or paint"),
+        ({"follows_seeds": True, "has_strokes": True}, ""),
+    ],
+)
+def test_an_image_is_not_labelled(change, words):
+    reason = why_not_labelled(dataclasses.replace(SegmentState(), **change))
+    assert words in reason and bool(words) == bool(reason)

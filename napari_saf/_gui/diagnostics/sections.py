@@ -30,6 +30,13 @@ _MARGIN = 0.012
 _RANGE_WIDTH = 50
 _LINE, _CURSOR, _FACE = QColor("#4c9be8"), QColor("#f5a623"), QColor(128, 128, 128, 33)
 _SMALL = "font-size: 7pt; color: gray;"
+_MOST_ROWS = 6
+BRANCH_HELP = "Go on from here with these parameters, in a layer of its own."
+_SCALE_HELP = "Side of the window over which labels are averaged (N)."
+_SUMMARY_HELP = (
+    "How far apart labels are in colour or whatever describes a pixel: the scatter between them "
+    "over the scatter within them; larger is better (tr S_B / tr S_W)."
+)
 Colors = Callable[[int], NDArray[np.floating]]
 
 
@@ -236,15 +243,6 @@ def _short_number(value: float) -> str:
         return f"{value:.3g}"
     digits, exponent = f"{value:.1e}".split("e")
     return f"{digits}e{int(exponent)}"
-
-
-_MOST_ROWS = 6
-BRANCH_HELP = "Go on from here with these parameters, in a layer of its own."
-_SCALE_HELP = "Side of the window over which labels are averaged (N)."
-_SUMMARY_HELP = (
-    "How far apart labels are in colour or whatever describes a pixel: the scatter between them "
-    "over the scatter within them; larger is better (tr S_B / tr S_W)."
-)
 
 
 class SeparabilityTable(QWidget):

@@ -172,9 +172,13 @@ class ApplyDialog(QDialog):
         rescale = self.brightness.value if self.has_brightness else None
         if not self.takes_files:
             return ApplyRequest(self.layer, rescale=rescale)
-        files = {"source": self.source.path, "results": self.results.path}
-        maps, overwrite = self.maps.value, self.overwrite.isChecked()
-        return ApplyRequest(rescale=rescale, maps=maps, overwrite=overwrite, **files)
+        return ApplyRequest(
+            source=self.source.path,
+            results=self.results.path,
+            rescale=rescale,
+            maps=self.maps.value,
+            overwrite=self.overwrite.isChecked(),
+        )
 
     def apply(self, *clicked: object) -> None:
         self.apply_asked.emit(self.request)
@@ -244,7 +248,9 @@ def start_applying(
     learned: Model,
     labels: Any = None,
     dictionary: Mapping[str, Any] | None = None,
-    **look: Any,
+    *,
+    title: str = "",
+    strokes: Labels | None = None,
 ) -> None:
     """Label what is asked for, in a run or a task; see `repeat_job`, `ApplyOptions`.
 
@@ -268,7 +274,15 @@ def start_applying(
 
         panel.begin_task("looking for images", work, show, panel.show_task)
     elif isinstance(learned, Pipeline) and request.image is not None:
-        job = repeat_job(viewer, learned, request.image, labels, rescale=request.rescale, **look)
+        job = repeat_job(
+            viewer,
+            learned,
+            request.image,
+            labels,
+            rescale=request.rescale,
+            title=title,
+            strokes=strokes,
+        )
         panel.controller.start(job)
 
 
@@ -402,10 +416,10 @@ def _cut(
     recorded = None if labels is None else placement.image_axes_of(labels)
     if recorded is not None:
         axes, singletons = recorded
-        own_channels = placement.channel_axis_of(labels)
-        if own_channels is not None:
+        channel = placement.channel_axis_of(labels)
+        if channel is not None:
             if has_channels and image.ndim == len(axes):
-                return tuple(axis for axis in singletons if axis != own_channels), own_channels
+                return tuple(axis for axis in singletons if axis != channel), channel
         elif image.ndim == len(axes) + has_channels:
             if not has_channels:
                 return singletons, None

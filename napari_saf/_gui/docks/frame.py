@@ -25,6 +25,15 @@ _PLUGIN = "napari-saf"
 _BUTTON_NAME = "napari-saf help"
 _KEYS = (QEvent.Type.ShortcutOverride, QEvent.Type.KeyPress)
 _SAVE = QKeySequence.StandardKey.Save
+_FOLDERS = ("_docs", "../docs")
+"""In a wheel the pages lie inside the package, in a checkout next to it."""
+_DIRECTIVES = re.compile(r"^```\{.*?^```$", re.MULTILINE | re.DOTALL)
+_SIZE = QSize(820, 720)
+_MARGIN = 90
+_TABS = "QTabBar::tab { padding: 3px; }"
+"""So that the tabs of six docks fit into the width of one, without arrows to scroll them."""
+_LINKS = {False: "#1a5fb4", True: "#7ab4ff"}
+"""Colour of links by whether text is light, as on a dark ground."""
 
 
 def page_of(dock: QWidget) -> str:
@@ -36,17 +45,6 @@ def page_of(dock: QWidget) -> str:
             if str(command.python_name) == python_name:
                 return str(command.id.partition(".")[2])
     return "index"
-
-
-_FOLDERS = ("_docs", "../docs")
-"""In a wheel the pages lie inside the package, in a checkout next to it."""
-_DIRECTIVES = re.compile(r"^```\{.*?^```$", re.MULTILINE | re.DOTALL)
-_SIZE = QSize(820, 720)
-_MARGIN = 90
-_TABS = "QTabBar::tab { padding: 3px; }"
-"""So that the tabs of six docks fit into the width of one, without arrows to scroll them."""
-_LINKS = {False: "#1a5fb4", True: "#7ab4ff"}
-"""Colour of links by whether text is light, as on a dark ground."""
 
 
 def page_path(name: str) -> Path:

@@ -20,7 +20,6 @@ from napari_saf._gui.forms.display_text import describe_error, duration_text
 from napari_saf._gui.forms.fields import FolderField
 from napari_saf._gui.forms.image_input import ImageInput
 from napari_saf._gui.forms.layout import FormSection, create_button, create_row, enable
-from napari_saf._gui.forms.method_form import MethodForm
 from napari_saf._gui.layers.large import GrowingLevels, SpreadArray, is_large, source_of
 from napari_saf._gui.layers.live import colormap_of, label_colors
 from napari_saf._gui.layers.metadata import METADATA_KEY, NAMES_KEY, STORE_KEY
@@ -58,19 +57,18 @@ _STORE_HELP = (
 class LargeSection(FormSection):
     """Labels all of a large image in the background; in sight where the image is large.
 
-    For the form the `learner` returns what makes the recipe, or raises a SafError. The dock is free
-    meanwhile.
+    The `learner` reads the form and returns what makes the recipe, or raises a SafError. The dock
+    is free meanwhile.
     """
 
     def __init__(
         self,
         viewer: napari.Viewer,
         chosen: ImageInput,
-        form: MethodForm,
-        learner: Callable[[MethodForm], Learner],
+        learner: Callable[[], Learner],
     ) -> None:
         super().__init__()
-        self._viewer, self._input, self._form, self._learner = viewer, chosen, form, learner
+        self._viewer, self._input, self._learner = viewer, chosen, learner
         self._task: Task | None = None
         self._target: tuple[Image, Placement, Path]  # of the labels
         self.layer: Any = None
@@ -105,7 +103,7 @@ class LargeSection(FormSection):
             out = out / f"{file_stem(image.name)}{_SUFFIX}"
             self.store.set_path(out)
         try:
-            learner, region = self._learner(self._form), self._input.pixels().slices(every=True)
+            learner, region = self._learner(), self._input.pixels().slices(every=True)
             mask = self._input.choices["mask"].layer
             values = None if mask is None else pixels_of(mask)
             target = image, region.whole()[0], out

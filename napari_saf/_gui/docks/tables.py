@@ -1,4 +1,4 @@
-"""Tables: a model whose rows a click on a heading sorts, the table of labels, a list of labels."""
+"""Tables: a model whose rows a click on a heading sorts, a table of measures, a list of labels."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class TableModel(QAbstractTableModel):
         super().__init__()
         self.headings, self.rows = headings, list[Any]()
         self.sorted_by = (-1, Qt.SortOrder.AscendingOrder)
-        self._given: Sequence[Any] = ()
+        self._unsorted: Sequence[Any] = ()
 
     def text(self, row: Any, column: int) -> str | None:
         return None
@@ -86,7 +86,7 @@ class TableModel(QAbstractTableModel):
 
     def take(self, rows: Sequence[Any]) -> None:
         """Take other rows, sorted as those before; rows of the same key stay in their order."""
-        self._given, self.rows = rows, self.in_order(rows)
+        self._unsorted, self.rows = rows, self.in_order(rows)
 
     def in_order(self, rows: Sequence[Any]) -> list[Any]:
         column, order = self.sorted_by
@@ -97,7 +97,7 @@ class TableModel(QAbstractTableModel):
         """Sort all rows by a column; the selection is kept."""
         self.layoutAboutToBeChanged.emit()
         previous, self.sorted_by = self.rows, (column, order)
-        self.take(self._given)
+        self.take(self._unsorted)
         positions = {row: k for k, row in enumerate(self.rows)}
         old = self.persistentIndexList()
         new = [self.index(positions[previous[index.row()]], index.column()) for index in old]

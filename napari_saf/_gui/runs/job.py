@@ -53,7 +53,7 @@ class WarmStart(RunStart):
         problem: Problem,
         result: Segmentation,
         numbers: NDArray[np.int64],
-        last: RunStart | None,
+        last: WarmStart | None,
     ) -> WarmStart | None:
         """Return the start for the strokes that follow a run, whose start was of the `last` ones.
 
@@ -63,7 +63,7 @@ class WarmStart(RunStart):
             return None
         painted = np.append(0, numbers)[problem.seeds]
         columns = result.assignment.argmax(axis=1).astype(np.uint16)
-        earlier = last.of_fewer(painted) if isinstance(last, WarmStart) else None
+        earlier = None if last is None else last.of_fewer(painted)
         return cls(columns, numbers, painted, earlier)
 
     def of_fewer(self, painted: NDArray[np.integer]) -> WarmStart | None:
@@ -167,9 +167,14 @@ class RunJob:
         return dataclasses.replace(self, image_job=job)
 
     def rescaled(self) -> RunJob:
-        """Return the same with the image scaled by its own values."""
+        """Return the same with the image scaled by its own values.
+
+        A run that was to go on begins anew: its states are of other features.
+        """
         options = dataclasses.replace(self.image_job.options, scaling=None)
         job = dataclasses.replace(self.image_job, options=options)
+        if isinstance(self.start, StoppedStart | RecordedStart):
+            return dataclasses.replace(self, image_job=job, start=None, recording=None)
         return dataclasses.replace(self, image_job=job)
 
     def create_layer(self, viewer: Any) -> LiveLayer:

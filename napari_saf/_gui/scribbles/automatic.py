@@ -27,7 +27,7 @@ from napari_saf.problem import ImageOptions, Problem
 from napari_saf.result import FULL, Segmentation, Status
 
 _FIRST = "object"
-_OWN = "as set below"
+_BY_HAND = "as set below"
 _PROVISIONAL = "first labels; looking for what the strokes stand for …"
 _BOXES = ("features", "weights", "max_side")
 _TOOLTIP = (
@@ -105,7 +105,7 @@ class AutomaticSettings(QCheckBox):
             self._input.choose(**{name: getattr(options, name) for name in _BOXES})
             self._form.set_values(dict(self.choice.parameters))
             self._applied = True
-        self.setText(self.choice.summary if self.isChecked() else _OWN)
+        self.setText(self.choice.summary if self.isChecked() else _BY_HAND)
 
     def take(self, name: str) -> bool:
         """Show the settings of a choice; return whether they are others than before."""

@@ -130,7 +130,7 @@ class ScribblesWidget(DockBase):
             none="choose an image",
         )
         self.next_row = NextRow(self.workspace, lambda: self.result)
-        self.large = LargeSection(self._viewer, self.input, self.form, self._results.learner)
+        self.large = LargeSection(self._viewer, self.input, self._results.learner)
         sections = [
             self.input.section,
             self.tools,
@@ -254,10 +254,16 @@ class ScribblesWidget(DockBase):
             self._check()
 
     def _apply(self, request: ApplyRequest) -> None:
-        look = {"title": TITLE, "strokes": self.input.strokes}
         with self.panel.showing_errors():
-            pipeline = self._results.classifier()
-            start_applying(self.panel, self._viewer, request, pipeline, self.result, **look)
+            start_applying(
+                self.panel,
+                self._viewer,
+                request,
+                self._results.classifier(),
+                self.result,
+                title=TITLE,
+                strokes=self.input.strokes,
+            )
 
     def _save_classifier(self, path: str, rescale: bool) -> None:
         with self.panel.showing_errors():

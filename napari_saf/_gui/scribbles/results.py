@@ -58,7 +58,7 @@ _LEAST_RING = 8
 class StrokeState:
     """What decides whether strokes label an image; `fault` is what is wrong with the form.
 
-    `painted` are the names of the classes on pixels that are free, of which the method wants
+    `painted` are the names of the classes on pixels that are free, of which the method needs
     `n_least`.
     """
 
@@ -345,14 +345,13 @@ class StrokeResults(QObject):
         job = self._input.read().job(finite_only=self.finite_only)
         return dataclasses.replace(job, base_labels=labels, locked=locked)
 
-    def learner(self, form: MethodForm) -> Callable[[Callable[[], bool]], Pipeline]:
+    def learner(self) -> Callable[[Callable[[], bool]], Pipeline]:
         """Return a function that learns from the strokes in all regions of a large image.
 
         It takes a while, and returns the pipeline for the full image.
         """
         self.classifier()  # or why there is none
-        method = form.read()
-        selection = self._input.read()
+        method, selection = self._form.read(), self._input.read()
         # What strokes teach at full resolution is for all of the image at that.
         options = dataclasses.replace(selection.whole_options(), max_side=None)
         results = [r for r in self._results if r.image == selection.image and not r.live.is_lost]

@@ -99,7 +99,7 @@ class SegmentWidget(DockBase):
         self.regions = RegionSection(viewer, self.shown, background)
         self.swatches = LabelSwatches(self.shown, background)
         self.stopped = StoppedRun(self, viewer, self.controller, self.shown)
-        self.large = LargeSection(viewer, self.input, self.form, self._learner)
+        self.large = LargeSection(viewer, self.input, self._learner)
         self.applying = ApplyDialog(self, viewer, self.panel, _APPLY_HELP, fits=is_given)
         self.next_row = NextRow(self.workspace, lambda: self.result)
         right = Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter
@@ -203,8 +203,8 @@ class SegmentWidget(DockBase):
             return dataclasses.replace(options, scaling=Scaling(**scaling))
         return options
 
-    def _learner(self, form: MethodForm) -> Learner:
-        recipe = Pipeline(form.read(), self._scaled(self.input.read().whole_options()))
+    def _learner(self) -> Learner:
+        recipe = Pipeline(self.form.read(), self._scaled(self.input.read().whole_options()))
         return lambda cancelled: recipe
 
     def _apply(self, request: ApplyRequest) -> None:

@@ -12,11 +12,7 @@ from qtpy.QtCore import Qt, Signal
 from qtpy.QtWidgets import QHeaderView, QLabel, QSlider, QTableWidgetItem, QVBoxLayout, QWidget
 from superqt.utils import signals_blocked
 
-from napari_saf._gui.docks.tables import (
-    create_cell,
-    create_table,
-    square_icon,
-)
+from napari_saf._gui.docks.tables import create_cell, create_table, square_icon
 from napari_saf._gui.forms.layout import create_button, create_row, fill_layout
 from napari_saf._gui.runs.controller import Frame
 from napari_saf._gui.segment.result import ShownResult
@@ -36,12 +32,11 @@ _ROW_HEIGHT, _SMALL = 18, "QTableView, QHeaderView::section {font-size: 8pt; pad
 class FairnessSection(QWidget):
     """What a method does that spreads labels over groups.
 
-    `sweep_clicked` asks for a sweep over the fairness weight; `chosen` sends the solution that
-    a person chose on the plot or with the slider.
+    `sweep_clicked` asks for a sweep over the fairness weight, whose solutions the plot and the
+    slider show.
     """
 
     sweep_clicked = Signal()
-    chosen = Signal(object)
 
     def __init__(self, viewer: napari.Viewer, result: ShownResult) -> None:
         super().__init__()
@@ -71,7 +66,6 @@ class FairnessSection(QWidget):
         self._layout = QVBoxLayout(self)
         fill_layout(self._layout, self.button, self.slider_row, self._summary, self.table)
         self.slider.valueChanged.connect(self._on_slider_moved)
-        self.chosen.connect(result.show_solution)
         result.cleared.connect(self.reset)
         result.started.connect(self._on_started)
         result.shown.connect(self._on_result_shown)
@@ -157,7 +151,7 @@ class FairnessSection(QWidget):
     def _on_slider_moved(self, number: int) -> None:
         if self.trade_off is not None:
             self._mark_point(number)
-            self.chosen.emit(self.trade_off.points[number])
+            self._result.show_solution(self.trade_off.points[number])
 
     def _plot(self, trade_off: TradeOff) -> None:
         """Plot objective over fairness error, plain on the left as on the slider, in the theme.

@@ -136,7 +136,8 @@ class SharpenWidget(DockBase):
             image=Pixels(pixels_of(image), region[0]),
             channel_axis=region[1],
             n_axes=3 if self.volume.isChecked() and len(axes) > 2 else 2,
-            options={"reach": self.reach.value, "strength": strength},
+            reach=self.reach.value,
+            strength=strength,
         )
         shown = "automatic" if strength is None else strength
         words = f"borders sharpened: reach {self.reach.currentText()}, strength {shown}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -76,7 +76,8 @@ def sharpen_parts(
     image: Pixels,
     channel_axis: int | None,
     n_axes: int,
-    options: Mapping[str, Any],
+    reach: int | None,
+    strength: float | None,
 ) -> NDArray[Any]:
     """Return sharpened labels, of which the last axes, a plane or volume, are done at a time.
 
@@ -90,8 +91,14 @@ def sharpen_parts(
         if cancelled():
             raise Cancelled
         report((k / len(parts), f"sharpening, {k} of {len(parts)} done"))
-        pair, mask = (squeezed[at], channels[at]), finite[at]
-        sharpened[at] = sharpen_labels(*pair, channel_axis=-1, mask=mask, **options)
+        sharpened[at] = sharpen_labels(
+            squeezed[at],
+            channels[at],
+            channel_axis=-1,
+            mask=finite[at],
+            reach=reach,
+            strength=strength,
+        )
     return sharpened.reshape(labels.shape)
 
 
