@@ -24,7 +24,7 @@ from napari_saf._gui.docks.frame import frame_of
 from napari_saf._gui.layers import reading
 from napari_saf._gui.layers.metadata import METADATA_KEY
 from napari_saf._gui.prototypes.dock import PrototypesWidget
-from napari_saf._gui.runs.controller import RunController, RunsOfViewer
+from napari_saf._gui.runs.panel import RunController, RunsOfViewer
 from napari_saf._gui.scribbles.dock import ScribblesWidget
 
 pytestmark = pytest.mark.gui

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from napari_saf._gui.layers.live import LiveLayer, UncertaintyLayer
 from napari_saf._gui.layers.visibility import visibility_of
-from napari_saf._gui.runs.controller import Run, RunController
-from napari_saf._gui.runs.job import RunJob
+from napari_saf._gui.runs.panel import RunController
+from napari_saf._gui.runs.run import Run, RunJob
 from napari_saf.problem import Problem
 from napari_saf.recording import RecordedLabels, Recording
 from napari_saf.result import LabelImage, LabelMap

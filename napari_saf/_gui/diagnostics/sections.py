@@ -19,7 +19,7 @@ from napari_saf._gui.forms.fields import OddSlider
 from napari_saf._gui.forms.image_selection import side_of, with_side
 from napari_saf._gui.forms.layout import FormSection, create_button, create_fold, fill_layout
 from napari_saf._gui.forms.method_form import MethodForm
-from napari_saf._gui.runs.job import RunJob
+from napari_saf._gui.runs.run import RunJob
 from napari_saf.errors import SafError, counted
 from napari_saf.parameters import build, values_of
 from napari_saf.result import History

@@ -36,8 +36,8 @@ from napari_saf._gui.layers import placement
 from napari_saf._gui.layers.large import narrowed
 from napari_saf._gui.layers.reading import ImageJob
 from napari_saf._gui.napari_workarounds import dims_of
-from napari_saf._gui.runs.job import RunJob
 from napari_saf._gui.runs.panel import RunPanel
+from napari_saf._gui.runs.run import RunJob
 from napari_saf.batch import ApplyOptions, least_certain, run_batch
 from napari_saf.errors import InvalidInput, counted, format_count
 from napari_saf.input import AUTO
@@ -272,7 +272,7 @@ def start_applying(
             text, has_failed = summary
             (panel.show_fault if has_failed else panel.show_outcome)(text)
 
-        panel.begin_task("looking for images", work, show, panel.show_task)
+        panel.begin_task("looking for images", work, show)
     elif isinstance(learned, Pipeline) and request.image is not None:
         job = repeat_job(
             viewer,

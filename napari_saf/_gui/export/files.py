@@ -30,7 +30,7 @@ from napari_saf._gui.layers.metadata import (
     soft_labels_of,
 )
 from napari_saf._gui.layers.reading import Pixels
-from napari_saf._gui.runs.tasks import BackgroundTasks
+from napari_saf._gui.runs.run import BackgroundTasks
 from napari_saf.device import memory_errors_translated
 from napari_saf.errors import SafError, raise_if
 from napari_saf.io import (

@@ -16,7 +16,7 @@ from superqt.utils import signals_blocked
 from napari_saf._gui.docks.tables import RIGHT, ROW_HEIGHT, square_icon
 from napari_saf._gui.forms.controls import ask_for_path
 from napari_saf._gui.forms.layout import create_button, create_row, enable, fill_layout
-from napari_saf._gui.runs.tasks import BackgroundTasks
+from napari_saf._gui.runs.run import BackgroundTasks
 from napari_saf.errors import SafError
 from napari_saf.objects import (
     ClassifiedObjects,

@@ -39,8 +39,8 @@ from napari_saf._gui.prototypes.labels import (
     prototype_set,
     rows_of,
 )
-from napari_saf._gui.runs.job import RunJob
 from napari_saf._gui.runs.panel import RUN_KEY, RunPanel
+from napari_saf._gui.runs.run import RunJob
 from napari_saf.errors import InvalidInput
 from napari_saf.io import load_prototypes
 from napari_saf.pipeline import Pipeline

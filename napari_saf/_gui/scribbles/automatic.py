@@ -16,9 +16,8 @@ from napari_saf._gui.forms.image_input import ImageInput
 from napari_saf._gui.forms.image_selection import FEATURE_LABELS
 from napari_saf._gui.forms.method_form import MethodForm
 from napari_saf._gui.layers.reading import ImageJob, ProblemReader
-from napari_saf._gui.runs.controller import Frame
-from napari_saf._gui.runs.job import RunJob
 from napari_saf._gui.runs.panel import RunPanel
+from napari_saf._gui.runs.run import Frame, RunJob
 from napari_saf._gui.scribbles.results import StrokeResults
 from napari_saf._gui.settings import current_settings
 from napari_saf.errors import SafError, one_line

@@ -29,8 +29,8 @@ from napari_saf._gui.forms.method_form import MethodForm
 from napari_saf._gui.layers.metadata import is_given
 from napari_saf._gui.layers.view import EventWatch
 from napari_saf._gui.napari_workarounds import dims_of
-from napari_saf._gui.runs.job import RunJob
 from napari_saf._gui.runs.panel import RUN_KEY, RUN_KEY_TEXT, RunPanel, Subject
+from napari_saf._gui.runs.run import RunJob
 from napari_saf._gui.scribbles.automatic import AutomaticSettings, StrokeChooser
 from napari_saf._gui.scribbles.result import TITLE
 from napari_saf._gui.scribbles.results import StrokeResults

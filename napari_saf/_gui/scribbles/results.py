@@ -31,9 +31,8 @@ from napari_saf._gui.layers.metadata import (
 from napari_saf._gui.layers.placement import NO_IMAGE, pixels_of, world_affine
 from napari_saf._gui.layers.reading import ImageJob, Index, fingerprint
 from napari_saf._gui.layers.view import center_on
-from napari_saf._gui.runs.controller import Frame
-from napari_saf._gui.runs.job import RunJob
 from napari_saf._gui.runs.panel import RunPanel
+from napari_saf._gui.runs.run import Frame, RunJob
 from napari_saf._gui.scribbles.result import (
     TITLE,
     StrokeResult,

@@ -28,9 +28,8 @@ from napari_saf._gui.forms.method_form import MethodForm
 from napari_saf._gui.layers.metadata import is_given, recipe_of
 from napari_saf._gui.layers.placement import NO_IMAGE
 from napari_saf._gui.napari_workarounds import dims_of
-from napari_saf._gui.runs.controller import Frame
-from napari_saf._gui.runs.job import RunJob
 from napari_saf._gui.runs.panel import RUN_KEY, RUN_KEY_TEXT, RunPanel
+from napari_saf._gui.runs.run import Frame, RunJob
 from napari_saf._gui.segment.fairness import FairnessSection
 from napari_saf._gui.segment.regions import RegionSection
 from napari_saf._gui.segment.result import LabelSwatches, ShownResult, StoppedRun

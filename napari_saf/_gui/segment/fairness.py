@@ -14,7 +14,7 @@ from superqt.utils import signals_blocked
 
 from napari_saf._gui.docks.tables import create_cell, create_table, square_icon
 from napari_saf._gui.forms.layout import create_button, create_row, fill_layout
-from napari_saf._gui.runs.controller import Frame
+from napari_saf._gui.runs.run import Frame
 from napari_saf._gui.segment.result import ShownResult
 from napari_saf.graph import GridGraph
 from napari_saf.io import count_labels

@@ -143,7 +143,7 @@ class SharpenWidget(DockBase):
         words = f"borders sharpened: reach {self.reach.currentText()}, strength {shown}"
         show = partial(self._show, sharpened, words)
         work = partial(sharpened.find_change, sharpen)
-        self.panel.begin_task("sharpening", work, show, self.panel.show_task)
+        self.panel.begin_task("sharpening", work, show)
 
     def _show(self, sharpened: SharpenedLabels, words: str, change: Change) -> None:
         visibility_of(self._viewer).restore(sharpened.layer)
