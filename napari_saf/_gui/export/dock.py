@@ -35,7 +35,7 @@ from napari_saf._gui.forms.choices import LayerChoice
 from napari_saf._gui.forms.controls import ask_for_path, json_path
 from napari_saf._gui.forms.display_text import list_names
 from napari_saf._gui.forms.fields import FolderField
-from napari_saf._gui.forms.image_selection import FEATURE_LABELS
+from napari_saf._gui.forms.image_input import FEATURE_LABELS
 from napari_saf._gui.forms.layout import FormSection, create_button, create_fold, fill_layout
 from napari_saf._gui.layers import metadata
 from napari_saf._gui.layers.masks import LayerData, read_layer

@@ -19,7 +19,7 @@ from napari_saf._gui.docks.tables import LabelList
 from napari_saf._gui.forms.choices import Choice, LayerChoice
 from napari_saf._gui.forms.controls import ask_for_path
 from napari_saf._gui.forms.display_text import named
-from napari_saf._gui.forms.image_selection import slice_word
+from napari_saf._gui.forms.image_input import slice_word
 from napari_saf._gui.forms.layout import (
     FormArea,
     FormSection,

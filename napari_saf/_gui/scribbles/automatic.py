@@ -12,8 +12,7 @@ from qtpy.QtCore import QObject, Signal
 from qtpy.QtWidgets import QCheckBox
 from superqt.utils import signals_blocked
 
-from napari_saf._gui.forms.image_input import ImageInput
-from napari_saf._gui.forms.image_selection import FEATURE_LABELS
+from napari_saf._gui.forms.image_input import FEATURE_LABELS, ImageInput
 from napari_saf._gui.forms.method_form import MethodForm
 from napari_saf._gui.layers.reading import ImageJob, ProblemReader
 from napari_saf._gui.runs.panel import RunPanel
