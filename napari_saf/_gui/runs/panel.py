@@ -283,6 +283,15 @@ class Suggestion:
     request: object
 
 
+@dataclasses.dataclass(frozen=True)
+class _TaskEnd:
+    """What follows the task under way, and what to say of it."""
+
+    on_finished: Callable[[], object] = lambda: None
+    masked: object = None
+    stopped_text: str = "stopped"
+
+
 class RunPanel(QObject):
     """Run and Stop of a dock, and the status of its runs and tasks, which are one at a time.
 
@@ -324,11 +333,11 @@ class RunPanel(QObject):
         self.stop_button.setEnabled(False)
         text, self._run_help = run
         self.run_button = create_button(text, self._run_help, self.run_clicked)
-        self._subject, self._reason = Subject.NOTHING, ""
+        self.subject, self._reason = Subject.NOTHING, ""
         self._suggestion: Suggestion | None = None
         self._frame: Frame | None = None
-        self._task: Task | None = None
-        self._task_text = ""
+        self.task: Task | None = None
+        self._task_text, self._task_end = "", _TaskEnd()
         self._is_showing = self._has_ended = False
         self._provisional = ""
         self._said: tuple[str, float, Suggestion | None] = "", 0.0, None  # of the outcome
@@ -356,15 +365,11 @@ class RunPanel(QObject):
 
     @property
     def is_busy(self) -> bool:
-        return self.controller.is_running or self._task is not None or self._is_showing
+        return self.controller.is_running or self.task is not None or self._is_showing
 
     @property
     def is_calculating(self) -> bool:
         return self.background.is_busy
-
-    @property
-    def task(self) -> Task | None:
-        return self._task
 
     def set_showing(self, is_showing: bool) -> None:
         """Stay busy while results of work that has ended are still being added to the viewer."""
@@ -374,10 +379,10 @@ class RunPanel(QObject):
     def stop(self) -> None:
         """End the run or task with what there is."""
         self.stop_clicked.emit()
-        if self._task is None:
+        if self.task is None:
             self.controller.stop()
         else:
-            self._task.cancel()
+            self.task.cancel()
         self._show(Subject.PROGRESS, None, "stopping …")
 
     def run_or_stop(self) -> bool:
@@ -397,7 +402,7 @@ class RunPanel(QObject):
         on_returned: Callable[[Any], object],
         on_advanced: Callable[[Any], object] | None = None,
         *,
-        on_finished: Callable[[], object] | None = None,
+        on_finished: Callable[[], object] = lambda: None,
         masked: object = None,
         stopped_text: str = "stopped",
     ) -> None:
@@ -408,17 +413,22 @@ class RunPanel(QObject):
         """
         if self.is_busy:
             return
-        task, self._task_text = Task(function), text
-        self._task = task
+        advance: Callable[[Any], object] = on_advanced or self.show_task
+
+        def work(report: Callable[[object], None], cancelled: Callable[[], bool]) -> Any:
+            result = function(lambda step: report(partial(advance, step)), cancelled)
+            return partial(on_returned, result)
+
+        # To slots of this, which Qt may delete before the task ends.
+        task = self.task = Task(work)
+        self._task_text, self._task_end = text, _TaskEnd(on_finished, masked, stopped_text)
         for ended in (task.returned, task.failed, task.abandoned):
             ended.connect(self._clock.stop)  # which would write over the outcome
-        task.advanced.connect(on_advanced or self.show_task)
-        task.returned.connect(on_returned)
-        task.failed.connect(partial(self._show_failure, masked))
-        task.abandoned.connect(partial(self.note, stopped_text))
+        task.advanced.connect(self._call)
+        task.returned.connect(self._call)
+        task.failed.connect(self._on_task_failed)
+        task.abandoned.connect(self._on_task_abandoned)
         task.finished.connect(self._end_task)
-        if on_finished is not None:
-            task.finished.connect(on_finished)
         self._show(Subject.PROGRESS, 0, f"{text} …")
         self._clock.start()
         self._update_busy()
@@ -442,7 +452,7 @@ class RunPanel(QObject):
         """End all work and send nothing any more."""
         self._has_ended, self._is_showing = True, False
         self._clock.stop()
-        task, self._task = self._task, None
+        task, self.task = self.task, None
         if task is not None:
             self.background.drop_task(task)
         self.background.shut_down()
@@ -450,20 +460,16 @@ class RunPanel(QObject):
 
     # The status
 
-    @property
-    def subject(self) -> Subject:
-        return self._subject
-
     def set_reason(self, reason: str, *, is_free: bool = True) -> None:
         """Enable Run, or say why there is no use in it, in the status too while nothing goes on."""
         self.run_button.setEnabled(is_free and not reason)
         self.run_button.setToolTip(reason or self._run_help)
         is_new = reason != self._reason
         self._reason = reason
-        if not reason and self._subject is Subject.REASON:
+        if not reason and self.subject is Subject.REASON:
             self.clear()
-        elif reason and not self.is_busy and (is_new or self._subject is not Subject.ERROR):
-            if is_new or self._subject is not Subject.REASON:
+        elif reason and not self.is_busy and (is_new or self.subject is not Subject.ERROR):
+            if is_new or self.subject is not Subject.REASON:
                 self._show(Subject.REASON, 0, reason)
 
     def explain_reason(self, reason: str, *notes: str) -> None:
@@ -487,7 +493,7 @@ class RunPanel(QObject):
     def set_provisional(self, text: str) -> None:
         """Show a text in place of progress and outcome, as long as it is not empty."""
         self._provisional = text
-        if self._subject is Subject.OUTCOME:
+        if self.subject is Subject.OUTCOME:
             self.show_outcome(*self._said)
         elif text:
             self._show_progress()
@@ -512,7 +518,7 @@ class RunPanel(QObject):
             self.clear()
 
     def forget_error(self) -> None:
-        if self._subject is Subject.ERROR:
+        if self.subject is Subject.ERROR:
             self.clear()
 
     def _show(
@@ -522,7 +528,7 @@ class RunPanel(QObject):
         text: str,
         suggestion: Suggestion | None = None,
     ) -> None:
-        self._subject = subject
+        self.subject = subject
         if fraction is None:
             self.status.set_text(text)
             return
@@ -536,9 +542,9 @@ class RunPanel(QObject):
     def _show_progress(self) -> None:
         """Show how far the work is, and the memory that it takes."""
         run, frame = self.controller.run, self._frame
-        if self._task is not None:
-            text = "stopping" if self._task.is_cancelled else self._task_text
-            self._show(Subject.PROGRESS, None, f"{text} …  {self._task.seconds:.1f} s")
+        if self.task is not None:
+            text = "stopping" if self.task.is_cancelled else self._task_text
+            self._show(Subject.PROGRESS, None, f"{text} …  {self.task.seconds:.1f} s")
             return
         if run is None:
             return
@@ -625,20 +631,30 @@ class RunPanel(QObject):
 
     def _on_finished(self, job: RunJob) -> None:
         self._clock.stop()
-        if self._subject is Subject.PROGRESS and self.outcome:  # stopped once labels were there
+        if self.subject is Subject.PROGRESS and self.outcome:  # stopped once labels were there
             self.show_outcome(*self._said)
         self._update_busy()
 
     def _on_calculation_failed(self, key: str, error: Exception) -> None:
         self.show_error(describe_error(error))
 
+    def _call(self, slot: Callable[[], object]) -> None:
+        slot()
+
+    def _on_task_failed(self, error: Exception) -> None:
+        self._show_failure(self._task_end.masked, error)
+
+    def _on_task_abandoned(self) -> None:
+        self.note(self._task_end.stopped_text)
+
     def _end_task(self) -> None:
-        self._task = None
+        self.task, end = None, self._task_end
         self._clock.stop()
         self._update_busy()
+        end.on_finished()
 
     def _update_busy(self) -> None:
-        self.stop_button.setEnabled(self.controller.is_running or self._task is not None)
+        self.stop_button.setEnabled(self.controller.is_running or self.task is not None)
         self.busy_changed.emit(self.is_busy)
 
     def _on_suggestion_accepted(self) -> None:

@@ -514,9 +514,10 @@ class BackgroundTasks(QObject):
     ) -> None:
         """Call a function with `cancelled` in a thread, then `then` with its result."""
         self.drop(key)
-        task = self._tasks[key] = Task(lambda report, cancelled: function(cancelled))
-        task.returned.connect(then)
-        task.failed.connect(partial(self.failed.emit, key))
+        # To a slot of this, which Qt may delete before the task ends.
+        task = self._tasks[key] = Task(lambda report, cancelled: (then, function(cancelled)))
+        task.returned.connect(self._on_returned)
+        task.failed.connect(self._on_failed)
         task.finished.connect(self._on_finished)
         task.start()
 
@@ -538,6 +539,15 @@ class BackgroundTasks(QObject):
         for task in self._ending:
             task.wait(_CLOSING_SECONDS)
         self._ending.clear()
+
+    def _on_returned(self, outcome: tuple[Callable[[Any], object], Any]) -> None:
+        then, result = outcome
+        then(result)
+
+    def _on_failed(self, error: Exception) -> None:
+        sender = self.sender()
+        key = next((key for key, task in self._tasks.items() if task is sender), "")
+        self.failed.emit(key, error)
 
     def _on_finished(self) -> None:
         ended = self.sender()
