@@ -31,10 +31,7 @@ _COLOUR = 0.02
 """Mean difference of red, green and blue, of the range, from which on an image has colours."""
 _N_SAMPLES = 100_000
 _LABELS_HELP = "Show the labels: kinds of pixels. One label may be in many places."
-_REGIONS_HELP = (
-    "Show regions: the parts of labels, merged into places, the most alike neighbours first. They "
-    "are a layer of their own, each region with its own number."
-)
+_REGIONS_HELP = "Show regions, a layer of parts of labels, the most alike neighbours merged."
 _STOP_HELP = "Stop merging; the labels stay as they are."
 _SLIDER_HELP = "How many regions, without another run."
 
