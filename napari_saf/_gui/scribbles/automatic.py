@@ -29,9 +29,8 @@ _BY_HAND = "as set below"
 _PROVISIONAL = "first labels; looking for what the strokes stand for …"
 _BOXES = ("features", "weights", "max_side")
 _TOOLTIP = (
-    "Let the strokes choose features, scale, working size and how far a stroke reaches: objects, "
-    "each in one piece with its strokes; or all that looks like a stroke, wherever it is. To "
-    "change one of these keeps them as they are."
+    "Let the strokes choose features, scale, working size and how far a stroke reaches, until one "
+    "of these is changed by hand."
 )
 
 
