@@ -31,10 +31,7 @@ Plain = str | int | float | None
 PlainValues = dict[str, Plain | dict[str, Plain]]
 """Values that files of projects hold, by name."""
 BRIGHTNESS: Entries = (("each image by itself", True), ("as in the first image", False))
-BRIGHTNESS_HELP = (
-    "Which values count as black and white: the darkest and brightest of each image, for images of "
-    "other brightness; or those of the first image, where a value means the same in all."
-)
+BRIGHTNESS_HELP = "Which values count as black and white: those of each image, or of the first."
 HEADING = object()
 """The value of an entry that is a heading of those below it, and not to be chosen."""
 _MOST_ROWS = 4
