@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import Enum, auto
-from functools import partial
 from typing import Any
 
 import napari
@@ -284,12 +283,14 @@ class Suggestion:
 
 
 @dataclasses.dataclass(frozen=True)
-class _TaskEnd:
-    """What follows the task under way, and what to say of it."""
+class _TaskCalls:
+    """Whom to tell of the task under way, and what to say of its end."""
 
-    on_finished: Callable[[], object] = lambda: None
-    masked: object = None
-    stopped_text: str = "stopped"
+    returned: Callable[[Any], object]
+    advanced: Callable[[Any], object]
+    finished: Callable[[], object]
+    masked: object
+    stopped_text: str
 
 
 class RunPanel(QObject):
@@ -337,7 +338,8 @@ class RunPanel(QObject):
         self._suggestion: Suggestion | None = None
         self._frame: Frame | None = None
         self.task: Task | None = None
-        self._task_text, self._task_end = "", _TaskEnd()
+        self._task_text = ""
+        self._calls: _TaskCalls  # of the task
         self._is_showing = self._has_ended = False
         self._provisional = ""
         self._said: tuple[str, float, Suggestion | None] = "", 0.0, None  # of the outcome
@@ -413,19 +415,15 @@ class RunPanel(QObject):
         """
         if self.is_busy:
             return
-        advance: Callable[[Any], object] = on_advanced or self.show_task
-
-        def work(report: Callable[[object], None], cancelled: Callable[[], bool]) -> Any:
-            result = function(lambda step: report(partial(advance, step)), cancelled)
-            return partial(on_returned, result)
-
+        advanced = on_advanced or self.show_task
+        self._calls = _TaskCalls(on_returned, advanced, on_finished, masked, stopped_text)
         # To slots of this, which Qt may delete before the task ends.
-        task = self.task = Task(work)
-        self._task_text, self._task_end = text, _TaskEnd(on_finished, masked, stopped_text)
+        task, self._task_text = Task(function), text
+        self.task = task
         for ended in (task.returned, task.failed, task.abandoned):
             ended.connect(self._clock.stop)  # which would write over the outcome
-        task.advanced.connect(self._call)
-        task.returned.connect(self._call)
+        task.advanced.connect(self._on_task_advanced)
+        task.returned.connect(self._on_task_returned)
         task.failed.connect(self._on_task_failed)
         task.abandoned.connect(self._on_task_abandoned)
         task.finished.connect(self._end_task)
@@ -638,20 +636,23 @@ class RunPanel(QObject):
     def _on_calculation_failed(self, key: str, error: Exception) -> None:
         self.show_error(describe_error(error))
 
-    def _call(self, slot: Callable[[], object]) -> None:
-        slot()
+    def _on_task_advanced(self, step: Any) -> None:
+        self._calls.advanced(step)
+
+    def _on_task_returned(self, result: Any) -> None:
+        self._calls.returned(result)
 
     def _on_task_failed(self, error: Exception) -> None:
-        self._show_failure(self._task_end.masked, error)
+        self._show_failure(self._calls.masked, error)
 
     def _on_task_abandoned(self) -> None:
-        self.note(self._task_end.stopped_text)
+        self.note(self._calls.stopped_text)
 
     def _end_task(self) -> None:
-        self.task, end = None, self._task_end
+        self.task, finished = None, self._calls.finished
         self._clock.stop()
         self._update_busy()
-        end.on_finished()
+        finished()
 
     def _update_busy(self) -> None:
         self.stop_button.setEnabled(self.controller.is_running or self.task is not None)
