@@ -83,6 +83,7 @@ class SegmentWidget(DockBase):
         self.form = MethodForm(viewer, METHODS.values(), has_seeds=has_seeds)
         self.kept_parts = self.input, self.form
         self._method: AbstractMethod | str = ""  # or why the form makes none
+        self._is_counted = False  # with how many labels the run began
         self.panel = RunPanel(
             self, viewer, self.workspace.runs, ("Run", _RUN_HELP), repeats=True, chosen=self.input
         )
@@ -243,7 +244,6 @@ class SegmentWidget(DockBase):
 
     def _show_automatic(self, n_labels: int = 0) -> None:
         """Say what is chosen for the image, and so many labels in the run that has begun."""
-        self._n_at_first = n_labels
         words = [f"{counted(n_labels, 'label')} at first"] if n_labels else []
         uses_window = not isinstance(self._method, str) and self._method.uses_window
         with suppress(SafError):
@@ -254,11 +254,11 @@ class SegmentWidget(DockBase):
 
     def _on_advanced(self, frame: Frame) -> None:
         """Say with how many labels a run began that finds out how many there are."""
-        run, n_labels = self.controller.run, len(frame.shares)
-        if run is None or run.job.is_applied or n_labels == self._n_at_first:
+        run, is_first, self._is_counted = self.controller.run, not self._is_counted, True
+        if run is None or run.job.is_applied or not is_first:
             return
         if getattr(run.job.method, "max_labels", 0) is None:
-            self._show_automatic(n_labels)
+            self._show_automatic(len(frame.shares))
 
     def _take_up(self, event: Any = None) -> None:
         if self.shown.take_up(event):
@@ -280,6 +280,7 @@ class SegmentWidget(DockBase):
         self.panel.forget()
 
     def _on_finished(self, job: RunJob) -> None:
+        self._is_counted = False
         if self.shown.live is not None and self.shown.live.image not in self._viewer.layers:
             self._forget_result()
         if not job.is_applied:
