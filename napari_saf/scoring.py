@@ -66,8 +66,10 @@ class Score:
     @property
     def error_names(self) -> dict[int, str]:
         """Names of the labels of `errors`."""
-        other = "another track" if self.kind == "tracks" else "another class"
-        return dict(zip(ERROR_COLORS, ("missed", "false", other, "right"), strict=True))
+        names = {metrics.MISSED: "missed", metrics.FALSE: "false"}
+        if self.kind != "objects":
+            names[metrics.OTHER] = f"another {'track' if self.kind == 'tracks' else 'class'}"
+        return names | {metrics.RIGHT: "right"}
 
 
 def score(

@@ -267,7 +267,7 @@ def test_results_are_measured_and_saved(compare, qtbot, viewer, tmp_path, monkey
     for name in ("a", "b.csv"):
         path = str(tmp_path / name)
         monkeypatch.setattr(QFileDialog, "getSaveFileName", lambda *_, path=path: (path, ""))
-        click(qtbot, button(compare, "Save"))
+        click(qtbot, button(compare, "Save …"))
         qtbot.waitUntil(lambda: not compare.panel.is_busy, timeout=TIMEOUT)
         assert compare.status.text.startswith("saved "), compare.status.text
     with PIL.Image.open(tmp_path / "a.png") as picture:
