@@ -48,8 +48,8 @@ class Score:
     Examples
     --------
     >>> score = saf.score([[1, 1, 0, 2]], [[1, 1, 2, 0]])
-    >>> score.errors, score.table["measure"][0], float(score.table["value"][0])
-    (array([[4, 4, 1, 2]], dtype=uint8), 'accuracy', 0.5)
+    >>> score.errors, score.parts[0].accuracy
+    (array([[4, 4, 1, 2]], dtype=uint8), 0.5)
     """
 
     kind: ScoreKind

@@ -16,7 +16,7 @@ from napari_saf.errors import InvalidInput
 
 THRESHOLDS = (0.5, 0.6, 0.7, 0.8, 0.9)
 """Intersections over union at which objects are matched."""
-_WIDTHS = (1, 2)
+WIDTHS = (1, 2)
 """Pixels within which borders are matched."""
 _MOST_CLASSES = 1000
 MISSED, FALSE, OTHER, RIGHT = 1, 2, 3, 4
@@ -70,7 +70,13 @@ class PixelScore:
         return [(part, measure, float(value)) for part, measure, value in rows]
 
 
-def score_pixels(labels: ArrayLike, truth: ArrayLike, *, ignore: int | None = None) -> PixelScore:
+def score_pixels(
+    labels: ArrayLike,
+    truth: ArrayLike,
+    *,
+    ignore: int | None = None,
+    widths: Sequence[int] = WIDTHS,
+) -> PixelScore:
     """Score the classes of pixels.
 
     Parameters
@@ -79,6 +85,8 @@ def score_pixels(labels: ArrayLike, truth: ArrayLike, *, ignore: int | None = No
         Class of each pixel; 0 is a class, too.
     ignore : int, optional
         Class of the truth whose pixels do not count, such as 0 for not labelled.
+    widths : sequence of int
+        Pixels within which borders are matched.
 
     Returns
     -------
@@ -91,7 +99,8 @@ def score_pixels(labels: ArrayLike, truth: ArrayLike, *, ignore: int | None = No
 
     Notes
     -----
-    Borders are the pixels with a neighbour across a face of another class. Precision is the share
+    Borders are the pixels, other than those of 0, with a neighbour across a face of another class:
+    one pixel wide between a class and the ground. Precision is the share
     of those of the mask with one of the truth within so many pixels, recall the converse, and F1
     their harmonic mean (Csurka et al., https://doi.org/10.5244/C.27.32); 1 where neither has any.
 
@@ -118,14 +127,14 @@ def score_pixels(labels: ArrayLike, truth: ArrayLike, *, ignore: int | None = No
     hits, rows, columns = np.diag(confusion), confusion.sum(axis=1), confusion.sum(axis=0)
     union = rows + columns - hits
     mask_border, true_border = (
-        find_boundaries(array, mode="thick") & counts for array in (mask, reference)
+        find_boundaries(array, mode="inner") & counts for array in (mask, reference)
     )
     return PixelScore(
         classes=classes,
         confusion=confusion,
         iou=hits / union,
         f1=2 * hits / (rows + columns),
-        boundary_f1={width: _boundary_f1(mask_border, true_border, width) for width in _WIDTHS},
+        boundary_f1={width: _boundary_f1(mask_border, true_border, width) for width in widths},
     )
 
 
@@ -219,14 +228,12 @@ class ObjectScore:
     ----------
     n_objects, n_true : int
         Number of objects of the mask and of the truth.
-    precision : dict of float to float
-        Average precision TP / (TP + FP + FN) at each intersection over union.
-    f1 : dict of float to float
-        F1 of objects, likewise.
+    n_matches : dict of float to int
+        Number of matches at each intersection over union.
     n_split, n_merged : int
         True objects in which several objects lie, and objects in which several true ones lie.
     matches : array of int of shape (n_matches, 2)
-        Numbers of the true object and of the object that matches it at .5.
+        Numbers of the true object and of the object that matches it at the first of those.
 
     Examples
     --------
@@ -237,11 +244,22 @@ class ObjectScore:
 
     n_objects: int
     n_true: int
-    precision: dict[float, float]
-    f1: dict[float, float]
+    n_matches: dict[float, int]
     n_split: int
     n_merged: int
     matches: NDArray[np.int64]
+
+    @property
+    def precision(self) -> dict[float, float]:
+        """Average precision TP / (TP + FP + FN) at each intersection over union."""
+        total = self.n_objects + self.n_true
+        return {least: n / max(total - n, 1) for least, n in self.n_matches.items()}
+
+    @property
+    def f1(self) -> dict[float, float]:
+        """F1 of objects at each intersection over union."""
+        total = self.n_objects + self.n_true
+        return {least: 2 * n / max(total, 1) for least, n in self.n_matches.items()}
 
     def rows(self) -> list[Row]:
         """Return part, measure and value of each score, for tables."""
@@ -257,13 +275,17 @@ class ObjectScore:
         return rows
 
 
-def score_objects(labels: ArrayLike, truth: ArrayLike) -> ObjectScore:
+def score_objects(
+    labels: ArrayLike, truth: ArrayLike, thresholds: Sequence[float] = THRESHOLDS
+) -> ObjectScore:
     """Score numbered objects against true ones.
 
     Parameters
     ----------
     labels, truth : array of int of the same shape
         Number of the object at each pixel, 0 for none; numbers need not agree.
+    thresholds : sequence of float
+        Intersections over union at which objects match, above 0.
 
     Returns
     -------
@@ -291,19 +313,17 @@ def score_objects(labels: ArrayLike, truth: ArrayLike) -> ObjectScore:
     mask, reference = check_pair(labels, truth)
     overlap = overlap_of(mask, reference).of_objects
     n_objects, n_true = len(overlap.numbers), len(overlap.true_numbers)
-    matches = {least: overlap.matches(least) for least in THRESHOLDS}
-    hits = {least: len(pairs) for least, pairs in matches.items()}
+    matches = {least: overlap.matches(least) for least in thresholds}
     shared, true_sizes, sizes = overlap.shared, overlap.true_sizes, overlap.sizes
     lies_in_truth = (2 * shared >= sizes) & (10 * shared >= true_sizes)
     lies_in_object = (2 * shared >= true_sizes) & (10 * shared >= sizes)
     return ObjectScore(
         n_objects=n_objects,
         n_true=n_true,
-        precision={least: n / max(n_objects + n_true - n, 1) for least, n in hits.items()},
-        f1={least: 2 * n / max(n_objects + n_true, 1) for least, n in hits.items()},
+        n_matches={least: len(pairs) for least, pairs in matches.items()},
         n_split=_count_repeated(overlap.true[lies_in_truth]),
         n_merged=_count_repeated(overlap.objects[lies_in_object]),
-        matches=matches[THRESHOLDS[0]],
+        matches=next(iter(matches.values())),
     )
 
 
