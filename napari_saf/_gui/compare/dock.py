@@ -113,23 +113,21 @@ class CompareWidget(DockBase):
             return
         target = Path(path)
         target = target if target.suffix else target.with_name(f"{target.name}.png")
-        job, paint, title = outcome.image_job, self._paint.value, layers.image.name
-        colors = {n: layers.color(n) for n in range(1, outcome.comparison.n_numbers + 1)}
-
-        def save(report: object, cancelled: Callable[[], bool]) -> Path:
-            return save_comparison(
-                target,
-                outcome.comparison,
-                job.pixels.read(cancelled),
-                truth=outcome.truth,
-                paint=paint,
-                colors=colors,
-                channel_axis=job.options.channel_axis,
-                title=title,
-            )
-
+        job = outcome.image_job
+        save = partial(
+            save_comparison,
+            target,
+            outcome.comparison,
+            truth=outcome.truth,
+            paint=self._paint.value,
+            colors={n: layers.color(n) for n in range(1, outcome.comparison.n_numbers + 1)},
+            channel_axis=job.options.channel_axis,
+            title=layers.image.name,
+        )
         self.panel.begin_task(
-            "saving", save, lambda path: self.panel.show_outcome(f"saved {named(path)}")
+            "saving",
+            lambda report, cancelled: save(job.pixels.read(cancelled)),
+            lambda path: self.panel.show_outcome(f"saved {named(path)}"),
         )
 
     def show_side_by_side(self, visible: bool) -> None:
@@ -240,16 +238,15 @@ class CompareWidget(DockBase):
         self.results.sort()
         comparison = outcome.comparison
         count = len(comparison.results)
-        text = [f"{counted(count, 'result')} in {seconds:.1f} s"]
-        text[0] = text[0] if self._is_of_image else f"{self.results.image.name}: {text[0]}"
-        text += [self._scale_note] * bool(self._scale_note)
-        text += [
-            f"not run: {whole_name(failure.variant)}: {failure.error}"
-            for failure in comparison.failures
+        image = "" if self._is_of_image else f"{self.results.image.name}: "
+        lines = [
+            f"{image}{counted(count, 'result')} in {seconds:.1f} s",
+            self._scale_note,
+            *(f"not run: {whole_name(v)}: {error}" for v, error in comparison.failures),
+            "" if comparison.is_complete else "stopped before the others",
+            self.results.note,
         ]
-        text += ["stopped before the others"] * (not comparison.is_complete)
-        text += [self.results.note] * bool(self.results.note)
-        self.panel.show_outcome("\n".join(text), count / len(outcome.variants))
+        self.panel.show_outcome("\n".join(filter(None, lines)), count / len(outcome.variants))
         self._show_results(outcome)
         if outcome.region.image not in self._viewer.layers:
             self.panel.clear()

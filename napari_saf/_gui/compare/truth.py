@@ -41,18 +41,7 @@ _KINDS = {
     "tracks": "Labels are numbers of tracks, frames along the first axis, or of objects that a "
     "Tracks layer links: TRA and DET (needs py-ctcmetrics).",
 }
-_HELP = {
-    "truth": "The labels as they should be. Results of Compare are measured against them, too, but "
-    "where they are 0.",
-    "labels": "The labels that are scored.",
-    "kind": "What the labels are.",
-    "unknown": "Pixels that are 0 in the truth do not count.",
-    "tracks": "The Tracks layer that links the objects of the labels, and says what divides.",
-    "true_tracks": "The Tracks layer that links the objects of the truth, and says what divides.",
-    "score": "Measure the labels, and show what is missed and what is false on a layer.",
-    "table": "The scores; a click on a heading sorts them.",
-    "figure": "Save the figure of the scores, and of what is wrong (.png, .svg, .pdf).",
-}
+_SCORE_HELP = "Measure the labels, and show what is missed and what is false on a layer."
 _HEADLINES = ("accuracy", "balanced accuracy", "TRA", "F1 at 0.5")
 """The first of these that there is stands in the status."""
 _N_ROWS = 8
@@ -123,23 +112,25 @@ class TruthSection(QWidget):
         self.unknown = QCheckBox("0 is not labelled")
         self.tracks = LayerChoice(viewer, Tracks, none="the numbers of the labels")
         self.true_tracks = LayerChoice(viewer, Tracks, none="the numbers of the truth")
-        self.button = create_button("Score", _HELP["score"], self.start)
-        self.figure_button = create_button("Save figure …", _HELP["figure"], self._ask_to_save)
+        self.button = create_button("Score", _SCORE_HELP, self.start)
+        help = "Save the figure of the scores, and of what is wrong (.png, .svg, .pdf)."
+        self.figure_button = create_button("Save figure …", help, self._ask_to_save)
         self.legend, self.table = QLabel(wordWrap=True), TableSection(panel.status)
         self.table.view.setSelectionMode(QTableView.SelectionMode.NoSelection)
-        self.table.view.setToolTip(_HELP["table"])
+        self.table.view.setToolTip("The scores; a click on a heading sorts them.")
         self.table.view.horizontalHeader().setStretchLastSection(True)
+        linking = "The Tracks layer that links the objects of the {}, and says what divides."
         self._rows = FormSection()
-        fields = {
-            "truth": ("Truth", self.truth),
-            "labels": ("Labels", self.labels),
-            "kind": ("Compare", self.kind),
-            "unknown": ("", self.unknown),
-            "tracks": ("Tracks", self.tracks),
-            "true_tracks": ("True tracks", self.true_tracks),
-        }
-        for name, (text, field) in fields.items():
-            self._rows.add_row(text, field, _HELP[name])
+        for text, field, help in (
+            ("Truth", self.truth, "The labels as they should be. Results of Compare are measured "
+             "against them, too, but where they are 0."),
+            ("Labels", self.labels, "The labels that are scored."),
+            ("Compare", self.kind, "What the labels are."),
+            ("", self.unknown, "Pixels that are 0 in the truth do not count."),
+            ("Tracks", self.tracks, linking.format("labels")),
+            ("True tracks", self.true_tracks, linking.format("truth")),
+        ):  # fmt: skip
+            self._rows.add_row(text, field, help)
         for kind, help in _KINDS.items():
             self.kind.explain(kind, help)
         buttons = create_row(self.button, self.figure_button)
@@ -226,7 +217,7 @@ class TruthSection(QWidget):
 
     def _refresh(self, *changed: object) -> None:
         reason = why_no_score(self.labels.layer, self.truth.layer)
-        enable(self.button, reason, _HELP["score"])
+        enable(self.button, reason, _SCORE_HELP)
         if self._panel.is_busy:
             self.button.setEnabled(False)
         if self.score is None:
