@@ -88,7 +88,7 @@ def save_challenge(folder, frames, listing, text):
 
 
 def test_tracks_in_folders_of_the_challenge_are_scored(cli, tmp_path):
-    pytest.importorskip("ctc_metrics")
+    challenge = pytest.importorskip("ctc_metrics")
     truth = np.repeat([np.repeat([1, 1, 0, 2, 2], 4)[None]] * 3, 4, axis=1)
     truth[2][truth[2] == 2] = 3
     save_challenge(tmp_path / "gt/TRA", truth, "man_track.txt", "1 0 2 0\n2 0 1 0\n3 2 2 2\n")
@@ -103,6 +103,8 @@ def test_tracks_in_folders_of_the_challenge_are_scored(cli, tmp_path):
         assert iio.imread(f"{folder}.png").shape[0] > 100
     half = 1 - (3 * 10 + 2 * 1.5) / (6 * 10 + 4 * 1.5)
     assert found[0]["TRA"] == pytest.approx(half) and found[0]["missed links"] == 2
+    peer = challenge.evaluate_sequence("res", "gt", ["Valid", "TRA", "DET"], threads=1)
+    assert all(found[0][name] == pytest.approx(peer[name]) for name in ("TRA", "DET"))
     assert (found[1]["TRA"], found[1]["DET"]) == (0, 0)
     assert np.array_equal(read_image("res.tif").array, np.array([0, 1, 4, 4])[truth])
     (tmp_path / "res/res_track.txt").write_text("2 0 1\n")
