@@ -110,8 +110,8 @@ class TruthSection(QWidget):
         self.labels = LayerChoice(viewer, Labels, _is_no_score)
         self.kind = Choice([(kind, kind) for kind in _KINDS])
         self.unknown = QCheckBox("0 is not labelled")
-        self.tracks = LayerChoice(viewer, Tracks, none="the numbers of the labels")
-        self.true_tracks = LayerChoice(viewer, Tracks, none="the numbers of the truth")
+        self.tracks = LayerChoice(viewer, Tracks, none="by number")
+        self.true_tracks = LayerChoice(viewer, Tracks, none="by number")
         self.button = create_button("Score", _SCORE_HELP, self.start)
         help = "Save the figure of the scores, and of what is wrong (.png, .svg, .pdf)."
         self.figure_button = create_button("Save figure …", help, self._ask_to_save)
