@@ -12,7 +12,7 @@ from typing import Any
 import napari
 import numpy as np
 from napari.layers import Image, Labels
-from napari.utils.colormaps import DirectLabelColormap
+from napari.utils.colormaps import CyclicLabelColormap, DirectLabelColormap
 from numpy.typing import NDArray
 from qtpy.QtCore import QObject, QTimer, Signal
 from skimage.draw import line_nd, polygon
@@ -193,6 +193,8 @@ class Source:
 
 _LINE, _LINE_WIDTH, _LINE_COLOR = "cut line", 2, "yellow"
 _CLEAR = (0.0, 0.0, 0.0, 0.0)
+_MOST_COLORS = 2**16
+"""Of a colour cycle of napari."""
 _FLASH_MILLISECONDS = 400
 _LEAST_SAME = 0.9
 """Of the pixels of objects, a share that has their kind in the labels; others were corrected."""
@@ -304,11 +306,13 @@ class ObjectCanvas(QObject):
             self._colors = None
             return
         self._colors = self._colors or self.layer.colormap
-        plain = DirectLabelColormap(color_dict={None: _CLEAR, 0: _CLEAR})
-        color_dict = plain.color_dict.copy()
-        color_dict.update(zip(numbers.tolist(), np.asarray(colors, np.float32), strict=True))
-        # The constructor checks each colour, which takes a tenth of a second for 5,000.
-        self.layer.colormap = plain.model_copy(update={"color_dict": color_dict})
+        table = np.zeros((int(numbers.max(initial=1)) + 1, 4), np.float32)
+        table[numbers] = colors
+        if len(table) <= _MOST_COLORS:  # a cycle without repetition, which napari paints at once
+            self.layer.colormap = CyclicLabelColormap(colors=table)
+        else:
+            color_dict = dict(enumerate(table)) | {None: _CLEAR}
+            self.layer.colormap = DirectLabelColormap(color_dict=color_dict)
 
     def bind_numbers(self, is_on: bool) -> None:
         """Let the keys 0 to 9 of the layer send their number, or be napari's own."""
