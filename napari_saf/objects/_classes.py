@@ -110,11 +110,7 @@ class ObjectClasses:
 
     def space(self, measures: ObjectMeasures) -> ClassSpace:
         """Return what is computed once for an image, from which `classify` starts."""
-        if _titles(measures) != self.measures:
-            raise InvalidInput(
-                f"measures: expected the {len(self.measures)} of the classes (with an image of "
-                f"as many channels), got {len(measures.names)}"
-            )
+        self._check(measures)
         scaled = self._scaled(measures.values)
         mean = scaled.mean(axis=0)
         axes = np.linalg.svd(scaled - mean, full_matrices=False)[2][:_MOST_AXES]
@@ -185,10 +181,36 @@ class ObjectClasses:
         )
         return self.classify(measures, tracks)
 
-    def with_clicks(self, measures: ObjectMeasures, clicks: Mapping[int, int]) -> ObjectClasses:
-        """Return the same choice of measures and method with other clicks on an image."""
-        vectors, classes = _clicked([measures], [clicks])
+    def with_clicks(
+        self,
+        measures: ObjectMeasures | Sequence[ObjectMeasures],
+        clicks: Mapping[int, int] | Sequence[Mapping[int, int]],
+        *,
+        added: bool = False,
+    ) -> ObjectClasses:
+        """Return the same choice of measures and method with other clicks, or with them `added`.
+
+        Arguments and errors as in `learn_classes`.
+        """
+        images, clicks = _as_lists(measures, clicks)
+        for image in images:
+            self._check(image)
+        vectors, classes = _clicked(images, clicks)
+        if added:
+            vectors = np.concatenate([self.vectors, vectors])
+            classes = np.concatenate([self.classes, classes])
         return dataclasses.replace(self, vectors=vectors, classes=classes)
+
+    def fits(self, measures: ObjectMeasures) -> bool:
+        """Tell whether these are the measures of the classes."""
+        return _titles(measures) == self.measures
+
+    def _check(self, measures: ObjectMeasures) -> None:
+        if not self.fits(measures):
+            raise InvalidInput(
+                f"measures: expected the {len(self.measures)} of the classes (with an image of "
+                f"as many channels), got {len(measures.names)}"
+            )
 
     def _scaled(self, values: NDArray[np.float32]) -> NDArray[np.float32]:
         """Return standardised values of the chosen groups, each group of about unit length."""
@@ -355,16 +377,7 @@ def learn_classes(
     >>> np.array_equal(found.classes, np.where(sizes == 3, 1, 2))
     True
     """
-    if isinstance(measures, ObjectMeasures):
-        measures = [measures]
-    if isinstance(clicks, Mapping):
-        clicks = [clicks]
-    images: list[ObjectMeasures] = as_list(measures, "measures")
-    for image in images:
-        check_kind(image, ObjectMeasures, "measures", "ObjectMeasures, of measure_objects")
-    clicks = [as_dict(item, "clicks") for item in as_list(clicks, "clicks")]
-    if not images or len(images) != len(clicks):
-        raise InvalidInput(f"clicks: expected a mapping for each image, got {len(clicks)}")
+    images, clicks = _as_lists(measures, clicks)
     titles = _titles(images[0])
     if any(_titles(image) != titles for image in images):
         raise InvalidInput("measures: expected the same measures of all images")
@@ -390,6 +403,20 @@ def learn_classes(
     )
     candidates = [tuple(groups)] if groups else _candidates(available)
     return _choose(learned, values, candidates, method, cancelled)
+
+
+def _as_lists(
+    measures: ObjectMeasures | Sequence[ObjectMeasures],
+    clicks: Mapping[int, int] | Sequence[Mapping[int, int]],
+) -> tuple[list[ObjectMeasures], list[dict[int, int]]]:
+    """Check the measures of one or more images, and the clicks on each."""
+    images = [measures] if isinstance(measures, ObjectMeasures) else as_list(measures, "measures")
+    for image in images:
+        check_kind(image, ObjectMeasures, "measures", "ObjectMeasures, of measure_objects")
+    mappings = [clicks] if isinstance(clicks, Mapping) else as_list(clicks, "clicks")
+    if not images or len(images) != len(mappings):
+        raise InvalidInput(f"clicks: expected a mapping for each image, got {len(mappings)}")
+    return images, [as_dict(item, "clicks") for item in mappings]
 
 
 def _mean_of_tracks(

@@ -49,6 +49,7 @@ from napari_saf.objects import (
     Objects,
     Parts,
     find_parts,
+    lower_numbers,
     measure_objects,
     object_table,
 )
@@ -60,15 +61,8 @@ HELP = {
     "uncertainty": "Where labels are uncertain (0 to 1), objects are split, too. That of the run "
     "is known of labels by strokes on the image.",
     "split": "Find the single objects of the ticked kinds.",
-    "merge": "Make one object of the chosen ones (same kind).",
-    "cut": "Then draw a line across an object in the image: it is cut there.",
-    "delete": "Take the chosen objects away.",
-    "new": "Paint a new object, of the first ticked kind, with napari's brush.",
-    "keep": "Take away all objects but those that the table shows.",
-    "undo": "Take the last correction back.",
-    "redo": "Do again what was taken back.",
     "track": "Follow objects through the slices, frames of a series, by the distance of centroids, "
-    "or by overlap, for long or large things (needs laptrack).",
+    "or by overlap, for long or large things (needs laptrack). A track is of one class.",
     "save": "Save as table (.csv, .parquet), for QuPath (.geojson), ImageJ (.zip), COCO (.json) "
     "or as a mask (.tif, .png, .npy, .ome.zarr): the ending says which.",
 }
@@ -154,7 +148,7 @@ class Source:
         image = None if self.image is None else self.image.read(cancelled)
         axes = None if self.placed["axis"] is None else "tyx"
         placed = {name: self.placed[name] for name in ("scale", "channel_axis")}
-        return measure_objects(objects, image, axes=axes, **placed)
+        return measure_objects(objects, image, axes=axes, cancelled=cancelled, **placed)
 
     def in_layer(self, numbers: NDArray[np.unsignedinteger]) -> NDArray[np.unsignedinteger]:
         """Return numbers with the axes of the layer."""
@@ -189,6 +183,16 @@ class Source:
         axes = label_axes(len(self.axes), None, **placed)
         words = axes.left_out(suffix) if suffix in MASK_SUFFIXES else ()
         return f", without {', '.join(words)}" if words else ""
+
+
+def stored_objects(
+    layer: Labels, numbers: NDArray[np.integer[Any]], names: Mapping[int, str]
+) -> Objects:
+    """Return the objects of a layer; what was painted since has no kind."""
+    own, kinds = numbers.astype(np.uint32), layer.metadata[OBJECTS_KEY]
+    lower_numbers(own, len(kinds))
+    n_more = max(0, int(own.max(initial=0)) + 1 - len(kinds))
+    return Objects(own, np.pad(kinds, (0, n_more)), names)
 
 
 _LINE, _LINE_WIDTH, _LINE_COLOR = "cut line", 2, "yellow"
@@ -235,7 +239,7 @@ class ObjectCanvas(QObject):
         self.layer: Any = None
         self._line: Any = None
         self._takes_numbers = False
-        self._colors: Any = None  # before objects had those of a measure
+        self._plain: dict[str, Any] = {}  # colour maps of layers before objects had colours
 
     def show(
         self, labels: Labels, numbers: NDArray[Any], fits: Callable[[Image], bool], *, anew: bool
@@ -273,6 +277,15 @@ class ObjectCanvas(QObject):
                 return layer
         return None
 
+    def layers(self) -> list[Any]:
+        """Return all layers of objects in the viewer."""
+        labels = [layer for layer in self._viewer.layers if isinstance(layer, Labels)]
+        return [layer for layer in labels if OBJECTS_KEY in layer.metadata]
+
+    def others(self) -> list[Any]:
+        """Return the layers of objects but the one in use."""
+        return [layer for layer in self.layers() if layer != self.layer]
+
     def _add(self, labels: Labels, numbers: NDArray[Any]) -> None:
         metadata, name = {OBJECTS_KEY: np.zeros(0, int)}, _name_over(labels)
         transform = placement_of(labels).transform
@@ -281,7 +294,7 @@ class ObjectCanvas(QObject):
     def follow(self, layer: Labels) -> None:
         """Take the mouse and the keys of a layer; the one before is left."""
         self.leave()
-        self.layer, self._colors = layer, None
+        self.layer = layer
         self.layer.mouse_drag_callbacks.append(self.on_mouse)
         self.layer.events.paint.connect(self._on_paint)
         for keys, signal in (("Control-Z", self.undo_asked), ("Control-Shift-Z", self.redo_asked)):
@@ -299,20 +312,22 @@ class ObjectCanvas(QObject):
         self.layer = None
         self.draw_lines(False)
 
-    def color(self, numbers: NDArray[np.integer], colors: NDArray[np.floating] | None) -> None:
-        """Set the colours (n, 4) of objects; None restores their previous colours."""
+    def color(
+        self, layer: Labels, numbers: NDArray[np.integer], colors: NDArray[np.floating] | None
+    ) -> None:
+        """Set the colours (n, 4) of objects of a layer; None restores those before."""
+        key = str(layer.unique_id)
         if colors is None:
-            self.layer.colormap = self._colors or self.layer.colormap
-            self._colors = None
+            if key in self._plain:
+                layer.colormap = self._plain.pop(key)
             return
-        self._colors = self._colors or self.layer.colormap
+        self._plain.setdefault(key, layer.colormap)
         table = np.zeros((int(numbers.max(initial=1)) + 1, 4), np.float32)
         table[numbers] = colors
         if len(table) <= _MOST_COLORS:  # a cycle without repetition, which napari paints at once
-            self.layer.colormap = CyclicLabelColormap(colors=table)
+            layer.colormap = CyclicLabelColormap(colors=table)
         else:
-            color_dict = dict(enumerate(table)) | {None: _CLEAR}
-            self.layer.colormap = DirectLabelColormap(color_dict=color_dict)
+            layer.colormap = DirectLabelColormap(color_dict=dict(enumerate(table)) | {None: _CLEAR})
 
     def bind_numbers(self, is_on: bool) -> None:
         """Let the keys 0 to 9 of the layer send their number, or be napari's own."""
