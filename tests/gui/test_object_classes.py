@@ -207,7 +207,7 @@ def two_images(dock, model, settle):
 def test_clicks_on_several_images_teach_all_of_them(two_images, settle, model):
     dock, first, second = two_images
     dock.classes.choose_label(1)
-    click(dock, 4)  # a small one; from the right every third is large
+    dock.canvas.picked.emit(int(second.data[8, 90]), False)  # a small one
     model.layers.selection.active = first
     settle(dock)
     assert dock.layer == first and dock.labels.layer == model.layers["cells"]
@@ -218,7 +218,7 @@ def test_clicks_on_several_images_teach_all_of_them(two_images, settle, model):
     assert classes_of(dock) == TRUE
     assert dock.classes.table.item(1, 2).text() == "8"  # large ones of both images
     for layer, clicked in ((first, 2), (second, 1)):
-        column = 88 if clicked == 1 else 8
+        column = 90 if clicked == 1 else 8
         assert layer.metadata[CLASSES_KEY]["clicks"] == {int(layer.data[8, column]): clicked}
     numbers = [int(second.data[8, 20 * k + 10]) for k in range(N)]
     table = second.features.set_index("index")["class"]
@@ -242,7 +242,8 @@ def test_objects_of_a_project_are_taken_along(dock, model, settle):
     labels, image = cells(1)
     model.add_image(image, name="other")
     numbers = saf.split_objects(np.where(labels == 2, 2, 0)).labels
-    kept = {"names": {1: "class 1", 2: "class 2"}, "clicks": {1: 2}}
+    clicks = {int(numbers[8, 8]): 2}
+    kept = {"names": {1: "class 1", 2: "class 2"}, "clicks": clicks}
     metadata = {OBJECTS_KEY: np.append(0, np.full(N, 2)), CLASSES_KEY: kept}
     other = model.add_labels(numbers, name="other [Objects]", metadata=metadata)
     dock.classes.choose_label(1)
@@ -250,7 +251,7 @@ def test_objects_of_a_project_are_taken_along(dock, model, settle):
     for _ in range(4):
         settle(dock, 50)
     key = str(other.unique_id)
-    assert dock.classes.state.clicks[key] == {1: 2}
+    assert dock.classes.state.clicks[key] == clicks
     found = dock.classes.classified_of(key)
     by_number = dict(zip(found.numbers.tolist(), found.classes.tolist(), strict=True))
     assert [by_number[int(numbers[8, 20 * k + 8])] for k in range(N)] == TRUE

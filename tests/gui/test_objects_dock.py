@@ -220,10 +220,10 @@ def test_ten_corrections_set_neck_anew_and_undo_brings_all_back(model, open_on, 
     text = dock.status.text
     assert text.startswith("neck 0.5 → ") and "10 corrections: 22 → 24 objects (Undo" in text
     assert by_hand[:, :120].sum() == (pairs()[:, :120] == 2).sum()
-    dock.undo()
+    dock.tools.undo()
     settle(dock)
     assert dock.split_form.read().neck == 0.5 and dock.editor.numbers.size == 22
-    dock.undo()
+    dock.tools.undo()
     settle(dock)
     assert np.array_equal(dock.layer.data, before)  # and no other lesson came
 
