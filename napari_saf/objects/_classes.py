@@ -287,14 +287,19 @@ class ClassifiedObjects:
     names: Mapping[int, str] = dataclasses.field(default_factory=dict)
 
     def columns(self, numbers: ArrayLike) -> dict[str, NDArray[Any]]:
-        """Return the columns ``class`` and ``class_uncertainty`` of a table of objects.
+        """Return the columns of a table of objects that say their classes.
 
-        "" and NaN for objects without a class.
+        ``label``, the number of the object, and ``prediction``, that of its class, as
+        napari-feature-classifier and `regionprops_table` call them; ``class`` and
+        ``class_uncertainty``. 0, "" and NaN for objects without a class.
         """
-        rows = np.searchsorted(self.numbers, numbers).clip(max=len(self.numbers) - 1)
-        is_there = self.numbers[rows] == numbers
+        own = np.asarray(numbers)
+        rows = np.searchsorted(self.numbers, own).clip(max=len(self.numbers) - 1)
+        is_there = self.numbers[rows] == own
         spelled = [self.names.get(k, f"class {k}") for k in self.classes[rows].tolist()]
         return {
+            "label": own,
+            "prediction": np.where(is_there, self.classes[rows], 0),
             "class": np.where(is_there, np.array(spelled, dtype=object), ""),
             "class_uncertainty": np.where(is_there, self.uncertainty[rows].astype(float), np.nan),
         }

@@ -115,6 +115,9 @@ def test_classes_go_to_other_images_through_a_file(tmp_path, measured):
     columns = found.columns([1, 99])
     assert columns["class"].tolist() == [["small", "large"][other_kinds[0] - 1], ""]
     assert np.isnan(columns["class_uncertainty"][1])
+    # as napari-feature-classifier has them
+    assert columns["label"].tolist() == [1, 99]
+    assert columns["prediction"].tolist() == [other_kinds[0], 0]
     assert found.as_kinds(objects).names == {1: "small", 2: "large"}
     same = loaded.classify(measures)
     assert np.array_equal(same.classes, classes.classify(measures).classes)

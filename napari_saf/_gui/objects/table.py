@@ -24,7 +24,9 @@ _ROLES = QPalette.ColorRole.Highlight, QPalette.ColorRole.WindowText
 _LEAST_HEIGHT, _CELL_WIDTH = 110, 72
 _ROOM = 18
 _WIDTHS = {"name": 78, "object": 52, "pixels": 56, "share": 52}
-_NO_FILTER = ("kind", "name", "object", "frame", "slice")
+_HIDDEN = ("kind", "label", "prediction")
+"""Columns for other programs: names say the kind and the class."""
+_NO_FILTER = (*_HIDDEN, "name", "object", "frame", "slice")
 
 
 class ObjectModel(MeasuredModel):
@@ -220,7 +222,7 @@ class ObjectTable(QWidget):
             for column, name in enumerate(columns):
                 width = max(_CELL_WIDTH, room(column_title(name)) + _ROOM)
                 self.view.setColumnWidth(column, _WIDTHS.get(name, width))
-                self.view.setColumnHidden(column, name == "kind")  # the name says it
+                self.view.setColumnHidden(column, name in _HIDDEN)
             self.filter.show_table(columns)
             self._show_filtered()
             self.select(previous)
