@@ -108,11 +108,11 @@ def test_a_wrong_click_is_corrected_or_taken_back(dock, settle):
 def test_keys_choose_classes_while_the_section_is_open(dock, settle):
     keys = dock.layer.keymap
     assert not any(str(key) == "3" for key in keys)
-    dock._classes_fold.expand(animate=False)
+    dock.class_layers.fold.expand(animate=False)
     for number in (1, 2):
         dock.layer.keymap[next(key for key in keys if str(key) == str(number))](dock.layer)
     assert dock.classes.state.names == {1: "class 1", 2: "class 2"} and dock.classes.label == 2
-    dock._classes_fold.collapse(animate=False)
+    dock.class_layers.fold.collapse(animate=False)
     assert dock.classes.label is None and not any(str(key) == "3" for key in dock.layer.keymap)
 
 
@@ -196,7 +196,7 @@ def two_images(dock, model, settle):
     model.add_labels(labels[:, ::-1].copy(), name="more cells")
     first = dock.layer
     dock.labels.choose(model.layers["more cells"])
-    dock.image.choose(model.layers["other"])
+    dock.form.image.choose(model.layers["other"])
     settle(dock)
     dock.start()
     settle(dock)
@@ -264,7 +264,7 @@ def test_a_track_has_one_class(model, open_on, settle, monkeypatch):
     model.add_image(np.stack([image] * 3), name="photo")
     model.add_labels(np.stack([labels] * 3), name="cells")
     dock = open_on(model, ObjectsWidget)
-    dock.slices.setChecked(True)
+    dock.form.slices.setChecked(True)
     settle(dock)
     dock.start()
     settle(dock)

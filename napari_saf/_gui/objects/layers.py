@@ -22,6 +22,7 @@ from napari_saf._gui.layers.placement import (
     image_region,
     labelled_image,
     pixels_of,
+    place,
     place_entry,
     placement_of,
     squeezed_axes,
@@ -48,6 +49,7 @@ from napari_saf.objects import (
     ObjectMeasures,
     Objects,
     Parts,
+    Tracks,
     find_parts,
     lower_numbers,
     measure_objects,
@@ -56,20 +58,12 @@ from napari_saf.objects import (
 
 Cancelled = Callable[[], bool]
 Measures = dict[str, NDArray[Any]]
-HELP = {
-    "image": "For the brightness of each object; objects are split at its edges, too.",
-    "uncertainty": "Where labels are uncertain (0 to 1), objects are split, too. That of the run "
-    "is known of labels by strokes on the image.",
-    "split": "Find the single objects of the ticked kinds.",
-    "track": "Follow objects through the slices, frames of a series, by the distance of centroids, "
-    "or by overlap, for long or large things (needs laptrack). A track is of one class.",
-    "save": "Save as table (.csv, .parquet), for QuPath (.geojson), ImageJ (.zip), COCO (.json) "
-    "or as a mask (.tif, .png, .npy, .ome.zarr): the ending says which.",
-}
 SAVE_FILTER = (
     "Table (*.csv *.parquet);;QuPath (*.geojson);;ImageJ ROIs (*.zip);;COCO (*.json);;"
     "Mask (*.tif *.png *.npy *.ome.zarr)"
 )
+_MOST_TRACKED = 4
+"""Axes of a Tracks layer."""
 _KNOWN = (*TABLE_SUFFIXES, *OUTLINE_SUFFIXES, *MASK_SUFFIXES)
 
 
@@ -183,6 +177,24 @@ class Source:
         axes = label_axes(len(self.axes), None, **placed)
         words = axes.left_out(suffix) if suffix in MASK_SUFFIXES else ()
         return f", without {', '.join(words)}" if words else ""
+
+
+def show_tracks(viewer: napari.viewer.Viewer, source: Source, tracks: Tracks) -> None:
+    """Add a layer of tracks over the labels whose objects they follow."""
+    rows, graph = tracks.layer_data
+    layer, every = source.layer, tuple(range(source.axes[0], source.layer.ndim))
+    name = f"{layer.name.partition(' [')[0]} [Tracks]"
+    # Layers lie over each other by their last axes: those of one pixel are among them.
+    every = every if len(every) <= _MOST_TRACKED else source.axes
+    gaps = [k for k, axis in enumerate(every) if axis not in source.axes]
+    columns = [1 + k - n for n, k in enumerate(gaps)]
+    transform = place(layer, every, {}).transform
+    viewer.add_tracks(np.insert(rows, columns, 0, 1), graph=graph, name=name, **transform)
+
+
+def key_of(layer: Any) -> str:
+    """Return what a layer is known by, whether as itself or as a proxy."""
+    return str(layer.unique_id)
 
 
 def stored_objects(
@@ -316,7 +328,7 @@ class ObjectCanvas(QObject):
         self, layer: Labels, numbers: NDArray[np.integer], colors: NDArray[np.floating] | None
     ) -> None:
         """Set the colours (n, 4) of objects of a layer; None restores those before."""
-        key = str(layer.unique_id)
+        key = key_of(layer)
         if colors is None:
             if key in self._plain:
                 layer.colormap = self._plain.pop(key)
