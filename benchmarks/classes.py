@@ -11,8 +11,8 @@ blood   Stained cells of 40 images: objects of Otsu's threshold on green, holes 
 digits  Digits of MNIST strewn on a canvas, ten classes.
 speed   Processor time, and that on the clock, of measures, choice, the space of an image, and of a
         click: `classify` after `with_clicks`.
-screen  From a click in the Objects dock to the painted frame, among discs of three classes: run with
-        ``xvfb-run -a``. Processor time is that of all threads, the renderer in software included;
+screen  From a click in the Objects dock to the painted frame, among discs of three classes; run
+        with ``xvfb-run -a``. Processor time is that of all threads, the renderer in software too;
         that of the main thread alone is beside it.
 
 One, three and five clicks a class, drawn at random; balanced accuracy of the objects that were not

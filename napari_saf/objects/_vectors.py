@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -461,39 +462,30 @@ def _outline(labels: NDArray[np.integer[Any]], grey: NDArray[np.float32]) -> Col
     down, across = (ndimage.gaussian_filter1d(grey, 1, axis=axis, order=1) for axis in (0, 1))
     strength = np.hypot(down, across)[indices]
     turn = np.arctan2(down, across)[indices] / (2 * np.pi) * _ORIENTATIONS
-    positions = [
-        ((coordinates - centre[owners, axis]) / (2 * half[owners]) + 0.5) * _CELLS - 0.5
-        for axis, coordinates in enumerate(indices)
-    ]
+    positions = np.stack(
+        [
+            ((coordinates - centre[owners, axis]) / (2 * half[owners]) + 0.5) * _CELLS - 0.5
+            for axis, coordinates in enumerate(indices)
+        ]
+    )
     n_objects = len(boxes)
     shape = (n_objects, _CELLS, _CELLS, _ORIENTATIONS)
     gradients, pixels = np.zeros(np.prod(shape)), np.zeros(np.prod(shape[:3]))
-    is_inside = labels[indices] > 0
-    low_turn = np.floor(turn)
-    for step_row in (0, 1):
-        for step_column in (0, 1):
-            lows = [np.floor(position) for position in positions]
-            shares = [
-                1 - abs(position - low - step)
-                for position, low, step in zip(
-                    positions, lows, (step_row, step_column), strict=True
-                )
-            ]
-            row, column = (
-                (low + step).astype(np.int64)
-                for low, step in zip(lows, (step_row, step_column), strict=True)
-            )
-            inside = (row >= 0) & (row < _CELLS) & (column >= 0) & (column < _CELLS)
-            cell = (owners * _CELLS + row) * _CELLS + column
-            share = shares[0] * shares[1]
-            counted = inside & is_inside
-            pixels += np.bincount(cell[counted], share[counted], len(pixels))
-            for step_turn in (0, 1):
-                weight = share * strength * (1 - abs(turn - low_turn - step_turn))
-                index = cell * _ORIENTATIONS + (low_turn + step_turn).astype(np.int64) % (
-                    _ORIENTATIONS
-                )
-                gradients += np.bincount(index[inside], weight[inside], len(gradients))
+    is_inside, lows, low_turn = labels[indices] > 0, np.floor(positions), np.floor(turn)
+    # Each pixel counts in the four cells around it, and in the two orientations.
+    for step in itertools.product((0, 1), repeat=2):
+        corner = np.reshape(step, (2, 1))
+        share = (1 - abs(positions - lows - corner)).prod(axis=0)
+        row, column = (lows + corner).astype(np.int64)
+        inside = (row >= 0) & (row < _CELLS) & (column >= 0) & (column < _CELLS)
+        cell = (owners * _CELLS + row) * _CELLS + column
+        counted = inside & is_inside
+        pixels += np.bincount(cell[counted], share[counted], len(pixels))
+        for step_turn in (0, 1):
+            weight = share * strength * (1 - abs(turn - low_turn - step_turn))
+            bin_of = (low_turn + step_turn).astype(np.int64) % _ORIENTATIONS
+            index = cell * _ORIENTATIONS + bin_of
+            gradients += np.bincount(index[inside], weight[inside], len(gradients))
     measured: Columns = {}
     for name, table in (("gradients", gradients), ("pixels", pixels)):
         rows = table.reshape(n_objects, -1)

@@ -21,7 +21,6 @@ from napari_saf._gui.objects.lessons import (
     ClassImage,
     Learn,
     Lesson,
-    choose,
     classify_others,
     learn_from,
     teach,
@@ -33,6 +32,7 @@ from napari_saf.objects import (
     ObjectClasses,
     ObjectMeasures,
     Tracks,
+    learn_classes,
     load_classes,
     save_classes,
 )
@@ -314,7 +314,8 @@ class ClassSection(QWidget):
     def _choose(self) -> None:
         """Let clicks choose measures and method, in the background."""
         if self.current in self.images:
-            self._learn(_CHOOSE, partial(choose, self._names))
+            learn = partial(learn_classes, names=self._names)
+            self._learn(_CHOOSE, lambda cancelled: partial(learn, cancelled=cancelled))
 
     def _learn(self, task: str, learner: Callable[[Cancelled], Learn]) -> None:
         images, current = dict(self.images), self.current

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Collection, Mapping, Sequence
-from functools import partial
+
+import numpy as np
 
 from napari_saf.objects import (
     ClassifiedObjects,
@@ -97,10 +98,10 @@ class ClassImage:
         """Return the other objects of the tracks of objects."""
         if self.tracks is None:
             return []
-        numbers, tracks = self.tracks.table["object"].tolist(), self.tracks.table["track"].tolist()
-        chosen = {track for number, track in zip(numbers, tracks, strict=True) if number in objects}
-        pairs = zip(numbers, tracks, strict=True)
-        return [number for number, track in pairs if track in chosen and number not in objects]
+        numbers, tracks = self.tracks.table["object"], self.tracks.table["track"]
+        is_chosen = np.isin(numbers, [*objects])
+        others: list[int] = numbers[np.isin(tracks, tracks[is_chosen]) & ~is_chosen].tolist()
+        return others
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -163,11 +164,6 @@ def teach(
         return dataclasses.replace(classes, names=dict(names))
 
     return learn
-
-
-def choose(names: Mapping[int, str], cancelled: Cancelled) -> Learn:
-    """Return what lets clicks choose measures and method."""
-    return partial(learn_classes, names=names, cancelled=cancelled)
 
 
 def _measures(image: ClassImage) -> ObjectMeasures:
