@@ -247,9 +247,9 @@ def screen(n_objects: int) -> None:
         wait(lambda: not background.is_busy)
     clock, processor, main_thread = np.median(times, axis=0)
     print(
-        f"{len(dock.editor.numbers)} objects by {section.taught.method}: from a click to the frame "
-        f"{clock:.0f} ms on the clock, {processor:.0f} ms of processor time, {main_thread:.0f} ms "
-        "of it of the main thread"
+        f"{len(dock.tools.editor.numbers)} objects by {section.taught.method}: from a click to the "
+        f"frame {clock:.0f} ms on the clock, {processor:.0f} ms of processor time, "
+        f"{main_thread:.0f} ms of it of the main thread"
     )
     viewer.close()
 

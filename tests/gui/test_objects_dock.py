@@ -209,20 +209,20 @@ def test_ten_corrections_set_neck_anew_and_undo_brings_all_back(model, open_on, 
     settle(dock)
     dock.form.split_form.set_values({"neck": 0.5})
     split(dock, settle)
-    assert dock.editor.numbers.size == 12
+    assert dock.tools.editor.numbers.size == 12
     corners = [(15 + 30 * row, 30 + 60 * column) for column in range(3) for row in range(4)]
     for count, (row, column) in enumerate(corners[:10], start=1):
         before = dock.layer.data.copy()
         dock.tools.cut(np.array([(row - 14, column), (row + 14, column)]))
         settle(dock)
         assert (dock.form.split_form.read().neck == 0.5) is (count < 10)
-    by_hand = dock.editor.corrections.is_by_hand[dock.layer.data]
+    by_hand = dock.tools.editor.corrections.is_by_hand[dock.layer.data]
     text = dock.status.text
     assert text.startswith("neck 0.5 → ") and "10 corrections: 22 → 24 objects (Undo" in text
     assert by_hand[:, :120].sum() == (pairs()[:, :120] == 2).sum()
     dock.tools.undo()
     settle(dock)
-    assert dock.form.split_form.read().neck == 0.5 and dock.editor.numbers.size == 22
+    assert dock.form.split_form.read().neck == 0.5 and dock.tools.editor.numbers.size == 22
     dock.tools.undo()
     settle(dock)
     assert np.array_equal(dock.layer.data, before)  # and no other lesson came

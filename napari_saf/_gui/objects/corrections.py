@@ -8,13 +8,14 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from napari.layers import Labels
 from numpy.typing import NDArray
 from qtpy.QtCore import QObject, QTimer, Signal
 from qtpy.QtWidgets import QPushButton
 
 from napari_saf._gui.docks.tables import LabelList
 from napari_saf._gui.forms.layout import create_button
-from napari_saf._gui.objects.layers import ObjectCanvas, Source
+from napari_saf._gui.objects.layers import ObjectCanvas, Source, stored_objects
 from napari_saf._gui.objects.table import ObjectTable
 from napari_saf._gui.runs.panel import RunPanel
 from napari_saf.errors import counted, format_count
@@ -50,6 +51,15 @@ class OpenObjects:
     parts: Parts | None = None
     n_taught: int = 0
 
+    @classmethod
+    def stored(cls, layer: Labels, source: Source) -> OpenObjects:
+        """Open the objects of a layer that was not made by this dock."""
+        objects = stored_objects(layer, layer.data[source.labels.index], source.names)
+        editor = ObjectEditor(objects)
+        editor.adopt(int(objects.kinds.max(initial=1)))  # what was painted meanwhile
+        layer.data = source.in_layer(editor.labels)
+        return cls(source, editor)
+
 
 class CorrectionTools(QObject):
     """Buttons that correct the open objects; the numbers of the split are fitted to corrections."""
@@ -72,7 +82,7 @@ class CorrectionTools(QObject):
         canvas.redo_asked.connect(self.redo)
         slots: dict[str, Callable[[], object]] = {
             "merge": lambda: self._edit("merged", lambda e: e.merge(table.selected)),
-            "cut": lambda: None,  # who draws lines follows its `toggled`
+            "cut": lambda: None,  # who draws lines follows its `clicked`
             "delete": lambda: self._edit("deleted", lambda e: e.delete(table.selected)),
             "new": self._paint,
             "keep": self._keep,

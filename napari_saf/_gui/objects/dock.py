@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,14 +11,12 @@ import numpy as np
 from napari.layers import Labels
 from qtpy.QtCore import QTimer
 from qtpy.QtWidgets import QLabel, QPushButton
-from superqt.utils import signals_blocked
 
 from napari_saf._gui.docks.base import DockBase
 from napari_saf._gui.forms.controls import ask_for_path
 from napari_saf._gui.forms.display_text import named
 from napari_saf._gui.forms.layout import create_button, create_row
-from napari_saf._gui.layers.metadata import OBJECTS_KEY, carry_objects
-from napari_saf._gui.layers.view import center_on
+from napari_saf._gui.layers.metadata import OBJECTS_KEY
 from napari_saf._gui.objects.class_layers import ClassLayers
 from napari_saf._gui.objects.classes import ClassSection
 from napari_saf._gui.objects.corrections import PATIENCE, CorrectionTools, OpenObjects
@@ -31,13 +28,11 @@ from napari_saf._gui.objects.layers import (
     Source,
     key_of,
     show_tracks,
-    stored_objects,
 )
-from napari_saf._gui.objects.table import ObjectTable
+from napari_saf._gui.objects.table import ObjectTable, count_kinds
 from napari_saf._gui.runs.panel import RUN_KEY, RunPanel
 from napari_saf.errors import counted
 from napari_saf.objects import ObjectEditor, Objects, Parts, Tracks, track_objects
-from napari_saf.parameters import to_plain
 
 _SPLIT = "Split", "Find the single objects of the ticked kinds."
 _SAVE = (
@@ -94,7 +89,7 @@ class ObjectsWidget(DockBase):
             (self.canvas.drawn, self._on_drawn),
             (self.tools.corrected, self._measure),
             (self.tools.fitted, self._show_numbers),
-            (self.buttons["cut"].toggled, self._on_cut_toggled),
+            (self.buttons["cut"].clicked, self._on_cut_clicked),
             (self.classes.lasso_toggled, self._on_lasso_toggled),
         )
 
@@ -103,28 +98,17 @@ class ObjectsWidget(DockBase):
         """The layer of objects, None without one."""
         return self.canvas.layer
 
-    @property
-    def editor(self) -> ObjectEditor | None:
-        return self.tools.editor
-
     def start(self) -> None:
         """Split what is ticked; corrections are lost."""
         if self.panel.is_busy or self.form.why_not:
             return
         self.panel.background.drop("join")
         source, kinds, numbers = self.form.source(), self.form.kinds.ticked, self.form.numbers
-
-        def split(
-            report: object, cancelled: Callable[[], bool]
-        ) -> tuple[Parts, tuple[Objects, Measures]]:
-            Labels(np.zeros((1, 1), np.uint32))  # napari loads its colours of a type at first use
-            parts = source.find_parts(kinds, cancelled)
-            return parts, source.join(parts, *numbers, cancelled)
-
-        def show(result: tuple[Parts, tuple[Objects, Measures]]) -> None:
-            self._show(source, *result)
-
-        self.panel.begin_task("splitting", split, show)
+        self.panel.begin_task(
+            "splitting",
+            lambda _, cancelled: source.split(kinds, *numbers, cancelled),
+            lambda result: self._show(source, *result),
+        )
 
     def track(self) -> None:
         shown = self.tools.open
@@ -174,7 +158,7 @@ class ObjectsWidget(DockBase):
         self.layer.metadata[OBJECTS_KEY] = editor.kinds
         self._show_table(table)
         self.class_layers.measure({})
-        carry_objects(source.layer, to_plain(self.form.step(source)))
+        self.form.carry_step(source)
         self.panel.show_outcome(counted(len(objects.numbers), "object"))
 
     def _open(self, objects: OpenObjects) -> None:
@@ -187,14 +171,7 @@ class ObjectsWidget(DockBase):
         if layer is not None and layer != self.layer:
             self.canvas.follow(layer)
             known = self._opened.get(key_of(layer))
-            if known is None:
-                source = self.form.source()
-                objects = stored_objects(layer, layer.data[source.labels.index], source.names)
-                editor = ObjectEditor(objects)
-                editor.adopt(int(objects.kinds.max(initial=1)))  # painted without this dock
-                layer.data = source.in_layer(editor.labels)
-                known = OpenObjects(source, editor)
-            self._open(known)
+            self._open(known or OpenObjects.stored(layer, self.form.source()))
             self._measure()
         self._refresh()
 
@@ -212,15 +189,7 @@ class ObjectsWidget(DockBase):
 
     def _show_table(self, table: Measures) -> None:
         self.class_layers.show_table(table)
-        kinds, sizes = table.get("kind", np.zeros(0, int)), table.get("pixels", np.zeros(0))
-        texts = []
-        for label in np.unique(kinds).tolist():
-            is_label = kinds == label
-            share = 100 * sizes[is_label].sum() / self.layer.data.size
-            name = str(table["name"][is_label.argmax()])
-            count = counted(int(is_label.sum()), "object")
-            texts.append(f"{name}: {count}, {share:.1f} % of the image")
-        self.counts.setText("\n".join(texts) or "no objects")
+        self.counts.setText(count_kinds(table, self.layer.data.size))
         self._refresh()
 
     def _show_numbers(self, smallest: int, neck: float) -> None:
@@ -228,22 +197,20 @@ class ObjectsWidget(DockBase):
         self.form.split_form.set_values({"smallest": smallest, "neck": neck})
         self._preview.stop()
         if self.tools.open is not None:
-            source = self.tools.open.source
-            carry_objects(source.layer, to_plain(self.form.step(source)))
+            self.form.carry_step(self.tools.open.source)
 
     def _show_tracks(self, source: Source, tracks: Tracks) -> None:
         show_tracks(self._viewer, source, tracks)
         self.classes.set_tracks(tracks)
         self.panel.show_outcome(f"{len(np.unique(tracks.table['track']))} tracks")
 
-    def _on_cut_toggled(self, is_on: bool) -> None:
+    def _on_cut_clicked(self, is_on: bool) -> None:
         self.classes.stop_lasso()
         self.canvas.draw_lines(is_on)
         self.panel.note("draw a line across an object" if is_on else "")
 
     def _on_lasso_toggled(self, is_on: bool) -> None:
-        with signals_blocked(self.buttons["cut"]):
-            self.buttons["cut"].setChecked(False)
+        self.buttons["cut"].setChecked(False)
         self.canvas.draw_lines(is_on)
         self.panel.note("draw a line around objects" if is_on else "")
 
@@ -261,13 +228,8 @@ class ObjectsWidget(DockBase):
         self.table.select({*chosen} ^ {number} if joins else {number} - {0})
 
     def _on_chosen(self, numbers: list[int]) -> None:
-        """Bring the last of the chosen objects into sight, if it is not, and show it alone."""
         if self.layer is not None and numbers:
-            inside = np.argwhere(self.layer.data == numbers[-1])
-            if len(inside):
-                middle = tuple(inside[len(inside) // 2].tolist())
-                center_on(self._viewer, self.layer, middle, only_if_hidden=True)
-            self.canvas.flash(numbers[-1])
+            self.canvas.go_to(numbers[-1])
         self._refresh()
 
     def _ask_to_save(self) -> None:

@@ -17,7 +17,7 @@ from napari_saf._gui.forms.choices import Choice, LayerChoice
 from napari_saf._gui.forms.image_selection import slice_word
 from napari_saf._gui.forms.layout import FormSection, create_fold, create_row
 from napari_saf._gui.forms.method_form import OptionsForm
-from napari_saf._gui.layers.metadata import OBJECTS_KEY, labels_to_choose
+from napari_saf._gui.layers.metadata import OBJECTS_KEY, carry_objects, labels_to_choose
 from napari_saf._gui.layers.placement import (
     image_region,
     labelled_image,
@@ -30,7 +30,7 @@ from napari_saf._gui.objects.layers import Source
 from napari_saf._gui.runs.tasks import BackgroundTasks
 from napari_saf.io import count_labels
 from napari_saf.objects import TRACK_BY, ObjectStep
-from napari_saf.parameters import describe
+from napari_saf.parameters import describe, to_plain
 
 _OF_RUN = "that of the run, if known"
 _HELP = {
@@ -103,15 +103,15 @@ class ObjectForm(QObject):
             self.labels.layer, self.image.layer, self.uncertainty.value, by_slice=by_slice
         )
 
-    def step(self, source: Source) -> ObjectStep:
-        """Return what splits the labels of a source, for their recipe."""
-        step: ObjectStep = self.split_form.read()
-        return dataclasses.replace(
-            step,
+    def carry_step(self, source: Source) -> None:
+        """Let the recipe of the labels of a source end in their objects."""
+        step: ObjectStep = dataclasses.replace(
+            self.split_form.read(),
             kinds=tuple(self.kinds.ticked) or None,
             by_slice=source.placed["axis"] == 0,
             by_uncertainty=self.uncertainty.value != "none",
         )
+        carry_objects(source.layer, to_plain(step))
 
     def fits(self, image: Image) -> bool:
         labels = self.labels.layer

@@ -30,6 +30,7 @@ from napari_saf._gui.layers.placement import (
     world_affine,
 )
 from napari_saf._gui.layers.reading import Pixels
+from napari_saf._gui.layers.view import center_on
 from napari_saf._gui.layers.visibility import insert_above, visibility_of
 from napari_saf._gui.napari_workarounds import camera_of
 from napari_saf.io import (
@@ -125,6 +126,14 @@ class Source:
             kinds=kinds,
         )
         return parts
+
+    def split(
+        self, kinds: Sequence[int], smallest: int, neck: float, cancelled: Cancelled
+    ) -> tuple[Parts, tuple[Objects, Measures]]:
+        """Return the parts of labels, and the objects of them."""
+        Labels(np.zeros((1, 1), np.uint32))  # napari loads its colours of a type at first use
+        parts = self.find_parts(kinds, cancelled)
+        return parts, self.join(parts, smallest, neck, cancelled)
 
     def join(
         self, parts: Parts, smallest: int, neck: float, cancelled: Cancelled
@@ -351,8 +360,12 @@ class ObjectCanvas(QObject):
     def _on_number(self, number: int, layer: Labels) -> None:
         self.numbered.emit(number)
 
-    def flash(self, number: int) -> None:
-        """Show an object alone for a moment."""
+    def go_to(self, number: int) -> None:
+        """Bring an object into sight, if it is not, and show it alone for a moment."""
+        inside = np.argwhere(self.layer.data == number)
+        if len(inside):
+            middle = tuple(inside[len(inside) // 2].tolist())
+            center_on(self._viewer, self.layer, middle, only_if_hidden=True)
         layer, previous = self.layer, self.layer.selected_label
         if layer.show_selected_label:
             return
