@@ -219,7 +219,7 @@ def screen(n_objects: int) -> None:
     viewer.add_labels(labels, name="cells")
     dock = viewer.window.add_plugin_dock_widget("napari-saf", "Objects")[1]
     background, section = dock.panel.background, dock.classes
-    wait(lambda: dock.form.kinds.ticked and not background.is_busy)
+    wait(lambda: dock.choices.kinds.ticked and not background.is_busy)
     dock.start()
     wait(lambda: dock.layer is not None and not background.is_busy)
     changed: list[float] = []

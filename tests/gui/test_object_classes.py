@@ -196,7 +196,7 @@ def two_images(dock, model, settle):
     model.add_labels(labels[:, ::-1].copy(), name="more cells")
     first = dock.layer
     dock.labels.choose(model.layers["more cells"])
-    dock.form.image.choose(model.layers["other"])
+    dock.choices.image.choose(model.layers["other"])
     settle(dock)
     dock.start()
     settle(dock)
@@ -264,7 +264,7 @@ def test_a_track_has_one_class(model, open_on, settle, monkeypatch):
     model.add_image(np.stack([image] * 3), name="photo")
     model.add_labels(np.stack([labels] * 3), name="cells")
     dock = open_on(model, ObjectsWidget)
-    dock.form.slices.setChecked(True)
+    dock.choices.slices.setChecked(True)
     settle(dock)
     dock.start()
     settle(dock)

@@ -50,11 +50,11 @@ class ObjectsWidget(DockBase):
         self.status, self.controller = self.panel.status, self.panel.controller
         track = create_button("Track", "", self.track)
         save = create_button("Save …", _SAVE, self._ask_to_save)
-        self.form = ObjectForm(viewer, self.panel.background, track)
-        self.labels = self.form.labels
+        self.choices = ObjectForm(viewer, self.panel.background, track)
+        self.labels = self.choices.labels
         self.canvas, self.table = ObjectCanvas(viewer, self), ObjectTable()
         self.counts = QLabel(wordWrap=True)
-        self.tools = CorrectionTools(self.panel, self.canvas, self.table, self.form.kinds)
+        self.tools = CorrectionTools(self.panel, self.canvas, self.table, self.choices.kinds)
         self.classes = ClassSection(self.panel.background, self.panel.note)
         self.class_layers = ClassLayers(viewer, self.classes, self.canvas, self.table, self.tools)
         own = {"split": self.panel.run_button, "track": track, "save": save}
@@ -64,21 +64,21 @@ class ObjectsWidget(DockBase):
         edits = [*self.tools.buttons.values(), save]
         below = [self.counts, create_row(*edits[:4]), self.table, create_row(*edits[4:])]
         run = [self.panel.run_button, self.panel.stop_button]
-        self.lay_out([*self.form.sections, self.class_layers.fold], run, [self.status, *below])
+        self.lay_out([*self.choices.sections, self.class_layers.fold], run, [self.status, *below])
         self.bind_keys({RUN_KEY: self.panel.run_or_stop})
         self.at_end(self.panel.shut_down, self._release)
         self._connect()
-        self.form.take_labels()
+        self.choices.take_labels()
 
     def _connect(self) -> None:
-        layers, form = self._viewer.layers, self.form
+        layers, choices = self._viewer.layers, self.choices
         self.connect_all(
             (self.panel.run_clicked, self.start),
             (self.panel.busy_changed, self._refresh),
-            (form.labels_changed, self._take_up),
-            (form.image_changed, self._on_image_changed),
-            (form.kinds_changed, self._on_kinds_changed),
-            (form.split_form.changed, self._preview.start),
+            (choices.labels_changed, self._take_up),
+            (choices.image_changed, self._on_image_changed),
+            (choices.kinds_changed, self._on_kinds_changed),
+            (choices.split_form.changed, self._preview.start),
             (self._preview.timeout, self._show_preview),
             (self.table.chosen, self._on_chosen),
             (self.table.filtered, self._refresh),
@@ -100,10 +100,11 @@ class ObjectsWidget(DockBase):
 
     def start(self) -> None:
         """Split what is ticked; corrections are lost."""
-        if self.panel.is_busy or self.form.why_not:
+        if self.panel.is_busy or self.choices.why_not:
             return
         self.panel.background.drop("join")
-        source, kinds, numbers = self.form.source(), self.form.kinds.ticked, self.form.numbers
+        source, kinds = self.choices.source(), self.choices.kinds.ticked
+        numbers = self.choices.numbers
         self.panel.begin_task(
             "splitting",
             lambda _, cancelled: source.split(kinds, *numbers, cancelled),
@@ -113,7 +114,7 @@ class ObjectsWidget(DockBase):
     def track(self) -> None:
         shown = self.tools.open
         if shown is not None:
-            by, spacing = self.form.track_by.value, shown.source.sizes[1:]
+            by, spacing = self.choices.track_by.value, shown.source.sizes[1:]
             follow = partial(track_objects, self.tools.objects(), by=by, spacing=spacing)
             show = partial(self._show_tracks, shown.source)
             self.panel.begin_task("following", lambda *_: follow(), show)
@@ -144,21 +145,21 @@ class ObjectsWidget(DockBase):
         if shown.editor.is_corrected:
             self.panel.note("press Split to start again: corrections would be lost")
             return
-        join = partial(shown.source.join, shown.parts, *self.form.numbers)
+        join = partial(shown.source.join, shown.parts, *self.choices.numbers)
         show = partial(self._show, shown.source, shown.parts)
         self.panel.background.run("join", join, show)
 
     def _show(self, source: Source, parts: Parts, joined: tuple[Objects, Measures]) -> None:
         objects, table = joined
-        before, editor = self.tools.open, ObjectEditor(objects, *self.form.numbers)
+        before, editor = self.tools.open, ObjectEditor(objects, *self.choices.numbers)
         numbers = source.in_layer(editor.labels)
         is_other = before is None or before.source.layer is not source.layer
-        self.canvas.show(source.layer, numbers, self.form.fits, anew=is_other)
+        self.canvas.show(source.layer, numbers, self.choices.fits, anew=is_other)
         self._open(OpenObjects(source, editor, parts))
         self.layer.metadata[OBJECTS_KEY] = editor.kinds
         self._show_table(table)
         self.class_layers.measure({})
-        self.form.carry_step(source)
+        self.choices.carry_step(source)
         self.panel.show_outcome(counted(len(objects.numbers), "object"))
 
     def _open(self, objects: OpenObjects) -> None:
@@ -171,7 +172,7 @@ class ObjectsWidget(DockBase):
         if layer is not None and layer != self.layer:
             self.canvas.follow(layer)
             known = self._opened.get(key_of(layer))
-            self._open(known or OpenObjects.stored(layer, self.form.source()))
+            self._open(known or OpenObjects.stored(layer, self.choices.source()))
             self._measure()
         self._refresh()
 
@@ -181,7 +182,7 @@ class ObjectsWidget(DockBase):
         if shown is not None:
             self.layer.metadata[OBJECTS_KEY] = shown.editor.kinds
             if self._shown_here is not None:
-                shown.source = self.form.source()
+                shown.source = self.choices.source()
             measure = partial(shown.source.measure, self.tools.objects())
             self.panel.background.run("measures", measure, self._show_table)
             self.class_layers.measure()
@@ -194,10 +195,10 @@ class ObjectsWidget(DockBase):
 
     def _show_numbers(self, smallest: int, neck: float) -> None:
         """Show what objects were split by, which are there already."""
-        self.form.split_form.set_values({"smallest": smallest, "neck": neck})
+        self.choices.split_form.set_values({"smallest": smallest, "neck": neck})
         self._preview.stop()
         if self.tools.open is not None:
-            self.form.carry_step(self.tools.open.source)
+            self.choices.carry_step(self.tools.open.source)
 
     def _show_tracks(self, source: Source, tracks: Tracks) -> None:
         show_tracks(self._viewer, source, tracks)
@@ -234,7 +235,7 @@ class ObjectsWidget(DockBase):
 
     def _ask_to_save(self) -> None:
         assert self.tools.open is not None
-        path = None if self.form.image.layer is None else self.form.image.layer.source.path
+        path = None if self.choices.image.layer is None else self.choices.image.layer.source.path
         folder = Path.home() if path is None else Path(path).absolute().parent
         start = folder / f"{self.tools.open.source.layer.name.partition(' [')[0]}.objects.csv"
         ask_for_path(self, "Save objects", str(start), SAVE_FILTER, self.save_to)
@@ -283,7 +284,7 @@ class ObjectsWidget(DockBase):
 
     def _refresh(self, *changed: object) -> None:
         is_free, shown = not self.panel.is_busy, self.tools.open
-        self.panel.set_reason(self.form.why_not, is_free=is_free)
+        self.panel.set_reason(self.choices.why_not, is_free=is_free)
         self.tools.refresh()
         self.buttons["save"].setEnabled(shown is not None and is_free)
         is_series = shown is not None and shown.source.placed["axis"] == 0
