@@ -11,6 +11,9 @@ blood   Stained cells of 40 images: objects of Otsu's threshold on green, holes 
 digits  Digits of MNIST strewn on a canvas, ten classes.
 speed   Processor time, and that on the clock, of measures, choice, the space of an image, and of a
         click: `classify` after `with_clicks`.
+screen  From a click in the Objects dock to the painted frame, among discs of three classes; run
+        with ``xvfb-run -a``. Processor time is that of all threads, the renderer in software too;
+        that of the main thread alone is beside it.
 
 One, three and five clicks a class, drawn at random; balanced accuracy of the objects that were not
 clicked, mean of draws and its standard error. All see the same measures, standardised but for the
@@ -196,17 +199,75 @@ def speed(n_objects: int) -> None:
             timed(f"{name}: click", functools.partial(taught.classify, space))
 
 
+def screen(n_objects: int) -> None:
+    """Print how long clicks take until the frame is painted."""
+    import napari
+    from qtpy.QtWidgets import QApplication
+
+    def wait(is_over: Callable[[], object]) -> None:
+        while not is_over():
+            QApplication.processEvents()
+            time.sleep(0.0005)
+
+    side, rng = int(np.ceil(n_objects**0.5)), np.random.default_rng(0)
+    kinds = rng.integers(1, 4, (side, side))
+    around, sizes = np.hypot(*np.mgrid[-12:12, -12:12]), np.kron(kinds, np.ones((24, 24), int))
+    labels = (np.tile(around, (side, side)) < 4 + 1.7 * sizes) + np.uint8(1)
+    image = rng.normal(50, 3, labels.shape).astype(np.float32) + 30 * sizes * (labels == 2)
+    viewer = napari.Viewer()
+    viewer.window.resize(1280, 800)
+    viewer.add_image(image, name="photo")
+    viewer.add_labels(labels, name="cells")
+    dock = viewer.window.add_plugin_dock_widget("napari-saf", "Objects")[1]
+    background, section = dock.panel.background, dock.classes
+    wait(lambda: dock.choices.kinds.ticked and not background.is_busy)
+    dock.start()
+    wait(lambda: dock.layer is not None and not background.is_busy)
+    changed: list[float] = []
+    painted: list[float] = []
+    section.changed.connect(lambda keys: changed.append(time.perf_counter()))
+    canvas = viewer.window._qt_viewer.canvas._scene_canvas
+    canvas.events.draw.connect(lambda event: painted.append(time.perf_counter()))
+    times = []
+    for k in range(40):
+        if k == 20:  # measures and method are chosen
+            wait(lambda: section.taught.agreement is not None and not background.is_busy)
+            section._choice.setInterval(10**6)
+        if section.label != kinds[divmod(k, side)]:
+            section.choose_label(int(kinds[divmod(k, side)]))
+        row, column = divmod(k, side)
+        changed.clear()
+        began = time.perf_counter(), time.process_time(), time.thread_time()
+        dock.canvas.picked.emit(int(dock.layer.data[24 * row + 12, 24 * column + 12]), False)
+        if k < 20:
+            wait(lambda: not background.is_busy)
+            continue
+        wait(lambda: changed and painted and painted[-1] > changed[0])
+        ends = painted[-1], time.process_time(), time.thread_time()
+        times.append([1000 * (end - start) for end, start in zip(ends, began, strict=True)])
+        wait(lambda: not background.is_busy)
+    clock, processor, main_thread = np.median(times, axis=0)
+    print(
+        f"{len(dock.tools.editor.numbers)} objects by {section.taught.method}: from a click to the "
+        f"frame {clock:.0f} ms on the clock, {processor:.0f} ms of processor time, "
+        f"{main_thread:.0f} ms of it of the main thread"
+    )
+    viewer.close()
+
+
 def main() -> None:
     """Print the tables."""
     warnings.filterwarnings("ignore")
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("part", choices=("blood", "digits", "speed"))
+    parser.add_argument("part", choices=("blood", "digits", "speed", "screen"))
     parser.add_argument("--draws", type=int, default=20)
     parser.add_argument("--objects", type=int)
     parser.add_argument("--all", action="store_true")
     options = parser.parse_args()
     if options.part == "speed":
         speed(options.objects or 5000)
+    elif options.part == "screen":
+        screen(options.objects or 5000)
     elif options.part == "blood":
         measures, truths = blood()
         truth = np.concatenate(truths)

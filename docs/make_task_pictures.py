@@ -150,7 +150,7 @@ def make_tracks_picture() -> None:
     wait_for_run(dock)
     frame, objects = viewer.window.add_plugin_dock_widget("napari-saf", "Objects", tabify=True)
     wait_until(lambda: not objects.panel.is_calculating)
-    objects.slices.setChecked(True)
+    objects.choices.slices.setChecked(True)
     objects.start()
     wait_until(lambda: not objects.panel.is_busy and not objects.panel.is_calculating)
     objects.track()

@@ -25,7 +25,7 @@ from napari_saf.cli._masks import (
 )
 from napari_saf.cli._options import Given, argument, option, output, step_options
 from napari_saf.cli._run import ParallelCommand, tile_bar
-from napari_saf.errors import InvalidInput, SafError
+from napari_saf.errors import InvalidInput, SafError, counted
 from napari_saf.objects import (
     GEFF,
     ObjectStep,
@@ -85,9 +85,9 @@ class Objects(OutlineCommand, ParallelCommand):
             step = dataclasses.replace(step, by_slice=True)
         suffixes = self.outline_suffixes() + ([self.masks] if self.masks else [])
         if self.out.name.lower().endswith(".ome.zarr"):
-            if len(paths) > 1 or self.masks or self.tracks or self.classes:
+            if len(paths) > 1 or self.masks or self.tracks:
                 raise click.UsageError(
-                    f"{self.out}: goes with one mask, without --classes, --masks and --tracks"
+                    f"{self.out}: goes with one mask, without --masks and --tracks"
                 )
             self._split_in_tiles(paths[0], step, suffixes)
             return
@@ -140,7 +140,10 @@ class Objects(OutlineCommand, ParallelCommand):
         """Split a mask of any size into a store of numbers, save table and outlines beside it."""
         stem = io.mask_stem(self.out)
         table, *outlines = (self.out.with_name(f"{stem}{end}") for end in (".csv", *suffixes))
-        sources = [p for p in (path, self.pictures, self.uncertainty) if p is not None]
+        image = image_of(path, self.pictures)
+        classes = None if self.classes is None else load_classes(self.classes)
+        files = (path, image, self.uncertainty, self.classes)
+        sources = [file for file in files if file is not None]
         check_outputs([table, *outlines], [*sources, self.out], overwrite=self.overwrite)
         check_outputs([self.out], sources)
         mask = io.ImageSource.open(path, are_labels=True, are_whole=True)
@@ -162,9 +165,23 @@ class Objects(OutlineCommand, ParallelCommand):
                 overwrite=self.overwrite,
                 progress=progress,
             )
-        click.echo(self.out)
-        self._print_objects(path, objects, step)
-        io.save_table(table, objects.table(image_of(path, self.pictures)) or _joined([]))
+            click.echo(self.out)
+            self._print_objects(path, objects, step)
+            columns = objects.table(image)
+            if classes is not None and columns:
+                measures = objects.measure(
+                    image,
+                    axes=_frame_axes(len(mask.shape)) if is_by_first else None,
+                    features=classes.features,
+                    client=client,
+                    progress=progress,
+                )
+                classified = classes.classify(measures)
+                columns |= classified.columns(columns["object"])
+                objects = classified.as_kinds(objects)
+                if n_large := len(columns["object"]) - len(measures.numbers):
+                    note(f"{path}: {counted(n_large, 'object')}, larger than tiles, got no class")
+        io.save_table(table, columns or _joined([]))
         for outline in outlines:
             io.save_objects(outline, objects)
         for file in (table, *outlines):
@@ -193,20 +210,24 @@ class Objects(OutlineCommand, ParallelCommand):
             channel_axis=channel_axis,
         )
         self._print_objects(path, objects, step)
+        tracks = None
+        if self.tracks is not None:
+            tracks = self.track.on(TrackStep()).run(objects, scale and scale[1:])
+            save_tracks(self.tracks, tracks)
+            click.echo(self.tracks)
         if self.classes is not None and table:
+            is_by_first = step.by_slice and mask.labels.ndim > 2
             classified = load_classes(self.classes).apply(
                 objects,
                 None if image is None else image.array,
                 channel_axis=channel_axis,
                 scale=scale,
-                axes=mask.axes,
+                axes=_frame_axes(mask.labels.ndim) if is_by_first else mask.axes,
+                tracks=tracks,
             )
             table = {**table, **classified.columns(table["object"])}
             objects = classified.as_kinds(objects)
-        if self.tracks is not None:
-            tracks = self.track.on(TrackStep()).run(objects, scale and scale[1:])
-            save_tracks(self.tracks, tracks)
-            click.echo(self.tracks)
+        if tracks is not None:
             if table:
                 numbers = np.zeros(len(objects.kinds), int)
                 numbers[tracks.table["object"]] = tracks.table["track"]
@@ -236,6 +257,11 @@ class Objects(OutlineCommand, ParallelCommand):
         for text in notes:
             note(f"{path}: {text}")
         click.echo(f"{path}: {n_objects} objects")
+
+
+def _frame_axes(n_axes: int) -> str:
+    """Return letters for axes of which the first is that of frames, or of slices like them."""
+    return "t" + "zyx"[1 - n_axes :]
 
 
 def _joined(tables: Sequence[_Table]) -> _Table:

@@ -102,4 +102,10 @@ from napari_saf.io._source import (
     read_image,
     read_labels,
 )
-from napari_saf.io._tables import LargeRegions, measure_large, region_table
+from napari_saf.io._tables import (
+    LargeRegions,
+    measure_large,
+    open_image_of,
+    open_labels,
+    region_table,
+)

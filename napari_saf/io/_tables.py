@@ -164,15 +164,21 @@ def measure_large(
     >>> saf.measure_large(path, brief=True)["pixels"].tolist()
     [4096, 4096]
     """
-    opened, placed = _opened(labels, axes, min_pixels, scale, units)
-    pixels = None if image is None else ImageSource.open(image, channel_axis)
-    if pixels is not None and channel_axis is None and pixels.shape[:-1] == opened.shape:
-        pixels = ImageSource.open(image, -1)
-    if pixels is not None and pixels.shape != opened.shape:
-        raise InvalidInput(f"image: expected the shape {opened.shape}, got {pixels.shape}")
+    opened, placed = open_labels(labels, axes, min_pixels, scale, units)
+    pixels = None if image is None else open_image_of(opened, image, channel_axis)
     columns = table_columns(placed.of_frame, 0 if pixels is None else pixels.n_channels, brief)
     table = _measured(opened, pixels, placed, columns, connected, min_pixels, cancelled)
     return _named(table, names)
+
+
+def open_image_of(labels: ImageSource, image: Any, channel_axis: int | None) -> ImageSource:
+    """Open the image of labels; InvalidInput if it has another shape."""
+    pixels = ImageSource.open(image, channel_axis)
+    if channel_axis is None and pixels.shape[:-1] == labels.shape:
+        pixels = ImageSource.open(image, -1)
+    if pixels.shape != labels.shape:
+        raise InvalidInput(f"image: expected the shape {labels.shape}, got {pixels.shape}")
+    return pixels
 
 
 def _measured(
@@ -230,7 +236,7 @@ class LargeRegions:
         min_pixels: int = 1,
         follow: Callable[[float], object] = lambda fraction: None,
     ) -> None:
-        opened, placed = _opened(labels, axes, min_pixels)
+        opened, placed = open_labels(labels, axes, min_pixels)
         is_series = placed.names.startswith("t")
         self.shape, self.names, self._follow = opened.shape, names or {}, follow
         every = range(opened.shape[0]) if is_series else [None]
@@ -257,10 +263,10 @@ class LargeRegions:
         self._n_read += 1
 
 
-def _opened(
+def open_labels(
     labels: Any,
     axes: str | None,
-    min_pixels: object,
+    min_pixels: object = 1,
     scale: Scale | None = None,
     units: Sequence[str] | str | None = None,
 ) -> tuple[ImageSource, Axes]:

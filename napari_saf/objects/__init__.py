@@ -34,4 +34,11 @@ from napari_saf.objects._track import (
     track_objects,
     tracking,
 )
-from napari_saf.objects._vectors import ObjectMeasures, measure_objects
+from napari_saf.objects._vectors import (
+    MOST_PIXELS,
+    ObjectMeasures,
+    Part,
+    PartMeasures,
+    VectorWork,
+    measure_objects,
+)

@@ -7,7 +7,7 @@ import json
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, Any, Literal, TypeVar, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -22,6 +22,7 @@ from napari_saf.graph import AffinityGraph
 from napari_saf.io import check_suffix
 from napari_saf.methods import METHODS, AbstractMethod
 from napari_saf.objects._split import Objects
+from napari_saf.objects._track import Tracks
 from napari_saf.objects._vectors import ObjectMeasures, measure_objects
 from napari_saf.problem import Problem
 
@@ -43,6 +44,8 @@ _MOST_FOLDS = 5
 _MARGIN = 0.07
 """By which more groups must agree better with clicks than shape, intensity and texture do."""
 _TINY = 1e-6
+AnyObjects = TypeVar("AnyObjects", bound=Any)
+"""Objects, in memory or not."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -107,11 +110,7 @@ class ObjectClasses:
 
     def space(self, measures: ObjectMeasures) -> ClassSpace:
         """Return what is computed once for an image, from which `classify` starts."""
-        if _titles(measures) != self.measures:
-            raise InvalidInput(
-                f"measures: expected the {len(self.measures)} of the classes (with an image of "
-                f"as many channels), got {len(measures.names)}"
-            )
+        self._check(measures)
         scaled = self._scaled(measures.values)
         mean = scaled.mean(axis=0)
         axes = np.linalg.svd(scaled - mean, full_matrices=False)[2][:_MOST_AXES]
@@ -122,10 +121,15 @@ class ObjectClasses:
         rows = {row.tobytes(): k for k, row in enumerate(measures.values)}
         return ClassSpace(measures, points, graph, mean, axes, rows)
 
-    def classify(self, measures: ObjectMeasures | ClassSpace) -> ClassifiedObjects:
-        """Return the class of each object.
+    def classify(
+        self, measures: ObjectMeasures | ClassSpace, tracks: Tracks | None = None
+    ) -> ClassifiedObjects:
+        """Return the class of each object; with tracks one class for all objects of a track.
 
-        Clicked objects, known by their measures, keep the class of their click.
+        Clicked objects, known by their measures, keep the class of their click. The class of a
+        track is that of the largest mean of the probabilities of its objects, of the clicked ones
+        alone if there are any: an object that is hard to tell, such as one out of focus, counts for
+        little, and classes that single images taught are taken as they are.
         """
         space = measures if isinstance(measures, ClassSpace) else self.space(measures)
         points, seeds, graph = self._with_clicks(space)
@@ -133,22 +137,24 @@ class ObjectClasses:
         seeds = np.where(seeds >= 0, compact[seeds] + 1, 0)
         n_objects = len(space.points)
         if self.method == FOREST:
-            values = self._scaled(space.measures.values)
             forest = _forest(self._scaled(self.vectors), compact + 1)
-            shares = forest.predict_proba(values)
-            uncertainty = (1 - shares.max(axis=1)) * len(numbers) / (len(numbers) - 1)
-            columns = shares.argmax(axis=1)
+            shares = forest.predict_proba(self._scaled(space.measures.values))
         else:
-            result = _method(self.method, laplacian="graph").run(
-                Problem(points, graph, seeds=seeds)
-            )
-            columns = np.asarray(result.labels)[:n_objects] - 1
-            uncertainty = cast("NDArray[np.float32]", result.uncertainty)[:n_objects]
+            problem = Problem(points, graph, seeds=seeds)
+            result = _method(self.method, laplacian="graph").run(problem)
+            shares = result.assignment[:n_objects, result.columns[: len(numbers)]]
         is_clicked = seeds[:n_objects] > 0
-        columns = np.where(is_clicked, seeds[:n_objects] - 1, columns)
-        uncertainty = np.where(is_clicked, 0, uncertainty).astype(np.float32)
+        shares = np.where(
+            is_clicked[:, None], seeds[:n_objects, None] == range(1, len(numbers) + 1), shares
+        )
+        if tracks is not None:
+            shares = _mean_of_tracks(shares, is_clicked, space.measures.numbers, tracks)
+        uncertainty = (1 - shares.max(axis=1)) * len(numbers) / (len(numbers) - 1)
         return ClassifiedObjects(
-            space.measures.numbers, numbers[columns], uncertainty.clip(0, 1), self.names
+            space.measures.numbers,
+            numbers[shares.argmax(axis=1)],
+            uncertainty.clip(0, 1).astype(np.float32),
+            self.names,
         )
 
     def apply(
@@ -159,10 +165,11 @@ class ObjectClasses:
         channel_axis: int | None = None,
         scale: Sequence[float] | None = None,
         axes: str | None = None,
+        tracks: Tracks | None = None,
     ) -> ClassifiedObjects:
         """Measure the objects of another image, and return the class of each.
 
-        Arguments and errors as in `measure_objects`.
+        Arguments and errors as in `measure_objects` and `classify`.
         """
         measures = measure_objects(
             objects,
@@ -172,12 +179,38 @@ class ObjectClasses:
             axes=axes,
             features=self.features,
         )
-        return self.classify(measures)
+        return self.classify(measures, tracks)
 
-    def with_clicks(self, measures: ObjectMeasures, clicks: Mapping[int, int]) -> ObjectClasses:
-        """Return the same choice of measures and method with other clicks on an image."""
-        vectors, classes = _clicked([measures], [clicks])
+    def with_clicks(
+        self,
+        measures: ObjectMeasures | Sequence[ObjectMeasures],
+        clicks: Mapping[int, int] | Sequence[Mapping[int, int]],
+        *,
+        added: bool = False,
+    ) -> ObjectClasses:
+        """Return the same choice of measures and method with other clicks, or with them `added`.
+
+        Arguments and errors as in `learn_classes`.
+        """
+        images, clicks = _as_lists(measures, clicks)
+        for image in images:
+            self._check(image)
+        vectors, classes = _clicked(images, clicks)
+        if added:
+            vectors = np.concatenate([self.vectors, vectors])
+            classes = np.concatenate([self.classes, classes])
         return dataclasses.replace(self, vectors=vectors, classes=classes)
+
+    def fits(self, measures: ObjectMeasures) -> bool:
+        """Tell whether these are the measures of the classes."""
+        return _titles(measures) == self.measures
+
+    def _check(self, measures: ObjectMeasures) -> None:
+        if not self.fits(measures):
+            raise InvalidInput(
+                f"measures: expected the {len(self.measures)} of the classes (with an image of "
+                f"as many channels), got {len(measures.names)}"
+            )
 
     def _scaled(self, values: NDArray[np.float32]) -> NDArray[np.float32]:
         """Return standardised values of the chosen groups, each group of about unit length."""
@@ -254,24 +287,34 @@ class ClassifiedObjects:
     names: Mapping[int, str] = dataclasses.field(default_factory=dict)
 
     def columns(self, numbers: ArrayLike) -> dict[str, NDArray[Any]]:
-        """Return the columns ``class`` and ``class_uncertainty`` of a table of objects.
+        """Return the columns of a table of objects that say their classes.
 
-        "" and NaN for objects without a class.
+        ``label``, the number of the object, and ``prediction``, that of its class, as
+        napari-feature-classifier and `regionprops_table` call them; ``class`` and
+        ``class_uncertainty``. 0, "" and NaN for objects without a class.
         """
-        rows = np.searchsorted(self.numbers, numbers).clip(max=len(self.numbers) - 1)
-        is_there = self.numbers[rows] == numbers
+        own = np.asarray(numbers)
+        rows = np.searchsorted(self.numbers, own).clip(max=len(self.numbers) - 1)
+        is_there = self.numbers[rows] == own
         spelled = [self.names.get(k, f"class {k}") for k in self.classes[rows].tolist()]
         return {
+            "label": own,
+            "prediction": np.where(is_there, self.classes[rows], 0),
             "class": np.where(is_there, np.array(spelled, dtype=object), ""),
             "class_uncertainty": np.where(is_there, self.uncertainty[rows].astype(float), np.nan),
         }
 
-    def as_kinds(self, objects: Objects) -> Objects:
-        """Return objects whose kinds are the classes, for files of outlines such as GeoJSON."""
-        kinds = np.zeros_like(objects.kinds)
+    def as_kinds(self, objects: AnyObjects) -> AnyObjects:
+        """Return objects whose kinds are the classes, for files of outlines such as GeoJSON.
+
+        Those without a class are of a kind of their own, "no class".
+        """
+        kinds = np.where(objects.kinds > 0, self.classes.max() + 1, 0)
         kinds[self.numbers] = self.classes
-        names = {k: self.names.get(k, f"class {k}") for k in np.unique(self.classes).tolist()}
-        return Objects(objects.labels, kinds, names, objects.notes)
+        names = {k: self.names.get(k, f"class {k}") for k in np.unique(kinds[kinds > 0]).tolist()}
+        if len(self.numbers) < np.count_nonzero(kinds):
+            names[int(self.classes.max()) + 1] = "no class"
+        return dataclasses.replace(objects, kinds=kinds, names=names)
 
 
 def learn_classes(
@@ -339,16 +382,7 @@ def learn_classes(
     >>> np.array_equal(found.classes, np.where(sizes == 3, 1, 2))
     True
     """
-    if isinstance(measures, ObjectMeasures):
-        measures = [measures]
-    if isinstance(clicks, Mapping):
-        clicks = [clicks]
-    images: list[ObjectMeasures] = as_list(measures, "measures")
-    for image in images:
-        check_kind(image, ObjectMeasures, "measures", "ObjectMeasures, of measure_objects")
-    clicks = [as_dict(item, "clicks") for item in as_list(clicks, "clicks")]
-    if not images or len(images) != len(clicks):
-        raise InvalidInput(f"clicks: expected a mapping for each image, got {len(clicks)}")
+    images, clicks = _as_lists(measures, clicks)
     titles = _titles(images[0])
     if any(_titles(image) != titles for image in images):
         raise InvalidInput("measures: expected the same measures of all images")
@@ -374,6 +408,39 @@ def learn_classes(
     )
     candidates = [tuple(groups)] if groups else _candidates(available)
     return _choose(learned, values, candidates, method, cancelled)
+
+
+def _as_lists(
+    measures: ObjectMeasures | Sequence[ObjectMeasures],
+    clicks: Mapping[int, int] | Sequence[Mapping[int, int]],
+) -> tuple[list[ObjectMeasures], list[dict[int, int]]]:
+    """Check the measures of one or more images, and the clicks on each."""
+    images = [measures] if isinstance(measures, ObjectMeasures) else as_list(measures, "measures")
+    for image in images:
+        check_kind(image, ObjectMeasures, "measures", "ObjectMeasures, of measure_objects")
+    mappings = [clicks] if isinstance(clicks, Mapping) else as_list(clicks, "clicks")
+    if not images or len(images) != len(mappings):
+        raise InvalidInput(f"clicks: expected a mapping for each image, got {len(mappings)}")
+    return images, [as_dict(item, "clicks") for item in mappings]
+
+
+def _mean_of_tracks(
+    shares: NDArray[np.floating[Any]],
+    is_clicked: NDArray[np.bool_],
+    numbers: NDArray[np.int64],
+    tracks: Tracks,
+) -> NDArray[np.floating[Any]]:
+    """Return the mean shares of the track of each object, or its own where it is of none."""
+    order = np.argsort(tracks.table["object"])
+    objects, track_of = tracks.table["object"][order], tracks.table["track"][order]
+    rows = np.searchsorted(objects, numbers).clip(max=max(0, len(objects) - 1))
+    group = -numbers
+    if len(objects):
+        group = np.where(objects[rows] == numbers, track_of[rows], group)
+    group = np.unique(group, return_inverse=True)[1]
+    weights = np.where(np.bincount(group, is_clicked)[group] > 0, is_clicked, 1.0)
+    sums = [np.bincount(group, weights * column) for column in shares.T]
+    return np.asarray((np.stack(sums, axis=1) / np.bincount(group, weights)[:, None])[group])
 
 
 def _titles(measures: ObjectMeasures) -> tuple[str, ...]:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+import itertools
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -12,9 +14,9 @@ from scipy import ndimage
 from scipy.spatial import KDTree
 
 from napari_saf.arrays import as_array
-from napari_saf.errors import InvalidInput
+from napari_saf.errors import InvalidInput, raise_if
 from napari_saf.features import FeatureExtractor, extractor_of
-from napari_saf.io import image_channels, region_table
+from napari_saf.io import Axes, Region, image_channels, label_axes, region_table
 from napari_saf.objects._split import Objects, check_objects
 
 _RING = 4
@@ -25,6 +27,12 @@ _NEAREST = (1, 3)
 """Ranks of the neighbours to whose centres distances are measured."""
 _NEAR = 3.0
 """Radius in which neighbours are counted, in diameters of the mean object."""
+_HALO = 12
+"""Pixels around an object on which its measures depend: the rings of objects near it."""
+_TILE = {2: 1024, 3: 128}
+"""Side of the tiles in which an image of more than four of them is measured."""
+MOST_PIXELS = 2**23
+"""Of a tile, and of the bounding box of an object in tiles on disk."""
 _TINY = 1e-6
 
 Columns = dict[str, NDArray[Any]]
@@ -70,6 +78,7 @@ def measure_objects(
     scale: Sequence[float] | None = None,
     axes: str | None = None,
     features: FeatureExtractor | str | Mapping[str, Any] | None = None,
+    cancelled: Callable[[], bool] = lambda: False,
 ) -> ObjectMeasures:
     """Measure objects as vectors, by which `ObjectClasses` tells them apart.
 
@@ -87,6 +96,8 @@ def measure_objects(
         A letter an axis, such as ``"tyx"``; frames are measured one by one.
     features : FeatureExtractor, str or dict, optional
         Pixel features whose means over each object are measures, too, such as `DeepFeatures`.
+    cancelled : callable
+        Asked before each tile; once it returns True the work ends with `Cancelled`.
 
     Returns
     -------
@@ -99,6 +110,9 @@ def measure_objects(
 
     Notes
     -----
+    Large images are gone through in tiles, with 12 pixels or more around each object; see
+    `LargeObjects.measure` for those on disk.
+
     Shape: logarithms of size and axes, their ratios, roundness, relative depth (the distance
     transform over the radius). Intensity, by channel: mean, deviation and deciles inside, the mean
     in a ring of 4 pixels around that no object has, and their difference; difference of core and
@@ -119,53 +133,175 @@ def measure_objects(
     True
     """
     check_objects(objects)
-    numbers = objects.numbers
-    if not len(numbers):
+    if not len(objects.numbers):
         raise InvalidInput("objects: expected one or more, got none")
-    labels = objects.labels
-    extractor = None
-    channels = None
+    labels, channels = objects.labels, None
     if image is not None:
         channels = image_channels(as_array(image, "image"), labels, channel_axis)
-        channels = np.nan_to_num(channels.astype(np.float32))
-    if features is not None:
-        extractor = extractor_of(dict(features) if isinstance(features, Mapping) else features)
-        if extractor is None or channels is None:
-            raise InvalidInput("features: expected an extractor of features, and an image")
+    placed = label_axes(labels.ndim, axes, scale, None)
     is_series = (axes or "").startswith("t")
-    frames = labels if is_series else labels[None]
-    sides = [1.0] * labels.ndim if scale is None else [float(side) for side in scale]
-    frame_sides = np.array(sides[is_series:])
-    parts: list[dict[tuple[str, str], NDArray[Any]]] = []
-    present: list[NDArray[np.int64]] = []
-    for k, frame in enumerate(frames):
-        frame_numbers = np.unique(frame)
-        frame_numbers = frame_numbers[frame_numbers > 0].astype(np.int64)
-        if not len(frame_numbers):
-            continue
-        pixels = None if channels is None else (channels[k] if is_series else channels)
-        ranks = np.searchsorted(frame_numbers, frame) + 1
-        ranks[frame == 0] = 0
-        if extractor is not None:
-            assert pixels is not None
-            spatial = tuple(range(frame.ndim))
-            extractor = extractor.fitted([(pixels, spatial, None)])
+    work = VectorWork.of(placed.of_frame if is_series else placed, features, image is not None)
+    frames = []
+    for k, frame in enumerate(labels if is_series else labels[None]):
+        pixels = channels[k] if channels is not None and is_series else channels
+        parts = []
+        for part in _parts_in_memory(frame, work):
+            raise_if(cancelled)
+            crop = None if pixels is None else pixels[part.region]
+            work = work.fitted(crop)
+            parts.append(work.measure(part, frame[part.region], crop))
+        if parts:
+            frames.append(work.join(parts, frame.shape))
+    return work.vectors(frames)
+
+
+class Part(NamedTuple):
+    """Objects that are measured together, and the region of an image that is seen for them."""
+
+    region: Region
+    numbers: NDArray[np.int64]
+
+
+class PartMeasures(NamedTuple):
+    """Centres, sizes, and measures by group and name, of objects."""
+
+    numbers: NDArray[np.int64]
+    centres: NDArray[np.float64]
+    sizes: NDArray[np.float64]
+    columns: dict[tuple[str, str], NDArray[Any]]
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class VectorWork:
+    """Measures the objects of images part by part; `sides` are those of a pixel."""
+
+    sides: NDArray[np.float64]
+    extractor: FeatureExtractor | None
+
+    @classmethod
+    def of(
+        cls,
+        axes: Axes,
+        features: FeatureExtractor | str | Mapping[str, Any] | None,
+        has_image: bool,
+    ) -> VectorWork:
+        extractor = None
+        if features is not None:
+            extractor = extractor_of(dict(features) if isinstance(features, Mapping) else features)
+            if extractor is None or not has_image:
+                raise InvalidInput("features: expected an extractor of features, and an image")
+        return cls(np.array([axes.scale.get(name, 1.0) for name in axes.names]), extractor)
+
+    @property
+    def needs_whole(self) -> bool:
+        """Whether features of pixels depend on the whole image."""
+        return self.extractor is not None and self.extractor.normalisation == "image"
+
+    def fitted(self, channels: NDArray[Any] | None) -> VectorWork:
+        """Fit the extractor to an image, or a part of it, unless it is fitted."""
+        if self.extractor is None or channels is None:
+            return self
+        looks = [(_finite(channels), tuple(range(channels.ndim - 1)), None)]
+        return dataclasses.replace(self, extractor=self.extractor.fitted(looks))
+
+    def parts(
+        self, shape: Sequence[int], numbers: NDArray[np.int64], boxes: NDArray[np.int64]
+    ) -> list[Part]:
+        """Return parts of an image, each object in one; its pixels are in `boxes` (n, n_axes, 2).
+
+        A part is larger than a tile by its objects that lie over the border of the tile.
+        """
+        reach, stride = _HALO, 1
+        if self.extractor is not None:
+            reach, stride = max(reach, self.extractor.receptive_field), self.extractor.stride
+        parts = []
+
+        def add(rows: NDArray[np.int64]) -> None:
+            low, high = boxes[rows, :, 0].min(axis=0), boxes[rows, :, 1].max(axis=0)
+            if len(rows) > 1 and math.prod((high - low).tolist()) > MOST_PIXELS:
+                for half in np.array_split(rows, 2):
+                    add(half)
+                return
+            low = np.maximum(low - reach, 0) // stride * stride
+            high = np.minimum(high + reach, shape)
+            region = tuple(slice(a, b) for a, b in zip(low.tolist(), high.tolist(), strict=True))
+            parts.append(Part(region, numbers[rows]))
+
+        tiles = boxes.mean(axis=2) // _TILE[len(shape)]
+        tile_of = np.unique(tiles, axis=0, return_inverse=True)[1].ravel()
+        order = np.argsort(tile_of, kind="stable")
+        for rows in np.split(order, np.flatnonzero(np.diff(tile_of[order])) + 1):
+            add(rows)
+        return parts
+
+    def measure(
+        self, part: Part, labels: NDArray[Any], channels: NDArray[Any] | None
+    ) -> PartMeasures:
+        """Measure the objects of a part, all but their neighbours, by its pixels."""
+        present = np.unique(labels)
+        present = present[present > 0].astype(np.int64)
+        pixels = None if channels is None else _finite(channels)
+        centres, sizes, groups = _measure(
+            _ranks(labels, present), pixels, self.sides, self.extractor
+        )
+        rows = np.searchsorted(present, part.numbers)
         columns = {
-            (group, name): values
-            for group, measured in _measure(ranks, pixels, frame_sides, extractor)
+            (group, name): values[rows]
+            for group, measured in groups.items()
             for name, values in measured.items()
         }
-        present.append(frame_numbers)
-        parts.append(columns)
-    keys = [*parts[0]]
-    table = np.concatenate([np.stack([part[key] for key in keys], axis=1) for part in parts])
-    all_numbers = np.concatenate(present)
-    order = np.argsort(all_numbers, kind="stable")
-    # The first of the rows of an object that lies in several frames.
-    first = order[np.append(True, np.diff(all_numbers[order]) > 0)]
-    values = np.nan_to_num(table[first], posinf=0, neginf=0).astype(np.float32)
-    groups, names = zip(*keys, strict=True)
-    return ObjectMeasures(all_numbers[first], values, names, groups, extractor)
+        first = np.array([side.start for side in part.region]) * self.sides
+        return PartMeasures(part.numbers, centres[rows] + first, sizes[rows], columns)
+
+    def join(self, parts: Sequence[PartMeasures], shape: Sequence[int]) -> PartMeasures:
+        """Return the measures of all objects of an image, those of neighbours, too."""
+        numbers, centres, sizes = (np.concatenate([part[k] for part in parts]) for k in range(3))
+        order = np.argsort(numbers, kind="stable")
+        numbers, centres, sizes = numbers[order], centres[order], sizes[order]
+        columns = {
+            key: np.concatenate([part.columns[key] for part in parts])[order]
+            for key in parts[0].columns
+        }
+        for group, name in [*columns]:
+            if name.startswith("ring "):  # an object without any ring has the mean one
+                ring, channel = columns[group, name], name.removeprefix("ring ")
+                has_ring = ~np.isnan(ring)
+                ring[~has_ring] = ring[has_ring].mean() if has_ring.any() else 0
+                columns[group, f"contrast {channel}"] = columns[group, f"mean {channel}"] - ring
+        around = _neighbours(centres, sizes, np.array(shape) * self.sides)
+        columns |= {("neighbours", name): values for name, values in around.items()}
+        return PartMeasures(numbers, centres, sizes, columns)
+
+    def vectors(self, frames: Sequence[PartMeasures]) -> ObjectMeasures:
+        """Return the vectors of the objects of all images of a series, or of one."""
+        keys = [*frames[0].columns]
+        table = np.concatenate([np.stack([x.columns[key] for key in keys], 1) for x in frames])
+        every = np.concatenate([frame.numbers for frame in frames])
+        numbers, first = np.unique(every, return_index=True)  # an object may lie in several frames
+        values = np.nan_to_num(table[first], posinf=0, neginf=0).astype(np.float32)
+        groups, names = zip(*keys, strict=True)
+        return ObjectMeasures(numbers, values, names, groups, self.extractor)
+
+
+def _finite(channels: NDArray[Any]) -> NDArray[np.float32]:
+    return np.nan_to_num(channels.astype(np.float32))
+
+
+def _ranks(labels: NDArray[Any], present: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return labels numbered from 1 in the order of those present."""
+    return np.asarray(np.where(labels > 0, np.searchsorted(present, labels) + 1, 0))
+
+
+def _parts_in_memory(frame: NDArray[Any], work: VectorWork) -> list[Part]:
+    numbers = np.unique(frame)
+    numbers = numbers[numbers > 0].astype(np.int64)
+    if not len(numbers):
+        return []
+    if work.needs_whole or frame.size <= 4 * _TILE[frame.ndim] ** frame.ndim:
+        return [Part(tuple(slice(0, side) for side in frame.shape), numbers)]
+    found = ndimage.find_objects(_ranks(frame, numbers))
+    boxes = np.array([[(side.start, side.stop) for side in box] for box in found])
+    return work.parts(frame.shape, numbers, boxes)
 
 
 def _measure(
@@ -173,8 +309,8 @@ def _measure(
     channels: NDArray[np.float32] | None,
     sides: NDArray[np.float64],
     extractor: FeatureExtractor | None,
-) -> Iterator[tuple[str, Columns]]:
-    """Yield groups of measures of objects numbered 1 to n."""
+) -> tuple[NDArray[np.float64], NDArray[np.float64], dict[str, Columns]]:
+    """Return centres, sizes and groups of measures of objects numbered 1 to n."""
     # Distance to the border of the object, also where two touch.
     is_border = _is_border(labels)
     depth = ndimage.distance_transform_edt(~is_border & (labels > 0), sampling=sides)
@@ -183,21 +319,34 @@ def _measure(
     owners = labels[indices] - 1
     n_objects = int(labels.max())
     size = np.bincount(owners, minlength=n_objects) * np.prod(sides)
-    radius = np.sqrt(size / np.pi) if labels.ndim == 2 else np.cbrt(size * 3 / (4 * np.pi))
-    yield "shape", _shape(labels, depth[indices], owners, size, radius, sides)
+    radius = _radius(size, labels.ndim)
+    groups = {"shape": _shape(labels, depth[indices], owners, size, radius, sides)}
     if channels is not None:
-        values = channels[indices]
         is_core = depth[indices] > radius[owners] / 2
-        yield "intensity", _intensity(labels, channels, values, owners, is_core)
-        yield "texture", _texture(channels, indices, owners)
+        groups["intensity"] = _intensity(labels, channels, channels[indices], owners, is_core)
+        groups["texture"] = _texture(channels, indices, owners)
     if labels.ndim == 2:
         grey = (labels > 0) if channels is None else channels.mean(axis=-1)
-        yield "outline", _outline(labels, np.asarray(grey, np.float32))
-    yield "neighbours", _neighbours(labels, is_border, indices, owners, size, radius, sides)
+        groups["outline"] = _outline(labels, np.asarray(grey, np.float32))
+    unknown = np.full(n_objects, np.nan)  # until `join_parts`
+    groups["neighbours"] = dict.fromkeys([f"log distance {rank}" for rank in _NEAREST], unknown) | {
+        "neighbours": unknown,
+        "touching": _touching(labels, is_border),
+        "relative size": unknown,
+    }
     if extractor is not None and channels is not None:
         pooled = extractor.features(channels, tuple(range(labels.ndim)), None)[indices]
         means = [_mean(column, owners, n_objects) for column in pooled.T]
-        yield "features", {f"feature {k}": mean for k, mean in enumerate(means)}
+        groups["features"] = {f"feature {k}": mean for k, mean in enumerate(means)}
+    centres = [
+        _mean(row * side, owners, n_objects) for row, side in zip(indices, sides, strict=True)
+    ]
+    return np.stack(centres, axis=1), size, groups
+
+
+def _radius(size: NDArray[np.float64], n_axes: int) -> NDArray[np.float64]:
+    """Return the radius of the disc, or ball, of each size."""
+    return np.asarray(np.sqrt(size / np.pi) if n_axes == 2 else np.cbrt(size * 3 / (4 * np.pi)))
 
 
 def _mean(
@@ -262,7 +411,7 @@ def _intensity(
         channel = values[:, k].astype(np.float64)
         mean = _mean(channel, owners, n_objects)
         around = _mean(channels[..., k][ring], ring_owners, n_objects)
-        around = np.where(has_ring, around, around[has_ring].mean() if has_ring.any() else 0)
+        around[~has_ring] = np.nan  # until `join_parts`
         ordered = channel[np.lexsort((channel, owners))]
         core, rim = (_mean(channel[part], owners[part], n_objects) for part in (is_core, ~is_core))
         has_both = (np.bincount(owners[is_core], minlength=n_objects) > 0) & (
@@ -313,39 +462,30 @@ def _outline(labels: NDArray[np.integer[Any]], grey: NDArray[np.float32]) -> Col
     down, across = (ndimage.gaussian_filter1d(grey, 1, axis=axis, order=1) for axis in (0, 1))
     strength = np.hypot(down, across)[indices]
     turn = np.arctan2(down, across)[indices] / (2 * np.pi) * _ORIENTATIONS
-    positions = [
-        ((coordinates - centre[owners, axis]) / (2 * half[owners]) + 0.5) * _CELLS - 0.5
-        for axis, coordinates in enumerate(indices)
-    ]
+    positions = np.stack(
+        [
+            ((coordinates - centre[owners, axis]) / (2 * half[owners]) + 0.5) * _CELLS - 0.5
+            for axis, coordinates in enumerate(indices)
+        ]
+    )
     n_objects = len(boxes)
     shape = (n_objects, _CELLS, _CELLS, _ORIENTATIONS)
     gradients, pixels = np.zeros(np.prod(shape)), np.zeros(np.prod(shape[:3]))
-    is_inside = labels[indices] > 0
-    low_turn = np.floor(turn)
-    for step_row in (0, 1):
-        for step_column in (0, 1):
-            lows = [np.floor(position) for position in positions]
-            shares = [
-                1 - abs(position - low - step)
-                for position, low, step in zip(
-                    positions, lows, (step_row, step_column), strict=True
-                )
-            ]
-            row, column = (
-                (low + step).astype(np.int64)
-                for low, step in zip(lows, (step_row, step_column), strict=True)
-            )
-            inside = (row >= 0) & (row < _CELLS) & (column >= 0) & (column < _CELLS)
-            cell = (owners * _CELLS + row) * _CELLS + column
-            share = shares[0] * shares[1]
-            counted = inside & is_inside
-            pixels += np.bincount(cell[counted], share[counted], len(pixels))
-            for step_turn in (0, 1):
-                weight = share * strength * (1 - abs(turn - low_turn - step_turn))
-                index = cell * _ORIENTATIONS + (low_turn + step_turn).astype(np.int64) % (
-                    _ORIENTATIONS
-                )
-                gradients += np.bincount(index[inside], weight[inside], len(gradients))
+    is_inside, lows, low_turn = labels[indices] > 0, np.floor(positions), np.floor(turn)
+    # Each pixel counts in the four cells around it, and in the two orientations.
+    for step in itertools.product((0, 1), repeat=2):
+        corner = np.reshape(step, (2, 1))
+        share = (1 - abs(positions - lows - corner)).prod(axis=0)
+        row, column = (lows + corner).astype(np.int64)
+        inside = (row >= 0) & (row < _CELLS) & (column >= 0) & (column < _CELLS)
+        cell = (owners * _CELLS + row) * _CELLS + column
+        counted = inside & is_inside
+        pixels += np.bincount(cell[counted], share[counted], len(pixels))
+        for step_turn in (0, 1):
+            weight = share * strength * (1 - abs(turn - low_turn - step_turn))
+            bin_of = (low_turn + step_turn).astype(np.int64) % _ORIENTATIONS
+            index = cell * _ORIENTATIONS + bin_of
+            gradients += np.bincount(index[inside], weight[inside], len(gradients))
     measured: Columns = {}
     for name, table in (("gradients", gradients), ("pixels", pixels)):
         rows = table.reshape(n_objects, -1)
@@ -354,45 +494,35 @@ def _outline(labels: NDArray[np.integer[Any]], grey: NDArray[np.float32]) -> Col
     return measured
 
 
-def _neighbours(
-    labels: NDArray[np.integer[Any]],
-    is_border: NDArray[np.bool_],
-    indices: tuple[NDArray[np.int64], ...],
-    owners: NDArray[np.integer[Any]],
-    size: NDArray[np.float64],
-    radius: NDArray[np.float64],
-    sides: NDArray[np.float64],
-) -> Columns:
-    n_objects = len(size)
-    centres = np.stack(
-        [_mean(row * side, owners, n_objects) for row, side in zip(indices, sides, strict=True)],
-        axis=1,
-    )
-    tree = KDTree(centres)
-    n_nearest = min(max(_NEAREST), n_objects - 1)
-    diameter = 2 * radius.mean()
-    distances, nearest = tree.query(centres, k=[*range(1, n_nearest + 2)])
-    far = np.linalg.norm(np.array(labels.shape) * sides)
-    measured = {
-        f"log distance {rank}": np.log(
-            (distances[:, rank] if rank <= n_nearest else np.full(n_objects, far)) + _TINY
-        )
-        for rank in _NEAREST
-    }
-    near = tree.query_ball_point(centres, _NEAR * diameter, return_length=True) - 1
-    # Pixels of the border with a pixel of another object across a corner or a face.
+def _touching(
+    labels: NDArray[np.integer[Any]], is_border: NDArray[np.bool_]
+) -> NDArray[np.float64]:
+    """Return the share of the border of each object that lies beside another one."""
     filled = np.where(labels > 0, labels, labels.max() + 1)
     low = ndimage.minimum_filter(filled, 3)
     highest = ndimage.maximum_filter(labels, 3)
     touches = is_border & ((low < labels) | (highest > labels))
+    n_objects = int(labels.max())
     border = np.bincount(labels[is_border] - 1, minlength=n_objects)
-    touching = np.bincount(labels[touches] - 1, minlength=n_objects)
+    return np.bincount(labels[touches] - 1, minlength=n_objects) / np.maximum(border, 1)
+
+
+def _neighbours(
+    centres: NDArray[np.float64], sizes: NDArray[np.float64], extent: NDArray[np.float64]
+) -> Columns:
+    """Return measures of the neighbours of all objects of an image of this extent."""
+    n_objects, n_axes = centres.shape
+    tree = KDTree(centres)
+    n_nearest = min(max(_NEAREST), n_objects - 1)
+    distances, nearest = tree.query(centres, k=[*range(1, n_nearest + 2)])
+    reach = _NEAR * 2 * _radius(sizes, n_axes).mean()
+    near = tree.query_ball_point(centres, reach, return_length=True) - 1
     relative = np.zeros(n_objects)
     if n_nearest:
-        relative = np.log(size) - np.log(size[nearest[:, 1:]]).mean(axis=1)
-    return {
-        **measured,
-        "neighbours": np.log1p(near),
-        "touching": touching / np.maximum(border, 1),
-        "relative size": relative,
+        relative = np.log(sizes) - np.log(sizes[nearest[:, 1:]]).mean(axis=1)
+    far = np.full(n_objects, np.linalg.norm(extent))
+    measured = {
+        f"log distance {rank}": np.log((distances[:, rank] if rank <= n_nearest else far) + _TINY)
+        for rank in _NEAREST
     }
+    return {**measured, "neighbours": np.log1p(near), "relative size": relative}

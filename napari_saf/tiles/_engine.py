@@ -89,8 +89,8 @@ class AbstractTiledJob(ABC):
     def sent(self, is_sent: bool) -> tuple[Sent, Any]:
         """Return image and auxiliary for a worker."""
         auxiliary = self.auxiliary
-        own_sent = _sent(auxiliary, is_sent) if isinstance(auxiliary, ImageSource) else auxiliary
-        return _sent(self.image, is_sent), own_sent
+        own_sent = as_sent(auxiliary, is_sent) if isinstance(auxiliary, ImageSource) else auxiliary
+        return as_sent(self.image, is_sent), own_sent
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -127,11 +127,10 @@ class AbstractWork(ABC):
         return crop, self._opened(self.image).read(crop), values
 
     def _opened(self, image: Any) -> ImageSource:
-        state = json.dumps(self.plan.source)
-        return image if isinstance(image, ImageSource) else _opened(state, *image)
+        return open_sent(image, json.dumps(self.plan.source))
 
 
-def _sent(image: ImageSource, is_sent: bool) -> Sent:
+def as_sent(image: ImageSource, is_sent: bool) -> Sent:
     """Return an image, or the arguments with which another process opens it."""
     if not is_sent:
         return image
@@ -144,9 +143,13 @@ def _sent(image: ImageSource, is_sent: bool) -> Sent:
     return image
 
 
+def open_sent(image: Sent, state: str) -> ImageSource:
+    """Return an image that was sent; `state` tells runs apart, in which it is opened once."""
+    return image if isinstance(image, ImageSource) else _opened(state, *image)
+
+
 @functools.lru_cache(maxsize=4)
 def _opened(state: str, path: str, *arguments: Any) -> ImageSource:
-    """Open a file once for all tiles of a run; `state` tells runs apart."""
     return ImageSource.open(path, *arguments)
 
 

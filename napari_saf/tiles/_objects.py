@@ -17,8 +17,9 @@ from pydantic import Field
 from napari_saf import io, storage
 from napari_saf.arrays import as_labels, as_list, as_path, as_whole
 from napari_saf.errors import InvalidInput
+from napari_saf.features import FeatureExtractor
 from napari_saf.methods import not_cancelled
-from napari_saf.objects import NECK, SMALLEST, find_parts, spacing_of
+from napari_saf.objects import NECK, SMALLEST, ObjectMeasures, find_parts, spacing_of
 from napari_saf.result import LabelMap
 from napari_saf.tiles._engine import (
     AbstractTiledJob,
@@ -32,6 +33,7 @@ from napari_saf.tiles._job import check_count
 from napari_saf.tiles._seams import JoinedParts, join_tiles, save_table, tile_table
 from napari_saf.tiles._store import LabelStore
 from napari_saf.tiles._tiling import Tiling, chunks_and_tiles
+from napari_saf.tiles._vectors import measure_stored
 
 if TYPE_CHECKING:
     import zarr
@@ -141,6 +143,45 @@ class LargeObjects:
             for name, column in measures.items()
             if name not in ("label", "name", "euler_number")
         }
+
+    def measure(
+        self,
+        image: Any = None,
+        *,
+        channel_axis: int | None = None,
+        scale: Sequence[float] | None = None,
+        axes: str | None = None,
+        features: FeatureExtractor | str | Mapping[str, Any] | None = None,
+        client: Client | None = None,
+        progress: Progress | None = None,
+        cancelled: Callable[[], bool] = not_cancelled,
+    ) -> ObjectMeasures:
+        """Measure objects as vectors tile by tile, as `measure_objects` does in memory.
+
+        The scale is by default that of the file; of a series of slices that were split one by one
+        the first axis is called ``"t"``. `client`, `progress` and `cancelled` are those of
+        `split_large`. Objects whose bounding boxes have more than 8,388,608 pixels are left out.
+
+        Examples
+        --------
+        >>> kinds = np.kron([[1, 0, 0, 2]], np.ones((32, 32), int))
+        >>> found = saf.split_large(kinds, "objects.ome.zarr", tile=64)
+        >>> measures = found.measure()
+        >>> classes = saf.learn_classes(measures, {1: 1, 2: 2})
+        >>> classes.classify(measures).classes.tolist()
+        [1, 2]
+        """
+        return measure_stored(
+            self.path,
+            image,
+            channel_axis=channel_axis,
+            scale=scale,
+            axes=axes,
+            features=features,
+            client=client,
+            progress=progress,
+            cancelled=cancelled,
+        )
 
 
 def split_large(

@@ -206,3 +206,70 @@ def test_a_mask_is_split_in_tiles(cli, rows):
     assert cli(*own, "--masks", ".tif").code == 2
     assert cli(*own, "--overwrite", "--coco").out.splitlines()[-1] == "o.json"
     assert np.array_equal(saf.load_objects("o.json").labels, saf.split_objects(labels).labels)
+
+
+def cells(seed):
+    """Return large bright and small dark discs of one kind, their image, and which are large."""
+    rng = np.random.default_rng(seed)
+    labels, image = np.zeros((90, 150), np.uint8), rng.normal(50, 3, (90, 150))
+    around = np.hypot(*np.mgrid[-14:15, -14:15])
+    is_large = rng.random(15) < 0.4
+    for k, large in enumerate(is_large):
+        inside, (row, column) = around < (11 if large else 7), divmod(k, 5)
+        at = np.s_[30 * row : 30 * row + 29, 30 * column : 30 * column + 29]
+        labels[at][inside], image[at][inside] = 1, image[at][inside] + (90 if large else 50)
+    return labels, image.clip(0, 255).astype(np.uint8), is_large
+
+
+@pytest.fixture
+def classes_file():
+    """A file of classes, small and large, of the cells of seed 0."""
+    labels, image, is_large = cells(0)
+    objects = saf.split_objects(labels)
+    clicks = {int(objects.labels[30 * (k // 5) + 14, 30 * (k % 5) + 14]): 1 + int(large)
+              for k, large in enumerate(is_large[:8])}  # fmt: skip
+    measures = saf.measure_objects(objects, image)
+    classes = saf.learn_classes(measures, clicks, names={1: "small", 2: "large"})
+    return str(saf.save_classes("cells.classes.json", classes))
+
+
+def test_masks_of_a_folder_get_classes(cli, rows, tmp_path, classes_file):
+    pytest.importorskip("shapely")
+    (tmp_path / "photos").mkdir()
+    for seed in (1, 2):
+        labels, image, _ = cells(seed)
+        save_masks(f"{seed}.labels.tif", labels)
+        iio.imwrite(f"photos/{seed}.png", image)
+    words = "objects . -o all.csv --image photos --geojson --classes"
+    assert cli(words, classes_file).code == 0
+    for seed in (1, 2):
+        labels, _, is_large = cells(seed)
+        own = [row for row in rows("all.csv") if row["image"] == f"{seed}.labels.tif"]
+        assert sum(row["class"] == "large" for row in own) == is_large.sum()
+        back = saf.load_objects(f"{seed}.objects.geojson", labels.shape)
+        assert sorted(back.names.values()) == ["large", "small"]
+
+
+def test_classes_in_tiles_are_those_in_memory(cli, rows, monkeypatch, classes_file):
+    monkeypatch.setattr("napari_saf.objects._vectors._TILE", {2: 32, 3: 32})
+    labels, image, _ = cells(3)
+    save_masks("m.ome.zarr", labels)
+    saf.save_masks("image.ome.zarr", image)
+    own = ("--image", "image.ome.zarr", "--classes", classes_file)
+    outcome = cli("objects m.ome.zarr -o o.ome.zarr --tile 32 --coco", *own)
+    assert outcome.code == 0, outcome.err
+    assert cli("objects m.ome.zarr -o memory.csv", *own).code == 0
+    assert rows("o.csv") == rows("memory.csv")
+    assert sorted(saf.load_objects("o.json").names.values()) == ["large", "small"]
+
+
+def test_all_frames_of_a_track_get_one_class(cli, rows, classes_file):
+    pytest.importorskip("laptrack")
+    frames = [np.roll(array, k, axis=1) for array in cells(4)[:2] for k in range(3)]
+    save_masks("t.tif", np.stack(frames[:3]), axes="tyx")
+    save_masks("photo.ome.tif", np.stack(frames[3:]), axes="tyx")
+    outcome = cli("objects t.tif -o t.csv --image photo.ome.tif --tracks res --classes",
+                  classes_file)  # fmt: skip
+    assert outcome.code == 0, outcome.err
+    found = {(row["track"], row["class"], row["class_uncertainty"]) for row in rows("t.csv")}
+    assert len(found) == len({row["track"] for row in rows("t.csv")}) == 15

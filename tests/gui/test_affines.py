@@ -209,7 +209,7 @@ def test_tracks_lie_on_labels_with_an_axis_of_one_pixel(model, open_on, settle):
     labels = model.add_labels(series, name="cells", scale=(2, 3, 0.5, 0.5), rotate=turn)
     dock = open_on(model, ObjectsWidget)
     settle(dock)
-    dock.slices.setChecked(True)
+    dock.choices.slices.setChecked(True)
     settle(dock)
     dock.start()
     settle(dock)

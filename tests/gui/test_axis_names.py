@@ -106,7 +106,7 @@ def objects_a_line_and_tracks(case):
     case.add_labels()
     dock = case.open(ObjectsWidget)
     case.settle(dock)
-    dock.slices.setChecked(True)
+    dock.choices.slices.setChecked(True)
     case.settle(dock)
     dock.start()
     case.settle(dock)

@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 
 import napari_saf as saf
-from napari_saf._gui.layers.metadata import CLASSES_KEY
+from napari_saf._gui.layers.metadata import CLASSES_KEY, OBJECTS_KEY
 from napari_saf._gui.objects import classes as section
-from napari_saf._gui.objects.classes import COLORS, ClassClicks
+from napari_saf._gui.objects.classes import COLORS
 from napari_saf._gui.objects.dock import ObjectsWidget
+from napari_saf._gui.objects.lessons import ClassClicks
 
 pytestmark = pytest.mark.gui
 N = 12
@@ -76,7 +77,7 @@ def test_clicks_give_all_objects_a_class_a_colour_and_columns(dock, settle):
     assert [own[number_of(dock, k)] for k in range(3)] == ["class 2", "class 1", "class 1"]
     assert (table["class_uncertainty"] <= 1).all()
     for k in range(N):
-        shown = dock.layer.colormap.color_dict[number_of(dock, k)]
+        shown = dock.layer.colormap.map(number_of(dock, k))
         assert np.allclose(shown[:3], COLORS[TRUE[k] - 1], atol=0.01)
     texts = [[dock.classes.table.item(row, c).text() for c in range(3)] for row in (0, 1)]
     assert texts == [["class 1", "2", "8"], ["class 2", "2", "4"]]
@@ -85,33 +86,33 @@ def test_clicks_give_all_objects_a_class_a_colour_and_columns(dock, settle):
 
 def test_clicks_choose_objects_where_no_class_is_chosen(dock, settle):
     click(dock, 4)
-    assert dock.table.selected == [number_of(dock, 4)] and not dock.classes.state.clicks
+    assert dock.table.selected == [number_of(dock, 4)] and not dock.classes.clicks
     teach(dock, settle)
     dock.classes.choose_label(0)
     click(dock, 5)
     assert dock.table.selected == [number_of(dock, 5)]
-    assert number_of(dock, 5) not in dock.classes.state.clicks
+    assert number_of(dock, 5) not in dock.classes.clicks
 
 
 def test_a_wrong_click_is_corrected_or_taken_back(dock, settle):
     teach(dock, settle)
-    before = dict(dock.classes.state.clicks)
+    before = dict(dock.classes.clicks)
     click(dock, 4)  # a small one as class 2
     settle(dock)
     assert classes_of(dock)[4] == 2
     dock.classes.buttons["undo"].click()
     settle(dock)
-    assert dock.classes.state.clicks == before and classes_of(dock) == TRUE
+    assert dock.classes.clicks == before and classes_of(dock) == TRUE
 
 
 def test_keys_choose_classes_while_the_section_is_open(dock, settle):
     keys = dock.layer.keymap
     assert not any(str(key) == "3" for key in keys)
-    dock._classes_fold.expand(animate=False)
+    dock.class_layers.fold.expand(animate=False)
     for number in (1, 2):
         dock.layer.keymap[next(key for key in keys if str(key) == str(number))](dock.layer)
     assert dock.classes.state.names == {1: "class 1", 2: "class 2"} and dock.classes.label == 2
-    dock._classes_fold.collapse(animate=False)
+    dock.class_layers.fold.collapse(animate=False)
     assert dock.classes.label is None and not any(str(key) == "3" for key in dock.layer.keymap)
 
 
@@ -120,7 +121,7 @@ def test_a_lasso_gives_many_objects_a_class(dock, settle):
     dock.classes.buttons["lasso"].click()
     dock.canvas.drawn.emit(np.array([(0, 19), (0, 60), (19, 60), (19, 19)], float))
     expected = {number_of(dock, 1), number_of(dock, 2)}
-    assert {*dock.classes.state.clicks} == expected
+    assert {*dock.classes.clicks} == expected
     dock.classes.choose_label(0)  # ends it
     assert not dock.classes.is_lasso and "cut line" not in [x.name for x in dock._viewer.layers]
 
@@ -141,7 +142,7 @@ def test_classes_follow_corrections_of_objects(dock, settle):
     settle(dock)
     settle(dock)
     assert number not in dock.classes.classified.numbers
-    assert number in dock.classes.state.clicks  # Undo brings the object back
+    assert number in dock.classes.clicks  # Undo brings the object back
     dock.buttons["undo"].click()
     settle(dock)
     settle(dock)
@@ -166,7 +167,7 @@ def test_classes_are_saved_with_tables_and_outlines_and_loaded_for_others(
     assert saf.load_classes(path).names[2] == "large"
     dock.start()  # other objects
     settle(dock)
-    assert dock.classes.classified is None and not dock.classes.state.clicks
+    assert dock.classes.classified is None and not dock.classes.clicks
     dock.classes.load_from(str(path))
     settle(dock)
     assert classes_of(dock) == TRUE
@@ -177,7 +178,7 @@ def test_classes_are_saved_with_tables_and_outlines_and_loaded_for_others(
 def test_clicks_are_kept_with_the_layer(dock, settle, model, open_on):
     teach(dock, settle)
     kept = dock.layer.metadata[CLASSES_KEY]
-    assert kept == {"names": {1: "class 1", 2: "class 2"}, "clicks": dock.classes.state.clicks}
+    assert kept == {"names": {1: "class 1", 2: "class 2"}, "clicks": dock.classes.clicks}
     layer = dock.layer
     dock.shut_down()
     again = open_on(model, ObjectsWidget)
@@ -187,15 +188,115 @@ def test_clicks_are_kept_with_the_layer(dock, settle, model, open_on):
     assert again.layer == layer and classes_of(again) == TRUE
 
 
+@pytest.fixture
+def two_images(dock, model, settle):
+    """The dock, beside another image whose cells were split, too."""
+    labels, image = cells(1)
+    model.add_image(image[:, ::-1], name="other")
+    model.add_labels(labels[:, ::-1].copy(), name="more cells")
+    first = dock.layer
+    dock.labels.choose(model.layers["more cells"])
+    dock.choices.image.choose(model.layers["other"])
+    settle(dock)
+    dock.start()
+    settle(dock)
+    assert dock.layer != first
+    return dock, first, dock.layer
+
+
+def test_clicks_on_several_images_teach_all_of_them(two_images, settle, model):
+    dock, first, second = two_images
+    dock.classes.choose_label(1)
+    dock.canvas.picked.emit(int(second.data[8, 90]), False)  # a small one
+    model.layers.selection.active = first
+    settle(dock)
+    assert dock.layer == first and dock.labels.layer == model.layers["cells"]
+    dock.classes.choose_label(2)
+    click(dock, 0)
+    for _ in range(4):
+        settle(dock, 50)
+    assert classes_of(dock) == TRUE
+    assert dock.classes.table.item(1, 2).text() == "8"  # large ones of both images
+    for layer, clicked in ((first, 2), (second, 1)):
+        column = 90 if clicked == 1 else 8
+        assert layer.metadata[CLASSES_KEY]["clicks"] == {int(layer.data[8, column]): clicked}
+    numbers = [int(second.data[8, 20 * k + 10]) for k in range(N)]
+    table = second.features.set_index("index")["class"]
+    assert [table[number] for number in numbers] == [f"class {k}" for k in TRUE[::-1]]
+    shown = second.colormap.map(np.array(numbers, second.data.dtype))
+    assert np.allclose(shown[:, :3], COLORS[np.array(TRUE[::-1]) - 1], atol=0.01)
+    # back, with what was clicked and corrected there
+    dock.labels.choose(model.layers["more cells"])
+    settle(dock)
+    assert dock.layer == second and len(dock.classes.clicks) == 1
+    for _ in range(2):
+        dock.classes.buttons["undo"].click()
+    settle(dock)
+    assert dock.classes.taught is None and not any(dock.classes.state.clicks.values())
+    model.layers.remove(first)
+    assert [*dock.classes.images] == [str(second.unique_id)]
+
+
+def test_objects_of_a_project_are_taken_along(dock, model, settle):
+    teach(dock, settle)
+    labels, image = cells(1)
+    model.add_image(image, name="other")
+    numbers = saf.split_objects(np.where(labels == 2, 2, 0)).labels
+    clicks = {int(numbers[8, 8]): 2}
+    kept = {"names": {1: "class 1", 2: "class 2"}, "clicks": clicks}
+    metadata = {OBJECTS_KEY: np.append(0, np.full(N, 2)), CLASSES_KEY: kept}
+    other = model.add_labels(numbers, name="other [Objects]", metadata=metadata)
+    dock.classes.choose_label(1)
+    click(dock, 5)
+    for _ in range(4):
+        settle(dock, 50)
+    key = str(other.unique_id)
+    assert dock.classes.state.clicks[key] == clicks
+    found = dock.classes.classified_of(key)
+    by_number = dict(zip(found.numbers.tolist(), found.classes.tolist(), strict=True))
+    assert [by_number[int(numbers[8, 20 * k + 8])] for k in range(N)] == TRUE
+
+
+def test_a_track_has_one_class(model, open_on, settle, monkeypatch):
+    pytest.importorskip("laptrack")
+    monkeypatch.setattr(section, "_PATIENCE", 0)
+    labels, image = cells()
+    model.add_image(np.stack([image] * 3), name="photo")
+    model.add_labels(np.stack([labels] * 3), name="cells")
+    dock = open_on(model, ObjectsWidget)
+    dock.choices.slices.setChecked(True)
+    settle(dock)
+    dock.start()
+    settle(dock)
+    numbers = dock.layer.data[:, 8, 8::20]  # (frame, cell)
+    dock.track()
+    settle(dock)
+    for label, k in ((1, 1), (2, 0), (1, 3)):  # the last one is large
+        dock.classes.choose_label(label)
+        dock.canvas.picked.emit(int(numbers[1, k]), False)
+        settle(dock, 50)
+    found = dock.classes.classified
+    of_number = dict(zip(found.numbers.tolist(), found.classes.tolist(), strict=True))
+    assert all(len({of_number[int(n)] for n in column}) == 1 for column in numbers.T)
+    assert [of_number[int(n)] for n in numbers[:, 3]] == [1, 1, 1]
+    dock.classes.choose_label(2)
+    dock.canvas.picked.emit(int(numbers[2, 3]), False)  # another frame of the same track
+    settle(dock, 50)
+    assert int(numbers[1, 3]) not in dock.classes.clicks
+    assert dock.classes.clicks[int(numbers[2, 3])] == 2
+
+
 def test_steps_back_of_clicks():
     state = ClassClicks()
     assert [state.add(), state.add()] == [1, 2]
-    state.click([3, 4], 1)
-    state.click([4], 2)
-    assert state.clicks == {3: 1, 4: 2}
-    state.click([4], 2)  # again: no class
-    assert state.clicks == {3: 1}
-    state.undo()
-    state.undo()
-    assert state.clicks == {3: 1, 4: 1}
-    assert ClassClicks.from_plain(state.to_plain()).clicks == state.clicks
+    state.click("a", [3, 4], 1)
+    state.click("b", [4], 2)
+    state.click("a", [4], 2)
+    assert state.clicks == {"a": {3: 1, 4: 2}, "b": {4: 2}} and state.of_class(2) == 2
+    state.click("a", [4], 2)  # again: no class
+    assert state.clicks["a"] == {3: 1}
+    for _ in range(3):
+        state.undo()
+    assert state.clicks == {"a": {3: 1, 4: 1}} and state.can_undo
+    state.forget("a")
+    assert not state.clicks and not state.can_undo

@@ -263,7 +263,7 @@ def test_objects_are_objects_when_they_are_opened(model, dock, open_on, tmp_path
     labels.metadata["class_names"] = {1: "left", 2: "right"}
     objects = open_on(model, ObjectsWidget)
     settle(objects)
-    objects.kinds.item(0).setCheckState(Qt.CheckState.Checked)
+    objects.choices.kinds.item(0).setCheckState(Qt.CheckState.Checked)
     objects.start()
     settle(objects)
     objects.table.select([1])

@@ -79,11 +79,13 @@ def test_dock_commands_and_python_find_the_same_objects(
     uncertain = model.add_image(doubt, name="doubt")
     dock = open_on(model, ObjectsWidget)
     settle(dock)
-    assert dock.kinds.ticked == [2]
-    dock.image.choose(model.layers["photo"])
-    assert dock.uncertainty.value is None  # that of the run, though there are images that fit
+    assert dock.choices.kinds.ticked == [2]
+    dock.choices.image.choose(model.layers["photo"])
+    assert (
+        dock.choices.uncertainty.value is None
+    )  # that of the run, though there are images that fit
     for choice in (None, uncertain) if by_uncertainty else ("none",):
-        dock.uncertainty.choose(choice)
+        dock.choices.uncertainty.choose(choice)
         dock.start()
         settle(dock)
         np.testing.assert_array_equal(dock.layer.data, found.labels)

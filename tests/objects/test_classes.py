@@ -115,6 +115,9 @@ def test_classes_go_to_other_images_through_a_file(tmp_path, measured):
     columns = found.columns([1, 99])
     assert columns["class"].tolist() == [["small", "large"][other_kinds[0] - 1], ""]
     assert np.isnan(columns["class_uncertainty"][1])
+    # as napari-feature-classifier has them
+    assert columns["label"].tolist() == [1, 99]
+    assert columns["prediction"].tolist() == [other_kinds[0], 0]
     assert found.as_kinds(objects).names == {1: "small", 2: "large"}
     same = loaded.classify(measures)
     assert np.array_equal(same.classes, classes.classify(measures).classes)
@@ -127,6 +130,38 @@ def test_the_clicks_of_several_images_count_together():
     classes = saf.learn_classes(measures, clicks, groups=["intensity"], method="laplacianshot")
     assert len(classes.vectors) == 5
     assert (classes.classify(measures[1]).classes == more).mean() > 0.9
+
+
+def test_a_track_has_the_class_of_the_mean_of_its_objects():
+    rng = default_rng(0)
+    n_tracks, n_frames = 30, 9
+    true = np.arange(n_tracks) % 2 + 1
+    values = np.repeat(true, n_frames)[:, None] + rng.normal(0, 1, (n_tracks * n_frames, 4))
+    names, numbers = tuple("abcd"), np.arange(1, len(values) + 1)
+    measures = saf.ObjectMeasures(numbers, values.astype(np.float32), names, ("shape",) * 4)
+    table = {"track": np.repeat(np.arange(1, n_tracks + 1), n_frames)[:-1], "object": numbers[:-1]}
+    objects = saf.Objects(
+        numbers[:, None, None].astype(np.uint32), np.append(0, np.ones(len(numbers), int))
+    )
+    tracks = saf.Tracks(objects, table, {})
+    shuffled = rng.permutation(len(numbers) - 1)
+    turned = saf.Tracks(objects, {name: x[shuffled] for name, x in table.items()}, {})
+    clicks = {n_frames * k + 1: int(true[k]) for k in range(6)}
+    for method in class_methods():
+        classes = saf.learn_classes(measures, clicks, method=method)
+        alone, found = classes.classify(measures), classes.classify(measures, tracks)
+        again = classes.classify(measures, turned)
+        assert np.array_equal(again.classes, found.classes)
+        rows = [np.flatnonzero(table["track"] == k) for k in range(1, n_tracks + 1)]
+        assert all(len({*found.classes[row]}) == 1 for row in rows)
+        assert all(len({*found.uncertainty[row]}) == 1 for row in rows)
+        # as a click says, whatever the other objects of the track look like
+        assert [found.classes[row[0]] for row in rows[:6]] == true[:6].tolist()
+        assert not found.uncertainty[np.concatenate(rows[:6])].any()
+        assert found.classes[-1] == alone.classes[-1]  # of no track
+        assert (found.classes == np.repeat(true, n_frames)).mean() > (
+            alone.classes == np.repeat(true, n_frames)
+        ).mean()
 
 
 def test_the_choice_says_how_well_it_tells_the_clicks(measured):

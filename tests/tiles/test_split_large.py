@@ -12,7 +12,9 @@ from scipy import ndimage
 import napari_saf as saf
 from napari_saf.errors import Cancelled
 from napari_saf.io import save_masks
+from napari_saf.objects import _vectors
 from napari_saf.problem import ImageOptions
+from napari_saf.tiles import _vectors as tiled_vectors
 
 
 def blobs(shape, n_kinds=3, seed=0, width=3.0):
@@ -74,6 +76,39 @@ def test_the_table_is_that_of_the_whole_image(tmp_path):
     again = saf.read_mask(found.path)
     np.testing.assert_array_equal(again.labels, own.labels)
     assert np.allclose(again.scale, 0.5)
+
+
+@pytest.mark.parametrize("axes", ["yx", "zyx", "tyx"])
+def test_measures_and_classes_of_tiles_are_those_of_the_whole_image(
+    tmp_path, monkeypatch, threads, axes
+):
+    shape = {"yx": (90, 130), "zyx": (20, 36, 40), "tyx": (3, 60, 70)}[axes]
+    labels = blobs(shape, 2, width=2)
+    image = np.random.default_rng(0).random((*shape, 2)) + labels[..., None]
+    axis = 0 if axes == "tyx" else None
+    found = saf.split_large(labels, tmp_path / "o.ome.zarr", tile=32, halo=40, axis=axis)
+    objects = saf.Objects(found.labels[:], found.kinds)
+    expected = saf.measure_objects(objects, image, axes=axes, features="patterns")
+    monkeypatch.setattr(_vectors, "_TILE", {2: 32, 3: 16})
+    options = {"axes": axes, "features": expected.features}
+    found = found.measure(image, client=threads, **options)
+    for tiled in (found, saf.measure_objects(objects, image, **options)):
+        assert tiled.names == expected.names and tiled.groups == expected.groups
+        np.testing.assert_array_equal(tiled.numbers, expected.numbers)
+        np.testing.assert_allclose(tiled.values, expected.values, rtol=1e-5, atol=1e-5)
+    first, second = (np.flatnonzero(objects.kinds == kind)[:2].tolist() for kind in (1, 2))
+    classes = saf.learn_classes(expected, dict.fromkeys(first, 1) | dict.fromkeys(second, 2))
+    np.testing.assert_array_equal(
+        classes.classify(found).classes, classes.classify(expected).classes
+    )
+
+
+def test_an_object_larger_than_tiles_is_not_measured(tmp_path, monkeypatch):
+    labels = np.zeros((60, 80), np.uint8)
+    labels[:50, :50], labels[50:, 60:] = 1, 2
+    found = saf.split_large(labels, tmp_path / "o.ome.zarr", tile=32)
+    monkeypatch.setattr(tiled_vectors, "MOST_PIXELS", 400)
+    assert found.kinds[found.measure().numbers].tolist() == [2]
 
 
 def test_a_run_goes_on_where_it_was(tmp_path):

@@ -1,11 +1,10 @@
-"""Classes of objects: the clicks that teach them, and the section that shows what follows."""
+"""Classes of objects: the section in which they are named, clicked, counted and saved."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,20 +15,28 @@ from superqt.utils import signals_blocked
 from napari_saf._gui.docks.tables import RIGHT, ROW_HEIGHT, square_icon
 from napari_saf._gui.forms.controls import ask_for_path
 from napari_saf._gui.forms.layout import create_button, create_row, enable, fill_layout
+from napari_saf._gui.objects.lessons import (
+    Cancelled,
+    ClassClicks,
+    ClassImage,
+    Learn,
+    Lesson,
+    classify_others,
+    learn_from,
+    teach,
+)
 from napari_saf._gui.runs.run import BackgroundTasks
-from napari_saf.errors import SafError
+from napari_saf.errors import SafError, counted
 from napari_saf.objects import (
     ClassifiedObjects,
-    ClassSpace,
     ObjectClasses,
     ObjectMeasures,
-    class_methods,
+    Tracks,
     learn_classes,
     load_classes,
     save_classes,
 )
 
-Cancelled = Callable[[], bool]
 COLORS = np.array(
     [
         (0.90, 0.62, 0.00), (0.34, 0.71, 0.91), (0.00, 0.62, 0.45), (0.94, 0.89, 0.26),
@@ -41,15 +48,14 @@ COLORS = np.array(
 MOST_CLASSES = len(COLORS)
 _PALEST = 0.35
 """Opacity of an object that could be of any class."""
-_N_SHADES = 8
 _PATIENCE = 700
 """Milliseconds without a click after which measures and method are chosen anew."""
 _NO_CLASS = (0.5, 0.5, 0.5, 0.5)
 _FEWEST_ROWS, _MOST_ROWS = 2, 4
 _FILTER = "Classes of objects (*.classes.json *.json)"
 _HELP = {
-    "table": "Choose a class, also by the keys 1 to 9, then click its objects in the image; 0 ends "
-    "that. A double click on its name renames it.",
+    "table": "Choose a class, also by the keys 1 to 9, then click its objects in the image, or in "
+    "several; 0 ends that. A double click on its name renames it.",
     "add": "Add a class.",
     "lasso": "Then draw around objects of the chosen class.",
     "suggest": "Choose the object whose class is least certain: to click it teaches most.",
@@ -57,151 +63,39 @@ _HELP = {
     "load": "Load classes that were saved: all objects here are told by them.",
     "save": "Save the classes for other images: napari-saf objects --classes.",
 }
-
-
-@dataclasses.dataclass
-class ClassClicks:
-    """Names of classes, and the class of each object that was clicked, with steps back."""
-
-    names: dict[int, str] = dataclasses.field(default_factory=dict)
-    clicks: dict[int, int] = dataclasses.field(default_factory=dict)
-    _earlier: list[dict[int, int]] = dataclasses.field(default_factory=list)
-
-    @classmethod
-    def from_plain(cls, plain: Mapping[str, Mapping[int, Any]]) -> ClassClicks:
-        return cls(dict(plain.get("names", {})), dict(plain.get("clicks", {})))
-
-    def to_plain(self) -> dict[str, dict[int, Any]]:
-        return {"names": dict(self.names), "clicks": dict(self.clicks)}
-
-    def add(self) -> int:
-        """Add a class; return its number."""
-        number = next(k for k in range(1, len(self.names) + 2) if k not in self.names)
-        self.names[number] = f"class {number}"
-        return number
-
-    def click(self, objects: Collection[int], label: int) -> None:
-        """Give objects a class; those that have it already, if all have, lose it."""
-        self._earlier.append(dict(self.clicks))
-        if all(self.clicks.get(number) == label for number in objects):
-            for number in objects:
-                del self.clicks[number]
-        else:
-            self.clicks |= dict.fromkeys(objects, label)
-
-    @property
-    def can_undo(self) -> bool:
-        return bool(self._earlier)
-
-    def undo(self) -> None:
-        self.clicks = self._earlier.pop()
-
-
-@dataclasses.dataclass(frozen=True)
-class Lesson:
-    """What clicks teach, and the objects by it."""
-
-    classes: ObjectClasses
-    space: ClassSpace
-    classified: ClassifiedObjects
-
-    @classmethod
-    def of(cls, classes: ObjectClasses, space: ClassSpace) -> Lesson:
-        return cls(classes, space, classes.classify(space))
-
-    def suggest(self) -> int:
-        """Return the object whose class is least certain."""
-        return int(self.classified.numbers[self.classified.uncertainty.argmax()])
-
-    @property
-    def text(self) -> str:
-        """The method, and the share of clicks that others tell right."""
-        agreement = self.classes.agreement
-        share = "" if agreement is None else f": {100 * agreement:.0f} % of clicks right"
-        return f"{self.classes.method}{share}"
-
-
-def teach(
-    measures: ObjectMeasures,
-    clicks: Mapping[int, int],
-    names: Mapping[int, str],
-    previous: Lesson | None,
-    loaded: ObjectClasses | None,
-) -> Lesson:
-    """Classify by clicks, with the measures and method of the previous lesson or the defaults."""
-    if loaded is not None:
-        classes = loaded
-        if clicks:
-            clicked = loaded.with_clicks(measures, clicks)
-            vectors = np.concatenate([loaded.vectors, clicked.vectors])
-            labels = np.concatenate([loaded.classes, clicked.classes])
-            classes = dataclasses.replace(loaded, vectors=vectors, classes=labels)
-    elif previous is not None:
-        classes = previous.classes.with_clicks(measures, clicks)
-    else:
-        groups = [group for group in ("shape", "intensity", "texture") if group in measures.groups]
-        method = class_methods()[0]
-        classes = learn_classes(measures, clicks, groups=groups, method=method)
-    classes = dataclasses.replace(classes, names=dict(names))
-    is_same = previous is not None and previous.space.measures is measures
-    is_same = previous is not None and is_same and previous.classes.groups == classes.groups
-    space = previous.space if previous is not None and is_same else classes.space(measures)
-    return Lesson.of(classes, space)
-
-
-def choose(
-    measures: ObjectMeasures,
-    clicks: Mapping[int, int],
-    names: Mapping[int, str],
-    cancelled: Cancelled,
-) -> Lesson:
-    """Let clicks choose measures and method, and classify by them."""
-    classes = learn_classes(measures, clicks, names=names, cancelled=cancelled)
-    return Lesson.of(classes, classes.space(measures))
+_TEACH, _CHOOSE, _OTHERS = "classes", "choice of measures", "classes of other images"
+"""Keys of work in the background."""
 
 
 class ClassSection(QWidget):
     """A table of classes, of which one is given to objects that are clicked.
 
-    Work is done by `background`; `note` shows a line of text.
+    Objects of several images are known by a key; one image is current. Work is done by
+    `background`; `note` shows a line of text.
     """
 
     clicked = Signal()
     """Other clicks were made, or there are other names."""
-    changed = Signal()
-    """Objects have other classes."""
+    changed = Signal(list)
+    """Objects of images, by key, have other classes."""
     suggested = Signal(int)
-    """An object to look at."""
+    """An object of the current image to look at."""
     lasso_toggled = Signal(bool)
     """Whether lines are drawn around objects."""
 
     def __init__(self, background: BackgroundTasks, note: Callable[[str], object]) -> None:
         super().__init__()
         self._background, self._note = background, note
-        self.state = ClassClicks()
+        self.state, self.images = ClassClicks(), dict[str, ClassImage]()
+        self.current = ""
         self.loaded: ObjectClasses | None = None
-        self.lesson: Lesson | None = None
-        self._measure: Callable[[Cancelled], ObjectMeasures] | None = None
-        self._measures: ObjectMeasures | None = None
+        self.taught: ObjectClasses | None = None
         self._choice = QTimer(self, singleShot=True, interval=_PATIENCE)
         self._choice.timeout.connect(self._choose)
-        self.table = QTableWidget(0, 3, toolTip=_HELP["table"])
-        self.table.setHorizontalHeaderLabels(["class", "clicked", "objects"])
-        header, mode = self.table.horizontalHeader(), QHeaderView.ResizeMode
-        header.setSectionResizeMode(0, mode.Stretch)
-        for column in (1, 2):
-            header.setSectionResizeMode(column, mode.ResizeToContents)
-        header.setHighlightSections(False)
-        self.table.verticalHeader().setDefaultSectionSize(ROW_HEIGHT)
-        self.table.verticalHeader().hide()
-        self.table.setShowGrid(False)
-        self.table.setSelectionBehavior(QTableWidget.SelectionBehavior.SelectRows)
-        self.table.setSelectionMode(QTableWidget.SelectionMode.SingleSelection)
-        self.table.itemSelectionChanged.connect(self._update_buttons)
-        self.table.itemChanged.connect(self._on_renamed)
+        self.table = self._create_table()
         slots: dict[str, Callable[[], object]] = {
             "add": self.add,
-            "lasso": self._on_lasso,
+            "lasso": lambda: self.lasso_toggled.emit(self.is_lasso),
             "suggest": self.suggest,
             "undo": self.undo,
             "load": lambda: ask_for_path(
@@ -219,14 +113,39 @@ class ClassSection(QWidget):
         for name in ("load", "save"):
             self.buttons[name].setText(f"{name.capitalize()} …")
         self.text = QLabel(wordWrap=True)
-        rows = [create_row(*[self.buttons[name] for name in names])
-                for names in (("add", "lasso", "suggest", "undo"), ("load", "save"))]  # fmt: skip
+        buttons = [*self.buttons.values()]
+        rows = create_row(*buttons[:4]), create_row(*buttons[4:])
         fill_layout(QVBoxLayout(self), self.table, *rows, self.text)
         self._show()
 
+    def _create_table(self) -> QTableWidget:
+        table = QTableWidget(0, 3, toolTip=_HELP["table"])
+        table.setHorizontalHeaderLabels(["class", "clicked", "objects"])
+        header, mode = table.horizontalHeader(), QHeaderView.ResizeMode
+        for column, how in enumerate((mode.Stretch, mode.ResizeToContents, mode.ResizeToContents)):
+            header.setSectionResizeMode(column, how)
+        header.setHighlightSections(False)
+        table.verticalHeader().setDefaultSectionSize(ROW_HEIGHT)
+        table.verticalHeader().hide()
+        table.setShowGrid(False)
+        table.setSelectionBehavior(QTableWidget.SelectionBehavior.SelectRows)
+        table.setSelectionMode(QTableWidget.SelectionMode.SingleSelection)
+        table.itemSelectionChanged.connect(self._update_buttons)
+        table.itemChanged.connect(self._on_renamed)
+        return table
+
     @property
     def classified(self) -> ClassifiedObjects | None:
-        return None if self.lesson is None else self.lesson.classified
+        """The classes of the objects of the current image."""
+        return self.classified_of(self.current)
+
+    def classified_of(self, key: str) -> ClassifiedObjects | None:
+        return self.images[key].classified if key in self.images else None
+
+    @property
+    def clicks(self) -> dict[int, int]:
+        """The clicks on the current image."""
+        return self.state.clicks.get(self.current, {})
 
     @property
     def label(self) -> int | None:
@@ -243,7 +162,7 @@ class ClassSection(QWidget):
 
     def shut_down(self) -> None:
         self._choice.stop()
-        self._measure = None
+        self.images.clear()
 
     def choose_label(self, label: int) -> None:
         """Choose a class, which is added if it is the next one; 0: none."""
@@ -256,24 +175,57 @@ class ClassSection(QWidget):
 
     def show_objects(
         self,
-        measure: Callable[[Cancelled], ObjectMeasures] | None,
-        plain: Mapping[str, Mapping[int, Any]] | None = None,
+        key: str,
+        measure: Callable[[Cancelled], ObjectMeasures],
+        clicks: Mapping[int, int] | None = None,
+        names: Mapping[int, str] | None = None,
     ) -> None:
-        """Take what measures the objects as they are now; with `plain`, the clicks on others."""
-        self._measure, self._measures = measure, None
-        if measure is None or plain is not None:
-            self._background.drop("classes")
-            self.lesson, label = None, self.label
-            self.state = ClassClicks.from_plain(plain or {"names": self.state.names})
-            self._show(label)
+        """Take what measures the objects of an image as they are now; it becomes the current one.
+
+        With `clicks` they are other objects than before, of which these were clicked.
+        """
+        before, self.current = self.images.get(key), key
+        is_other = clicks is not None or before is None
+        tracks = None if is_other or before is None else before.tracks
+        classified = None if is_other or before is None else before.classified
+        self.images[key] = ClassImage(measure, tracks, classified=classified)
+        self._take_clicks(key, clicks, names)
         self._teach()
+
+    def add_objects(
+        self,
+        key: str,
+        measure: Callable[[Cancelled], ObjectMeasures],
+        clicks: Mapping[int, int],
+        names: Mapping[int, str],
+    ) -> None:
+        """Take along the objects of an image that is not the current one, unless that was done."""
+        if key not in self.images:
+            self.images[key] = ClassImage(measure)
+            self._take_clicks(key, clicks, names)
+
+    def forget(self, key: str) -> None:
+        """Forget an image, and the clicks on it."""
+        self.images.pop(key, None)
+        self.state.forget(key)
+        if key == self.current:
+            self.current = ""
+        self._teach()
+
+    def set_tracks(self, tracks: Tracks) -> None:
+        """Give all objects of a track of the current image one class."""
+        if self.current in self.images:
+            image = self.images[self.current]
+            self.images[self.current] = dataclasses.replace(image, tracks=tracks)
+            self._teach()
 
     def click(self, objects: Collection[int]) -> bool:
         """Give objects the chosen class; False if none is chosen, or there is no object."""
-        label, objects = self.label, [number for number in objects if number]
-        if label is None or not objects or self._measure is None:
+        label, objects = self.label, {number for number in objects if number}
+        if label is None or not objects or self.current not in self.images:
             return False
-        self.state.click(objects, label)
+        besides = self.images[self.current].same_tracks(objects)
+        self.state.click(self.current, objects, label, besides)
         self._after_click()
         return True
 
@@ -288,8 +240,9 @@ class ClassSection(QWidget):
             self.clicked.emit()
 
     def suggest(self) -> None:
-        if self.lesson is not None:
-            self.suggested.emit(self.lesson.suggest())
+        classified = self.classified
+        if classified is not None:
+            self.suggested.emit(int(classified.numbers[classified.uncertainty.argmax()]))
 
     def load_from(self, path: str) -> None:
         """Load classes; what was clicked before stays, if it is of one of them."""
@@ -300,31 +253,41 @@ class ClassSection(QWidget):
             return
         numbers = np.unique(self.loaded.classes).tolist()
         names = {k: self.loaded.names.get(k, f"class {k}") for k in numbers}
-        clicks = {number: label for number, label in self.state.clicks.items() if label in names}
-        self.state, self.lesson = ClassClicks(names, clicks), None
+        clicks = {
+            key: {number: label for number, label in clicked.items() if label in names}
+            for key, clicked in self.state.clicks.items()
+        }
+        self.state, self.taught = ClassClicks(names, clicks), None
         self._after_click()
 
     def save_to(self, path: str) -> None:
         """Save the classes; .classes.json where there is no ending."""
-        if self.lesson is not None:
+        if self.taught is not None:
             path = path if path.endswith(".json") else f"{path}.classes.json"
             try:
-                self._note(f"saved {save_classes(path, self.lesson.classes).name}")
+                self._note(f"saved {save_classes(path, self.taught).name}")
             except SafError as error:
                 self._note(str(error))
 
-    def colors(self, numbers: NDArray[np.integer]) -> NDArray[np.floating] | None:
+    def colors(self, key: str, numbers: NDArray[np.integer]) -> NDArray[np.floating] | None:
         """Return colours (n, 4) of objects, paler where uncertain; None without classes."""
-        if self.classified is None:
+        classified = self.classified_of(key)
+        if classified is None:
             return None
-        classified = self.classified
         rows = np.searchsorted(classified.numbers, numbers).clip(max=len(classified.numbers) - 1)
-        # In few steps: napari is slow where there are many colours.
-        uncertainty = np.round(classified.uncertainty[rows] * _N_SHADES) / _N_SHADES
-        opacity = 1 - (1 - _PALEST) * uncertainty
+        opacity = 1 - (1 - _PALEST) * classified.uncertainty[rows]
         colors = np.column_stack([COLORS[(classified.classes[rows] - 1) % MOST_CLASSES], opacity])
         colors[classified.numbers[rows] != numbers] = _NO_CLASS
         return colors
+
+    def _take_clicks(
+        self, key: str, clicks: Mapping[int, int] | None, names: Mapping[int, str] | None
+    ) -> None:
+        if clicks is not None:
+            self.state.forget(key)
+            self.state.clicks[key] = dict(clicks)
+        self.state.names = dict(sorted({**(names or {}), **self.state.names}.items()))
+        self._show(self.label)
 
     def _after_click(self) -> None:
         self._show(self.label)
@@ -332,62 +295,80 @@ class ClassSection(QWidget):
         self._teach()
 
     def _teach(self) -> None:
-        """Classify all objects again, in the background, if clicks are of two or more classes."""
-        measure, state, loaded, previous = self._measure, self.state, self.loaded, self.lesson
+        """Classify the objects of the current image, in the background, if clicks teach classes."""
         self._choice.stop()
-        self._background.drop("choice of measures")
-        if measure is None or not (loaded or len({*state.clicks.values()}) > 1):
-            if previous is not None:
-                self.lesson = None
-                self._show(self.label)
-                self.changed.emit()
+        for key in (_CHOOSE, _OTHERS):
+            self._background.drop(key)
+        labels = {label for clicks in self.state.clicks.values() for label in clicks.values()}
+        if self.current not in self.images or not (self.loaded or len(labels) > 1):
+            self._background.drop(_TEACH)
+            self._forget_classes()
             return
-        clicks, names, measured = dict(state.clicks), dict(state.names), self._measures
+        learn = teach(self._names, self.taught, self.loaded)
+        self._learn(_TEACH, lambda cancelled: learn)
 
-        def work(cancelled: Cancelled) -> tuple[ObjectMeasures, Lesson | None]:
-            measures = measure(cancelled) if measured is None else measured
-            present = _present(clicks, measures)
-            if loaded is None and len({*present.values()}) < 2:
-                return measures, None
-            return measures, teach(measures, present, names, previous, loaded)
-
-        self._background.run("classes", work, self._on_taught)
-
-    def _on_taught(self, result: tuple[ObjectMeasures, Lesson | None]) -> None:
-        self._measures, self.lesson = result
-        self._show(self.label)
-        self.changed.emit()
-        if self.lesson is not None and self.loaded is None:
-            self._choice.start()
+    @property
+    def _names(self) -> dict[int, str]:
+        return dict(self.state.names)
 
     def _choose(self) -> None:
         """Let clicks choose measures and method, in the background."""
-        measures = self._measures
-        if measures is None:
-            return
-        clicks, names = _present(self.state.clicks, measures), dict(self.state.names)
+        if self.current in self.images:
+            learn = partial(learn_classes, names=self._names)
+            self._learn(_CHOOSE, lambda cancelled: partial(learn, cancelled=cancelled))
+
+    def _learn(self, task: str, learner: Callable[[Cancelled], Learn]) -> None:
+        images, current = dict(self.images), self.current
+        clicks = {key: dict(clicked) for key, clicked in self.state.clicks.items()}
         self._background.run(
-            "choice of measures",
-            partial(choose, measures, clicks, names),
-            self._on_chosen_measures,
+            task,
+            lambda cancelled: learn_from(images, clicks, current, learner(cancelled), cancelled),
+            partial(self._on_learned, task),
         )
 
-    def _on_chosen_measures(self, lesson: Lesson) -> None:
-        self.lesson = lesson
+    def _on_learned(self, task: str, lesson: Lesson) -> None:
+        self._keep(lesson)
+        if lesson.classes is None:
+            self._forget_classes()
+            return
+        self.taught = lesson.classes
         self._show(self.label)
-        self.changed.emit()
+        self.changed.emit([self.current])
+        if len(self.images) > 1:
+            others = partial(classify_others, dict(self.images), lesson.classes, self.current)
+            self._background.run(_OTHERS, others, self._on_others)
+        if task == _TEACH and self.loaded is None:
+            self._choice.start()
+
+    def _on_others(self, lesson: Lesson) -> None:
+        self._keep(lesson)
+        self._show(self.label)
+        self.changed.emit([*lesson.images])
+
+    def _keep(self, lesson: Lesson) -> None:
+        """Keep what was computed of images that are still there."""
+        self.images |= {key: image for key, image in lesson.images.items() if key in self.images}
+
+    def _forget_classes(self) -> None:
+        was_taught, self.taught = self.taught is not None, None
+        changed = [key for key, image in self.images.items() if image.classified is not None]
+        for key in changed:
+            self.images[key] = dataclasses.replace(self.images[key], classified=None)
+        self._show(self.label)
+        if was_taught or changed:
+            self.changed.emit(changed)
 
     def _show(self, label: int | None = None) -> None:
-        """Show classes with their counts, one of them chosen."""
-        state, lesson = self.state, self.lesson
-        clicked = np.array([*state.clicks.values()], int)
-        classes = np.zeros(0, int) if lesson is None else lesson.classified.classes
+        """Show classes with their counts in all images, one of them chosen."""
+        state = self.state
+        known = [x.classified.classes for x in self.images.values() if x.classified is not None]
+        classes = np.concatenate([np.zeros(0, int), *known])
         with signals_blocked(self.table):
             self.table.setRowCount(len(state.names))
             for row, (number, name) in enumerate(state.names.items()):
                 item = QTableWidgetItem(square_icon(COLORS[(number - 1) % MOST_CLASSES]), name)
                 self.table.setItem(row, 0, item)
-                counts = (clicked == number).sum(), (classes == number).sum()
+                counts = state.of_class(number), (classes == number).sum()
                 for column, count in enumerate(counts, 1):
                     cell = QTableWidgetItem(f"{count:,}".replace(",", "\u2009") if count else "")
                     cell.setFlags(cell.flags() & ~Qt.ItemFlag.ItemIsEditable)
@@ -402,49 +383,50 @@ class ClassSection(QWidget):
         self._update_buttons()
 
     def _update_buttons(self) -> None:
-        state, lesson, has_objects = self.state, self.lesson, self._measure is not None
-        no_objects = "" if has_objects else "split objects first"
-        no_class = no_objects or ("" if self.label else "choose a class first")
-        no_lesson = no_objects or ("" if lesson else "click objects of two classes first")
+        names, taught, label = self.state.names, self.taught, self.label
+        no_objects = "" if self.current in self.images else "split objects first"
+        no_class = no_objects or ("" if label else "choose a class first")
+        no_lesson = no_objects or ("" if taught else "click objects of two classes first")
         reasons = {
-            "add": "there are nine" if len(state.names) == MOST_CLASSES else "",
+            "add": "there are nine" if len(names) == MOST_CLASSES else "",
             "lasso": no_class,
             "suggest": no_lesson,
-            "undo": "" if state.can_undo else "nothing was clicked",
+            "undo": "" if self.state.can_undo else "nothing was clicked",
             "load": "",
             "save": no_lesson,
         }
         for name, reason in reasons.items():
             enable(self.buttons[name], reason, _HELP[name])
-        if no_class and self.buttons["lasso"].isChecked():
-            self.buttons["lasso"].setChecked(False)
+        if no_class and self.is_lasso:
+            self.stop_lasso()
             self.lasso_toggled.emit(False)
-        text = "" if lesson is None else lesson.text
-        if not text and has_objects:
-            label = self.label
-            text = "choose a class, then click its objects" if label is None else (
-                f"click objects that are {state.names[label]}")  # fmt: skip
+        text = ""
+        if taught is not None:
+            where = sum(map(bool, self.state.clicks.values()))
+            share = (
+                ""
+                if taught.agreement is None
+                else f"{100 * taught.agreement:.0f} % of clicks right"
+            )
+            images = f"clicks on {counted(where, 'image')}" if where > 1 else ""
+            text = ": ".join(
+                filter(None, [taught.method, ", ".join(filter(None, [share, images]))])
+            )
+        elif not no_objects:
+            text = "choose a class, then click its objects"
+            text = text if label is None else f"click objects that are {names[label]}"
         self.text.setText(text)
-        measures = "" if lesson is None else f"By {', '.join(lesson.classes.groups)}."
-        self.text.setToolTip(measures)
+        self.text.setToolTip("" if taught is None else f"By {', '.join(taught.groups)}.")
 
     def _on_renamed(self, item: QTableWidgetItem) -> None:
         number = [*self.state.names][item.row()]
         self.state.names[number] = item.text().strip() or f"class {number}"
-        if self.lesson is not None:
-            names = dict(self.state.names)
-            classes = dataclasses.replace(self.lesson.classes, names=names)
-            classified = dataclasses.replace(self.lesson.classified, names=names)
-            self.lesson = Lesson(classes, self.lesson.space, classified)
+        if self.taught is not None:
+            self.taught = dataclasses.replace(self.taught, names=self._names)
+        for key, image in self.images.items():
+            if image.classified is not None:
+                classified = dataclasses.replace(image.classified, names=self._names)
+                self.images[key] = dataclasses.replace(image, classified=classified)
         self._show(self.label)
         self.clicked.emit()
-        self.changed.emit()
-
-    def _on_lasso(self) -> None:
-        self.lasso_toggled.emit(self.buttons["lasso"].isChecked())
-
-
-def _present(clicks: Mapping[int, int], measures: ObjectMeasures) -> dict[int, int]:
-    """Return the clicks on objects that are still there."""
-    numbers = {*measures.numbers.tolist()}
-    return {number: label for number, label in clicks.items() if number in numbers}
+        self.changed.emit([*self.images])

@@ -12,7 +12,7 @@ from typing import Any
 import napari
 import numpy as np
 from napari.layers import Image, Labels
-from napari.utils.colormaps import DirectLabelColormap
+from napari.utils.colormaps import CyclicLabelColormap, DirectLabelColormap
 from numpy.typing import NDArray
 from qtpy.QtCore import QObject, QTimer, Signal
 from skimage.draw import line_nd, polygon
@@ -22,6 +22,7 @@ from napari_saf._gui.layers.placement import (
     image_region,
     labelled_image,
     pixels_of,
+    place,
     place_entry,
     placement_of,
     squeezed_axes,
@@ -29,6 +30,7 @@ from napari_saf._gui.layers.placement import (
     world_affine,
 )
 from napari_saf._gui.layers.reading import Pixels
+from napari_saf._gui.layers.view import center_on
 from napari_saf._gui.layers.visibility import insert_above, visibility_of
 from napari_saf._gui.napari_workarounds import camera_of
 from napari_saf.io import (
@@ -48,34 +50,21 @@ from napari_saf.objects import (
     ObjectMeasures,
     Objects,
     Parts,
+    Tracks,
     find_parts,
+    lower_numbers,
     measure_objects,
     object_table,
 )
 
 Cancelled = Callable[[], bool]
 Measures = dict[str, NDArray[Any]]
-HELP = {
-    "image": "For the brightness of each object; objects are split at its edges, too.",
-    "uncertainty": "Where labels are uncertain (0 to 1), objects are split, too. That of the run "
-    "is known of labels by strokes on the image.",
-    "split": "Find the single objects of the ticked kinds.",
-    "merge": "Make one object of the chosen ones (same kind).",
-    "cut": "Then draw a line across an object in the image: it is cut there.",
-    "delete": "Take the chosen objects away.",
-    "new": "Paint a new object, of the first ticked kind, with napari's brush.",
-    "keep": "Take away all objects but those that the table shows.",
-    "undo": "Take the last correction back.",
-    "redo": "Do again what was taken back.",
-    "track": "Follow objects through the slices, frames of a series, by the distance of centroids, "
-    "or by overlap, for long or large things (needs laptrack).",
-    "save": "Save as table (.csv, .parquet), for QuPath (.geojson), ImageJ (.zip), COCO (.json) "
-    "or as a mask (.tif, .png, .npy, .ome.zarr): the ending says which.",
-}
 SAVE_FILTER = (
     "Table (*.csv *.parquet);;QuPath (*.geojson);;ImageJ ROIs (*.zip);;COCO (*.json);;"
     "Mask (*.tif *.png *.npy *.ome.zarr)"
 )
+_MOST_TRACKED = 4
+"""Axes of a Tracks layer."""
 _KNOWN = (*TABLE_SUFFIXES, *OUTLINE_SUFFIXES, *MASK_SUFFIXES)
 
 
@@ -138,6 +127,14 @@ class Source:
         )
         return parts
 
+    def split(
+        self, kinds: Sequence[int], smallest: int, neck: float, cancelled: Cancelled
+    ) -> tuple[Parts, tuple[Objects, Measures]]:
+        """Return the parts of labels, and the objects of them."""
+        Labels(np.zeros((1, 1), np.uint32))  # napari loads its colours of a type at first use
+        parts = self.find_parts(kinds, cancelled)
+        return parts, self.join(parts, smallest, neck, cancelled)
+
     def join(
         self, parts: Parts, smallest: int, neck: float, cancelled: Cancelled
     ) -> tuple[Objects, Measures]:
@@ -154,7 +151,7 @@ class Source:
         image = None if self.image is None else self.image.read(cancelled)
         axes = None if self.placed["axis"] is None else "tyx"
         placed = {name: self.placed[name] for name in ("scale", "channel_axis")}
-        return measure_objects(objects, image, axes=axes, **placed)
+        return measure_objects(objects, image, axes=axes, cancelled=cancelled, **placed)
 
     def in_layer(self, numbers: NDArray[np.unsignedinteger]) -> NDArray[np.unsignedinteger]:
         """Return numbers with the axes of the layer."""
@@ -191,8 +188,38 @@ class Source:
         return f", without {', '.join(words)}" if words else ""
 
 
+def show_tracks(viewer: napari.viewer.Viewer, source: Source, tracks: Tracks) -> None:
+    """Add a layer of tracks over the labels whose objects they follow."""
+    rows, graph = tracks.layer_data
+    layer, every = source.layer, tuple(range(source.axes[0], source.layer.ndim))
+    name = f"{layer.name.partition(' [')[0]} [Tracks]"
+    # Layers lie over each other by their last axes: those of one pixel are among them.
+    every = every if len(every) <= _MOST_TRACKED else source.axes
+    gaps = [k for k, axis in enumerate(every) if axis not in source.axes]
+    columns = [1 + k - n for n, k in enumerate(gaps)]
+    transform = place(layer, every, {}).transform
+    viewer.add_tracks(np.insert(rows, columns, 0, 1), graph=graph, name=name, **transform)
+
+
+def key_of(layer: Any) -> str:
+    """Return what a layer is known by, whether as itself or as a proxy."""
+    return str(layer.unique_id)
+
+
+def stored_objects(
+    layer: Labels, numbers: NDArray[np.integer[Any]], names: Mapping[int, str]
+) -> Objects:
+    """Return the objects of a layer; what was painted since has no kind."""
+    own, kinds = numbers.astype(np.uint32), layer.metadata[OBJECTS_KEY]
+    lower_numbers(own, len(kinds))
+    n_more = max(0, int(own.max(initial=0)) + 1 - len(kinds))
+    return Objects(own, np.pad(kinds, (0, n_more)), names)
+
+
 _LINE, _LINE_WIDTH, _LINE_COLOR = "cut line", 2, "yellow"
 _CLEAR = (0.0, 0.0, 0.0, 0.0)
+_MOST_COLORS = 2**16
+"""Of a colour cycle of napari."""
 _FLASH_MILLISECONDS = 400
 _LEAST_SAME = 0.9
 """Of the pixels of objects, a share that has their kind in the labels; others were corrected."""
@@ -233,7 +260,7 @@ class ObjectCanvas(QObject):
         self.layer: Any = None
         self._line: Any = None
         self._takes_numbers = False
-        self._colors: Any = None  # before objects had those of a measure
+        self._plain: dict[str, Any] = {}  # colour maps of layers before objects had colours
 
     def show(
         self, labels: Labels, numbers: NDArray[Any], fits: Callable[[Image], bool], *, anew: bool
@@ -271,6 +298,15 @@ class ObjectCanvas(QObject):
                 return layer
         return None
 
+    def layers(self) -> list[Any]:
+        """Return all layers of objects in the viewer."""
+        labels = [layer for layer in self._viewer.layers if isinstance(layer, Labels)]
+        return [layer for layer in labels if OBJECTS_KEY in layer.metadata]
+
+    def others(self) -> list[Any]:
+        """Return the layers of objects but the one in use."""
+        return [layer for layer in self.layers() if layer != self.layer]
+
     def _add(self, labels: Labels, numbers: NDArray[Any]) -> None:
         metadata, name = {OBJECTS_KEY: np.zeros(0, int)}, _name_over(labels)
         transform = placement_of(labels).transform
@@ -279,7 +315,7 @@ class ObjectCanvas(QObject):
     def follow(self, layer: Labels) -> None:
         """Take the mouse and the keys of a layer; the one before is left."""
         self.leave()
-        self.layer, self._colors = layer, None
+        self.layer = layer
         self.layer.mouse_drag_callbacks.append(self.on_mouse)
         self.layer.events.paint.connect(self._on_paint)
         for keys, signal in (("Control-Z", self.undo_asked), ("Control-Shift-Z", self.redo_asked)):
@@ -297,18 +333,22 @@ class ObjectCanvas(QObject):
         self.layer = None
         self.draw_lines(False)
 
-    def color(self, numbers: NDArray[np.integer], colors: NDArray[np.floating] | None) -> None:
-        """Set the colours (n, 4) of objects; None restores their previous colours."""
+    def color(
+        self, layer: Labels, numbers: NDArray[np.integer], colors: NDArray[np.floating] | None
+    ) -> None:
+        """Set the colours (n, 4) of objects of a layer; None restores those before."""
+        key = key_of(layer)
         if colors is None:
-            self.layer.colormap = self._colors or self.layer.colormap
-            self._colors = None
+            if key in self._plain:
+                layer.colormap = self._plain.pop(key)
             return
-        self._colors = self._colors or self.layer.colormap
-        plain = DirectLabelColormap(color_dict={None: _CLEAR, 0: _CLEAR})
-        color_dict = plain.color_dict.copy()
-        color_dict.update(zip(numbers.tolist(), np.asarray(colors, np.float32), strict=True))
-        # The constructor checks each colour, which takes a tenth of a second for 5,000.
-        self.layer.colormap = plain.model_copy(update={"color_dict": color_dict})
+        self._plain.setdefault(key, layer.colormap)
+        table = np.zeros((int(numbers.max(initial=1)) + 1, 4), np.float32)
+        table[numbers] = colors
+        if len(table) <= _MOST_COLORS:  # a cycle without repetition, which napari paints at once
+            layer.colormap = CyclicLabelColormap(colors=table)
+        else:
+            layer.colormap = DirectLabelColormap(color_dict=dict(enumerate(table)) | {None: _CLEAR})
 
     def bind_numbers(self, is_on: bool) -> None:
         """Let the keys 0 to 9 of the layer send their number, or be napari's own."""
@@ -320,8 +360,12 @@ class ObjectCanvas(QObject):
     def _on_number(self, number: int, layer: Labels) -> None:
         self.numbered.emit(number)
 
-    def flash(self, number: int) -> None:
-        """Show an object alone for a moment."""
+    def go_to(self, number: int) -> None:
+        """Bring an object into sight, if it is not, and show it alone for a moment."""
+        inside = np.argwhere(self.layer.data == number)
+        if len(inside):
+            middle = tuple(inside[len(inside) // 2].tolist())
+            center_on(self._viewer, self.layer, middle, only_if_hidden=True)
         layer, previous = self.layer, self.layer.selected_label
         if layer.show_selected_label:
             return

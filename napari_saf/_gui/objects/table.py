@@ -17,6 +17,7 @@ from superqt.utils import signals_blocked
 from napari_saf._gui.docks.tables import MeasuredModel, Table, TableView, column_title
 from napari_saf._gui.forms.choices import Choice
 from napari_saf._gui.forms.layout import create_row, fill_layout
+from napari_saf.errors import counted
 
 _N_BARS, _PLOT_HEIGHT = 64, 130
 _COUNT = ("objects", None)
@@ -24,7 +25,21 @@ _ROLES = QPalette.ColorRole.Highlight, QPalette.ColorRole.WindowText
 _LEAST_HEIGHT, _CELL_WIDTH = 110, 72
 _ROOM = 18
 _WIDTHS = {"name": 78, "object": 52, "pixels": 56, "share": 52}
-_NO_FILTER = ("kind", "name", "object", "frame", "slice")
+_HIDDEN = ("kind", "label", "prediction")
+"""Columns for other programs: names say the kind and the class."""
+_NO_FILTER = (*_HIDDEN, "name", "object", "frame", "slice")
+
+
+def count_kinds(table: Table, n_pixels: int) -> str:
+    """Return how many objects there are of each kind, and their share of so many pixels."""
+    kinds, sizes = table.get("kind", np.zeros(0, int)), table.get("pixels", np.zeros(0))
+    texts = []
+    for label in np.unique(kinds).tolist():
+        is_label = kinds == label
+        share = 100 * sizes[is_label].sum() / n_pixels
+        count = counted(int(is_label.sum()), "object")
+        texts.append(f"{table['name'][is_label.argmax()]}: {count}, {share:.1f} % of the image")
+    return "\n".join(texts) or "no objects"
 
 
 class ObjectModel(MeasuredModel):
@@ -220,7 +235,7 @@ class ObjectTable(QWidget):
             for column, name in enumerate(columns):
                 width = max(_CELL_WIDTH, room(column_title(name)) + _ROOM)
                 self.view.setColumnWidth(column, _WIDTHS.get(name, width))
-                self.view.setColumnHidden(column, name == "kind")  # the name says it
+                self.view.setColumnHidden(column, name in _HIDDEN)
             self.filter.show_table(columns)
             self._show_filtered()
             self.select(previous)

@@ -1,0 +1,136 @@
+"""Classes of objects and the layers they are of: clicks come from there, colours go there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+
+import napari
+import numpy as np
+from napari.layers import Image, Labels
+from qtpy.QtCore import QObject, QTimer
+
+from napari_saf._gui.forms.layout import FormArea, create_fold
+from napari_saf._gui.layers.metadata import CLASSES_KEY
+from napari_saf._gui.layers.placement import image_region, labelled_image
+from napari_saf._gui.objects.classes import ClassSection
+from napari_saf._gui.objects.corrections import CorrectionTools
+from napari_saf._gui.objects.layers import (
+    Measures,
+    ObjectCanvas,
+    Source,
+    key_of,
+    stored_objects,
+)
+from napari_saf._gui.objects.table import ObjectTable
+from napari_saf.objects import ObjectMeasures
+
+
+class ClassLayers(QObject):
+    """Shows classes in the table and in all layers of objects, and keeps the clicks with these."""
+
+    def __init__(
+        self,
+        viewer: napari.viewer.Viewer,
+        section: ClassSection,
+        canvas: ObjectCanvas,
+        table: ObjectTable,
+        tools: CorrectionTools,
+    ) -> None:
+        super().__init__(section)
+        self._viewer, self._section, self._tools = viewer, section, tools
+        self._canvas, self._table, self._measured = canvas, table, Measures()
+        self.fold = create_fold("Classes", section)
+        self.fold.toggled.connect(self._on_folded)
+        canvas.numbered.connect(section.choose_label)
+        table.filter.colored.connect(self.color)
+        section.clicked.connect(self._keep_clicks)
+        section.changed.connect(self._show)
+        section.suggested.connect(lambda number: table.select([number]))
+
+    def show_table(self, table: Measures) -> None:
+        """Show measures of the objects, beside their classes."""
+        self._measured = table
+        layer = self._canvas.layer
+        layer.features = {"index": table.get("object", np.zeros(0, int)), **table}
+        self._show([key_of(layer)])
+
+    def measure(self, clicks: Mapping[int, int] | None = None) -> None:
+        """Let classes be of the objects as they are now; with `clicks`, of others than before."""
+        shown, layer = self._tools.open, self._canvas.layer
+        if shown is None or not len(shown.editor.numbers):
+            return
+        kept = layer.metadata.get(CLASSES_KEY, {})
+        if clicks is None and key_of(layer) not in self._section.images:
+            clicks = kept.get("clicks", {})
+        for other in self._canvas.others():
+            self.take_along(other)
+        measure = partial(shown.source.measure_vectors, self._tools.objects())
+        self._section.show_objects(key_of(layer), measure, clicks, kept.get("names"))
+
+    def take_along(self, layer: Labels) -> None:
+        """Let the clicks on the objects of another image teach, too."""
+
+        def fits(image: Image) -> bool:
+            return image_region(layer, image) is not None
+
+        by_slice = self._tools.open is not None and self._tools.open.source.placed["axis"] == 0
+        image = labelled_image(self._viewer, layer, fits)
+        source = Source.of(layer, image, "none", by_slice=by_slice)
+
+        def measure(cancelled: Callable[[], bool]) -> ObjectMeasures:
+            objects = stored_objects(layer, source.labels.read(cancelled), {})
+            return source.measure_vectors(objects, cancelled)
+
+        kept = layer.metadata.get(CLASSES_KEY, {})
+        clicks, names = kept.get("clicks", {}), kept.get("names", {})
+        self._section.add_objects(key_of(layer), measure, clicks, names)
+
+    def color(self) -> None:
+        """Colour objects by the measure in the plot, by their class, or as they were."""
+        plot, layer = self._table.filter, self._canvas.layer
+        if layer is not None:
+            numbers = self._table.model.values("object")
+            is_on = plot.color.isChecked() and plot.measure.value is not None
+            colors = plot.colors if is_on else self._section.colors(key_of(layer), numbers)
+            self._canvas.color(layer, numbers, colors)
+
+    def _show(self, keys: list[str]) -> None:
+        """Show the classes of objects of layers in table, features and colours."""
+        for layer in self._canvas.layers():
+            key = key_of(layer)
+            if key not in keys:
+                continue
+            classified = self._section.classified_of(key)
+            if classified is not None and "object" in layer.features:
+                columns = classified.columns(layer.features["object"].to_numpy())
+                for name, column in columns.items():
+                    layer.features[name] = column  # napari takes long to set all of them
+            if layer == self._canvas.layer:
+                known = {} if classified is None or not self._measured else columns
+                self._table.show_table({**self._measured, **known})
+                self.color()
+            else:
+                numbers = np.zeros(0, int) if classified is None else classified.numbers
+                self._canvas.color(layer, numbers, self._section.colors(key, numbers))
+
+    def _keep_clicks(self) -> None:
+        """Keep names and clicks with the layers, from where projects have them."""
+        names, clicks = self._section.state.names, self._section.state.clicks
+        for layer in self._canvas.layers():
+            own = dict(clicks.get(key_of(layer), {}))
+            layer.metadata[CLASSES_KEY] = {"names": dict(names), "clicks": own}
+
+    def _on_folded(self, is_open: bool) -> None:
+        self._canvas.bind_numbers(is_open)
+        if is_open:
+            QTimer.singleShot(0, self._scroll_to_section)  # once there is room for it
+        else:
+            self._section.choose_label(0)
+
+    def _scroll_to_section(self) -> None:
+        area = self._section.parentWidget()
+        while area is not None and not isinstance(area, FormArea):
+            area = area.parentWidget()
+        if area is not None:
+            area.ensureWidgetVisible(self._section)

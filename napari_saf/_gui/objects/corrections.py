@@ -1,0 +1,220 @@
+"""Corrections of objects by buttons: merge, cut, delete, paint, with steps back."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+from napari.layers import Labels
+from numpy.typing import NDArray
+from qtpy.QtCore import QObject, QTimer, Signal
+from qtpy.QtWidgets import QPushButton
+
+from napari_saf._gui.docks.tables import LabelList
+from napari_saf._gui.forms.layout import create_button
+from napari_saf._gui.objects.layers import ObjectCanvas, Source, stored_objects
+from napari_saf._gui.objects.table import ObjectTable
+from napari_saf._gui.runs.panel import RunPanel
+from napari_saf.errors import counted, format_count
+from napari_saf.objects import Corrections, ObjectEditor, Objects, Parts, learn
+
+PATIENCE = 60
+"""Milliseconds without a change after which objects are shown anew."""
+NUMBERS = ("neck", "smallest")
+"""Parameters of a split that are numbers, in the order of messages."""
+_LESSON = 10
+"""So many corrections more, and numbers are fitted to all of them."""
+_HELP = {
+    "merge": "Make one object of the chosen ones (same kind).",
+    "cut": "Then draw a line across an object in the image: it is cut there.",
+    "delete": "Take the chosen objects away.",
+    "new": "Paint a new object, of the first ticked kind, with napari's brush.",
+    "keep": "Take away all objects but those that the table shows.",
+    "undo": "Take the last correction back.",
+    "redo": "Do again what was taken back.",
+}
+
+
+@dataclasses.dataclass(eq=False)
+class OpenObjects:
+    """Objects that are shown and corrected, and where they come from.
+
+    The parts are those of their split, None of objects of a project, or where other kinds were
+    ticked since; numbers were last fitted to `n_taught` corrections.
+    """
+
+    source: Source
+    editor: ObjectEditor
+    parts: Parts | None = None
+    n_taught: int = 0
+
+    @classmethod
+    def stored(cls, layer: Labels, source: Source) -> OpenObjects:
+        """Open the objects of a layer that was not made by this dock."""
+        objects = stored_objects(layer, layer.data[source.labels.index], source.names)
+        editor = ObjectEditor(objects)
+        editor.adopt(int(objects.kinds.max(initial=1)))  # what was painted meanwhile
+        layer.data = source.in_layer(editor.labels)
+        return cls(source, editor)
+
+
+class CorrectionTools(QObject):
+    """Buttons that correct the open objects; the numbers of the split are fitted to corrections."""
+
+    corrected = Signal()
+    """Objects are others."""
+    fitted = Signal(int, float)
+    """Smallest size and neck of the split that fit the corrections."""
+
+    def __init__(
+        self, panel: RunPanel, canvas: ObjectCanvas, table: ObjectTable, kinds: LabelList
+    ) -> None:
+        super().__init__(panel)
+        self._panel, self._canvas, self._table, self._kinds = panel, canvas, table, kinds
+        self.open: OpenObjects | None = None
+        self._painted = QTimer(self, singleShot=True, interval=PATIENCE)
+        self._painted.timeout.connect(self._adopt)
+        canvas.painted.connect(self._painted.start)
+        canvas.undo_asked.connect(self.undo)
+        canvas.redo_asked.connect(self.redo)
+        slots: dict[str, Callable[[], object]] = {
+            "merge": lambda: self._edit("merged", lambda e: e.merge(table.selected)),
+            "cut": lambda: None,  # who draws lines follows its `clicked`
+            "delete": lambda: self._edit("deleted", lambda e: e.delete(table.selected)),
+            "new": self._paint,
+            "keep": self._keep,
+            "undo": self.undo,
+            "redo": self.redo,
+        }
+        self.buttons: dict[str, QPushButton] = {
+            name: create_button(name.capitalize(), _HELP[name], lambda *_, slot=slot: slot())
+            for name, slot in slots.items()
+        }
+        self.buttons["cut"].setCheckable(True)
+        self.buttons["keep"].setText("Keep these")
+
+    @property
+    def editor(self) -> ObjectEditor | None:
+        return None if self.open is None else self.open.editor
+
+    def objects(self) -> Objects:
+        """Return the objects as they are now, with what was painted."""
+        self._adopt_now()
+        assert self.editor is not None
+        return self.editor.objects
+
+    def undo(self) -> None:
+        """Take the last correction back, or the last stroke of the brush if that was later."""
+        self._step_back("taken back", ObjectEditor.undo, "undo")
+
+    def redo(self) -> None:
+        """Do again what was taken back last."""
+        self._step_back("done again", ObjectEditor.redo, "redo")
+
+    def cut(self, line: NDArray[Any]) -> None:
+        """Cut the object that most of a line (n, ndim) lies in."""
+        number = self._canvas.object_under(line)
+        if not number:
+            self._panel.note("the line crosses no object")
+            return
+        self._edit(f"object {number} cut", lambda editor: editor.cut(number, line[:, -2:]))
+
+    def refresh(self) -> None:
+        """Enable the buttons that are of use."""
+        editor, n_chosen = self.editor, len(self._table.selected)
+        able = {
+            "merge": n_chosen > 1,
+            "delete": n_chosen > 0,
+            "keep": self._table.filter.gate is not None,
+            "undo": editor is not None and (editor.can_undo or editor.is_painted),
+            "redo": editor is not None and (editor.can_redo or editor.is_painted),
+        }
+        is_free = editor is not None and not self._panel.is_busy
+        for name, button in self.buttons.items():
+            button.setEnabled(is_free and able.get(name, True))
+
+    def leave(self) -> None:
+        """Let go of the objects."""
+        self._painted.stop()
+        self._panel.background.drop("lesson")
+        self.open = None
+
+    def _edit(self, words: str, call: Callable[[ObjectEditor], object]) -> None:
+        self._adopt_now()
+        editor = self.editor
+        if editor is None or self._panel.is_busy:
+            return
+        numbers = editor.split_by
+        with self._panel.showing_errors():
+            call(editor)
+            self._canvas.layer.refresh()
+            self._panel.note(words)
+        if editor.split_by != numbers:
+            self.fitted.emit(*editor.split_by)
+        self._on_corrected()
+
+    def _on_corrected(self) -> None:
+        self.corrected.emit()
+        self._learn()
+
+    def _step_back(self, words: str, call: Callable[[ObjectEditor], object], name: str) -> None:
+        self._adopt_now()
+        if self.editor is None or self._panel.is_busy:
+            return
+        if getattr(self.editor, f"can_{name}"):
+            self._edit(words, call)
+        elif self.editor.is_painted:
+            getattr(self._canvas.layer, name)()  # napari's own, of strokes
+            self._painted.start()
+
+    def _keep(self) -> None:
+        assert self.editor is not None
+        hidden = np.setdiff1d(self.editor.numbers, self._table.shown)
+        words = f"{counted(len(hidden), 'object')} deleted"
+        self._edit(words, lambda editor: editor.delete(hidden.tolist()))
+
+    def _paint(self) -> None:
+        assert self.editor is not None
+        self._canvas.paint(self.editor.next_number)
+
+    def _adopt_now(self) -> None:
+        if self._painted.isActive():
+            self._adopt()
+
+    def _adopt(self) -> None:
+        """Take what was painted as objects of the first kind that is ticked."""
+        self._painted.stop()
+        if self.editor is not None:
+            self.editor.adopt((self._kinds.ticked or [1])[0])
+            self._on_corrected()
+
+    def _learn(self) -> None:
+        """Fit the numbers to corrections, in the background, whenever there are ten more."""
+        shown = self.open
+        if shown is None or shown.parts is None:
+            return
+        editor, parts, corrections = shown.editor, shown.parts, shown.editor.corrections
+        if editor.n_corrections >= shown.n_taught + _LESSON:
+            self._panel.background.run(
+                "lesson",
+                lambda cancelled: learn(parts, corrections),
+                partial(self._on_learned, shown, editor.n_corrections, corrections),
+            )
+
+    def _on_learned(
+        self, shown: OpenObjects, count: int, old: Corrections, new: Corrections | None
+    ) -> None:
+        is_old = shown is not self.open or not np.array_equal(shown.editor.labels, old.labels)
+        if is_old or self._panel.is_busy:
+            return  # the next correction starts it again
+        shown.n_taught = count
+        if new is not None:
+            numbers = [(name, getattr(old, name), getattr(new, name)) for name in NUMBERS]
+            changes = [f"{name} {a:g} → {b:g}" for name, a, b in numbers if a != b]
+            n_old, n_new = (int((corrections.kinds > 0).sum()) for corrections in (old, new))
+            words = f"{', '.join(changes)} after {counted(count, 'correction')}: "
+            words += f"{format_count(n_old)} → {counted(n_new, 'object')} (Undo brings them back)"
+            self._edit(words, lambda editor: editor.replace(new))

@@ -1,0 +1,152 @@
+"""What the Objects dock splits, and how: labels, image, kinds and numbers."""
+
+from __future__ import annotations
+
+import dataclasses
+from functools import partial
+from typing import Any
+
+import napari
+import numpy as np
+from napari.layers import Image, Labels
+from qtpy.QtCore import QObject, Signal
+from qtpy.QtWidgets import QCheckBox, QPushButton, QWidget
+
+from napari_saf._gui.docks.tables import LabelList
+from napari_saf._gui.forms.choices import Choice, LayerChoice
+from napari_saf._gui.forms.image_input import slice_word
+from napari_saf._gui.forms.layout import FormSection, create_fold, create_row
+from napari_saf._gui.forms.method_form import OptionsForm
+from napari_saf._gui.layers.metadata import OBJECTS_KEY, carry_objects, labels_to_choose
+from napari_saf._gui.layers.placement import (
+    image_region,
+    labelled_image,
+    pixels_of,
+    squeezed_axes,
+)
+from napari_saf._gui.layers.reading import Pixels
+from napari_saf._gui.objects.corrections import NUMBERS
+from napari_saf._gui.objects.layers import Source
+from napari_saf._gui.runs.run import BackgroundTasks
+from napari_saf.io import count_labels
+from napari_saf.objects import TRACK_BY, ObjectStep
+from napari_saf.parameters import describe, to_plain
+
+_OF_RUN = "that of the run, if known"
+_HELP = {
+    "image": "For the brightness of each object; objects are split at its edges, too.",
+    "uncertainty": "Where labels are uncertain (0 to 1), objects are split, too. That of the run "
+    "is known of labels by strokes on the image.",
+    "track": "Follow objects through the slices, frames of a series, by the distance of centroids, "
+    "or by overlap, for long or large things (needs laptrack). A track is of one class.",
+}
+
+
+class ObjectForm(QObject):
+    """Choices of layers, kinds and numbers; kinds are counted in the background."""
+
+    labels_changed = Signal()
+    image_changed = Signal()
+    kinds_changed = Signal()
+    """Other kinds are ticked or offered, or slices or uncertainty count otherwise."""
+
+    def __init__(
+        self, viewer: napari.viewer.Viewer, background: BackgroundTasks, track: QPushButton
+    ) -> None:
+        super().__init__()
+        self._viewer, self._background = viewer, background
+        self.labels = LayerChoice(viewer, Labels, is_kinds)
+        self.labels.choose(labels_to_choose(viewer))
+        self.image = LayerChoice(viewer, Image, self.fits, none="none")
+        self.uncertainty = LayerChoice(viewer, Image, self.fits, none=_OF_RUN)
+        self.uncertainty.set_others([(_OF_RUN, None), ("none", "none")])
+        self.kinds, self.slices = LabelList(), QCheckBox("each by itself")
+        self.split_form = OptionsForm(viewer, FormSection(), FormSection())
+        self.track_by = Choice([(measure, measure) for measure in TRACK_BY])
+        track.setToolTip(_HELP["track"])
+        self._frames = create_row(track, self.track_by)
+        self._frames.layout().setStretch(1, 2)  # else "distance" is cut
+        rows, self._advanced = self.split_form.basic, self.split_form.advanced
+        rows.add_row("Labels", self.labels, "The Labels layer whose labels are the kinds.")
+        rows.add_row("Image", self.image, _HELP["image"])
+        rows.add_row("Kinds", self.kinds, "The labels that consist of single objects.")
+        rows.add_row("Slices", self.slices, "Split and measure each slice alone, not the volume.")
+        self.split_form.ask_for(ObjectStep, [x for x in describe(ObjectStep) if x.name in NUMBERS])
+        self._advanced.add_row("Uncertainty", self.uncertainty, _HELP["uncertainty"])
+        rows.add_row("Frames", self._frames, _HELP["track"])
+        self.labels.layer_changed.connect(self.take_labels)
+        self.image.layer_changed.connect(self.image_changed)
+        for signal in (self.uncertainty.layer_changed, self.kinds.itemChanged, self.slices.toggled):
+            signal.connect(self._on_kinds_changed)
+
+    @property
+    def sections(self) -> list[QWidget]:
+        return [self.split_form.basic, create_fold("Advanced", self._advanced)]
+
+    @property
+    def numbers(self) -> tuple[int, float]:
+        """Smallest size and neck."""
+        step: ObjectStep = self.split_form.read()
+        return step.smallest, step.neck
+
+    @property
+    def why_not(self) -> str:
+        """Why there is nothing to split; empty where there is."""
+        if self.labels.layer is None:
+            return "no labels: run Segment, or open a Labels layer"
+        return "" if self.kinds.ticked else "no kind is ticked"
+
+    def source(self) -> Source:
+        """Return the layers that are chosen, as they are now."""
+        by_slice = self.slices.isChecked()
+        return Source.of(
+            self.labels.layer, self.image.layer, self.uncertainty.value, by_slice=by_slice
+        )
+
+    def carry_step(self, source: Source) -> None:
+        """Let the recipe of the labels of a source end in their objects."""
+        step: ObjectStep = dataclasses.replace(
+            self.split_form.read(),
+            kinds=tuple(self.kinds.ticked) or None,
+            by_slice=source.placed["axis"] == 0,
+            by_uncertainty=self.uncertainty.value != "none",
+        )
+        carry_objects(source.layer, to_plain(step))
+
+    def fits(self, image: Image) -> bool:
+        labels = self.labels.layer
+        return labels is not None and image_region(labels, image) is not None
+
+    def take_labels(self, layer: object = None) -> None:
+        """Offer what fits the labels that are chosen, and count them."""
+        labels = self.labels.layer
+        self.image.refresh()
+        self.uncertainty.refresh()
+        self._background.drop("kinds")
+        self.kinds.clear()
+        if labels is not None:
+            axes = squeezed_axes(labels)
+            for field in (self.slices, self._frames):
+                self.split_form.basic.show_row(field, len(axes) > 2)
+            is_series = slice_word(labels, axes[0]) == "frame"
+            self.slices.setChecked(len(axes) > 2 and is_series)
+            self.image.choose(labelled_image(self._viewer, labels, self.fits))
+            pixels = Pixels(pixels_of(labels))
+            self._background.run(
+                "kinds",
+                lambda cancelled: count_labels(np.asarray(pixels.read(cancelled))),
+                partial(self._show_kinds, labels),
+            )
+        self.labels_changed.emit()
+
+    def _show_kinds(self, labels: Labels, counted: tuple[Any, Any]) -> None:
+        self.kinds.show_labels(labels, *counted)
+        self.labels_changed.emit()
+
+    def _on_kinds_changed(self, *changed: object) -> None:
+        self.kinds_changed.emit()
+
+
+def is_kinds(layer: Any) -> bool:
+    """Tell whether the labels of a layer may be kinds of objects."""
+    return not layer.multiscale and OBJECTS_KEY not in layer.metadata

@@ -1,0 +1,177 @@
+"""Clicks on objects of several images, and the classes of all objects that they teach; no Qt."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Collection, Mapping, Sequence
+
+import numpy as np
+
+from napari_saf.objects import (
+    ClassifiedObjects,
+    ClassSpace,
+    ObjectClasses,
+    ObjectMeasures,
+    Tracks,
+    class_methods,
+    learn_classes,
+)
+
+Cancelled = Callable[[], bool]
+Clicks = dict[int, int]
+"""Class of each object that was clicked in an image."""
+Learn = Callable[[Sequence[ObjectMeasures], Sequence[Clicks]], ObjectClasses | None]
+
+
+@dataclasses.dataclass
+class ClassClicks:
+    """Names of classes, and the clicks on each image, with steps back."""
+
+    names: dict[int, str] = dataclasses.field(default_factory=dict)
+    clicks: dict[str, Clicks] = dataclasses.field(default_factory=dict)
+    _earlier: list[dict[str, Clicks]] = dataclasses.field(default_factory=list)
+
+    def add(self) -> int:
+        """Add a class; return its number."""
+        number = next(k for k in range(1, len(self.names) + 2) if k not in self.names)
+        self.names[number] = f"class {number}"
+        return number
+
+    def click(
+        self, image: str, objects: Collection[int], label: int, besides: Collection[int] = ()
+    ) -> None:
+        """Give objects a class; those that have it already, if all have, lose it.
+
+        Objects `besides`, of the same tracks, have no click of their own any more.
+        """
+        self._earlier.append({key: dict(clicks) for key, clicks in self.clicks.items()})
+        clicks = self.clicks.setdefault(image, {})
+        is_off = all(clicks.get(number) == label for number in objects)
+        for number in (*objects, *besides):
+            clicks.pop(number, None)
+        if not is_off:
+            clicks |= dict.fromkeys(objects, label)
+
+    @property
+    def can_undo(self) -> bool:
+        return bool(self._earlier)
+
+    def undo(self) -> None:
+        self.clicks = self._earlier.pop()
+
+    def forget(self, image: str) -> None:
+        for clicks in (self.clicks, *self._earlier):
+            clicks.pop(image, None)
+        self._earlier = [clicks for clicks in self._earlier if clicks or self.clicks]
+
+    def of_class(self, label: int) -> int:
+        """Return how many objects of all images were clicked as of a class."""
+        return sum([*clicks.values()].count(label) for clicks in self.clicks.values())
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class ClassImage:
+    """Objects of an image: how they are measured, and what is known of them."""
+
+    measure: Callable[[Cancelled], ObjectMeasures]
+    tracks: Tracks | None = None
+    measures: ObjectMeasures | None = None
+    classified: ClassifiedObjects | None = None
+    space: ClassSpace | None = None
+    space_of: ObjectClasses | None = None
+
+    def measured(self, cancelled: Cancelled) -> ClassImage:
+        if self.measures is not None:
+            return self
+        return dataclasses.replace(self, measures=self.measure(cancelled))
+
+    def classify(self, classes: ObjectClasses) -> ClassImage:
+        """Return the image, measured before, with the classes of its objects."""
+        space, basis = self.space, self.space_of
+        is_same = basis is not None and basis.groups == classes.groups
+        if space is None or basis is None or not is_same or basis.centre is not classes.centre:
+            space = classes.space(_measures(self))
+        classified = classes.classify(space, self.tracks)
+        return dataclasses.replace(self, classified=classified, space=space, space_of=classes)
+
+    def same_tracks(self, objects: Collection[int]) -> list[int]:
+        """Return the other objects of the tracks of objects."""
+        if self.tracks is None:
+            return []
+        numbers, tracks = self.tracks.table["object"], self.tracks.table["track"]
+        is_chosen = np.isin(numbers, [*objects])
+        others: list[int] = numbers[np.isin(tracks, tracks[is_chosen]) & ~is_chosen].tolist()
+        return others
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Lesson:
+    """What clicks teach, and the images whose objects were classified by it."""
+
+    classes: ObjectClasses | None
+    images: dict[str, ClassImage]
+
+
+def learn_from(
+    images: Mapping[str, ClassImage],
+    clicks: Mapping[str, Clicks],
+    current: str,
+    learn: Learn,
+    cancelled: Cancelled,
+) -> Lesson:
+    """Learn from the clicks on all images with the measures of the current one; classify that."""
+    clicked = [key for key, chosen in clicks.items() if chosen and key in images]
+    measured = {key: images[key].measured(cancelled) for key in dict.fromkeys([current, *clicked])}
+    several, chosen_in = [], []
+    for key, image in measured.items():
+        measures = _measures(image)
+        present = {*measures.numbers.tolist()}
+        chosen = {n: label for n, label in clicks.get(key, {}).items() if n in present}
+        if chosen and _are_alike(image, measured[current]):
+            several.append(measures)
+            chosen_in.append(chosen)
+    classes = learn(several, chosen_in)
+    if classes is not None:
+        measured[current] = measured[current].classify(classes)
+    return Lesson(classes, measured)
+
+
+def classify_others(
+    images: Mapping[str, ClassImage], classes: ObjectClasses, current: str, cancelled: Cancelled
+) -> Lesson:
+    """Classify the objects of the other images, but of those with other measures."""
+    others = {key: image.measured(cancelled) for key, image in images.items() if key != current}
+    alike = {k: image for k, image in others.items() if _are_alike(image, images[current])}
+    return Lesson(classes, others | {k: image.classify(classes) for k, image in alike.items()})
+
+
+def teach(
+    names: Mapping[int, str], previous: ObjectClasses | None, loaded: ObjectClasses | None
+) -> Learn:
+    """Return what learns at once: by the previous choice of measures and method, or the first."""
+
+    def learn(measures: Sequence[ObjectMeasures], clicks: Sequence[Clicks]) -> ObjectClasses | None:
+        if loaded is not None:
+            classes = loaded.with_clicks(measures, clicks, added=True) if measures else loaded
+        elif len({label for chosen in clicks for label in chosen.values()}) < 2:
+            return None
+        elif previous is not None and previous.fits(measures[0]):
+            classes = previous.with_clicks(measures, clicks)
+        else:
+            available = measures[0].groups
+            groups = [group for group in ("shape", "intensity", "texture") if group in available]
+            classes = learn_classes(measures, clicks, groups=groups, method=class_methods()[0])
+        return dataclasses.replace(classes, names=dict(names))
+
+    return learn
+
+
+def _measures(image: ClassImage) -> ObjectMeasures:
+    assert image.measures is not None
+    return image.measures
+
+
+def _are_alike(image: ClassImage, other: ClassImage) -> bool:
+    """Tell whether the objects of two images have the same measures."""
+    first, second = _measures(image), _measures(other)
+    return (first.groups, first.names) == (second.groups, second.names)
