@@ -316,7 +316,7 @@ def test_killed_while_it_overwrites_the_other_settings_are_not_taken_for_done(
     kill(other, tmp_path, 2)  # after the first mask
     again = cli("segment", folder, "-o", "out", *FEW)
     assert summary(again) == ("1 labelled, 2 done before", [])
-    assert read_labels(tmp_path / "out" / "0_labels.npy").array.max() <= 2
+    assert read_labels(tmp_path / "out" / "0.labels.npy").array.max() <= 2
     assert not hidden(tmp_path / "out")
 
 
@@ -368,6 +368,6 @@ def test_regions_of_images_labelled_together_are_numbered_in_each(cli, folder, t
     run = ("segment", folder, "--together", *FEW)
     assert cli(*run, "-o", "kinds").code == cli(*run, "-o", "out", "--regions", "0.2").code == 0
     for k in range(3):
-        kinds, regions = (np.load(tmp_path / name / f"{k}_labels.npy") for name in ("kinds", "out"))
+        kinds, regions = (np.load(tmp_path / name / f"{k}.labels.npy") for name in ("kinds", "out"))
         tree = merge_regions(kinds, iio.imread(folder / f"{k}.png"))
         np.testing.assert_array_equal(regions, tree.at_level(0.2))

@@ -154,7 +154,7 @@ def test_a_table_says_areas_of_pixels_and_what_the_image_has_there(
     dock.choice.choose("numbered", ".ome.zarr")
     dock.start()
     settle(dock)
-    with (tmp_path / "out" / "mask_regions.csv").open() as file:
+    with (tmp_path / "out" / "mask.regions.csv").open() as file:
         rows = list(csv.DictReader(file))
     size = abs(np.linalg.det(world_affine(image)))
     np.testing.assert_allclose([float(row["area_um2"]) for row in rows], 100 * size, rtol=1e-8)

@@ -507,7 +507,7 @@ def test_a_folder_is_worked_off(full, tmp_path, settle):
     full.applying.apply()
     settle(full)
     assert "3 of 4 images done" in full.status.text and "broken.npy" in full.status.text
-    assert len(list(results.glob("*_labels*"))) == 3
+    assert len(list(results.glob("*.labels*"))) == 3
     full.applying.apply()
     settle(full)
     assert "3 skipped" in full.status.text

@@ -117,8 +117,8 @@ def names(folder):
 
 def test_a_click_saves_mask_and_table(done, qtbot, tmp_path, viewer):
     click_and_wait(qtbot, done, done.button)
-    assert names(tmp_path / "out") == ["blocks_SAF.labels.tif", "blocks_SAF_regions.csv"]
-    assert done.status.text.startswith("saved blocks_SAF.labels.tif, blocks_SAF_regions.csv in ")
+    assert names(tmp_path / "out") == ["blocks_SAF.labels.tif", "blocks_SAF.regions.csv"]
+    assert done.status.text.startswith("saved blocks_SAF.labels.tif, blocks_SAF.regions.csv in ")
     np.testing.assert_array_equal(
         read_labels(tmp_path / "out" / "blocks_SAF.labels.tif").array, viewer.layers[1].data
     )
@@ -136,8 +136,8 @@ def test_everything_is_saved(done, qtbot, tmp_path, viewer):
     assert len(found) == n_labels + 5
     entry = viewer.layers[1].metadata["napari_saf"]
     assert json.loads((out / "blocks_SAF.recipe.json").read_text())["method"] == "saf"
-    np.testing.assert_array_equal(np.load(out / "blocks_SAF_prototypes.npy"), entry["prototypes"])
-    with open(out / "blocks_SAF_regions.csv", encoding="utf-8") as file:
+    np.testing.assert_array_equal(np.load(out / "blocks_SAF.prototypes.npy"), entry["prototypes"])
+    with open(out / "blocks_SAF.regions.csv", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     assert [row["name"] for row in rows][:2] == ["sky", "sea"]
     for row in rows:
@@ -158,10 +158,10 @@ def test_regions_are_numbered_and_small_ones_left_out(viewer, export, qtbot, tmp
     assert least.text() == "regions of 2 pixels or more"
     click_and_wait(qtbot, dock, dock.button)
     out = tmp_path / "out"
-    assert names(out) == ["found.labels.tif", "found_regions.csv", "found_regions.tif"]
-    regions = read_labels(out / "found_regions.tif").array
+    assert names(out) == ["found.labels.tif", "found.regions.csv", "found.regions.tif"]
+    regions = read_labels(out / "found.regions.tif").array
     np.testing.assert_array_equal(regions, [[1, 1, 0, 0], [0, 0, 2, 0], [2, 2, 0, 0]])
-    with open(out / "found_regions.csv", encoding="utf-8") as file:
+    with open(out / "found.regions.csv", encoding="utf-8") as file:
         assert [row["region"] for row in csv.DictReader(file)] == ["1", "2"]
     tick(qtbot, dock, "Numbered regions", checked=False)
     rows.setCurrentIndex(0)
@@ -231,7 +231,7 @@ def test_a_disk_that_fails_is_told_and_the_old_file_stays(done, qtbot, tmp_path,
     click_and_wait(qtbot, done, button)
     assert done.status.is_error and "No space left on device" in done.status.text
     assert (out / "blocks_SAF.labels.tif").read_bytes() == before
-    assert names(out) == ["blocks_SAF.labels.tif", "blocks_SAF_regions.csv"]
+    assert names(out) == ["blocks_SAF.labels.tif", "blocks_SAF.regions.csv"]
     assert done.button.isEnabled()
     done.folder.set_path(out / "not there" / "results")  # what is wrong now is said, not what was
     assert not done.button.isEnabled() and done.status.text == "there is no such folder"
@@ -274,7 +274,7 @@ def test_foreign_labels_have_neither_prototypes_nor_recipe(viewer, export, qtbot
         not dock.applying.button.isEnabled() and "Nothing to repeat" in dock.repeat.summary.text()
     )
     click_and_wait(qtbot, dock, dock.button)
-    assert names(tmp_path / "out") == ["mine.labels.tif", "mine_regions.csv"]
+    assert names(tmp_path / "out") == ["mine.labels.tif", "mine.regions.csv"]
 
 
 def test_what_would_be_repeated_is_said_in_the_words_of_the_docks(viewer, done):
@@ -302,7 +302,7 @@ def test_stop_leaves_out_the_files_that_were_not_begun(done, qtbot, tmp_path, mo
     clicked.set()
     qtbot.waitUntil(lambda: not done.panel.is_busy, timeout=TIMEOUT)
     assert done.status.text.startswith("stopped: saved") and not done.panel.stop_button.isEnabled()
-    assert names(tmp_path / "out") == ["blocks_SAF.labels.tif", "blocks_SAF_regions.csv"]
+    assert names(tmp_path / "out") == ["blocks_SAF.labels.tif", "blocks_SAF.regions.csv"]
 
 
 def test_stop_while_the_labels_are_read_saves_nothing(done, qtbot, tmp_path, monkeypatch):
@@ -332,7 +332,7 @@ def test_scale_units_and_axes_of_the_layer_are_kept(viewer, export, qtbot, tmp_p
     click_and_wait(qtbot, dock, dock.button)
     image = read_image(tmp_path / "out" / "v.labels.tif")
     assert (image.axes, image.scale) == ("zyx", (2.0, 0.5, 0.25))
-    with open(tmp_path / "out" / "v_regions.csv", encoding="utf-8") as file:
+    with open(tmp_path / "out" / "v.regions.csv", encoding="utf-8") as file:
         row = next(csv.DictReader(file))
     assert float(row["volume_um3"]) == 12 * 0.25
 
@@ -346,7 +346,7 @@ def test_a_slice_goes_with_its_slice_of_the_image(viewer, export, qtbot, tmp_pat
     dock.choice.choose("figure", ".png")
     click_and_wait(qtbot, dock, dock.button)
     assert not dock.status.is_error, dock.status.text
-    with open(tmp_path / "out" / "stack_SAF_regions.csv", encoding="utf-8") as file:
+    with open(tmp_path / "out" / "stack_SAF.regions.csv", encoding="utf-8") as file:
         for row in csv.DictReader(file):
             values = image[3][labels[0] == int(row["label"])]
             assert float(row["intensity_mean"]) == pytest.approx(values.mean())

@@ -354,7 +354,7 @@ def test_a_mask_on_disk_is_measured_part_by_part(model, image, open_on, settle, 
     dock.folder.set_path(tmp_path)
     dock.start()
     settle(dock)
-    assert (tmp_path / "m_regions.csv").exists() and not [*tmp_path.glob("m.labels*")]
+    assert (tmp_path / "m.regions.csv").exists() and not [*tmp_path.glob("m.labels*")]
 
 
 def test_a_table_of_a_mask_on_disk_can_be_stopped(

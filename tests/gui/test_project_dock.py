@@ -368,7 +368,7 @@ def test_label_all_gives_what_the_recipe_of_the_file_gives(dock, scribbles, tmp_
         expected = project.recipe.run(saf.read_image(image.file.path).array).labels
         labels = [one for one in image.layers if one.kind == "labels"][-1]
         np.testing.assert_array_equal(labels.pixels.to_array(), expected)
-        mask = saf.read_labels(out / f"{image.file.path.stem}_labels.tif").array
+        mask = saf.read_labels(out / f"{image.file.path.stem}.labels.tif").array
         np.testing.assert_array_equal(mask, expected)
 
 

@@ -95,5 +95,5 @@ def test_dock_commands_and_python_find_the_same_objects(
 
     assert recipe_of(shown).objects == recipe.objects
     command("segment", "photos", "-o", "out", "--recipe", "photo.labels.recipe.json")
-    others = saf.split_objects(read_labels("out/photo_labels.tif").array, kinds=[2], image=image)
+    others = saf.split_objects(read_labels("out/photo.labels.tif").array, kinds=[2], image=image)
     np.testing.assert_array_equal(read_labels("out/photo.objects.tif").array, others.labels)

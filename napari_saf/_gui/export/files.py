@@ -34,7 +34,6 @@ from napari_saf._gui.runs.tasks import BackgroundTasks
 from napari_saf.device import memory_errors_translated
 from napari_saf.errors import SafError, raise_if
 from napari_saf.io import (
-    MASK_MARK,
     Export,
     ExportSelection,
     Labelling,
@@ -112,8 +111,6 @@ class ExportChoice(QWidget):
             for name, tick in self.ticks.items()
             if tick.isEnabled() and tick.isChecked()
         }
-        if "masks" in chosen:
-            chosen["masks"] = f"{MASK_MARK}{chosen['masks']}"
         if "outlines" in chosen:
             chosen["outlines"] = (chosen["outlines"],)
         least = self._least.value() if self._least.isEnabled() else 1

@@ -37,7 +37,7 @@ def read_layer(path: Path) -> LayerData:
         level = {LEVEL_KEY: regions.get("level")} if isinstance(regions, dict) else {}
         metadata[METADATA_KEY] = {"recipe": mask.recipe} | prototype_entries(points) | level
     arguments: dict[str, Any] = {
-        "name": io.mask_stem(path).removesuffix(io.MASK_MARK).removesuffix(io.LABELS_MARK),
+        "name": io.image_stem(path),
         "colormap": colormap_of(label_colors(mask.colors)),
         "metadata": metadata,
     }
