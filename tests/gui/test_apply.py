@@ -12,7 +12,7 @@ import napari_saf as saf
 from napari_saf._gui.dictionary.dock import DictionaryWidget
 from napari_saf._gui.docks.apply import BUSY
 from napari_saf._gui.export.dock import ExportWidget
-from napari_saf._gui.layers.masks import read_layer
+from napari_saf._gui.layers.reader import read_layer
 from napari_saf._gui.prototypes.dock import PrototypesWidget
 from napari_saf._gui.scribbles.dock import ScribblesWidget
 from napari_saf.cli import main

@@ -477,7 +477,7 @@ def test_labels_of_a_large_image_come_back_with_their_project(
     entry = other.session.model.entries[0]
     other.session.put_away(entry)
     assert not second.layers
-    other.go_to(entry)
+    other.images.go_to(entry)
     assert len(second.layers) == 2
     other.save_to(tmp_path / "q")
     settle(other)

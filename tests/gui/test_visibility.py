@@ -10,7 +10,7 @@ from napari.layers import Labels
 from napari_saf._gui.compare.dock import CompareWidget
 from napari_saf._gui.diagnostics.dock import DiagnosticsWidget
 from napari_saf._gui.export.dock import ExportWidget
-from napari_saf._gui.layers.visibility import selection_kept, visibility_of
+from napari_saf._gui.layers.view import selection_kept, visibility_of
 from napari_saf._gui.scribbles.dock import ScribblesWidget
 from napari_saf._gui.segment.dock import SegmentWidget
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from napari_saf._gui.layers.live import LiveLayer, UncertaintyLayer
-from napari_saf._gui.layers.visibility import visibility_of
+from napari_saf._gui.layers.view import visibility_of
 from napari_saf._gui.runs.controller import Run, RunController
 from napari_saf._gui.runs.job import RunJob
 from napari_saf.problem import Problem

@@ -26,7 +26,7 @@ from napari_saf._gui.forms.layout import (
 from napari_saf._gui.layers.live import N_COLORS, colormap_of, label_colors
 from napari_saf._gui.layers.metadata import METADATA_KEY
 from napari_saf._gui.layers.placement import ImageRegion, place
-from napari_saf._gui.layers.visibility import insert_above, visibility_of
+from napari_saf._gui.layers.view import insert_above, visibility_of
 from napari_saf.dictionary import DICTIONARY_SUFFIX, PatchDictionary, PatchSegmentation
 from napari_saf.errors import InvalidInput, counted
 from napari_saf.features import FEATURES

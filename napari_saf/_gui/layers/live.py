@@ -15,7 +15,7 @@ from skimage.color import deltaE_ciede2000, rgb2lab
 
 from napari_saf._gui.layers import metadata
 from napari_saf._gui.layers.placement import Placement, placement_of, world_affine
-from napari_saf._gui.layers.visibility import insert_above, selection_kept
+from napari_saf._gui.layers.view import insert_above, selection_kept
 from napari_saf.graph import AbstractGraph, GridGraph
 from napari_saf.io import PrototypeSet, with_level, with_prototypes
 from napari_saf.regions import RegionHierarchy

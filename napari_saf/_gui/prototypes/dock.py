@@ -25,8 +25,7 @@ from napari_saf._gui.forms.layout import FormSection, create_button, create_row,
 from napari_saf._gui.layers.live import EditedLayer
 from napari_saf._gui.layers.metadata import ARE_STROKES, is_given, is_strokes, labels_to_choose
 from napari_saf._gui.layers.placement import image_region, labelled_image
-from napari_saf._gui.layers.view import LabelFinder, LayerWatch
-from napari_saf._gui.layers.visibility import visibility_of
+from napari_saf._gui.layers.view import LabelFinder, LayerWatch, visibility_of
 from napari_saf._gui.prototypes import edits
 from napari_saf._gui.prototypes.edits import EditedStart, EditTarget
 from napari_saf._gui.prototypes.labels import (
