@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -50,23 +50,32 @@ class EditTarget:
     """
 
     pixels: Pixels
-    job: ImageJob | None = None
-    method: AbstractMethod | None = None
-    reason: str = ""
-    state: LabelState = field(default_factory=LabelState)
-    selected: Sequence[int] = ()
-    reader: ProblemReader = field(default_factory=ProblemReader)
+    job: ImageJob | None
+    method: AbstractMethod | None
+    reason: str
+    state: LabelState
+    selected: Sequence[int]
+    reader: ProblemReader
 
     @classmethod
-    def of(cls, layer: Labels, image: Image | None = None, **fields: Any) -> EditTarget:
+    def of(
+        cls,
+        layer: Labels,
+        image: Image | None = None,
+        state: LabelState | None = None,
+        selected: Sequence[int] = (),
+        reader: ProblemReader | None = None,
+    ) -> EditTarget:
         axes = labelled_axes(layer)
         index = tuple(slice(None) if axis in axes else 0 for axis in range(layer.ndim))
-        target = cls(Pixels(pixels_of(layer), index), **fields)
+        pixels, job, method, reason = Pixels(pixels_of(layer), index), None, None, ""
         try:
             run = RunJob.of(layer, image)
+            job, method = run.image_job, method_for_warm_start(run.method)
         except InvalidInput as error:
-            return replace(target, reason=str(error))
-        return replace(target, job=run.image_job, method=method_for_warm_start(run.method))
+            reason = str(error)
+        state, reader = state or LabelState(), reader or ProblemReader()
+        return cls(pixels, job, method, reason, state, selected, reader)
 
     def read(self, cancelled: Callable[[], bool]) -> NDArray[Any]:
         return np.array(self.pixels.read(cancelled))
