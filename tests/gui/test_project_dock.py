@@ -8,7 +8,7 @@ import numpy as np
 import PIL.Image
 import pytest
 import tifffile
-from gui_cases import TIMEOUT, apply_to, blocks, discard, lock, recover, share_texts
+from gui_cases import TIMEOUT, apply_to, blocks, lock, recover, share_texts
 from napari.components import ViewerModel
 from qtpy.QtCore import Qt
 
@@ -21,7 +21,6 @@ from napari_saf._gui.scribbles import results as stroke_results
 from napari_saf._gui.scribbles.dock import ScribblesWidget
 from napari_saf._gui.scribbles.result import shares_of
 from napari_saf._gui.segment.dock import SegmentWidget
-from napari_saf.cli import main
 from napari_saf.features import Scaling
 from napari_saf.project import _autosave
 
@@ -113,15 +112,6 @@ def test_strokes_go_and_come_back_with_their_image(model, dock, scribbles):
     assert class_names(strokes_on(model))[2] == "sky"
     assert scribbles.strokes.layer is strokes_on(model)
     np.testing.assert_allclose(scribbles.strokes.color(2), (0, 0.5, 1, 1), atol=0.01)
-
-
-def test_layers_are_put_away_at_once(model, dock):
-    """napari collects garbage after each removal, or each batch of them."""
-    model.add_labels(np.eye(SIDE, dtype=np.uint8), name="mine")
-    batches = []
-    model.layers.events.end_batch.connect(lambda event: batches.append(len(model.layers)))
-    dock.images.go_to_next()
-    assert batches == [0] and names(model) == ["1"]
 
 
 def test_labels_that_no_project_holds_stay_in_the_viewer(model, dock):
@@ -355,23 +345,6 @@ def test_labels_by_the_recipe_of_an_image_carry_it(model, dock, open_on, settle)
     assert recipe_of(model.layers["1 [SAF]"]).plain == expected.plain
 
 
-def test_label_all_gives_what_the_recipe_of_the_file_gives(dock, scribbles, tmp_path, settle):
-    paint(scribbles, c1=4, c2=24)
-    dock.images.go_to_next()
-    paint(scribbles, c1=24, c2=4)
-    dock.label_all()
-    settle(dock)
-    project, out = save(dock, tmp_path / "p", settle), tmp_path / "run"
-    file, images = str(tmp_path / "p.napari-saf"), str(tmp_path / "images")
-    assert main(["run", file, images, "-o", str(out)]) == 0
-    for image in project.images:
-        expected = project.recipe.run(saf.read_image(image.file.path).array).labels
-        labels = [one for one in image.layers if one.kind == "labels"][-1]
-        np.testing.assert_array_equal(labels.pixels.to_array(), expected)
-        mask = saf.read_labels(out / f"{image.file.path.stem}.labels.tif").array
-        np.testing.assert_array_equal(mask, expected)
-
-
 def test_the_least_certain_images_come_next(model, dock, scribbles, folder, tmp_path, settle):
     noise = np.random.default_rng(0).integers(0, 256, (SIDE, SIDE, 3), np.uint8)
     tifffile.imwrite(folder / "2.tif", noise, photometric="rgb")
@@ -537,15 +510,6 @@ def test_an_image_without_a_file_is_recovered(open_on, tmp_path, settle, keep):
     np.testing.assert_array_equal(second.layers[0].data, blocks())
     project = save(other, tmp_path / "p", settle)
     assert project.images[0].file.path == tmp_path / "p_images" / "made_here.npy"
-
-
-def test_what_was_not_saved_can_be_discarded(open_on, tmp_path, monkeypatch):
-    folder = tmp_path / "data" / "recovery"
-    folder.mkdir(parents=True)
-    saf.save_project(folder / "1-1-1.napari-saf", saf.Project())
-    dock = open_on(ViewerModel(), ProjectWidget)
-    discard(dock, monkeypatch)
-    assert not recovery_files(tmp_path) and not dock.workspace.recoverable
 
 
 # The window

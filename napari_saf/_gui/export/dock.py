@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,13 @@ from qtpy.QtWidgets import QLineEdit
 from napari_saf._gui.docks.apply import ApplyDialog, ApplyRequest, start_applying
 from napari_saf._gui.docks.base import DockBase, NextRow
 from napari_saf._gui.docks.tables import TableSection
-from napari_saf._gui.export.files import is_read_in_parts, labelling_reader, measure, write_files
+from napari_saf._gui.export.files import (
+    ExportRequest,
+    labelling_reader,
+    measure,
+    why_not_written,
+    write_files,
+)
 from napari_saf._gui.export.sections import ExportChoice, ProbabilitySection, RepeatSection
 from napari_saf._gui.forms.choices import LayerChoice
 from napari_saf._gui.forms.controls import ask_for_path
@@ -30,7 +35,7 @@ from napari_saf._gui.layers.reader import ZARR_FILE, LayerData, read_layer
 from napari_saf._gui.layers.view import EventWatch, visibility_of
 from napari_saf._gui.runs.panel import RUN_KEY, RunPanel, Suggestion
 from napari_saf.errors import InvalidInput
-from napari_saf.io import ExportSelection, Labelling, file_stem
+from napari_saf.io import file_stem
 from napari_saf.project import FileReference
 
 _APPLY_HELP = "Label that image with the same method, parameters, features and scale."
@@ -50,20 +55,6 @@ _NO_LABELS = "no labels: run Segment, or open a Labels layer"
 _NOTHING = "nothing is ticked"
 _NO_NAME = "the files need a name, without slashes"
 _NO_FOLDER = "there is no such folder"
-_OBJECTS = "The dock Objects saves table and outlines of objects, with their kinds."
-_LARGE = "Of labels that are not in memory tables, outlines and the recipe can be saved."
-_NOT_OURS = "These labels come without prototypes: they were not computed here."
-
-
-@dataclasses.dataclass(frozen=True, slots=True, eq=False)
-class ExportRequest:
-    """What to write of a Labels layer, read from the form once."""
-
-    image: Image | None
-    read: Callable[[Callable[[], bool]], Labelling]
-    path: Path
-    selection: ExportSelection
-    may_replace: bool = False
 
 
 class ExportWidget(DockBase):
@@ -145,10 +136,9 @@ class ExportWidget(DockBase):
             self._export(ExportRequest(image, read, path, selection))
 
     def _export(self, request: ExportRequest) -> None:
-        arguments = request.read, request.path, request.selection, request.may_replace
         self.panel.begin_task(
             "writing",
-            partial(write_files, *arguments),
+            partial(write_files, request),
             partial(self._on_written, request),
             self.panel.show_task,
             stopped_text="stopped: nothing was saved",
@@ -257,19 +247,7 @@ class ExportWidget(DockBase):
             why_not = str(error)
         self.repeat.show_recipe(recipe, why_not, file_stem(labels.name) if has_labels else "labels")
         self.maps.choose(labels)
-        why_no_maps, why_no_regions = self.maps.why_not, ""
-        if has_labels and metadata.OBJECTS_KEY in labels.metadata:
-            why_no_regions = _OBJECTS
-        why_no_pixels = _LARGE if has_labels and is_read_in_parts(labels) else ""
-        has_prototypes = has_labels and metadata.prototypes_of(labels) is not None
-        reasons = {
-            "recipe": f"No recipe: {why_not}." if why_not else "",
-            "prototypes": "" if has_prototypes else _NOT_OURS,
-            "probabilities": f"{why_no_maps.capitalize()}." if why_no_maps else "",
-        }
-        reasons |= dict.fromkeys(("regions", "outlines"), why_no_regions)
-        reasons |= dict.fromkeys(("masks", "binary", "numbered", "figure"), why_no_pixels)
-        for name, reason in reasons.items():
+        for name, reason in why_not_written(labels, why_not, self.maps.why_not).items():
             self.choice.offer(name, reason)
         self._refresh()
 

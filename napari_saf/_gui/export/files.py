@@ -29,6 +29,9 @@ from napari_saf.io import (
 )
 from napari_saf.project import FileReference
 
+_OBJECTS = "The dock Objects saves table and outlines of objects, with their kinds."
+_LARGE = "Of labels that are not in memory tables, outlines and the recipe can be saved."
+_NOT_OURS = "These labels come without prototypes: they were not computed here."
 _AXIS_NAMES = {
     "t": ("time", "frame", "frames"),
     "z": ("depth", "plane", "slice"),
@@ -36,6 +39,7 @@ _AXIS_NAMES = {
     "x": ("width", "column"),
 }
 _LETTERS = {name: letter for letter, names in _AXIS_NAMES.items() for name in names}
+_NUMBERS = np.arange(N_COLORS + 1)
 _TIMES = ("second", "millisecond", "microsecond", "nanosecond", "minute", "hour", "day")
 
 
@@ -79,22 +83,24 @@ def labelling_reader(
         origin=origin_of(world, axes),
     )
 
+    def colors_of(numbers: NDArray[np.integer]) -> dict[int, Any]:
+        colors = colormap.map(numbers) if len(numbers) else np.empty((0, 4))
+        colors = np.clip(np.asarray(colors, dtype=float), 0, 1)
+        return dict(zip(numbers.tolist(), colors.tolist(), strict=True))
+
     def read(cancelled: Callable[[], bool]) -> Labelling:
+        if is_read_in_parts(layer):
+            under, colors = None if pixels is None else pixels.data, colors_of(_NUMBERS)
+            return dataclasses.replace(labelling, labels=labels.data, image=under, colors=colors)
         with memory_errors_translated("choose a smaller part of the layers"):
-            if is_read_in_parts(layer):
-                colors = np.clip(colormap.map(np.arange(N_COLORS + 1)), 0, 1)
-                named = dict(enumerate(np.asarray(colors, dtype=float).tolist()))
-                under = None if pixels is None else pixels.data
-                return dataclasses.replace(labelling, labels=labels.data, image=under, colors=named)
             array = labels.read(cancelled).copy()
-            shown = None if pixels is None else pixels.read(cancelled)
-            present = count_labels(array)[0]
-            colors = colormap.map(present) if len(present) else np.empty((0, 4))
-            colors = np.clip(np.asarray(colors, dtype=float), 0, 1)
-            named = dict(zip(present.tolist(), colors.tolist(), strict=True))
-            soft = {label: values.reshape(array.shape) for label, values in maps().items()}
-            result = dataclasses.replace(labelling, labels=array, image=shown, colors=named)
-            return dataclasses.replace(result, probabilities=soft)
+            return dataclasses.replace(
+                labelling,
+                labels=array,
+                image=None if pixels is None else pixels.read(cancelled),
+                colors=colors_of(count_labels(array)[0]),
+                probabilities={n: values.reshape(array.shape) for n, values in maps().items()},
+            )
 
     return read
 
@@ -113,33 +119,60 @@ def measure(
         return f"{error}.", {}
 
 
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class ExportRequest:
+    """What to write of a Labels layer, read from the form once.
+
+    The `path` is a folder, made if its parent exists, and the start of the file names.
+    """
+
+    image: Image | None
+    read: Callable[[Callable[[], bool]], Labelling]
+    path: Path
+    selection: ExportSelection
+    may_replace: bool = False
+
+
 def write_files(
-    read: Callable[[Callable[[], bool]], Labelling],
-    path: Path,
-    selection: ExportSelection,
-    may_replace: bool,
+    request: ExportRequest,
     report: Callable[[tuple[float, str]], object],
     cancelled: Callable[[], bool],
 ) -> tuple[list[FileReference], list[Path], str]:
     """Write the selected files; return those written, those in the way, and a note.
 
     Nothing is written if files are in the way. The note tells what of the position of pixels the
-    files do not hold. The path is a folder, made if its parent exists, and the start of the file
-    names. Raises Cancelled if stopped while reading; after a SafError, earlier files are complete.
+    files do not hold. Raises Cancelled if stopped while reading; after a SafError, earlier files
+    are complete.
     """
 
     def follow(file: Path, fraction: float) -> None:
         raise_if(cancelled)
         report((fraction, f"writing {file.name}"))
 
+    path = request.path
     try:
-        export = Export(path.parent, path.name, read(cancelled), selection, follow)
-        if export.in_the_way and not may_replace:
+        labelling = request.read(cancelled)
+        export = Export(path.parent, path.name, labelling, request.selection, follow)
+        if export.in_the_way and not request.may_replace:
             return [], export.in_the_way, ""
         path.parent.mkdir(exist_ok=True)
         return [FileReference.of(file) for file in export.write()], [], export.note
     except OSError as error:
         raise SafError(f"{path.parent}: {error.strerror or error}") from error
+
+
+def why_not_written(labels: Labels | None, why_no_recipe: str, why_no_maps: str) -> dict[str, str]:
+    """Return why kinds of files cannot be written of labels; empty where they can."""
+    are_objects = labels is not None and metadata.OBJECTS_KEY in labels.metadata
+    is_large = labels is not None and is_read_in_parts(labels)
+    has_prototypes = labels is not None and metadata.prototypes_of(labels) is not None
+    return {
+        "recipe": f"No recipe: {why_no_recipe}." if why_no_recipe else "",
+        "prototypes": "" if has_prototypes else _NOT_OURS,
+        "probabilities": f"{why_no_maps.capitalize()}." if why_no_maps else "",
+        **dict.fromkeys(("regions", "outlines"), _OBJECTS if are_objects else ""),
+        **dict.fromkeys(("masks", "binary", "numbered", "figure"), _LARGE if is_large else ""),
+    }
 
 
 def _letters(axes: list[tuple[str, str]]) -> str | None:
