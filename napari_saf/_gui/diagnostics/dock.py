@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 import napari
@@ -13,7 +14,7 @@ from qtpy.QtCore import Qt, QTimer
 from qtpy.QtWidgets import QCheckBox, QLabel, QSlider
 from superqt.utils import signals_blocked
 
-from napari_saf._gui.diagnostics.recorded_run import EarlierLayers, RecordedRun
+from napari_saf._gui.diagnostics.recorded_run import EarlierLayers, RecordedRun, RecordedRuns
 from napari_saf._gui.diagnostics.sections import (
     BRANCH_HELP,
     BranchForm,
@@ -35,8 +36,6 @@ from napari_saf.result import History, LabelImage
 
 REFRESH_MILLISECONDS = 250
 _MOST_POINTS = 150
-_MOST_RUNS = 2
-"""Number of recordings in memory: the newest run and the one before."""
 _NOTHING = "Run a method in any dock: its curves come up here."
 _NOT_RECORDED = (
     "Earlier labels were not recorded: to use the time slider, have this dock open during a run."
@@ -84,7 +83,7 @@ class DiagnosticsWidget(DockBase):
         self.panel = RunPanel(self, viewer, self.workspace.runs)
         self.status, self.controller = self.panel.status, self.panel.controller
         self.times: NDArray[np.float64] = np.zeros(0)
-        self.runs: list[RecordedRun] = []
+        self.recordings = RecordedRuns(self._on_forgotten)
         self.recorded: RecordedRun | None = None
         self._recorded_labels: tuple[RecordedLabels, ...] = ()
         self.plot = CurvePlot()
@@ -143,23 +142,19 @@ class DiagnosticsWidget(DockBase):
             if not is_branch:
                 live.layer.visible = True
 
+    @property
+    def runs(self) -> list[RecordedRun]:
+        return self.recordings.runs
+
     def _on_run_began(self, controller: RunController) -> None:
-        began = controller.run
-        recording = None if began is None else began.record()
-        if began is None or recording is None:
-            return
-        runs = [run for run in self.runs if run.live is began.live]
-        self._forget_runs(runs)
-        self._forget_runs(self.runs[: len(self.runs) - _MOST_RUNS + 1])
-        previous = runs[-1] if runs else None
-        run = RecordedRun(controller, began, recording, previous)
-        self.runs.append(run)
-        self.choice.set_others([("the run under way", run)])
-        self.choice.choose(run)
-        self._timer.start()
+        run = self.recordings.record(controller)
+        if run is not None:
+            self.choice.set_others([("the run under way", run)])
+            self.choice.choose(run)
+            self._timer.start()
 
     def _on_run_returned(self, controller: RunController, result: Any) -> None:
-        run = self._run_of(controller)
+        run = self.recordings.of(controller)
         if run is not None:
             run.label_map, run.previous = result.label_map, None
         elif controller.live is not None:
@@ -167,15 +162,11 @@ class DiagnosticsWidget(DockBase):
             self.choice.choose(controller.live.layer)
 
     def _on_run_ended(self, controller: RunController) -> None:
-        run = self._run_of(controller)
+        run = self.recordings.of(controller)
         if run is None or self.lifetime.has_ended:
             return
         was_shown, index = run is self.recorded and not self.is_at_end, self.slider.value()
-        run.controller = None
-        if run.live.layer is None or run.live.is_lost:
-            self._forget_runs([run])
-        elif run.previous is not None:
-            self.runs = [run.previous if entry is run else entry for entry in self.runs]
+        self.recordings.end(run)
         under_way = [(f"run {k + 1}", run) for k, run in enumerate(self.runs) if run.is_running]
         if not under_way:
             self._timer.stop()
@@ -183,6 +174,10 @@ class DiagnosticsWidget(DockBase):
         self.choice.choose(run.live.layer)
         if was_shown and self.recorded is run:
             self.slider.setValue(index)
+
+    def _on_forgotten(self, runs: Sequence[RecordedRun]) -> None:
+        if self.recorded in runs:
+            self._leave_run()
 
     def _create_controls(self) -> None:
         self.choice = LayerChoice(self._viewer, Labels, self._may_be_shown)
@@ -213,7 +208,7 @@ class DiagnosticsWidget(DockBase):
         self._timer.stop()
         self.branch.release()
         self.earlier.forget(keeps_layers=not self.lifetime.has_window)
-        self.runs, self.recorded, self._recorded_labels = [], None, ()
+        self.recordings.runs, self.recorded, self._recorded_labels = [], None, ()
 
     def _continue_state(self) -> ContinueState:
         run = self.recorded
@@ -225,15 +220,6 @@ class DiagnosticsWidget(DockBase):
     def _may_be_shown(self, layer: Labels) -> bool:
         is_recorded = any(run.live.layer == layer and not run.is_running for run in self.runs)
         return is_recorded or _history_of(layer) is not None
-
-    def _run_of(self, controller: RunController) -> RecordedRun | None:
-        return next((run for run in self.runs if run.controller is controller), None)
-
-    def _forget_runs(self, runs: list[RecordedRun]) -> None:
-        gone = [run for run in runs if not run.is_running]
-        self.runs = [run for run in self.runs if run not in gone]
-        if self.recorded in gone:
-            self._leave_run()
 
     def _leave_run(self) -> None:
         self.earlier.forget()
@@ -387,9 +373,8 @@ class DiagnosticsWidget(DockBase):
     def _on_layer_removed(self, event: Any) -> None:
         if event.value == self.earlier.labels:
             self.slider.setValue(self.slider.maximum())
-        self._forget_runs(
-            [run for run in self.runs if event.value in (run.live.layer, run.job.image)]
-        )
+        layer = event.value
+        self.recordings.forget([r for r in self.runs if layer in (r.live.layer, r.job.image)])
         self.choice.refresh()
         if self.recorded is None:
             self._show_chosen()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import napari
@@ -16,6 +17,9 @@ from napari_saf._gui.runs.job import RunJob
 from napari_saf.problem import Problem
 from napari_saf.recording import RecordedLabels, Recording
 from napari_saf.result import LabelImage, LabelMap
+
+_MOST_RUNS = 2
+"""Number of recordings in memory: the newest run and the one before."""
 
 
 @dataclasses.dataclass(slots=True, eq=False)
@@ -64,6 +68,47 @@ class RecordedRun:
         if self.run.classes.n_columns or self.job.method.labels_are_given:
             column = int(self.shown_numbers(column + 1)[column]) - 1
         return self.live.color(column)
+
+
+class RecordedRuns:
+    """Recordings of runs of all docks: those under way, and the newest that are over.
+
+    The list `runs` is theirs, the newest last; `on_forgotten` is called with those that leave it.
+    """
+
+    def __init__(self, on_forgotten: Callable[[Sequence[RecordedRun]], object]) -> None:
+        self.runs: list[RecordedRun] = []
+        self._on_forgotten = on_forgotten
+
+    def record(self, controller: RunController) -> RecordedRun | None:
+        """Record a run that began; None if there is nothing to record."""
+        began = controller.run
+        recording = None if began is None else began.record()
+        if began is None or recording is None:
+            return None
+        runs = [run for run in self.runs if run.live is began.live]
+        self.forget(runs)
+        self.forget(self.runs[: len(self.runs) - _MOST_RUNS + 1])
+        run = RecordedRun(controller, began, recording, runs[-1] if runs else None)
+        self.runs.append(run)
+        return run
+
+    def of(self, controller: RunController) -> RecordedRun | None:
+        return next((run for run in self.runs if run.controller is controller), None)
+
+    def end(self, run: RecordedRun) -> None:
+        """Keep a run that is over, or the one before it if it has no result."""
+        run.controller = None
+        if run.live.layer is None or run.live.is_lost:
+            self.forget([run])
+        elif run.previous is not None:
+            self.runs = [run.previous if entry is run else entry for entry in self.runs]
+
+    def forget(self, runs: Sequence[RecordedRun]) -> None:
+        """Forget runs, but for those under way."""
+        gone = [run for run in runs if not run.is_running]
+        self.runs = [run for run in self.runs if run not in gone]
+        self._on_forgotten(gone)
 
 
 class EarlierLayers:

@@ -301,8 +301,8 @@ def create_layers(
     is its error minus that of the first: above 0, green, where the first is closer.
     """
     if second is not None:
-        gain = _norm(second.difference) - _norm(result.difference)
-        return {"Gain": _difference_layer(region, "compared", np.asarray(gain), is_signed=True)}
+        gain = np.subtract(_norm(second.difference), _norm(result.difference))
+        return {"Gain": _difference_layer(region, "compared", gain, is_signed=True)}
     difference = result.difference if result.difference.ndim == 2 else _norm(result.difference)
     is_signed = bool(difference.min(initial=0) < 0)
     labels = result.labels.reshape(region.placement.shape(result.labels.shape))
@@ -344,9 +344,7 @@ def _difference_layer(
 
 def _norm(difference: NDArray[np.floating]) -> NDArray[np.float32]:
     """Return the size of a difference at each pixel, over its channels."""
-    if difference.ndim == 2:
-        return np.asarray(np.abs(difference), dtype=np.float32)
-    return np.asarray(np.linalg.norm(difference, axis=-1), dtype=np.float32)
+    return np.asarray(np.linalg.norm(np.atleast_3d(difference), axis=-1), dtype=np.float32)
 
 
 def _attributes(region: ImageRegion, title: str) -> dict[str, Any]:

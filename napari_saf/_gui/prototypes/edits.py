@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
@@ -255,11 +256,10 @@ def _mean(rows: NDArray[np.floating]) -> NDArray[np.float32]:
 
 def free_number(taken: Collection[int], dtype: np.dtype[Any]) -> int:
     """Return the smallest label that is not taken; InvalidInput if the type holds no more."""
-    last = int(np.iinfo(dtype).max)
-    for number in range(1, min(last, len(taken) + 1) + 1):
-        if number not in taken:
-            return number
-    raise InvalidInput(f"labels: {dtype} holds no more than {last} labels")
+    last, number = int(np.iinfo(dtype).max), next(n for n in itertools.count(1) if n not in taken)
+    if number > last:
+        raise InvalidInput(f"labels: {dtype} holds no more than {last} labels")
+    return number
 
 
 def why_not(
