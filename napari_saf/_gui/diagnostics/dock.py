@@ -14,7 +14,13 @@ from qtpy.QtCore import Qt, QTimer
 from qtpy.QtWidgets import QCheckBox, QLabel, QSlider
 from superqt.utils import signals_blocked
 
-from napari_saf._gui.diagnostics.recorded_run import EarlierLayers, RecordedRun, RecordedRuns
+from napari_saf._gui.diagnostics.recorded_run import (
+    EarlierLayers,
+    RecordedRun,
+    RecordedRuns,
+    color_of_column,
+    history_of,
+)
 from napari_saf._gui.diagnostics.sections import (
     BRANCH_HELP,
     BranchForm,
@@ -25,14 +31,11 @@ from napari_saf._gui.diagnostics.sections import (
 from napari_saf._gui.docks.base import DockBase
 from napari_saf._gui.forms.choices import LayerChoice
 from napari_saf._gui.forms.layout import FormSection, create_button, create_fold, enable
-from napari_saf._gui.layers.metadata import colors_of, metadata_of
 from napari_saf._gui.runs.controller import RunController
 from napari_saf._gui.runs.job import RecordedStart
 from napari_saf._gui.runs.panel import RUN_KEY, RunPanel
-from napari_saf.errors import counted
-from napari_saf.metrics import class_separability, pairwise_separability
 from napari_saf.recording import RecordedLabels, RecordedState
-from napari_saf.result import History, LabelImage
+from napari_saf.result import LabelImage
 
 REFRESH_MILLISECONDS = 250
 _MOST_POINTS = 150
@@ -219,7 +222,7 @@ class DiagnosticsWidget(DockBase):
 
     def _may_be_shown(self, layer: Labels) -> bool:
         is_recorded = any(run.live.layer == layer and not run.is_running for run in self.runs)
-        return is_recorded or _history_of(layer) is not None
+        return is_recorded or history_of(layer) is not None
 
     def _leave_run(self) -> None:
         self.earlier.forget()
@@ -227,8 +230,7 @@ class DiagnosticsWidget(DockBase):
         self.recorded = None
 
     def _state(self) -> RecordedState | None:
-        states = () if self.recorded is None else self.recorded.recording.states
-        return min(states, key=lambda state: abs(state.time - self.time), default=None)
+        return None if self.recorded is None else self.recorded.state_near(self.time)
 
     @property
     def is_at_end(self) -> bool:
@@ -259,7 +261,7 @@ class DiagnosticsWidget(DockBase):
         At the end the slider stays at the end, else at its time.
         """
         at, is_at_end, run, layer = self.time, self.is_at_end, self.recorded, self.choice.layer
-        history = _history_of(layer) if run is None else run.recording.history(_MOST_POINTS)
+        history = history_of(layer) if run is None else run.recording.history(_MOST_POINTS)
         self._recorded_labels = () if run is None else run.recording.labels
         self.times = np.zeros(0)
         if history is None or not len(history):
@@ -277,19 +279,13 @@ class DiagnosticsWidget(DockBase):
         return int(np.abs(self.times - time).argmin()) if len(self.times) else 0
 
     def _color(self, column: int) -> NDArray[np.floating]:
-        if self.recorded is not None:
-            return self.recorded.color(column)
-        layer = self.choice.layer
-        numbers = np.zeros(0, int) if layer is None else metadata_of(layer)["numbers"]
-        if column >= len(numbers) or not numbers[column]:
-            return np.array([0.5, 0.5, 0.5, 1.0])
-        return np.asarray(colors_of(layer, numbers[column : column + 1])[0])
+        run = self.recorded
+        return color_of_column(self.choice.layer, column) if run is None else run.color(column)
 
     def _on_timer(self) -> None:
-        if self.recorded is not None and self.recorded.is_running:
-            # Behind another tab a dock counts as visible, too.
-            if not self.visibleRegion().isEmpty():
-                self.refresh()
+        is_running = self.recorded is not None and self.recorded.is_running
+        if is_running and not self.visibleRegion().isEmpty():  # else it is behind another tab
+            self.refresh()
 
     def _on_slider_moved(self) -> None:
         self._show_time()
@@ -311,11 +307,7 @@ class DiagnosticsWidget(DockBase):
             return _NOT_RECORDED if len(self.times) else _NOTHING
         if not len(self.times):
             return "preparing …"
-        recorded = self._recorded_labels[self.slider.value()]
-        shares = self.recorded.recording.record(recorded.step).label_shares
-        labels = counted(int(np.count_nonzero(shares)), "label")
-        last = self.recorded.recording.record(-1).time
-        return f"t = {recorded.time:.3g} of {last:.3g}: step {recorded.step}, {labels}"
+        return self.recorded.describe(self._recorded_labels[self.slider.value()])
 
     def _show_labels(self) -> None:
         run, index = self.recorded, self.slider.value()
@@ -335,17 +327,12 @@ class DiagnosticsWidget(DockBase):
         if not self.entropy.isChecked() or run is None or state is None or run.problem is None:
             self.earlier.hide_entropy()
             return
-        graph = run.problem.graph
-
-        def compute(cancelled: object) -> Any:
-            image = graph.to_image(state.entropies())
-            return image[-1] if isinstance(image, list) else image
 
         def show(image: NDArray[np.floating]) -> None:
             if run is self.recorded and self.entropy.isChecked():
                 self.earlier.show_entropy(run, image, state.time)
 
-        self.panel.background.run("entropy", compute, show)
+        self.panel.background.run("entropy", lambda cancelled: run.entropies(state), show)
 
     def _show_separability(self) -> None:
         """Compute how far apart labels are, if that section is open."""
@@ -355,12 +342,6 @@ class DiagnosticsWidget(DockBase):
         if run is None or state is None or run.problem is None or run.is_running:
             self.separability.show_message("Shown when a recorded run is over.")
             return
-        features = run.problem.features
-
-        def compute(cancelled: object) -> tuple[float, NDArray[np.float64]]:
-            labels = state.columns() + 1
-            score = class_separability(features, labels)
-            return score, pairwise_separability(features, labels)
 
         def show(measured: tuple[float, NDArray[np.float64]]) -> None:
             score, pairs = measured
@@ -368,7 +349,7 @@ class DiagnosticsWidget(DockBase):
                 numbers = run.shown_numbers(len(pairs))
                 self.separability.show_separability(score, pairs, numbers, run.color)
 
-        self.panel.background.run("apart", compute, show)
+        self.panel.background.run("apart", lambda cancelled: run.separability(state), show)
 
     def _on_layer_removed(self, event: Any) -> None:
         if event.value == self.earlier.labels:
@@ -386,8 +367,3 @@ class DiagnosticsWidget(DockBase):
         enable(self.branch.button, why_disabled(state), BRANCH_HELP)
         self.entropy.setEnabled(state.is_recorded)
         self.slider.setEnabled(len(self.times) > 1)
-
-
-def _history_of(layer: Any) -> History | None:
-    history = None if layer is None else metadata_of(layer).get("history")
-    return history if isinstance(history, History) and len(history) else None

@@ -35,7 +35,7 @@ from napari_saf.dictionary import (
     PatchDictionaryLearning,
     why_no_atoms,
 )
-from napari_saf.features import FEATURES, Scaling
+from napari_saf.features import FEATURES
 from napari_saf.input import PLAIN
 from napari_saf.problem import ImageOptions
 
@@ -173,22 +173,14 @@ class DictionaryWidget(DockBase):
         run = self.controller.run
         if run is None or run.problem is None:
             return
-        options = run.problem.options
-        assert isinstance(run.job.method, PatchDictionaryLearning) and options is not None
-        side = run.job.method.patch_size
+        assert isinstance(run.job.method, PatchDictionaryLearning)
         counts = np.round(frame.shares * run.problem.n_nodes).astype(int)
+        side, options = run.job.method.patch_size, run.problem.options
         atoms = frame.prototypes.reshape(len(counts), side, side, -1)
-        is_seen = (counts > 0) & np.isfinite(atoms).all(axis=(1, 2, 3))
-        order = [int(k) for k in np.argsort(-counts, kind="stable") if is_seen[k]]
-        if order:
-            dictionary = PatchDictionary(
-                atoms=atoms[order],
-                usage=counts[order],
-                scaling=Scaling(0.0, 1.0),
-                features=options.features_name,
-            )
-            colors = np.array([run.live.color(column) for column in order])
-            self.atoms.show_live(ColoredDictionary(dictionary, tuple(order), colors))
+        features = "intensity" if options is None else options.features_name
+        shown = ColoredDictionary.in_progress(atoms, counts, features, run.live.color)
+        if shown is not None:
+            self.atoms.show_live(shown)
 
     def _on_returned(self, result: LearnedDictionary) -> None:
         run, dictionary = self.controller.run, result.dictionary

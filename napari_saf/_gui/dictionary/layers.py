@@ -30,7 +30,7 @@ from napari_saf._gui.layers.view import insert_above, visibility_of
 from napari_saf._gui.runs.panel import RunPanel
 from napari_saf.dictionary import DICTIONARY_SUFFIX, PatchDictionary, PatchSegmentation
 from napari_saf.errors import InvalidInput, counted
-from napari_saf.features import FEATURES
+from napari_saf.features import FEATURES, Scaling
 
 _DICTIONARY_KEY = "dictionary"
 """Where the metadata of a layer hold the dictionary whose atoms it shows."""
@@ -54,6 +54,25 @@ class ColoredDictionary:
         if colors is None:
             colors = label_colors()[np.arange(dictionary.n_atoms) % N_COLORS + 1]
         return cls(dictionary, tuple(itertools.islice(_ids, dictionary.n_atoms)), colors)
+
+    @classmethod
+    def in_progress(
+        cls,
+        atoms: NDArray[np.float32],
+        counts: NDArray[np.int64],
+        features: str,
+        color: Callable[[int], NDArray[np.float32]],
+    ) -> ColoredDictionary | None:
+        """Return atoms that are being learned, the most used first; None if none is used yet."""
+        is_seen = (counts > 0) & np.isfinite(atoms).all(axis=(1, 2, 3))
+        order = [int(k) for k in np.argsort(-counts, kind="stable") if is_seen[k]]
+        if not order:
+            return None
+        scaling = Scaling(0.0, 1.0)
+        dictionary = PatchDictionary(
+            atoms=atoms[order], usage=counts[order], scaling=scaling, features=features
+        )
+        return cls(dictionary, tuple(order), np.array([color(column) for column in order]))
 
     def without(self, atom_ids: Collection[int]) -> ColoredDictionary:
         """Return the dictionary without some of its atoms, but not without all."""
