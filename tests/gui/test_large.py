@@ -16,7 +16,7 @@ import napari_saf as saf
 from napari_saf._gui.docks import large as docks_large
 from napari_saf._gui.docks.large import _suggested_store
 from napari_saf._gui.export.dock import ExportWidget
-from napari_saf._gui.layers import large, masks
+from napari_saf._gui.layers import large, reader
 from napari_saf._gui.layers.metadata import recipe_of
 from napari_saf._gui.layers.placement import ImageRegion
 from napari_saf._gui.project.dock import ProjectWidget
@@ -328,9 +328,9 @@ def test_a_large_mask_is_opened_without_being_read(model, tmp_path, monkeypatch)
     points = np.eye(3, dtype=np.float32)
     options = ImageOptions("intensity", 3, scaling=(0, 255))
     saf.label_large(pixels, saf.PrototypeSet(points, names={1: "red"}, options=options), out)
-    whole = masks.read_layer(out)
-    monkeypatch.setattr(masks, "LARGE", 100)
-    data, arguments, kind = masks.read_layer(out)
+    whole = reader.read_layer(out)
+    monkeypatch.setattr(large, "LARGE", 100)
+    data, arguments, kind = reader.read_layer(out)
     assert kind == "labels" and isinstance(data[0], zarr.Array) and len(data) == 2
     layer = model.add_labels(data, **arguments)
     np.testing.assert_array_equal(np.asarray(layer.data[0]), whole[0])
@@ -457,7 +457,7 @@ def test_labels_of_a_large_image_come_back_with_their_project(
     model, pyramid, open_on, qtbot, tmp_path, small_tiles, settle, monkeypatch
 ):
     """They are too large for its file, which has their folder."""
-    monkeypatch.setattr(masks, "LARGE", 100 * 100)
+    monkeypatch.setattr(large, "LARGE", 100 * 100)
     dock, project = open_on(model, SegmentWidget), open_on(model, ProjectWidget)
     model.open(str(tmp_path / "sheet.zarr" / "0"), plugin="napari")
     dock.large.store.set_path(tmp_path / "m.ome.zarr")

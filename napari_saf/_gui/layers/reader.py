@@ -10,7 +10,6 @@ was opened as an image becomes labels by a command in the menu Layers.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from fnmatch import fnmatch
 from pathlib import Path
@@ -72,6 +71,7 @@ def show_as_labels(viewer: napari.Viewer) -> None:
 def read_layer(path: Path) -> LayerData:
     """Return a label image as data, arguments and kind of a layer; errors as `read_mask`."""
     from napari_saf import io
+    from napari_saf._gui.layers.large import large_levels
     from napari_saf._gui.layers.live import colormap_of, label_colors
     from napari_saf._gui.layers.metadata import (
         LEVEL_KEY,
@@ -110,17 +110,6 @@ def read_layer(path: Path) -> LayerData:
     if len(levels) > 1:
         return levels, arguments | {"multiscale": True}, "labels"
     return labels, arguments, "labels"
-
-
-def large_levels(path: Path) -> list[Any]:
-    """Return the levels of an OME-Zarr mask larger than memory; none of other masks."""
-    from napari_saf import io
-    from napari_saf.tiles import LARGE
-
-    if not io.is_zarr(path):
-        return []
-    source = io.ImageSource.open(path)
-    return source.levels() if math.prod(source.shape) >= LARGE else []
 
 
 def _without_ones(shape: Sequence[int]) -> list[int]:

@@ -16,7 +16,7 @@ from napari_saf import project as projects
 from napari_saf._gui.docks.base import DockBase
 from napari_saf._gui.forms.controls import ask_for_path
 from napari_saf._gui.forms.layout import create_button, create_row
-from napari_saf._gui.layers.reader import large_levels
+from napari_saf._gui.layers.large import large_levels
 from napari_saf._gui.project.images import NEXT_KEY, PREVIOUS_KEY, ImagesSection
 from napari_saf._gui.runs.panel import RUN_KEY, RunPanel
 from napari_saf._gui.session import workspace as sessions
