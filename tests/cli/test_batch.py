@@ -47,7 +47,11 @@ def summary(outcome):
 
 @pytest.mark.parametrize(
     ("extra", "missing"),
-    [((), [".npy"]), ((), [".npy", ".recipe.json"]), (("--together",), [".npy"])],
+    [
+        ((), [".labels.npy"]),
+        ((), [".labels.npy", ".recipe.json"]),
+        (("--together",), [".labels.npy"]),
+    ],
 )
 def test_what_is_done_is_not_done_again(cli, folder, tmp_path, extra, missing):
     run, out = ("segment", folder, "-o", "out", *FEW, *extra), tmp_path / "out"
@@ -56,13 +60,13 @@ def test_what_is_done_is_not_done_again(cli, folder, tmp_path, extra, missing):
     assert summary(cli(*run)) == ("3 done before", [])
     assert times(out) == before[1]
     for end in missing:
-        (out / f"1_labels{end}").unlink()
+        (out / f"1{end}").unlink()
     outcome = cli(*run)
     assert outcome.code == 0 and content(out) == before[0]
     if not extra:
         assert summary(outcome) == ("1 labelled, 2 done before", [])
         changed = {name for name, time in times(out).items() if time != before[1][name]}
-        assert changed == {name for name in before[0] if name.startswith("1_")}
+        assert changed == {name for name in before[0] if name.startswith("1.")}
 
 
 @pytest.mark.parametrize("seconds", [10**9, 2 * 10**9])

@@ -42,12 +42,12 @@ def test_images_of_a_folder_have_masks_of_the_chosen_format_beside_them(
     picture("in/a.png"), picture("in/b.npy", seed=1)
     (tmp_path / "in" / "notes.txt").touch()
     before = {*os.listdir("in")}
-    masks = {f"{stem}_labels{end}" for stem in "ab" for end in (suffix, ".recipe.json")}
+    masks = {f"{stem}{end}" for stem in "ab" for end in (f".labels{suffix}", ".recipe.json")}
     for state in ("labelled", "done before"):  # masks are not taken for images
         outcome = cli("segment", "in", "-o", "in", "--format", suffix, *FEW)
         assert outcome.code == 0 and f"2 images: 2 {state}" in outcome.out
         assert {*os.listdir("in")} == before | masks
-    assert labels_of(tmp_path / "in" / f"a_labels{suffix}").shape == (12, 16)
+    assert labels_of(tmp_path / "in" / f"a.labels{suffix}").shape == (12, 16)
 
 
 def test_together_means_one_set_of_labels(cli, tmp_path, read_recipe):
