@@ -522,7 +522,7 @@ def test_exported_regions_are_those_on_screen_and_are_repeated(
     export.start()
     settle(export)
     assert sorted(path.name for path in tmp_path.iterdir() if path.name.startswith("out")) == [
-        "out.labels.tif", "out.recipe.json", "out.figure.png", "out.regions.csv",
+        "out.figure.png", "out.labels.tif", "out.recipe.json", "out.regions.csv",
     ]  # fmt: skip
     shown = regions.data.copy()
     np.testing.assert_array_equal(read_labels(tmp_path / "out.labels.tif").array, shown)

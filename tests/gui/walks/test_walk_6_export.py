@@ -55,7 +55,7 @@ def test_walk(hands, take_picture, tmp_path, monkeypatch):
 
 def check_files(out) -> None:
     """Read each file and hold it against the picture."""
-    names = ["tiles.labels.tif", "tiles.recipe.json", "tiles.figure.png", "tiles.regions.csv"]
+    names = ["tiles.figure.png", "tiles.labels.tif", "tiles.recipe.json", "tiles.regions.csv"]
     assert sorted(path.name for path in out.iterdir()) == names
     labels = read_labels(out / "tiles.labels.tif").array
     assert share_told_apart(labels, QUADRANTS) > 0.95
