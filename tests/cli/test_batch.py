@@ -262,7 +262,7 @@ def test_processes_that_are_ended_leave_no_broken_file_and_one_goes_on_to_the_sa
     assert masks
     for path in masks:
         assert read_labels(path).array.shape == (24, 32)
-        load_recipe(path.with_name(f"{path.stem}.recipe.json"))
+        load_recipe(path.with_name(f"{path.name.partition('.')[0]}.recipe.json"))
     if name == "SIGINT":
         assert not list(out.glob(".*"))
     before = {path: path.stat().st_mtime_ns for path in masks}
