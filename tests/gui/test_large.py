@@ -328,6 +328,7 @@ def test_a_large_mask_is_opened_without_being_read(model, tmp_path, monkeypatch)
     points = np.eye(3, dtype=np.float32)
     options = ImageOptions("intensity", 3, scaling=(0, 255))
     saf.label_large(pixels, saf.PrototypeSet(points, names={1: "red"}, options=options), out)
+    monkeypatch.setattr(large, "LARGE", 10**9)
     whole = reader.read_layer(out)
     monkeypatch.setattr(large, "LARGE", 100)
     data, arguments, kind = reader.read_layer(out)
@@ -408,11 +409,11 @@ def test_outlines_of_a_mask_on_disk_are_those_of_its_regions(
     settle(outlining)
     assert not outlining.status.is_error, outlining.status.text
     labels = np.asarray(outlining.labels.layer.data[0])
-    back = saf.load_objects(tmp_path / "out" / f"m_regions{suffix}", labels.shape)
+    back = saf.load_objects(tmp_path / "out" / f"m.regions{suffix}", labels.shape)
     np.testing.assert_array_equal(back.labels, saf.number_regions(labels))
     fractions = [fraction for fraction, _ in shown]
     assert len({*fractions}) > 16 and fractions == sorted(fractions) and fractions[-1] < 1
-    assert all(text == f"writing m_regions{suffix}" for _, text in shown)
+    assert all(text == f"writing m.regions{suffix}" for _, text in shown)
 
 
 def test_a_library_that_outlines_want_is_told_of_before_the_work(
