@@ -93,12 +93,14 @@ def read_layer(path: Path) -> LayerData:
             metadata[METADATA_KEY][LEVEL_KEY] = regions.get("level")
     colormap = colormap_of(label_colors(mask.colors))
     arguments = {"name": io.image_stem(path), "colormap": colormap, "metadata": metadata}
-    place = mask.place
-    if place is not None and _without_ones(place["shape"]) == _without_ones(mask.labels.shape):
-        labels, units = mask.labels.reshape(place["shape"]), place["units"]
-        transform = {name: place.get(name) for name in ("scale", "translate", "affine")}
-        if mask.recipe is not None and place["axes"] is not None:
-            axes = {name: place[name] for name in ("axes", "singletons", "channels")}
+    geometry = mask.place
+    if geometry is not None and _without_ones(geometry["shape"]) == _without_ones(
+        mask.labels.shape
+    ):
+        labels, units = mask.labels.reshape(geometry["shape"]), geometry["units"]
+        transform = {name: geometry.get(name) for name in ("scale", "translate", "affine")}
+        if mask.recipe is not None and geometry["axes"] is not None:
+            axes = {name: geometry[name] for name in ("axes", "singletons", "channels")}
             metadata[METADATA_KEY] |= axes
     else:
         labels, units = mask.labels, mask.units
