@@ -281,7 +281,7 @@ def test_command_lines_are_understood(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("tables").mkdir()
-    Path("tables/labels_prototypes.csv").write_text("0.0,0.0\n1.0,1.0\n", encoding="utf-8")
+    Path("tables/labels.prototypes.csv").write_text("0.0,0.0\n1.0,1.0\n", encoding="utf-8")
     [prototypes] = blocks(TEXTS[ROOT / "docs/prototypes.md"], "json")
     for name in ("slide", "taught", "nuclei", "photo"):
         Path(f"{name}.prototypes.json").write_text(prototypes, encoding="utf-8")

@@ -128,7 +128,7 @@ class Demo(AbstractCommand):
         click.echo(f"{result.n_labels} labels, {status}, {result.seconds:.1f} s")
         mask, figure, recipe = (
             self.out / f"{self.sample}{end}"
-            for end in ("_labels.tif", ".png", "_labels.recipe.json")
+            for end in (f"{io.LABELS_MARK}.tif", ".figure.png", ".recipe.json")
         )
         labels: Any = result.labels
         placed: dict[str, Any] = {

@@ -17,8 +17,7 @@ from qtpy.QtCore import QObject, QTimer, Signal
 from napari_saf._gui.layers.live import LiveLayer, RegionsLayer
 from napari_saf._gui.layers.metadata import SoftLabels
 from napari_saf._gui.layers.reading import ProblemReader
-from napari_saf._gui.layers.view import middle_on_screen
-from napari_saf._gui.layers.visibility import visibility_of
+from napari_saf._gui.layers.view import middle_on_screen, visibility_of
 from napari_saf._gui.runs.job import RecordedStart, RunJob, StoppedStart
 from napari_saf._gui.runs.tasks import Task
 from napari_saf._gui.settings import current_settings
