@@ -206,6 +206,13 @@ def test_every_dock_has_its_page() -> None:
         assert included[page] == f"napari_saf/_{page}"
 
 
+def test_every_dock_is_in_the_menu_that_the_pages_name() -> None:
+    manifest = yaml.safe_load((ROOT / "napari.yaml").read_text(encoding="utf-8"))
+    contributions = manifest["contributions"]
+    listed = {entry["command"] for entry in contributions["menus"]["napari/layers/segment"]}
+    assert listed == {widget["command"] for widget in contributions["widgets"]}
+
+
 def test_the_quick_start_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {}
