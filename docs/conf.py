@@ -2,6 +2,7 @@
 
 # https://www.sphinx-doc.org/en/master/usage/configuration.html
 import importlib.metadata
+import os
 import sys
 from pathlib import Path
 
@@ -47,11 +48,17 @@ napoleon_use_rtype = False
 html_theme = "napari_sphinx_theme"
 html_title = "napari-saf"
 html_theme_options = {
+    "check_switcher": False,  # the list of versions is made where the sites are published
     "footer_end": [],
     "footer_start": ["napari-saf-footer"],
     "header_links_before_dropdown": 7,
+    "navbar_end": ["version-switcher", "navbar-icon-links"],
     "navigation_with_keys": False,
     "show_toc_level": 2,
+    "switcher": {
+        "json_url": "/napari-saf/versions.json",  # of the host, where the site is in /napari-saf
+        "version_match": os.environ.get("DOCS_VERSION", "main"),
+    },
 }
 # No list of neighbours beside pages that have none.
 html_sidebars = {

@@ -484,10 +484,10 @@ def make_project_picture() -> None:
         viewer.window.resize(1280, 800)
         _, strokes = viewer.window.add_plugin_dock_widget("napari-saf", "Scribbles")
         _, dock = viewer.window.add_plugin_dock_widget("napari-saf", "Project")
-        dock.add_files([Path(folder)])
+        dock.images.add_files([Path(folder)])
         wait(1)
         for at in (1, 0):
-            dock.go_to(dock.session.model.entries[at])
+            dock.images.go_to(dock.session.model.entries[at])
             strokes.new_strokes()
             strokes.classes.renamed.emit(1, "nuclei")
             strokes.classes.renamed.emit(2, "tissue")

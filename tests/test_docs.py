@@ -206,6 +206,13 @@ def test_every_dock_has_its_page() -> None:
         assert included[page] == f"napari_saf/_{page}"
 
 
+def test_every_dock_is_in_the_menu_that_the_pages_name() -> None:
+    manifest = yaml.safe_load((ROOT / "napari.yaml").read_text(encoding="utf-8"))
+    contributions = manifest["contributions"]
+    listed = {entry["command"] for entry in contributions["menus"]["napari/layers/segment"]}
+    assert listed == {widget["command"] for widget in contributions["widgets"]}
+
+
 def test_the_quick_start_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {}
@@ -281,7 +288,7 @@ def test_command_lines_are_understood(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("tables").mkdir()
-    Path("tables/labels_prototypes.csv").write_text("0.0,0.0\n1.0,1.0\n", encoding="utf-8")
+    Path("tables/labels.prototypes.csv").write_text("0.0,0.0\n1.0,1.0\n", encoding="utf-8")
     [prototypes] = blocks(TEXTS[ROOT / "docs/prototypes.md"], "json")
     for name in ("slide", "taught", "nuclei", "photo"):
         Path(f"{name}.prototypes.json").write_text(prototypes, encoding="utf-8")

@@ -78,7 +78,7 @@ def by_python(pipeline: Pipeline, folder: Path) -> Files:
     files: Files = {}
     for path in sorted(folder.glob("*.npy")):
         labelling = pipeline.run(np.load(path))
-        files[f"{path.stem}_labels"] = labelling.labels
+        files[f"{path.stem}.labels"] = labelling.labels
         if labelling.objects is not None:
             files[f"{path.stem}.objects"] = labelling.objects.labels
             files[f"{path.stem} pixels"] = labelling.measures["pixels"]
@@ -90,7 +90,7 @@ def by_python(pipeline: Pipeline, folder: Path) -> Files:
 def files_of(folder: Path) -> Files:
     files: Files = {}
     for path in folder.iterdir():
-        if path.name.endswith((".tif", "_labels.npy")):
+        if path.name.endswith((".tif", ".labels.npy")):
             files[path.name.partition(".tif")[0].removesuffix(".npy")] = read_labels(path).array
         elif path.suffix == ".npy":
             files[path.name.removesuffix(".npy")] = np.load(path)
@@ -165,9 +165,9 @@ def test_every_way_gives_what_python_gives(
     assert found.keys() == expected.keys()
     for name, values in expected.items():
         np.testing.assert_array_equal(found[name], values, err_msg=name)
-    assert all(len(np.unique(expected[f"{name}_labels"])) > 1 for name in "ab")
+    assert all(len(np.unique(expected[f"{name}.labels"])) > 1 for name in "ab")
     if case == "strokes":
-        taught = saf.read_mask("out/a_labels.tif")
+        taught = saf.read_mask("out/a.labels.tif")
         assert taught.names == {5: "cell"} and {*np.unique(taught.labels)} <= {2, 5}
 
 

@@ -186,7 +186,7 @@ def test_a_folder_run_within_a_limit_goes_on_after_an_image_that_is_too_large(tm
         r"error: in/a_large\.png: not enough memory.*it fits \(Compute at, max_side\)", done.stderr
     )
     assert "Traceback" not in done.stderr
-    assert (tmp_path / "out" / "b_small_labels.tif").exists()
+    assert (tmp_path / "out" / "b_small.labels.tif").exists()
 
 
 def test_compiled_kernels_need_less_than_torch(monkeypatch):

@@ -10,7 +10,7 @@ import napari
 
 from napari_saf._gui.layers.live import LiveLayer
 from napari_saf._gui.layers.placement import place
-from napari_saf._gui.layers.visibility import visibility_of
+from napari_saf._gui.layers.view import visibility_of
 from napari_saf.io import ImageFile
 from napari_saf.result import Segmentation
 from napari_saf.samples import SAMPLES, read_sample

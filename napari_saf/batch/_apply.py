@@ -124,7 +124,7 @@ def apply_to_images(
     images : sequence of path
         Files, folders, or patterns such as ``slides/*.tif``.
     out : path
-        A mask, for one image, or a folder: that of ``name.png`` is called ``name_labels`` in it.
+        A mask, for one image, or a folder: that of ``name.png`` is called ``name.labels`` in it.
     options : ApplyOptions, optional
         Scaling, formats, and what is saved beside the masks.
     n_processes : int
@@ -159,7 +159,7 @@ def apply_to_images(
     >>> taught = saf.PrototypeSet.from_labels(problem, (image > 0.5) + 1)
     >>> (outcome,) = saf.apply_to_images(taught, [folder], f"{folder}/labels")
     >>> outcome.state, outcome.job.masks[0].name
-    ('done', 'a_labels.tif')
+    ('done', 'a.labels.tif')
     """
     paths = io.find_images([as_path(image, "images") for image in as_list(images, "images")])
     task, jobs = (options or ApplyOptions()).plan(as_model(learned), paths, as_path(out, "out"))

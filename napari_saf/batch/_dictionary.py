@@ -39,7 +39,7 @@ _ENCODING_ERRORS = "surrogateescape"
 class DictionaryTask(AbstractTask[float]):
     """Apply a dictionary to image files; the result is the peak signal-to-noise ratio in dB.
 
-    For ``name.png`` a mask ``name_labels``, an image ``name_reconstruction.tif`` and a row of
+    For ``name.png`` a mask ``name.labels``, an image ``name.reconstruction.tif`` and a row of
     the table ``dictionary.csv`` come to the folder. An image whose row and files are there is
     skipped unless it was changed since; what came from another image of the same name, or from
     other settings, stays, unless all is to be overwritten.
@@ -66,7 +66,7 @@ class DictionaryTask(AbstractTask[float]):
         for image in images:
             stem = mask_stem(image)
             mask = self.folder / f"{stem}{LABELS_MARK}{self.mask_format}"
-            jobs.append(Job((image,), (mask,), self.folder / f"{stem}_reconstruction.tif"))
+            jobs.append(Job((image,), (mask,), self.folder / f"{stem}.reconstruction.tif"))
         check_outputs([output for job in jobs for output in job.outputs], images)
         return jobs
 

@@ -183,7 +183,7 @@ def plan_jobs(
     """Return the jobs that label images, each with a recipe next to its mask.
 
     One image goes to `out` if that is named as a mask; otherwise `out` is a folder, and the
-    mask of ``name.png`` is ``name_labels`` with `suffix` in it; that of an image that is labelled
+    mask of ``name.png`` is ``name.labels`` with `suffix` in it; that of an image that is labelled
     in tiles has the suffix ``.ome.zarr``. Labels of the fields of ``plate.zarr`` go into each of
     them as ``labels/NAME`` for ``plate.zarr/labels/NAME``.
     """

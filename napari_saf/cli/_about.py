@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from packaging.requirements import Requirement
 
 from napari_saf import io
 from napari_saf.cli import has_screen, report, run_with_progress
@@ -24,7 +25,7 @@ from napari_saf.cli._options import (
     output,
     summary,
 )
-from napari_saf.errors import SafError
+from napari_saf.errors import SafError, one_line
 from napari_saf.features import extractor_of
 from napari_saf.methods import METHODS, SelfAssignmentFlow
 from napari_saf.parameters import describe
@@ -36,6 +37,7 @@ from napari_saf.storage import make_folder
 DOCKS = ("Segment", "Scribbles", "Objects", "Project")
 _WITH_QT = 'pip install "napari-saf[app]"'
 _PYTORCH = "see https://pytorch.org/get-started/locally/"
+_WEIGHTS = "name another file in the preferences, napari-saf, Network weights, or none"
 _GL_LIBRARIES = "apt install libgl1 libegl1 libxkbcommon-x11-0 libxcb-cursor0"
 _GL_TEST = """
 from qtpy.QtGui import QGuiApplication, QOffscreenSurface, QOpenGLContext
@@ -128,7 +130,7 @@ class Demo(AbstractCommand):
         click.echo(f"{result.n_labels} labels, {status}, {result.seconds:.1f} s")
         mask, figure, recipe = (
             self.out / f"{self.sample}{end}"
-            for end in ("_labels.tif", ".png", "_labels.recipe.json")
+            for end in (f"{io.LABELS_MARK}.tif", ".figure.png", ".recipe.json")
         )
         labels: Any = result.labels
         placed: dict[str, Any] = {
@@ -199,7 +201,8 @@ class Check:
 def run_checks() -> Iterator[Check]:
     yield Check("napari-saf", _version("napari-saf"))
     yield Check("Python", f"{platform.python_version()}, {platform.platform()}")
-    for check in (_check_torch, _check_device, _check_kernels, _check_qt, _check_opengl):
+    checks = _check_torch, _check_device, _check_kernels, _check_qt, _check_opengl, _check_weights
+    for check in checks:
         yield from check()
 
 
@@ -255,8 +258,41 @@ def _check_qt() -> Iterator[Check]:
         yield Check("Qt", f"no binding ({error})", _WITH_QT)
         return
     state = f"{qtpy.API_NAME} {qtpy.PYQT_VERSION or qtpy.PYSIDE_VERSION}, Qt {qtpy.QT_VERSION}"
-    is_refused = qtpy.API_NAME == "PyQt5" and not _version("napari").startswith("0.9.")
-    yield Check("Qt", state, f"{_WITH_QT}: napari 0.10 refuses PyQt5" if is_refused else "")
+    extra = qtpy.API_NAME.lower()
+    is_known = extra in importlib.metadata.metadata("napari-saf").get_all("Provides-Extra", [])
+    yield Check("Qt", state, "" if is_known else f"{_WITH_QT}: napari refuses {qtpy.API_NAME}")
+    yield from _check_versions(extra)
+
+
+def _check_versions(extra: str) -> Iterator[Check]:
+    """Compare installed versions with the requirements and those of the binding's extra."""
+    for text in importlib.metadata.requires("napari-saf") or ():
+        needed = Requirement(text)
+        if needed.marker is not None and not needed.marker.evaluate({"extra": extra}):
+            continue
+        version = _version(needed.name)
+        if not version and needed.marker is not None:  # conda has other names for parts of Qt
+            continue
+        if not needed.specifier.contains(version or "0", prereleases=True):
+            state = f"{version or 'missing'}, needed: {needed.specifier}"
+            yield Check(needed.name, state, f'pip install "{needed.name}{needed.specifier}"')
+
+
+def _check_weights() -> Iterator[Check]:
+    """Load the network that is named in the preferences, if any."""
+    try:
+        from napari_saf._gui.settings import current_settings
+    except Exception:  # noqa: BLE001 (without Qt, which is another check)
+        return
+    deep = current_settings().deep
+    if deep is None:
+        return
+    try:
+        deep.network()
+    except SafError as error:
+        yield Check("weights", one_line(error), _WEIGHTS)
+    else:
+        yield Check("weights", f"{deep.architecture}, {deep.weights_file}")
 
 
 def _check_opengl() -> Iterator[Check]:

@@ -183,7 +183,7 @@ class FairSweep(WritingCommand):
         options, companions = GivenImages(values).on(n_images=len(paths))
         table, plot = self.out / "fair_sweep.csv", self.out / "fair_sweep.png"
         mask_paths = [
-            [self.out / f"{io.mask_stem(path)}{io.LABELS_MARK}_{number}.tif" for path in paths]
+            [self.out / f"{io.mask_stem(path)}-{number}{io.LABELS_MARK}.tif" for path in paths]
             for number in range(count_points(weights) if self.masks else 0)
         ]
         outputs = [table, plot, *itertools.chain(*mask_paths)]

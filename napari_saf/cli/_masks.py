@@ -51,12 +51,11 @@ class OutlineCommand(WritingCommand):
 
 def find_masks(paths: Sequence[Path]) -> list[Path]:
     """Return masks, of a folder those that are called like masks."""
-    marks = (io.MASK_MARK, io.LABELS_MARK)
     masks: list[Path] = []
     for path in paths:
         if io.is_plain_folder(path):
             files = [file for file in sorted(path.iterdir()) if io.mask_suffix(file) is not None]
-            masks += [file for file in files if io.mask_stem(file).endswith(marks)]
+            masks += [file for file in files if io.mask_stem(file).endswith(io.LABELS_MARK)]
         else:
             masks += io.find_images([path])
     if not masks:
@@ -67,16 +66,11 @@ def find_masks(paths: Sequence[Path]) -> list[Path]:
     return masks
 
 
-def image_stem(mask: Path) -> str:
-    """Return the name of the image of a mask."""
-    return io.mask_stem(mask).removesuffix(io.MASK_MARK).removesuffix(io.LABELS_MARK)
-
-
 def image_of(mask: Path, images: Path | None) -> Path | None:
     """Return the image of a mask: a file, or that of its name in a folder."""
     if images is None or not io.is_plain_folder(images):
         return images
-    stem = image_stem(mask)
+    stem = io.image_stem(mask)
     files = [path for path in io.find_images([images]) if io.mask_stem(path) == stem]
     if len(files) != 1:
         raise InvalidInput(f"{images}: expected one image {stem}, found {len(files)}")
@@ -244,7 +238,7 @@ class Export(OutlineCommand):
             has_gaps = image is not None and image.no_data is not None
             prototypes = _prototypes(labelling, stated, self.n_each, has_gaps)
             labelling = dataclasses.replace(labelling, prototypes=prototypes)
-        export = io.Export(self.out, io.mask_stem(source), labelling, files)
+        export = io.Export(self.out, io.image_stem(source), labelling, files)
         sources = [path for path in (source, self.image_file) if path is not None]
         check_outputs(export.paths, sources, overwrite=self.overwrite)
         make_folder(self.out)
@@ -275,7 +269,7 @@ class Export(OutlineCommand):
                 raise click.UsageError("--unit: goes with --scale, the files do not say the size")
             mask = dataclasses.replace(mask, units=(self.unit,) * n_axes)
         if image is not None:
-            title = io.mask_stem(self.source).removesuffix(io.LABELS_MARK)
+            title = io.image_stem(self.source)
             mask = dataclasses.replace(mask, image=image.array, title=title)
         return mask
 

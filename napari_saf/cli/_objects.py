@@ -20,7 +20,6 @@ from napari_saf.cli._masks import (
     find_masks,
     for_each_mask,
     image_of,
-    image_stem,
     tell_lost_places,
 )
 from napari_saf.cli._options import Given, argument, option, output, step_options
@@ -128,7 +127,7 @@ class Objects(OutlineCommand, ParallelCommand):
         if len(paths) > 1 and (self.uncertainty or is_file):
             raise click.UsageError("--image, --uncertainty: a file goes with one mask")
         files = {
-            path: [self.out.with_name(f"{image_stem(path)}.objects{end}") for end in suffixes]
+            path: [self.out.with_name(f"{io.image_stem(path)}.objects{end}") for end in suffixes]
             for path in paths
         }
         sources = [path for path in (*paths, self.uncertainty, self.classes) if path is not None]

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from napari_saf import io, scoring
 from napari_saf.batch import check_outputs
-from napari_saf.cli._masks import find_masks, image_stem
+from napari_saf.cli._masks import find_masks
 from napari_saf.cli._options import argument, option
 from napari_saf.cli._run import WritingCommand
 from napari_saf.errors import FormatError, InvalidInput
@@ -110,7 +110,7 @@ def _pairs(mask: Path, truths: Sequence[Path]) -> list[tuple[Path, Path]]:
     for folder in truths:
         for path in find_masks([mask]):
             files = sorted(folder.iterdir()) if io.is_plain_folder(folder) else []
-            same = [file for file in files if image_stem(file) == image_stem(path)]
+            same = [file for file in files if io.image_stem(file) == io.image_stem(path)]
             if len(same) != 1:
                 raise InvalidInput(f"{folder}: expected one truth of {path.name}, got {len(same)}")
             pairs.append((path, same[0]))

@@ -37,7 +37,6 @@ from napari_saf.io._outlines import OUTLINE_SUFFIXES, check_outlines, save_objec
 from napari_saf.io._paths import (
     FIGURE_SUFFIXES,
     LABELS_MARK,
-    MASK_MARK,
     MASK_SUFFIXES,
     NIFTI_SUFFIXES,
     OME_ZARR_SUFFIX,
@@ -49,6 +48,7 @@ from napari_saf.io._paths import (
     check_suffix,
     file_state,
     file_stem,
+    image_stem,
     is_plain_folder,
     is_zarr,
     mask_stem,

@@ -32,17 +32,16 @@ from napari_saf.io._outlines import OUTLINE_SUFFIXES, check_outlines, save_objec
 from napari_saf.io._paths import (
     FIGURE_SUFFIXES,
     LABELS_MARK,
-    MASK_MARK,
     MASK_SUFFIXES,
     OME_ZARR_SUFFIX,
     PROBABILITY_MARK,
     PROBABILITY_SUFFIXES,
     PROTOTYPE_SUFFIXES,
     TABLE_SUFFIXES,
-    companion_recipe,
     mask_stem,
     mask_suffix,
     places_lost,
+    recipe_path,
 )
 from napari_saf.io._probabilities import Kind, save_probabilities
 from napari_saf.io._prototypes import save_prototypes
@@ -209,12 +208,12 @@ def save_regions(
 def is_own_mask(path: Path) -> bool:
     """Tell whether a file, or a folder, is a mask that napari-saf wrote.
 
-    It says so itself, or it is called like one (``photo_labels.tif``) and its recipe lies beside
+    It says so itself, or it is called like one (``photo.labels.tif``) and its recipe lies beside
     it. Damaged files are none.
     """
     try:
-        is_named = mask_stem(path).endswith((LABELS_MARK, MASK_MARK))
-        return read_note(path) is not None or (is_named and companion_recipe(path) is not None)
+        is_named = mask_stem(path).endswith(LABELS_MARK)
+        return read_note(path) is not None or (is_named and recipe_path(path).is_file())
     except FormatError:
         return False
 
@@ -258,8 +257,8 @@ def read_mask(path: str | os.PathLike[str], *, lazily: bool = False) -> Labellin
         georeference=image.georeference,
         colors=image.colors or {},
     )
-    companion = companion_recipe(file) if note is None or note.recipe is None else None
-    if companion is not None:
+    companion = recipe_path(file)
+    if (note is None or note.recipe is None) and companion.is_file():
         with format_errors(companion, "a recipe"):
             recipe: Any = read_json(companion)
             prototypes = check_recipe(recipe).prototypes
@@ -406,7 +405,7 @@ def _image_steps(stem: Path, mask: Labelling, formats: ExportSelection) -> Itera
     """Yield the label image, with its note if it holds none, and binary masks."""
     labels, colors = mask.labels, {"colors": mask.colors}
     if formats.masks:
-        path = Path(f"{stem}{formats.masks}")
+        path = Path(f"{stem}{LABELS_MARK}{formats.masks}")
         described: dict[str, Any] = {"names": mask.names, "prototypes": mask.prototypes} | colors
         described |= {"recipe": mask.recipe, "place": mask.place}
         yield [path], partial(save_masks, path, labels, **mask.placed, **described)
@@ -430,14 +429,14 @@ def _region_steps(
     """Yield the table of regions, the numbered ones, and their outlines, of the kinds of labels."""
     least = formats.min_pixels
     if formats.regions:
-        table = Path(f"{stem}_regions{formats.regions}")
+        table = Path(f"{stem}.regions{formats.regions}")
         is_connected = formats.connected or formats.numbered != ""
         yield [table], lambda: save_table(table, mask.table(is_connected, least))
     if formats.numbered:
-        image = Path(f"{stem}_regions{formats.numbered}")
+        image = Path(f"{stem}.regions{formats.numbered}")
         number = partial(number_regions, mask.labels, axes=mask.axes, min_pixels=least)
         yield [image], lambda: save_masks(image, number(), **mask.placed, place=mask.place)
-    paths = [Path(f"{stem}_regions{suffix}") for suffix in formats.outlines]
+    paths = [Path(f"{stem}.regions{suffix}") for suffix in formats.outlines]
     for path in paths:
         check_outlines(path)
 
@@ -454,12 +453,12 @@ def _region_steps(
 def _run_steps(stem: Path, mask: Labelling, formats: ExportSelection) -> Iterator[Step]:
     """Yield the figure, and what a run left: prototypes, probability maps and the recipe."""
     if formats.figure:
-        path = Path(f"{stem}_figure{formats.figure}")
+        path = Path(f"{stem}.figure{formats.figure}")
         shown = {"channel_axis": mask.channel_axis, "plane": mask.plane, "title": mask.title}
         options: Any = mask.styled | shown
         yield [path], partial(save_figure, path, mask.labels, mask.image, **options)
     if formats.prototypes:
-        path = Path(f"{stem}_prototypes{formats.prototypes}")
+        path = Path(f"{stem}.prototypes{formats.prototypes}")
         yield [path], partial(save_prototypes, path, _prototypes(mask, path.suffix))
     if formats.probabilities:
         if not mask.probabilities:

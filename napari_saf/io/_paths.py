@@ -17,13 +17,11 @@ MASK_SUFFIXES = (".tif", ".tiff", ".png", ".npy", ".ome.zarr", *NIFTI_SUFFIXES)
 TABLE_SUFFIXES = (".csv", ".parquet")
 FIGURE_SUFFIXES = (".png", ".svg", ".pdf")
 PROTOTYPE_SUFFIXES = (".npy", ".csv", ".json")
-LABELS_MARK = "_labels"
-"""What the name of a mask has after that of its image."""
-MASK_MARK = ".labels"
-"""What the name of a mask that napari opens as labels has before its suffix."""
+LABELS_MARK = ".labels"
+"""What the name of a mask has between that of its image and its suffix."""
 PROBABILITY_SUFFIXES = (".ome.zarr", ".tif", ".npy")
 PROBABILITY_MARK = ".probabilities"
-"""What the name of a file of probability maps has before its suffix."""
+"""The same of a file of probability maps."""
 BIOIO_SUFFIXES = {".czi": "bioio-czi", ".lif": "bioio-lif", ".nd2": "bioio-nd2", ".dv": "bioio-dv"}
 """Files of microscopes, and the plug-in of bioio that reads them."""
 TIFF_SUFFIXES = (".tif", ".tiff", ".lsm", ".stk", ".svs", ".ndpi", ".scn", ".qptiff", ".btf")
@@ -33,7 +31,10 @@ IMAGE_SUFFIXES: tuple[str, ...] = (
     *(*PARTS_SUFFIXES, ".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp"),
     *NIFTI_SUFFIXES,
 )
-RESULT_MARKS = (LABELS_MARK, MASK_MARK, PROBABILITY_MARK, ".objects", "_reconstruction")
+RESULT_MARKS = (
+    *(LABELS_MARK, PROBABILITY_MARK, ".objects", ".kinds", ".regions", ".figure"),
+    ".reconstruction",
+)
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
@@ -73,12 +74,17 @@ def mask_stem(path: str | os.PathLike[str]) -> str:
     return Path(path).stem
 
 
+def image_stem(mask: Path) -> str:
+    """Return the name of the image of a mask, without folder and suffix."""
+    return mask_stem(mask).removesuffix(LABELS_MARK)
+
+
 def path_beside(mask: Path, ending: str) -> Path:
     """Return the path of a file beside a mask, called after its image: ``photo.ENDING``.
 
     Of a mask within an OME-Zarr image (``photo.ome.zarr/labels/NAME``) a file lies beside the
     image, ``photo.NAME.ENDING``, for a field of a plate in a folder of that name, and a zarr store
-    beside the mask, ``NAME_ENDING``.
+    beside the mask, ``NAME_ENDING``, a plain word as names there are.
     """
     if mask.parent.name == "labels" and is_zarr(mask.parent.parent):
         if ending.endswith(".ome.zarr"):
@@ -90,20 +96,12 @@ def path_beside(mask: Path, ending: str) -> Path:
         (outer, names), (name, _, suffix) = inner, ending.rpartition(".")
         folder = outer.with_name(f"{mask_stem(outer)}.{mask.name}.{name}")
         return folder / f"{'-'.join(names)}.{suffix}"
-    stem = mask_stem(mask).removesuffix(MASK_MARK).removesuffix(LABELS_MARK)
-    return mask.with_name(f"{stem}.{ending}")
+    return mask.with_name(f"{image_stem(mask)}.{ending}")
 
 
 def recipe_path(mask: Path) -> Path:
-    """Return where the recipe of a mask goes."""
-    return mask.with_name(f"{mask_stem(mask)}.recipe.json")
-
-
-def companion_recipe(mask: Path) -> Path | None:
-    """Return the recipe beside a mask, called as the mask or as its image, if there is one."""
-    image = mask_stem(mask).removesuffix(LABELS_MARK).removesuffix(MASK_MARK)
-    candidates = (recipe_path(mask), mask.with_name(f"{image}.recipe.json"))
-    return next((path for path in candidates if path.is_file()), None)
+    """Return where the recipe of a mask lies."""
+    return mask.with_name(f"{image_stem(mask)}.recipe.json")
 
 
 def mask_suffix(path: Path, suffixes: Sequence[str] = MASK_SUFFIXES) -> str | None:

@@ -168,7 +168,7 @@ def find_images(paths: Sequence[Path]) -> list[Path]:
 
     So does a file that holds several: the series of a TIFF, the fields of a plate. A path with
     ``*`` or ``?`` that is no file stands for the images and folders that fit it.
-    What an earlier run left in a folder (``name_labels``, ``name.probabilities``, ...) is not taken
+    What an earlier run left in a folder (``name.labels``, ``name.probabilities``, ...) is not taken
     for images; InvalidInput if there are no others.
     """
     images: list[Path] = []

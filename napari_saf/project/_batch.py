@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from napari_saf.errors import Cancelled, InvalidInput, SafError, raise_if
 from napari_saf.features import is_rgb
 from napari_saf.io import (
-    MASK_MARK,
+    LABELS_MARK,
     ImageFile,
     ImageSource,
     PaintedClass,
@@ -216,7 +216,7 @@ def export_all(
         raise_if(cancelled)
         layer = next((layer for layer in reversed(layers) if layer.is_visible), layers[-1])
         stem, number = mask_stem(task.entry.name), 1
-        while (name := f"{stem}{f'-{number}' if number > 1 else ''}{MASK_MARK}.tif") in names:
+        while (name := f"{stem}{f'-{number}' if number > 1 else ''}{LABELS_MARK}.tif") in names:
             number += 1
         names.add(name)
         report((f"{k + 1} of {len(labelled)}: {name}", k / len(labelled)))

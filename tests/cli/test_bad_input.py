@@ -28,7 +28,7 @@ ARRAYS = {
     "negative": -EYE,
     "labels": EYE.astype(np.uint8),
     "two": np.uint8(EYE) + BLOCK,
-    "masks/a_labels": EYE.astype(np.uint8),
+    "masks/a.labels": EYE.astype(np.uint8),
     "eye": np.eye(3),
 }
 CONTENTS = {
@@ -36,11 +36,11 @@ CONTENTS = {
     "file": b"mine",
     "old.npy": b"precious",
     "old.csv": b"precious",
-    "full/labels_figure.png": b"precious",
+    "full/labels.figure.png": b"precious",
     "full/comparison.csv": b"precious",
-    "full/a_s_1_labels.tif": b"precious",
+    "full/a_s_1.labels.tif": b"precious",
     "half/a_s_0.recipe.json": b"precious",
-    "half/b_labels_2.tif": b"precious",
+    "half/b-2.labels.tif": b"precious",
     **{f"nothing{suffix}": b"" for suffix in (".png", ".tif", ".npy", ".csv")},
     **{f"junk{suffix}": b"no image" for suffix in (".png", ".tif", ".npy")},
     "words.csv": b"a,b",
@@ -147,8 +147,8 @@ ERRORS = {
     f"{TILES} --groups axis:0 --method fair": ["groups"],
     # Export
     "export labels.npy -o file": ["file"],
-    "export labels.npy -o full": ["labels_figure.png", "--overwrite"],
-    "export mask.tif -o . --masks .tif --overwrite": ["mask.tif", "made of"],
+    "export labels.npy -o full": ["labels.figure.png", "--overwrite"],
+    "export masks/a.labels.npy -o masks --masks .npy --overwrite": ["a.labels.npy", "made of"],
     "export a.npy -o out": ["a.npy", "label image"],
     "export labels.npy -o out --recipe": ["recipe"],
     "export labels.npy -o in --regions .csv --image eye.npy": ["image", "shape"],
@@ -190,7 +190,7 @@ ERRORS = {
     f"{SWEEP} channel:0 --weights -1,2": ["-1"],
     f"{SWEEP} channel:0 --proportions 0.5,0.6": ["proportions"],
     "fair-sweep x/same.npy y/same.npy -o out --masks": ["under this name"],
-    "fair-sweep a.npy b.npy -o half --masks --weights 0,1,2": ["b_labels_2.tif", "--overwrite"],
+    "fair-sweep a.npy b.npy -o half --masks --weights 0,1,2": ["b-2.labels.tif", "--overwrite"],
     # Dictionaries
     "dictionary learn a.npy -o file/d.safetensors --patch-size 3": ["file"],
     "dictionary learn a.npy -o d.npz --patch-size 3": ["safetensors"],

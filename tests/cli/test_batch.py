@@ -47,7 +47,11 @@ def summary(outcome):
 
 @pytest.mark.parametrize(
     ("extra", "missing"),
-    [((), [".npy"]), ((), [".npy", ".recipe.json"]), (("--together",), [".npy"])],
+    [
+        ((), [".labels.npy"]),
+        ((), [".labels.npy", ".recipe.json"]),
+        (("--together",), [".labels.npy"]),
+    ],
 )
 def test_what_is_done_is_not_done_again(cli, folder, tmp_path, extra, missing):
     run, out = ("segment", folder, "-o", "out", *FEW, *extra), tmp_path / "out"
@@ -56,13 +60,13 @@ def test_what_is_done_is_not_done_again(cli, folder, tmp_path, extra, missing):
     assert summary(cli(*run)) == ("3 done before", [])
     assert times(out) == before[1]
     for end in missing:
-        (out / f"1_labels{end}").unlink()
+        (out / f"1{end}").unlink()
     outcome = cli(*run)
     assert outcome.code == 0 and content(out) == before[0]
     if not extra:
         assert summary(outcome) == ("1 labelled, 2 done before", [])
         changed = {name for name, time in times(out).items() if time != before[1][name]}
-        assert changed == {name for name in before[0] if name.startswith("1_")}
+        assert changed == {name for name in before[0] if name.startswith("1.")}
 
 
 @pytest.mark.parametrize("seconds", [10**9, 2 * 10**9])
@@ -258,7 +262,7 @@ def test_processes_that_are_ended_leave_no_broken_file_and_one_goes_on_to_the_sa
     assert masks
     for path in masks:
         assert read_labels(path).array.shape == (24, 32)
-        load_recipe(path.with_name(f"{path.stem}.recipe.json"))
+        load_recipe(path.with_name(f"{path.name.partition('.')[0]}.recipe.json"))
     if name == "SIGINT":
         assert not list(out.glob(".*"))
     before = {path: path.stat().st_mtime_ns for path in masks}
@@ -316,7 +320,7 @@ def test_killed_while_it_overwrites_the_other_settings_are_not_taken_for_done(
     kill(other, tmp_path, 2)  # after the first mask
     again = cli("segment", folder, "-o", "out", *FEW)
     assert summary(again) == ("1 labelled, 2 done before", [])
-    assert read_labels(tmp_path / "out" / "0_labels.npy").array.max() <= 2
+    assert read_labels(tmp_path / "out" / "0.labels.npy").array.max() <= 2
     assert not hidden(tmp_path / "out")
 
 
@@ -368,6 +372,6 @@ def test_regions_of_images_labelled_together_are_numbered_in_each(cli, folder, t
     run = ("segment", folder, "--together", *FEW)
     assert cli(*run, "-o", "kinds").code == cli(*run, "-o", "out", "--regions", "0.2").code == 0
     for k in range(3):
-        kinds, regions = (np.load(tmp_path / name / f"{k}_labels.npy") for name in ("kinds", "out"))
+        kinds, regions = (np.load(tmp_path / name / f"{k}.labels.npy") for name in ("kinds", "out"))
         tree = merge_regions(kinds, iio.imread(folder / f"{k}.png"))
         np.testing.assert_array_equal(regions, tree.at_level(0.2))

@@ -24,7 +24,7 @@ def test_a_folder_gets_picture_table_masks_and_recipes(cli, picture, rows, read_
     assert (recipe["parameters"]["s"], recipe["input"]["window"]) == (1, 5)
     again = "segment a.png -o again.tif --recipe out/a_s_1_window_5.recipe.json"
     assert cli(again).code == 0
-    one, again = (read_image(path).array for path in ("out/a_s_1_window_5_labels.tif", "again.tif"))
+    one, again = (read_image(path).array for path in ("out/a_s_1_window_5.labels.tif", "again.tif"))
     assert saf.metrics.variation_of_information(one, again) == 0
     assert cli("compare", "a.png", "-o", "out", *GRID).is_error("--overwrite")
     assert cli("compare", "a.png", "-o", "out", *GRID, "--overwrite").code == 0

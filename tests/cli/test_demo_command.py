@@ -41,15 +41,15 @@ def window(monkeypatch):
 
 
 def test_demo_writes_mask_figure_and_recipe(cli, small_samples, screen, window):
-    files = ["astronaut.png", "astronaut_labels.recipe.json", "astronaut_labels.tif"]
+    files = ["astronaut.figure.png", "astronaut.labels.tif", "astronaut.recipe.json"]
     for _ in range(2):  # it can be repeated
         outcome = cli("demo", "-o", "out")
         assert outcome.code == 0 and "no screen" in outcome.out
         assert sorted(os.listdir("out")) == files
         assert all(f"out/{name}" in outcome.out for name in files)
     assert not window
-    assert isinstance(load_recipe(f"out/{files[1]}").method, METHODS["saf"])
-    assert read_image(f"out/{files[2]}").array.shape == small_samples.shape[:2]
+    assert isinstance(load_recipe(f"out/{files[2]}").method, METHODS["saf"])
+    assert read_image(f"out/{files[1]}").array.shape == small_samples.shape[:2]
     assert iio.imread(f"out/{files[0]}").std() > 10
 
 

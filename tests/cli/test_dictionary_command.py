@@ -60,15 +60,15 @@ def test_apply_writes_masks_reconstructions_and_a_table(cli, picture, dictionary
     outcome = cli("dictionary", "apply", dictionary, "images", "-o", "out")
     assert (outcome.code, outcome.err) == (0, "")
     assert "2 labelled" in outcome.out and " dB, " in outcome.out
-    names = {"a_labels.tif", "a_reconstruction.tif", "b_labels.tif", "b_reconstruction.tif"}
+    names = {"a.labels.tif", "a.reconstruction.tif", "b.labels.tif", "b.reconstruction.tif"}
     assert set(os.listdir("out")) == names | {"dictionary.csv"}
     found = saf.PatchDictionary.load(dictionary)
     for path, row in zip(paths, table(), strict=True):
         image = read_image(path).array
         expected = found.apply(image)
         stem = f"out/{path.stem}"
-        np.testing.assert_array_equal(read_image(f"{stem}_labels.tif").array, expected.labels)
-        made = read_image(f"{stem}_reconstruction.tif").array
+        np.testing.assert_array_equal(read_image(f"{stem}.labels.tif").array, expected.labels)
+        made = read_image(f"{stem}.reconstruction.tif").array
         assert made.dtype == image.dtype
         np.testing.assert_allclose(made, expected.reconstruction, atol=0.51)
         assert row["image"] == path.name
@@ -98,7 +98,7 @@ def test_alpha_is_no_channel(cli, tmp_path):
     assert cli("dictionary", "learn", "a.png", "-o", "d.safetensors", *FEW).code == 0
     assert saf.PatchDictionary.load("d.safetensors").n_channels == 3
     assert cli("dictionary", "apply", "d.safetensors", "a.png", "b.png", "-o", "out").code == 0
-    one, other = (read_image(f"out/{name}_labels.tif").array for name in "ab")
+    one, other = (read_image(f"out/{name}.labels.tif").array for name in "ab")
     np.testing.assert_array_equal(one, other)
 
 
@@ -106,7 +106,7 @@ def test_what_a_killed_run_left_half_done_is_removed(cli, picture, dictionary):
     os.mkdir("out")
     killed = subprocess.Popen([sys.executable, "-c", ""])
     killed.wait()
-    for name in ("a_labels.tif", "b_labels.tif"):
+    for name in ("a.labels.tif", "b.labels.tif"):
         open(f"out/{hidden_name(Path(name))}-{killed.pid}-0123abcd.tif", "w").close()
     open("out/.notes", "w").close()
     assert len(os.listdir("out")) == 3
@@ -119,7 +119,7 @@ def test_only_what_is_not_done_or_has_changed_is_done(cli, picture, dictionary, 
     """A table of a row for each image, whatever was done again."""
     a, b = picture("a.png", (24, 28)), picture("b.png", (24, 28), seed=1)
     assert cli("dictionary", "apply", dictionary, a, "-o", "out").code == 0
-    before = os.stat("out/a_labels.tif").st_mtime_ns
+    before = os.stat("out/a.labels.tif").st_mtime_ns
     run = ("dictionary", "apply", dictionary, a, b, "-o", "out")
 
     def counts_are(words, *more):
@@ -128,10 +128,10 @@ def test_only_what_is_not_done_or_has_changed_is_done(cli, picture, dictionary, 
         assert sorted(row["image"] for row in table()) == ["a.png", "b.png"]
 
     counts_are("1 labelled, 1 done before")
-    assert os.stat("out/a_labels.tif").st_mtime_ns == before
-    os.remove("out/a_reconstruction.tif")
+    assert os.stat("out/a.labels.tif").st_mtime_ns == before
+    os.remove("out/a.reconstruction.tif")
     counts_are("1 labelled, 1 done before")
-    after = os.stat("out/a_labels.tif").st_mtime + 1
+    after = os.stat("out/a.labels.tif").st_mtime + 1
     os.utime(a, (after, after))
     counts_are("1 labelled, 1 done before")
     with open("out/dictionary.csv", "rb+") as file:
@@ -149,7 +149,7 @@ def test_images_of_one_name_in_two_folders_are_told_apart(cli, picture, dictiona
     before, run = table(), ("dictionary", "apply", dictionary, "b/x.png", "-o", "out")
     assert cli(*run).is_error("another x.png", "a/x.png")
     assert table() == before
-    assert "x_labels.tif: " in cli(*run, "--overwrite").out
+    assert "x.labels.tif: " in cli(*run, "--overwrite").out
 
 
 def test_a_bad_file_does_not_stop_the_rest_and_is_named_at_the_end(
@@ -163,7 +163,7 @@ def test_a_bad_file_does_not_stop_the_rest_and_is_named_at_the_end(
     named = [line for line in outcome.out.splitlines() if line.startswith("failed: ")]
     for lines in (named, outcome.err.strip().splitlines()):
         assert all(name in line for name, line in zip(bad, lines, strict=True))
-    assert os.path.exists("out/a_labels.tif")
+    assert os.path.exists("out/a.labels.tif")
     assert [row["image"] for row in table()] == ["a.png"]
 
 
@@ -188,7 +188,7 @@ def test_killed_in_the_middle_it_goes_on(picture, dictionary, cli, table, tmp_pa
         picture(f"images/{k:02}.png", (60, 60), seed=k)
     run = ("dictionary", "apply", dictionary, "images", "-o", "out")
     command = Command(*run, folder=tmp_path)
-    while not (tmp_path / "out" / "03_labels.tif").exists() and command.process.is_alive():
+    while not (tmp_path / "out" / "03.labels.tif").exists() and command.process.is_alive():
         time.sleep(0.01)
     command.process.kill()
     command.wait()
@@ -199,5 +199,5 @@ def test_killed_in_the_middle_it_goes_on(picture, dictionary, cli, table, tmp_pa
     assert len(os.listdir("out")) == 2 * 12 + 1
     assert {name: after[name] for name in before} == before
     for k in range(12):
-        assert read_image(f"out/{k:02}_labels.tif").array.shape == (60, 60)
-        assert read_image(f"out/{k:02}_reconstruction.tif").array.shape == (60, 60)
+        assert read_image(f"out/{k:02}.labels.tif").array.shape == (60, 60)
+        assert read_image(f"out/{k:02}.reconstruction.tif").array.shape == (60, 60)

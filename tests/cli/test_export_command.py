@@ -19,10 +19,10 @@ def test_a_table_and_a_figure_are_saved_unless_asked_otherwise(cli, rows, labell
     run = "export m.tif -o out --image a.png"
     outcome = cli(run)
     assert (outcome.code, outcome.err) == (0, "")
-    assert sorted(os.listdir("out")) == ["m_figure.png", "m_regions.csv"]
-    assert outcome.out.splitlines() == ["out/m_regions.csv", "out/m_figure.png"]
+    assert sorted(os.listdir("out")) == ["m.figure.png", "m.regions.csv"]
+    assert outcome.out.splitlines() == ["out/m.regions.csv", "out/m.figure.png"]
     labels, image = read_labels("m.tif").array, read_image("a.png").array
-    for row in rows("out/m_regions.csv"):
+    for row in rows("out/m.regions.csv"):
         values = image[labels == int(row["label"])]
         assert float(row["intensity_mean"]) == pytest.approx(values.mean())
         assert int(row["pixels"]) == values.size
@@ -34,12 +34,12 @@ def test_everything_at_once(cli, rows, labelled, read_recipe):
     run = f"export m.tif -o out --image a.png {kinds} --connected --scale 0.5 --unit um"
     outcome = cli(run, "--name", "2=dark side")
     assert outcome.code == 0, outcome.err
-    expected = "m.png m.recipe.json m_1.npy m_2_dark_side.npy m_figure.svg m_prototypes.csv"
-    assert sorted(os.listdir("out")) == [*expected.split(), "m_regions.csv"]
+    expected = "m.figure.svg m.labels.png m.prototypes.csv m.recipe.json m.regions.csv"
+    assert sorted(os.listdir("out")) == [*expected.split(), "m_1.npy", "m_2_dark_side.npy"]
     labels = read_labels("m.tif").array
-    np.testing.assert_array_equal(read_labels("out/m.png").array, labels)
+    np.testing.assert_array_equal(read_labels("out/m.labels.png").array, labels)
     np.testing.assert_array_equal(np.load("out/m_2_dark_side.npy") > 0, labels == 2)
-    table = rows("out/m_regions.csv")
+    table = rows("out/m.regions.csv")
     assert {row["name"] for row in table} == {"label 1", "dark side"}
     assert sum(float(row["area_um2"]) for row in table) == labels.size / 4
     assert read_recipe("out/m.recipe.json")["method"] == "saf"
@@ -51,8 +51,8 @@ def test_what_a_mask_says_of_itself_is_kept(cli):
     save_masks("m.tif", labels, scale=(2, 2), units="um", names=names, colors=colors)
     run = ("export", "m.tif", "-o", "out", "--masks", ".png", "--binary", ".npy", "--name", "2=ink")
     assert cli(*run).code == 0
-    assert sorted(os.listdir("out")) == ["m.png", "m_1_light.npy", "m_2_ink.npy"]
-    found = read_mask("out/m.png")
+    assert sorted(os.listdir("out")) == ["m.labels.png", "m_1_light.npy", "m_2_ink.npy"]
+    found = read_mask("out/m.labels.png")
     assert found.names == {1: "light", 2: "ink"}
     assert found.colors[2][:3] == (0, 0.5, 0)
     assert (found.scale, found.units) == ([2, 2], ["µm", "µm"])
@@ -63,17 +63,17 @@ def test_numbered_regions_go_with_the_rows_of_the_table(cli, rows):
     save_masks("m.tif", labels, scale=(2, 2), units="um")
     outcome = cli("export m.tif -o out --regions .csv --numbered .tif --min-pixels 2")
     assert outcome.code == 0, outcome.err
-    found = read_image("out/m_regions.tif")
+    found = read_image("out/m.regions.tif")
     np.testing.assert_array_equal(found.array, [[1, 1, 0, 0], [1, 0, 0, 0], [0, 2, 2, 2]])
     assert tuple(found.scale) == (2, 2)
-    table = [(row["label"], row["region"], row["pixels"]) for row in rows("out/m_regions.csv")]
+    table = [(row["label"], row["region"], row["pixels"]) for row in rows("out/m.regions.csv")]
     assert table == [("1", "1", "3"), ("3", "2", "3")]
 
 
 @pytest.mark.parametrize("suffix", [".npy", ".csv", ".json"])
 def test_prototypes_of_an_export_label_the_image_again(cli, labelled, suffix):
     assert cli(f"export m.tif -o out --image a.png --prototypes {suffix}").code == 0
-    run = f"segment a.png -o n.tif --method af --prototypes out/m_prototypes{suffix}"
+    run = f"segment a.png -o n.tif --method af --prototypes out/m.prototypes{suffix}"
     assert cli(run).code == 0
     same = read_labels("m.tif").array == read_labels("n.tif").array
     assert same.mean() > 0.97
@@ -88,7 +88,7 @@ def test_several_prototypes_of_each_label_label_another_image(cli, tmp_path):
     np.save("m.npy", truth)
     more = "--per-label 4 --name 3=edge"
     assert cli(f"export m.npy -o out --image a.png --prototypes .json {more}").code == 0
-    assert cli("segment b.png -o n.tif --prototypes out/m_prototypes.json").code == 0
+    assert cli("segment b.png -o n.tif --prototypes out/m.prototypes.json").code == 0
     assert (read_labels("n.tif").array == truth[:, ::-1]).mean() > 0.97
 
 
@@ -102,7 +102,7 @@ def test_slices_are_not_mixed_at_a_reduced_size(cli):
     np.save("z.npy", stack)
     np.save("m.npy", 1 + (stack > 0.5).astype(np.uint8))
     assert cli("export", "m.npy", "-o", "o", "--image", "z.npy", "--prototypes", ".json").code == 0
-    found = saf.load_prototypes("o/m_prototypes.json")
+    found = saf.load_prototypes("o/m.prototypes.json")
     np.testing.assert_allclose(found.vectors.ravel(), [0, 1], atol=1e-3)
     assert found.options == problem.options
 
@@ -114,7 +114,7 @@ def test_the_alpha_of_images_is_no_feature_of_prototypes(cli, n_channels):
     Image.fromarray(image).save("a.png")
     np.save("m.npy", 1 + (image[..., 0] > 0).astype(np.uint8))
     assert cli("export", "m.npy", "-o", "o", "--image", "a.png", "--prototypes", ".json").code == 0
-    found = saf.load_prototypes("o/m_prototypes.json")
+    found = saf.load_prototypes("o/m.prototypes.json")
     assert found.vectors.shape == (2, 4)  # colour and texture
     assert found.options.channel_axis is None
 
@@ -126,7 +126,7 @@ def test_the_size_of_a_pixel_is_taken_from_labels_or_image(cli, rows):
     assert cli("export m.tif -o out --regions .csv").code == 0
     assert cli("export n.npy -o out --image m.tif --regions .csv").code == 0
     for name in ("m", "n"):
-        assert [float(r["area_um2"]) for r in rows(f"out/{name}_regions.csv")] == [6, 12]
+        assert [float(r["area_um2"]) for r in rows(f"out/{name}.regions.csv")] == [6, 12]
 
 
 def test_labels_of_other_programs_are_taken(cli):
@@ -135,7 +135,7 @@ def test_labels_of_other_programs_are_taken(cli):
     image.putpalette(bytes(range(256)) * 3)
     image.save("voc.png")
     assert cli("export voc.png -o out --masks .ome.zarr").code == 0
-    np.testing.assert_array_equal(read_labels("out/voc.ome.zarr").array, labels)
+    np.testing.assert_array_equal(read_labels("out/voc.labels.ome.zarr").array, labels)
 
 
 def test_a_large_mask_is_measured_without_being_read_whole(cli, rows, monkeypatch):
@@ -144,8 +144,8 @@ def test_a_large_mask_is_measured_without_being_read_whole(cli, rows, monkeypatc
     assert cli("export", "m.ome.zarr", "-o", "whole", "--regions", ".csv", "--connected").code == 0
     monkeypatch.setattr("napari_saf.cli._masks.LARGE", 100)
     outcome = cli("export", "m.ome.zarr", "-o", "out", "--connected")
-    assert (outcome.code, outcome.out) == (0, "out/m_regions.csv\n"), outcome.err
-    whole, parts = rows("whole/m_regions.csv"), rows("out/m_regions.csv")
+    assert (outcome.code, outcome.out) == (0, "out/m.regions.csv\n"), outcome.err
+    whole, parts = rows("whole/m.regions.csv"), rows("out/m.regions.csv")
     assert [row.pop("name") for row in parts] == ["label 1", "label 1", "label 2", "sky"]
     for row in whole:
         row.pop("name")
@@ -154,7 +154,7 @@ def test_a_large_mask_is_measured_without_being_read_whole(cli, rows, monkeypatc
     assert outcome.is_error("a table, outlines and the recipe")
     pytest.importorskip("shapely")
     outcome = cli("export", "m.ome.zarr", "-o", "out", "--geojson", "--coco", "--min-pixels", "301")
-    assert outcome.out.split() == ["out/m_regions.geojson", "out/m_regions.json"], outcome.err
+    assert outcome.out.split() == ["out/m.regions.geojson", "out/m.regions.json"], outcome.err
     expected = number_regions(labels, min_pixels=301)
     for path in outcome.out.split():
         back = saf.load_objects(path, labels.shape)
@@ -169,12 +169,12 @@ def test_outlines_of_regions_for_other_programs(cli):
     save_masks("m.tif", labels, names={2: "lake"})
     outcome = cli("export m.tif -o out --geojson --rois --coco --numbered .tif --min-pixels 2")
     assert (outcome.code, outcome.err) == (0, "")
-    numbers = read_labels("out/m_regions.tif").array
+    numbers = read_labels("out/m.regions.tif").array
     assert numbers.max() == 3
     for suffix in (".geojson", ".zip", ".json"):
-        found = saf.load_objects(f"out/m_regions{suffix}", labels.shape)
+        found = saf.load_objects(f"out/m.regions{suffix}", labels.shape)
         assert np.array_equal(found.labels, numbers)
         assert found.names == {1: "label 1", 2: "lake"}
         assert np.array_equal(found.kind_image, np.where(numbers, labels, 0))
     assert cli("export", "m.tif", "-o", "alone", "--geojson").code == 0
-    assert os.listdir("alone") == ["m_regions.geojson"]
+    assert os.listdir("alone") == ["m.regions.geojson"]

@@ -40,8 +40,8 @@ def test_masks_of_every_weight_are_saved_when_asked(cli, images, rows, given, we
     assert cli(*run).code == 0
     assert len(rows("out/fair_sweep.csv")) == weights
     masks = {name for name in os.listdir("out") if name.endswith(".tif")}
-    assert masks == {f"{stem}_labels_{k}.tif" for stem in "ab" for k in range(weights)}
-    assert read_image("out/a_labels_1.tif").array.shape == (12, 16)
+    assert masks == {f"{stem}-{k}.labels.tif" for stem in "ab" for k in range(weights)}
+    assert read_image("out/a-1.labels.tif").array.shape == (12, 16)
 
 
 def test_groups_come_from_a_channel_or_a_file(cli, picture, tmp_path):
@@ -62,7 +62,7 @@ def test_segment_takes_groups_and_the_recipe_repeats_them(cli, images, read_reci
         assert outcome.code == 0
         assert outcome.err == "" or "(64 of 64 blocks)" in outcome.err
     assert read_recipe(recipe)["input"]["groups"] == "image"
-    for name in ("a_labels.tif", "b_labels.tif"):
+    for name in ("a.labels.tif", "b.labels.tif"):
         np.testing.assert_array_equal(
             read_image(f"one/{name}").array, read_image(f"two/{name}").array
         )

@@ -44,11 +44,11 @@ def test_all_images_of_a_file_are_labelled_or_one_by_its_name(cli, series, tmp_p
     run = ("segment", series, "--max-labels", "2", "-o")
     assert cli(*run, "m.tif").is_error("expected a folder for 2 images")
     assert "2 images: 2 labelled" in cli(*run, "out").out
-    assert read_labels("out/s-1_labels.tif").array.shape == (40, 60)
+    assert read_labels("out/s-1.labels.tif").array.shape == (40, 60)
     assert "2 images: 2 done before" in cli(*run, "out").out
     one = cli("segment", f"{series}#1", "--max-labels", "2", "-o", "m.tif")
     assert one.code == 0
-    assert np.array_equal(read_labels("m.tif").array, read_labels("out/s-1_labels.tif").array)
+    assert np.array_equal(read_labels("m.tif").array, read_labels("out/s-1.labels.tif").array)
     job = LargeJob.of(f"{series}#1", SelfAssignmentFlow(max_labels=2))
     sent, _ = job.sent(is_sent=True)  # to another process: not its pixels
     assert sent[0] == f"{series}#1"
@@ -65,8 +65,8 @@ def test_pixels_without_data_get_no_label(cli, tmp_path):
     zarr.create_array("c.zarr", data=scene, chunks=(24, 30), attributes={"_FillValue": -9999})
     plain = ("--max-labels", "2", "-o")
     runs = [
-        ("segment", "a.tif", *plain, "a_labels.tif"),
-        ("segment", "b.tif", "--no-data", "-9999", *plain, "b_labels.tif"),
+        ("segment", "a.tif", *plain, "a.labels.tif"),
+        ("segment", "b.tif", "--no-data", "-9999", *plain, "b.labels.tif"),
         ("segment", "c.zarr", "--tile", "32", *plain, "c.ome.zarr"),
         ("segment", "b.tif", "--no-data", "-9999", "--tile", "32", *plain, "d.ome.zarr"),
     ]
@@ -133,6 +133,6 @@ def test_pixels_without_data_of_a_colour_image_get_no_label_within_a_mask_either
     tifffile.imwrite("c.tif", array, photometric="rgb")
     np.save("mask.npy", np.pad(np.ones((40, 50), np.uint8), ((0, 0), (10, 0))))
     run = ("segment", "c.tif", "--no-data", "0", "--mask", "mask.npy", "--max-labels", "2")
-    assert cli(*run, "-o", "c_labels.tif").code == 0
-    labels = read_labels("c_labels.tif").array
+    assert cli(*run, "-o", "c.labels.tif").code == 0
+    labels = read_labels("c.labels.tif").array
     assert not labels[:10].any() and not labels[:, :10].any() and labels[10:, 10:].all()

@@ -65,11 +65,11 @@ def test_a_folder_may_hold_small_and_large_images(cli, picture, monkeypatch):
     large(monkeypatch)
     run = ("segment", "in", "-o", "out", "--objects", "--object-smallest", "5", *PLAIN)
     outcome = cli(*run)
-    assert "large_labels.ome.zarr: 2 labels, 1 tile, " in outcome.out
+    assert "large.labels.ome.zarr: 2 labels, 1 tile, " in outcome.out
     assert "2 images: 2 labelled" in outcome.out
     made = {
-        "large_labels.ome.zarr", "large.objects.ome.zarr", "large.objects.csv",
-        "small_labels.tif", "small_labels.recipe.json", "small.objects.tif", "small.objects.csv",
+        "large.labels.ome.zarr", "large.objects.ome.zarr", "large.objects.csv",
+        "small.labels.tif", "small.recipe.json", "small.objects.tif", "small.objects.csv",
     }  # fmt: skip
     assert set(os.listdir("out")) == made
     assert "2 images: 2 done before" in cli(*run).out

@@ -174,7 +174,7 @@ def test_a_folder_ends_in_objects_as_its_recipe_says(cli, rows, tmp_path):
     assert "1 labelled, 1 done before" in cli(run).out
     assert "2 labelled" in cli(run, "--object-neck", "0", "--overwrite").out
     # As the dock and Python split these labels: how uncertain they were does not count.
-    labels = read_image("out/b_labels.tif").array
+    labels = read_image("out/b.labels.tif").array
     photo = iio.imread("photos/b.png")
     own = saf.split_objects(labels, image=photo, kinds=[2], smallest=30, neck=0)
     assert np.array_equal(read_image("out/b.objects.tif").array, own.labels)

@@ -51,8 +51,8 @@ def commands(image, mask, suffix):
     numbered = [f"out/{mask.split('.')[0]}.objects{suffix}"]
     yield ("objects", mask, "--image", image, "-o", "out/o.csv", "--masks", suffix), numbered
     kinds = [word for name in ("masks", "binary", "numbered") for word in (f"--{name}", suffix)]
-    stem = mask.removesuffix(suffix).removesuffix(".npy")
-    written = [f"e/{stem}{end}{suffix}" for end in ("", "_1", "_2", "_regions")]
+    ends = (".labels", "_1", "_2", ".regions")
+    written = [f"e/{mask.split('.')[0]}{end}{suffix}" for end in ends]
     yield ("export", mask, "--image", image, "-o", "e", *kinds), written
 
 
@@ -101,5 +101,5 @@ def test_pixels_without_data_are_left_out_of_what_is_made_of_a_mask(cli):
     np.testing.assert_array_equal(sharp[:, :8], LABELS[0][:, :8])
     run = cli("export", "map.labels.tif", "--image", "map.tif", "-o", "e", "--prototypes", ".json")
     assert run.code == 0, run.err
-    prototypes = saf.load_prototypes("e/map.labels_prototypes.json")
+    prototypes = saf.load_prototypes("e/map.prototypes.json")
     assert np.isfinite(prototypes.vectors).all() and len(prototypes.vectors) == 2

@@ -69,7 +69,7 @@ def test_run_and_python_label_alike_from_an_object_and_from_its_file(
         expected = label(image)
         assert len(np.unique(expected)) > 1
         for out in ("run", "object", "file"):
-            mask = read_labels(f"{out}/{name}_labels.tif").array
+            mask = read_labels(f"{out}/{name}.labels.tif").array
             np.testing.assert_array_equal(mask, expected)
     assert "3 done before" in cli("run", path, "images", "-o", "object").out
 
@@ -86,7 +86,7 @@ def test_the_scaling_is_the_same_by_every_way(cli, learned, images, tmp_path, sc
     for name, image in images.items():
         expected = recipe.run(image, rescale=scaling).labels
         for out in ("run", "python"):
-            mask = read_labels(f"{out}/{name}_labels.tif").array
+            mask = read_labels(f"{out}/{name}.labels.tif").array
             np.testing.assert_array_equal(mask, expected)
 
 
@@ -116,7 +116,7 @@ def test_a_dictionary_of_a_project_is_applied_if_it_is_the_one_that_was_saved(
     file = FileReference(atoms, content_digest(atoms), atoms.stat().st_size)
     path = save_project(tmp_path / "work.napari-saf", Project(dictionaries={"atoms": file}))
     assert cli("run", path, "images", "-o", "out").code == 0
-    labels = read_labels("out/a_labels.tif").array
+    labels = read_labels("out/a.labels.tif").array
     np.testing.assert_array_equal(labels, found.apply(images["a"], window=3).labels)
     assert cli("run", path, "images", "-o", "more", "--probabilities", ".npy").is_error("atom")
     refused = cli("run", path, "images/a.npy", "-o", "a.ome.zarr", "--tile", "16")
@@ -133,7 +133,7 @@ def test_a_large_image_is_labelled_in_tiles(cli, images, learned):
     whole = label(images["a"])
     assert (read_labels("a.ome.zarr").array == whole).mean() > 0.95
     every = cli("run", path, "images", "-o", "out", "--tile", "16")
-    assert every.code == 0 and "a_labels.ome.zarr" in every.out
+    assert every.code == 0 and "a.labels.ome.zarr" in every.out
 
 
 @pytest.mark.parametrize(
@@ -183,6 +183,6 @@ def test_a_folder_says_whose_labels_are_least_certain(cli, images, tmp_path):
     first, again = (cli("run", taught, "images", "-o", "run").out for _ in range(2))
     line = first.splitlines()[-1]
     assert line.startswith("least certain: ramp.npy (") and line == again.splitlines()[-1]
-    recipe = saf.load_recipe(tmp_path / "run" / "ramp_labels.recipe.json")
+    recipe = saf.load_recipe(tmp_path / "run" / "ramp.recipe.json")
     (share,) = recipe.plain["uncertainty"]
     assert f"{100 * share:.1f} % uncertain" in first and 0 < share <= 1

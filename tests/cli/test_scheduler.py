@@ -76,6 +76,6 @@ def test_a_worker_of_a_scheduler_does_tiles_and_folders(cli, picture, tmp_path, 
     assert cli(*run, "-o", "applied").code == 1
     assert cli(*run, "-o", "elsewhere", "--scheduler", scheduler).code == 1
     for folder, other in (("alone", "shared"), ("applied", "elsewhere")):
-        for name in ("0_labels.tif", "1_labels.tif"):
+        for name in ("0.labels.tif", "1.labels.tif"):
             expected, found = (read_labels(tmp_path / f / name).array for f in (folder, other))
             np.testing.assert_array_equal(found, expected)

@@ -42,12 +42,12 @@ def test_images_of_a_folder_have_masks_of_the_chosen_format_beside_them(
     picture("in/a.png"), picture("in/b.npy", seed=1)
     (tmp_path / "in" / "notes.txt").touch()
     before = {*os.listdir("in")}
-    masks = {f"{stem}_labels{end}" for stem in "ab" for end in (suffix, ".recipe.json")}
+    masks = {f"{stem}{end}" for stem in "ab" for end in (f".labels{suffix}", ".recipe.json")}
     for state in ("labelled", "done before"):  # masks are not taken for images
         outcome = cli("segment", "in", "-o", "in", "--format", suffix, *FEW)
         assert outcome.code == 0 and f"2 images: 2 {state}" in outcome.out
         assert {*os.listdir("in")} == before | masks
-    assert labels_of(tmp_path / "in" / f"a_labels{suffix}").shape == (12, 16)
+    assert labels_of(tmp_path / "in" / f"a.labels{suffix}").shape == (12, 16)
 
 
 def test_together_means_one_set_of_labels(cli, tmp_path, read_recipe):
@@ -55,7 +55,7 @@ def test_together_means_one_set_of_labels(cli, tmp_path, read_recipe):
     low[0, 0], high[0, 0] = 25, 205
     np.save("low.npy", low), np.save("high.npy", high)
     assert cli("segment", "low.npy", "high.npy", "-o", "out", "--together", *FEW).code == 0
-    masks = [labels_of(f"out/{name}_labels.tif") for name in ("low", "high")]
+    masks = [labels_of(f"out/{name}.labels.tif") for name in ("low", "high")]
     assert [len(np.unique(mask)) for mask in masks] == [1, 1]
     assert masks[0][0, 0] != masks[1][0, 0]
     assert read_recipe("out/together.recipe.json")["images"] == ["low.npy", "high.npy"]
@@ -153,7 +153,7 @@ def test_a_file_of_prototypes_is_all_that_another_image_needs(cli, picture, taug
     assert "done" in cli(*command).out
 
 
-@pytest.mark.parametrize("known", ["--recipe a.recipe.json", "--prototypes a_prototypes.json"])
+@pytest.mark.parametrize("known", ["--recipe a.recipe.json", "--prototypes a.prototypes.json"])
 def test_images_of_other_brightness_are_scaled_by_themselves(cli, picture, known):
     np.save("dim.npy", np.asarray(Image.open(picture())) / 50 + 7)
     assert cli("segment a.png -o a.tif", *FEW).code == 0
@@ -333,7 +333,7 @@ def test_a_recipe_of_regions_is_repeated_unless_they_are_not_wanted(cli, patches
 def test_the_table_of_exported_regions_calls_them_so(cli, patches):
     assert cli("segment", patches, "-o", "out.tif", "--max-labels", "6", "--regions", "0").code == 0
     assert cli("export", "out.tif", "-o", "tables", "--regions", ".csv", "--recipe").code == 0
-    rows = Path("tables/out_regions.csv").read_text().splitlines()[1:]
+    rows = Path("tables/out.regions.csv").read_text().splitlines()[1:]
     regions = labels_of("out.tif")
     assert [row.split(",")[:2] for row in rows] == [
         [str(k), f"region {k}"] for k in range(1, regions.max() + 1)
@@ -348,7 +348,7 @@ def test_probabilities_lie_beside_each_mask(cli, picture, suffix):
     assert cli("segment", *images, "-o", "out", *options).code == 0
     for stem in "ab":
         maps = read_image(f"out/{stem}.probabilities{suffix}").array
-        labels = read_labels(f"out/{stem}_labels.tif").array
+        labels = read_labels(f"out/{stem}.labels.tif").array
         assert maps.dtype == np.float32
         np.testing.assert_array_equal(maps.argmax(axis=0) + 1, labels)
     again = cli("segment", *images, "-o", "out", *options)
@@ -361,7 +361,7 @@ def test_probabilities_lie_beside_each_mask(cli, picture, suffix):
     assert cli("segment", *images, "-o", "out", *options, *of_one).code == 0
     found = np.squeeze(read_image(f"out/a.probabilities{suffix}").array)
     assert found.dtype == np.uint8
-    np.testing.assert_array_equal(found > 127, read_labels("out/a_labels.tif").array == 2)
+    np.testing.assert_array_equal(found > 127, read_labels("out/a.labels.tif").array == 2)
 
 
 def test_every_image_has_the_maps_of_all_that_was_taught(cli, picture, taught):

@@ -58,11 +58,11 @@ def test_masks_of_a_folder_find_their_images(cli, files):
     os.makedirs("images")
     os.makedirs("masks")
     for name in "bc":
-        save_masks(f"masks/{name}_labels.png", files)
+        save_masks(f"masks/{name}.labels.png", files)
         iio.imwrite(f"images/{name}.png", 100 * disk())
     assert cli("sharpen", "masks", "images", "-o", "out").code == 0
     for name in "bc":
-        np.testing.assert_array_equal(read_labels(f"out/{name}_labels.png").array, 3 * disk())
+        np.testing.assert_array_equal(read_labels(f"out/{name}.labels.png").array, 3 * disk())
     iio.imwrite("images/c.png", 100 * disk(60))
     outcome = cli("sharpen", "masks", "images", "-o", "out", "--overwrite")
     assert outcome.code == 1 and "c.png" in outcome.err and "1 of 2" in outcome.err

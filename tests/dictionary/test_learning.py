@@ -10,11 +10,10 @@ import torch
 from dictionary_cases import fitted, slow_distance, turned
 
 import napari_saf as saf
-from napari_saf.dictionary._sample import ImagePatches, pick_far_apart, sketch, update_atoms
+from napari_saf.dictionary._sample import ImagePatches, sketch, update_atoms
 from napari_saf.features import FEATURES
 from napari_saf.input import PLAIN
 from napari_saf.methods import run_to_end
-from napari_saf.parameters import build, describe
 
 
 def texture(height=40, width=48, seed=0):
@@ -98,13 +97,6 @@ def test_snapshots_have_live_labels_and_atoms():
     assert result.dictionary.images == ("wall",)
     with pytest.raises(saf.SafError, match="out of date"):
         _ = snapshots[0].labels
-
-
-def test_a_single_image_gives_one_label_image():
-    problem = saf.Problem.from_image(texture(), **PLAIN)
-    result = saf.PatchDictionaryLearning(**QUICK).run(problem)
-    assert result.labels.shape == (40, 48)
-    assert result.recipe["parameters"]["patch_size"] == 5
 
 
 @pytest.mark.parametrize(
@@ -219,19 +211,6 @@ def test_the_sketch_is_the_positive_part():
     positive = vectors[:, kept] * values[kept] @ vectors[:, kept].T
     basis = sketch(bad, bad)
     torch.testing.assert_close(basis @ basis.T, positive)
-
-
-def test_points_far_apart_are_distinct():
-    points = torch.tensor([0.0, 0.0, 1.0, 5.0, 5.0, 9.0])
-    distances = (points[:, None] - points).square()
-    chosen = pick_far_apart(distances, 6)
-    assert len(points[chosen].unique()) == len(chosen) == 4
-
-
-def test_forms_and_command_line_can_be_made_of_its_parameters():
-    names = {item.name for item in describe(saf.PatchDictionaryLearning)}
-    assert {"n_atoms", "patch_size", "s", "shift_window", "rho", "seed", "device"} <= names
-    assert build(saf.PatchDictionaryLearning, {"n_atoms": 3}).n_atoms == 3
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,8 @@ from scipy.spatial.transform import Rotation
 
 import napari_saf as saf
 from napari_saf._gui.export.dock import ExportWidget
-from napari_saf._gui.layers.masks import read_layer
 from napari_saf._gui.layers.placement import image_region, place, steps_of, world_affine
+from napari_saf._gui.layers.reader import read_layer
 from napari_saf._gui.objects.dock import ObjectsWidget
 from napari_saf._gui.project.dock import ProjectWidget
 from napari_saf._gui.scribbles.dock import ScribblesWidget
@@ -154,7 +154,7 @@ def test_a_table_says_areas_of_pixels_and_what_the_image_has_there(
     dock.choice.choose("numbered", ".ome.zarr")
     dock.start()
     settle(dock)
-    with (tmp_path / "out" / "mask_regions.csv").open() as file:
+    with (tmp_path / "out" / "mask.regions.csv").open() as file:
         rows = list(csv.DictReader(file))
     size = abs(np.linalg.det(world_affine(image)))
     np.testing.assert_allclose([float(row["area_um2"]) for row in rows], 100 * size, rtol=1e-8)
@@ -227,7 +227,7 @@ def test_a_project_keeps_where_image_strokes_and_labels_lie(name, model, open_on
     for stem in "ab":
         tifffile.imwrite(tmp_path / f"{stem}.tif", MASK * 9)
     dock = open_on(model, ProjectWidget)
-    dock.add_files([tmp_path / "a.tif", tmp_path / "b.tif"])
+    dock.images.add_files([tmp_path / "a.tif", tmp_path / "b.tif"])
     settle(dock)
     image = model.layers[0]
     for key, value in (PLANES[name] | {"units": ("um", "um"), "axis_labels": ("q", "r")}).items():
@@ -248,10 +248,10 @@ def test_a_project_keeps_where_image_strokes_and_labels_lie(name, model, open_on
         assert [str(one) for one in viewer.layers[0].units] == ["micrometer"] * 2
         assert viewer.layers[0].axis_labels == ("q", "r")
 
-    dock.go_to_next()
+    dock.images.go_to_next()
     settle(dock)
     assert len(model.layers) == 1
-    dock.go_to_next()
+    dock.images.go_to_next()
     settle(dock)
     check(model)
     dock.save_to(tmp_path / "one.napari-saf")
@@ -268,7 +268,7 @@ def test_masks_that_a_project_exports_say_sizes_and_what_they_leave_out(
 ):
     tifffile.imwrite(tmp_path / "a.tif", MASK * 9)
     dock = open_on(model, ProjectWidget)
-    dock.add_files([tmp_path / "a.tif"])
+    dock.images.add_files([tmp_path / "a.tif"])
     settle(dock)
     image = model.layers[0]
     lying = {"scale": (0.5, 0.5), "rotate": 30, "affine": np.diag([0.5, 2, 1])}

@@ -12,7 +12,7 @@ import napari_saf as saf
 from napari_saf._gui.dictionary.dock import DictionaryWidget
 from napari_saf._gui.docks.apply import BUSY
 from napari_saf._gui.export.dock import ExportWidget
-from napari_saf._gui.layers.masks import read_layer
+from napari_saf._gui.layers.reader import read_layer
 from napari_saf._gui.prototypes.dock import PrototypesWidget
 from napari_saf._gui.scribbles.dock import ScribblesWidget
 from napari_saf.cli import main
@@ -92,7 +92,7 @@ def test_the_printed_command_the_recipe_and_export_label_as_apply_does(
     monkeypatch.chdir(tmp_path)
     export.repeat.save_to(typed[2])
     assert typed[0] == "napari-saf" and main(typed[1:]) == 0
-    np.testing.assert_array_equal(read_labels(tmp_path / "masks/other_labels.tif").array, applied)
+    np.testing.assert_array_equal(read_labels(tmp_path / "masks/other.labels.tif").array, applied)
 
     recipe = saf.load_recipe(typed[2])
     assert recipe.prototypes.names[7] == "sky" and recipe.method.name == method
@@ -198,7 +198,7 @@ def test_files_in_the_way_are_named(taught, folder, settle):
     assert taught.status.is_error and "failed: wrong.npy (cannot be" in taught.status.text
     for path in results.glob("*.tif"):
         path.write_bytes(b"mine")
-        (results / "other_labels.recipe.json").unlink()
+        (results / "other.recipe.json").unlink()
     taught.applying.button.click()
     settle(taught)
     assert taught.status.is_error and "redo what is there" in taught.status.text

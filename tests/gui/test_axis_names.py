@@ -10,7 +10,7 @@ import napari_saf as saf
 from napari_saf._gui.compare.dock import CompareWidget
 from napari_saf._gui.dictionary.dock import DictionaryWidget
 from napari_saf._gui.export.dock import ExportWidget
-from napari_saf._gui.layers import large, masks
+from napari_saf._gui.layers import large
 from napari_saf._gui.layers.placement import world_affine
 from napari_saf._gui.objects.dock import ObjectsWidget
 from napari_saf._gui.project.dock import ProjectWidget
@@ -208,8 +208,7 @@ def test_each_layer_has_axis_labels_and_units_of_its_image_and_lies_on_it(
     make, n_layers, model, open_on, settle, qtbot, tmp_path, monkeypatch
 ):
     if "tiles" in make.__name__:
-        for module in (large, masks):
-            monkeypatch.setattr(module, "LARGE", 10)
+        monkeypatch.setattr(large, "LARGE", 10)
     case = Case(model, open_on, settle, qtbot, tmp_path)
     image = ViewerModel().add_image(stack(), **TURNED, **AXES)
     make(case)

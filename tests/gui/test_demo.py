@@ -4,7 +4,7 @@ import pytest
 from napari_saf import Problem, SelfAssignmentFlow
 from napari_saf._gui.demo import fill
 from napari_saf._gui.layers.metadata import is_result
-from napari_saf._gui.layers.visibility import visibility_of
+from napari_saf._gui.layers.view import visibility_of
 from napari_saf.io import ImageFile
 
 pytestmark = [pytest.mark.gui, pytest.mark.automatic]

@@ -14,14 +14,13 @@ from qtpy.QtCore import QPoint, Qt
 from qtpy.QtWidgets import QCheckBox, QComboBox, QPushButton, QSpinBox
 
 import napari_saf as saf
-from napari_saf._gui.export import dock as export_dock
 from napari_saf._gui.export.dock import ExportWidget
 from napari_saf._gui.layers.metadata import ARE_STROKES, OBJECTS_KEY
 from napari_saf._gui.layers.placement import Placement, image_region
 from napari_saf._gui.layers.reading import Pixels
 from napari_saf._gui.scribbles.strokes import add_strokes
 from napari_saf._gui.segment.dock import SegmentWidget
-from napari_saf.io import _labelling, read_image, read_labels
+from napari_saf.io import _labelling, read_labels
 from napari_saf.methods import Cancelled, SelfAssignmentFlow
 from napari_saf.pipeline import load_recipe
 from napari_saf.problem import Problem
@@ -117,8 +116,8 @@ def names(folder):
 
 def test_a_click_saves_mask_and_table(done, qtbot, tmp_path, viewer):
     click_and_wait(qtbot, done, done.button)
-    assert names(tmp_path / "out") == ["blocks_SAF.labels.tif", "blocks_SAF_regions.csv"]
-    assert done.status.text.startswith("saved blocks_SAF.labels.tif, blocks_SAF_regions.csv in ")
+    assert names(tmp_path / "out") == ["blocks_SAF.labels.tif", "blocks_SAF.regions.csv"]
+    assert done.status.text.startswith("saved blocks_SAF.labels.tif, blocks_SAF.regions.csv in ")
     np.testing.assert_array_equal(
         read_labels(tmp_path / "out" / "blocks_SAF.labels.tif").array, viewer.layers[1].data
     )
@@ -136,8 +135,8 @@ def test_everything_is_saved(done, qtbot, tmp_path, viewer):
     assert len(found) == n_labels + 5
     entry = viewer.layers[1].metadata["napari_saf"]
     assert json.loads((out / "blocks_SAF.recipe.json").read_text())["method"] == "saf"
-    np.testing.assert_array_equal(np.load(out / "blocks_SAF_prototypes.npy"), entry["prototypes"])
-    with open(out / "blocks_SAF_regions.csv", encoding="utf-8") as file:
+    np.testing.assert_array_equal(np.load(out / "blocks_SAF.prototypes.npy"), entry["prototypes"])
+    with open(out / "blocks_SAF.regions.csv", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     assert [row["name"] for row in rows][:2] == ["sky", "sea"]
     for row in rows:
@@ -158,10 +157,10 @@ def test_regions_are_numbered_and_small_ones_left_out(viewer, export, qtbot, tmp
     assert least.text() == "regions of 2 pixels or more"
     click_and_wait(qtbot, dock, dock.button)
     out = tmp_path / "out"
-    assert names(out) == ["found.labels.tif", "found_regions.csv", "found_regions.tif"]
-    regions = read_labels(out / "found_regions.tif").array
+    assert names(out) == ["found.labels.tif", "found.regions.csv", "found.regions.tif"]
+    regions = read_labels(out / "found.regions.tif").array
     np.testing.assert_array_equal(regions, [[1, 1, 0, 0], [0, 0, 2, 0], [2, 2, 0, 0]])
-    with open(out / "found_regions.csv", encoding="utf-8") as file:
+    with open(out / "found.regions.csv", encoding="utf-8") as file:
         assert [row["region"] for row in csv.DictReader(file)] == ["1", "2"]
     tick(qtbot, dock, "Numbered regions", checked=False)
     rows.setCurrentIndex(0)
@@ -199,25 +198,6 @@ def test_files_that_are_there_are_asked_about(done, qtbot, tmp_path):
     assert done.status.suggested_action == ""
 
 
-def test_a_long_export_shows_that_it_goes_on(done, qtbot, monkeypatch):
-    may_write = threading.Event()
-    write = export_dock.write_files
-
-    def write_slowly(*arguments):
-        may_write.wait(TIMEOUT / 1000)
-        return write(*arguments)
-
-    monkeypatch.setattr(export_dock, "write_files", write_slowly)
-    click(qtbot, done.button)
-    try:
-        qtbot.waitUntil(lambda: done.status.text.endswith(" s"), timeout=TIMEOUT)
-        assert done.status.text.startswith("writing")
-    finally:
-        may_write.set()
-    qtbot.waitUntil(lambda: not done.panel.is_busy, timeout=TIMEOUT)
-    assert done.status.text.startswith("saved")
-
-
 def test_a_disk_that_fails_is_told_and_the_old_file_stays(done, qtbot, tmp_path, monkeypatch):
     def full(*arguments, **options):
         raise OSError(28, "No space left on device")
@@ -231,7 +211,7 @@ def test_a_disk_that_fails_is_told_and_the_old_file_stays(done, qtbot, tmp_path,
     click_and_wait(qtbot, done, button)
     assert done.status.is_error and "No space left on device" in done.status.text
     assert (out / "blocks_SAF.labels.tif").read_bytes() == before
-    assert names(out) == ["blocks_SAF.labels.tif", "blocks_SAF_regions.csv"]
+    assert names(out) == ["blocks_SAF.labels.tif", "blocks_SAF.regions.csv"]
     assert done.button.isEnabled()
     done.folder.set_path(out / "not there" / "results")  # what is wrong now is said, not what was
     assert not done.button.isEnabled() and done.status.text == "there is no such folder"
@@ -274,14 +254,7 @@ def test_foreign_labels_have_neither_prototypes_nor_recipe(viewer, export, qtbot
         not dock.applying.button.isEnabled() and "Nothing to repeat" in dock.repeat.summary.text()
     )
     click_and_wait(qtbot, dock, dock.button)
-    assert names(tmp_path / "out") == ["mine.labels.tif", "mine_regions.csv"]
-
-
-def test_what_would_be_repeated_is_said_in_the_words_of_the_docks(viewer, done):
-    assert done.repeat.summary.text() == "Self-assignment flow, colour and texture, scale 13."
-    entry = {"recipe": {"method": "dictionary"}}
-    done.labels.choose(viewer.add_labels(LABELS, metadata={"napari_saf": entry}))
-    assert "in its own dock" in done.repeat.summary.text()
+    assert names(tmp_path / "out") == ["mine.labels.tif", "mine.regions.csv"]
 
 
 def test_stop_leaves_out_the_files_that_were_not_begun(done, qtbot, tmp_path, monkeypatch):
@@ -302,7 +275,7 @@ def test_stop_leaves_out_the_files_that_were_not_begun(done, qtbot, tmp_path, mo
     clicked.set()
     qtbot.waitUntil(lambda: not done.panel.is_busy, timeout=TIMEOUT)
     assert done.status.text.startswith("stopped: saved") and not done.panel.stop_button.isEnabled()
-    assert names(tmp_path / "out") == ["blocks_SAF.labels.tif", "blocks_SAF_regions.csv"]
+    assert names(tmp_path / "out") == ["blocks_SAF.labels.tif", "blocks_SAF.regions.csv"]
 
 
 def test_stop_while_the_labels_are_read_saves_nothing(done, qtbot, tmp_path, monkeypatch):
@@ -317,26 +290,6 @@ def test_stop_while_the_labels_are_read_saves_nothing(done, qtbot, tmp_path, mon
     assert done.status.text == "stopped: nothing was saved" and not (tmp_path / "out").exists()
 
 
-def test_labels_without_a_pixel_are_told(viewer, export, qtbot, tmp_path):
-    viewer.add_labels(LABELS * 0)
-    dock = export()
-    dock.choice.choose("masks", "")
-    click_and_wait(qtbot, dock, dock.button)
-    assert dock.status.is_error and "all are 0" in dock.status.text
-
-
-def test_scale_units_and_axes_of_the_layer_are_kept(viewer, export, qtbot, tmp_path):
-    volume = np.stack([LABELS] * 2)
-    viewer.add_labels(volume, name="v", scale=(2, 0.5, 0.25), units=("µm",) * 3)
-    dock = export()
-    click_and_wait(qtbot, dock, dock.button)
-    image = read_image(tmp_path / "out" / "v.labels.tif")
-    assert (image.axes, image.scale) == ("zyx", (2.0, 0.5, 0.25))
-    with open(tmp_path / "out" / "v_regions.csv", encoding="utf-8") as file:
-        row = next(csv.DictReader(file))
-    assert float(row["volume_um3"]) == 12 * 0.25
-
-
 def test_a_slice_goes_with_its_slice_of_the_image(viewer, export, qtbot, tmp_path):
     image = stack().astype(float) + 10 * np.arange(5)[:, None, None]
     viewer.add_image(image, name="stack", scale=(3, 1, 1), translate=(6, 0, 0))
@@ -346,7 +299,7 @@ def test_a_slice_goes_with_its_slice_of_the_image(viewer, export, qtbot, tmp_pat
     dock.choice.choose("figure", ".png")
     click_and_wait(qtbot, dock, dock.button)
     assert not dock.status.is_error, dock.status.text
-    with open(tmp_path / "out" / "stack_SAF_regions.csv", encoding="utf-8") as file:
+    with open(tmp_path / "out" / "stack_SAF.regions.csv", encoding="utf-8") as file:
         for row in csv.DictReader(file):
             values = image[3][labels[0] == int(row["label"])]
             assert float(row["intensity_mean"]) == pytest.approx(values.mean())
@@ -424,14 +377,6 @@ def test_a_recipe_of_a_plane_labels_the_slice_on_screen(viewer, export, qtbot):
     repeat(qtbot, dock)
     layer = layer_of(viewer, "stack [SAF")
     assert layer.data.shape == (1, 16, 16) and layer.translate[0] == 2
-
-
-def test_an_image_of_too_few_axes_is_told(viewer, export, qtbot):
-    add_result(viewer, result_of(stack()))
-    viewer.add_image(stack()[0])
-    dock = export()
-    dock.applying.button.click()
-    assert dock.status.is_error and "expected an image of 3 axes" in dock.status.text
 
 
 def test_a_saved_recipe_is_the_one_of_the_layer(done, tmp_path, viewer):

@@ -16,7 +16,7 @@ import napari_saf as saf
 from napari_saf._gui.docks import large as docks_large
 from napari_saf._gui.docks.large import _suggested_store
 from napari_saf._gui.export.dock import ExportWidget
-from napari_saf._gui.layers import large, masks
+from napari_saf._gui.layers import large, reader
 from napari_saf._gui.layers.metadata import recipe_of
 from napari_saf._gui.layers.placement import ImageRegion
 from napari_saf._gui.project.dock import ProjectWidget
@@ -328,9 +328,10 @@ def test_a_large_mask_is_opened_without_being_read(model, tmp_path, monkeypatch)
     points = np.eye(3, dtype=np.float32)
     options = ImageOptions("intensity", 3, scaling=(0, 255))
     saf.label_large(pixels, saf.PrototypeSet(points, names={1: "red"}, options=options), out)
-    whole = masks.read_layer(out)
-    monkeypatch.setattr(masks, "LARGE", 100)
-    data, arguments, kind = masks.read_layer(out)
+    monkeypatch.setattr(large, "LARGE", 10**9)
+    whole = reader.read_layer(out)
+    monkeypatch.setattr(large, "LARGE", 100)
+    data, arguments, kind = reader.read_layer(out)
     assert kind == "labels" and isinstance(data[0], zarr.Array) and len(data) == 2
     layer = model.add_labels(data, **arguments)
     np.testing.assert_array_equal(np.asarray(layer.data[0]), whole[0])
@@ -354,7 +355,7 @@ def test_a_mask_on_disk_is_measured_part_by_part(model, image, open_on, settle, 
     dock.folder.set_path(tmp_path)
     dock.start()
     settle(dock)
-    assert (tmp_path / "m_regions.csv").exists() and not [*tmp_path.glob("m.labels*")]
+    assert (tmp_path / "m.regions.csv").exists() and not [*tmp_path.glob("m.labels*")]
 
 
 def test_a_table_of_a_mask_on_disk_can_be_stopped(
@@ -408,11 +409,11 @@ def test_outlines_of_a_mask_on_disk_are_those_of_its_regions(
     settle(outlining)
     assert not outlining.status.is_error, outlining.status.text
     labels = np.asarray(outlining.labels.layer.data[0])
-    back = saf.load_objects(tmp_path / "out" / f"m_regions{suffix}", labels.shape)
+    back = saf.load_objects(tmp_path / "out" / f"m.regions{suffix}", labels.shape)
     np.testing.assert_array_equal(back.labels, saf.number_regions(labels))
     fractions = [fraction for fraction, _ in shown]
     assert len({*fractions}) > 16 and fractions == sorted(fractions) and fractions[-1] < 1
-    assert all(text == f"writing m_regions{suffix}" for _, text in shown)
+    assert all(text == f"writing m.regions{suffix}" for _, text in shown)
 
 
 def test_a_library_that_outlines_want_is_told_of_before_the_work(
@@ -457,7 +458,7 @@ def test_labels_of_a_large_image_come_back_with_their_project(
     model, pyramid, open_on, qtbot, tmp_path, small_tiles, settle, monkeypatch
 ):
     """They are too large for its file, which has their folder."""
-    monkeypatch.setattr(masks, "LARGE", 100 * 100)
+    monkeypatch.setattr(large, "LARGE", 100 * 100)
     dock, project = open_on(model, SegmentWidget), open_on(model, ProjectWidget)
     model.open(str(tmp_path / "sheet.zarr" / "0"), plugin="napari")
     dock.large.store.set_path(tmp_path / "m.ome.zarr")
@@ -477,7 +478,7 @@ def test_labels_of_a_large_image_come_back_with_their_project(
     entry = other.session.model.entries[0]
     other.session.put_away(entry)
     assert not second.layers
-    other.go_to(entry)
+    other.images.go_to(entry)
     assert len(second.layers) == 2
     other.save_to(tmp_path / "q")
     settle(other)

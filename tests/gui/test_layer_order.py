@@ -14,7 +14,7 @@ from napari_saf._gui.compare.dock import CompareWidget
 from napari_saf._gui.dictionary.dock import DictionaryWidget
 from napari_saf._gui.export.dock import ExportWidget
 from napari_saf._gui.layers.metadata import METADATA_KEY, STROKES_KEY, is_strokes
-from napari_saf._gui.layers.visibility import insert_above, visibility_of
+from napari_saf._gui.layers.view import insert_above, visibility_of
 from napari_saf._gui.prototypes.dock import PrototypesWidget
 from napari_saf._gui.scribbles.dock import ScribblesWidget
 from napari_saf._gui.segment.dock import SegmentWidget

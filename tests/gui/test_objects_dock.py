@@ -15,7 +15,7 @@ from qtpy.QtCore import Qt
 import napari_saf as saf
 from napari_saf._gui.export.dock import ExportWidget
 from napari_saf._gui.layers.metadata import recipe_of
-from napari_saf._gui.layers.visibility import visibility_of
+from napari_saf._gui.layers.view import visibility_of
 from napari_saf._gui.objects import dock as objects_dock
 from napari_saf._gui.objects.dock import ObjectsWidget
 from napari_saf._gui.objects.layers import Source

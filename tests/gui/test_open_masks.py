@@ -36,7 +36,7 @@ from napari_saf._gui.layers.reader import MASK_PATTERNS, get_reader
 from napari_saf._gui.prototypes.dock import PrototypesWidget
 from napari_saf._gui.scribbles.dock import ScribblesWidget
 from napari_saf._gui.segment.dock import SegmentWidget
-from napari_saf.io import MASK_MARK, save_masks
+from napari_saf.io import LABELS_MARK, save_masks
 
 pytestmark = pytest.mark.gui
 SUFFIXES = (".tif", ".png", ".npy", ".ome.zarr")
@@ -67,7 +67,7 @@ def save(dock, settle, suffix):
     dock.choice.choose("regions", "")
     dock.button.click()
     settle(dock)
-    return dock.folder.path / f"{dock.file_name.text()}{MASK_MARK}{suffix}"
+    return dock.folder.path / f"{dock.file_name.text()}{LABELS_MARK}{suffix}"
 
 
 def reopen(dock, settle, path):

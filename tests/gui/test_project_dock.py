@@ -8,7 +8,7 @@ import numpy as np
 import PIL.Image
 import pytest
 import tifffile
-from gui_cases import TIMEOUT, apply_to, blocks, discard, lock, recover, share_texts
+from gui_cases import TIMEOUT, apply_to, blocks, lock, recover, share_texts
 from napari.components import ViewerModel
 from qtpy.QtCore import Qt
 
@@ -21,7 +21,6 @@ from napari_saf._gui.scribbles import results as stroke_results
 from napari_saf._gui.scribbles.dock import ScribblesWidget
 from napari_saf._gui.scribbles.result import shares_of
 from napari_saf._gui.segment.dock import SegmentWidget
-from napari_saf.cli import main
 from napari_saf.features import Scaling
 from napari_saf.project import _autosave
 
@@ -42,7 +41,7 @@ def folder(tmp_path):
 @pytest.fixture
 def dock(model, open_on, folder, settle):
     dock = open_on(model, ProjectWidget)
-    dock.add_files([folder])
+    dock.images.add_files([folder])
     settle(dock)
     return dock
 
@@ -87,7 +86,7 @@ def test_files_are_listed_and_the_first_is_shown(model, dock):
     assert [entry.name for entry in dock.session.model.entries] == ["0.tif", "1.tif", "2.tif"]
     assert names(model) == ["0"]
     assert stages(dock) == ["untouched"] * 3
-    assert dock.table.chosen is dock.session.current
+    assert dock.images.table.chosen is dock.session.current
 
 
 def test_images_that_are_opened_are_part_of_it(model, dock, folder):
@@ -104,30 +103,21 @@ def test_strokes_go_and_come_back_with_their_image(model, dock, scribbles):
     before = paint(scribbles, c1=4, c2=24)
     scribbles.strokes.rename(2, "sky")
     scribbles.strokes.set_color(2, (0.0, 0.5, 1.0))
-    dock.go_to_next()
+    dock.images.go_to_next()
     assert names(model) == ["1"]
     assert stages(dock) == ["taught", "untouched", "untouched"]
     assert scribbles.input.strokes is None
-    dock.go_to_previous()
+    dock.images.go_to_previous()
     np.testing.assert_array_equal(strokes_on(model).data, before)
     assert class_names(strokes_on(model))[2] == "sky"
     assert scribbles.strokes.layer is strokes_on(model)
     np.testing.assert_allclose(scribbles.strokes.color(2), (0, 0.5, 1, 1), atol=0.01)
 
 
-def test_layers_are_put_away_at_once(model, dock):
-    """napari collects garbage after each removal, or each batch of them."""
-    model.add_labels(np.eye(SIDE, dtype=np.uint8), name="mine")
-    batches = []
-    model.layers.events.end_batch.connect(lambda event: batches.append(len(model.layers)))
-    dock.go_to_next()
-    assert batches == [0] and names(model) == ["1"]
-
-
 def test_labels_that_no_project_holds_stay_in_the_viewer(model, dock):
     model.add_labels(-np.eye(SIDE, dtype=np.int32), name="negative")
     model.add_labels(np.eye(SIDE, dtype=np.uint8), name="mine")
-    dock.go_to_next()
+    dock.images.go_to_next()
     assert sorted(names(model)) == ["1", "negative"]
 
 
@@ -141,15 +131,15 @@ def test_layers_that_go_with_others_are_no_fault(model, dock):
             model.layers.remove("upper")
 
     model.layers.events.removed.connect(follow)
-    dock.go_to_next()
+    dock.images.go_to_next()
     assert names(model) == ["1"]
 
 
 def test_next_and_previous_go_around_the_ends(model, dock):
     for name in ("1", "2", "0"):
-        dock.go_to_next()
+        dock.images.go_to_next()
         assert names(model) == [name]
-    dock.go_to_previous()
+    dock.images.go_to_previous()
     assert names(model) == ["2"]
 
 
@@ -220,8 +210,8 @@ def test_opened_labels_are_counted_in_no_thread_that_waits(reopened, settle, mon
         return shares_of(labels)
 
     monkeypatch.setattr(stroke_results, "shares_of", count)
-    project.go_to_next()
-    project.go_to_previous()
+    project.images.go_to_next()
+    project.images.go_to_previous()
     settle(opened)
     assert threads and threading.main_thread() not in threads
     assert share_texts(opened.classes) == known
@@ -250,8 +240,8 @@ def test_labels_that_were_opened_follow_the_strokes_that_they_came_of(
     _, other, opened = reopened
     assert "labels as they were kept" in opened.status.text
     assert ("press Update" in opened.status.text) == is_painted_on
-    other.go_to_next()
-    other.go_to_previous()
+    other.images.go_to_next()
+    other.images.go_to_previous()
     settle(opened)
     assert ("press Update" in opened.status.text) == is_painted_on
 
@@ -286,8 +276,8 @@ def test_objects_are_objects_when_they_are_opened(model, dock, open_on, tmp_path
     settle(opened)
     assert opened.table.model.rowCount() == len(before["object"]) - 1
     opened.layer.data_setitem((np.array([0, 0]), np.array([15, 16])), 9)
-    other.go_to_next()
-    other.go_to_previous()
+    other.images.go_to_next()
+    other.images.go_to_previous()
     settle(opened, 120)
     assert opened.layer is second.layers["cells [Objects]"]
     left = opened.table.model.table["object"]
@@ -330,13 +320,13 @@ def test_the_docks_of_a_project_open_in_tabs(window, open_dock, folder, tmp_path
 def test_strokes_on_all_images_teach_together(model, dock, scribbles, settle):
     """Each image shows two of four classes; all four are found on the third one."""
     paint(scribbles, c1=4, c2=24)
-    dock.go_to_next()
+    dock.images.go_to_next()
     paint(scribbles, c3=4, c4b=4)
     dock.label_all()
     settle(dock)
     assert "3 of 3 images labelled" in dock.status.text
     assert stages(dock) == ["labelled"] * 3
-    dock.go_to(dock.session.model.entries[2])
+    dock.images.go_to(dock.session.model.entries[2])
     labels = model.layers[-1].data
     corners = [labels[4, 4], labels[4, 28], labels[28, 4], labels[28, 28]]
     assert sorted(np.unique(corners)) == [1, 2, 3, 4]
@@ -350,26 +340,9 @@ def test_labels_by_the_recipe_of_an_image_carry_it(model, dock, open_on, settle)
     expected = recipe_of(model.layers[-1])
     dock.label_all()
     settle(dock)
-    dock.go_to_next()
+    dock.images.go_to_next()
     assert names(model) == ["1", "1 [SAF]"]
     assert recipe_of(model.layers["1 [SAF]"]).plain == expected.plain
-
-
-def test_label_all_gives_what_the_recipe_of_the_file_gives(dock, scribbles, tmp_path, settle):
-    paint(scribbles, c1=4, c2=24)
-    dock.go_to_next()
-    paint(scribbles, c1=24, c2=4)
-    dock.label_all()
-    settle(dock)
-    project, out = save(dock, tmp_path / "p", settle), tmp_path / "run"
-    file, images = str(tmp_path / "p.napari-saf"), str(tmp_path / "images")
-    assert main(["run", file, images, "-o", str(out)]) == 0
-    for image in project.images:
-        expected = project.recipe.run(saf.read_image(image.file.path).array).labels
-        labels = [one for one in image.layers if one.kind == "labels"][-1]
-        np.testing.assert_array_equal(labels.pixels.to_array(), expected)
-        mask = saf.read_labels(out / f"{image.file.path.stem}_labels.tif").array
-        np.testing.assert_array_equal(mask, expected)
 
 
 def test_the_least_certain_images_come_next(model, dock, scribbles, folder, tmp_path, settle):
@@ -382,8 +355,9 @@ def test_the_least_certain_images_come_next(model, dock, scribbles, folder, tmp_
     _, plain, uncertain = dock.session.model.entries
     shares = [dock.session.uncertainty(one) for one in dock.session.model.entries]
     assert shares[2] > shares[1] >= 0
-    dock.table.sortByColumn(2, Qt.SortOrder.DescendingOrder)
-    assert next(one for one in dock.table.entries if one is not dock.session.current) is uncertain
+    dock.images.table.sortByColumn(2, Qt.SortOrder.DescendingOrder)
+    entries = dock.images.table.entries
+    assert next(entry for entry in entries if entry is not dock.session.current) is uncertain
     button = dock.buttons["go_to_uncertain"]
     button.click()
     assert dock.session.current is uncertain
@@ -446,11 +420,11 @@ def test_what_is_missing_is_looked_for_in_a_folder(model, dock, open_on, tmp_pat
     other.load(tmp_path / "p.napari-saf")
     settle(other)
     assert "3 images are missing" in other.status.text
-    assert not other.missing.isHidden()
-    other.look_in(moved)
+    assert not other.images.missing.isHidden()
+    other.images.look_in(moved)
     settle(other)
     assert [entry.name for entry in other.session.model.entries] == ["0.tif", "other.tif", "2.tif"]
-    assert other.missing.isHidden()
+    assert other.images.missing.isHidden()
     assert len(second.layers) == 1
 
 
@@ -467,11 +441,11 @@ def test_strokes_do_not_land_on_a_changed_image_unasked(
     assert "1 image is changed" in other.status.text
     assert not [layer for layer in second.layers if is_strokes(layer)]
     entry = other.session.model.entries[0]
-    other.go_to(entry)
+    other.images.go_to(entry)
     assert "has changed" in other.status.text and entry.layer is None
-    other.table.choose(entry)
+    other.images.table.choose(entry)
     other.buttons["use_as_it_is"].click()
-    other.go_to(entry)
+    other.images.go_to(entry)
     np.testing.assert_array_equal(strokes_on(second).data, before)
 
 
@@ -482,9 +456,9 @@ def test_one_image_is_found_by_a_person(dock, open_on, tmp_path, folder, settle)
     other.load(tmp_path / "p.napari-saf")
     settle(other)
     entry = other.session.model.entries[1]
-    other.take_file(entry, folder / "0.tif")
+    other.images.take_file(entry, folder / "0.tif")
     assert entry.state == "changed"
-    other.take_file(entry, tmp_path / "x.tif")
+    other.images.take_file(entry, tmp_path / "x.tif")
     assert entry.state == "found"
 
 
@@ -536,15 +510,6 @@ def test_an_image_without_a_file_is_recovered(open_on, tmp_path, settle, keep):
     np.testing.assert_array_equal(second.layers[0].data, blocks())
     project = save(other, tmp_path / "p", settle)
     assert project.images[0].file.path == tmp_path / "p_images" / "made_here.npy"
-
-
-def test_what_was_not_saved_can_be_discarded(open_on, tmp_path, monkeypatch):
-    folder = tmp_path / "data" / "recovery"
-    folder.mkdir(parents=True)
-    saf.save_project(folder / "1-1-1.napari-saf", saf.Project())
-    dock = open_on(ViewerModel(), ProjectWidget)
-    discard(dock, monkeypatch)
-    assert not recovery_files(tmp_path) and not dock.workspace.recoverable
 
 
 # The window
@@ -639,7 +604,7 @@ def test_images_that_napari_shows_otherwise_are_as_the_library_reads_them(
             tifffile.imwrite(tmp_path / "a.tif", one, append=True)
         paths = [tmp_path / "a.tif#0", tmp_path / "a.tif#1"]
     dock = open_on(model, ProjectWidget)
-    dock.add_files([tmp_path])
+    dock.images.add_files([tmp_path])
     entries = dock.session.model.entries
     assert [entry.path for entry in entries] == paths
     for entry in entries:

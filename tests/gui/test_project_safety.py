@@ -93,13 +93,13 @@ def test_layers_that_do_not_fit_stay_in_the_project(model, open_on, tmp_path, se
     settle(dock)
     (entry,) = dock.session.model.entries
     dock.session.model.accept(entry)
-    dock.go_to(entry)
+    dock.images.go_to(entry)
     for _ in range(2):  # also once the image was put away
         assert [layer.name for layer in model.layers] == ["a", "flat"]
         project = save(dock, tmp_path / "q", settle)
         assert [layer.name for layer in project.images[0].layers] == ["deep", "flat"]
         dock.session.put_away(entry)
-        dock.go_to(entry)
+        dock.images.go_to(entry)
 
 
 def test_a_damaged_image_is_told_whatever_its_reader_raises(
@@ -111,7 +111,7 @@ def test_a_damaged_image_is_told_whatever_its_reader_raises(
     monkeypatch.setattr(ViewerModel, "open", fail)
     (tmp_path / "bad.png").write_bytes(b"x")
     dock = open_on(model, ProjectWidget)
-    dock.add_files([tmp_path / "bad.png"])
+    dock.images.add_files([tmp_path / "bad.png"])
     settle(dock)
     assert "bad.png: cannot be read" in dock.status.text
 
@@ -128,8 +128,8 @@ def test_an_image_that_cannot_be_read_has_no_picture_in_the_list(model, open_on,
     np.save(tmp_path / "a.npy", blocks())
     (tmp_path / "b.png").write_bytes(b"x")
     dock = open_on(model, ProjectWidget)
-    dock.add_files([tmp_path / "a.npy", tmp_path / "b.png"])
-    rows, role = dock.table.model(), Qt.ItemDataRole.DecorationRole
+    dock.images.add_files([tmp_path / "a.npy", tmp_path / "b.png"])
+    rows, role = dock.images.table.model(), Qt.ItemDataRole.DecorationRole
     qtbot.waitUntil(lambda: all(one.picture is not None for one in dock.session.model.entries))
     assert [rows.data(rows.index(k, 0), role) is None for k in (0, 1)] == [False, True]
 
@@ -148,7 +148,7 @@ def test_images_keep_the_size_of_their_pixels(open_on, tmp_path, settle, is_in_m
     dock = open_on(first, ProjectWidget)
     first.add_image(blocks(), name="other")
     for entry in reversed(dock.session.model.entries):  # away and back
-        dock.go_to(entry)
+        dock.images.go_to(entry)
     save(dock, tmp_path / "p", settle)
     dock = open_on(second, ProjectWidget)
     dock.load(tmp_path / "p.napari-saf")

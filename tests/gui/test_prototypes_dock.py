@@ -119,12 +119,12 @@ def test_names_and_locks_are_edited_in_the_table_and_taken_back(dock, settle):
     for name in ("merge", "delete"):
         assert "locked" in dock.buttons[name].toolTip()
         assert not dock.buttons[name].isEnabled()
-    dock.undo()
+    dock.editor.undo()
     assert dock.source.state.locked == frozenset()
     assert dock.buttons["merge"].isEnabled()
-    dock.undo()
+    dock.editor.undo()
     assert dock.table.rows[2].name == "label 3"
-    dock.redo()
+    dock.editor.redo()
     assert dock.table.rows[2].name == "sea"
     dock.table.select([3])
     dock.table.sortByColumn(1, Qt.SortOrder.DescendingOrder)
@@ -184,7 +184,7 @@ def test_what_is_named_and_locked_while_an_edit_computes_stays_so(dock, settle):
     settle(dock)
     assert dock.source.state.names == {1: "sky"}
     assert dock.source.state.locked == {3}
-    dock.undo()
+    dock.editor.undo()
     settle(dock)
     assert dock.source.state.names == {1: "sky"}
     np.testing.assert_array_equal(labels_of(dock), QUADRANTS)
@@ -318,7 +318,7 @@ def test_prototypes_are_saved_loaded_merged_and_used(dock, model, settle, press,
     replay = Pipeline.from_plain(made.metadata["napari_saf"]["recipe"])
     np.testing.assert_array_equal(replay.run(blocks()).labels, made.data)
     for _ in range(3):
-        dock.undo()
+        dock.editor.undo()
     assert dock.source.layer == layer
     assert made not in model.layers
 

@@ -12,6 +12,7 @@ from napari.layers import Image, Labels
 import napari_saf as saf
 from napari_saf._gui.layers.live import EditedLayer
 from napari_saf._gui.layers.reading import ProblemReader
+from napari_saf._gui.prototypes.editor import UndoHistory, UndoStep
 from napari_saf._gui.prototypes.edits import (
     EditTarget,
     count_pixels,
@@ -26,8 +27,6 @@ from napari_saf._gui.prototypes.labels import (
     FileSource,
     LabelState,
     LayerSource,
-    UndoHistory,
-    UndoStep,
     prototype_set,
 )
 from napari_saf.methods import not_cancelled

@@ -505,16 +505,16 @@ def test_exported_regions_are_those_on_screen_and_are_repeated(
     export.start()
     settle(export)
     assert sorted(path.name for path in tmp_path.iterdir() if path.name.startswith("out")) == [
-        "out.labels.tif", "out.recipe.json", "out_figure.png", "out_regions.csv",
+        "out.figure.png", "out.labels.tif", "out.recipe.json", "out.regions.csv",
     ]  # fmt: skip
     shown = regions.data.copy()
     np.testing.assert_array_equal(read_labels(tmp_path / "out.labels.tif").array, shown)
-    rows = (tmp_path / "out_regions.csv").read_text().splitlines()[1:]
+    rows = (tmp_path / "out.regions.csv").read_text().splitlines()[1:]
     assert [row.split(",")[1] for row in rows] == [f"region {k}" for k in range(1, shown.max() + 1)]
     assert json.loads((tmp_path / "out.recipe.json").read_text())["regions"] == {"level": 0.1}
     again = saf.load_recipe(tmp_path / "out.recipe.json").run(blocks())
     np.testing.assert_array_equal(again.labels, shown)
-    assert read_image(tmp_path / "out_figure.png").array.size
+    assert read_image(tmp_path / "out.figure.png").array.size
 
     run(export, export.applying.apply)
     settle(export)

@@ -100,5 +100,5 @@ def test_dock_dialog_run_and_python_label_alike(learn, model, open_on, settle, t
 
     assert len(np.unique(shown)) > 1
     for out in (tmp_path / "images_labels", tmp_path / "run", tmp_path / "python"):
-        (mask,) = out.glob("*_labels.tif")
+        (mask,) = out.glob("*.labels.tif")
         np.testing.assert_array_equal(read_labels(mask).array, shown)

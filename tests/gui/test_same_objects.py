@@ -51,7 +51,7 @@ def test_dock_commands_and_python_find_the_same_objects(
             *["--no-object-by-uncertainty"] * (not by_uncertainty))  # fmt: skip
     labels, recipe = (
         read_labels("photo.labels.tif").array,
-        saf.load_recipe("photo.labels.recipe.json"),
+        saf.load_recipe("photo.recipe.json"),
     )
     numbers = read_labels("photo.objects.tif").array
 
@@ -96,6 +96,6 @@ def test_dock_commands_and_python_find_the_same_objects(
         assert [own[name] for name in names] == [other[name] for name in names]
 
     assert recipe_of(shown).objects == recipe.objects
-    command("segment", "photos", "-o", "out", "--recipe", "photo.labels.recipe.json")
-    others = saf.split_objects(read_labels("out/photo_labels.tif").array, kinds=[2], image=image)
+    command("segment", "photos", "-o", "out", "--recipe", "photo.recipe.json")
+    others = saf.split_objects(read_labels("out/photo.labels.tif").array, kinds=[2], image=image)
     np.testing.assert_array_equal(read_labels("out/photo.objects.tif").array, others.labels)

@@ -96,10 +96,10 @@ def test_results_go_and_come_back_with_their_image(dock, reopen, open_on, settle
     viewer, project, opened = reopen()
     viewer.add_image(blocks(24), name="b")
     shown = tooltips(opened.swatches)
-    project.go_to(project.session.model.entries[1])
+    project.images.go_to(project.session.model.entries[1])
     settle(opened)
     assert tooltips(opened.swatches) == [] and opened.applying.row.isHidden()
-    project.go_to(project.session.model.entries[0])
+    project.images.go_to(project.session.model.entries[0])
     later = open_on(viewer, SegmentWidget)
     for one in (opened, later):
         settle(one)

@@ -9,8 +9,7 @@ from napari.layers import Labels
 
 from napari_saf._gui.compare.dock import CompareWidget
 from napari_saf._gui.diagnostics.dock import DiagnosticsWidget
-from napari_saf._gui.export.dock import ExportWidget
-from napari_saf._gui.layers.visibility import selection_kept, visibility_of
+from napari_saf._gui.layers.view import selection_kept, visibility_of
 from napari_saf._gui.scribbles.dock import ScribblesWidget
 from napari_saf._gui.segment.dock import SegmentWidget
 
@@ -103,32 +102,6 @@ def test_a_branch_is_hidden_by_the_next_result(viewer, dock, open_dock, run):
     run(diagnostics, diagnostics.branch.button.click)
     run(dock)
     assert [layer.name for layer in in_sight(viewer)] == ["blocks [SAF]"]
-
-
-def test_a_result_of_a_dock_that_is_closed_is_hidden_too(viewer, window, dock, run):
-    run(dock)
-    viewer.window.remove_dock_widget(dock)
-    again = viewer.window.add_plugin_dock_widget("napari-saf", "Segment")[1]
-    run(again)
-    assert [layer.name for layer in in_sight(viewer)] == ["blocks [SAF] [1]"]
-
-
-def test_a_repeated_run_hides_the_one_before(viewer, dock, open_dock, run):
-    run(dock)
-    export = open_dock(viewer, ExportWidget)
-    export.labels.choose(in_sight(viewer)[0])
-    for _ in range(2):
-        run(export, start=export.applying.apply)
-    assert len(in_sight(viewer)) == 1
-
-
-def test_results_of_other_slices_stay(viewer, dock, run):
-    image = viewer.add_image(stack(), name="stack")
-    dock.input.choose(image=image)
-    for position in (1, 2, 2):
-        viewer.dims.set_current_step(0, position)
-        run(dock)
-    assert [layer.translate[0] for layer in in_sight(viewer)] == [1, 2]
 
 
 def test_results_side_by_side_are_left_alone(viewer, dock, open_dock, qtbot, run):

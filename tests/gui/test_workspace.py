@@ -91,21 +91,18 @@ def test_nothing_is_kept_where_a_person_wants_that(model, open_on, keep, tmp_pat
     assert not recovered(tmp_path)
 
 
-def test_a_mask_that_was_only_opened_is_no_work(model, open_on, tmp_path):
+@pytest.mark.parametrize("is_dock_first", [True, False])
+def test_corrections_of_a_mask_are_work_and_the_mask_is_none(
+    model, open_on, tmp_path, is_dock_first
+):
     np.save(tmp_path / "a.npy", STROKES)
     model.add_image(blocks(), name="a")
-    dock = open_on(model, ScribblesWidget)
-    model.open(str(tmp_path / "a.npy"), layer_type="labels", plugin="napari")
-    assert not dock.workspace.file.is_unsaved(dock.workspace.state())
-    model.layers["a [1]"].data_setitem((np.array([0]), np.array([5])), 2)
-    assert dock.workspace.file.is_unsaved(dock.workspace.state())
-
-
-def test_corrections_of_a_mask_that_was_open_before_any_dock_are_work(model, open_on, tmp_path):
-    np.save(tmp_path / "a.npy", STROKES)
-    model.add_image(blocks(), name="a")
-    model.open(str(tmp_path / "a.npy"), layer_type="labels", plugin="napari")
-    dock = open_on(model, ScribblesWidget)
+    steps = [
+        lambda: open_on(model, ScribblesWidget),
+        lambda: model.open(str(tmp_path / "a.npy"), layer_type="labels", plugin="napari"),
+    ]
+    opened = [step() for step in (steps if is_dock_first else steps[::-1])]
+    dock = opened[0 if is_dock_first else 1]
     assert not dock.workspace.file.is_unsaved(dock.workspace.state())
     model.layers["a [1]"].data_setitem((np.array([0]), np.array([5])), 2)
     assert dock.workspace.file.is_unsaved(dock.workspace.state())
@@ -190,13 +187,6 @@ def painted(window, open_dock):
     dock.window().show()
     window.add_labels(STROKES, name="mine")
     return dock.window(), dock
-
-
-def test_a_window_asks_with_any_dock(window, open_dock, answers):
-    given, asked = answers
-    frame, _ = painted(window, open_dock)
-    given += ["cancel"]
-    assert not frame.close() and frame.isVisible() and asked == ["Your work"]
 
 
 @pytest.mark.parametrize("state", ["opened", "saved", "unsaved", "recovered"])

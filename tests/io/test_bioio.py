@@ -59,7 +59,7 @@ def test_the_command_line_labels_all_scenes(microscope_file, capsys):
     about = "a.czi#1: 20 x 30 (yx); uint8; pixels y 0.5 µm, x 0.25 µm"
     assert about in capsys.readouterr().out
     assert main(["segment", str(file), "--max-labels", "2", "-o", f"{file.parent}/m"]) == 0
-    first, second = (saf.read_mask(file.parent / f"m/a-{k}_labels.tif") for k in (0, 1))
+    first, second = (saf.read_mask(file.parent / f"m/a-{k}.labels.tif") for k in (0, 1))
     np.testing.assert_array_equal(first.labels, second.labels[:, ::-1])
     assert (first.scale, first.units) == ((0.5, 0.25), ("µm", "µm"))
 

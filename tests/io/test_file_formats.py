@@ -142,7 +142,7 @@ def read_again(row, tmp_path):
     if suffix == ".nii.gz":
         pytest.importorskip("nibabel")
         known["affine"] = AFFINE
-    path = tmp_path / f"m{suffix}"
+    path = tmp_path / f"m.labels{suffix}"
     if "Export" in row:
         Export(tmp_path, "m", Labelling(labels, **known), ExportSelection(masks=suffix)).write()
     else:

@@ -91,10 +91,10 @@ def test_commands_take_files_of_every_name(tmp_path, monkeypatch, capsys, argume
     image = np.random.default_rng(0).integers(0, 255, (24, 30), dtype=np.uint8)
     iio.imwrite("plain.png", image)
     os.rename("plain.png", f"{name}.png")
-    np.save(f"{name}_labels.npy", 1 + (image > 99))
+    np.save(f"{name}.labels.npy", 1 + (image > 99))
     if "words.safetensors" in arguments:
         saf.PatchDictionary.learn([image], n_atoms=3, patch_size=3).save("words.safetensors")
-    files = {"IMAGE": f"{name}.png", "LABELS": f"{name}_labels.npy"}
+    files = {"IMAGE": f"{name}.png", "LABELS": f"{name}.labels.npy"}
     assert main([files.get(argument, argument) for argument in arguments]) == 0, capsys.readouterr()
     if arguments[0] == "dictionary" and arguments[1] == "apply":
         table = (tmp_path / "out" / "dictionary.csv").read_text(errors="surrogateescape")

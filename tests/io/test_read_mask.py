@@ -58,7 +58,7 @@ def a_labelling(seed, shape, most=6):
 
 
 def write(folder, labelling, suffix):
-    Export(folder, "a", labelling, ExportSelection(masks=f".labels{suffix}")).write()
+    Export(folder, "a", labelling, ExportSelection(masks=suffix)).write()
     return folder / f"a.labels{suffix}"
 
 
@@ -134,14 +134,13 @@ def test_images_of_others_are_none_of_ours(tmp_path):
         assert not is_own_mask(tmp_path / name), name
 
 
-@pytest.mark.parametrize("name", ["photo_labels", "photo.labels"])
-def test_a_recipe_beside_a_file_that_is_called_like_a_mask_makes_it_one(tmp_path, name):
-    labels = np.array([[0, 1], [2, 2]], np.uint8)
-    np.save(tmp_path / f"{name}.npy", labels)
-    assert not is_own_mask(tmp_path / f"{name}.npy")
-    saf.save_recipe(tmp_path / f"{name}.recipe.json", {"schema": 1, "method": "saf"})
-    assert is_own_mask(tmp_path / f"{name}.npy")
-    found = read_mask(tmp_path / f"{name}.npy")
+def test_a_recipe_beside_a_file_that_is_called_like_a_mask_makes_it_one(tmp_path):
+    labels, mask = np.array([[0, 1], [2, 2]], np.uint8), tmp_path / "photo.labels.npy"
+    np.save(mask, labels)
+    assert not is_own_mask(mask)
+    saf.save_recipe(tmp_path / "photo.recipe.json", {"schema": 1, "method": "saf"})
+    assert is_own_mask(mask)
+    found = read_mask(mask)
     assert found.recipe["method"] == "saf" and found.prototypes is None
     np.testing.assert_array_equal(found.labels, labels)
 
@@ -149,9 +148,9 @@ def test_a_recipe_beside_a_file_that_is_called_like_a_mask_makes_it_one(tmp_path
 def test_what_a_recipe_beside_a_mask_knows_comes_with_its_names(tmp_path):
     entries = [{"label": n, "prototypes": [[float(n)], [0.5]]} for n in (1, 2)]
     recipe = RECIPE | {"input": {"features": "intensity"}, "taught": entries}
-    save_masks(tmp_path / "a_labels.tif", np.array([[1, 2]]), names={1: "sky"})
-    saf.save_recipe(tmp_path / "a_labels.recipe.json", recipe)
-    mask = read_mask(tmp_path / "a_labels.tif")
+    save_masks(tmp_path / "a.labels.tif", np.array([[1, 2]]), names={1: "sky"})
+    saf.save_recipe(tmp_path / "a.recipe.json", recipe)
+    mask = read_mask(tmp_path / "a.labels.tif")
     assert mask.names == {1: "sky"} and mask.recipe == recipe
     assert mask.prototypes.by_label()[2].tolist() == [[2.0], [0.5]]
 

@@ -17,7 +17,7 @@ from napari_saf._gui.docks.tables import RIGHT, TableModel, TableView
 from napari_saf._gui.layers.live import LiveLayer
 from napari_saf._gui.layers.metadata import METADATA_KEY
 from napari_saf._gui.layers.placement import Placement
-from napari_saf._gui.layers.visibility import insert_above, visibility_of
+from napari_saf._gui.layers.view import insert_above, visibility_of
 from napari_saf.comparison import COLUMNS, Compared, Row, Variant
 
 _WIDEST = 150

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 import napari
@@ -13,7 +14,13 @@ from qtpy.QtCore import Qt, QTimer
 from qtpy.QtWidgets import QCheckBox, QLabel, QSlider
 from superqt.utils import signals_blocked
 
-from napari_saf._gui.diagnostics.recorded_run import EarlierLayers, RecordedRun
+from napari_saf._gui.diagnostics.recorded_run import (
+    EarlierLayers,
+    RecordedRun,
+    RecordedRuns,
+    color_of_column,
+    history_of,
+)
 from napari_saf._gui.diagnostics.sections import (
     BRANCH_HELP,
     BranchForm,
@@ -24,18 +31,13 @@ from napari_saf._gui.diagnostics.sections import (
 from napari_saf._gui.docks.base import DockBase
 from napari_saf._gui.forms.choices import LayerChoice
 from napari_saf._gui.forms.layout import FormSection, create_button, create_fold, enable
-from napari_saf._gui.layers.metadata import colors_of, metadata_of
 from napari_saf._gui.runs.panel import RUN_KEY, RunController, RunPanel
 from napari_saf._gui.runs.run import RecordedStart
-from napari_saf.errors import counted
-from napari_saf.metrics import class_separability, pairwise_separability
 from napari_saf.recording import RecordedLabels, RecordedState
-from napari_saf.result import History, LabelImage
+from napari_saf.result import LabelImage
 
 REFRESH_MILLISECONDS = 250
 _MOST_POINTS = 150
-_MOST_RUNS = 2
-"""Number of recordings in memory: the newest run and the one before."""
 _NOTHING = "Run a method in any dock: its curves come up here."
 _NOT_RECORDED = (
     "Earlier labels were not recorded: to use the time slider, have this dock open during a run."
@@ -83,7 +85,7 @@ class DiagnosticsWidget(DockBase):
         self.panel = RunPanel(self, viewer, self.workspace.runs)
         self.status, self.controller = self.panel.status, self.panel.controller
         self.times: NDArray[np.float64] = np.zeros(0)
-        self.runs: list[RecordedRun] = []
+        self.recordings = RecordedRuns(self._on_forgotten)
         self.recorded: RecordedRun | None = None
         self._recorded_labels: tuple[RecordedLabels, ...] = ()
         self.plot = CurvePlot()
@@ -142,23 +144,19 @@ class DiagnosticsWidget(DockBase):
             if not is_branch:
                 live.layer.visible = True
 
+    @property
+    def runs(self) -> list[RecordedRun]:
+        return self.recordings.runs
+
     def _on_run_began(self, controller: RunController) -> None:
-        began = controller.run
-        recording = None if began is None else began.record()
-        if began is None or recording is None:
-            return
-        runs = [run for run in self.runs if run.live is began.live]
-        self._forget_runs(runs)
-        self._forget_runs(self.runs[: len(self.runs) - _MOST_RUNS + 1])
-        previous = runs[-1] if runs else None
-        run = RecordedRun(controller, began, recording, previous)
-        self.runs.append(run)
-        self.choice.set_others([("the run under way", run)])
-        self.choice.choose(run)
-        self._timer.start()
+        run = self.recordings.record(controller)
+        if run is not None:
+            self.choice.set_others([("the run under way", run)])
+            self.choice.choose(run)
+            self._timer.start()
 
     def _on_run_returned(self, controller: RunController, result: Any) -> None:
-        run = self._run_of(controller)
+        run = self.recordings.of(controller)
         if run is not None:
             run.label_map, run.previous = result.label_map, None
         elif controller.live is not None:
@@ -166,15 +164,11 @@ class DiagnosticsWidget(DockBase):
             self.choice.choose(controller.live.layer)
 
     def _on_run_ended(self, controller: RunController) -> None:
-        run = self._run_of(controller)
+        run = self.recordings.of(controller)
         if run is None or self.lifetime.has_ended:
             return
         was_shown, index = run is self.recorded and not self.is_at_end, self.slider.value()
-        run.controller = None
-        if run.live.layer is None or run.live.is_lost:
-            self._forget_runs([run])
-        elif run.previous is not None:
-            self.runs = [run.previous if entry is run else entry for entry in self.runs]
+        self.recordings.end(run)
         under_way = [(f"run {k + 1}", run) for k, run in enumerate(self.runs) if run.is_running]
         if not under_way:
             self._timer.stop()
@@ -182,6 +176,10 @@ class DiagnosticsWidget(DockBase):
         self.choice.choose(run.live.layer)
         if was_shown and self.recorded is run:
             self.slider.setValue(index)
+
+    def _on_forgotten(self, runs: Sequence[RecordedRun]) -> None:
+        if self.recorded in runs:
+            self._leave_run()
 
     def _create_controls(self) -> None:
         self.choice = LayerChoice(self._viewer, Labels, self._may_be_shown)
@@ -212,7 +210,7 @@ class DiagnosticsWidget(DockBase):
         self._timer.stop()
         self.branch.release()
         self.earlier.forget(keeps_layers=not self.lifetime.has_window)
-        self.runs, self.recorded, self._recorded_labels = [], None, ()
+        self.recordings.runs, self.recorded, self._recorded_labels = [], None, ()
 
     def _continue_state(self) -> ContinueState:
         run = self.recorded
@@ -223,16 +221,7 @@ class DiagnosticsWidget(DockBase):
 
     def _may_be_shown(self, layer: Labels) -> bool:
         is_recorded = any(run.live.layer == layer and not run.is_running for run in self.runs)
-        return is_recorded or _history_of(layer) is not None
-
-    def _run_of(self, controller: RunController) -> RecordedRun | None:
-        return next((run for run in self.runs if run.controller is controller), None)
-
-    def _forget_runs(self, runs: list[RecordedRun]) -> None:
-        gone = [run for run in runs if not run.is_running]
-        self.runs = [run for run in self.runs if run not in gone]
-        if self.recorded in gone:
-            self._leave_run()
+        return is_recorded or history_of(layer) is not None
 
     def _leave_run(self) -> None:
         self.earlier.forget()
@@ -240,8 +229,7 @@ class DiagnosticsWidget(DockBase):
         self.recorded = None
 
     def _state(self) -> RecordedState | None:
-        states = () if self.recorded is None else self.recorded.recording.states
-        return min(states, key=lambda state: abs(state.time - self.time), default=None)
+        return None if self.recorded is None else self.recorded.state_near(self.time)
 
     @property
     def is_at_end(self) -> bool:
@@ -272,7 +260,7 @@ class DiagnosticsWidget(DockBase):
         At the end the slider stays at the end, else at its time.
         """
         at, is_at_end, run, layer = self.time, self.is_at_end, self.recorded, self.choice.layer
-        history = _history_of(layer) if run is None else run.recording.history(_MOST_POINTS)
+        history = history_of(layer) if run is None else run.recording.history(_MOST_POINTS)
         self._recorded_labels = () if run is None else run.recording.labels
         self.times = np.zeros(0)
         if history is None or not len(history):
@@ -290,19 +278,13 @@ class DiagnosticsWidget(DockBase):
         return int(np.abs(self.times - time).argmin()) if len(self.times) else 0
 
     def _color(self, column: int) -> NDArray[np.floating]:
-        if self.recorded is not None:
-            return self.recorded.color(column)
-        layer = self.choice.layer
-        numbers = np.zeros(0, int) if layer is None else metadata_of(layer)["numbers"]
-        if column >= len(numbers) or not numbers[column]:
-            return np.array([0.5, 0.5, 0.5, 1.0])
-        return np.asarray(colors_of(layer, numbers[column : column + 1])[0])
+        run = self.recorded
+        return color_of_column(self.choice.layer, column) if run is None else run.color(column)
 
     def _on_timer(self) -> None:
-        if self.recorded is not None and self.recorded.is_running:
-            # Behind another tab a dock counts as visible, too.
-            if not self.visibleRegion().isEmpty():
-                self.refresh()
+        is_running = self.recorded is not None and self.recorded.is_running
+        if is_running and not self.visibleRegion().isEmpty():  # else it is behind another tab
+            self.refresh()
 
     def _on_slider_moved(self) -> None:
         self._show_time()
@@ -324,11 +306,7 @@ class DiagnosticsWidget(DockBase):
             return _NOT_RECORDED if len(self.times) else _NOTHING
         if not len(self.times):
             return "preparing …"
-        recorded = self._recorded_labels[self.slider.value()]
-        shares = self.recorded.recording.record(recorded.step).label_shares
-        labels = counted(int(np.count_nonzero(shares)), "label")
-        last = self.recorded.recording.record(-1).time
-        return f"t = {recorded.time:.3g} of {last:.3g}: step {recorded.step}, {labels}"
+        return self.recorded.describe(self._recorded_labels[self.slider.value()])
 
     def _show_labels(self) -> None:
         run, index = self.recorded, self.slider.value()
@@ -348,17 +326,12 @@ class DiagnosticsWidget(DockBase):
         if not self.entropy.isChecked() or run is None or state is None or run.problem is None:
             self.earlier.hide_entropy()
             return
-        graph = run.problem.graph
-
-        def compute(cancelled: object) -> Any:
-            image = graph.to_image(state.entropies())
-            return image[-1] if isinstance(image, list) else image
 
         def show(image: NDArray[np.floating]) -> None:
             if run is self.recorded and self.entropy.isChecked():
                 self.earlier.show_entropy(run, image, state.time)
 
-        self.panel.background.run("entropy", compute, show)
+        self.panel.background.run("entropy", lambda cancelled: run.entropies(state), show)
 
     def _show_separability(self) -> None:
         """Compute how far apart labels are, if that section is open."""
@@ -368,12 +341,6 @@ class DiagnosticsWidget(DockBase):
         if run is None or state is None or run.problem is None or run.is_running:
             self.separability.show_message("Shown when a recorded run is over.")
             return
-        features = run.problem.features
-
-        def compute(cancelled: object) -> tuple[float, NDArray[np.float64]]:
-            labels = state.columns() + 1
-            score = class_separability(features, labels)
-            return score, pairwise_separability(features, labels)
 
         def show(measured: tuple[float, NDArray[np.float64]]) -> None:
             score, pairs = measured
@@ -381,14 +348,13 @@ class DiagnosticsWidget(DockBase):
                 numbers = run.shown_numbers(len(pairs))
                 self.separability.show_separability(score, pairs, numbers, run.color)
 
-        self.panel.background.run("apart", compute, show)
+        self.panel.background.run("apart", lambda cancelled: run.separability(state), show)
 
     def _on_layer_removed(self, event: Any) -> None:
         if event.value == self.earlier.labels:
             self.slider.setValue(self.slider.maximum())
-        self._forget_runs(
-            [run for run in self.runs if event.value in (run.live.layer, run.job.image)]
-        )
+        layer = event.value
+        self.recordings.forget([r for r in self.runs if layer in (r.live.layer, r.job.image)])
         self.choice.refresh()
         if self.recorded is None:
             self._show_chosen()
@@ -400,8 +366,3 @@ class DiagnosticsWidget(DockBase):
         enable(self.branch.button, why_disabled(state), BRANCH_HELP)
         self.entropy.setEnabled(state.is_recorded)
         self.slider.setEnabled(len(self.times) > 1)
-
-
-def _history_of(layer: Any) -> History | None:
-    history = None if layer is None else metadata_of(layer).get("history")
-    return history if isinstance(history, History) and len(history) else None

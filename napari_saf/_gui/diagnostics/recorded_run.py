@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import napari
@@ -10,12 +11,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from napari_saf._gui.layers.live import LiveLayer, UncertaintyLayer
-from napari_saf._gui.layers.visibility import visibility_of
+from napari_saf._gui.layers.metadata import colors_of, metadata_of
+from napari_saf._gui.layers.view import visibility_of
 from napari_saf._gui.runs.panel import RunController
 from napari_saf._gui.runs.run import Run, RunJob
+from napari_saf.errors import counted
+from napari_saf.metrics import class_separability, pairwise_separability
 from napari_saf.problem import Problem
-from napari_saf.recording import RecordedLabels, Recording
-from napari_saf.result import LabelImage, LabelMap
+from napari_saf.recording import RecordedLabels, RecordedState, Recording
+from napari_saf.result import History, LabelImage, LabelMap
+
+_MOST_RUNS = 2
+"""Number of recordings in memory: the newest run and the one before."""
 
 
 @dataclasses.dataclass(slots=True, eq=False)
@@ -60,10 +67,86 @@ class RecordedRun:
         painted = LabelMap(self.shown_numbers(int(labels.max(initial=0)))).paint(labels)
         return self.job.image_job.with_locked(painted)
 
+    def state_near(self, time: float) -> RecordedState | None:
+        states = self.recording.states
+        return min(states, key=lambda state: abs(state.time - time), default=None)
+
+    def describe(self, recorded: RecordedLabels) -> str:
+        shares = self.recording.record(recorded.step).label_shares
+        labels = counted(int(np.count_nonzero(shares)), "label")
+        last = self.recording.record(-1).time
+        return f"t = {recorded.time:.3g} of {last:.3g}: step {recorded.step}, {labels}"
+
+    def entropies(self, state: RecordedState) -> NDArray[np.floating]:
+        """Return the entropy of each pixel of the image that was asked for."""
+        assert self.problem is not None
+        image = self.problem.graph.to_image(state.entropies())
+        return np.asarray(image[-1] if isinstance(image, list) else image)
+
+    def separability(self, state: RecordedState) -> tuple[float, NDArray[np.float64]]:
+        """Return how far apart all labels are, and each two of them."""
+        assert self.problem is not None
+        features, labels = self.problem.features, state.columns() + 1
+        return class_separability(features, labels), pairwise_separability(features, labels)
+
     def color(self, column: int) -> NDArray[np.float32]:
         if self.run.classes.n_columns or self.job.method.labels_are_given:
             column = int(self.shown_numbers(column + 1)[column]) - 1
         return self.live.color(column)
+
+
+class RecordedRuns:
+    """Recordings of runs of all docks: those under way, and the newest that are over.
+
+    The list `runs` is theirs, the newest last; `on_forgotten` is called with those that leave it.
+    """
+
+    def __init__(self, on_forgotten: Callable[[Sequence[RecordedRun]], object]) -> None:
+        self.runs: list[RecordedRun] = []
+        self._on_forgotten = on_forgotten
+
+    def record(self, controller: RunController) -> RecordedRun | None:
+        """Record a run that began; None if there is nothing to record."""
+        began = controller.run
+        recording = None if began is None else began.record()
+        if began is None or recording is None:
+            return None
+        runs = [run for run in self.runs if run.live is began.live]
+        self.forget(runs)
+        self.forget(self.runs[: len(self.runs) - _MOST_RUNS + 1])
+        run = RecordedRun(controller, began, recording, runs[-1] if runs else None)
+        self.runs.append(run)
+        return run
+
+    def of(self, controller: RunController) -> RecordedRun | None:
+        return next((run for run in self.runs if run.controller is controller), None)
+
+    def end(self, run: RecordedRun) -> None:
+        """Keep a run that is over, or the one before it if it has no result."""
+        run.controller = None
+        if run.live.layer is None or run.live.is_lost:
+            self.forget([run])
+        elif run.previous is not None:
+            self.runs = [run.previous if entry is run else entry for entry in self.runs]
+
+    def forget(self, runs: Sequence[RecordedRun]) -> None:
+        """Forget runs, but for those under way."""
+        gone = [run for run in runs if not run.is_running]
+        self.runs = [run for run in self.runs if run not in gone]
+        self._on_forgotten(gone)
+
+
+def history_of(layer: Any) -> History | None:
+    history = None if layer is None else metadata_of(layer).get("history")
+    return history if isinstance(history, History) and len(history) else None
+
+
+def color_of_column(layer: Any, column: int) -> NDArray[np.floating]:
+    """Return the colour on a layer of a column of the run that it is of."""
+    numbers = np.zeros(0, int) if layer is None else metadata_of(layer)["numbers"]
+    if column >= len(numbers) or not numbers[column]:
+        return np.array([0.5, 0.5, 0.5, 1.0])
+    return np.asarray(colors_of(layer, numbers[column : column + 1])[0])
 
 
 class EarlierLayers:

@@ -3,25 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import napari
 import numpy as np
-from napari.layers import Image, Layer
+from napari.layers import Image
 
 from napari_saf._gui.dictionary.atoms import AtomsSection
-from napari_saf._gui.dictionary.layers import (
-    NO_OTHER,
-    AtomLabelsList,
-    ColoredDictionary,
-    LayerData,
-    ResultsSection,
-    create_layers,
-    describe_results,
-)
+from napari_saf._gui.dictionary.layers import NO_OTHER, ColoredDictionary, ResultsSection
 from napari_saf._gui.docks.apply import BUSY, ApplyDialog, ApplyRequest, start_applying
 from napari_saf._gui.docks.base import DockBase
 from napari_saf._gui.forms.choices import Choice, ImageList
@@ -43,7 +34,7 @@ from napari_saf.dictionary import (
     PatchDictionaryLearning,
     why_no_atoms,
 )
-from napari_saf.features import FEATURES, Scaling
+from napari_saf.features import FEATURES
 from napari_saf.input import PLAIN
 from napari_saf.problem import ImageOptions
 
@@ -52,6 +43,11 @@ _NO_IMAGE = "no image: open an image and tick it first"
 _DEFAULT_WINDOW = 3
 _APPLY_HELP = "Label that image with the atoms, and rebuild it from them."
 _LEARN_HELP = f"Learn atoms from the ticked images; what is learned is shown live ({RUN_KEY_TEXT})."
+_CHANNELS_HELP = "The axis that holds channels; named as its slider is."
+_FEATURES_HELP = "Of what atoms are patches, which are shown as colours."
+_SCALE_HELP = (
+    "Side of the window over which labels are averaged: small keeps detail, large smooths."
+)
 _FILTER = f"Patch dictionaries (*{DICTIONARY_SUFFIX})"
 
 
@@ -60,47 +56,17 @@ class DictionaryWidget(DockBase):
 
     def __init__(self, viewer: napari.viewer.Viewer) -> None:
         super().__init__(viewer)
+        run, begin_text = ("Learn", _LEARN_HELP), "reading the images …"
         self.panel = RunPanel(
-            self,
-            viewer,
-            self.workspace.runs,
-            ("Learn", _LEARN_HELP),
-            begin_text="reading the images …",
-            unit="atom",
+            self, viewer, self.workspace.runs, run, begin_text=begin_text, unit="atom"
         )
         self.status, self.controller = self.panel.status, self.panel.controller
         self.learn = self.panel.run_button
         self._recent: list[ColoredDictionary] = []
-        self._task_layer: Image | None = None
-        self._atom_labels, self._finder = AtomLabelsList(viewer), LabelFinder(viewer, self)
-        self.images = ImageList(viewer)
-        self.form = MethodForm(viewer, [PatchDictionaryLearning], asks_prototypes=False)
-        self.kept_parts = (self.form,)
-        self.scale, self.channels = OddSlider(_DEFAULT_WINDOW), Choice()
-        extractors = [cls for cls in FEATURES.values() if not why_no_atoms(cls)]
-        self.features = Choice([(cls.title, cls.name) for cls in extractors])
-        self.atoms, self.results = AtomsSection(), ResultsSection(viewer)
-        self.applying = ApplyDialog(
-            self, viewer, self.panel, _APPLY_HELP, is_given, has_brightness=False
-        )
-        section = self._section = FormSection()
-        section.add_row("Learn from", self.images, "Tick one or several images.")
-        section.add_row(
-            "Channel axis", self.channels, "The axis that holds channels; named as its slider is."
-        )
-        section.add_row(
-            "Features", self.features, "Of what atoms are patches, which are shown as colours."
-        )
-        section.add_row(
-            "Scale",
-            self.scale,
-            "Side of the window over which labels are averaged: small keeps detail, large smooths.",
-        )
-        fold = create_fold("Advanced", self.form.advanced)
-        widgets = [section, self.form.basic, fold, self.atoms, self.applying.row, self.results]
-        self.lay_out(widgets, [self.learn, self.panel.stop_button], [self.status])
+        self._finder = LabelFinder(viewer, self)
+        self._add_controls()
         self.bind_keys({RUN_KEY: self.panel.run_or_stop})
-        self.at_end(self.panel.shut_down, self._release)
+        self.at_end(self.panel.shut_down, self.results.release)
         atoms = self.atoms
         self.connect_all(
             (self.panel.run_clicked, self.start),
@@ -121,14 +87,31 @@ class DictionaryWidget(DockBase):
             (self.results.compare.clicked, self.compare),
             (self.applying.changed, self._refresh),
             (self.applying.image.layer_changed, self.panel.forget),
-            (viewer.layers.events.removed, self._on_layer_removed),
+            (viewer.layers.events.removed, self.results.forget_removed),
         )
         self._offer_channels()
         self._refresh()
 
-    def _release(self) -> None:
-        self.results.layers.clear()
-        self._atom_labels.entries.clear()
+    def _add_controls(self) -> None:
+        viewer, panel = self._viewer, self.panel
+        self.images, self.channels = ImageList(viewer), Choice()
+        self.form = MethodForm(viewer, [PatchDictionaryLearning], asks_prototypes=False)
+        self.kept_parts = (self.form,)
+        extractors = [cls for cls in FEATURES.values() if not why_no_atoms(cls)]
+        self.features = Choice([(cls.title, cls.name) for cls in extractors])
+        self.scale = OddSlider(_DEFAULT_WINDOW)
+        self.atoms, self.results = AtomsSection(), ResultsSection(viewer, panel)
+        self.applying = ApplyDialog(
+            self, viewer, panel, _APPLY_HELP, is_given, has_brightness=False
+        )
+        section = self._section = FormSection()
+        section.add_row("Learn from", self.images, "Tick one or several images.")
+        section.add_row("Channel axis", self.channels, _CHANNELS_HELP)
+        section.add_row("Features", self.features, _FEATURES_HELP)
+        section.add_row("Scale", self.scale, _SCALE_HELP)
+        fold = create_fold("Advanced", self.form.advanced)
+        widgets = [section, self.form.basic, fold, self.atoms, self.applying.row, self.results]
+        self.lay_out(widgets, [self.learn, panel.stop_button], [self.status])
 
     @property
     def current(self) -> ColoredDictionary | None:
@@ -189,22 +172,14 @@ class DictionaryWidget(DockBase):
         run = self.controller.run
         if run is None or run.problem is None:
             return
-        options = run.problem.options
-        assert isinstance(run.job.method, PatchDictionaryLearning) and options is not None
-        side = run.job.method.patch_size
+        assert isinstance(run.job.method, PatchDictionaryLearning)
         counts = np.round(frame.shares * run.problem.n_nodes).astype(int)
+        side, options = run.job.method.patch_size, run.problem.options
         atoms = frame.prototypes.reshape(len(counts), side, side, -1)
-        is_seen = (counts > 0) & np.isfinite(atoms).all(axis=(1, 2, 3))
-        order = [int(k) for k in np.argsort(-counts, kind="stable") if is_seen[k]]
-        if order:
-            dictionary = PatchDictionary(
-                atoms=atoms[order],
-                usage=counts[order],
-                scaling=Scaling(0.0, 1.0),
-                features=options.features_name,
-            )
-            colors = np.array([run.live.color(column) for column in order])
-            self.atoms.show_live(ColoredDictionary(dictionary, tuple(order), colors))
+        features = "intensity" if options is None else options.features_name
+        shown = ColoredDictionary.in_progress(atoms, counts, features, run.live.color)
+        if shown is not None:
+            self.atoms.show_live(shown)
 
     def _on_returned(self, result: LearnedDictionary) -> None:
         run, dictionary = self.controller.run, result.dictionary
@@ -217,7 +192,7 @@ class DictionaryWidget(DockBase):
         colors = np.array([live.color(int(column)) for column in result.columns])
         new = ColoredDictionary.of(dictionary, colors)
         if live.layer is not None and not live.is_lost:
-            self._atom_labels.add(live.layer, run.job.image, new)
+            self.results.atom_labels.add(live.layer, run.job.image, new)
         self._show_new(new)
 
     def _show_current(self, error: Exception | None = None) -> None:
@@ -261,7 +236,7 @@ class DictionaryWidget(DockBase):
         ask_for_path(self, "Save the dictionary", start, _FILTER, self.save)
 
     def _show_new(self, new: ColoredDictionary) -> None:
-        self._atom_labels.highlight(())
+        self.results.atom_labels.highlight(())
         self.atoms.begin(new)
         self._on_edited(new)
 
@@ -282,11 +257,10 @@ class DictionaryWidget(DockBase):
 
     def _on_chosen(self, atom_ids: frozenset[int]) -> None:
         """Show where atoms are used; one alone is brought into sight."""
-        self._atom_labels.highlight(atom_ids)
+        self.results.atom_labels.highlight(atom_ids)
         if len(atom_ids) != 1:
             return
-        (atom_id,) = atom_ids
-        used = self._atom_labels.find(atom_id)
+        used = self.results.atom_labels.find(*atom_ids)
         if used is None:
             self.panel.note("apply the dictionary to an image to see where its atoms are used")
             return
@@ -309,11 +283,9 @@ class DictionaryWidget(DockBase):
 
     def _apply(self, request: ApplyRequest) -> None:
         if request.is_of_files and self.current is not None:
-            dictionary = self.current.dictionary
+            dictionary, options = self.current.dictionary, self._options()
             with self.panel.showing_errors():
-                start_applying(
-                    self.panel, self._viewer, request, dictionary, dictionary=self._options()
-                )
+                start_applying(self.panel, self._viewer, request, dictionary, dictionary=options)
         else:
             self._apply_to(request.image)
 
@@ -322,48 +294,14 @@ class DictionaryWidget(DockBase):
 
     def _apply_to(self, target: Image | None, second: ColoredDictionary | None = None) -> None:
         """Apply the current dictionary to an image; with a second one, compare their results."""
-        current = self.current
-        if target is None or current is None or self.panel.is_busy:
-            return
-        region = self._region(target)
-        options = self._options() | {"channel_axis": region.channel_axis_read}
-        pixels = region.pixels
-        dictionaries = [shown.dictionary for shown in (current, second) if shown is not None]
-
-        def calculate(report: object, stop: Callable[[], bool]) -> tuple[str, LayerData]:
-            image = pixels.read(stop)
-            results = [each.apply(image, cancelled=stop, **options) for each in dictionaries]
-            return describe_results(*results), create_layers(region, *results)
-
-        def show(applied: tuple[str, LayerData]) -> None:
-            text, created = applied
-            if target not in self._viewer.layers:
-                self.panel.note("the image is gone")
-                return
-            add = self._viewer.add_layer
-            layers = {title: add(Layer.create(*layer)) for title, layer in created.items()}
-            if "Labels" in layers:
-                self._atom_labels.add(layers["Labels"], target, current)
-            note = self.results.add_layers(region, layers)
-            lines = filter(None, [f"{target.name}: {text}", note])
-            self.panel.show_outcome("\n".join(lines))
-
-        self._task_layer = target
-        text = f"{'applying to' if second is None else 'comparing on'} {target.name}"
-        self.panel.begin_task(text, calculate, show, on_finished=self._on_task_finished)
-
-    def _on_layer_removed(self, event: Any) -> None:
-        self.results.forget_layer(event.value)
-        self._atom_labels.forget(event.value)
-        if self._task_layer is not None and event.value == self._task_layer:
-            self.panel.stop()
-
-    def _on_task_finished(self) -> None:
-        self._task_layer = None
+        if target is not None and self.current is not None and not self.panel.is_busy:
+            shown = [self.current] if second is None else [self.current, second]
+            self.results.apply(self._region(target), shown, self._options())
 
     def _refresh(self, *changed: object) -> None:
-        why_not = "" if self.images.chosen() else _NO_IMAGE
-        self.panel.set_reason(why_not, is_free=self.panel.task is None)
+        self.panel.set_reason(
+            "" if self.images.chosen() else _NO_IMAGE, is_free=self.panel.task is None
+        )
         self.atoms.set_enabled(not self.panel.is_busy)
         none = "learn or load a dictionary first" if self.current is None else ""
         why_not = BUSY if self.panel.is_busy else none

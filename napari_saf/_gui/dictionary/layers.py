@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,10 +26,11 @@ from napari_saf._gui.forms.layout import (
 from napari_saf._gui.layers.live import N_COLORS, colormap_of, label_colors
 from napari_saf._gui.layers.metadata import METADATA_KEY
 from napari_saf._gui.layers.placement import ImageRegion, place
-from napari_saf._gui.layers.visibility import insert_above, visibility_of
+from napari_saf._gui.layers.view import insert_above, visibility_of
+from napari_saf._gui.runs.panel import RunPanel
 from napari_saf.dictionary import DICTIONARY_SUFFIX, PatchDictionary, PatchSegmentation
 from napari_saf.errors import InvalidInput, counted
-from napari_saf.features import FEATURES
+from napari_saf.features import FEATURES, Scaling
 
 _DICTIONARY_KEY = "dictionary"
 """Where the metadata of a layer hold the dictionary whose atoms it shows."""
@@ -53,6 +54,25 @@ class ColoredDictionary:
         if colors is None:
             colors = label_colors()[np.arange(dictionary.n_atoms) % N_COLORS + 1]
         return cls(dictionary, tuple(itertools.islice(_ids, dictionary.n_atoms)), colors)
+
+    @classmethod
+    def in_progress(
+        cls,
+        atoms: NDArray[np.float32],
+        counts: NDArray[np.int64],
+        features: str,
+        color: Callable[[int], NDArray[np.float32]],
+    ) -> ColoredDictionary | None:
+        """Return atoms that are being learned, the most used first; None if none is used yet."""
+        is_seen = (counts > 0) & np.isfinite(atoms).all(axis=(1, 2, 3))
+        order = [int(k) for k in np.argsort(-counts, kind="stable") if is_seen[k]]
+        if not order:
+            return None
+        scaling = Scaling(0.0, 1.0)
+        dictionary = PatchDictionary(
+            atoms=atoms[order], usage=counts[order], scaling=scaling, features=features
+        )
+        return cls(dictionary, tuple(order), np.array([color(column) for column in order]))
 
     def without(self, atom_ids: Collection[int]) -> ColoredDictionary:
         """Return the dictionary without some of its atoms, but not without all."""
@@ -181,8 +201,11 @@ class ResultsSection(QWidget):
     The buttons in `kinds` choose which one of the `layers` that were made that is.
     """
 
-    def __init__(self, viewer: napari.Viewer) -> None:
+    def __init__(self, viewer: napari.Viewer, panel: RunPanel) -> None:
         super().__init__()
+        self.atom_labels = AtomLabelsList(viewer)
+        self._panel = panel
+        self._target: Image | None = None  # of the task under way
         self.reconstruction, self.other = Choice(_RECONSTRUCTIONS), Choice(NO_OTHER)
         self.compare = create_button("Compare", _COMPARE_HELP)
         self.kinds = {title: create_button(title, tooltip) for title, tooltip in _KINDS.items()}
@@ -201,6 +224,43 @@ class ResultsSection(QWidget):
         rows.add_row("", self.compare, "On the image that is chosen above.")
         fill_layout(QVBoxLayout(self), self._kinds_row, create_fold("Compare, options", rows))
 
+    def release(self) -> None:
+        self.layers.clear()
+        self.atom_labels.entries.clear()
+
+    def apply(
+        self, region: ImageRegion, shown: Sequence[ColoredDictionary], options: Mapping[str, Any]
+    ) -> None:
+        """Apply a dictionary to a slice of an image, or two, to compare their results."""
+        image, pixels, axis = region.image, region.pixels, region.channel_axis_read
+
+        def calculate(report: object, stop: Callable[[], bool]) -> tuple[str, LayerData]:
+            array = pixels.read(stop)
+            results = [
+                each.dictionary.apply(array, channel_axis=axis, cancelled=stop, **options)
+                for each in shown
+            ]
+            return describe_results(*results), create_layers(region, *results)
+
+        def show(applied: tuple[str, LayerData]) -> None:
+            text, created = applied
+            if image not in self._viewer.layers:
+                self._panel.note("the image is gone")
+                return
+            add = self._viewer.add_layer
+            layers = {title: add(Layer.create(*layer)) for title, layer in created.items()}
+            if "Labels" in layers:
+                self.atom_labels.add(layers["Labels"], image, shown[0])
+            note = self.add_layers(region, layers)
+            self._panel.show_outcome("\n".join(filter(None, [f"{image.name}: {text}", note])))
+
+        def forget() -> None:
+            self._target = None
+
+        self._target = image
+        text = f"{'applying to' if len(shown) == 1 else 'comparing on'} {image.name}"
+        self._panel.begin_task(text, calculate, show, on_finished=forget)
+
     def add_layers(self, region: ImageRegion, layers: dict[str, Layer]) -> str:
         """Let the buttons show and hide these too, or in place of earlier ones.
 
@@ -214,7 +274,11 @@ class ResultsSection(QWidget):
             self._kinds_row.show()
         return self.show_kind("Rebuilt" if "Rebuilt" in layers else "Gain")
 
-    def forget_layer(self, layer: Layer) -> None:
+    def forget_removed(self, event: Any) -> None:
+        layer = event.value
+        self.atom_labels.forget(layer)
+        if self._target is not None and layer == self._target:
+            self._panel.stop()
         self.layers = {title: shown for title, shown in self.layers.items() if shown != layer}
         if self._region is not None and layer == self._region.image:
             self._region = None
@@ -256,8 +320,8 @@ def create_layers(
     is its error minus that of the first: above 0, green, where the first is closer.
     """
     if second is not None:
-        gain = _norm(second.difference) - _norm(result.difference)
-        return {"Gain": _difference_layer(region, "compared", np.asarray(gain), is_signed=True)}
+        gain = np.subtract(_norm(second.difference), _norm(result.difference))
+        return {"Gain": _difference_layer(region, "compared", gain, is_signed=True)}
     difference = result.difference if result.difference.ndim == 2 else _norm(result.difference)
     is_signed = bool(difference.min(initial=0) < 0)
     labels = result.labels.reshape(region.placement.shape(result.labels.shape))
@@ -299,9 +363,7 @@ def _difference_layer(
 
 def _norm(difference: NDArray[np.floating]) -> NDArray[np.float32]:
     """Return the size of a difference at each pixel, over its channels."""
-    if difference.ndim == 2:
-        return np.asarray(np.abs(difference), dtype=np.float32)
-    return np.asarray(np.linalg.norm(difference, axis=-1), dtype=np.float32)
+    return np.asarray(np.linalg.norm(np.atleast_3d(difference), axis=-1), dtype=np.float32)
 
 
 def _attributes(region: ImageRegion, title: str) -> dict[str, Any]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,42 +11,31 @@ from typing import Any
 import napari
 from napari.layers import Image, Labels
 from qtpy.QtCore import QTimer
-from qtpy.QtWidgets import QFrame, QLabel, QLineEdit, QPlainTextEdit, QVBoxLayout, QWidget
+from qtpy.QtWidgets import QLineEdit
 
-from napari_saf._gui.docks.apply import (
-    BUSY,
-    ApplyDialog,
-    ApplyRequest,
-    start_applying,
-    why_not_repeated,
-)
+from napari_saf._gui.docks.apply import ApplyDialog, ApplyRequest, start_applying
 from napari_saf._gui.docks.base import DockBase, NextRow
 from napari_saf._gui.docks.tables import TableSection
 from napari_saf._gui.export.files import (
-    ExportChoice,
-    ProbabilitySection,
-    is_read_in_parts,
+    ExportRequest,
     labelling_reader,
     measure,
+    why_not_written,
     write_files,
 )
+from napari_saf._gui.export.sections import ExportChoice, ProbabilitySection, RepeatSection
 from napari_saf._gui.forms.choices import LayerChoice
-from napari_saf._gui.forms.controls import ask_for_path, json_path
+from napari_saf._gui.forms.controls import ask_for_path
 from napari_saf._gui.forms.display_text import list_names
 from napari_saf._gui.forms.fields import FolderField
-from napari_saf._gui.forms.image_input import FEATURE_LABELS
-from napari_saf._gui.forms.layout import FormSection, create_button, create_fold, fill_layout
+from napari_saf._gui.forms.layout import FormSection, create_button, create_fold
 from napari_saf._gui.layers import metadata
-from napari_saf._gui.layers.masks import LayerData, read_layer
 from napari_saf._gui.layers.placement import image_region, labelled_image
-from napari_saf._gui.layers.reader import ZARR_FILE
-from napari_saf._gui.layers.view import EventWatch
-from napari_saf._gui.layers.visibility import visibility_of
+from napari_saf._gui.layers.reader import ZARR_FILE, LayerData, read_layer
+from napari_saf._gui.layers.view import EventWatch, visibility_of
 from napari_saf._gui.runs.panel import RUN_KEY, RunPanel, Suggestion
 from napari_saf.errors import InvalidInput
-from napari_saf.io import ExportSelection, Labelling, file_stem, save_recipe
-from napari_saf.methods import METHODS
-from napari_saf.pipeline import Pipeline
+from napari_saf.io import file_stem
 from napari_saf.project import FileReference
 
 _APPLY_HELP = "Label that image with the same method, parameters, features and scale."
@@ -67,94 +55,6 @@ _NO_LABELS = "no labels: run Segment, or open a Labels layer"
 _NOTHING = "nothing is ticked"
 _NO_NAME = "the files need a name, without slashes"
 _NO_FOLDER = "there is no such folder"
-_OBJECTS = "The dock Objects saves table and outlines of objects, with their kinds."
-_LARGE = "Of labels that are not in memory tables, outlines and the recipe can be saved."
-_NOT_OURS = "These labels come without prototypes: they were not computed here."
-
-
-_FOLDER_TEXT = "The same in a terminal, with the saved recipe:"
-_FOLDER_HELP = "What to type in a terminal to label a folder of images with the saved recipe."
-_SAVE_HELP = "Save the recipe as a file, for Python and the command line."
-_TAUGHT = (
-    "Images without strokes are labelled by what the strokes taught, also the one that they were "
-    "painted on."
-)
-_COMMAND_HEIGHT = 66
-"""Four lines."""
-_COMMAND_STYLE = "font-family: monospace; font-size: 8pt;"
-
-
-class RepeatSection(QWidget):
-    """What repeats a recipe: where it is applied; or a file and a command."""
-
-    def __init__(self, applying: ApplyDialog, panel: RunPanel) -> None:
-        super().__init__()
-        self.recipe: Pipeline | None = None
-        self._panel, self._applying, self._stem, self._why_not = panel, applying, "", ""
-        self._save = create_button("Save recipe …", _SAVE_HELP, self._ask_to_save)
-        help = "The recipe that the chosen labels carry."
-        self.summary, folder = QLabel(wordWrap=True, toolTip=help), QLabel(_FOLDER_TEXT)
-        folder.setWordWrap(True)
-        # A label cannot break a long name and still be copied as it is.
-        look = {"frameShape": QFrame.Shape.NoFrame, "styleSheet": _COMMAND_STYLE}
-        self._command = QPlainTextEdit(readOnly=True, toolTip=_FOLDER_HELP, **look)
-        self._command.setFixedHeight(_COMMAND_HEIGHT)
-        widgets = (self.summary, applying.row, self._save, folder, self._command)
-        fill_layout(QVBoxLayout(self), *widgets)
-
-    def show_recipe(self, recipe: Pipeline | None, why_not: str, stem: str) -> None:
-        """Offer to repeat a recipe, or say why nothing can be; files are called after `stem`."""
-        self._stem, self._why_not = stem, ""
-        if recipe is None or recipe.options is None:
-            self.recipe = None
-            reason = why_not if recipe is None else why_not_repeated(recipe)
-            self.summary.setText(f"Nothing to repeat: {reason}.")
-        else:
-            self.recipe, options = recipe, recipe.options
-            window = options.window
-            sides = " x ".join(map(str, window)) if isinstance(window, tuple) else str(window)
-            scale = f", scale {sides}" if recipe.method.uses_window else ""
-            features = FEATURE_LABELS.get(options.features_name, options.features_name)
-            level = "" if recipe.level is None else f", regions at level {recipe.level:g}"
-            text = f"{METHODS[recipe.method.name].title}, {features}{scale}{level}."
-            self._why_not = why_not_repeated(recipe)
-            if recipe.prototypes is not None:
-                text = f"{text} {_TAUGHT}"
-            elif self._why_not:
-                text = f"{text} Here {self._why_not}."
-            self.summary.setText(text)
-            self._applying.take_brightness(options)
-        self._command.setPlainText(f"napari-saf run {stem}.recipe.json FOLDER -o OUT --jobs 4")
-
-    def update_enabled(self, is_free: bool) -> None:
-        """Enable what can be done; a recipe is applied while no other work is under way."""
-        has_recipe = self.recipe is not None
-        why_not = self._why_not if has_recipe else self.summary.text().removesuffix(".")
-        self._applying.update_enabled(why_not or ("" if is_free else BUSY))
-        self._save.setEnabled(has_recipe)
-        self._command.setEnabled(has_recipe)
-
-    def save_to(self, path: str) -> None:
-        if self.recipe is not None:
-            target = json_path(path, ".recipe.json")
-            with self._panel.showing_errors():
-                save_recipe(target, self.recipe.with_rescale(self._applying.brightness.value).plain)
-                self._panel.note(f"saved {target.name}")
-
-    def _ask_to_save(self) -> None:
-        name = str(Path.cwd() / f"{self._stem}.recipe.json")
-        ask_for_path(self, "Save recipe", name, "Recipe (*.json)", self.save_to)
-
-
-@dataclasses.dataclass(frozen=True, slots=True, eq=False)
-class ExportRequest:
-    """What to write of a Labels layer, read from the form once."""
-
-    image: Image | None
-    read: Callable[[Callable[[], bool]], Labelling]
-    path: Path
-    selection: ExportSelection
-    may_replace: bool = False
 
 
 class ExportWidget(DockBase):
@@ -170,40 +70,17 @@ class ExportWidget(DockBase):
         self.measuring = QTimer(self, singleShot=True, interval=_PATIENCE)
         # Later: regions are active for a moment when they are added.
         self._active = EventWatch(self, 0, (viewer.layers.selection.events.active,))
-        self.table, self.maps = (
-            TableSection(self.status),
-            ProbabilitySection(self.panel.background, viewer),
-        )
-        self.choice = ExportChoice()
-        self.applying = ApplyDialog(self, viewer, self.panel, _APPLY_HELP)
-        self.repeat = RepeatSection(self.applying, self.panel)
         self.labels = LayerChoice(viewer, Labels)
         self.labels.choose(metadata.labels_to_choose(viewer))
         self.image = LayerChoice(viewer, Image, self._fits, none="none")
-        self.file_name, self.folder = QLineEdit(), FolderField("Choose a folder.")
-        self.folder.set_path(Path.home())
-        self.open_button = create_button("Open mask …", _OPEN_HELP, self._on_open_clicked)
-        self.panel.stop_button.setToolTip(_STOP_HELP)
-        self.next_row = NextRow(self.workspace, self._chosen_labels)
-        rows, target = FormSection(), FormSection()
-        rows.add_row("Labels", self.labels, "The Labels layer to save.")
-        rows.add_row("Image", self.image, "What was labelled: for brightness and the figure.")
-        rows.add_row("", self.next_row)
-        target.add_row("Name", self.file_name, "What the names of the files begin with.")
-        target.add_row("Folder", self.folder, "Where the files go.")
-        fold = create_fold("Apply the recipe", self.repeat)
-        self.table_fold = create_fold("Table", self.table)
-        buttons = [self.button, self.open_button, self.panel.stop_button]
-        maps = create_fold("Probability maps", self.maps)
-        parts = [rows, self.choice, target, self.table_fold, maps, fold]
-        self.lay_out(parts, buttons, [self.status])
+        self._add_controls()
         self.bind_keys({RUN_KEY: self._stop_by_key})
         self.at_end(self.panel.shut_down, self._release)
         self.connect_all(
             (self.panel.run_clicked, self.start),
             (self.panel.repeat_asked, self._export),
             (self.panel.busy_changed, self._refresh),
-            (self.next_row.opened, self._show_image_in),
+            (self.next_row.opened, lambda dock: dock.image.choose(self.image.layer)),
             (self.applying.apply_asked, self._apply),
             (self.labels.layer_changed, self._on_labels_changed),
             (self.applying.changed, self._refresh),
@@ -220,6 +97,32 @@ class ExportWidget(DockBase):
         )
         self._on_labels_changed()
 
+    def _add_controls(self) -> None:
+        viewer, panel = self._viewer, self.panel
+        self.table, self.maps = TableSection(self.status), ProbabilitySection(panel, viewer)
+        self.choice = ExportChoice()
+        self.applying = ApplyDialog(self, viewer, panel, _APPLY_HELP)
+        self.repeat = RepeatSection(self.applying, panel)
+        self.file_name, self.folder = QLineEdit(), FolderField("Choose a folder.")
+        self.folder.set_path(Path.home())
+        self.open_button = create_button("Open mask …", _OPEN_HELP, self._on_open_clicked)
+        panel.stop_button.setToolTip(_STOP_HELP)
+        self.next_row = NextRow(self.workspace, lambda: self.labels.layer)
+        rows, target = FormSection(), FormSection()
+        rows.add_row("Labels", self.labels, "The Labels layer to save.")
+        rows.add_row("Image", self.image, "What was labelled: for brightness and the figure.")
+        rows.add_row("", self.next_row)
+        target.add_row("Name", self.file_name, "What the names of the files begin with.")
+        target.add_row("Folder", self.folder, "Where the files go.")
+        self.table_fold = create_fold("Table", self.table)
+        maps = create_fold("Probability maps", self.maps)
+        repeat = create_fold("Apply the recipe", self.repeat)
+        self.lay_out(
+            [rows, self.choice, target, self.table_fold, maps, repeat],
+            [self.button, self.open_button, panel.stop_button],
+            [self.status],
+        )
+
     def start(self) -> None:
         folder, in_bytes = self.folder.path, self.maps.in_bytes.isChecked()
         selection = dataclasses.replace(self.choice.selection, in_bytes=in_bytes)
@@ -233,10 +136,9 @@ class ExportWidget(DockBase):
             self._export(ExportRequest(image, read, path, selection))
 
     def _export(self, request: ExportRequest) -> None:
-        arguments = request.read, request.path, request.selection, request.may_replace
         self.panel.begin_task(
             "writing",
-            partial(write_files, *arguments),
+            partial(write_files, request),
             partial(self._on_written, request),
             self.panel.show_task,
             stopped_text="stopped: nothing was saved",
@@ -261,19 +163,14 @@ class ExportWidget(DockBase):
         self.labels.choose(layer)
         if self.image.layer is not None:
             visibility_of(self._viewer).show_result(self.image.layer, layer)
-        carried = [text for text, value in (
-            ("names", metadata.class_names(layer)),
-            ("recipe", metadata.stored_recipe(layer)),
-            ("prototypes", metadata.points_of(layer)),
-        ) if value]  # fmt: skip
-        ending = f" with {', '.join(carried)}" if carried else ""
+        parts = {
+            "names": metadata.class_names(layer),
+            "recipe": metadata.stored_recipe(layer),
+            "prototypes": metadata.points_of(layer),
+        }
+        carried = ", ".join(name for name, part in parts.items() if part)
+        ending = f" with {carried}" if carried else ""
         self.panel.show_outcome(f"opened {layer.name}{ending}")
-
-    def _chosen_labels(self) -> Any:
-        return self.labels.layer
-
-    def _show_image_in(self, dock: Any) -> None:
-        dock.image.choose(self.image.layer)
 
     def _stop_by_key(self) -> bool:
         """Stop what goes on; the key writes no files."""
@@ -342,26 +239,16 @@ class ExportWidget(DockBase):
 
     def _show_recipe(self) -> None:
         labels, recipe, why_not = self.labels.layer, None, "no labels are chosen"
-        self._raw = None if labels is None else metadata.stored_recipe(labels)
-        if labels is not None:
-            try:
-                recipe, why_not = metadata.recipe_of(labels), ""
-            except InvalidInput as error:
-                why_not = str(error)
-        stem = "labels" if labels is None else file_stem(labels.name)
-        self.repeat.show_recipe(recipe, why_not, stem)
-        self.choice.offer("recipe", f"No recipe: {why_not}." if why_not else "")
-        are_objects = labels is not None and metadata.OBJECTS_KEY in labels.metadata
-        for name in ("regions", "outlines"):
-            self.choice.offer(name, _OBJECTS if are_objects else "")
-        is_large = labels is not None and is_read_in_parts(labels)
-        for name in ("masks", "binary", "numbered", "figure"):
-            self.choice.offer(name, _LARGE if is_large else "")
-        has_prototypes = labels is not None and metadata.prototypes_of(labels) is not None
-        self.choice.offer("prototypes", "" if has_prototypes else _NOT_OURS)
+        has_labels = labels is not None
+        self._raw = metadata.stored_recipe(labels) if has_labels else None
+        try:
+            recipe, why_not = (metadata.recipe_of(labels), "") if has_labels else (None, why_not)
+        except InvalidInput as error:
+            why_not = str(error)
+        self.repeat.show_recipe(recipe, why_not, file_stem(labels.name) if has_labels else "labels")
         self.maps.choose(labels)
-        why_none = self.maps.in_the_way
-        self.choice.offer("probabilities", f"{why_none.capitalize()}." if why_none else "")
+        for name, reason in why_not_written(labels, why_not, self.maps.why_not).items():
+            self.choice.offer(name, reason)
         self._refresh()
 
     def _measure(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
+from pathlib import Path
 from typing import Any
 
 import napari
@@ -16,7 +17,7 @@ from napari_saf._gui.layers.placement import ImageRegion, Placement, pixels_of, 
 from napari_saf._gui.layers.reading import Index, Pixels
 from napari_saf._gui.napari_workarounds import camera_of, canvas_size, dims_of
 from napari_saf.errors import FormatError, InvalidInput
-from napari_saf.io import ImageSource, Region
+from napari_saf.io import ImageSource, Region, is_zarr
 from napari_saf.tiles import LARGE, LabelStore, Plan
 
 MOST_ON_SCREEN = 1280
@@ -32,6 +33,14 @@ def is_large(image: Any) -> bool:
     if image is None or (not image.multiscale and type(image.data) is np.ndarray):
         return False
     return bool(math.prod(pixels_of(image).shape[: image.ndim]) >= LARGE)
+
+
+def large_levels(path: Path) -> list[Any]:
+    """Return the levels of an OME-Zarr mask larger than memory; none of other masks."""
+    if not is_zarr(path):
+        return []
+    source = ImageSource.open(path)
+    return source.levels() if math.prod(source.shape) >= LARGE else []
 
 
 def levels_of(image: Image) -> list[Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any
@@ -15,7 +16,7 @@ from skimage.color import deltaE_ciede2000, rgb2lab
 
 from napari_saf._gui.layers import metadata
 from napari_saf._gui.layers.placement import Placement, placement_of, world_affine
-from napari_saf._gui.layers.visibility import insert_above, selection_kept
+from napari_saf._gui.layers.view import insert_above, selection_kept
 from napari_saf.graph import AbstractGraph, GridGraph
 from napari_saf.io import PrototypeSet, with_level, with_prototypes
 from napari_saf.regions import RegionHierarchy
@@ -365,6 +366,7 @@ class EditedLayer(LiveLayer):
         metadata.forget_soft_labels(self.layer)
 
 
+@dataclasses.dataclass(eq=False)
 class UncertaintyLayer:
     """An image of how uncertain each pixel is, over the labels and below strokes.
 
@@ -372,40 +374,34 @@ class UncertaintyLayer:
     seen through it.
     """
 
-    def __init__(
-        self,
-        viewer: napari.Viewer,
-        image: Image,
-        name: str,
-        placement: Placement,
-        strokes: Labels | None = None,
-        full: float = 0.5,
-        covers: bool = False,
-    ) -> None:
-        self._viewer, self._image, self._placement = viewer, image, placement
-        self._strokes = strokes
-        self._appearance = {
-            "name": f"{image.name} {name}",
-            "metadata": {metadata.METADATA_KEY: {"image": str(image.unique_id)}},
-            "colormap": "magma" if covers else _CLEAR_TO_WHITE,
-            "contrast_limits": (0, full),
-            "blending": "translucent",
-        }
-        self.layer: Any = None
+    viewer: napari.Viewer
+    image: Image
+    name: str
+    placement: Placement
+    strokes: Labels | None = None
+    full: float = 0.5
+    covers: bool = False
+    layer: Any = None
 
     def show(self, values: NDArray[np.floating]) -> None:
-        pixels = values.reshape(self._placement.shape(values.shape))
-        if self.layer is not None and self.layer in self._viewer.layers:
-            self.layer.data = pixels
-            self.layer.visible = True
+        pixels = values.reshape(self.placement.shape(values.shape))
+        if self.layer is not None and self.layer in self.viewer.layers:
+            self.layer.data, self.layer.visible = pixels, True
             return
-        options = self._appearance | self._placement.transform
-        with selection_kept(self._viewer):
-            self.layer = self._viewer.add_image(pixels, **options)
-        insert_above(self._viewer, self.layer, self._image, self._strokes)
+        with selection_kept(self.viewer):
+            self.layer = self.viewer.add_image(
+                pixels,
+                name=f"{self.image.name} {self.name}",
+                metadata=_metadata(self.image),
+                colormap="magma" if self.covers else _CLEAR_TO_WHITE,
+                contrast_limits=(0, self.full),
+                blending="translucent",
+                **self.placement.transform,
+            )
+        insert_above(self.viewer, self.layer, self.image, self.strokes)
 
     def hide(self) -> None:
-        if self.layer is not None and self.layer in self._viewer.layers:
+        if self.layer is not None and self.layer in self.viewer.layers:
             self.layer.visible = False
 
 
@@ -415,7 +411,11 @@ def show_points(
     points: Any,
     pixels: Any,
     placement: Placement,
-    **options: Any,
+    *,
+    name: str,
+    size: float,
+    face_color: str = "white",
+    projection_mode: str = "none",
 ) -> Any:
     """Show points at pixels of what was labelled of an image; return their layer."""
     positions = np.array([placement.shape(tuple(pixel)) for pixel in pixels], dtype=float)
@@ -423,9 +423,22 @@ def show_points(
     if points is not None and points in viewer.layers:
         points.data = positions
         return points
-    options |= {"border_color": "white", "border_width": 0.15} | placement.transform
-    options["metadata"] = {metadata.METADATA_KEY: {"image": str(image.unique_id)}}
     with selection_kept(viewer):
-        points = viewer.add_points(positions, **options)
+        points = viewer.add_points(
+            positions,
+            name=name,
+            size=size,
+            face_color=face_color,
+            border_color="white",
+            border_width=0.15,
+            projection_mode=projection_mode,
+            metadata=_metadata(image),
+            **placement.transform,
+        )
     insert_above(viewer, points, image)
     return points
+
+
+def _metadata(image: Image) -> dict[str, Any]:
+    """Return metadata of a layer that was computed of an image."""
+    return {metadata.METADATA_KEY: {"image": str(image.unique_id)}}

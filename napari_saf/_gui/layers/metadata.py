@@ -9,7 +9,6 @@ from typing import Any
 import napari
 import numpy as np
 from napari.layers import Labels, Layer
-from napari.utils.colormaps import Colormap
 from numpy.typing import NDArray
 
 from napari_saf.errors import InvalidInput
@@ -286,36 +285,3 @@ def soft_labels_of(layer: Any) -> SoftLabels | None:
     """Return the soft labels that a layer carries, or None."""
     soft = None if layer is None else metadata_of(layer).get(SOFT_KEY)
     return soft if isinstance(soft, SoftLabels) else None
-
-
-def show_probabilities(
-    viewer: napari.Viewer,
-    labels: Labels,
-    name: str,
-    color: NDArray[Any],
-    values: NDArray[Any],
-    transform: Mapping[str, Any],
-    covers: bool,
-) -> None:
-    """Show a map of a label, black to its colour, in place of an earlier one of the same name.
-
-    The transform are arguments of the layer. The first map covers what is below it, to which the
-    others are added: their colours then mix.
-    """
-    title = f"{labels.name} P({name})"
-    pixels = values.reshape(labels.data.shape)
-    for layer in viewer.layers:
-        if layer.name == title and layer.data.shape == pixels.shape:
-            layer.data, layer.visible = pixels, True
-            layer.blending = "opaque" if covers else "additive"
-            return
-    ramp = Colormap([(0, 0, 0, 1), (*map(float, color[:3]), 1)], name=f"black to {name}")
-    viewer.add_image(
-        pixels,
-        name=title,
-        colormap=ramp,
-        contrast_limits=(0, 1),
-        blending="opaque" if covers else "additive",
-        metadata={METADATA_KEY: {"image": image_id_of(labels), MAP_KEY: True}},
-        **transform,
-    )

@@ -23,6 +23,8 @@ _FAR = 2.0**40
 _LARGEST_DRIFT = 1e-3
 """Pixels of an image by which a step along labels may differ from one along the image."""
 Window = int | tuple[int, ...]
+Entry = dict[str, Any]
+"""Arguments of a layer, or entries of its metadata, by name."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -35,7 +37,7 @@ class Placement:
 
     singletons: tuple[int, ...]
     axes: tuple[int, ...]
-    transform: dict[str, Any]
+    transform: Entry
     channels: int | None = None
     world: NDArray[np.float64] | None = None
 
@@ -45,9 +47,9 @@ class Placement:
             sides.insert(axis, 1)
         return tuple(sides)
 
-    def entry(self, image: Image) -> dict[str, Any]:
+    def entry(self, image: Image) -> Entry:
         """Return the entries of the metadata of labels that say where they lie."""
-        axes = {name: getattr(self, name) for name in ("axes", "singletons", "channels")}
+        axes = {"axes": self.axes, "singletons": self.singletons, "channels": self.channels}
         return {"image": str(image.unique_id)} | axes
 
 
@@ -158,9 +160,8 @@ class ImageRegion:
     @property
     def channel_axis_read(self) -> int | None:
         """The axis of the channels in what is read; None where there is none, or RGB."""
-        if self.channel_axis is None:
-            return None
-        return sum(axis not in self.fixed for axis in range(self.channel_axis))
+        channel = self.channel_axis
+        return None if channel is None else sum(k not in self.fixed for k in range(channel))
 
     @property
     def placement(self) -> Placement:
@@ -209,38 +210,38 @@ class ImageRegion:
         return Pixels(data, tuple(index)), axis
 
     @property
+    def free_axes(self) -> list[int]:
+        """The axes of which all slices are labelled."""
+        return [axis for axis in self.axes if axis not in self.fixed]
+
+    @property
     def shape(self) -> tuple[int, ...]:
-        return tuple(self.sides[axis] for axis in self.axes if axis not in self.fixed)
+        return tuple(self.sides[axis] for axis in self.free_axes)
 
     @property
     def averaged_axes(self) -> list[int]:
         """Those of its axes along which neighbours are averaged, longer than 1."""
-        axes = [axis for axis in self.axes if axis not in self.fixed]
-        sides = enumerate(zip(axes, self.shape, strict=True))
-        return [k for k, (axis, side) in sides if axis in self.together and side > 1]
+        axes = enumerate(self.free_axes)
+        return [k for k, axis in axes if axis in self.together and self.sides[axis] > 1]
 
     def window(self, side: int) -> tuple[Window, str]:
         """Return a window with a side along what is averaged, and a note of where it is smaller."""
-        axes = [axis for axis in self.axes if axis not in self.fixed]
-        widths = tuple(side if axis in self.together else 1 for axis in axes)
+        widths = tuple(side if axis in self.together else 1 for axis in self.free_axes)
         return self.fit(side if set(widths) == {side} else widths)
 
     def fit(self, window: Window) -> tuple[Window, str]:
         """Return a window cut to the region along each axis, and a note of where it was larger."""
-        axes = [axis for axis in self.axes if axis not in self.fixed]
+        axes = self.free_axes
         widths = (window,) * len(axes) if isinstance(window, int) else window
         if len(widths) != len(axes):
             return window, ""
-        lengths = [self.sides[axis] for axis in axes]
-        pairs = zip(widths, lengths, strict=True)
+        pairs = zip(widths, self.shape, strict=True)
         fitted = tuple(width if n == 1 else min(width, n - 1 + n % 2) for width, n in pairs)
-        smaller = [
-            f"axis {self.image.axis_labels[axis]}: {side} px"
-            for axis, width, side in zip(axes, widths, fitted, strict=True)
-            if side < width
-        ]
-        if not smaller:
+        if fitted == widths:
             return window, ""
+        names = (self.image.axis_labels[axis] for axis in axes)
+        sides = zip(names, widths, fitted, strict=True)
+        smaller = [f"axis {name}: {side} px" for name, width, side in sides if side < width]
         return fitted, f"scale along {', '.join(smaller)}, the most that fits"
 
 
@@ -250,7 +251,7 @@ def plane_on_screen(
     """Return those of some axes of a layer that are on screen, or would be in 2-D (or 3-D)."""
     missing = dims_of(viewer).ndim - layer.ndim
     order = [axis - missing for axis in dims_of(viewer).order]
-    return tuple([axis for axis in order if axis in axes][-n_shown:])
+    return tuple(axis for axis in order if axis in axes)[-n_shown:]
 
 
 def slice_on_screen(viewer: napari.Viewer, layer: Layer, axes: tuple[int, ...]) -> dict[int, int]:
@@ -300,11 +301,10 @@ def image_axes_of(layer: Labels) -> tuple[tuple[int, ...], tuple[int, ...]] | No
     None if unknown, or if the pixels of the layer were replaced.
     """
     entry, shape = metadata_of(layer), pixels_of(layer).shape
-    axes, singletons = entry.get("axes"), entry.get("singletons")
-    if axes is None or singletons is None:
+    axes, singletons = entry.get("axes") or (), entry.get("singletons") or ()
+    if len(axes) != len(shape) or any(shape[axis] != 1 for axis in singletons):
         return None
-    is_valid = len(axes) == len(shape) and all(shape[axis] == 1 for axis in singletons)
-    return (tuple(axes), tuple(singletons)) if is_valid else None
+    return tuple(axes), tuple(singletons)
 
 
 def channel_axis_of(layer: Labels) -> int | None:
@@ -313,14 +313,16 @@ def channel_axis_of(layer: Labels) -> int | None:
     return axis if isinstance(axis, int) and image_axes_of(layer) is not None else None
 
 
-def axes_entry(layer: Labels) -> dict[str, Any]:
+def axes_entry(layer: Labels) -> Entry:
     """Return the axes of labels as files hold them; empty if unknown."""
     recorded, channels = image_axes_of(layer), channel_axis_of(layer)
-    entry = {} if recorded is None else {"axes": [*recorded[0]], "singletons": [*recorded[1]]}
-    return entry if channels is None else entry | {"channels": channels}
+    if recorded is None:
+        return {}
+    entry = {"axes": [*recorded[0]], "singletons": [*recorded[1]], "channels": channels}
+    return {name: value for name, value in entry.items() if value is not None}
 
 
-def place_entry(layer: Labels) -> dict[str, Any] | None:
+def place_entry(layer: Labels) -> Entry | None:
     """Return the place of labels as files hold it, see `Labelling`; None if sizes suffice."""
     recorded, sizes = image_axes_of(layer), np.abs(layer.scale)
     arguments = split_affine(world_affine(layer), sizes, layer.translate)
@@ -352,10 +354,12 @@ def labelled_image(
     """Return the image that was labelled; else one of the layer's name, else any that fits."""
     fitting = [image for image in viewer.layers if isinstance(image, Image) and fits(image)]
     image_id = metadata_of(layer).get("image")
-    recorded = [image for image in fitting if str(image.unique_id) == image_id]
-    named = [image for image in fitting if layer.name.startswith(image.name)]
-    named.sort(key=lambda image: -len(image.name))
-    return next(iter([*recorded, *named, *fitting]), None)
+
+    def rank(image: Image) -> tuple[bool, int]:
+        is_named = layer.name.startswith(image.name)
+        return str(image.unique_id) == image_id, len(image.name) if is_named else -1
+
+    return max(fitting, key=rank, default=None)
 
 
 def image_region(
@@ -366,15 +370,14 @@ def image_region(
     Of the axes of the labels `spatial` stay, by default those that `squeezed_axes` names.
     """
     spatial = squeezed_axes(layer) if spatial is None else spatial
-    image_axes = list(range(image.ndim))
+    image_axes = range(image.ndim)
     channels: list[int | None] = []
     if image.ndim == layer.ndim:
-        channels.append(None if image.rgb else channel_axis_of(layer))
+        channels = [None if image.rgb else channel_axis_of(layer)]
     elif image.ndim == layer.ndim + 1 and not image.rgb:
-        recorded = image_axes_of(layer)
-        labelled = recorded[0] if recorded is not None else ()
+        labelled = (image_axes_of(layer) or ((),))[0]
         # In a similar image the axis that is none of the labels' holds channels.
-        channels.extend(sorted(image_axes, key=lambda axis: axis in labelled))
+        channels = [*sorted(image_axes, key=lambda axis: axis in labelled)]
     for channel in channels:
         axes = [axis for axis in image_axes if axis != channel]
         label_axes = axes if image.ndim == layer.ndim else range(layer.ndim)

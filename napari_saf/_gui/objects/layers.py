@@ -30,8 +30,7 @@ from napari_saf._gui.layers.placement import (
     world_affine,
 )
 from napari_saf._gui.layers.reading import Pixels
-from napari_saf._gui.layers.view import center_on
-from napari_saf._gui.layers.visibility import insert_above, visibility_of
+from napari_saf._gui.layers.view import center_on, insert_above, visibility_of
 from napari_saf._gui.napari_workarounds import camera_of
 from napari_saf.io import (
     MASK_SUFFIXES,

@@ -22,29 +22,23 @@ from napari_saf._gui.docks.label_table import LabelTable
 from napari_saf._gui.forms.choices import LayerChoice
 from napari_saf._gui.forms.controls import PROTOTYPE_FILTER, ask_for_path
 from napari_saf._gui.forms.layout import FormSection, create_button, create_row, enable
-from napari_saf._gui.layers.live import EditedLayer
 from napari_saf._gui.layers.metadata import ARE_STROKES, is_given, is_strokes, labels_to_choose
 from napari_saf._gui.layers.placement import image_region, labelled_image
-from napari_saf._gui.layers.view import LabelFinder, LayerWatch
-from napari_saf._gui.layers.visibility import visibility_of
+from napari_saf._gui.layers.view import LabelFinder, LayerWatch, visibility_of
 from napari_saf._gui.prototypes import edits
-from napari_saf._gui.prototypes.edits import EditedStart, EditTarget
+from napari_saf._gui.prototypes.editor import EDITS, LabelEditor, UndoStep
+from napari_saf._gui.prototypes.edits import EditTarget
 from napari_saf._gui.prototypes.labels import (
     FileSource,
     LabelState,
     LayerSource,
     Source,
-    UndoHistory,
-    UndoStep,
     prototype_set,
     rows_of,
 )
 from napari_saf._gui.runs.panel import RUN_KEY, RunPanel
-from napari_saf._gui.runs.run import RunJob
-from napari_saf.errors import InvalidInput
 from napari_saf.io import load_prototypes
 from napari_saf.pipeline import Pipeline
-from napari_saf.recording import PackedArray
 from napari_saf.result import STATUS_TEXTS, Segmentation
 
 _COLUMNS = {
@@ -63,14 +57,6 @@ _HELP = {
 }
 _APPLY_HELP = "Label that image with these prototypes, in the same features (f*)."
 _DELETE_TO_0 = "Take the chosen labels away; their pixels become 0."
-_EDITS = {
-    "merge": (edits.merge, "merging", "merge"),
-    "split": (edits.split, "splitting", "split of {}"),
-    "delete": (edits.delete, "deleting", "delete"),
-    "refine": (edits.refine, "preparing", "refinement"),
-}
-"""What a button calls in a thread, and the words for it while it lasts and after."""
-_CHANGED_MEANWHILE = "the layer has changed meanwhile: nothing was done"
 
 
 class PrototypesWidget(DockBase):
@@ -81,12 +67,10 @@ class PrototypesWidget(DockBase):
         self.panel = RunPanel(self, viewer, self.workspace.runs, outcome_text=self._outcome_text)
         self.status, self.controller = self.panel.status, self.panel.controller
         self.table = LabelTable(_COLUMNS, (44, 20), (6, 16), selects_several=True)
-        self.history = UndoHistory()
+        self.editor = LabelEditor(self.panel, viewer)
         self._files: list[FileSource] = []
         self._sizes: dict[int, int] = {}
-        self._refining: tuple[str, Source, RunJob] | None = None  # the run that an edit asks for
         self._applied: tuple[str, Source] | None = None  # what is applied to another image
-        self._restored: UndoStep | None = None
         self._watch, self._finder = LayerWatch(self), LabelFinder(viewer, self)
         self.labels = LayerChoice(viewer, Labels, lambda layer: not layer.multiscale)
         self.image = LayerChoice(viewer, Image, self._fits_labels, none="none")
@@ -96,7 +80,10 @@ class PrototypesWidget(DockBase):
         self.connect_all(
             (self.panel.busy_changed, self._refresh),
             (self.controller.returned, self._on_returned),
-            (self.controller.finished, self._on_finished),
+            (self.editor.changed, self._show_edited),
+            (self.editor.pixels_changed, self._on_pixels_changed),
+            (self.editor.restored, self._on_restored),
+            (self.editor.ended, self._count_pixels),
             (self.applying.apply_asked, self._apply),
             (self.applying.save_asked, self._save_classifier),
             (self.labels.layer_changed, self._on_labels_changed),
@@ -119,9 +106,9 @@ class PrototypesWidget(DockBase):
         choices = FormSection()
         choices.add_row("Labels", self.labels, "The Labels layer whose labels are the rows.")
         choices.add_row("Image", self.image, "The image that was labelled: the flow needs it.")
-        steps = {"undo": self.undo, "redo": self.redo}
-        edit_slots = {name: partial(self.edit, name) for name in _EDITS}
-        slots = edit_slots | {"load": self._on_load_clicked} | steps
+        slots: dict[str, Callable[..., None]] = {name: partial(self.edit, name) for name in EDITS}
+        slots |= {"load": self._on_load_clicked}
+        slots |= {"undo": self.editor.undo, "redo": self.editor.redo}
         texts = {"load": "Load classifier …"}
         self.buttons = {
             name: create_button(texts.get(name, name.capitalize()), _HELP.get(name, ""), slot)
@@ -137,8 +124,8 @@ class PrototypesWidget(DockBase):
     def _release(self) -> None:
         self._viewer.layers.events.removed.disconnect(self._on_layer_removed)
         self._watch.follow(None)
-        self.history.discard(lambda step: True)
-        self._refining = self._applied = None
+        self.editor.release()
+        self._applied = None
 
     @property
     def source(self) -> Source | None:
@@ -168,10 +155,7 @@ class PrototypesWidget(DockBase):
             self.choose(event.value)
 
     def _on_layer_removed(self, event: Any) -> None:
-        gone, restored = event.value, self._restored
-        self.history.discard(
-            lambda step: step is not restored and gone in (step.source.layer, step.added)
-        )
+        self.editor.forget_layer(event.value)
         self._refresh()
 
     def _on_labels_changed(self, *changed: object) -> None:
@@ -224,76 +208,41 @@ class PrototypesWidget(DockBase):
         self.panel.background.run("centre", search, partial(self._finder.go, layer))
 
     def rename(self, number: int, name: str) -> None:
-        if self.source is not None and self.source.state.name(number) != name.strip():
-            self._edit_state(f"name of label {number}", lambda old: old.renamed(number, name))
+        source = self.source
+        if source is not None and source.state.name(number) != name.strip():
+            self.editor.edit_state(
+                f"name of label {number}", source, lambda old: old.renamed(number, name)
+            )
 
     def lock(self, number: int, locked: bool = True) -> None:
-        self._edit_state(f"lock of label {number}", lambda old: old.with_lock(number, locked))
-
-    def _edit_state(self, name: str, change: Callable[[LabelState], LabelState]) -> None:
-        source = self.source
-        if source is not None:
-            self.history.push(UndoStep(name, source, source.state))
-            source.state = change(source.state)
-            self._show_rows()
-            self._refresh()
+        if self.source is not None:
+            self.editor.edit_state(
+                f"lock of label {number}", self.source, lambda old: old.with_lock(number, locked)
+            )
 
     def edit(self, how: str, checked: bool = False) -> None:
-        """Merge, split or delete selected labels, or refine all; in a thread, but of a file."""
-        source, image, selected = self.source, self.image.layer, self.table.selected()
-        if source is None or self.panel.is_busy:
-            return
-        edit, text, name = _EDITS[how]
-        name = name.format(*selected)
-        layer = source.layer
-        if layer is None:
-            merge = partial(LabelState.merged, numbers=selected, into=selected[0])
-            delete = partial(LabelState.deleted, numbers=selected)
-            self._edit_state(name, merge if how == "merge" else delete)
-            return
-        visibility_of(self._viewer).restore(layer)
-        live, reader = EditedLayer(self._viewer, image, layer), self.controller.reader
-        target = EditTarget.of(layer, image, state=source.state, selected=selected, reader=reader)
+        """Merge, split or delete selected labels, or refine all."""
+        if self.source is not None and not self.panel.is_busy:
+            self.editor.edit(how, self.source, self.image.layer, self.table.selected())
 
-        def compute(report: object, stop: Callable[[], bool]) -> tuple[Any, ...]:
-            labels = target.read(stop)
-            edited = edit(target, labels, stop)
-            sizes = edits.count_pixels(edited.labels)
-            return PackedArray.of(labels), edited.labels != labels, sizes, edited
+    def _show_edited(self) -> None:
+        self._show_rows()
+        self._refresh()
 
-        show = partial(self._show_edited, name, source, live)
-        self.panel.begin_task(text, compute, show, on_finished=self._on_edited)
-
-    def _show_edited(
-        self, name: str, source: Source, live: EditedLayer, computed: tuple[Any, ...]
-    ) -> None:
-        previous, changed, sizes, edited = computed
-        if live.is_lost:
-            self.panel.note(_CHANGED_MEANWHILE)
-            return
-        # Names and locks may have changed since the click.
-        self.history.push(UndoStep(name, source, source.state, previous))
-        source.state = edited.change(source.state)
-        if changed.any():
-            live.write(edited.labels, changed)
-        if self.labels.layer == live.layer:
+    def _on_pixels_changed(self, layer: Labels, sizes: dict[int, int], selected: Any) -> None:
+        if self.labels.layer == layer:
             self._sizes = sizes
             self._show_rows()
-            if edited.selection:
-                self.table.select(edited.selection)
-        self.panel.note(f"done: {name}")
-        if edited.run is not None:
-            job, method, start = edited.run
-            run = RunJob(live.image, job, method, live.placement, live=live, start=start)
-            self._refining = (name, source, run)
+            if selected:
+                self.table.select(selected)
 
-    def _on_edited(self) -> None:
-        """Start the run that the edit asks for, if there is one."""
-        if self._refining is not None and self._refining[2].image in self._viewer.layers:
-            self.controller.start(self._refining[2])
-        else:
-            self._refining = None
-            self._count_pixels()
+    def _on_restored(self, step: UndoStep, is_undo: bool) -> None:
+        if isinstance(step.added, FileSource):
+            files = [file for file in self._files if file is not step.added]
+            self._offer_files(files if is_undo else [*files, step.added])
+        if step.added is None or step.added is step.source:
+            self.choose(step.source.layer or step.source)
+        self._show_edited()
 
     def _apply(self, request: ApplyRequest) -> None:
         source = self.source
@@ -309,7 +258,7 @@ class PrototypesWidget(DockBase):
             loaded = FileSource(f"{Path(path).name} (file)", load_prototypes(path))
             self._offer_files([*self._files, loaded])
             self.choose(loaded)
-            self.history.push(UndoStep(f"load of {loaded.title}", loaded, added=loaded))
+            self.editor.history.push(UndoStep(f"load of {loaded.title}", loaded, added=loaded))
             self._refresh()
 
     def _save_classifier(self, path: str, rescale: bool) -> None:
@@ -328,7 +277,7 @@ class PrototypesWidget(DockBase):
 
     def _outcome_text(self, result: Segmentation, seconds: float) -> str:
         job = self.controller.job
-        request = self._applied if job is not None and job.is_applied else self._refining
+        request = self._applied if job is not None and job.is_applied else self.editor.refining
         name = "" if request is None else f"{request[0]}: "
         return f"{name}{STATUS_TEXTS[result.status]} in {seconds:.1f} s"
 
@@ -340,73 +289,9 @@ class PrototypesWidget(DockBase):
             name, source = self._applied
             state = LabelState(source.state.names, prototypes=source.state.prototypes)
             LayerSource(live.layer).state = state
-            self.history.push(UndoStep(name, source, added=live.layer))
-        elif self._refining is not None and not job.method.labels_are_given:
-            # Else labels are by the prototypes of the state.
-            source = self._refining[1]
-            assert isinstance(job.start, EditedStart)
-            source.state = source.state.after_run(job.start.numbers, result.prototypes)
-
-    def _on_finished(self, job: RunJob) -> None:
-        self._refining = None
-        self._count_pixels()
-
-    def undo(self) -> None:
-        self._restore(is_undo=True)
-
-    def redo(self) -> None:
-        self._restore(is_undo=False)
-
-    def _restore(self, *, is_undo: bool) -> None:
-        """Bring back what the last step holds; pixels in a thread."""
-        steps = self.history.past if is_undo else self.history.future
-        if self.panel.is_busy or not steps:
-            return
-        step = steps[-1]
-        layer, pixels = step.source.layer, step.pixels
-        if layer is None or pixels is None:
-            self._show_restored(step, None, is_undo=is_undo)
-            return
-        target, live = EditTarget.of(layer), EditedLayer(self._viewer, None, layer)
-
-        def compute(report: object, stop: Callable[[], bool]) -> tuple[Any, ...]:
-            now, then = target.read(stop), pixels.unpack()
-            if now.shape != then.shape:
-                raise InvalidInput("the layer has another shape now: this cannot be undone")
-            return PackedArray.of(now), then, now != then
-
-        def show(computed: tuple[Any, ...]) -> None:
-            replaced, labels, changed = computed
-            if live.is_lost:
-                self.panel.note(_CHANGED_MEANWHILE)
-            else:
-                live.write(labels, changed)
-                self._show_restored(step, replaced, is_undo=is_undo)
-
-        text = "undoing" if is_undo else "redoing"
-        self.panel.begin_task(text, compute, show, on_finished=self._on_edited)
-
-    def _show_restored(self, step: UndoStep, pixels: PackedArray | None, *, is_undo: bool) -> None:
-        """Restore all of a step but its pixels; `pixels` are those that they replaced."""
-        inverse, self._restored = step, step
-        layers, added = self._viewer.layers, step.added
-        if step.state is not None:
-            inverse = UndoStep(step.name, step.source, step.source.state, pixels)
-            step.source.state = step.state
-        if isinstance(added, FileSource):
-            files = [file for file in self._files if file is not added]
-            self._offer_files(files if is_undo else [*files, added])
-        elif is_undo and added is not None and added in layers:
-            layers.remove(added)
-        elif not is_undo and added is not None and added not in layers:
-            self._viewer.add_layer(added)
-        self._restored = None
-        self.history.exchange(step, inverse, is_undo=is_undo)
-        if added is None or added is step.source:
-            self.choose(step.source.layer or step.source)
-        self._show_rows()
-        self._refresh()
-        self.panel.note(f"{'undone' if is_undo else 'done again'}: {step.name}")
+            self.editor.history.push(UndoStep(name, source, added=live.layer))
+        else:
+            self.editor.take_refined(job, result)
 
     def _refresh(self, *changed: object) -> None:
         source, layer = self.source, self.labels.layer
@@ -418,7 +303,7 @@ class PrototypesWidget(DockBase):
         for name, reason in reasons.items():
             to_0 = name == "delete" and target is not None and target.reason
             enable(self.buttons[name], busy or reason, _DELETE_TO_0 if to_0 else _HELP[name])
-        past, future = self.history.past, self.history.future
+        past, future = self.editor.history.past, self.editor.history.future
         for name, steps, verb in (("undo", past, "Take back"), ("redo", future, "Do again")):
             text = f"{verb}: {steps[-1].name} ({steps[-1].source.title})." if steps else ""
             enable(self.buttons[name], busy or ("" if steps else "nothing was edited here"), text)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -50,23 +51,32 @@ class EditTarget:
     """
 
     pixels: Pixels
-    job: ImageJob | None = None
-    method: AbstractMethod | None = None
-    reason: str = ""
-    state: LabelState = field(default_factory=LabelState)
-    selected: Sequence[int] = ()
-    reader: ProblemReader = field(default_factory=ProblemReader)
+    job: ImageJob | None
+    method: AbstractMethod | None
+    reason: str
+    state: LabelState
+    selected: Sequence[int]
+    reader: ProblemReader
 
     @classmethod
-    def of(cls, layer: Labels, image: Image | None = None, **fields: Any) -> EditTarget:
+    def of(
+        cls,
+        layer: Labels,
+        image: Image | None = None,
+        state: LabelState | None = None,
+        selected: Sequence[int] = (),
+        reader: ProblemReader | None = None,
+    ) -> EditTarget:
         axes = labelled_axes(layer)
         index = tuple(slice(None) if axis in axes else 0 for axis in range(layer.ndim))
-        target = cls(Pixels(pixels_of(layer), index), **fields)
+        pixels, job, method, reason = Pixels(pixels_of(layer), index), None, None, ""
         try:
             run = RunJob.of(layer, image)
+            job, method = run.image_job, method_for_warm_start(run.method)
         except InvalidInput as error:
-            return replace(target, reason=str(error))
-        return replace(target, job=run.image_job, method=method_for_warm_start(run.method))
+            reason = str(error)
+        state, reader = state or LabelState(), reader or ProblemReader()
+        return cls(pixels, job, method, reason, state, selected, reader)
 
     def read(self, cancelled: Callable[[], bool]) -> NDArray[Any]:
         return np.array(self.pixels.read(cancelled))
@@ -246,11 +256,10 @@ def _mean(rows: NDArray[np.floating]) -> NDArray[np.float32]:
 
 def free_number(taken: Collection[int], dtype: np.dtype[Any]) -> int:
     """Return the smallest label that is not taken; InvalidInput if the type holds no more."""
-    last = int(np.iinfo(dtype).max)
-    for number in range(1, min(last, len(taken) + 1) + 1):
-        if number not in taken:
-            return number
-    raise InvalidInput(f"labels: {dtype} holds no more than {last} labels")
+    last, number = int(np.iinfo(dtype).max), next(n for n in itertools.count(1) if n not in taken)
+    if number > last:
+        raise InvalidInput(f"labels: {dtype} holds no more than {last} labels")
+    return number
 
 
 def why_not(

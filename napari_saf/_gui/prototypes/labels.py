@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 from napari.layers import Labels
@@ -17,10 +16,8 @@ from napari_saf._gui.layers.live import N_COLORS, label_colors
 from napari_saf.errors import InvalidInput
 from napari_saf.io import PrototypeSet
 from napari_saf.problem import ImageOptions
-from napari_saf.recording import PackedArray
 
 _LOCKS_KEY = "locked_labels"
-_MOST_STEPS, _MOST_BYTES = 50, 128 * 2**20
 Prototypes = Mapping[int, NDArray[np.float32]]
 
 
@@ -169,58 +166,6 @@ class FileSource:
 
 
 Source = LayerSource | FileSource
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class UndoStep:
-    """What an edit was about to change, as it was; None for what it did not change.
-
-    `added` is a layer or a file that the edit added.
-    """
-
-    name: str
-    source: Source
-    state: LabelState | None = None
-    pixels: PackedArray | None = None
-    added: Any = None
-
-
-class UndoHistory:
-    """Steps to undo and to redo, the latest last, which always stays; the oldest are forgotten."""
-
-    def __init__(self, most_bytes: int = _MOST_BYTES) -> None:
-        self._most_bytes = most_bytes
-        self.past: list[UndoStep] = []
-        self.future: list[UndoStep] = []
-
-    @property
-    def n_bytes(self) -> int:
-        steps = self.past + self.future
-        return sum(step.pixels.n_bytes for step in steps if step.pixels is not None)
-
-    def push(self, step: UndoStep) -> None:
-        """Add a new edit: what was undone before can no longer be redone."""
-        self.future.clear()
-        self.past.append(step)
-        self._trim()
-
-    def exchange(self, step: UndoStep, inverse: UndoStep, *, is_undo: bool) -> None:
-        """Replace a step that was undone (or redone) by its inverse on the other side."""
-        source, target = (self.past, self.future) if is_undo else (self.future, self.past)
-        if step in source:
-            source.remove(step)
-            target.append(inverse)
-            self._trim()
-
-    def discard(self, is_obsolete: Callable[[UndoStep], bool]) -> None:
-        for steps in (self.past, self.future):
-            steps[:] = [step for step in steps if not is_obsolete(step)]
-
-    def _trim(self) -> None:
-        while len(self.past) > 1 and (
-            len(self.past) > _MOST_STEPS or self.n_bytes > self._most_bytes
-        ):
-            del self.past[0]
 
 
 def prototype_set(source: Source, rescale: bool | None = None) -> PrototypeSet:

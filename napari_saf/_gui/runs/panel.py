@@ -25,8 +25,7 @@ from napari_saf._gui.forms.layout import create_button
 from napari_saf._gui.layers.live import LiveLayer, RegionsLayer
 from napari_saf._gui.layers.metadata import SoftLabels
 from napari_saf._gui.layers.reading import ProblemReader
-from napari_saf._gui.layers.view import middle_on_screen
-from napari_saf._gui.layers.visibility import visibility_of
+from napari_saf._gui.layers.view import middle_on_screen, visibility_of
 from napari_saf._gui.runs.run import BackgroundTasks, Frame, Run, RunJob, Task, load_libraries
 from napari_saf._gui.settings import current_settings
 from napari_saf.errors import NotFinite, SafError, counted

@@ -24,7 +24,7 @@ from napari_saf._gui.layers.live import N_COLORS, colormap_of, label_colors
 from napari_saf._gui.layers.metadata import NAMES_KEY, STROKES_KEY, colors_of, is_strokes
 from napari_saf._gui.layers.placement import Placement, note_on_slices
 from napari_saf._gui.layers.reading import ImageJob, fingerprint
-from napari_saf._gui.layers.visibility import insert_above, visibility_of
+from napari_saf._gui.layers.view import insert_above, visibility_of
 from napari_saf._gui.napari_workarounds import dims_of
 from napari_saf._gui.runs.panel import RunPanel
 from napari_saf.errors import InvalidInput, format_count

@@ -18,7 +18,7 @@ from superqt.utils import signals_blocked
 from napari_saf._gui.forms.layout import create_button, create_row, fill_layout
 from napari_saf._gui.layers.live import LiveLayer, RegionsLayer
 from napari_saf._gui.layers.metadata import LEVEL_KEY, UNCHOSEN_KEY, metadata_of
-from napari_saf._gui.layers.visibility import visibility_of
+from napari_saf._gui.layers.view import visibility_of
 from napari_saf._gui.runs.run import BackgroundTasks, RunJob
 from napari_saf._gui.segment.result import ShownResult
 from napari_saf.errors import counted

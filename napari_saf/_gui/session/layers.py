@@ -12,30 +12,9 @@ import napari
 import numpy as np
 from napari.layers import Image, Labels, Layer
 
+from napari_saf._gui.layers import metadata
 from napari_saf._gui.layers.live import N_COLORS, colormap_of, label_colors
-from napari_saf._gui.layers.masks import read_layer
-from napari_saf._gui.layers.metadata import (
-    CLASSES_KEY,
-    EDITED_KEY,
-    FOLLOWED_KEY,
-    LEVEL_KEY,
-    METADATA_KEY,
-    NAMES_KEY,
-    OBJECTS_KEY,
-    RESTORED_KEY,
-    STORE_KEY,
-    STROKES_KEY,
-    UNCERTAINTY_KEY,
-    class_names,
-    colors_of,
-    image_id_of,
-    is_given,
-    is_strokes,
-    metadata_of,
-    points_of,
-    prototype_entries,
-    raw_recipe,
-)
+from napari_saf._gui.layers.metadata import image_id_of, is_given, is_strokes, metadata_of
 from napari_saf._gui.layers.placement import (
     axes_entry,
     labelled_image,
@@ -43,7 +22,8 @@ from napari_saf._gui.layers.placement import (
     place,
     world_affine,
 )
-from napari_saf._gui.layers.visibility import insert_above
+from napari_saf._gui.layers.reader import read_layer
+from napari_saf._gui.layers.view import insert_above
 from napari_saf.errors import InvalidInput
 from napari_saf.io import PaintedClass, differs_in_napari, mask_stem, read_image, split_affine
 from napari_saf.pipeline import Pipeline
@@ -60,7 +40,7 @@ def layers_of(viewer: napari.Viewer, image: Image) -> list[Any]:
     def is_of_image(layer: Layer) -> bool:
         if not isinstance(layer, Labels) or type(layer.data) is not np.ndarray:
             return False
-        if STORE_KEY in metadata_of(layer):
+        if metadata.STORE_KEY in metadata_of(layer):
             return False
         if image_id := image_id_of(layer):
             return image_id == str(image.unique_id)
@@ -76,9 +56,9 @@ def layers_of(viewer: napari.Viewer, image: Image) -> list[Any]:
 
 def is_work(layer: Labels) -> bool:
     """Tell whether labels would be lost with the viewer: those of a file are not."""
-    is_made = is_strokes(layer) or bool(metadata_of(layer)) or _is_edited(layer)
+    is_made = is_strokes(layer) or metadata_of(layer) or _is_edited(layer)
     is_opened = layer.source.path is not None or layer.source.sample is not None
-    return (is_made or not is_opened) and bool(layer.data.any())
+    return bool((is_made or not is_opened) and layer.data.any())
 
 
 def watch(layer: Any) -> None:
@@ -109,47 +89,47 @@ def _draw_strokes(event: Any) -> None:
 
 
 def _mark_edited(event: Any) -> None:
-    (metadata_of(event.source) or event.source.metadata)[EDITED_KEY] = True
+    (metadata_of(event.source) or event.source.metadata)[metadata.EDITED_KEY] = True
 
 
 def _is_edited(layer: Labels) -> bool:
-    return bool((metadata_of(layer) or layer.metadata).get(EDITED_KEY))
+    return bool((metadata_of(layer) or layer.metadata).get(metadata.EDITED_KEY))
 
 
 def assign_image(layer: Labels, image: Image) -> None:
     """Assign labels to the layer that shows their image from now on."""
     if is_strokes(layer):
-        layer.metadata[STROKES_KEY] = str(image.unique_id)
+        layer.metadata[metadata.STROKES_KEY] = str(image.unique_id)
     elif metadata_of(layer):
         metadata_of(layer)["image"] = str(image.unique_id)
 
 
 def state_of(layer: Labels) -> LayerState:
     """Return the state of a layer, which another thread may encode."""
-    names = {n: PaintedClass(name, (1, 1, 1)) for n, name in class_names(layer).items() if n > 0}
-    entry = metadata_of(layer)
-    level = entry.get(LEVEL_KEY)
+    names, points = metadata.class_names(layer), metadata.points_of(layer)
+    entry, classes = metadata_of(layer), layer.metadata.get(metadata.CLASSES_KEY, {})
+    level = entry.get(metadata.LEVEL_KEY)
     fields = ProjectLayer(
         "strokes" if is_strokes(layer) else "labels",
         str(layer.name),
         NO_PIXELS,
-        names,
+        {n: PaintedClass(name, (1, 1, 1)) for n, name in names.items() if n > 0},
         tuple(map(float, layer.scale)),
         tuple(map(float, layer.translate)),
         axes_entry(layer),
         level=None if level is None else float(level),
         is_edited=_is_edited(layer) and not is_strokes(layer),
-        prototypes={n: np.asarray(rows, np.float32) for n, rows in points_of(layer).items()},
+        prototypes={n: np.asarray(rows, np.float32) for n, rows in points.items()},
         is_visible=bool(layer.visible),
-        kinds=tuple(np.asarray(layer.metadata.get(OBJECTS_KEY, ())).tolist()),
-        object_classes=layer.metadata.get(CLASSES_KEY, {}).get("names", {}),
-        clicks=layer.metadata.get(CLASSES_KEY, {}).get("clicks", {}),
-        followed=entry.get(FOLLOWED_KEY),
-        uncertainty=entry.get(UNCERTAINTY_KEY),
+        kinds=tuple(np.asarray(layer.metadata.get(metadata.OBJECTS_KEY, ())).tolist()),
+        object_classes=classes.get("names", {}),
+        clicks=classes.get("clicks", {}),
+        followed=entry.get(metadata.FOLLOWED_KEY),
+        uncertainty=entry.get(metadata.UNCERTAINTY_KEY),
         affine=_affine_rows(layer),
     )
-    colors = np.round(colors_of(layer, np.arange(N_COLORS + 1))[:, :3], 4)
-    return LayerState(fields, str(layer.unique_id), layer.data, colors, raw_recipe(layer))
+    colors = np.round(metadata.colors_of(layer, np.arange(N_COLORS + 1))[:, :3], 4)
+    return LayerState(fields, str(layer.unique_id), layer.data, colors, metadata.raw_recipe(layer))
 
 
 def show_layer(
@@ -184,27 +164,29 @@ def _metadata(
     image: Image, stored: ProjectLayer, recipes: Mapping[str, Pipeline]
 ) -> dict[str, Any]:
     names = {n: painted.name for n, painted in stored.classes.items() if painted.name}
+    entries: dict[str, Any] = {metadata.NAMES_KEY: names, metadata.RESTORED_KEY: True}
     if stored.kind == "strokes":
-        return {NAMES_KEY: names, STROKES_KEY: str(image.unique_id), RESTORED_KEY: True}
+        return entries | {metadata.STROKES_KEY: str(image.unique_id)}
     values = {
         "recipe": recipes[stored.recipe].plain if stored.recipe in recipes else None,
-        LEVEL_KEY: stored.level,
-        FOLLOWED_KEY: stored.followed,
-        UNCERTAINTY_KEY: stored.uncertainty,
+        metadata.LEVEL_KEY: stored.level,
+        metadata.FOLLOWED_KEY: stored.followed,
+        metadata.UNCERTAINTY_KEY: stored.uncertainty,
     }
-    entry: dict[str, Any] = {**stored.place}
-    entry |= {key: value for key, value in values.items() if value is not None}
+    result = {**stored.place} | {key: value for key, value in values.items() if value is not None}
     if stored.prototypes:
-        entry |= prototype_entries(dict(stored.prototypes))
-    edited = {EDITED_KEY: True} if stored.is_edited else {}
-    objects: dict[str, Any] = {OBJECTS_KEY: np.array(stored.kinds)} if stored.kinds else {}
+        result |= metadata.prototype_entries(dict(stored.prototypes))
+    edited = {metadata.EDITED_KEY: True} if stored.is_edited else {}
+    if result:
+        result["image"] = str(image.unique_id)
+        return entries | {metadata.METADATA_KEY: result | edited}
+    del entries[metadata.RESTORED_KEY]  # of labels that were not computed here
+    if stored.kinds:
+        entries[metadata.OBJECTS_KEY] = np.array(stored.kinds)
     if stored.object_classes:
         clicked = {"names": dict(stored.object_classes), "clicks": dict(stored.clicks)}
-        objects |= {CLASSES_KEY: clicked}
-    if not entry:  # labels that were not computed here
-        return {NAMES_KEY: names} | edited | objects
-    entry["image"] = str(image.unique_id)
-    return {NAMES_KEY: names, METADATA_KEY: entry | edited, RESTORED_KEY: True}
+        entries[metadata.CLASSES_KEY] = clicked
+    return entries | edited
 
 
 def _can_be_drawn(scale: Sequence[float], translate: Sequence[float]) -> bool:
@@ -262,15 +244,15 @@ def stores_of(viewer: napari.Viewer, images: Sequence[Image]) -> list[Path]:
     """Return the folders of labels on screen of large images."""
     ids = {str(image.unique_id) for image in images}
     entries = [metadata_of(layer) for layer in viewer.layers if image_id_of(layer) in ids]
-    return [Path(entry[STORE_KEY]) for entry in entries if STORE_KEY in entry]
+    return [Path(entry[metadata.STORE_KEY]) for entry in entries if metadata.STORE_KEY in entry]
 
 
 def show_store(viewer: napari.Viewer, image: Image, path: Path) -> None:
     """Show the labels of a large image from their folder; SafError if they cannot be read."""
     data, arguments, _ = read_layer(path)
     layer = viewer.add_labels(data, **arguments)
-    entry = metadata_of(layer) | {"image": str(image.unique_id), STORE_KEY: str(path)}
-    layer.metadata[METADATA_KEY] = entry
+    entry = metadata_of(layer) | {"image": str(image.unique_id), metadata.STORE_KEY: str(path)}
+    layer.metadata[metadata.METADATA_KEY] = entry
     if layer.ndim <= image.ndim:
         axes = tuple(range(image.ndim - layer.ndim, image.ndim))
         transform = place(image, axes, {}).transform

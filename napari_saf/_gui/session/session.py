@@ -19,7 +19,7 @@ from napari_saf._gui.layers.metadata import (
     is_strokes,
     metadata_of,
 )
-from napari_saf._gui.layers.visibility import selection_kept
+from napari_saf._gui.layers.view import selection_kept
 from napari_saf._gui.session.layers import (
     assign_image,
     is_work,

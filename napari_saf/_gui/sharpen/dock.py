@@ -21,8 +21,7 @@ from napari_saf._gui.layers.placement import (
     squeezed_axes,
 )
 from napari_saf._gui.layers.reading import Pixels
-from napari_saf._gui.layers.view import EventWatch
-from napari_saf._gui.layers.visibility import visibility_of
+from napari_saf._gui.layers.view import EventWatch, visibility_of
 from napari_saf._gui.runs.panel import RUN_KEY, RunPanel
 from napari_saf._gui.sharpen.layers import (
     Change,

@@ -106,7 +106,7 @@ def apply_to_folder(hands, dock, inside, take_picture, folder) -> None:
     hands.wait_for_end(dock)
     take_picture(hands, "first_day_apply_folder")
     for number in (1, 2):
-        mask = read_labels(folder / "photos_labels" / f"{number}_labels.tif").array
+        mask = read_labels(folder / "photos_labels" / f"{number}.labels.tif").array
         truth = np.rot90(inside, number)
         assert (mask == 1)[truth].mean() > 0.9 and (mask == 2)[~truth].mean() > 0.9
 

@@ -44,7 +44,7 @@ def apply_dictionary(hands, folder, walls) -> None:
     hands.type(hands.field(dock.applying, "Results in"), "results")
     hands.press(dock.applying, "Apply")
     hands.wait_until(lambda: "2 of 2 images done" in dock.status.text)
-    for path, texture in zip(sorted((folder / "results").glob("*_labels*")), walls, strict=True):
+    for path, texture in zip(sorted((folder / "results").glob("*.labels*")), walls, strict=True):
         assert share_told_apart(read_labels(path).array, texture) > 0.95
 
 

@@ -55,15 +55,15 @@ def test_walk(hands, take_picture, tmp_path, monkeypatch):
 
 def check_files(out) -> None:
     """Read each file and hold it against the picture."""
-    names = ["tiles.labels.tif", "tiles.recipe.json", "tiles_figure.png", "tiles_regions.csv"]
+    names = ["tiles.figure.png", "tiles.labels.tif", "tiles.recipe.json", "tiles.regions.csv"]
     assert sorted(path.name for path in out.iterdir()) == names
     labels = read_labels(out / "tiles.labels.tif").array
     assert share_told_apart(labels, QUADRANTS) > 0.95
-    with open(out / "tiles_regions.csv", encoding="utf-8") as file:
+    with open(out / "tiles.regions.csv", encoding="utf-8") as file:
         sizes = {int(row["label"]): int(row["pixels"]) for row in csv.DictReader(file)}
     assert sizes == {n: np.count_nonzero(labels == n) for n in np.unique(labels)}
     recipe = saf.load_recipe(out / "tiles.recipe.json")
     problem = saf.Problem.from_image(blocks(), **recipe.options.arguments())
     np.testing.assert_array_equal(recipe.method.run(problem).labels, labels)
-    figure = iio.imread(out / "tiles_figure.png")
+    figure = iio.imread(out / "tiles.figure.png")
     assert figure.ndim == 3 and min(figure.shape[:2]) > 100
