@@ -1,8 +1,12 @@
-"""What a dock shows of its work: Run, Stop, the status, how much longer; one thing at a time."""
+"""What a dock shows of its work: Run, Stop, the status, how much longer; one thing at a time.
+
+The run of the dock is in a thread that fills a mailbox; a timer here shows what is in it.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import Enum, auto
@@ -18,12 +22,18 @@ from napari_saf._gui.forms.controls import StatusArea
 from napari_saf._gui.forms.display_text import describe_error, duration_text
 from napari_saf._gui.forms.image_input import ImageInput
 from napari_saf._gui.forms.layout import create_button
-from napari_saf._gui.runs.controller import Frame, RunController, RunsOfViewer
-from napari_saf._gui.runs.job import RunJob
-from napari_saf._gui.runs.tasks import BackgroundTasks, Task, load_libraries
+from napari_saf._gui.layers.live import LiveLayer, RegionsLayer
+from napari_saf._gui.layers.metadata import SoftLabels
+from napari_saf._gui.layers.reading import ProblemReader
+from napari_saf._gui.layers.view import middle_on_screen, visibility_of
+from napari_saf._gui.runs.run import BackgroundTasks, Frame, Run, RunJob, Task, load_libraries
+from napari_saf._gui.settings import current_settings
 from napari_saf.errors import NotFinite, SafError, counted
+from napari_saf.io import PrototypeSet
+from napari_saf.regions import RegionHierarchy
 from napari_saf.result import FULL, PREVIEW, STATUS_TEXTS, Segmentation, Status
 
+_CLOSING_SECONDS = 5.0
 _MASK = "Mask them and run"
 RUN_KEY = "Shift-R"
 RUN_KEY_TEXT = RUN_KEY.replace("-", "+")
@@ -38,6 +48,218 @@ present pace in four cases of five."""
 _LEAST_FRACTION = 0.05
 _FORESEEABLE = 4.0
 """Times the time so far; what would go on longer stands still, and may end at any time."""
+
+
+class RunsOfViewer(QObject):
+    """The runs of all docks: signals that carry the controller, and those that are `running`.
+
+    `returned` has the result, once the layer shows it.
+    """
+
+    began = Signal(object)
+    returned = Signal(object, object)
+    ended = Signal(object)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.running: list[RunController] = []
+        self.began.connect(self.running.append)
+        self.ended.connect(self._on_ended)
+
+    def _on_ended(self, controller: RunController) -> None:
+        self.running = [active for active in self.running if active is not controller]
+
+
+class RunController(QObject):
+    """The run of a viewer and the layer that shows it.
+
+    A timer takes the newest frame of the run and shows it; the run never waits for that, nor the
+    main thread for the run. A run begins only when the one before has ended. It ends early when
+    its image or its result is removed. Layers are compared by equality: a plugin is handed proxies,
+    of which there are many of one layer. The `reader` may serve other work while there is no run.
+    """
+
+    began = Signal(object)  # the job
+    advanced = Signal(object)
+    swept = Signal(object)
+    returned = Signal(object)
+    failed = Signal(object)
+    abandoned = Signal()
+    finished = Signal(object)  # the job
+
+    def __init__(self, viewer: napari.Viewer, runs: RunsOfViewer) -> None:
+        super().__init__()
+        self._viewer, self._runs = viewer, runs
+        self.run: Run | None = None
+        self.waiting: RunJob | None = None  # for the end of the present run
+        self._has_returned = self._is_in_sight = False
+        self._frame: Frame | None = None
+        self._frame_seconds = self._began_showing = 0.0
+        # Qt handles a timer of no time after what is to be painted.
+        self._timer, self._painted = QTimer(self, singleShot=True), QTimer(self, singleShot=True)
+        self._timer.timeout.connect(self._show_newest)
+        self._painted.timeout.connect(self._on_painted)
+        self.reader = ProblemReader()
+        self.note = ""  # on what the labels of the run are under, or were
+        viewer.layers.events.removed.connect(self._on_layer_removed)
+        runs.began.connect(self._on_other_began)
+
+    @property
+    def is_running(self) -> bool:
+        return self.run is not None
+
+    @property
+    def is_stopping(self) -> bool:
+        return self.run is not None and self.run.is_cancelled
+
+    @property
+    def job(self) -> RunJob | None:
+        return None if self.run is None else self.run.job
+
+    @property
+    def live(self) -> LiveLayer | None:
+        return None if self.run is None else self.run.live
+
+    def start(self, job: RunJob) -> None:
+        if self.run is None:
+            self._begin(job)
+        else:
+            self.waiting = job
+            self.run.cancel()
+
+    def stop(self) -> None:
+        self.waiting = None
+        if self.run is not None:
+            self.run.cancel()
+
+    def shut_down(self) -> None:
+        """End the run, if there is one, and take no notice of it any more."""
+        self.stop()
+        self._timer.stop()
+        self._painted.stop()
+        self._viewer.layers.events.removed.disconnect(self._on_layer_removed)
+        run, self.run = self.run, None
+        self._runs.began.disconnect(self._on_other_began)
+        self._runs.ended.emit(self)
+        if run is not None:
+            run.silence()
+            run.wait(_CLOSING_SECONDS)
+
+    def _begin(self, job: RunJob) -> None:
+        live = job.live or job.create_layer(self._viewer)
+        self._has_returned = self._is_in_sight = False
+        self.note = ""
+        self._frame_seconds = 1 / current_settings().frames
+        run = self.run = Run(job, live, self.reader)
+        for signal, slot in (
+            (run.first_labels, self._show_newest),
+            (run.swept, self.swept),
+            (run.returned, self._on_returned),
+            (run.prototypes_learned, self._on_prototypes_learned),
+            (run.merged, self._on_merged),
+            (run.failed, self.failed),
+            (run.abandoned, self.abandoned),
+            (run.finished, self._on_finished),
+        ):
+            signal.connect(slot)
+        self.began.emit(job)
+        self._runs.began.emit(self)
+        run.start()
+
+    def _on_other_began(self, started: RunController) -> None:
+        """Stop the run if another controller started one that writes to its layer."""
+        if started is not self and self.live is not None and self.live is started.live:
+            self.stop()
+
+    def _show_newest(self) -> None:
+        self._began_showing = time.perf_counter()
+        if self.run is not None and self.run.mailbox:
+            self._show(self.run.mailbox.pop())
+        self._painted.start()
+
+    def _show(self, shown: Frame | Segmentation) -> None:
+        """Show labels, where there is a layer for them or an image to make one for.
+
+        They come to sight once a run, and hide earlier ones: runs side by side do not flicker.
+        """
+        run = self.run
+        assert run is not None and run.problem is not None
+        job, live = run.job, run.live
+        if isinstance(shown, Frame):
+            self._frame = shown
+        if live.layer is None and job.image not in self._viewer.layers:
+            return
+        if isinstance(shown, Frame):
+            live.show(shown.labels, int(shown.numbers.max(initial=0)))
+            if live.layer is not None:
+                middle = middle_on_screen(self._viewer, live.layer)
+                run.centre = np.delete(middle, job.placement.singletons)
+        else:
+            shown = run.by_label(shown)
+            soft = SoftLabels.of(run.problem, shown, job.image_job.locked)
+            live.finish(shown, run.problem.graph, soft)
+        if not self._is_in_sight:
+            self._is_in_sight = True
+            index = job.image_job.pixels.index
+            self.note = visibility_of(self._viewer).show_result(job.image, live.layer, index)
+
+    def _on_painted(self) -> None:
+        """Let the docks show the frame, too; then rest twice as long as all that took."""
+        frame, self._frame = self._frame, None
+        if frame is not None:
+            self.advanced.emit(frame)
+        if self.run is not None and not self._has_returned:
+            seconds = time.perf_counter() - self._began_showing
+            self._timer.start(round(1000 * max(self._frame_seconds, 2 * seconds)))
+
+    def _on_returned(self, result: Segmentation) -> None:
+        run = self.run
+        if run is None or (self.waiting is not None and self.waiting.live is run.live):
+            return
+        self._has_returned = True
+        self._timer.stop()
+        if run.mailbox and not self._is_in_sight:
+            self._show(run.mailbox.pop())
+        self._on_painted()  # listeners see how every run began
+        self._show(result)
+        self._runs.returned.emit(self, result)
+        self.returned.emit(result)
+
+    def _on_prototypes_learned(self, prototypes: PrototypeSet) -> None:
+        if self._has_returned and self.run is not None and self.run.live.layer is not None:
+            self.run.learned = prototypes
+            self.run.live.teach(prototypes)
+
+    def _on_merged(self, tree: RegionHierarchy) -> None:
+        """Show the regions that the job asks for, and make them active."""
+        run = self.run
+        if run is None or run.job.level is None or run.live.is_lost or not self._has_returned:
+            return
+        regions = RegionsLayer(self._viewer, run.live)
+        regions.show_level(tree, run.job.level)
+        index = run.job.image_job.pixels.index
+        visibility_of(self._viewer).show_result(run.job.image, regions.layer, index)
+        self._viewer.layers.selection.active = regions.layer
+
+    def _on_finished(self) -> None:
+        ended, self._frame = self.job, None
+        self._timer.stop()
+        self.run = None
+        job, self.waiting = self.waiting, None
+        self._runs.ended.emit(self)
+        self.finished.emit(ended)
+        if job is not None and job.image in self._viewer.layers:
+            self._begin(job)
+
+    def _on_layer_removed(self, event: Any) -> None:
+        self.reader.forget()
+        run = self.run
+        layers = () if run is None else (run.job.image, run.live.layer, *run.job.extra_images)
+        if run is not None and event.value in layers:
+            is_labels = event.value == run.live.layer
+            which = "the layer of its labels" if is_labels else "its image"
+            run.fault = f"stopped: {which} was removed"
+            run.cancel()
 
 
 class Subject(Enum):
@@ -60,12 +282,14 @@ class Suggestion:
 
 
 @dataclasses.dataclass(frozen=True)
-class _TaskEnd:
-    """What follows the task under way, and what to say of it."""
+class _TaskCalls:
+    """Whom to tell of the task under way, and what to say of its end."""
 
-    on_finished: Callable[[], object] = lambda: None
-    masked: object = None
-    stopped_text: str = "stopped"
+    returned: Callable[[Any], object]
+    advanced: Callable[[Any], object]
+    finished: Callable[[], object]
+    masked: object
+    stopped_text: str
 
 
 class RunPanel(QObject):
@@ -109,11 +333,12 @@ class RunPanel(QObject):
         self.stop_button.setEnabled(False)
         text, self._run_help = run
         self.run_button = create_button(text, self._run_help, self.run_clicked)
-        self._subject, self._reason = Subject.NOTHING, ""
+        self.subject, self._reason = Subject.NOTHING, ""
         self._suggestion: Suggestion | None = None
         self._frame: Frame | None = None
-        self._task: Task | None = None
-        self._task_text, self._task_end = "", _TaskEnd()
+        self.task: Task | None = None
+        self._task_text = ""
+        self._calls: _TaskCalls  # of the task
         self._is_showing = self._has_ended = False
         self._provisional = ""
         self._said: tuple[str, float, Suggestion | None] = "", 0.0, None  # of the outcome
@@ -141,15 +366,11 @@ class RunPanel(QObject):
 
     @property
     def is_busy(self) -> bool:
-        return self.controller.is_running or self._task is not None or self._is_showing
+        return self.controller.is_running or self.task is not None or self._is_showing
 
     @property
     def is_calculating(self) -> bool:
         return self.background.is_busy
-
-    @property
-    def task(self) -> Task | None:
-        return self._task
 
     def set_showing(self, is_showing: bool) -> None:
         """Stay busy while results of work that has ended are still being added to the viewer."""
@@ -159,10 +380,10 @@ class RunPanel(QObject):
     def stop(self) -> None:
         """End the run or task with what there is."""
         self.stop_clicked.emit()
-        if self._task is None:
+        if self.task is None:
             self.controller.stop()
         else:
-            self._task.cancel()
+            self.task.cancel()
         self._show(Subject.PROGRESS, None, "stopping …")
 
     def run_or_stop(self) -> bool:
@@ -188,20 +409,20 @@ class RunPanel(QObject):
     ) -> None:
         """Do some work, see `Task`; nothing happens while other work is under way.
 
+        What it reports goes to `on_advanced`, by default a fraction and a text that are shown.
         `masked` is the request to suggest where pixels are NaN or infinite.
         """
         if self.is_busy:
             return
-
-        def work(report: Callable[[object], None], cancelled: Callable[[], bool]) -> Any:
-            return on_returned, function(lambda step: report((on_advanced, step)), cancelled)
-
-        task = self._task = Task(work)
-        self._task_text, self._task_end = text, _TaskEnd(on_finished, masked, stopped_text)
+        advanced = on_advanced or self.show_task
+        self._calls = _TaskCalls(on_returned, advanced, on_finished, masked, stopped_text)
+        # To slots of this, which Qt may delete before the task ends.
+        task, self._task_text = Task(function), text
+        self.task = task
         for ended in (task.returned, task.failed, task.abandoned):
             ended.connect(self._clock.stop)  # which would write over the outcome
-        task.advanced.connect(self._call)
-        task.returned.connect(self._call)
+        task.advanced.connect(self._on_task_advanced)
+        task.returned.connect(self._on_task_returned)
         task.failed.connect(self._on_task_failed)
         task.abandoned.connect(self._on_task_abandoned)
         task.finished.connect(self._end_task)
@@ -228,7 +449,7 @@ class RunPanel(QObject):
         """End all work and send nothing any more."""
         self._has_ended, self._is_showing = True, False
         self._clock.stop()
-        task, self._task = self._task, None
+        task, self.task = self.task, None
         if task is not None:
             self.background.drop_task(task)
         self.background.shut_down()
@@ -236,20 +457,16 @@ class RunPanel(QObject):
 
     # The status
 
-    @property
-    def subject(self) -> Subject:
-        return self._subject
-
     def set_reason(self, reason: str, *, is_free: bool = True) -> None:
         """Enable Run, or say why there is no use in it, in the status too while nothing goes on."""
         self.run_button.setEnabled(is_free and not reason)
         self.run_button.setToolTip(reason or self._run_help)
         is_new = reason != self._reason
         self._reason = reason
-        if not reason and self._subject is Subject.REASON:
+        if not reason and self.subject is Subject.REASON:
             self.clear()
-        elif reason and not self.is_busy and (is_new or self._subject is not Subject.ERROR):
-            if is_new or self._subject is not Subject.REASON:
+        elif reason and not self.is_busy and (is_new or self.subject is not Subject.ERROR):
+            if is_new or self.subject is not Subject.REASON:
                 self._show(Subject.REASON, 0, reason)
 
     def explain_reason(self, reason: str, *notes: str) -> None:
@@ -273,7 +490,7 @@ class RunPanel(QObject):
     def set_provisional(self, text: str) -> None:
         """Show a text in place of progress and outcome, as long as it is not empty."""
         self._provisional = text
-        if self._subject is Subject.OUTCOME:
+        if self.subject is Subject.OUTCOME:
             self.show_outcome(*self._said)
         elif text:
             self._show_progress()
@@ -298,7 +515,7 @@ class RunPanel(QObject):
             self.clear()
 
     def forget_error(self) -> None:
-        if self._subject is Subject.ERROR:
+        if self.subject is Subject.ERROR:
             self.clear()
 
     def _show(
@@ -308,7 +525,7 @@ class RunPanel(QObject):
         text: str,
         suggestion: Suggestion | None = None,
     ) -> None:
-        self._subject = subject
+        self.subject = subject
         if fraction is None:
             self.status.set_text(text)
             return
@@ -322,9 +539,9 @@ class RunPanel(QObject):
     def _show_progress(self) -> None:
         """Show how far the work is, and the memory that it takes."""
         run, frame = self.controller.run, self._frame
-        if self._task is not None:
-            text = "stopping" if self._task.is_cancelled else self._task_text
-            self._show(Subject.PROGRESS, None, f"{text} …  {self._task.seconds:.1f} s")
+        if self.task is not None:
+            text = "stopping" if self.task.is_cancelled else self._task_text
+            self._show(Subject.PROGRESS, None, f"{text} …  {self.task.seconds:.1f} s")
             return
         if run is None:
             return
@@ -391,10 +608,14 @@ class RunPanel(QObject):
 
     def _on_run_failed(self, error: Exception) -> None:
         self._clock.stop()
-        job, suggestion = self.controller.job, None
-        if isinstance(error, NotFinite) and job is not None and self._may_repeat(job):
-            suggestion = Suggestion(_MASK, job.masked())
-        self.show_error(describe_error(error), suggestion)
+        job = self.controller.job
+        is_repeated = job is not None and self._may_repeat(job)
+        self._show_failure(job.masked() if job is not None and is_repeated else None, error)
+
+    def _show_failure(self, masked: object, error: Exception) -> None:
+        """Show an error; suggest the request that leaves out pixels, where they are the fault."""
+        is_offered = masked is not None and isinstance(error, NotFinite)
+        self.show_error(describe_error(error), Suggestion(_MASK, masked) if is_offered else None)
 
     def _may_repeat(self, job: RunJob) -> bool:
         return self._repeats or job.is_applied
@@ -407,34 +628,33 @@ class RunPanel(QObject):
 
     def _on_finished(self, job: RunJob) -> None:
         self._clock.stop()
-        if self._subject is Subject.PROGRESS and self.outcome:  # stopped once labels were there
+        if self.subject is Subject.PROGRESS and self.outcome:  # stopped once labels were there
             self.show_outcome(*self._said)
         self._update_busy()
-
-    def _call(self, outcome: tuple[Callable[[Any], object] | None, Any]) -> None:
-        function, value = outcome
-        if function is not None:
-            function(value)
 
     def _on_calculation_failed(self, key: str, error: Exception) -> None:
         self.show_error(describe_error(error))
 
+    def _on_task_advanced(self, step: Any) -> None:
+        self._calls.advanced(step)
+
+    def _on_task_returned(self, result: Any) -> None:
+        self._calls.returned(result)
+
     def _on_task_failed(self, error: Exception) -> None:
-        masked = self._task_end.masked if isinstance(error, NotFinite) else None
-        suggestion = None if masked is None else Suggestion(_MASK, masked)
-        self.show_error(describe_error(error), suggestion)
+        self._show_failure(self._calls.masked, error)
 
     def _on_task_abandoned(self) -> None:
-        self.note(self._task_end.stopped_text)
+        self.note(self._calls.stopped_text)
 
     def _end_task(self) -> None:
-        self._task, end = None, self._task_end
+        self.task, finished = None, self._calls.finished
         self._clock.stop()
         self._update_busy()
-        end.on_finished()
+        finished()
 
     def _update_busy(self) -> None:
-        self.stop_button.setEnabled(self.controller.is_running or self._task is not None)
+        self.stop_button.setEnabled(self.controller.is_running or self.task is not None)
         self.busy_changed.emit(self.is_busy)
 
     def _on_suggestion_accepted(self) -> None:
