@@ -23,7 +23,7 @@ from napari_saf._gui.diagnostics.sections import Curve, CurvePlot, _short_number
 from napari_saf._gui.layers import reading
 from napari_saf._gui.layers.metadata import METADATA_KEY
 from napari_saf._gui.prototypes.dock import PrototypesWidget
-from napari_saf._gui.runs.panel import RunController, RunsOfViewer
+from napari_saf._gui.runs.controller import RunController, RunsOfViewer
 from napari_saf._gui.scribbles.dock import ScribblesWidget
 from napari_saf._gui.session.workspace import frame_of
 

@@ -25,7 +25,7 @@ from napari_saf._gui.layers.metadata import (
 )
 from napari_saf._gui.layers.reading import ImageJob, fingerprint
 from napari_saf._gui.layers.view import EventWatch
-from napari_saf._gui.runs.panel import RunController
+from napari_saf._gui.runs.controller import RunController
 from napari_saf._gui.runs.run import BackgroundTasks, Frame, Run, RunJob, StoppedStart
 from napari_saf.errors import SafError
 from napari_saf.io import count_labels
