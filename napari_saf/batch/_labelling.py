@@ -200,12 +200,14 @@ class LabelTask(AbstractTask[LabelSummary]):
         return LabelSummary(counts, ending, result.seconds, tuple(notes), tuple(uncertainty))
 
     def _compare_digests(self, digests: Sequence[io.DigestEntry]) -> list[str]:
-        """Describe whether images of the recipe have the labels that it recorded."""
+        """Describe where images of the recipe have other labels than it recorded."""
         first = {entry.image: entry.labels for entry in self.digests}
-        comparable = [
-            entry for entry in digests if len(first.get(entry.image, ())) == len(entry.labels)
+        return [
+            compare_digests(entry.labels, recorded)
+            for entry in digests
+            if len(recorded := first.get(entry.image, [])) == len(entry.labels)
+            and recorded != entry.labels
         ]
-        return [compare_digests(entry.labels, first[entry.image]) for entry in comparable]
 
     def _save(self, labelling: io.Labelling, mask: Path) -> None:
         """Save a mask, and the objects and probabilities that the pipeline asks for beside it."""
