@@ -115,11 +115,7 @@ class AbstractTask(ABC, Generic[R]):
         """Write what is made of the results of all jobs."""
 
     def run_in_tiles(
-        self,
-        job: Job,
-        on_step: OnStep | None,
-        cancelled: Callable[[], bool],
-        client: Client | None,
+        self, job: Job, on_step: OnStep | None, cancelled: Callable[[], bool], client: Client | None
     ) -> R:
         """Do a job whose image is labelled in tiles, by the workers of a client.
 

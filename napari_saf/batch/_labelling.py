@@ -256,11 +256,7 @@ class LabelTask(AbstractTask[LabelSummary]):
         )
 
     def run_in_tiles(
-        self,
-        job: Job,
-        on_step: OnStep | None,
-        cancelled: Callable[[], bool],
-        client: Client | None,
+        self, job: Job, on_step: OnStep | None, cancelled: Callable[[], bool], client: Client | None
     ) -> LabelSummary:
         """Label an image tile by tile, see `AbstractTask.run_in_tiles`."""
         large = run_large(

@@ -18,14 +18,8 @@ from packaging.requirements import Requirement
 
 from napari_saf import io
 from napari_saf.cli import has_screen, report, run_with_progress
-from napari_saf.cli._options import (
-    AbstractCommand,
-    argument,
-    option,
-    output,
-    summary,
-)
-from napari_saf.errors import SafError, one_line
+from napari_saf.cli._options import AbstractCommand, argument, option, output, summary
+from napari_saf.errors import SafError
 from napari_saf.features import extractor_of
 from napari_saf.methods import METHODS, SelfAssignmentFlow
 from napari_saf.parameters import describe

@@ -412,10 +412,7 @@ _FILES: dict[str, dict[str, Any]] = {
         "metavar": "FILE",
         "help": "Labels given by hand: 1, 2, ... in an image of that size, 0 elsewhere.",
     },
-    "groups": {
-        "metavar": "image|axis:N|channel:N[:T]|FILE",
-        "help": GROUPS,
-    },
+    "groups": {"metavar": "image|axis:N|channel:N[:T]|FILE", "help": GROUPS},
 }
 """Options of images that may name a file."""
 _IMAGE_NAMES = ("features", "window", "weights", "channel_axis", "scaling", "max_side",
@@ -485,11 +482,7 @@ class GivenImages:
         return DeepFeatures(**network), GivenImages(images)
 
     def on(
-        self,
-        base: ImageOptions | None = None,
-        n_images: int = 1,
-        *,
-        axis_from_file: bool = True,
+        self, base: ImageOptions | None = None, n_images: int = 1, *, axis_from_file: bool = True
     ) -> tuple[ImageOptions, Companions]:
         """Return how images become problems: as the given options say, else as `base` does.
 

@@ -70,12 +70,7 @@ from napari_saf.io._probabilities import (
     save_probabilities,
     soft_images,
 )
-from napari_saf.io._prototypes import (
-    PaintedClass,
-    load_prototypes,
-    read_array,
-    save_prototypes,
-)
+from napari_saf.io._prototypes import PaintedClass, load_prototypes, read_array, save_prototypes
 from napari_saf.io._readers import differs_in_napari, find_images, images_in, library
 from napari_saf.io._recipe import (
     DigestEntry,
@@ -87,13 +82,7 @@ from napari_saf.io._recipe import (
     with_level,
     with_prototypes,
 )
-from napari_saf.io._regions import (
-    check_table,
-    number_regions,
-    save_table,
-    table_text,
-    write_csv,
-)
+from napari_saf.io._regions import check_table, number_regions, save_table, table_text, write_csv
 from napari_saf.io._source import (
     ImageFile,
     ImageSource,

@@ -75,12 +75,7 @@ class Frame:
         self._ends: dict[Place, list[NDArray[np.int64]]] = {}
         self._final = np.zeros(1, np.int64)  # the region of each number
 
-    def table(
-        self,
-        axes: Axes,
-        min_pixels: int,
-        columns: Mapping[str, str],
-    ) -> Table:
+    def table(self, axes: Axes, min_pixels: int, columns: Mapping[str, str]) -> Table:
         """Return the rows of all regions; nothing without any."""
         for index, region in self.places.items():
             self._on_part()

@@ -155,11 +155,7 @@ class Labelling:
         return not isinstance(self.labels, np.ndarray)
 
     def table(
-        self,
-        connected: bool = False,
-        min_pixels: int = 1,
-        *,
-        brief: bool = False,
+        self, connected: bool = False, min_pixels: int = 1, *, brief: bool = False
     ) -> dict[str, NDArray[Any]]:
         """Measure the labels or their connected regions, see `region_table`."""
         measure = measure_large if self.is_large else region_table
@@ -421,10 +417,7 @@ def _image_steps(stem: Path, mask: Labelling, formats: ExportSelection) -> Itera
 
 
 def _region_steps(
-    stem: Path,
-    mask: Labelling,
-    formats: ExportSelection,
-    follow: Callable[[Path, float], object],
+    stem: Path, mask: Labelling, formats: ExportSelection, follow: Callable[[Path, float], object]
 ) -> Iterator[Step]:
     """Yield the table of regions, the numbered ones, and their outlines, of the kinds of labels."""
     least = formats.min_pixels

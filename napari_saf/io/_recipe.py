@@ -18,9 +18,7 @@ from napari_saf.arrays import as_dict, as_path, as_whole, check_kind
 from napari_saf.errors import InvalidInput
 from napari_saf.input import GIVEN_FEATURES, ImageOptions
 from napari_saf.io._labels import check_color, check_name, check_vectors, count_labels
-from napari_saf.methods import (
-    METHODS,
-)
+from napari_saf.methods import METHODS
 from napari_saf.points import sampled_means
 from napari_saf.problem import Problem
 from napari_saf.result import MOST_LABELS

@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-from napari_saf.project._archive import (
-    PROJECT_SUFFIX,
-    load_project,
-    project_digest,
-    save_project,
-)
+from napari_saf.project._archive import PROJECT_SUFFIX, load_project, project_digest, save_project
 from napari_saf.project._autosave import (
     ProjectFile,
     is_saved_here_before,
@@ -16,13 +11,7 @@ from napari_saf.project._autosave import (
     recoverable_projects,
     remove_autosave,
 )
-from napari_saf.project._batch import (
-    ImageTask,
-    export_all,
-    image_tasks,
-    label_all,
-    thumbnail_of,
-)
+from napari_saf.project._batch import ImageTask, export_all, image_tasks, label_all, thumbnail_of
 from napari_saf.project._files import (
     DigestCache,
     FileReference,

@@ -21,13 +21,7 @@ from napari_saf.project import ModelSource, as_model
 from napari_saf.storage import make_folder
 from napari_saf.strategies import Strategy, refusal
 from napari_saf.tiles._dictionary import DictionaryJob
-from napari_saf.tiles._engine import (
-    AbstractTiledJob,
-    LargeStep,
-    Progress,
-    iterate_tiles,
-    run_steps,
-)
+from napari_saf.tiles._engine import AbstractTiledJob, LargeStep, Progress, iterate_tiles, run_steps
 from napari_saf.tiles._job import AbstractLargeJob
 from napari_saf.tiles._large_job import LEARN_PIXELS, LargeJob
 from napari_saf.tiles._objects import LargeObjects, split_large

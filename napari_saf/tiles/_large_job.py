@@ -46,13 +46,7 @@ from napari_saf.problem import Problem
 from napari_saf.project import as_model
 from napari_saf.result import Segmentation
 from napari_saf.strategies import Strategy, refusal
-from napari_saf.tiles._job import (
-    AbstractLargeJob,
-    Work,
-    check_count,
-    opened_with_mask,
-    pixels_of,
-)
+from napari_saf.tiles._job import AbstractLargeJob, Work, check_count, opened_with_mask, pixels_of
 from napari_saf.tiles._plan import Packed, Plan
 from napari_saf.tiles._tiling import blocks_within, fitting_tile, reduced_to_blocks, sides_of
 
@@ -204,11 +198,7 @@ class LargeJob(AbstractLargeJob):
         )
 
     def _plan_of_prototypes(
-        self,
-        recipe: Pipeline,
-        pixels: Pixels,
-        options: ImageOptions,
-        notes: Sequence[str] = (),
+        self, recipe: Pipeline, pixels: Pixels, options: ImageOptions, notes: Sequence[str] = ()
     ) -> Plan:
         """Return the plan that labels all pixels by prototypes, given or found in blocks."""
         options = dataclasses.replace(options, max_side=None, groups=None)
@@ -390,11 +380,7 @@ def _groups(
 
 
 def _problem_at(
-    image: ReducedImage,
-    options: ImageOptions,
-    noise: list[float] | None,
-    k: int,
-    region: io.Region,
+    image: ReducedImage, options: ImageOptions, noise: list[float] | None, k: int, region: io.Region
 ) -> Problem | None:
     return region_problem(image, [region], options, noise)
 
