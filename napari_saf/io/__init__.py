@@ -20,6 +20,7 @@ from napari_saf.io._labels import (
     Axes,
     Scale,
     Steps,
+    check_vectors,
     color_labels,
     color_table,
     count_labels,
@@ -28,6 +29,7 @@ from napari_saf.io._labels import (
     map_labels,
     origin_of,
     scale_of,
+    short_numbers,
     spelled_colors,
     split_affine,
 )

@@ -383,7 +383,10 @@ def spelled_out(unit: str) -> str:
 
 def check_vectors(vectors: ArrayLike) -> NDArray[np.float32]:
     """Return prototypes, a row each, or raise InvalidInput."""
-    array = np.asarray(vectors)
+    try:
+        array = np.asarray(vectors)
+    except ValueError as error:
+        raise InvalidInput("prototypes: expected as many numbers each") from error
     if array.dtype.kind not in "biuf" or array.ndim != 2 or not array.size:
         raise InvalidInput(
             f"prototypes: expected a row of numbers for each, got {array.dtype} of shape "
@@ -394,3 +397,8 @@ def check_vectors(vectors: ArrayLike) -> NDArray[np.float32]:
     if not np.isfinite(rows).all():
         raise InvalidInput("prototypes: expected finite numbers")
     return rows
+
+
+def short_numbers(vectors: ArrayLike) -> list[list[float]]:
+    """Return rows of numbers, the shortest that are the same in float32."""
+    return [[float(str(value)) for value in row] for row in np.asarray(vectors, np.float32)]

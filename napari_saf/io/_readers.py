@@ -42,6 +42,7 @@ from napari_saf.io._paths import (
     RESULT_MARKS,
     TIFF_SUFFIXES,
     file_state,
+    is_plain_folder,
     is_zarr,
     mask_stem,
     mask_suffix,
@@ -174,16 +175,12 @@ def find_images(paths: Sequence[Path]) -> list[Path]:
     images: list[Path] = []
     for path in paths:
         if not path.exists() and any(sign in str(path) for sign in "*?"):
-            matches = [Path(match) for match in sorted(glob.glob(str(path)))]
-            inside = [
-                match
-                for match in matches
-                if _is_image(match) or (match.is_dir() and not is_zarr(match))
-            ]
+            matches = map(Path, sorted(glob.glob(str(path))))
+            inside = [match for match in matches if _is_image(match) or is_plain_folder(match)]
             if not inside:
                 raise InvalidInput(f"{path}: no image fits this pattern")
             images += find_images(inside)
-        elif not path.is_dir() or is_zarr(path):
+        elif not is_plain_folder(path):
             images += images_in(path)
         else:
             inside = [file for file in sorted(path.iterdir()) if _is_image(file)]
@@ -198,8 +195,7 @@ def _is_image(path: Path) -> bool:
     """Tell by its name whether a file in a folder is an image, and not what a run has left."""
     if path.name.startswith(".") or mask_stem(path).endswith(RESULT_MARKS):
         return False
-    is_known = path.name.lower().endswith(IMAGE_SUFFIXES)
-    return is_zarr(path) or (not path.is_dir() and is_known)
+    return is_zarr(path) or (not path.is_dir() and path.name.lower().endswith(IMAGE_SUFFIXES))
 
 
 def _open_npy(path: Path, request: Request) -> Opened:
@@ -254,9 +250,9 @@ def _open_picture(path: Path, request: Request) -> Opened:
             import imageio.v3 as iio
 
             # By name: left to itself imageio offers the file to every plugin it has, even FFmpeg.
-            how: dict[str, Any] = {"mode": mode, "index": ... if n_frames > 1 else 0}
-            how["rotate"] = request.upright and n_frames == 1
-            array = np.asarray(iio.imread(path, plugin="pillow", **how))
+            index: Any = ... if n_frames > 1 else 0
+            rotate = request.upright and n_frames == 1
+            array = iio.imread(path, index=index, plugin="pillow", mode=mode, rotate=rotate)
         n_values = len(np.unique(array)) if is_blended and array.ndim == 2 else 0
         if n_values > 2:
             raise ValueError(f"JPEG blends labels, it has {n_values} values; save PNG or TIFF")
@@ -391,14 +387,15 @@ def _ome_sizes(file: Any, number: int) -> Sizes:
 def _imagej_sizes(file: Any) -> Sizes:
     metadata, tags = file.imagej_metadata or {}, file.pages[0].tags
     unit = str(metadata.get("unit", "pixel")).replace("\\u00B5", "µ")
-    sizes = {"z": float(metadata.get("spacing", 0))}
+    sizes = {
+        "z": (float(metadata.get("spacing", 0)), unit),
+        "t": (float(metadata.get("finterval", 0)), str(metadata.get("tunit", "s"))),
+    }
     for name, tag in (("y", "YResolution"), ("x", "XResolution")):
         count, length = tags[tag].value if tag in tags else (0, 1)
         if count and unit != "pixel":
-            sizes[name] = length / count
-    units = {name: (size, unit) for name, size in sizes.items()}
-    units["t"] = (float(metadata.get("finterval", 0)), str(metadata.get("tunit", "s")))
-    return {name: size for name, size in units.items() if 0 < size[0] < float("inf")}
+            sizes[name] = (length / count, unit)
+    return {name: size for name, size in sizes.items() if 0 < size[0] < math.inf}
 
 
 def library(name: str, extra: str = "objects") -> ModuleType:
@@ -519,9 +516,8 @@ def _open_folder(path: Path, request: Request) -> Opened:
     opened = _opened_zarr(image, state)
     opened.no_data = _number(dict(first.attrs).get("_FillValue"))
     if missing > 0:
-        value = first.fill_value
-        note = f"{missing} chunks are not there and count as {value}, as zarr has it"
-        opened.notes = (note,)
+        value = f"{first.fill_value}, as zarr has it"
+        opened.notes = (f"{missing} chunks are not there and count as {value}",)
     return opened
 
 
@@ -563,14 +559,9 @@ def _opened_zarr(image: Multiscale, state: dict[str, Any]) -> Opened:
 def state_of(path: Path) -> dict[str, Any]:
     """Return the state of a file, or of the chunks of an array, and how many files it has."""
     state = {key: value for key, value in file_state(path, path.parent).items() if key != "path"}
-    n_files = 1
-    if path.is_dir():
-        n_files = sum(
-            not name.startswith(".") and name not in _METADATA
-            for _, _, names in os.walk(path)
-            for name in names
-        )
-    return {"name": path.name, **state, "n_files": n_files}
+    files = [name for _, _, names in os.walk(path) for name in names]
+    chunks = [name for name in files if not name.startswith(".") and name not in _METADATA]
+    return {"name": path.name, **state, "n_files": len(chunks) if path.is_dir() else 1}
 
 
 READERS: dict[str, Callable[[Path, Request], Opened]] = {
