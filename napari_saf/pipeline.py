@@ -138,8 +138,7 @@ class Pipeline:
             "parameters": to_plain(self.method),
             "input": None if self.options is None else self.options.to_plain(),
         }
-        plain = self._with_steps({**plain, **self.about})
-        return cast("dict[str, Any]", to_jsonable_python(plain))
+        return dict(to_jsonable_python(self._with_steps({**plain, **self.about})))
 
     def _with_steps(self, recipe: Mapping[str, Any]) -> dict[str, Any]:
         """Return the recipe of a run of the method as that of the pipeline."""

@@ -15,7 +15,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -64,11 +64,8 @@ class Companions:
         """Return which label each colour is, of seeds and groups that were painted in colours."""
         files = {name: path for name, path in self.files.items() if name != "mask"}
         read = {name: io.read_labels(path).colors for name, path in files.items()}
-        return [
-            f"colours of {name}: {io.spelled_colors(colors)}"
-            for name, colors in read.items()
-            if colors is not None
-        ]
+        spelled = {name: io.spelled_colors(colors) for name, colors in read.items() if colors}
+        return [f"colours of {name}: {text}" for name, text in spelled.items()]
 
     def absolute(self) -> Companions:
         """Return the companions for a process that has another working directory."""
@@ -166,22 +163,14 @@ class LabelTask(AbstractTask[LabelSummary]):
         if labellings[0].is_cancelled:
             raise Cancelled
         uncertainty = [round(labelling.uncertain_share or 0.0, 4) for labelling in labellings]
-        recipe = {
-            **(labellings[0].recipe or {}),
-            "images": [path.name for path in job.images],
-            "files": files,
-            "labels": [_digest(labelling.labels) for labelling in labellings],
-            "uncertainty": uncertainty,
-        }
+        recipe = {**(labellings[0].recipe or {}), "images": [path.name for path in job.images]}
+        recipe |= {"files": files, "labels": [_digest(item.labels) for item in labellings]}
+        recipe["uncertainty"] = uncertainty
         digests: list[io.DigestEntry] = []
         if self.companions.seeds is None:  # a recipe does not repeat labels by strokes
-            pairs = zip(images, labellings, strict=True)
-            digests = [
-                io.DigestEntry(
-                    image=_digest_of_image(image), labels=[*label_digest(labelling.labels)]
-                )
-                for image, labelling in pairs
-            ]
+            for image, labelling in zip(images, labellings, strict=True):
+                checksums = [*label_digest(labelling.labels)]
+                digests.append(io.DigestEntry(image=_digest_of_image(image), labels=checksums))
             entries = [digest.model_dump() for digest in digests]
             recipe["versions"] = recipe.get("versions", {}) | {"digest": entries}
         with self._saving_recipe(job, recipe):
@@ -226,18 +215,11 @@ class LabelTask(AbstractTask[LabelSummary]):
         step = self.pipeline.probabilities
         if step is not None:
             maps, prototypes = labelling.probabilities, labelling.prototypes
-            io.save_probabilities(
-                _maps_file(mask, step),
-                np.stack([*maps.values()]),
-                labels=[*maps],
-                names=None if prototypes is None else prototypes.names,
-                colors=None if prototypes is None else prototypes.colors,
-                kind=step.kind,
-                axes=labelling.axes,
-                scale=cast("Sequence[float] | None", labelling.scale),
-                units=labelling.units,
-                origin=labelling.origin,
-            )
+            options: Any = {"axes": labelling.axes, "scale": labelling.scale, "kind": step.kind}
+            options |= {"units": labelling.units, "origin": labelling.origin}
+            options |= {} if prototypes is None else prototypes.named
+            images = np.stack([*maps.values()])
+            io.save_probabilities(_maps_file(mask, step), images, labels=[*maps], **options)
 
     def large_job(self, job: Job) -> LargeJob:
         """Return the job of an image in tiles; InvalidInput if it cannot be done in tiles."""
@@ -309,11 +291,9 @@ class LabelTask(AbstractTask[LabelSummary]):
         uses = [("image", path) for path in job.images] + list(self.companions.files.items())
         folder, mask = job.companion.parent, self.companions.mask
         files = [{"use": use} | io.file_state(path, folder) for use, path in uses]
-        values = {
-            "mask": mask if mask == "finite" else None,
-            "no_data": self.companions.no_data,
-            "settings": _settings(self.pipeline, self.companions.axis_from_file),
-        }
+        settings = _settings(self.pipeline, self.companions.axis_from_file)
+        values = {"mask": mask if mask == "finite" else None, "no_data": self.companions.no_data}
+        values |= {"settings": settings}
         return files + [{"use": k, "path": str(v)} for k, v in values.items() if v is not None]
 
     def _check_replaceable(self, job: Job) -> None:
@@ -404,8 +384,8 @@ def _digest(labels: NDArray[Any]) -> str:
 
 def _digest_of_image(image: io.ImageFile) -> str:
     """Return a short name for the pixels of an image and their type."""
-    digest = hashlib.blake2b(repr((image.array.shape, str(image.array.dtype))).encode(),
-                             digest_size=8)  # fmt: skip
+    kind = repr((image.array.shape, str(image.array.dtype))).encode()
+    digest = hashlib.blake2b(kind, digest_size=8)
     digest.update(np.ascontiguousarray(image.array).data)
     return digest.hexdigest()
 

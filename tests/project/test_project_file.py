@@ -258,7 +258,7 @@ def test_impossible_values_are_named(folder, tmp_path, changes, words):
         ({"place": {"singletons": [2]}}, "singletons below 2"),
         ({"level": 1.5}, "level"),
         ({"classes": [CLASS | {"prototypes": [[1.0], [1.0, 2.0]]}]}, "as many numbers each"),
-        ({"classes": [CLASS | {"prototypes": [[1e39]]}]}, "finite prototypes"),
+        ({"classes": [CLASS | {"prototypes": [[1e39]]}]}, "finite numbers"),
         (
             {"classes": [CLASS | {"label": n, "prototypes": [[1.0] * n]} for n in (1, 2)]},
             "as many numbers for each",
