@@ -252,8 +252,7 @@ class Pipeline:
         for k, (source, labels) in enumerate(zip(sources, images, strict=True)):
             labelling = dataclasses.replace(
                 placed_labels(source, labels, axis),
-                names={} if named is None else named.names,
-                colors={} if named is None else named.colors,
+                **({} if named is None else named.named),
                 prototypes=named,
                 recipe=recipe,
                 probabilities=maps[k],

@@ -174,7 +174,7 @@ Tiles = Literal["auto", "all", "none"]
 
 
 def plan_jobs(
-    images: Sequence[Path], out: Path, *, suffix: str, together: bool, tiles: Tiles = "none"
+    images: Sequence[Path], out: Path, suffix: str, together: bool, tiles: Tiles
 ) -> list[Job]:
     """Return the jobs that label images, each with a recipe next to its mask.
 

@@ -13,17 +13,15 @@ from napari_saf import io
 from napari_saf.batch import Job, LabelTask, plan_jobs
 from napari_saf.cli._options import (
     Given,
-    GivenImages,
     GivenMethods,
     ParameterValue,
     argument,
-    image_options,
     method_options,
     option,
     output,
     step_options,
 )
-from napari_saf.cli._run import PipelineCommand
+from napari_saf.cli._run import GivenImages, PipelineCommand, image_options
 from napari_saf.errors import FormatError
 from napari_saf.methods import METHODS, AbstractMethod, choose_for_strokes
 from napari_saf.objects import ObjectStep
@@ -80,8 +78,7 @@ class Segment(PipelineCommand):
         paths = io.find_images(self.images)
         if self.together and self.tiles == "all":
             raise click.UsageError(str(refusal(Strategy.TILES_ON_DISK, "together")))
-        options: dict[str, Any] = {"suffix": self.suffix, "together": self.together}
-        jobs = plan_jobs(paths, self.out, tiles=self.tiles, **options)
+        jobs = plan_jobs(paths, self.out, self.suffix, self.together, self.tiles)
         pipeline, companions, digests = self._pipeline(jobs)
         task = LabelTask(pipeline, companions, self.overwrite, self.tile or None, digests)
         return self.run_jobs(task, jobs)

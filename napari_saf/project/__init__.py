@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from napari_saf.project._archive import PROJECT_SUFFIX, load_project, project_digest, save_project
+from napari_saf.project._archive import (
+    PROJECT_SUFFIX,
+    Model,
+    ModelSource,
+    as_model,
+    load_project,
+    project_digest,
+    save_project,
+)
 from napari_saf.project._autosave import (
     ProjectFile,
     is_saved_here_before,
@@ -37,4 +45,3 @@ from napari_saf.project._project import (
     Stage,
     fit_jointly,
 )
-from napari_saf.project._resolve import Model, ModelSource, as_model

@@ -1,4 +1,7 @@
-"""Project file: a zip archive of JSON and run lengths, with a SHA-256 of its content."""
+"""Project file: a zip archive of JSON and run lengths, with a SHA-256 of its content.
+
+Also which recipe or dictionary a project, or another file, stands for: `as_model`.
+"""
 
 from __future__ import annotations
 
@@ -17,10 +20,18 @@ from pydantic import Field, field_validator
 
 from napari_saf import storage
 from napari_saf.arrays import as_path, check_kind
+from napari_saf.dictionary import DICTIONARY_SUFFIX, PatchDictionary
 from napari_saf.errors import InvalidInput
-from napari_saf.io import PaintedClass, check_affine, check_vectors, short_numbers
-from napari_saf.pipeline import Pipeline
-from napari_saf.project._files import FileReference
+from napari_saf.io import (
+    PaintedClass,
+    PrototypeSet,
+    check_affine,
+    check_vectors,
+    load_prototypes,
+    short_numbers,
+)
+from napari_saf.pipeline import Pipeline, load_recipe
+from napari_saf.project._files import FileReference, find_files
 from napari_saf.project._project import (
     Affine,
     EncodedLabels,
@@ -399,3 +410,50 @@ def _layer(entry: _LayerEntry, runs: bytes) -> ProjectLayer:
     fields["place"] = entry.place.model_dump(exclude_none=True)
     fields["affine"] = _affine(entry.affine, entry.runs, n_axes)
     return ProjectLayer(**fields)
+
+
+Model = Pipeline | PatchDictionary
+ModelSource = Pipeline | PrototypeSet | PatchDictionary | Project | str | os.PathLike[str]
+"""Anything that resolves to a recipe or a dictionary, or its file."""
+
+
+def as_model(source: ModelSource, name: str = "learned") -> Model:
+    """Resolve an object or a file to its recipe or dictionary.
+
+    FormatError for a file of another type; InvalidInput if it has no recipe, or the features of
+    prototypes are unknown.
+    """
+    if isinstance(source, str | os.PathLike):
+        loaded = _load(Path(source))
+        try:
+            return as_model(loaded, name)
+        except InvalidInput as error:
+            raise InvalidInput(f"{os.fspath(source)}: {error}") from error
+    if isinstance(source, Project):
+        if not source.recipes and len(source.dictionaries) == 1:
+            ((name, file),) = source.dictionaries.items()
+            (location,) = find_files([file], source.home)
+            if location.path is None or location.state != "found":
+                raise InvalidInput(f"the dictionary {name} is not at {file.path}")
+            return PatchDictionary.load(location.path)
+        return source.recipe
+    if isinstance(source, PrototypeSet):
+        return Pipeline.from_prototypes(source)
+    if isinstance(source, Pipeline | PatchDictionary):
+        return source
+    raise InvalidInput(
+        f"{name}: expected a project, recipe, prototypes, dictionary or the path of one, got "
+        f"{source!r:.60}"
+    )
+
+
+def _load(path: Path) -> Pipeline | PrototypeSet | PatchDictionary | Project:
+    suffix = path.suffix.lower()
+    if suffix == PROJECT_SUFFIX:
+        return load_project(path)
+    if suffix == DICTIONARY_SUFFIX:
+        return PatchDictionary.load(path)
+    with storage.format_errors(path, "a project, recipe, file of prototypes or dictionary"):
+        plain = storage.read_json(path)
+    is_prototypes = isinstance(plain, dict) and plain.get("kind") == "prototypes"
+    return load_prototypes(path) if is_prototypes else load_recipe(path)

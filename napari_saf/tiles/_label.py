@@ -185,16 +185,22 @@ def label_large(
     >>> found.n_tiles, sorted(found.sizes.values())
     (4, [8192, 8192])
     """
-    options: dict[str, Any] = {"mask": mask, "channel_axis": channel_axis, "tile": tile}
     learned = recipe if isinstance(recipe, AbstractMethod) else as_model(recipe, "recipe")
     job: AbstractLargeJob
     if isinstance(learned, PatchDictionary):
         if probabilities is not None:
             raise refusal(Strategy.TILES_ON_DISK, "maps of a dictionary")
-        job = DictionaryJob.of(source, learned, **options)
+        job = DictionaryJob.of(source, learned, channel_axis=channel_axis, mask=mask, tile=tile)
     else:
-        options["probability_path"] = None if probabilities is None else Path(probabilities)
-        job = LargeJob.of(source, learned, learn_pixels=learn_pixels, **options)
+        job = LargeJob.of(
+            source,
+            learned,
+            channel_axis=channel_axis,
+            learn_pixels=learn_pixels,
+            probability_path=None if probabilities is None else Path(probabilities),
+            mask=mask,
+            tile=tile,
+        )
     return run_large(
         job, out, client=client, overwrite=overwrite, progress=progress, cancelled=cancelled
     )
@@ -213,8 +219,6 @@ def run_large(
     path, recipe = LabelStore(as_path(out, "out")).path, job.recipe_of_run
     level = None if recipe is None else recipe.level
     kinds = path if level is None else path_beside(path, "kinds.ome.zarr")
-    shared: dict[str, Any] = {"client": client, "overwrite": overwrite}
-    options = shared | {"cancelled": cancelled}
     table_path = path_beside(path, "objects.csv")
     if not overwrite and not (kinds.exists() or LabelStore(kinds).journal.exists()):
         maps = job.probability_path if isinstance(job, LargeJob) else None
@@ -224,12 +228,17 @@ def run_large(
                 raise InvalidInput(
                     f"{file}: is there already, from another run; --overwrite replaces it"
                 )
-    labels = run_steps(iterate_large(job, kinds, **options), progress, cancelled)
+
+    def run(tiled: AbstractTiledJob, out: Path) -> LargeLabels:
+        steps = iterate_large(tiled, out, client=client, overwrite=overwrite, cancelled=cancelled)
+        return run_steps(steps, progress, cancelled)
+
+    labels = run(job, kinds)
     if recipe is None:
         return labels
     if level is not None:
         regions = RegionJob.of(kinds, job.image, level, recipe.plain)
-        merged = run_steps(iterate_large(regions, path, **options), progress, cancelled)
+        merged = run(regions, path)
         seconds = labels.seconds + merged.seconds
         notes = (*labels.notes, *merged.notes)
         labels = dataclasses.replace(merged, kinds=kinds, seconds=seconds, notes=notes)
@@ -244,9 +253,10 @@ def run_large(
         neck=step.neck,
         axis=0 if image.axes.startswith("t") or (step.by_slice and len(image.shape) > 2) else None,
         kinds=step.kinds,
+        client=client,
+        overwrite=overwrite,
         progress=progress,
         cancelled=cancelled,
-        **shared,
     )
     table = objects.table(image, cancelled=cancelled) or {"object": np.zeros(0, int)}
     make_folder(table_path.parent)

@@ -81,7 +81,9 @@ class LargeJob(AbstractLargeJob):
         channel_axis: int | None = None,
         learn_pixels: int = LEARN_PIXELS,
         probability_path: Path | None = None,
-        **fields: Any,
+        mask: Any = None,
+        tile: int | None = None,
+        no_data: float | None = None,
     ) -> LargeJob:
         """Open the image and its mask, and check that they fit; see `opened_with_mask`.
 
@@ -93,7 +95,7 @@ class LargeJob(AbstractLargeJob):
             raise InvalidInput("recipe: a dictionary labels by a job of its own")
         if channel_axis is None and pipeline.options is not None:
             channel_axis = pipeline.options.channel_axis
-        opened = opened_with_mask(source, channel_axis, **fields)
+        opened = opened_with_mask(source, channel_axis, mask, tile, no_data)
         check_count("learn_pixels", learn_pixels, 1)
         _checked(pipeline.for_others())
         if probability_path is not None:
