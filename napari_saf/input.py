@@ -268,9 +268,7 @@ def _scaling_of(value: Any) -> Scaling | None:
     bounds = np.asarray(value) if isinstance(value, (Sequence, np.ndarray)) else np.empty(0)
     is_range = bounds.shape == (2,) and bounds.dtype.kind in "iuf" and np.isfinite(bounds).all()
     if not is_range or bounds[0] >= bounds[1]:
-        raise InvalidInput(
-            f"scaling: expected the values that become 0 and 1, such as (0, 255), got {value!r}"
-        )
+        raise InvalidInput(f"scaling: expected two values, such as (0, 255), got {value!r}")
     return Scaling.given(float(bounds[0]), float(bounds[1]))
 
 
@@ -354,9 +352,8 @@ def fitting_shape(
         axes = _averaged_axes(options.window, small)
         longest = max((small[axis] for axis in axes), default=1)
         share = (most / math.prod(small)) ** (1 / max(1, len(axes)))
-        fewer = dataclasses.replace(
-            options, max_side=max(1, min(int(longest * share), longest - 1))
-        )
+        most_side = max(1, min(int(longest * share), longest - 1))
+        fewer = dataclasses.replace(options, max_side=most_side)
         if working_shape(shape, fewer) == small:
             break
         small, options = working_shape(shape, fewer), fewer

@@ -85,9 +85,7 @@ class Problem:
             )
         n_nodes = self.graph.n_nodes
         if features.ndim != 2 or len(features) != n_nodes or not features.shape[1]:
-            raise InvalidInput(
-                f"features: expected shape ({n_nodes}, n_features), got {features.shape}"
-            )
+            raise InvalidInput(f"features: expected ({n_nodes}, n_features), got {features.shape}")
         n_bad = int(np.count_nonzero(~all_finite(features)))
         if n_bad:
             raise InvalidInput(f"features: {n_bad} of {n_nodes} nodes are NaN or infinite")
@@ -388,8 +386,9 @@ def _at_nodes(grids: list[GridGraph], values: list[Any], name: str) -> NDArray[n
             nodes.append(np.zeros(grid.n_nodes, np.int64))
             continue
         if np.shape(value) != grid.image_shape:
+            shape = np.shape(value)
             raise InvalidInput(
-                f"{name}: expected the image's shape {grid.image_shape}, got {np.shape(value)}"
+                f"{name}: expected the image's shape {grid.image_shape}, got {shape}"
             )
         nodes.append(grid.from_image(as_labels(value, name)).astype(np.int64))
     return np.concatenate(nodes)

@@ -10,6 +10,7 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -113,15 +114,10 @@ class DictionaryTask(AbstractTask[float]):
         save_masks(job.masks[0], labelled.labels, **placed)
         _save_picture(job.companion, labelled.reconstruction, file)
         seconds = time.perf_counter() - began
-        measures = (
-            f"{labelled.error:.8g}",
-            f"{labelled.psnr:.4f}",
-            f"{seconds:.3f}",
-            self._settings,
-        )
+        errors = f"{labelled.error:.8g}", f"{labelled.psnr:.4f}"
         name, usage = table_cell(job.images[0].name), map(str, labelled.usage.tolist())
         with write_errors(self._table), open(self._table, "ab") as table:
-            table.write(_line([name, *measures, *state, *usage]))
+            table.write(_line([name, *errors, f"{seconds:.3f}", self._settings, *state, *usage]))
             table.flush()
             os.fsync(table.fileno())
         return labelled.psnr
@@ -177,9 +173,8 @@ def _save_picture(path: Path, made: NDArray[np.float32], file: ImageFile) -> Non
     colour = "rgb" if made.ndim == 3 and made.shape[-1] == 3 else "minisblack"
     planar = None if made.ndim == 2 or colour == "rgb" else "contig"
     with atomic_write(path) as temporary:
-        tifffile.imwrite(
-            temporary, made, photometric=colour, planarconfig=planar, compression="zlib"
-        )
+        kinds: Any = {"photometric": colour, "planarconfig": planar}
+        tifffile.imwrite(temporary, made, compression="zlib", **kinds)
 
 
 def _line(row: Sequence[str]) -> bytes:

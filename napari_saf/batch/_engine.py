@@ -222,9 +222,7 @@ def check_outputs(
     seen: set[Path] = set()
     for output in outputs:
         if output in seen:
-            raise InvalidInput(
-                f"{output}: two images would be saved under this name; label them apart"
-            )
+            raise InvalidInput(f"{output}: two images would be saved under this name")
         seen.add(output)
         if os.path.realpath(output) in taken:
             raise InvalidInput(f"{output}: the result would replace what it is made of")

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from distributed import Client
 
 
+_REPLACES = "--overwrite replaces it"
 _LEAST_SAID = 0.0005
 """Share of uncertain pixels that is more than 0.0 %."""
 
@@ -305,17 +306,13 @@ class LabelTask(AbstractTask[LabelSummary]):
         is_same_run = any(_uses_and_paths(recipe.get("files")) == inputs for recipe in recipes)
         for output in self._outputs(job):
             if output.exists() and not is_same_run:
-                raise InvalidInput(
-                    f"{output}: is there already, from another run; --overwrite replaces it"
-                )
+                raise InvalidInput(f"{output}: is there already, from another run; {_REPLACES}")
         written = [recipe.get("labels") for recipe in recipes]
         digests = [x for x in written if isinstance(x, list) and len(x) == len(job.masks)]
         for k, mask in enumerate(job.masks):
             if digests and mask.exists():
                 if _digest(io.read_labels(mask).array) not in [labels[k] for labels in digests]:
-                    raise InvalidInput(
-                        f"{mask}: was changed since it was made; --overwrite replaces it"
-                    )
+                    raise InvalidInput(f"{mask}: was changed since it was made; {_REPLACES}")
 
     @contextmanager
     def _saving_recipe(self, job: Job, recipe: dict[str, Any]) -> Iterator[None]:

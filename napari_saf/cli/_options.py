@@ -31,9 +31,7 @@ S = TypeVar("S")
 _KEY = "napari_saf.cli"
 _NONE = "none"
 PATH: Any = click.Path(path_type=Path)
-_DEBUG = click.Option(
-    ["--debug"], is_flag=True, expose_value=False, help="Show the traceback of an error."
-)
+_DEBUG = click.Option(["--debug"], is_flag=True, expose_value=False, help="Show tracebacks.")
 
 
 class AbstractCommand(abc.ABC):
@@ -86,9 +84,8 @@ def make_command(cls: type[AbstractCommand]) -> click.Command:
 
     def call(**values: Any) -> int | None:
         read = {field: group.read(field, values) for field, group in groups.items()}
-        return cls(
-            **read, **{field: values[field] for field in entries if field not in groups}
-        ).run()
+        plain = {field: values[field] for field in entries if field not in groups}
+        return cls(**read, **plain).run()
 
     every = [param for field in ordered for param in params[field]]
     return click.Command(name, params=[*every, _DEBUG], callback=call, help=cls.__doc__)
@@ -195,9 +192,7 @@ def _names_of_method(
         elif value.arguments().keys() <= set(parameters):
             named = value.arguments() | named
         else:
-            raise click.UsageError(
-                f"{flag_of(name)}: the method {method.name!r} takes no file of prototypes"
-            )
+            raise click.UsageError(f"{flag_of(name)}: {method.name!r} takes no file of prototypes")
     return named
 
 
@@ -221,9 +216,8 @@ class _ParameterOptions:
             if short not in (*flags, *taken) and last_parts[last] == 1:
                 flags.append(short)
             is_shared = len(items) == self.n_owners
-            options.append(
-                parameter_option([*flags, dest_of(name, dotted)], items, is_shared=is_shared)
-            )
+            flags.append(dest_of(name, dotted))
+            options.append(parameter_option(flags, items, is_shared=is_shared))
         return options
 
     def read(self, name: str, values: Mapping[str, Any]) -> Given:
@@ -272,11 +266,8 @@ def given_values(field: str, names: Collection[str], values: Mapping[str, Any]) 
     """Return what is given for the parameters of a field, by name; None for ``none``."""
     read = {name: values[dest_of(field, name)] for name in names}
     is_none = {name for name, value in read.items() if isinstance(value, str) and value == _NONE}
-    return {
-        name: None if name in is_none else value
-        for name, value in read.items()
-        if value is not None
-    }
+    given = {name: value for name, value in read.items() if value is not None}
+    return {name: None if name in is_none else value for name, value in given.items()}
 
 
 def parameter_option(

@@ -453,9 +453,7 @@ class Export:
             yield [path], partial(save_prototypes, path, _prototypes(mask, path.suffix))
         if formats.probabilities:
             if not mask.probabilities:
-                raise InvalidInput(
-                    "probabilities: these labels come without any, or none is chosen"
-                )
+                raise InvalidInput("probabilities: these labels have none, or none is chosen")
             maps = self._path(f"{PROBABILITY_MARK}{formats.probabilities}")
             labels, images = [*mask.probabilities], [*mask.probabilities.values()]
             kind: Kind = "uint8" if formats.in_bytes else "float32"

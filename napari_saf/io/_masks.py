@@ -280,9 +280,8 @@ def _write_zarr(path: Path, mask: _Mask) -> None:
         config={"write_empty_chunks": not mask.labels.any()},  # a store without any looks lost
     )
     shapes = [mask.labels.shape]
-    group.update_attributes(
-        describe_zarr(["s0"], shapes, mask.axes, mask.label_map, mask.note, mask.name)
-    )
+    described = describe_zarr(["s0"], shapes, mask.axes, mask.label_map, mask.note, mask.name)
+    group.update_attributes(described)
 
 
 def describe_zarr(

@@ -49,12 +49,8 @@ class MaskPlace(storage.FileModel):
     @model_validator(mode="after")
     def _check_lengths(self) -> MaskPlace:
         n_axes = len(self.shape)
-        lengths = {
-            len(self.scale),
-            len(self.translate),
-            len(self.units),
-            len(self.axes or self.shape),
-        }
+        lengths = {len(self.scale), len(self.translate), len(self.units)}
+        lengths.add(len(self.axes or self.shape))
         alone = self.singletons or []
         if self.affine is not None:
             check_affine(self.affine, n_axes)

@@ -227,9 +227,7 @@ def _write_rois(path: Path, objects: _Numbered) -> None:
         for number, plane, area in _outlines(objects):
             label = int(objects.kinds[number])
             name = printable(_name(objects, label))
-            rings = [
-                shapely.get_coordinates(ring) for ring in shapely.get_rings(shapely.get_parts(area))
-            ]
+            rings = [*map(shapely.get_coordinates, shapely.get_rings(shapely.get_parts(area)))]
             corners = np.concatenate(rings).astype(int)
             if len(rings) == 1:
                 roi = roifile.ImagejRoi.frompoints(corners[:-1])

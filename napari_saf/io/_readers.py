@@ -457,9 +457,7 @@ def _open_with_bioio(path: Path, request: Request) -> Opened:
 def _bioio_reader(path: Path) -> Any:
     """Return the reader of a plug-in of bioio for a file; SafError that says what to install."""
     plugin, suffixes = BIOIO_SUFFIXES.get(path.suffix.lower()), ", ".join(READERS)
-    fault = (
-        "" if plugin else f"its content is none of {suffixes} or a picture such as .png or .jpg; "
-    )
+    fault = "" if plugin else f"its content is none of {suffixes} or a picture such as .png; "
     try:
         import bioio
         from bioio_base.exceptions import UnsupportedFileFormatError

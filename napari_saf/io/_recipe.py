@@ -198,9 +198,7 @@ class PrototypeSet:
         numbers = np.unique(labelled.seeds[labelled.seeds > 0])
         points = {int(n): _means(problem.features[labelled.seeds == n], n_means) for n in numbers}
         image_options = problem.options
-        options = (
-            None if image_options is None or image_options.extractor is None else image_options
-        )
+        options = None if image_options is None or not image_options.extractor else image_options
         return cls.from_points(points, names=names, colors=colors, options=options)
 
     @classmethod

@@ -84,9 +84,8 @@ class ImageFile:
         """Return an image without axes of length 1 other than y and x, these as t, z, y, x."""
         single = [k for k, name in enumerate(axes) if array.shape[k] == 1 and name not in "yx"]
         ordered = iter([k for k in in_order(axes) if k not in single])
-        order = [
-            k if axes[k] == "c" else next(ordered) for k in range(len(axes)) if k not in single
-        ]
+        kept = [k for k in range(len(axes)) if k not in single]
+        order = [k if axes[k] == "c" else next(ordered) for k in kept]
         names = "".join(axes[k] for k in order)
         return cls(
             array.transpose([*order, *single]).reshape([array.shape[k] for k in order]),
@@ -245,9 +244,8 @@ def read_labels(path: str | os.PathLike[str]) -> ImageFile:
             labels, colors = labels_of_colors(np.moveaxis(array, axis, -1))
     except InvalidInput as error:
         raise FormatError(f"{name}: expected a label image: {error}") from error
-    return dataclasses.replace(
-        image, array=labels, axes=image.label_axes, colors=colors, channel_axis=None
-    )
+    axes = image.label_axes
+    return dataclasses.replace(image, array=labels, axes=axes, colors=colors, channel_axis=None)
 
 
 class ImageSource:
@@ -306,7 +304,7 @@ class ImageSource:
             axis = as_whole(channel_axis)
             if axis is None or not -first.ndim <= axis < first.ndim:
                 raise InvalidInput(
-                    f"channel_axis: the image has {first.ndim} axes, got {channel_axis!r}"
+                    f"channel_axis: expected one of {first.ndim}, got {channel_axis!r}"
                 )
             self._axis = axis % first.ndim
         elif not names and is_rgb(first.shape):
@@ -478,9 +476,8 @@ class ImageSource:
         try:
             part = stored[tuple(index)]
             # A task of a cluster computes by itself.
-            values = np.asarray(
-                part.compute(scheduler="synchronous") if hasattr(part, "dask") else part
-            )
+            part = part.compute(scheduler="synchronous") if hasattr(part, "dask") else part
+            values = np.asarray(part)
         except MemoryError as error:
             raise ComputeError(f"{self.source}: not enough memory to read a part") from error
         except Exception as error:  # whatever a library raises for a damaged file

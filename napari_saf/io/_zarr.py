@@ -43,9 +43,7 @@ def open_zarr(store: CheckedStore, number: int | None = None) -> Multiscale:
     if not attributes.get("multiscales"):
         images = images_of_group(group)
         if images:
-            raise ValueError(
-                f"it holds {len(images)} images, such as {images[0]}: name the folder of one"
-            )
+            raise ValueError(f"it holds {len(images)} images, such as {images[0]}: name one")
         raise ValueError("the folder holds no OME-Zarr image")
     multiscales = attributes["multiscales"]
     n_images = len(multiscales)
@@ -127,14 +125,11 @@ def _placement(multiscale: Any, n_axes: int) -> tuple[list[float], list[float]]:
                 raise ValueError(f"scale: expected {n_axes} sizes above 0, got {factors.tolist()}")
             scale, translation, is_known = scale * factors, translation * factors, True
         elif type_ == "translation":
-            translation = translation + _numbers(
-                transformation["translation"], "translation", n_axes
-            )
+            steps = _numbers(transformation["translation"], "translation", n_axes)
+            translation = translation + steps
             is_known = True
         elif type_ != "identity":
-            raise ValueError(
-                f"coordinate transformation {type_!r}: expected scale, translation, or a sequence"
-            )
+            raise ValueError(f"coordinate transformation {type_!r}: expected scale or translation")
     return (scale.tolist(), translation.tolist()) if is_known else ([], [])
 
 

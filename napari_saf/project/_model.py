@@ -182,9 +182,8 @@ class ProjectState:
             results = [file for file in image.results if file.path not in stores]
             results += [reference_to(store, self.digests) for store in stores]
             file = _reference(entry, target, self.digests)
-            images.append(
-                ProjectImage(file, layers, tuple(results), entry.reader, **image.transform)
-            )
+            reader, place = entry.reader, image.transform
+            images.append(ProjectImage(file, layers, tuple(results), reader, **place))
         in_use, applied = recipes.in_use()
         files = {path.name: reference_to(path, self.digests) for path in self.dictionaries}
         files = files or dict(self.dictionary_files)
@@ -333,10 +332,8 @@ class ProjectModel:
     def replace_stored(self, entry: ImageEntry, made: ProjectLayer) -> None:
         """Store labels in place of stored ones of the same name, and hide other stored labels."""
         key = (made.kind, made.name)
-        other_layers = [layer for layer in entry.layers if (layer.kind, layer.name) != key]
-        hidden = [
-            dataclasses.replace(layer, is_visible=layer.kind == "strokes") for layer in other_layers
-        ]
+        layers = [layer for layer in entry.layers if (layer.kind, layer.name) != key]
+        hidden = (dataclasses.replace(x, is_visible=x.kind == "strokes") for x in layers)
         entry.layers = (*hidden, made)
 
     def add_results(self, entry: ImageEntry, written: Sequence[FileReference]) -> None:
@@ -369,9 +366,8 @@ class ProjectModel:
         images = []
         for entry, (layers, stores, transform) in zip(self.entries, shown, strict=True):
             places = [*entry.stores, *stores]
-            images.append(
-                _ImageState(entry, entry.layers, layers, entry.results, places, transform)
-            )
+            state = _ImageState(entry, entry.layers, layers, entry.results, places, transform)
+            images.append(state)
         return ProjectState(
             images,
             current,

@@ -160,9 +160,7 @@ def _outcome(future: Future) -> Any:
     try:
         return future.result()
     except KilledWorker as error:
-        raise ComputeError(
-            "the process died, perhaps for want of memory; try fewer --jobs"
-        ) from error
+        raise ComputeError("the process died, perhaps for want of memory") from error
     except (CancelledError, OSError) as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise

@@ -195,9 +195,8 @@ class LargeJob(AbstractLargeJob):
         options = dataclasses.replace(options, channel_axis=self._channel_axis)
         plain = result.recipe | {"input": options.to_plain()}
         fields |= {"recipe": io.with_prototypes(plain, prototypes), "maps": maps}
-        return self._tiled(
-            fields, image, flow, window, len(prototypes.by_label()), n_features, notes
-        )
+        n_labels = len(prototypes.by_label())
+        return self._tiled(fields, image, flow, window, n_labels, n_features, notes)
 
     def _plan_of_prototypes(
         self, recipe: Pipeline, pixels: Pixels, options: ImageOptions, notes: Sequence[str] = ()
@@ -266,9 +265,8 @@ class LargeJob(AbstractLargeJob):
         """Return the plan with tiles that suit the memory."""
         middle = tuple(slice(n // 2, n // 2 + 1) for n in image.shape)
         crop = image.surroundings(middle) if flow is None else flow.surroundings(middle, image)
-        around = [
-            max(k.start - c.start, c.stop - k.stop) for k, c in zip(middle, crop, strict=True)
-        ]
+        pairs = zip(middle, crop, strict=True)
+        around = [max(k.start - c.start, c.stop - k.stop) for k, c in pairs]
         halo = [0] * len(window) if flow is None else flow.halo
         reach = [a - h for a, h in zip(around, halo, strict=True)]
         sides = fitting_tile(image.shape, window, self.tile, halo, n_labels, n_features, reach)
@@ -351,9 +349,8 @@ def _flow_like(method: AbstractMethod, problem: Problem) -> AssignmentFlow:
 
     def agreement(flow: AssignmentFlow) -> float:
         outcome = flow.run(problem)
-        return float(
-            (outcome.label_map.numbers[outcome.assignment.argmax(axis=1)] == expected).mean()
-        )
+        labels = outcome.label_map.numbers[outcome.assignment.argmax(axis=1)]
+        return float((labels == expected).mean())
 
     rhos = [flow.rho * 2.0**k for k in range(-_MOST_DOUBLINGS, _MOST_DOUBLINGS + 1)]
     flows = [dataclasses.replace(flow, rho=rho) for rho in rhos if 1e-3 <= rho <= 100]

@@ -116,10 +116,7 @@ class Tiling(storage.VersionedModel):
         if level + 1 == len(self.level_shapes()):
             return None
         steps = self.steps_between(level)
-        return (
-            level + 1,
-            *(coordinate // step for coordinate, step in zip(position, steps, strict=True)),
-        )
+        return (level + 1, *(k // step for k, step in zip(position, steps, strict=True)))
 
     def surroundings(self, region: Region) -> Region:
         """Return a region with the halo around it, within the image."""
