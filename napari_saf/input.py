@@ -118,10 +118,8 @@ class ImageOptions:
         object.__setattr__(self, "scaling", _scaling_of(self.scaling))
         made = self.extractor
         if made is None and self.features not in (AUTO, GIVEN_FEATURES):
-            raise InvalidInput(
-                f"features: expected {', '.join((AUTO, *FEATURES))} or an array, "
-                f"got {self.features!r}"
-            )
+            expected = ", ".join((AUTO, *FEATURES))
+            raise InvalidInput(f"features: expected {expected} or an array, got {self.features!r}")
         if made is not None:  # by name where that says all
             plain = made.to_plain()
             is_known = isinstance(plain, str) and plain in FEATURES

@@ -96,10 +96,7 @@ class Problem:
                 if array.shape != (n_nodes,):
                     raise InvalidInput(f"{name}: expected shape ({n_nodes},), got {array.shape}")
                 if not array.any():
-                    raise InvalidInput(
-                        f"{name}: expected at least one that is not 0, within the mask if there "
-                        "is one"
-                    )
+                    raise InvalidInput(f"{name}: expected one that is not 0, within the mask")
                 object.__setattr__(self, name, array.astype(np.int64))
 
     @property
@@ -386,9 +383,7 @@ def _at_nodes(grids: list[GridGraph], values: list[Any], name: str) -> NDArray[n
             nodes.append(np.zeros(grid.n_nodes, np.int64))
             continue
         if np.shape(value) != grid.image_shape:
-            shape = np.shape(value)
-            raise InvalidInput(
-                f"{name}: expected the image's shape {grid.image_shape}, got {shape}"
-            )
+            shapes = f"{grid.image_shape}, got {np.shape(value)}"
+            raise InvalidInput(f"{name}: expected the image's shape {shapes}")
         nodes.append(grid.from_image(as_labels(value, name)).astype(np.int64))
     return np.concatenate(nodes)

@@ -31,6 +31,7 @@ from napari_saf.pipeline import placed_labels
 from napari_saf.storage import atomic_write, make_folder, remove_leftovers, write_errors
 
 _TABLE_NAME = "dictionary.csv"
+_ANOTHER_FOLDER = "choose another folder, or overwrite"
 _COLUMNS = ("image", "error", "psnr", "seconds", "settings", "path", "n_bytes", "modified")
 _ENCODING_ERRORS = "surrogateescape"
 """Names of files that are no text come back as the bytes that they are."""
@@ -81,8 +82,8 @@ class DictionaryTask(AbstractTask[float]):
                 state = self._state(job)
                 if row[5] != state[0]:
                     raise InvalidInput(
-                        f"{self._table}: has results of another {row[0]}, {row[5]}; choose "
-                        "another folder, or overwrite"
+                        f"{self._table}: has results of another {row[0]}, {row[5]}; "
+                        f"{_ANOTHER_FOLDER}"
                     )
                 if row[5:8] != state or not all(path.exists() for path in job.outputs):
                     continue
@@ -156,8 +157,7 @@ class DictionaryTask(AbstractTask[float]):
         rows = [row for row in rows if len(row) == len(header)]
         if {row[4] for row in rows} - {self._settings}:
             raise InvalidInput(
-                f"{self._table}: is of another dictionary or other settings; choose another "
-                "folder, or overwrite"
+                f"{self._table}: is of other settings; choose another folder, or overwrite"
             )
         return rows
 

@@ -70,12 +70,9 @@ def make_command(cls: type[AbstractCommand]) -> click.Command:
         return click.Group(name, commands=[*map(make_command, cls.subcommands)], help=cls.__doc__)
     hints, fields = typing.get_type_hints(cls), dataclasses.fields(cls)  # type: ignore[arg-type]
     entries: dict[str, Any] = {field.name: field.metadata[_KEY] for field in fields}
-    params = {
-        field: [_plain_param(field, hints[field], *entry)]
-        for field, entry in entries.items()
-        if isinstance(entry, tuple)
-    }
-    taken = {flag for plain in params.values() for param in plain for flag in param.opts}
+    plain = {field: entry for field, entry in entries.items() if isinstance(entry, tuple)}
+    params = {field: [_plain_param(field, hints[field], *plain[field])] for field in plain}
+    taken = {flag for own in params.values() for param in own for flag in param.opts}
     taken |= {"--help", "--version"}
     groups = {field: entry for field, entry in entries.items() if field not in params}
     params |= {field: group.params(field, taken) for field, group in groups.items()}
@@ -84,8 +81,8 @@ def make_command(cls: type[AbstractCommand]) -> click.Command:
 
     def call(**values: Any) -> int | None:
         read = {field: group.read(field, values) for field, group in groups.items()}
-        plain = {field: values[field] for field in entries if field not in groups}
-        return cls(**read, **plain).run()
+        read |= {field: values[field] for field in plain}
+        return cls(**read).run()
 
     every = [param for field in ordered for param in params[field]]
     return click.Command(name, params=[*every, _DEBUG], callback=call, help=cls.__doc__)
@@ -170,10 +167,9 @@ class GivenMethods(Given):
             if not any(parameter_named(method, name) for method in methods):
                 names = ", ".join(method.name for method in methods)
                 raise click.UsageError(f"{flag_of(name)}: none of {names} has such an option")
-        return [
-            GivenMethods({n: v for n, v in self.values.items() if parameter_named(m, n)}).make(m)
-            for m in methods
-        ]
+        items = self.values.items()
+        each = [{n: v for n, v in items if parameter_named(method, n)} for method in methods]
+        return [GivenMethods(own).make(m) for own, m in zip(each, methods, strict=True)]
 
 
 def _names_of_method(

@@ -107,15 +107,12 @@ class Segment(PipelineCommand):
         if prototypes is not None and prototypes.options is not None:
             expected = prototypes.options.features_name
             if expected != features:
-                raise click.UsageError(
-                    f"--prototypes: those of the file are made of {expected!r}, not of {features!r}"
-                )
+                raise click.UsageError(f"--prototypes: are of {expected!r}, not of {features!r}")
         if self.scaling is False and options.scaling is None:
             raise click.UsageError("--scaling first: goes with a recipe or prototypes of an image")
         n_images = sum(len(job.images) for job in jobs)
-        options, companions = images.on(
-            options.for_others(self.scaling), n_images, axis_from_file=self.recipe is None
-        )
+        options, has_recipe = options.for_others(self.scaling), self.recipe is not None
+        options, companions = images.on(options, n_images, axis_from_file=not has_recipe)
         level = self.level
         if base is not None and level is None:
             level = base.level

@@ -208,9 +208,7 @@ def labels_of_colors(
     is_clear = colors[:, 3] < np.iinfo(pixels.dtype).max / 2
     scaled = colors[:, :3] / np.iinfo(pixels.dtype).max
     if len(colors) - is_clear.sum() > _MOST_COLORS + 1:
-        raise InvalidInput(
-            f"expected at most {_MOST_COLORS} colours, a label each, got {len(colors)}; {_PENCIL}"
-        )
+        raise InvalidInput(f"expected at most {_MOST_COLORS} colours, got {len(colors)}; {_PENCIL}")
     largest, is_black = int(sizes.argmax()), np.asarray(~scaled.any(axis=1))
     if is_clear.any():
         is_ground = is_clear
@@ -266,9 +264,7 @@ def _check_blends(labels: NDArray[np.uint8], colors: NDArray[np.float64]) -> Non
         between = apart[:, None] + apart - np.linalg.norm(solid[:, None] - solid, axis=2)
         n_blends += bool((between < _BLEND)[~np.eye(len(solid), dtype=bool)].any())
     if n_blends > _MOST_BLENDS:
-        raise InvalidInput(
-            f"expected a colour for each label, {n_blends} of {len(colors)} are blends; {_PENCIL}"
-        )
+        raise InvalidInput(f"{n_blends} of {len(colors)} colours are blends of others; {_PENCIL}")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -386,10 +382,8 @@ def check_vectors(vectors: ArrayLike) -> NDArray[np.float32]:
     except ValueError as error:
         raise InvalidInput("prototypes: expected as many numbers each") from error
     if array.dtype.kind not in "biuf" or array.ndim != 2 or not array.size:
-        raise InvalidInput(
-            f"prototypes: expected a row of numbers for each, got {array.dtype} of shape "
-            f"{array.shape}"
-        )
+        got = f"{array.dtype} of shape {array.shape}"
+        raise InvalidInput(f"prototypes: expected a row of numbers for each, got {got}")
     with np.errstate(over="ignore"):
         rows = array.astype(np.float32)
     if not np.isfinite(rows).all():

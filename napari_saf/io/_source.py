@@ -303,9 +303,7 @@ class ImageSource:
         if channel_axis is not None:
             axis = as_whole(channel_axis)
             if axis is None or not -first.ndim <= axis < first.ndim:
-                raise InvalidInput(
-                    f"channel_axis: expected one of {first.ndim}, got {channel_axis!r}"
-                )
+                raise InvalidInput(f"channel_axis: of {first.ndim} axes, got {channel_axis!r}")
             self._axis = axis % first.ndim
         elif not names and is_rgb(first.shape):
             self._axis = first.ndim - 1
@@ -334,10 +332,8 @@ class ImageSource:
         self._levels = list(levels)
         weakref.finalize(self, opened.close)
         # Levels of which an axis is missing, or longer, are none of a pyramid.
-        is_level = [
-            len(level.shape) == first.ndim and all(map(int.__le__, level.shape, first.shape))
-            for level in levels
-        ]
+        shapes, largest = [level.shape for level in levels], first.shape
+        is_level = [len(x) == first.ndim and all(map(int.__le__, x, largest)) for x in shapes]
         self.n_levels = is_level.index(False) if False in is_level else len(levels)
 
     @classmethod
@@ -481,9 +477,8 @@ class ImageSource:
         except MemoryError as error:
             raise ComputeError(f"{self.source}: not enough memory to read a part") from error
         except Exception as error:  # whatever a library raises for a damaged file
-            raise FormatError(
-                f"{self.source}: cannot be read at {format_region(region)}: {one_line(error)}"
-            ) from error
+            place = f"{self.source}: cannot be read at {format_region(region)}"
+            raise FormatError(f"{place}: {one_line(error)}") from error
         values = _without(values, self.no_data, not self._are_labels, self._axis)
         if self._are_whole:
             with format_errors(self.source, "a label image"):

@@ -78,9 +78,7 @@ def _local_cluster(n_processes: int) -> LocalCluster:
             )
         except RuntimeError as error:
             reason = error
-    raise ComputeError(
-        "a process died while it started, perhaps for want of memory; try fewer --jobs"
-    ) from reason
+    raise ComputeError("a process died while it started; try fewer --jobs") from reason
 
 
 @contextmanager

@@ -117,10 +117,8 @@ class DictionaryJob(AbstractLargeJob):
         block = sides_of(image.shape, least, None)[0]
         n_blocks = max(1, _STEP_PIXELS // math.prod(block))
         pixels = pixels_of(image, self.auxiliary)
-        strips = [
-            _filled(*pixels.read(region), dictionary)[0]
-            for region in blocks_within(pixels, block, n_blocks)
-        ]
+        regions = blocks_within(pixels, block, n_blocks)
+        strips = [_filled(*pixels.read(region), dictionary)[0] for region in regions]
         if not strips:
             raise InvalidInput("mask: expected pixels to learn from, none of them is within it")
         history = label_patches(dictionary, np.hstack(strips), AssignmentFlow(), self.window)[1]

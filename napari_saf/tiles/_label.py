@@ -225,9 +225,7 @@ def run_large(
         has_table = recipe is not None and recipe.objects is not None
         for file in (maps, table_path if has_table else None):
             if file is not None and file.exists():
-                raise InvalidInput(
-                    f"{file}: is there already, from another run; --overwrite replaces it"
-                )
+                raise InvalidInput(f"{file}: is there already; --overwrite replaces it")
 
     def run(tiled: AbstractTiledJob, out: Path) -> LargeLabels:
         steps = iterate_large(tiled, out, client=client, overwrite=overwrite, cancelled=cancelled)

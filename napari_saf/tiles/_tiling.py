@@ -134,10 +134,8 @@ def sides_of(
     n_averaged = max(1, min(3, sum(averaged)))
 
     def sides(of: dict[int, int], least: Sequence[int]) -> list[int]:
-        return [
-            min(max(of[n_averaged], low), n) if is_wide else 1
-            for low, n, is_wide in zip(least, shape, averaged, strict=True)
-        ]
+        axes = zip(least, shape, averaged, strict=True)
+        return [min(max(of[n_averaged], low), n) if wide else 1 for low, n, wide in axes]
 
     block = sides(_BLOCK, [_BLOCK_WINDOWS * side for side in window])
     tile_sides = sides(_TILE if tile is None else dict.fromkeys(_TILE, tile), [1] * len(window))
