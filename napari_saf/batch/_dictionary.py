@@ -156,9 +156,7 @@ class DictionaryTask(AbstractTask[float]):
             raise InvalidInput(f"{self._table}: is no table of a dictionary; choose another folder")
         rows = [row for row in rows if len(row) == len(header)]
         if {row[4] for row in rows} - {self._settings}:
-            raise InvalidInput(
-                f"{self._table}: is of other settings; choose another folder, or overwrite"
-            )
+            raise InvalidInput(f"{self._table}: is of other settings; {_ANOTHER_FOLDER}")
         return rows
 
 

@@ -19,7 +19,7 @@ from napari_saf.project._autosave import (
     recoverable_projects,
     remove_autosave,
 )
-from napari_saf.project._batch import ImageTask, export_all, image_tasks, label_all, thumbnail_of
+from napari_saf.project._batch import export_all, image_tasks, label_all, thumbnail_of
 from napari_saf.project._files import (
     DigestCache,
     FileReference,
