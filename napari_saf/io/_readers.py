@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import glob
-import hashlib
 import importlib
-import json
 import math
 import os
 import re
@@ -29,6 +27,7 @@ from napari_saf.io._labels import in_unit_of_x
 from napari_saf.io._opened import (
     Opened,
     Request,
+    Sizes,
     check_piece,
     check_pieces,
     in_order,
@@ -49,7 +48,7 @@ from napari_saf.io._paths import (
     split_series,
     url_of,
 )
-from napari_saf.io._zarr import Multiscale, Sizes, images_of_group, open_zarr
+from napari_saf.io._zarr import images_of_group, open_zarr
 from napari_saf.storage import check_room, check_unpacked
 
 PNG_MARK = ("Comment", "napari-saf label image: the index of a pixel is its label")
@@ -501,17 +500,17 @@ def _open_folder(path: Path, request: Request) -> Opened:
 
     if not is_zarr(path):
         raise ValueError("the folder holds no OME-Zarr image")
-    image = open_zarr(folder_store(path), request.number)
-    first = image.levels[0]
-    state = state_of(path / first.path)
+    opened = open_zarr(folder_store(path), request.number)
+    levels = opened.levels or []
+    first, state = levels[0], state_of(path / levels[0].path)
     sides = zip(first.shape, first.shards or first.chunks, strict=True)
     missing = math.prod(-(-n // side) for n, side in sides) - state["n_files"]
     if request.in_parts:
-        check_pieces(image.levels)
+        check_pieces(levels)
         if not state["n_files"]:
             raise ValueError("the zarr array has no chunk files")
         check_unpacked(first.nbytes, state["n_bytes"])
-    opened = _opened_zarr(image, state)
+    opened.state |= state
     opened.no_data = _number(dict(first.attrs).get("_FillValue"))
     if missing > 0:
         value = f"{first.fill_value}, as zarr has it"
@@ -524,34 +523,13 @@ def _open_url(url: str) -> Opened:
     from napari_saf.io._checked_store import url_store
 
     store = url_store(url)
-    image = open_zarr(store)
-    check_pieces(image.levels)
-    if store.is_hollow(image.levels[0]):
+    opened = open_zarr(store)
+    levels = opened.levels or []
+    check_pieces(levels)
+    if store.is_hollow(levels[0]):
         raise ValueError("the zarr array has no chunk files")
-    return _opened_zarr(image, {"url": re.sub("//[^/]*@", "//", url)})  # no password
-
-
-def _opened_zarr(image: Multiscale, state: dict[str, Any]) -> Opened:
-    from napari_saf.io._checked_store import check_codecs, check_count
-
-    first = image.levels[0]
-
-    def read() -> NDArray[Any]:
-        check_room(first.nbytes)
-        check_codecs(first)
-        check_count(first)
-        return np.asarray(first[...])
-
-    text = json.dumps(first.metadata.to_dict(), sort_keys=True, default=str)
-    state["metadata"] = hashlib.sha256(text.encode()).hexdigest()[:16]
-    return Opened(
-        axes=image.axes,
-        read=read,
-        levels=image.levels,
-        sizes=image.sizes,
-        origin=image.origin,
-        state=state,
-    )
+    opened.state["url"] = re.sub("//[^/]*@", "//", url)  # no password
+    return opened
 
 
 def state_of(path: Path) -> dict[str, Any]:
