@@ -7,7 +7,6 @@ labels, their means, and the steps of the flow.
 from __future__ import annotations
 
 import dataclasses
-import functools
 import json
 import math
 from collections.abc import Sequence
@@ -176,8 +175,11 @@ class LargeJob(AbstractLargeJob):
             fields["borders"] = None if borders is None else dataclasses.asdict(borders)
             if recipe.method.labels_look_alike and can_be_learned(options):
                 shared, noise = fitted_to([image], full)
-                make = functools.partial(_problem_at, image, shared, noise)
-                learned, blocks = learn_labels(recipe.method, [image], shared, make)
+
+                def problem_at(k: int, region: io.Region) -> Problem | None:
+                    return region_problem(image, [region], shared, noise)
+
+                learned, blocks = learn_labels(recipe.method, [image], shared, problem_at)
                 history = learned.run(blocks).history
                 fields["steps"] = np.diff(history.time).tolist()
                 flow = RegionFlow(scheduled(learned, fields["steps"]), shared, noise)
@@ -376,12 +378,6 @@ def _groups(
         sums, blocks = reduced_to_blocks(np.add, both, numbers)
         counts[(slice(None), *blocks)] += np.moveaxis(sums, -1, 0)
     return np.where(counts.any(axis=0), 1 + (counts[1] > counts[0]), 0)
-
-
-def _problem_at(
-    image: ReducedImage, options: ImageOptions, noise: list[float] | None, k: int, region: io.Region
-) -> Problem | None:
-    return region_problem(image, [region], options, noise)
 
 
 def _recipe_of(flow: AssignmentFlow, options: ImageOptions) -> dict[str, Any]:
