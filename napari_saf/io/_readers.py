@@ -386,14 +386,12 @@ def _ome_sizes(file: Any, number: int) -> Sizes:
 def _imagej_sizes(file: Any) -> Sizes:
     metadata, tags = file.imagej_metadata or {}, file.pages[0].tags
     unit = str(metadata.get("unit", "pixel")).replace("\\u00B5", "µ")
-    sizes = {
-        "z": (float(metadata.get("spacing", 0)), unit),
-        "t": (float(metadata.get("finterval", 0)), str(metadata.get("tunit", "s"))),
-    }
+    sizes = {"z": (float(metadata.get("spacing", 0)), unit)}
     for name, tag in (("y", "YResolution"), ("x", "XResolution")):
         count, length = tags[tag].value if tag in tags else (0, 1)
         if count and unit != "pixel":
             sizes[name] = (length / count, unit)
+    sizes["t"] = (float(metadata.get("finterval", 0)), str(metadata.get("tunit", "s")))
     return {name: size for name, size in sizes.items() if 0 < size[0] < math.inf}
 
 
