@@ -107,7 +107,7 @@ class Segment(PipelineCommand):
         if prototypes is not None and prototypes.options is not None:
             expected = prototypes.options.features_name
             if expected != features:
-                raise click.UsageError(f"--prototypes: are of {expected!r}, not of {features!r}")
+                raise click.UsageError(f"--prototypes: are made of {expected!r}, not {features!r}")
         if self.scaling is False and options.scaling is None:
             raise click.UsageError("--scaling first: goes with a recipe or prototypes of an image")
         n_images = sum(len(job.images) for job in jobs)

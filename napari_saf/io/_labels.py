@@ -237,7 +237,9 @@ def _distinct(pixels: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.int64], ND
     keys = np.zeros(len(flat), np.uint64)
     for channel in flat.T:
         keys = keys << np.uint64(16) | channel
-    _, first, inverse, sizes = np.unique(keys, True, True, True)
+    _, first, inverse, sizes = np.unique(
+        keys, return_index=True, return_inverse=True, return_counts=True
+    )
     colors = flat[first]
     if colors.shape[1] < 4:
         colors = np.insert(colors, 3, np.iinfo(colors.dtype).max, axis=1)
