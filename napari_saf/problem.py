@@ -299,9 +299,9 @@ class Problem:
         options: dict[str, Any],
         is_union: bool,
     ) -> Problem:
-        given = None
+        feature_arrays = None
         if not isinstance(features, str | FeatureExtractor):
-            given = [own_floats(x, "features") for x in as_list(features, "features")]
+            feature_arrays = [own_floats(x, "features") for x in as_list(features, "features")]
             features = GIVEN_FEATURES
         source = groups if isinstance(groups, str) else None
         image_options = ImageOptions(features=features, groups=source, **options)
@@ -317,7 +317,7 @@ class Problem:
         sizes = [array.shape[:-1] for array in arrays]
         image_options = image_options.resolve(sizes, counts[0], ground=ground)
         scaling, clipped = image_options.scaling, 0.0
-        if given is None or image_options.weights != "uniform":
+        if feature_arrays is None or image_options.weights != "uniform":
             clipped = 0.0 if scaling is None else scaling.share_outside(arrays, inside)
             scaling = scaling or Scaling.of(arrays, inside)
         image_options = dataclasses.replace(
@@ -328,14 +328,16 @@ class Problem:
         shapes = [working_shape(shape, image_options) for shape in sizes]
         if source is not None:
             groups = image_groups(source, arrays, inside)
-        if given is not None:
-            _check_features(given, sizes)
-            given = [
+        if feature_arrays is not None:
+            _check_features(feature_arrays, sizes)
+            feature_arrays = [
                 array if size == shape else coarse_means(array, shape, mask)
-                for array, size, shape, mask in zip(given, sizes, shapes, inside, strict=False)
+                for array, size, shape, mask in zip(
+                    feature_arrays, sizes, shapes, inside, strict=False
+                )
             ]
         pixels = list(map(Pixels.of, arrays, inside))
-        grids, rows, image_options = nodes_of(pixels, shapes, image_options, given)
+        grids, rows, image_options = nodes_of(pixels, shapes, image_options, feature_arrays)
         for k, (array, mask, shape) in enumerate(zip(arrays, inside, shapes, strict=True)):
             if shape != sizes[k]:
                 grids[k] = CoarseGrid(grids[k], sizes[k], mask, array)

@@ -72,7 +72,7 @@ def make_command(cls: type[AbstractCommand]) -> click.Command:
     entries: dict[str, Any] = {field.name: field.metadata[_KEY] for field in fields}
     plain = {field: entry for field, entry in entries.items() if isinstance(entry, tuple)}
     params = {field: [_plain_param(field, hints[field], *plain[field])] for field in plain}
-    taken = {flag for own in params.values() for param in own for flag in param.opts}
+    taken = {flag for options in params.values() for param in options for flag in param.opts}
     taken |= {"--help", "--version"}
     groups = {field: entry for field, entry in entries.items() if field not in params}
     params |= {field: group.params(field, taken) for field, group in groups.items()}
@@ -169,7 +169,7 @@ class GivenMethods(Given):
                 raise click.UsageError(f"{flag_of(name)}: none of {names} has such an option")
         items = self.values.items()
         each = [{n: v for n, v in items if parameter_named(method, n)} for method in methods]
-        return [GivenMethods(own).make(m) for own, m in zip(each, methods, strict=True)]
+        return [GivenMethods(values).make(m) for values, m in zip(each, methods, strict=True)]
 
 
 def _names_of_method(
@@ -262,8 +262,8 @@ def given_values(field: str, names: Collection[str], values: Mapping[str, Any]) 
     """Return what is given for the parameters of a field, by name; None for ``none``."""
     read = {name: values[dest_of(field, name)] for name in names}
     is_none = {name for name, value in read.items() if isinstance(value, str) and value == _NONE}
-    given = {name: value for name, value in read.items() if value is not None}
-    return {name: None if name in is_none else value for name, value in given.items()}
+    not_none = {name: value for name, value in read.items() if value is not None}
+    return {name: None if name in is_none else value for name, value in not_none.items()}
 
 
 def parameter_option(

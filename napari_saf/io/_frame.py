@@ -165,8 +165,8 @@ class Frame:
         labels = labels[0] if self._fixed else labels
         labels = labels.astype(np.uint8) if labels.dtype.kind == "b" else labels
         if labels.dtype.kind == "i" and labels.min(initial=0) < 0:
-            place = f"{self._labels.source}: {format_region(region)}"
-            raise FormatError(f"{place}: expected labels of 0 and above")
+            location = f"{self._labels.source}: {format_region(region)}"
+            raise FormatError(f"{location}: expected labels of 0 and above")
         pairs = zip(region, wide, strict=True)
         missing = [(HALO - (r.start - w.start), HALO - (w.stop - r.stop)) for r, w in pairs]
         inner = tuple(slice(HALO, HALO + side.stop - side.start) for side in region)

@@ -330,8 +330,8 @@ def label_axes(
     sizes = None if scale is None else own_floats(as_list(scale, "scale"), "scale")
     unit_names = None if units is None else as_list(units, "units")
     first = None if origin is None else own_floats(as_list(origin, "origin"), "origin")
-    given = {"axes": axes, "scale": sizes, "units": unit_names, "origin": first}
-    for argument, value in given.items():
+    by_argument = {"axes": axes, "scale": sizes, "units": unit_names, "origin": first}
+    for argument, value in by_argument.items():
         if value is not None and len(value) != n_axes:
             raise InvalidInput(f"{argument}: expected {n_axes}, one for each axis, got {value!r}")
     if sizes is not None and not (np.isfinite(sizes) & (sizes > 0)).all():

@@ -171,8 +171,8 @@ def _of_png(path: Path) -> object:
 
 def _of_nifti(path: Path) -> object:
     header: Any = library("nibabel", "nifti").load(path).header
-    found = [item for item in header.extensions if item.get_code() == _NIFTI_COMMENT]
-    contents = [item.get_content() for item in found]
+    comments = [item for item in header.extensions if item.get_code() == _NIFTI_COMMENT]
+    contents = [item.get_content() for item in comments]
     texts = (x.decode(errors="replace") if isinstance(x, bytes) else x for x in contents)
     return next(filter(None, map(_parsed, texts)), None)
 

@@ -83,8 +83,8 @@ class ImageFile:
         """Return an image without axes of length 1 other than y and x, these as t, z, y, x."""
         single = [k for k, name in enumerate(axes) if array.shape[k] == 1 and name not in "yx"]
         ordered = iter([k for k in in_order(axes) if k not in single])
-        kept = [k for k in range(len(axes)) if k not in single]
-        order = [k if axes[k] == "c" else next(ordered) for k in kept]
+        several = [k for k in range(len(axes)) if k not in single]
+        order = [k if axes[k] == "c" else next(ordered) for k in several]
         names = "".join(axes[k] for k in order)
         return cls(
             array.transpose([*order, *single]).reshape([array.shape[k] for k in order]),
@@ -476,8 +476,8 @@ class ImageSource:
         except MemoryError as error:
             raise ComputeError(f"{self.source}: not enough memory to read a part") from error
         except Exception as error:  # whatever a library raises for a damaged file
-            place = f"{self.source}: cannot be read at {format_region(region)}"
-            raise FormatError(f"{place}: {one_line(error)}") from error
+            fault = f"{self.source}: cannot be read at {format_region(region)}"
+            raise FormatError(f"{fault}: {one_line(error)}") from error
         values = _without(values, self.no_data, not self._are_labels, self._axis)
         if self._are_whole:
             with format_errors(self.source, "a label image"):

@@ -57,8 +57,8 @@ def open_zarr(store: CheckedStore, number: int | None = None) -> Opened:
     kinds = {"channel": "c", "time": "t"}
     names = [kinds.get(str(axis.get("type")), str(axis["name"]).lower()[:1]) for axis in described]
     scale, translation = _placement(multiscale, stored.ndim)
-    known = zip(names, scale, described, strict=False)
-    sizes = {name: (size, str(axis.get("unit", "pixel"))) for name, size, axis in known}
+    entries = zip(names, scale, described, strict=False)
+    sizes = {name: (size, str(axis.get("unit", "pixel"))) for name, size, axis in entries}
     moved = {n: first for n, first in zip(names, translation, strict=False) if first and n != "c"}
     return _opened(levels, "".join(names), sizes, moved)
 

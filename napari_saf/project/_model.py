@@ -182,8 +182,8 @@ class ProjectState:
             results = [file for file in image.results if file.path not in stores]
             results += [reference_to(store, self.digests) for store in stores]
             file = _reference(entry, target, self.digests)
-            reader, place = entry.reader, image.transform
-            images.append(ProjectImage(file, layers, tuple(results), reader, **place))
+            reader, transform = entry.reader, image.transform
+            images.append(ProjectImage(file, layers, tuple(results), reader, **transform))
         in_use, applied = recipes.in_use()
         files = {path.name: reference_to(path, self.digests) for path in self.dictionaries}
         files = files or dict(self.dictionary_files)
@@ -365,8 +365,8 @@ class ProjectModel:
         """
         images = []
         for entry, (layers, stores, transform) in zip(self.entries, shown, strict=True):
-            places = [*entry.stores, *stores]
-            state = _ImageState(entry, entry.layers, layers, entry.results, places, transform)
+            all_stores = [*entry.stores, *stores]
+            state = _ImageState(entry, entry.layers, layers, entry.results, all_stores, transform)
             images.append(state)
         return ProjectState(
             images,
