@@ -85,7 +85,9 @@ class Problem:
             )
         n_nodes = self.graph.n_nodes
         if features.ndim != 2 or len(features) != n_nodes or not features.shape[1]:
-            raise InvalidInput(f"features: expected ({n_nodes}, n_features), got {features.shape}")
+            raise InvalidInput(
+                f"features: expected shape ({n_nodes}, n_features), got {features.shape}"
+            )
         n_bad = int(np.count_nonzero(~all_finite(features)))
         if n_bad:
             raise InvalidInput(f"features: {n_bad} of {n_nodes} nodes are NaN or infinite")
