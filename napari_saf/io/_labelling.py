@@ -403,7 +403,7 @@ class Export:
         mask, formats = self._labelling, self._formats
         named: dict[str, Any] = {"names": mask.names, "colors": mask.colors}
         if formats.masks:
-            path = self._path(formats.masks)
+            path = self._path(f"{LABELS_MARK}{formats.masks}")
             named |= {"prototypes": mask.prototypes, "recipe": mask.recipe, "place": mask.place}
             yield [path], partial(save_masks, path, mask.labels, **mask.placed, **named)
             if path.suffix == ".npy":
@@ -420,14 +420,14 @@ class Export:
         """Yield the table of regions, the numbered ones, and their outlines."""
         mask, formats, least = self._labelling, self._formats, self._formats.min_pixels
         if formats.regions:
-            table = self._path(f"_regions{formats.regions}")
+            table = self._path(f".regions{formats.regions}")
             is_connected = formats.connected or formats.numbered != ""
             yield [table], lambda: save_table(table, mask.table(is_connected, least))
         if formats.numbered:
-            image = self._path(f"_regions{formats.numbered}")
+            image = self._path(f".regions{formats.numbered}")
             number = partial(number_regions, mask.labels, axes=mask.axes, min_pixels=least)
             yield [image], lambda: save_masks(image, number(), **mask.placed, place=mask.place)
-        paths = [self._path(f"_regions{suffix}") for suffix in formats.outlines]
+        paths = [self._path(f".regions{suffix}") for suffix in formats.outlines]
         for path in paths:
             check_outlines(path)
 
@@ -444,12 +444,12 @@ class Export:
         """Yield the figure, and what a run left: prototypes, probability maps and the recipe."""
         mask, formats = self._labelling, self._formats
         if formats.figure:
-            path = self._path(f"_figure{formats.figure}")
+            path = self._path(f".figure{formats.figure}")
             shown = {"channel_axis": mask.channel_axis, "plane": mask.plane, "title": mask.title}
             options: Any = mask.styled | shown
             yield [path], partial(save_figure, path, mask.labels, mask.image, **options)
         if formats.prototypes:
-            path = self._path(f"_prototypes{formats.prototypes}")
+            path = self._path(f".prototypes{formats.prototypes}")
             yield [path], partial(save_prototypes, path, _prototypes(mask, path.suffix))
         if formats.probabilities:
             if not mask.probabilities:

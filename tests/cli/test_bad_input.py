@@ -131,7 +131,7 @@ ERRORS = {
     f"{TILES} --probabilities .tif": [".ome.zarr"],
     f"{TILES} --groups axis:0 --method fair": ["groups"],
     # Export
-    "export labels.npy -o full": ["labels_figure.png", "--overwrite"],
+    "export labels.npy -o full": ["labels.figure.png", "--overwrite"],
     "export mask.tif -o . --masks .tif --overwrite": ["mask.tif", "made of"],
     "export a.npy -o out": ["a.npy", "label image"],
     "export labels.npy -o out --recipe": ["recipe"],
