@@ -132,7 +132,7 @@ ERRORS = {
     f"{TILES} --groups axis:0 --method fair": ["groups"],
     # Export
     "export labels.npy -o full": ["labels.figure.png", "--overwrite"],
-    "export mask.tif -o . --masks .tif --overwrite": ["mask.tif", "made of"],
+    "export masks/a.labels.npy -o masks --masks .npy --overwrite": ["a.labels.npy", "made of"],
     "export a.npy -o out": ["a.npy", "label image"],
     "export labels.npy -o out --recipe": ["recipe"],
     "export labels.npy -o in --regions .csv --image eye.npy": ["image", "shape"],
