@@ -14,8 +14,9 @@ from collections.abc import Callable
 from typing import ClassVar, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from napari_saf.arrays import Float32s, Float64s
 from napari_saf.device import Tensor, torch
 from napari_saf.errors import Cancelled
 from napari_saf.flow._affinity import AffinityOperator, Basis
@@ -88,16 +89,14 @@ class AbstractField(ABC):
         """Return distances or sketch in 16 bits for compiled kernels, if any; frees the others."""
 
     @abstractmethod
-    def factors(
-        self, sums: NDArray[np.float64], coefficients: NDArray[np.float64]
-    ) -> tuple[ArrayLike, ArrayLike]:
+    def factors(self, sums: Float64s, coefficients: Float64s) -> tuple[ArrayLike, ArrayLike]:
         """Return the factors of the planes and of W, from sums of W and Phi'W.
 
         `sums` are the upper half of W'W if the field `is_mixed`, else W'1 and the diagonal of W'W.
         """
 
     @abstractmethod
-    def prototypes(self, assignment: Tensor) -> NDArray[np.float32]:
+    def prototypes(self, assignment: Tensor) -> Float32s:
         """Return the prototype of each column (n_columns, n_features)."""
 
     def keep_columns(self, columns: Tensor) -> None:
@@ -133,9 +132,7 @@ class AssignmentField(AbstractField):
     def planes(self) -> Tensor:
         return columns_first_(self._distances).T
 
-    def factors(
-        self, sums: NDArray[np.float64], coefficients: NDArray[np.float64]
-    ) -> tuple[ArrayLike, ArrayLike]:
+    def factors(self, sums: Float64s, coefficients: Float64s) -> tuple[ArrayLike, ArrayLike]:
         return -1 / self._rho, np.zeros((0, 0))
 
     def keep_columns(self, columns: Tensor) -> None:
@@ -143,7 +140,7 @@ class AssignmentField(AbstractField):
         self._distances = take_columns(self._distances, columns)
         self._points = self._points[columns]
 
-    def prototypes(self, assignment: Tensor) -> NDArray[np.float32]:
+    def prototypes(self, assignment: Tensor) -> Float32s:
         return self._points.float().cpu().numpy()
 
 
@@ -182,11 +179,8 @@ class SelfAssignmentField(AbstractField):
                 block.add_(shift)
 
     def _gradient(
-        self,
-        sums: NDArray[np.float64],
-        coefficients: NDArray[np.float64],
-        quadratic: NDArray[np.float64],
-    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        self, sums: Float64s, coefficients: Float64s, quadratic: Float64s
+    ) -> tuple[Float64s, Float64s]:
         """Return the factors of the basis and of W in grad E_s / rho; set objective and sums."""
         if self.is_mixed:
             overlap, self.squares = sums, sums.diagonal()
@@ -206,16 +200,14 @@ class SelfAssignmentField(AbstractField):
         self._units = units.double().numpy()[:, None]
         return planes
 
-    def factors(
-        self, sums: NDArray[np.float64], coefficients: NDArray[np.float64]
-    ) -> tuple[ArrayLike, ArrayLike]:
+    def factors(self, sums: Float64s, coefficients: Float64s) -> tuple[ArrayLike, ArrayLike]:
         coefficients = self._units * coefficients
         if self.is_mixed:
             sums = np.triu(sums) + np.triu(sums, 1).T
         affinity, shift = self._gradient(sums, coefficients, coefficients.T @ coefficients)
         return self._units * affinity, shift
 
-    def prototypes(self, assignment: Tensor) -> NDArray[np.float32]:
+    def prototypes(self, assignment: Tensor) -> Float32s:
         """Return weighted means, or (W'W)^+ W'F."""
         sums = cross_product(assignment, self._features)
         if self._s == 0:
@@ -231,13 +223,11 @@ class Gradient(NamedTuple):
     """E_s(W), and dE/dW = (K W) affinity_factor + W assignment_factor, both float64."""
 
     objective: float
-    affinity_factor: NDArray[np.float64]
-    assignment_factor: NDArray[np.float64]
+    affinity_factor: Float64s
+    assignment_factor: Float64s
 
 
-def self_assignment_gradient(
-    overlap: NDArray[np.float64], affinity: NDArray[np.float64], s: float
-) -> Gradient:
+def self_assignment_gradient(overlap: Float64s, affinity: Float64s, s: float) -> Gradient:
     """Return E_s and its gradient from the overlap W'W and the affinity W'K W.
 
     With C = diag(W'1), Y = W C^(-1/2), M = Y'Y and G = Y'K Y the objective is
@@ -261,9 +251,7 @@ def self_assignment_gradient(
     return Gradient(float((power * g).sum()), 2 * outer * power, 2 * outer * h - v[None, :])
 
 
-def _power_and_derivative(
-    m: NDArray[np.float64], g: NDArray[np.float64], s: float
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _power_and_derivative(m: Float64s, g: Float64s, s: float) -> tuple[Float64s, Float64s]:
     """Return f(M) = M^(-s) and the gradient H of tr(f(M) G) with respect to M.
 
     H = U (F o (U'G U)) U' with the eigenpairs (lambda, U) of M and the divided differences

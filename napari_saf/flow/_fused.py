@@ -20,8 +20,8 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from napari_saf.arrays import Array, Float64s
 from napari_saf.device import Tensor, torch
 from napari_saf.errors import Cancelled
 from napari_saf.flow._field import AbstractField
@@ -98,11 +98,11 @@ class Grid(NamedTuple):
     first node; those of a row begin at `rows`. `geometry` are three sides and three window radii.
     """
 
-    weights: NDArray[Any]
-    offsets: NDArray[Any]
-    inverse: NDArray[Any]
-    runs: NDArray[Any]
-    rows: NDArray[Any]
+    weights: Array
+    offsets: Array
+    inverse: Array
+    runs: Array
+    rows: Array
     geometry: tuple[int, ...]
 
     @classmethod
@@ -123,8 +123,8 @@ class Grid(NamedTuple):
         rows = np.searchsorted(starts, np.arange(0, n_pixels + 1, width))
         if isinstance(averager, WeightedAverage):
             quantized = averager.weights.in_16_bits(pixels)
-            weights: NDArray[Any] = quantized.images.ravel()
-            inverse: NDArray[Any] = quantized.inverse
+            weights: Array = quantized.images.ravel()
+            inverse: Array = quantized.inverse
             offsets = np.array([_three(offset, 0) for offset in quantized.offsets])
             radii, image = np.abs(offsets).max(axis=0), np.arange(len(offsets))
             # Images may cover half of the positions: w_o(p) = w_-o(p + o).
@@ -251,7 +251,7 @@ class Fused:
         self._entropy = -sums[1].sum()
         return float(sums[0].sum())
 
-    def read(self, v: Tensor, labels: Tensor) -> tuple[float, float, NDArray[np.float64], Tensor]:
+    def read(self, v: Tensor, labels: Tensor) -> tuple[float, float, Float64s, Tensor]:
         """Update labels by the state of the last attempt; return the fields of a `Reading`."""
         (n, c), values, columns = v.shape, _columns(v), labels.numpy()
 
@@ -275,7 +275,7 @@ class Fused:
 
     def _sum(
         self, function: Any, calls: Sequence[tuple[Any, ...]], shape: tuple[int, ...]
-    ) -> NDArray[np.float64]:
+    ) -> Float64s:
         """Call a kernel with each of `calls` in threads; return the sum of its outputs."""
         sums = np.zeros((len(calls), *shape))
         jobs = zip(calls, sums, strict=True)
@@ -296,7 +296,7 @@ class Fused:
         return np.asarray(sums.sum(axis=0))
 
 
-def _columns(field: Tensor) -> NDArray[Any]:
+def _columns(field: Tensor) -> Array:
     """Return a field as (n_columns, n_nodes), slopes as uint16."""
     array = field.T.numpy()
     return array.view(np.uint16) if array.dtype == np.int16 else array

@@ -7,8 +7,8 @@ import math
 from collections.abc import Callable, Generator, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
+from napari_saf.arrays import Float32s
 from napari_saf.device import Tensor, torch
 from napari_saf.errors import Cancelled
 from napari_saf.flow._field import AbstractField
@@ -203,7 +203,7 @@ class FlowRun:
             status = Status.CANCELLED
         return status
 
-    def finish(self) -> tuple[NDArray[np.float32], NDArray[np.float32] | None, NDArray[np.float32]]:
+    def finish(self) -> tuple[Float32s, Float32s | None, Float32s]:
         """Return assignment, prototypes (NaN if removed) and uncertainty; release the fields."""
         v = self._log_coordinates()
         time = self.records[-1].time if self.records else 0.0

@@ -13,9 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from typing import Any, ClassVar, NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
-
+from napari_saf.arrays import Float64s
 from napari_saf.device import Tensor, torch
 from napari_saf.flow._field import AbstractField
 from napari_saf.flow._fused import Fused
@@ -48,7 +46,7 @@ class Reading(NamedTuple):
 
     changed: float
     entropy: float
-    sizes: NDArray[np.float64]
+    sizes: Float64s
     highest: Tensor
 
 

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.ndimage import distance_transform_edt
 from scipy.ndimage import label as label_regions
 
-from napari_saf.arrays import as_array, as_whole, check_size
+from napari_saf.arrays import Array, Floats, Int64s, Integers, as_array, as_whole, check_size
 from napari_saf.device import torch
 from napari_saf.errors import Cancelled, InvalidInput
 from napari_saf.flow import (
@@ -212,7 +212,7 @@ class AssignmentFlow(AbstractFlow):
         table: torch.Tensor,
         nearest: torch.Tensor,
         points: torch.Tensor,
-        classes: NDArray[np.int64] | None = None,
+        classes: Int64s | None = None,
     ) -> Flow:
         """Return the flow for distances (n_nodes, n_points) and the nearest points (n_nodes,)."""
         n_columns = len(points)
@@ -230,7 +230,7 @@ class AssignmentFlow(AbstractFlow):
         named = LabelMap.identity(n_columns) if classes is None else LabelMap(classes)
         return Flow(start, make_field, self.stepper, self.stop, label_map=named)
 
-    def _connect(self, problem: Problem, labels: Any) -> NDArray[Any]:
+    def _connect(self, problem: Problem, labels: Any) -> Array:
         """Reassign regions of node labels that no seed touches, if `connected`."""
         grids = grids_of(problem.graph)
         if not self.connected or problem.seeds is None or not grids:
@@ -266,7 +266,7 @@ class AssignmentFlow(AbstractFlow):
         check_size("prototypes", points, points.shape[-1], torch.finfo(features.dtype).max)
         return (prototypes - call.offset).to(features.dtype).to(features.device)
 
-    def _labels(self) -> NDArray[np.int64] | None:
+    def _labels(self) -> Int64s | None:
         """Return the validated `prototype_labels`."""
         if self.prototype_labels is None:
             return None
@@ -301,7 +301,7 @@ class _StrokeLearner:
     method: AssignmentFlow
     call: Call
     points: torch.Tensor
-    labels: NDArray[Any] | None = None
+    labels: Array | None = None
     result: Segmentation | None = None
     n_rounds: int = 1
     round: int = 0
@@ -420,9 +420,7 @@ def _image(problem: Problem, result: Segmentation) -> Any:
 
 
 def method_with_prototypes(
-    prototypes: NDArray[np.floating],
-    like: AbstractMethod | None = None,
-    labels: NDArray[np.integer] | None = None,
+    prototypes: Floats, like: AbstractMethod | None = None, labels: Integers | None = None
 ) -> AbstractMethod:
     """Return the method that labels by prototypes (n_prototypes, n_features).
 
@@ -441,9 +439,7 @@ def _check_start(initial: ArrayLike, call: Call, n_columns: int) -> torch.Tensor
     return start
 
 
-def _keep_touched(
-    nodes: NDArray[np.integer], seeds: NDArray[np.int64], grid: GridGraph
-) -> NDArray[np.integer]:
+def _keep_touched(nodes: Integers, seeds: Int64s, grid: GridGraph) -> Integers:
     """Give regions without a seed the label of the nearest region with one."""
     labels, strokes = grid.spread(nodes), grid.spread(seeds)
     touched = np.zeros(labels.shape, dtype=bool)

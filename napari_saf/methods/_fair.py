@@ -9,6 +9,7 @@ from typing import ClassVar, Literal, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
+from napari_saf.arrays import Float64s, Int64s
 from napari_saf.device import torch
 from napari_saf.errors import InvalidInput
 from napari_saf.flow import from_assignment, not_cancelled
@@ -280,7 +281,7 @@ class FairClustering(AbstractClustering):
         fresh.begin()
         return fresh.weight
 
-    def _groups(self, problem: Problem) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    def _groups(self, problem: Problem) -> tuple[Int64s, Float64s]:
         """Return groups numbered from 0 (-1: no group), and the target proportions."""
         if problem.groups is None:
             raise InvalidInput(

@@ -6,8 +6,8 @@ import dataclasses
 from typing import ClassVar, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
+from napari_saf.arrays import Floats
 from napari_saf.device import float_type, raise_if_interrupted, torch
 from napari_saf.flow import (
     STEPPERS,
@@ -259,7 +259,7 @@ class SelfAssignmentFlow(AbstractFlow):
             lambda: normalize_(distance_table(points, centres)[0].mul_(-self.epsilon)),
         )
 
-    def _means(self, points: NDArray[np.floating], problem: Problem) -> NDArray[np.floating]:
+    def _means(self, points: Floats, problem: Problem) -> Floats:
         """Return the initial means of points (n_nodes, n_features)."""
         if self.max_labels is None:
             extractor = None if problem.options is None else problem.options.extractor
