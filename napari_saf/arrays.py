@@ -9,17 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from napari_saf.array_types import Array, Bools, Floats, Int64s, Mask
 from napari_saf.errors import InvalidInput
-
-Array = NDArray[Any]
-Floats = NDArray[np.floating[Any]]
-Float32s = NDArray[np.float32]
-Float64s = NDArray[np.float64]
-Integers = NDArray[np.integer[Any]]
-Int64s = NDArray[np.int64]
-Bools = NDArray[np.bool_]
 
 _LARGEST = float(np.finfo(np.float32).max)
 
@@ -192,7 +185,7 @@ def inside_of(mask: ArrayLike) -> Bools:
     return np.asarray(array != 0, dtype=bool)
 
 
-def check_mask(mask: ArrayLike | None, shape: tuple[int, ...]) -> Bools | None:
+def check_mask(mask: ArrayLike | None, shape: tuple[int, ...]) -> Mask:
     """Return the mask as bools (None if all are True), or raise InvalidInput."""
     if mask is None:
         return None

@@ -15,14 +15,12 @@ from contextvars import ContextVar
 import numpy as np
 from numpy.typing import ArrayLike
 
-from napari_saf.arrays import Array, Bools, Float32s, Int64s, boxes
+from napari_saf.array_types import Array, Float32s, Int64s, Mask, Region
+from napari_saf.arrays import boxes
 from napari_saf.features import FeatureExtractor, Pixels
 from napari_saf.graph import GraphUnion
 from napari_saf.input import ImageOptions, Place, contrast_noise, nodes_of
 from napari_saf.problem import Problem
-
-Region = tuple[slice, ...]
-Mask = Bools | None
 
 WINDOWS_OF_HALO = {1: 3, 2: 3, 3: 4}
 """Windows of the halo of a flow by the number of averaged axes: in volumes of noise flows take

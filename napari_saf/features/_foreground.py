@@ -11,7 +11,8 @@ from typing import ClassVar, Literal
 import numpy as np
 from scipy.ndimage import uniform_filter
 
-from napari_saf.arrays import Array, Bools, Floats, all_finite
+from napari_saf.array_types import Array, Bools, Floats, Mask
+from napari_saf.arrays import all_finite
 from napari_saf.features._extractors import (
     AbstractColourFirst,
     Axes,
@@ -19,7 +20,6 @@ from napari_saf.features._extractors import (
     Image,
     Intensity,
     Lab,
-    Mask,
     lightness,
     perceived,
 )
@@ -50,7 +50,7 @@ _N_MEANS = 2
 """Iterations of the one-sided mean of a ground."""
 
 
-def ground_of(images: Sequence[Array], masks: Sequence[Bools | None]) -> Ground | None:
+def ground_of(images: Sequence[Array], masks: Sequence[Mask]) -> Ground | None:
     """Return the type of background of images (..., channels), None if there is none.
 
     Many pixels lie on a slowly varying background; all others are brighter (or all darker), of one
@@ -64,9 +64,7 @@ def ground_of(images: Sequence[Array], masks: Sequence[Bools | None]) -> Ground 
     return ground_of_looks(looks, middles)
 
 
-def ground_of_looks(
-    looks: Sequence[tuple[Array, Bools | None]], middles: Sequence[Array]
-) -> Ground | None:
+def ground_of_looks(looks: Sequence[tuple[Array, Mask]], middles: Sequence[Array]) -> Ground | None:
     """Return the background from pixels at `looked_at`, with masks, and crops at `middle_of`."""
     seen = [_finite(*look) for look in looks]
     rows = np.concatenate([values[inside] for values, inside in seen])
@@ -122,7 +120,7 @@ def looked_at(shape: Sequence[int], n_images: int = 1) -> tuple[slice, ...]:
     return tuple(slice(min(step // 2, (side - 1) // 2), None, step) for side in shape)
 
 
-def _finite(values: Array, mask: Bools | None) -> tuple[Array, Bools]:
+def _finite(values: Array, mask: Mask) -> tuple[Array, Bools]:
     """Return pixels, 0 where invalid, and which are finite and within the mask."""
     inside = all_finite(values)
     inside = inside if mask is None else inside & mask

@@ -13,26 +13,13 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.ndimage import gaussian_filter, uniform_filter1d
 from skimage import filters
 
-from napari_saf.arrays import (
-    Array,
-    Bools,
-    Float32s,
-    Float64s,
-    Floats,
-    Int64s,
-    all_finite,
-    as_array,
-    as_whole,
-    boxes,
-    check_mask,
-)
+from napari_saf.array_types import Array, Bools, Float32s, Float64s, Floats, Int64s, Mask, Region
+from napari_saf.arrays import all_finite, as_array, as_whole, boxes, check_mask
 from napari_saf.device import in_threads, raise_if_interrupted
 from napari_saf.errors import InvalidInput, NotFinite
 from napari_saf.graph import CoarseMeans
 
 Values = Float32s
-Region = tuple[slice, ...]
-Mask = Bools | None
 
 _MOST_SAMPLED, _LEAST_SAMPLED = 2**20, 1000
 """Most values sampled for the scaling; with fewer than the least, their full range counts."""
@@ -263,7 +250,7 @@ class _Gathered:
         self.inside[tuple(there)] = True if inside is None else inside[source]
 
 
-def smoothed(image: Float32s, widths: Sequence[float], mask: Bools | None) -> Float32s:
+def smoothed(image: Float32s, widths: Sequence[float], mask: Mask) -> Float32s:
     """Return an image, channels last, with Gaussian smoothing (width per axis) in the mask."""
     blur = partial(gaussian_filter, sigma=(*widths, 0), truncate=2)
     if mask is None:
@@ -281,10 +268,7 @@ _LEAST_BOXES = 4.0
 
 
 def average_around(
-    like: Values,
-    width: float | Sequence[float] | Array,
-    axes: Sequence[int] | None,
-    mask: Bools | None,
+    like: Values, width: float | Sequence[float] | Array, axes: Sequence[int] | None, mask: Mask
 ) -> Callable[[Values], Values]:
     """Return a function that takes Gaussian means along axes, within the mask."""
     along = tuple(range(like.ndim) if axes is None else axes)
@@ -393,9 +377,7 @@ def check_group_source(source: str) -> str:
     return source
 
 
-def image_groups(
-    source: str, arrays: Sequence[Array], masks: Sequence[Bools | None]
-) -> list[Int64s]:
+def image_groups(source: str, arrays: Sequence[Array], masks: Sequence[Mask]) -> list[Int64s]:
     """Return groups 1, 2, ... of pixels, see `check_group_source`; thresholds are within masks."""
     source_type, number, threshold = _parse_groups(source)
     if source_type == "image":
@@ -449,9 +431,7 @@ def _parse_groups(source: str) -> tuple[str, int, float | None]:
     raise InvalidInput(f"groups: expected {_GROUP_SOURCES}, or arrays, got {source!r}")
 
 
-def finite_mask(
-    image: ArrayLike, array: Array, mask: Any, channel_axis: int | None
-) -> Bools | None:
+def finite_mask(image: ArrayLike, array: Array, mask: Any, channel_axis: int | None) -> Mask:
     """Return the mask (or None) without masked pixels; NotFinite if it has non-finite ones."""
     finite = all_finite(array)
     if not finite.any():

@@ -16,21 +16,11 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from napari_saf.arrays import Float32s, Float64s
+from napari_saf.array_types import Float32s, Float64s
 from napari_saf.device import Tensor, torch
 from napari_saf.errors import Cancelled
+from napari_saf.flow import _simplex as simplex
 from napari_saf.flow._affinity import AffinityOperator, Basis
-from napari_saf.flow._simplex import (
-    column_sums,
-    columns_first_,
-    cross_product,
-    gram,
-    new_field,
-    shifted_softmax,
-    softmax,
-    take_columns,
-    with_columns,
-)
 from napari_saf.graph import Averager
 
 _PSEUDO_INVERSE_TOLERANCE = 1e-9
@@ -62,7 +52,7 @@ class AbstractField(ABC):
         cancelled: Callable[[], bool] = not_cancelled,
     ) -> None:
         self.averager, self.cancelled = averager, cancelled
-        self.assignment, first, second = (new_field(like, n_columns) for _ in range(3))
+        self.assignment, first, second = (simplex.new_field(like, n_columns) for _ in range(3))
         self.scratch = (first, second)
         self.objective = float("nan")
         self.masses = self.squares = np.zeros(n_columns)
@@ -73,12 +63,12 @@ class AbstractField(ABC):
         if self.cancelled():
             raise Cancelled
         self.n_evaluations += 1
-        softmax(v, out=self.assignment)  # W
+        simplex.softmax(v, out=self.assignment)  # W
         likelihood, mean = self.scratch
         self._write_likelihood(v, likelihood)
         # eq. (2.33) in log coordinates: the softmax cancels constants of a node
         self.averager(likelihood, mean, out)
-        return shifted_softmax(mean, out)
+        return simplex.shifted_softmax(mean, out)
 
     @abstractmethod
     def _write_likelihood(self, v: Tensor, out: Tensor) -> None:
@@ -102,7 +92,9 @@ class AbstractField(ABC):
     def keep_columns(self, columns: Tensor) -> None:
         """Drop all columns but those in `columns`."""
         fields = (self.assignment, *self.scratch)
-        self.assignment, first, second = (with_columns(field, len(columns)) for field in fields)
+        self.assignment, first, second = (
+            simplex.with_columns(field, len(columns)) for field in fields
+        )
         self.scratch = (first, second)
 
 
@@ -126,18 +118,18 @@ class AssignmentField(AbstractField):
         # The mean distance of a node to its prototypes, sum_ij W_ij D_ij / n.
         costs = torch.mul(self.assignment, self._distances, out=self.scratch[1])
         self.objective = float(costs.sum()) / len(v)
-        self.masses, self.squares = (sums.numpy() for sums in column_sums(self.assignment))
+        self.masses, self.squares = (sums.numpy() for sums in simplex.column_sums(self.assignment))
         torch.add(v, self._distances, alpha=-1 / self._rho, out=out)
 
     def planes(self) -> Tensor:
-        return columns_first_(self._distances).T
+        return simplex.columns_first_(self._distances).T
 
     def factors(self, sums: Float64s, coefficients: Float64s) -> tuple[ArrayLike, ArrayLike]:
         return -1 / self._rho, np.zeros((0, 0))
 
     def keep_columns(self, columns: Tensor) -> None:
         super().keep_columns(columns)
-        self._distances = take_columns(self._distances, columns)
+        self._distances = simplex.take_columns(self._distances, columns)
         self._points = self._points[columns]
 
     def prototypes(self, assignment: Tensor) -> Float32s:
@@ -167,7 +159,7 @@ class SelfAssignmentField(AbstractField):
     def _write_likelihood(self, v: Tensor, out: Tensor) -> None:
         w = self.assignment
         product = self._operator.product(w)
-        sums = gram(w) if self.is_mixed else torch.stack(column_sums(w))
+        sums = simplex.gram(w) if self.is_mixed else torch.stack(simplex.column_sums(w))
         factors = self._gradient(
             sums.numpy(), product.coefficients.numpy(), product.quadratic.numpy()
         )
@@ -209,12 +201,12 @@ class SelfAssignmentField(AbstractField):
 
     def prototypes(self, assignment: Tensor) -> Float32s:
         """Return weighted means, or (W'W)^+ W'F."""
-        sums = cross_product(assignment, self._features)
+        sums = simplex.cross_product(assignment, self._features)
         if self._s == 0:
             unit = assignment.new_ones(1, 1).expand(len(assignment), 1)
-            masses = cross_product(assignment, unit)
+            masses = simplex.cross_product(assignment, unit)
             return np.asarray((sums / masses).float().numpy())
-        overlap = gram(assignment)
+        overlap = simplex.gram(assignment)
         inverse = torch.linalg.pinv(overlap, rtol=_PSEUDO_INVERSE_TOLERANCE, hermitian=True)
         return np.asarray((inverse @ sums).float().numpy())
 

@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import sparse
 
-from napari_saf.arrays import Array, Bools, Float32s, Float64s, Floats, Int64s, check_mask
+from napari_saf.array_types import Array, Float32s, Float64s, Floats, Int64s, Mask
+from napari_saf.arrays import check_mask
 from napari_saf.device import Tensor, raise_if_interrupted, torch
 from napari_saf.errors import InvalidInput
 from napari_saf.graph._graph import AbstractGraph, Averager
@@ -163,7 +164,7 @@ def _enlarged(image: Array, indices: Sequence[Int64s]) -> Array:
     return image
 
 
-def coarse_means(image: Array, shape: tuple[int, ...], mask: Bools | None = None) -> Float32s:
+def coarse_means(image: Array, shape: tuple[int, ...], mask: Mask = None) -> Float32s:
     """Return the means of an image, channels last, over blocks within the mask."""
     if image.ndim == len(shape):
         return coarse_means(image[..., None], shape, mask)[..., 0]
@@ -188,7 +189,7 @@ class CoarseMeans:
         return tuple(region)
 
     def __call__(
-        self, image: Array, mask: Bools | None = None, blocks: Sequence[slice] | None = None
+        self, image: Array, mask: Mask = None, blocks: Sequence[slice] | None = None
     ) -> Float32s:
         """Return the means of a region of blocks, by default all, from its pixels."""
         values: Array = image.astype(np.float32, copy=False)

@@ -17,7 +17,8 @@ import numpy as np
 from scipy.ndimage import uniform_filter
 from scipy.spatial.distance import cdist
 
-from napari_saf.arrays import Array, Floats, Int64s, check_window
+from napari_saf.array_types import Array, Floats, Int64s, Region
+from napari_saf.arrays import check_window
 from napari_saf.device import in_threads, raise_if_interrupted
 from napari_saf.features import FeatureExtractor, Pixels
 from napari_saf.flow import AdamsBashforthMoulton, AdamsSchedule, StoppingRule, not_cancelled
@@ -27,7 +28,6 @@ from napari_saf.methods._method import AbstractMethod, run_to_end
 from napari_saf.methods._stroke_costs import grids_of
 from napari_saf.parts import (
     ImageParts,
-    Region,
     blocks_with_labels,
     cut,
     even_blocks,

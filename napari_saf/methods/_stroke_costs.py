@@ -10,16 +10,9 @@ from scipy.ndimage import distance_transform_edt, gaussian_filter, gaussian_grad
 from scipy.ndimage import label as label_regions
 from scipy.sparse.csgraph import dijkstra
 
-from napari_saf.arrays import Float64s, Floats, Int64s, Integers
+from napari_saf import graph as graphs
+from napari_saf.array_types import Float64s, Floats, Int64s, Integers
 from napari_saf.device import raise_if_interrupted, torch
-from napari_saf.graph import (
-    AbstractGraph,
-    GraphUnion,
-    GridGraph,
-    NearestDistances,
-    mean_nearest_distance,
-    path_costs,
-)
 from napari_saf.methods._method import Call
 from napari_saf.points import distances, sampled_means
 from napari_saf.problem import Problem
@@ -52,11 +45,11 @@ def n_cached_numbers(n_nodes: int, n_nearest: int, has_paths: bool) -> int:
     return of_paths + (n_nearest if n_nodes * n_nearest <= _MAX_CACHED else 0)
 
 
-def grids_of(graph: AbstractGraph) -> list[tuple[GridGraph, slice]]:
+def grids_of(graph: graphs.AbstractGraph) -> list[tuple[graphs.GridGraph, slice]]:
     """Return the grids of a graph with their nodes; none of another graph."""
-    if isinstance(graph, GraphUnion):
+    if isinstance(graph, graphs.GraphUnion):
         return list(zip(graph.grids, graph.slices, strict=True))
-    return [(graph, slice(None))] if isinstance(graph, GridGraph) else []
+    return [(graph, slice(None))] if isinstance(graph, graphs.GridGraph) else []
 
 
 def left_out_shares(problem: Problem) -> list[list[float]]:
@@ -79,8 +72,8 @@ def left_out_shares(problem: Problem) -> list[list[float]]:
         in_class, shares = np.unique(stroke_of), list[float]()
         for stroke in in_class if len(in_class) > 1 and rivals else ():
             left_out, remaining = values[stroke_of == stroke], values[stroke_of != stroke]
-            near = mean_nearest_distance(remaining, left_out, _N_LEFT_OUT)
-            far = [mean_nearest_distance(rival, left_out, _N_LEFT_OUT) for rival in rivals]
+            near = graphs.mean_nearest_distance(remaining, left_out, _N_LEFT_OUT)
+            far = [graphs.mean_nearest_distance(rival, left_out, _N_LEFT_OUT) for rival in rivals]
             shares.append(float((near < np.min(far, axis=0)).mean()))
         every.append(shares)
     return every
@@ -128,12 +121,14 @@ def stroke_costs(
     assert problem.seeds is not None
     unknown = np.ones(problem.n_nodes)
     members = [np.flatnonzero(problem.seeds == label) for label in range(1, n_classes + 1)]
-    nearest: dict[int, NearestDistances] = problem.remember(f"nearest strokes, {n_nearest}", dict)
+    nearest: dict[int, graphs.NearestDistances] = problem.remember(
+        f"nearest strokes, {n_nearest}", dict
+    )
     lengths: dict[int, tuple[Int64s, Float64s]]
     lengths = problem.remember(f"lengths of paths, {edge_power}", dict)
 
     def by_features(label: int, class_seeds: Int64s) -> Float64s:
-        table = NearestDistances.of(features, class_seeds, n_nearest, nearest.get(label))
+        table = graphs.NearestDistances.of(features, class_seeds, n_nearest, nearest.get(label))
         if table.lengths.size <= _MAX_CACHED:
             nearest[label] = table
         return table.mean()
@@ -170,7 +165,7 @@ def _step_lengths(problem: Problem, power: float) -> sparse.csr_array:
     """Return step lengths, on a grid by the `power` of edge strengths."""
     grids, steps = grids_of(problem.graph), problem.graph.steps()
     if not grids:
-        return path_costs(steps, problem.features)
+        return graphs.path_costs(steps, problem.features)
     edges = np.empty(problem.n_nodes)
     for grid, nodes in grids:
         image, squares = grid.spread(problem.features[nodes]), np.zeros(grid.shape)

@@ -9,16 +9,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from napari_saf.arrays import (
-    Array,
-    Bools,
-    Floats,
-    Integers,
-    all_finite,
-    as_labels,
-    as_whole,
-    check_mask,
-)
+from napari_saf.array_types import Array, Floats, Integers, Mask
+from napari_saf.arrays import all_finite, as_labels, as_whole, check_mask
 from napari_saf.errors import InvalidInput
 from napari_saf.features import channels_last
 from napari_saf.sharpening._cells import LEVELS, N_CELLS, NOWHERE, Labels, moved, strength_of
@@ -117,7 +109,7 @@ def sharpen_labels(
     return Sharpener.of([part], array.shape, n_pixels, strength)(*part)
 
 
-Part = tuple[Labels, Array, Bools | None]
+Part = tuple[Labels, Array, Mask]
 """Labels, pixels with channels last, and mask."""
 
 
@@ -170,7 +162,7 @@ class Sharpener:
             for span, side, n in zip(region, self.sides, shape, strict=True)
         )
 
-    def __call__(self, labels: Labels, channels: Array, inside: Bools | None = None) -> Labels:
+    def __call__(self, labels: Labels, channels: Array, inside: Mask = None) -> Labels:
         """Sharpen the labels of a part that begins and ends with cells."""
         masked, scaled = self._prepared(labels, channels, inside)
         sharpened = moved(masked, scaled, self.sides, self.strength)
@@ -181,7 +173,7 @@ class Sharpener:
         return np.asarray(sharpened, dtype=labels.dtype)
 
     def _prepared(
-        self, labels: Labels, channels: Array, inside: Bools | None
+        self, labels: Labels, channels: Array, inside: Mask
     ) -> tuple[Labels, NDArray[np.int16]]:
         """Return labels, `NOWHERE` outside the mask, and integer channels, first."""
         dtype = np.int64 if labels.max(initial=0) > np.iinfo(np.int32).max else np.int32
@@ -199,7 +191,7 @@ class Sharpener:
         return masked, scaled
 
 
-def _ranges_of(parts: Sequence[tuple[Array, Bools | None]]) -> tuple[tuple[float, float], ...]:
+def _ranges_of(parts: Sequence[tuple[Array, Mask]]) -> tuple[tuple[float, float], ...]:
     """Return the 0.1 to 99.9 % range of each channel."""
     ranges = []
     for k in range(parts[0][0].shape[-1]):
