@@ -16,10 +16,10 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
+import napari_saf.flow._simplex as simplex
 from napari_saf.array_types import Float32s, Float64s
 from napari_saf.device import Tensor, torch
 from napari_saf.errors import Cancelled
-from napari_saf.flow import _simplex as simplex
 from napari_saf.flow._affinity import AffinityOperator, Basis
 from napari_saf.graph import Averager
 

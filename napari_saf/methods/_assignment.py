@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.ndimage import distance_transform_edt
 from scipy.ndimage import label as label_regions
 
+import napari_saf.methods._stroke_costs as strokes
 from napari_saf import flow as flows
 from napari_saf.array_types import Array, Floats, Int64s, Integers
 from napari_saf.arrays import as_array, as_whole, check_size
@@ -22,7 +23,6 @@ from napari_saf.device import torch
 from napari_saf.errors import Cancelled, InvalidInput
 from napari_saf.flow import AdamsBashforthMoulton, Flow
 from napari_saf.graph import GridGraph
-from napari_saf.methods import _stroke_costs as strokes
 from napari_saf.methods._flow import AbstractFlow, run_flow
 from napari_saf.methods._method import AbstractMethod, Call, Iteration, map_steps
 from napari_saf.methods._stroke_costs import grids_of

@@ -17,13 +17,13 @@ from typing import Any
 
 import numpy as np
 
+import napari_saf.methods._learned as learned
 from napari_saf.array_types import Region
 from napari_saf.arrays import check_window
 from napari_saf.device import interruptible
 from napari_saf.errors import Cancelled, ComputeError
 from napari_saf.features import Pixels
 from napari_saf.graph import CoarseGrid, GridGraph
-from napari_saf.methods import _learned as learned
 from napari_saf.methods._learned import ReducedImage, RegionFlow
 from napari_saf.methods._method import AbstractMethod, Call, Iteration, map_steps
 from napari_saf.methods._stroke_costs import grids_of
