@@ -78,14 +78,12 @@ class _Sample:
         return sum(packed.n_bytes for packed in self._packed)
 
 
-@dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class RecordedLabels(_Sample):
     def labels(self) -> list[LabelImage]:
         """Return the label images, column + 1, 0 outside the mask."""
         return [packed.unpack() for packed in self._packed]
 
 
-@dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class RecordedState(_Sample):
     def assignment(self) -> Float32s:
         """Return the assignment (n_nodes, n_columns), 0 in removed columns."""

@@ -199,9 +199,7 @@ class Texture(AbstractColourFirst):
     _N_OTHERS, _AROUND, _WEIGHT = 1, 2.0, 2.0
     """Width in pixels of the window, weight relative to colour: best on segmented photographs."""
 
-    @property
-    def receptive_field(self) -> int:
-        return round(4 * self._AROUND)  # as scipy has it
+    receptive_field = round(4 * _AROUND)  # as scipy has it
 
     def features(self, image: Image, axes: Axes = None, mask: Mask = None) -> Image:
         colour = perceived(image)
@@ -221,9 +219,7 @@ class Local(AbstractColourFirst):
     """Widths in pixels: as good on nuclei as a single one, the stroke length."""
     _N_OTHERS = len(_AROUND)
 
-    @property
-    def receptive_field(self) -> int:
-        return round(3 * max(self._AROUND)) + 3  # of three boxes
+    receptive_field = round(3 * max(_AROUND)) + 3  # of three boxes
 
     def features(self, image: Image, axes: Axes = None, mask: Mask = None) -> Image:
         colour = perceived(image)
@@ -251,9 +247,7 @@ class Patterns(AbstractColourFirst):
     index of ``benchmarks/features.py``."""
     _N_OTHERS = len(_RADII) * (_N_POINTS + 2) + 1
 
-    @property
-    def receptive_field(self) -> int:
-        return round(3 * self._AROUND) + 3 + max(self._RADII) + 1
+    receptive_field = round(3 * _AROUND) + 3 + max(_RADII) + 1
 
     def features(self, image: Image, axes: Axes = None, mask: Mask = None) -> Image:
         colour = perceived(image)
@@ -331,9 +325,7 @@ class Multiscale(FeatureExtractor):
                 raise InvalidInput("moments: expected means and scales > 0")
             object.__setattr__(self, "moments", tuple(numbers.tolist()))
 
-    @property
-    def receptive_field(self) -> int:
-        return 4 * 8 + 2  # of the widest blur, and second differences
+    receptive_field = 4 * 8 + 2  # of the widest blur, and second differences
 
     def to_plain(self) -> str | dict[str, Any]:
         return super().to_plain() if self.moments else self.name

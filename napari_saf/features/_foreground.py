@@ -153,9 +153,7 @@ class Foreground(AbstractColourFirst):
     """Widths in pixels of the local means."""
     _N_OTHERS = len(_AROUND)
 
-    @property
-    def receptive_field(self) -> int:
-        return (round(3 * self._FAR) + 3) * (1 + _N_MEANS)
+    receptive_field = (round(3 * _FAR) + 3) * (1 + _N_MEANS)
 
     @property
     def ground_text(self) -> str:

@@ -80,16 +80,10 @@ class Scaling:
         values /= values.dtype.type(0.5 * self.high - 0.5 * self.low)
         return np.asarray(np.clip(values, 0, 1), dtype=np.float32)
 
-    def apply_at(
-        self, shape: tuple[int, ...], image: Array, mask: Mask, is_smoothed: bool = False
-    ) -> tuple[Values, Mask]:
-        """Return an image, channels last, scaled to [0, 1] and to `shape`, and its mask."""
-        return self.apply_to(Pixels.of(image, mask), shape, is_smoothed)
-
     def apply_to(
         self, pixels: Pixels, shape: tuple[int, ...], is_smoothed: bool = False
     ) -> tuple[Values, Mask]:
-        """Return the same for an image that is read in parts."""
+        """Return an image scaled to [0, 1] and to `shape`, channels last, and its mask."""
         n_each = 1
         if is_smoothed:
             far = _FAR if math.prod(shape) <= _MOST_SAMPLED else _FAR // 2

@@ -137,13 +137,11 @@ class AbstractFewShotMethod(AbstractAlternating, TaskMethod):
         "features or more if nothing is chosen.")
     # fmt: on
 
+    follows_seeds = True
+
     @property
     def uses_window(self) -> bool:
         return False
-
-    @property
-    def follows_seeds(self) -> bool:
-        return True
 
     def _start(self, call: Call) -> AbstractState:
         expected = (call.problem.n_nodes, self._n_columns(call.problem))
