@@ -12,7 +12,7 @@ import platform
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator
-from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -122,12 +122,6 @@ class Caution(NamedTuple):
     reason: str
 
 
-class FollowUp(Protocol):
-    """Wrapper of a run that yields its snapshots and those of post-processing."""
-
-    def __call__(self, method: AbstractMethod, call: Call, steps: Iteration, /) -> Iteration: ...
-
-
 @dataclasses.dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class AbstractMethod(ABC):
     """A labelling method: a frozen dataclass of its parameters.
@@ -143,7 +137,7 @@ class AbstractMethod(ABC):
     """Set if a random forest on the same features beats the method with strokes on pixels."""
     accepts_any_initial: ClassVar[bool] = False
     """Whether `initial` alone fixes the number of labels, with or without seeds."""
-    _then: ClassVar[FollowUp]
+    _then: ClassVar[Callable[[Any, Call, Iteration], Iteration]]
     """Post-processing of every run, see `then_full_resolution`."""
     _n_fields: ClassVar[int]  # peak number of fields (n_nodes, n_columns)
 
