@@ -115,7 +115,8 @@ def joined(measures: list[saf.ObjectMeasures], kept: NDArray[np.bool_]) -> saf.O
 
 def balanced(truth: NDArray[np.int64], labels: NDArray[np.int64]) -> float:
     """Return the balanced accuracy on things that have a class."""
-    return float(np.mean([(labels[truth == k] == k).mean() for k in np.unique(truth[truth > 0])]))
+    has_class = truth > 0
+    return saf.metrics.score_classes(labels[has_class], truth[has_class]).balanced_accuracy
 
 
 def peers() -> dict[str, Callable[[], Any]]:

@@ -43,7 +43,6 @@ import numpy as np
 from numpy.typing import NDArray
 from regions import Labels, Photograph, split
 from scipy.ndimage import gaussian_filter
-from scipy.optimize import linear_sum_assignment
 from skimage import graph
 from skimage.color import rgb2lab
 from skimage.segmentation import felzenszwalb, slic
@@ -289,7 +288,9 @@ def agreement(count: int | None) -> None:
         others = ((image, 1), (brighter, 0), (image[1:, 1:], 0), (jpeg, 0))
         rows.append(
             [
-                _agreement(plain[-len(other) :, -other.shape[1] :], np.asarray(found.labels))
+                saf.metrics.matched_accuracy(
+                    plain[-len(other) :, -other.shape[1] :], np.asarray(found.labels)
+                )
                 for other, seed in others
                 for found in [click(other, seed=seed)]
             ]
@@ -300,12 +301,6 @@ def agreement(count: int | None) -> None:
     ):
         below = f"least {column.min():.3f}, below nine tenths {(column < 0.9).sum()}"
         print(f"{name:28} {_mean(column)}, {below}")
-
-
-def _agreement(one: Labels, other: Labels) -> float:
-    table = np.zeros((int(one.max()) + 1, int(other.max()) + 1))
-    np.add.at(table, (one.ravel(), other.ravel()), 1)
-    return float(table[linear_sum_assignment(-table)].sum() / one.size)
 
 
 # Number of labels

@@ -128,7 +128,7 @@ def of_nuclei(numbers: Sequence[int]) -> Iterator[Case]:
         strokes = scribbles.draw(truth, np.random.default_rng(0))
 
         def score(found: Array, strokes: Array = strokes, truth: Array = truth) -> float:
-            return scribbles.f1(found == scribbles.NUCLEUS, strokes, truth)
+            return scribbles.f1(found == scribbles.NUCLEUS, truth, strokes)
 
         yield image, strokes, score
 

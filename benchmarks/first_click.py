@@ -41,8 +41,8 @@ from typing import Any
 import imageio.v3 as iio
 import numpy as np
 from numpy.typing import NDArray
-from scipy.ndimage import binary_erosion, distance_transform_edt, gaussian_filter
-from scribbles import NUCLEUS, Strokes, draw, forest_of_scales
+from scipy.ndimage import gaussian_filter
+from scribbles import NUCLEUS, Strokes, draw, f1, forest_of_scales
 from skimage.color import rgb2gray, rgb2lab
 from skimage.filters import threshold_local, threshold_multiotsu, threshold_otsu
 from skimage.segmentation import felzenszwalb, slic
@@ -57,6 +57,8 @@ Pixels = NDArray[np.uint8]
 Image = NDArray[Any]
 Mask = NDArray[np.bool_]
 DATA = Path(os.environ.get("NAPARI_SAF_DATA", "../shared/data"))
+ABOVE = float(np.nextafter(0.5, 1))
+"""The least intersection over union above .5."""
 SETS = {"nuclei": 640, "nuclei_more": 400}
 CLICK = "first click"
 MOST_LABELS = 4
@@ -174,26 +176,15 @@ def named(labels: Labels, truth: NDArray[np.bool_]) -> NDArray[np.bool_]:
     return np.asarray((inside > np.bincount(labels.ravel()) / 2)[labels])
 
 
-def f1(found: NDArray[np.bool_], truth: NDArray[np.bool_]) -> float:
-    return float(2 * (found & truth).sum() / max(1, found.sum() + truth.sum()))
-
-
 def average_precision(mask: NDArray[np.bool_], sample: Sample) -> float:
     """Return the share of objects, found or true, that have a partner with an IoU above .5.
 
     The mask of any way is split at the edges of the image, too, as the Objects dock does.
     """
-    nuclei = sample.nuclei
     if not mask.any():
         return 0.0
     found = saf.split_objects(mask.astype(np.uint8), image=sample.image)
-    parts = np.asarray(found.labels).astype(int)
-    table = np.zeros((nuclei.max() + 1, parts.max() + 1))
-    np.add.at(table, (nuclei.ravel(), parts.ravel()), 1)
-    union = table.sum(axis=1, keepdims=True) + table.sum(axis=0) - table
-    hits = int((table[1:, 1:] > 0.5 * union[1:, 1:]).sum())
-    n_found, n_true = (len(np.unique(one[one > 0])) for one in (parts, nuclei))
-    return hits / max(1, n_found + n_true - hits)
+    return saf.metrics.score_objects(found.labels, sample.nuclei, [ABOVE]).precision[ABOVE]
 
 
 def scores(way: Callable[[Sample], Labels], every: Sequence[Sample]) -> NDArray[np.float64]:
@@ -291,18 +282,9 @@ def sheet(array: Image, k: int) -> Image:
     return np.concatenate([row[:: 1 - 2 * (i % 2)] for i in range(k)], axis=0)
 
 
-def border(mask: Mask) -> Mask:
-    return np.asarray(mask & ~binary_erosion(mask, border_value=1))
-
-
 def boundary_f(found: Mask, truth: Mask) -> float:
     """Return F of the border pixels within a pixel of a border of the other mask."""
-    ours, theirs = border(found), border(truth)
-    if not ours.any():
-        return 0.0
-    near = [distance_transform_edt(~edge) <= 1 for edge in (ours, theirs)]
-    precision, recall = near[1][ours].mean(), near[0][theirs].mean()
-    return float(2 * precision * recall / max(1e-9, precision + recall))
+    return saf.metrics.score_pixels(found, truth, widths=[1]).boundary_f1[1]
 
 
 def from_strokes(image: Image, strokes: Strokes, truth: Mask, **options: Any) -> Mask:

@@ -129,8 +129,9 @@ def nuclei(given: argparse.Namespace) -> None:
 
 def label_nuclei(side: int, way: str, name: str, folder: Path) -> None:
     """Label a sheet of nuclei by a first click in memory or in tiles, and print how well."""
-    from first_click import boundary_f, f1, named, read_sheet
+    from first_click import boundary_f, named, read_sheet
     from first_click import sheet as sheet_of
+    from scribbles import f1
 
     image, truth = (sheet_of(array, side // 256) for array in read_sheet(name))
     kept, path = folder / f"{name}.labels.npy", folder / f"{name}.zarr"
@@ -214,11 +215,12 @@ def measure_volume(way: str, shape: tuple[int, ...]) -> None:
     labels, first = labels_of(way, volume, truth)
     seconds, cpu = time.perf_counter() - began, sum(os.times()[:4]) - cpu
     grown = (memory() - held) / 2**10
-    inside = np.bincount(labels.ravel(), weights=truth.ravel())
-    found = (inside > np.bincount(labels.ravel()) / 2)[labels]
-    f1 = 2 * (found & truth).sum() / (found.sum() + truth.sum())
+    from first_click import named
+    from scribbles import f1  # once memory was taken note of
+
+    found = named(labels, truth)
     print(
-        f"{'x'.join(map(str, shape)):>12} {way:>8} {f1:5.3f} first {first:6.1f} s  "
+        f"{'x'.join(map(str, shape)):>12} {way:>8} {f1(found, truth):5.3f} first {first:6.1f} s  "
         f"all {seconds:6.1f} s  processor {cpu:6.1f} s  {1e6 * cpu / volume.size:5.2f} us a voxel  "
         f"{grown:5.2f} GiB",
         flush=True,

@@ -114,7 +114,7 @@ def rounds(job: tuple[Path, str, int, int, int]) -> list[tuple[float, float, flo
         seconds = time.process_time() - began
         objects = saf.split_objects(mask, image=image, uncertainty=uncertainty)
         ap = float(precision(counts(truth, objects.labels)))
-        found.append((f1(mask, strokes, truth), ap, seconds))
+        found.append((f1(mask, truth, strokes), ap, seconds))
         if k < n_rounds:
             strokes = correct(truth, mask, strokes)
     return found
@@ -127,7 +127,7 @@ def of_nuclei(job: tuple[Path, int, int]) -> list[float]:
     first = draw(truth, np.random.default_rng(seed), 1)
     classes = np.where(truth > 0, NUCLEUS, GROUND)
     return suggestions(
-        image, first, truth, classes, lambda found, strokes: f1(found == NUCLEUS, strokes, truth)
+        image, first, truth, classes, lambda found, strokes: f1(found == NUCLEUS, truth, strokes)
     )
 
 
@@ -306,17 +306,13 @@ def read(folder: str, name: str) -> tuple[NDArray[Any], NDArray[Any]]:
     return image, iio.imread(DATA / folder / "labels" / f"{name}.png")
 
 
-def f1_of(mask: Mask, truth: NDArray[Any]) -> float:
-    return f1(mask, np.zeros(truth.shape, np.uint8), truth)
-
-
 def f1_and_ap(
     labels: Any, image: NDArray[Any], truth: NDArray[Any], uncertainty: Any = None
 ) -> tuple[float, float]:
     """Return F1 of the pixels and AP of the objects."""
     mask = np.asarray(labels) == NUCLEUS
     objects = saf.split_objects(mask, image=image, uncertainty=uncertainty).labels
-    return f1_of(mask, truth), float(precision(counts(truth.astype(int), objects)))
+    return f1(mask, truth), float(precision(counts(truth.astype(int), objects)))
 
 
 @cache
@@ -366,7 +362,7 @@ def label_all(painted: Sequence[Place], places: Sequence[Place], seed: int) -> S
         image, truth = read(*place)
         labelling = recipe.run(image)
         found[place] = (
-            f1_of(np.asarray(labelling.labels) == NUCLEUS, truth),
+            f1(np.asarray(labelling.labels) == NUCLEUS, truth),
             float(labelling.uncertain_share or 0),
         )
     return found

@@ -99,20 +99,10 @@ def forest(taught: NDArray[Any], strokes: NDArray[np.integer[Any]], image: NDArr
 
 def counts(truth: Labels, found: Labels) -> NDArray[np.float64]:
     """Return TP, FP, FN at .5, the same at .7, nuclei that are split, objects that merge."""
-    _, truth = np.unique(np.append(0, truth), return_inverse=True)
-    _, found = np.unique(np.append(0, found), return_inverse=True)
-    both = np.zeros((truth.max() + 1, found.max() + 1))
-    np.add.at(both, (truth[1:], found[1:]), 1)
-    own, other = both.sum(axis=1)[1:, None], both.sum(axis=0)[None, 1:]
-    both = both[1:, 1:]
-    union = own + other - both
-    result: list[int] = []
-    for least in (0.5, 0.7):
-        hits = int((both > least * union).sum())
-        result += [hits, both.shape[1] - hits, both.shape[0] - hits]
-    n_split = ((both >= other / 2) & (both >= own / 10)).sum(axis=1) > 1
-    n_merged = ((both >= own / 2) & (both >= other / 10)).sum(axis=0) > 1
-    return np.array([*result, n_split.sum(), n_merged.sum()], float)
+    score = saf.metrics.score_objects(found, truth, np.nextafter((0.5, 0.7), 1).tolist())
+    n, n_true = score.n_objects, score.n_true
+    hits = [x for hit in score.n_matches.values() for x in (hit, n - hit, n_true - hit)]
+    return np.array([*hits, score.n_split, score.n_merged], float)
 
 
 def label(

@@ -218,9 +218,8 @@ def score(mask: Mask, strokes: Strokes, truth: Image) -> tuple[float, float]:
     """Return intersection over union and error rate where the truth is known."""
     mask = mask.copy()
     mask[strokes == OBJECT], mask[strokes == BACKGROUND] = True, False
-    is_sure, inside = truth != UNKNOWN, truth == 255
-    union = ((mask | inside) & is_sure).sum()
-    return float((mask & inside & is_sure).sum() / union), float((mask != inside)[is_sure].mean())
+    scores = saf.metrics.score_pixels(255 * mask, truth, ignore=UNKNOWN, widths=())
+    return float(scores.iou[-1]), 1 - scores.accuracy
 
 
 def iou(strokes: Strokes, truth: Image, mask: Mask) -> float:
@@ -275,11 +274,11 @@ def one_of_each(strokes: Strokes, rng: np.random.Generator) -> Strokes:
     return kept
 
 
-def f1(mask: Mask, strokes: Strokes, truth: Image) -> float:
+def f1(mask: Mask, truth: Image, strokes: Strokes | None = None) -> float:
     """Return F1 of the foreground, strokes left out."""
-    free, nuclei = strokes == 0, truth > 0
-    both = (mask & nuclei & free).sum()
-    return float(2 * both / max(1, (mask & free).sum() + (nuclei & free).sum()))
+    known = truth > 0 if strokes is None else np.where(strokes > 0, 2, truth > 0)
+    scores = saf.metrics.score_pixels(mask, known, ignore=2, widths=())
+    return float(scores.f1[scores.classes == 1].sum())
 
 
 # Images
@@ -351,7 +350,7 @@ def on_nuclei(options: argparse.Namespace) -> None:
             began = time.perf_counter()
             mask = call(image, strokes)
             times.append(time.perf_counter() - began)
-            scores[index, seed] = f1(mask, strokes, truth)
+            scores[index, seed] = f1(mask, truth, strokes)
         parts = (scores, scores[::2], scores[1::2])
         means = [np.nanmean(x) if np.isfinite(x).any() else np.nan for x in parts]
         texts = " ".join(f"{x:6.3f}" for x in means)

@@ -22,7 +22,7 @@ import napari
 import numpy as np
 from PIL import Image
 from qtpy.QtWidgets import QApplication
-from skimage.filters import gaussian, threshold_local
+from skimage.filters import gaussian, threshold_local, threshold_otsu
 from skimage.measure import label
 from superqt import QCollapsible
 
@@ -439,6 +439,26 @@ def make_compare_dock_picture() -> None:
     viewer.close()
 
 
+def make_truth_picture() -> None:
+    """Take a picture of coins by one threshold, scored against coins by a local one."""
+    viewer = napari.Viewer()
+    viewer.window.resize(1280, 800)
+    smooth = gaussian(viewer.open_sample("napari-saf", "coins")[0].data, 2)
+    truth = viewer.add_labels(label(smooth > threshold_local(smooth, 151)), name="truth")
+    labels = viewer.add_labels(label(smooth > threshold_otsu(smooth)), name="one threshold")
+    _, dock = viewer.window.add_plugin_dock_widget("napari-saf", "Compare")
+    folds = dock.findChildren(QCollapsible)
+    next(fold for fold in folds if fold.isAncestorOf(dock.scoring)).expand(animate=False)
+    wait(1)
+    dock.scoring.truth.choose(truth)
+    dock.scoring.labels.choose(labels)
+    dock.scoring.kind.choose("objects")
+    dock.scoring.start()
+    wait_until(lambda: not dock.panel.is_busy)
+    take(viewer, "compare_truth.png")
+    viewer.close()
+
+
 def make_walk_pictures() -> None:
     """Run the walks of the tests and keep the pictures that they take."""
     walks = PICTURES.parent.parent / "tests" / "gui" / "walks"
@@ -499,6 +519,7 @@ MAKERS = {
     "animation": make_animation,
     "prototypes": make_prototypes_picture,
     "compare": make_compare_pictures,
+    "truth": make_truth_picture,
     "project": make_project_picture,
     "walks": make_walk_pictures,
 }

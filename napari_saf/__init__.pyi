@@ -113,6 +113,11 @@ from .result import (
     Snapshot as Snapshot,
     Status as Status,
 )
+from .scoring import (
+    Score as Score,
+    save_score_figure as save_score_figure,
+    score as score,
+)
 from .sharpening import sharpen_labels as sharpen_labels
 from .tiles import (
     LargeLabels as LargeLabels,

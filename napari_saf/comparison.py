@@ -17,6 +17,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from skimage.color import gray2rgb
+from skimage.util import img_as_ubyte
 
 from napari_saf import io
 from napari_saf.arrays import as_dict, as_labels, as_list, as_path, check_kind
@@ -199,7 +200,7 @@ def lay_out(variants: Sequence[Variant]) -> Layout:
     if len(axes) > 1 and all(axes[-1] in point for point in coordinates):
         rows = [tuple(map(point.get, axes[:-1])) for point in coordinates]
         columns = [point[axes[-1]] for point in coordinates]
-        row_names, column_names = list(dict.fromkeys(rows)), list(dict.fromkeys(columns))
+        row_names, column_names = [*dict.fromkeys(rows)], [*dict.fromkeys(columns)]
         if len(row_names) * len(column_names) == count:
             cells = zip(map(row_names.index, rows), map(column_names.index, columns), strict=True)
             return Layout(len(row_names), len(column_names), tuple(cells), is_table=True)
@@ -225,8 +226,8 @@ def _text(value: object) -> str:
 class Compared(Segmentation):
     """Segmentation by a variant, without its large assignment.
 
-    Within a `Comparison` a label number means the same in all results, and `prototypes`, `columns`
-    and `sizes` have an entry for each number.
+    Within a `Comparison` a label number means the same in all results, and `prototypes` and `sizes`
+    have an entry for each number.
     """
 
     labels: LabelImage
@@ -240,12 +241,6 @@ class Compared(Segmentation):
     def present(self) -> NDArray[np.int64]:
         """The labels that own at least one pixel, ascending."""
         return np.flatnonzero(self.sizes) + 1
-
-    @property
-    def columns(self) -> NDArray[np.int64]:
-        """Column of each label in the assignment; -1 where there is none."""
-        columns = self.label_map.columns
-        return np.pad(columns, (0, len(self.prototypes) - len(columns)), constant_values=-1)
 
 
 class Failure(NamedTuple):
@@ -404,17 +399,16 @@ def _with_common_numbers(results: Sequence[Compared]) -> list[Compared]:
     n_numbers = max(int(row.max(initial=0)) for row in numbers)
     renumbered = []
     for result, row in zip(results, numbers, strict=True):
-        label_map, old = LabelMap(row), result.label_map.numbers
+        old = result.label_map.numbers
         prototypes = np.full((n_numbers, result.prototypes.shape[1]), np.nan, np.float32)
-        rows = label_map.rows(result.prototypes)
-        prototypes[: len(rows)] = rows
-        # columns of labels without pixels get 0
-        table = np.zeros(max(int(old.max(initial=0)), len(row)) + 1, np.int64)
-        table[1 : len(row) + 1] = row
-        labels = label_map.paint(result.labels)
-        new_map = LabelMap(table[old])
+        used = np.flatnonzero(row[: len(result.prototypes)])
+        prototypes[row[used] - 1] = result.prototypes[used]
+        labels = LabelMap(row).paint(result.labels)
+        table = np.pad(row, (1, max(0, int(old.max(initial=0)) - len(row))))  # 0: without pixels
         renumbered.append(
-            dataclasses.replace(result, labels=labels, prototypes=prototypes, label_map=new_map)
+            dataclasses.replace(
+                result, labels=labels, prototypes=prototypes, label_map=LabelMap(table[old])
+            )
         )
     return renumbered
 
@@ -553,7 +547,7 @@ def comparison_table(comparison: Comparison, truth: ArrayLike | None = None) -> 
     regions = None if truth is None else as_labels(truth, "truth")
     rows = []
     for result in comparison.results:
-        measures: dict[str, Any] = {}
+        measures: dict[str, float] = {}
         if regions is not None:
             shape, inside = result.labels.shape, regions != 0
             if regions.shape != shape:
@@ -562,10 +556,16 @@ def comparison_table(comparison: Comparison, truth: ArrayLike | None = None) -> 
             measures = dataclasses.asdict(region_agreement(result.labels, regions))
             measures["mutual_information"] = normalized_mutual_information(*pair)
             measures["accuracy"] = matched_accuracy(*pair)
-        measures["objective"] = float([math.nan, *result.history.objective][-1])
-        name, status = result.variant.name, STATUS_TEXTS[result.status]
-        counts = {"n_labels": len(result.present), "n_evaluations": result.n_evaluations}
-        rows.append(Row(name=name, status=status, seconds=result.seconds, **counts, **measures))
+        row = Row(
+            name=result.variant.name,
+            n_labels=len(result.present),
+            objective=float([math.nan, *result.history.objective][-1]),
+            n_evaluations=result.n_evaluations,
+            seconds=result.seconds,
+            status=STATUS_TEXTS[result.status],
+            **measures,
+        )
+        rows.append(row)
     return rows
 
 
@@ -642,8 +642,7 @@ def save_comparison(
     labels = comparison.results[0].labels
     middle = tuple(side // 2 for side in labels.shape[:-2])
     plane = io.displayed_plane(np.asarray(image), labels, channel_axis, middle)
-    plane = plane if plane.dtype == np.uint8 else np.round(255 * np.clip(plane, 0, 1))
-    pixels = np.asarray(plane if plane.ndim == 3 else gray2rgb(plane), np.uint8)
+    pixels = img_as_ubyte(plane if plane.ndim == 3 else gray2rgb(plane))
     inputs = [Panel(title or "image", "", pixels)]
     if truth is not None:
         regions = np.asarray(truth)

@@ -23,7 +23,7 @@ LAYERS = [
     {"io", "metrics", "samples"},
     {"objects"},
     {"pipeline"},
-    {"batch", "comparison", "tiles", "project"},
+    {"batch", "comparison", "scoring", "tiles", "project"},
     {"cli", "_gui"},
     {"__main__"},
 ]

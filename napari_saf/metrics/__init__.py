@@ -20,18 +20,19 @@ from napari_saf.metrics._clusters import (
     ncut_objective,
     pairwise_separability,
 )
+from napari_saf.metrics._digest import compare_digests, label_digest
 from napari_saf.metrics._score import (
     FALSE,
     MISSED,
     OTHER,
+    RIGHT,
     ClassScore,
     ObjectScore,
     PixelScore,
-    compare_digests,
     error_image,
-    label_digest,
     object_error_image,
     score_classes,
     score_objects,
     score_pixels,
 )
+from napari_saf.metrics._tracks import TrackScore, score_tracks

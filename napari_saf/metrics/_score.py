@@ -1,27 +1,28 @@
-"""Scores of masks against a truth: pixels by class, objects, classes of objects, and digests."""
+"""Scores of label images against a truth: pixels by class, objects, and classes of objects."""
 
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import itertools
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import ndimage, sparse
 
-from napari_saf.arrays import as_labels, as_list
+from napari_saf.arrays import as_labels
 from napari_saf.errors import InvalidInput
 
 THRESHOLDS = (0.5, 0.6, 0.7, 0.8, 0.9)
 """Intersections over union at which objects are matched."""
-_WIDTHS = (1, 2)
+WIDTHS = (1, 2)
 """Pixels within which borders are matched."""
 _MOST_CLASSES = 1000
-MISSED, FALSE, OTHER = 1, 2, 3
+MISSED, FALSE, OTHER, RIGHT = 1, 2, 3, 4
 """Labels of `error_image`."""
+Row = tuple[str, str, float]
+"""Part, measure and value of a score."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -57,16 +58,25 @@ class PixelScore:
         """Share of pixels whose class is right."""
         return float(np.trace(self.confusion) / self.confusion.sum())
 
-    def rows(self) -> list[tuple[str, str, float]]:
-        """Return part, measure and value of each score, for tables."""
+    def rows(self) -> list[Row]:
+        """Return part, measure and value of each score; of the confusion, what is not 0."""
         rows = [("pixels", "accuracy", self.accuracy)]
         rows += [("pixels", f"boundary F1 at {w} px", f1) for w, f1 in self.boundary_f1.items()]
         for label, iou, f1 in zip(self.classes, self.iou, self.f1, strict=True):
             rows += [(f"class {label}", "IoU", iou), (f"class {label}", "F1", f1)]
+        for true, label in np.argwhere(self.confusion):
+            names = f"{self.classes[true]} as {self.classes[label]}"
+            rows.append(("confusion", names, self.confusion[true, label]))
         return [(part, measure, float(value)) for part, measure, value in rows]
 
 
-def score_pixels(labels: ArrayLike, truth: ArrayLike, *, ignore: int | None = None) -> PixelScore:
+def score_pixels(
+    labels: ArrayLike,
+    truth: ArrayLike,
+    *,
+    ignore: int | None = None,
+    widths: Sequence[int] = WIDTHS,
+) -> PixelScore:
     """Score the classes of pixels.
 
     Parameters
@@ -75,6 +85,8 @@ def score_pixels(labels: ArrayLike, truth: ArrayLike, *, ignore: int | None = No
         Class of each pixel; 0 is a class, too.
     ignore : int, optional
         Class of the truth whose pixels do not count, such as 0 for not labelled.
+    widths : sequence of int
+        Pixels within which borders are matched.
 
     Returns
     -------
@@ -87,7 +99,8 @@ def score_pixels(labels: ArrayLike, truth: ArrayLike, *, ignore: int | None = No
 
     Notes
     -----
-    Borders are the pixels with a neighbour across a face of another class. Precision is the share
+    Borders are the pixels, other than those of 0, with a neighbour across a face of another class:
+    one pixel wide between a class and the ground. Precision is the share
     of those of the mask with one of the truth within so many pixels, recall the converse, and F1
     their harmonic mean (Csurka et al., https://doi.org/10.5244/C.27.32); 1 where neither has any.
 
@@ -97,41 +110,104 @@ def score_pixels(labels: ArrayLike, truth: ArrayLike, *, ignore: int | None = No
     >>> score.accuracy, score.iou.round(2).tolist(), score.boundary_f1[1]
     (0.75, [0.67, 0.5], 1.0)
     """
-    mask, reference = _pair(labels, truth)
+    from skimage.segmentation import find_boundaries  # takes a quarter of a second to load
+
+    mask, reference = check_pair(labels, truth)
     counts = np.ones(mask.shape, bool) if ignore is None else reference != ignore
     if not counts.any():
         raise InvalidInput("truth: expected pixels that count, got none")
-    classes, flat = np.unique(np.append(mask[counts], reference[counts]), return_inverse=True)
+    overlap = overlap_of(mask[counts], reference[counts])
+    classes = np.union1d(overlap.numbers, overlap.true_numbers)
     if len(classes) > _MOST_CLASSES:
         raise InvalidInput(f"labels: expected classes, got {len(classes)} numbers; are they of "
                            "objects? score_objects scores those")  # fmt: skip
-    n, n_pixels = len(classes), int(counts.sum())
-    pairs = flat[n_pixels:] * n + flat[:n_pixels]
-    confusion = np.bincount(pairs, minlength=n * n).reshape(n, n)
+    confusion = np.zeros((len(classes), len(classes)), np.int64)
+    rows_and_columns = (np.searchsorted(classes, x) for x in (overlap.true, overlap.objects))
+    confusion[tuple(rows_and_columns)] = overlap.shared
     hits, rows, columns = np.diag(confusion), confusion.sum(axis=1), confusion.sum(axis=0)
     union = rows + columns - hits
-    mask_border, true_border = (_border(array) & counts for array in (mask, reference))
+    mask_border, true_border = (
+        find_boundaries(array, mode="inner") & counts for array in (mask, reference)
+    )
     return PixelScore(
-        classes=classes.astype(np.int64),
+        classes=classes,
         confusion=confusion,
         iou=hits / union,
         f1=2 * hits / (rows + columns),
-        boundary_f1={width: _boundary_f1(mask_border, true_border, width) for width in _WIDTHS},
+        boundary_f1={width: _boundary_f1(mask_border, true_border, width) for width in widths},
     )
 
 
-def _pair(labels: ArrayLike, truth: ArrayLike) -> tuple[NDArray[Any], NDArray[Any]]:
+def check_pair(labels: ArrayLike, truth: ArrayLike) -> tuple[NDArray[Any], NDArray[Any]]:
     mask, reference = as_labels(labels, "labels"), as_labels(truth, "truth")
     if mask.shape != reference.shape or not mask.size:
         raise InvalidInput(f"truth: expected shape {mask.shape}, got {reference.shape}")
     return mask, reference
 
 
-def _border(labels: NDArray[Any]) -> NDArray[np.bool_]:
-    """Return the pixels with a neighbour of another label across a face."""
-    faces = ndimage.generate_binary_structure(labels.ndim, 1)
-    low = ndimage.minimum_filter(labels, footprint=faces)
-    return np.asarray(low != ndimage.maximum_filter(labels, footprint=faces))
+class Overlap(NamedTuple):
+    """Pixels that two label images share, by true number and number, and the sizes of both."""
+
+    true: NDArray[np.int64]
+    objects: NDArray[np.int64]
+    shared: NDArray[np.int64]
+    true_sizes: NDArray[np.int64]
+    sizes: NDArray[np.int64]
+    true_numbers: NDArray[np.int64]
+    numbers: NDArray[np.int64]
+
+    @property
+    def of_objects(self) -> Overlap:
+        """What is neither ground nor in it."""
+        is_inside = (self.true > 0) & (self.objects > 0)
+        parts = [part[is_inside] for part in self[:5]]
+        numbers = (present[present > 0] for present in (self.true_numbers, self.numbers))
+        return Overlap(*parts, *numbers)
+
+    @property
+    def iou(self) -> NDArray[np.float64]:
+        return self.shared / (self.true_sizes + self.sizes - self.shared)
+
+    def matches(self, least: float) -> NDArray[np.int64]:
+        """Return as many pairs (n, 2) as can be of an intersection over union of `least`."""
+        is_match = self.iou >= least
+        rows = np.searchsorted(self.true_numbers, self.true[is_match])
+        columns = np.searchsorted(self.numbers, self.objects[is_match])
+        shape = len(self.true_numbers), len(self.numbers)
+        graph = sparse.csr_array((np.ones(len(rows), bool), (rows, columns)), shape)
+        # More than one object suits only where both are half of it.
+        partners = sparse.csgraph.maximum_bipartite_matching(graph, perm_type="column")
+        pairs = self.true_numbers[partners >= 0], self.numbers[partners[partners >= 0]]
+        return np.stack(pairs, axis=1)
+
+
+def overlap_of(mask: NDArray[Any], truth: NDArray[Any]) -> Overlap:
+    from skimage.metrics import contingency_table  # takes a tenth of a second to load
+
+    sets = [_ranked(truth), _ranked(mask)]
+    table = contingency_table(*(ranks for _, ranks in sets), sparse_type="array").tocoo()
+    rows, columns = table.coords
+    true_sizes, sizes = (np.asarray(table.sum(axis=axis), np.int64) for axis in (1, 0))
+    true_numbers, numbers = (
+        n[: len(k)] for (n, _), k in zip(sets, (true_sizes, sizes), strict=True)
+    )
+    return Overlap(
+        true_numbers[rows],
+        numbers[columns],
+        table.data.astype(np.int64),
+        true_sizes[rows],
+        sizes[columns],
+        true_numbers[true_sizes > 0],
+        numbers[sizes > 0],
+    )
+
+
+def _ranked(labels: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return numbers, ascending, and labels as indices into them, that are few for the pixels."""
+    if labels.max() <= labels.size:
+        return np.arange(labels.max() + 1), labels.astype(np.int64, copy=False)
+    numbers, ranks = np.unique(labels, return_inverse=True)
+    return numbers.astype(np.int64), ranks
 
 
 def _boundary_f1(mask: NDArray[np.bool_], truth: NDArray[np.bool_], width: int) -> float:
@@ -152,14 +228,12 @@ class ObjectScore:
     ----------
     n_objects, n_true : int
         Number of objects of the mask and of the truth.
-    precision : dict of float to float
-        Average precision TP / (TP + FP + FN) at each intersection over union.
-    f1 : dict of float to float
-        F1 of objects, likewise.
+    n_matches : dict of float to int
+        Number of matches at each intersection over union.
     n_split, n_merged : int
         True objects in which several objects lie, and objects in which several true ones lie.
     matches : array of int of shape (n_matches, 2)
-        Numbers of the true object and of the object that matches it at .5.
+        Numbers of the true object and of the object that matches it at the first of those.
 
     Examples
     --------
@@ -170,35 +244,48 @@ class ObjectScore:
 
     n_objects: int
     n_true: int
-    precision: dict[float, float]
-    f1: dict[float, float]
+    n_matches: dict[float, int]
     n_split: int
     n_merged: int
     matches: NDArray[np.int64]
 
-    def rows(self) -> list[tuple[str, str, float]]:
+    @property
+    def precision(self) -> dict[float, float]:
+        """Average precision TP / (TP + FP + FN) at each intersection over union."""
+        total = self.n_objects + self.n_true
+        return {least: n / max(total - n, 1) for least, n in self.n_matches.items()}
+
+    @property
+    def f1(self) -> dict[float, float]:
+        """F1 of objects at each intersection over union."""
+        total = self.n_objects + self.n_true
+        return {least: 2 * n / max(total, 1) for least, n in self.n_matches.items()}
+
+    def rows(self) -> list[Row]:
         """Return part, measure and value of each score, for tables."""
-        rows: list[tuple[str, str, float]] = [
-            ("objects", name, float(value))
-            for name, value in (
-                ("objects", self.n_objects),
-                ("true objects", self.n_true),
-                ("split", self.n_split),
-                ("merged", self.n_merged),
-            )
-        ]
+        counts = {
+            "objects": self.n_objects,
+            "true objects": self.n_true,
+            "split": self.n_split,
+            "merged": self.n_merged,
+        }
+        rows = [("objects", name, float(count)) for name, count in counts.items()]
         for name, values in (("AP", self.precision), ("F1", self.f1)):
             rows += [("objects", f"{name} at {least:g}", value) for least, value in values.items()]
         return rows
 
 
-def score_objects(labels: ArrayLike, truth: ArrayLike) -> ObjectScore:
+def score_objects(
+    labels: ArrayLike, truth: ArrayLike, thresholds: Sequence[float] = THRESHOLDS
+) -> ObjectScore:
     """Score numbered objects against true ones.
 
     Parameters
     ----------
     labels, truth : array of int of the same shape
         Number of the object at each pixel, 0 for none; numbers need not agree.
+    thresholds : sequence of float
+        Intersections over union at which objects match, above 0.
 
     Returns
     -------
@@ -211,8 +298,8 @@ def score_objects(labels: ArrayLike, truth: ArrayLike) -> ObjectScore:
 
     Notes
     -----
-    Objects match at a threshold if their intersection over union is above it, which from .5 on is
-    one to one (https://doi.org/10.1038/s41592-019-0612-7, as in StarDist and Cellpose). A true
+    Objects match at a threshold if their intersection over union is not below it, as many pairs as
+    can be, as in StarDist (https://doi.org/10.1007/978-3-030-00934-2_30) and Cellpose. A true
     object is split if two or more objects lie in it by at least half of their pixels and have a
     tenth of its own; an object merges if that is so for true objects in it.
 
@@ -223,34 +310,25 @@ def score_objects(labels: ArrayLike, truth: ArrayLike) -> ObjectScore:
     >>> score.precision[0.5], round(score.f1[0.5], 3), score.matches.tolist()
     (0.5, 0.667, [[1, 7]])
     """
-    mask, reference = _pair(labels, truth)
-    present, columns = np.unique(mask.ravel(), return_inverse=True)
-    true, rows = np.unique(reference.ravel(), return_inverse=True)
-    table = sparse.coo_array((np.ones(mask.size, np.int64), (rows, columns)))
-    table.sum_duplicates()
-    true_sizes, sizes = (np.bincount(part) for part in (rows, columns))
-    row, column = table.coords
-    inside = (true[row] > 0) & (present[column] > 0)
-    row, column, shared = row[inside], column[inside], table.data[inside]
-    overlap = shared / (true_sizes[row] + sizes[column] - shared)
-    n_objects, n_true = int((present > 0).sum()), int((true > 0).sum())
-    precision, f1 = {}, {}
-    for least in THRESHOLDS:
-        hits = int((overlap > least).sum())
-        precision[least] = hits / max(n_objects + n_true - hits, 1)
-        f1[least] = 2 * hits / max(n_objects + n_true, 1)
-    lies_in_truth = (2 * shared >= sizes[column]) & (10 * shared >= true_sizes[row])
-    lies_in_object = (2 * shared >= true_sizes[row]) & (10 * shared >= sizes[column])
-    is_match = overlap > THRESHOLDS[0]
+    mask, reference = check_pair(labels, truth)
+    overlap = overlap_of(mask, reference).of_objects
+    n_objects, n_true = len(overlap.numbers), len(overlap.true_numbers)
+    matches = {least: overlap.matches(least) for least in thresholds}
+    shared, true_sizes, sizes = overlap.shared, overlap.true_sizes, overlap.sizes
+    lies_in_truth = (2 * shared >= sizes) & (10 * shared >= true_sizes)
+    lies_in_object = (2 * shared >= true_sizes) & (10 * shared >= sizes)
     return ObjectScore(
         n_objects=n_objects,
         n_true=n_true,
-        precision=precision,
-        f1=f1,
-        n_split=int((np.bincount(row[lies_in_truth], minlength=1) > 1).sum()),
-        n_merged=int((np.bincount(column[lies_in_object], minlength=1) > 1).sum()),
-        matches=np.stack([true[row[is_match]], present[column[is_match]]], axis=1).astype(np.int64),
+        n_matches={least: len(pairs) for least, pairs in matches.items()},
+        n_split=_count_repeated(overlap.true[lies_in_truth]),
+        n_merged=_count_repeated(overlap.objects[lies_in_object]),
+        matches=next(iter(matches.values())),
     )
+
+
+def _count_repeated(numbers: NDArray[np.int64]) -> int:
+    return int((np.unique(numbers, return_counts=True)[1] > 1).sum())
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -277,7 +355,7 @@ class ClassScore:
     confusion: NDArray[np.int64]
     balanced_accuracy: float
 
-    def rows(self) -> list[tuple[str, str, float]]:
+    def rows(self) -> list[Row]:
         """Return part, measure and value of each score, for tables."""
         rows = [("classes", "balanced accuracy", self.balanced_accuracy)]
         for (j, true), (k, predicted) in itertools.product(enumerate(self.classes), repeat=2):
@@ -310,119 +388,62 @@ def score_classes(classes: Sequence[Any], truth: Sequence[Any]) -> ClassScore:
         raise InvalidInput(
             f"truth: expected {predicted.size} classes, one or more, got {true.size}"
         )
-    names, flat = np.unique(np.append(predicted, true), return_inverse=True)
-    n = len(names)
-    columns, rows = flat[: predicted.size], flat[predicted.size :]
-    confusion = np.bincount(rows * n + columns, minlength=n * n).reshape(n, n)
-    counts = confusion.sum(axis=1)
-    is_there = counts > 0
-    shares = np.diag(confusion)[is_there] / counts[is_there]
-    return ClassScore(tuple(names.tolist()), confusion, float(shares.mean()))
+    from sklearn.metrics import confusion_matrix, recall_score  # take half a second to load
+
+    names = np.union1d(predicted, true)
+    recall = recall_score(true, predicted, labels=np.unique(true), average="macro")
+    confusion = confusion_matrix(true, predicted, labels=names)
+    return ClassScore(tuple(names.tolist()), confusion, float(recall))
 
 
 def error_image(labels: ArrayLike, truth: ArrayLike) -> NDArray[np.uint8]:
-    """Return where a mask is wrong: 1 missed, 2 false, 3 another class; 0 where it is right.
+    """Return where a mask is wrong: 1 missed, 2 false, 3 another class, 4 right; 0 for none.
 
     `labels`, `truth` and errors as in `score_pixels`.
 
     Examples
     --------
-    >>> saf.metrics.error_image([[0, 1, 1, 2]], [[1, 1, 0, 3]])
-    array([[1, 0, 2, 3]], dtype=uint8)
+    >>> saf.metrics.error_image([[0, 1, 1, 2, 0]], [[1, 1, 0, 3, 0]])
+    array([[1, 4, 2, 3, 0]], dtype=uint8)
     """
-    mask, reference = _pair(labels, truth)
-    errors = np.zeros(mask.shape, np.uint8)
-    is_wrong = mask != reference
-    errors[is_wrong] = OTHER
-    errors[is_wrong & (mask == 0)] = MISSED
-    errors[is_wrong & (reference == 0)] = FALSE
+    mask, reference = check_pair(labels, truth)
+    errors = np.where(mask == reference, RIGHT, OTHER).astype(np.uint8)
+    errors[reference == 0] = FALSE
+    errors[mask == 0] = MISSED
+    errors[(mask == 0) & (reference == 0)] = 0
     return errors
 
 
-def object_error_image(labels: ArrayLike, truth: ArrayLike) -> NDArray[np.uint8]:
-    """Return the true objects without a match (1, missed) and objects without one (2, false).
+def object_error_image(
+    labels: ArrayLike,
+    truth: ArrayLike,
+    matches: ArrayLike | None = None,
+    is_right: ArrayLike | None = None,
+) -> NDArray[np.uint8]:
+    """Return which objects are right and wrong, numbered as in `error_image`.
 
-    Matches are those of `score_objects` at .5.
+    Parameters
+    ----------
+    labels, truth : array of int of the same shape
+        As in `score_objects`.
+    matches : array of int of shape (n_matches, 2), optional
+        Numbers of true objects and objects that match; None: those of `score_objects` at .5.
+    is_right : array of bool of shape (n_matches,), optional
+        Whether both are of one class; None: all.
 
     Examples
     --------
     >>> saf.metrics.object_error_image([[4, 4, 0, 5]], [[1, 1, 2, 0]])
-    array([[0, 0, 1, 2]], dtype=uint8)
+    array([[4, 4, 1, 2]], dtype=uint8)
     """
-    mask, reference = _pair(labels, truth)
-    matches = score_objects(mask, reference).matches
+    mask, reference = check_pair(labels, truth)
+    pairs = score_objects(mask, reference).matches if matches is None else np.asarray(matches)
+    rights = np.ones(len(pairs), bool) if is_right is None else np.asarray(is_right)
     errors = np.zeros(mask.shape, np.uint8)
-    errors[(mask > 0) & ~np.isin(mask, matches[:, 1])] = FALSE
-    errors[(reference > 0) & ~np.isin(reference, matches[:, 0])] = MISSED
+    for image, column, unmatched in ((mask, 1, FALSE), (reference, 0, MISSED)):
+        numbers, ranks = np.unique(np.append(0, image), return_inverse=True)
+        states = np.full(len(numbers), unmatched, np.uint8)
+        states[np.searchsorted(numbers, pairs[:, column])] = np.where(rights, RIGHT, OTHER)
+        is_object = image > 0
+        errors[is_object] = states[ranks[1:].reshape(image.shape)][is_object]
     return errors
-
-
-_N_HALVINGS = 6
-"""Of the axes of an image: into 64 blocks."""
-
-
-def label_digest(labels: ArrayLike) -> tuple[str, ...]:
-    """Return the checksums of labels in 64 fixed blocks, for recipes.
-
-    Parameters
-    ----------
-    labels : array of int
-        Label image of any dimension.
-
-    Returns
-    -------
-    tuple of 64 str
-        Of each block, in the order of its place: 16 hexadecimal digits, of the shape of the image
-        and the labels, whatever their data type.
-
-    Notes
-    -----
-    The longest axis, the first of those that are as long, is halved six times. Checksums are
-    BLAKE2b (RFC 7693).
-
-    Examples
-    --------
-    >>> labels = np.kron([[1, 2], [3, 4]], np.ones((8, 8), int))
-    >>> digest = saf.metrics.label_digest(labels)
-    >>> labels[0, 0] = 2
-    >>> saf.metrics.compare_digests(saf.metrics.label_digest(labels), digest)
-    'other labels than where this recipe was made in 1 of 64 blocks: 1'
-    """
-    array = as_labels(labels, "labels")
-    if not array.ndim:
-        raise InvalidInput("labels: expected a label image, got a number")
-    counts = [1] * array.ndim
-    for _ in range(_N_HALVINGS):
-        longest = int(np.argmax([side / n for side, n in zip(array.shape, counts, strict=True)]))
-        counts[longest] *= 2
-    cuts = [
-        [side * k // n for k in range(n + 1)] for side, n in zip(array.shape, counts, strict=True)
-    ]
-    digests = []
-    for index in itertools.product(*map(range, counts)):
-        block = array[tuple(slice(cut[k], cut[k + 1]) for cut, k in zip(cuts, index, strict=True))]
-        checksum = hashlib.blake2b(repr(array.shape).encode(), digest_size=8)
-        checksum.update(block.astype("<u8").tobytes())
-        digests.append(checksum.hexdigest())
-    return tuple(digests)
-
-
-def compare_digests(own: Sequence[str], recorded: Sequence[str]) -> str:
-    """Return in words whether labels are those of a recipe, by `label_digest`.
-
-    Examples
-    --------
-    >>> digest = saf.metrics.label_digest(np.ones((16, 16), int))
-    >>> saf.metrics.compare_digests(digest, digest)
-    'the same labels as where this recipe was made (64 of 64 blocks)'
-    """
-    n_blocks = 2**_N_HALVINGS
-    pairs = as_list(own, "digest"), as_list(recorded, "digest")
-    for digest in pairs:
-        if len(digest) != n_blocks or not all(isinstance(item, str) for item in digest):
-            raise InvalidInput(f"digest: expected {n_blocks} checksums, got {digest!r:.60}")
-    changed = [str(k) for k, pair in enumerate(zip(*pairs, strict=True), 1) if len({*pair}) > 1]
-    if not changed:
-        return f"the same labels as where this recipe was made ({n_blocks} of {n_blocks} blocks)"
-    text = f"other labels than where this recipe was made in {len(changed)} of {n_blocks} blocks"
-    return f"{text}: {', '.join(changed)}"

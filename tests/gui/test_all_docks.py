@@ -229,6 +229,8 @@ def test_tab_goes_through_what_is_unfolded_only_and_tables_and_lists(frames, vie
         qtbot.waitUntil(dock.isVisible)
         folds = dock.findChildren(QCollapsible)
         contents = [fold.content() for fold in folds]
+        for fold in folds:
+            fold.collapse(animate=False)
         assert not [w for w in reached_by_tab(dock, qtbot) if is_in_any(w, contents)], name
         for fold in folds:
             fold.toggleButton().click()

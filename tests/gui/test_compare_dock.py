@@ -9,7 +9,6 @@ import numpy as np
 import PIL.Image
 import pytest
 from gui_cases import TIMEOUT, blocks, stack, tooltips
-from napari.components import ViewerModel
 from qtpy.QtCore import QPoint, Qt, QTimer
 from qtpy.QtWidgets import QCheckBox, QFileDialog, QLineEdit, QPushButton
 
@@ -19,35 +18,21 @@ from napari_saf._gui.compare.dock import CompareWidget
 from napari_saf._gui.forms.choices import Choice
 from napari_saf._gui.layers.metadata import METADATA_KEY
 from napari_saf.pipeline import Pipeline
-from napari_saf.result import STATUS_TEXTS
 
 pytestmark = pytest.mark.gui
 IMAGE = blocks(16)
 
 
 @pytest.fixture
-def viewer():
-    """A viewer without a window."""
-    return ViewerModel()
+def viewer(model):
+    return model
 
 
 @pytest.fixture
-def dock_in(qtbot):
-    """Make the dock for a viewer that has an image."""
-
-    def make(viewer):
-        dock = CompareWidget(viewer)
-        qtbot.addWidget(dock, before_close_func=CompareWidget.shut_down)
-        return dock
-
-    return make
-
-
-@pytest.fixture
-def compare(viewer, dock_in):
+def compare(model, open_on):
     """The dock, in a viewer that has an RGB image."""
-    viewer.add_image(IMAGE, name="blocks", rgb=True)
-    return vary_labels(dock_in(viewer))
+    model.add_image(IMAGE, name="blocks", rgb=True)
+    return vary_labels(open_on(model, CompareWidget))
 
 
 @pytest.fixture
@@ -101,10 +86,6 @@ def column(dock, heading):
     return [model.index(row, number).data() for row in range(model.rowCount())]
 
 
-def told(dock, row):
-    return dock.table.model().index(row, 0).data(Qt.ItemDataRole.ToolTipRole)
-
-
 def test_a_click_shows_all_results_side_by_side(compare, qtbot, viewer):
     grid = viewer.canvas.grid
     before = grid.shape, grid.stride
@@ -138,17 +119,10 @@ def test_a_click_shows_all_results_side_by_side(compare, qtbot, viewer):
     assert grid.enabled and all(layer.visible for layer in results(viewer))
 
 
-def test_ends_are_told_as_in_other_docks(compare, qtbot, viewer):
-    compare.choice.rows[0].choose("stop.max_steps", "1, 1000")
-    run(qtbot, compare)
-    ends = [STATUS_TEXTS[one.status] for one in compare.outcome.comparison.results]
-    assert column(compare, "Ended") == ends and ends[0] == "step limit reached"
-
-
-def test_a_table_of_two_parameters_is_shown_as_one(viewer, dock_in, qtbot):
+def test_a_table_of_two_parameters_is_shown_as_one(viewer, open_on, qtbot):
     """And slices that are labelled each by itself have windows in their plane."""
     viewer.add_image(stack(n_slices=3, side=12), name="stack")
-    dock = dock_in(viewer)
+    dock = open_on(viewer, CompareWidget)
     dock.input.choose(extent="each")
     dock.choice.rows[0].choose("window", "3, 5")
     dock.choice.rows[1].choose("max_labels", "2, 3")
@@ -267,7 +241,7 @@ def test_results_are_measured_and_saved(compare, qtbot, viewer, tmp_path, monkey
     for name in ("a", "b.csv"):
         path = str(tmp_path / name)
         monkeypatch.setattr(QFileDialog, "getSaveFileName", lambda *_, path=path: (path, ""))
-        click(qtbot, button(compare, "Save"))
+        click(qtbot, button(compare, "Save …"))
         qtbot.waitUntil(lambda: not compare.panel.is_busy, timeout=TIMEOUT)
         assert compare.status.text.startswith("saved "), compare.status.text
     with PIL.Image.open(tmp_path / "a.png") as picture:
@@ -276,13 +250,13 @@ def test_results_are_measured_and_saved(compare, qtbot, viewer, tmp_path, monkey
         assert [float(row["covering"]) for row in csv.DictReader(file)] == measured
 
 
-def test_a_truth_chosen_afterwards_is_that_of_the_slice_compared(viewer, dock_in, qtbot):
+def test_a_truth_chosen_afterwards_is_that_of_the_slice_compared(viewer, open_on, qtbot):
     """Whatever slice is on screen by then, and whatever the form asks for."""
     image = stack(n_slices=5, side=12)
     layer = viewer.add_image(image, name="stack")
     other = viewer.add_image(image[:, :6], name="other")
     truth = viewer.add_labels(1 + (image > 0.5), name="truth")
-    dock = dock_in(viewer)
+    dock = open_on(viewer, CompareWidget)
     dock.choice.rows[0].choose(None)
     dock.choice.rows[1].choose(None)
     dock.input.choose(image=layer)

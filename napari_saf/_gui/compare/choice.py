@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 from qtpy.QtCore import Signal
 from qtpy.QtWidgets import (
@@ -15,7 +16,6 @@ from qtpy.QtWidgets import (
     QHBoxLayout,
     QLabel,
     QLineEdit,
-    QSizePolicy,
     QVBoxLayout,
     QWidget,
 )
@@ -122,11 +122,11 @@ class _AxisRow(QWidget):
         self._box = Choice()
         self._box.setToolTip("The parameter that takes several values.")
         self._line = QLineEdit(toolTip="Values with commas between; every combination is run.")
+        self._line.setSizePolicy(self._box.sizePolicy())
         layout = QHBoxLayout(self)
-        fill_layout(layout, label)
-        for widget, stretch in ((self._box, 5), (self._line, 3)):
-            widget.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed)
-            layout.addWidget(widget, stretch=stretch)
+        fill_layout(layout, label, self._box, self._line)
+        layout.setStretch(1, 5)
+        layout.setStretch(2, 3)
         self._items: dict[str, Parameter] = {}
         self._box.currentIndexChanged.connect(self._on_chosen)
         self._line.textChanged.connect(self.changed)
@@ -170,17 +170,14 @@ def _first_values(item: Parameter) -> str:
     if item.kind == "bool":
         return "false, true"
     if item.minimum is not None and item.maximum is not None and item.ends is not None:
-        values: list[float] = [item.minimum, (item.minimum + item.maximum) / 2, item.maximum]
+        values = [item.minimum, (item.minimum + item.maximum) / 2, item.maximum]
     elif isinstance(item.default, (int, float)) and item.default > 0:
         values = [item.default / 2, item.default, item.default * 2]
     else:
         values = [0, 1]
-    if item.kind == "int":
-        values = [round(value) for value in values]
-    low = -math.inf if item.minimum is None else item.minimum
-    high = math.inf if item.maximum is None else item.maximum
-    within = dict.fromkeys(min(max(value, low), high) for value in values)
-    return ", ".join(f"{value:g}" for value in within)
+    numbers = np.clip(np.array(values, float), item.minimum, item.maximum)
+    numbers = np.round(numbers) if item.kind == "int" else numbers
+    return ", ".join(f"{number:g}" for number in np.unique(numbers))
 
 
 def whole_name(variant: compare.Variant, n_words: int | None = None) -> str:
@@ -280,8 +277,7 @@ class ComparisonJob:
         """
         regions = None if truth is None else truth.read(cancelled).copy()
         if regions is not None:
-            sides, fixed = self.image_job.pixels.data.shape, self.region.fixed
-            expected = tuple(sides[axis] for axis in self.region.axes if axis not in fixed)
+            expected = tuple(self.image_job.shape)
             if regions.shape != expected:
                 raise InvalidInput(f"truth: expected the shape {expected}, got {regions.shape}")
             if not regions.any():

@@ -10,13 +10,13 @@ from typing import Any
 
 import napari
 import numpy as np
-from napari.layers import Labels
 from qtpy.QtCore import QTimer
 
 from napari_saf._gui.compare.choice import ComparisonChoice, ComparisonJob, whole_name
 from napari_saf._gui.compare.results import ComparisonLayers, ComparisonTable
+from napari_saf._gui.compare.truth import TruthSection
 from napari_saf._gui.docks.base import DockBase
-from napari_saf._gui.forms.choices import Choice, LayerChoice
+from napari_saf._gui.forms.choices import Choice
 from napari_saf._gui.forms.controls import Swatch, Swatches, ask_for_path, fill_color
 from napari_saf._gui.forms.display_text import describe_error, named
 from napari_saf._gui.forms.image_input import ImageInput
@@ -31,9 +31,6 @@ from napari_saf.methods import AbstractMethod, SweepMethod
 _RUN_HELP = f"Run every combination, one after another ({RUN_KEY_TEXT})."
 _STOP_HELP = f"End with the results that are finished ({RUN_KEY_TEXT})."
 _SCALE_HELP = "Side of the window over which labels are averaged, where it does not vary (N)."
-_TRUTH_HELP = (
-    "Regions as they should be, 0 where unknown: the table then says how well each result agrees."
-)
 _PAINT = (("mean colour", "mean"), ("clear colour", "palette"))
 _PAINT_HELP = "Labels in the saved picture: the mean colour of the image, or those of the layers."
 _FILTERS = "Picture (*.png *.svg *.pdf);;Table (*.csv)"
@@ -60,12 +57,13 @@ class CompareWidget(DockBase):
         )
         self.status, self.controller = self.panel.status, self.panel.controller
         self.run_button = self.panel.run_button
-        self.truth = LayerChoice(viewer, Labels, none="none")
+        self.scoring = TruthSection(viewer, self.panel)
+        self.truth = self.scoring.truth
         self.table, self.swatches, self._paint = ComparisonTable(), Swatches(), Choice(_PAINT)
         self._side = SideBySide(viewer, self._on_grid_left)
         self._lay_out_controls()
         self.bind_keys({RUN_KEY: self.panel.run_or_stop})
-        self.at_end(self.panel.shut_down, self._release)
+        self.at_end(self.panel.shut_down, self._release, self.scoring.release)
         self.connect_all(
             (self.panel.run_clicked, self.start),
             (self.panel.repeat_asked, self._begin),
@@ -90,13 +88,15 @@ class CompareWidget(DockBase):
         self._paint.setToolTip(_PAINT_HELP)
         self._rows = FormSection()
         self._rows.add_row("Scale", self.input.scale, _SCALE_HELP)
-        self._rows.add_row("Truth", self.truth, _TRUTH_HELP)
         features = create_fold("Features", self.input.features)
+        methods, truth = create_fold("Methods", self.choice), create_fold("Truth", self.scoring)
+        methods.expand(animate=False)
+        truth.toggled.connect(lambda is_open: is_open and methods.collapse(animate=False))
         below = create_row(self._side_button, self._save_button, self._paint)
         for column, stretch in enumerate((3, 2, 4)):
             below.layout().setStretch(column, stretch)
         self.lay_out(
-            [self.input.section, self.choice, self._rows, features],
+            [self.input.section, methods, self._rows, features, truth],
             [self.run_button, self.panel.stop_button],
             [self.status, self.table, self.swatches, below],
         )
@@ -113,23 +113,21 @@ class CompareWidget(DockBase):
             return
         target = Path(path)
         target = target if target.suffix else target.with_name(f"{target.name}.png")
-        job, paint, title = outcome.image_job, self._paint.value, layers.image.name
-        colors = {n: layers.color(n) for n in range(1, outcome.comparison.n_numbers + 1)}
-
-        def save(report: object, cancelled: Callable[[], bool]) -> Path:
-            return save_comparison(
-                target,
-                outcome.comparison,
-                job.pixels.read(cancelled),
-                truth=outcome.truth,
-                paint=paint,
-                colors=colors,
-                channel_axis=job.options.channel_axis,
-                title=title,
-            )
-
+        job = outcome.image_job
+        save = partial(
+            save_comparison,
+            target,
+            outcome.comparison,
+            truth=outcome.truth,
+            paint=self._paint.value,
+            colors={n: layers.color(n) for n in range(1, outcome.comparison.n_numbers + 1)},
+            channel_axis=job.options.channel_axis,
+            title=layers.image.name,
+        )
         self.panel.begin_task(
-            "saving", save, lambda path: self.panel.show_outcome(f"saved {named(path)}")
+            "saving",
+            lambda report, cancelled: save(job.pixels.read(cancelled)),
+            lambda path: self.panel.show_outcome(f"saved {named(path)}"),
         )
 
     def show_side_by_side(self, visible: bool) -> None:
@@ -240,16 +238,15 @@ class CompareWidget(DockBase):
         self.results.sort()
         comparison = outcome.comparison
         count = len(comparison.results)
-        text = [f"{counted(count, 'result')} in {seconds:.1f} s"]
-        text[0] = text[0] if self._is_of_image else f"{self.results.image.name}: {text[0]}"
-        text += [self._scale_note] * bool(self._scale_note)
-        text += [
-            f"not run: {whole_name(failure.variant)}: {failure.error}"
-            for failure in comparison.failures
+        image = "" if self._is_of_image else f"{self.results.image.name}: "
+        lines = [
+            f"{image}{counted(count, 'result')} in {seconds:.1f} s",
+            self._scale_note,
+            *(f"not run: {whole_name(v)}: {error}" for v, error in comparison.failures),
+            "" if comparison.is_complete else "stopped before the others",
+            self.results.note,
         ]
-        text += ["stopped before the others"] * (not comparison.is_complete)
-        text += [self.results.note] * bool(self.results.note)
-        self.panel.show_outcome("\n".join(text), count / len(outcome.variants))
+        self.panel.show_outcome("\n".join(filter(None, lines)), count / len(outcome.variants))
         self._show_results(outcome)
         if outcome.region.image not in self._viewer.layers:
             self.panel.clear()

@@ -200,7 +200,7 @@ class MeasuredModel(TableModel):
             return square_icon(np.asarray(self._colors.get(int(value), (0, 0, 0))), _SWATCH_SIDE)
         if role == Qt.ItemDataRole.ToolTipRole and name == "name":
             return str(value)
-        is_number = name not in ("label", "name")
+        is_number = name != "label" and isinstance(value, np.number)
         return int(RIGHT) if role == Qt.ItemDataRole.TextAlignmentRole and is_number else None
 
 

@@ -1,0 +1,83 @@
+"""Checksums of labels, by which a recipe tells whether it made the same ones."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from napari_saf.arrays import as_labels, as_list
+from napari_saf.errors import InvalidInput
+
+_N_HALVINGS = 6
+"""Of the axes of an image: into 64 blocks."""
+
+
+def label_digest(labels: ArrayLike) -> tuple[str, ...]:
+    """Return the checksums of labels in 64 fixed blocks, for recipes.
+
+    Parameters
+    ----------
+    labels : array of int
+        Label image of any dimension.
+
+    Returns
+    -------
+    tuple of 64 str
+        Of each block, in the order of its place: 16 hexadecimal digits, of the shape of the image
+        and the labels, whatever their data type.
+
+    Notes
+    -----
+    The longest axis, the first of those that are as long, is halved six times. Checksums are
+    BLAKE2b (RFC 7693).
+
+    Examples
+    --------
+    >>> labels = np.kron([[1, 2], [3, 4]], np.ones((8, 8), int))
+    >>> digest = saf.metrics.label_digest(labels)
+    >>> labels[0, 0] = 2
+    >>> saf.metrics.compare_digests(saf.metrics.label_digest(labels), digest)
+    'other labels than where this recipe was made in 1 of 64 blocks: 1'
+    """
+    array = as_labels(labels, "labels")
+    if not array.ndim:
+        raise InvalidInput("labels: expected a label image, got a number")
+    counts = [1] * array.ndim
+    for _ in range(_N_HALVINGS):
+        longest = int(np.argmax([side / n for side, n in zip(array.shape, counts, strict=True)]))
+        counts[longest] *= 2
+    cuts = [
+        [side * k // n for k in range(n + 1)] for side, n in zip(array.shape, counts, strict=True)
+    ]
+    digests = []
+    for index in itertools.product(*map(range, counts)):
+        block = array[tuple(slice(cut[k], cut[k + 1]) for cut, k in zip(cuts, index, strict=True))]
+        checksum = hashlib.blake2b(repr(array.shape).encode(), digest_size=8)
+        checksum.update(block.astype("<u8").tobytes())
+        digests.append(checksum.hexdigest())
+    return tuple(digests)
+
+
+def compare_digests(own: Sequence[str], recorded: Sequence[str]) -> str:
+    """Return in words whether labels are those of a recipe, by `label_digest`.
+
+    Examples
+    --------
+    >>> digest = saf.metrics.label_digest(np.ones((16, 16), int))
+    >>> saf.metrics.compare_digests(digest, digest)
+    'the same labels as where this recipe was made (64 of 64 blocks)'
+    """
+    n_blocks = 2**_N_HALVINGS
+    pairs = as_list(own, "digest"), as_list(recorded, "digest")
+    for digest in pairs:
+        if len(digest) != n_blocks or not all(isinstance(item, str) for item in digest):
+            raise InvalidInput(f"digest: expected {n_blocks} checksums, got {digest!r:.60}")
+    changed = [str(k) for k, pair in enumerate(zip(*pairs, strict=True), 1) if len({*pair}) > 1]
+    if not changed:
+        return f"the same labels as where this recipe was made ({n_blocks} of {n_blocks} blocks)"
+    text = f"other labels than where this recipe was made in {len(changed)} of {n_blocks} blocks"
+    return f"{text}: {', '.join(changed)}"
