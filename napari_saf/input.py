@@ -372,7 +372,7 @@ def contrast_noise(
     Its channels come last; the options are resolved, and have a scaling.
     """
     assert options.scaling is not None
-    scaled, _ = options.scaling.apply_at(image.shape[:-1], image, mask)
+    scaled, _ = options.scaling.apply_to(Pixels.of(image, mask), image.shape[:-1])
     return _guide_and_noise(scaled, mask, options)[1]
 
 

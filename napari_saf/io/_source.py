@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from napari_saf.array_types import Region as Region
 from napari_saf.arrays import as_labels, as_whole, whole_floats, whole_type
 from napari_saf.errors import ComputeError, FormatError, InvalidInput, one_line
 from napari_saf.features import is_rgb
@@ -22,7 +23,6 @@ from napari_saf.io._labels import Axes, label_axes, labels_of_colors
 from napari_saf.io._opened import Opened, Request, Sizes, check_piece, in_order
 from napari_saf.io._paths import split_series, url_of
 from napari_saf.io._readers import open_file, state_of
-from napari_saf.parts import Region as Region
 from napari_saf.storage import format_errors
 
 _SAMPLE = 2**20
