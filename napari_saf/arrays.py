@@ -1,4 +1,4 @@
-"""Coercion and validation of arguments: numbers, paths, arrays, masks, windows."""
+"""Types of arrays, and checks of arguments: numbers, paths, arrays, masks, windows."""
 
 from __future__ import annotations
 
@@ -9,10 +9,21 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
-from napari_saf.array_types import Array, Bools, Floats, Int64s, Mask
 from napari_saf.errors import InvalidInput
+
+Array = NDArray[Any]
+Floats = NDArray[np.floating[Any]]
+Float32s = NDArray[np.float32]
+Float64s = NDArray[np.float64]
+Integers = NDArray[np.integer[Any]]
+Int64s = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+Mask = Bools | None
+"""True for the pixels of an image that count; None: all of them."""
+Region = tuple[slice, ...]
+"""Slices of a part of an image, one per axis."""
 
 _LARGEST = float(np.finfo(np.float32).max)
 

@@ -15,8 +15,7 @@ from contextvars import ContextVar
 import numpy as np
 from numpy.typing import ArrayLike
 
-from napari_saf.array_types import Array, Float32s, Int64s, Mask, Region
-from napari_saf.arrays import boxes
+from napari_saf.arrays import Array, Float32s, Int64s, Mask, Region, boxes
 from napari_saf.features import FeatureExtractor, Pixels
 from napari_saf.graph import GraphUnion
 from napari_saf.input import ImageOptions, Place, contrast_noise, nodes_of

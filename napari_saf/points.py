@@ -9,7 +9,7 @@ from collections.abc import Callable
 import numpy as np
 from scipy.spatial.distance import cdist
 
-from napari_saf.array_types import Float64s, Floats
+from napari_saf.arrays import Float64s, Floats
 from napari_saf.device import Tensor, torch
 
 _N_FIRST = 4

@@ -12,7 +12,7 @@ import numpy as np
 from numcodecs import Blosc
 from scipy.special import entr, softmax
 
-from napari_saf.array_types import Array, Float32s, Floats, Int64s
+from napari_saf.arrays import Array, Float32s, Floats, Int64s
 from napari_saf.result import History, LabelImage, LabelMap, Record, Segmentation, Snapshot
 
 _BLOCK_BYTES = 2**24

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import softmax
 
-from napari_saf.array_types import Float32s, Float64s, Floats, Int64s, Integers
+from napari_saf.arrays import Float32s, Float64s, Floats, Int64s, Integers
 from napari_saf.errors import InvalidInput, SafError
 
 LabelImage = NDArray[np.unsignedinteger[Any]]

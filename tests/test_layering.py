@@ -13,7 +13,7 @@ import napari_saf
 
 PACKAGE = Path(napari_saf.__file__).parent
 LAYERS = [
-    {"array_types", "arrays", "errors", "device", "parameters", "storage", "strategies"},
+    {"arrays", "errors", "device", "parameters", "storage", "strategies"},
     {"graph", "features", "points"},
     {"input"},
     {"parts", "problem", "recording", "result"},

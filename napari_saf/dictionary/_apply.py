@@ -12,8 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from napari_saf import methods
-from napari_saf.array_types import Region
-from napari_saf.arrays import boxes, check_window
+from napari_saf.arrays import Region, boxes, check_window
 from napari_saf.device import resolve_device, torch
 from napari_saf.dictionary._atoms import PatchAtoms
 from napari_saf.dictionary._distance import (

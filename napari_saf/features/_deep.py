@@ -18,7 +18,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import platformdirs
 
-from napari_saf.array_types import Array, Float32s, Mask
+from napari_saf.arrays import Array, Float32s, Mask
 from napari_saf.device import check_memory, raise_if_interrupted, torch
 from napari_saf.errors import InvalidInput, SafError
 from napari_saf.features._extractors import Axes, FeatureExtractor, Image, Patterns, perceived

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Literal, Self
 import numpy as np
 from skimage import color, feature, filters
 
-from napari_saf.array_types import Array, Float32s, Floats, Mask
+from napari_saf.arrays import Array, Float32s, Floats, Mask
 from napari_saf.device import in_threads, raise_if_interrupted
 from napari_saf.errors import InvalidInput
 from napari_saf.features._image import average_around, scales_of, standardized

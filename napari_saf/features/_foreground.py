@@ -11,8 +11,7 @@ from typing import ClassVar, Literal
 import numpy as np
 from scipy.ndimage import uniform_filter
 
-from napari_saf.array_types import Array, Bools, Floats, Mask
-from napari_saf.arrays import all_finite
+from napari_saf.arrays import Array, Bools, Floats, Mask, all_finite
 from napari_saf.features._extractors import (
     AbstractColourFirst,
     Axes,

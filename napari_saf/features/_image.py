@@ -13,8 +13,21 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.ndimage import gaussian_filter, uniform_filter1d
 from skimage import filters
 
-from napari_saf.array_types import Array, Bools, Float32s, Float64s, Floats, Int64s, Mask, Region
-from napari_saf.arrays import all_finite, as_array, as_whole, boxes, check_mask
+from napari_saf.arrays import (
+    Array,
+    Bools,
+    Float32s,
+    Float64s,
+    Floats,
+    Int64s,
+    Mask,
+    Region,
+    all_finite,
+    as_array,
+    as_whole,
+    boxes,
+    check_mask,
+)
 from napari_saf.device import in_threads, raise_if_interrupted
 from napari_saf.errors import InvalidInput, NotFinite
 from napari_saf.graph import CoarseMeans

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from napari_saf.array_types import Float32s
+from napari_saf.arrays import Float32s
 from napari_saf.device import Tensor, raise_if_interrupted, resolve_device, torch
 from napari_saf.errors import FormatError, InvalidInput, SafError, one_line
 from napari_saf.features._timm import import_timm

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
-from napari_saf.array_types import Floats, Int64s
+from napari_saf.arrays import Floats, Int64s
 from napari_saf.device import Tensor, raise_if_interrupted, torch
 from napari_saf.errors import InvalidInput
 from napari_saf.flow._simplex import cross_product, new_field, row_blocks

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 import napari_saf.flow._simplex as simplex
-from napari_saf.array_types import Float32s, Float64s
+from napari_saf.arrays import Float32s, Float64s
 from napari_saf.device import Tensor, torch
 from napari_saf.errors import Cancelled
 from napari_saf.flow._affinity import AffinityOperator, Basis

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from napari_saf import graph as graphs
-from napari_saf.array_types import Array, Float64s
+from napari_saf.arrays import Array, Float64s
 from napari_saf.device import Tensor, torch
 from napari_saf.errors import Cancelled
 from napari_saf.flow._field import AbstractField

@@ -9,7 +9,7 @@ from collections.abc import Callable, Generator, Sequence
 import numpy as np
 
 import napari_saf.flow._simplex as simplex
-from napari_saf.array_types import Float32s
+from napari_saf.arrays import Float32s
 from napari_saf.device import Tensor, torch
 from napari_saf.errors import Cancelled
 from napari_saf.flow._field import AbstractField

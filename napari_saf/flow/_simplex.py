@@ -19,8 +19,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 from numpy.typing import ArrayLike
 
-from napari_saf.array_types import Int64s
-from napari_saf.arrays import own_floats
+from napari_saf.arrays import Int64s, own_floats
 from napari_saf.device import Tensor, torch
 from napari_saf.errors import InvalidInput
 from napari_saf.points import distances

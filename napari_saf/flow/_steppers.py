@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, ClassVar, NamedTuple
 
 import napari_saf.flow._simplex as simplex
-from napari_saf.array_types import Float64s
+from napari_saf.arrays import Float64s
 from napari_saf.device import Tensor, torch
 from napari_saf.flow._field import AbstractField
 from napari_saf.flow._fused import Fused

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from napari_saf.array_types import Float32s, Float64s, Int64s
+from napari_saf.arrays import Float32s, Float64s, Int64s
 from napari_saf.device import Tensor, torch
 
 _BLOCK = 32

@@ -28,8 +28,16 @@ from numpy.typing import ArrayLike
 from scipy import sparse
 from scipy.spatial import KDTree
 
-from napari_saf.array_types import Array, Float32s, Float64s, Floats, Int64s, Integers
-from napari_saf.arrays import as_array, as_whole
+from napari_saf.arrays import (
+    Array,
+    Float32s,
+    Float64s,
+    Floats,
+    Int64s,
+    Integers,
+    as_array,
+    as_whole,
+)
 from napari_saf.errors import InvalidInput
 
 _MOST_TREE_FEATURES = 16

@@ -12,8 +12,7 @@ from numpy.typing import ArrayLike
 from scipy import sparse
 from scipy.sparse.csgraph import reverse_cuthill_mckee
 
-from napari_saf.array_types import Array, Floats, Int64s, Integers
-from napari_saf.arrays import as_array, own_floats
+from napari_saf.arrays import Array, Floats, Int64s, Integers, as_array, own_floats
 from napari_saf.device import Tensor, torch
 from napari_saf.errors import InvalidInput
 from napari_saf.graph._distances import nearest_neighbours

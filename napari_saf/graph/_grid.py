@@ -11,8 +11,17 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
-from napari_saf.array_types import Array, Float32s, Floats, Int64s
-from napari_saf.arrays import as_list, as_whole, check_mask, check_window, own_floats
+from napari_saf.arrays import (
+    Array,
+    Float32s,
+    Floats,
+    Int64s,
+    as_list,
+    as_whole,
+    check_mask,
+    check_window,
+    own_floats,
+)
 from napari_saf.device import Tensor, check_memory, in_threads, raise_if_interrupted, torch
 from napari_saf.errors import InvalidInput
 from napari_saf.graph._box import BoxSum, WeightedAverage, WindowWeights, as_whole_weights

@@ -10,8 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import sparse
 
-from napari_saf.array_types import Array, Float32s, Float64s, Floats, Int64s, Mask
-from napari_saf.arrays import check_mask
+from napari_saf.arrays import Array, Float32s, Float64s, Floats, Int64s, Mask, check_mask
 from napari_saf.device import Tensor, raise_if_interrupted, torch
 from napari_saf.errors import InvalidInput
 from napari_saf.graph._graph import AbstractGraph, Averager

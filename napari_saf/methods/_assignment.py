@@ -17,8 +17,7 @@ from scipy.ndimage import label as label_regions
 
 import napari_saf.methods._stroke_costs as strokes
 from napari_saf import flow as flows
-from napari_saf.array_types import Array, Floats, Int64s, Integers
-from napari_saf.arrays import as_array, as_whole, check_size
+from napari_saf.arrays import Array, Floats, Int64s, Integers, as_array, as_whole, check_size
 from napari_saf.device import torch
 from napari_saf.errors import Cancelled, InvalidInput
 from napari_saf.flow import AdamsBashforthMoulton, Flow

@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from napari_saf.array_types import Float64s
+from napari_saf.arrays import Float64s
 from napari_saf.device import torch
 from napari_saf.errors import InvalidInput
 from napari_saf.methods._clustering import AbstractState, Tasks

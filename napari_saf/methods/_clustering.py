@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from napari_saf import flow
-from napari_saf.array_types import Int64s
+from napari_saf.arrays import Int64s
 from napari_saf.device import torch
 from napari_saf.graph import AffinityGraph
 from napari_saf.methods._method import (

@@ -9,7 +9,7 @@ from typing import ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from napari_saf.array_types import Float64s, Int64s
+from napari_saf.arrays import Float64s, Int64s
 from napari_saf.device import torch
 from napari_saf.errors import InvalidInput
 from napari_saf.flow import from_assignment, not_cancelled

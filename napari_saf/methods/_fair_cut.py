@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from napari_saf.array_types import Float64s
+from napari_saf.arrays import Float64s
 from napari_saf.device import torch
 from napari_saf.flow import row_maxima
 from napari_saf.graph import SparseProduct

@@ -7,7 +7,7 @@ from collections.abc import Generator, Iterator
 
 import numpy as np
 
-from napari_saf.array_types import Int64s
+from napari_saf.arrays import Int64s
 from napari_saf.device import torch
 from napari_saf.methods._clustering import Tasks
 from napari_saf.methods._fairness import (

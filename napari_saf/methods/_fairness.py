@@ -15,7 +15,7 @@ import numpy as np
 from scipy import sparse
 from scipy.special import rel_entr, xlogy
 
-from napari_saf.array_types import Float64s, Int64s
+from napari_saf.arrays import Float64s, Int64s
 from napari_saf.device import torch
 from napari_saf.flow import normalize_, softmax
 from napari_saf.graph import Averager, SparseProduct

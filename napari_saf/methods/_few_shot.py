@@ -9,8 +9,7 @@ from typing import ClassVar, Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from napari_saf.array_types import Floats, Int64s
-from napari_saf.arrays import as_labels, own_floats
+from napari_saf.arrays import Floats, Int64s, as_labels, own_floats
 from napari_saf.device import DeviceName, FloatName, float_type, resolve_device, torch
 from napari_saf.errors import InvalidInput
 from napari_saf.flow import count_classes

@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from napari_saf import flow as flows
-from napari_saf.array_types import Floats
+from napari_saf.arrays import Floats
 from napari_saf.device import float_type, raise_if_interrupted, torch
 from napari_saf.flow import (
     STEPPERS,

@@ -18,8 +18,7 @@ from typing import Any
 import numpy as np
 
 import napari_saf.methods._learned as learned
-from napari_saf.array_types import Region
-from napari_saf.arrays import check_window
+from napari_saf.arrays import Region, check_window
 from napari_saf.device import interruptible
 from napari_saf.errors import Cancelled, ComputeError
 from napari_saf.features import Pixels

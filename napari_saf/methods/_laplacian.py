@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 
 from napari_saf import graph as graphs
-from napari_saf.array_types import Floats
+from napari_saf.arrays import Floats
 from napari_saf.device import torch
 from napari_saf.errors import InvalidInput
 from napari_saf.flow import normalize_, row_maxima, softmax

@@ -17,8 +17,7 @@ import numpy as np
 from scipy.ndimage import uniform_filter
 from scipy.spatial.distance import cdist
 
-from napari_saf.array_types import Array, Floats, Int64s, Region
-from napari_saf.arrays import check_window
+from napari_saf.arrays import Array, Floats, Int64s, Region, check_window
 from napari_saf.device import in_threads, raise_if_interrupted
 from napari_saf.features import FeatureExtractor, Pixels
 from napari_saf.flow import AdamsBashforthMoulton, AdamsSchedule, StoppingRule, not_cancelled

@@ -17,8 +17,7 @@ from typing import Any, ClassVar, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike
 
-from napari_saf.array_types import Float32s, Floats, Int64s
-from napari_saf.arrays import as_whole, check_size
+from napari_saf.arrays import Float32s, Floats, Int64s, as_whole, check_size
 from napari_saf.device import (
     DeviceName,
     FloatName,

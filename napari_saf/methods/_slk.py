@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import ClassVar, Literal
 
-from napari_saf.array_types import Int64s
+from napari_saf.arrays import Int64s
 from napari_saf.device import torch
 from napari_saf.flow import count_classes, row_maxima
 from napari_saf.graph import AffinityGraph

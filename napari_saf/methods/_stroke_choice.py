@@ -11,8 +11,7 @@ from numpy.typing import ArrayLike
 from scipy.ndimage import find_objects
 from scipy.ndimage import label as label_regions
 
-from napari_saf.array_types import Bools, Floats
-from napari_saf.arrays import as_labels
+from napari_saf.arrays import Bools, Floats, as_labels
 from napari_saf.features import DeepFeatures, Scaling, channels_last, finite_mask, ground_of
 from napari_saf.flow import not_cancelled
 from napari_saf.graph import GridGraph

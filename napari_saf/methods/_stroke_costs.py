@@ -11,7 +11,7 @@ from scipy.ndimage import label as label_regions
 from scipy.sparse.csgraph import dijkstra
 
 from napari_saf import graph as graphs
-from napari_saf.array_types import Float64s, Floats, Int64s, Integers
+from napari_saf.arrays import Float64s, Floats, Int64s, Integers
 from napari_saf.device import raise_if_interrupted, torch
 from napari_saf.methods._method import Call
 from napari_saf.points import distances, sampled_means

@@ -10,8 +10,7 @@ from numpy.typing import ArrayLike
 from scipy import sparse
 from scipy.special import entr
 
-from napari_saf.array_types import Floats, Integers
-from napari_saf.arrays import as_labels
+from napari_saf.arrays import Floats, Integers, as_labels
 from napari_saf.errors import InvalidInput
 from napari_saf.metrics._clusters import compact_labels
 

@@ -9,8 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import entr, rel_entr
 
-from napari_saf.array_types import Array, Float64s, Int64s
-from napari_saf.arrays import as_array, as_labels, check_kind
+from napari_saf.arrays import Array, Float64s, Int64s, as_array, as_labels, check_kind
 from napari_saf.device import torch
 from napari_saf.errors import InvalidInput
 from napari_saf.graph import AbstractGraph

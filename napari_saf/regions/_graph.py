@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit
 
-from napari_saf.array_types import Array, Float32s, Float64s, Floats, Int64s, Integers
+from napari_saf.arrays import Array, Float32s, Float64s, Floats, Int64s, Integers
 from napari_saf.regions._pieces import (
     ABSORBED,
     Report,

@@ -8,8 +8,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from napari_saf.array_types import Float64s, Int64s, Integers
-from napari_saf.arrays import as_labels
+from napari_saf.arrays import Float64s, Int64s, Integers, as_labels
 from napari_saf.errors import InvalidInput, raise_if
 from napari_saf.features import channels_last, is_rgb
 from napari_saf.methods import not_cancelled

@@ -17,7 +17,7 @@ from scipy.spatial.distance import cdist
 from skimage.color import rgb2lab
 from skimage.measure import label as label_components
 
-from napari_saf.array_types import Array, Float32s, Floats, Integers
+from napari_saf.arrays import Array, Float32s, Floats, Integers
 from napari_saf.features import Scaling
 from napari_saf.points import sampled_means
 

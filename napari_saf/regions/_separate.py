@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from skimage.measure import label as label_components
 
-from napari_saf.array_types import Integers
+from napari_saf.arrays import Integers
 from napari_saf.errors import counted
 
 _LEAST_GROUND = 0.4

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.ndimage import maximum_filter, minimum_filter
 
-from napari_saf.array_types import Array, Bools, Float32s, Float64s, Int64s, Integers
+from napari_saf.arrays import Array, Bools, Float32s, Float64s, Int64s, Integers
 from napari_saf.device import in_threads
 
 Labels = Integers

@@ -9,8 +9,16 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from napari_saf.array_types import Array, Floats, Integers, Mask
-from napari_saf.arrays import all_finite, as_labels, as_whole, check_mask
+from napari_saf.arrays import (
+    Array,
+    Floats,
+    Integers,
+    Mask,
+    all_finite,
+    as_labels,
+    as_whole,
+    check_mask,
+)
 from napari_saf.errors import InvalidInput
 from napari_saf.features import channels_last
 from napari_saf.sharpening._cells import LEVELS, N_CELLS, NOWHERE, Labels, moved, strength_of

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from napari_saf.array_types import Bools, Float64s, Int64s
+from napari_saf.arrays import Bools, Float64s, Int64s
 from napari_saf.device import in_threads
 from napari_saf.sharpening._cells import LEVELS, NOWHERE, Labels, chunks_of, most_frequent
 
