@@ -1,4 +1,4 @@
-"""The Prototypes dock: the labels of a layer as rows, edited there, used on other images."""
+"""The Prototypes dock: a table of labels, edits, application of prototypes to other images."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ _DELETE_TO_0 = "Take the chosen labels away; their pixels become 0."
 
 
 class PrototypesWidget(DockBase):
-    """A table of the labels with their prototypes; edits, applies and saves them."""
+    """A table of the labels with their prototypes, which it edits, applies and saves."""
 
     def __init__(self, viewer: napari.viewer.Viewer) -> None:
         super().__init__(viewer)
@@ -70,7 +70,7 @@ class PrototypesWidget(DockBase):
         self.editor = LabelEditor(self.panel, viewer)
         self._files: list[FileSource] = []
         self._sizes: dict[int, int] = {}
-        self._applied: tuple[str, Source] | None = None  # what is applied to another image
+        self._applied: tuple[str, Source] | None = None  # for another image
         self._watch, self._finder = LayerWatch(self), LabelFinder(viewer, self)
         self.labels = LayerChoice(viewer, Labels, lambda layer: not layer.multiscale)
         self.image = LayerChoice(viewer, Image, self._fits_labels, none="none")
@@ -97,7 +97,7 @@ class PrototypesWidget(DockBase):
             (self.table.lock_toggled, self.lock),
             (viewer.layers.events.inserted, self._on_layer_inserted),
         )
-        # Last: the choices are of the layers that are left.
+        # Last, after the choices have dropped the layer.
         viewer.layers.events.removed.connect(self._on_layer_removed, position="last")
         self.choose(labels_to_choose(viewer))
         self._on_labels_changed()
@@ -142,9 +142,9 @@ class PrototypesWidget(DockBase):
         return may_fit and image_region(labels, layer) is not None
 
     def _on_layer_inserted(self, event: Any) -> None:
-        """Turn to a new result, unless there is one to work on; strokes are none.
+        """Select a new result, unless one is selected; strokes do not count.
 
-        And to an image that labels, such as a mask that was opened first, are of.
+        Also select an image that fits labels opened before it, such as a mask.
         """
         labels = self.labels.layer
         if isinstance(event.value, Image) and self.image.layer is None and labels is not None:
@@ -196,7 +196,7 @@ class PrototypesWidget(DockBase):
         self.panel.background.run("sizes", lambda stop: edits.count_pixels(target.read(stop)), show)
 
     def _on_selection_changed(self) -> None:
-        """Show where the label is, if it is one: alone, and in sight."""
+        """Show a single selected label alone, and bring it into view."""
         selected, layer = self.table.selected(), self.labels.layer
         self._refresh()
         if layer is None or len(selected) != 1:
@@ -221,7 +221,7 @@ class PrototypesWidget(DockBase):
             )
 
     def edit(self, how: str, checked: bool = False) -> None:
-        """Merge, split or delete selected labels, or refine all."""
+        """Merge, split or delete the selected labels, or refine all."""
         if self.source is not None and not self.panel.is_busy:
             self.editor.edit(how, self.source, self.image.layer, self.table.selected())
 
