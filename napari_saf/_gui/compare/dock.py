@@ -32,7 +32,7 @@ _RUN_HELP = f"Run every combination, one after another ({RUN_KEY_TEXT})."
 _STOP_HELP = f"End with the results that are finished ({RUN_KEY_TEXT})."
 _SCALE_HELP = "Side of the window over which labels are averaged, where it does not vary (N)."
 _PAINT = (("mean colour", "mean"), ("clear colour", "palette"))
-_PAINT_HELP = "Labels in the saved picture: the mean colour of the image, or those of the layers."
+_PAINT_HELP = "Label colours in the saved picture: mean colours in the image, or as in the layers."
 _FILTERS = "Picture (*.png *.svg *.pdf);;Table (*.csv)"
 
 
@@ -243,7 +243,7 @@ class CompareWidget(DockBase):
             f"{image}{counted(count, 'result')} in {seconds:.1f} s",
             self._scale_note,
             *(f"not run: {whole_name(v)}: {error}" for v, error in comparison.failures),
-            "" if comparison.is_complete else "stopped before the others",
+            "" if comparison.is_complete else "stopped before the remaining runs",
             self.results.note,
         ]
         self.panel.show_outcome("\n".join(filter(None, lines)), count / len(outcome.variants))
@@ -287,7 +287,7 @@ class CompareWidget(DockBase):
             fill = fill_color(result.prototypes[label - 1], result.variant.options.features, border)
             share = result.sizes[label - 1] / result.labels.size
             text = f"label {label}: {100 * share:.1f} % of the pixels"
-            text = f"label {label}: died out here, others have it" if label in dead else text
+            text = f"label {label}: extinct here, not in other results" if label in dead else text
             swatches.append(Swatch(fill, border, text, label in dead))
         self.swatches.show_swatches(swatches)
         chosen = layers.layer(result.variant)

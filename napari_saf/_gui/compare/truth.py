@@ -36,12 +36,12 @@ _SCORE_KEY = "napari_saf_score"
 _KINDS = {
     "pixels": "Labels are classes of pixels: confusion, IoU, F1, borders.",
     "objects": "Labels are numbers of objects: AP and F1 by overlap, split and merged.",
-    "classes": "Classes of the objects that match: those of an objects layer, or the labels, "
+    "classes": "Classes of the matched objects: those of an objects layer, or the labels, "
     "whose connected regions are the objects.",
     "tracks": "Labels are numbers of tracks, frames along the first axis, or of objects that a "
     "Tracks layer links: TRA and DET (needs py-ctcmetrics).",
 }
-_SCORE_HELP = "Measure the labels, and show what is missed and what is false on a layer."
+_SCORE_HELP = "Score the labels, and show missed and false pixels as a layer."
 _HEADLINES = ("accuracy", "balanced accuracy", "TRA", "F1 at 0.5")
 """The first available of these is shown in the status."""
 _N_ROWS = 8
@@ -94,7 +94,7 @@ def why_no_score(labels: Labels | None, truth: Labels | None) -> str:
     if shape != expected:
         return f"{labels.name} has the shape {shape}, {truth.name} {expected}"
     if not np.allclose(world_affine(labels), world_affine(truth)):
-        return f"{labels.name} and {truth.name} differ in scale or place"
+        return f"{labels.name} and {truth.name} differ in scale or position"
     return ""
 
 
@@ -113,19 +113,19 @@ class TruthSection(QWidget):
         self.tracks = LayerChoice(viewer, Tracks, none="by number")
         self.true_tracks = LayerChoice(viewer, Tracks, none="by number")
         self.button = create_button("Score", _SCORE_HELP, self.start)
-        help = "Save the figure of the scores, and of what is wrong (.png, .svg, .pdf)."
+        help = "Save the figure of the scores and errors (.png, .svg, .pdf)."
         self.figure_button = create_button("Save figure …", help, self._ask_to_save)
         self.legend, self.table = QLabel(wordWrap=True), TableSection(panel.status)
         self.table.view.setSelectionMode(QTableView.SelectionMode.NoSelection)
         self.table.view.setToolTip("The scores; a click on a heading sorts them.")
         self.table.view.horizontalHeader().setStretchLastSection(True)
-        linking = "The Tracks layer that links the objects of the {}, and says what divides."
+        linking = "The Tracks layer that links the objects of the {}, including divisions."
         self._rows = FormSection()
         for text, field, help in (
-            ("Truth", self.truth, "The labels as they should be. Results of Compare are measured "
-             "against them, too, but where they are 0."),
+            ("Truth", self.truth, "The true labels. Results of Compare are also measured against "
+             "them, except where they are 0."),
             ("Labels", self.labels, "The labels that are scored."),
-            ("Compare", self.kind, "What the labels are."),
+            ("Compare", self.kind, "What the labels represent."),
             ("", self.unknown, "Pixels that are 0 in the truth do not count."),
             ("Tracks", self.tracks, linking.format("labels")),
             ("True tracks", self.true_tracks, linking.format("truth")),

@@ -39,17 +39,16 @@ from napari_saf.result import LabelImage
 
 REFRESH_MILLISECONDS = 250
 _MOST_POINTS = 150
-_NOTHING = "Run a method in any dock: its curves come up here."
+_NOTHING = "Run a method in any dock to see its curves here."
 _NOT_RECORDED = (
     "Earlier labels were not recorded: to use the time slider, have this dock open during a run."
 )
 _TIME_HELP = (
-    "Go back in time: the labels at any recorded time are shown in a layer of their own; at the "
-    "right end the result is back."
+    "Show the labels at any recorded time in a separate layer; the right end shows the result."
 )
 _RESUME_HELP = (
-    "Go on from here as the run did, in the same layer. For the flows the end is the same but for "
-    "few pixels."
+    "Resume the run from this time, in the same layer. For the flows, the result is the same "
+    "except for few pixels."
 )
 _ENTROPY_HELP = (
     "A layer with the entropy of each pixel's soft labels at this time: 0 decided, 1 no preference."
@@ -69,10 +68,10 @@ class ContinueState:
 def why_disabled(state: ContinueState) -> str:
     """Return the reason why a run cannot be resumed from this time; empty if it can."""
     if not state.is_recorded:
-        return "nothing was recorded to go on from"
+        return "no state was recorded at this time"
     if state.is_running or state.is_busy:
         return "wait for the end of the run, or stop it"
-    return "" if state.has_layers else "the image or the labels of the run are gone"
+    return "" if state.has_layers else "the image or the labels of the run were removed or changed"
 
 
 class DiagnosticsWidget(DockBase):
@@ -340,7 +339,7 @@ class DiagnosticsWidget(DockBase):
         if not self.apart_fold.isExpanded():
             return
         if run is None or state is None or run.problem is None or run.is_running:
-            self.separability.show_message("Shown when a recorded run is over.")
+            self.separability.show_message("Shown when a recorded run has finished.")
             return
 
         def show(measured: tuple[float, NDArray[np.float64]]) -> None:

@@ -31,11 +31,11 @@ _RANGE_WIDTH = 50
 _LINE, _CURSOR, _FACE = QColor("#4c9be8"), QColor("#f5a623"), QColor(128, 128, 128, 33)
 _SMALL = "font-size: 7pt; color: gray;"
 _MOST_ROWS = 6
-BRANCH_HELP = "Go on from here with these parameters, in a layer of its own."
+BRANCH_HELP = "Continue from this time with these parameters, in a new layer."
 _SCALE_HELP = "Side of the window over which labels are averaged (N)."
 _SUMMARY_HELP = (
-    "How far apart labels are in colour or whatever describes a pixel: the scatter between them "
-    "over the scatter within them; larger is better (tr S_B / tr S_W)."
+    "Separability of the labels by their features: scatter between labels over scatter within "
+    "labels; larger is better (tr S_B / tr S_W)."
 )
 Colors = Callable[[int], NDArray[np.floating]]
 
@@ -53,16 +53,16 @@ class Curve:
 _CURVES: tuple[tuple[str, str, Callable[[Any], str], str], ...] = (
     (
         "undecided", "entropy", "{:.3g} nats".format,
-        "How undecided the labels are: mean entropy in nats, 0 where each pixel has one label for "
-        "sure, the logarithm of the number of labels where none is preferred."),
+        "Mean entropy of the soft labels in nats: 0 if every pixel is certain, the logarithm of "
+        "the number of labels if none is preferred."),
     (
         "label shares", "label_shares",
         lambda shares: counted(int(np.count_nonzero(shares)), "label"),
-        "How much of the image each label has, in its colour."),
+        "Share of the image of each label, in its colour."),
     (
         "labels in use, at most", "rank_bound", "{:.3g}".format,
-        "How many labels still matter: rank bound, tr(C⁻¹ WᵀW)."),
-    ("objective", "objective", "{:.5g}".format, "What the method raises or lowers."),
+        "Bound of the number of labels in use: rank bound, tr(C⁻¹ WᵀW)."),
+    ("objective", "objective", "{:.5g}".format, "What the method maximizes or minimizes."),
     (
         "changed", "changed", lambda share: f"{100 * share:.2g} %",
         "Share of the pixels that changed label in the step."),
@@ -252,7 +252,7 @@ class SeparabilityTable(QWidget):
         super().__init__()
         self.summary = QLabel(wordWrap=True, toolTip=_SUMMARY_HELP)
         self.table = create_table(
-            "Each label, the label it is least apart from, and how far apart they are."
+            "Each label, the label least separable from it, and their separability."
         )
         self.table.setColumnCount(3)
         self.table.setHorizontalHeaderLabels(["Label", "Most like", "Apart"])
@@ -274,7 +274,7 @@ class SeparabilityTable(QWidget):
     ) -> None:
         present = np.flatnonzero(~np.isnan(pairs).all(axis=1))
         if not len(present):
-            self.show_message("One label only: nothing to tell apart.")
+            self.show_message("Only one label: there is no separability.")
             return
         nearest = np.nanargmin(pairs[present], axis=1)
         order = np.argsort(pairs[present, nearest], kind="stable")

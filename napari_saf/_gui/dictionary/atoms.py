@@ -39,14 +39,14 @@ _NUMBER = 0
 """Data key of a graphics item for the number of its atom."""
 _NO_ATOMS = "no dictionary yet: tick images above and press Learn, or load one"
 _HELP = (
-    "A click shows where an atom is used; with Ctrl or Shift several are chosen. "
-    "Wait over an atom to see its turns."
+    "Click an atom to show where it is used; Ctrl or Shift selects several. "
+    "Hover over an atom to see its rotations and reflections."
 )
 _BUTTONS = {
-    "Drop": "Leave the chosen atoms out of the dictionary.",
-    "Undo": "Bring back the atoms that were dropped last.",
+    "Drop": "Remove the selected atoms from the dictionary.",
+    "Undo": "Restore the atoms dropped last.",
     "Load …": "Open a dictionary (.safetensors); dropping it on the viewer does too.",
-    "Save …": "Keep this dictionary as a file, to apply it to other images.",
+    "Save …": "Save this dictionary to a file, to apply it to other images.",
 }
 
 
@@ -120,7 +120,7 @@ class AtomView(QGraphicsView):
         data = base64.b64encode(iio.imwrite("<bytes>", picture, extension=".png")).decode("ascii")
         return (
             f"atom {number + 1}: {format_count(count)} pixels ({100 * count / total:.1f} %)"
-            f'<br>turned and mirrored:<br><img src="data:image/png;base64,{data}">'
+            f'<br>rotated and mirrored:<br><img src="data:image/png;base64,{data}">'
         )
 
     def _draw(self) -> None:

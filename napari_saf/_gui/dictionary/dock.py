@@ -43,8 +43,8 @@ _NO_IMAGE = "no image: open an image and tick it first"
 _DEFAULT_WINDOW = 3
 _APPLY_HELP = "Label that image with the atoms, and rebuild it from them."
 _LEARN_HELP = f"Learn atoms from the ticked images; what is learned is shown live ({RUN_KEY_TEXT})."
-_CHANNELS_HELP = "The axis that holds channels; named as its slider is."
-_FEATURES_HELP = "Of what atoms are patches, which are shown as colours."
+_CHANNELS_HELP = "The axis of the channels, named as its slider."
+_FEATURES_HELP = "The features of which atoms are patches, shown as colours."
 _SCALE_HELP = (
     "Side of the window over which labels are averaged: small keeps detail, large smooths."
 )

@@ -160,7 +160,7 @@ def write_dictionary(path: str, data: Any, attributes: dict[str, Any]) -> list[s
     dictionary = entry.get(_DICTIONARY_KEY) if isinstance(entry, dict) else None
     if not isinstance(dictionary, PatchDictionary):
         raise InvalidInput(
-            f"{attributes.get('name', 'layer')}: expected labels that a patch dictionary made"
+            f"{attributes.get('name', 'layer')}: expected labels computed with a patch dictionary"
         )
     dictionary.save(path)
     return [path]
@@ -175,8 +175,8 @@ _RECONSTRUCTIONS = (
 )
 NO_OTHER = [("none yet", None)]
 _REBUILD_HELP = (
-    "How images are rebuilt: from the best atom of every pixel; from those of the labels alone; or "
-    "from the best ones with brightness and contrast of their own."
+    "How images are rebuilt: from the best atoms of every pixel, from the atoms of the labels "
+    "only, or from the best atoms with fitted brightness and contrast."
 )
 _COMPARE_HELP = (
     "Rebuild the image from both dictionaries and show where this one is closer (green) and where "
@@ -185,8 +185,8 @@ _COMPARE_HELP = (
 _KINDS = {
     "Image": "The image alone.",
     "Labels": "The labels: which atom each pixel is like.",
-    "Rebuilt": "The image rebuilt from atoms; how well is said in dB (peak signal-to-noise ratio): "
-    "more is better, at 20 details are lost, at 40 hardly a difference is seen.",
+    "Rebuilt": "The image rebuilt from atoms, with its peak signal-to-noise ratio in dB: higher is "
+    "better, details are lost at 20, differences hardly visible at 40.",
     "Error": "Where the rebuilt image differs from the image, pixel by pixel.",
 }
 LayerTuple = tuple[NDArray[Any], dict[str, Any], str]
@@ -220,7 +220,7 @@ class ResultsSection(QWidget):
         self._kinds_row.hide()
         rows = FormSection()
         rows.add_row("Rebuild with", self.reconstruction, _REBUILD_HELP)
-        rows.add_row("Compare with", self.other, "A dictionary that was on screen before.")
+        rows.add_row("Compare with", self.other, "An earlier dictionary.")
         rows.add_row("", self.compare, "On the image that is chosen above.")
         fill_layout(QVBoxLayout(self), self._kinds_row, create_fold("Compare, options", rows))
 
@@ -245,7 +245,7 @@ class ResultsSection(QWidget):
         def show(applied: tuple[str, LayerData]) -> None:
             text, created = applied
             if image not in self._viewer.layers:
-                self._panel.note("the image is gone")
+                self._panel.note("the image was removed")
                 return
             add = self._viewer.add_layer
             layers = {title: add(Layer.create(*layer)) for title, layer in created.items()}

@@ -39,7 +39,7 @@ from napari_saf.io import file_stem
 from napari_saf.project import FileReference
 
 _APPLY_HELP = "Label that image with the same method, parameters, features and scale."
-_HELP = "Write the ticked files. Before one is replaced, you are asked."
+_HELP = "Write the ticked files; asks before replacing any."
 _OPEN_HELP = (
     "Open a mask as labels, with the names, colours, recipe and prototypes that it was saved with; "
     "of an OME-Zarr choose the file zarr.json."
@@ -48,13 +48,13 @@ _OPEN_FILTER = "Masks (*.tif *.tiff *.png *.npy zarr.json)"
 _PATIENCE = 400
 """Milliseconds without a change after which labels are measured."""
 _STOP_HELP = (
-    "Finish the file that is being written, but for tables and outlines of large labels, and leave "
-    "out the others; end a run with the labels that there are."
+    "Finish the current file, except tables and outlines of large labels, and skip the others; "
+    "end a run with its current labels."
 )
 _NO_LABELS = "no labels: run Segment, or open a Labels layer"
 _NOTHING = "nothing is ticked"
 _NO_NAME = "the files need a name, without slashes"
-_NO_FOLDER = "there is no such folder"
+_NO_FOLDER = "the folder does not exist"
 
 
 class ExportWidget(DockBase):
@@ -110,10 +110,10 @@ class ExportWidget(DockBase):
         self.next_row = NextRow(self.workspace, lambda: self.labels.layer)
         rows, target = FormSection(), FormSection()
         rows.add_row("Labels", self.labels, "The Labels layer to save.")
-        rows.add_row("Image", self.image, "What was labelled: for brightness and the figure.")
+        rows.add_row("Image", self.image, "The labelled image, for brightness and the figure.")
         rows.add_row("", self.next_row)
-        target.add_row("Name", self.file_name, "What the names of the files begin with.")
-        target.add_row("Folder", self.folder, "Where the files go.")
+        target.add_row("Name", self.file_name, "Prefix of the file names.")
+        target.add_row("Folder", self.folder, "Folder to write to.")
         self.table_fold = create_fold("Table", self.table)
         maps = create_fold("Probability maps", self.maps)
         repeat = create_fold("Apply the recipe", self.repeat)

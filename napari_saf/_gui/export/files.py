@@ -30,8 +30,8 @@ from napari_saf.io import (
 from napari_saf.project import FileReference
 
 _OBJECTS = "The dock Objects saves table and outlines of objects, with their kinds."
-_LARGE = "Of labels that are not in memory tables, outlines and the recipe can be saved."
-_NOT_OURS = "These labels come without prototypes: they were not computed here."
+_LARGE = "For labels that are not in memory, only tables, outlines and the recipe can be saved."
+_NOT_OURS = "These labels have no prototypes: they were not computed by napari-saf."
 _AXIS_NAMES = {
     "t": ("time", "frame", "frames"),
     "z": ("depth", "plane", "slice"),

@@ -47,16 +47,14 @@ _KINDS = {name: item for name, item in _PARAMETERS.items() if name not in _SETTI
 """The kinds of files by their field of `ExportSelection`."""
 _TICKED = ("masks", "regions")
 _ROWS = (("a row for each label", False), ("a row for each region", True))
-_NO_MAPS = (
-    "these labels come without: they were not computed here since napari was opened, or were edited"
-)
-_SHOW_HELP = "Show how much each pixel is of each ticked label, black to its colour, as an image."
+_NO_MAPS = "no probabilities: only labels computed in this session, and not edited since, have them"
+_SHOW_HELP = "Show the probability of each ticked label as an image, black to the label's colour."
 _FOLDER_TEXT = "The same in a terminal, with the saved recipe:"
-_FOLDER_HELP = "What to type in a terminal to label a folder of images with the saved recipe."
+_FOLDER_HELP = "Command that labels a folder of images with the saved recipe."
 _SAVE_HELP = "Save the recipe as a file, for Python and the command line."
 _TAUGHT = (
-    "Images without strokes are labelled by what the strokes taught, also the one that they were "
-    "painted on."
+    "Images without strokes, including the one they were painted on, are labelled by the "
+    "prototypes learned from the strokes."
 )
 _COMMAND_HEIGHT = 66
 """Height in pixels, for four lines."""
@@ -158,7 +156,7 @@ class ProbabilitySection(FormSection):
         self._panel, self._viewer, self._layer = panel, viewer, None
         self.labels, self.in_bytes = LabelList(), QCheckBox("bytes")
         self.button = create_button("Show as image layer", _SHOW_HELP, self.show_layers)
-        self.add_row("Labels", self.labels, "Of which labels maps are shown and saved.")
+        self.add_row("Labels", self.labels, "Labels whose maps are shown and saved.")
         self.add_row("In files", self.in_bytes, _PARAMETERS["in_bytes"].help)
         self.layout().addWidget(self.button)
 

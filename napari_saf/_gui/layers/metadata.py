@@ -41,7 +41,7 @@ UNCHOSEN_KEY = "napari_saf_unchosen"
 STROKES_KEY = "napari_saf_strokes"
 """Metadata key of strokes: the id of the image that they were painted on."""
 
-ARE_STROKES = "these are strokes, not the labels that came of them: most pixels may be 0"
+ARE_STROKES = "these are strokes, not the labels computed from them: most pixels may be 0"
 
 RESTORED_KEY = "napari_saf_restored"
 """Metadata key of strokes and labels loaded from a project."""
@@ -205,9 +205,9 @@ def recipe_of(layer: Any) -> Pipeline:
     """Return the recipe of a layer; raise InvalidInput if there is none to repeat."""
     raw = stored_recipe(layer)
     if raw is None:
-        raise InvalidInput("these labels come without a recipe: they were not computed here")
+        raise InvalidInput("these labels have no recipe: they were not computed by napari-saf")
     if isinstance(raw, dict) and str(raw.get("method")) not in METHODS:
-        raise InvalidInput("what made these labels is repeated in its own dock")
+        raise InvalidInput("these labels can be recomputed only in the dock that made them")
     try:
         return Pipeline.from_plain(raw_recipe(layer))
     except (TypeError, ValueError, ArithmeticError) as error:

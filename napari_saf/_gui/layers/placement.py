@@ -275,8 +275,8 @@ def note_on_slices(viewer: napari.Viewer, layer: Layer) -> str:
     if not (is_turned[np.ix_(across, shown)].any() or is_turned[np.ix_(shown, across)].any()):
         return ""
     return (
-        "napari shows slices of this layer without its rotation and paints with it, in other "
-        "slices: paint before you turn it"
+        "napari shows slices of this layer without its rotation but paints with it, in other "
+        "slices: paint before rotating the layer"
     )
 
 

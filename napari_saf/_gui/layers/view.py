@@ -166,11 +166,11 @@ class ResultVisibility:
         for cover, share in covering:
             is_image = is_given(cover) and isinstance(cover, Image)
             if share < _COVERED:
-                notes += [f"{cover.name} lies over a part of {layer.name}"] * is_image
+                notes += [f"{cover.name} covers a part of {layer.name}"] * is_image
                 continue
             self._hide(cover)
             (images if is_image else hidden).append(cover)
-            notes += [f"{cover.name} is hidden: it lay over {image.name}"] * is_image
+            notes += [f"{cover.name} is hidden: it covered {image.name}"] * is_image
         for cover in images:
             _show_together(cover, hidden)
         return "\n".join(notes)

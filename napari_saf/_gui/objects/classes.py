@@ -54,13 +54,13 @@ _NO_CLASS = (0.5, 0.5, 0.5, 0.5)
 _FEWEST_ROWS, _MOST_ROWS = 2, 4
 _FILTER = "Classes of objects (*.classes.json *.json)"
 _HELP = {
-    "table": "Choose a class, also by the keys 1 to 9, then click its objects in the image, or in "
-    "several; 0 ends that. A double click on its name renames it.",
+    "table": "Select a class (keys 1 to 9), then click its objects in one or several images; 0 "
+    "clears the selection. Double-click a name to rename it.",
     "add": "Add a class.",
-    "lasso": "Then draw around objects of the chosen class.",
-    "suggest": "Choose the object whose class is least certain: to click it teaches most.",
-    "undo": "Take the last click back.",
-    "load": "Load classes that were saved: all objects here are told by them.",
+    "lasso": "Draw around objects to assign the selected class to them.",
+    "suggest": "Select the object whose class is least certain: its class helps most.",
+    "undo": "Undo the last click.",
+    "load": "Load saved classes, and classify all objects with them.",
     "save": "Save the classes for other images: napari-saf objects --classes.",
 }
 _TEACH, _CHOOSE, _OTHERS = "classes", "choice of measures", "classes of other images"
@@ -388,10 +388,10 @@ class ClassSection(QWidget):
         no_class = no_objects or ("" if label else "choose a class first")
         no_lesson = no_objects or ("" if taught else "click objects of two classes first")
         reasons = {
-            "add": "there are nine" if len(names) == MOST_CLASSES else "",
+            "add": "no more than nine classes" if len(names) == MOST_CLASSES else "",
             "lasso": no_class,
             "suggest": no_lesson,
-            "undo": "" if self.state.can_undo else "nothing was clicked",
+            "undo": "" if self.state.can_undo else "no click to undo",
             "load": "",
             "save": no_lesson,
         }

@@ -28,13 +28,13 @@ NUMBERS = ("neck", "smallest")
 _LESSON = 10
 """Number of new corrections after which the parameters are fitted to all corrections."""
 _HELP = {
-    "merge": "Make one object of the chosen ones (same kind).",
-    "cut": "Then draw a line across an object in the image: it is cut there.",
-    "delete": "Take the chosen objects away.",
+    "merge": "Merge the selected objects (of one kind).",
+    "cut": "Draw a line across an object in the image to cut it.",
+    "delete": "Delete the selected objects.",
     "new": "Paint a new object, of the first ticked kind, with napari's brush.",
-    "keep": "Take away all objects but those that the table shows.",
-    "undo": "Take the last correction back.",
-    "redo": "Do again what was taken back.",
+    "keep": "Delete all objects except those that the table shows.",
+    "undo": "Undo the last correction.",
+    "redo": "Redo the last undone correction.",
 }
 
 
@@ -108,11 +108,11 @@ class CorrectionTools(QObject):
 
     def undo(self) -> None:
         """Undo the last correction, or the last brush stroke if it is newer."""
-        self._step_back("taken back", ObjectEditor.undo, "undo")
+        self._step_back("undone", ObjectEditor.undo, "undo")
 
     def redo(self) -> None:
         """Redo the last undone step."""
-        self._step_back("done again", ObjectEditor.redo, "redo")
+        self._step_back("redone", ObjectEditor.redo, "redo")
 
     def cut(self, line: NDArray[Any]) -> None:
         """Cut the object that contains most of a line (n, ndim)."""
@@ -216,5 +216,5 @@ class CorrectionTools(QObject):
             changes = [f"{name} {a:g} → {b:g}" for name, a, b in numbers if a != b]
             n_old, n_new = (int((corrections.kinds > 0).sum()) for corrections in (old, new))
             words = f"{', '.join(changes)} after {counted(count, 'correction')}: "
-            words += f"{format_count(n_old)} → {counted(n_new, 'object')} (Undo brings them back)"
+            words += f"{format_count(n_old)} → {counted(n_new, 'object')} (Undo restores them)"
             self._edit(words, lambda editor: editor.replace(new))

@@ -34,10 +34,10 @@ from napari_saf._gui.runs.panel import RUN_KEY, RunPanel
 from napari_saf.errors import counted
 from napari_saf.objects import ObjectEditor, Objects, Parts, Tracks, track_objects
 
-_SPLIT = "Split", "Find the single objects of the ticked kinds."
+_SPLIT = "Split", "Split the ticked kinds into individual objects."
 _SAVE = (
     "Save as table (.csv, .parquet), for QuPath (.geojson), ImageJ (.zip), COCO (.json) or as a "
-    "mask (.tif, .png, .npy, .ome.zarr): the ending says which."
+    "mask (.tif, .png, .npy, .ome.zarr): the suffix sets the format."
 )
 
 
@@ -143,7 +143,7 @@ class ObjectsWidget(DockBase):
         if shown is None or shown.parts is None or self.panel.is_busy:
             return
         if shown.editor.is_corrected:
-            self.panel.note("press Split to start again: corrections would be lost")
+            self.panel.note("press Split to split again; corrections will be lost")
             return
         join = partial(shown.source.join, shown.parts, *self.choices.numbers)
         show = partial(self._show, shown.source, shown.parts)

@@ -34,11 +34,11 @@ from napari_saf.parameters import describe, to_plain
 
 _OF_RUN = "that of the run, if known"
 _HELP = {
-    "image": "For the brightness of each object; objects are split at its edges, too.",
-    "uncertainty": "Where labels are uncertain (0 to 1), objects are split, too. That of the run "
-    "is known of labels by strokes on the image.",
-    "track": "Follow objects through the slices, frames of a series, by the distance of centroids, "
-    "or by overlap, for long or large things (needs laptrack). A track is of one class.",
+    "image": "For the brightness of objects, which are also split at its edges.",
+    "uncertainty": "Objects are also split where labels are uncertain (0 to 1). That of the run is "
+    "known for labels computed from strokes.",
+    "track": "Track objects through the slices of a time series, by distance of centroids or, for "
+    "long or large objects, by overlap (needs laptrack). A track has one class.",
 }
 
 
@@ -69,7 +69,7 @@ class ObjectForm(QObject):
         rows, self._advanced = self.split_form.basic, self.split_form.advanced
         rows.add_row("Labels", self.labels, "The Labels layer whose labels are the kinds.")
         rows.add_row("Image", self.image, _HELP["image"])
-        rows.add_row("Kinds", self.kinds, "The labels that consist of single objects.")
+        rows.add_row("Kinds", self.kinds, "The labels to split into objects.")
         rows.add_row("Slices", self.slices, "Split and measure each slice alone, not the volume.")
         self.split_form.ask_for(ObjectStep, [x for x in describe(ObjectStep) if x.name in NUMBERS])
         self._advanced.add_row("Uncertainty", self.uncertainty, _HELP["uncertainty"])

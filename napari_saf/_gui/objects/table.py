@@ -69,9 +69,9 @@ class MeasurePlot(QWidget):
     def __init__(self) -> None:
         super().__init__()
         self.measure, self.against = Choice([("all", None)]), Choice([_COUNT])
-        self.color = QCheckBox("Colour", toolTip="Give each object the colour of its measure.")
-        self.measure.setToolTip("A measure, whose histogram is shown.")
-        self.against.setToolTip("Another measure, for a plot of both.")
+        self.color = QCheckBox("Colour", toolTip="Colour each object by the measure.")
+        self.measure.setToolTip("The measure to plot as a histogram.")
+        self.against.setToolTip("A second measure, for a scatter plot.")
         self.gate: NDArray[np.floating] | None = None
         self._table: Table = {}
         self._canvas: Any = None
@@ -142,7 +142,7 @@ class MeasurePlot(QWidget):
             self._canvas = FigureCanvasQTAgg(figure)  # type: ignore[no-untyped-call]
             self._canvas.setStyleSheet("background-color: transparent;")
             self._canvas.setFixedHeight(_PLOT_HEIGHT)
-            self._canvas.setToolTip("Drag over what is to be shown; click to show all.")
+            self._canvas.setToolTip("Drag to select the objects to show; click to show all.")
             self.layout().addWidget(self._canvas)
             figure.subplots()
         (axes,) = self._canvas.figure.axes

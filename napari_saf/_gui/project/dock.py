@@ -29,14 +29,14 @@ from napari_saf.project import FileReference, FoundFile, Project, ProjectImage, 
 _WIDTH = 380
 """Minimal width in pixels at which the tabs of all docks fit in one row."""
 _BUTTONS = {
-    "new_project": ("New", "Put all images away and begin an empty project."),
+    "new_project": ("New", "Close all images and start an empty project."),
     "open_project": ("Open …", "Open a project: its images, strokes, labels, docks."),
-    "save_project": ("Save", "Save all that was done with these images (Ctrl+S in our docks)."),
+    "save_project": ("Save", "Save images, strokes, labels and docks (Ctrl+S in these docks)."),
     "save_as": ("Save as …", "Save the project as another file."),
     "label_all": (
         "Label all",
-        "Let the strokes on all images teach together, then label every image; what was corrected "
-        "by hand is left as it is. Without strokes: by the recipe that labelled an image.",
+        "Learn from the strokes on all images, then label every image; labels corrected by hand "
+        "are kept. Without strokes, the recipe of a labelled image is applied.",
     ),
     "export_all": ("Export all …", "Write the labels of all images as masks into a folder."),
 }
@@ -56,7 +56,7 @@ class ProjectWidget(DockBase):
         self.name = QLabel("" if self.file.path is None else self.file.name, wordWrap=True)
         files = [create_button(*_BUTTONS[name], getattr(self, name)) for name in _BUTTONS]
         self.buttons = dict(zip(_BUTTONS, files, strict=True)) | self.images.buttons
-        self.recent = create_button("Recent", "Projects that were opened or saved last.")
+        self.recent = create_button("Recent", "Recently opened or saved projects.")
         self.recent.setMenu(QMenu(self.recent))
         new, opening, save, save_as, *work = files
         rows = [create_row(new, opening, self.recent), create_row(save, save_as)]

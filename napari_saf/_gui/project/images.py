@@ -20,11 +20,11 @@ from napari_saf.project import FileReference, FoundFile, ImageEntry, find_files,
 
 _HEADINGS = (
     ("Image", "Double-click, or Next and Previous, shows an image with its layers."),
-    ("State", "How far the work is: untouched, taught by strokes, labelled, exported."),
+    ("State", "Stage of the work: untouched, with strokes, labelled, exported."),
     (
         "Uncertainty",
-        "Share of the pixels of a label that are uncertain after Label all, the mean of the "
-        "labels: where it is high, a few strokes help most. Click to sort.",
+        "Share of uncertain pixels after Label all, averaged over the labels; strokes help most "
+        "where it is high. Click to sort.",
     ),
 )
 _ROW_HEIGHT, _WIDTHS, _PICTURE = 44, {1: 78, 2: 88}, QSize(40, 40)
@@ -34,29 +34,29 @@ _ROWS = (
     {
         "look_in_folder": (
             "Look in folder …",
-            "Find all missing images by their content in a folder and those in it.",
+            "Search a folder and its subfolders for all missing images, by content.",
         ),
-        "find_file": ("Find …", "Say which file the chosen image is."),
+        "find_file": ("Find …", "Choose the file of the selected image."),
         "use_as_it_is": (
             "Use as it is",
-            "Put the strokes and labels of the chosen image on it, although its content is another "
-            "than when they were made.",
+            "Use the strokes and labels of the selected image although its content has changed "
+            "since they were made.",
         ),
     },
     {
-        "add_images": ("Add …", "Add image files; they are opened when they are gone to."),
-        "remove_image": ("Remove", "Take the chosen image out of the project, not from disk."),
+        "add_images": ("Add …", "Add image files; each is opened when it is shown."),
+        "remove_image": ("Remove", "Remove the selected image from the project, not from disk."),
     },
     {
         "go_to_previous": (
             "◂ Previous",
-            f"Put this image away and show the one before ({PREVIOUS_KEY}).",
+            f"Close this image and show the previous one ({PREVIOUS_KEY}).",
         ),
-        "go_to_next": ("Next ▸", f"Put this image away and show the next one ({NEXT_KEY})."),
+        "go_to_next": ("Next ▸", f"Close this image and show the next one ({NEXT_KEY})."),
         "go_to_uncertain": (
             "Next uncertain",
             "Show the image without strokes whose labels are least certain: strokes there help "
-            "most. Then label all anew.",
+            "most. Then run Label all again.",
         ),
     },
 )

@@ -42,21 +42,21 @@ from napari_saf.pipeline import Pipeline
 from napari_saf.result import STATUS_TEXTS, Segmentation
 
 _COLUMNS = {
-    "swatch": ("", "What the label stands for, in the frame of its colour (f*)"),
+    "swatch": ("", "Prototype of the label, framed in its colour (f*)"),
     "name": ("Label", "Double-click to rename"),
     "share": ("Share", "Share of the labelled pixels"),
     "size": ("Pixels", "Pixels of the label"),
-    "lock": ("Lock", "Keep pixels and prototype of this label as they are"),
+    "lock": ("Lock", "Keep pixels and prototype of this label unchanged"),
 }
 _HELP = {
-    "merge": "Make one label of the chosen ones; it keeps the prototypes of all (f*).",
-    "split": "Divide the chosen label in two: by its features, then by the flow.",
-    "delete": "Take the chosen labels away; the flow gives their pixels to the others.",
-    "refine": "Let the flow go on from the labels as they are now; locked ones stay (W).",
+    "merge": "Merge the selected labels into one, which keeps all their prototypes (f*).",
+    "split": "Split the selected label in two, by its features, then by the flow.",
+    "delete": "Delete the selected labels; the flow assigns their pixels to the others.",
+    "refine": "Continue the flow from the current labels; locked ones are kept (W).",
     "load": "Open prototypes from a file, to use them on an image.",
 }
 _APPLY_HELP = "Label that image with these prototypes, in the same features (f*)."
-_DELETE_TO_0 = "Take the chosen labels away; their pixels become 0."
+_DELETE_TO_0 = "Delete the selected labels; their pixels become 0."
 
 
 class PrototypesWidget(DockBase):
@@ -304,6 +304,6 @@ class PrototypesWidget(DockBase):
             to_0 = name == "delete" and target is not None and target.reason
             enable(self.buttons[name], busy or reason, _DELETE_TO_0 if to_0 else _HELP[name])
         past, future = self.editor.history.past, self.editor.history.future
-        for name, steps, verb in (("undo", past, "Take back"), ("redo", future, "Do again")):
+        for name, steps, verb in (("undo", past, "Undo"), ("redo", future, "Redo")):
             text = f"{verb}: {steps[-1].name} ({steps[-1].source.title})." if steps else ""
             enable(self.buttons[name], busy or ("" if steps else "nothing was edited here"), text)

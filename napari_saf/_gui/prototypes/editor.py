@@ -238,4 +238,4 @@ class LabelEditor(QObject):
         self._restoring = None
         self.history.exchange(step, inverse, is_undo=is_undo)
         self.restored.emit(step, is_undo)
-        self._panel.note(f"{'undone' if is_undo else 'done again'}: {step.name}")
+        self._panel.note(f"{'undone' if is_undo else 'redone'}: {step.name}")

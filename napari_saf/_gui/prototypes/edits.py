@@ -211,7 +211,7 @@ def split(target: EditTarget, labels: NDArray[Any], cancelled: Callable[[], bool
         centres = torch.from_numpy(k_means(sample, 2, n_starts=3))
         halves = distances(torch.from_numpy(smooth), centres).argmin(dim=1).numpy()
     if halves.all() or not halves.any():
-        raise InvalidInput(f"label {number}: all its pixels are alike, there is nothing to split")
+        raise InvalidInput(f"label {number}: all its pixels have equal features, nothing to split")
     if halves.mean() > 0.5:  # the larger half keeps its number
         halves = 1 - halves
     second = np.zeros(problem.n_nodes, dtype=np.uint8)
@@ -235,7 +235,7 @@ def refine(target: EditTarget, labels: NDArray[Any], cancelled: Callable[[], boo
     numbers = sorted({*count_pixels(labels)} - locked)
     if len(numbers) < 2:
         unlocked = " that are not locked" if locked else ""
-        raise InvalidInput(f"the flow needs two labels or more to go on from{unlocked}")
+        raise InvalidInput(f"the flow needs two labels or more{unlocked}")
     free = np.isin(labels, numbers)
     job = target.job_within(free)
     assert target.method is not None

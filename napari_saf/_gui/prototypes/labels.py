@@ -130,7 +130,7 @@ class LayerSource:
         if self.layer.multiscale:
             return "labels at several resolutions cannot be edited here"
         if not isinstance(data, np.ndarray) or not data.flags.writeable:
-            return "these labels lie in a file: duplicate the layer into memory to edit them"
+            return "these labels are stored in a file: duplicate the layer into memory to edit them"
         return "" if data.dtype.kind in "iu" else f"expected whole numbers, got {data.dtype}"
 
     @property
@@ -176,7 +176,7 @@ def prototype_set(source: Source, rescale: bool | None = None) -> PrototypeSet:
     state, options = source.state, source.options
     numbers = np.array(sorted(state.prototypes), dtype=np.int64)
     if not len(numbers):
-        raise InvalidInput("these labels come without prototypes")
+        raise InvalidInput("these labels have no prototypes")
     colors = dict(zip(numbers.tolist(), source.colors(numbers)[:, :3].tolist(), strict=True))
     if options is not None and options.extractor is None:
         options = None

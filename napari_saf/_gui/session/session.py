@@ -45,7 +45,7 @@ from napari_saf.project import (
     checksum,
 )
 
-_REMOVED = "{}: was removed; what lies over it stays in the project until you remove that, too"
+_REMOVED = "{}: was removed; its strokes and labels stay in the project until you remove them, too"
 
 
 class ProjectSession(QObject):

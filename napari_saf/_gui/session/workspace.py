@@ -184,7 +184,7 @@ class Workspace(QObject):
         self.autosaved.emit(is_unsaved)
 
     def _on_failed(self, error: Exception) -> None:
-        text = f"work that is not saved cannot be kept: {describe_error(error)}"
+        text = f"unsaved work cannot be autosaved: {describe_error(error)}"
         if text != self._shown_error:
             show_error(text)
         self._shown_error = text
@@ -293,7 +293,7 @@ def ask_to_save(parent: QWidget, name: str) -> str:
 def ask_to_discard(parent: QWidget) -> bool:
     """Ask whether to delete an autosave."""
     button = QMessageBox.StandardButton
-    text = "Delete this work? Its strokes, labels and corrections cannot be brought back."
+    text = "Delete this work? Its strokes, labels and corrections cannot be restored."
     buttons = button.Discard | button.Cancel
     answer = QMessageBox.question(parent, "napari-saf", text, buttons, button.Cancel)
     return bool(answer == button.Discard)
@@ -326,9 +326,9 @@ class RecoveryLine(QWidget):
     def __init__(self, workspace: Workspace) -> None:
         super().__init__()
         self._workspace, self.note = workspace, QLabel()
-        help = "Open what was kept of it, in the Project dock."
+        help = "Open its autosave in the Project dock."
         self.recover = create_button("Recover", help, self._recover)
-        self.discard = create_button("Discard", "Delete what was kept of it.", self._discard)
+        self.discard = create_button("Discard", "Delete its autosave.", self._discard)
         fill_layout(QVBoxLayout(self), self.note, create_row(self.recover, self.discard))
         workspace.recoverable_changed.connect(self.refresh)
         self.refresh()
