@@ -151,7 +151,7 @@ class DiagnosticsWidget(DockBase):
     def _on_run_began(self, controller: RunController) -> None:
         run = self.recordings.record(controller)
         if run is not None:
-            self.choice.set_others([("the run under way", run)])
+            self.choice.set_others([("current run", run)])
             self.choice.choose(run)
             self._timer.start()
 
@@ -190,10 +190,10 @@ class DiagnosticsWidget(DockBase):
         self.entropy = QCheckBox(text, toolTip=_ENTROPY_HELP)
         self._timer = QTimer(self, interval=REFRESH_MILLISECONDS)
         rows = FormSection()
-        rows.add_row("Result", self.choice, "The run to look at.")
+        rows.add_row("Result", self.choice, "The run to show.")
         rows.add_row("Time", self.slider, _TIME_HELP)
         self.apart_fold = create_fold("How far apart are the labels?", self.separability)
-        self.branch_fold = create_fold("Branch: go on with other parameters", self.branch)
+        self.branch_fold = create_fold("Branch: continue with other parameters", self.branch)
         self.lay_out(
             [rows, self.description, self.plot, self.entropy, self.apart_fold, self.branch_fold],
             [self.resume_button, self.panel.stop_button],

@@ -255,7 +255,7 @@ class AtomsSection(QWidget):
         self._heading, self.view = QLabel(wordWrap=True), AtomView()
         help = "All atoms, the most used first, with the pixels they label."
         gallery = create_button("Gallery", help)
-        self.show_map = create_button("Map", "Atoms that are alike lie near each other.")
+        self.show_map = create_button("Map", "A map with similar atoms close to each other.")
         for button in (gallery, self.show_map):
             button.setCheckable(True)
             button.setAutoExclusive(True)

@@ -349,7 +349,7 @@ class SideBySide:
 def center_on(
     viewer: napari.Viewer, layer: Layer, pixel: tuple[float, ...], *, only_if_hidden: bool = False
 ) -> None:
-    """Go to the slice of a pixel of a layer, and center the view on it."""
+    """Go to the slice of a pixel of a layer, and centre the view on it."""
     dims = dims_of(viewer)
     world = layer.data_to_world(np.array(pixel, dtype=float))
     here = np.round(layer.world_to_data(dims.point[-layer.ndim :]))
@@ -363,7 +363,7 @@ def center_on(
 
 
 def middle_on_screen(viewer: napari.Viewer, layer: Layer) -> NDArray[np.floating]:
-    """Return the pixel of a layer at the center of the view, in the current slice."""
+    """Return the pixel of a layer at the centre of the view, in the current slice."""
     middle = np.array(layer.world_to_data(dims_of(viewer).point[-layer.ndim :]), float)
     axes = _axes_on_screen(viewer, layer)
     middle[axes] = layer.corner_pixels.mean(axis=0)[axes]

@@ -31,7 +31,7 @@ from napari_saf.project import NO_PIXELS, LayerState, ProjectLayer, Transform
 
 _logger = logging.getLogger(__name__)
 _LARGEST = 1e15
-"""Range of the absolute scale and translation that a viewer can draw, in units."""
+"""Bound of the scale and translation that a viewer can draw, in units."""
 
 
 def layers_of(viewer: napari.Viewer, image: Image) -> list[Any]:

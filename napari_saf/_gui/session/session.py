@@ -107,7 +107,7 @@ class ProjectSession(QObject):
         return next((share for share in reversed(shares) if share is not None), None)
 
     def uncertain(self) -> list[ImageEntry]:
-        """Return images on disk without strokes, those with the most uncertain labels first."""
+        """Return available images without strokes, those with the most uncertain labels first."""
         entries = [entry for entry in self.model.entries if entry.state == "found"]
         shares = {entry: self.uncertainty(entry) for entry in entries}
         waiting = [
