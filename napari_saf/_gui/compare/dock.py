@@ -287,7 +287,7 @@ class CompareWidget(DockBase):
             fill = fill_color(result.prototypes[label - 1], result.variant.options.features, border)
             share = result.sizes[label - 1] / result.labels.size
             text = f"label {label}: {100 * share:.1f} % of the pixels"
-            text = f"label {label}: extinct here, not in other results" if label in dead else text
+            text = f"label {label}: extinct here, present elsewhere" if label in dead else text
             swatches.append(Swatch(fill, border, text, label in dead))
         self.swatches.show_swatches(swatches)
         chosen = layers.layer(result.variant)
