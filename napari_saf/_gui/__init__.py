@@ -1,4 +1,4 @@
-"""The napari app. The only place that knows napari and Qt."""
+"""The napari plugin: the only package that imports napari and Qt."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _SECONDS = 0.005
 
 
 def __getattr__(name: str) -> Any:
-    """Return the class of a dock, such as `SegmentWidget`, which the manifest names."""
+    """Return the dock class of this name, such as `SegmentWidget`, for the manifest."""
     if not name.endswith("Widget"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     module = f"{__name__}.{name.removesuffix('Widget').lower()}.dock"
@@ -27,7 +27,7 @@ def __getattr__(name: str) -> Any:
 
 
 def _load(module: str, window: Any) -> None:
-    """Import a module in a thread, since the first takes seconds; the window is painted."""
+    """Import a module in a thread while the window stays responsive: the first takes seconds."""
     names = (module, "torch", "sklearn.cluster")
     loading = threading.Thread(target=lambda: [*map(importlib.import_module, names)])
     note = QLabel("loading napari-saf …", window, autoFillBackground=True)

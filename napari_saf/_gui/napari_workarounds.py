@@ -1,6 +1,6 @@
-"""What depends on versions of napari: where its models are, and workarounds with their reasons.
+"""Code that depends on the version of napari: access to its models, and workarounds.
 
-A workaround names the versions that need it; it goes with them.
+Each workaround names its reason and the versions that need it, and is removed with them.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from qtpy.QtWidgets import QMainWindow, QOpenGLWidget, QWidget
 
 
 def unwrapped(held: Any) -> Any:
-    """Return a viewer or layer itself, of which napari hands a proxy to plugins."""
+    """Return the viewer or layer behind the proxy that napari passes to plugins."""
     return getattr(held, "__wrapped__", held)
 
 
 def dims_of(viewer: napari.viewer.Viewer) -> Any:
-    """Return the axes, and where their sliders stand; they move to a canvas when it has several."""
+    """Return the dims model; napari is to move it to the canvas when there are several."""
     return viewer.dims
 
 
@@ -33,18 +33,18 @@ def grid_of(viewer: napari.viewer.Viewer) -> Any:
 
 
 def canvas_size(viewer: napari.viewer.Viewer) -> tuple[int, int]:
-    """Return height and width in pixels of the screen."""
+    """Return height and width of the canvas in screen pixels."""
     height, width = viewer.canvas.size
     return height, width
 
 
 def free_graphics_in_canvas(viewer: napari.viewer.Viewer, dock: QWidget) -> Callable[[], None]:
-    """Have the OpenGL context of the canvas current when a layer is removed.
+    """Make the OpenGL context of the canvas current when a layer is removed.
 
-    Needed with napari 0.9 and 0.10 (seen with 0.9.2 and vispy 0.17). It frees the graphics of a
-    removed layer, see https://github.com/napari/napari/pull/8122, in whatever context is current,
-    often one of Qt's own. With Mesa's software renderers a later drawing is a segmentation fault.
-    The dock is in the window of the viewer, or floats with it. What is returned ends this.
+    Needed with napari 0.9 and 0.10 (seen with 0.9.2 and vispy 0.17), which free the graphics of a
+    removed layer (https://github.com/napari/napari/pull/8122) in the current context, often one
+    of Qt. With Mesa's software renderers, drawing then causes a segmentation fault. `dock` is
+    docked in, or floats over, the window of the viewer. Returns a function that disconnects.
     """
     dock_ref = weakref.ref(dock)
 
@@ -63,19 +63,19 @@ def free_graphics_in_canvas(viewer: napari.viewer.Viewer, dock: QWidget) -> Call
 
 
 def is_close_question(widget: object) -> bool:
-    """Tell whether a widget is the dialog by which napari asks before its window closes.
+    """Return whether a widget is the dialog that napari shows before its window closes.
 
-    Needed with napari 0.9 and 0.10: its keys Ctrl+Q and Ctrl+W, and its menu, ask before the window
-    hears that it is to close, and nothing public comes before them.
+    Needed with napari 0.9 and 0.10: Ctrl+Q, Ctrl+W and the menu open it before the window receives
+    a close event, and no public event precedes it.
     """
     return type(widget).__name__ == "ConfirmCloseDialog"
 
 
 def prepare_labels_layers() -> None:
-    """Compute, in any thread, what the first Labels layer would have the window wait for.
+    """Compute in advance, in any thread, what would delay the first Labels layer.
 
-    Needed with vispy 0.17: lines with dashes, of which napari gives each Labels layer some, take a
-    table of patterns, computed once in a process: half as long as all else of a layer.
+    Needed with vispy 0.17: the dashed lines that napari adds to each Labels layer need a table of
+    patterns, computed once per process, a third of the time that the layer takes.
     """
     with suppress(ImportError):
         from vispy.visuals.line.dash_atlas import DashAtlas

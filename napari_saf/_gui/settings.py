@@ -15,7 +15,7 @@ _PLUGIN = "napari-saf"
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Settings:
-    """Settings of all runs; the manifest says what each means and has bounds and these defaults."""
+    """Settings of all runs; the manifest holds their descriptions, bounds and defaults."""
 
     device: str = "auto"
     memory: float = 0.0
@@ -27,18 +27,18 @@ class Settings:
 
     @property
     def memory_limit(self) -> float | None:
-        """The most bytes that a run may take, or None."""
+        """Memory limit of a run in bytes, or None."""
         return self.memory * 2**30 or None
 
     @property
     def deep(self) -> DeepFeatures | None:
-        """The features of a network that strokes may choose, or None."""
+        """Network features that may be selected from the strokes, or None."""
         weights = self.weights.strip()
         return DeepFeatures(self.architecture.strip(), weights) if weights else None
 
 
 def current_settings() -> Settings:
-    """Return the current settings; the defaults where napari has none."""
+    """Return the current settings, or the defaults where napari stores none."""
     try:
         stored = get_plugin_settings(_PLUGIN)
         sections = (stored.computing, stored.screen, stored.strokes)

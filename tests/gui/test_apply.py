@@ -86,7 +86,7 @@ def test_the_printed_command_the_recipe_and_export_label_as_apply_does(
 
     export = open_on(model, ExportWidget)
     export.labels.choose(source)
-    assert "by what the strokes taught" in export.repeat.summary.text()
+    assert "by the prototypes learned from the strokes" in export.repeat.summary.text()
     (shown,) = export.findChildren(QPlainTextEdit)
     typed = shlex.split(shown.toPlainText().replace("FOLDER", "images").replace("OUT", "masks"))
     monkeypatch.chdir(tmp_path)

@@ -236,7 +236,7 @@ def test_results_are_measured_and_saved(compare, qtbot, viewer, tmp_path, monkey
     compare.table.choose(0)
     dead = compare.outcome.comparison.dead(0)
     words = tooltips(compare.swatches)
-    assert len(dead) and sum("died" in one for one in words) == len(dead)
+    assert len(dead) and sum("extinct" in one for one in words) == len(dead)
     assert len(words) == compare.outcome.comparison.n_numbers
     for name in ("a", "b.csv"):
         path = str(tmp_path / name)

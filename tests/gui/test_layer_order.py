@@ -108,7 +108,7 @@ def test_results_of_all_docks_are_seen_on_their_image(open_on, model, settle, wa
     assert own and order[begin : begin + len(own)] == own
     assert target.visible and [one for one in own if one.visible]
     assert not above.visible
-    assert "above is hidden: it lay over target" in dock.status.text
+    assert "above is hidden: it covered target" in dock.status.text
     strokes = [is_strokes(one) for one in own]
     assert strokes == sorted(strokes)
 
@@ -147,7 +147,7 @@ def test_with_an_image_come_the_results_that_were_hidden_with_it(model, add_resu
     of_upper, _ = add_result(upper)
     of_lower, note = add_result(lower)
     assert list(model.layers) == [lower, of_lower, upper, of_upper]
-    assert note == "upper is hidden: it lay over lower"
+    assert note == "upper is hidden: it covered lower"
     assert [one.visible for one in model.layers] == [True, True, False, False]
     upper.visible = True
     assert of_upper.visible
@@ -187,7 +187,7 @@ def test_what_blends_or_lies_elsewhere_stays(model, add_result):
     layer, note = add_result(image)
     assert list(model.layers)[:4] == [image, red, pale, layer]
     assert all(one.visible for one in (red, pale, beside, overlapping))
-    assert note == f"next lies over a part of {layer.name}"
+    assert note == f"next covers a part of {layer.name}"
 
 
 def test_in_the_grid_and_in_three_dimensions_nothing_is_hidden(model, add_result):

@@ -158,7 +158,7 @@ def test_labels_that_were_edited_or_opened_have_none(segment, model, open_on, se
     for layer in (labels, model.add_labels(np.ones((4, 4), int))):
         export.labels.choose(layer)
         assert not export.maps.button.isEnabled()
-        assert "not computed" in export.maps.button.toolTip()
+        assert "labels computed" in export.maps.button.toolTip()
         assert not export.choice.ticks["probabilities"].isEnabled()
 
 

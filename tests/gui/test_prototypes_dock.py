@@ -253,7 +253,7 @@ def test_what_cannot_be_done_is_told_and_changes_nothing(open_dock, model, settl
     settle(dock)
     press(dock, "split", 1)
     assert dock.status.is_error
-    assert "alike" in dock.status.text
+    assert "equal features" in dock.status.text
     np.testing.assert_array_equal(labels_of(dock), labels)
     (tmp_path / "p.json").write_text("{}")
     dock.load_from(str(tmp_path / "p.json"))

@@ -53,10 +53,10 @@ def test_strokes_lack(change, words):
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"is_recorded": False, "is_running": True}, "nothing was recorded"),
+        ({"is_recorded": False, "is_running": True}, "no state was recorded"),
         ({"is_running": True}, "wait for the end"),
         ({"is_busy": True}, "wait for the end"),
-        ({"has_layers": False}, "are gone"),
+        ({"has_layers": False}, "removed or changed"),
     ],
 )
 def test_a_run_does_not_go_on(change, words):

@@ -302,7 +302,7 @@ def test_that_work_cannot_be_kept_is_said_once(model, open_on, keep, monkeypatch
     monkeypatch.setattr(_autosave, "new_autosave_path", fail)
     keep(dock)
     keep(dock)
-    assert said == ["work that is not saved cannot be kept: no room"]
+    assert said == ["unsaved work cannot be autosaved: no room"]
 
 
 # Images that a person removes

@@ -1,1 +1,1 @@
-"""The Compare dock: methods and values side by side."""
+"""The Compare dock: several methods and parameter values on one image, side by side."""

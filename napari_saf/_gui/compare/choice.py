@@ -1,4 +1,4 @@
-"""What to compare: chosen, named by the labels of the form, run in the thread that computes."""
+"""The choice of variants to compare, their names, and the job that runs them in a worker."""
 
 from __future__ import annotations
 
@@ -39,16 +39,16 @@ _NOT_VARIED = ("device", "dtype")
 _OPTIONS = {option.name: option for option in describe(ImageOptions)}
 _FIRST_VALUES = {"window": "3, 9, 21", "max_side": "240, 480", "max_labels": "4, 8, 16"}
 _START = (("max_labels", "3, 6, 12"), ("window", "3, 13"))
-"""Pictures that differ: over four photographs their mean adjusted Rand index is .47."""
+"""Variants that differ clearly: their mean adjusted Rand index on four photographs is .47."""
 _MOST_LETTERS = 68
-"""Of the names in a row of panels, in a small window."""
+"""Maximal number of letters of the names in a row of panels, in a small window."""
 _REPORT_SECONDS = 0.1
 _N_GIVEN = 2
-"""Panels of image and truth."""
+"""Number of panels of image and truth."""
 
 
 class ComparisonChoice(QWidget):
-    """Methods to tick, whose settings count, two rows of a parameter and its values."""
+    """The methods, the origin of their settings, and two parameters with values."""
 
     changed = Signal()
 
@@ -58,7 +58,7 @@ class ComparisonChoice(QWidget):
         self.settings = Choice((("defaults", False), ("as in Segment", True)))
         self.rows = (_AxisRow("Vary"), _AxisRow("and"))
         section, methods, layout = FormSection(), QVBoxLayout(), QVBoxLayout(self)
-        section.add_row("Settings", self.settings, "What the parameters are that do not vary.")
+        section.add_row("Settings", self.settings, "Values of the parameters that are not varied.")
         methods.setSpacing(2)
         layout.addLayout(methods)
         fill_layout(layout, section, *self.rows)
@@ -83,9 +83,9 @@ class ComparisonChoice(QWidget):
     def variants(
         self, options: ImageOptions, configured: Mapping[str, AbstractMethod]
     ) -> list[compare.Variant]:
-        """Return the variants of the ticked methods: as in `configured`, else with their defaults.
+        """Return the variants of the ticked methods, as in `configured` or else with defaults.
 
-        InvalidInput is raised if no method is ticked, or values are wrong.
+        Raises InvalidInput if no method is ticked or a value is invalid.
         """
         types, rows = self.methods, [row for row in self.rows if row.name]
         axes = {row.name: compare.read_values(row.name, row.text, types) for row in rows}
@@ -98,7 +98,7 @@ class ComparisonChoice(QWidget):
         return compare.variants_of(methods, axes, options)
 
     def _on_methods_changed(self) -> None:
-        """Offer what may vary: basic parameters, options of the image, advanced parameters."""
+        """List the variable parameters: basic ones, image options, advanced ones."""
         parameters: dict[str, Parameter] = {}
         for item in (item for method in self.methods for item in describe(method)):
             if item.kind in _KINDS and item.name not in _NOT_VARIED and item.in_form:
@@ -111,7 +111,7 @@ class ComparisonChoice(QWidget):
 
 
 class _AxisRow(QWidget):
-    """A word, a parameter and its values."""
+    """A caption, a parameter and its values."""
 
     changed = Signal()
 
@@ -121,7 +121,7 @@ class _AxisRow(QWidget):
         label.setFixedWidth(label.fontMetrics().horizontalAdvance("Vary  "))
         self._box = Choice()
         self._box.setToolTip("The parameter that takes several values.")
-        self._line = QLineEdit(toolTip="Values with commas between; every combination is run.")
+        self._line = QLineEdit(toolTip="Values, separated by commas; every combination is run.")
         self._line.setSizePolicy(self._box.sizePolicy())
         layout = QHBoxLayout(self)
         fill_layout(layout, label, self._box, self._line)
@@ -133,7 +133,7 @@ class _AxisRow(QWidget):
 
     @property
     def name(self) -> str:
-        """What varies; empty for nothing."""
+        """Name of the varied parameter, or empty."""
         return self._box.value or ""
 
     @property
@@ -166,7 +166,7 @@ def _first_values(item: Parameter) -> str:
     if item.name in _FIRST_VALUES:
         return _FIRST_VALUES[item.name]
     if item.kind == "choice":
-        return ", ".join(choice for choice in item.choices if choice != AUTO)  # it is one of these
+        return ", ".join(choice for choice in item.choices if choice != AUTO)  # AUTO is among them
     if item.kind == "bool":
         return "false, true"
     if item.minimum is not None and item.maximum is not None and item.ends is not None:
@@ -181,17 +181,17 @@ def _first_values(item: Parameter) -> str:
 
 
 def whole_name(variant: compare.Variant, n_words: int | None = None) -> str:
-    """Return the coordinates of a variant as text, with `n_words` words of each label."""
+    """Return the coordinates of a variant as text, with the first `n_words` of each label."""
     texts = []
     for axis, value in variant.coordinates:
         item = _OPTIONS.get(axis) or parameter_named(type(variant.method), axis)
-        label = "" if item is None else item.label  # the name of a method is enough
+        label = "" if item is None else item.label  # methods have no label
         texts.append(" ".join([*label.split()[:n_words], value]))
     return ", ".join(texts)
 
 
 def panel_names(variants: Sequence[compare.Variant]) -> list[str]:
-    """Return for each variant what distinguishes it, as long as there is room for."""
+    """Return the distinguishing coordinates of each variant, shortened to fit a panel."""
     axes, layout = compare.open_axes(variants), compare.lay_out(variants)
     if not axes:
         return [whole_name(variant) for variant in variants]
@@ -214,16 +214,16 @@ def panel_names(variants: Sequence[compare.Variant]) -> list[str]:
 
 
 def _short_window(axis: str, text: str) -> str:
-    """Return the sides of a window without those of 1, each once: 3 for 1 x 3 x 3."""
+    """Return the distinct sides of a window other than 1: 3 for 1 x 3 x 3."""
     sides = dict.fromkeys(side for side in text.split(" x ") if side != "1")
     return " x ".join(sides) or text if axis == "window" else text
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class ComparisonJob:
-    """What to compare on a region of an image, as read from the form on click; what came of it.
+    """A comparison on a region of an image, as read from the form, with its results once run.
 
-    The rows are the numbers of the results, with those of their agreement where a truth is known.
+    `rows` are the measures of the results, including the agreement with a truth, if any.
     """
 
     image_job: ImageJob
@@ -234,7 +234,7 @@ class ComparisonJob:
     truth: NDArray[Any] | None = None
 
     def masked(self) -> ComparisonJob:
-        """Return the same without the pixels that are NaN or infinite."""
+        """Return the job without NaN and infinite pixels."""
         job = dataclasses.replace(self.image_job, finite_only=True)
         return dataclasses.replace(self, image_job=job)
 
@@ -244,9 +244,9 @@ class ComparisonJob:
         report: Callable[[object], None],
         cancelled: Callable[[], bool],
     ) -> ComparisonJob:
-        """Run all variants; report each result once, and fraction and name of what is under way.
+        """Run all variants; report each result once, and the fraction and name of the current run.
 
-        Errors are those of `iterate_comparison` and `with_truth`.
+        Raises the errors of `iterate_comparison` and `with_truth`.
         """
         measured, reader = self.with_truth(truth, cancelled), ProblemReader()
         n_reported, last = 0, 0.0
@@ -271,9 +271,9 @@ class ComparisonJob:
         return dataclasses.replace(measured, comparison=comparison, rows=rows)
 
     def with_truth(self, truth: Pixels | None, cancelled: Callable[[], bool]) -> ComparisonJob:
-        """Return the same, measured by regions as they should be, if they are known.
+        """Return the job with true regions to measure against, if any.
 
-        InvalidInput is raised if they do not fit the image, or are 0 everywhere.
+        Raises InvalidInput if they do not fit the image or are 0 everywhere.
         """
         regions = None if truth is None else truth.read(cancelled).copy()
         if regions is not None:

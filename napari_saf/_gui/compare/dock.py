@@ -1,4 +1,4 @@
-"""The Compare dock: several methods, or a grid of values, on one image, side by side."""
+"""The Compare dock: several methods or a grid of parameter values on one image."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ _RUN_HELP = f"Run every combination, one after another ({RUN_KEY_TEXT})."
 _STOP_HELP = f"End with the results that are finished ({RUN_KEY_TEXT})."
 _SCALE_HELP = "Side of the window over which labels are averaged, where it does not vary (N)."
 _PAINT = (("mean colour", "mean"), ("clear colour", "palette"))
-_PAINT_HELP = "Labels in the saved picture: the mean colour of the image, or those of the layers."
+_PAINT_HELP = "Label colours in the saved picture: mean colours in the image, or as in the layers."
 _FILTERS = "Picture (*.png *.svg *.pdf);;Table (*.csv)"
 
 
 class CompareWidget(DockBase):
-    """Choose an image and what to compare; run; see results side by side, and their numbers.
+    """Runs variants on an image, and shows results side by side with their measures.
 
-    The `outcome` is that of the last comparison, the `results` are its layers, each of which is
-    added in a turn of the event loop of its own.
+    `outcome` is the last finished job, `results` its layers, which are added one per turn of the
+    event loop.
     """
 
     def __init__(self, viewer: napari.viewer.Viewer) -> None:
@@ -48,7 +48,7 @@ class CompareWidget(DockBase):
         self.outcome: ComparisonJob | None = None
         self.results: ComparisonLayers | None = None
         self._why_not = self._scale_note = ""
-        self._changes: deque[Callable[[], None]] = deque()  # of layers, one for each turn
+        self._changes: deque[Callable[[], None]] = deque()  # of layers, one per turn
         self._turns = QTimer(self, interval=0)
         self.input, self.choice = ImageInput(viewer), ComparisonChoice()
         self.kept_parts = (self.input,)
@@ -107,7 +107,7 @@ class CompareWidget(DockBase):
                 self._begin(self._job())
 
     def save_to(self, path: str) -> None:
-        """Save a picture or a table, by the suffix; none stands for a picture."""
+        """Save a figure or a table by the suffix, by default .png."""
         outcome, layers = self.outcome, self.results
         if outcome is None or layers is None:
             return
@@ -131,9 +131,9 @@ class CompareWidget(DockBase):
         )
 
     def show_side_by_side(self, visible: bool) -> None:
-        """Show the results in napari's grid, or leave it.
+        """Show the results in grid mode, or end it.
 
-        A full table of two parameters is shown as such; else image and truth come first.
+        A complete grid of two parameters is shown as such; otherwise image and truth come first.
         """
         outcome, layers = self.outcome, self.results
         if not visible:
@@ -178,7 +178,7 @@ class CompareWidget(DockBase):
         )
 
     def _job(self) -> ComparisonJob:
-        """Return the job of the form, with the method of the Segment dock if its settings count."""
+        """Return the job of the form, with the method of the Segment dock if so chosen."""
         configured: dict[str, AbstractMethod] = {}
         if self.choice.settings.value:
             segment = self.workspace.docks.get("Segment")
@@ -199,7 +199,7 @@ class CompareWidget(DockBase):
         try:
             n_runs = len(self._job().variants)
         except SafError as error:
-            if not self.choice.settings.value:  # those of another dock may be right by then
+            if not self.choice.settings.value:  # settings of Segment are checked on run
                 self._why_not = describe_error(error)
         self.run_button.setText(f"Compare {n_runs} runs" if n_runs > 1 else "Compare")
         self._refresh()
@@ -243,7 +243,7 @@ class CompareWidget(DockBase):
             f"{image}{counted(count, 'result')} in {seconds:.1f} s",
             self._scale_note,
             *(f"not run: {whole_name(v)}: {error}" for v, error in comparison.failures),
-            "" if comparison.is_complete else "stopped before the others",
+            "" if comparison.is_complete else "stopped before the remaining runs",
             self.results.note,
         ]
         self.panel.show_outcome("\n".join(filter(None, lines)), count / len(outcome.variants))
@@ -261,7 +261,7 @@ class CompareWidget(DockBase):
         self.table.show_rows(outcome.rows, names)
 
     def _on_truth_changed(self, layer: Any) -> None:
-        """Measure the results that are there."""
+        """Measure existing results against the truth."""
         outcome = self.outcome
         if outcome is None or self.panel.is_busy:
             return
@@ -275,7 +275,7 @@ class CompareWidget(DockBase):
         self.panel.background.run("truth", partial(outcome.with_truth, truth), show)
 
     def _on_row_chosen(self, number: int) -> None:
-        """Choose the layer of a result, and show its labels; those that died are crossed."""
+        """Select the layer of a result and show its labels, extinct ones crossed out."""
         outcome, layers = self.outcome, self.results
         if outcome is None or layers is None:
             return
@@ -287,7 +287,7 @@ class CompareWidget(DockBase):
             fill = fill_color(result.prototypes[label - 1], result.variant.options.features, border)
             share = result.sizes[label - 1] / result.labels.size
             text = f"label {label}: {100 * share:.1f} % of the pixels"
-            text = f"label {label}: died out here, others have it" if label in dead else text
+            text = f"label {label}: extinct here, present elsewhere" if label in dead else text
             swatches.append(Swatch(fill, border, text, label in dead))
         self.swatches.show_swatches(swatches)
         chosen = layers.layer(result.variant)

@@ -1,4 +1,4 @@
-"""The results of a comparison: a layer for each, and a row in a table."""
+"""The results of a comparison as layers and as rows of a table."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from napari_saf._gui.layers.view import insert_above, visibility_of
 from napari_saf.comparison import COLUMNS, Compared, Row, Variant
 
 _WIDEST = 150
-"""Of a column, so that a name leaves room for numbers."""
+"""Maximal width of the column of names, which leaves room for numbers."""
 
 
 class ComparisonLayers:
-    """A layer for each result, with common label numbers and colours in the end."""
+    """A layer for each result; label numbers and colours are matched at the end."""
 
     def __init__(
         self,
@@ -36,8 +36,8 @@ class ComparisonLayers:
     ) -> None:
         self.image = image
         self.names = dict(zip(variants, panel_names(variants), strict=True))
-        """What distinguishes each variant from the others."""
-        self.note = ""  # on what lay over the image, or does
+        """Distinguishing name of each variant."""
+        self.note = ""  # on layers that covered the image
         self._viewer = viewer
         self._placement = placement
         self._lives: dict[Variant, LiveLayer] = {}
@@ -55,24 +55,24 @@ class ComparisonLayers:
         return tuple(float(x) for x in live.color(number - 1)[:3])
 
     def add(self, result: Compared) -> None:
-        """Show a result on a layer of its own, above the others."""
+        """Show a result as a new layer, above the others."""
         name = self.names[result.variant]
         live = LiveLayer(self._viewer, self.image, name, self._placement)
         self._lives[result.variant] = live
         if self.image in self._viewer.layers:
             self.hide()
-            # In the end there may be as many numbers as labels of all results.
+            # Matched numbers may be as many as the labels of all results.
             live.show(result.labels, int(result.labels.max()) * len(self.names))
             live.layer.name = name
             self.note = visibility_of(self._viewer).reveal(self.image, live.layer) or self.note
 
     def hide(self) -> None:
         for layer in self.layers():
-            if layer.visible:  # to hide it again would take as long
+            if layer.visible:  # hiding a hidden layer is slow, too
                 layer.visible = False
 
     def renumber(self, result: Compared, n_numbers: int) -> None:
-        """Give the labels of a layer, added now if there is none, the numbers common to all."""
+        """Renumber the labels of a result to the matched numbers, adding its layer if needed."""
         if result.variant not in self._lives:
             self.add(result)
         live = self._lives[result.variant]
@@ -85,7 +85,7 @@ class ComparisonLayers:
             }
 
     def sort(self) -> None:
-        """Put the layers above the image in the order of the variants."""
+        """Order the layers above the image as the variants."""
         layers = self.layers()
         if layers != [layer for layer in self._viewer.layers if layer in layers]:
             for layer in layers:
@@ -93,7 +93,7 @@ class ComparisonLayers:
 
 
 class _ResultModel(TableModel):
-    """Results by their number in a comparison; the best value of a column is bold."""
+    """Results in the order of the comparison; the best value of each column is bold."""
 
     def __init__(self) -> None:
         super().__init__([(column.heading, column.help) for column in COLUMNS])
@@ -140,10 +140,9 @@ class _ResultModel(TableModel):
 
 
 class ComparisonTable(TableView):
-    """A row for each result; sorted by a click on a heading, chosen by a click on a row.
+    """A row for each result; a click on a heading sorts, a click on a row selects.
 
-    Columns that do not fit beside the others are hidden, the last first; the tooltip of a row has
-    all of them.
+    Columns that do not fit are hidden, the last first; the tooltip of a row lists all of them.
     """
 
     row_chosen = Signal(int)
@@ -157,14 +156,14 @@ class ComparisonTable(TableView):
         self.setShowGrid(True)
         self.setWordWrap(False)
         self.allow_sorting()
-        # The style would leave room for an arrow beside every heading.
+        # Otherwise the style reserves space for an arrow in every heading.
         header.setSortIndicatorShown(False)
         self.selectionModel().selectionChanged.connect(self._on_selection_changed)
         self._results.headerDataChanged.connect(self._fit)
         self.show_rows([], [])
 
     def show_rows(self, rows: Sequence[Row], names: Sequence[tuple[str, str]]) -> None:
-        """Show rows under short names, with whole ones; columns without any value are hidden."""
+        """Show rows with pairs of short and full names; columns without values are hidden."""
         self._results.show_results(rows, names)
         self.horizontalHeader().setSortIndicator(-1, Qt.SortOrder.AscendingOrder)
         self._fit()
@@ -174,8 +173,8 @@ class ComparisonTable(TableView):
         self._fit()
 
     def _fit(self, *changed: object) -> None:
-        """Be no higher than the rows, and show as many columns as there is room for."""
-        # The height of the headings is known once they have been shown.
+        """Limit the height to the rows, and show as many columns as fit."""
+        # The height of the headings is known only after they were shown.
         self.setMaximumHeight(self.height_of(self._results.rowCount()))
         room = self.viewport().width()
         for number in range(len(COLUMNS)):

@@ -1,4 +1,4 @@
-"""The Truth section: scores of a Labels layer beside a true one, and where they differ."""
+"""The Truth section: scores of a Labels layer against a true one, and a layer of errors."""
 
 from __future__ import annotations
 
@@ -32,26 +32,26 @@ from napari_saf.methods import Cancelled
 from napari_saf.scoring import ERROR_COLORS, Score, ScoreKind, save_score_figure, score
 
 _SCORE_KEY = "napari_saf_score"
-"""Entry of the metadata of a layer that shows what is wrong."""
+"""Metadata key of a layer that shows errors."""
 _KINDS = {
     "pixels": "Labels are classes of pixels: confusion, IoU, F1, borders.",
     "objects": "Labels are numbers of objects: AP and F1 by overlap, split and merged.",
-    "classes": "Classes of the objects that match: those of an objects layer, or the labels, "
+    "classes": "Classes of the matched objects: those of an objects layer, or the labels, "
     "whose connected regions are the objects.",
     "tracks": "Labels are numbers of tracks, frames along the first axis, or of objects that a "
     "Tracks layer links: TRA and DET (needs py-ctcmetrics).",
 }
-_SCORE_HELP = "Measure the labels, and show what is missed and what is false on a layer."
+_SCORE_HELP = "Score the labels, and show missed and false pixels as a layer."
 _HEADLINES = ("accuracy", "balanced accuracy", "TRA", "F1 at 0.5")
-"""The first of these that there is stands in the status."""
+"""The first available of these is shown in the status."""
 _N_ROWS = 8
-"""Of the table that are in sight."""
+"""Number of visible rows of the table."""
 _FIGURES = "Figure (*.png *.svg *.pdf)"
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class ScoreJob:
-    """Which layers are scored, and how, as read from the form on click."""
+    """The layers to score and the kind of score, as read from the form."""
 
     labels: Labels
     truth: Labels
@@ -85,7 +85,7 @@ class ScoreJob:
 
 
 def why_no_score(labels: Labels | None, truth: Labels | None) -> str:
-    """Return why labels cannot be scored against a truth; empty if they can."""
+    """Return the reason why labels cannot be scored against a truth; empty if they can."""
     if truth is None:
         return "choose a truth: a Labels layer"
     if labels is None or labels is truth:
@@ -94,12 +94,12 @@ def why_no_score(labels: Labels | None, truth: Labels | None) -> str:
     if shape != expected:
         return f"{labels.name} has the shape {shape}, {truth.name} {expected}"
     if not np.allclose(world_affine(labels), world_affine(truth)):
-        return f"{labels.name} and {truth.name} differ in scale or place"
+        return f"{labels.name} and {truth.name} differ in scale or position"
     return ""
 
 
 class TruthSection(QWidget):
-    """A form, its button, the scores as a table, and a legend of the layer that is added."""
+    """The form, its button, the table of scores, and a legend of the layer of errors."""
 
     def __init__(self, viewer: napari.Viewer, panel: RunPanel) -> None:
         super().__init__()
@@ -113,19 +113,19 @@ class TruthSection(QWidget):
         self.tracks = LayerChoice(viewer, Tracks, none="by number")
         self.true_tracks = LayerChoice(viewer, Tracks, none="by number")
         self.button = create_button("Score", _SCORE_HELP, self.start)
-        help = "Save the figure of the scores, and of what is wrong (.png, .svg, .pdf)."
+        help = "Save the figure of the scores and errors (.png, .svg, .pdf)."
         self.figure_button = create_button("Save figure …", help, self._ask_to_save)
         self.legend, self.table = QLabel(wordWrap=True), TableSection(panel.status)
         self.table.view.setSelectionMode(QTableView.SelectionMode.NoSelection)
         self.table.view.setToolTip("The scores; a click on a heading sorts them.")
         self.table.view.horizontalHeader().setStretchLastSection(True)
-        linking = "The Tracks layer that links the objects of the {}, and says what divides."
+        linking = "The Tracks layer that links the objects of the {}, including divisions."
         self._rows = FormSection()
         for text, field, help in (
-            ("Truth", self.truth, "The labels as they should be. Results of Compare are measured "
-             "against them, too, but where they are 0."),
+            ("Truth", self.truth, "The true labels. Results of Compare are also measured against "
+             "them, except where they are 0."),
             ("Labels", self.labels, "The labels that are scored."),
-            ("Compare", self.kind, "What the labels are."),
+            ("Compare", self.kind, "What the labels represent."),
             ("", self.unknown, "Pixels that are 0 in the truth do not count."),
             ("Tracks", self.tracks, linking.format("labels")),
             ("True tracks", self.true_tracks, linking.format("truth")),
@@ -151,7 +151,7 @@ class TruthSection(QWidget):
         self._panel.begin_task("scoring", job.run, lambda scores: self._show(job, scores))
 
     def save_to(self, path: str) -> None:
-        """Save the figure; .png is added where there is no suffix."""
+        """Save the figure; the suffix defaults to .png."""
         target, scores = Path(path), self.score
         target = target if target.suffix else target.with_name(f"{target.name}.png")
         if scores is not None:
@@ -185,7 +185,7 @@ class TruthSection(QWidget):
         self._refresh()
 
     def _show_layer(self, job: ScoreJob, scores: Score) -> None:
-        """Show what is wrong on a layer, in place of an earlier one, and hide what it is of."""
+        """Show the errors as a layer, replacing an earlier one, and hide the scored layers."""
         layers, labels = self._viewer.layers, job.labels
         errors = scores.errors.reshape(pixels_of(labels).shape)
         with selection_kept(self._viewer):
@@ -205,7 +205,7 @@ class TruthSection(QWidget):
             layer.visible = False
 
     def _on_changed(self, *changed: object) -> None:
-        """Forget scores of an earlier choice."""
+        """Clear the scores of an earlier choice."""
         is_of_tracks = self.kind.value == "tracks"
         self._rows.show_row(self.unknown, self.kind.value == "pixels")
         self._rows.show_row(self.tracks, is_of_tracks)
@@ -238,7 +238,7 @@ def _is_no_score(layer: Any) -> bool:
 
 
 def _classes_of(layer: Labels) -> dict[int, str] | None:
-    """Return the class of each object of a layer; None if its table has none."""
+    """Return the class of each object from the features of a layer, or None."""
     table = layer.features
     column = next((name for name in ("class", "name") if name in table), None)
     if column is None or "index" not in table:
@@ -250,7 +250,7 @@ def _classes_of(layer: Labels) -> dict[int, str] | None:
 def _as_tracks(
     labels: NDArray[Any], layer: Labels, tracks: Tracks | None
 ) -> tuple[NDArray[Any], dict[int, int]]:
-    """Return labels numbered by the tracks whose points are nearest, and parents of tracks."""
+    """Return labels renumbered by the nearest track, and the parent of each track."""
     if tracks is None:
         return labels, {}
     n_axes = tracks.data.shape[1] - 1

@@ -1,1 +1,1 @@
-"""The Diagnostics dock: how a run went, back in time, and on from there."""
+"""The Diagnostics dock: curves of a run, its labels at earlier times, and branches."""

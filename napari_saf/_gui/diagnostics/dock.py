@@ -1,4 +1,4 @@
-"""The Diagnostics dock: how a run went, back in time, and on from there."""
+"""The Diagnostics dock: curves of a run, its labels at earlier times, and branches."""
 
 from __future__ import annotations
 
@@ -39,17 +39,16 @@ from napari_saf.result import LabelImage
 
 REFRESH_MILLISECONDS = 250
 _MOST_POINTS = 150
-_NOTHING = "Run a method in any dock: its curves come up here."
+_NOTHING = "Run a method in any dock to see its curves here."
 _NOT_RECORDED = (
     "Earlier labels were not recorded: to use the time slider, have this dock open during a run."
 )
 _TIME_HELP = (
-    "Go back in time: the labels at any recorded time are shown in a layer of their own; at the "
-    "right end the result is back."
+    "Show the labels at any recorded time in a separate layer; the right end shows the result."
 )
 _RESUME_HELP = (
-    "Go on from here as the run did, in the same layer. For the flows the end is the same but for "
-    "few pixels."
+    "Resume the run from this time, in the same layer. For the flows, the result is the same "
+    "except for few pixels."
 )
 _ENTROPY_HELP = (
     "A layer with the entropy of each pixel's soft labels at this time: 0 decided, 1 no preference."
@@ -58,27 +57,27 @@ _ENTROPY_HELP = (
 
 @dataclasses.dataclass(frozen=True)
 class ContinueState:
-    """What decides whether a run goes on from the time of the slider."""
+    """Conditions under which a run can be resumed from the time of the slider."""
 
-    is_recorded: bool = True  # at that time
+    is_recorded: bool = True  # at this time
     is_running: bool = False
-    has_layers: bool = True  # that of its labels, as the run left it, and its image
-    is_busy: bool = False  # with a run of the dock
+    has_layers: bool = True  # the unchanged labels of the run, and its image
+    is_busy: bool = False  # with a run of this dock
 
 
 def why_disabled(state: ContinueState) -> str:
-    """Return why a run cannot go on from where the slider is; empty if it can."""
+    """Return the reason why a run cannot be resumed from this time; empty if it can."""
     if not state.is_recorded:
-        return "nothing was recorded to go on from"
+        return "no state was recorded at this time"
     if state.is_running or state.is_busy:
         return "wait for the end of the run, or stop it"
-    return "" if state.has_layers else "the image or the labels of the run are gone"
+    return "" if state.has_layers else "the image or the labels of the run were removed or changed"
 
 
 class DiagnosticsWidget(DockBase):
-    """Record the runs of all docks, show any recorded state and branch from it.
+    """Records the runs of all docks, shows any recorded state and branches from it.
 
-    `times` are those that the slider goes through, `earlier` are layers of that time.
+    `times` are the positions of the slider, `earlier` the layers of earlier times.
     """
 
     def __init__(self, viewer: napari.viewer.Viewer) -> None:
@@ -126,7 +125,7 @@ class DiagnosticsWidget(DockBase):
         self.slider.setValue(self._index_of(time))
 
     def _continue(self, *, is_branch: bool) -> None:
-        """Go on from the time of the slider as the run did, in its layer, or as a branch of it."""
+        """Resume from the time of the slider, in the layer of the run or as a branch."""
         run, recorded = self.recorded, self._state()
         if run is None or recorded is None or why_disabled(self._continue_state()):
             return
@@ -152,7 +151,7 @@ class DiagnosticsWidget(DockBase):
     def _on_run_began(self, controller: RunController) -> None:
         run = self.recordings.record(controller)
         if run is not None:
-            self.choice.set_others([("the run under way", run)])
+            self.choice.set_others([("current run", run)])
             self.choice.choose(run)
             self._timer.start()
 
@@ -191,10 +190,10 @@ class DiagnosticsWidget(DockBase):
         self.entropy = QCheckBox(text, toolTip=_ENTROPY_HELP)
         self._timer = QTimer(self, interval=REFRESH_MILLISECONDS)
         rows = FormSection()
-        rows.add_row("Result", self.choice, "The run to look at.")
+        rows.add_row("Result", self.choice, "The run to show.")
         rows.add_row("Time", self.slider, _TIME_HELP)
         self.apart_fold = create_fold("How far apart are the labels?", self.separability)
-        self.branch_fold = create_fold("Branch: go on with other parameters", self.branch)
+        self.branch_fold = create_fold("Branch: continue with other parameters", self.branch)
         self.lay_out(
             [rows, self.description, self.plot, self.entropy, self.apart_fold, self.branch_fold],
             [self.resume_button, self.panel.stop_button],
@@ -207,7 +206,7 @@ class DiagnosticsWidget(DockBase):
         runs.returned.disconnect(self._on_run_returned)
         runs.ended.disconnect(self._on_run_ended)
         for run in self.runs:
-            run.run.recording = None  # nobody is there to look at it
+            run.run.recording = None  # no longer shown
         self._timer.stop()
         self.branch.release()
         self.earlier.forget(keeps_layers=not self.lifetime.has_window)
@@ -251,14 +250,14 @@ class DiagnosticsWidget(DockBase):
         self._show_separability()
 
     def _show_branch(self) -> None:
-        """Build the form of a branch once it is visible: most runs are not branched."""
+        """Create the form of a branch when it becomes visible, as most runs have none."""
         if self.recorded is not None and self.branch_fold.isExpanded():
             self.branch.show_job(self.recorded.job)
 
     def refresh(self) -> None:
-        """Show curves, the range of the slider, and what is possible, as they are now.
+        """Update curves, slider range and buttons.
 
-        At the end the slider stays at the end, else at its time.
+        The slider stays at the end if it was there, else at its time.
         """
         at, is_at_end, run, layer = self.time, self.is_at_end, self.recorded, self.choice.layer
         history = history_of(layer) if run is None else run.recording.history(_MOST_POINTS)
@@ -284,7 +283,7 @@ class DiagnosticsWidget(DockBase):
 
     def _on_timer(self) -> None:
         is_running = self.recorded is not None and self.recorded.is_running
-        if is_running and not self.visibleRegion().isEmpty():  # else it is behind another tab
+        if is_running and not self.visibleRegion().isEmpty():  # else hidden behind another tab
             self.refresh()
 
     def _on_slider_moved(self) -> None:
@@ -335,12 +334,12 @@ class DiagnosticsWidget(DockBase):
         self.panel.background.run("entropy", lambda cancelled: run.entropies(state), show)
 
     def _show_separability(self) -> None:
-        """Compute how far apart labels are, if that section is open."""
+        """Compute the separability of the labels, if its section is open."""
         run, state = self.recorded, self._state()
         if not self.apart_fold.isExpanded():
             return
         if run is None or state is None or run.problem is None or run.is_running:
-            self.separability.show_message("Shown when a recorded run is over.")
+            self.separability.show_message("Shown when a recorded run has finished.")
             return
 
         def show(measured: tuple[float, NDArray[np.float64]]) -> None:

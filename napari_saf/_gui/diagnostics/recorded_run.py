@@ -1,4 +1,4 @@
-"""A run that is recorded, and the layers that show what it was like at an earlier time."""
+"""Recorded runs, and the layers that show their labels and entropy at an earlier time."""
 
 from __future__ import annotations
 
@@ -27,11 +27,10 @@ _MOST_RUNS = 2
 
 @dataclasses.dataclass(slots=True, eq=False)
 class RecordedRun:
-    """A run of some dock: under way, while there is a controller, or over.
+    """A recorded run of any dock; it is running as long as it has a controller.
 
-    Classes that were painted have their numbers; without, the labels have those of the label map,
-    once the run is over. The run `previous` is what the layer shows as long as this one has no
-    result.
+    Painted classes keep their numbers; other labels are numbered by `label_map` once the run has
+    finished. `previous` is the run that the layer shows until this one has a result.
     """
 
     controller: RunController | None
@@ -57,7 +56,7 @@ class RecordedRun:
         return self.controller is not None
 
     def shown_numbers(self, n_columns: int) -> NDArray[np.int64]:
-        """Return the number of each column on screen: painted, by size, or as it comes."""
+        """Return the displayed number of each column: painted, by size, or in column order."""
         painted = self.run.classes
         shown = painted if painted.n_columns else self.label_map or self.recording.label_map
         return shown.extended(n_columns).numbers[:n_columns]
@@ -78,13 +77,13 @@ class RecordedRun:
         return f"t = {recorded.time:.3g} of {last:.3g}: step {recorded.step}, {labels}"
 
     def entropies(self, state: RecordedState) -> NDArray[np.floating]:
-        """Return the entropy of each pixel of the image that was asked for."""
+        """Return the entropy of each pixel of the labelled image."""
         assert self.problem is not None
         image = self.problem.graph.to_image(state.entropies())
         return np.asarray(image[-1] if isinstance(image, list) else image)
 
     def separability(self, state: RecordedState) -> tuple[float, NDArray[np.float64]]:
-        """Return how far apart all labels are, and each two of them."""
+        """Return the separability of all labels, and of each pair."""
         assert self.problem is not None
         features, labels = self.problem.features, state.columns() + 1
         return class_separability(features, labels), pairwise_separability(features, labels)
@@ -96,9 +95,9 @@ class RecordedRun:
 
 
 class RecordedRuns:
-    """Recordings of runs of all docks: those under way, and the newest that are over.
+    """Recordings of the runs of all docks: running ones and the newest finished ones.
 
-    The list `runs` is theirs, the newest last; `on_forgotten` is called with those that leave it.
+    `runs` lists them, the newest last; `on_forgotten` is called with those removed.
     """
 
     def __init__(self, on_forgotten: Callable[[Sequence[RecordedRun]], object]) -> None:
@@ -106,7 +105,7 @@ class RecordedRuns:
         self._on_forgotten = on_forgotten
 
     def record(self, controller: RunController) -> RecordedRun | None:
-        """Record a run that began; None if there is nothing to record."""
+        """Start to record a run; return None if it cannot be recorded."""
         began = controller.run
         recording = None if began is None else began.record()
         if began is None or recording is None:
@@ -122,7 +121,7 @@ class RecordedRuns:
         return next((run for run in self.runs if run.controller is controller), None)
 
     def end(self, run: RecordedRun) -> None:
-        """Keep a run that is over, or the one before it if it has no result."""
+        """Keep a finished run, or the previous one if it has no result."""
         run.controller = None
         if run.live.layer is None or run.live.is_lost:
             self.forget([run])
@@ -130,7 +129,7 @@ class RecordedRuns:
             self.runs = [run.previous if entry is run else entry for entry in self.runs]
 
     def forget(self, runs: Sequence[RecordedRun]) -> None:
-        """Forget runs, but for those under way."""
+        """Forget runs except running ones."""
         gone = [run for run in runs if not run.is_running]
         self.runs = [run for run in self.runs if run not in gone]
         self._on_forgotten(gone)
@@ -142,7 +141,7 @@ def history_of(layer: Any) -> History | None:
 
 
 def color_of_column(layer: Any, column: int) -> NDArray[np.floating]:
-    """Return the colour on a layer of a column of the run that it is of."""
+    """Return the RGBA (4,) on a layer of a column of its run."""
     numbers = np.zeros(0, int) if layer is None else metadata_of(layer)["numbers"]
     if column >= len(numbers) or not numbers[column]:
         return np.array([0.5, 0.5, 0.5, 1.0])
@@ -150,9 +149,9 @@ def color_of_column(layer: Any, column: int) -> NDArray[np.floating]:
 
 
 class EarlierLayers:
-    """Layers with the labels, and the entropy, of a run at an earlier time.
+    """Layers with the labels and the entropy of a run at an earlier time.
 
-    The result stays as it is; it is hidden as long as earlier labels are shown.
+    The result is unchanged, and hidden while earlier labels are shown.
     """
 
     def __init__(self, viewer: napari.Viewer) -> None:
@@ -163,7 +162,7 @@ class EarlierLayers:
 
     @property
     def labels(self) -> Any:
-        """The layer of earlier labels that is shown, or None."""
+        """The displayed layer of earlier labels, or None."""
         return None if self._result is None or self._labels is None else self._labels.layer
 
     def show_labels(self, run: RecordedRun, labels: LabelImage, time: float) -> None:
@@ -171,13 +170,13 @@ class EarlierLayers:
         if result is None or run.live.is_lost:
             return
         if self._labels is None or self._labels.is_lost:
-            # It takes the colours of the result and lies below it.
+            # Has the colours of the result and is placed below it.
             image, placement = run.job.image, run.live.placement
             self._labels = LiveLayer(self._viewer, image, "earlier", placement, result)
         self._labels.show(labels, int(labels.max(initial=0)))
         self._labels.layer.name = f"{result.name} at t = {time:.3g}"
         self._labels.layer.visible = True
-        # Its regions, or a later result, would lie over these.
+        # Regions, or a later result, would cover this layer.
         index = run.job.image_job.pixels.index
         visibility_of(self._viewer).show_result(run.job.image, result, index)
         if self._result is None:
@@ -210,7 +209,7 @@ class EarlierLayers:
             self._entropy.hide()
 
     def forget(self, *, keeps_layers: bool = False) -> None:
-        """Show the result again and remove the layers, unless they are kept."""
+        """Show the result again, and remove the layers unless `keeps_layers`."""
         if not keeps_layers:
             self.show_result()
             for live in (self._labels, self._entropy):

@@ -1,4 +1,4 @@
-"""What the Diagnostics dock shows of a run: curves, how far apart labels are, a branch."""
+"""Sections of the Diagnostics dock: curves, separability of labels, branch."""
 
 from __future__ import annotations
 
@@ -26,23 +26,23 @@ from napari_saf.result import History
 
 _PLOT_HEIGHT = 38
 _MARGIN = 0.012
-"""Left and right of the curves, as a share of the time: for the cursor, which has a width."""
+"""Margin left and right of the curves for the cursor, as a share of the time."""
 _RANGE_WIDTH = 50
 _LINE, _CURSOR, _FACE = QColor("#4c9be8"), QColor("#f5a623"), QColor(128, 128, 128, 33)
 _SMALL = "font-size: 7pt; color: gray;"
 _MOST_ROWS = 6
-BRANCH_HELP = "Go on from here with these parameters, in a layer of its own."
+BRANCH_HELP = "Continue from this time with these parameters, in a new layer."
 _SCALE_HELP = "Side of the window over which labels are averaged (N)."
 _SUMMARY_HELP = (
-    "How far apart labels are in colour or whatever describes a pixel: the scatter between them "
-    "over the scatter within them; larger is better (tr S_B / tr S_W)."
+    "Separability of the labels by their features: scatter between labels over scatter within "
+    "labels; larger is better (tr S_B / tr S_W)."
 )
 Colors = Callable[[int], NDArray[np.floating]]
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Curve:
-    """Values to plot, or shares of columns to stack; `format` returns those of a step as text."""
+    """Values to plot, or shares of columns to stack; `format` formats the value of a step."""
 
     name: str
     help: str
@@ -53,25 +53,25 @@ class Curve:
 _CURVES: tuple[tuple[str, str, Callable[[Any], str], str], ...] = (
     (
         "undecided", "entropy", "{:.3g} nats".format,
-        "How undecided the labels are: mean entropy in nats, 0 where each pixel has one label for "
-        "sure, the logarithm of the number of labels where none is preferred."),
+        "Mean entropy of the soft labels in nats: 0 if every pixel is certain, the logarithm of "
+        "the number of labels if none is preferred."),
     (
         "label shares", "label_shares",
         lambda shares: counted(int(np.count_nonzero(shares)), "label"),
-        "How much of the image each label has, in its colour."),
+        "Share of the image of each label, in its colour."),
     (
         "labels in use, at most", "rank_bound", "{:.3g}".format,
-        "How many labels still matter: rank bound, tr(C⁻¹ WᵀW)."),
-    ("objective", "objective", "{:.5g}".format, "What the method raises or lowers."),
+        "Bound of the number of labels in use: rank bound, tr(C⁻¹ WᵀW)."),
+    ("objective", "objective", "{:.5g}".format, "What the method maximizes or minimizes."),
     (
         "changed", "changed", lambda share: f"{100 * share:.2g} %",
         "Share of the pixels that changed label in the step."),
 )  # fmt: skip
-"""Name, field of the history, format and help of each curve."""
+"""Name, field of the history, format and tooltip of each curve."""
 
 
 def curves_of(history: History) -> list[Curve]:
-    """Return what there is to plot of a run; what is not known at any step is left out."""
+    """Return the curves of a run, without those unknown at all steps."""
     curves = [Curve(name, help, getattr(history, f), form) for name, f, form, help in _CURVES]
     for name, values in history.measures.items():
         label = name.replace("_", " ")
@@ -80,10 +80,10 @@ def curves_of(history: History) -> list[Curve]:
 
 
 class CurvePlot(QWidget):
-    """Small plots, one under the other, over a common axis of time.
+    """Small plots, stacked over a common time axis.
 
-    They are painted here: matplotlib would take 60 ms for all of them, while a run goes on.
-    `moved` sends the time that a person pointed to.
+    They are painted with Qt, as matplotlib would take 60 ms per update during a run. `moved` is
+    emitted with the time that the user clicked.
     """
 
     moved = Signal(float)
@@ -109,7 +109,7 @@ class CurvePlot(QWidget):
     def show_curves(
         self, times: NDArray[np.float64], curves: Sequence[Curve], colors: Colors
     ) -> None:
-        """Show curves over times; `colors` returns the colour of a column."""
+        """Show curves over times; `colors` maps a column to its colour."""
         self._times, self._curves = times, curves
         while len(self.rows) < len(curves):
             self.rows.append(_Row())
@@ -144,9 +144,9 @@ class CurvePlot(QWidget):
 
 
 class _Row(QWidget):
-    """One plot: its name, its value at the cursor, its range, its line or stacked areas.
+    """One plot: name, value at the cursor, range, and a line or stacked areas.
 
-    Polygons lie in the unit square, which is stretched over the place of the plot.
+    Polygons have coordinates in the unit square, which is scaled to the plot area.
     """
 
     def __init__(self) -> None:
@@ -205,7 +205,7 @@ class _Row(QWidget):
         self.show()
 
     def mark(self, share: float, text: str) -> None:
-        """Put the cursor at a share of the time, where the value is this text."""
+        """Move the cursor to a share of the time, and show the value there as text."""
         self.value.setText(text)
         self._cursor = _polygon(np.array([share, share]), np.array([0.0, 1.0]))
         self.update()
@@ -236,7 +236,7 @@ def _polygon(shares: NDArray[np.floating], heights: NDArray[np.floating]) -> QPo
 
 
 def _short_number(value: float) -> str:
-    """Return a number in a few letters: 2e5 in place of 200000 and of 2e+05."""
+    """Return a number as short text: 2e5 for 200000."""
     if 1e3 <= abs(value) < 1e4:
         return f"{value:.0f}"
     if value == 0 or 1e-2 <= abs(value) < 1e3:
@@ -246,13 +246,13 @@ def _short_number(value: float) -> str:
 
 
 class SeparabilityTable(QWidget):
-    """A line with the number for all labels, and a row a label, the least apart first."""
+    """A line with the separability of all labels, and a row per label, the least first."""
 
     def __init__(self) -> None:
         super().__init__()
         self.summary = QLabel(wordWrap=True, toolTip=_SUMMARY_HELP)
         self.table = create_table(
-            "Each label, the label it is least apart from, and how far apart they are."
+            "Each label, the label least separable from it, and their separability."
         )
         self.table.setColumnCount(3)
         self.table.setHorizontalHeaderLabels(["Label", "Most like", "Apart"])
@@ -274,7 +274,7 @@ class SeparabilityTable(QWidget):
     ) -> None:
         present = np.flatnonzero(~np.isnan(pairs).all(axis=1))
         if not len(present):
-            self.show_message("One label only: nothing to tell apart.")
+            self.show_message("Only one label: there is no separability.")
             return
         nearest = np.nanargmin(pairs[present], axis=1)
         order = np.argsort(pairs[present, nearest], kind="stable")
@@ -294,7 +294,7 @@ class SeparabilityTable(QWidget):
 
 
 class BranchForm(FormSection):
-    """The parameters of a run, to be changed, and a button that continues with them."""
+    """The editable parameters of a run, and a button that continues with them."""
 
     def __init__(self, viewer: napari.Viewer) -> None:
         super().__init__()
@@ -307,7 +307,7 @@ class BranchForm(FormSection):
         self.layout().addWidget(self.button)
 
     def show_job(self, job: RunJob) -> None:
-        """Show the parameters of a run, unless they are those shown already."""
+        """Show the parameters of a run, unless already shown."""
         if job is self._job:
             return
         self.release()
@@ -328,7 +328,7 @@ class BranchForm(FormSection):
         self._show_scale()
 
     def job(self) -> RunJob:
-        """Return the run with the parameters as they are now; SafError if one is out of bounds."""
+        """Return the run with the current parameters; raise SafError if one is out of bounds."""
         assert self._job is not None and self.form is not None
         method, image_job = self._job.method, self._job.image_job
         method = build(type(method), values_of(method) | self.form.values())

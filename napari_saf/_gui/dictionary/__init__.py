@@ -1,1 +1,1 @@
-"""The Patch dictionary dock: learn atoms, inspect them, apply them."""
+"""The Patch dictionary dock: learn, inspect and apply dictionaries of patches."""

@@ -1,4 +1,4 @@
-"""The atoms of the dictionary on screen: selected, dropped and restored, in lines or on a map."""
+"""The atoms of the current dictionary as a list or a map: selection, dropping, undo."""
 
 from __future__ import annotations
 
@@ -36,29 +36,29 @@ _DIMMED = 0.35
 _TRANSFORMS_SIDE, _TRANSFORMS_GAP = 44, 4
 _MAX_UNDO = 50
 _NUMBER = 0
-"""Key of the number of an atom in the data of its picture."""
+"""Data key of a graphics item for the number of its atom."""
 _NO_ATOMS = "no dictionary yet: tick images above and press Learn, or load one"
 _HELP = (
-    "A click shows where an atom is used; with Ctrl or Shift several are chosen. "
-    "Wait over an atom to see its turns."
+    "Click an atom to show where it is used; Ctrl or Shift selects several. "
+    "Hover over an atom to see its rotations and reflections."
 )
 _BUTTONS = {
-    "Drop": "Leave the chosen atoms out of the dictionary.",
-    "Undo": "Bring back the atoms that were dropped last.",
+    "Drop": "Remove the selected atoms from the dictionary.",
+    "Undo": "Restore the atoms dropped last.",
     "Load …": "Open a dictionary (.safetensors); dropping it on the viewer does too.",
-    "Save …": "Keep this dictionary as a file, to apply it to other images.",
+    "Save …": "Save this dictionary to a file, to apply it to other images.",
 }
 
 
 class AtomView(QGraphicsView):
-    """Atoms in lines with their counts, or on a map on which similar ones lie near.
+    """Atoms in rows with their counts, or on a map with similar atoms close together.
 
-    A click selects one atom, or none beside all; with Ctrl or Shift it adds one or removes it.
-    While atoms are learned, clicks select nothing and there is no map.
+    A click selects an atom, or clears the selection beside all atoms; with Ctrl or Shift it
+    toggles an atom. During learning there is neither selection nor map.
     """
 
     selection_changed = Signal(object)
-    """The ids of the selected atoms."""
+    """Emitted with the ids of the selected atoms."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -75,7 +75,7 @@ class AtomView(QGraphicsView):
         self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
 
     def show_dictionary(self, shown: ColoredDictionary | None, *, is_learning: bool) -> None:
-        """Show atoms; of those that are selected, the ones that are still there stay so."""
+        """Show atoms, keeping the selection of those that still exist."""
         self.shown, self._is_learning = shown, is_learning
         self.selected &= frozenset(() if shown is None or is_learning else shown.atom_ids)
         dictionary = None if shown is None else shown.dictionary
@@ -94,7 +94,7 @@ class AtomView(QGraphicsView):
         self._draw()
 
     def set_embedding(self, atom_ids: Sequence[int], points: NDArray[np.float64]) -> None:
-        """Set where atoms lie on the map, of shape (n_atoms, 2)."""
+        """Set the positions (n_atoms, 2) of atoms on the map."""
         self._embedding = dict(zip(atom_ids, points, strict=True))
         self._draw()
 
@@ -103,12 +103,12 @@ class AtomView(QGraphicsView):
         self._draw()
 
     def center_of(self, number: int) -> QPoint:
-        """Return where the picture of an atom is in the viewport."""
+        """Return the centre of the picture of an atom in the viewport."""
         pictures = (item for item in self.items() if item.data(_NUMBER) == number)
         return self.mapFromScene(next(pictures).sceneBoundingRect().center())
 
     def tooltip(self, number: int) -> str:
-        """Return the count of an atom, and a picture of its eight transforms, as HTML."""
+        """Return HTML with the count of an atom and a picture of its eight transforms."""
         assert self.shown is not None
         dictionary = self.shown.dictionary
         count, total = int(dictionary.usage[number]), max(1, int(dictionary.usage.sum()))
@@ -120,11 +120,11 @@ class AtomView(QGraphicsView):
         data = base64.b64encode(iio.imwrite("<bytes>", picture, extension=".png")).decode("ascii")
         return (
             f"atom {number + 1}: {format_count(count)} pixels ({100 * count / total:.1f} %)"
-            f'<br>turned and mirrored:<br><img src="data:image/png;base64,{data}">'
+            f'<br>rotated and mirrored:<br><img src="data:image/png;base64,{data}">'
         )
 
     def _draw(self) -> None:
-        """Draw the atoms, each in a frame of its colour; most used and selected ones on top."""
+        """Draw the atoms with frames in their colours, the most used and selected ones on top."""
         drawing = self._drawing
         drawing.clear()
         if self.shown is None:
@@ -153,7 +153,7 @@ class AtomView(QGraphicsView):
                 text.setOpacity(item.opacity())
                 text.setPos(x + (side - text.boundingRect().width()) / 2, y + side)
         drawing.setSceneRect(0, 0, width, height)
-        edges = self.contentsMargins()  # of napari's style
+        edges = self.contentsMargins()  # set by the stylesheet of napari
         height += edges.top() + edges.bottom()
         self.setFixedHeight(int(np.clip(height, _MIN_HEIGHT, _MAX_HEIGHT)))
 
@@ -206,7 +206,7 @@ class AtomView(QGraphicsView):
 
 
 def line_corners(n_atoms: int, width: int, side: int, step: int) -> tuple[NDArray[np.float64], int]:
-    """Return the corners (x, y) of pictures in lines as wide as there is room, and their height."""
+    """Return the corners (n_atoms, 2) as x, y of pictures in rows, and the total height."""
     n_columns = max(1, (width - _GAP) // (side + _GAP))
     rows, columns = np.divmod(np.arange(n_atoms), n_columns)
     step_x = (width - _GAP) / n_columns
@@ -215,7 +215,7 @@ def line_corners(n_atoms: int, width: int, side: int, step: int) -> tuple[NDArra
 
 
 def map_corners(points: NDArray[np.float64], size: NDArray[np.integer]) -> NDArray[np.float64]:
-    """Return points (n, 2) on one scale in the middle of an area of that size, with a margin."""
+    """Return points (n, 2), scaled isotropically and centred in an area with a margin."""
     low, extent = points.min(axis=0), np.ptp(points, axis=0)
     room = size - 2 * _MAP_MARGIN
     scale = max(0.0, float((room / np.maximum(extent, 1e-12)).min()))
@@ -232,7 +232,7 @@ def short_count(count: int) -> str:
 
 
 def _to_rgb(atoms: NDArray[np.floating]) -> NDArray[np.uint8]:
-    """Return atoms as RGB: three channels as they are, others by their mean."""
+    """Return atoms as RGB: three channels unchanged, others averaged."""
     scaled = np.clip(atoms, 0, 1)
     if scaled.shape[-1] != 3:
         scaled = np.repeat(scaled.mean(axis=-1, keepdims=True), 3, axis=-1)
@@ -240,9 +240,9 @@ def _to_rgb(atoms: NDArray[np.floating]) -> NDArray[np.uint8]:
 
 
 class AtomsSection(QWidget):
-    """The dictionary on screen, its atoms sorted by use; buttons for what can be done with it.
+    """The current dictionary with its atoms sorted by use, and its buttons.
 
-    `edited` sends the dictionary after atoms were dropped, or brought back.
+    `edited` is emitted with the dictionary after atoms were dropped or restored.
     """
 
     edited = Signal(object)
@@ -255,7 +255,7 @@ class AtomsSection(QWidget):
         self._heading, self.view = QLabel(wordWrap=True), AtomView()
         help = "All atoms, the most used first, with the pixels they label."
         gallery = create_button("Gallery", help)
-        self.show_map = create_button("Map", "Atoms that are alike lie near each other.")
+        self.show_map = create_button("Map", "A map with similar atoms close to each other.")
         for button in (gallery, self.show_map):
             button.setCheckable(True)
             button.setAutoExclusive(True)
@@ -274,7 +274,7 @@ class AtomsSection(QWidget):
         self.show_dictionary(None)
 
     def begin(self, new: ColoredDictionary) -> None:
-        """Show a new dictionary, whose edits begin with it."""
+        """Show a new dictionary, with an empty history of edits."""
         self._past.clear()
         self.show_dictionary(new)
 
@@ -285,7 +285,7 @@ class AtomsSection(QWidget):
         self._update_enabled()
 
     def show_live(self, shown: ColoredDictionary) -> None:
-        """Show atoms that are being learned; the current dictionary stays."""
+        """Show atoms during learning, without replacing the current dictionary."""
         self._heading.setText(f"{len(shown.atom_ids)} atoms so far")
         self.view.show_dictionary(shown, is_learning=True)
 
@@ -305,7 +305,7 @@ class AtomsSection(QWidget):
 
     def _update_enabled(self) -> None:
         n_atoms = 0 if self.current is None else len(self.current.atom_ids)
-        # At least one atom must be left.
+        # At least one atom must remain.
         self.drop.setEnabled(self._is_enabled and 0 < len(self.view.selected) < n_atoms)
         self.undo.setEnabled(self._is_enabled and bool(self._past))
         self.save.setEnabled(self._is_enabled and n_atoms > 0)

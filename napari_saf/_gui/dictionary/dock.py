@@ -1,4 +1,4 @@
-"""The Patch dictionary dock: learn atoms, inspect, save and apply them."""
+"""The Patch dictionary dock: learn, inspect, save and apply dictionaries of patches."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ _MOST_RECENT = 12
 _NO_IMAGE = "no image: open an image and tick it first"
 _DEFAULT_WINDOW = 3
 _APPLY_HELP = "Label that image with the atoms, and rebuild it from them."
-_LEARN_HELP = f"Learn atoms from the ticked images; what is learned is shown live ({RUN_KEY_TEXT})."
-_CHANNELS_HELP = "The axis that holds channels; named as its slider is."
-_FEATURES_HELP = "Of what atoms are patches, which are shown as colours."
+_LEARN_HELP = f"Learn atoms from the ticked images, shown as they change ({RUN_KEY_TEXT})."
+_CHANNELS_HELP = "The axis of the channels, named as its slider."
+_FEATURES_HELP = "The features of which atoms are patches, shown as colours."
 _SCALE_HELP = (
     "Side of the window over which labels are averaged: small keeps detail, large smooths."
 )
@@ -52,7 +52,7 @@ _FILTER = f"Patch dictionaries (*{DICTIONARY_SUFFIX})"
 
 
 class DictionaryWidget(DockBase):
-    """Learn a dictionary of patches from images; inspect its atoms; apply it to other images."""
+    """Learns a dictionary of patches from images, shows its atoms, applies it to other images."""
 
     def __init__(self, viewer: napari.viewer.Viewer) -> None:
         super().__init__(viewer)
@@ -126,9 +126,9 @@ class DictionaryWidget(DockBase):
             self.controller.start(self._create_job(images))
 
     def _create_job(self, images: list[Image]) -> RunJob:
-        """Return the run that learns; the labels of one image are shown.
+        """Return the learning run; it shows the labels of one image.
 
-        That is the selected image, or else the topmost visible one.
+        This is the selected image, or else the topmost visible one.
         """
         method, active = self.form.read(), self._viewer.layers.selection.active
         shown = [*images, *(image for image in images if image.visible)][-1]
@@ -150,10 +150,10 @@ class DictionaryWidget(DockBase):
         return ImageJob(region.pixels, ImageOptions(window=window, channel_axis=axis, **plain))
 
     def _region(self, image: Image) -> placement.ImageRegion:
-        """Return the slice on screen, with all channels.
+        """Return the displayed slice with all channels.
 
-        Their axis is counted from the end, as layers of different numbers of axes lie over each
-        other: -1 is the last.
+        The channel axis is negative, counted from the end, as napari aligns layers by their last
+        axes.
         """
         axis = self.channels.value
         may_have_channels = axis is not None and image.ndim > 2 and not image.rgb
@@ -196,7 +196,7 @@ class DictionaryWidget(DockBase):
         self._show_new(new)
 
     def _show_current(self, error: Exception | None = None) -> None:
-        """Show the dictionary that there was, in place of one that came to nothing."""
+        """Restore the current dictionary after a run without a result."""
         self.atoms.show_dictionary(self.current)
 
     def load(self, path: str | Path) -> None:
@@ -256,7 +256,7 @@ class DictionaryWidget(DockBase):
         self._refresh()
 
     def _on_chosen(self, atom_ids: frozenset[int]) -> None:
-        """Show where atoms are used; one alone is brought into sight."""
+        """Highlight where atoms are used; bring a single one into view."""
         self.results.atom_labels.highlight(atom_ids)
         if len(atom_ids) != 1:
             return
@@ -293,7 +293,7 @@ class DictionaryWidget(DockBase):
         self._apply_to(self.applying.layer, self.results.other.value)
 
     def _apply_to(self, target: Image | None, second: ColoredDictionary | None = None) -> None:
-        """Apply the current dictionary to an image; with a second one, compare their results."""
+        """Apply the current dictionary to an image, compared with a second one if given."""
         if target is not None and self.current is not None and not self.panel.is_busy:
             shown = [self.current] if second is None else [self.current, second]
             self.results.apply(self._region(target), shown, self._options())

@@ -1,4 +1,4 @@
-"""Dictionaries on screen: colours, layers of atoms and of what they rebuild, napari's files."""
+"""Layers of dictionaries: colours, labels by atom, reconstructions; reader and writer."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ from napari_saf.errors import InvalidInput, counted
 from napari_saf.features import FEATURES, Scaling
 
 _DICTIONARY_KEY = "dictionary"
-"""Where the metadata of a layer hold the dictionary whose atoms it shows."""
+"""Metadata key of a layer: the dictionary whose atoms it shows."""
 _DIMMED_ALPHA = 0.12
 _ids = itertools.count()
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class ColoredDictionary:
-    """A dictionary on screen: its atoms keep ids and colours when others are dropped."""
+    """A dictionary whose atoms keep ids and colours when others are dropped."""
 
     dictionary: PatchDictionary
     atom_ids: tuple[int, ...]
@@ -50,7 +50,7 @@ class ColoredDictionary:
     def of(
         cls, dictionary: PatchDictionary, colors: NDArray[np.float32] | None = None
     ) -> ColoredDictionary:
-        """Give new ids to all atoms, and the colours of labels unless others are given."""
+        """Assign new ids to all atoms, and by default the label colours."""
         if colors is None:
             colors = label_colors()[np.arange(dictionary.n_atoms) % N_COLORS + 1]
         return cls(dictionary, tuple(itertools.islice(_ids, dictionary.n_atoms)), colors)
@@ -63,7 +63,7 @@ class ColoredDictionary:
         features: str,
         color: Callable[[int], NDArray[np.float32]],
     ) -> ColoredDictionary | None:
-        """Return atoms that are being learned, the most used first; None if none is used yet."""
+        """Return the atoms during learning, the most used first; None if none is used yet."""
         is_seen = (counts > 0) & np.isfinite(atoms).all(axis=(1, 2, 3))
         order = [int(k) for k in np.argsort(-counts, kind="stable") if is_seen[k]]
         if not order:
@@ -75,18 +75,18 @@ class ColoredDictionary:
         return cls(dictionary, tuple(order), np.array([color(column) for column in order]))
 
     def without(self, atom_ids: Collection[int]) -> ColoredDictionary:
-        """Return the dictionary without some of its atoms, but not without all."""
+        """Return the dictionary without some of its atoms; at least one must remain."""
         dropped = [k for k, atom_id in enumerate(self.atom_ids) if atom_id in atom_ids]
         remaining = tuple(atom_id for atom_id in self.atom_ids if atom_id not in atom_ids)
         colors = np.delete(self.colors, dropped, axis=0)
         return ColoredDictionary(self.dictionary.without(dropped), remaining, colors)
 
     def label_of(self, atom_id: int) -> int:
-        """Return the label of an atom; 0 if the dictionary has no such atom."""
+        """Return the label of an atom, 0 if the dictionary does not contain it."""
         return self.atom_ids.index(atom_id) + 1 if atom_id in self.atom_ids else 0
 
     def colormap(self, atom_ids: Collection[int] = ()) -> CyclicLabelColormap:
-        """Return the colours of the labels, pale where others are highlighted."""
+        """Return the colormap of the labels; all but highlighted atoms are pale."""
         colors = np.concatenate([np.zeros((1, 4), np.float32), self.colors])
         labels = [self.label_of(atom_id) for atom_id in atom_ids]
         if any(labels):
@@ -109,7 +109,7 @@ class ColoredDictionary:
 
 
 class AtomLabelsList:
-    """The layers of a viewer whose label l is atom l - 1 of a dictionary, with their images."""
+    """Layers in which label l is atom l - 1 of a dictionary, with their images."""
 
     def __init__(self, viewer: napari.Viewer) -> None:
         self._viewer = viewer
@@ -127,14 +127,14 @@ class AtomLabelsList:
                 layer.selected_label = shown.label_of(*atom_ids) or layer.selected_label
 
     def find(self, atom_id: int) -> tuple[Labels, int] | None:
-        """Return the layer and the label of an atom: the layer that is selected, or the newest."""
+        """Return a layer with an atom, the selected or else the newest one, and the label."""
         active = self._viewer.layers.selection.active
         entries = [entry for entry in self.entries if entry[2].label_of(atom_id)]
         entries.sort(key=lambda entry: active in entry[:2])
         return (entries[-1][0], entries[-1][2].label_of(atom_id)) if entries else None
 
     def forget(self, layer: Layer) -> None:
-        """Forget a layer that was removed, and those that show atoms on it."""
+        """Forget a removed layer, and the layers that show atoms on it."""
         self.entries = [entry for entry in self.entries if layer not in entry[:2]]
 
 
@@ -145,29 +145,29 @@ def get_reader(path: str | list[str]) -> Callable[[str | list[str]], list[Any]] 
 
 
 def _read_dictionaries(path: str | list[str]) -> list[Any]:
-    """Open dictionaries in the dock, if there is a window."""
+    """Open dictionaries in the dock of the current viewer, if any."""
     viewer = napari.current_viewer()
     if viewer is not None:
         _, dock = viewer.window.add_plugin_dock_widget("napari-saf", "Patch dictionary")
         for file in [path] if isinstance(path, str) else path:
             dock.load(file)
-    return [(None,)]  # napari's sign for no layer
+    return [(None,)]  # no layer, by the convention of napari
 
 
 def write_dictionary(path: str, data: Any, attributes: dict[str, Any]) -> list[str]:
-    """Save the dictionary whose atoms a layer of labels shows."""
+    """Save the dictionary whose atoms a Labels layer shows."""
     entry = attributes.get("metadata", {}).get(METADATA_KEY)
     dictionary = entry.get(_DICTIONARY_KEY) if isinstance(entry, dict) else None
     if not isinstance(dictionary, PatchDictionary):
         raise InvalidInput(
-            f"{attributes.get('name', 'layer')}: expected labels that a patch dictionary made"
+            f"{attributes.get('name', 'layer')}: expected labels computed with a patch dictionary"
         )
     dictionary.save(path)
     return [path]
 
 
 _PERCENTILE = 99.5
-"""Of the errors; larger ones have the same colour."""
+"""Percentile of the errors at the end of the colour range."""
 _RECONSTRUCTIONS = (
     ("closest atoms", "blended"),
     ("atoms of the labels", "matched"),
@@ -175,8 +175,8 @@ _RECONSTRUCTIONS = (
 )
 NO_OTHER = [("none yet", None)]
 _REBUILD_HELP = (
-    "How images are rebuilt: from the best atom of every pixel; from those of the labels alone; or "
-    "from the best ones with brightness and contrast of their own."
+    "How images are rebuilt: from the best atoms of every pixel, from the atoms of the labels "
+    "only, or from the best atoms with fitted brightness and contrast."
 )
 _COMPARE_HELP = (
     "Rebuild the image from both dictionaries and show where this one is closer (green) and where "
@@ -185,27 +185,27 @@ _COMPARE_HELP = (
 _KINDS = {
     "Image": "The image alone.",
     "Labels": "The labels: which atom each pixel is like.",
-    "Rebuilt": "The image rebuilt from atoms; how well is said in dB (peak signal-to-noise ratio): "
-    "more is better, at 20 details are lost, at 40 hardly a difference is seen.",
+    "Rebuilt": "The image rebuilt from atoms, with its peak signal-to-noise ratio in dB: higher is "
+    "better, details are lost at 20, differences hardly visible at 40.",
     "Error": "Where the rebuilt image differs from the image, pixel by pixel.",
 }
 LayerTuple = tuple[NDArray[Any], dict[str, Any], str]
-"""Data, attributes and type of a layer, as plugins of napari return them."""
+"""Data, attributes and type of a layer: the LayerDataTuple of napari."""
 LayerData = dict[str, LayerTuple]
 """Layers by kind: "Labels", "Rebuilt", "Error", "Gain"."""
 
 
 class ResultsSection(QWidget):
-    """How images are rebuilt, what to compare with, and which of the results is in sight.
+    """Options of the reconstruction, a dictionary to compare with, and the choice of a result.
 
-    The buttons in `kinds` choose which one of the `layers` that were made that is.
+    The buttons in `kinds` select which of the created `layers` is visible.
     """
 
     def __init__(self, viewer: napari.Viewer, panel: RunPanel) -> None:
         super().__init__()
         self.atom_labels = AtomLabelsList(viewer)
         self._panel = panel
-        self._target: Image | None = None  # of the task under way
+        self._target: Image | None = None  # of the running task
         self.reconstruction, self.other = Choice(_RECONSTRUCTIONS), Choice(NO_OTHER)
         self.compare = create_button("Compare", _COMPARE_HELP)
         self.kinds = {title: create_button(title, tooltip) for title, tooltip in _KINDS.items()}
@@ -220,7 +220,7 @@ class ResultsSection(QWidget):
         self._kinds_row.hide()
         rows = FormSection()
         rows.add_row("Rebuild with", self.reconstruction, _REBUILD_HELP)
-        rows.add_row("Compare with", self.other, "A dictionary that was on screen before.")
+        rows.add_row("Compare with", self.other, "An earlier dictionary.")
         rows.add_row("", self.compare, "On the image that is chosen above.")
         fill_layout(QVBoxLayout(self), self._kinds_row, create_fold("Compare, options", rows))
 
@@ -231,7 +231,7 @@ class ResultsSection(QWidget):
     def apply(
         self, region: ImageRegion, shown: Sequence[ColoredDictionary], options: Mapping[str, Any]
     ) -> None:
-        """Apply a dictionary to a slice of an image, or two, to compare their results."""
+        """Apply one dictionary to a slice of an image, or two to compare their results."""
         image, pixels, axis = region.image, region.pixels, region.channel_axis_read
 
         def calculate(report: object, stop: Callable[[], bool]) -> tuple[str, LayerData]:
@@ -245,7 +245,7 @@ class ResultsSection(QWidget):
         def show(applied: tuple[str, LayerData]) -> None:
             text, created = applied
             if image not in self._viewer.layers:
-                self._panel.note("the image is gone")
+                self._panel.note("the image was removed")
                 return
             add = self._viewer.add_layer
             layers = {title: add(Layer.create(*layer)) for title, layer in created.items()}
@@ -262,9 +262,9 @@ class ResultsSection(QWidget):
         self._panel.begin_task(text, calculate, show, on_finished=forget)
 
     def add_layers(self, region: ImageRegion, layers: dict[str, Layer]) -> str:
-        """Let the buttons show and hide these too, or in place of earlier ones.
+        """Add layers to those that the buttons show and hide, replacing those of the same kind.
 
-        Return a note on what was hidden for that.
+        Return a note on layers that were hidden.
         """
         self.layers |= layers
         self._region = region
@@ -285,7 +285,7 @@ class ResultsSection(QWidget):
         self._kinds_row.setVisible(self.layers.keys() >= {"Labels", "Rebuilt", "Error"})
 
     def show_kind(self, title: str) -> str:
-        """Show "Image", "Labels", "Rebuilt", "Error" or "Gain" alone; return a note as above."""
+        """Show only "Image", "Labels", "Rebuilt", "Error" or "Gain"; return a note as above."""
         if title in self.kinds:
             self.kinds[title].setChecked(True)
         for layer_title, layer in self.layers.items():
@@ -313,11 +313,11 @@ def describe_results(result: PatchSegmentation, second: PatchSegmentation | None
 def create_layers(
     region: ImageRegion, result: PatchSegmentation, second: PatchSegmentation | None = None
 ) -> LayerData:
-    """Return the rebuilt image, the difference and the labels of a slice of an image layer.
+    """Return layers of the rebuilt image, the difference and the labels of an image slice.
 
-    The rebuilt image has the values, axes and colours of the image. The difference is green where
-    the image is brighter; of several channels it is the norm. With a second result, the only layer
-    is its error minus that of the first: above 0, green, where the first is closer.
+    The rebuilt image has the value range, axes and colours of the image. The difference is green
+    where the image is brighter; for several channels it is the norm. With a second result, the
+    only layer is its error minus that of the first: positive, green, where the first is closer.
     """
     if second is not None:
         gain = np.subtract(_norm(second.difference), _norm(result.difference))
@@ -351,7 +351,7 @@ def _rebuilt_layer(region: ImageRegion, rebuilt: NDArray[Any]) -> LayerTuple:
 def _difference_layer(
     region: ImageRegion, title: str, values: NDArray[np.floating], *, is_signed: bool
 ) -> LayerTuple:
-    """Return an image whose colours tell most sizes apart, around 0 where values have signs."""
+    """Return an image layer with robust contrast limits, symmetric around 0 if signed."""
     limit = float(max(np.percentile(np.abs(values), _PERCENTILE), 1e-6))
     colors = {
         "colormap": "PiYG" if is_signed else "magma",
@@ -362,7 +362,7 @@ def _difference_layer(
 
 
 def _norm(difference: NDArray[np.floating]) -> NDArray[np.float32]:
-    """Return the size of a difference at each pixel, over its channels."""
+    """Return the norm of a difference over its channels."""
     return np.asarray(np.linalg.norm(np.atleast_3d(difference), axis=-1), dtype=np.float32)
 
 

@@ -1,1 +1,1 @@
-"""The Export dock: take labels away, repeat their recipe."""
+"""The Export dock: save labels and apply their recipe to other images."""

@@ -1,4 +1,4 @@
-"""The Export dock: choose labels, what to save of them and where; repeat their recipe."""
+"""The Export dock: choice of labels, files and folder; application of the recipe."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from napari_saf.io import file_stem
 from napari_saf.project import FileReference
 
 _APPLY_HELP = "Label that image with the same method, parameters, features and scale."
-_HELP = "Write the ticked files. Before one is replaced, you are asked."
+_HELP = "Write the ticked files; asks before replacing any."
 _OPEN_HELP = (
     "Open a mask as labels, with the names, colours, recipe and prototypes that it was saved with; "
     "of an OME-Zarr choose the file zarr.json."
@@ -48,17 +48,17 @@ _OPEN_FILTER = "Masks (*.tif *.tiff *.png *.npy zarr.json)"
 _PATIENCE = 400
 """Milliseconds without a change after which labels are measured."""
 _STOP_HELP = (
-    "Finish the file that is being written, but for tables and outlines of large labels, and leave "
-    "out the others; end a run with the labels that there are."
+    "Finish the current file, except tables and outlines of large labels, and skip the others; "
+    "end a run with its current labels."
 )
 _NO_LABELS = "no labels: run Segment, or open a Labels layer"
 _NOTHING = "nothing is ticked"
 _NO_NAME = "the files need a name, without slashes"
-_NO_FOLDER = "there is no such folder"
+_NO_FOLDER = "the folder does not exist"
 
 
 class ExportWidget(DockBase):
-    """Save labels for other programs, and repeat what made them."""
+    """Saves labels for other programs, and applies their recipe to other images."""
 
     def __init__(self, viewer: napari.viewer.Viewer) -> None:
         super().__init__(viewer)
@@ -68,7 +68,7 @@ class ExportWidget(DockBase):
         self._watched: Any = None
         self._raw: object = None
         self.measuring = QTimer(self, singleShot=True, interval=_PATIENCE)
-        # Later: regions are active for a moment when they are added.
+        # Delayed: regions are active for a moment when added.
         self._active = EventWatch(self, 0, (viewer.layers.selection.events.active,))
         self.labels = LayerChoice(viewer, Labels)
         self.labels.choose(metadata.labels_to_choose(viewer))
@@ -110,10 +110,10 @@ class ExportWidget(DockBase):
         self.next_row = NextRow(self.workspace, lambda: self.labels.layer)
         rows, target = FormSection(), FormSection()
         rows.add_row("Labels", self.labels, "The Labels layer to save.")
-        rows.add_row("Image", self.image, "What was labelled: for brightness and the figure.")
+        rows.add_row("Image", self.image, "The labelled image, for brightness and the figure.")
         rows.add_row("", self.next_row)
-        target.add_row("Name", self.file_name, "What the names of the files begin with.")
-        target.add_row("Folder", self.folder, "Where the files go.")
+        target.add_row("Name", self.file_name, "Prefix of the file names.")
+        target.add_row("Folder", self.folder, "Folder to write to.")
         self.table_fold = create_fold("Table", self.table)
         maps = create_fold("Probability maps", self.maps)
         repeat = create_fold("Apply the recipe", self.repeat)
@@ -145,7 +145,7 @@ class ExportWidget(DockBase):
         )
 
     def open_mask(self, chosen: str | Path) -> None:
-        """Open a label image, of a folder by the file zarr.json in it, as a Labels layer."""
+        """Open a label image as a Labels layer; an OME-Zarr folder by its file zarr.json."""
         path = Path(chosen)
         path = path.parent if path.name == ZARR_FILE else path
         self.panel.begin_task(
@@ -173,7 +173,7 @@ class ExportWidget(DockBase):
         self.panel.show_outcome(f"opened {layer.name}{ending}")
 
     def _stop_by_key(self) -> bool:
-        """Stop what goes on; the key writes no files."""
+        """Stop the current task; the key never starts an export."""
         return self.panel.is_busy and self.panel.run_or_stop()
 
     def _apply(self, request: ApplyRequest) -> None:
@@ -200,7 +200,7 @@ class ExportWidget(DockBase):
             self.labels.choose(active)
 
     def _on_layer_inserted(self, event: Any) -> None:
-        """Turn to a new result, and to the image of a mask; to regions a person turns."""
+        """Select a new result, and the image of a mask; regions only if the user selects them."""
         layer = event.value
         if isinstance(layer, Image) and self.image.layer is None and self.labels.layer is not None:
             self.image.refresh()
@@ -225,7 +225,7 @@ class ExportWidget(DockBase):
         self._show_recipe()
 
     def _watch(self, layer: Any) -> None:
-        """Follow a layer: its metadata, which send no event, change with its data."""
+        """Watch the data of a layer, as its metadata change with them without an event."""
         if self._watched is not None:
             self._watched.events.set_data.disconnect(self._on_data_changed)
         self._watched = layer

@@ -1,4 +1,4 @@
-"""What Export reads of a layer, and writes."""
+"""Reading of Labels layers and writing of the files of the Export dock."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ from napari_saf.io import (
 from napari_saf.project import FileReference
 
 _OBJECTS = "The dock Objects saves table and outlines of objects, with their kinds."
-_LARGE = "Of labels that are not in memory tables, outlines and the recipe can be saved."
-_NOT_OURS = "These labels come without prototypes: they were not computed here."
+_LARGE = "For labels that are not in memory, only tables, outlines and the recipe can be saved."
+_NOT_OURS = "These labels have no prototypes: they were not computed by napari-saf."
 _AXIS_NAMES = {
     "t": ("time", "frame", "frames"),
     "z": ("depth", "plane", "slice"),
@@ -44,7 +44,7 @@ _TIMES = ("second", "millisecond", "microsecond", "nanosecond", "minute", "hour"
 
 
 def is_read_in_parts(layer: Labels) -> bool:
-    """Tell whether labels are not read whole; those with axes of one pixel are."""
+    """Return whether labels are read in parts; those with axes of length 1 are read whole."""
     return is_large(layer) and len(placement.squeezed_axes(layer)) == layer.ndim
 
 
@@ -54,10 +54,10 @@ def labelling_reader(
     image: Image | None,
     maps: Callable[[], Mapping[int, NDArray[np.floating]]] = dict,
 ) -> Callable[[Callable[[], bool]], Labelling]:
-    """Return a function that reads a layer as it is now, without singleton axes off the plane.
+    """Return a function that reads a layer in its current state, without leading singleton axes.
 
-    The writing thread calls it, as the pixels of the layer may be lazy. It also calls `maps`, which
-    returns the probability maps to save.
+    The worker thread calls it, as the pixels may be lazy. It also calls `maps`, which returns the
+    probability maps to save.
     """
     axes = placement.squeezed_axes(layer)
     index = tuple(slice(None) if axis in axes else 0 for axis in range(layer.ndim))
@@ -66,7 +66,7 @@ def labelling_reader(
     if image is not None and region is not None:
         pixels = Pixels(placement.pixels_of(image), region[0])
     points, world = metadata.points_of(layer), placement.world_affine(layer)
-    # A colormap that shows the chosen label alone would draw all other labels black.
+    # With `use_selection` all labels but the selected one would be black.
     colormap = layer.colormap.model_copy(update={"use_selection": False})
     labelling = Labelling(
         np.empty(0),
@@ -110,7 +110,7 @@ def measure(
     selection: ExportSelection,
     cancelled: Callable[[], bool],
 ) -> tuple[Mapping[str, NDArray[Any]] | str, Mapping[int, Sequence[float]]]:
-    """Return the table of a layer, or why there is none, and the colours of its labels."""
+    """Return the table of a layer, or the reason why it has none, and the label colours."""
     try:
         labelling = read(cancelled)
         table = labelling.table(selection.connected, selection.min_pixels, brief=True)
@@ -121,9 +121,9 @@ def measure(
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class ExportRequest:
-    """What to write of a Labels layer, read from the form once.
+    """The files to write for a Labels layer, as read from the form.
 
-    The `path` is a folder, made if its parent exists, and the start of the file names.
+    `path` is a folder, created if its parent exists, and the prefix of the file names.
     """
 
     image: Image | None
@@ -138,11 +138,11 @@ def write_files(
     report: Callable[[tuple[float, str]], object],
     cancelled: Callable[[], bool],
 ) -> tuple[list[FileReference], list[Path], str]:
-    """Write the selected files; return those written, those in the way, and a note.
+    """Write the selected files; return the written ones, the existing ones, and a note.
 
-    Nothing is written if files are in the way. The note tells what of the position of pixels the
-    files do not hold. Raises Cancelled if stopped while reading; after a SafError, earlier files
-    are complete.
+    Nothing is written if files exist. The note names the parts of the transform that the files do
+    not hold. Raises Cancelled if stopped while reading; after a SafError, earlier files are
+    complete.
     """
 
     def follow(file: Path, fraction: float) -> None:
@@ -162,7 +162,7 @@ def write_files(
 
 
 def why_not_written(labels: Labels | None, why_no_recipe: str, why_no_maps: str) -> dict[str, str]:
-    """Return why kinds of files cannot be written of labels; empty where they can."""
+    """Return the reason why each kind of file cannot be written; empty if it can."""
     are_objects = labels is not None and metadata.OBJECTS_KEY in labels.metadata
     is_large = labels is not None and is_read_in_parts(labels)
     has_prototypes = labels is not None and metadata.prototypes_of(labels) is not None
@@ -176,7 +176,7 @@ def why_not_written(labels: Labels | None, why_no_recipe: str, why_no_maps: str)
 
 
 def _letters(axes: list[tuple[str, str]]) -> str | None:
-    """Return a letter for each axis by its name and unit, None for an unnamed axis."""
+    """Return a letter for each axis from its name and unit; None if an axis is unnamed."""
     letters = ["t" if unit in _TIMES else _LETTERS.get(name.lower(), name) for name, unit in axes]
     single = [letter for letter in letters if len(letter) == 1]
     unused = iter([letter for letter in "xyz" if letter not in single])

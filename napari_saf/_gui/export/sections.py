@@ -1,4 +1,4 @@
-"""Sections of the Export dock: which files, which probability maps, how to repeat a recipe."""
+"""Sections of the Export dock: files, probability maps, application of the recipe."""
 
 from __future__ import annotations
 
@@ -44,34 +44,32 @@ _LARGEST_LEAST = 10_000_000
 _SETTINGS = ("connected", "min_pixels", "in_bytes")
 _PARAMETERS = {item.name: item for item in describe(ExportSelection)}
 _KINDS = {name: item for name, item in _PARAMETERS.items() if name not in _SETTINGS}
-"""The kinds of files by their name in `ExportSelection`."""
+"""The kinds of files by their field of `ExportSelection`."""
 _TICKED = ("masks", "regions")
 _ROWS = (("a row for each label", False), ("a row for each region", True))
-_NO_MAPS = (
-    "these labels come without: they were not computed here since napari was opened, or were edited"
-)
-_SHOW_HELP = "Show how much each pixel is of each ticked label, black to its colour, as an image."
+_NO_MAPS = "no probabilities: only labels computed in this session, and not edited since, have them"
+_SHOW_HELP = "Show the probability of each ticked label as an image, black to the label's colour."
 _FOLDER_TEXT = "The same in a terminal, with the saved recipe:"
-_FOLDER_HELP = "What to type in a terminal to label a folder of images with the saved recipe."
+_FOLDER_HELP = "Command that labels a folder of images with the saved recipe."
 _SAVE_HELP = "Save the recipe as a file, for Python and the command line."
 _TAUGHT = (
-    "Images without strokes are labelled by what the strokes taught, also the one that they were "
-    "painted on."
+    "Images without strokes, including the one they were painted on, are labelled by the "
+    "prototypes learned from the strokes."
 )
 _COMMAND_HEIGHT = 66
-"""Four lines."""
+"""Height in pixels, for four lines."""
 _COMMAND_STYLE = "font-family: monospace; font-size: 8pt;"
 
 
 class ExportChoice(QWidget):
-    """A tick and a format for each kind of file."""
+    """A check box and a format for each kind of file."""
 
     changed = Signal()
 
     def __init__(self) -> None:
         super().__init__()
         self.ticks: dict[str, QCheckBox] = {}
-        self._put_off: set[str] = set()  # ticks that come back
+        self._put_off: set[str] = set()  # ticked, but not available at present
         self._formats: dict[str, Choice] = {}
         self.rows, self._least = Choice(_ROWS), QSpinBox()
         self.rows.setToolTip(_PARAMETERS["connected"].help)
@@ -119,7 +117,7 @@ class ExportChoice(QWidget):
         return ExportSelection(**chosen, connected=self.rows.value, min_pixels=least)
 
     def offer(self, name: str, reason: str) -> None:
-        """Let a kind of file be ticked, as it was before, or take its tick away for a reason."""
+        """Enable a kind of file and restore its tick, or disable it with the reason as tooltip."""
         tick = self.ticks[name]
         if reason and tick.isChecked():
             self._put_off.add(name)
@@ -132,7 +130,7 @@ class ExportChoice(QWidget):
         self._on_changed()
 
     def choose(self, name: str, suffix: str | bool) -> None:
-        """Tick a kind of file, in a format; an empty one takes the tick away."""
+        """Tick a kind of file in a format; an empty suffix unticks it."""
         self.ticks[name].setChecked(bool(suffix))
         if name in self._formats:
             self._formats[name].choose(suffix)
@@ -143,7 +141,7 @@ class ExportChoice(QWidget):
         is_numbered = self._formats["numbered"].isEnabled()
         if is_numbered:
             with signals_blocked(self.rows):
-                self.rows.choose(True)  # each number has its row
+                self.rows.choose(True)  # one row per number
         self.rows.setEnabled(self._formats["regions"].isEnabled() and not is_numbered)
         has_rows = self.rows.isEnabled() and self.rows.value
         self._least.setEnabled(has_rows or is_numbered or self._formats["outlines"].isEnabled())
@@ -151,31 +149,31 @@ class ExportChoice(QWidget):
 
 
 class ProbabilitySection(FormSection):
-    """The labels whose maps are wanted, and a button that shows them as layers."""
+    """The labels whose probability maps are saved, and a button that shows the maps."""
 
     def __init__(self, panel: RunPanel, viewer: napari.Viewer) -> None:
         super().__init__()
         self._panel, self._viewer, self._layer = panel, viewer, None
         self.labels, self.in_bytes = LabelList(), QCheckBox("bytes")
         self.button = create_button("Show as image layer", _SHOW_HELP, self.show_layers)
-        self.add_row("Labels", self.labels, "Of which labels maps are shown and saved.")
+        self.add_row("Labels", self.labels, "Labels whose maps are shown and saved.")
         self.add_row("In files", self.in_bytes, _PARAMETERS["in_bytes"].help)
         self.layout().addWidget(self.button)
 
     @property
     def why_not(self) -> str:
-        """Why there are no maps; empty if there are."""
+        """Reason why there are no maps; empty if there are."""
         return _NO_MAPS if metadata.soft_labels_of(self._layer) is None else ""
 
     def choose(self, layer: Labels | None) -> None:
-        """Offer the labels of a layer, if it carries how much each pixel is of them."""
+        """List the labels of a layer, if it has soft labels."""
         soft, self._layer = metadata.soft_labels_of(layer), layer
         if layer is not None:
             self.labels.show_labels(layer, np.array([] if soft is None else soft.labels, int))
         enable(self.button, self.why_not, _SHOW_HELP)
 
     def reader(self) -> Callable[[], Mapping[int, NDArray[np.floating]]]:
-        """Return what makes the maps of the ticked labels, for another thread."""
+        """Return a function that computes the maps of the ticked labels, for a worker thread."""
         soft, ticked = metadata.soft_labels_of(self._layer), self.labels.ticked
         if soft is None or not ticked:
             return dict
@@ -194,9 +192,9 @@ class ProbabilitySection(FormSection):
     def _show_map(
         self, labels: Labels, label: int, values: NDArray[np.floating], blending: str
     ) -> None:
-        """Show the map of a label, black to its colour, in place of an earlier one of its name.
+        """Show the map of a label, black to its colour, replacing one of the same name.
 
-        The first covers what is below it, to which the others are added: their colours then mix.
+        The first map is opaque, the others are blended additively, so that colours mix.
         """
         name = metadata.class_names(labels).get(label, f"label {label}")
         title, pixels = f"{labels.name} P({name})", values.reshape(labels.data.shape)
@@ -218,7 +216,7 @@ class ProbabilitySection(FormSection):
 
 
 class RepeatSection(QWidget):
-    """What repeats a recipe: where it is applied; or a file and a command."""
+    """Ways to apply a recipe: to an image here, from a file, or in the terminal."""
 
     def __init__(self, applying: ApplyDialog, panel: RunPanel) -> None:
         super().__init__()
@@ -228,7 +226,7 @@ class RepeatSection(QWidget):
         help = "The recipe that the chosen labels carry."
         self.summary, folder = QLabel(wordWrap=True, toolTip=help), QLabel(_FOLDER_TEXT)
         folder.setWordWrap(True)
-        # A label cannot break a long name and still be copied as it is.
+        # A QLabel cannot both break long names and be copied unchanged.
         look = {"frameShape": QFrame.Shape.NoFrame, "styleSheet": _COMMAND_STYLE}
         self._command = QPlainTextEdit(readOnly=True, toolTip=_FOLDER_HELP, **look)
         self._command.setFixedHeight(_COMMAND_HEIGHT)
@@ -236,7 +234,7 @@ class RepeatSection(QWidget):
         fill_layout(QVBoxLayout(self), *widgets)
 
     def show_recipe(self, recipe: Pipeline | None, why_not: str, stem: str) -> None:
-        """Offer to repeat a recipe, or say why nothing can be; files are called after `stem`."""
+        """Offer to apply a recipe, or show the reason why not; `stem` starts the file names."""
         self._stem = stem
         self._why_not = "" if recipe is None else why_not_repeated(recipe)
         self.recipe = None if recipe is None or recipe.options is None else recipe
@@ -249,7 +247,7 @@ class RepeatSection(QWidget):
         self._command.setPlainText(f"napari-saf run {stem}.recipe.json FOLDER -o OUT --jobs 4")
 
     def update_enabled(self, is_free: bool) -> None:
-        """Enable what can be done; a recipe is applied while no other work is under way."""
+        """Enable the buttons; a recipe is applied only while no other task runs."""
         reason = self._why_not if self.recipe else self.summary.text().removesuffix(".")
         self._applying.update_enabled(reason or ("" if is_free else BUSY))
         for widget in (self._save, self._command):
@@ -268,7 +266,7 @@ class RepeatSection(QWidget):
 
 
 def _describe(recipe: Pipeline, why_not: str) -> str:
-    """Return what a recipe does, and why it cannot be repeated here, if so."""
+    """Return a summary of a recipe, and the reason if it cannot be applied here."""
     options = recipe.options
     assert options is not None
     window = options.window

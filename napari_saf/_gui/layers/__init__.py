@@ -1,1 +1,1 @@
-"""Layers of the viewer: read, made, followed, placed."""
+"""Layers of the viewer: read into problems, created from results, watched, arranged."""

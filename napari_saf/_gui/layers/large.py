@@ -1,4 +1,4 @@
-"""Images larger than memory: the region that is labelled at once, and labels that grow."""
+"""Images larger than memory: the region labelled interactively, and labels written by tile."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ from napari_saf.io import ImageSource, Region, is_zarr
 from napari_saf.tiles import LARGE, LabelStore, Plan
 
 MOST_ON_SCREEN = 1280
-"""Pixels a side that are labelled at once; longer regions are subsampled."""
+"""Maximal side in pixels of the region labelled interactively; larger ones are subsampled."""
 STROKES_SIDE = 512
-"""Pixels a side of the region in which strokes are painted."""
+"""Side in pixels of the region in which strokes are painted."""
 MOST_IN_MEMORY = 2**22
-"""Pixels of the levels that are kept in memory while they grow."""
+"""Maximal number of pixels of a level that is kept in memory while tiles are written."""
 
 
 def is_large(image: Any) -> bool:
-    """Tell whether an image layer is labelled by regions and tiles: a pyramid, or a lazy array."""
+    """Return whether an image layer is labelled by region and tile: multiscale or a lazy array."""
     if image is None or (not image.multiscale and type(image.data) is np.ndarray):
         return False
     return bool(math.prod(pixels_of(image).shape[: image.ndim]) >= LARGE)
 
 
 def large_levels(path: Path) -> list[Any]:
-    """Return the levels of an OME-Zarr mask larger than memory; none of other masks."""
+    """Return the levels of an OME-Zarr mask larger than memory; empty for other masks."""
     if not is_zarr(path):
         return []
     source = ImageSource.open(path)
@@ -48,22 +48,22 @@ def levels_of(image: Image) -> list[Any]:
 
 
 def source_of(image: Image) -> Any:
-    """Return the pixels of a layer as `ImageSource` opens them: its path, or its arrays."""
+    """Return the source of a layer for `ImageSource`: a path or arrays."""
     levels, path = levels_of(image), image.source.path
     if path is not None:
         try:
             if tuple(ImageSource.open(path).finest.shape) == tuple(levels[0].shape):
                 return path
         except (FormatError, InvalidInput):
-            pass  # napari has another reader
+            pass  # opened by another reader
     return levels if len(levels) > 1 else levels[0]
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class LargeRegion(ImageRegion):
-    """The region of a large image that is labelled at once.
+    """The region of a large image that is labelled interactively.
 
-    The `part` has a slice for each axis of the image, in pixels of a `level` of its pyramid.
+    `part` has a slice for each axis of the image, in pixels of the pyramid level `level`.
     """
 
     level: int = 0
@@ -75,7 +75,7 @@ class LargeRegion(ImageRegion):
 
     @property
     def _pixel(self) -> tuple[float, ...]:
-        """The width of a pixel that is read, in pixels of the image, along each axis."""
+        """Side of a pixel that is read, along each axis, in pixels of the full resolution."""
         finest = pixels_of(self.image).shape
         sides = zip(finest, self._data.shape, self.part, strict=False)
         return tuple(n / m * (side.step or 1) for n, m, side in sides)
@@ -97,7 +97,7 @@ class LargeRegion(ImageRegion):
 
     @property
     def _first(self) -> tuple[float, ...]:
-        """The centre of the first pixel that is read, in pixels of the image."""
+        """Centre of the first pixel that is read, in pixels of the full resolution."""
         pairs = zip(self.part, self._pixel, strict=True)
         return tuple(each.start * w / (each.step or 1) + (w - 1) / 2 for each, w in pairs)
 
@@ -106,7 +106,7 @@ class LargeRegion(ImageRegion):
         return place(self.image, self.axes, self.fixed, self.channel_axis, self._first, self._pixel)
 
     def whole(self) -> tuple[Placement, tuple[int, ...]]:
-        """Return placement and shape of strokes: at full resolution, in the middle of the part."""
+        """Return placement and shape of strokes: at full resolution, centred in the part."""
         finest, box = pixels_of(self.image).shape, []
         for axis, (first, width, side) in enumerate(
             zip(self._first, self._pixel, self.sides, strict=True)
@@ -124,7 +124,7 @@ class LargeRegion(ImageRegion):
         return placement, placement.shape(sides)
 
     def over(self, layer: Labels | None) -> Pixels | None:
-        """Return the pixels of labels over the part; all pixels if they do not cover it."""
+        """Return the pixels of labels over the part, or all pixels if they do not cover it."""
         if layer is None:
             return None
         pixels = pixels_of(layer)
@@ -150,7 +150,7 @@ class LargeRegion(ImageRegion):
 
 
 def _origin(image: Image, layer: Labels, axes: tuple[int, ...]) -> list[int]:
-    """Return the pixel of an image, along some axes, under the first pixel of labels."""
+    """Return the pixel of an image, along `axes`, under the first pixel of labels."""
     world = np.zeros(image.ndim)
     world[list(axes)] = layer.data_to_world(np.zeros(layer.ndim))
     pixel = image.world_to_data(world)
@@ -158,9 +158,9 @@ def _origin(image: Image, layer: Labels, axes: tuple[int, ...]) -> list[int]:
 
 
 def narrowed(viewer: napari.Viewer, region: ImageRegion, strokes: Any = None) -> ImageRegion:
-    """Return the region that is labelled at once: of a large image the part with strokes.
+    """Return the region to label: for a large image, the part that the strokes cover.
 
-    Without strokes it is the part on screen, at the level that is shown.
+    Without strokes it is the part on screen, at the displayed level.
     """
     image = region.image
     if not is_large(image):
@@ -190,7 +190,7 @@ def narrowed(viewer: napari.Viewer, region: ImageRegion, strokes: Any = None) ->
 
 
 def _on_screen(viewer: napari.Viewer, region: ImageRegion) -> list[slice]:
-    """Return the part of an image on screen, in pixels of the image, along each axis."""
+    """Return a slice for each axis: the part on screen, in pixels of the full resolution."""
     image, dims = region.image, dims_of(viewer)
     finest = pixels_of(image).shape
     part = [slice(0, n) for n in finest[: image.ndim]]
@@ -209,13 +209,13 @@ def _on_screen(viewer: napari.Viewer, region: ImageRegion) -> list[slice]:
             continue
         n = finest[axis]
         first, last = max(0, math.floor(low[axis])), min(n, math.ceil(high[axis]) + 1)
-        if last - first >= min(n, 2):  # else the image is out of sight
+        if last - first >= min(n, 2):  # else the image is outside the view
             part[axis] = slice(first, last)
     return part
 
 
 class SpreadArray:
-    """A lazy array with additional axes of one pixel, which stand for all channels."""
+    """A lazy array with additional axes of length 1 in place of the channels."""
 
     def __init__(self, array: Any, axes: tuple[int, ...]) -> None:
         self._array, self._axes, self.dtype = array, axes, array.dtype
@@ -238,7 +238,7 @@ class SpreadArray:
 
 
 class GrowingLevels:
-    """Levels of a mask that is being written; coarse ones are in memory and follow each tile."""
+    """Levels of a mask under construction; coarse levels are in memory, updated for each tile."""
 
     def __init__(self, store: LabelStore, plan: Plan, done: Any) -> None:
         self._store, self._plan = store, plan
@@ -258,14 +258,14 @@ class GrowingLevels:
                 self.take(tile)
 
     def _is_there(self, tile: tuple[int, ...], done: Any) -> bool:
-        """Tell whether the finest coarse level was written for a tile."""
+        """Return whether the finest of the coarse levels contains a tile."""
         parent: tuple[int, ...] | None = tile
         for _ in range(self._first):
             parent = None if parent is None else self._plan.coarser(parent)
         return parent in done
 
     def take(self, tile: tuple[int, ...]) -> None:
-        """Copy a tile of the finest level, just written, into the coarse levels."""
+        """Copy a newly written tile of the finest level into the coarse levels."""
         region = self._plan.region(tile[1:])
         labels: NDArray[Any] = self._store.read(0, region)
         for k, steps in self._steps.items():

@@ -1,4 +1,4 @@
-"""The layer that shows a run. The only place that assigns the data of a layer."""
+"""Layers that show a run; the only module that assigns the data of a layer."""
 
 from __future__ import annotations
 
@@ -23,34 +23,34 @@ from napari_saf.regions import RegionHierarchy
 from napari_saf.result import LabelImage, Segmentation
 
 N_COLORS = 255
-"""Of labels; those of larger numbers repeat."""
+"""Number of distinct label colours; larger labels repeat them."""
 _HEX = (
     "e69f00 56b4e9 009e73 f0e442 cc79a7 d55e00 0072b2 "
     "8000e6 666600 b20d40 26f2ff 80ff1a a6e6bf 8073ff "
     "266640 ff8073 bfb2f2 8ca633 805940 73668c ffd9b2"
 )
 _FIRST = np.frombuffer(bytes.fromhex(_HEX), np.uint8).reshape(-1, 3) / 255
-"""Palette of Okabe and Ito, safe for colour blindness, and 14 more; any two are apart."""
+"""Palette of Okabe and Ito, safe for colour blindness, and 14 more distinct colours."""
 _N_APART, _APART = 10, 20.0
-"""So many of the largest labels are so far apart in colour (CIEDE2000)."""
+"""Number of largest labels whose colours are kept apart, and their least CIEDE2000 distance."""
 
 _DARK = 0.45
-"""A colour whose red, green and blue are below this."""
+"""Upper bound of red, green and blue of a dark colour."""
 _GROUND_KEY = "napari_saf_ground"
-"""Entry of a result whose largest label is seen through: that label."""
+"""Metadata key of a result whose largest label is transparent: that label."""
 _N_SAMPLES = 200_000
 _MOST_UNDOABLE = 2**22
-"""Changed pixels of an undo step; more would fill the memory with their indices."""
+"""Maximal number of changed pixels of an undo step, which limits the memory of indices."""
 _CLEAR_TO_WHITE = Colormap([[1, 1, 1, 0], [1, 1, 1, 1]], name="clear to white")
 _LABEL_COLORS = np.array(label_colormap(N_COLORS).colors, dtype=np.float32)
-"""Made here: what napari calls warns, and warnings are no thread's own while runs are under way."""
+"""Computed on import: the call in napari warns, and warning filters are not thread-safe."""
 _LABEL_COLORS[1 : 1 + len(_FIRST), :3] = _FIRST
 
 
 def label_colors(chosen: Mapping[int, Sequence[float]] | None = None) -> NDArray[np.float32]:
-    """Return red, green, blue and alpha by label, of shape (256, 4), row 0 for no label.
+    """Return RGBA by label (256, 4), row 0 for no label.
 
-    Labels with a chosen colour have that.
+    Colours in `chosen` override those of their labels.
     """
     colors = _LABEL_COLORS.copy()
     for label, color in sorted((chosen or {}).items(), reverse=True):
@@ -59,7 +59,7 @@ def label_colors(chosen: Mapping[int, Sequence[float]] | None = None) -> NDArray
 
 
 def separate(colors: NDArray[np.floating]) -> NDArray[np.floating]:
-    """Return the first colours (n, >= 3) with those too close to an earlier one replaced."""
+    """Return the first colours (n, >= 3), those too similar to an earlier one replaced."""
     result, spare = np.array(colors[:_N_APART]), _FIRST
     for k in range(1, len(result)):
         if _least_difference(result[k : k + 1], result[:k])[0] < _APART:
@@ -71,18 +71,18 @@ def separate(colors: NDArray[np.floating]) -> NDArray[np.floating]:
 def _least_difference(
     colors: NDArray[np.floating], references: NDArray[np.floating]
 ) -> NDArray[np.float64]:
-    """Return the least CIEDE2000 of each colour to the reference colours."""
+    """Return the least CIEDE2000 distance of each colour to the reference colours."""
     lab, reference_lab = rgb2lab(colors[:, None, :3]), rgb2lab(references[None, :, :3])
     return np.asarray(deltaE_ciede2000(lab, reference_lab).min(axis=1))
 
 
 def colormap_of(colors: NDArray[np.floating]) -> CyclicLabelColormap:
-    """Return colours by label as a colormap; that of 0 is for none."""
+    """Return a colormap of colours by label; 0 is the background."""
     return CyclicLabelColormap(colors=colors, background_value=0)
 
 
 def show_ground(layer: Any, is_shown: bool) -> None:
-    """Show the largest label of a result, or see through it, as volumes want it in 3-D."""
+    """Show the largest label of a result, or make it transparent, as in 3-D views."""
     colors = np.array(getattr(layer.colormap, "colors", ()))
     if is_shown:
         label = layer.metadata.pop(_GROUND_KEY, None)
@@ -97,11 +97,11 @@ def show_ground(layer: Any, is_shown: bool) -> None:
 
 
 class LiveLayer:
-    """A Labels layer that follows a run, made with the first labels.
+    """A Labels layer that follows a run, created with the first labels.
 
-    All methods are for the main thread. A layer that the person removed, or whose array was
-    replaced, is left alone. The title stands in brackets in its name. Labels take the colours of
-    strokes, or those (256, 4) that are known before the run, and so names, by label.
+    All methods must be called in the main thread. A layer that the user removed, or whose array
+    was replaced, is not written to. The title is appended to the name in brackets. Labels take
+    the colours of the strokes or of `colors` (256, 4), and their names from `names`.
     """
 
     def __init__(
@@ -127,7 +127,7 @@ class LiveLayer:
         self._take_colors()
 
     def take_up(self, layer: Labels, shape: tuple[int, ...]) -> bool:
-        """Go on in a layer that was there before, if labels of a shape fit there."""
+        """Continue in an existing layer, if labels of this shape fit into it."""
         world = self.placement.world
         n_bytes = 1 if self._strokes is None else self._strokes.data.dtype.itemsize
         fits = type(layer.data) is np.ndarray and layer.data.shape == self.placement.shape(shape)
@@ -138,7 +138,7 @@ class LiveLayer:
 
     @property
     def is_lost(self) -> bool:
-        """Whether the layer was made and is no longer there to write to."""
+        """Whether the layer was created and can no longer be written to."""
         if self.layer is None:
             return False
         return self.layer not in self._viewer.layers or self.layer.data is not self._pixels
@@ -171,10 +171,10 @@ class LiveLayer:
         graph: AbstractGraph | None = None,
         soft: metadata.SoftLabels | None = None,
     ) -> None:
-        """Show the final labels, numbered by size or as the strokes are; regions keep their colour.
+        """Show the final labels, numbered by size or as the strokes; regions keep their colours.
 
-        With the graph, pixels that stand for a label are marked by points. The layer carries the
-        soft labels.
+        With the graph, representative pixels of labels are marked by points. The soft labels are
+        stored in the metadata.
         """
         assert not isinstance(result.labels, list)
         if self.layer is None:
@@ -190,7 +190,7 @@ class LiveLayer:
         self, result: Segmentation, graph: AbstractGraph | None, soft: metadata.SoftLabels | None
     ) -> None:
         if not self._keeps_colors:
-            # Columns that died come last, so that labels a person paints later have colours.
+            # Extinct columns come last, so that labels painted later have colours.
             order = result.label_map.extended(N_COLORS).columns[:N_COLORS] % N_COLORS
             largest = order[: min(_N_APART, len(result.columns))] + 1
             self._colors[largest] = separate(self._colors[largest])
@@ -210,11 +210,11 @@ class LiveLayer:
             self._mark(graph, result.exemplars)
 
     def teach(self, prototypes: PrototypeSet) -> None:
-        """Store prototypes learned from strokes with the result, to label other images by."""
+        """Store prototypes learned from the strokes with the result, for other images."""
         entry = metadata.metadata_of(self.layer)
         if not self.is_lost and isinstance(entry.get("recipe"), dict):
             parts = prototypes.by_label()
-            # Labels that were locked took no part in the run and have no row of their own yet.
+            # Locked labels were excluded from the run and have no row yet.
             rows = metadata.prototype_entries({**parts, **metadata.points_of(self.layer)})
             recipe = with_prototypes(entry["recipe"], prototypes)
             learned = rows | {metadata.PARTS_KEY: parts, "recipe": recipe}
@@ -222,7 +222,7 @@ class LiveLayer:
             self.layer.events.set_data()  # metadata have no event of their own
 
     def labels(self) -> LabelImage:
-        """Return the labels on screen, in the shape of what was labelled."""
+        """Return the labels on screen, in the shape of the labelled region."""
         assert self._pixels is not None
         return np.squeeze(self._pixels, axis=self.placement.singletons)
 
@@ -241,7 +241,7 @@ class LiveLayer:
             self._colors[1:] = metadata.colors_of(self._strokes, np.arange(1, N_COLORS + 1))
 
     def _mark(self, graph: GridGraph, nodes: NDArray[np.int64]) -> None:
-        """Show points at the node of each label, in its colour; they hide with the labels."""
+        """Show a point at the node of each label, in its colour, hidden with the labels."""
         labels = np.flatnonzero(nodes >= 0) + 1
         previous = self.points
         sides = [side for side in self.layer.data.shape if side > 1]
@@ -258,7 +258,7 @@ class LiveLayer:
         if self.points is not previous:
             points = self.points
 
-            def follow(event: Any) -> None:  # kept by the layer, as a method would not be
+            def follow(event: Any) -> None:  # napari holds bound methods weakly
                 points.visible = event.source.visible
 
             self.layer.events.visible.connect(follow)
@@ -266,11 +266,11 @@ class LiveLayer:
         self.points.face_color = metadata.colors_of(self.layer, labels)
 
     def _add(self, labels: LabelImage, n_labels: int) -> None:
-        # Strokes of a larger type may come to hold larger numbers.
+        # Strokes of a larger dtype may contain larger labels.
         n_bytes = 1 if self._strokes is None else self._strokes.data.dtype.itemsize
         least = {1: np.uint8, 2: np.uint16}.get(n_bytes, np.uint32)
         dtype = np.result_type(least, np.min_scalar_type(n_labels))
-        # Like any layer that is added it is selected, unless a person goes on painting strokes.
+        # The new layer is selected, unless strokes are being painted.
         with nullcontext() if self._strokes is None else selection_kept(self._viewer):
             self.layer = self._viewer.add_labels(
                 labels.reshape(self.placement.shape(labels.shape)).astype(dtype),
@@ -290,7 +290,7 @@ class LiveLayer:
         self._pixels[...] = labels.reshape(self._pixels.shape)
 
     def _add_undo_step(self) -> None:
-        """Add an undo step for edited labels that a run replaced."""
+        """Add an undo step for edited labels that the run overwrites."""
         edited, pixels, self._edited = self._edited, self._pixels, None
         if edited is None or pixels is None:
             return
@@ -298,14 +298,14 @@ class LiveLayer:
         if 0 < len(changed[0]) <= _MOST_UNDOABLE:
             labels = pixels[changed]
             pixels[changed] = edited[changed]
-            with self.layer.events.paint.blocker():  # nobody painted
+            with self.layer.events.paint.blocker():  # no user edit
                 self.layer.data_setitem(changed, labels, refresh=False)
 
 
 class RegionsLayer(LiveLayer):
-    """A layer of the numbered regions of a result, above it, at any level; it is not made active.
+    """A layer of the numbered regions of a result at any level, above it, not made active.
 
-    A region has the colour of its largest part, at every level.
+    A region has the colour of its largest part at every level.
     """
 
     def __init__(self, viewer: napari.Viewer, result: LiveLayer) -> None:
@@ -313,7 +313,7 @@ class RegionsLayer(LiveLayer):
         super().__init__(viewer, result.image, title, result.placement)
         self._result, self._palette, self._level = result, label_colors(), 0.0
         is_dark = self._palette[:, :3].max(axis=1) < _DARK
-        self._palette[1:][is_dark[1:], :3] += _DARK  # dark places would look like gaps
+        self._palette[1:][is_dark[1:], :3] += _DARK  # dark regions would look like gaps
 
     @property
     def source(self) -> dict[str, Any]:
@@ -345,7 +345,7 @@ class RegionsLayer(LiveLayer):
 
 
 class EditedLayer(LiveLayer):
-    """A Labels layer (of a numpy array) that was there before, with its colours and metadata."""
+    """An existing Labels layer of a numpy array, with its colours and metadata."""
 
     def __init__(self, viewer: napari.Viewer, image: Any, layer: Labels) -> None:
         title = layer.name.partition("[")[2].partition("]")[0]
@@ -353,7 +353,7 @@ class EditedLayer(LiveLayer):
         self.layer, self._pixels = layer, layer.data
 
     def write(self, labels: NDArray[Any], mask: NDArray[np.bool_]) -> None:
-        """Write labels at the pixels of a mask; both arrays have the labelled axes."""
+        """Write labels at the pixels of a mask; both arrays have the labelled axes only."""
         if not self.is_lost:
             np.copyto(self.labels(), labels, where=mask, casting="unsafe")
             metadata.forget_soft_labels(self.layer)
@@ -362,16 +362,16 @@ class EditedLayer(LiveLayer):
     def _describe(
         self, result: Segmentation, graph: AbstractGraph | None, soft: metadata.SoftLabels | None
     ) -> None:
-        """Leave metadata to whoever edits, but for the soft labels, which are of other labels."""
+        """Remove the soft labels, now outdated; other metadata is left to the caller."""
         metadata.forget_soft_labels(self.layer)
 
 
 @dataclasses.dataclass(eq=False)
 class UncertaintyLayer:
-    """An image of how uncertain each pixel is, over the labels and below strokes.
+    """Image of the uncertainty of each pixel, above the labels and below strokes.
 
-    The uncertainty `full` is brightest. Without `covers` what is certain is clear, and labels are
-    seen through it.
+    The uncertainty `full` is brightest. Without `covers`, certain pixels are transparent and show
+    the labels below.
     """
 
     viewer: napari.Viewer
@@ -417,7 +417,7 @@ def show_points(
     face_color: str = "white",
     projection_mode: str = "none",
 ) -> Any:
-    """Show points at pixels of what was labelled of an image; return their layer."""
+    """Show points at pixels of the labelled region of an image; return their layer."""
     positions = np.array([placement.shape(tuple(pixel)) for pixel in pixels], dtype=float)
     positions[:, list(placement.singletons)] = 0
     if points is not None and points in viewer.layers:
@@ -440,5 +440,5 @@ def show_points(
 
 
 def _metadata(image: Image) -> dict[str, Any]:
-    """Return metadata of a layer that was computed of an image."""
+    """Return metadata of a layer computed from an image."""
     return {metadata.METADATA_KEY: {"image": str(image.unique_id)}}

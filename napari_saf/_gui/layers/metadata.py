@@ -20,72 +20,72 @@ from napari_saf.problem import Problem
 from napari_saf.result import LabelImage, Segmentation
 
 METADATA_KEY = "napari_saf"
-"""Entry of a result layer's metadata: recipe, prototypes, label numbers of columns, status,
-history, and which part of which image it is."""
+"""Metadata key of a result: a dict of recipe, prototypes, label numbers of columns, status,
+history, and the part of the image that was labelled."""
 
 PARTS_KEY = "parts"
-"""Entry of that: the prototypes of labels that have several, by label."""
+"""Key in that dict: the prototypes of labels that have several, by label."""
 
 MAP_KEY = "is_map"
-"""Entry of that of a probability map."""
+"""Key in that dict of a probability map."""
 
 STORE_KEY = "store"
-"""Entry of that of labels of a large image: the folder that they are written to."""
+"""Key in that dict for labels of a large image: the folder that they are written to."""
 
 LEVEL_KEY = "level"
-"""Entry of that of numbered regions: the level at which they were merged."""
+"""Key in that dict for numbered regions: the level at which they were merged."""
 
 UNCHOSEN_KEY = "napari_saf_unchosen"
-"""Entry of numbered regions that are selected because they came into view by themselves."""
+"""Metadata key of numbered regions that were selected automatically, not by the user."""
 
 STROKES_KEY = "napari_saf_strokes"
-"""Entry of the metadata of a layer of strokes: the id of the image they were painted on."""
+"""Metadata key of strokes: the id of the image that they were painted on."""
 
-ARE_STROKES = "these are strokes, not the labels that came of them: most pixels may be 0"
+ARE_STROKES = "these are strokes, not the labels computed from them: most pixels may be 0"
 
 RESTORED_KEY = "napari_saf_restored"
-"""Entry of the metadata of strokes and labels that came with a project."""
+"""Metadata key of strokes and labels loaded from a project."""
 
 OBJECTS_KEY = "napari_saf_objects"
-"""Entry of the metadata of a layer of objects: the kind of each object by its number."""
+"""Metadata key of an objects layer: the kind of each object by its number."""
 
 CLASSES_KEY = "napari_saf_classes"
-"""Entry of a layer of objects: names of their classes, and the class of those that were clicked."""
+"""Metadata key of an objects layer: class names, and the class of each clicked object."""
 
 EDITED_KEY = "napari_saf_edited"
-"""Entry of labels that were changed by hand; of a result among those that its next run replaces."""
+"""Metadata key of labels edited by hand; for a result in the dict that its next run replaces."""
 
 EDITS_KEY = "napari_saf_edits"
-"""Entry at the same place: what was done to the labels since, in words."""
+"""Key beside it: descriptions of the edits."""
 
 FOLLOWED_KEY = "followed"
-"""Entry of the metadata of a result: checksum of the strokes that its labels follow."""
+"""Metadata key of a result: checksum of the strokes that its labels were computed from."""
 
 UNCERTAINTY_KEY = "uncertainty"
-"""Entry of the metadata of a result: the share of uncertain pixels, of labels of a project."""
+"""Metadata key of labels of a project: the share of uncertain pixels."""
 
 NAMES_KEY = "class_names"
-"""Entry of a layer's metadata: the name of each label that has one."""
+"""Metadata key: names by label."""
 
 SOFT_KEY = "soft_labels"
-"""Entry of the metadata of a result: its soft labels."""
+"""Metadata key of a result: its soft labels."""
 _MOST_BYTES = 2**29
-"""Of the soft labels of all layers of a viewer."""
+"""Memory limit in bytes of the soft labels of all layers of a viewer."""
 
 
 def metadata_of(layer: Any) -> dict[str, Any]:
-    """Return what a layer carries as a result; empty if it is none."""
+    """Return the metadata of a result; empty for other layers."""
     entry = layer.metadata.get(METADATA_KEY)
     return entry if isinstance(entry, dict) else {}
 
 
 def image_id_of(layer: Any) -> str:
-    """Return the id of the image that a result or strokes are of; empty where not known."""
+    """Return the image id of a result or of strokes; empty if unknown."""
     return str(metadata_of(layer).get("image") or layer.metadata.get(STROKES_KEY) or "")
 
 
 def restored_layers(viewer: napari.Viewer, image: Any) -> list[Any]:
-    """Return the strokes and labels of an image that came with a project, the lowest first."""
+    """Return the strokes and labels of an image loaded from a project, the lowest first."""
     layers = [layer for layer in viewer.layers if RESTORED_KEY in layer.metadata]
     return [layer for layer in layers if image_id_of(layer) == str(image.unique_id)]
 
@@ -95,20 +95,20 @@ def is_strokes(layer: Any) -> bool:
 
 
 def is_given(layer: Layer) -> bool:
-    """Tell whether a layer was not computed here."""
+    """Return whether a layer was not computed by this plugin."""
     return METADATA_KEY not in layer.metadata
 
 
 def prototypes_of(layer: Any) -> NDArray[np.floating] | None:
-    """Return the prototypes that a layer carries, row l - 1 for label l, or None."""
+    """Return the prototypes of a layer, row l - 1 for label l, or None."""
     prototypes = metadata_of(layer).get("prototypes")
     return prototypes if isinstance(prototypes, np.ndarray) and prototypes.ndim == 2 else None
 
 
 def points_of(layer: Any) -> dict[int, NDArray[np.floating]]:
-    """Return the prototypes (n_rows, n_features) of each label that has some, ascending.
+    """Return the prototypes (n_rows, n_features) by label, ascending.
 
-    Merged labels have those of all their parts.
+    A merged label has the prototypes of all its parts.
     """
     table, parts = prototypes_of(layer), metadata_of(layer).get(PARTS_KEY)
     if table is None:
@@ -128,9 +128,9 @@ def points_of(layer: Any) -> dict[int, NDArray[np.floating]]:
 
 
 def prototype_entries(points: Mapping[int, NDArray[np.floating]]) -> dict[str, Any]:
-    """Return entries of a result for the prototypes (n_rows, n_features) of labels."""
+    """Return metadata of a result for the prototypes (n_rows, n_features) by label."""
     means = None
-    if points:  # that of label l in row l - 1
+    if points:  # row l - 1 for label l
         width = next(iter(points.values())).shape[1]
         means = np.full((max(points), width), np.nan, dtype=np.float32)
         for label, rows in points.items():
@@ -150,9 +150,9 @@ def is_regions(layer: object) -> bool:
 
 
 def labels_to_choose(viewer: Any) -> Any:
-    """Return the active Labels layer, else the topmost, visible ones first; None without one.
+    """Return the active Labels layer, else the topmost, visible ones first; None without any.
 
-    Instead of strokes it is their result, and regions only if they are active.
+    Strokes are replaced by their result; regions count only if active.
     """
     active = viewer.layers.selection.active
     # Pyramids cannot be edited.
@@ -171,8 +171,8 @@ def labels_to_choose(viewer: Any) -> Any:
 
 
 def colors_of(layer: Labels, numbers: NDArray[np.integer]) -> NDArray[np.float64]:
-    """Return the colours (r, g, b, a) of labels on a layer, of shape (n, 4)."""
-    # A colormap that shows the chosen label alone would leave the others black.
+    """Return the RGBA (n, 4) of labels on a layer."""
+    # With `use_selection` all labels but the selected one would be black.
     colormap = layer.colormap.model_copy(update={"use_selection": False})
     colors = np.asarray(colormap.map(numbers), dtype=float).reshape(-1, 4)
     return np.asarray(np.clip(colors, 0, 1))
@@ -183,14 +183,14 @@ def stored_recipe(layer: Any) -> Any:
 
 
 def carry_objects(layer: Any, step: dict[str, Any]) -> None:
-    """Let the recipe of a layer, if it has one, split its labels into objects."""
+    """Add a step to the recipe of a layer, if any, that splits its labels into objects."""
     raw = stored_recipe(layer)
     if isinstance(raw, dict):
         metadata_of(layer)["recipe"] = raw | {"objects": step}
 
 
 def raw_recipe(layer: Any) -> Any:
-    """Return the stored recipe with its prototypes as they are now: edited, named, coloured."""
+    """Return the stored recipe with the current prototypes, names and colours."""
     raw, points = stored_recipe(layer), points_of(layer)
     if not isinstance(raw, dict) or "taught" not in raw or not points:
         return raw
@@ -202,12 +202,12 @@ def raw_recipe(layer: Any) -> Any:
 
 
 def recipe_of(layer: Any) -> Pipeline:
-    """Return the recipe that a layer carries; InvalidInput where none can be repeated."""
+    """Return the recipe of a layer; raise InvalidInput if there is none to repeat."""
     raw = stored_recipe(layer)
     if raw is None:
-        raise InvalidInput("these labels come without a recipe: they were not computed here")
+        raise InvalidInput("these labels have no recipe: they were not computed by napari-saf")
     if isinstance(raw, dict) and str(raw.get("method")) not in METHODS:
-        raise InvalidInput("what made these labels is repeated in its own dock")
+        raise InvalidInput("these labels can be recomputed only in the dock that made them")
     try:
         return Pipeline.from_plain(raw_recipe(layer))
     except (TypeError, ValueError, ArithmeticError) as error:
@@ -215,7 +215,7 @@ def recipe_of(layer: Any) -> Pipeline:
 
 
 def class_names(layer: Labels) -> dict[int, str]:
-    """Return the names of labels that the metadata hold, as far as they are names."""
+    """Return the valid label names in the metadata."""
     names = layer.metadata.get(NAMES_KEY)
     if not isinstance(names, dict):
         return {}
@@ -225,10 +225,10 @@ def class_names(layer: Labels) -> dict[int, str]:
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class SoftLabels:
-    """The assignment of a run at the nodes of a grid, and the label on screen of each column.
+    """The assignment of a run at the nodes of a grid, and the displayed label of each column.
 
-    Pixels that were `locked`, 0 elsewhere, are of their label alone. The uncertainty of the nodes
-    is that of labels by strokes, None for others: it tells where things touch.
+    Pixels with a nonzero `locked` label have probability 1 of it. `uncertainty` (n_nodes,) is that
+    of a run from strokes, else None; it is high where objects touch.
     """
 
     grid: GridGraph
@@ -241,7 +241,7 @@ class SoftLabels:
     def of(
         cls, problem: Problem, result: Segmentation, locked: LabelImage | None = None
     ) -> SoftLabels | None:
-        """Return those of the image that was asked for, the last; its labels are as on screen."""
+        """Return the soft labels of the last image of a problem, or None without a grid."""
         grid, assignment = problem.graph, result.assignment
         uncertainty = None if problem.seeds is None else result.uncertainty
         if isinstance(grid, GraphUnion):
@@ -259,7 +259,7 @@ class SoftLabels:
         return sorted({*self.numbers.tolist(), *fixed} - {0})
 
     def images(self, labels: Collection[int]) -> NDArray[np.float32]:
-        """Return maps of labels (n_labels, ...) in the shape of what was labelled."""
+        """Return the probability maps (n_labels, ...) of labels, in the shape of the region."""
         maps = np.asarray(soft_images(self.grid, self.assignment, self.numbers, labels))
         if self.locked is not None:
             for map_, label in zip(maps, labels, strict=True):
@@ -268,7 +268,7 @@ class SoftLabels:
 
 
 def trim_soft_labels(viewer: napari.Viewer, newest: Labels) -> None:
-    """Drop soft labels beyond a memory limit, those of the newest and topmost layers last."""
+    """Drop soft labels that exceed the memory limit, those of the lowest layers first."""
     n_bytes = 0
     for layer in (newest, *(layer for layer in reversed(viewer.layers) if layer != newest)):
         soft = soft_labels_of(layer)
@@ -282,6 +282,6 @@ def forget_soft_labels(layer: Any) -> None:
 
 
 def soft_labels_of(layer: Any) -> SoftLabels | None:
-    """Return the soft labels that a layer carries, or None."""
+    """Return the soft labels of a layer, or None."""
     soft = None if layer is None else metadata_of(layer).get(SOFT_KEY)
     return soft if isinstance(soft, SoftLabels) else None

@@ -21,10 +21,10 @@ NO_IMAGE = "no image: open or choose an image layer first"
 _ROUNDING = 1e-9
 _FAR = 2.0**40
 _LARGEST_DRIFT = 1e-3
-"""Pixels of an image by which a step along labels may differ from one along the image."""
+"""Tolerance in image pixels of a step along labels from one along the image."""
 Window = int | tuple[int, ...]
 Entry = dict[str, Any]
-"""Arguments of a layer, or entries of its metadata, by name."""
+"""Layer arguments, or metadata, by name."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -32,7 +32,7 @@ class Placement:
     """Geometry of a layer over some `axes` of its image.
 
     `singletons` are axes of length 1 for the labelled slice, or for all channels (`channels`).
-    `transform` are arguments of the layer, `world` is its affine.
+    `transform` holds the layer arguments, `world` the affine.
     """
 
     singletons: tuple[int, ...]
@@ -48,19 +48,19 @@ class Placement:
         return tuple(sides)
 
     def entry(self, image: Image) -> Entry:
-        """Return the entries of the metadata of labels that say where they lie."""
+        """Return metadata that records the position of labels in an image."""
         axes = {"axes": self.axes, "singletons": self.singletons, "channels": self.channels}
         return {"image": str(image.unique_id)} | axes
 
 
 def world_affine(layer: Layer) -> NDArray[np.float64]:
-    """Return the affine from pixels of a layer to the world (ndim + 1, ndim + 1).
+    """Return the affine (ndim + 1, ndim + 1) from pixels of a layer to world coordinates.
 
     It combines scale, shear, rotation and translation, then the affine of the layer.
     """
     affine = np.eye(layer.ndim + 1)
     origin = np.array(layer.data_to_world(np.zeros(layer.ndim)))
-    # Steps of many pixels: the numbers are as exact as those of the layer wherever it begins.
+    # Long steps keep the precision for any translation of the layer.
     steps = [layer.data_to_world(step) for step in _FAR * np.eye(layer.ndim)]
     affine[:-1, :-1] = (np.array(steps) - origin).T / _FAR
     affine[:-1, -1] = origin
@@ -71,7 +71,7 @@ def world_affine(layer: Layer) -> NDArray[np.float64]:
 
 
 def steps_of(layer: Layer, axes: Sequence[int] | None = None) -> Steps:
-    """Return the steps in the world of one pixel along some axes of a layer, or all."""
+    """Return the world vectors of a step of one pixel along `axes` of a layer, by default all."""
     axes = range(layer.ndim) if axes is None else axes
     return Steps(world_affine(layer)[:-1, list(axes)])
 
@@ -84,12 +84,12 @@ def place(
     first_pixel: Sequence[float] = (),
     pixel: Sequence[float] = (),
 ) -> Placement:
-    """Return the placement of labels over spatial axes of an image, ascending.
+    """Return the placement of labels over the spatial `axes` of an image, ascending.
 
-    Of the `fixed` ones a slice is labelled. The layer has the axis of the channels too, unless it
-    is the first: layers lie over each other by their last axes. It then has one pixel along it, as
-    wide as all channels. Labels of a part of the image have their `first_pixel` there, along each
-    axis, those of a coarser level a `pixel` as wide as several of the image.
+    One slice is labelled along the `fixed` axes. Unless it is the first, the channel axis is kept
+    with one pixel as wide as all channels, as napari aligns layers by their last axes. For labels
+    of a part of the image, `first_pixel` is its position along each axis; for those of a coarser
+    level, `pixel` is their pixel size; both are in image pixels.
     """
     positions: dict[int, float] = dict(fixed)
     n_channels = 1.0
@@ -129,10 +129,10 @@ def placement_of(labels: Labels) -> Placement:
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class ImageRegion:
-    """The labelled slices of an image layer, and the aligned regions of other layers.
+    """The labelled region of an image layer, and the aligned regions of other layers.
 
-    `fixed` holds the position along each axis of which one slice is labelled, `together` the axes
-    along which neighbours are averaged.
+    `fixed` maps each axis with a single labelled slice to its position; labels are averaged along
+    the axes in `together`.
     """
 
     image: Image
@@ -154,12 +154,12 @@ class ImageRegion:
 
     @property
     def sides(self) -> tuple[int, ...]:
-        """The length of each axis of the image, as far as it is labelled."""
+        """The length of the labelled region along each axis of the image."""
         return tuple(pixels_of(self.image).shape)
 
     @property
     def channel_axis_read(self) -> int | None:
-        """The axis of the channels in what is read; None where there is none, or RGB."""
+        """The channel axis of the array that is read; None without channels or for RGB."""
         channel = self.channel_axis
         return None if channel is None else sum(k not in self.fixed for k in range(channel))
 
@@ -168,7 +168,7 @@ class ImageRegion:
         return place(self.image, self.axes, self.fixed, self.channel_axis)
 
     def whole(self) -> tuple[Placement, tuple[int, ...]]:
-        """Return placement and shape of labels of all slices."""
+        """Return placement and shape of labels over all slices."""
         shape = pixels_of(self.image).shape
         placement = place(self.image, self.axes, {}, self.channel_axis)
         return placement, placement.shape(tuple(shape[axis] for axis in self.axes))
@@ -176,9 +176,8 @@ class ImageRegion:
     def over(self, layer: Labels | None) -> Pixels | None:
         """Return the pixels of labels over the region.
 
-        Labels have as many axes as the image, or as its spatial ones, or one plane for all. Of
-        those with fewer slices it is the last; along the axis of the channels they may have one
-        pixel.
+        Labels have the axes of the image, its spatial axes, or a single plane for all slices. If
+        they have fewer slices, the last is used; the channel axis may have length 1.
         """
         if layer is None:
             return None
@@ -194,9 +193,9 @@ class ImageRegion:
         return Pixels(pixels, index)
 
     def over_features(self, layer: Layer) -> tuple[Pixels, int] | None:
-        """Return features over the region, and their axis in it; None if they do not fit.
+        """Return the features over the region and the index of their axis; None if they do not fit.
 
-        They have one axis more than the image: the last one that fits.
+        The feature axis is the last one whose removal leaves the shape of the image.
         """
         data = pixels_of(layer)
         shape = list(data.shape)
@@ -211,7 +210,7 @@ class ImageRegion:
 
     @property
     def free_axes(self) -> list[int]:
-        """The axes of which all slices are labelled."""
+        """The axes along which all slices are labelled."""
         return [axis for axis in self.axes if axis not in self.fixed]
 
     @property
@@ -220,17 +219,17 @@ class ImageRegion:
 
     @property
     def averaged_axes(self) -> list[int]:
-        """Those of its axes along which neighbours are averaged, longer than 1."""
+        """Indices of the free axes, longer than 1, along which labels are averaged."""
         axes = enumerate(self.free_axes)
         return [k for k, axis in axes if axis in self.together and self.sides[axis] > 1]
 
     def window(self, side: int) -> tuple[Window, str]:
-        """Return a window with a side along what is averaged, and a note of where it is smaller."""
+        """Return a window of this side along the averaged axes, and a note if it was reduced."""
         widths = tuple(side if axis in self.together else 1 for axis in self.free_axes)
         return self.fit(side if set(widths) == {side} else widths)
 
     def fit(self, window: Window) -> tuple[Window, str]:
-        """Return a window cut to the region along each axis, and a note of where it was larger."""
+        """Return a window limited to the region along each axis, and a note if it was reduced."""
         axes = self.free_axes
         widths = (window,) * len(axes) if isinstance(window, int) else window
         if len(widths) != len(axes):
@@ -248,27 +247,27 @@ class ImageRegion:
 def plane_on_screen(
     viewer: napari.Viewer, layer: Layer, axes: tuple[int, ...], n_shown: int = 2
 ) -> tuple[int, ...]:
-    """Return those of some axes of a layer that are on screen, or would be in 2-D (or 3-D)."""
+    """Return which of `axes` are displayed, or would be in a view of `n_shown` dimensions."""
     missing = dims_of(viewer).ndim - layer.ndim
     order = [axis - missing for axis in dims_of(viewer).order]
     return tuple(axis for axis in order if axis in axes)[-n_shown:]
 
 
 def slice_on_screen(viewer: napari.Viewer, layer: Layer, axes: tuple[int, ...]) -> dict[int, int]:
-    """Return the axes across the plane on screen, and which slice is there."""
+    """Return the position on screen along each axis that is not displayed."""
     plane = plane_on_screen(viewer, layer, axes)
     return positions_on_screen(viewer, layer, [axis for axis in axes if axis not in plane])
 
 
 def positions_on_screen(viewer: napari.Viewer, layer: Layer, axes: Iterable[int]) -> dict[int, int]:
-    """Return the pixel of a layer, along each of some axes, at which the sliders stand."""
+    """Return the position of the sliders along `axes`, in pixels of a layer."""
     point = layer.world_to_data(dims_of(viewer).point[-layer.ndim :])
     sides = pixels_of(layer).shape
     return {axis: int(np.clip(round(point[axis]), 0, sides[axis] - 1)) for axis in axes}
 
 
 def note_on_slices(viewer: napari.Viewer, layer: Layer) -> str:
-    """Return a warning for a layer that is rotated out of the slices that napari shows."""
+    """Return a warning if a layer is rotated out of the slices that napari shows."""
     shown = list(plane_on_screen(viewer, layer, tuple(range(layer.ndim))))
     across = [axis for axis in range(layer.ndim) if axis not in shown]
     linear = world_affine(layer)[:-1, :-1]
@@ -276,13 +275,13 @@ def note_on_slices(viewer: napari.Viewer, layer: Layer) -> str:
     if not (is_turned[np.ix_(across, shown)].any() or is_turned[np.ix_(shown, across)].any()):
         return ""
     return (
-        "napari shows slices of this layer without its rotation and paints with it, in other "
-        "slices: paint before you turn it"
+        "napari shows slices of this layer without its rotation but paints with it, in other "
+        "slices: paint before rotating the layer"
     )
 
 
 def channel_axes(layer: Layer | None) -> list[tuple[str, int]]:
-    """Return the axes of a layer that may hold channels, each as a text and its number."""
+    """Return the possible channel axes of a layer, each as a text and its index."""
     if layer is None or layer.rgb or layer.ndim < 3:
         return []
     named = zip(layer.axis_labels, pixels_of(layer).shape, strict=True)
@@ -296,7 +295,7 @@ def pixels_of(layer: Layer) -> Any:
 
 
 def image_axes_of(layer: Labels) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
-    """Return the axis of the image for each axis of labels, and the axes that stand for one slice.
+    """Return the image axis of each axis of labels, and the axes of length 1 for a slice.
 
     None if unknown, or if the pixels of the layer were replaced.
     """
@@ -308,13 +307,13 @@ def image_axes_of(layer: Labels) -> tuple[tuple[int, ...], tuple[int, ...]] | No
 
 
 def channel_axis_of(layer: Labels) -> int | None:
-    """Return the axis of labels that stands for all channels of the image, if they have one."""
+    """Return the axis of labels that represents all channels of the image, or None."""
     axis = metadata_of(layer).get("channels")
     return axis if isinstance(axis, int) and image_axes_of(layer) is not None else None
 
 
 def axes_entry(layer: Labels) -> Entry:
-    """Return the axes of labels as files hold them; empty if unknown."""
+    """Return the axes of labels as stored in files; empty if unknown."""
     recorded, channels = image_axes_of(layer), channel_axis_of(layer)
     if recorded is None:
         return {}
@@ -323,7 +322,7 @@ def axes_entry(layer: Labels) -> Entry:
 
 
 def place_entry(layer: Labels) -> Entry | None:
-    """Return the place of labels as files hold it, see `Labelling`; None if sizes suffice."""
+    """Return the transform of labels as stored in files, see `Labelling`; None if not needed."""
     recorded, sizes = image_axes_of(layer), np.abs(layer.scale)
     arguments = split_affine(world_affine(layer), sizes, layer.translate)
     is_moved = np.any(layer.translate) or "affine" in arguments
@@ -335,7 +334,7 @@ def place_entry(layer: Labels) -> Entry | None:
 
 
 def labelled_axes(layer: Labels) -> list[int]:
-    """Return the axes along which pixels were labelled; if unknown, all but leading singletons."""
+    """Return the labelled axes; if unknown, all but leading axes of length 1."""
     recorded, shape = image_axes_of(layer), pixels_of(layer).shape
     if recorded is not None:
         return [axis for axis in range(len(shape)) if axis not in recorded[1]]
@@ -343,7 +342,7 @@ def labelled_axes(layer: Labels) -> list[int]:
 
 
 def squeezed_axes(layer: Labels) -> list[int]:
-    """Return the axes of labels but those of length 1 before the plane."""
+    """Return the labelled axes without those of length 1 before the last two."""
     labelled, shape = labelled_axes(layer), pixels_of(layer).shape
     return [axis for axis in labelled if shape[axis] > 1 or axis in labelled[-2:]]
 
@@ -351,7 +350,7 @@ def squeezed_axes(layer: Labels) -> list[int]:
 def labelled_image(
     viewer: napari.Viewer, layer: Labels, fits: Callable[[Any], bool]
 ) -> Image | None:
-    """Return the image that was labelled; else one of the layer's name, else any that fits."""
+    """Return the labelled image, else one named like the layer, else any that fits."""
     fitting = [image for image in viewer.layers if isinstance(image, Image) and fits(image)]
     image_id = metadata_of(layer).get("image")
 
@@ -365,9 +364,9 @@ def labelled_image(
 def image_region(
     layer: Labels, image: Image, spatial: list[int] | None = None
 ) -> tuple[Index, int | None] | None:
-    """Return the region of an image under labels and its channel axis; None if not aligned.
+    """Return the image region under labels and its channel axis; None if not aligned.
 
-    Of the axes of the labels `spatial` stay, by default those that `squeezed_axes` names.
+    The region keeps the axes `spatial` of the labels, by default `squeezed_axes(layer)`.
     """
     spatial = squeezed_axes(layer) if spatial is None else spatial
     image_axes = range(image.ndim)
@@ -376,7 +375,7 @@ def image_region(
         channels = [None if image.rgb else channel_axis_of(layer)]
     elif image.ndim == layer.ndim + 1 and not image.rgb:
         labelled = (image_axes_of(layer) or ((),))[0]
-        # In a similar image the axis that is none of the labels' holds channels.
+        # In a similar image, an axis that the labels do not have holds channels.
         channels = [*sorted(image_axes, key=lambda axis: axis in labelled)]
     for channel in channels:
         axes = [axis for axis in image_axes if axis != channel]
@@ -392,7 +391,7 @@ def image_region(
 
 
 def _along(layer: Layer, axes: list[int]) -> NDArray[np.float64]:
-    """Return the affine of some axes of a layer."""
+    """Return the affine of `axes` of a layer."""
     rows = [*axes, layer.ndim]
     return world_affine(layer)[np.ix_(rows, rows)]
 
@@ -400,18 +399,18 @@ def _along(layer: Layer, axes: list[int]) -> NDArray[np.float64]:
 def _region(
     layer: Labels, image: Image, pairs: list[tuple[int, int]], spatial: list[int]
 ) -> Index | None:
-    """Return the index of the part of an image that labels cover, along pairs of their axes."""
+    """Return the index of the part of an image that labels cover, for pairs of axes."""
     label_axes, axes = (list(column) for column in zip(*pairs, strict=True))
     try:
         to_image = np.linalg.solve(_along(image, axes), _along(layer, label_axes))
-    except np.linalg.LinAlgError:  # the axes of the plane are turned out of it
+    except np.linalg.LinAlgError:  # the plane is rotated
         return None
     index: list[int | slice] = []
     for row, (k, axis) in enumerate(pairs):
         side, image_side = pixels_of(layer).shape[k], pixels_of(image).shape[axis]
         step = np.abs(to_image[:-1, row] - np.eye(len(pairs))[row])
         if k in spatial and step.max() > min(_LARGEST_DRIFT, 0.5 / side):
-            return None  # of a coarser level, or turned
+            return None  # a coarser level, or rotated
         start = round(to_image[row, -1])
         if start < 0 or start + side > image_side:
             return None

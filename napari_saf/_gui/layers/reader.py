@@ -1,11 +1,10 @@
-"""Reader of the masks that Export saved; importing it loads no library.
+"""Reader of the masks saved by Export; importing it loads no other library.
 
-napari chooses among readers by the patterns of their manifests alone: where several plugins match
-a file, however specific their patterns are, it asks the person, unless a preference of that person
-names one. So a mask such as `cells.labels.tif` opens with that question, since the reader of napari
-matches `*.tif`, and an OME-Zarr without one, by the file zarr.json in it, which no other reader
-takes. What has such a name and is no mask of ours is passed on to the reader of napari. A mask that
-was opened as an image becomes labels by a command in the menu Layers.
+napari selects readers by the filename patterns in their manifests: if several plugins match, it
+asks the user, unless a preference is set. It therefore asks for `cells.labels.tif`, since its own
+reader matches `*.tif`, but not for the zarr.json of an OME-Zarr, which only this reader matches.
+Other files with such names are passed on to the reader of napari. A command in the menu Layers
+turns a mask opened as an image into labels.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from napari.layers import Image, Labels, Layer
 from napari.utils.notifications import show_info
 
 MASK_PATTERNS = ("*.labels.tif", "*.labels.tiff", "*.labels.png", "*.labels.npy")
-"""Those of the manifest that the reader of napari matches, too."""
+"""Patterns of the manifest that the reader of napari matches as well."""
 ZARR_FILE = "zarr.json"
 Paths = str | list[str]
 LayerData = tuple[Any, dict[str, Any], str]
@@ -37,7 +36,7 @@ def get_reader(path: Paths) -> Callable[[Paths], list[Any]] | None:
 
 
 def _read(path: Paths) -> list[Any]:
-    """Read a mask of ours as a Labels layer; pass other files, and stacks, on to napari."""
+    """Read a saved mask as a Labels layer; pass other files and stacks on to napari."""
     from napari_saf.io import is_own_mask
 
     files = [Path(name) for name in ([path] if isinstance(path, str) else path)]
@@ -49,7 +48,7 @@ def _read(path: Paths) -> list[Any]:
 
 
 def show_as_labels(viewer: napari.Viewer) -> None:
-    """Replace the active image, opened from a mask of ours, by its labels."""
+    """Replace the active image, opened from a saved mask, by its labels."""
     from napari_saf.errors import SafError
     from napari_saf.io import is_own_mask
 
@@ -69,7 +68,7 @@ def show_as_labels(viewer: napari.Viewer) -> None:
 
 
 def read_layer(path: Path) -> LayerData:
-    """Return a label image as data, arguments and kind of a layer; errors as `read_mask`."""
+    """Return a label image as data, arguments and type of a layer; errors as in `read_mask`."""
     from napari_saf import io
     from napari_saf._gui.layers.large import large_levels
     from napari_saf._gui.layers.live import colormap_of, label_colors
@@ -119,7 +118,7 @@ def _without_ones(shape: Sequence[int]) -> list[int]:
 
 
 def _are_known(units: Sequence[str]) -> bool:
-    """Tell whether napari knows units; words only, for it computes what it takes for a formula."""
+    """Return whether napari knows all units; only words, as it evaluates expressions."""
     if not all(unit.isalpha() for unit in units):
         return False
     try:

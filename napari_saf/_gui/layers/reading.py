@@ -1,4 +1,4 @@
-"""Read the data of image layers into problems, in a worker thread."""
+"""Reading of image layers into problems, in a worker thread."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ class Pixels:
     index: Index = ()
 
     def read(self, cancelled: Callable[[], bool]) -> NDArray[Any]:
-        """Return the region as numpy; of a lazy array by slabs, cancellable between.
+        """Return the region as a numpy array; a lazy one is read in slabs, cancellable in between.
 
-        ComputeError says that a lazy one does not fit into memory.
+        Raises ComputeError if a lazy array does not fit into memory.
         """
         block = self.data[self.index]
         chunks = getattr(block, "chunks", None)
         if isinstance(block, np.ndarray) or not chunks:
             return np.asarray(block)
-        # Beside the pixels there is their copy in float32.
+        # The pixels are also copied to float32.
         need = float(block.size) * (block.dtype.itemsize + 4)
         check_memory(need, torch.device("cpu"), _SMALLER)
         pixels = np.empty(block.shape, block.dtype)
@@ -54,14 +54,14 @@ class Pixels:
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class ImageJob:
-    """Which pixels of a layer to label, and what describes them.
+    """The pixels of a layer to label, and the options for their features.
 
-    The axes of channels and features are those after reading.
+    Channel and feature axes are those of the arrays that are read.
 
-    With `finite_only` NaN and infinite pixels are left out; else the image is refused. Features
-    take the place of those that the options name. The `base_labels` hold where no seed was
-    painted. Pixels with a `locked` label keep it and take no part, and no other pixel gets it. The
-    `extra_jobs` are labelled together with this image; their own options do not count.
+    With `finite_only`, NaN and infinite pixels are excluded; otherwise they raise an error.
+    `features` replace those of the options. `base_labels` are the seeds where none was painted.
+    Pixels with a `locked` label keep it and are excluded, and no other pixel gets it. The images
+    of `extra_jobs` are labelled together with this one, with the options of this one.
     """
 
     pixels: Pixels
@@ -78,7 +78,7 @@ class ImageJob:
 
     @property
     def shape(self) -> list[int]:
-        """Sides of what is labelled, without channels."""
+        """Shape of the labelled region, without channels."""
         pairs = zip(self.pixels.index, np.shape(self.pixels.data), strict=False)
         sides = [len(range(*at.indices(side))) for at, side in pairs if isinstance(at, slice)]
         if self.options.channel_axis is not None:
@@ -86,10 +86,10 @@ class ImageJob:
         return sides
 
     def read(self, cancelled: Callable[[], bool]) -> Problem:
-        """Read the pixels and return the problem, as yet without seeds.
+        """Read the pixels and return the problem without seeds.
 
-        Errors are those of `Problem.from_image`, NotFinite among them, and ComputeError where
-        memory does not suffice.
+        Raises the errors of `Problem.from_image`, such as NotFinite, and ComputeError if memory
+        is not sufficient.
         """
         options, axis = self.options, self.options.channel_axis
         names = ("window", "weights", "scaling", "max_side")
@@ -118,7 +118,7 @@ class ImageJob:
             return Problem.from_image(pixels, mask=self._inside(pixels, mask, axis), **arguments)
 
     def read_image(self, cancelled: Callable[[], bool]) -> tuple[NDArray[Any], int | None]:
-        """Read the pixels; return them and the axis of their channels."""
+        """Read the pixels; return them and their channel axis."""
         pixels, axis = self.pixels.read(cancelled), self.options.channel_axis
         is_rgb_layer = len(self.pixels.index) < np.ndim(self.pixels.data)
         if axis is None and is_rgb(pixels.shape) and not is_rgb_layer:
@@ -131,7 +131,7 @@ class ImageJob:
         cancelled: Callable[[], bool],
         progress: Callable[[float], object] | None = None,
     ) -> tuple[RegionHierarchy, NDArray[Any]]:
-        """Read the image and merge labels of it into regions; return them and the pixels."""
+        """Read the image and merge its labels into regions; return the hierarchy and the pixels."""
         pixels, axis = self.read_image(cancelled)
         tree = merge_regions(
             labels, pixels, channel_axis=axis, progress=progress, cancelled=cancelled
@@ -139,7 +139,7 @@ class ImageJob:
         return tree, pixels
 
     def ground(self) -> Ground | None:
-        """Return what things lie on, as `ground_of` says; None for what is not in memory."""
+        """Return the background, see `ground_of`; None for lazy arrays."""
         parts = [self.pixels.data, *([] if self.mask is None else [self.mask.data])]
         if not all(isinstance(part, np.ndarray) for part in parts):
             return None
@@ -149,9 +149,9 @@ class ImageJob:
         return ground_of([array], [None if mask is None else inside_of(mask)])
 
     def read_seeds(self, cancelled: Callable[[], bool]) -> NDArray[Any] | None:
-        """Read the strokes, laid over the base labels; None if there are none.
+        """Read the strokes, painted over the base labels; None without strokes.
 
-        Those of locked labels are left out.
+        Strokes of locked labels are excluded.
         """
         if self.seeds is None:
             return None
@@ -168,7 +168,7 @@ class ImageJob:
         return np.where(self.locked > 0, self.locked, labels)
 
     def _spread(self, over: NDArray[Any]) -> NDArray[Any]:
-        """Return a mask or groups of one plane for every slice."""
+        """Return a mask or groups, repeated along the slices if they have one plane."""
         sides = self.shape
         is_plane = over.ndim == 2 < len(sides) and list(over.shape) == sides[-2:]
         return np.broadcast_to(over, sides) if is_plane else over
@@ -182,21 +182,21 @@ class ImageJob:
         finite = all_finite(channels_last(pixels, axis)[0])
         if inside is None:
             return finite
-        return finite & inside if inside.shape == finite.shape else inside  # which is refused
+        return finite & inside if inside.shape == finite.shape else inside  # raises an error later
 
 
 class ProblemReader:
-    """Reads jobs and keeps the last problem: for new strokes no feature is computed again."""
+    """Reads jobs and caches the last problem: new strokes do not recompute features."""
 
     def __init__(self) -> None:
         self._key: tuple[object, ...] = ()
-        # Kept, so that no other array gets the identity of one in the key.
+        # Held so that the ids of arrays in the key stay valid.
         self._job: ImageJob | None = None
-        self.problem: Problem | None = None  # the last one, of all pixels
+        self.problem: Problem | None = None  # the last problem, with all pixels
         self._free: tuple[int, Problem] | None = None
 
     def read(self, job: ImageJob, cancelled: Callable[[], bool]) -> Problem:
-        """Return the problem of a job; see `ImageJob.read` for errors."""
+        """Return the problem of a job with its seeds; raises the errors of `ImageJob.read`."""
         key, problem = _key_of(job), self.problem
         if problem is None or key != self._key:
             self.forget()
@@ -210,7 +210,7 @@ class ProblemReader:
         return problem.with_seeds(seeds)
 
     def _without(self, problem: Problem, locked: NDArray[Any]) -> Problem:
-        """Return the problem of the pixels that are not locked: the last one, if it is the same."""
+        """Return the problem of the unlocked pixels, cached for the same locks."""
         key = fingerprint(locked, None)
         if self._free is None or self._free[0] != key:
             self._free = key, _within(problem, locked == 0)
@@ -221,7 +221,7 @@ class ProblemReader:
 
 
 def _within(problem: Problem, inside: NDArray[np.bool_]) -> Problem:
-    """Return the problem of some pixels of an image, with the features that they have in it."""
+    """Return the problem restricted to the pixels of a mask, with unchanged features."""
     grid = problem.graph
     assert isinstance(grid, GridGraph)
     nodes = grid.from_image(inside.astype(np.uint8)).astype(bool)
@@ -235,10 +235,9 @@ def _within(problem: Problem, inside: NDArray[np.bool_]) -> Problem:
 
 
 def _key_of(job: ImageJob) -> tuple[object, ...]:
-    """Return a key by which jobs that differ in strokes alone are equal.
+    """Return a key that is equal for jobs that differ only in strokes.
 
-    Images count by identity and by a sample of their values; layers that are painted on, by all
-    their values.
+    Images enter by identity and a sample of their values, painted layers by all values.
     """
     inputs = ((job.pixels, _SAMPLE), (job.features, _SAMPLE), (job.mask, None), (job.groups, None))
     arrays = [
@@ -250,7 +249,7 @@ def _key_of(job: ImageJob) -> tuple[object, ...]:
 
 
 def fingerprint(array: Any, n_values: int | None) -> int:
-    """Return a checksum of so many values of an array; 0 for lazy ones, which do not change."""
+    """Return a checksum of `n_values` values of an array, None for all; 0 for lazy arrays."""
     if not isinstance(array, np.ndarray):
         return 0
     step = 1 if n_values is None else max(1, array.size // n_values)

@@ -1,6 +1,6 @@
-"""What is in view: order and visibility of layers, the grid, the camera, labels brought into view.
+"""Order and visibility of layers, grid mode, camera, and bringing labels into view.
 
-Results lie above their image; of each region the newest is shown, and nothing covers it.
+Results are above their image; the newest of each region is visible, and not covered.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from napari_saf._gui.layers.reading import Pixels
 from napari_saf._gui.napari_workarounds import camera_of, dims_of, grid_of, unwrapped
 
 _OPAQUE = 0.9
-"""Opacity above which an image hides what lies below it."""
+"""Opacity above which an image hides the layers below."""
 _COVERED = 0.5
-"""Covered share of a layer from which on the layer that covers it is hidden."""
+"""Covered share of a layer above which the covering layer is hidden."""
 
 
 @contextmanager
 def selection_kept(viewer: napari.Viewer) -> Iterator[None]:
-    """Keep the selected layers selected although napari selects each layer that is added."""
+    """Preserve the selection, as napari selects each added layer."""
     selected = list(viewer.layers.selection)
     yield
     remaining = [layer for layer in selected if layer in viewer.layers]
@@ -46,9 +46,9 @@ def selection_kept(viewer: napari.Viewer) -> Iterator[None]:
 def insert_above(
     viewer: napari.Viewer, layer: Layer, image: Image, strokes: Labels | None = None
 ) -> None:
-    """Move a layer above its image and other layers of that image, but below strokes.
+    """Move a layer above its image and the other layers of that image, but below strokes.
 
-    From below: the image, images blended with it, labels, computed images, points, strokes.
+    From bottom to top: image, images blended with it, labels, computed images, points, strokes.
     """
     order, image_id = [item for item in viewer.layers if item != layer], str(image.unique_id)
     if image not in order:
@@ -80,10 +80,10 @@ def is_opaque(layer: Layer) -> bool:
 
 
 def _covering(viewer: napari.Viewer, layer: Layer, image: Image) -> list[tuple[Layer, float]]:
-    """Return visible layers that hide a layer of an image, and the share of it that they cover.
+    """Return the visible layers above a layer of an image, with the share that each covers.
 
-    These are opaque images, probability maps, and results of other images. In three dimensions,
-    and in the grid, there are none.
+    These are opaque images, probability maps, and results of other images. Empty in 3-D and in
+    grid mode.
     """
     order, image_ids = list(viewer.layers), ("", str(image.unique_id))
     if layer not in order or dims_of(viewer).ndisplay == 3 or grid_of(viewer).enabled:
@@ -99,7 +99,7 @@ def _covering(viewer: napari.Viewer, layer: Layer, image: Image) -> list[tuple[L
 
 
 def _covered_share(viewer: napari.Viewer, layer: Layer, cover: Layer) -> float:
-    """Return the share of the bounding box of a layer, on screen, that lies in that of another."""
+    """Return the share of the bounding box of a layer, on screen, inside that of another."""
     n_axes, share = min(layer.ndim, cover.ndim), 1.0
     boxes = [each.extent.world[:, -n_axes:] for each in (layer, cover)]
     low, high = np.maximum(boxes[0][0], boxes[1][0]), np.minimum(boxes[0][1], boxes[1][1])
@@ -115,7 +115,7 @@ def _covered_share(viewer: napari.Viewer, layer: Layer, cover: Layer) -> float:
 
 @dataclasses.dataclass(slots=True, eq=False)
 class _Region:
-    """The image of a result, and the slice that was labelled: axes and positions, if any."""
+    """The image of a result, and the labelled slice as pairs of axis and position."""
 
     image: ReferenceType[Any]
     fixed: frozenset[tuple[int, int]]
@@ -123,17 +123,17 @@ class _Region:
 
 
 class ResultVisibility:
-    """Visibility of the results of a viewer; holds no layer alive."""
+    """Visibility of the results of a viewer; holds only weak references to layers."""
 
     def __init__(self, viewer: Callable[[], Any]) -> None:
         self._viewer = viewer
         self._regions: WeakKeyDictionary[Any, _Region] = WeakKeyDictionary()
 
     def show_result(self, image: Any, layer: Any, index: tuple[int | slice, ...] = ()) -> str:
-        """Show a new result, and hide earlier ones of the same region of the image, once.
+        """Show a new result and hide earlier ones of the same region of the image, once.
 
-        The `index` is the labelled region: results of other slices stay, a volume hides those of
-        its slices. Return a note on other layers that were hidden, see `uncover`.
+        `index` is the labelled region: results of other slices stay visible, a volume hides those
+        of its slices. Return a note on other layers that were hidden, see `uncover`.
         """
         fixed = frozenset((axis, at) for axis, at in enumerate(index) if isinstance(at, int))
         earlier, result = self._results_in(image, fixed), unwrapped(layer)
@@ -142,7 +142,7 @@ class ResultVisibility:
         return self.uncover(image, result)
 
     def restore(self, layer: Any) -> None:
-        """Show a result that another one hid, and hide those of the same region."""
+        """Show a hidden result again, and hide those of the same region."""
         result = unwrapped(layer)
         region = self._regions.get(result)
         if region is not None and region.is_hidden and not result.visible:
@@ -150,15 +150,15 @@ class ResultVisibility:
             self.uncover(region.image(), result)
 
     def reveal(self, image: Any, layer: Any) -> str:
-        """Show a layer that is no result, and its image; see `uncover`."""
+        """Show a layer that is not a result, and its image; see `uncover`."""
         _make_visible(image, layer)
         return self.uncover(image, layer)
 
     def uncover(self, image: Any, layer: Any) -> str:
-        """Hide the layers that cover a layer of an image; return a note on images for the status.
+        """Hide the layers that cover a layer of an image; return a note on hidden images.
 
-        A layer over less than half of it, such as the next tile, stays, and is noted, too. Results
-        that were hidden with their image are shown again with it.
+        A layer over less than half of it, such as the next tile, stays visible; images are noted.
+        Results hidden together with their image are shown again with it.
         """
         viewer, notes = self._viewer(), list[str]()
         images, hidden = list[Any](), list[Any]()
@@ -166,11 +166,11 @@ class ResultVisibility:
         for cover, share in covering:
             is_image = is_given(cover) and isinstance(cover, Image)
             if share < _COVERED:
-                notes += [f"{cover.name} lies over a part of {layer.name}"] * is_image
+                notes += [f"{cover.name} covers a part of {layer.name}"] * is_image
                 continue
             self._hide(cover)
             (images if is_image else hidden).append(cover)
-            notes += [f"{cover.name} is hidden: it lay over {image.name}"] * is_image
+            notes += [f"{cover.name} is hidden: it covered {image.name}"] * is_image
         for cover in images:
             _show_together(cover, hidden)
         return "\n".join(notes)
@@ -182,7 +182,7 @@ class ResultVisibility:
     def _show(self, layer: Any, region: _Region) -> None:
         for result in self._results_in(region.image(), region.fixed):
             self._hide(result)
-        self._regions.pop(layer, None)  # the newest is last
+        self._regions.pop(layer, None)  # moves to the end as the newest
         self._regions[layer] = region
         _make_visible(region.image(), layer)
 
@@ -210,14 +210,14 @@ def visibility_of(viewer: Any) -> ResultVisibility:
 
 
 def _make_visible(*layers: Any) -> None:
-    """Show layers that are hidden; setting it on others would end their mode."""
+    """Show hidden layers; setting `visible` on others would reset their mode."""
     for layer in layers:
         if layer is not None and not layer.visible:
             layer.visible = True
 
 
 def _show_together(image: Image, layers: list[Any]) -> None:
-    """Show the given layers of an image, if they still exist, once the image is shown again."""
+    """Show layers of an image, if they still exist, when the image is shown again."""
     results = WeakSet(layer for layer in layers if image_id_of(layer) == str(image.unique_id))
 
     def on_visible(event: object) -> None:
@@ -235,7 +235,7 @@ def list_events(viewer: napari.Viewer) -> tuple[Any, ...]:
 
 
 class EventWatch(QObject):
-    """Emit `changed` once no event has come for so many milliseconds."""
+    """Emits `changed` when no event arrived for `milliseconds`."""
 
     changed = Signal()
 
@@ -247,7 +247,7 @@ class EventWatch(QObject):
         self.watch(events)
 
     def watch(self, events: Sequence[Any] = ()) -> None:
-        """Watch these events instead of earlier ones."""
+        """Watch these events instead of the previous ones."""
         self._rest.stop()
         for event in self._events:
             event.disconnect(self._on_event)
@@ -260,7 +260,7 @@ class EventWatch(QObject):
 
 
 class LayerWatch(EventWatch):
-    """Follow one layer at a time; show all its labels again when another is followed."""
+    """Follows one layer at a time; shows all its labels again before following another."""
 
     def __init__(self, parent: QObject) -> None:
         super().__init__(parent, 200)
@@ -293,9 +293,9 @@ _FONT_SIZE = 8
 
 
 class SideBySide:
-    """Shows some layers in the grid, each with its name, and hides the others.
+    """Shows layers in grid mode, each with its name, and hides the others.
 
-    `on_left` is called when the grid was left, by whatever button.
+    `on_left` is called when grid mode ends, by any button.
     """
 
     def __init__(self, viewer: napari.Viewer, on_left: Callable[[], None]) -> None:
@@ -306,7 +306,7 @@ class SideBySide:
         grid_of(viewer).events.enabled.connect(self._on_grid_changed)
 
     def enter(self, layers: Sequence[Any], shape: tuple[int, int]) -> None:
-        """Show layers, in the viewer's order, in rows and columns; -1: as many as it takes."""
+        """Show layers in the order of the viewer; `shape` is (rows, columns), -1 for automatic."""
         viewer, grid = self._viewer, grid_of(self._viewer)
         if self.is_on or not layers:
             return
@@ -349,12 +349,12 @@ class SideBySide:
 def center_on(
     viewer: napari.Viewer, layer: Layer, pixel: tuple[float, ...], *, only_if_hidden: bool = False
 ) -> None:
-    """Go to the slice of a pixel of a layer, and bring it to the middle of the screen."""
+    """Go to the slice of a pixel of a layer, and centre the view on it."""
     dims = dims_of(viewer)
     world = layer.data_to_world(np.array(pixel, dtype=float))
     here = np.round(layer.world_to_data(dims.point[-layer.ndim :]))
     for k, axis in enumerate(range(dims.ndim - len(world), dims.ndim)):
-        # A pixel may be as wide as several slices, of which any may be on screen.
+        # A coarse pixel may cover several slices; any of them may be on screen.
         if axis not in dims.displayed and here[k] != pixel[k]:
             dims.set_point(axis, world[k])
     axes, (first, last) = _axes_on_screen(viewer, layer), layer.corner_pixels
@@ -363,7 +363,7 @@ def center_on(
 
 
 def middle_on_screen(viewer: napari.Viewer, layer: Layer) -> NDArray[np.floating]:
-    """Return the pixel of a layer in the middle of the screen, in the slice on screen."""
+    """Return the pixel of a layer at the centre of the view, in the current slice."""
     middle = np.array(layer.world_to_data(dims_of(viewer).point[-layer.ndim :]), float)
     axes = _axes_on_screen(viewer, layer)
     middle[axes] = layer.corner_pixels.mean(axis=0)[axes]
@@ -376,14 +376,14 @@ def _axes_on_screen(viewer: napari.Viewer, layer: Layer) -> list[int]:
 
 
 _LEAST_RADIUS, _GOOD_RADIUS = 3.0, 12.0
-"""Of a region on screen, in pixels of the screen: smaller cannot be seen; what to go to."""
+"""Radius of a region in screen pixels: least visible one, and target of zooming."""
 _FAR = 1e6
-"""Distance, in pixels, of slices of which one is on screen."""
+"""Sampling distance along axes that are not displayed, which excludes them from the depth."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Place:
-    """The pixel of a label that is deepest inside, how deep, and if that much of it is in sight."""
+    """The innermost pixel of a label, its depth, and whether the label is visible there."""
 
     pixel: tuple[int, ...]
     depth: float
@@ -391,9 +391,9 @@ class Place:
 
 
 class LabelFinder(QObject):
-    """Brings a label into sight where it is not, or too small; Esc brings the camera back.
+    """Brings a label into view if it is hidden or too small; Esc restores the camera.
 
-    The `dock` is in the window whose keys are meant; `returned` follows Esc.
+    Esc applies in the window of `dock`; `returned` is emitted after it.
     """
 
     returned = Signal()
@@ -405,12 +405,12 @@ class LabelFinder(QObject):
         self._after: tuple[Any, ...] = ()
         self._escape = QShortcut(QKeySequence("Esc"), dock)
         self._escape.setEnabled(False)
-        # Where two docks wait for the key, none has it for itself.
+        # If two docks define the shortcut, Qt emits only `activatedAmbiguously`.
         self._escape.activated.connect(self.go_back)
         self._escape.activatedAmbiguously.connect(self.go_back)
 
     def searcher(self, layer: Labels, label: int) -> Callable[[Callable[[], bool]], Place | None]:
-        """Return a search for a label, first on screen; its result is None without such pixels."""
+        """Return a function that searches a label, first on screen; None if it has no pixels."""
         pixels = pixels_of(layer)
         here = np.round(layer.world_to_data(dims_of(self._viewer).point[-layer.ndim :])).astype(int)
         box = np.array([here, here])
@@ -434,7 +434,7 @@ class LabelFinder(QObject):
         if target is None or target.is_in_sight or layer not in self._viewer.layers:
             return
         now = self._view()
-        if now != self._after:  # the person has moved since
+        if now != self._after:  # the user has moved the camera since
             self._before = now
         radius = target.depth * self._side_of_pixel(layer)
         is_small = radius < _LEAST_RADIUS
@@ -458,7 +458,7 @@ class LabelFinder(QObject):
         return tuple(dims_of(self._viewer).point), tuple(camera.center), float(camera.zoom)
 
     def _side_of_pixel(self, layer: Layer) -> float:
-        """Return the side of a pixel of a layer, in pixels of the screen."""
+        """Return the side of a pixel of a layer in screen pixels."""
         sizes = steps_of(layer, _axes_on_screen(self._viewer, layer)).sizes
         return float(camera_of(self._viewer).zoom * min(sizes))
 
@@ -466,9 +466,9 @@ class LabelFinder(QObject):
 def deepest_pixel(
     labels: NDArray[Any], label: int, shown: Sequence[int], cancelled: Callable[[], bool]
 ) -> tuple[tuple[int, ...], float] | None:
-    """Return the pixel of the largest region of a label that is deepest inside, and how deep.
+    """Return the innermost pixel of the largest region of a label, and its depth.
 
-    That is along the axes that are shown. None: no pixel.
+    The depth is measured along the axes `shown`. None without a pixel.
     """
     regions, n_regions = ndimage.label(labels == label)
     if n_regions == 0 or cancelled():

@@ -1,1 +1,1 @@
-"""The Objects dock: single things of a kind."""
+"""The Objects dock: individual objects of each label, split, corrected, measured, classified."""

@@ -1,4 +1,4 @@
-"""Classes of objects and the layers they are of: clicks come from there, colours go there."""
+"""Connection of object classes to layers: clicks are read from them, colours shown on them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from napari_saf.objects import ObjectMeasures
 
 
 class ClassLayers(QObject):
-    """Shows classes in the table and in all layers of objects, and keeps the clicks with these."""
+    """Shows classes in the table and all objects layers, and stores the clicks in these layers."""
 
     def __init__(
         self,
@@ -49,14 +49,14 @@ class ClassLayers(QObject):
         section.suggested.connect(lambda number: table.select([number]))
 
     def show_table(self, table: Measures) -> None:
-        """Show measures of the objects, beside their classes."""
+        """Show a table of object measures with the class columns."""
         self._measured = table
         layer = self._canvas.layer
         layer.features = {"index": table.get("object", np.zeros(0, int)), **table}
         self._show([key_of(layer)])
 
     def measure(self, clicks: Mapping[int, int] | None = None) -> None:
-        """Let classes be of the objects as they are now; with `clicks`, of others than before."""
+        """Classify the current objects; `clicks` replace the stored ones of a former set."""
         shown, layer = self._tools.open, self._canvas.layer
         if shown is None or not len(shown.editor.numbers):
             return
@@ -69,7 +69,7 @@ class ClassLayers(QObject):
         self._section.show_objects(key_of(layer), measure, clicks, kept.get("names"))
 
     def take_along(self, layer: Labels) -> None:
-        """Let the clicks on the objects of another image teach, too."""
+        """Add the clicks on the objects of another image to the training set."""
 
         def fits(image: Image) -> bool:
             return image_region(layer, image) is not None
@@ -87,7 +87,7 @@ class ClassLayers(QObject):
         self._section.add_objects(key_of(layer), measure, clicks, names)
 
     def color(self) -> None:
-        """Colour objects by the measure in the plot, by their class, or as they were."""
+        """Colour objects by the plotted measure or by class, or restore their colours."""
         plot, layer = self._table.filter, self._canvas.layer
         if layer is not None:
             numbers = self._table.model.values("object")
@@ -96,7 +96,7 @@ class ClassLayers(QObject):
             self._canvas.color(layer, numbers, colors)
 
     def _show(self, keys: list[str]) -> None:
-        """Show the classes of objects of layers in table, features and colours."""
+        """Show the classes of the given layers in table, layer features and colours."""
         for layer in self._canvas.layers():
             key = key_of(layer)
             if key not in keys:
@@ -105,7 +105,7 @@ class ClassLayers(QObject):
             if classified is not None and "object" in layer.features:
                 columns = classified.columns(layer.features["object"].to_numpy())
                 for name, column in columns.items():
-                    layer.features[name] = column  # napari takes long to set all of them
+                    layer.features[name] = column  # setting the whole table is slow in napari
             if layer == self._canvas.layer:
                 known = {} if classified is None or not self._measured else columns
                 self._table.show_table({**self._measured, **known})
@@ -115,7 +115,7 @@ class ClassLayers(QObject):
                 self._canvas.color(layer, numbers, self._section.colors(key, numbers))
 
     def _keep_clicks(self) -> None:
-        """Keep names and clicks with the layers, from where projects have them."""
+        """Store class names and clicks in the layer metadata, from which projects save them."""
         names, clicks = self._section.state.names, self._section.state.clicks
         for layer in self._canvas.layers():
             own = dict(clicks.get(key_of(layer), {}))
@@ -124,7 +124,7 @@ class ClassLayers(QObject):
     def _on_folded(self, is_open: bool) -> None:
         self._canvas.bind_numbers(is_open)
         if is_open:
-            QTimer.singleShot(0, self._scroll_to_section)  # once there is room for it
+            QTimer.singleShot(0, self._scroll_to_section)  # after the layout is updated
         else:
             self._section.choose_label(0)
 

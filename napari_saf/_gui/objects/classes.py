@@ -1,4 +1,4 @@
-"""Classes of objects: the section in which they are named, clicked, counted and saved."""
+"""The Classes section of the Objects dock: names, training clicks, counts, files."""
 
 from __future__ import annotations
 
@@ -44,44 +44,44 @@ COLORS = np.array(
         (0.55, 0.34, 0.29),
     ]
 )  # fmt: skip
-"""Of classes 1 to 9: those of Okabe and Ito, grey and brown."""
+"""Colours of classes 1 to 9: the palette of Okabe and Ito, grey and brown."""
 MOST_CLASSES = len(COLORS)
 _PALEST = 0.35
-"""Opacity of an object that could be of any class."""
+"""Opacity of an object whose class is maximally uncertain."""
 _PATIENCE = 700
-"""Milliseconds without a click after which measures and method are chosen anew."""
+"""Milliseconds without a click after which measures and method are selected again."""
 _NO_CLASS = (0.5, 0.5, 0.5, 0.5)
 _FEWEST_ROWS, _MOST_ROWS = 2, 4
 _FILTER = "Classes of objects (*.classes.json *.json)"
 _HELP = {
-    "table": "Choose a class, also by the keys 1 to 9, then click its objects in the image, or in "
-    "several; 0 ends that. A double click on its name renames it.",
+    "table": "Select a class (keys 1 to 9), then click its objects in one or several images; 0 "
+    "clears the selection. Double-click a name to rename it.",
     "add": "Add a class.",
-    "lasso": "Then draw around objects of the chosen class.",
-    "suggest": "Choose the object whose class is least certain: to click it teaches most.",
-    "undo": "Take the last click back.",
-    "load": "Load classes that were saved: all objects here are told by them.",
+    "lasso": "Draw around objects to assign the selected class to them.",
+    "suggest": "Select the object whose class is least certain: its class helps most.",
+    "undo": "Undo the last click.",
+    "load": "Load saved classes, and classify all objects with them.",
     "save": "Save the classes for other images: napari-saf objects --classes.",
 }
 _TEACH, _CHOOSE, _OTHERS = "classes", "choice of measures", "classes of other images"
-"""Keys of work in the background."""
+"""Keys of the background tasks."""
 
 
 class ClassSection(QWidget):
-    """A table of classes, of which one is given to objects that are clicked.
+    """Table of classes; the selected class is assigned to clicked objects.
 
-    Objects of several images are known by a key; one image is current. Work is done by
-    `background`; `note` shows a line of text.
+    Each image has a key, one image is current. Tasks run in `background`; `note` shows a line of
+    text.
     """
 
     clicked = Signal()
-    """Other clicks were made, or there are other names."""
+    """Emitted when clicks or class names change."""
     changed = Signal(list)
-    """Objects of images, by key, have other classes."""
+    """Emitted with the keys of the images whose objects changed class."""
     suggested = Signal(int)
-    """An object of the current image to look at."""
+    """Emitted with the number of an object of the current image to bring into view."""
     lasso_toggled = Signal(bool)
-    """Whether lines are drawn around objects."""
+    """Emitted with whether the lasso is active."""
 
     def __init__(self, background: BackgroundTasks, note: Callable[[str], object]) -> None:
         super().__init__()
@@ -149,7 +149,7 @@ class ClassSection(QWidget):
 
     @property
     def label(self) -> int | None:
-        """The class that is given to objects that are clicked; None: they are merely chosen."""
+        """The class assigned to clicked objects; None: a click only selects."""
         rows = self.table.selectionModel().selectedRows()
         return [*self.state.names][rows[0].row()] if rows else None
 
@@ -165,7 +165,7 @@ class ClassSection(QWidget):
         self.images.clear()
 
     def choose_label(self, label: int) -> None:
-        """Choose a class, which is added if it is the next one; 0: none."""
+        """Select a class, adding it if it is the next number; 0 clears the selection."""
         if label == 0 or label == self.label:
             self.table.clearSelection()
         elif label in self.state.names:
@@ -180,9 +180,9 @@ class ClassSection(QWidget):
         clicks: Mapping[int, int] | None = None,
         names: Mapping[int, str] | None = None,
     ) -> None:
-        """Take what measures the objects of an image as they are now; it becomes the current one.
+        """Make an image current, with a function that measures its objects.
 
-        With `clicks` they are other objects than before, of which these were clicked.
+        `clicks` and `names` replace the stored ones, for a new set of objects.
         """
         before, self.current = self.images.get(key), key
         is_other = clicks is not None or before is None
@@ -199,13 +199,13 @@ class ClassSection(QWidget):
         clicks: Mapping[int, int],
         names: Mapping[int, str],
     ) -> None:
-        """Take along the objects of an image that is not the current one, unless that was done."""
+        """Add the objects of an image that is not current, unless already added."""
         if key not in self.images:
             self.images[key] = ClassImage(measure)
             self._take_clicks(key, clicks, names)
 
     def forget(self, key: str) -> None:
-        """Forget an image, and the clicks on it."""
+        """Remove an image and its clicks."""
         self.images.pop(key, None)
         self.state.forget(key)
         if key == self.current:
@@ -213,14 +213,14 @@ class ClassSection(QWidget):
         self._teach()
 
     def set_tracks(self, tracks: Tracks) -> None:
-        """Give all objects of a track of the current image one class."""
+        """Set the tracks of the current image: all objects of a track share one class."""
         if self.current in self.images:
             image = self.images[self.current]
             self.images[self.current] = dataclasses.replace(image, tracks=tracks)
             self._teach()
 
     def click(self, objects: Collection[int]) -> bool:
-        """Give objects the chosen class; False if none is chosen, or there is no object."""
+        """Assign the selected class to objects; return False without a class or an object."""
         label, objects = self.label, {number for number in objects if number}
         if label is None or not objects or self.current not in self.images:
             return False
@@ -245,7 +245,7 @@ class ClassSection(QWidget):
             self.suggested.emit(int(classified.numbers[classified.uncertainty.argmax()]))
 
     def load_from(self, path: str) -> None:
-        """Load classes; what was clicked before stays, if it is of one of them."""
+        """Load classes from a file; clicks of classes that it does not contain are removed."""
         try:
             self.loaded = load_classes(path)
         except SafError as error:
@@ -261,7 +261,7 @@ class ClassSection(QWidget):
         self._after_click()
 
     def save_to(self, path: str) -> None:
-        """Save the classes; .classes.json where there is no ending."""
+        """Save the classes; the suffix defaults to .classes.json."""
         if self.taught is not None:
             path = path if path.endswith(".json") else f"{path}.classes.json"
             try:
@@ -270,7 +270,7 @@ class ClassSection(QWidget):
                 self._note(str(error))
 
     def colors(self, key: str, numbers: NDArray[np.integer]) -> NDArray[np.floating] | None:
-        """Return colours (n, 4) of objects, paler where uncertain; None without classes."""
+        """Return RGBA (n, 4) of objects, paler where uncertain; None without classes."""
         classified = self.classified_of(key)
         if classified is None:
             return None
@@ -295,7 +295,7 @@ class ClassSection(QWidget):
         self._teach()
 
     def _teach(self) -> None:
-        """Classify the objects of the current image, in the background, if clicks teach classes."""
+        """Train on the clicks and classify the objects of the current image, in the background."""
         self._choice.stop()
         for key in (_CHOOSE, _OTHERS):
             self._background.drop(key)
@@ -312,7 +312,7 @@ class ClassSection(QWidget):
         return dict(self.state.names)
 
     def _choose(self) -> None:
-        """Let clicks choose measures and method, in the background."""
+        """Select measures and method from the clicks, in the background."""
         if self.current in self.images:
             learn = partial(learn_classes, names=self._names)
             self._learn(_CHOOSE, lambda cancelled: partial(learn, cancelled=cancelled))
@@ -346,7 +346,7 @@ class ClassSection(QWidget):
         self.changed.emit([*lesson.images])
 
     def _keep(self, lesson: Lesson) -> None:
-        """Keep what was computed of images that are still there."""
+        """Store results of the images that still exist."""
         self.images |= {key: image for key, image in lesson.images.items() if key in self.images}
 
     def _forget_classes(self) -> None:
@@ -359,7 +359,7 @@ class ClassSection(QWidget):
             self.changed.emit(changed)
 
     def _show(self, label: int | None = None) -> None:
-        """Show classes with their counts in all images, one of them chosen."""
+        """Show classes with their counts over all images, and select one."""
         state = self.state
         known = [x.classified.classes for x in self.images.values() if x.classified is not None]
         classes = np.concatenate([np.zeros(0, int), *known])
@@ -388,10 +388,10 @@ class ClassSection(QWidget):
         no_class = no_objects or ("" if label else "choose a class first")
         no_lesson = no_objects or ("" if taught else "click objects of two classes first")
         reasons = {
-            "add": "there are nine" if len(names) == MOST_CLASSES else "",
+            "add": "no more than nine classes" if len(names) == MOST_CLASSES else "",
             "lasso": no_class,
             "suggest": no_lesson,
-            "undo": "" if self.state.can_undo else "nothing was clicked",
+            "undo": "" if self.state.can_undo else "no click to undo",
             "load": "",
             "save": no_lesson,
         }

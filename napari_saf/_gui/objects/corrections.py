@@ -1,4 +1,4 @@
-"""Corrections of objects by buttons: merge, cut, delete, paint, with steps back."""
+"""Buttons that correct objects: merge, cut, delete, paint, undo, redo."""
 
 from __future__ import annotations
 
@@ -22,28 +22,28 @@ from napari_saf.errors import counted, format_count
 from napari_saf.objects import Corrections, ObjectEditor, Objects, Parts, learn
 
 PATIENCE = 60
-"""Milliseconds without a change after which objects are shown anew."""
+"""Milliseconds without a change after which objects are shown again."""
 NUMBERS = ("neck", "smallest")
-"""Parameters of a split that are numbers, in the order of messages."""
+"""Numeric parameters of a split, in the order of the messages."""
 _LESSON = 10
-"""So many corrections more, and numbers are fitted to all of them."""
+"""Number of new corrections after which the parameters are fitted to all corrections."""
 _HELP = {
-    "merge": "Make one object of the chosen ones (same kind).",
-    "cut": "Then draw a line across an object in the image: it is cut there.",
-    "delete": "Take the chosen objects away.",
+    "merge": "Merge the selected objects (of one kind).",
+    "cut": "Draw a line across an object in the image to cut it.",
+    "delete": "Delete the selected objects.",
     "new": "Paint a new object, of the first ticked kind, with napari's brush.",
-    "keep": "Take away all objects but those that the table shows.",
-    "undo": "Take the last correction back.",
-    "redo": "Do again what was taken back.",
+    "keep": "Delete all objects except those that the table shows.",
+    "undo": "Undo the last correction.",
+    "redo": "Redo the last undone correction.",
 }
 
 
 @dataclasses.dataclass(eq=False)
 class OpenObjects:
-    """Objects that are shown and corrected, and where they come from.
+    """Objects on screen with their editor and their source layers.
 
-    The parts are those of their split, None of objects of a project, or where other kinds were
-    ticked since; numbers were last fitted to `n_taught` corrections.
+    `parts` are those of the split, or None for objects from a project or after the ticked kinds
+    changed; the parameters were last fitted to `n_taught` corrections.
     """
 
     source: Source
@@ -53,21 +53,21 @@ class OpenObjects:
 
     @classmethod
     def stored(cls, layer: Labels, source: Source) -> OpenObjects:
-        """Open the objects of a layer that was not made by this dock."""
+        """Open the objects of a layer that this dock did not create."""
         objects = stored_objects(layer, layer.data[source.labels.index], source.names)
         editor = ObjectEditor(objects)
-        editor.adopt(int(objects.kinds.max(initial=1)))  # what was painted meanwhile
+        editor.adopt(int(objects.kinds.max(initial=1)))  # objects painted since
         layer.data = source.in_layer(editor.labels)
         return cls(source, editor)
 
 
 class CorrectionTools(QObject):
-    """Buttons that correct the open objects; the numbers of the split are fitted to corrections."""
+    """Buttons that correct the open objects; split parameters are fitted to the corrections."""
 
     corrected = Signal()
-    """Objects are others."""
+    """Emitted when the objects change."""
     fitted = Signal(int, float)
-    """Smallest size and neck of the split that fit the corrections."""
+    """Emitted with the smallest size and neck that fit the corrections."""
 
     def __init__(
         self, panel: RunPanel, canvas: ObjectCanvas, table: ObjectTable, kinds: LabelList
@@ -82,7 +82,7 @@ class CorrectionTools(QObject):
         canvas.redo_asked.connect(self.redo)
         slots: dict[str, Callable[[], object]] = {
             "merge": lambda: self._edit("merged", lambda e: e.merge(table.selected)),
-            "cut": lambda: None,  # who draws lines follows its `clicked`
+            "cut": lambda: None,  # the dock connects to `clicked`
             "delete": lambda: self._edit("deleted", lambda e: e.delete(table.selected)),
             "new": self._paint,
             "keep": self._keep,
@@ -101,21 +101,21 @@ class CorrectionTools(QObject):
         return None if self.open is None else self.open.editor
 
     def objects(self) -> Objects:
-        """Return the objects as they are now, with what was painted."""
+        """Return the current objects, including painted ones."""
         self._adopt_now()
         assert self.editor is not None
         return self.editor.objects
 
     def undo(self) -> None:
-        """Take the last correction back, or the last stroke of the brush if that was later."""
-        self._step_back("taken back", ObjectEditor.undo, "undo")
+        """Undo the last correction, or the last brush stroke if it is newer."""
+        self._step_back("undone", ObjectEditor.undo, "undo")
 
     def redo(self) -> None:
-        """Do again what was taken back last."""
-        self._step_back("done again", ObjectEditor.redo, "redo")
+        """Redo the last undone step."""
+        self._step_back("redone", ObjectEditor.redo, "redo")
 
     def cut(self, line: NDArray[Any]) -> None:
-        """Cut the object that most of a line (n, ndim) lies in."""
+        """Cut the object that contains most of a line (n, ndim)."""
         number = self._canvas.object_under(line)
         if not number:
             self._panel.note("the line crosses no object")
@@ -123,7 +123,7 @@ class CorrectionTools(QObject):
         self._edit(f"object {number} cut", lambda editor: editor.cut(number, line[:, -2:]))
 
     def refresh(self) -> None:
-        """Enable the buttons that are of use."""
+        """Enable the buttons that apply to the selection."""
         editor, n_chosen = self.editor, len(self._table.selected)
         able = {
             "merge": n_chosen > 1,
@@ -137,7 +137,7 @@ class CorrectionTools(QObject):
             button.setEnabled(is_free and able.get(name, True))
 
     def leave(self) -> None:
-        """Let go of the objects."""
+        """Close the objects."""
         self._painted.stop()
         self._panel.background.drop("lesson")
         self.open = None
@@ -167,7 +167,7 @@ class CorrectionTools(QObject):
         if getattr(self.editor, f"can_{name}"):
             self._edit(words, call)
         elif self.editor.is_painted:
-            getattr(self._canvas.layer, name)()  # napari's own, of strokes
+            getattr(self._canvas.layer, name)()  # of the layer, for brush strokes
             self._painted.start()
 
     def _keep(self) -> None:
@@ -185,14 +185,14 @@ class CorrectionTools(QObject):
             self._adopt()
 
     def _adopt(self) -> None:
-        """Take what was painted as objects of the first kind that is ticked."""
+        """Add painted pixels as objects of the first ticked kind."""
         self._painted.stop()
         if self.editor is not None:
             self.editor.adopt((self._kinds.ticked or [1])[0])
             self._on_corrected()
 
     def _learn(self) -> None:
-        """Fit the numbers to corrections, in the background, whenever there are ten more."""
+        """Fit the parameters in the background after every ten corrections."""
         shown = self.open
         if shown is None or shown.parts is None:
             return
@@ -209,12 +209,12 @@ class CorrectionTools(QObject):
     ) -> None:
         is_old = shown is not self.open or not np.array_equal(shown.editor.labels, old.labels)
         if is_old or self._panel.is_busy:
-            return  # the next correction starts it again
+            return  # fitted again after the next correction
         shown.n_taught = count
         if new is not None:
             numbers = [(name, getattr(old, name), getattr(new, name)) for name in NUMBERS]
             changes = [f"{name} {a:g} → {b:g}" for name, a, b in numbers if a != b]
             n_old, n_new = (int((corrections.kinds > 0).sum()) for corrections in (old, new))
             words = f"{', '.join(changes)} after {counted(count, 'correction')}: "
-            words += f"{format_count(n_old)} → {counted(n_new, 'object')} (Undo brings them back)"
+            words += f"{format_count(n_old)} → {counted(n_new, 'object')} (Undo restores them)"
             self._edit(words, lambda editor: editor.replace(new))

@@ -1,4 +1,4 @@
-"""The Objects dock: single things of the kinds of a Labels layer, split, corrected, measured."""
+"""The Objects dock: objects of a Labels layer, split, corrected and measured."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ from napari_saf._gui.runs.panel import RUN_KEY, RunPanel
 from napari_saf.errors import counted
 from napari_saf.objects import ObjectEditor, Objects, Parts, Tracks, track_objects
 
-_SPLIT = "Split", "Find the single objects of the ticked kinds."
+_SPLIT = "Split", "Split the ticked kinds into individual objects."
 _SAVE = (
     "Save as table (.csv, .parquet), for QuPath (.geojson), ImageJ (.zip), COCO (.json) or as a "
-    "mask (.tif, .png, .npy, .ome.zarr): the ending says which."
+    "mask (.tif, .png, .npy, .ome.zarr): the suffix sets the format."
 )
 
 
 class ObjectsWidget(DockBase):
-    """Objects of a Labels layer in a layer of their own, with a row for each."""
+    """Objects of a Labels layer, in a new layer and as rows of a table."""
 
     def __init__(self, viewer: napari.viewer.Viewer) -> None:
         super().__init__(viewer)
@@ -59,7 +59,7 @@ class ObjectsWidget(DockBase):
         self.class_layers = ClassLayers(viewer, self.classes, self.canvas, self.table, self.tools)
         own = {"split": self.panel.run_button, "track": track, "save": save}
         self.buttons: dict[str, QPushButton] = self.tools.buttons | own
-        self._opened: dict[str, OpenObjects] = {}  # by layer of objects
+        self._opened: dict[str, OpenObjects] = {}  # by objects layer
         self._preview = QTimer(self, singleShot=True, interval=PATIENCE)
         edits = [*self.tools.buttons.values(), save]
         below = [self.counts, create_row(*edits[:4]), self.table, create_row(*edits[4:])]
@@ -95,11 +95,11 @@ class ObjectsWidget(DockBase):
 
     @property
     def layer(self) -> Any:
-        """The layer of objects, None without one."""
+        """The objects layer, or None."""
         return self.canvas.layer
 
     def start(self) -> None:
-        """Split what is ticked; corrections are lost."""
+        """Split the ticked kinds; corrections are lost."""
         if self.panel.is_busy or self.choices.why_not:
             return
         self.panel.background.drop("join")
@@ -120,7 +120,7 @@ class ObjectsWidget(DockBase):
             self.panel.begin_task("following", lambda *_: follow(), show)
 
     def save_to(self, path: str) -> None:
-        """Save the objects as the ending says; .csv where there is none."""
+        """Save the objects in the format of the suffix, by default .csv."""
         shown = self.tools.open
         if shown is not None:
             source, show = shown.source, self.panel.show_outcome
@@ -133,17 +133,17 @@ class ObjectsWidget(DockBase):
 
     @property
     def _shown_here(self) -> OpenObjects | None:
-        """The objects that are shown, if they are those of the chosen labels."""
+        """The objects on screen, if they belong to the chosen labels."""
         shown = self.tools.open
         return shown if shown is not None and shown.source.layer is self.labels.layer else None
 
     def _show_preview(self) -> None:
-        """Show what other numbers would give, unless there are corrections."""
+        """Show the split with the current parameters, unless there are corrections."""
         shown = self._shown_here
         if shown is None or shown.parts is None or self.panel.is_busy:
             return
         if shown.editor.is_corrected:
-            self.panel.note("press Split to start again: corrections would be lost")
+            self.panel.note("press Split to split again; corrections will be lost")
             return
         join = partial(shown.source.join, shown.parts, *self.choices.numbers)
         show = partial(self._show, shown.source, shown.parts)
@@ -166,7 +166,7 @@ class ObjectsWidget(DockBase):
         self.tools.open = self._opened[key_of(self.layer)] = objects
 
     def _take_up(self) -> None:
-        """Edit the objects of these labels that were shown before, or that a project holds."""
+        """Edit the objects of these labels that were shown before or loaded from a project."""
         labels = self.labels.layer
         layer = None if labels is None else self.canvas.find(labels)
         if layer is not None and layer != self.layer:
@@ -177,7 +177,7 @@ class ObjectsWidget(DockBase):
         self._refresh()
 
     def _measure(self) -> None:
-        """Measure the objects as they are now, in the background."""
+        """Measure the current objects in the background."""
         shown = self.tools.open
         if shown is not None:
             self.layer.metadata[OBJECTS_KEY] = shown.editor.kinds
@@ -194,7 +194,7 @@ class ObjectsWidget(DockBase):
         self._refresh()
 
     def _show_numbers(self, smallest: int, neck: float) -> None:
-        """Show what objects were split by, which are there already."""
+        """Show the parameters of existing objects without splitting again."""
         self.choices.split_form.set_values({"smallest": smallest, "neck": neck})
         self._preview.stop()
         if self.tools.open is not None:
@@ -216,7 +216,7 @@ class ObjectsWidget(DockBase):
         self.panel.note("draw a line around objects" if is_on else "")
 
     def _on_drawn(self, line: Any) -> None:
-        """Cut what a line (n, ndim) crosses, or give what it surrounds the chosen class."""
+        """Cut the object under a line (n, ndim), or classify the objects inside the lasso."""
         if not self.classes.is_lasso:
             self.tools.cut(line)
         elif len(line) > 2:
@@ -241,7 +241,7 @@ class ObjectsWidget(DockBase):
         ask_for_path(self, "Save objects", str(start), SAVE_FILTER, self.save_to)
 
     def _on_kinds_changed(self) -> None:
-        """Split anew, if that was done before and nothing is lost."""
+        """Split again, if there was a split and no correction would be lost."""
         shown = self._shown_here
         if shown is not None:
             was_split, shown.parts = shown.parts is not None, None
@@ -261,7 +261,7 @@ class ObjectsWidget(DockBase):
             self.class_layers.take_along(event.value)
 
     def _on_active(self, event: Any) -> None:
-        """Go on with the objects of another image, where their layer is chosen."""
+        """Switch to the objects of another image when their layer is selected."""
         if event.value in self.canvas.others():
             labels = [layer for layer in self._viewer.layers if isinstance(layer, Labels)]
             kinds = (x for x in labels if is_kinds(x) and self.canvas.find(x) == event.value)
@@ -271,7 +271,7 @@ class ObjectsWidget(DockBase):
         if not isinstance(event.value, Labels):
             return
         self._opened.pop(key_of(event.value), None)
-        if event.value == self.layer:  # which may be a proxy
+        if event.value == self.layer:  # may be a proxy
             for key in ("join", "measures"):
                 self.panel.background.drop(key)
             self.canvas.leave()

@@ -1,4 +1,4 @@
-"""What the Objects dock splits, and how: labels, image, kinds and numbers."""
+"""The form of the Objects dock: labels, image, kinds and split parameters."""
 
 from __future__ import annotations
 
@@ -34,21 +34,21 @@ from napari_saf.parameters import describe, to_plain
 
 _OF_RUN = "that of the run, if known"
 _HELP = {
-    "image": "For the brightness of each object; objects are split at its edges, too.",
-    "uncertainty": "Where labels are uncertain (0 to 1), objects are split, too. That of the run "
-    "is known of labels by strokes on the image.",
-    "track": "Follow objects through the slices, frames of a series, by the distance of centroids, "
-    "or by overlap, for long or large things (needs laptrack). A track is of one class.",
+    "image": "For the brightness of objects, which are also split at its edges.",
+    "uncertainty": "Objects are also split where labels are uncertain (0 to 1). That of the run is "
+    "known for labels computed from strokes.",
+    "track": "Track objects through the slices of a time series, by distance of centroids or, for "
+    "long or large objects, by overlap (needs laptrack). A track has one class.",
 }
 
 
 class ObjectForm(QObject):
-    """Choices of layers, kinds and numbers; kinds are counted in the background."""
+    """Choices of layers, kinds and parameters; kinds are counted in the background."""
 
     labels_changed = Signal()
     image_changed = Signal()
     kinds_changed = Signal()
-    """Other kinds are ticked or offered, or slices or uncertainty count otherwise."""
+    """Emitted when the kinds, or the use of slices or of the uncertainty, change."""
 
     def __init__(
         self, viewer: napari.viewer.Viewer, background: BackgroundTasks, track: QPushButton
@@ -65,11 +65,11 @@ class ObjectForm(QObject):
         self.track_by = Choice([(measure, measure) for measure in TRACK_BY])
         track.setToolTip(_HELP["track"])
         self._frames = create_row(track, self.track_by)
-        self._frames.layout().setStretch(1, 2)  # else "distance" is cut
+        self._frames.layout().setStretch(1, 2)  # keeps "distance" legible
         rows, self._advanced = self.split_form.basic, self.split_form.advanced
         rows.add_row("Labels", self.labels, "The Labels layer whose labels are the kinds.")
         rows.add_row("Image", self.image, _HELP["image"])
-        rows.add_row("Kinds", self.kinds, "The labels that consist of single objects.")
+        rows.add_row("Kinds", self.kinds, "The labels to split into objects.")
         rows.add_row("Slices", self.slices, "Split and measure each slice alone, not the volume.")
         self.split_form.ask_for(ObjectStep, [x for x in describe(ObjectStep) if x.name in NUMBERS])
         self._advanced.add_row("Uncertainty", self.uncertainty, _HELP["uncertainty"])
@@ -85,26 +85,26 @@ class ObjectForm(QObject):
 
     @property
     def numbers(self) -> tuple[int, float]:
-        """Smallest size and neck."""
+        """Smallest size in pixels, and neck."""
         step: ObjectStep = self.split_form.read()
         return step.smallest, step.neck
 
     @property
     def why_not(self) -> str:
-        """Why there is nothing to split; empty where there is."""
+        """Reason why nothing can be split; empty if something can."""
         if self.labels.layer is None:
             return "no labels: run Segment, or open a Labels layer"
         return "" if self.kinds.ticked else "no kind is ticked"
 
     def source(self) -> Source:
-        """Return the layers that are chosen, as they are now."""
+        """Return the chosen layers in their current state."""
         by_slice = self.slices.isChecked()
         return Source.of(
             self.labels.layer, self.image.layer, self.uncertainty.value, by_slice=by_slice
         )
 
     def carry_step(self, source: Source) -> None:
-        """Let the recipe of the labels of a source end in their objects."""
+        """Add the split into objects to the recipe of the labels."""
         step: ObjectStep = dataclasses.replace(
             self.split_form.read(),
             kinds=tuple(self.kinds.ticked) or None,
@@ -118,7 +118,7 @@ class ObjectForm(QObject):
         return labels is not None and image_region(labels, image) is not None
 
     def take_labels(self, layer: object = None) -> None:
-        """Offer what fits the labels that are chosen, and count them."""
+        """Offer the images and features that fit the chosen labels, and count the labels."""
         labels = self.labels.layer
         self.image.refresh()
         self.uncertainty.refresh()
@@ -148,5 +148,5 @@ class ObjectForm(QObject):
 
 
 def is_kinds(layer: Any) -> bool:
-    """Tell whether the labels of a layer may be kinds of objects."""
+    """Return whether the labels of a layer can be kinds of objects."""
     return not layer.multiscale and OBJECTS_KEY not in layer.metadata

@@ -1,4 +1,4 @@
-"""The layers that objects are read from and shown in, and what mouse and keys do there."""
+"""Layers that objects are read from and shown in, with their mouse and key bindings."""
 
 from __future__ import annotations
 
@@ -63,17 +63,17 @@ SAVE_FILTER = (
     "Mask (*.tif *.png *.npy *.ome.zarr)"
 )
 _MOST_TRACKED = 4
-"""Axes of a Tracks layer."""
+"""Maximal number of axes of a Tracks layer."""
 _KNOWN = (*TABLE_SUFFIXES, *OUTLINE_SUFFIXES, *MASK_SUFFIXES)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Source:
-    """The layers that objects are read from, as they are when it is made.
+    """Snapshot of the layers that objects are read from.
 
-    Axes of one pixel, which stand for the slice that was labelled, are left out. Pixels are read in
-    the thread that works: of those the layers may hold only a promise. The uncertainty is a layer
-    or, for None, that of the run that made the labels.
+    Axes of one pixel that stand for the labelled slice are left out. Pixels are read in the worker
+    thread, as layers may be lazy. `uncertainty` is a layer, or None for that of the run that made
+    the labels.
     """
 
     layer: Labels
@@ -129,8 +129,8 @@ class Source:
     def split(
         self, kinds: Sequence[int], smallest: int, neck: float, cancelled: Cancelled
     ) -> tuple[Parts, tuple[Objects, Measures]]:
-        """Return the parts of labels, and the objects of them."""
-        Labels(np.zeros((1, 1), np.uint32))  # napari loads its colours of a type at first use
+        """Split labels into parts; return the parts, and the objects with their measures."""
+        Labels(np.zeros((1, 1), np.uint32))  # napari computes the colours of a dtype at first use
         parts = self.find_parts(kinds, cancelled)
         return parts, self.join(parts, smallest, neck, cancelled)
 
@@ -146,14 +146,14 @@ class Source:
         return object_table(objects, image, **self.placed)
 
     def measure_vectors(self, objects: Objects, cancelled: Cancelled) -> ObjectMeasures:
-        """Measure what tells classes of objects apart."""
+        """Measure the feature vectors for the classification of objects."""
         image = None if self.image is None else self.image.read(cancelled)
         axes = None if self.placed["axis"] is None else "tyx"
         placed = {name: self.placed[name] for name in ("scale", "channel_axis")}
         return measure_objects(objects, image, axes=axes, cancelled=cancelled, **placed)
 
     def in_layer(self, numbers: NDArray[np.unsignedinteger]) -> NDArray[np.unsignedinteger]:
-        """Return numbers with the axes of the layer."""
+        """Return object numbers in the shape of the layer."""
         gaps = (axis not in self.axes for axis in range(self.layer.ndim))
         return numbers[tuple(np.newaxis if gap else slice(None) for gap in gaps)]
 
@@ -164,7 +164,7 @@ class Source:
         classified: ClassifiedObjects | None,
         cancelled: Cancelled,
     ) -> Path:
-        """Save what the suffix says, .csv where it says nothing; return the path."""
+        """Save in the format of the suffix, by default .csv; return the path."""
         suffix = mask_suffix(path, _KNOWN)
         if suffix is None:
             path = path.with_name(f"{path.name}.csv")
@@ -179,7 +179,7 @@ class Source:
         return path
 
     def left_out(self, path: Path) -> str:
-        """Return what of the place of pixels a mask that was saved does not hold, in words."""
+        """Return a note on the parts of the transform that a saved mask does not hold."""
         suffix = mask_suffix(path, _KNOWN)
         placed = {name: self.as_mask[name] for name in ("scale", "units", "origin")}
         axes = label_axes(len(self.axes), None, **placed)
@@ -188,11 +188,11 @@ class Source:
 
 
 def show_tracks(viewer: napari.viewer.Viewer, source: Source, tracks: Tracks) -> None:
-    """Add a layer of tracks over the labels whose objects they follow."""
+    """Add a Tracks layer above the labels whose objects it follows."""
     rows, graph = tracks.layer_data
     layer, every = source.layer, tuple(range(source.axes[0], source.layer.ndim))
     name = f"{layer.name.partition(' [')[0]} [Tracks]"
-    # Layers lie over each other by their last axes: those of one pixel are among them.
+    # napari aligns layers by their last axes, so axes of one pixel are kept.
     every = every if len(every) <= _MOST_TRACKED else source.axes
     gaps = [k for k, axis in enumerate(every) if axis not in source.axes]
     columns = [1 + k - n for n, k in enumerate(gaps)]
@@ -201,14 +201,14 @@ def show_tracks(viewer: napari.viewer.Viewer, source: Source, tracks: Tracks) ->
 
 
 def key_of(layer: Any) -> str:
-    """Return what a layer is known by, whether as itself or as a proxy."""
+    """Return the key of a layer, the same for the layer and its proxy."""
     return str(layer.unique_id)
 
 
 def stored_objects(
     layer: Labels, numbers: NDArray[np.integer[Any]], names: Mapping[int, str]
 ) -> Objects:
-    """Return the objects of a layer; what was painted since has no kind."""
+    """Return the objects of a layer; those painted since have kind 0."""
     own, kinds = numbers.astype(np.uint32), layer.metadata[OBJECTS_KEY]
     lower_numbers(own, len(kinds))
     n_more = max(0, int(own.max(initial=0)) + 1 - len(kinds))
@@ -218,10 +218,10 @@ def stored_objects(
 _LINE, _LINE_WIDTH, _LINE_COLOR = "cut line", 2, "yellow"
 _CLEAR = (0.0, 0.0, 0.0, 0.0)
 _MOST_COLORS = 2**16
-"""Of a colour cycle of napari."""
+"""Maximal length of a colour cycle."""
 _FLASH_MILLISECONDS = 400
 _LEAST_SAME = 0.9
-"""Of the pixels of objects, a share that has their kind in the labels; others were corrected."""
+"""Least share of object pixels whose label is the kind; the others were corrected."""
 
 
 def _uncertainty_reader(
@@ -239,11 +239,11 @@ def _uncertainty_reader(
 
 
 class ObjectCanvas(QObject):
-    """The layer that shows numbers of objects in place of labels, and the line that cuts them.
+    """The layer of object numbers above the labels, and the line drawn on it.
 
-    `picked` sends the object that was clicked, 0 for none, and whether it joins those chosen;
-    `drawn` a line (n, ndim) of pixels; `painted` comes after strokes of the brush;
-    `numbered` sends the number of a key, see `bind_numbers`.
+    Signals: `picked` of the clicked object (0 for none), with whether to extend the selection;
+    `drawn` of a line (n, ndim) in pixels; `painted` after a brush stroke; `numbered` of a number
+    key, see `bind_numbers`.
     """
 
     picked = Signal(int, bool)
@@ -259,12 +259,12 @@ class ObjectCanvas(QObject):
         self.layer: Any = None
         self._line: Any = None
         self._takes_numbers = False
-        self._plain: dict[str, Any] = {}  # colour maps of layers before objects had colours
+        self._plain: dict[str, Any] = {}  # colormaps of the layers before objects were coloured
 
     def show(
         self, labels: Labels, numbers: NDArray[Any], fits: Callable[[Image], bool], *, anew: bool
     ) -> None:
-        """Show numbers over labels; `anew`: in a layer of their own, the one before is left."""
+        """Show object numbers above labels; with `anew` in a new layer."""
         image = labelled_image(self._viewer, labels, fits)
         is_fitting = self.layer is not None and self.layer.data.shape == numbers.shape
         if is_fitting and not anew:
@@ -282,9 +282,9 @@ class ObjectCanvas(QObject):
             visibility_of(self._viewer).show_result(image, self.layer, index)
 
     def find(self, labels: Labels) -> Any:
-        """Return the layer of objects of labels in an opened project; None if there is none.
+        """Return the objects layer of labels in an opened project, or None.
 
-        Layers of objects of one image share a name: most pixels must be of their objects' label.
+        As objects layers of one image share a name, the label at most pixels must be the kind.
         """
         pixels, name = pixels_of(labels), _name_over(labels)
         for layer in self._viewer.layers:
@@ -298,12 +298,12 @@ class ObjectCanvas(QObject):
         return None
 
     def layers(self) -> list[Any]:
-        """Return all layers of objects in the viewer."""
+        """Return all objects layers of the viewer."""
         labels = [layer for layer in self._viewer.layers if isinstance(layer, Labels)]
         return [layer for layer in labels if OBJECTS_KEY in layer.metadata]
 
     def others(self) -> list[Any]:
-        """Return the layers of objects but the one in use."""
+        """Return all objects layers but the current one."""
         return [layer for layer in self.layers() if layer != self.layer]
 
     def _add(self, labels: Labels, numbers: NDArray[Any]) -> None:
@@ -312,7 +312,7 @@ class ObjectCanvas(QObject):
         self.follow(self._viewer.add_labels(numbers, name=name, metadata=metadata, **transform))
 
     def follow(self, layer: Labels) -> None:
-        """Take the mouse and the keys of a layer; the one before is left."""
+        """Bind mouse and keys of a layer, and unbind those of the previous one."""
         self.leave()
         self.layer = layer
         self.layer.mouse_drag_callbacks.append(self.on_mouse)
@@ -335,7 +335,7 @@ class ObjectCanvas(QObject):
     def color(
         self, layer: Labels, numbers: NDArray[np.integer], colors: NDArray[np.floating] | None
     ) -> None:
-        """Set the colours (n, 4) of objects of a layer; None restores those before."""
+        """Set the RGBA (n, 4) of the objects of a layer; None restores the original colours."""
         key = key_of(layer)
         if colors is None:
             if key in self._plain:
@@ -344,13 +344,13 @@ class ObjectCanvas(QObject):
         self._plain.setdefault(key, layer.colormap)
         table = np.zeros((int(numbers.max(initial=1)) + 1, 4), np.float32)
         table[numbers] = colors
-        if len(table) <= _MOST_COLORS:  # a cycle without repetition, which napari paints at once
+        if len(table) <= _MOST_COLORS:  # a cycle without repetition is fast in napari
             layer.colormap = CyclicLabelColormap(colors=table)
         else:
             layer.colormap = DirectLabelColormap(color_dict=dict(enumerate(table)) | {None: _CLEAR})
 
     def bind_numbers(self, is_on: bool) -> None:
-        """Let the keys 0 to 9 of the layer send their number, or be napari's own."""
+        """Let the keys 0 to 9 emit `numbered`, or restore their bindings in napari."""
         self._takes_numbers = is_on
         for number in range(10 if self.layer is not None else 0):
             call = partial(self._on_number, number) if is_on else None
@@ -360,7 +360,7 @@ class ObjectCanvas(QObject):
         self.numbered.emit(number)
 
     def go_to(self, number: int) -> None:
-        """Bring an object into sight, if it is not, and show it alone for a moment."""
+        """Bring an object into view, if it is not, and show it alone for a moment."""
         inside = np.argwhere(self.layer.data == number)
         if len(inside):
             middle = tuple(inside[len(inside) // 2].tolist())
@@ -383,7 +383,7 @@ class ObjectCanvas(QObject):
         self.layer.mode = "paint"
 
     def draw_lines(self, is_on: bool) -> None:
-        """Start or end the mode in which lines are drawn on the canvas."""
+        """Turn the mode for drawing lines on the canvas on or off."""
         line, self._line = self._line, None
         if line is not None and line in self._viewer.layers:
             self._viewer.layers.remove(line)
@@ -399,7 +399,7 @@ class ObjectCanvas(QObject):
         self.layer.mouse_pan = not is_on
 
     def object_under(self, line: NDArray[Any]) -> int:
-        """Return the object that most of a line (n, ndim) lies in, 0 for none."""
+        """Return the object that contains most of a line (n, ndim), 0 for none."""
         corners, shape = np.round(line).astype(int), self.layer.data.shape
         between = (line_nd(*ends, endpoint=True) for ends in itertools.pairwise(corners))
         dense = np.concatenate([corners[:1], *(np.array(pixels).T for pixels in between)])
@@ -409,7 +409,7 @@ class ObjectCanvas(QObject):
         return int(numbers[counts.argmax()]) if len(numbers) else 0
 
     def objects_inside(self, line: NDArray[Any]) -> list[int]:
-        """Return the objects that lie, by half of what is seen, within a line (n, ndim)."""
+        """Return the objects with at least half of their visible pixels inside a line (n, ndim)."""
         index = tuple(np.round(line[0, :-2]).astype(int))
         plane = np.asarray(self.layer.data[index])
         inside = plane[polygon(*line[:, -2:].T, plane.shape)]
@@ -418,7 +418,7 @@ class ObjectCanvas(QObject):
         return [*map(int, numbers[2 * counts >= sizes])] if len(numbers) else []
 
     def on_mouse(self, layer: Labels, event: Any) -> Iterator[None]:
-        """Tell which object is clicked, or the line that is drawn."""
+        """Emit the clicked object or the drawn line."""
         if str(layer.mode) != "pan_zoom":
             return
         line = [layer.world_to_data(event.position)]

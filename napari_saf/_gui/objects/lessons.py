@@ -1,4 +1,4 @@
-"""Clicks on objects of several images, and the classes of all objects that they teach; no Qt."""
+"""Training clicks on objects of several images, and classification from them, without Qt."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from napari_saf.objects import (
 
 Cancelled = Callable[[], bool]
 Clicks = dict[int, int]
-"""Class of each object that was clicked in an image."""
+"""Class of each clicked object of an image."""
 Learn = Callable[[Sequence[ObjectMeasures], Sequence[Clicks]], ObjectClasses | None]
 
 
 @dataclasses.dataclass
 class ClassClicks:
-    """Names of classes, and the clicks on each image, with steps back."""
+    """Names of classes, and the clicks on each image, with undo."""
 
     names: dict[int, str] = dataclasses.field(default_factory=dict)
     clicks: dict[str, Clicks] = dataclasses.field(default_factory=dict)
@@ -40,9 +40,9 @@ class ClassClicks:
     def click(
         self, image: str, objects: Collection[int], label: int, besides: Collection[int] = ()
     ) -> None:
-        """Give objects a class; those that have it already, if all have, lose it.
+        """Assign a class to objects, or remove it if all of them have it.
 
-        Objects `besides`, of the same tracks, have no click of their own any more.
+        Clicks on the objects `besides`, of the same tracks, are removed.
         """
         self._earlier.append({key: dict(clicks) for key, clicks in self.clicks.items()})
         clicks = self.clicks.setdefault(image, {})
@@ -65,13 +65,13 @@ class ClassClicks:
         self._earlier = [clicks for clicks in self._earlier if clicks or self.clicks]
 
     def of_class(self, label: int) -> int:
-        """Return how many objects of all images were clicked as of a class."""
+        """Return the number of clicks of a class over all images."""
         return sum([*clicks.values()].count(label) for clicks in self.clicks.values())
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class ClassImage:
-    """Objects of an image: how they are measured, and what is known of them."""
+    """Objects of an image: the function that measures them, tracks, measures and classes."""
 
     measure: Callable[[Cancelled], ObjectMeasures]
     tracks: Tracks | None = None
@@ -86,7 +86,7 @@ class ClassImage:
         return dataclasses.replace(self, measures=self.measure(cancelled))
 
     def classify(self, classes: ObjectClasses) -> ClassImage:
-        """Return the image, measured before, with the classes of its objects."""
+        """Return the image, which must be measured, with its objects classified."""
         space, basis = self.space, self.space_of
         is_same = basis is not None and basis.groups == classes.groups
         if space is None or basis is None or not is_same or basis.centre is not classes.centre:
@@ -95,7 +95,7 @@ class ClassImage:
         return dataclasses.replace(self, classified=classified, space=space, space_of=classes)
 
     def same_tracks(self, objects: Collection[int]) -> list[int]:
-        """Return the other objects of the tracks of objects."""
+        """Return the other objects of the same tracks."""
         if self.tracks is None:
             return []
         numbers, tracks = self.tracks.table["object"], self.tracks.table["track"]
@@ -106,7 +106,7 @@ class ClassImage:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Lesson:
-    """What clicks teach, and the images whose objects were classified by it."""
+    """Classes learned from the clicks, and the images classified by them."""
 
     classes: ObjectClasses | None
     images: dict[str, ClassImage]
@@ -119,7 +119,7 @@ def learn_from(
     learn: Learn,
     cancelled: Cancelled,
 ) -> Lesson:
-    """Learn from the clicks on all images with the measures of the current one; classify that."""
+    """Learn classes from all images with the measures of the current one, and classify it."""
     clicked = [key for key, chosen in clicks.items() if chosen and key in images]
     measured = {key: images[key].measured(cancelled) for key in dict.fromkeys([current, *clicked])}
     several, chosen_in = [], []
@@ -139,7 +139,7 @@ def learn_from(
 def classify_others(
     images: Mapping[str, ClassImage], classes: ObjectClasses, current: str, cancelled: Cancelled
 ) -> Lesson:
-    """Classify the objects of the other images, but of those with other measures."""
+    """Classify the objects of the other images that have the same measures."""
     others = {key: image.measured(cancelled) for key, image in images.items() if key != current}
     alike = {k: image for k, image in others.items() if _are_alike(image, images[current])}
     return Lesson(classes, others | {k: image.classify(classes) for k, image in alike.items()})
@@ -148,7 +148,7 @@ def classify_others(
 def teach(
     names: Mapping[int, str], previous: ObjectClasses | None, loaded: ObjectClasses | None
 ) -> Learn:
-    """Return what learns at once: by the previous choice of measures and method, or the first."""
+    """Return a fast learner with the previous measures and method, or else the defaults."""
 
     def learn(measures: Sequence[ObjectMeasures], clicks: Sequence[Clicks]) -> ObjectClasses | None:
         if loaded is not None:
@@ -172,6 +172,6 @@ def _measures(image: ClassImage) -> ObjectMeasures:
 
 
 def _are_alike(image: ClassImage, other: ClassImage) -> bool:
-    """Tell whether the objects of two images have the same measures."""
+    """Return whether the objects of two images have the same measures."""
     first, second = _measures(image), _measures(other)
     return (first.groups, first.names) == (second.groups, second.names)

@@ -1,4 +1,4 @@
-"""The table of objects: sorted, gated by measures in a plot, chosen row by row."""
+"""The table of objects, and a plot of measures in which a gate filters the rows."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ _LEAST_HEIGHT, _CELL_WIDTH = 110, 72
 _ROOM = 18
 _WIDTHS = {"name": 78, "object": 52, "pixels": 56, "share": 52}
 _HIDDEN = ("kind", "label", "prediction")
-"""Columns for other programs: names say the kind and the class."""
+"""Columns for other programs; here the names show kind and class."""
 _NO_FILTER = (*_HIDDEN, "name", "object", "frame", "slice")
 
 
 def count_kinds(table: Table, n_pixels: int) -> str:
-    """Return how many objects there are of each kind, and their share of so many pixels."""
+    """Return the number of objects of each kind and their share of `n_pixels`, as text."""
     kinds, sizes = table.get("kind", np.zeros(0, int)), table.get("pixels", np.zeros(0))
     texts = []
     for label in np.unique(kinds).tolist():
@@ -43,35 +43,35 @@ def count_kinds(table: Table, n_pixels: int) -> str:
 
 
 class ObjectModel(MeasuredModel):
-    """Measures of objects, of which some may be left out."""
+    """Measures of objects, with an optional filter of rows."""
 
     def values(self, name: str) -> NDArray[Any]:
-        """Return a column of all objects, those that are left out, too, in their first order."""
+        """Return a column of all objects, unfiltered and unsorted."""
         return self._table.get(name, np.zeros(0))
 
     @property
     def numbers(self) -> NDArray[Any]:
-        """The numbers of the objects that are shown, row by row."""
+        """Object number of each visible row."""
         return np.asarray(self.values("object")[np.array(self.rows, int)])
 
 
 class MeasurePlot(QWidget):
-    """A histogram of a measure, or two against each other; a gate drawn in it says what is shown.
+    """Histogram of a measure, or scatter plot of two; a drawn gate filters the objects.
 
-    The gate is a range of the measure or, of two, the corners (n, 2) of a polygon; None: all.
+    The gate is a range of the measure or, for two, the corners (n, 2) of a polygon; None: all.
     """
 
     changed = Signal()
-    """The gate, or the measures."""
+    """Emitted when the gate or the measures change."""
     colored = Signal()
-    """Whether objects are to have the colour of the measure, or which that is."""
+    """Emitted when colouring is switched or its measure changes."""
 
     def __init__(self) -> None:
         super().__init__()
         self.measure, self.against = Choice([("all", None)]), Choice([_COUNT])
-        self.color = QCheckBox("Colour", toolTip="Give each object the colour of its measure.")
-        self.measure.setToolTip("A measure, whose histogram is shown.")
-        self.against.setToolTip("Another measure, for a plot of both.")
+        self.color = QCheckBox("Colour", toolTip="Colour each object by the measure.")
+        self.measure.setToolTip("The measure to plot as a histogram.")
+        self.against.setToolTip("A second measure, for a scatter plot.")
         self.gate: NDArray[np.floating] | None = None
         self._table: Table = {}
         self._canvas: Any = None
@@ -87,7 +87,7 @@ class MeasurePlot(QWidget):
         self.draw()
 
     def show_table(self, table: Table) -> None:
-        """Show the measures of a table; the chosen measures and the gate are kept."""
+        """Show the measures of a table, keeping the chosen measures and the gate."""
         self._table = table
         numeric = [name for name, column in table.items() if column.dtype.kind in "iuf"]
         names = [name for name in numeric if name not in _NO_FILTER]
@@ -109,7 +109,7 @@ class MeasurePlot(QWidget):
 
     @property
     def colors(self) -> NDArray[np.floating]:
-        """Colours (n, 4) of objects by the measure, low to high."""
+        """RGBA (n, 4) of objects by the measure, low to high."""
         values = self.values(self.measure)
         low, high = np.nanmin(values, initial=np.inf), np.nanmax(values, initial=-np.inf)
         shares = np.nan_to_num((values - low) / max(high - low, 1e-30))
@@ -131,7 +131,7 @@ class MeasurePlot(QWidget):
             widget.setVisible(is_on)
         if not is_on:
             return
-        # matplotlib takes a while to load, and must find the binding that is in use.
+        # matplotlib is slow to import, and must be imported after the Qt binding.
         from matplotlib.backends.backend_qtagg import FigureCanvasQTAgg
         from matplotlib.figure import Figure
         from matplotlib.widgets import LassoSelector, SpanSelector
@@ -142,7 +142,7 @@ class MeasurePlot(QWidget):
             self._canvas = FigureCanvasQTAgg(figure)  # type: ignore[no-untyped-call]
             self._canvas.setStyleSheet("background-color: transparent;")
             self._canvas.setFixedHeight(_PLOT_HEIGHT)
-            self._canvas.setToolTip("Drag over what is to be shown; click to show all.")
+            self._canvas.setToolTip("Drag to select the objects to show; click to show all.")
             self.layout().addWidget(self._canvas)
             figure.subplots()
         (axes,) = self._canvas.figure.axes
@@ -189,7 +189,7 @@ class MeasurePlot(QWidget):
 
 
 class ObjectTable(QWidget):
-    """Rows of objects, all or those in a range; `chosen` sends the numbers of those selected."""
+    """Rows of objects, optionally filtered; `chosen` is emitted with the selected numbers."""
 
     chosen = Signal(list)
     filtered = Signal()
@@ -200,7 +200,7 @@ class ObjectTable(QWidget):
         self.view = TableView(self.model)
         self.view.setSelectionMode(QAbstractItemView.SelectionMode.ExtendedSelection)
         self.view.allow_sorting()
-        # Its own, of nothing: headings ask row by row whether all of a column is selected.
+        # An empty selection model: the header would check every row of a selected column.
         self.view.horizontalHeader().setSelectionModel(QItemSelectionModel(self.model, self))
         self.view.setMinimumHeight(_LEAST_HEIGHT)
         self.view.horizontalHeader().setDefaultSectionSize(_CELL_WIDTH)
@@ -209,7 +209,7 @@ class ObjectTable(QWidget):
         self.setSizePolicy(policy.Preferred, policy.Expanding)
         fill_layout(QVBoxLayout(self), self.view, self.filter)
         self.filter.changed.connect(self._show_filtered)
-        self.model.layoutChanged.connect(self._show_chosen)  # it was sorted
+        self.model.layoutChanged.connect(self._show_chosen)  # emitted after sorting
         self.view.selectionModel().selectionChanged.connect(self._on_selection_changed)
 
     @property
@@ -226,7 +226,7 @@ class ObjectTable(QWidget):
         return numbers
 
     def show_table(self, table: Table) -> None:
-        """Show the measures of a table; selection and filter are kept."""
+        """Show the measures of a table, keeping selection and filter."""
         previous = self.selected
         columns = {n: values for n, values in table.items() if not n.endswith(("_px2", "_px3"))}
         with signals_blocked(self):
@@ -244,7 +244,7 @@ class ObjectTable(QWidget):
         rows = np.flatnonzero(np.isin(self.model.numbers, list(numbers)))
         selection = QItemSelection()
         last = self.model.columnCount() - 1
-        # Rows that follow each other are one range: Qt compares ranges pair by pair.
+        # Consecutive rows form one range, as Qt compares ranges pairwise.
         runs = np.split(rows, np.flatnonzero(np.diff(rows) > 1) + 1)
         for run in runs if len(rows) else ():
             first, end = int(run[0]), int(run[-1])

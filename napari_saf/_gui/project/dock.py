@@ -1,4 +1,4 @@
-"""The Project dock: the images that are worked on, saved with all that was done, one file."""
+"""The Project dock: a set of images with strokes, labels and recipes, saved in one file."""
 
 from __future__ import annotations
 
@@ -27,24 +27,24 @@ from napari_saf.pipeline import Pipeline
 from napari_saf.project import FileReference, FoundFile, Project, ProjectImage, ProjectLayer
 
 _WIDTH = 380
-"""So that the tabs of all docks fit side by side."""
+"""Minimal width in pixels at which the tabs of all docks fit in one row."""
 _BUTTONS = {
-    "new_project": ("New", "Put all images away and begin an empty project."),
+    "new_project": ("New", "Close all images and start an empty project."),
     "open_project": ("Open …", "Open a project: its images, strokes, labels, docks."),
-    "save_project": ("Save", "Save all that was done with these images (Ctrl+S in our docks)."),
+    "save_project": ("Save", "Save images, strokes, labels and docks (Ctrl+S in these docks)."),
     "save_as": ("Save as …", "Save the project as another file."),
     "label_all": (
         "Label all",
-        "Let the strokes on all images teach together, then label every image; what was corrected "
-        "by hand is left as it is. Without strokes: by the recipe that labelled an image.",
+        "Learn from the strokes on all images, then label every image; labels corrected by hand "
+        "are kept. Without strokes, the recipe of a labelled image is applied.",
     ),
     "export_all": ("Export all …", "Write the labels of all images as masks into a folder."),
 }
-"""Text and help of a button by the method that it calls."""
+"""Text and tooltip of each button by the name of the method that it calls."""
 
 
 class ProjectWidget(DockBase):
-    """The images of a project, one of which is on screen; saved as one file, and on its own."""
+    """The images of a project, one of them on screen; saved as a file and autosaved."""
 
     def __init__(self, viewer: napari.viewer.Viewer) -> None:
         super().__init__(viewer)
@@ -56,7 +56,7 @@ class ProjectWidget(DockBase):
         self.name = QLabel("" if self.file.path is None else self.file.name, wordWrap=True)
         files = [create_button(*_BUTTONS[name], getattr(self, name)) for name in _BUTTONS]
         self.buttons = dict(zip(_BUTTONS, files, strict=True)) | self.images.buttons
-        self.recent = create_button("Recent", "Projects that were opened or saved last.")
+        self.recent = create_button("Recent", "Recently opened or saved projects.")
         self.recent.setMenu(QMenu(self.recent))
         new, opening, save, save_as, *work = files
         rows = [create_row(new, opening, self.recent), create_row(save, save_as)]
@@ -150,7 +150,7 @@ class ProjectWidget(DockBase):
             dock.load(file)
         words = ""
         if is_recovered:
-            self.file.autosave(self.workspace.state())  # before the one of the crash is removed
+            self.file.autosave(self.workspace.state())  # before the recovered autosave is removed
             self.workspace.remove_recoverable(path)
             layers = sum(len(image.layers) for image in project.images)
             parts = counted(len(self.model.entries), "image"), counted(layers, "layer")
@@ -160,7 +160,7 @@ class ProjectWidget(DockBase):
         self.panel.note("\n".join(filter(None, [words, note, self.images.missing_note])))
 
     def _go_to_current(self, project: Project) -> str:
-        """Show the image that was on screen, else the first that is there; see `go_to`."""
+        """Show the image that was on screen, else the first that exists; see `go_to`."""
         openable = [entry for entry in self.model.entries if entry.state == "found"]
         current = None if project.current is None else self.model.entries[project.current]
         if not openable:
@@ -168,7 +168,7 @@ class ProjectWidget(DockBase):
         return self.images.go_to(current if current in openable else openable[0])
 
     def save_project(self) -> None:
-        """Save the project, where it was saved before, else where a person says."""
+        """Save the project to its file, or ask for one."""
         if self.file.path is None:
             self.save_as()
         else:
@@ -198,8 +198,8 @@ class ProjectWidget(DockBase):
     def _open_docks(self, project: Project) -> None:
         for title in project.docks if hasattr(self._viewer, "window") else ():
             if title not in (PROJECT, *self.workspace.docks):
-                with suppress(ValueError, KeyError):  # of another version
-                    # Above one another they would make the window higher than the screen.
+                with suppress(ValueError, KeyError):  # a dock of another version
+                    # Stacked docks would make the window higher than the screen.
                     self._viewer.window.add_plugin_dock_widget("napari-saf", title, tabify=True)
         frame = sessions.frame_of(self)
         if frame is not None:
@@ -220,7 +220,7 @@ class ProjectWidget(DockBase):
             self._work_on_all("labelled", partial(projects.label_all, *self._stroke_settings()))
 
     def _stroke_settings(self) -> Any:
-        """Return how strokes label: as an open dock says, else as the Scribbles dock begins."""
+        """Return the settings of the open Scribbles dock, or its defaults."""
         scribbles, default = self.workspace.docks.get("Scribbles"), stroke_choices()["object"]
         return (default.method, default.options) if scribbles is None else scribbles.settings()
 
@@ -233,7 +233,7 @@ class ProjectWidget(DockBase):
         self._work_on_all("exported", partial(projects.export_all, folder))
 
     def _work_on_all(self, done: str, work: Callable[..., tuple[int, list[str]]]) -> None:
-        """Start `work(tasks, project, report, cancelled)` on all images as they are now."""
+        """Start `work(tasks, project, report, cancelled)` on a snapshot of all images."""
         state, entries = self.workspace.state(), list(self.model.entries)
         pixels = self.model.pixels_in_memory()
 
@@ -251,7 +251,7 @@ class ProjectWidget(DockBase):
         self.panel.begin_task("reading the images", begin, show, self._take_step)
 
     def _take_step(self, step: tuple[Any, Any]) -> None:
-        """Take a text with a fraction, a name with its recipe, or an entry with its new labels."""
+        """Handle progress (text, fraction), a recipe with its name, or new labels of an entry."""
         key, value = step
         if isinstance(value, Pipeline):
             self.model.recipes[key] = value
@@ -268,8 +268,8 @@ class ProjectWidget(DockBase):
 def _find_stores(
     image: ProjectImage, home: Path | None, find: Callable[..., list[FoundFile]]
 ) -> list[Path]:
-    """Return the folders of labels of a large image that `find`, see `find_files`, finds."""
+    """Return the label folders of a large image; `find` is as in `find_files`."""
     files = find([file for file in image.results if file.path.suffix == ".zarr"], home)
-    with suppress(SafError):  # a damaged one is none
+    with suppress(SafError):  # damaged folders are skipped
         return [file.path for file in files if file.path is not None and large_levels(file.path)]
     return []

@@ -1,4 +1,4 @@
-"""Images of a project: their list, going from one to the next, and finding lost files."""
+"""Images of a project: table, navigation, and search for missing files."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from napari_saf.project import FileReference, FoundFile, ImageEntry, find_files,
 
 _HEADINGS = (
     ("Image", "Double-click, or Next and Previous, shows an image with its layers."),
-    ("State", "How far the work is: untouched, taught by strokes, labelled, exported."),
+    ("State", "Stage of the work: untouched, with strokes, labelled, exported."),
     (
         "Uncertainty",
-        "Share of the pixels of a label that are uncertain after Label all, the mean of the "
-        "labels: where it is high, a few strokes help most. Click to sort.",
+        "Share of uncertain pixels after Label all, averaged over the labels; strokes help most "
+        "where it is high. Click to sort.",
     ),
 )
 _ROW_HEIGHT, _WIDTHS, _PICTURE = 44, {1: 78, 2: 88}, QSize(40, 40)
@@ -34,33 +34,33 @@ _ROWS = (
     {
         "look_in_folder": (
             "Look in folder …",
-            "Find all missing images by their content in a folder and those in it.",
+            "Search a folder and its subfolders for all missing images, by content.",
         ),
-        "find_file": ("Find …", "Say which file the chosen image is."),
+        "find_file": ("Find …", "Choose the file of the selected image."),
         "use_as_it_is": (
             "Use as it is",
-            "Put the strokes and labels of the chosen image on it, although its content is another "
-            "than when they were made.",
+            "Use the strokes and labels of the selected image although its content has changed "
+            "since they were made.",
         ),
     },
     {
-        "add_images": ("Add …", "Add image files; they are opened when they are gone to."),
-        "remove_image": ("Remove", "Take the chosen image out of the project, not from disk."),
+        "add_images": ("Add …", "Add image files; each is opened when it is shown."),
+        "remove_image": ("Remove", "Remove the selected image from the project, not from disk."),
     },
     {
         "go_to_previous": (
             "◂ Previous",
-            f"Put this image away and show the one before ({PREVIOUS_KEY}).",
+            f"Close this image and show the previous one ({PREVIOUS_KEY}).",
         ),
-        "go_to_next": ("Next ▸", f"Put this image away and show the next one ({NEXT_KEY})."),
+        "go_to_next": ("Next ▸", f"Close this image and show the next one ({NEXT_KEY})."),
         "go_to_uncertain": (
             "Next uncertain",
             "Show the image without strokes whose labels are least certain: strokes there help "
-            "most. Then label all anew.",
+            "most. Then run Label all again.",
         ),
     },
 )
-"""Text and help of a button by the method that it calls; the first row is of missing images."""
+"""Text and tooltip of each button by method name; the first row is for missing images."""
 
 
 class _ImageModel(TableModel):
@@ -89,7 +89,7 @@ class _ImageModel(TableModel):
         if role == Qt.ItemDataRole.ForegroundRole and row.state != "found":
             return _WARNING
         if role == Qt.ItemDataRole.FontRole and row is self._session.current:
-            bold = QFont()  # in the typeface of the table
+            bold = QFont()  # inherits the font family of the table
             bold.setBold(True)
             return bold
         if role == Qt.ItemDataRole.TextAlignmentRole and column == 2:
@@ -98,7 +98,7 @@ class _ImageModel(TableModel):
 
 
 class ImageTable(TableView):
-    """The images of a session; the one on screen is bold, the chosen one is selected."""
+    """The images of a session, the one on screen in bold."""
 
     def __init__(self, session: ProjectSession) -> None:
         self._model, self._session = _ImageModel(session), session
@@ -116,16 +116,16 @@ class ImageTable(TableView):
         return list(self._model.rows)
 
     def refresh(self) -> None:
-        """Show the images as they are now; the chosen one stays chosen."""
+        """Update the rows, keeping the selection."""
         chosen = self.chosen
         self._model.show_rows(self._session.model.entries)
         self.choose(chosen)
 
 
 class ImagesSection(QWidget):
-    """The images of a project as a table, with buttons to go to them, add and find them.
+    """The images of a project as a table, with buttons to show, add, remove and find them.
 
-    `changed` is sent when images or their selection change: other buttons depend on that.
+    `changed` is emitted when the images or the selection change.
     """
 
     changed = Signal()
@@ -152,7 +152,7 @@ class ImagesSection(QWidget):
         self._refreshing.start()
 
     def refresh(self) -> None:
-        """Show the images as they are now; pictures of those not on screen come by and by."""
+        """Update the table; thumbnails of images that are not on screen follow asynchronously."""
         self.table.refresh()
         for entry in self.model.entries:
             if entry.picture is None and entry.layer is not None:
@@ -200,7 +200,7 @@ class ImagesSection(QWidget):
             self.model.remove(self.table.chosen)
 
     def go_to(self, entry: ImageEntry) -> str:
-        """Show an image; return, and show, what could not be shown of it."""
+        """Show an image; return, and display, a note on what could not be shown."""
         note = ""
         with self._panel.showing_errors():
             note = self.session.go_to(entry)
@@ -219,7 +219,7 @@ class ImagesSection(QWidget):
         self._step(1, self.session.uncertain())
 
     def _step(self, n_rows: int, entries: Sequence[ImageEntry]) -> None:
-        """Go to the next image that is at hand, around the ends of the list."""
+        """Show the next available image, wrapping around at the ends of the list."""
         openable = [entry for entry in entries if entry.state == "found"]
         current = self.session.current
         if openable and not self._panel.is_busy:
@@ -231,7 +231,7 @@ class ImagesSection(QWidget):
 
     @property
     def missing_note(self) -> str:
-        """How many images are missing, or have changed; empty where none is."""
+        """Number of missing and changed images as text; empty without any."""
         states = [entry.state for entry in self.model.entries]
         counts = [(states.count(state), state) for state in ("missing", "changed")]
         return "\n".join(
@@ -259,7 +259,7 @@ class ImagesSection(QWidget):
             self.take_file(self.table.chosen, Path(path))
 
     def take_file(self, entry: ImageEntry, path: Path) -> None:
-        """Take a file for an image that is missing; one of other content is a changed one."""
+        """Assign a file to a missing image; if its content differs the image counts as changed."""
         with self._panel.showing_errors():
             now = FileReference.of(path, self.model.digests)
             is_same = entry.file is not None and now.digest == entry.file.digest

@@ -1,1 +1,1 @@
-"""The Prototypes dock: see what labels stand for, edit them, use them on other images."""
+"""The Prototypes dock: inspect and edit labels, and apply their prototypes to other images."""

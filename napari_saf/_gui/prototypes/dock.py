@@ -1,4 +1,4 @@
-"""The Prototypes dock: the labels of a layer as rows, edited there, used on other images."""
+"""The Prototypes dock: a table of labels, edits, application of prototypes to other images."""
 
 from __future__ import annotations
 
@@ -42,25 +42,25 @@ from napari_saf.pipeline import Pipeline
 from napari_saf.result import STATUS_TEXTS, Segmentation
 
 _COLUMNS = {
-    "swatch": ("", "What the label stands for, in the frame of its colour (f*)"),
+    "swatch": ("", "Prototype of the label, framed in its colour (f*)"),
     "name": ("Label", "Double-click to rename"),
     "share": ("Share", "Share of the labelled pixels"),
     "size": ("Pixels", "Pixels of the label"),
-    "lock": ("Lock", "Keep pixels and prototype of this label as they are"),
+    "lock": ("Lock", "Keep pixels and prototype of this label unchanged"),
 }
 _HELP = {
-    "merge": "Make one label of the chosen ones; it keeps the prototypes of all (f*).",
-    "split": "Divide the chosen label in two: by its features, then by the flow.",
-    "delete": "Take the chosen labels away; the flow gives their pixels to the others.",
-    "refine": "Let the flow go on from the labels as they are now; locked ones stay (W).",
+    "merge": "Merge the selected labels into one, which keeps all their prototypes (f*).",
+    "split": "Split the selected label in two, by its features, then by the flow.",
+    "delete": "Delete the selected labels; the flow assigns their pixels to the others.",
+    "refine": "Continue the flow from the current labels; locked ones are kept (W).",
     "load": "Open prototypes from a file, to use them on an image.",
 }
 _APPLY_HELP = "Label that image with these prototypes, in the same features (f*)."
-_DELETE_TO_0 = "Take the chosen labels away; their pixels become 0."
+_DELETE_TO_0 = "Delete the selected labels; their pixels become 0."
 
 
 class PrototypesWidget(DockBase):
-    """A table of the labels with their prototypes; edits, applies and saves them."""
+    """A table of the labels with their prototypes, which it edits, applies and saves."""
 
     def __init__(self, viewer: napari.viewer.Viewer) -> None:
         super().__init__(viewer)
@@ -70,7 +70,7 @@ class PrototypesWidget(DockBase):
         self.editor = LabelEditor(self.panel, viewer)
         self._files: list[FileSource] = []
         self._sizes: dict[int, int] = {}
-        self._applied: tuple[str, Source] | None = None  # what is applied to another image
+        self._applied: tuple[str, Source] | None = None  # for another image
         self._watch, self._finder = LayerWatch(self), LabelFinder(viewer, self)
         self.labels = LayerChoice(viewer, Labels, lambda layer: not layer.multiscale)
         self.image = LayerChoice(viewer, Image, self._fits_labels, none="none")
@@ -97,7 +97,7 @@ class PrototypesWidget(DockBase):
             (self.table.lock_toggled, self.lock),
             (viewer.layers.events.inserted, self._on_layer_inserted),
         )
-        # Last: the choices are of the layers that are left.
+        # Last, after the choices have dropped the layer.
         viewer.layers.events.removed.connect(self._on_layer_removed, position="last")
         self.choose(labels_to_choose(viewer))
         self._on_labels_changed()
@@ -142,9 +142,9 @@ class PrototypesWidget(DockBase):
         return may_fit and image_region(labels, layer) is not None
 
     def _on_layer_inserted(self, event: Any) -> None:
-        """Turn to a new result, unless there is one to work on; strokes are none.
+        """Select a new result, unless one is selected; strokes do not count.
 
-        And to an image that labels, such as a mask that was opened first, are of.
+        Also select an image that fits labels opened before it, such as a mask.
         """
         labels = self.labels.layer
         if isinstance(event.value, Image) and self.image.layer is None and labels is not None:
@@ -196,7 +196,7 @@ class PrototypesWidget(DockBase):
         self.panel.background.run("sizes", lambda stop: edits.count_pixels(target.read(stop)), show)
 
     def _on_selection_changed(self) -> None:
-        """Show where the label is, if it is one: alone, and in sight."""
+        """Show a single selected label alone, and bring it into view."""
         selected, layer = self.table.selected(), self.labels.layer
         self._refresh()
         if layer is None or len(selected) != 1:
@@ -221,7 +221,7 @@ class PrototypesWidget(DockBase):
             )
 
     def edit(self, how: str, checked: bool = False) -> None:
-        """Merge, split or delete selected labels, or refine all."""
+        """Merge, split or delete the selected labels, or refine all."""
         if self.source is not None and not self.panel.is_busy:
             self.editor.edit(how, self.source, self.image.layer, self.table.selected())
 
@@ -304,6 +304,6 @@ class PrototypesWidget(DockBase):
             to_0 = name == "delete" and target is not None and target.reason
             enable(self.buttons[name], busy or reason, _DELETE_TO_0 if to_0 else _HELP[name])
         past, future = self.editor.history.past, self.editor.history.future
-        for name, steps, verb in (("undo", past, "Take back"), ("redo", future, "Do again")):
+        for name, steps, verb in (("undo", past, "Undo"), ("redo", future, "Redo")):
             text = f"{verb}: {steps[-1].name} ({steps[-1].source.title})." if steps else ""
             enable(self.buttons[name], busy or ("" if steps else "nothing was edited here"), text)

@@ -1,4 +1,4 @@
-"""Edits of the chosen labels, one after another: their threads, their history, undo and redo."""
+"""Edits of labels in worker threads, with undo and redo."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ EDITS = {
     "delete": (edits.delete, "deleting", "delete"),
     "refine": (edits.refine, "preparing", "refinement"),
 }
-"""What a button calls in a thread, and the words for it while it lasts and after."""
+"""Function that each button runs in a thread, and its texts during and after the edit."""
 _CHANGED_MEANWHILE = "the layer has changed meanwhile: nothing was done"
 _MOST_STEPS, _MOST_BYTES = 50, 128 * 2**20
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class UndoStep:
-    """What an edit was about to change, as it was; None for what it did not change.
+    """State before an edit; None for the parts that it did not change.
 
-    `added` is a layer or a file that the edit added.
+    `added` is a layer or file that the edit added.
     """
 
     name: str
@@ -50,7 +50,7 @@ class UndoStep:
 
 
 class UndoHistory:
-    """Steps to undo and to redo, the latest last, which always stays; the oldest are forgotten."""
+    """Steps to undo and redo, the latest last; the oldest are dropped beyond a memory limit."""
 
     def __init__(self, most_bytes: int = _MOST_BYTES) -> None:
         self._most_bytes = most_bytes
@@ -63,13 +63,13 @@ class UndoHistory:
         return sum(step.pixels.n_bytes for step in steps if step.pixels is not None)
 
     def push(self, step: UndoStep) -> None:
-        """Add a new edit: what was undone before can no longer be redone."""
+        """Add a new edit and clear the steps to redo."""
         self.future.clear()
         self.past.append(step)
         self._trim()
 
     def exchange(self, step: UndoStep, inverse: UndoStep, *, is_undo: bool) -> None:
-        """Replace a step that was undone (or redone) by its inverse on the other side."""
+        """Move an undone (or redone) step to the other stack as its inverse."""
         source, target = (self.past, self.future) if is_undo else (self.future, self.past)
         if step in source:
             source.remove(step)
@@ -88,10 +88,10 @@ class UndoHistory:
 
 
 class LabelEditor(QObject):
-    """Edits labels of a layer or a file; undoes and redoes edits, and what a dock `push`es.
+    """Edits labels of a layer or a file, with undo and redo, also of steps that a dock pushes.
 
-    Signals: `changed` of a state; `pixels_changed` of a layer, with the label sizes and what to
-    select after; `restored` of a step, with whether it was undone; `ended` of an edit.
+    Signals: `changed` of a state; `pixels_changed` of a layer, with label sizes and the new
+    selection; `restored` of a step, with whether it was undone; `ended` of an edit.
     """
 
     changed = Signal()
@@ -103,7 +103,7 @@ class LabelEditor(QObject):
         super().__init__(panel)
         self._panel, self._viewer = panel, viewer
         self.history = UndoHistory()
-        self.refining: tuple[str, Source, RunJob] | None = None  # the run that an edit asks for
+        self.refining: tuple[str, Source, RunJob] | None = None  # the run that follows an edit
         self._restoring: UndoStep | None = None
         panel.controller.finished.connect(self._on_run_finished)
 
@@ -112,7 +112,7 @@ class LabelEditor(QObject):
         self.refining = None
 
     def forget_layer(self, layer: Any) -> None:
-        """Forget edits of a layer that was removed, but for the one that is undone by that."""
+        """Forget the edits of a removed layer, except one whose undo removes it."""
         self.history.discard(
             lambda step: step is not self._restoring and layer in (step.source.layer, step.added)
         )
@@ -125,7 +125,7 @@ class LabelEditor(QObject):
         self.changed.emit()
 
     def edit(self, how: str, source: Source, image: Any, selected: Sequence[int]) -> None:
-        """Merge, split or delete selected labels, or refine all; in a thread, but of a file."""
+        """Merge, split or delete selected labels, or refine all, in a thread except for files."""
         edit, text, name = EDITS[how]
         name, layer = name.format(*selected), source.layer
         if layer is None:
@@ -170,7 +170,7 @@ class LabelEditor(QObject):
             self.refining = (name, source, run)
 
     def _start_refining(self) -> None:
-        """Start the run that the edit asks for, if there is one."""
+        """Start the run that follows the edit, if any."""
         if self.refining is not None and self.refining[2].image in self._viewer.layers:
             self._panel.controller.start(self.refining[2])
         else:
@@ -181,9 +181,9 @@ class LabelEditor(QObject):
         self.ended.emit()
 
     def take_refined(self, job: RunJob, result: Segmentation) -> None:
-        """Take over the prototypes of the run that an edit asked for."""
+        """Adopt the prototypes of the run that followed an edit."""
         if self.refining is not None and not job.method.labels_are_given:
-            # Else labels are by the prototypes of the state.
+            # Else the run used the prototypes of the state.
             source = self.refining[1]
             assert isinstance(job.start, EditedStart)
             source.state = source.state.after_run(job.start.numbers, result.prototypes)
@@ -195,7 +195,7 @@ class LabelEditor(QObject):
         self._restore(is_undo=False)
 
     def _restore(self, *, is_undo: bool) -> None:
-        """Bring back what the last step holds; pixels in a thread."""
+        """Restore the last step, its pixels in a thread."""
         steps = self.history.past if is_undo else self.history.future
         if self._panel.is_busy or not steps:
             return
@@ -224,7 +224,7 @@ class LabelEditor(QObject):
         self._panel.begin_task(text, compute, show, on_finished=self._start_refining)
 
     def _show_restored(self, step: UndoStep, pixels: PackedArray | None, *, is_undo: bool) -> None:
-        """Restore all of a step but its pixels; `pixels` are those that they replaced."""
+        """Restore a step except its pixels; `pixels` are the replaced ones."""
         inverse, self._restoring = step, step
         layers, added = self._viewer.layers, step.added
         if step.state is not None:
@@ -238,4 +238,4 @@ class LabelEditor(QObject):
         self._restoring = None
         self.history.exchange(step, inverse, is_undo=is_undo)
         self.restored.emit(step, is_undo)
-        self._panel.note(f"{'undone' if is_undo else 'done again'}: {step.name}")
+        self._panel.note(f"{'undone' if is_undo else 'redone'}: {step.name}")

@@ -1,4 +1,4 @@
-"""Edits of labels: merge, split, delete, refine; they run in a worker and know no widget."""
+"""Edits of labels: merge, split, delete, refine; run in a worker thread, without Qt."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from napari_saf.problem import Problem
 from napari_saf.result import LabelImage, LabelMap, Segmentation
 
 _ODDS = 10.0
-"""How much more a node belongs to its label than to any other at the start."""
+"""Ratio of the initial assignment of a node to its label and to any other label."""
 _MOST_SAMPLES = 20_000
 _NO_LABELS = "run Segment, open a Labels layer, or load prototypes"
 _NEEDS = {
@@ -39,15 +39,15 @@ _NEEDS = {
     "save": ("prototypes",),
     "apply": ("prototypes", "features"),
 }
-"""What each button needs; the first that is missing is its tooltip."""
+"""Requirements of each button; the first one not met is its tooltip."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EditTarget:
-    """The labels that an edit works on, as seen at a click.
+    """The labels to edit, as read on click.
 
-    The pixels leave out axes of length 1 before the plane. `job` is the image under the labels and
-    `method` what continues from edited ones; where these are not known, `reason` says why.
+    `pixels` has no axes of length 1 before the last two. `job` is the image under the labels and
+    `method` continues from edited labels; if unknown they are None, for `reason`.
     """
 
     pixels: Pixels
@@ -89,7 +89,7 @@ class EditTarget:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Edited:
-    """All labels after an edit, how their state changes, what to select, the run that follows."""
+    """Labels after an edit, the change of their state, the new selection, the run that follows."""
 
     labels: NDArray[Any]
     change: Callable[[LabelState], LabelState]
@@ -99,12 +99,12 @@ class Edited:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EditedStart(RunStart):
-    """Edited labels from which a run continues.
+    """Edited labels as the start of a run.
 
-    `numbers` are the labels on screen of the columns of the run, ascending; several may be of one
-    label. `labels` are 0 outside and where a label is sought, `free` are the pixels that may
-    change. Others of the run only start it, and keep their labels at the end: as seeds they would
-    outweigh the features of their neighbours.
+    `numbers` are the displayed labels of the columns, ascending, with repetitions. `labels` are 0
+    outside and where a label is to be computed; only `free` pixels change. The other pixels of
+    the run are initial values that keep their labels at the end, since seeds would outweigh the
+    features of their neighbours.
     """
 
     is_recorded: ClassVar[bool] = False
@@ -118,21 +118,21 @@ class EditedStart(RunStart):
     def initial(
         self, problem: Problem, classes: LabelMap, method: AbstractMethod
     ) -> NDArray[np.float32]:
-        """Return an assignment that is uncertain of the labels, so that they can change."""
+        """Return an initial assignment of labels with finite odds, so that they can change."""
         labels = _grid(problem).from_image(self.labels).astype(np.int64)
         columns = LabelMap(self.numbers).unpaint(labels)
         start = np.ones((len(columns), classes.n_columns), dtype=np.float32)
-        labelled = np.flatnonzero(columns)  # 0 where a label is sought
+        labelled = np.flatnonzero(columns)  # 0 where a label is to be computed
         start[labelled, columns[labelled] - 1] = _ODDS
         return np.asarray(start / start.sum(axis=1, keepdims=True))
 
     def paint(self, columns: LabelImage, classes: LabelMap) -> LabelImage:
-        """Return labels on screen; pixels that are not free keep theirs."""
+        """Return displayed labels; pixels that are not free keep theirs."""
         new = classes.paint(columns)
         return np.asarray(np.where(self.free, new, self.labels), dtype=self.labels.dtype)
 
     def finish(self, result: Segmentation, classes: LabelMap) -> Segmentation:
-        """Return the result with labels as on screen; row l - 1 of the prototypes is label l."""
+        """Return the result with displayed labels; row l - 1 of the prototypes is label l."""
         assert not isinstance(result.labels, list)
         labels = self.paint(result.label_map.unpaint(result.labels), classes)
         by_column = np.full((classes.n_columns, result.prototypes.shape[1]), np.nan, np.float32)
@@ -144,7 +144,7 @@ class EditedStart(RunStart):
 
 
 def merge(target: EditTarget, labels: NDArray[Any], cancelled: Callable[[], bool]) -> Edited:
-    """Give the pixels of the selected labels to the largest of them."""
+    """Merge the selected labels into the largest of them."""
     sizes, numbers = count_pixels(labels), target.selected
     into = max(sorted(numbers), key=lambda number: sizes.get(number, 0))
     merged = np.where(np.isin(labels, sorted(numbers)), labels.dtype.type(into), labels)
@@ -152,10 +152,10 @@ def merge(target: EditTarget, labels: NDArray[Any], cancelled: Callable[[], bool
 
 
 def delete(target: EditTarget, labels: NDArray[Any], cancelled: Callable[[], bool]) -> Edited:
-    """Take the selected labels away; the flow gives their pixels to the others, where it can.
+    """Delete the selected labels; the flow, if possible, assigns their pixels to other labels.
 
-    The flow sees these pixels and those around them, as far as the window reaches, and the
-    prototypes of the labels that are left.
+    The flow covers these pixels and their neighbours within the window, with the prototypes of the
+    remaining labels.
     """
     free = np.isin(labels, target.selected)
     means: dict[int, NDArray[np.float32]] = {}
@@ -179,7 +179,7 @@ def delete(target: EditTarget, labels: NDArray[Any], cancelled: Callable[[], boo
     method = method_with_prototypes(np.concatenate(points), target.method)
     columns = np.repeat(remaining, [len(rows) for rows in points])
     start = EditedStart(columns, edited, free)
-    # The flow sees as far as the window around a free pixel reaches.
+    # The flow covers the window around each free pixel.
     options = target.job.options
     ratio = max(1.0, max(free.shape) / (options.max_side or math.inf))
     window = np.broadcast_to(options.window, free.ndim)
@@ -189,9 +189,9 @@ def delete(target: EditTarget, labels: NDArray[Any], cancelled: Callable[[], boo
 
 
 def split(target: EditTarget, labels: NDArray[Any], cancelled: Callable[[], bool]) -> Edited:
-    """Divide the selected label in two by its features; the flow then makes the halves smooth.
+    """Split the selected label in two by its features; the flow then smooths the halves.
 
-    Two means of the features, averaged over the window within the label: halves are connected.
+    k-means (k = 2) of the features, averaged over the window within the label for coherent halves.
     """
     number = target.selected[0]
     new = free_number({*count_pixels(labels), *target.state.names}, labels.dtype)
@@ -211,8 +211,8 @@ def split(target: EditTarget, labels: NDArray[Any], cancelled: Callable[[], bool
         centres = torch.from_numpy(k_means(sample, 2, n_starts=3))
         halves = distances(torch.from_numpy(smooth), centres).argmin(dim=1).numpy()
     if halves.all() or not halves.any():
-        raise InvalidInput(f"label {number}: all its pixels are alike, there is nothing to split")
-    if halves.mean() > 0.5:  # the larger half keeps the number
+        raise InvalidInput(f"label {number}: all its pixels have equal features, nothing to split")
+    if halves.mean() > 0.5:  # the larger half keeps its number
         halves = 1 - halves
     second = np.zeros(problem.n_nodes, dtype=np.uint8)
     second[nodes] = halves
@@ -235,7 +235,7 @@ def refine(target: EditTarget, labels: NDArray[Any], cancelled: Callable[[], boo
     numbers = sorted({*count_pixels(labels)} - locked)
     if len(numbers) < 2:
         unlocked = " that are not locked" if locked else ""
-        raise InvalidInput(f"the flow needs two labels or more to go on from{unlocked}")
+        raise InvalidInput(f"the flow needs two labels or more{unlocked}")
     free = np.isin(labels, numbers)
     job = target.job_within(free)
     assert target.method is not None
@@ -255,7 +255,7 @@ def _mean(rows: NDArray[np.floating]) -> NDArray[np.float32]:
 
 
 def free_number(taken: Collection[int], dtype: np.dtype[Any]) -> int:
-    """Return the smallest label that is not taken; InvalidInput if the type holds no more."""
+    """Return the smallest unused label; raise InvalidInput if the dtype has none left."""
     last, number = int(np.iinfo(dtype).max), next(n for n in itertools.count(1) if n not in taken)
     if number > last:
         raise InvalidInput(f"labels: {dtype} holds no more than {last} labels")
@@ -265,7 +265,7 @@ def free_number(taken: Collection[int], dtype: np.dtype[Any]) -> int:
 def why_not(
     source: Source | None, target: EditTarget | None, selected: Sequence[int]
 ) -> dict[str, str]:
-    """Return why each button is disabled; empty where it is not."""
+    """Return the reason why each button is disabled; empty if it is enabled."""
     state = LabelState() if source is None else source.state
     has_lock = not state.locked.isdisjoint(selected)
     has_features = source is not None and source.options is not None

@@ -1,4 +1,4 @@
-"""Names, locks and prototypes of the labels of a layer or a file; how edits change them, undo."""
+"""Names, locks and prototypes of the labels of a layer or a file, and their edits."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ Prototypes = Mapping[int, NDArray[np.float32]]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LabelState:
-    """The names that labels were given, the locked ones, the prototypes, the edits by hand.
+    """Names, locks and prototypes of labels, and descriptions of the edits by hand.
 
-    Locked labels keep pixels and prototypes. Prototypes have shape (n_rows, n_features): merged
-    labels keep those of all that they were.
+    Locked labels keep pixels and prototypes. Prototypes have shape (n_rows, n_features); a merged
+    label keeps the rows of all its parts.
     """
 
     names: Mapping[int, str] = field(default_factory=dict)
@@ -38,7 +38,7 @@ class LabelState:
         return self.names.get(number, f"label {number}")
 
     def renamed(self, number: int, name: str) -> LabelState:
-        """Name a label; an empty name takes its name away."""
+        """Rename a label; an empty name restores the default."""
         names = {key: old for key, old in self.names.items() if key != number}
         if name.strip() and name.strip() != f"label {number}":
             names[number] = name.strip()
@@ -60,7 +60,7 @@ class LabelState:
         )
 
     def merged(self, numbers: Collection[int], into: int) -> LabelState:
-        """Make one label of some, which keeps the prototypes of all."""
+        """Merge labels into one, which keeps the prototypes of all."""
         gone = sorted({*numbers} - {into})
         rows = [self.prototypes[n] for n in (into, *gone) if n in self.prototypes]
         names = [self.names[n] for n in (into, *gone) if n in self.names]
@@ -73,15 +73,15 @@ class LabelState:
         return self.without(numbers).with_edit(f"deleted {listed}")
 
     def split(self, number: int, new: int, prototypes: Prototypes) -> LabelState:
-        """Divide a label in two, of these prototypes; the second is named after the first."""
+        """Split a label in two with new prototypes; the second is named after the first."""
         name = f"{self.names[number]} 2" if number in self.names else ""
         halves = self.renamed(new, name).with_prototypes(prototypes)
         return halves.with_edit(f"split {number} into {number} and {new}")
 
     def after_run(self, numbers: NDArray[np.integer], rows: NDArray[np.floating]) -> LabelState:
-        """Take over the prototypes of a run of some labels, row l - 1 for label l.
+        """Adopt the prototypes of a run of the labels `numbers`, row l - 1 for label l.
 
-        Locked labels keep theirs, and so do labels with several; a label without pixels has none.
+        Locked labels and labels with several prototypes keep theirs; one without pixels has none.
         """
         prototypes = dict(self.prototypes)
         for number in {int(n) for n in numbers} - self.locked:
@@ -98,7 +98,7 @@ class LabelState:
 
 @dataclass
 class LayerSource:
-    """The state of a Labels layer, stored in the metadata of the layer."""
+    """The label state of a Labels layer, stored in its metadata."""
 
     layer: Labels
 
@@ -125,17 +125,17 @@ class LayerSource:
 
     @property
     def why_not_edited(self) -> str:
-        """Why the pixels cannot be changed; empty if they can."""
+        """Reason why the pixels cannot be changed; empty if they can."""
         data = self.layer.data
         if self.layer.multiscale:
             return "labels at several resolutions cannot be edited here"
         if not isinstance(data, np.ndarray) or not data.flags.writeable:
-            return "these labels lie in a file: duplicate the layer into memory to edit them"
+            return "these labels are stored in a file: duplicate the layer into memory to edit them"
         return "" if data.dtype.kind in "iu" else f"expected whole numbers, got {data.dtype}"
 
     @property
     def options(self) -> ImageOptions | None:
-        """How the image became features, or None where that is not known."""
+        """Options by which the features were computed, or None if unknown."""
         try:
             return metadata.recipe_of(self.layer).options
         except InvalidInput:
@@ -169,14 +169,14 @@ Source = LayerSource | FileSource
 
 
 def prototype_set(source: Source, rescale: bool | None = None) -> PrototypeSet:
-    """Return the prototypes of a layer or a file, as a file stores them.
+    """Return the prototypes of a layer or a file in the form that files store.
 
-    `rescale` selects how other images are scaled; None keeps the earlier choice.
+    `rescale` sets how other images are scaled; None keeps the earlier choice.
     """
     state, options = source.state, source.options
     numbers = np.array(sorted(state.prototypes), dtype=np.int64)
     if not len(numbers):
-        raise InvalidInput("these labels come without prototypes")
+        raise InvalidInput("these labels have no prototypes")
     colors = dict(zip(numbers.tolist(), source.colors(numbers)[:, :3].tolist(), strict=True))
     if options is not None and options.extractor is None:
         options = None
@@ -188,7 +188,7 @@ def prototype_set(source: Source, rescale: bool | None = None) -> PrototypeSet:
 
 
 def rows_of(source: Source, sizes: Mapping[int, int]) -> list[LabelRow]:
-    """Return the rows of a layer whose labels have so many pixels, or of a file."""
+    """Return the table rows of a layer with these label sizes, or of a file."""
     state = source.state
     numbers = np.array(sorted(state.prototypes if source.layer is None else sizes), dtype=np.int64)
     if not len(numbers):

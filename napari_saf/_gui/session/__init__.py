@@ -1,1 +1,1 @@
-"""What is done in a viewer from its first dock on: kept on its own, saved, opened again."""
+"""The work in a viewer as a project: conversion from and to layers, autosave, recovery."""

@@ -31,11 +31,11 @@ from napari_saf.project import NO_PIXELS, LayerState, ProjectLayer, Transform
 
 _logger = logging.getLogger(__name__)
 _LARGEST = 1e15
-"""Scale and translation that a viewer can draw, in units."""
+"""Bound of the scale and translation that a viewer can draw, in units."""
 
 
 def layers_of(viewer: napari.Viewer, image: Image) -> list[Any]:
-    """Return the label layers of an image that a project keeps, the lowest first."""
+    """Return the label layers of an image that a project stores, the lowest first."""
 
     def is_of_image(layer: Layer) -> bool:
         if not isinstance(layer, Labels) or type(layer.data) is not np.ndarray:
@@ -55,14 +55,14 @@ def layers_of(viewer: napari.Viewer, image: Image) -> list[Any]:
 
 
 def is_work(layer: Labels) -> bool:
-    """Tell whether labels would be lost with the viewer: those of a file are not."""
+    """Return whether labels exist only in the viewer, not in a file."""
     is_made = is_strokes(layer) or metadata_of(layer) or _is_edited(layer)
     is_opened = layer.source.path is not None or layer.source.sample is not None
     return bool((is_made or not is_opened) and layer.data.any())
 
 
 def watch(layer: Any) -> None:
-    """Mark labels as edited once a person paints on them, and draw strokes in their thumbnail."""
+    """Mark labels as edited when painted on, and draw strokes in the thumbnail of their layer."""
     if isinstance(layer, Labels):
         layer.events.paint.connect(_mark_edited)
         if is_strokes(layer):
@@ -70,9 +70,9 @@ def watch(layer: Any) -> None:
 
 
 def _draw_strokes(event: Any) -> None:
-    """Draw the largest label of each block of a plane; the pixels that napari samples miss lines.
+    """Draw the largest label of each block as thumbnail, since sampling would miss thin strokes.
 
-    Planes smaller than a thumbnail, and stacks, are left to napari.
+    Planes smaller than a thumbnail, and stacks, keep the thumbnail of napari.
     """
     layer = event.source
     if type(layer.data) is not np.ndarray:
@@ -97,7 +97,7 @@ def _is_edited(layer: Labels) -> bool:
 
 
 def assign_image(layer: Labels, image: Image) -> None:
-    """Assign labels to the layer that shows their image from now on."""
+    """Assign labels to a new layer of their image."""
     if is_strokes(layer):
         layer.metadata[metadata.STROKES_KEY] = str(image.unique_id)
     elif metadata_of(layer):
@@ -105,7 +105,7 @@ def assign_image(layer: Labels, image: Image) -> None:
 
 
 def state_of(layer: Labels) -> LayerState:
-    """Return the state of a layer, which another thread may encode."""
+    """Return the state of a layer, to be encoded in another thread."""
     names, points = metadata.class_names(layer), metadata.points_of(layer)
     entry, classes = metadata_of(layer), layer.metadata.get(metadata.CLASSES_KEY, {})
     level = entry.get(metadata.LEVEL_KEY)
@@ -135,7 +135,7 @@ def state_of(layer: Labels) -> LayerState:
 def show_layer(
     viewer: napari.Viewer, image: Image, stored: ProjectLayer, recipes: Mapping[str, Pipeline]
 ) -> Labels:
-    """Show a layer of a project over its image; InvalidInput if it does not fit."""
+    """Show a layer of a project above its image; raise InvalidInput if it does not fit."""
     pixels = stored.pixels.to_array()
     axes = tuple(stored.place.get("axes") or range(image.ndim - pixels.ndim, image.ndim))
     if len(axes) != pixels.ndim or not all(0 <= axis < image.ndim for axis in axes):
@@ -180,7 +180,7 @@ def _metadata(
     if result:
         result["image"] = str(image.unique_id)
         return entries | {metadata.METADATA_KEY: result | edited}
-    del entries[metadata.RESTORED_KEY]  # of labels that were not computed here
+    del entries[metadata.RESTORED_KEY]  # not computed by this plugin
     if stored.kinds:
         entries[metadata.OBJECTS_KEY] = np.array(stored.kinds)
     if stored.object_classes:
@@ -190,7 +190,7 @@ def _metadata(
 
 
 def _can_be_drawn(scale: Sequence[float], translate: Sequence[float]) -> bool:
-    """Tell whether a scale and a translation are known, and in the range of a viewer."""
+    """Return whether scale and translation are known and in the range that a viewer can draw."""
     sizes, shifts = np.abs(scale), np.abs(translate)
     is_known = len(sizes) == len(shifts) > 0
     return bool(
@@ -199,7 +199,7 @@ def _can_be_drawn(scale: Sequence[float], translate: Sequence[float]) -> bool:
 
 
 def _affine_rows(layer: Layer) -> tuple[tuple[float, ...], ...]:
-    """Return the affine of a layer as a project holds it; () if it cannot."""
+    """Return the affine of a layer as stored in a project; () if it cannot be stored."""
     affine = world_affine(layer)
     is_regular = np.isfinite(affine).all() and np.linalg.det(affine) != 0
     return tuple(map(tuple, affine.tolist())) if is_regular else ()
@@ -212,43 +212,43 @@ def _is_usable(affine: Sequence[Sequence[float]], scale: Sequence[float]) -> boo
 def _arguments(
     scale: Sequence[float], translate: Sequence[float], affine: Sequence[Sequence[float]]
 ) -> dict[str, Any]:
-    """Return scale, translation and, of a usable affine, what follows them as layer arguments."""
+    """Return layer arguments for scale, translation and, if usable, the affine."""
     if _is_usable(affine, scale):
         return split_affine(np.array(affine), scale, translate)
     return {"scale": scale, "translate": translate}
 
 
 def transform_of(image: Image) -> Transform:
-    """Return where the pixels of an image lie, as `ProjectImage` has it."""
+    """Return the transform of an image as stored in `ProjectImage`."""
     casts = {"scale": float, "translate": float, "units": str, "axis_labels": str}
     values = {name: tuple(map(cast, getattr(image, name))) for name, cast in casts.items()}
     return values | {"affine": _affine_rows(image)}
 
 
 def set_transform(image: Image, transform: Transform) -> None:
-    """Put the pixels of an image where they were; what does not fit is left out."""
+    """Restore the transform of an image, except the parts that do not fit."""
     scale, affine = transform.get("scale", ()), transform.get("affine", ())
     if len(scale) == image.ndim and _can_be_drawn(scale, transform["translate"]):
-        if affine:  # else of a file that did not hold it: it is that of the reader
+        if affine:  # without one the transform of the reader is kept
             image.rotate, image.shear = np.eye(image.ndim), np.eye(image.ndim)
             image.affine = np.eye(image.ndim + 1)
         for name, value in _arguments(scale, transform["translate"], affine).items():
             setattr(image, name, value)
     for name in ("units", "axis_labels"):
         if len(transform.get(name, ())) == image.ndim:
-            with suppress(ValueError):  # such as an unknown unit
+            with suppress(ValueError):  # e.g. an unknown unit
                 setattr(image, name, transform[name])
 
 
 def stores_of(viewer: napari.Viewer, images: Sequence[Image]) -> list[Path]:
-    """Return the folders of labels on screen of large images."""
+    """Return the folders of the displayed labels of large images."""
     ids = {str(image.unique_id) for image in images}
     entries = [metadata_of(layer) for layer in viewer.layers if image_id_of(layer) in ids]
     return [Path(entry[metadata.STORE_KEY]) for entry in entries if metadata.STORE_KEY in entry]
 
 
 def show_store(viewer: napari.Viewer, image: Image, path: Path) -> None:
-    """Show the labels of a large image from their folder; SafError if they cannot be read."""
+    """Show labels of a large image from their folder; raise SafError if they cannot be read."""
     data, arguments, _ = read_layer(path)
     layer = viewer.add_labels(data, **arguments)
     entry = metadata_of(layer) | {"image": str(image.unique_id), metadata.STORE_KEY: str(path)}
@@ -264,21 +264,21 @@ def show_store(viewer: napari.Viewer, image: Image, path: Path) -> None:
 
 
 def path_of(image: Any) -> Path | None:
-    """Return the file of an image layer; None where it came from none."""
+    """Return the file of an image layer, or None."""
     path = image.source.path
     return Path(path).absolute() if isinstance(path, str) and Path(path).exists() else None
 
 
 def open_image(viewer: napari.Viewer, path: Path, reader: str) -> Any:
-    """Open an image by the reader that opened it before; SafError if it cannot be read.
+    """Open an image with its previous reader; raise SafError if it cannot be read.
 
-    The first time as the library reads it, where the reader of napari would show other pixels.
+    Without a previous reader, the library reads files that napari would show with other pixels.
     """
     is_read_here = not reader and differs_in_napari(path)
     for plugin in [] if is_read_here else dict.fromkeys([reader or "napari", "napari"]):
         try:
             opened = viewer.open(str(path), plugin=plugin)
-        except Exception as error:  # noqa: BLE001 - whatever a reader raises for a damaged file
+        except Exception as error:  # noqa: BLE001 - any error of a reader plugin
             _logger.info("%s: %s cannot open it: %s", path, plugin, error)
             continue
         images = [layer for layer in opened if isinstance(layer, Image)]

@@ -1,4 +1,4 @@
-"""Adapter between a project model and the layers of a viewer, one image on screen at a time."""
+"""Adapter between a project model and the layers of a viewer, which shows one image at a time."""
 
 from __future__ import annotations
 
@@ -45,15 +45,15 @@ from napari_saf.project import (
     checksum,
 )
 
-_REMOVED = "{}: was removed; what lies over it stays in the project until you remove that, too"
+_REMOVED = "{}: was removed; its strokes and labels stay in the project until you remove them, too"
 
 
 class ProjectSession(QObject):
     """The layers of a viewer as a project.
 
-    Images that are opened in napari join the model, except large ones without a file. Layers of
-    an image are put away when another one is shown, and come back with it. Signals: `changed` of
-    the model, `shown` of an image with its strokes or None, `noted` of a note on removed layers.
+    Images opened in napari are added to the model, except large ones without a file. The layers of
+    an image are stored when another one is shown, and restored with it. Signals: `changed` of the
+    model, `shown` of an image with its strokes or None, `noted` of a note on removed layers.
     """
 
     changed = Signal()
@@ -79,7 +79,7 @@ class ProjectSession(QObject):
 
     @property
     def current(self) -> ImageEntry | None:
-        """The image on screen; of several the one that is active."""
+        """The image on screen; of several the active one."""
         on_screen = [entry for entry in self.model.entries if entry.layer is not None]
         active = self._viewer.layers.selection.active
         ids = {str(getattr(active, "unique_id", "")), "" if active is None else image_id_of(active)}
@@ -89,7 +89,7 @@ class ProjectSession(QObject):
         return on_screen[-1] if on_screen else None
 
     def stage(self, entry: ImageEntry) -> Stage:
-        """Return the progress of the work on an image."""
+        """Return the stage of the work on an image."""
         if entry.results:
             return "exported"
         kinds = self._kinds(entry)
@@ -101,13 +101,13 @@ class ProjectSession(QObject):
         return kinds | {layer.kind for layer in entry.layers}
 
     def uncertainty(self, entry: ImageEntry) -> float | None:
-        """Return the share of uncertain pixels of the newest labels, None if unknown."""
+        """Return the share of uncertain pixels of the newest labels, or None if unknown."""
         shares = [metadata_of(layer).get(UNCERTAINTY_KEY) for layer in self._labels(entry)]
         shares += [layer.uncertainty for layer in entry.layers]
         return next((share for share in reversed(shares) if share is not None), None)
 
     def uncertain(self) -> list[ImageEntry]:
-        """Return found images without strokes, those with the least certain labels first."""
+        """Return available images without strokes, those with the most uncertain labels first."""
         entries = [entry for entry in self.model.entries if entry.state == "found"]
         shares = {entry: self.uncertainty(entry) for entry in entries}
         waiting = [
@@ -118,9 +118,9 @@ class ProjectSession(QObject):
         return sorted(waiting, key=lambda entry: shares[entry] or 0, reverse=True)
 
     def go_to(self, entry: ImageEntry) -> str:
-        """Show an image with its layers, put others away; return a note on what was not shown.
+        """Show an image with its layers and store the others; return a note on layers not shown.
 
-        SafError if the image cannot be opened.
+        Raises SafError if the image cannot be opened.
         """
         entry.check_found()
         with self._changing():
@@ -135,7 +135,7 @@ class ProjectSession(QObject):
         return "\n".join(notes)
 
     def strokes(self, entry: ImageEntry) -> Any:
-        """Return the topmost strokes on screen of an image, or None."""
+        """Return the topmost displayed strokes of an image, or None."""
         return next((layer for layer in reversed(self._labels(entry)) if is_strokes(layer)), None)
 
     def close_all(self) -> None:
@@ -145,7 +145,7 @@ class ProjectSession(QObject):
         self.model.clear()
 
     def state(self, docks: DockValues, dictionaries: Sequence[Path]) -> ProjectState:
-        """Return the project as it is now; without dictionaries those of the model stay in it."""
+        """Return the current project state; without dictionaries it keeps those of the model."""
         shown, has_work, ids = [], False, set[str]()
         for entry in self.model.entries:
             layers = self._labels(entry)
@@ -159,7 +159,7 @@ class ProjectSession(QObject):
         return self.model.state(shown, current, docks, dictionaries, has_work)
 
     def _images(self, entry: ImageEntry) -> list[Any]:
-        """Return the layers that show an image; the channels of a file may be several."""
+        """Return the layers of an image, several if its channels are separate layers."""
         if entry.layer is None:
             return []
         layers = () if entry.path is None else self._viewer.layers
@@ -168,7 +168,7 @@ class ProjectSession(QObject):
         return [entry.layer, *(image for image in channels if path_of(image) == entry.path)]
 
     def _labels(self, entry: ImageEntry) -> list[Any]:
-        """Return the label layers on screen of an image, the lowest first."""
+        """Return the displayed label layers of an image, the lowest first."""
         layers = self._viewer.layers
         images = self._images(entry)
         labels = [layer for image in images for layer in layers_of(self._viewer, image)]
@@ -176,7 +176,7 @@ class ProjectSession(QObject):
         return sorted(labels, key=layers.index)
 
     def put_away(self, entry: ImageEntry) -> None:
-        """Remove the layers of an image from the viewer, and store its labels in the model."""
+        """Remove the layers of an image from the viewer and store its labels in the model."""
         layers, images, labels = self._viewer.layers, self._images(entry), self._labels(entry)
         if not (images or labels):
             return
@@ -192,14 +192,14 @@ class ProjectSession(QObject):
         entry.stores += stores_of(self._viewer, images)
         self._leave_screen(entry)
         entry.removed = []
-        with layers.batched_update():  # napari collects garbage once
+        with layers.batched_update():  # a single garbage collection in napari
             for layer in leaving:
-                if layer in layers:  # a dock may have removed it with another one
+                if layer in layers:  # a dock may have removed it already
                     layers.remove(layer)
         self.model.forget_encodings({str(layer.unique_id) for layer in layers})
 
     def _leave_screen(self, entry: ImageEntry) -> None:
-        """Keep the transform of an image whose layer leaves, and the pixels of one without file."""
+        """Store the transform of an image whose layer is removed, and its pixels without a file."""
         if entry.layer is not None:
             entry.transform = transform_of(entry.layer)
             if entry.path is None:
@@ -207,7 +207,7 @@ class ProjectSession(QObject):
         entry.layer = None
 
     def _open(self, entry: ImageEntry) -> list[str]:
-        """Open an image and show its layers; return notes on those that do not fit."""
+        """Open an image and show its layers; return notes on layers that do not fit."""
         if entry.memory is not None:
             entry.layer = self._viewer.add_layer(Layer.create(*entry.memory))
         else:
@@ -221,7 +221,7 @@ class ProjectSession(QObject):
         return self._show_stored(entry)
 
     def _show_stored(self, entry: ImageEntry) -> list[str]:
-        """Show the stored layers of an image; those that do not fit stay stored."""
+        """Show the stored layers of an image; layers that do not fit remain stored."""
         notes, unfit = list[str](), list[ProjectLayer]()
         for layer in entry.removed:
             assign_image(layer, entry.layer)
@@ -248,7 +248,7 @@ class ProjectSession(QObject):
         return next((entry for entry in entries if image in self._images(entry)), None)
 
     def replace_layer(self, entry: ImageEntry, made: ProjectLayer) -> None:
-        """Take new labels of an image in place of those of the same name."""
+        """Replace the labels of the same name by new ones."""
         if entry.layer is None:
             self.model.replace_stored(entry, made)
             return
@@ -262,7 +262,7 @@ class ProjectSession(QObject):
 
     @contextmanager
     def _changing(self) -> Iterator[None]:
-        """Ignore layers that are inserted and removed by this session."""
+        """Ignore layers inserted or removed by this session."""
         was_changing, self._is_changing = self._is_changing, True
         try:
             yield
@@ -275,12 +275,12 @@ class ProjectSession(QObject):
             self._join(event.value)
 
     def _join(self, layer: Any) -> None:
-        """Add an image that was opened in napari to the model, or show it as one of the model."""
+        """Add an image opened in napari to the model, or match it to an entry of the model."""
         if not isinstance(layer, Image) or not is_given(layer):
             return
         path, entries = path_of(layer), self.model.entries
         if path is None and is_large(layer):
-            return  # no project could hold it
+            return  # cannot be stored in a project
         same = (entry for entry in entries if path is not None and entry.path == path)
         entry = next(same, None)
         if entry is None:
@@ -298,7 +298,7 @@ class ProjectSession(QObject):
         self.changed.emit()
 
     def _on_removing(self, event: Any) -> None:
-        """Keep the labels of an image that a person removes until it comes back."""
+        """Keep the labels of an image that the user removes until it is opened again."""
         layer = self._viewer.layers[event.index]
         if self._is_changing:
             return

@@ -1,4 +1,4 @@
-"""State that the docks of a viewer share: project, autosave, runs; questions before it closes."""
+"""State shared by the docks of a viewer: project, autosave, runs, and the close dialog."""
 
 from __future__ import annotations
 
@@ -48,9 +48,9 @@ from napari_saf.project import (
 )
 
 AUTOSAVE_MILLISECONDS = 60_000
-"""Interval of autosaves."""
+"""Interval between autosaves."""
 SOON, REST = 2000, 20_000
-"""Milliseconds after strokes until they are autosaved, at least and per second that it takes."""
+"""Delay of the autosave after strokes: least milliseconds, and per second that it takes."""
 PROJECT = "Project"
 PROJECT_FILTER = f"Project (*{PROJECT_SUFFIX})"
 _CLOSING_SECONDS = 10.0
@@ -60,11 +60,11 @@ _workspaces: weakref.WeakSet[Workspace] = weakref.WeakSet()
 
 
 class Workspace(QObject):
-    """Project, autosave and runs of a viewer, from its first dock to the end of its window.
+    """Project, autosave and runs of a viewer, from its first dock until its window closes.
 
-    Unsaved work is autosaved, and asked for before the window closes. `recoverable` are autosaves
-    that ended windows and processes left, the newest first. Signals: `autosaved`, with whether
-    there is unsaved work, and `recoverable_changed`.
+    Unsaved work is autosaved, and a dialog asks about it before the window closes. `recoverable`
+    are autosaves of closed windows and ended processes, the newest first. Signals: `autosaved`,
+    with whether there is unsaved work, and `recoverable_changed`.
     """
 
     autosaved = Signal(bool)
@@ -96,10 +96,10 @@ class Workspace(QObject):
 
     def join(self, dock: QWidget) -> None:
         self.joined.append(dock)
-        dock.destroyed.connect(partial(self.leave, id(dock)))  # where nothing else told
+        dock.destroyed.connect(partial(self.leave, id(dock)))  # if it was not closed by the viewer
 
     def leave(self, dock_id: int, destroyed: object = None) -> None:
-        """Unregister a dock; end with the last one if the window is closed, too."""
+        """Unregister a dock; end with the last one if the window is closed."""
         self.joined = [dock for dock in self.joined if id(dock) != dock_id]
         is_open = False
         with suppress(RuntimeError):  # Qt has deleted the window
@@ -108,12 +108,12 @@ class Workspace(QObject):
             self.end()
 
     def watch(self, window: QWidget | None) -> None:
-        """Follow the main window of a dock or floating dock."""
+        """Watch the main window of a docked or floating widget."""
         while window is not None and not isinstance(window, QMainWindow):
             window = window.parentWidget()
         if window is not None and window is not self._window():
             self._window = weakref.ref(window)
-            self.setParent(window)  # which outlives the docks
+            self.setParent(window)  # outlives the docks
             window.installEventFilter(self)
 
     def end(self) -> None:
@@ -131,8 +131,8 @@ class Workspace(QObject):
             self._task.silence()
             self._task.wait(_CLOSING_SECONDS)
             self._task = None
-        with suppress(SafError):  # nobody is there to be told
-            # A program that closes a viewer removes all layers first: the last autosave stays.
+        with suppress(SafError):  # no window to show it in
+            # Closing a viewer from code removes its layers first: the last autosave is kept.
             if current_settings().keeps_strokes and self.viewer.layers:
                 self.file.autosave(self.state())
         self.file.release()
@@ -141,13 +141,13 @@ class Workspace(QObject):
         self.joined.clear()
 
     def dock(self, title: str = PROJECT) -> Any:
-        """Return the dock of a title, opened if need be; None without a window."""
+        """Return the dock with a title, opening it if necessary; None without a window."""
         if title not in self.docks and hasattr(self.viewer, "window"):
             self.viewer.window.add_plugin_dock_widget(_PLUGIN, title, tabify=True)
         return self.docks.get(title)
 
     def state(self) -> ProjectState:
-        """Return the project as it is now, with the values of open docks."""
+        """Return the current state of the project, with the values of open docks."""
         docks = {title: dock.values() for title, dock in self.docks.items()}
         path = self.file.path
         docks[PROJECT] = {"path": "" if path is None else str(path.absolute())}
@@ -155,7 +155,7 @@ class Workspace(QObject):
         return self.session.state(docks, [file for file in files if file is not None])
 
     def autosave(self) -> None:
-        """Autosave unsaved work in a thread, discarded work of a window that stayed open, too."""
+        """Autosave unsaved work in a thread, including discarded work of a window still open."""
         self.file.undo_discard()
         if self._task is None and current_settings().keeps_strokes:
             state = self.state()
@@ -166,7 +166,7 @@ class Workspace(QObject):
             task.start()
 
     def autosave_soon(self) -> None:
-        """Autosave in a moment: strokes cost most to be painted again."""
+        """Autosave after a short delay, as strokes are the most expensive work to repeat."""
         if self._timer.remainingTime() > self._soon:
             self._timer.start(self._soon)
 
@@ -175,7 +175,7 @@ class Workspace(QObject):
         return self._task is not None
 
     def _on_timeout(self) -> None:
-        """Autosave; while another autosave is written, try again soon."""
+        """Autosave, or retry soon if another autosave is in progress."""
         self._timer.setInterval(AUTOSAVE_MILLISECONDS if self._task is None else self._soon)
         self.autosave()
 
@@ -184,7 +184,7 @@ class Workspace(QObject):
         self.autosaved.emit(is_unsaved)
 
     def _on_failed(self, error: Exception) -> None:
-        text = f"work that is not saved cannot be kept: {describe_error(error)}"
+        text = f"unsaved work cannot be autosaved: {describe_error(error)}"
         if text != self._shown_error:
             show_error(text)
         self._shown_error = text
@@ -200,7 +200,7 @@ class Workspace(QObject):
         self.recoverable_changed.emit()
 
     def _show_grounds(self, *changed: object) -> None:
-        """See through the background label of results in a 3-D view."""
+        """Make the background label of results transparent in a 3-D view."""
         is_flat = dims_of(self.viewer).ndisplay == 2
         for layer in self.viewer.layers:
             is_result = isinstance(layer, Labels) and metadata_of(layer) and not is_regions(layer)
@@ -208,7 +208,7 @@ class Workspace(QObject):
                 show_ground(layer, is_flat)
 
     def may_close(self) -> bool:
-        """Ask what to do with unsaved work, if there is any; return whether to go on."""
+        """Ask what to do with unsaved work, if there is any; return whether to proceed."""
         state, window = self.state(), self._window()
         try:
             if not _in_thread(lambda: self.file.is_unsaved(state)):
@@ -233,7 +233,7 @@ class Workspace(QObject):
         if event_type == QEvent.Type.ChildPolished and is_close_question(event.child()):
             self._precede(event.child())
         elif event_type == QEvent.Type.Close:
-            # No answer could stop a program that closes the window.
+            # A window closed from code cannot be kept open.
             is_asked = event.spontaneous() or _has_canvas(watched)
             if is_asked and not self._ask_once():
                 event.ignore()
@@ -241,14 +241,14 @@ class Workspace(QObject):
             self._is_closing = True
             QTimer.singleShot(0, self._on_close_asked)
         elif event_type == QEvent.Type.Hide and self._is_closing and not self.joined:
-            self.end()  # not later: a viewer that closes itself deletes its window at once
+            self.end()  # immediately, as `viewer.close` deletes the window
         return False
 
     def _on_close_asked(self) -> None:
         self._is_closing = False
 
     def _ask_once(self) -> bool:
-        """Ask, unless a question is open; return whether to go on."""
+        """Ask, unless a dialog is open; return whether to proceed."""
         if self._is_asking:
             return False
         self._is_asking = True
@@ -258,14 +258,14 @@ class Workspace(QObject):
             self._is_asking = False
 
     def _precede(self, question: QDialog) -> None:
-        """Ask before the question of napari is shown; reject that if the answer is to stay."""
+        """Ask before the close dialog of napari is shown; reject the dialog if cancelled."""
         if not self._is_asking and not self._ask_once():
             question.setAttribute(Qt.WidgetAttribute.WA_DontShowOnScreen)
             QTimer.singleShot(0, question.reject)
 
 
 def _in_thread(function: Callable[[], Any]) -> Any:
-    """Return the result of a function that reads files, while the window is painted."""
+    """Return the result of a function that reads files, while the window keeps repainting."""
     with ThreadPoolExecutor(1, "napari-saf closing") as pool:
         future = pool.submit(function)
         while wait([future], _PAINTING_SECONDS).not_done:
@@ -274,7 +274,7 @@ def _in_thread(function: Callable[[], Any]) -> Any:
 
 
 def workspace_of(viewer: Any) -> Workspace:
-    """Return the workspace of a viewer, a new one for its first dock."""
+    """Return the workspace of a viewer, created for its first dock."""
     for workspace in _workspaces:
         if unwrapped(workspace.viewer) is unwrapped(viewer) and not workspace.has_ended:
             return workspace
@@ -291,22 +291,22 @@ def ask_to_save(parent: QWidget, name: str) -> str:
 
 
 def ask_to_discard(parent: QWidget) -> bool:
-    """Ask whether an autosave is to be deleted."""
+    """Ask whether to delete an autosave."""
     button = QMessageBox.StandardButton
-    text = "Delete this work? Its strokes, labels and corrections cannot be brought back."
+    text = "Delete this work? Its strokes, labels and corrections cannot be restored."
     buttons = button.Discard | button.Cancel
     answer = QMessageBox.question(parent, "napari-saf", text, buttons, button.Cancel)
     return bool(answer == button.Discard)
 
 
 def ask_where_to_save(parent: QWidget, path: Path | None) -> Path | None:
-    """Ask where to save a project, at first where it was; None: nowhere."""
+    """Ask for the file of a project, by default `path`; None if cancelled."""
     start = path or Path.cwd() / f"project{PROJECT_SUFFIX}"
     text, _ = QFileDialog.getSaveFileName(parent, "Save project", str(start), PROJECT_FILTER)
     if not text:
         return None
     target = with_suffix(Path(text))
-    if target == Path(text) or not target.exists():  # else the dialog has asked
+    if target == Path(text) or not target.exists():  # else the dialog has asked already
         return target
     button = QMessageBox.StandardButton
     text = f"{target.name} is there already. Replace it?"
@@ -315,20 +315,20 @@ def ask_where_to_save(parent: QWidget, path: Path | None) -> Path | None:
 
 
 def with_suffix(path: Path) -> Path:
-    """Return a path that ends in the suffix of projects."""
+    """Return a path with the suffix of projects."""
     has_suffix = path.name.lower().endswith(PROJECT_SUFFIX)
     return path if has_suffix else path.with_name(f"{path.name}{PROJECT_SUFFIX}")
 
 
 class RecoveryLine(QWidget):
-    """Line in a dock that offers to recover or discard unsaved work of an earlier window."""
+    """Line in a dock that offers to recover or discard unsaved work of an earlier session."""
 
     def __init__(self, workspace: Workspace) -> None:
         super().__init__()
         self._workspace, self.note = workspace, QLabel()
-        help = "Open what was kept of it, in the Project dock."
+        help = "Open its autosave in the Project dock."
         self.recover = create_button("Recover", help, self._recover)
-        self.discard = create_button("Discard", "Delete what was kept of it.", self._discard)
+        self.discard = create_button("Discard", "Delete its autosave.", self._discard)
         fill_layout(QVBoxLayout(self), self.note, create_row(self.recover, self.discard))
         workspace.recoverable_changed.connect(self.refresh)
         self.refresh()
@@ -366,7 +366,7 @@ def title_of(dock: QWidget) -> str:
 
 
 def _has_canvas(window: Any) -> bool:
-    """Tell whether the canvas is visible; a viewer that closes itself hides it before."""
+    """Return whether the canvas is visible; `viewer.close` hides it first."""
     center = window.centralWidget()
     canvas = None if center is None else center.findChild(QOpenGLWidget)
     return canvas is not None and bool(canvas.isVisible())
