@@ -209,7 +209,7 @@ class ObjectClasses:
         if not self.fits(measures):
             raise InvalidInput(
                 f"measures: expected the {len(self.measures)} of the learned classes (from an "
-                "image with as many channels), got {len(measures.names)}"
+                f"image with as many channels), got {len(measures.names)}"
             )
 
     def _scaled(self, values: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -230,8 +230,7 @@ class ObjectClasses:
     def _with_clicks(
         self, space: ClassSpace
     ) -> tuple[NDArray[np.float32], NDArray[np.int64], AffinityGraph]:
-        """Return points, click index of each (-1: none) and graph; clicks in other images come
-        last."""
+        """Return points, the click on each (-1: none), and graph; clicks in other images last."""
         indices = [space.rows.get(row.tobytes(), -1) for row in self.vectors]
         elsewhere = [k for k, index in enumerate(indices) if index < 0]
         points, graph = space.points, space.graph
@@ -418,8 +417,9 @@ def _as_lists(
     """Return validated measures and clicks as lists, one entry per image."""
     images = [measures] if isinstance(measures, ObjectMeasures) else as_list(measures, "measures")
     for image in images:
-        check_kind(image, ObjectMeasures, "measures", "ObjectMeasures, as returned by "
-        "saf.measure_objects")
+        check_kind(
+            image, ObjectMeasures, "measures", "ObjectMeasures, as returned by saf.measure_objects"
+        )
     mappings = [clicks] if isinstance(clicks, Mapping) else as_list(clicks, "clicks")
     if not images or len(images) != len(mappings):
         raise InvalidInput(f"clicks: expected a mapping for each image, got {len(mappings)}")
@@ -432,8 +432,7 @@ def _mean_of_tracks(
     numbers: NDArray[np.int64],
     tracks: Tracks,
 ) -> NDArray[np.floating[Any]]:
-    """Return the mean probabilities over the track of each object; untracked objects keep
-    theirs."""
+    """Return the mean probabilities over the track of each object; without a track, its own."""
     order = np.argsort(tracks.table["object"])
     objects, track_of = tracks.table["object"][order], tracks.table["track"][order]
     rows = np.searchsorted(objects, numbers).clip(max=max(0, len(objects) - 1))
@@ -546,8 +545,7 @@ def _choose(
 def _points_and_seeds(
     classes: ObjectClasses, unclicked: NDArray[np.float32]
 ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-    """Return points, clicked objects first, and their seeds: classes 1 to n, 0 for unclicked
-    ones."""
+    """Return points, clicked objects first, and seeds: their classes 1 to n, 0 for the others."""
     points = classes._scaled(np.concatenate([classes.vectors, unclicked]))
     if classes.method != FOREST:  # trees split along the original axes
         points = points - points.mean(axis=0)

@@ -138,8 +138,9 @@ class ObjectEditor:
         sizes[0] = 0
         large = np.flatnonzero(sizes >= max(1, _LEAST_SHARE * inside.sum()))
         if len(large) < 2:
-            raise InvalidInput(f"cut: the line does not divide object {number}; draw it across the "
-            "whole object")
+            raise InvalidInput(
+                f"cut: the line does not divide object {number}; draw it across the whole object"
+            )
         nearest = ndimage.distance_transform_edt(
             ~np.isin(parts, large), return_distances=False, return_indices=True
         )

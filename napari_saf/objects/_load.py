@@ -108,8 +108,9 @@ def _draw(shapes: Sequence[_Shape], shape: tuple[int, ...] | None) -> Objects:
     n_shared = 0
     for roi in shapes:
         if not 0 <= roi.plane < len(planes):
-            raise InvalidInput(f"expected outlines in planes below {len(planes)}, got plane "
-            f"{roi.plane}")
+            raise InvalidInput(
+                f"expected outlines in planes below {len(planes)}, got plane {roi.plane}"
+            )
         if not 0 <= roi.number <= MOST_NUMBER or roi.kind < 0:
             raise InvalidInput(f"expected numbers up to {MOST_NUMBER}, got {roi.number}")
         plane = planes[roi.plane]
@@ -124,9 +125,7 @@ def _draw(shapes: Sequence[_Shape], shape: tuple[int, ...] | None) -> Objects:
     present = sorted(seen)
     kinds = np.zeros(1 + max(present, default=0), np.int64)
     kinds[present] = [owners[number] for number in present]
-    notes = [f"{n_shared} pixels are in several outlines and belong to the first"] * (
-        n_shared > 0
-    )
+    notes = [f"{n_shared} pixels are in several outlines and belong to the first"] * (n_shared > 0)
     n_lost = len(owners) - len(present)
     notes += [f"{n_lost} objects without pixels of their own are omitted"] * (n_lost > 0)
     return Objects(labels, kinds, names, tuple(notes))

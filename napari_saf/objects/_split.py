@@ -68,13 +68,16 @@ class Objects:
     def __post_init__(self) -> None:
         labels, kinds = as_labels(self.labels, "labels"), as_labels(self.kinds, "kinds")
         if kinds.ndim != 1:
-            raise InvalidInput(f"kinds: expected a 1-D array with an entry per object number, got "
-            "shape {kinds.shape}")
+            raise InvalidInput(
+                f"kinds: expected one entry per object number, got shape {kinds.shape}"
+            )
         object.__setattr__(self, "labels", labels)
         object.__setattr__(self, "kinds", kinds)
         if self.labels.size and int(self.labels.max()) >= len(self.kinds):
-            raise InvalidInput(f"kinds: expected an entry for object {self.labels.max()}, got "
-            f"{len(self.kinds)} entries")
+            raise InvalidInput(
+                f"kinds: expected an entry for object {self.labels.max()}, got "
+                f"{len(self.kinds)} entries"
+            )
 
     @property
     def numbers(self) -> NDArray[np.int64]:
@@ -173,8 +176,7 @@ def split_objects(
 
 def check_objects(objects: object) -> None:
     check_kind(
-        objects, Objects, "objects", "Objects, as returned by saf.split_objects or "
-        "saf.load_objects"
+        objects, Objects, "objects", "Objects, as returned by saf.split_objects or saf.load_objects"
     )
 
 
@@ -325,8 +327,7 @@ def _certainty(
 
 
 def _sides(spacing: Scale | None, n_axes: int, without: int | None) -> NDArray[np.float64]:
-    """Return relative pixel sizes (smallest: 1), or a matrix of axis vectors if axes are
-    sheared."""
+    """Return relative pixel sizes (smallest: 1); a matrix of axis vectors if axes are sheared."""
     columns, sizes = None, spacing
     if isinstance(sizes, np.ndarray) and sizes.ndim == 2:
         columns = own_floats(sizes, "spacing")

@@ -120,7 +120,7 @@ def track_objects(
     objects : Objects
         Objects of a series of planes or volumes, split by ``split_objects(..., axis=0)``.
     by : str
-        ``"distance"`` of centroids, or ``"overlap"``, the share of an object that covers its
+        ``"distance"`` of centroids, or ``"overlap"``, the share of an object that overlaps its
         predecessor, at least 0.1; for objects that are elongated or large compared with their
         motion.
     spacing : sequence of float, optional

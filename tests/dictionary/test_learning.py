@@ -272,7 +272,7 @@ def test_grey_images_have_atoms_of_texture():
     ("features", "words"),
     [
         ("position", "'position' of a patch that is shifted"),
-        ("multiscale", "'multiscale' stand for no colours"),
+        ("multiscale", "'multiscale' cannot be converted to colours"),
         (np.zeros((40, 48, 2)), "expected a name"),
     ],
 )

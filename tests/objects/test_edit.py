@@ -116,7 +116,7 @@ def test_a_cut_for_which_no_number_is_left_is_refused():
     editor.labels[0, 0] = 2**16 - 1
     editor.adopt(1)
     before = editor.labels.copy()
-    with pytest.raises(saf.InvalidInput, match="no number is left"):
+    with pytest.raises(saf.InvalidInput, match="all numbers are in use"):
         editor.cut(1, [(0, 4), (2, 4)])
     assert np.array_equal(editor.labels, before)
 
