@@ -224,7 +224,7 @@ def _text(value: object) -> str:
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
 class Compared(Segmentation):
-    """Segmentation by a variant, without its assignment to save memory.
+    """Segmentation by a variant, without the assignment matrix, to save memory.
 
     Within a `Comparison`, label numbers match across results, and `prototypes` and `sizes` have an
     entry per number.
@@ -516,7 +516,7 @@ COLUMNS = (
     Column("objective", "Objective", "Final value of the objective; comparable within one method "
            "only.", ".5g"),
     Column("n_evaluations", "Evaluations", "Number of evaluations of the right-hand side, or of "
-    "inner updates.", "d"),
+           "inner updates.", "d"),
     Column("seconds", "Time", "Duration in seconds, without reading the image.", ".2f"),
     Column("status", "Ended", "Why the run ended."),
 )  # fmt: skip

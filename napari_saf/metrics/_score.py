@@ -203,7 +203,7 @@ def overlap_of(mask: NDArray[Any], truth: NDArray[Any]) -> Overlap:
 
 
 def _ranked(labels: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return ascending numbers, no more than about the pixels, and labels as indices into them."""
+    """Return the numbers in ascending order, and the labels as indices into them."""
     if labels.max() <= labels.size:
         return np.arange(labels.max() + 1), labels.astype(np.int64, copy=False)
     numbers, ranks = np.unique(labels, return_inverse=True)

@@ -43,9 +43,9 @@ def test_a_line_parts_an_object_and_loses_no_pixel(shape):
         editor.labels[..., 5:15, 5:12] == 2
     ).all()
     assert editor.objects.kinds.tolist() == [0, 4, 4]
-    with pytest.raises(saf.InvalidInput, match="part"):
+    with pytest.raises(saf.InvalidInput, match="divide"):
         editor.cut(1, [(0, 0), (3, 3)])
-    with pytest.raises(saf.InvalidInput, match="part"):
+    with pytest.raises(saf.InvalidInput, match="divide"):
         editor.cut(1, [(10, 20), (10, 25)])
 
 
