@@ -478,7 +478,7 @@ class Ours:
         self.start: Any = None
 
     def __call__(self, image: Image, strokes: Strokes) -> Mask:
-        from napari_saf._gui.runs.job import WarmStart
+        from napari_saf._gui.runs.run import WarmStart
 
         if image is not self.image:
             self.image, self.choice, self.start = image, None, None

@@ -1,4 +1,4 @@
-"""Coercion and validation of arguments: numbers, paths, arrays, masks, windows."""
+"""Types of arrays, and checks of arguments: numbers, paths, arrays, masks, windows."""
 
 from __future__ import annotations
 
@@ -12,6 +12,18 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from napari_saf.errors import InvalidInput
+
+Array = NDArray[Any]
+Floats = NDArray[np.floating[Any]]
+Float32s = NDArray[np.float32]
+Float64s = NDArray[np.float64]
+Integers = NDArray[np.integer[Any]]
+Int64s = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+Mask = Bools | None
+"""True for the pixels of an image that count; None: all of them."""
+Region = tuple[slice, ...]
+"""Slices of a part of an image, one per axis."""
 
 _LARGEST = float(np.finfo(np.float32).max)
 
@@ -62,7 +74,7 @@ def as_dict(values: Any, name: str) -> dict[Any, Any]:
     return dict(values)
 
 
-def as_array(values: ArrayLike, name: str) -> NDArray[Any]:
+def as_array(values: ArrayLike, name: str) -> Array:
     """Return values as an unmasked array; InvalidInput for paths, ragged rows and other objects."""
     if isinstance(values, str | os.PathLike):
         raise InvalidInput(f"{name}: expected an array, got {values!r}; saf.read_image reads files")
@@ -77,7 +89,7 @@ def as_array(values: ArrayLike, name: str) -> NDArray[Any]:
     return array
 
 
-def as_labels(values: ArrayLike, name: str) -> NDArray[Any]:
+def as_labels(values: ArrayLike, name: str) -> Array:
     """Return integers from 0 to 2**63 - 1, possibly stored as float32; or raise InvalidInput."""
     array = as_array(values, name)
     if _is_single(array.dtype) and array.size:
@@ -102,7 +114,7 @@ def whole_type(dtype: np.dtype[Any]) -> np.dtype[Any]:
     return np.dtype(np.uint32 if _is_single(dtype) else np.int64)
 
 
-def whole_floats(array: NDArray[np.floating[Any]], name: str) -> NDArray[Any]:
+def whole_floats(array: Floats, name: str) -> Array:
     """Return integers stored as floats; InvalidInput beyond the exact range of the type."""
     most = 2.0 ** (np.finfo(array.dtype).nmant + 1)
     is_label = (array >= 0) & (array <= most)
@@ -116,7 +128,7 @@ def whole_floats(array: NDArray[np.floating[Any]], name: str) -> NDArray[Any]:
     return array.astype(whole_type(array.dtype))
 
 
-def own_floats(values: ArrayLike, name: str) -> NDArray[np.floating[Any]]:
+def own_floats(values: ArrayLike, name: str) -> Floats:
     """Return numbers as contiguous, writable float64 if they are, else float32."""
     array = as_array(values, name)
     if array.dtype.kind not in "biuf":
@@ -128,7 +140,7 @@ def own_floats(values: ArrayLike, name: str) -> NDArray[np.floating[Any]]:
 
 
 def check_size(
-    name: str, values: NDArray[Any], count: int, largest: float = _LARGEST, smallest: float = 0.0
+    name: str, values: Array, count: int, largest: float = _LARGEST, smallest: float = 0.0
 ) -> None:
     """Raise InvalidInput if `count` squared differences may overflow, or are below `smallest`."""
     magnitude = max(abs(float(values.min())), abs(float(values.max())))
@@ -144,7 +156,7 @@ def check_size(
         )
 
 
-def all_finite(array: NDArray[Any]) -> NDArray[np.bool_]:
+def all_finite(array: Array) -> Bools:
     """Return whether all numbers of each pixel or node are finite."""
     finite = np.isfinite(array)
     every = np.ones(array.shape[:-1], dtype=bool)
@@ -172,7 +184,7 @@ def check_window(
     return tuple(result)
 
 
-def inside_of(mask: ArrayLike) -> NDArray[np.bool_]:
+def inside_of(mask: ArrayLike) -> Bools:
     """Return the non-zero pixels of a mask; InvalidInput for NaN."""
     array = np.asarray(mask)
     if array.dtype.kind == "f":
@@ -184,7 +196,7 @@ def inside_of(mask: ArrayLike) -> NDArray[np.bool_]:
     return np.asarray(array != 0, dtype=bool)
 
 
-def check_mask(mask: ArrayLike | None, shape: tuple[int, ...]) -> NDArray[np.bool_] | None:
+def check_mask(mask: ArrayLike | None, shape: tuple[int, ...]) -> Mask:
     """Return the mask as bools (None if all are True), or raise InvalidInput."""
     if mask is None:
         return None
@@ -196,7 +208,7 @@ def check_mask(mask: ArrayLike | None, shape: tuple[int, ...]) -> NDArray[np.boo
     return None if array.all() else array
 
 
-def joined_by(pairs: Sequence[NDArray[np.int64]], count: int) -> NDArray[np.int64]:
+def joined_by(pairs: Sequence[Int64s], count: int) -> Int64s:
     """Return the connected component of each of `count` items, joined by pairs (2, n)."""
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import connected_components

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from napari_saf.arrays import as_whole, check_window
 from napari_saf.device import raise_if_interrupted
@@ -22,19 +22,15 @@ from napari_saf.features import (
     Ground,
     Pixels,
     Scaling,
-    channels_last,
     check_group_source,
     extractor_of,
-    finite_mask,
-    ground_of,
     ground_of_looks,
-    image_groups,
     looked_at,
     middle_of,
     perceived,
     smoothed,
 )
-from napari_saf.graph import CoarseGrid, GridGraph, coarse_means, coarse_shape
+from napari_saf.graph import GridGraph, coarse_shape
 from napari_saf.parameters import check_bounds, documented, from_plain, parameter
 
 Weights = Literal["auto", "uniform", "nonlocal", "contrast"]
@@ -122,10 +118,8 @@ class ImageOptions:
         object.__setattr__(self, "scaling", _scaling_of(self.scaling))
         made = self.extractor
         if made is None and self.features not in (AUTO, GIVEN_FEATURES):
-            raise InvalidInput(
-                f"features: expected {', '.join((AUTO, *FEATURES))} or an array, "
-                f"got {self.features!r}"
-            )
+            expected = ", ".join((AUTO, *FEATURES))
+            raise InvalidInput(f"features: expected {expected} or an array, got {self.features!r}")
         if made is not None:  # by name where that says all
             plain = made.to_plain()
             is_known = isinstance(plain, str) and plain in FEATURES
@@ -272,67 +266,8 @@ def _scaling_of(value: Any) -> Scaling | None:
     bounds = np.asarray(value) if isinstance(value, (Sequence, np.ndarray)) else np.empty(0)
     is_range = bounds.shape == (2,) and bounds.dtype.kind in "iuf" and np.isfinite(bounds).all()
     if not is_range or bounds[0] >= bounds[1]:
-        raise InvalidInput(
-            f"scaling: expected the values that become 0 and 1, such as (0, 255), got {value!r}"
-        )
+        raise InvalidInput(f"scaling: expected two values, such as (0, 255), got {value!r}")
     return Scaling.given(float(bounds[0]), float(bounds[1]))
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class PreparedImages:
-    """Images as the nodes of a problem: a grid for each, and the features (n_nodes, n_features).
-
-    The groups are image-shaped, None where the options do not say what makes them; the options are
-    resolved, with the scaling; `clipped` is the share of the values outside a scaling that was
-    given.
-    """
-
-    grids: list[GridGraph]
-    features: NDArray[np.generic]
-    groups: list[NDArray[Any]] | None
-    options: ImageOptions
-    clipped: float
-
-
-def prepare_images(
-    images: list[ArrayLike],
-    masks: list[Any],
-    features: list[NDArray[np.floating]] | None,
-    options: ImageOptions,
-) -> PreparedImages:
-    """Scale images, and compute their features, or check those that are given."""
-    arrays = [channels_last(image, options.channel_axis)[0] for image in images]
-    counts = [array.shape[-1] for array in arrays]
-    if len(set(counts)) > 1:
-        raise InvalidInput(f"images: expected one number of channels, got {counts}")
-    inside = [
-        finite_mask(image, array, mask, options.channel_axis)
-        for image, array, mask in zip(images, arrays, masks, strict=True)
-    ]
-    ground = ground_of(arrays, inside) if options.features == AUTO else None
-    sizes = [array.shape[:-1] for array in arrays]
-    options = options.resolve(sizes, counts[0], ground=ground)
-    shapes = [_working_shape(shape, options) for shape in sizes]
-    scaling, clipped = options.scaling, 0.0
-    if features is None or options.weights != "uniform":
-        clipped = 0.0 if scaling is None else scaling.share_outside(arrays, inside)
-        scaling = scaling or Scaling.of(arrays, inside)
-    scaling = scaling or Scaling(0.0, 1.0)
-    options = dataclasses.replace(options, scaling=scaling, rescale=options.scaling is None)
-    groups = None if options.groups is None else image_groups(options.groups, arrays, inside)
-    if features is not None:
-        _check_given(features, sizes)
-        features = [
-            array if size == shape else coarse_means(array, shape, mask)
-            for array, size, shape, mask in zip(features, sizes, shapes, inside, strict=False)
-        ]
-    pixels = list(map(Pixels.of, arrays, inside))
-    grids, rows, options = nodes_of(pixels, shapes, options, features)
-    for k, (array, mask, shape) in enumerate(zip(arrays, inside, shapes, strict=True)):
-        if shape != array.shape[:-1]:
-            grids[k] = CoarseGrid(grids[k], array.shape[:-1], mask, array)
-    nodes = rows[0] if len(rows) == 1 else np.concatenate(rows)
-    return PreparedImages(grids, nodes, groups, options, clipped)
 
 
 def nodes_of(
@@ -403,24 +338,23 @@ def survey_image(
     if survey is not None and options.scaling is None:
         sample = survey.low, survey.high, survey.n_values, rows.ravel()
         options = dataclasses.replace(options, scaling=Scaling.between(*sample), rescale=True)
-    return _working_shape(shape, options), options, rows
+    return working_shape(shape, options), options, rows
 
 
 def fitting_shape(
     shape: tuple[int, ...], options: ImageOptions, most: int
 ) -> tuple[tuple[int, ...], ImageOptions]:
     """Return the shape to work at, of at most so many nodes if that can be, and the options."""
-    small = _working_shape(shape, options)
+    small = working_shape(shape, options)
     while math.prod(small) > most:
         axes = _averaged_axes(options.window, small)
         longest = max((small[axis] for axis in axes), default=1)
         share = (most / math.prod(small)) ** (1 / max(1, len(axes)))
-        fewer = dataclasses.replace(
-            options, max_side=max(1, min(int(longest * share), longest - 1))
-        )
-        if _working_shape(shape, fewer) == small:
+        most_side = max(1, min(int(longest * share), longest - 1))
+        fewer = dataclasses.replace(options, max_side=most_side)
+        if working_shape(shape, fewer) == small:
             break
-        small, options = _working_shape(shape, fewer), fewer
+        small, options = working_shape(shape, fewer), fewer
     return small, options
 
 
@@ -438,7 +372,7 @@ def contrast_noise(
     Its channels come last; the options are resolved, and have a scaling.
     """
     assert options.scaling is not None
-    scaled, _ = options.scaling.apply_at(image.shape[:-1], image, mask)
+    scaled, _ = options.scaling.apply_to(Pixels.of(image, mask), image.shape[:-1])
     return _guide_and_noise(scaled, mask, options)[1]
 
 
@@ -528,7 +462,8 @@ _MOST_NODES = 2**22
 _CONTRAST_SIDE, _UNIFORM_SIDE, _SMALL_SIDE = 13, 3, 7
 
 
-def _working_shape(shape: tuple[int, ...], options: ImageOptions) -> tuple[int, ...]:
+def working_shape(shape: tuple[int, ...], options: ImageOptions) -> tuple[int, ...]:
+    """Return the shape at which an image is labelled, by options that are resolved."""
     assert not isinstance(options.window, str) and not isinstance(options.max_side, str)
     if options.max_side is not None:
         window = options.window if isinstance(options.window, tuple) else (options.window,)
@@ -536,17 +471,3 @@ def _working_shape(shape: tuple[int, ...], options: ImageOptions) -> tuple[int, 
         shape = coarse_shape(shape, options.max_side, widths)
     check_window(options.window, shape)
     return shape
-
-
-def _check_given(
-    features: Sequence[NDArray[np.floating]], sizes: Sequence[tuple[int, ...]]
-) -> None:
-    """Raise InvalidInput unless features are image-shaped, as many for each image."""
-    for k, shape in enumerate(sizes):
-        if k >= len(features) or features[k].shape[:-1] != shape:
-            got = features[k].shape if k < len(features) else "none"
-            sides = ", ".join(map(str, shape))
-            raise InvalidInput(f"features: expected an array of shape ({sides}, n), got {got}")
-        if features[k].shape[-1] != features[0].shape[-1]:
-            counts = [array.shape[-1] for array in features]
-            raise InvalidInput(f"features: expected as many for each image, got {counts}")

@@ -11,19 +11,15 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from napari_saf.arrays import boxes
+from napari_saf.arrays import Array, Float32s, Int64s, Mask, Region, boxes
 from napari_saf.features import FeatureExtractor, Pixels
 from napari_saf.graph import GraphUnion
 from napari_saf.input import ImageOptions, Place, contrast_noise, nodes_of
 from napari_saf.problem import Problem
-
-Region = tuple[slice, ...]
-Mask = NDArray[np.bool_] | None
 
 WINDOWS_OF_HALO = {1: 3, 2: 3, 3: 4}
 """Windows of the halo of a flow by the number of averaged axes: in volumes of noise flows take
@@ -48,7 +44,7 @@ class ImageParts:
     options with a scaling.
     """
 
-    values: list[NDArray[Any]]
+    values: list[Array]
     masks: list[Mask]
     positions: list[Place]
     regions: list[Region]
@@ -82,7 +78,7 @@ class ImageParts:
 
     def scaled(
         self, window: Sequence[int], options: ImageOptions
-    ) -> Iterator[tuple[NDArray[np.float32], list[int], Mask]]:
+    ) -> Iterator[tuple[Float32s, list[int], Mask]]:
         """Yield the arguments of `FeatureExtractor.fitted`: crops in [0, 1], axes, and masks."""
         scaling = options.scaling
         assert scaling is not None
@@ -136,7 +132,7 @@ def grown(region: Region, halo: Sequence[int], shape: Sequence[int], step: int =
     return tuple(slice(k - k % step if h else k, min(n, r.stop + h)) for k, r, h, n in sides)
 
 
-def cut(array: NDArray[Any], around: Region, region: Region) -> NDArray[Any]:
+def cut(array: Array, around: Region, region: Region) -> Array:
     """Return `region` of an array that covers the larger region `around`."""
     sides = zip(around, region, strict=True)
     return array[tuple(slice(r.start - a.start, r.stop - a.start) for a, r in sides)]
@@ -174,7 +170,7 @@ def blocks_of(shape: Sequence[int], window: Sequence[int]) -> list[Region]:
 
 
 def blocks_with_labels(
-    labels: NDArray[Any], shape: Sequence[int], window: Sequence[int], n_images: int
+    labels: Array, shape: Sequence[int], window: Sequence[int], n_images: int
 ) -> list[Region]:
     """Return blocks of an image that hold every label, the rarest first, evenly spread.
 
@@ -195,7 +191,7 @@ def blocks_with_labels(
 
 
 def even_blocks(
-    labels: NDArray[Any], shape: Sequence[int], window: Sequence[int], n_images: int
+    labels: Array, shape: Sequence[int], window: Sequence[int], n_images: int
 ) -> list[Region]:
     """Return evenly spread blocks of an image with pixels inside the mask."""
     regions, counts = _counted_blocks(labels, shape, window, n_images)
@@ -210,8 +206,8 @@ def _n_blocks(regions: Sequence[Region], n_images: int) -> int:
 
 
 def _counted_blocks(
-    labels: NDArray[Any], shape: Sequence[int], window: Sequence[int], n_images: int
-) -> tuple[list[Region], NDArray[np.int64]]:
+    labels: Array, shape: Sequence[int], window: Sequence[int], n_images: int
+) -> tuple[list[Region], Int64s]:
     """Return the blocks of full size, or a small image, and their nodes of each label."""
     regions = [tuple(slice(0, n) for n in shape)]
     if math.prod(shape) * n_images > _MOST_LEARNED:

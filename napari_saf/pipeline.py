@@ -81,12 +81,8 @@ class Pipeline:
     def __post_init__(self) -> None:
         """Raise InvalidInput for a part of another kind, or a level out of its range."""
         check_kind(self.method, AbstractMethod, "method", "a method, such as saf.SLK()")
-        types = {
-            "options": ImageOptions,
-            "objects": ObjectStep,
-            "prototypes": io.PrototypeSet,
-            "probabilities": io.ProbabilityStep,
-        }
+        types: dict[str, type] = {"options": ImageOptions, "objects": ObjectStep}
+        types |= {"prototypes": io.PrototypeSet, "probabilities": io.ProbabilityStep}
         for name, expected in types.items():
             if (value := getattr(self, name)) is not None:
                 check_kind(value, expected, name, f"a value of {expected.__name__}")
@@ -138,8 +134,7 @@ class Pipeline:
             "parameters": to_plain(self.method),
             "input": None if self.options is None else self.options.to_plain(),
         }
-        plain = self._with_steps({**plain, **self.about})
-        return cast("dict[str, Any]", to_jsonable_python(plain))
+        return dict(to_jsonable_python(self._with_steps({**plain, **self.about})))
 
     def _with_steps(self, recipe: Mapping[str, Any]) -> dict[str, Any]:
         """Return the recipe of a run of the method as that of the pipeline."""
@@ -253,8 +248,7 @@ class Pipeline:
         for k, (source, labels) in enumerate(zip(sources, images, strict=True)):
             labelling = dataclasses.replace(
                 placed_labels(source, labels, axis),
-                names={} if named is None else named.names,
-                colors={} if named is None else named.colors,
+                **({} if named is None else named.named),
                 prototypes=named,
                 recipe=recipe,
                 probabilities=maps[k],
@@ -301,10 +295,8 @@ class Pipeline:
             prototypes = self.prototypes
             labels = io.labels_of(result) if prototypes is None else [*prototypes.by_label()]
         maps = io.probability_maps(problem, result, labels)
-        return [
-            dict(zip(labels, soft_labels, strict=True))
-            for soft_labels in (maps if isinstance(maps, list) else [maps])
-        ]
+        images = maps if isinstance(maps, list) else [maps]
+        return [dict(zip(labels, image, strict=True)) for image in images]
 
 
 def _with_data(source: Source, mask: Any) -> Any:

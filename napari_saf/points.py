@@ -7,9 +7,9 @@ import math
 from collections.abc import Callable
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.spatial.distance import cdist
 
+from napari_saf.arrays import Float64s, Floats
 from napari_saf.device import Tensor, torch
 
 _N_FIRST = 4
@@ -54,14 +54,14 @@ def weighted_means(weights: Tensor, features: Tensor, otherwise: Tensor | None =
 
 
 def k_means(
-    points: NDArray[np.floating],
-    clusters: int | NDArray[np.floating],
+    points: Floats,
+    clusters: int | Floats,
     *,
     seed: int | np.random.RandomState = 0,
     n_starts: int = 1,
     max_iterations: int = 300,
     cancelled: Callable[[], bool] = lambda: False,
-) -> NDArray[np.floating]:
+) -> Floats:
     """Return the centres (n_clusters, n_features) of the best of `n_starts` runs of k-means.
 
     `clusters` is their number, or the initial centres of the first run; others start by k-means++.
@@ -92,16 +92,14 @@ def k_means(
     return kmeans_plusplus(points, count, random_state=draw)[0] if best is None else best
 
 
-def _are_plainly_more(points: NDArray[np.floating], count: int) -> bool:
+def _are_plainly_more(points: Floats, count: int) -> bool:
     """Return whether more than `count` points of a sample differ by more than rounding."""
     sample = points[:: max(1, len(points) // _N_COMPARED)]
     unit = _DIFFERENCE * float(np.ptp(points, axis=0).max())
     return unit > 0 and len(np.unique(np.round(sample / unit), axis=0)) > count
 
 
-def _lloyd(
-    points: NDArray[np.floating], centres: NDArray[np.floating], max_iterations: int
-) -> tuple[NDArray[np.floating], float]:
+def _lloyd(points: Floats, centres: Floats, max_iterations: int) -> tuple[Floats, float]:
     """Return the centres of one run of k-means, which may coincide, and the sum of squares."""
     for _ in range(max_iterations):
         nearest = cdist(points, centres, "sqeuclidean").argmin(axis=1)
@@ -115,9 +113,7 @@ def _lloyd(
     return centres.astype(points.dtype), float(squares.sum())
 
 
-def sampled_means(
-    features: NDArray[np.floating], count: int, max_iterations: int = 300
-) -> NDArray[np.floating]:
+def sampled_means(features: Floats, count: int, max_iterations: int = 300) -> Floats:
     """Return at most `count` distinct k-means of a sample of features, in float64."""
     draw = np.random.default_rng(0)
     drawn = draw.choice(len(features), min(_MAX_DRAWN, len(features)), replace=False)
@@ -126,9 +122,7 @@ def sampled_means(
     return k_means(sample, count, max_iterations=max_iterations)
 
 
-def global_means(
-    features: NDArray[np.floating], most: int, share: float = 0.0
-) -> NDArray[np.floating]:
+def global_means(features: Floats, most: int, share: float = 0.0) -> Floats:
     """Return 2 to `most` deterministic means that leave at most a `share` of the variance, float64.
 
     As minima of k-means are sensitive to perturbations, few means are recomputed with each feature
@@ -152,7 +146,7 @@ def global_means(
     return k_means(_spaced(features, _MAX_SPACED), trials[agreement.argmax()])
 
 
-def _added_means(sample: NDArray[np.float64], most: int, share: float) -> NDArray[np.floating]:
+def _added_means(sample: Float64s, most: int, share: float) -> Floats:
     """Return fast global k-means: https://doi.org/10.1016/S0031-3203(02)00060-2."""
     candidates = _spaced(sample, _N_CANDIDATES)
     apart = cdist(candidates, sample, "sqeuclidean")
@@ -167,15 +161,13 @@ def _added_means(sample: NDArray[np.float64], most: int, share: float) -> NDArra
     return np.asarray(means)
 
 
-def _spaced(features: NDArray[np.floating], most: int) -> NDArray[np.float64]:
+def _spaced(features: Floats, most: int) -> Float64s:
     """Return at most `most` evenly spaced rows."""
     count = min(most, len(features))
     return features[(2 * np.arange(count) + 1) * len(features) // (2 * count)].astype(np.float64)
 
 
-def weighted_medoid(
-    points: NDArray[np.floating], weights: NDArray[np.floating], *, exact: bool = True
-) -> tuple[int, float]:
+def weighted_medoid(points: Floats, weights: Floats, *, exact: bool = True) -> tuple[int, float]:
     """Return the point of least weighted sum of distances to all points, and that sum.
 
     Unless `exact`, the best of those nearest to the geometric median; else the best of all, without

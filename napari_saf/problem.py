@@ -12,9 +12,17 @@ from numpy.typing import ArrayLike, NDArray
 from napari_saf.arrays import all_finite, as_labels, as_list, own_floats
 from napari_saf.device import memory_errors_translated
 from napari_saf.errors import InvalidInput
-from napari_saf.features import FeatureExtractor, Scaling
-from napari_saf.graph import AbstractGraph, GraphUnion, GridGraph
-from napari_saf.input import GIVEN_FEATURES, prepare_images
+from napari_saf.features import (
+    FeatureExtractor,
+    Pixels,
+    Scaling,
+    channels_last,
+    finite_mask,
+    ground_of,
+    image_groups,
+)
+from napari_saf.graph import AbstractGraph, CoarseGrid, GraphUnion, GridGraph, coarse_means
+from napari_saf.input import AUTO, GIVEN_FEATURES, nodes_of, working_shape
 from napari_saf.input import ImageOptions as ImageOptions
 
 T = TypeVar("T")
@@ -90,10 +98,7 @@ class Problem:
                 if array.shape != (n_nodes,):
                     raise InvalidInput(f"{name}: expected shape ({n_nodes},), got {array.shape}")
                 if not array.any():
-                    raise InvalidInput(
-                        f"{name}: expected at least one that is not 0, within the mask if there "
-                        "is one"
-                    )
+                    raise InvalidInput(f"{name}: expected one that is not 0, within the mask")
                 object.__setattr__(self, name, array.astype(np.int64))
 
     @property
@@ -296,23 +301,71 @@ class Problem:
         options: dict[str, Any],
         is_union: bool,
     ) -> Problem:
-        arrays = None
+        feature_arrays = None
         if not isinstance(features, str | FeatureExtractor):
-            arrays = [own_floats(x, "features") for x in as_list(features, "features")]
+            feature_arrays = [own_floats(x, "features") for x in as_list(features, "features")]
             features = GIVEN_FEATURES
         source = groups if isinstance(groups, str) else None
         image_options = ImageOptions(features=features, groups=source, **options)
-        prepared = prepare_images(images, masks, arrays, image_options)
-        grids = prepared.grids
-        image_groups = groups if isinstance(groups, list) else prepared.groups or []
+        arrays = [channels_last(image, image_options.channel_axis)[0] for image in images]
+        counts = [array.shape[-1] for array in arrays]
+        if len(set(counts)) > 1:
+            raise InvalidInput(f"images: expected one number of channels, got {counts}")
+        inside = [
+            finite_mask(image, array, mask, image_options.channel_axis)
+            for image, array, mask in zip(images, arrays, masks, strict=True)
+        ]
+        ground = ground_of(arrays, inside) if image_options.features == AUTO else None
+        sizes = [array.shape[:-1] for array in arrays]
+        image_options = image_options.resolve(sizes, counts[0], ground=ground)
+        scaling, clipped = image_options.scaling, 0.0
+        if feature_arrays is None or image_options.weights != "uniform":
+            clipped = 0.0 if scaling is None else scaling.share_outside(arrays, inside)
+            scaling = scaling or Scaling.of(arrays, inside)
+        image_options = dataclasses.replace(
+            image_options,
+            scaling=scaling or Scaling(0.0, 1.0),
+            rescale=image_options.scaling is None,
+        )
+        shapes = [working_shape(shape, image_options) for shape in sizes]
+        if source is not None:
+            groups = image_groups(source, arrays, inside)
+        if feature_arrays is not None:
+            _check_features(feature_arrays, sizes)
+            feature_arrays = [
+                array if size == shape else coarse_means(array, shape, mask)
+                for array, size, shape, mask in zip(
+                    feature_arrays, sizes, shapes, inside, strict=False
+                )
+            ]
+        pixels = list(map(Pixels.of, arrays, inside))
+        grids, rows, image_options = nodes_of(pixels, shapes, image_options, feature_arrays)
+        for k, (array, mask, shape) in enumerate(zip(arrays, inside, shapes, strict=True)):
+            if shape != sizes[k]:
+                grids[k] = CoarseGrid(grids[k], sizes[k], mask, array)
+        nodes: Any = rows[0] if len(rows) == 1 else np.concatenate(rows)
         return cls(
-            prepared.features,  # type: ignore[arg-type]  # made floats
+            nodes,
             GraphUnion(grids) if is_union else grids[0],
             seeds=_at_nodes(grids, seeds, "seeds"),
-            groups=_at_nodes(grids, image_groups, "groups"),
-            options=prepared.options,
-            clipped=prepared.clipped,
+            groups=_at_nodes(grids, list(groups), "groups"),
+            options=image_options,
+            clipped=clipped,
         )
+
+
+def _check_features(
+    features: Sequence[NDArray[np.floating]], sizes: Sequence[tuple[int, ...]]
+) -> None:
+    """Raise InvalidInput unless features are image-shaped, as many for each image."""
+    shapes = [array.shape for array in features]
+    for k, shape in enumerate(sizes):
+        if k >= len(shapes) or shapes[k][:-1] != shape:
+            got, sides = (*shapes, "none")[k], ", ".join(map(str, shape))
+            raise InvalidInput(f"features: expected an array of shape ({sides}, n), got {got}")
+    counts = [shape[-1] for shape in shapes[: len(sizes)]]
+    if len({*counts}) > 1:
+        raise InvalidInput(f"features: expected as many for each image, got {counts}")
 
 
 def _each(values: Any, count: int, name: str) -> list[Any]:
@@ -334,8 +387,7 @@ def _at_nodes(grids: list[GridGraph], values: list[Any], name: str) -> NDArray[n
             nodes.append(np.zeros(grid.n_nodes, np.int64))
             continue
         if np.shape(value) != grid.image_shape:
-            raise InvalidInput(
-                f"{name}: expected the image's shape {grid.image_shape}, got {np.shape(value)}"
-            )
+            shapes = f"{grid.image_shape}, got {np.shape(value)}"
+            raise InvalidInput(f"{name}: expected the image's shape {shapes}")
         nodes.append(grid.from_image(as_labels(value, name)).astype(np.int64))
     return np.concatenate(nodes)

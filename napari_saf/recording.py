@@ -10,9 +10,9 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 from numcodecs import Blosc
-from numpy.typing import NDArray
 from scipy.special import entr, softmax
 
+from napari_saf.arrays import Array, Float32s, Floats, Int64s
 from napari_saf.result import History, LabelImage, LabelMap, Record, Segmentation, Snapshot
 
 _BLOCK_BYTES = 2**24
@@ -39,9 +39,9 @@ class PackedArray:
     @classmethod
     def of(
         cls,
-        array: NDArray[Any],
+        array: Array,
         codec: Blosc = _LABEL_CODEC,
-        convert: Callable[[NDArray[Any]], NDArray[Any]] = np.asarray,
+        convert: Callable[[Array], Array] = np.asarray,
     ) -> PackedArray:
         """Compress an array, each block of rows after `convert`."""
         n_rows = max(1, _BLOCK_BYTES // max(1, array[:1].nbytes))
@@ -55,7 +55,7 @@ class PackedArray:
     def n_bytes(self) -> int:
         return sum(len(block) for block in self.blocks)
 
-    def unpack(self) -> NDArray[Any]:
+    def unpack(self) -> Array:
         array = np.empty(self.shape, self.dtype)
         flat, start = array.reshape(-1).view(np.uint8), 0
         for block in self.blocks:
@@ -78,32 +78,30 @@ class _Sample:
         return sum(packed.n_bytes for packed in self._packed)
 
 
-@dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class RecordedLabels(_Sample):
     def labels(self) -> list[LabelImage]:
         """Return the label images, column + 1, 0 outside the mask."""
         return [packed.unpack() for packed in self._packed]
 
 
-@dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class RecordedState(_Sample):
-    def assignment(self) -> NDArray[np.float32]:
+    def assignment(self) -> Float32s:
         """Return the assignment (n_nodes, n_columns), 0 in removed columns."""
         logarithm = self._logarithm()
-        assignment: NDArray[np.float32] = softmax(logarithm, axis=1)
+        assignment: Float32s = softmax(logarithm, axis=1)
         assignment[:, (logarithm <= math.log(_FLOOR)).all(axis=0)] = 0
         return assignment
 
-    def columns(self) -> NDArray[np.int64]:
+    def columns(self) -> Int64s:
         return np.asarray(self._logarithm().argmax(axis=1))
 
-    def entropies(self) -> NDArray[np.float32]:
+    def entropies(self) -> Float32s:
         """Return the entropy of each node relative to its maximum, 0 to 1."""
         assignment = self.assignment()
         highest = math.log(max(assignment.shape[1], 2))
         return np.asarray(np.clip(entr(assignment).sum(axis=1) / highest, 0, 1), dtype=np.float32)
 
-    def _logarithm(self) -> NDArray[np.float32]:
+    def _logarithm(self) -> Float32s:
         (packed,) = self._packed
         return packed.unpack().astype(np.float32)
 
@@ -291,15 +289,12 @@ def _pack_labels(
 
 
 def _pack_state(
-    at: float,
-    step: int,
-    state: NDArray[np.floating],
-    convert: Callable[[NDArray[np.floating]], NDArray[np.floating]],
+    at: float, step: int, state: Floats, convert: Callable[[Floats], Floats]
 ) -> RecordedState:
     packed = PackedArray.of(state, _STATE_CODEC, lambda rows: convert(rows).astype(np.float16))
     return RecordedState(at, step, (packed,))
 
 
-def _logarithm(rows: NDArray[np.floating]) -> NDArray[np.floating]:
+def _logarithm(rows: Floats) -> Floats:
     logarithm = np.log(rows.clip(_FLOOR))
     return np.asarray(logarithm - logarithm.max(axis=1, keepdims=True))

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import softmax
 
+from napari_saf.arrays import Float32s, Float64s, Floats, Int64s, Integers
 from napari_saf.errors import InvalidInput, SafError
 
 LabelImage = NDArray[np.unsignedinteger[Any]]
@@ -38,7 +39,7 @@ class LabelMap:
     number.
     """
 
-    numbers: NDArray[np.int64]
+    numbers: Int64s
     names: Mapping[int, str] = dataclasses.field(default_factory=dict)
     colors: Mapping[int, Color] = dataclasses.field(default_factory=dict)
 
@@ -81,14 +82,14 @@ class LabelMap:
         return len(self.numbers)
 
     @property
-    def columns(self) -> NDArray[np.int64]:
+    def columns(self) -> Int64s:
         """Column of each label: entry l - 1 is the first of label l, -1 for none."""
         used = np.flatnonzero((self.numbers > 0) & (self.numbers <= MOST_LABELS))[::-1]
         columns = np.full(int(self.numbers[used].max(initial=0)), -1, dtype=np.int64)
         columns[self.numbers[used] - 1] = used
         return columns
 
-    def paint(self, columns_image: NDArray[np.integer[Any]]) -> NDArray[np.unsignedinteger[Any]]:
+    def paint(self, columns_image: Integers) -> NDArray[np.unsignedinteger[Any]]:
         """Return labels for an image of columns counted from 1, in the smallest type."""
         table = np.concatenate([[0], self.numbers])
         table = table.astype(np.min_scalar_type(int(table.max())))
@@ -97,7 +98,7 @@ class LabelMap:
             return cast("NDArray[np.unsignedinteger[Any]]", columns_image)
         return np.asarray(table[columns_image])
 
-    def unpaint(self, labels: NDArray[np.integer[Any]]) -> NDArray[np.unsignedinteger[Any]]:
+    def unpaint(self, labels: Integers) -> NDArray[np.unsignedinteger[Any]]:
         """Return columns counted from 1 for an image of labels, 0 for none; inverse of `paint`."""
         dtype, columns = np.min_scalar_type(self.n_columns), self.columns
         if labels.size and labels.max() <= len(columns):
@@ -110,7 +111,7 @@ class LabelMap:
         matches = np.concatenate([numbers, [-1]])[index] == labels
         return np.where(matches, table[index], table.dtype.type(0))
 
-    def rows(self, prototypes: NDArray[np.floating[Any]]) -> NDArray[np.float32]:
+    def rows(self, prototypes: Floats) -> Float32s:
         """Return mean prototypes by label, row l - 1 for label l; NaN for labels without column."""
         numbers = self.numbers[: len(prototypes)]
         has_row = (numbers > 0) & (numbers <= MOST_LABELS)
@@ -166,7 +167,7 @@ class Record:
     n_evaluations: int  # Right-hand sides (inner updates) evaluated so far.
     entropy: float  # Mean entropy of the rows of the assignment, in nats, 0 to log c.
     objective: float  # The objective that the method raises or lowers.
-    label_shares: NDArray[np.float64]  # (n_columns,): share of the nodes that prefer each column.
+    label_shares: Float64s  # (n_columns,): share of the nodes that prefer each column.
     rank_bound: float  # tr(C^-1 W'W), an upper bound of the effective number of labels, 1 to c.
     changed: float  # Share of the nodes whose label changed since the record before.
     # Further measures by name, the same in every record of a run.
@@ -212,8 +213,8 @@ class Snapshot:
     seconds: float
     label_map: LabelMap
     _read_labels: Callable[[], LabelImage | list[LabelImage]]
-    _read_prototypes: Callable[[], NDArray[np.float32]]
-    _read_logarithm: Callable[[], NDArray[np.floating]] | None = None
+    _read_prototypes: Callable[[], Float32s]
+    _read_logarithm: Callable[[], Floats] | None = None
     stage: str = ""
 
     @property
@@ -230,7 +231,7 @@ class Snapshot:
         return self._read_labels()
 
     @property
-    def prototypes(self) -> NDArray[np.float32]:
+    def prototypes(self) -> Float32s:
         """Mean feature of every column (n_columns, n_features); errors as for `labels`."""
         return self._read_prototypes()
 
@@ -260,7 +261,7 @@ class Snapshot:
         return self._read_logarithm is not None
 
     @property
-    def assignment(self) -> NDArray[np.float32]:
+    def assignment(self) -> Float32s:
         """Soft labels (n_nodes, n_columns), rows sum to 1, 0 in removed columns.
 
         A start for `AbstractMethod.iterate`. SafError if the run has moved on, or has no soft
@@ -268,7 +269,7 @@ class Snapshot:
         """
         return np.asarray(softmax(self.read_logarithm(), axis=1), dtype=np.float32)
 
-    def read_logarithm(self) -> NDArray[np.floating]:
+    def read_logarithm(self) -> Floats:
         """Return the logarithm of `assignment`, shifted to row maxima of 0.
 
         Read only: it may be the memory of the run. SafError as for `assignment`.
@@ -304,14 +305,14 @@ class History:
     True
     """
 
-    time: NDArray[np.float64]
-    n_evaluations: NDArray[np.int64]
-    entropy: NDArray[np.float64]
-    objective: NDArray[np.float64]
-    label_shares: NDArray[np.float64]
-    rank_bound: NDArray[np.float64]
-    changed: NDArray[np.float64]
-    measures: Mapping[str, NDArray[np.float64]] = dataclasses.field(default_factory=dict)
+    time: Float64s
+    n_evaluations: Int64s
+    entropy: Float64s
+    objective: Float64s
+    label_shares: Float64s
+    rank_bound: Float64s
+    changed: Float64s
+    measures: Mapping[str, Float64s] = dataclasses.field(default_factory=dict)
 
     @classmethod
     def of(cls, records: Sequence[Record]) -> History:
@@ -392,8 +393,8 @@ class Segmentation:
     """
 
     labels: LabelImage | list[LabelImage] = dataclasses.field(repr=False)
-    assignment: NDArray[np.float32] = dataclasses.field(repr=False)
-    prototypes: NDArray[np.float32] = dataclasses.field(repr=False)
+    assignment: Float32s = dataclasses.field(repr=False)
+    prototypes: Float32s = dataclasses.field(repr=False)
     label_map: LabelMap = dataclasses.field(repr=False)
     n_labels: int
     history: History = dataclasses.field(repr=False)
@@ -402,12 +403,12 @@ class Segmentation:
     seconds: float
     recipe: dict[str, Any] = dataclasses.field(repr=False)
     notes: tuple[str, ...] = ()
-    exemplars: NDArray[np.int64] | None = dataclasses.field(default=None, repr=False)
-    uncertainty: NDArray[np.float32] | None = dataclasses.field(default=None, repr=False)
-    parts: dict[int, NDArray[np.float32]] = dataclasses.field(default_factory=dict, repr=False)
+    exemplars: Int64s | None = dataclasses.field(default=None, repr=False)
+    uncertainty: Float32s | None = dataclasses.field(default=None, repr=False)
+    parts: dict[int, Float32s] = dataclasses.field(default_factory=dict, repr=False)
 
     @property
-    def columns(self) -> NDArray[np.int64]:
+    def columns(self) -> Int64s:
         """Column of each label: entry l - 1 is that of label l, -1 without column."""
         return self.label_map.columns
 

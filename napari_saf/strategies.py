@@ -49,7 +49,7 @@ LIMITS: Mapping[Strategy, Mapping[str, str]] = {
     },
     Strategy.CLUSTER: {
         "array": "source: an array in memory is not sent to other processes; save it as zarr or "
-        ".npy and give its path, or do without --jobs and client",
+        ".npy and give its path, or do without --jobs and client"
     },
 }
 """By strategy and feature: why it is refused, and what to do instead."""

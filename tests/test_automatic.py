@@ -11,7 +11,7 @@ from scipy.ndimage import gaussian_filter
 from scipy.optimize import linear_sum_assignment
 
 import napari_saf as saf
-from napari_saf.features import FEATURES, Foreground, Scaling, ground_of
+from napari_saf.features import FEATURES, Foreground, Pixels, Scaling, ground_of
 from napari_saf.input import ImageOptions
 from napari_saf.pipeline import Pipeline
 from napari_saf.points import global_means
@@ -142,11 +142,11 @@ def test_a_reduced_image_hangs_little_on_where_its_blocks_begin():
     stripes = np.tile([1, 0, 0], (60, 20))[..., None].astype(float)
     inside = np.ones((60, 60), bool)
     inside[:, 30:] = False
-    small, _ = Scaling(0, 1).apply_at((30, 30), stripes, None, True)
+    small, _ = Scaling(0, 1).apply_to(Pixels.of(stripes, None), (30, 30), True)
     assert np.ptp(small[2:-2, 2:-2]) < 0.1
     stripes[~inside] = 0.4
     stripes[inside] = 0.7
-    small, mask = Scaling(0, 1).apply_at((30, 30), stripes, inside, True)
+    small, mask = Scaling(0, 1).apply_to(Pixels.of(stripes, inside), (30, 30), True)
     np.testing.assert_allclose(small[mask], 0.7, atol=1e-6)
 
 

@@ -77,6 +77,17 @@ def test_names_of_regions_are_those_that_are_there(large):
     assert list(names) == NUMBERS[1:].tolist()
 
 
+@pytest.mark.parametrize("number", [65535, 65536])  # docs/limits.md
+def test_seeds_have_numbers_of_16_bits(number):
+    pipeline = saf.Pipeline(saf.AssignmentFlow())
+    seeds = np.where(SMALL == 1, number, SMALL)
+    if number > 65535:
+        with pytest.raises(saf.InvalidInput, match="expected 1 to 65535, got 65536"):
+            pipeline.run(IMAGE, seeds=seeds)
+    else:
+        assert np.array_equal(np.unique(pipeline.run(IMAGE, seeds=seeds).labels), [2, 3, number])
+
+
 @pytest.mark.parametrize("name", ["seeds", "groups"])
 def test_reduced_images_of_labels(large, name):
     """At the nodes of a coarse grid there are the same labels."""

@@ -15,9 +15,4 @@ from napari_saf.batch._engine import (
     plan_jobs,
     run_batch,
 )
-from napari_saf.batch._labelling import (
-    Companions,
-    LabelSummary,
-    LabelTask,
-    least_certain,
-)
+from napari_saf.batch._labelling import Companions, LabelSummary, LabelTask, least_certain

@@ -97,8 +97,7 @@ class ApplyOptions:
         task = self.task(learned, out)
         if isinstance(task, DictionaryTask):
             return task, task.plan(images)
-        plan: dict[str, Any] = {"suffix": self.suffix, "together": False, "tiles": self.tiles}
-        return task, plan_jobs(images, out, **plan)
+        return task, plan_jobs(images, out, self.suffix, together=False, tiles=self.tiles)
 
 
 def apply_to_images(
@@ -163,9 +162,10 @@ def apply_to_images(
     """
     paths = io.find_images([as_path(image, "images") for image in as_list(images, "images")])
     task, jobs = (options or ApplyOptions()).plan(as_model(learned), paths, as_path(out, "out"))
-    workers: dict[str, Any] = {"n_processes": n_processes, "client": client, "cancelled": cancelled}
     outcomes = []
-    for outcome in run_batch(task, jobs, **workers):
+    for outcome in run_batch(
+        task, jobs, n_processes=n_processes, client=client, cancelled=cancelled
+    ):
         outcomes.append(outcome)
         on_outcome(outcome)
     return outcomes

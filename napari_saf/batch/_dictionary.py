@@ -10,6 +10,7 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +31,7 @@ from napari_saf.pipeline import placed_labels
 from napari_saf.storage import atomic_write, make_folder, remove_leftovers, write_errors
 
 _TABLE_NAME = "dictionary.csv"
+_ANOTHER_FOLDER = "choose another folder, or overwrite"
 _COLUMNS = ("image", "error", "psnr", "seconds", "settings", "path", "n_bytes", "modified")
 _ENCODING_ERRORS = "surrogateescape"
 """Names of files that are no text come back as the bytes that they are."""
@@ -80,8 +82,8 @@ class DictionaryTask(AbstractTask[float]):
                 state = self._state(job)
                 if row[5] != state[0]:
                     raise InvalidInput(
-                        f"{self._table}: has results of another {row[0]}, {row[5]}; choose "
-                        "another folder, or overwrite"
+                        f"{self._table}: has results of another {row[0]}, {row[5]}; "
+                        f"{_ANOTHER_FOLDER}"
                     )
                 if row[5:8] != state or not all(path.exists() for path in job.outputs):
                     continue
@@ -113,15 +115,10 @@ class DictionaryTask(AbstractTask[float]):
         save_masks(job.masks[0], labelled.labels, **placed)
         _save_picture(job.companion, labelled.reconstruction, file)
         seconds = time.perf_counter() - began
-        measures = (
-            f"{labelled.error:.8g}",
-            f"{labelled.psnr:.4f}",
-            f"{seconds:.3f}",
-            self._settings,
-        )
+        errors = f"{labelled.error:.8g}", f"{labelled.psnr:.4f}"
         name, usage = table_cell(job.images[0].name), map(str, labelled.usage.tolist())
         with write_errors(self._table), open(self._table, "ab") as table:
-            table.write(_line([name, *measures, *state, *usage]))
+            table.write(_line([name, *errors, f"{seconds:.3f}", self._settings, *state, *usage]))
             table.flush()
             os.fsync(table.fileno())
         return labelled.psnr
@@ -159,10 +156,7 @@ class DictionaryTask(AbstractTask[float]):
             raise InvalidInput(f"{self._table}: is no table of a dictionary; choose another folder")
         rows = [row for row in rows if len(row) == len(header)]
         if {row[4] for row in rows} - {self._settings}:
-            raise InvalidInput(
-                f"{self._table}: is of another dictionary or other settings; choose another "
-                "folder, or overwrite"
-            )
+            raise InvalidInput(f"{self._table}: is of other settings; {_ANOTHER_FOLDER}")
         return rows
 
 
@@ -177,9 +171,8 @@ def _save_picture(path: Path, made: NDArray[np.float32], file: ImageFile) -> Non
     colour = "rgb" if made.ndim == 3 and made.shape[-1] == 3 else "minisblack"
     planar = None if made.ndim == 2 or colour == "rgb" else "contig"
     with atomic_write(path) as temporary:
-        tifffile.imwrite(
-            temporary, made, photometric=colour, planarconfig=planar, compression="zlib"
-        )
+        kinds: Any = {"photometric": colour, "planarconfig": planar}
+        tifffile.imwrite(temporary, made, compression="zlib", **kinds)
 
 
 def _line(row: Sequence[str]) -> bytes:

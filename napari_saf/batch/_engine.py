@@ -115,11 +115,7 @@ class AbstractTask(ABC, Generic[R]):
         """Write what is made of the results of all jobs."""
 
     def run_in_tiles(
-        self,
-        job: Job,
-        on_step: OnStep | None,
-        cancelled: Callable[[], bool],
-        client: Client | None,
+        self, job: Job, on_step: OnStep | None, cancelled: Callable[[], bool], client: Client | None
     ) -> R:
         """Do a job whose image is labelled in tiles, by the workers of a client.
 
@@ -178,7 +174,7 @@ Tiles = Literal["auto", "all", "none"]
 
 
 def plan_jobs(
-    images: Sequence[Path], out: Path, *, suffix: str, together: bool, tiles: Tiles = "none"
+    images: Sequence[Path], out: Path, suffix: str, together: bool, tiles: Tiles
 ) -> list[Job]:
     """Return the jobs that label images, each with a recipe next to its mask.
 
@@ -226,9 +222,7 @@ def check_outputs(
     seen: set[Path] = set()
     for output in outputs:
         if output in seen:
-            raise InvalidInput(
-                f"{output}: two images would be saved under this name; label them apart"
-            )
+            raise InvalidInput(f"{output}: two images would be saved under this name")
         seen.add(output)
         if os.path.realpath(output) in taken:
             raise InvalidInput(f"{output}: the result would replace what it is made of")

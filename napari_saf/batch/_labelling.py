@@ -15,7 +15,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from distributed import Client
 
 
+_REPLACES = "--overwrite replaces it"
 _LEAST_SAID = 0.0005
 """Share of uncertain pixels that is more than 0.0 %."""
 
@@ -64,11 +65,8 @@ class Companions:
         """Return which label each colour is, of seeds and groups that were painted in colours."""
         files = {name: path for name, path in self.files.items() if name != "mask"}
         read = {name: io.read_labels(path).colors for name, path in files.items()}
-        return [
-            f"colours of {name}: {io.spelled_colors(colors)}"
-            for name, colors in read.items()
-            if colors is not None
-        ]
+        spelled = {name: io.spelled_colors(colors) for name, colors in read.items() if colors}
+        return [f"colours of {name}: {text}" for name, text in spelled.items()]
 
     def absolute(self) -> Companions:
         """Return the companions for a process that has another working directory."""
@@ -166,22 +164,14 @@ class LabelTask(AbstractTask[LabelSummary]):
         if labellings[0].is_cancelled:
             raise Cancelled
         uncertainty = [round(labelling.uncertain_share or 0.0, 4) for labelling in labellings]
-        recipe = {
-            **(labellings[0].recipe or {}),
-            "images": [path.name for path in job.images],
-            "files": files,
-            "labels": [_digest(labelling.labels) for labelling in labellings],
-            "uncertainty": uncertainty,
-        }
+        recipe = {**(labellings[0].recipe or {}), "images": [path.name for path in job.images]}
+        recipe |= {"files": files, "labels": [_digest(item.labels) for item in labellings]}
+        recipe["uncertainty"] = uncertainty
         digests: list[io.DigestEntry] = []
         if self.companions.seeds is None:  # a recipe does not repeat labels by strokes
-            pairs = zip(images, labellings, strict=True)
-            digests = [
-                io.DigestEntry(
-                    image=_digest_of_image(image), labels=[*label_digest(labelling.labels)]
-                )
-                for image, labelling in pairs
-            ]
+            for image, labelling in zip(images, labellings, strict=True):
+                checksums = [*label_digest(labelling.labels)]
+                digests.append(io.DigestEntry(image=_digest_of_image(image), labels=checksums))
             entries = [digest.model_dump() for digest in digests]
             recipe["versions"] = recipe.get("versions", {}) | {"digest": entries}
         with self._saving_recipe(job, recipe):
@@ -200,12 +190,14 @@ class LabelTask(AbstractTask[LabelSummary]):
         return LabelSummary(counts, ending, result.seconds, tuple(notes), tuple(uncertainty))
 
     def _compare_digests(self, digests: Sequence[io.DigestEntry]) -> list[str]:
-        """Describe whether images of the recipe have the labels that it recorded."""
+        """Describe where images of the recipe have other labels than it recorded."""
         first = {entry.image: entry.labels for entry in self.digests}
-        comparable = [
-            entry for entry in digests if len(first.get(entry.image, ())) == len(entry.labels)
+        return [
+            compare_digests(entry.labels, recorded)
+            for entry in digests
+            if len(recorded := first.get(entry.image, [])) == len(entry.labels)
+            and recorded != entry.labels
         ]
-        return [compare_digests(entry.labels, first[entry.image]) for entry in comparable]
 
     def _save(self, labelling: io.Labelling, mask: Path) -> None:
         """Save a mask, and the objects and probabilities that the pipeline asks for beside it."""
@@ -224,18 +216,11 @@ class LabelTask(AbstractTask[LabelSummary]):
         step = self.pipeline.probabilities
         if step is not None:
             maps, prototypes = labelling.probabilities, labelling.prototypes
-            io.save_probabilities(
-                _maps_file(mask, step),
-                np.stack([*maps.values()]),
-                labels=[*maps],
-                names=None if prototypes is None else prototypes.names,
-                colors=None if prototypes is None else prototypes.colors,
-                kind=step.kind,
-                axes=labelling.axes,
-                scale=cast("Sequence[float] | None", labelling.scale),
-                units=labelling.units,
-                origin=labelling.origin,
-            )
+            options: Any = {"axes": labelling.axes, "scale": labelling.scale, "kind": step.kind}
+            options |= {"units": labelling.units, "origin": labelling.origin}
+            options |= {} if prototypes is None else prototypes.named
+            images = np.stack([*maps.values()])
+            io.save_probabilities(_maps_file(mask, step), images, labels=[*maps], **options)
 
     def large_job(self, job: Job) -> LargeJob:
         """Return the job of an image in tiles; InvalidInput if it cannot be done in tiles."""
@@ -254,11 +239,7 @@ class LabelTask(AbstractTask[LabelSummary]):
         )
 
     def run_in_tiles(
-        self,
-        job: Job,
-        on_step: OnStep | None,
-        cancelled: Callable[[], bool],
-        client: Client | None,
+        self, job: Job, on_step: OnStep | None, cancelled: Callable[[], bool], client: Client | None
     ) -> LabelSummary:
         """Label an image tile by tile, see `AbstractTask.run_in_tiles`."""
         large = run_large(
@@ -311,11 +292,9 @@ class LabelTask(AbstractTask[LabelSummary]):
         uses = [("image", path) for path in job.images] + list(self.companions.files.items())
         folder, mask = job.companion.parent, self.companions.mask
         files = [{"use": use} | io.file_state(path, folder) for use, path in uses]
-        values = {
-            "mask": mask if mask == "finite" else None,
-            "no_data": self.companions.no_data,
-            "settings": _settings(self.pipeline, self.companions.axis_from_file),
-        }
+        settings = _settings(self.pipeline, self.companions.axis_from_file)
+        values = {"mask": mask if mask == "finite" else None, "no_data": self.companions.no_data}
+        values |= {"settings": settings}
         return files + [{"use": k, "path": str(v)} for k, v in values.items() if v is not None]
 
     def _check_replaceable(self, job: Job) -> None:
@@ -327,17 +306,13 @@ class LabelTask(AbstractTask[LabelSummary]):
         is_same_run = any(_uses_and_paths(recipe.get("files")) == inputs for recipe in recipes)
         for output in self._outputs(job):
             if output.exists() and not is_same_run:
-                raise InvalidInput(
-                    f"{output}: is there already, from another run; --overwrite replaces it"
-                )
+                raise InvalidInput(f"{output}: is there already, from another run; {_REPLACES}")
         written = [recipe.get("labels") for recipe in recipes]
         digests = [x for x in written if isinstance(x, list) and len(x) == len(job.masks)]
         for k, mask in enumerate(job.masks):
             if digests and mask.exists():
                 if _digest(io.read_labels(mask).array) not in [labels[k] for labels in digests]:
-                    raise InvalidInput(
-                        f"{mask}: was changed since it was made; --overwrite replaces it"
-                    )
+                    raise InvalidInput(f"{mask}: was changed since it was made; {_REPLACES}")
 
     @contextmanager
     def _saving_recipe(self, job: Job, recipe: dict[str, Any]) -> Iterator[None]:
@@ -406,8 +381,8 @@ def _digest(labels: NDArray[Any]) -> str:
 
 def _digest_of_image(image: io.ImageFile) -> str:
     """Return a short name for the pixels of an image and their type."""
-    digest = hashlib.blake2b(repr((image.array.shape, str(image.array.dtype))).encode(),
-                             digest_size=8)  # fmt: skip
+    kind = repr((image.array.shape, str(image.array.dtype))).encode()
+    digest = hashlib.blake2b(kind, digest_size=8)
     digest.update(np.ascontiguousarray(image.array).data)
     return digest.hexdigest()
 

@@ -18,6 +18,7 @@ from napari_saf.errors import SafError
 if TYPE_CHECKING:
     from napari_saf.batch import Outcome
     from napari_saf.result import Snapshot
+    from napari_saf.tiles import TileCount
 
 T = TypeVar("T")
 
@@ -122,20 +123,29 @@ def run_with_progress(steps: Generator[Snapshot, None, T], title: str) -> T:
 
 
 @contextmanager
-def progress_bar(title: str) -> Iterator[Callable[[Snapshot], None] | None]:
-    """Give what shows a snapshot in a bar with a title; None without a terminal."""
+def progress_bar(
+    title: str, has_remaining: bool = False
+) -> Iterator[Callable[[Snapshot | TileCount], None] | None]:
+    """Give what shows a snapshot, or a count of tiles, in a bar; None without a terminal."""
     if not sys.stderr.isatty():
         yield None
         return
     from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+    from rich.progress import (
+        BarColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
 
-    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+    time = TimeRemainingColumn() if has_remaining else TimeElapsedColumn()
+    columns = (TextColumn("{task.description}"), BarColumn(), time)
     console = Console(stderr=True)
     with Progress(*columns, TextColumn("{task.fields[state]}"), console=console) as progress:
         task = progress.add_task(title, total=1, state="")
 
-        def show(snapshot: Snapshot) -> None:
+        def show(snapshot: Snapshot | TileCount) -> None:
             progress.update(task, completed=snapshot.fraction, state=snapshot.state)
 
         yield show

@@ -18,13 +18,7 @@ from packaging.requirements import Requirement
 
 from napari_saf import io
 from napari_saf.cli import has_screen, report, run_with_progress
-from napari_saf.cli._options import (
-    AbstractCommand,
-    argument,
-    option,
-    output,
-    summary,
-)
+from napari_saf.cli._options import AbstractCommand, argument, option, output, summary
 from napari_saf.errors import SafError, one_line
 from napari_saf.features import extractor_of
 from napari_saf.methods import METHODS, SelfAssignmentFlow
@@ -128,16 +122,11 @@ class Demo(AbstractCommand):
         result = run_with_progress(steps, self.sample)
         status = STATUS_TEXTS[result.status]
         click.echo(f"{result.n_labels} labels, {status}, {result.seconds:.1f} s")
-        mask, figure, recipe = (
-            self.out / f"{self.sample}{end}"
-            for end in (f"{io.LABELS_MARK}.tif", ".figure.png", ".recipe.json")
-        )
+        ends = (f"{io.LABELS_MARK}.tif", ".figure.png", ".recipe.json")
+        mask, figure, recipe = (self.out / f"{self.sample}{end}" for end in ends)
         labels: Any = result.labels
-        placed: dict[str, Any] = {
-            "scale": image.scale,
-            "units": image.units,
-            "axes": image.label_axes,
-        }
+        placed: dict[str, Any] = {"scale": image.scale, "units": image.units}
+        placed["axes"] = image.label_axes
         io.save_masks(mask, labels, **placed)
         extractor = extractor_of(result.recipe["input"]["features"])
         colours = None if extractor is None else extractor.colours(result.prototypes)

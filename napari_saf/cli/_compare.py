@@ -16,17 +16,14 @@ from napari_saf import comparison, io
 from napari_saf.batch import Companions, check_outputs
 from napari_saf.cli import note, run_with_progress
 from napari_saf.cli._options import (
-    GROUPS,
-    GivenImages,
     GivenMethods,
     ParameterValue,
     argument,
-    image_options,
     method_options,
     option,
     output,
 )
-from napari_saf.cli._run import WritingCommand
+from napari_saf.cli._run import GROUPS, GivenImages, WritingCommand, image_options
 from napari_saf.errors import InvalidInput
 from napari_saf.features import channels_last
 from napari_saf.methods import METHODS, SWEPT, SweepMethod, TradeOff, count_points, map_steps

@@ -15,15 +15,13 @@ from napari_saf.batch import DictionaryTask, check_outputs
 from napari_saf.cli import note, run_with_progress
 from napari_saf.cli._options import (
     AbstractCommand,
-    GivenImages,
     GivenMethods,
     argument,
-    image_options,
     method_options,
     option,
     output,
 )
-from napari_saf.cli._run import LabelCommand, WritingCommand
+from napari_saf.cli._run import GivenImages, LabelCommand, WritingCommand, image_options
 from napari_saf.dictionary import (
     DICTIONARY_SUFFIX,
     RECONSTRUCTIONS,

@@ -15,14 +15,7 @@ from numpy.typing import NDArray
 from napari_saf import io
 from napari_saf.batch import check_outputs
 from napari_saf.cli import note, report
-from napari_saf.cli._options import (
-    Given,
-    ParameterValue,
-    argument,
-    option,
-    output,
-    step_options,
-)
+from napari_saf.cli._options import Given, ParameterValue, argument, option, output, step_options
 from napari_saf.cli._run import WritingCommand
 from napari_saf.errors import InvalidInput, SafError
 from napari_saf.features import channels_last

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import abc
 import dataclasses
-import functools
 import typing
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -20,27 +19,19 @@ import click
 import numpy as np
 
 from napari_saf import io
-from napari_saf.batch import Companions
 from napari_saf.errors import FormatError
 from napari_saf.features import (
-    FEATURES,
-    DeepFeatures,
-    FeatureExtractor,
     Scaling,
-    check_group_source,
 )
 from napari_saf.methods import METHODS, AbstractMethod
 from napari_saf.parameters import READERS, Parameter, build, describe, parameter_named, values_of
-from napari_saf.problem import ImageOptions
 
 T = TypeVar("T", bound=AbstractMethod)
 S = TypeVar("S")
 _KEY = "napari_saf.cli"
 _NONE = "none"
-_PATH: Any = click.Path(path_type=Path)
-_DEBUG = click.Option(
-    ["--debug"], is_flag=True, expose_value=False, help="Show the traceback of an error."
-)
+PATH: Any = click.Path(path_type=Path)
+_DEBUG = click.Option(["--debug"], is_flag=True, expose_value=False, help="Show tracebacks.")
 
 
 class AbstractCommand(abc.ABC):
@@ -79,12 +70,9 @@ def make_command(cls: type[AbstractCommand]) -> click.Command:
         return click.Group(name, commands=[*map(make_command, cls.subcommands)], help=cls.__doc__)
     hints, fields = typing.get_type_hints(cls), dataclasses.fields(cls)  # type: ignore[arg-type]
     entries: dict[str, Any] = {field.name: field.metadata[_KEY] for field in fields}
-    params = {
-        field: [_plain_param(field, hints[field], *entry)]
-        for field, entry in entries.items()
-        if isinstance(entry, tuple)
-    }
-    taken = {flag for plain in params.values() for param in plain for flag in param.opts}
+    plain = {field: entry for field, entry in entries.items() if isinstance(entry, tuple)}
+    params = {field: [_plain_param(field, hints[field], *plain[field])] for field in plain}
+    taken = {flag for options in params.values() for param in options for flag in param.opts}
     taken |= {"--help", "--version"}
     groups = {field: entry for field, entry in entries.items() if field not in params}
     params |= {field: group.params(field, taken) for field, group in groups.items()}
@@ -93,9 +81,8 @@ def make_command(cls: type[AbstractCommand]) -> click.Command:
 
     def call(**values: Any) -> int | None:
         read = {field: group.read(field, values) for field, group in groups.items()}
-        return cls(
-            **read, **{field: values[field] for field in entries if field not in groups}
-        ).run()
+        read |= {field: values[field] for field in plain}
+        return cls(**read).run()
 
     every = [param for field in ordered for param in params[field]]
     return click.Command(name, params=[*every, _DEBUG], callback=call, help=cls.__doc__)
@@ -107,7 +94,7 @@ def _plain_param(
     members = [hint, *typing.get_args(hint)]
     minimum, maximum = attributes.get("minimum"), attributes.get("maximum")
     is_many = typing.get_origin(hint) in (tuple, dict)
-    value: Any = _PATH if Path in members else str
+    value: Any = PATH if Path in members else str
     if "choices" in attributes:
         value = click.Choice(attributes["choices"])
     elif int in members and not is_many:
@@ -180,10 +167,9 @@ class GivenMethods(Given):
             if not any(parameter_named(method, name) for method in methods):
                 names = ", ".join(method.name for method in methods)
                 raise click.UsageError(f"{flag_of(name)}: none of {names} has such an option")
-        return [
-            GivenMethods({n: v for n, v in self.values.items() if parameter_named(m, n)}).make(m)
-            for m in methods
-        ]
+        items = self.values.items()
+        each = [{n: v for n, v in items if parameter_named(method, n)} for method in methods]
+        return [GivenMethods(values).make(m) for values, m in zip(each, methods, strict=True)]
 
 
 def _names_of_method(
@@ -202,58 +188,63 @@ def _names_of_method(
         elif value.arguments().keys() <= set(parameters):
             named = value.arguments() | named
         else:
-            raise click.UsageError(
-                f"{flag_of(name)}: the method {method.name!r} takes no file of prototypes"
-            )
+            raise click.UsageError(f"{flag_of(name)}: {method.name!r} takes no file of prototypes")
     return named
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _ParameterOptions:
-    """An option for every parameter of some dataclasses, by name; of one its name is empty."""
+    """An option for every parameter of some dataclasses, `described` by their names."""
 
-    owners: Mapping[str, type]
-    prefix: str = ""
-    without: Collection[str] = ()
-    result: type[Given] = Given
+    described: Mapping[str, Mapping[str, Parameter]]
+    n_owners: int
+    prefix: str
+    result: type[Given]
 
     def params(self, name: str, taken: Collection[str]) -> list[click.Parameter]:
         """Return the options; the last part of a dotted name is a short form if it is unique."""
-        described = self._described()
-        last_parts = Counter(dotted.rpartition(".")[2] for dotted in described)
+        last_parts = Counter(dotted.rpartition(".")[2] for dotted in self.described)
         options: list[click.Parameter] = []
-        for dotted, items in described.items():
+        for dotted, items in self.described.items():
             flags = [flag_of(self.prefix + dotted)]
             last = dotted.rpartition(".")[2]
             short = flag_of(self.prefix + last)
             if short not in (*flags, *taken) and last_parts[last] == 1:
                 flags.append(short)
-            is_shared = len(items) == len(self.owners)
-            options.append(_option([*flags, _dest(name, dotted)], items, is_shared=is_shared))
+            is_shared = len(items) == self.n_owners
+            flags.append(dest_of(name, dotted))
+            options.append(parameter_option(flags, items, is_shared=is_shared))
         return options
 
     def read(self, name: str, values: Mapping[str, Any]) -> Given:
-        return self.result(_given(name, self._described(), values))
-
-    def _described(self) -> dict[str, dict[str, Parameter]]:
-        described = _described(self.owners)
-        return {name: items for name, items in described.items() if name not in self.without}
+        return self.result(given_values(name, self.described, values))
 
 
 def step_options(step: type, prefix: str = "", without: Collection[str] = ()) -> Any:
     """Return a field `Given` of the parameters of a step, such as `ObjectStep`."""
-    return dataclasses.field(metadata={_KEY: _ParameterOptions({"": step}, prefix, without)})
+    return _parameter_field({"": step}, prefix, without, Given)
 
 
 def method_options(
     methods: Mapping[str, type[AbstractMethod]] = METHODS, without: Collection[str] = ()
 ) -> Any:
     """Return a field `GivenMethods` of every parameter of every method but some."""
-    group = _ParameterOptions(methods, without=without, result=GivenMethods)
+    return _parameter_field(methods, "", without, GivenMethods)
+
+
+def _parameter_field(
+    owners: Mapping[str, type], prefix: str, without: Collection[str], result: type[Given]
+) -> Any:
+    described = {n: items for n, items in described_by(owners).items() if n not in without}
+    return option_group(_ParameterOptions(described, len(owners), prefix, result))
+
+
+def option_group(group: Any) -> Any:
+    """Return a field of several options: of `group.params`, and what `group.read` makes of them."""
     return dataclasses.field(metadata={_KEY: group})
 
 
-def _described(owners: Mapping[str, type]) -> dict[str, dict[str, Parameter]]:
+def described_by(owners: Mapping[str, type]) -> dict[str, dict[str, Parameter]]:
     """Return the parameters of dataclasses by dotted name, each by the names of its owners."""
     described: dict[str, dict[str, Parameter]] = {}
     for owner, cls in owners.items():
@@ -262,21 +253,20 @@ def _described(owners: Mapping[str, type]) -> dict[str, dict[str, Parameter]]:
     return described
 
 
-def _dest(field: str, name: str) -> str:
+def dest_of(field: str, name: str) -> str:
+    """Return the name that click has for the value of a parameter of a field."""
     return f"{field}__{name.replace('.', '__')}"
 
 
-def _given(field: str, names: Collection[str], values: Mapping[str, Any]) -> dict[str, Any]:
-    read = {name: values[_dest(field, name)] for name in names}
+def given_values(field: str, names: Collection[str], values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what is given for the parameters of a field, by name; None for ``none``."""
+    read = {name: values[dest_of(field, name)] for name in names}
     is_none = {name for name, value in read.items() if isinstance(value, str) and value == _NONE}
-    return {
-        name: None if name in is_none else value
-        for name, value in read.items()
-        if value is not None
-    }
+    not_none = {name: value for name, value in read.items() if value is not None}
+    return {name: None if name in is_none else value for name, value in not_none.items()}
 
 
-def _option(
+def parameter_option(
     flags: list[str],
     items: Mapping[str, Parameter],
     *,
@@ -390,143 +380,3 @@ class ParameterValue(click.ParamType):  # type: ignore[type-arg]
                 continue
         expected = " or ".join([*self.choices, *(text for _, text, _ in self.kinds), *self.none])
         return self.fail(f"{value!r} is not {expected}", param, ctx)
-
-
-GROUPS = (
-    "Groups that labels are to be spread over: the images, the slices along an axis, the pixels "
-    "above a threshold in a channel (T, or automatic), or a label image."
-)
-_FILES: dict[str, dict[str, Any]] = {
-    "mask": {
-        "metavar": "FILE|finite",
-        "help": "Label only where the file is not 0, or where pixels are finite.",
-    },
-    "no_data": {
-        "type": float,
-        "metavar": "VALUE",
-        "help": "Label no pixel of this value, as files without data there have it (-9999). "
-        "[default: as the file says]",
-    },
-    "seeds": {
-        "type": _PATH,
-        "metavar": "FILE",
-        "help": "Labels given by hand: 1, 2, ... in an image of that size, 0 elsewhere.",
-    },
-    "groups": {
-        "metavar": "image|axis:N|channel:N[:T]|FILE",
-        "help": GROUPS,
-    },
-}
-"""Options of images that may name a file."""
-_IMAGE_NAMES = ("features", "window", "weights", "channel_axis", "scaling", "max_side",
-                "full_resolution")  # fmt: skip
-
-
-@functools.cache
-def _extractor_items() -> dict[str, dict[str, Parameter]]:
-    """Return the parameters of features that a person chooses."""
-    described = _described(FEATURES)
-    return {
-        name: items
-        for name, items in described.items()
-        if all(item.in_form for item in items.values())
-    }
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class _ImageOptions:
-    names: tuple[str, ...]
-    texts: Mapping[str, str]
-
-    def params(self, name: str, taken: Collection[str]) -> list[click.Parameter]:
-        parameters = {item.name: item for item in describe(ImageOptions)}
-        options: list[click.Option] = []
-        for key in self.names:
-            flags = [flag_of(key), _dest(name, key)]
-            if key in _FILES:
-                options.append(click.Option(flags, **_FILES[key]))
-            else:
-                options.append(_option(flags, {"": parameters[key]}, is_shared=True))
-            if key in self.texts:
-                options[-1].help = self.texts[key]
-            for extra, items in _extractor_items().items() if key == "features" else ():
-                flags = [flag_of(extra), _dest(name, extra)]
-                options.append(_option(flags, items, is_shared=False, takes_other_texts=True))
-        return [*options]
-
-    def read(self, name: str, values: Mapping[str, Any]) -> GivenImages:
-        extractors = _extractor_items() if "features" in self.names else ()
-        return GivenImages(_given(name, [*self.names, *extractors], values))
-
-
-def image_options(*names: str, **texts: str) -> Any:
-    """Return a field `GivenImages` of how images become problems.
-
-    `names` are fields of `ImageOptions`, and mask, no_data, seeds and groups, by default all;
-    `texts` are other help texts for some.
-    """
-    group = _ImageOptions(names or (*_IMAGE_NAMES, *_FILES), texts)
-    return dataclasses.field(metadata={_KEY: group})
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class GivenImages:
-    """What is given for images, by name: of options, files and parameters of features."""
-
-    values: dict[str, Any]
-
-    def take_deep(self) -> tuple[DeepFeatures | None, GivenImages]:
-        """Return a network that is given without features, for seeds to choose it; and the rest."""
-        if "features" in self.values or "weights_file" not in self.values:
-            return None, self
-        names = {item.name for item in describe(DeepFeatures) if item.in_form}
-        network = {name: value for name, value in self.values.items() if name in names}
-        images = {name: value for name, value in self.values.items() if name not in names}
-        return DeepFeatures(**network), GivenImages(images)
-
-    def on(
-        self,
-        base: ImageOptions | None = None,
-        n_images: int = 1,
-        *,
-        axis_from_file: bool = True,
-    ) -> tuple[ImageOptions, Companions]:
-        """Return how images become problems: as the given options say, else as `base` does.
-
-        `axis_from_file` says whether the file's own axis of channels counts where none is given.
-        Raise UsageError if a file belongs to one image and there are several.
-        """
-        options = base or ImageOptions()
-        changes = {name: self.values[name] for name in _IMAGE_NAMES if name in self.values}
-        changes["features"] = self._features(options)
-        groups, groups_file = self.values.get("groups"), None
-        if groups is not None and groups.partition(":")[0] in ("image", "axis", "channel"):
-            changes["groups"] = check_group_source(groups)
-        elif groups is not None:
-            changes["groups"], groups_file = None, Path(groups)
-        options = dataclasses.replace(options, **changes)
-        companions = Companions(
-            mask=self.values.get("mask"),
-            no_data=self.values.get("no_data"),
-            seeds=self.values.get("seeds"),
-            groups=groups_file,
-            axis_from_file=axis_from_file and options.channel_axis is None,
-        )
-        for name in companions.files if n_images > 1 else ():
-            only = "; only 'finite' suits several" if name == "mask" else ""
-            raise click.UsageError(f"--{name}: one file for {n_images} images{only}")
-        return options, companions
-
-    def _features(self, options: ImageOptions) -> str | FeatureExtractor:
-        """Return the features, with their given parameters; UsageError for those of others."""
-        changes = {name: self.values[name] for name in _extractor_items() if name in self.values}
-        name = self.values.get("features", options.features_name)
-        features = options.features if name == options.features_name else name
-        for parameter in changes:
-            owners = _extractor_items()[parameter]
-            if name not in owners:
-                names = " or ".join(owners)
-                raise click.UsageError(f"{flag_of(parameter)}: goes with --features {names}")
-        if isinstance(features, FeatureExtractor):
-            return dataclasses.replace(features, **changes)
-        return FEATURES[name](**changes) if changes else features

@@ -1,12 +1,11 @@
-"""``napari-saf run``, and how commands label many images and images in tiles."""
+"""``napari-saf run``, what is given for images, and how commands label many, and in tiles."""
 
 from __future__ import annotations
 
 import dataclasses
-import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
@@ -14,24 +13,168 @@ from typing import Any
 import click
 
 from napari_saf import batch, io
+from napari_saf.batch import Companions
 from napari_saf.cli import note, print_failure, progress_bar
 from napari_saf.cli._options import (
+    PATH,
     AbstractCommand,
     Given,
-    GivenImages,
     ParameterValue,
     argument,
-    image_options,
+    described_by,
+    dest_of,
+    flag_of,
+    given_values,
     option,
+    option_group,
     output,
+    parameter_option,
     step_options,
 )
 from napari_saf.device import size_text
 from napari_saf.errors import counted
-from napari_saf.features import Scaling
+from napari_saf.features import (
+    FEATURES,
+    DeepFeatures,
+    FeatureExtractor,
+    Scaling,
+    check_group_source,
+)
+from napari_saf.parameters import describe
+from napari_saf.problem import ImageOptions
 from napari_saf.project import as_model
 from napari_saf.strategies import Strategy, refusal
-from napari_saf.tiles import AbstractLargeJob, connected, local_client, run_large
+from napari_saf.tiles import AbstractLargeJob, TileCount, connected, local_client, run_large
+
+GROUPS = (
+    "Groups that labels are to be spread over: the images, the slices along an axis, the pixels "
+    "above a threshold in a channel (T, or automatic), or a label image."
+)
+_FILES: dict[str, dict[str, Any]] = {
+    "mask": {
+        "metavar": "FILE|finite",
+        "help": "Label only where the file is not 0, or where pixels are finite.",
+    },
+    "no_data": {
+        "type": float,
+        "metavar": "VALUE",
+        "help": "Label no pixel of this value, as files without data there have it (-9999). "
+        "[default: as the file says]",
+    },
+    "seeds": {
+        "type": PATH,
+        "metavar": "FILE",
+        "help": "Labels given by hand: 1, 2, ... in an image of that size, 0 elsewhere.",
+    },
+    "groups": {"metavar": "image|axis:N|channel:N[:T]|FILE", "help": GROUPS},
+}
+"""Options of images that may name a file."""
+_IMAGE_NAMES = ("features", "window", "weights", "channel_axis", "scaling", "max_side",
+                "full_resolution")  # fmt: skip
+
+
+_EXTRACTOR_ITEMS = {
+    name: items
+    for name, items in described_by(FEATURES).items()
+    if all(item.in_form for item in items.values())
+}
+"""The parameters of features that a person chooses, by the names of extractors."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _ImageOptions:
+    names: tuple[str, ...]
+    texts: Mapping[str, str]
+
+    def params(self, name: str, taken: Collection[str]) -> list[click.Parameter]:
+        parameters = {item.name: item for item in describe(ImageOptions)}
+        options: list[click.Option] = []
+        for key in self.names:
+            flags = [flag_of(key), dest_of(name, key)]
+            if key in _FILES:
+                options.append(click.Option(flags, **_FILES[key]))
+            else:
+                options.append(parameter_option(flags, {"": parameters[key]}, is_shared=True))
+            if key in self.texts:
+                options[-1].help = self.texts[key]
+            for extra, items in _EXTRACTOR_ITEMS.items() if key == "features" else ():
+                flags = [flag_of(extra), dest_of(name, extra)]
+                options.append(
+                    parameter_option(flags, items, is_shared=False, takes_other_texts=True)
+                )
+        return [*options]
+
+    def read(self, name: str, values: Mapping[str, Any]) -> GivenImages:
+        extractors = _EXTRACTOR_ITEMS if "features" in self.names else ()
+        return GivenImages(given_values(name, [*self.names, *extractors], values))
+
+
+def image_options(*names: str, **texts: str) -> Any:
+    """Return a field `GivenImages` of how images become problems.
+
+    `names` are fields of `ImageOptions`, and mask, no_data, seeds and groups, by default all;
+    `texts` are other help texts for some.
+    """
+    return option_group(_ImageOptions(names or (*_IMAGE_NAMES, *_FILES), texts))
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class GivenImages:
+    """What is given for images, by name: of options, files and parameters of features."""
+
+    values: dict[str, Any]
+
+    def take_deep(self) -> tuple[DeepFeatures | None, GivenImages]:
+        """Return a network that is given without features, for seeds to choose it; and the rest."""
+        if "features" in self.values or "weights_file" not in self.values:
+            return None, self
+        names = {item.name for item in describe(DeepFeatures) if item.in_form}
+        network = {name: value for name, value in self.values.items() if name in names}
+        images = {name: value for name, value in self.values.items() if name not in names}
+        return DeepFeatures(**network), GivenImages(images)
+
+    def on(
+        self, base: ImageOptions | None = None, n_images: int = 1, *, axis_from_file: bool = True
+    ) -> tuple[ImageOptions, Companions]:
+        """Return how images become problems: as the given options say, else as `base` does.
+
+        `axis_from_file` says whether the file's own axis of channels counts where none is given.
+        Raise UsageError if a file belongs to one image and there are several.
+        """
+        options = base or ImageOptions()
+        changes = {name: self.values[name] for name in _IMAGE_NAMES if name in self.values}
+        changes["features"] = self._features(options)
+        groups, groups_file = self.values.get("groups"), None
+        if groups is not None and groups.partition(":")[0] in ("image", "axis", "channel"):
+            changes["groups"] = check_group_source(groups)
+        elif groups is not None:
+            changes["groups"], groups_file = None, Path(groups)
+        options = dataclasses.replace(options, **changes)
+        companions = Companions(
+            mask=self.values.get("mask"),
+            no_data=self.values.get("no_data"),
+            seeds=self.values.get("seeds"),
+            groups=groups_file,
+            axis_from_file=axis_from_file and options.channel_axis is None,
+        )
+        for name in companions.files if n_images > 1 else ():
+            only = "; only 'finite' suits several" if name == "mask" else ""
+            raise click.UsageError(f"--{name}: one file for {n_images} images{only}")
+        return options, companions
+
+    def _features(self, options: ImageOptions) -> str | FeatureExtractor:
+        """Return the features, with their given parameters; UsageError for those of others."""
+        changes = {name: self.values[name] for name in _EXTRACTOR_ITEMS if name in self.values}
+        name = self.values.get("features", options.features_name)
+        features = options.features if name == options.features_name else name
+        for parameter in changes:
+            owners = _EXTRACTOR_ITEMS[parameter]
+            if name not in owners:
+                names = " or ".join(owners)
+                raise click.UsageError(f"{flag_of(parameter)}: goes with --features {names}")
+        if isinstance(features, FeatureExtractor):
+            return dataclasses.replace(features, **changes)
+        return FEATURES[name](**changes) if changes else features
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -55,9 +198,17 @@ class ParallelCommand(WritingCommand):
         "in place of --jobs; they must see the same files.", metavar="ADDRESS")
     # fmt: on
 
-    def workers(self, n_processes: int | None = None) -> AbstractContextManager[Any]:
+    @contextmanager
+    def workers(self, n_processes: int | None = None) -> Iterator[Any]:
         """Give a client of the scheduler, or of so many processes; None for this process."""
-        return _workers(self.scheduler, n_processes or self.n_processes)
+        count = n_processes or self.n_processes
+        if self.scheduler is None and count == 1:
+            yield None
+            return
+        with connected(self.scheduler) if self.scheduler else local_client(count) as client:
+            if client.dashboard_link:
+                click.echo(f"dashboard: {client.dashboard_link}")
+            yield client
 
 
 # fmt: off
@@ -91,8 +242,9 @@ class LabelCommand(ParallelCommand):
             return 0
         began, outcomes = time.perf_counter(), []
         with self.workers(1) as client:
-            options = {"n_processes": self.n_processes, "client": client, "progress": _job_bar}
-            for outcome in batch.run_batch(task, jobs, **options):
+            for outcome in batch.run_batch(
+                task, jobs, n_processes=self.n_processes, client=client, progress=_job_bar
+            ):
                 _print_outcome(task, outcome)
                 outcomes.append(outcome)
         failed = [outcome.job.path for outcome in outcomes if outcome.state == "failed"]
@@ -117,8 +269,9 @@ class LabelCommand(ParallelCommand):
             _print_plan(job, self.n_processes)
             return
         with self.workers() as client, tile_bar(job.image.source) as progress:
-            options = {"client": client, "overwrite": self.overwrite, "progress": progress}
-            labels = run_large(job, out, **options)
+            labels = run_large(
+                job, out, client=client, overwrite=self.overwrite, progress=progress
+            )
         done = f", {labels.n_done_before} done before" if labels.n_done_before else ""
         counts = f"{counted(len(labels.sizes), 'label')}, {counted(labels.n_tiles, 'tile')}"
         click.echo(f"{labels.path}: {counts}{done}, {labels.seconds:.1f} s")
@@ -206,17 +359,6 @@ def _print_outcome(task: batch.AbstractTask[Any], outcome: batch.Outcome[Any]) -
         print_failure(outcome)
 
 
-@contextmanager
-def _workers(scheduler: str | None, n_processes: int) -> Iterator[Any]:
-    if scheduler is None and n_processes == 1:
-        yield None
-        return
-    with connected(scheduler) if scheduler else local_client(n_processes) as client:
-        if client.dashboard_link:
-            click.echo(f"dashboard: {client.dashboard_link}")
-        yield client
-
-
 def _print_plan(job: AbstractLargeJob, n_processes: int) -> None:
     def sides(numbers: Sequence[int]) -> str:
         return " x ".join(map(str, numbers))
@@ -244,13 +386,6 @@ def _print_plan(job: AbstractLargeJob, n_processes: int) -> None:
 
 @contextmanager
 def tile_bar(title: str) -> Iterator[Callable[[int, int], None] | None]:
-    if not sys.stderr.isatty():
-        yield None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
-
-    columns = ("{task.description}", BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True)) as progress:
-        task = progress.add_task(title, total=None)
-        yield lambda done, count: progress.update(task, completed=done, total=count)
+    """Give what shows how many tiles are done, and of how many; None without a terminal."""
+    with progress_bar(title, has_remaining=True) as show:
+        yield None if show is None else lambda done, count: show(TileCount(done, count))

@@ -13,17 +13,15 @@ from napari_saf import io
 from napari_saf.batch import Job, LabelTask, plan_jobs
 from napari_saf.cli._options import (
     Given,
-    GivenImages,
     GivenMethods,
     ParameterValue,
     argument,
-    image_options,
     method_options,
     option,
     output,
     step_options,
 )
-from napari_saf.cli._run import PipelineCommand
+from napari_saf.cli._run import GivenImages, PipelineCommand, image_options
 from napari_saf.errors import FormatError
 from napari_saf.methods import METHODS, AbstractMethod, choose_for_strokes
 from napari_saf.objects import ObjectStep
@@ -80,8 +78,7 @@ class Segment(PipelineCommand):
         paths = io.find_images(self.images)
         if self.together and self.tiles == "all":
             raise click.UsageError(str(refusal(Strategy.TILES_ON_DISK, "together")))
-        options: dict[str, Any] = {"suffix": self.suffix, "together": self.together}
-        jobs = plan_jobs(paths, self.out, tiles=self.tiles, **options)
+        jobs = plan_jobs(paths, self.out, self.suffix, self.together, self.tiles)
         pipeline, companions, digests = self._pipeline(jobs)
         task = LabelTask(pipeline, companions, self.overwrite, self.tile or None, digests)
         return self.run_jobs(task, jobs)
@@ -110,15 +107,12 @@ class Segment(PipelineCommand):
         if prototypes is not None and prototypes.options is not None:
             expected = prototypes.options.features_name
             if expected != features:
-                raise click.UsageError(
-                    f"--prototypes: those of the file are made of {expected!r}, not of {features!r}"
-                )
+                raise click.UsageError(f"--prototypes: are made of {expected!r}, not {features!r}")
         if self.scaling is False and options.scaling is None:
             raise click.UsageError("--scaling first: goes with a recipe or prototypes of an image")
         n_images = sum(len(job.images) for job in jobs)
-        options, companions = images.on(
-            options.for_others(self.scaling), n_images, axis_from_file=self.recipe is None
-        )
+        options, has_recipe = options.for_others(self.scaling), self.recipe is not None
+        options, companions = images.on(options, n_images, axis_from_file=not has_recipe)
         level = self.level
         if base is not None and level is None:
             level = base.level

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from napari_saf import methods
-from napari_saf.arrays import boxes, check_window
+from napari_saf.arrays import Region, boxes, check_window
 from napari_saf.device import resolve_device, torch
 from napari_saf.dictionary._atoms import PatchAtoms
 from napari_saf.dictionary._distance import (
@@ -26,7 +26,7 @@ from napari_saf.dictionary._distance import (
 from napari_saf.errors import InvalidInput, raise_if
 from napari_saf.flow import AssignmentField, Flow, Start
 from napari_saf.graph import GridGraph
-from napari_saf.parts import Region, grown
+from napari_saf.parts import grown
 from napari_saf.problem import Problem
 from napari_saf.result import History, LabelImage, LabelMap, Segmentation
 

@@ -17,11 +17,11 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 import platformdirs
-from numpy.typing import NDArray
 
+from napari_saf.arrays import Array, Float32s, Mask
 from napari_saf.device import check_memory, raise_if_interrupted, torch
 from napari_saf.errors import InvalidInput, SafError
-from napari_saf.features._extractors import Axes, FeatureExtractor, Image, Mask, Patterns, perceived
+from napari_saf.features._extractors import Axes, FeatureExtractor, Image, Patterns, perceived
 from napari_saf.features._image import average_around
 from napari_saf.features._network import (
     ARCHITECTURES,
@@ -341,7 +341,7 @@ def cache_folder() -> Path:
     return platformdirs.user_cache_path("napari-saf", appauthor=False) / "features"
 
 
-def key_of(settings: Mapping[str, object], *arrays: NDArray[Any]) -> str:
+def key_of(settings: Mapping[str, object], *arrays: Array) -> str:
     """Return a hash of JSON-compatible settings and arrays."""
     digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode())
     for array in arrays:
@@ -350,7 +350,7 @@ def key_of(settings: Mapping[str, object], *arrays: NDArray[Any]) -> str:
     return digest.hexdigest()
 
 
-def find_array(key: str) -> NDArray[np.float32] | None:
+def find_array(key: str) -> Float32s | None:
     """Return the cached array; None if missing or unreadable."""
     import zarr
 
@@ -364,7 +364,7 @@ def find_array(key: str) -> NDArray[np.float32] | None:
     return array if array.dtype == np.float32 and np.isfinite(array).all() else None
 
 
-def keep_array(key: str, array: NDArray[np.float32]) -> None:
+def keep_array(key: str, array: Float32s) -> None:
     """Cache an array and evict the least recently used; without room nothing is stored."""
     import zarr
 

@@ -9,9 +9,9 @@ from itertools import combinations_with_replacement
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
-from numpy.typing import NDArray
 from skimage import color, feature, filters
 
+from napari_saf.arrays import Array, Float32s, Floats, Mask
 from napari_saf.device import in_threads, raise_if_interrupted
 from napari_saf.errors import InvalidInput
 from napari_saf.features._image import average_around, scales_of, standardized
@@ -21,9 +21,8 @@ _CONVERTED = 2**16
 """Pixels per block of colour conversion, which takes several times their memory."""
 _INTERRUPTED_EVERY = 2**20
 """Voxels per block: about a second in the slowest filter."""
-Image = NDArray[np.float32]
+Image = Float32s
 Axes = Sequence[int] | None
-Mask = NDArray[np.bool_] | None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -121,7 +120,7 @@ class FeatureExtractor(ABC):
         """Return whether this is `template`, or a result of its `fitted`."""
         return self == template
 
-    def colours(self, points: NDArray[np.floating]) -> NDArray[np.floating] | None:
+    def colours(self, points: Floats) -> Floats | None:
         """Return RGB colours (n_points, 3) in [0, 1] of features; None if they have none."""
         return None
 
@@ -143,7 +142,7 @@ class Intensity(FeatureExtractor):
     def features(self, image: Image, axes: Axes = None, mask: Mask = None) -> Image:
         return image
 
-    def colours(self, points: NDArray[np.floating]) -> NDArray[np.floating] | None:
+    def colours(self, points: Floats) -> Floats | None:
         if points.shape[1] not in (1, 3):
             return None
         return np.broadcast_to(np.clip(points, 0, 1), (len(points), 3))
@@ -168,7 +167,7 @@ class Lab(FeatureExtractor):
             raise_if_interrupted()
         return result.reshape(image.shape)
 
-    def colours(self, points: NDArray[np.floating]) -> NDArray[np.floating] | None:
+    def colours(self, points: Floats) -> Floats | None:
         if points.shape[1] != 3:
             return None
         return np.asarray(color.lab2rgb(100 * points.astype(float)))
@@ -185,7 +184,7 @@ class AbstractColourFirst(FeatureExtractor):
     _N_OTHERS: ClassVar[int]
     _COLOUR: ClassVar[float] = 1.0
 
-    def colours(self, points: NDArray[np.floating]) -> NDArray[np.floating] | None:
+    def colours(self, points: Floats) -> Floats | None:
         colour = points[:, : -self._N_OTHERS] / self._COLOUR
         return (Lab() if colour.shape[1] == 3 else Intensity()).colours(colour)
 
@@ -200,9 +199,7 @@ class Texture(AbstractColourFirst):
     _N_OTHERS, _AROUND, _WEIGHT = 1, 2.0, 2.0
     """Width in pixels of the window, weight relative to colour: best on segmented photographs."""
 
-    @property
-    def receptive_field(self) -> int:
-        return round(4 * self._AROUND)  # as scipy has it
+    receptive_field = round(4 * _AROUND)  # as scipy has it
 
     def features(self, image: Image, axes: Axes = None, mask: Mask = None) -> Image:
         colour = perceived(image)
@@ -222,9 +219,7 @@ class Local(AbstractColourFirst):
     """Widths in pixels: as good on nuclei as a single one, the stroke length."""
     _N_OTHERS = len(_AROUND)
 
-    @property
-    def receptive_field(self) -> int:
-        return round(3 * max(self._AROUND)) + 3  # of three boxes
+    receptive_field = round(3 * max(_AROUND)) + 3  # of three boxes
 
     def features(self, image: Image, axes: Axes = None, mask: Mask = None) -> Image:
         colour = perceived(image)
@@ -252,9 +247,7 @@ class Patterns(AbstractColourFirst):
     index of ``benchmarks/features.py``."""
     _N_OTHERS = len(_RADII) * (_N_POINTS + 2) + 1
 
-    @property
-    def receptive_field(self) -> int:
-        return round(3 * self._AROUND) + 3 + max(self._RADII) + 1
+    receptive_field = round(3 * _AROUND) + 3 + max(_RADII) + 1
 
     def features(self, image: Image, axes: Axes = None, mask: Mask = None) -> Image:
         colour = perceived(image)
@@ -275,7 +268,7 @@ class Patterns(AbstractColourFirst):
         return result
 
 
-def _local_patterns(light: Image, axes: Sequence[int], n_points: int, radius: int) -> NDArray[Any]:
+def _local_patterns(light: Image, axes: Sequence[int], n_points: int, radius: int) -> Array:
     """Return the uniform patterns, 0 to n_points + 1, in the planes of one or two axes."""
     moved = np.moveaxis(light, axes, range(-len(axes), 0))
     sides = moved.shape[-2:] if len(axes) == 2 else (1, moved.shape[-1])
@@ -332,9 +325,7 @@ class Multiscale(FeatureExtractor):
                 raise InvalidInput("moments: expected means and scales > 0")
             object.__setattr__(self, "moments", tuple(numbers.tolist()))
 
-    @property
-    def receptive_field(self) -> int:
-        return 4 * 8 + 2  # of the widest blur, and second differences
+    receptive_field = 4 * 8 + 2  # of the widest blur, and second differences
 
     def to_plain(self) -> str | dict[str, Any]:
         return super().to_plain() if self.moments else self.name

@@ -6,12 +6,12 @@ import dataclasses
 import math
 from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.ndimage import uniform_filter
 
+from napari_saf.arrays import Array, Bools, Floats, Mask, all_finite
 from napari_saf.features._extractors import (
     AbstractColourFirst,
     Axes,
@@ -19,7 +19,6 @@ from napari_saf.features._extractors import (
     Image,
     Intensity,
     Lab,
-    Mask,
     lightness,
     perceived,
 )
@@ -50,9 +49,7 @@ _N_MEANS = 2
 """Iterations of the one-sided mean of a ground."""
 
 
-def ground_of(
-    images: Sequence[NDArray[Any]], masks: Sequence[NDArray[np.bool_] | None]
-) -> Ground | None:
+def ground_of(images: Sequence[Array], masks: Sequence[Mask]) -> Ground | None:
     """Return the type of background of images (..., channels), None if there is none.
 
     Many pixels lie on a slowly varying background; all others are brighter (or all darker), of one
@@ -66,9 +63,7 @@ def ground_of(
     return ground_of_looks(looks, middles)
 
 
-def ground_of_looks(
-    looks: Sequence[tuple[NDArray[Any], NDArray[np.bool_] | None]], middles: Sequence[NDArray[Any]]
-) -> Ground | None:
+def ground_of_looks(looks: Sequence[tuple[Array, Mask]], middles: Sequence[Array]) -> Ground | None:
     """Return the background from pixels at `looked_at`, with masks, and crops at `middle_of`."""
     seen = [_finite(*look) for look in looks]
     rows = np.concatenate([values[inside] for values, inside in seen])
@@ -101,7 +96,7 @@ def ground_of_looks(
     return None
 
 
-def _is_thin(middles: Sequence[NDArray[Any]], scaling: Scaling) -> bool:
+def _is_thin(middles: Sequence[Array], scaling: Scaling) -> bool:
     """Return whether most contrast vanishes in means over few pixels."""
     total = lost = 0.0
     for middle in middles:
@@ -124,11 +119,9 @@ def looked_at(shape: Sequence[int], n_images: int = 1) -> tuple[slice, ...]:
     return tuple(slice(min(step // 2, (side - 1) // 2), None, step) for side in shape)
 
 
-def _finite(
-    values: NDArray[Any], mask: NDArray[np.bool_] | None
-) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+def _finite(values: Array, mask: Mask) -> tuple[Array, Bools]:
     """Return pixels, 0 where invalid, and which are finite and within the mask."""
-    inside = np.isfinite(values).all(axis=-1)
+    inside = all_finite(values)
     inside = inside if mask is None else inside & mask
     return np.where(inside[..., None], values, 0), inside
 
@@ -159,9 +152,7 @@ class Foreground(AbstractColourFirst):
     """Widths in pixels of the local means."""
     _N_OTHERS = len(_AROUND)
 
-    @property
-    def receptive_field(self) -> int:
-        return (round(3 * self._FAR) + 3) * (1 + _N_MEANS)
+    receptive_field = (round(3 * _FAR) + 3) * (1 + _N_MEANS)
 
     @property
     def ground_text(self) -> str:
@@ -196,7 +187,7 @@ class Foreground(AbstractColourFirst):
         contrasts = light[..., None] - np.stack(means, axis=-1)
         return np.concatenate([colour, contrasts], axis=-1).astype(np.float32)
 
-    def colours(self, points: NDArray[np.floating]) -> NDArray[np.floating] | None:
+    def colours(self, points: Floats) -> Floats | None:
         colour = points[:, : -self._N_OTHERS].astype(float)
         colour[:, : 1 if colour.shape[1] == 3 else None] += self.ground != "dark"
         rgb = (Lab() if colour.shape[1] == 3 else Intensity()).colours(colour)

@@ -13,14 +13,26 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.ndimage import gaussian_filter, uniform_filter1d
 from skimage import filters
 
-from napari_saf.arrays import all_finite, as_array, as_whole, boxes, check_mask
+from napari_saf.arrays import (
+    Array,
+    Bools,
+    Float32s,
+    Float64s,
+    Floats,
+    Int64s,
+    Mask,
+    Region,
+    all_finite,
+    as_array,
+    as_whole,
+    boxes,
+    check_mask,
+)
 from napari_saf.device import in_threads, raise_if_interrupted
 from napari_saf.errors import InvalidInput, NotFinite
 from napari_saf.graph import CoarseMeans
 
-Values = NDArray[np.float32]
-Region = tuple[slice, ...]
-Mask = NDArray[np.bool_] | None
+Values = Float32s
 
 _MOST_SAMPLED, _LEAST_SAMPLED = 2**20, 1000
 """Most values sampled for the scaling; with fewer than the least, their full range counts."""
@@ -52,9 +64,7 @@ class Scaling:
         return cls(low, high)
 
     @classmethod
-    def of(
-        cls, images: Sequence[NDArray[np.generic]], masks: Sequence[Mask] | None = None
-    ) -> Scaling:
+    def of(cls, images: Sequence[Array], masks: Sequence[Mask] | None = None) -> Scaling:
         """Return the joint scaling of finite values, clipping 0.1 % at each end."""
         inside = [None] * len(images) if masks is None else masks
         seen = [image if m is None else image[m] for image, m in zip(images, inside, strict=True)]
@@ -64,9 +74,7 @@ class Scaling:
         return cls.between(low, high, n_values, _sample_of(images, inside))
 
     @classmethod
-    def between(
-        cls, low: float, high: float, n_values: int, sample: NDArray[np.float64]
-    ) -> Scaling:
+    def between(cls, low: float, high: float, n_values: int, sample: Float64s) -> Scaling:
         """Return the scaling for `n_values` in a range, from a sample of them."""
         if low == high:
             raise InvalidInput(f"image: expected differing values, all of them are {low:g}")
@@ -75,26 +83,20 @@ class Scaling:
         inner = np.percentile(sample, [0.1, 99.9])
         return cls(*(float(x) for x in inner)) if inner[0] < inner[1] else cls(low, high)
 
-    def apply(self, image: NDArray[np.generic]) -> NDArray[np.float32]:
+    def apply(self, image: Array) -> Float32s:
         """Return the image as float32 in [0, 1]."""
         short = image.dtype.itemsize <= 2 or image.dtype == np.float32
-        values: NDArray[Any] = image.astype(np.float32 if short else np.float64)
+        values: Array = image.astype(np.float32 if short else np.float64)
         # halved: the range of two floats may overflow
         values *= 0.5
         values -= values.dtype.type(0.5 * self.low)
         values /= values.dtype.type(0.5 * self.high - 0.5 * self.low)
         return np.asarray(np.clip(values, 0, 1), dtype=np.float32)
 
-    def apply_at(
-        self, shape: tuple[int, ...], image: NDArray[Any], mask: Mask, is_smoothed: bool = False
-    ) -> tuple[Values, Mask]:
-        """Return an image, channels last, scaled to [0, 1] and to `shape`, and its mask."""
-        return self.apply_to(Pixels.of(image, mask), shape, is_smoothed)
-
     def apply_to(
         self, pixels: Pixels, shape: tuple[int, ...], is_smoothed: bool = False
     ) -> tuple[Values, Mask]:
-        """Return the same for an image that is read in parts."""
+        """Return an image scaled to [0, 1] and to `shape`, channels last, and its mask."""
         n_each = 1
         if is_smoothed:
             far = _FAR if math.prod(shape) <= _MOST_SAMPLED else _FAR // 2
@@ -133,7 +135,7 @@ class Scaling:
         raise_if_interrupted()
         return result, small
 
-    def share_outside(self, images: Sequence[NDArray[np.generic]], masks: Sequence[Mask]) -> float:
+    def share_outside(self, images: Sequence[Array], masks: Sequence[Mask]) -> float:
         """Return the share of clipped values, estimated from a sample."""
         values = _sample_of(images, masks)
         return float(np.mean((values < self.low) | (values > self.high)))
@@ -149,14 +151,14 @@ def _lattice(shape: Sequence[int]) -> Region:
     return tuple(slice(0, None, step) for step in steps)
 
 
-def _sampled_rows(image: NDArray[np.generic], mask: Mask) -> NDArray[np.float64]:
+def _sampled_rows(image: Array, mask: Mask) -> Float64s:
     """Return a sample of an image within a mask, float64; with a mask, channels last."""
     every = _lattice(image.shape)
     rows = image[every] if mask is None else image[every][mask[every[:-1]]]
     return rows.reshape(-1, rows.shape[-1]).astype(np.float64)
 
 
-def _sample_of(images: Sequence[NDArray[np.generic]], masks: Sequence[Mask]) -> NDArray[np.float64]:
+def _sample_of(images: Sequence[Array], masks: Sequence[Mask]) -> Float64s:
     pairs = zip(images, masks, strict=True)
     return np.concatenate([_sampled_rows(*pair).ravel() for pair in pairs])
 
@@ -171,15 +173,15 @@ class Pixels:
 
     shape: tuple[int, ...]
     n_channels: int
-    read: Callable[[Region], tuple[NDArray[Any], Mask]]
+    read: Callable[[Region], tuple[Array, Mask]]
     has_mask: bool
     piece: tuple[int, ...] | None = None
 
     @classmethod
-    def of(cls, image: NDArray[Any], mask: Mask) -> Pixels:
+    def of(cls, image: Array, mask: Mask) -> Pixels:
         """Return an array, channels last, with its mask."""
 
-        def read(region: Region) -> tuple[NDArray[Any], Mask]:
+        def read(region: Region) -> tuple[Array, Mask]:
             return image[region], None if mask is None else mask[region]
 
         return cls(image.shape[:-1], image.shape[-1], read, mask is not None)
@@ -226,8 +228,8 @@ class Survey(NamedTuple):
     low: float
     high: float
     n_values: int
-    rows: NDArray[np.float64]
-    look: tuple[NDArray[Any], NDArray[np.bool_]]
+    rows: Float64s
+    look: tuple[Array, Bools]
 
 
 class _Gathered:
@@ -238,9 +240,9 @@ class _Gathered:
         pairs = zip(pixels.shape, self.lattice, strict=True)
         self.shape = [len(range(start, n, step)) for n, (start, step) in pairs]
         self.inside = np.zeros(self.shape, bool)
-        self.values: NDArray[Any] = np.empty(0)
+        self.values: Array = np.empty(0)
 
-    def add(self, region: Region, values: NDArray[Any], inside: Mask) -> None:
+    def add(self, region: Region, values: Array, inside: Mask) -> None:
         if not self.values.size:
             self.values = np.zeros((*self.shape, values.shape[-1]), values.dtype)
         here, there = [], []
@@ -255,9 +257,7 @@ class _Gathered:
         self.inside[tuple(there)] = True if inside is None else inside[source]
 
 
-def smoothed(
-    image: NDArray[np.float32], widths: Sequence[float], mask: NDArray[np.bool_] | None
-) -> NDArray[np.float32]:
+def smoothed(image: Float32s, widths: Sequence[float], mask: Mask) -> Float32s:
     """Return an image, channels last, with Gaussian smoothing (width per axis) in the mask."""
     blur = partial(gaussian_filter, sigma=(*widths, 0), truncate=2)
     if mask is None:
@@ -275,10 +275,7 @@ _LEAST_BOXES = 4.0
 
 
 def average_around(
-    like: Values,
-    width: float | Sequence[float] | NDArray[Any],
-    axes: Sequence[int] | None,
-    mask: NDArray[np.bool_] | None,
+    like: Values, width: float | Sequence[float] | Array, axes: Sequence[int] | None, mask: Mask
 ) -> Callable[[Values], Values]:
     """Return a function that takes Gaussian means along axes, within the mask."""
     along = tuple(range(like.ndim) if axes is None else axes)
@@ -323,9 +320,7 @@ def _box_means(lines: Values, means: Values, sides: Sequence[int], count: int, s
     means[start : start + count] = block
 
 
-def standardized(
-    features: NDArray[np.generic], moments: Sequence[float] | None = None
-) -> NDArray[np.float32]:
+def standardized(features: Array, moments: Sequence[float] | None = None) -> Float32s:
     """Return features of mean 0 and equal variances that sum to 1 / 12, or by `moments`."""
     values = np.asarray(features, dtype=np.float32)
     flat, result = values.reshape(-1, values.shape[-1]), np.empty(values.shape, np.float32)
@@ -342,7 +337,7 @@ def standardized(
     return result
 
 
-def scales_of(spread: NDArray[np.floating]) -> NDArray[np.floating]:
+def scales_of(spread: Floats) -> Floats:
     """Return the divisors of features of these standard deviations."""
     return np.asarray(np.where(spread > 1e-6, spread, 1) * np.sqrt(12 * len(spread)))
 
@@ -389,9 +384,7 @@ def check_group_source(source: str) -> str:
     return source
 
 
-def image_groups(
-    source: str, arrays: Sequence[NDArray[Any]], masks: Sequence[NDArray[np.bool_] | None]
-) -> list[NDArray[np.int64]]:
+def image_groups(source: str, arrays: Sequence[Array], masks: Sequence[Mask]) -> list[Int64s]:
     """Return groups 1, 2, ... of pixels, see `check_group_source`; thresholds are within masks."""
     source_type, number, threshold = _parse_groups(source)
     if source_type == "image":
@@ -413,7 +406,7 @@ def image_groups(
     return [np.where(array[..., number] > threshold, 2, 1) for array in arrays]
 
 
-def channel_threshold(rows: NDArray[np.float64], number: int) -> float:
+def channel_threshold(rows: Float64s, number: int) -> float:
     """Return Otsu's threshold of a channel of pixels (n, channels)."""
     seen = rows[:, number]
     if seen.min() == seen.max():
@@ -445,9 +438,7 @@ def _parse_groups(source: str) -> tuple[str, int, float | None]:
     raise InvalidInput(f"groups: expected {_GROUP_SOURCES}, or arrays, got {source!r}")
 
 
-def finite_mask(
-    image: ArrayLike, array: NDArray[np.generic], mask: Any, channel_axis: int | None
-) -> NDArray[np.bool_] | None:
+def finite_mask(image: ArrayLike, array: Array, mask: Any, channel_axis: int | None) -> Mask:
     """Return the mask (or None) without masked pixels; NotFinite if it has non-finite ones."""
     finite = all_finite(array)
     if not finite.any():

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from napari_saf.arrays import Float32s
 from napari_saf.device import Tensor, raise_if_interrupted, resolve_device, torch
 from napari_saf.errors import FormatError, InvalidInput, SafError, one_line
 from napari_saf.features._timm import import_timm
@@ -59,7 +59,7 @@ class Network:
         """Divisor of valid image sides."""
         return max(self.reductions)
 
-    def features(self, windows: Sequence[NDArray[np.float32]]) -> Tensor:
+    def features(self, windows: Sequence[Float32s]) -> Tensor:
         """Return features (n, n_rows, n_columns, n_features) of equal images (n, ..., 3)."""
         dtype = next(self.model.parameters()).dtype
         images = torch.from_numpy(np.stack(windows)).to(self.device).movedim(-1, 1)

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
+from napari_saf.arrays import Floats, Int64s
 from napari_saf.device import Tensor, raise_if_interrupted, torch
 from napari_saf.errors import InvalidInput
 from napari_saf.flow._simplex import cross_product, new_field, row_blocks
@@ -173,7 +174,7 @@ class GaussianAffinity:
         return Basis(blocks)
 
     def sketch_width(
-        self, features: NDArray[np.floating], device: torch.device, dtype: torch.dtype
+        self, features: Floats, device: torch.device, dtype: torch.dtype
     ) -> tuple[float, float]:
         """Return an estimate of the numbers per node in the sketch, and an upper bound."""
         if self.landmarks is None:
@@ -196,7 +197,7 @@ class GaussianAffinity:
         groups = _shared_rows(sample.to(device), rank)
         return rank if groups is None else rank * len(groups.starts) / len(sample) + 2, most
 
-    def _draw(self, n_nodes: int, rng: np.random.Generator) -> NDArray[np.int64]:
+    def _draw(self, n_nodes: int, rng: np.random.Generator) -> Int64s:
         if not isinstance(self.landmarks, np.ndarray):
             count = min(self.landmarks or 0, n_nodes)
             return np.sort(rng.choice(n_nodes, count, replace=False))
@@ -403,7 +404,7 @@ def equal_rows(table: Tensor, at_most: int) -> EqualRows | None:
     return EqualRows(order.int(), starts.int(), group)
 
 
-def _keys(rows: NDArray[np.floating]) -> NDArray[np.int64]:
+def _keys(rows: Floats) -> Int64s:
     """Return a hash of each row."""
     bits = rows.view(np.uint32 if rows.itemsize == 4 else np.uint64)
     keys = np.zeros(len(rows), dtype=np.uint64)

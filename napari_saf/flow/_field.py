@@ -14,22 +14,13 @@ from collections.abc import Callable
 from typing import ClassVar, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+import napari_saf.flow._simplex as simplex
+from napari_saf.arrays import Float32s, Float64s
 from napari_saf.device import Tensor, torch
 from napari_saf.errors import Cancelled
 from napari_saf.flow._affinity import AffinityOperator, Basis
-from napari_saf.flow._simplex import (
-    column_sums,
-    columns_first_,
-    cross_product,
-    gram,
-    new_field,
-    shifted_softmax,
-    softmax,
-    take_columns,
-    with_columns,
-)
 from napari_saf.graph import Averager
 
 _PSEUDO_INVERSE_TOLERANCE = 1e-9
@@ -61,7 +52,7 @@ class AbstractField(ABC):
         cancelled: Callable[[], bool] = not_cancelled,
     ) -> None:
         self.averager, self.cancelled = averager, cancelled
-        self.assignment, first, second = (new_field(like, n_columns) for _ in range(3))
+        self.assignment, first, second = (simplex.new_field(like, n_columns) for _ in range(3))
         self.scratch = (first, second)
         self.objective = float("nan")
         self.masses = self.squares = np.zeros(n_columns)
@@ -72,12 +63,12 @@ class AbstractField(ABC):
         if self.cancelled():
             raise Cancelled
         self.n_evaluations += 1
-        softmax(v, out=self.assignment)  # W
+        simplex.softmax(v, out=self.assignment)  # W
         likelihood, mean = self.scratch
         self._write_likelihood(v, likelihood)
         # eq. (2.33) in log coordinates: the softmax cancels constants of a node
         self.averager(likelihood, mean, out)
-        return shifted_softmax(mean, out)
+        return simplex.shifted_softmax(mean, out)
 
     @abstractmethod
     def _write_likelihood(self, v: Tensor, out: Tensor) -> None:
@@ -88,22 +79,22 @@ class AbstractField(ABC):
         """Return distances or sketch in 16 bits for compiled kernels, if any; frees the others."""
 
     @abstractmethod
-    def factors(
-        self, sums: NDArray[np.float64], coefficients: NDArray[np.float64]
-    ) -> tuple[ArrayLike, ArrayLike]:
+    def factors(self, sums: Float64s, coefficients: Float64s) -> tuple[ArrayLike, ArrayLike]:
         """Return the factors of the planes and of W, from sums of W and Phi'W.
 
         `sums` are the upper half of W'W if the field `is_mixed`, else W'1 and the diagonal of W'W.
         """
 
     @abstractmethod
-    def prototypes(self, assignment: Tensor) -> NDArray[np.float32]:
+    def prototypes(self, assignment: Tensor) -> Float32s:
         """Return the prototype of each column (n_columns, n_features)."""
 
     def keep_columns(self, columns: Tensor) -> None:
         """Drop all columns but those in `columns`."""
         fields = (self.assignment, *self.scratch)
-        self.assignment, first, second = (with_columns(field, len(columns)) for field in fields)
+        self.assignment, first, second = (
+            simplex.with_columns(field, len(columns)) for field in fields
+        )
         self.scratch = (first, second)
 
 
@@ -127,23 +118,21 @@ class AssignmentField(AbstractField):
         # The mean distance of a node to its prototypes, sum_ij W_ij D_ij / n.
         costs = torch.mul(self.assignment, self._distances, out=self.scratch[1])
         self.objective = float(costs.sum()) / len(v)
-        self.masses, self.squares = (sums.numpy() for sums in column_sums(self.assignment))
+        self.masses, self.squares = (sums.numpy() for sums in simplex.column_sums(self.assignment))
         torch.add(v, self._distances, alpha=-1 / self._rho, out=out)
 
     def planes(self) -> Tensor:
-        return columns_first_(self._distances).T
+        return simplex.columns_first_(self._distances).T
 
-    def factors(
-        self, sums: NDArray[np.float64], coefficients: NDArray[np.float64]
-    ) -> tuple[ArrayLike, ArrayLike]:
+    def factors(self, sums: Float64s, coefficients: Float64s) -> tuple[ArrayLike, ArrayLike]:
         return -1 / self._rho, np.zeros((0, 0))
 
     def keep_columns(self, columns: Tensor) -> None:
         super().keep_columns(columns)
-        self._distances = take_columns(self._distances, columns)
+        self._distances = simplex.take_columns(self._distances, columns)
         self._points = self._points[columns]
 
-    def prototypes(self, assignment: Tensor) -> NDArray[np.float32]:
+    def prototypes(self, assignment: Tensor) -> Float32s:
         return self._points.float().cpu().numpy()
 
 
@@ -170,7 +159,7 @@ class SelfAssignmentField(AbstractField):
     def _write_likelihood(self, v: Tensor, out: Tensor) -> None:
         w = self.assignment
         product = self._operator.product(w)
-        sums = gram(w) if self.is_mixed else torch.stack(column_sums(w))
+        sums = simplex.gram(w) if self.is_mixed else torch.stack(simplex.column_sums(w))
         factors = self._gradient(
             sums.numpy(), product.coefficients.numpy(), product.quadratic.numpy()
         )
@@ -182,11 +171,8 @@ class SelfAssignmentField(AbstractField):
                 block.add_(shift)
 
     def _gradient(
-        self,
-        sums: NDArray[np.float64],
-        coefficients: NDArray[np.float64],
-        quadratic: NDArray[np.float64],
-    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        self, sums: Float64s, coefficients: Float64s, quadratic: Float64s
+    ) -> tuple[Float64s, Float64s]:
         """Return the factors of the basis and of W in grad E_s / rho; set objective and sums."""
         if self.is_mixed:
             overlap, self.squares = sums, sums.diagonal()
@@ -206,23 +192,21 @@ class SelfAssignmentField(AbstractField):
         self._units = units.double().numpy()[:, None]
         return planes
 
-    def factors(
-        self, sums: NDArray[np.float64], coefficients: NDArray[np.float64]
-    ) -> tuple[ArrayLike, ArrayLike]:
+    def factors(self, sums: Float64s, coefficients: Float64s) -> tuple[ArrayLike, ArrayLike]:
         coefficients = self._units * coefficients
         if self.is_mixed:
             sums = np.triu(sums) + np.triu(sums, 1).T
         affinity, shift = self._gradient(sums, coefficients, coefficients.T @ coefficients)
         return self._units * affinity, shift
 
-    def prototypes(self, assignment: Tensor) -> NDArray[np.float32]:
+    def prototypes(self, assignment: Tensor) -> Float32s:
         """Return weighted means, or (W'W)^+ W'F."""
-        sums = cross_product(assignment, self._features)
+        sums = simplex.cross_product(assignment, self._features)
         if self._s == 0:
             unit = assignment.new_ones(1, 1).expand(len(assignment), 1)
-            masses = cross_product(assignment, unit)
+            masses = simplex.cross_product(assignment, unit)
             return np.asarray((sums / masses).float().numpy())
-        overlap = gram(assignment)
+        overlap = simplex.gram(assignment)
         inverse = torch.linalg.pinv(overlap, rtol=_PSEUDO_INVERSE_TOLERANCE, hermitian=True)
         return np.asarray((inverse @ sums).float().numpy())
 
@@ -231,13 +215,11 @@ class Gradient(NamedTuple):
     """E_s(W), and dE/dW = (K W) affinity_factor + W assignment_factor, both float64."""
 
     objective: float
-    affinity_factor: NDArray[np.float64]
-    assignment_factor: NDArray[np.float64]
+    affinity_factor: Float64s
+    assignment_factor: Float64s
 
 
-def self_assignment_gradient(
-    overlap: NDArray[np.float64], affinity: NDArray[np.float64], s: float
-) -> Gradient:
+def self_assignment_gradient(overlap: Float64s, affinity: Float64s, s: float) -> Gradient:
     """Return E_s and its gradient from the overlap W'W and the affinity W'K W.
 
     With C = diag(W'1), Y = W C^(-1/2), M = Y'Y and G = Y'K Y the objective is
@@ -261,9 +243,7 @@ def self_assignment_gradient(
     return Gradient(float((power * g).sum()), 2 * outer * power, 2 * outer * h - v[None, :])
 
 
-def _power_and_derivative(
-    m: NDArray[np.float64], g: NDArray[np.float64], s: float
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _power_and_derivative(m: Float64s, g: Float64s, s: float) -> tuple[Float64s, Float64s]:
     """Return f(M) = M^(-s) and the gradient H of tr(f(M) G) with respect to M.
 
     H = U (F o (U'G U)) U' with the eigenpairs (lambda, U) of M and the divided differences

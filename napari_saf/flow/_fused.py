@@ -20,20 +20,12 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from napari_saf import graph as graphs
+from napari_saf.arrays import Array, Float64s
 from napari_saf.device import Tensor, torch
 from napari_saf.errors import Cancelled
 from napari_saf.flow._field import AbstractField
-from napari_saf.graph import (
-    AbstractGraph,
-    Averager,
-    BoxSum,
-    GraphUnion,
-    GridGraph,
-    UnionAverager,
-    WeightedAverage,
-)
 
 _log = logging.getLogger(__name__)
 
@@ -98,17 +90,20 @@ class Grid(NamedTuple):
     first node; those of a row begin at `rows`. `geometry` are three sides and three window radii.
     """
 
-    weights: NDArray[Any]
-    offsets: NDArray[Any]
-    inverse: NDArray[Any]
-    runs: NDArray[Any]
-    rows: NDArray[Any]
+    weights: Array
+    offsets: Array
+    inverse: Array
+    runs: Array
+    rows: Array
     geometry: tuple[int, ...]
 
     @classmethod
-    def of(cls, averager: Averager, first: int = 0) -> Grid | None:
+    def of(cls, averager: graphs.Averager, first: int = 0) -> Grid | None:
         """Return the grid of an averager; None if the kernels do not support it."""
-        if not isinstance(averager, BoxSum | WeightedAverage) or len(averager.shape) > 3:
+        if (
+            not isinstance(averager, graphs.BoxSum | graphs.WeightedAverage)
+            or len(averager.shape) > 3
+        ):
             return None
         sides = _three(averager.shape, 1)
         n_pixels, width = math.prod(sides), sides[-1]
@@ -121,10 +116,10 @@ class Grid(NamedTuple):
             starts, lengths = pixels[begins], np.diff(begins, append=len(pixels))
         runs = np.stack([starts % width, starts % width + lengths, begins + first], axis=1)
         rows = np.searchsorted(starts, np.arange(0, n_pixels + 1, width))
-        if isinstance(averager, WeightedAverage):
+        if isinstance(averager, graphs.WeightedAverage):
             quantized = averager.weights.in_16_bits(pixels)
-            weights: NDArray[Any] = quantized.images.ravel()
-            inverse: NDArray[Any] = quantized.inverse
+            weights: Array = quantized.images.ravel()
+            inverse: Array = quantized.inverse
             offsets = np.array([_three(offset, 0) for offset in quantized.offsets])
             radii, image = np.abs(offsets).max(axis=0), np.arange(len(offsets))
             # Images may cover half of the positions: w_o(p) = w_-o(p + o).
@@ -164,10 +159,12 @@ def _three(values: Sequence[int], fill: int) -> tuple[int, ...]:
     return (fill,) * (3 - len(values)) + tuple(int(value) for value in values)
 
 
-def saves_memory(graph: AbstractGraph, n_entries: int, device: torch.device) -> bool:
+def saves_memory(graph: graphs.AbstractGraph, n_entries: int, device: torch.device) -> bool:
     """Return whether kernels step fields of `n_entries` large enough to need memory limits."""
-    grids = graph.grids if isinstance(graph, GraphUnion) else (graph,)
-    is_supported = all(isinstance(grid, GridGraph) and len(grid.shape) <= 3 for grid in grids)
+    grids = graph.grids if isinstance(graph, graphs.GraphUnion) else (graph,)
+    is_supported = all(
+        isinstance(grid, graphs.GridGraph) and len(grid.shape) <= 3 for grid in grids
+    )
     is_supported &= device.type == "cpu" and n_entries >= _MANY_ENTRIES
     return is_supported and kernels() is not None
 
@@ -193,7 +190,7 @@ class Fused:
         if v.numel() < _LEAST_ENTRIES or v.device.type != "cpu" or v.dtype != torch.float32:
             return None
         parts, averager = [(field.averager, 0)], field.averager
-        if isinstance(averager, UnionAverager):
+        if isinstance(averager, graphs.UnionAverager):
             parts = [(part, nodes.start) for part, nodes in averager.parts]
         grids = [grid for grid in itertools.starmap(Grid.of, parts) if grid is not None]
         module = kernels() if len(grids) == len(parts) else None
@@ -251,7 +248,7 @@ class Fused:
         self._entropy = -sums[1].sum()
         return float(sums[0].sum())
 
-    def read(self, v: Tensor, labels: Tensor) -> tuple[float, float, NDArray[np.float64], Tensor]:
+    def read(self, v: Tensor, labels: Tensor) -> tuple[float, float, Float64s, Tensor]:
         """Update labels by the state of the last attempt; return the fields of a `Reading`."""
         (n, c), values, columns = v.shape, _columns(v), labels.numpy()
 
@@ -275,7 +272,7 @@ class Fused:
 
     def _sum(
         self, function: Any, calls: Sequence[tuple[Any, ...]], shape: tuple[int, ...]
-    ) -> NDArray[np.float64]:
+    ) -> Float64s:
         """Call a kernel with each of `calls` in threads; return the sum of its outputs."""
         sums = np.zeros((len(calls), *shape))
         jobs = zip(calls, sums, strict=True)
@@ -296,7 +293,7 @@ class Fused:
         return np.asarray(sums.sum(axis=0))
 
 
-def _columns(field: Tensor) -> NDArray[Any]:
+def _columns(field: Tensor) -> Array:
     """Return a field as (n_columns, n_nodes), slopes as uint16."""
     array = field.T.numpy()
     return array.view(np.uint16) if array.dtype == np.int16 else array

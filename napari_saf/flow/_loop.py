@@ -7,20 +7,13 @@ import math
 from collections.abc import Callable, Generator, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
+import napari_saf.flow._simplex as simplex
+from napari_saf.arrays import Float32s
 from napari_saf.device import Tensor, torch
 from napari_saf.errors import Cancelled
 from napari_saf.flow._field import AbstractField
-from napari_saf.flow._simplex import (
-    FLOOR,
-    SeedConstraint,
-    Start,
-    row_blocks,
-    softmax,
-    take_columns,
-    with_columns,
-)
+from napari_saf.flow._simplex import SeedConstraint, Start
 from napari_saf.flow._steppers import AbstractRun, AbstractStepper
 from napari_saf.parameters import check_bounds, documented, parameter
 from napari_saf.result import LabelMap, Record, Segmentation, Status
@@ -178,7 +171,7 @@ class FlowRun:
         v = self._log_coordinates()
         if len(self._active) == self.n_columns:
             return v
-        full = v.new_full((len(v), self.n_columns), FLOOR)
+        full = v.new_full((len(v), self.n_columns), simplex.FLOOR)
         return full.index_copy_(1, self._active, v)
 
     def steps(self) -> Generator[float, None, Status]:
@@ -203,13 +196,15 @@ class FlowRun:
             status = Status.CANCELLED
         return status
 
-    def finish(self) -> tuple[NDArray[np.float32], NDArray[np.float32] | None, NDArray[np.float32]]:
+    def finish(self) -> tuple[Float32s, Float32s | None, Float32s]:
         """Return assignment, prototypes (NaN if removed) and uncertainty; release the fields."""
         v = self._log_coordinates()
         time = self.records[-1].time if self.records else 0.0
         if time == 0:
             _prefer_labels_where_undecided_(v, self._labels)
-        assignment = full = softmax(v, out=v)  # in place: allocation costs more than the softmax
+        assignment = full = simplex.softmax(
+            v, out=v
+        )  # in place: allocation costs more than the softmax
         # share of flow time before nodes decide, see `Segmentation`
         if time > 0:
             deficit = self._uncertainty.numpy(force=True) / time
@@ -224,7 +219,7 @@ class FlowRun:
             prototypes[self._active.cpu().numpy()] = active
         if len(self._active) < self.n_columns:
             assert self._run is not None
-            full = with_columns(self._run.field.scratch[0], self.n_columns)
+            full = simplex.with_columns(self._run.field.scratch[0], self.n_columns)
             full.zero_().index_copy_(1, self._active, assignment)
         self._v = self._run = None
         return np.ascontiguousarray(full.float().cpu().numpy()), prototypes, uncertainty
@@ -246,12 +241,12 @@ class FlowRun:
         alive = torch.bincount(self._labels, minlength=len(self._active)) > 0
         for column in (~alive).nonzero()[:, 0]:
             # one by one: comparing the whole field costs as much as a step
-            alive[column] = (v[:, column] > FLOOR).any()
+            alive[column] = (v[:, column] > simplex.FLOOR).any()
         columns = alive.nonzero()[:, 0]
         if len(columns) < len(self._active):
             field.keep_columns(columns)
             self._renumber(columns)
-            self._v = v = take_columns(v, columns)
+            self._v = v = simplex.take_columns(v, columns)
         run = self._flow.stepper.start(field, v, self._constrain)
         if not field.n_evaluations:
             field(v, field.scratch[0])
@@ -321,7 +316,7 @@ def _accumulate_uncertainty_(total: Tensor, highest: Tensor, time: float) -> Non
 def _prefer_labels_where_undecided_(v: Tensor, labels: Tensor) -> None:
     """Make nodes with equal columns slightly prefer their label, in place."""
     summing = v.new_ones(v.shape[1])
-    for rows in row_blocks(v):
+    for rows in simplex.row_blocks(v):
         block = v[rows]
         level = torch.mv(block, summing) == 0  # none is above 0
         if level.any():

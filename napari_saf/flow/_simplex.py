@@ -17,9 +17,9 @@ import math
 from collections.abc import Callable, Iterator
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from napari_saf.arrays import own_floats
+from napari_saf.arrays import Int64s, own_floats
 from napari_saf.device import Tensor, torch
 from napari_saf.errors import InvalidInput
 from napari_saf.points import distances
@@ -276,7 +276,7 @@ def class_means(features: Tensor, seeds: Tensor) -> Tensor:
     return total[1:] / torch.bincount(seeds)[1:, None]
 
 
-def count_classes(seeds: Tensor | NDArray[np.int64]) -> int:
+def count_classes(seeds: Tensor | Int64s) -> int:
     """Return the number of classes 1, 2, ... of seeds (n_nodes,); InvalidInput if one is empty."""
     classes = torch.unique(torch.as_tensor(seeds[seeds > 0]))
     numbers = torch.arange(1, len(classes) + 1, device=classes.device)

@@ -13,22 +13,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from typing import Any, ClassVar, NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
-
+import napari_saf.flow._simplex as simplex
+from napari_saf.arrays import Float64s
 from napari_saf.device import Tensor, torch
 from napari_saf.flow._field import AbstractField
 from napari_saf.flow._fused import Fused
-from napari_saf.flow._simplex import (
-    SeedConstraint,
-    columns_first_,
-    entropy,
-    new_field,
-    row_blocks,
-    softmax,
-    take_columns,
-    update_labels,
-)
+from napari_saf.flow._simplex import SeedConstraint
 from napari_saf.parameters import check_bounds, documented, parameter
 
 Constraint = Callable[[Tensor, slice], Tensor]
@@ -48,7 +38,7 @@ class Reading(NamedTuple):
 
     changed: float
     entropy: float
-    sizes: NDArray[np.float64]
+    sizes: Float64s
     highest: Tensor
 
 
@@ -66,7 +56,7 @@ class AbstractRun(ABC):
         self._constrain_all()
         self.assignment = field.assignment
         self.time = 0.0
-        self.memory = [new_field(v, v.shape[1]) for _ in range(self.n_fields)]
+        self.memory = [simplex.new_field(v, v.shape[1]) for _ in range(self.n_fields)]
 
     @abstractmethod
     def advance(self) -> None:
@@ -74,19 +64,19 @@ class AbstractRun(ABC):
 
     def read(self, labels: Tensor) -> Reading:
         """Update the preferred columns (n_nodes,) in place; return the reading."""
-        changed = update_labels(labels, self.v)
+        changed = simplex.update_labels(labels, self.v)
         highest = self.assignment.gather(1, labels[:, None])[:, 0]
         sizes = torch.bincount(labels, minlength=self.v.shape[1]).cpu().double().numpy()
-        return Reading(changed, entropy(self.assignment, self.v, highest), sizes, highest)
+        return Reading(changed, simplex.entropy(self.assignment, self.v, highest), sizes, highest)
 
     def keep_columns(self, columns: Tensor) -> None:
         self.field.keep_columns(columns)
-        self.v = take_columns(self.v, columns)
-        self.memory = [take_columns(field, columns) for field in self.memory]
+        self.v = simplex.take_columns(self.v, columns)
+        self.memory = [simplex.take_columns(field, columns) for field in self.memory]
         self._constrain_all()
 
     def _constrain_all(self) -> None:
-        for rows in row_blocks(self.v):
+        for rows in simplex.row_blocks(self.v):
             self.constrain(self.v[rows], rows)
 
 
@@ -97,9 +87,9 @@ class _EulerRun(AbstractRun):
         (slope,), step = self.memory, self.scheme.step
         self.field(self.v, slope)
         self.assignment = self.field.scratch[0]
-        for rows in row_blocks(self.v):
+        for rows in simplex.row_blocks(self.v):
             block = self.v[rows].add_(slope[rows], alpha=step)
-            softmax(self.constrain(block, rows), out=self.assignment[rows])
+            simplex.softmax(self.constrain(block, rows), out=self.assignment[rows])
         self.time += step
 
 
@@ -141,7 +131,7 @@ class _AbstractAdaptiveRun(AbstractRun):
     def _combine(self, out: Tensor, *terms: tuple[Tensor, float]) -> Iterator[tuple[slice, Tensor]]:
         """Write the state plus weighted slopes into `out`; yield its blocks of rows."""
         (first, factor), *remaining = terms
-        for rows in row_blocks(out):
+        for rows in simplex.row_blocks(out):
             block = torch.add(self.v[rows], first[rows], alpha=factor, out=out[rows])
             for slope, weight in remaining:
                 block.add_(slope[rows], alpha=weight)
@@ -164,10 +154,12 @@ class _AdamsRun(_AbstractAdaptiveRun):
         is_supported = isinstance(constrain, SeedConstraint) and isinstance(field, AbstractField)
         if is_supported:
             self._fused = Fused.of(field, v)
-        super().__init__(field, v if self._fused is None else columns_first_(v), constrain, scheme)
+        super().__init__(
+            field, v if self._fused is None else simplex.columns_first_(v), constrain, scheme
+        )
         if self._fused is not None:
             slope = torch.empty(v.shape[1], dtype=torch.int16)
-            self.memory[:3] = (new_field(slope, len(v)).T for _ in range(3))
+            self.memory[:3] = (simplex.new_field(slope, len(v)).T for _ in range(3))
         self._attempt(0.0)
         self.memory[0], self.memory[2] = self.memory[2], self.memory[0]
 
@@ -201,7 +193,7 @@ class _AdamsRun(_AbstractAdaptiveRun):
         (self.assignment, buffer), error = self.field.scratch, 0.0
         terms = zip((slope, slope_ahead, slope_before), correction, strict=True)
         for rows, block in self._combine(ahead, *terms):
-            corrected = softmax(self.constrain(block, rows), out=self.assignment[rows])
+            corrected = simplex.softmax(self.constrain(block, rows), out=self.assignment[rows])
             error += _l1(corrected, self.field.assignment[rows], out=buffer[rows])
         return error / len(ahead)
 
@@ -230,7 +222,7 @@ class _BogackiShampineRun(_AbstractAdaptiveRun):
         lower = (first, 7 * step / 24), (second, step / 4), (third, step / 3), (last, step / 8)
         (v, buffer), error = field.scratch, 0.0
         for rows, block in self._combine(v, *lower):
-            lower_order = softmax(block, out=buffer[rows])
+            lower_order = simplex.softmax(block, out=buffer[rows])
             error += _l1(field.assignment[rows], lower_order, out=block)
         self.assignment = field.assignment
         return error / len(v)

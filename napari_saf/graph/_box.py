@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from napari_saf.arrays import Float32s, Float64s, Int64s
 from napari_saf.device import Tensor, torch
 
 _BLOCK = 32
@@ -39,7 +40,7 @@ class BoxSum:
         self._n_pixels = int(np.prod(shape, dtype=np.int64))
         self.inside = inside
 
-        def to_device(band: NDArray[np.float64]) -> Tensor:
+        def to_device(band: Float64s) -> Tensor:
             return torch.from_numpy(band.copy()).to(dtype).to(device)
 
         self._axes = [
@@ -81,7 +82,7 @@ class _AxisSum:
         axis: int,
         radius: int,
         mean: bool,
-        to_device: Callable[[NDArray[np.float64]], Tensor],
+        to_device: Callable[[Float64s], Tensor],
     ) -> None:
         self._n_outer = int(np.prod(shape[:axis], dtype=np.int64))
         self._length = shape[axis]
@@ -108,7 +109,7 @@ class _AxisSum:
         self._first = band(slice(0, head), slice(0, 2 * head))
         self._last = band(slice(tail, self._length), slice(tail - head, self._length))
 
-    def _counts(self) -> NDArray[np.int64]:
+    def _counts(self) -> Int64s:
         """Return the number of pixels in the window of each pixel."""
         pixels = np.arange(self._length)
         last = np.minimum(pixels + self._radius, self._length - 1)
@@ -173,15 +174,15 @@ class WindowWeights:
     """
 
     offsets: list[tuple[int, ...]]
-    images: NDArray[np.uint16] | NDArray[np.float32]
-    inverse: NDArray[np.float32]
+    images: NDArray[np.uint16] | Float32s
+    inverse: Float32s
 
     @property
     def n_mirrored(self) -> int:
         """Number of trailing offsets without an image."""
         return len(self.offsets) - len(self.images)
 
-    def in_16_bits(self, nodes: NDArray[np.int64] | slice) -> WindowWeights:
+    def in_16_bits(self, nodes: Int64s | slice) -> WindowWeights:
         """Quantise to 16 bits, with an error of 8e-6 of the largest weight of a pixel."""
         if self.images.dtype == np.uint16:
             return self
@@ -192,9 +193,9 @@ class WindowWeights:
         return WindowWeights(self.offsets, images, np.reciprocal(total.ravel()[nodes]))
 
 
-def as_whole_weights(weights: NDArray[np.float32]) -> NDArray[np.uint16]:
+def as_whole_weights(weights: Float32s) -> NDArray[np.uint16]:
     """Quantise weights of at most 1 to 16 bits; positive weights stay positive."""
-    scaled: NDArray[np.float32] = np.rint((weights * _WHOLE).clip(min=np.sign(weights)))
+    scaled: Float32s = np.rint((weights * _WHOLE).clip(min=np.sign(weights)))
     return scaled.astype(np.uint16)
 
 

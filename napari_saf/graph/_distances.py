@@ -24,11 +24,20 @@ import dataclasses
 from collections.abc import Callable, Iterator
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy import sparse
 from scipy.spatial import KDTree
 
-from napari_saf.arrays import as_array, as_whole
+from napari_saf.arrays import (
+    Array,
+    Float32s,
+    Float64s,
+    Floats,
+    Int64s,
+    Integers,
+    as_array,
+    as_whole,
+)
 from napari_saf.errors import InvalidInput
 
 _MOST_TREE_FEATURES = 16
@@ -46,8 +55,8 @@ _LEAST = 1e-9
 class Neighbours:
     """The k nearest neighbours of every node, nearest first, without the node itself."""
 
-    indices: NDArray[np.int64]
-    squared_distances: NDArray[np.float64]
+    indices: Int64s
+    squared_distances: Float64s
 
     def indicator(self) -> sparse.csr_array:
         """Return the matrix with w_pq = 1 where q is among the nearest of p."""
@@ -85,9 +94,7 @@ def nearest_neighbours(features: ArrayLike, k: int) -> Neighbours:
     return Neighbours(indices.reshape(-1, k), squares.reshape(-1, k))
 
 
-def squared_steps(
-    features: NDArray[np.floating], starts: NDArray[np.integer], ends: NDArray[np.integer]
-) -> NDArray[np.float64]:
+def squared_steps(features: Floats, starts: Integers, ends: Integers) -> Float64s:
     squares = np.empty(len(starts))
     for first in range(0, len(starts), _PAIRS_AT_ONCE):
         pairs = slice(first, first + _PAIRS_AT_ONCE)
@@ -96,7 +103,7 @@ def squared_steps(
     return squares
 
 
-def mean_nearest_distance(points: ArrayLike, queries: ArrayLike, k: int) -> NDArray[np.float64]:
+def mean_nearest_distance(points: ArrayLike, queries: ArrayLike, k: int) -> Float64s:
     """Return the mean distance of queries to the k nearest points, or to all if fewer."""
     points, queries = np.asarray(points), np.asarray(queries)
     return np.asarray(_search(points, k)(queries, np.inf).mean(axis=1, dtype=np.float64))
@@ -106,16 +113,12 @@ def mean_nearest_distance(points: ArrayLike, queries: ArrayLike, k: int) -> NDAr
 class NearestDistances:
     """Distances (n_nodes, k) to the nearest of some `nodes`, ascending, padded by infinity."""
 
-    nodes: NDArray[np.int64]
-    lengths: NDArray[np.float32]
+    nodes: Int64s
+    lengths: Float32s
 
     @classmethod
     def of(
-        cls,
-        features: NDArray[np.floating],
-        nodes: NDArray[np.int64],
-        k: int,
-        previous: NearestDistances | None = None,
+        cls, features: Floats, nodes: Int64s, k: int, previous: NearestDistances | None = None
     ) -> NearestDistances:
         """Compute the distances to sorted `nodes`, updating `previous` by the new ones."""
         if previous is None or not np.isin(previous.nodes, nodes).all():
@@ -131,15 +134,15 @@ class NearestDistances:
             lengths[rows] = np.sort(np.concatenate(merged, axis=1), axis=1)[:, :k]
         return cls(nodes, lengths)
 
-    def mean(self) -> NDArray[np.float64]:
+    def mean(self) -> Float64s:
         """Return the mean distance to the k nearest nodes, or to all if fewer."""
         lengths = self.lengths[:, : len(self.nodes)]
         return np.asarray(lengths.mean(axis=1, dtype=np.float64))
 
 
 def _in_parts(
-    features: NDArray[np.floating], points: NDArray[np.floating], farthest: NDArray[np.float32]
-) -> Iterator[tuple[NDArray[np.int64], float]]:
+    features: Floats, points: Floats, farthest: Float32s
+) -> Iterator[tuple[Int64s, float]]:
     """Yield nodes whose `farthest` distance may reach a point, with an upper bound of it."""
     if points.shape[1] > _MOST_TREE_FEATURES:  # where bounds gain nothing
         yield np.arange(len(features)), np.inf
@@ -151,9 +154,7 @@ def _in_parts(
         yield part, farthest[part[-1:]].max(initial=0)
 
 
-def _search(
-    points: NDArray[np.generic], k: int
-) -> Callable[[NDArray[np.generic], float], NDArray[np.floating]]:
+def _search(points: Array, k: int) -> Callable[[Array, float], Floats]:
     """Make a search for distances to the k nearest points; those above a bound may be infinite."""
     k = min(k, len(points))
     if points.shape[1] > _MOST_TREE_FEATURES:
@@ -164,7 +165,7 @@ def _search(
     )
 
 
-def _by_tree(points: NDArray[np.generic], k: int) -> NDArray[np.int64]:
+def _by_tree(points: Array, k: int) -> Int64s:
     """Search a k-d tree along the principal axes: half the time of scipy's defaults."""
     scaled = points.astype(np.float64)
     scaled /= max(float(np.abs(scaled).max()), np.finfo(np.float64).tiny)
@@ -177,9 +178,7 @@ def _by_tree(points: NDArray[np.generic], k: int) -> NDArray[np.int64]:
     return indices
 
 
-def _by_brute_force(
-    points: NDArray[np.generic], queries: NDArray[np.generic], k: int
-) -> tuple[NDArray[np.floating], NDArray[np.int64]]:
+def _by_brute_force(points: Array, queries: Array, k: int) -> tuple[Floats, Int64s]:
     from sklearn.neighbors import NearestNeighbors  # takes half a second to load
 
     centre = points[0]  # products far from the origin lose digits
@@ -188,7 +187,7 @@ def _by_brute_force(
     return lengths, indices
 
 
-def _by_index(points: NDArray[np.generic], k: int) -> NDArray[np.int64]:
+def _by_index(points: Array, k: int) -> Int64s:
     from usearch.index import Index
 
     index = Index(ndim=points.shape[1], metric="l2sq", dtype="f32", expansion_search=max(64, 4 * k))
@@ -197,7 +196,7 @@ def _by_index(points: NDArray[np.generic], k: int) -> NDArray[np.int64]:
     return np.asarray(index.search(vectors, k, threads=0).keys, dtype=np.int64)
 
 
-def path_costs(steps: sparse.csr_array, features: NDArray[np.floating]) -> sparse.csr_array:
+def path_costs(steps: sparse.csr_array, features: Floats) -> sparse.csr_array:
     """Return step lengths: relative feature distance, plus 10 times the share of a side."""
     ends = sparse.coo_array(steps)
     spread = np.sqrt(np.square(features - features.mean(axis=0)).sum(axis=1).mean())

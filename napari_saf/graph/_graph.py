@@ -8,11 +8,11 @@ from functools import cached_property, partial
 from typing import Any, Literal, Protocol
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy import sparse
 from scipy.sparse.csgraph import reverse_cuthill_mckee
 
-from napari_saf.arrays import as_array, own_floats
+from napari_saf.arrays import Array, Floats, Int64s, Integers, as_array, own_floats
 from napari_saf.device import Tensor, torch
 from napari_saf.errors import InvalidInput
 from napari_saf.graph._distances import nearest_neighbours
@@ -33,7 +33,7 @@ class AbstractGraph(ABC):
     """A weighted graph whose nodes carry features and labels."""
 
     @cached_property
-    def cached_results(self) -> dict[str, tuple[NDArray[np.floating], Any]]:
+    def cached_results(self) -> dict[str, tuple[Floats, Any]]:
         """Features, and results computed of them on the graph; see `Problem.remember`."""
         return {}
 
@@ -59,28 +59,24 @@ class AbstractGraph(ABC):
         """Return step lengths between adjacent nodes, each once, as shares of the longest side."""
 
     @abstractmethod
-    def laplacian_product(self, values: NDArray[np.floating]) -> NDArray[np.floating]:
+    def laplacian_product(self, values: Floats) -> Floats:
         """Return the product of the weights, without self weights, with node values.
 
         Values have shape (n_nodes, n_columns). Grid weights are 1 in the window, or the explicit
         weights, normalised with the self weight in each row.
         """
 
-    def to_image(
-        self, values: NDArray[np.generic], fill: float = 0
-    ) -> NDArray[np.generic] | list[NDArray[np.generic]]:
+    def to_image(self, values: Array, fill: float = 0) -> Array | list[Array]:
         """Return node values in the shape of the image(s), `fill` outside the mask."""
         return values
 
-    def average(self, values: NDArray[np.floating]) -> NDArray[np.floating]:
+    def average(self, values: Floats) -> Floats:
         """Return the weighted means of node values (n_nodes, n_columns) over neighbourhoods."""
         return self._apply(self.averager, values)
 
     def _apply(
-        self,
-        make_operator: Callable[[torch.device, torch.dtype], Averager],
-        values: NDArray[np.floating],
-    ) -> NDArray[np.floating]:
+        self, make_operator: Callable[[torch.device, torch.dtype], Averager], values: Floats
+    ) -> Floats:
         array = own_floats(values, "values")
         if array.ndim != 2 or array.shape[0] != self.n_nodes:
             raise InvalidInput(
@@ -91,7 +87,7 @@ class AbstractGraph(ABC):
         make_operator(field.device, field.dtype)(field, out, scratch)
         return out.numpy()
 
-    def _check_nodes(self, nodes: ArrayLike) -> NDArray[np.int64]:
+    def _check_nodes(self, nodes: ArrayLike) -> Int64s:
         array = as_array(nodes, "nodes")
         is_whole = array.dtype.kind in "iu" or not array.size
         if not is_whole or (array.size and not 0 <= array.min() <= array.max() < self.n_nodes):
@@ -123,7 +119,7 @@ class SparseProduct:
         )
         out.copy_(product)
 
-    def among(self, nodes: NDArray[np.integer]) -> SparseProduct:
+    def among(self, nodes: Integers) -> SparseProduct:
         weights, n_nodes = self._weights, len(self._ends) - 1
         arrays = (x.cpu().numpy() for x in (weights, self._columns, self._ends))
         matrix = sparse.csr_array(tuple(arrays), shape=(n_nodes, n_nodes))
@@ -250,14 +246,14 @@ class AffinityGraph(AbstractGraph):
     def n_nodes(self) -> int:
         return int(self.weights.shape[0])
 
-    def in_order(self, nodes: NDArray[np.integer]) -> AffinityGraph:
+    def in_order(self, nodes: Integers) -> AffinityGraph:
         """Return the graph with its nodes permuted."""
         weights = self.weights[nodes][:, nodes]
         graph = AffinityGraph(weights, self_weight=self._self_weight, symmetric=False)
         graph._is_symmetric = self._is_symmetric  # without checking it again
         return graph
 
-    def local_order(self) -> NDArray[np.int64]:
+    def local_order(self) -> Int64s:
         """Return the reverse Cuthill-McKee order of the nodes, (n_nodes,).
 
         https://doi.org/10.1145/800195.805928. With a million nodes and 5 neighbours, a product with
@@ -289,5 +285,5 @@ class AffinityGraph(AbstractGraph):
             (np.zeros(upper.nnz), upper.indices, upper.indptr), shape=upper.shape
         )
 
-    def laplacian_product(self, values: NDArray[np.floating]) -> NDArray[np.floating]:
+    def laplacian_product(self, values: Floats) -> Floats:
         return self._apply(partial(SparseProduct, self.weights), values)

@@ -6,13 +6,22 @@ import itertools
 import math
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
-from napari_saf.arrays import as_list, as_whole, check_mask, check_window, own_floats
+from napari_saf.arrays import (
+    Array,
+    Float32s,
+    Floats,
+    Int64s,
+    as_list,
+    as_whole,
+    check_mask,
+    check_window,
+    own_floats,
+)
 from napari_saf.device import Tensor, check_memory, in_threads, raise_if_interrupted, torch
 from napari_saf.errors import InvalidInput
 from napari_saf.graph._box import BoxSum, WeightedAverage, WindowWeights, as_whole_weights
@@ -161,7 +170,7 @@ class GridGraph(AbstractGraph):
         return grid
 
     @property
-    def weights(self) -> NDArray[np.float32] | None:
+    def weights(self) -> Float32s | None:
         """Weights (n_nodes, n_positions) that sum to 1 over the positions; None if all are equal.
 
         Computed on every access: a node has one for every position.
@@ -222,7 +231,7 @@ class GridGraph(AbstractGraph):
         data, rows, columns = (np.concatenate(part) for part in zip(*parts, strict=True))
         return sparse.csr_array((data, (rows, columns)), shape=(self.n_nodes, self.n_nodes))
 
-    def contrast_weights(self, features: NDArray[np.floating], sigma2: float) -> sparse.csr_array:
+    def contrast_weights(self, features: Floats, sigma2: float) -> sparse.csr_array:
         """Return weights exp(-|f_i - f_k|^2 / sigma2) of the neighbours within the window."""
         image = np.asarray(self.spread(own_floats(features, "features")))
         weights = self._new_weights(_BYTES_AS_MATRIX)
@@ -233,7 +242,7 @@ class GridGraph(AbstractGraph):
             weights[:, k] = self.gather(there)
         return symmetric_part(self._matrix(weights))
 
-    def _matrix(self, weights: NDArray[np.float32]) -> sparse.csr_array:
+    def _matrix(self, weights: Float32s) -> sparse.csr_array:
         """Convert weights of window positions (n_nodes, prod(window)) to a sparse matrix."""
         number = np.asarray(self.spread(np.arange(self.n_nodes), fill=-1))
         rows, columns, entries = [], [], []
@@ -249,7 +258,7 @@ class GridGraph(AbstractGraph):
         size = (self.n_nodes, self.n_nodes)
         return sparse.csr_array((np.concatenate(entries), ends), shape=size)
 
-    def laplacian_product(self, values: NDArray[np.floating]) -> NDArray[np.floating]:
+    def laplacian_product(self, values: Floats) -> Floats:
         weights = self.window_weights
         if weights is None:
             return self._apply(self.neighbour_sum, values)
@@ -261,7 +270,7 @@ class GridGraph(AbstractGraph):
         """Return the grid with equal weights, which take no memory."""
         return GridGraph(self.shape, window=self.window, mask=self.mask)
 
-    def spread(self, values: NDArray[np.generic], fill: float = 0) -> NDArray[np.generic]:
+    def spread(self, values: Array, fill: float = 0) -> Array:
         """Return node values in the shape of the grid, `fill` outside the mask."""
         values = np.asarray(values)
         if self.mask is None:
@@ -272,14 +281,14 @@ class GridGraph(AbstractGraph):
 
     to_image = spread
 
-    def positions(self, nodes: ArrayLike) -> NDArray[np.int64]:
+    def positions(self, nodes: ArrayLike) -> Int64s:
         """Return the pixel indices (n, n_axes) of nodes."""
         flat = self._check_nodes(nodes)
         if self.mask is not None:
             flat = np.flatnonzero(self.mask)[flat]
         return np.stack(np.unravel_index(flat, self.shape), axis=-1)
 
-    def gather(self, image: ArrayLike) -> NDArray[np.generic]:
+    def gather(self, image: ArrayLike) -> Array:
         """Return the node values of an array in the shape of the grid, channels last."""
         image = np.asarray(image)
         if image.shape[: len(self.shape)] != self.shape:
@@ -305,7 +314,7 @@ class GridGraph(AbstractGraph):
             return None
         return torch.from_numpy(np.flatnonzero(self.mask)).to(device)
 
-    def _new_weights(self, bytes_each: int = 4) -> NDArray[np.float32]:
+    def _new_weights(self, bytes_each: int = 4) -> Float32s:
         shape = (self.n_nodes, len(self._offsets()))
         self._check_memory(bytes_each * math.prod(shape))
         return np.zeros(shape, np.float32, order="F")
@@ -326,7 +335,7 @@ class GridGraph(AbstractGraph):
         return grid
 
     def _likeness(
-        self, values: NDArray[np.float32], patch: Sequence[int], rho: float, noise_variance: float
+        self, values: Float32s, patch: Sequence[int], rho: float, noise_variance: float
     ) -> NDArray[np.uint16]:
         """Return patch similarities for the first half of the window offsets."""
         offsets = self._offsets()
@@ -366,7 +375,7 @@ class GridGraph(AbstractGraph):
         step = max(1, _STRIP * self.shape[0] // math.prod(self.shape))
         return [slice(k, min(k + step, self.shape[0])) for k in range(0, self.shape[0], step)]
 
-    def _of_neighbours(self, images: NDArray[Any]) -> WindowWeights:
+    def _of_neighbours(self, images: Array) -> WindowWeights:
         """Clear weights of missing neighbours, and normalise the rest."""
         offsets, total = self._offsets(), np.zeros(self.shape, np.float32)
         shifts = [_shift(offset, self.shape) for offset in offsets[: len(images)]]
@@ -415,7 +424,7 @@ class GridGraph(AbstractGraph):
             yield _shift(offset, self.shape)
 
 
-def _sum_along(image: NDArray[np.float32], axis: int, side: int) -> NDArray[np.float32]:
+def _sum_along(image: Float32s, axis: int, side: int) -> Float32s:
     """Return the sums of `side` consecutive pixels, without padding; patches are small."""
     if side == 1:
         return image

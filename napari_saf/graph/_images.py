@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy import sparse
 
-from napari_saf.arrays import check_mask
+from napari_saf.arrays import Array, Float32s, Float64s, Floats, Int64s, Mask, check_mask
 from napari_saf.device import Tensor, raise_if_interrupted, torch
 from napari_saf.errors import InvalidInput
 from napari_saf.graph._graph import AbstractGraph, Averager
@@ -28,7 +28,7 @@ class CoarseGrid(GridGraph):
         grid: GridGraph,
         image_shape: Sequence[int],
         image_mask: ArrayLike | None = None,
-        image: NDArray[Any] | None = None,
+        image: Array | None = None,
     ) -> None:
         super().__init__(grid.shape, window=grid.window, mask=grid.mask)
         self.window_weights, self.stride = grid.window_weights, grid.stride
@@ -36,7 +36,7 @@ class CoarseGrid(GridGraph):
         self.image_mask = check_mask(image_mask, self.image_shape)
         self.image = image
 
-    def to_image(self, values: NDArray[np.generic], fill: float = 0) -> NDArray[np.generic]:
+    def to_image(self, values: Array, fill: float = 0) -> Array:
         """Return node values as an image of full size, `fill` outside the mask.
 
         Floats are interpolated linearly; integers are labels, of which the one with the largest
@@ -48,9 +48,7 @@ class CoarseGrid(GridGraph):
             image[~self.image_mask] = fill
         return image
 
-    def enlarged(
-        self, image: NDArray[np.generic], region: Sequence[slice] | None = None
-    ) -> NDArray[np.generic]:
+    def enlarged(self, image: Array, region: Sequence[slice] | None = None) -> Array:
         """Return a region, by default all, at full size of an image of the nodes.
 
         Floats at the rim of the mask are interpolated between the nodes inside it.
@@ -73,12 +71,12 @@ class CoarseGrid(GridGraph):
     def without_weights(self) -> CoarseGrid:
         return CoarseGrid(super().without_weights(), self.image_shape, self.image_mask, self.image)
 
-    def positions(self, nodes: ArrayLike) -> NDArray[np.int64]:
+    def positions(self, nodes: ArrayLike) -> Int64s:
         """Return the central pixels of the blocks of nodes."""
         ratio = np.divide(self.image_shape, self.shape)
         return ((super().positions(nodes) + 0.5) * ratio).astype(np.int64)
 
-    def from_image(self, image: ArrayLike) -> NDArray[np.generic]:
+    def from_image(self, image: ArrayLike) -> Array:
         """Return the node values of an image of full size, channels last.
 
         Floats are averaged over the block of a node. Integers are labels: the most frequent label
@@ -117,10 +115,10 @@ class CoarseGrid(GridGraph):
         return between
 
 
-_Between = tuple[NDArray[np.int64], NDArray[np.float64]]
+_Between = tuple[Int64s, Float64s]
 
 
-def _interpolated(image: NDArray[np.generic], between: Sequence[_Between]) -> NDArray[np.generic]:
+def _interpolated(image: Array, between: Sequence[_Between]) -> Array:
     for axis, (low, share) in enumerate(between):
         high = np.minimum(low + 1, image.shape[axis] - 1)
         along = [1] * image.ndim
@@ -131,7 +129,7 @@ def _interpolated(image: NDArray[np.generic], between: Sequence[_Between]) -> ND
     return image
 
 
-def _voted(coarse: NDArray[np.generic], between: Sequence[_Between]) -> NDArray[np.generic]:
+def _voted(coarse: Array, between: Sequence[_Between]) -> Array:
     """Return for each pixel the label with the largest weight among the nodes around it."""
     image = _enlarged(coarse, [low + (share > 0.5) for low, share in between])
     ends = list(itertools.product((0, 1), repeat=len(between)))
@@ -158,16 +156,14 @@ def _voted(coarse: NDArray[np.generic], between: Sequence[_Between]) -> NDArray[
     return image
 
 
-def _enlarged(image: NDArray[Any], indices: Sequence[NDArray[np.int64]]) -> NDArray[Any]:
+def _enlarged(image: Array, indices: Sequence[Int64s]) -> Array:
     """Return the values at indices along each axis; the last axis first, while rows are few."""
     for axis in reversed(range(image.ndim)):
         image = image.take(indices[axis], axis=axis)
     return image
 
 
-def coarse_means(
-    image: NDArray[np.generic], shape: tuple[int, ...], mask: NDArray[np.bool_] | None = None
-) -> NDArray[np.float32]:
+def coarse_means(image: Array, shape: tuple[int, ...], mask: Mask = None) -> Float32s:
     """Return the means of an image, channels last, over blocks within the mask."""
     if image.ndim == len(shape):
         return coarse_means(image[..., None], shape, mask)[..., 0]
@@ -192,13 +188,10 @@ class CoarseMeans:
         return tuple(region)
 
     def __call__(
-        self,
-        image: NDArray[np.generic],
-        mask: NDArray[np.bool_] | None = None,
-        blocks: Sequence[slice] | None = None,
-    ) -> NDArray[np.float32]:
+        self, image: Array, mask: Mask = None, blocks: Sequence[slice] | None = None
+    ) -> Float32s:
         """Return the means of a region of blocks, by default all, from its pixels."""
-        values: NDArray[Any] = image.astype(np.float32, copy=False)
+        values: Array = image.astype(np.float32, copy=False)
         if mask is not None:
             values = np.where(mask[..., None], values, np.float32(0))
         for axis, weights in enumerate(self.weights):
@@ -274,17 +267,17 @@ class GraphUnion(AbstractGraph):
     def steps(self) -> sparse.csr_array:
         return sparse.csr_array(sparse.block_diag([grid.steps() for grid in self.grids]))
 
-    def laplacian_product(self, values: NDArray[np.floating]) -> NDArray[np.floating]:
+    def laplacian_product(self, values: Floats) -> Floats:
         return np.concatenate(
             [grid.laplacian_product(values[nodes]) for grid, nodes in self._parts]
         )
 
-    def contrast_weights(self, features: NDArray[np.floating], sigma2: float) -> sparse.csr_array:
+    def contrast_weights(self, features: Floats, sigma2: float) -> sparse.csr_array:
         """Return the weights of neighbours by their contrast; see `GridGraph`."""
         blocks = [grid.contrast_weights(features[nodes], sigma2) for grid, nodes in self._parts]
         return sparse.csr_array(sparse.block_diag(blocks))
 
-    def positions(self, nodes: ArrayLike) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def positions(self, nodes: ArrayLike) -> tuple[Int64s, Int64s]:
         """Return the image indices and the pixel indices, as `GridGraph.positions`, of nodes.
 
         Raises InvalidInput if there is no such node, or images differ in their number of axes.
@@ -301,5 +294,5 @@ class GraphUnion(AbstractGraph):
             pixels[inside] = self.grids[image].positions(flat[inside] - starts[image])
         return images, pixels
 
-    def to_image(self, values: NDArray[np.generic], fill: float = 0) -> list[NDArray[np.generic]]:
+    def to_image(self, values: Array, fill: float = 0) -> list[Array]:
         return [grid.to_image(values[nodes], fill) for grid, nodes in self._parts]

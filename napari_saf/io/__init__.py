@@ -6,7 +6,7 @@ only when it is complete.
 
 from __future__ import annotations
 
-from napari_saf.io._figure import displayed_plane, save_figure, show_image, thinned
+from napari_saf.io._figure import displayed_plane, save_figure, thinned
 from napari_saf.io._frame import part_regions
 from napari_saf.io._labelling import (
     Export,
@@ -20,6 +20,7 @@ from napari_saf.io._labels import (
     Axes,
     Scale,
     Steps,
+    check_vectors,
     color_labels,
     color_table,
     count_labels,
@@ -28,6 +29,7 @@ from napari_saf.io._labels import (
     map_labels,
     origin_of,
     scale_of,
+    short_numbers,
     spelled_colors,
     split_affine,
 )
@@ -43,7 +45,6 @@ from napari_saf.io._paths import (
     PARTS_SUFFIXES,
     PROBABILITY_MARK,
     PROBABILITY_SUFFIXES,
-    PROTOTYPE_SUFFIXES,
     TABLE_SUFFIXES,
     check_suffix,
     file_state,
@@ -70,30 +71,18 @@ from napari_saf.io._probabilities import (
     save_probabilities,
     soft_images,
 )
-from napari_saf.io._prototypes import (
-    PaintedClass,
-    load_prototypes,
-    read_array,
-    save_prototypes,
-)
-from napari_saf.io._readers import differs_in_napari, find_images, images_in, library
+from napari_saf.io._prototypes import PaintedClass, load_prototypes, read_array, save_prototypes
+from napari_saf.io._readers import differs_in_napari, find_images, library
 from napari_saf.io._recipe import (
     DigestEntry,
     PrototypeSet,
-    RecipeFile,
     check_recipe,
     check_repeatable,
     save_recipe,
     with_level,
     with_prototypes,
 )
-from napari_saf.io._regions import (
-    check_table,
-    number_regions,
-    save_table,
-    table_text,
-    write_csv,
-)
+from napari_saf.io._regions import check_table, number_regions, save_table, table_text, write_csv
 from napari_saf.io._source import (
     ImageFile,
     ImageSource,

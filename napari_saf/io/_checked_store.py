@@ -133,9 +133,7 @@ def check_count(array: zarr.Array) -> None:
     n_bytes = math.prod(array.chunks) * array.dtype.itemsize
     n_chunks = math.prod(-(-n // k) for n, k in zip(array.shape, array.chunks, strict=True))
     if n_chunks > _MAX_CHUNKS and n_bytes < _LEAST_CHUNK:
-        raise ValueError(
-            f"{n_chunks} chunks of {n_bytes} bytes: expected at most {_MAX_CHUNKS}, or larger ones"
-        )
+        raise ValueError(f"{n_chunks} chunks of {n_bytes} bytes: expected at most {_MAX_CHUNKS}")
 
 
 def _check_chunk(

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from napari_saf.arrays import joined_by
+from napari_saf.arrays import boxes, joined_by
 from napari_saf.errors import FormatError
 from napari_saf.io._labels import Axes, count_labels
 from napari_saf.io._measures import (
@@ -23,6 +23,7 @@ from napari_saf.io._measures import (
 )
 from napari_saf.io._regions import Table, connected_regions, table_rows
 from napari_saf.io._source import ImageSource, Region, format_region
+from napari_saf.parts import grown
 from napari_saf.result import LabelMap
 
 PART = 2**22
@@ -37,15 +38,8 @@ def part_regions(pieces: Sequence[int], shape: Sequence[int]) -> dict[Place, Reg
     excess = math.prod(max(1, side / ideal) for side in pieces)  # fewer along the other axes
     ideal /= excess ** (1 / max(1, sum(side < ideal for side in pieces)))
     sides = [max(1, int(ideal // side)) * side for side in pieces]
-    starts = [range(0, n, side) for n, side in zip(shape, sides, strict=True)]
-    indices = itertools.product(*(range(len(offsets)) for offsets in starts))
-    return {
-        index: tuple(
-            slice(offsets[k], min(offsets[k] + side, n))
-            for k, offsets, side, n in zip(index, starts, sides, shape, strict=True)
-        )
-        for index in indices
-    }
+    counts = [range(-(-n // side)) for n, side in zip(shape, sides, strict=True)]
+    return dict(zip(itertools.product(*counts), boxes(shape, sides), strict=True))
 
 
 class Frame:
@@ -75,12 +69,7 @@ class Frame:
         self._ends: dict[Place, list[NDArray[np.int64]]] = {}
         self._final = np.zeros(1, np.int64)  # the region of each number
 
-    def table(
-        self,
-        axes: Axes,
-        min_pixels: int,
-        columns: Mapping[str, str],
-    ) -> Table:
+    def table(self, axes: Axes, min_pixels: int, columns: Mapping[str, str]) -> Table:
         """Return the rows of all regions; nothing without any."""
         for index, region in self.places.items():
             self._on_part()
@@ -146,9 +135,8 @@ class Frame:
             sides = zip(region, self.shape, strict=True)
             cut = tuple(slice(0, None if side.stop == n else -1) for side, n in sides)
             present = count_labels(framed[cut])[0]
-            counts = euler_counts(
-                around[neighbourhood][cut], LabelMap(present).unpaint(framed[cut])
-            )
+            ranks = LabelMap(present).unpaint(framed[cut])
+            counts = euler_counts(around[neighbourhood][cut], ranks)
             self._euler.append(np.stack([present, counts[1:]]))
         if not labels.any():
             return
@@ -172,24 +160,17 @@ class Frame:
 
     def _read_labels(self, region: Region) -> tuple[NDArray[Any], Region]:
         """Return the labels of a region with a halo, 0 beyond the image, and its place there."""
-        wide = tuple(
-            slice(max(0, side.start - HALO), min(n, side.stop + HALO))
-            for side, n in zip(region, self.shape, strict=True)
-        )
+        wide = grown(region, [HALO] * len(region), self.shape)
         labels = self._labels.read((*self._fixed, *wide))[..., 0]
         labels = labels[0] if self._fixed else labels
         labels = labels.astype(np.uint8) if labels.dtype.kind == "b" else labels
         if labels.dtype.kind == "i" and labels.min(initial=0) < 0:
-            raise FormatError(
-                f"{self._labels.source}: expected labels of 0 and above, at {format_region(region)}"
-            )
-        missing = [
-            (HALO - (side.start - w.start), HALO - (w.stop - side.stop))
-            for side, w in zip(region, wide, strict=True)
-        ]
-        return np.pad(labels, missing), tuple(
-            slice(HALO, HALO + side.stop - side.start) for side in region
-        )
+            location = f"{self._labels.source}: {format_region(region)}"
+            raise FormatError(f"{location}: expected labels of 0 and above")
+        pairs = zip(region, wide, strict=True)
+        missing = [(HALO - (r.start - w.start), HALO - (w.stop - r.stop)) for r, w in pairs]
+        inner = tuple(slice(HALO, HALO + side.stop - side.start) for side in region)
+        return np.pad(labels, missing), inner
 
     def _numbered(
         self, labels: NDArray[Any], n_before: int

@@ -155,11 +155,7 @@ class Labelling:
         return not isinstance(self.labels, np.ndarray)
 
     def table(
-        self,
-        connected: bool = False,
-        min_pixels: int = 1,
-        *,
-        brief: bool = False,
+        self, connected: bool = False, min_pixels: int = 1, *, brief: bool = False
     ) -> dict[str, NDArray[Any]]:
         """Measure the labels or their connected regions, see `region_table`."""
         measure = measure_large if self.is_large else region_table
@@ -364,10 +360,9 @@ class Export:
             raise refusal(Strategy.TILES_ON_DISK, "pixel exports")
         if formats.recipe and labelling.recipe is None:
             raise InvalidInput("recipe: these labels come without one")
-        self._follow, self._labelling, self._formats = follow, labelling, formats
-        self._steps = [*_image_steps(folder / name, labelling, formats)]
-        self._steps += _region_steps(folder / name, labelling, formats, follow)
-        self._steps += _run_steps(folder / name, labelling, formats)
+        self._stem, self._labelling, self._formats = folder / name, labelling, formats
+        self._follow = follow
+        self._steps = [*self._image_steps(), *self._region_steps(), *self._run_steps()]
         self.paths = [path for paths, _ in self._steps for path in paths]
         if not self.paths:
             raise InvalidInput("nothing to save: no file is asked for, or there is no label")
@@ -400,77 +395,73 @@ class Export:
                 written += paths
         return written
 
+    def _path(self, end: str) -> Path:
+        return Path(f"{self._stem}{end}")
 
-def _image_steps(stem: Path, mask: Labelling, formats: ExportSelection) -> Iterator[Step]:
-    """Yield the label image, with its note if it holds none, and binary masks."""
-    labels, colors = mask.labels, {"colors": mask.colors}
-    if formats.masks:
-        path = Path(f"{stem}{LABELS_MARK}{formats.masks}")
-        described: dict[str, Any] = {"names": mask.names, "prototypes": mask.prototypes} | colors
-        described |= {"recipe": mask.recipe, "place": mask.place}
-        yield [path], partial(save_masks, path, labels, **mask.placed, **described)
-        if path.suffix == ".npy":
-            note = write_note(mask.checked_axes, **described)
-            yield [note_path(path)], partial(write_json, note_path(path), note)
-    if formats.binary:
-        path = Path(f"{stem}{formats.binary}")
-        paths = list(binary_paths(path, map_labels(labels, mask.names)).values())
-        names = {"names": mask.all_names}
-        if paths:
-            yield paths, partial(save_binary_masks, path, labels, **(mask.placed | names | colors))
+    def _image_steps(self) -> Iterator[Step]:
+        """Yield the label image, with its note if it holds none, and binary masks."""
+        mask, formats = self._labelling, self._formats
+        named: dict[str, Any] = {"names": mask.names, "colors": mask.colors}
+        if formats.masks:
+            path = self._path(f"{LABELS_MARK}{formats.masks}")
+            named |= {"prototypes": mask.prototypes, "recipe": mask.recipe, "place": mask.place}
+            yield [path], partial(save_masks, path, mask.labels, **mask.placed, **named)
+            if path.suffix == ".npy":
+                note = write_note(mask.checked_axes, **named)
+                yield [note_path(path)], partial(write_json, note_path(path), note)
+        if formats.binary:
+            path = self._path(formats.binary)
+            paths = list(binary_paths(path, map_labels(mask.labels, mask.names)).values())
+            named = mask.placed | {"names": mask.all_names, "colors": mask.colors}
+            if paths:
+                yield paths, partial(save_binary_masks, path, mask.labels, **named)
 
-
-def _region_steps(
-    stem: Path,
-    mask: Labelling,
-    formats: ExportSelection,
-    follow: Callable[[Path, float], object],
-) -> Iterator[Step]:
-    """Yield the table of regions, the numbered ones, and their outlines, of the kinds of labels."""
-    least = formats.min_pixels
-    if formats.regions:
-        table = Path(f"{stem}.regions{formats.regions}")
-        is_connected = formats.connected or formats.numbered != ""
-        yield [table], lambda: save_table(table, mask.table(is_connected, least))
-    if formats.numbered:
-        image = Path(f"{stem}.regions{formats.numbered}")
-        number = partial(number_regions, mask.labels, axes=mask.axes, min_pixels=least)
-        yield [image], lambda: save_masks(image, number(), **mask.placed, place=mask.place)
-    paths = [Path(f"{stem}.regions{suffix}") for suffix in formats.outlines]
-    for path in paths:
-        check_outlines(path)
-
-    def save_outlines() -> None:
-        named: Any = {"axes": mask.axes, "names": mask.all_names, "min_pixels": least}
-        regions = LargeRegions(mask.labels, **named, follow=partial(follow, paths[0]))
+    def _region_steps(self) -> Iterator[Step]:
+        """Yield the table of regions, the numbered ones, and their outlines."""
+        mask, formats, least = self._labelling, self._formats, self._formats.min_pixels
+        if formats.regions:
+            table = self._path(f".regions{formats.regions}")
+            is_connected = formats.connected or formats.numbered != ""
+            yield [table], lambda: save_table(table, mask.table(is_connected, least))
+        if formats.numbered:
+            image = self._path(f".regions{formats.numbered}")
+            number = partial(number_regions, mask.labels, axes=mask.axes, min_pixels=least)
+            yield [image], lambda: save_masks(image, number(), **mask.placed, place=mask.place)
+        paths = [self._path(f".regions{suffix}") for suffix in formats.outlines]
         for path in paths:
-            save_objects(path, regions)
+            check_outlines(path)
 
-    if paths:
-        yield paths, save_outlines
+        def save_outlines() -> None:
+            follow = partial(self._follow, paths[0])
+            regions = LargeRegions(mask.labels, mask.axes, mask.all_names, least, follow)
+            for path in paths:
+                save_objects(path, regions)
 
+        if paths:
+            yield paths, save_outlines
 
-def _run_steps(stem: Path, mask: Labelling, formats: ExportSelection) -> Iterator[Step]:
-    """Yield the figure, and what a run left: prototypes, probability maps and the recipe."""
-    if formats.figure:
-        path = Path(f"{stem}.figure{formats.figure}")
-        shown = {"channel_axis": mask.channel_axis, "plane": mask.plane, "title": mask.title}
-        options: Any = mask.styled | shown
-        yield [path], partial(save_figure, path, mask.labels, mask.image, **options)
-    if formats.prototypes:
-        path = Path(f"{stem}.prototypes{formats.prototypes}")
-        yield [path], partial(save_prototypes, path, _prototypes(mask, path.suffix))
-    if formats.probabilities:
-        if not mask.probabilities:
-            raise InvalidInput("probabilities: these labels come without any, or none is chosen")
-        maps = Path(f"{stem}{PROBABILITY_MARK}{formats.probabilities}")
-        numbers, images = [*mask.probabilities], [*mask.probabilities.values()]
-        number: Kind = "uint8" if formats.in_bytes else "float32"
-        styled: Any = {"labels": numbers, "kind": number, "origin": mask.origin} | mask.styled
-        yield [maps], lambda: save_probabilities(maps, np.stack(images), **styled)
-    if formats.recipe:
-        path = Path(f"{stem}.recipe.json")
-        yield [path], partial(save_recipe, path, mask.recipe or {})
+    def _run_steps(self) -> Iterator[Step]:
+        """Yield the figure, and what a run left: prototypes, probability maps and the recipe."""
+        mask, formats = self._labelling, self._formats
+        if formats.figure:
+            path = self._path(f".figure{formats.figure}")
+            shown = {"channel_axis": mask.channel_axis, "plane": mask.plane, "title": mask.title}
+            options: Any = mask.styled | shown
+            yield [path], partial(save_figure, path, mask.labels, mask.image, **options)
+        if formats.prototypes:
+            path = self._path(f".prototypes{formats.prototypes}")
+            yield [path], partial(save_prototypes, path, _prototypes(mask, path.suffix))
+        if formats.probabilities:
+            if not mask.probabilities:
+                raise InvalidInput("probabilities: these labels have none, or none is chosen")
+            maps = self._path(f"{PROBABILITY_MARK}{formats.probabilities}")
+            labels, images = [*mask.probabilities], [*mask.probabilities.values()]
+            kind: Kind = "uint8" if formats.in_bytes else "float32"
+            named: Any = {"labels": labels, "kind": kind, "origin": mask.origin} | mask.styled
+            yield [maps], lambda: save_probabilities(maps, np.stack(images), **named)
+        if formats.recipe:
+            path = self._path(".recipe.json")
+            yield [path], partial(save_recipe, path, mask.recipe or {})
 
 
 def _prototypes(mask: Labelling, suffix: str) -> PrototypeSet:

@@ -208,9 +208,7 @@ def labels_of_colors(
     is_clear = colors[:, 3] < np.iinfo(pixels.dtype).max / 2
     scaled = colors[:, :3] / np.iinfo(pixels.dtype).max
     if len(colors) - is_clear.sum() > _MOST_COLORS + 1:
-        raise InvalidInput(
-            f"expected at most {_MOST_COLORS} colours, a label each, got {len(colors)}; {_PENCIL}"
-        )
+        raise InvalidInput(f"expected at most {_MOST_COLORS} colours, got {len(colors)}; {_PENCIL}")
     largest, is_black = int(sizes.argmax()), np.asarray(~scaled.any(axis=1))
     if is_clear.any():
         is_ground = is_clear
@@ -268,9 +266,7 @@ def _check_blends(labels: NDArray[np.uint8], colors: NDArray[np.float64]) -> Non
         between = apart[:, None] + apart - np.linalg.norm(solid[:, None] - solid, axis=2)
         n_blends += bool((between < _BLEND)[~np.eye(len(solid), dtype=bool)].any())
     if n_blends > _MOST_BLENDS:
-        raise InvalidInput(
-            f"expected a colour for each label, {n_blends} of {len(colors)} are blends; {_PENCIL}"
-        )
+        raise InvalidInput(f"{n_blends} of {len(colors)} colours are blends of others; {_PENCIL}")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -334,12 +330,8 @@ def label_axes(
     sizes = None if scale is None else own_floats(as_list(scale, "scale"), "scale")
     unit_names = None if units is None else as_list(units, "units")
     first = None if origin is None else own_floats(as_list(origin, "origin"), "origin")
-    for argument, value in (
-        ("axes", axes),
-        ("scale", sizes),
-        ("units", unit_names),
-        ("origin", first),
-    ):
+    by_argument = {"axes": axes, "scale": sizes, "units": unit_names, "origin": first}
+    for argument, value in by_argument.items():
         if value is not None and len(value) != n_axes:
             raise InvalidInput(f"{argument}: expected {n_axes}, one for each axis, got {value!r}")
     if sizes is not None and not (np.isfinite(sizes) & (sizes > 0)).all():
@@ -383,14 +375,20 @@ def spelled_out(unit: str) -> str:
 
 def check_vectors(vectors: ArrayLike) -> NDArray[np.float32]:
     """Return prototypes, a row each, or raise InvalidInput."""
-    array = np.asarray(vectors)
+    try:
+        array = np.asarray(vectors)
+    except ValueError as error:
+        raise InvalidInput("prototypes: expected as many numbers each") from error
     if array.dtype.kind not in "biuf" or array.ndim != 2 or not array.size:
-        raise InvalidInput(
-            f"prototypes: expected a row of numbers for each, got {array.dtype} of shape "
-            f"{array.shape}"
-        )
+        got = f"{array.dtype} of shape {array.shape}"
+        raise InvalidInput(f"prototypes: expected a row of numbers for each, got {got}")
     with np.errstate(over="ignore"):
         rows = array.astype(np.float32)
     if not np.isfinite(rows).all():
         raise InvalidInput("prototypes: expected finite numbers")
     return rows
+
+
+def short_numbers(vectors: ArrayLike) -> list[list[float]]:
+    """Return rows of numbers, the shortest that are the same in float32."""
+    return [[float(str(value)) for value in row] for row in np.asarray(vectors, np.float32)]

@@ -154,10 +154,8 @@ def _checked(labels: NDArray[Any], path: Path, suffix: str) -> Labels:
     if not low <= labels.ndim <= high:
         expected = f"{low} axes" if low == high else f"{low} to {high} axes"
         fitting = ".npy" if labels.ndim < 2 or labels.ndim > 4 else ".tif, .npy or .ome.zarr"
-        raise InvalidInput(
-            f"{path}: {suffix} holds labels of {expected}, these have shape {labels.shape}; "
-            f"use {fitting}"
-        )
+        got = f"these have shape {labels.shape}; use {fitting}"
+        raise InvalidInput(f"{path}: {suffix} holds labels of {expected}, {got}")
     most = np.iinfo(np.uint16 if suffix == ".png" else np.uint32).max
     if suffix != ".npy" and labels.max() > most:
         raise InvalidInput(f"{path}: {suffix} holds labels up to {most}, got {labels.max()}")
@@ -280,9 +278,8 @@ def _write_zarr(path: Path, mask: _Mask) -> None:
         config={"write_empty_chunks": not mask.labels.any()},  # a store without any looks lost
     )
     shapes = [mask.labels.shape]
-    group.update_attributes(
-        describe_zarr(["s0"], shapes, mask.axes, mask.label_map, mask.note, mask.name)
-    )
+    described = describe_zarr(["s0"], shapes, mask.axes, mask.label_map, mask.note, mask.name)
+    group.update_attributes(described)
 
 
 def describe_zarr(

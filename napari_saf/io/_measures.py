@@ -56,10 +56,8 @@ def region_sums(
     for name, fold in (("first", np.minimum), ("last", np.maximum)):
         ends = [_fold(fold, rows, position, n_rows) for position in positions]
         sums[name] = np.reshape(ends, (n_axes, n_rows)).T + np.asarray(first)
-    channels = (
-        [] if image is None else [channel[positions] for channel in np.moveaxis(image, -1, 0)]
-    )
-    if channels:
+    if image is not None and image.shape[-1]:
+        channels = [channel[positions] for channel in np.moveaxis(image, -1, 0)]
         sums["total"] = np.stack([np.bincount(rows, values, n_rows) for values in channels], 1)
         for name, fold in (("least", np.minimum), ("most", np.maximum)):
             sums[name] = np.stack([_fold(fold, rows, values, n_rows) for values in channels], 1)
@@ -74,9 +72,8 @@ def join_sums(parts: Sequence[Sums], owner: NDArray[np.integer[Any]]) -> Sums:
     counts = np.bincount(rows_of, pixels, n_rows)
     sums: Sums = {"id": present, "pixels": counts.astype(np.int64)}
     mean, spread = rows.pop("mean"), rows.pop("spread")
-    centre = np.stack(
-        [np.bincount(rows_of, pixels * column, n_rows) / counts for column in mean.T], 1
-    )
+    totals = [np.bincount(rows_of, pixels * column, n_rows) for column in mean.T]
+    centre = np.stack(totals, 1) / counts[:, None]
     apart = mean - centre[rows_of]
     spread = spread + pixels[:, None, None] * apart[:, :, None] * apart[:, None, :]
     sums |= {"mean": centre, "spread": _summed(rows_of, spread, n_rows)}
@@ -173,9 +170,8 @@ def outline_lengths(regions: NDArray[np.integer[Any]]) -> NDArray[np.float64]:
 
     positions = np.nonzero(regions)
     inside = regions[positions]
-    is_edge = np.any(
-        [neighbour != inside for neighbour in around(framed, positions, False)], axis=0
-    )
+    across = around(framed, positions, False)
+    is_edge = np.any([neighbour != inside for neighbour in across], axis=0)
     edge, numbers = [position[is_edge] for position in positions], inside[is_edge]
     outline = np.zeros_like(framed)
     outline[edge[0] + 1, edge[1] + 1] = numbers

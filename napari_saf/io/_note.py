@@ -49,12 +49,8 @@ class MaskPlace(storage.FileModel):
     @model_validator(mode="after")
     def _check_lengths(self) -> MaskPlace:
         n_axes = len(self.shape)
-        lengths = {
-            len(self.scale),
-            len(self.translate),
-            len(self.units),
-            len(self.axes or self.shape),
-        }
+        lengths = {len(self.scale), len(self.translate), len(self.units)}
+        lengths.add(len(self.axes or self.shape))
         alone = self.singletons or []
         if self.affine is not None:
             check_affine(self.affine, n_axes)
@@ -175,15 +171,9 @@ def _of_png(path: Path) -> object:
 
 def _of_nifti(path: Path) -> object:
     header: Any = library("nibabel", "nifti").load(path).header
-    contents = (
-        extension.get_content()
-        for extension in header.extensions
-        if extension.get_code() == _NIFTI_COMMENT
-    )
-    texts = (
-        extension.decode(errors="replace") if isinstance(extension, bytes) else extension
-        for extension in contents
-    )
+    comments = [item for item in header.extensions if item.get_code() == _NIFTI_COMMENT]
+    contents = [item.get_content() for item in comments]
+    texts = (x.decode(errors="replace") if isinstance(x, bytes) else x for x in contents)
     return next(filter(None, map(_parsed, texts)), None)
 
 

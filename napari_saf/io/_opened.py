@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from napari_saf.io._zarr import Sizes
-
+Sizes = dict[str, tuple[float, str]]
+"""Size of a pixel and its unit, by the letter of the axis."""
 MOST_PIECE = 2**28
 """Bytes of a piece that is stored as one: more would have to be decoded for every part of it."""
 

@@ -18,7 +18,7 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from napari_saf.arrays import as_path, spelled_kind
+from napari_saf.arrays import as_path, boxes, spelled_kind
 from napari_saf.errors import InvalidInput
 from napari_saf.io._frame import part_regions
 from napari_saf.io._paths import check_suffix, file_stem, printable
@@ -149,9 +149,8 @@ def _outlines(objects: _Numbered) -> Iterator[tuple[int, int, Any]]:
     shapely = library("shapely")
 
     def faces(labels: NDArray[Any], row: int, column: int) -> Iterator[tuple[int, Any]]:
-        for top, column0 in itertools.product(*(range(0, n, _SIDE) for n in labels.shape)):
-            piece = labels[top : top + _SIDE, column0 : column0 + _SIDE]
-            yield from faces_of(piece, row + top, column + column0)
+        for box in boxes(labels.shape, (_SIDE, _SIDE)):
+            yield from faces_of(labels[box], row + box[0].start, column + box[1].start)
 
     def faces_of(labels: NDArray[Any], row: int, column: int) -> Iterator[tuple[int, Any]]:
         framed = np.pad(labels, 1)
@@ -228,9 +227,7 @@ def _write_rois(path: Path, objects: _Numbered) -> None:
         for number, plane, area in _outlines(objects):
             label = int(objects.kinds[number])
             name = printable(_name(objects, label))
-            rings = [
-                shapely.get_coordinates(ring) for ring in shapely.get_rings(shapely.get_parts(area))
-            ]
+            rings = [*map(shapely.get_coordinates, shapely.get_rings(shapely.get_parts(area)))]
             corners = np.concatenate(rings).astype(int)
             if len(rings) == 1:
                 roi = roifile.ImagejRoi.frompoints(corners[:-1])

@@ -237,10 +237,8 @@ class _Maps:
         highest = 255 if self.array.dtype == np.uint8 else 1
         shared = {"active": True, "window": {"min": 0, "max": highest, "start": 0, "end": highest}}
         tints = ["".join(f"{round(255 * value):02X}" for value in color) for color in self.colors]
-        channels = [
-            {"label": title, "color": tint} | shared
-            for title, tint in zip(self.titles, tints, strict=True)
-        ]
+        rows = zip(self.titles, tints, strict=True)
+        channels = [{"label": title, "color": tint} | shared for title, tint in rows]
         levels = describe_levels(["s0"], [self.array.shape[1:]], self.axes, self.name, self.place)
         return {"version": OME_ZARR, "multiscales": [levels], "omero": {"channels": channels}}
 

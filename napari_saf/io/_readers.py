@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import glob
-import hashlib
 import importlib
-import json
 import math
 import os
 import re
@@ -29,6 +27,7 @@ from napari_saf.io._labels import in_unit_of_x
 from napari_saf.io._opened import (
     Opened,
     Request,
+    Sizes,
     check_piece,
     check_pieces,
     in_order,
@@ -42,13 +41,14 @@ from napari_saf.io._paths import (
     RESULT_MARKS,
     TIFF_SUFFIXES,
     file_state,
+    is_plain_folder,
     is_zarr,
     mask_stem,
     mask_suffix,
     split_series,
     url_of,
 )
-from napari_saf.io._zarr import Multiscale, Sizes, images_of_group, open_zarr
+from napari_saf.io._zarr import images_of_group, open_zarr
 from napari_saf.storage import check_room, check_unpacked
 
 PNG_MARK = ("Comment", "napari-saf label image: the index of a pixel is its label")
@@ -174,16 +174,12 @@ def find_images(paths: Sequence[Path]) -> list[Path]:
     images: list[Path] = []
     for path in paths:
         if not path.exists() and any(sign in str(path) for sign in "*?"):
-            matches = [Path(match) for match in sorted(glob.glob(str(path)))]
-            inside = [
-                match
-                for match in matches
-                if _is_image(match) or (match.is_dir() and not is_zarr(match))
-            ]
+            matches = map(Path, sorted(glob.glob(str(path))))
+            inside = [match for match in matches if _is_image(match) or is_plain_folder(match)]
             if not inside:
                 raise InvalidInput(f"{path}: no image fits this pattern")
             images += find_images(inside)
-        elif not path.is_dir() or is_zarr(path):
+        elif not is_plain_folder(path):
             images += images_in(path)
         else:
             inside = [file for file in sorted(path.iterdir()) if _is_image(file)]
@@ -198,8 +194,7 @@ def _is_image(path: Path) -> bool:
     """Tell by its name whether a file in a folder is an image, and not what a run has left."""
     if path.name.startswith(".") or mask_stem(path).endswith(RESULT_MARKS):
         return False
-    is_known = path.name.lower().endswith(IMAGE_SUFFIXES)
-    return is_zarr(path) or (not path.is_dir() and is_known)
+    return is_zarr(path) or (not path.is_dir() and path.name.lower().endswith(IMAGE_SUFFIXES))
 
 
 def _open_npy(path: Path, request: Request) -> Opened:
@@ -254,9 +249,9 @@ def _open_picture(path: Path, request: Request) -> Opened:
             import imageio.v3 as iio
 
             # By name: left to itself imageio offers the file to every plugin it has, even FFmpeg.
-            how: dict[str, Any] = {"mode": mode, "index": ... if n_frames > 1 else 0}
-            how["rotate"] = request.upright and n_frames == 1
-            array = np.asarray(iio.imread(path, plugin="pillow", **how))
+            index: Any = ... if n_frames > 1 else 0
+            rotate = request.upright and n_frames == 1
+            array = iio.imread(path, index=index, plugin="pillow", mode=mode, rotate=rotate)
         n_values = len(np.unique(array)) if is_blended and array.ndim == 2 else 0
         if n_values > 2:
             raise ValueError(f"JPEG blends labels, it has {n_values} values; save PNG or TIFF")
@@ -391,14 +386,13 @@ def _ome_sizes(file: Any, number: int) -> Sizes:
 def _imagej_sizes(file: Any) -> Sizes:
     metadata, tags = file.imagej_metadata or {}, file.pages[0].tags
     unit = str(metadata.get("unit", "pixel")).replace("\\u00B5", "µ")
-    sizes = {"z": float(metadata.get("spacing", 0))}
+    sizes = {"z": (float(metadata.get("spacing", 0)), unit)}
     for name, tag in (("y", "YResolution"), ("x", "XResolution")):
         count, length = tags[tag].value if tag in tags else (0, 1)
         if count and unit != "pixel":
-            sizes[name] = length / count
-    units = {name: (size, unit) for name, size in sizes.items()}
-    units["t"] = (float(metadata.get("finterval", 0)), str(metadata.get("tunit", "s")))
-    return {name: size for name, size in units.items() if 0 < size[0] < float("inf")}
+            sizes[name] = (length / count, unit)
+    sizes["t"] = (float(metadata.get("finterval", 0)), str(metadata.get("tunit", "s")))
+    return {name: size for name, size in sizes.items() if 0 < size[0] < math.inf}
 
 
 def library(name: str, extra: str = "objects") -> ModuleType:
@@ -460,9 +454,7 @@ def _open_with_bioio(path: Path, request: Request) -> Opened:
 def _bioio_reader(path: Path) -> Any:
     """Return the reader of a plug-in of bioio for a file; SafError that says what to install."""
     plugin, suffixes = BIOIO_SUFFIXES.get(path.suffix.lower()), ", ".join(READERS)
-    fault = (
-        "" if plugin else f"its content is none of {suffixes} or a picture such as .png or .jpg; "
-    )
+    fault = "" if plugin else f"its content is none of {suffixes} or a picture such as .png; "
     try:
         import bioio
         from bioio_base.exceptions import UnsupportedFileFormatError
@@ -506,22 +498,21 @@ def _open_folder(path: Path, request: Request) -> Opened:
 
     if not is_zarr(path):
         raise ValueError("the folder holds no OME-Zarr image")
-    image = open_zarr(folder_store(path), request.number)
-    first = image.levels[0]
-    state = state_of(path / first.path)
+    opened = open_zarr(folder_store(path), request.number)
+    levels = opened.levels or []
+    first, state = levels[0], state_of(path / levels[0].path)
     sides = zip(first.shape, first.shards or first.chunks, strict=True)
     missing = math.prod(-(-n // side) for n, side in sides) - state["n_files"]
     if request.in_parts:
-        check_pieces(image.levels)
+        check_pieces(levels)
         if not state["n_files"]:
             raise ValueError("the zarr array has no chunk files")
         check_unpacked(first.nbytes, state["n_bytes"])
-    opened = _opened_zarr(image, state)
+    opened.state |= state
     opened.no_data = _number(dict(first.attrs).get("_FillValue"))
     if missing > 0:
-        value = first.fill_value
-        note = f"{missing} chunks are not there and count as {value}, as zarr has it"
-        opened.notes = (note,)
+        value = f"{first.fill_value}, as zarr has it"
+        opened.notes = (f"{missing} chunks are not there and count as {value}",)
     return opened
 
 
@@ -530,47 +521,21 @@ def _open_url(url: str) -> Opened:
     from napari_saf.io._checked_store import url_store
 
     store = url_store(url)
-    image = open_zarr(store)
-    check_pieces(image.levels)
-    if store.is_hollow(image.levels[0]):
+    opened = open_zarr(store)
+    levels = opened.levels or []
+    check_pieces(levels)
+    if store.is_hollow(levels[0]):
         raise ValueError("the zarr array has no chunk files")
-    return _opened_zarr(image, {"url": re.sub("//[^/]*@", "//", url)})  # no password
-
-
-def _opened_zarr(image: Multiscale, state: dict[str, Any]) -> Opened:
-    from napari_saf.io._checked_store import check_codecs, check_count
-
-    first = image.levels[0]
-
-    def read() -> NDArray[Any]:
-        check_room(first.nbytes)
-        check_codecs(first)
-        check_count(first)
-        return np.asarray(first[...])
-
-    text = json.dumps(first.metadata.to_dict(), sort_keys=True, default=str)
-    state["metadata"] = hashlib.sha256(text.encode()).hexdigest()[:16]
-    return Opened(
-        axes=image.axes,
-        read=read,
-        levels=image.levels,
-        sizes=image.sizes,
-        origin=image.origin,
-        state=state,
-    )
+    opened.state["url"] = re.sub("//[^/]*@", "//", url)  # no password
+    return opened
 
 
 def state_of(path: Path) -> dict[str, Any]:
     """Return the state of a file, or of the chunks of an array, and how many files it has."""
     state = {key: value for key, value in file_state(path, path.parent).items() if key != "path"}
-    n_files = 1
-    if path.is_dir():
-        n_files = sum(
-            not name.startswith(".") and name not in _METADATA
-            for _, _, names in os.walk(path)
-            for name in names
-        )
-    return {"name": path.name, **state, "n_files": n_files}
+    files = [name for _, _, names in os.walk(path) for name in names]
+    chunks = [name for name in files if not name.startswith(".") and name not in _METADATA]
+    return {"name": path.name, **state, "n_files": len(chunks) if path.is_dir() else 1}
 
 
 READERS: dict[str, Callable[[Path, Request], Opened]] = {

@@ -17,10 +17,14 @@ from napari_saf import storage
 from napari_saf.arrays import as_dict, as_path, as_whole, check_kind
 from napari_saf.errors import InvalidInput
 from napari_saf.input import GIVEN_FEATURES, ImageOptions
-from napari_saf.io._labels import check_color, check_name, check_vectors, count_labels
-from napari_saf.methods import (
-    METHODS,
+from napari_saf.io._labels import (
+    check_color,
+    check_name,
+    check_vectors,
+    count_labels,
+    short_numbers,
 )
+from napari_saf.methods import METHODS
 from napari_saf.points import sampled_means
 from napari_saf.problem import Problem
 from napari_saf.result import MOST_LABELS
@@ -194,9 +198,7 @@ class PrototypeSet:
         numbers = np.unique(labelled.seeds[labelled.seeds > 0])
         points = {int(n): _means(problem.features[labelled.seeds == n], n_means) for n in numbers}
         image_options = problem.options
-        options = (
-            None if image_options is None or image_options.extractor is None else image_options
-        )
+        options = None if image_options is None or not image_options.extractor else image_options
         return cls.from_points(points, names=names, colors=colors, options=options)
 
     @classmethod
@@ -270,8 +272,7 @@ class PrototypeSet:
                 row["name"] = self.names[label].strip()
             if label in self.colors:
                 row["color"] = [round(value, 4) for value in self.colors[label]]
-            # The shortest numbers that are the same in float32.
-            row["prototypes"] = [[float(str(value)) for value in vector] for vector in vectors]
+            row["prototypes"] = short_numbers(vectors)
             rows.append(row)
         return rows
 

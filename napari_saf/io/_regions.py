@@ -77,9 +77,7 @@ def check_table(path: Path) -> str:
     """
     suffix = check_suffix(path, TABLE_SUFFIXES)
     if suffix == ".parquet" and find_spec("pyarrow") is None:
-        raise SafError(
-            ".parquet needs pyarrow: pip install 'napari-saf[parquet]'; .csv needs nothing"
-        )
+        raise SafError(".parquet needs pyarrow: pip install 'napari-saf[parquet]'")
     if path.is_dir() or not os.access(path.parent, os.W_OK):
         raise SafError(f"{path}: cannot be written: it is a folder, or in one that is protected")
     return suffix

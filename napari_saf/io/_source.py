@@ -15,15 +15,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from napari_saf.arrays import Region as Region
 from napari_saf.arrays import as_labels, as_whole, whole_floats, whole_type
 from napari_saf.errors import ComputeError, FormatError, InvalidInput, one_line
 from napari_saf.features import is_rgb
 from napari_saf.io._labels import Axes, label_axes, labels_of_colors
-from napari_saf.io._opened import Opened, Request, check_piece, in_order
+from napari_saf.io._opened import Opened, Request, Sizes, check_piece, in_order
 from napari_saf.io._paths import split_series, url_of
 from napari_saf.io._readers import open_file, state_of
-from napari_saf.io._zarr import Sizes
-from napari_saf.parts import Region as Region
 from napari_saf.storage import format_errors
 
 _SAMPLE = 2**20
@@ -84,9 +83,8 @@ class ImageFile:
         """Return an image without axes of length 1 other than y and x, these as t, z, y, x."""
         single = [k for k, name in enumerate(axes) if array.shape[k] == 1 and name not in "yx"]
         ordered = iter([k for k in in_order(axes) if k not in single])
-        order = [
-            k if axes[k] == "c" else next(ordered) for k in range(len(axes)) if k not in single
-        ]
+        several = [k for k in range(len(axes)) if k not in single]
+        order = [k if axes[k] == "c" else next(ordered) for k in several]
         names = "".join(axes[k] for k in order)
         return cls(
             array.transpose([*order, *single]).reshape([array.shape[k] for k in order]),
@@ -245,9 +243,8 @@ def read_labels(path: str | os.PathLike[str]) -> ImageFile:
             labels, colors = labels_of_colors(np.moveaxis(array, axis, -1))
     except InvalidInput as error:
         raise FormatError(f"{name}: expected a label image: {error}") from error
-    return dataclasses.replace(
-        image, array=labels, axes=image.label_axes, colors=colors, channel_axis=None
-    )
+    axes = image.label_axes
+    return dataclasses.replace(image, array=labels, axes=axes, colors=colors, channel_axis=None)
 
 
 class ImageSource:
@@ -305,9 +302,7 @@ class ImageSource:
         if channel_axis is not None:
             axis = as_whole(channel_axis)
             if axis is None or not -first.ndim <= axis < first.ndim:
-                raise InvalidInput(
-                    f"channel_axis: the image has {first.ndim} axes, got {channel_axis!r}"
-                )
+                raise InvalidInput(f"channel_axis: of {first.ndim} axes, got {channel_axis!r}")
             self._axis = axis % first.ndim
         elif not names and is_rgb(first.shape):
             self._axis = first.ndim - 1
@@ -336,10 +331,8 @@ class ImageSource:
         self._levels = list(levels)
         weakref.finalize(self, opened.close)
         # Levels of which an axis is missing, or longer, are none of a pyramid.
-        is_level = [
-            len(level.shape) == first.ndim and all(map(int.__le__, level.shape, first.shape))
-            for level in levels
-        ]
+        shapes, largest = [level.shape for level in levels], first.shape
+        is_level = [len(x) == first.ndim and all(map(int.__le__, x, largest)) for x in shapes]
         self.n_levels = is_level.index(False) if False in is_level else len(levels)
 
     @classmethod
@@ -478,15 +471,13 @@ class ImageSource:
         try:
             part = stored[tuple(index)]
             # A task of a cluster computes by itself.
-            values = np.asarray(
-                part.compute(scheduler="synchronous") if hasattr(part, "dask") else part
-            )
+            part = part.compute(scheduler="synchronous") if hasattr(part, "dask") else part
+            values = np.asarray(part)
         except MemoryError as error:
             raise ComputeError(f"{self.source}: not enough memory to read a part") from error
         except Exception as error:  # whatever a library raises for a damaged file
-            raise FormatError(
-                f"{self.source}: cannot be read at {format_region(region)}: {one_line(error)}"
-            ) from error
+            fault = f"{self.source}: cannot be read at {format_region(region)}"
+            raise FormatError(f"{fault}: {one_line(error)}") from error
         values = _without(values, self.no_data, not self._are_labels, self._axis)
         if self._are_whole:
             with format_errors(self.source, "a label image"):

@@ -230,7 +230,6 @@ class LargeRegions:
     def __init__(
         self,
         labels: Any,
-        *,
         axes: str | None = None,
         names: Mapping[int, str] | None = None,
         min_pixels: int = 1,

@@ -2,30 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+import hashlib
+import json
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from napari_saf.io._opened import Opened, Sizes
+from napari_saf.storage import check_room
 
 if TYPE_CHECKING:
     import zarr
 
     from napari_saf.io._checked_store import CheckedStore
 
-Sizes = dict[str, tuple[float, str]]
-"""Size of a pixel and its unit, by the letter of the axis."""
 
-
-class Multiscale(NamedTuple):
-    """An image of an OME-Zarr: its levels, a letter for each axis, sizes and origin of pixels."""
-
-    levels: list[Any]
-    axes: str
-    sizes: Sizes
-    origin: dict[str, float]
-
-
-def open_zarr(store: CheckedStore, number: int | None = None) -> Multiscale:
+def open_zarr(store: CheckedStore, number: int | None = None) -> Opened:
     """Return the multiscale image of an OME-Zarr group (0.1 to 0.6), or an array by itself.
 
     Of several that of a number. Only metadata are read; the store checks chunks of the levels.
@@ -38,14 +31,12 @@ def open_zarr(store: CheckedStore, number: int | None = None) -> Multiscale:
         raise ValueError("no zarr store is there") from error
     if not isinstance(group, zarr.Group):
         store.arrays[""] = group
-        return Multiscale([group], "", {}, {})
+        return _opened([group], "", {}, {})
     attributes = _ome_attributes(group)
     if not attributes.get("multiscales"):
         images = images_of_group(group)
         if images:
-            raise ValueError(
-                f"it holds {len(images)} images, such as {images[0]}: name the folder of one"
-            )
+            raise ValueError(f"it holds {len(images)} images, such as {images[0]}: name one")
         raise ValueError("the folder holds no OME-Zarr image")
     multiscales = attributes["multiscales"]
     n_images = len(multiscales)
@@ -66,12 +57,26 @@ def open_zarr(store: CheckedStore, number: int | None = None) -> Multiscale:
     kinds = {"channel": "c", "time": "t"}
     names = [kinds.get(str(axis.get("type")), str(axis["name"]).lower()[:1]) for axis in described]
     scale, translation = _placement(multiscale, stored.ndim)
-    sizes = {
-        name: (size, str(axis.get("unit", "pixel")))
-        for name, size, axis in zip(names, scale, described, strict=False)
-    }
+    entries = zip(names, scale, described, strict=False)
+    sizes = {name: (size, str(axis.get("unit", "pixel"))) for name, size, axis in entries}
     moved = {n: first for n, first in zip(names, translation, strict=False) if first and n != "c"}
-    return Multiscale(levels, "".join(names), sizes, moved)
+    return _opened(levels, "".join(names), sizes, moved)
+
+
+def _opened(levels: list[Any], axes: str, sizes: Sizes, origin: dict[str, float]) -> Opened:
+    from napari_saf.io._checked_store import check_codecs, check_count
+
+    first = levels[0]
+
+    def read() -> NDArray[Any]:
+        check_room(first.nbytes)
+        check_codecs(first)
+        check_count(first)
+        return np.asarray(first[...])
+
+    text = json.dumps(first.metadata.to_dict(), sort_keys=True, default=str)
+    state = {"metadata": hashlib.sha256(text.encode()).hexdigest()[:16]}
+    return Opened(axes=axes, read=read, levels=levels, sizes=sizes, origin=origin, state=state)
 
 
 def _ome_attributes(group: zarr.Group) -> Any:
@@ -127,14 +132,11 @@ def _placement(multiscale: Any, n_axes: int) -> tuple[list[float], list[float]]:
                 raise ValueError(f"scale: expected {n_axes} sizes above 0, got {factors.tolist()}")
             scale, translation, is_known = scale * factors, translation * factors, True
         elif type_ == "translation":
-            translation = translation + _numbers(
-                transformation["translation"], "translation", n_axes
-            )
+            steps = _numbers(transformation["translation"], "translation", n_axes)
+            translation = translation + steps
             is_known = True
         elif type_ != "identity":
-            raise ValueError(
-                f"coordinate transformation {type_!r}: expected scale, translation, or a sequence"
-            )
+            raise ValueError(f"coordinate transformation {type_!r}: expected scale or translation")
     return (scale.tolist(), translation.tolist()) if is_known else ([], [])
 
 

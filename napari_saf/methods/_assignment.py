@@ -15,32 +15,16 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.ndimage import distance_transform_edt
 from scipy.ndimage import label as label_regions
 
-from napari_saf.arrays import as_array, as_whole, check_size
+import napari_saf.methods._stroke_costs as strokes
+from napari_saf import flow as flows
+from napari_saf.arrays import Array, Floats, Int64s, Integers, as_array, as_whole, check_size
 from napari_saf.device import torch
 from napari_saf.errors import Cancelled, InvalidInput
-from napari_saf.flow import (
-    AdamsBashforthMoulton,
-    AssignmentField,
-    Flow,
-    Start,
-    check_seeds_fit,
-    class_means,
-    count_classes,
-    distance_table,
-    from_assignment,
-    new_field,
-)
+from napari_saf.flow import AdamsBashforthMoulton, Flow
 from napari_saf.graph import GridGraph
 from napari_saf.methods._flow import AbstractFlow, run_flow
 from napari_saf.methods._method import AbstractMethod, Call, Iteration, map_steps
-from napari_saf.methods._stroke_costs import (
-    grids_of,
-    n_cached_numbers,
-    refinement_costs,
-    stroke_costs,
-    trust_in_features,
-    uncontradicted_labels,
-)
+from napari_saf.methods._stroke_costs import grids_of
 from napari_saf.parameters import documented, parameter
 from napari_saf.points import distances
 from napari_saf.problem import Problem
@@ -179,14 +163,14 @@ class AssignmentFlow(AbstractFlow):
         fields, _ = AbstractFlow._numbers_per_node(self, problem, n_columns, device)
         if problem.seeds is None or self.n_nearest is None or self.prototypes is not None:
             return fields, fields
-        n_cached = n_cached_numbers(problem.n_nodes, self.n_nearest, self.paths > 0)
-        most = n_cached_numbers(1, self.n_nearest, self.paths > 0)
+        n_cached = strokes.n_cached_numbers(problem.n_nodes, self.n_nearest, self.paths > 0)
+        most = strokes.n_cached_numbers(1, self.n_nearest, self.paths > 0)
         return fields + n_columns * n_cached, fields + n_columns * most
 
     def _prepare(self, call: Call) -> Flow:
         points, labels = self._points(call), self._labels()
         if labels is None:
-            return self._flow(call, *distance_table(call.features, points), points)
+            return self._flow(call, *flows.distance_table(call.features, points), points)
         classes = np.unique(labels)
         if call.problem.seeds is not None:
             unknown = np.setdiff1d(call.problem.seeds, [0, *classes])
@@ -194,7 +178,7 @@ class AssignmentFlow(AbstractFlow):
                 raise InvalidInput(f"seeds: class {unknown[0]} has no prototype")
         if len(classes) == len(points):
             points = points[torch.from_numpy(np.argsort(labels))]
-            return self._flow(call, *distance_table(call.features, points), points, classes)
+            return self._flow(call, *flows.distance_table(call.features, points), points, classes)
         class_points = [
             points[torch.from_numpy(np.flatnonzero(labels == label))] for label in classes
         ]
@@ -212,25 +196,25 @@ class AssignmentFlow(AbstractFlow):
         table: torch.Tensor,
         nearest: torch.Tensor,
         points: torch.Tensor,
-        classes: NDArray[np.int64] | None = None,
+        classes: Int64s | None = None,
     ) -> Flow:
         """Return the flow for distances (n_nodes, n_points) and the nearest points (n_nodes,)."""
         n_columns = len(points)
-        start = Start(nearest, n_columns, lambda: new_field(table, n_columns))
+        start = flows.Start(nearest, n_columns, lambda: flows.new_field(table, n_columns))
         if call.initial is not None:
             coordinates = _check_start(call.initial, call, n_columns)
             undecided = coordinates.amin(dim=1) == coordinates.amax(dim=1)
             labels = torch.where(undecided, nearest, coordinates.argmax(dim=1))
-            start = Start(labels, n_columns, lambda: coordinates)
+            start = flows.Start(labels, n_columns, lambda: coordinates)
 
-        def make_field() -> AssignmentField:
+        def make_field() -> flows.AssignmentField:
             averager = call.problem.graph.averager(call.features.device, call.features.dtype)
-            return AssignmentField(averager, table, points, self.rho, call.cancelled)
+            return flows.AssignmentField(averager, table, points, self.rho, call.cancelled)
 
         named = LabelMap.identity(n_columns) if classes is None else LabelMap(classes)
         return Flow(start, make_field, self.stepper, self.stop, label_map=named)
 
-    def _connect(self, problem: Problem, labels: Any) -> NDArray[Any]:
+    def _connect(self, problem: Problem, labels: Any) -> Array:
         """Reassign regions of node labels that no seed touches, if `connected`."""
         grids = grids_of(problem.graph)
         if not self.connected or problem.seeds is None or not grids:
@@ -247,7 +231,7 @@ class AssignmentFlow(AbstractFlow):
                 raise InvalidInput(
                     "prototypes: expected those of a result, or strokes of two or more classes"
                 )
-            means = class_means(features, seeds)
+            means = flows.class_means(features, seeds)
             if len(means) < 2:
                 raise InvalidInput(
                     "seeds: expected two or more classes, got one; paint another one"
@@ -261,12 +245,12 @@ class AssignmentFlow(AbstractFlow):
                 f"prototypes: expected shape (2 or more, {n_features}), got {points.shape}"
             )
         if self.prototype_labels is None:
-            check_seeds_fit(seeds, len(points))
+            flows.check_seeds_fit(seeds, len(points))
         prototypes = torch.from_numpy(points)
         check_size("prototypes", points, points.shape[-1], torch.finfo(features.dtype).max)
         return (prototypes - call.offset).to(features.dtype).to(features.device)
 
-    def _labels(self) -> NDArray[np.int64] | None:
+    def _labels(self) -> Int64s | None:
         """Return the validated `prototype_labels`."""
         if self.prototype_labels is None:
             return None
@@ -288,7 +272,7 @@ class AssignmentFlow(AbstractFlow):
             return len(np.unique(labels))
         if self.prototypes is not None:
             return len(self.prototypes)
-        return 1 if problem.seeds is None else count_classes(problem.seeds)
+        return 1 if problem.seeds is None else flows.count_classes(problem.seeds)
 
 
 @dataclasses.dataclass(slots=True, eq=False)
@@ -301,7 +285,7 @@ class _StrokeLearner:
     method: AssignmentFlow
     call: Call
     points: torch.Tensor
-    labels: NDArray[Any] | None = None
+    labels: Array | None = None
     result: Segmentation | None = None
     n_rounds: int = 1
     round: int = 0
@@ -313,13 +297,13 @@ class _StrokeLearner:
         later_call = dataclasses.replace(self.call, initial=None, previous=None)
         call = self.call if self.labels is None else later_call
         has_paths = method.paths > 0 and bool(grids_of(problem.graph))
-        trust = trust_in_features(problem) if has_paths else 1.0
+        trust = strokes.trust_in_features(problem) if has_paths else 1.0
         anchors = None
         if self.labels is not None and self.result is None and has_paths:
-            anchors = uncontradicted_labels(problem, method._connect(problem, self.labels))
+            anchors = strokes.uncontradicted_labels(problem, method._connect(problem, self.labels))
             self.labels = anchors if anchors.all() else None
         self.n_rounds = max(1, method.rounds + (self.labels is None or self.round > 0))
-        by_strokes = stroke_costs(
+        by_strokes = strokes.stroke_costs(
             later_call, n_classes, n_nearest, method.paths, method.edge_power, trust, anchors
         )
         limit = self.call.max_iterations
@@ -330,7 +314,9 @@ class _StrokeLearner:
                     break
                 call = dataclasses.replace(later_call, max_iterations=n_left)
             try:
-                costs = refinement_costs(problem, self.labels, n_classes, method.nearby, trust)
+                costs = strokes.refinement_costs(
+                    problem, self.labels, n_classes, method.nearby, trust
+                )
             except Cancelled:
                 if self.result is None:
                     raise
@@ -420,9 +406,7 @@ def _image(problem: Problem, result: Segmentation) -> Any:
 
 
 def method_with_prototypes(
-    prototypes: NDArray[np.floating],
-    like: AbstractMethod | None = None,
-    labels: NDArray[np.integer] | None = None,
+    prototypes: Floats, like: AbstractMethod | None = None, labels: Integers | None = None
 ) -> AbstractMethod:
     """Return the method that labels by prototypes (n_prototypes, n_features).
 
@@ -435,22 +419,20 @@ def method_with_prototypes(
 
 
 def _check_start(initial: ArrayLike, call: Call, n_columns: int) -> torch.Tensor:
-    start = from_assignment(initial, call.features)
+    start = flows.from_assignment(initial, call.features)
     if start.shape[1] != n_columns:
         raise InvalidInput(f"initial: expected {n_columns} columns, got {start.shape[1]}")
     return start
 
 
-def _keep_touched(
-    nodes: NDArray[np.integer], seeds: NDArray[np.int64], grid: GridGraph
-) -> NDArray[np.integer]:
+def _keep_touched(nodes: Integers, seeds: Int64s, grid: GridGraph) -> Integers:
     """Give regions without a seed the label of the nearest region with one."""
-    labels, strokes = grid.spread(nodes), grid.spread(seeds)
+    labels, painted = grid.spread(nodes), grid.spread(seeds)
     touched = np.zeros(labels.shape, dtype=bool)
     for label in np.unique(nodes):
         regions, count = label_regions(labels == label)
         is_touched = np.zeros(count + 1, dtype=bool)
-        is_touched[regions[strokes == label]] = True
+        is_touched[regions[painted == label]] = True
         is_touched[0] = False
         touched |= is_touched[regions]
     loose = (labels != 0) & ~touched

@@ -9,6 +9,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from napari_saf.arrays import Float64s
 from napari_saf.device import torch
 from napari_saf.errors import InvalidInput
 from napari_saf.methods._clustering import AbstractState, Tasks
@@ -114,7 +115,7 @@ class _State(AbstractState):
     def __init__(self, method: Bavardage, tasks: Tasks) -> None:
         super().__init__(tasks, tasks.n_classes)
         self._method = method
-        self._whitening: NDArray[np.float64] | None = None
+        self._whitening: Float64s | None = None
         preprocessing = method._preprocessing(tasks.blocks)
         if method.within_scatter is None:
             self._points = prepared_in_few_axes(tasks.blocks, preprocessing)
@@ -222,7 +223,7 @@ class _State(AbstractState):
         return energies + (divergences + means.sum(dim=1) / 2)
 
 
-def _given_whitening(scatter: ArrayLike, n_features: int, max_scale: float) -> NDArray[np.float64]:
+def _given_whitening(scatter: ArrayLike, n_features: int, max_scale: float) -> Float64s:
     """Return R S R', S = min(eigenvalue^(-1/2), max_scale), of a validated scatter matrix."""
     matrix = np.asarray(scatter, dtype=np.float64)
     if matrix.shape != (n_features, n_features) or not np.isfinite(matrix).all():

@@ -14,9 +14,10 @@ from collections.abc import Callable, Generator, Iterator
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from napari_saf import flow
+from napari_saf.arrays import Int64s
 from napari_saf.device import torch
 from napari_saf.graph import AffinityGraph
 from napari_saf.methods._method import (
@@ -261,7 +262,7 @@ class Tasks:
     initial: ArrayLike | None = None
     raise_if_cancelled: Callable[[], None] = lambda: None
     problem: Problem | None = None
-    order: NDArray[np.int64] | None = None
+    order: Int64s | None = None
 
     @classmethod
     def of(cls, call: Call) -> Tasks:
@@ -269,7 +270,7 @@ class Tasks:
         args = call.initial, call.raise_if_cancelled, call.problem, call.order
         return cls(call.features[None], seeds, *args)
 
-    def among(self, nodes: NDArray[np.int64] | torch.Tensor) -> Tasks:
+    def among(self, nodes: Int64s | torch.Tensor) -> Tasks:
         """Return the tasks restricted to some nodes."""
         seeds = None if self.seed_blocks is None else self.seed_blocks[:, nodes]
         return dataclasses.replace(self, blocks=self.blocks[:, nodes], seed_blocks=seeds)
@@ -349,7 +350,7 @@ class AbstractState(ABC):
         """Return the prototype of each column (n_columns, n_features)."""
         return weighted_means(self.assignment, self.features)
 
-    def exemplars(self) -> NDArray[np.int64] | None:
+    def exemplars(self) -> Int64s | None:
         """Return the node that represents each column (n_columns,), if any."""
         return None
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Generator, Sequence
-from typing import ClassVar, Literal, Protocol, runtime_checkable
+from typing import ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from napari_saf.arrays import Float64s, Int64s
 from napari_saf.device import torch
 from napari_saf.errors import InvalidInput
 from napari_saf.flow import from_assignment, not_cancelled
@@ -74,21 +75,6 @@ class TradeOff:
 
     points: tuple[TradeOffPoint, ...]
     is_complete: bool
-
-
-@runtime_checkable
-class SweepMethod(Protocol):
-    """Protocol of methods with a trade-off over the weight of group fairness."""
-
-    def iterate_sweep(
-        self,
-        problem: Problem,
-        weights: Sequence[float] | None = None,
-        *,
-        cancelled: Callable[[], bool] = not_cancelled,
-    ) -> Generator[Snapshot, None, TradeOff]:
-        """Cluster at one weight after another; see `FairClustering.iterate_sweep`."""
-        ...
 
 
 @documented
@@ -171,9 +157,7 @@ class FairClustering(AbstractClustering):
         help="Runs of k-means from which the best is the start.")
     # fmt: on
 
-    @property
-    def labels_look_alike(self) -> bool:
-        return False  # shares of the groups decide, too
+    labels_look_alike = False  # shares of the groups decide, too
 
     @property
     def uses_window(self) -> bool:
@@ -280,7 +264,7 @@ class FairClustering(AbstractClustering):
         fresh.begin()
         return fresh.weight
 
-    def _groups(self, problem: Problem) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    def _groups(self, problem: Problem) -> tuple[Int64s, Float64s]:
         """Return groups numbered from 0 (-1: no group), and the target proportions."""
         if problem.groups is None:
             raise InvalidInput(
@@ -303,6 +287,10 @@ class FairClustering(AbstractClustering):
         if not np.isfinite(mu).all() or (mu < 0).any() or abs(mu.sum() - 1) > 1e-6:
             raise InvalidInput("proportions: expected numbers >= 0 that sum to 1")
         return groups, mu
+
+
+SweepMethod = FairClustering
+"""Methods with a trade-off over the weight of group fairness."""
 
 
 def count_points(weights: Sequence[float] | None) -> int:

@@ -7,8 +7,8 @@ import math
 from collections.abc import Iterator
 
 import numpy as np
-from numpy.typing import NDArray
 
+from napari_saf.arrays import Float64s
 from napari_saf.device import torch
 from napari_saf.flow import row_maxima
 from napari_saf.graph import SparseProduct
@@ -33,7 +33,7 @@ _DECIDED = 100.0
 _MIN_DEGREE = 1e-30
 _BLOCK = 256
 
-Tables = tuple[NDArray[np.float64], NDArray[np.float64]]
+Tables = tuple[Float64s, Float64s]
 """S_k'W S_k and d'S_k of every column."""
 
 
@@ -219,9 +219,7 @@ class FairCut(AbstractFairState):
         self._tables = self._next_tables
 
 
-def _column_totals(
-    values: torch.Tensor, weights: torch.Tensor | None = None
-) -> NDArray[np.float64]:
+def _column_totals(values: torch.Tensor, weights: torch.Tensor | None = None) -> Float64s:
     """Return column sums, weighted by `weights` (n_nodes, 1), in float64 over blocks of rows."""
     weights = torch.ones_like(values[:, :1]) if weights is None else weights
     n_blocked = len(values) // _BLOCK * _BLOCK

@@ -6,8 +6,8 @@ import math
 from collections.abc import Generator, Iterator
 
 import numpy as np
-from numpy.typing import NDArray
 
+from napari_saf.arrays import Int64s
 from napari_saf.device import torch
 from napari_saf.methods._clustering import Tasks
 from napari_saf.methods._fairness import (
@@ -185,7 +185,7 @@ class FairPoints(AbstractFairState):
         self.objective = min(self.objective, energy)
         return True
 
-    def exemplars(self) -> NDArray[np.int64] | None:
+    def exemplars(self) -> Int64s | None:
         return None if self._nodes is None else self._nodes.cpu().numpy()
 
     def _lower(self) -> None:

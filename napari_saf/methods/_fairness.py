@@ -12,10 +12,10 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import sparse
 from scipy.special import rel_entr, xlogy
 
+from napari_saf.arrays import Float64s, Int64s
 from napari_saf.device import torch
 from napari_saf.flow import normalize_, softmax
 from napari_saf.graph import Averager, SparseProduct
@@ -40,7 +40,7 @@ MIN_START = -4.0
 _APART = 0.3
 """Divergence per label, in nats, above which labels keep the groups apart."""
 
-Table = NDArray[np.float64]
+Table = Float64s
 """Array (n_groups, n_columns)."""
 
 
@@ -81,9 +81,7 @@ class FairnessTerm:
     linear in the number of groups.
     """
 
-    def __init__(
-        self, groups: NDArray[np.int64], proportions: NDArray[np.float64], like: torch.Tensor
-    ) -> None:
+    def __init__(self, groups: Int64s, proportions: Float64s, like: torch.Tensor) -> None:
         self.groups, self.proportions = groups, proportions
         self.weight = 0.0
         self.multipliers: Table | None = None
@@ -200,9 +198,7 @@ class FairnessTerm:
             current = step._replace(n_updates=current.n_updates + 1, is_near=is_near)
         return current
 
-    def _change(
-        self, multipliers: Table, masses: Table, sensitivity: NDArray[np.float64]
-    ) -> Table | None:
+    def _change(self, multipliers: Table, masses: Table, sensitivity: Float64s) -> Table | None:
         """Return Newton's change dq of the multipliers; None if the system is singular.
 
         With dN = -sensitivity dq, solved for dN: sums over groups by a system of the clusters, the
@@ -337,7 +333,7 @@ class AbstractFairState(AbstractState):
         v = near_points(squared_distances(features, means))
         return v.sub_(v.amax(dim=1, keepdim=True))
 
-    def _count(self, labels: torch.Tensor) -> NDArray[np.int64]:
+    def _count(self, labels: torch.Tensor) -> Int64s:
         """Return group counts (n_groups, n_used) of the non-empty labels."""
         groups, shape = self._term.groups, (len(self._term.proportions), self.v.shape[1])
         cells = groups * shape[1] + labels.cpu().numpy()

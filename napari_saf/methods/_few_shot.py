@@ -7,9 +7,9 @@ from abc import ABC, abstractmethod
 from typing import ClassVar, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from napari_saf.arrays import as_labels, own_floats
+from napari_saf.arrays import Floats, Int64s, as_labels, own_floats
 from napari_saf.device import DeviceName, FloatName, float_type, resolve_device, torch
 from napari_saf.errors import InvalidInput
 from napari_saf.flow import count_classes
@@ -52,7 +52,7 @@ class TaskMethod(ABC):
 
     def run_tasks(
         self, features: ArrayLike, seeds: ArrayLike, *, rows: ArrayLike | None = None
-    ) -> NDArray[np.int64]:
+    ) -> Int64s:
         """Label many small problems at once.
 
         Parameters
@@ -136,13 +136,11 @@ class AbstractFewShotMethod(AbstractAlternating, TaskMethod):
         "features or more if nothing is chosen.")
     # fmt: on
 
+    follows_seeds = True
+
     @property
     def uses_window(self) -> bool:
         return False
-
-    @property
-    def follows_seeds(self) -> bool:
-        return True
 
     def _start(self, call: Call) -> AbstractState:
         expected = (call.problem.n_nodes, self._n_columns(call.problem))
@@ -214,7 +212,7 @@ def _centred(blocks: torch.Tensor, preprocessing: Preprocessing) -> torch.Tensor
 
 def _check_tasks(
     features: ArrayLike, seeds: ArrayLike, rows: ArrayLike | None = None
-) -> tuple[NDArray[np.floating], NDArray[np.int64], NDArray[np.int64] | None]:
+) -> tuple[Floats, Int64s, Int64s | None]:
     """Return the validated arrays of `TaskMethod.run_tasks`, or raise InvalidInput."""
     points, seed_labels = own_floats(features, "features"), as_labels(seeds, "seeds")
     nodes = None if rows is None else as_labels(rows, "rows").astype(np.int64)

@@ -6,31 +6,18 @@ import dataclasses
 from typing import ClassVar, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
+from napari_saf import flow as flows
+from napari_saf.arrays import Floats
 from napari_saf.device import float_type, raise_if_interrupted, torch
 from napari_saf.flow import (
     STEPPERS,
     AbstractStepper,
     AdamsBashforthMoulton,
-    AdamsSchedule,
-    AffinityOperator,
     Flow,
-    FlowRun,
     GaussianAffinity,
     KernelAffinity,
-    SelfAssignmentField,
-    Start,
     StoppingRule,
-    check_seeds_fit,
-    class_means,
-    count_classes,
-    distance_table,
-    from_assignment,
-    k_centres,
-    normalize_,
-    saves_memory,
-    spectral_points,
 )
 from napari_saf.methods._method import (
     AbstractMethod,
@@ -85,9 +72,9 @@ class AbstractFlow(AbstractMethod):
     def _is_fused(self, problem: Problem, n_columns: int, device: torch.device) -> bool:
         """Whether compiled kernels step the flow."""
         stepper = self.stepper
-        is_known = isinstance(stepper, AdamsBashforthMoulton | AdamsSchedule)
+        is_known = isinstance(stepper, AdamsBashforthMoulton | flows.AdamsSchedule)
         is_known &= self.dtype == "float32"
-        return is_known and saves_memory(problem.graph, problem.n_nodes * n_columns, device)
+        return is_known and flows.saves_memory(problem.graph, problem.n_nodes * n_columns, device)
 
 
 def run_flow(
@@ -103,7 +90,7 @@ def run_flow(
         seeds = torch.from_numpy(columns).to(seeds.device)
     elif seeds is not None:
         label_map = LabelMap.identity(flow.start.n_columns)
-    run = FlowRun(flow, seeds, call.cancelled, call.previous)
+    run = flows.FlowRun(flow, seeds, call.cancelled, call.previous)
     reporter = Reporter(
         method,
         call.problem,
@@ -200,11 +187,11 @@ class SelfAssignmentFlow(AbstractFlow):
 
     def _prepare(self, call: Call) -> Flow:
         rng, features = np.random.default_rng(self.seed), call.features
-        operator: AffinityOperator | None = None
+        operator: flows.AffinityOperator | None = None
         notes: tuple[str, ...] = ()
         if call.initial is not None:
-            start = Start.at(from_assignment(call.initial, features))
-            check_seeds_fit(call.seeds, start.n_columns)
+            start = flows.Start.at(flows.from_assignment(call.initial, features))
+            flows.check_seeds_fit(call.seeds, start.n_columns)
         else:
             if self.start == "spectral":
                 operator = self.affinity.bind(features, rng)
@@ -212,9 +199,9 @@ class SelfAssignmentFlow(AbstractFlow):
             if self.max_labels and start.n_columns < self._n_columns(call.problem):
                 notes = (f"labels reduced to {start.n_columns}: no more distinct features",)
 
-        def make_field() -> SelfAssignmentField:
+        def make_field() -> flows.SelfAssignmentField:
             # A run that goes on has the landmarks that it had: they depend on the seed alone.
-            return SelfAssignmentField(
+            return flows.SelfAssignmentField(
                 operator or self.affinity.bind(features, np.random.default_rng(self.seed)),
                 call.problem.graph.averager(features.device, features.dtype),
                 features,
@@ -227,8 +214,8 @@ class SelfAssignmentFlow(AbstractFlow):
         return Flow(start, make_field, self.stepper, self.stop, notes)
 
     def _start_labels(
-        self, call: Call, operator: AffinityOperator | None, rng: np.random.Generator
-    ) -> Start:
+        self, call: Call, operator: flows.AffinityOperator | None, rng: np.random.Generator
+    ) -> flows.Start:
         """Return the start: means or centres in the space that `start` names."""
         features, graph, seeds = call.features, call.problem.graph, call.problem.seeds
         points, n_labels = features, self._n_columns(call.problem)
@@ -238,28 +225,28 @@ class SelfAssignmentFlow(AbstractFlow):
             averager(features, points, torch.empty_like(features))
             raise_if_interrupted()
             centroids = self._means(points.cpu().numpy(), call.problem)
-            n_seeded = 0 if seeds is None else count_classes(seeds)
+            n_seeded = 0 if seeds is None else flows.count_classes(seeds)
             n_labels = n_labels if self.max_labels else min(n_labels, max(len(centroids), n_seeded))
         if self.start == "spectral":
             assert operator is not None
-            points = spectral_points(
+            points = flows.spectral_points(
                 operator, features, n_labels, graph, rng, cancelled=call.cancelled
             )
         elif self.start == "features":
             points = features
         if self.start == "k-means" and call.seeds is None:
             centres = torch.from_numpy(centroids).to(features)
-            nearest = distance_table(points, centres)[1]
+            nearest = flows.distance_table(points, centres)[1]
         else:
-            means = None if call.seeds is None else class_means(points, call.seeds)
-            centres, nearest = k_centres(points, n_labels, rng, means)
-        return Start(
+            means = None if call.seeds is None else flows.class_means(points, call.seeds)
+            centres, nearest = flows.k_centres(points, n_labels, rng, means)
+        return flows.Start(
             nearest,
             len(centres),
-            lambda: normalize_(distance_table(points, centres)[0].mul_(-self.epsilon)),
+            lambda: flows.normalize_(flows.distance_table(points, centres)[0].mul_(-self.epsilon)),
         )
 
-    def _means(self, points: NDArray[np.floating], problem: Problem) -> NDArray[np.floating]:
+    def _means(self, points: Floats, problem: Problem) -> Floats:
         """Return the initial means of points (n_nodes, n_features)."""
         if self.max_labels is None:
             extractor = None if problem.options is None else problem.options.extractor
@@ -273,7 +260,7 @@ class SelfAssignmentFlow(AbstractFlow):
         most = self.max_labels or MOST_CHOSEN
         if problem.seeds is None:
             return most
-        n_seeded = count_classes(problem.seeds)
+        n_seeded = flows.count_classes(problem.seeds)
         return max(most, n_seeded) if self.new_labels else n_seeded
 
     def _numbers_per_node(

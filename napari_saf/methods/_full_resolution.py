@@ -17,35 +17,17 @@ from typing import Any
 
 import numpy as np
 
-from napari_saf.arrays import check_window
+import napari_saf.methods._learned as learned
+from napari_saf.arrays import Region, check_window
 from napari_saf.device import interruptible
 from napari_saf.errors import Cancelled, ComputeError
 from napari_saf.features import Pixels
 from napari_saf.graph import CoarseGrid, GridGraph
-from napari_saf.methods._learned import (
-    ReducedImage,
-    RegionFlow,
-    can_be_learned,
-    fitted_to,
-    full_options,
-    learn_all_borders,
-    learn_labels,
-    region_problem,
-    scheduled,
-)
+from napari_saf.methods._learned import ReducedImage, RegionFlow
 from napari_saf.methods._method import AbstractMethod, Call, Iteration, map_steps
 from napari_saf.methods._stroke_costs import grids_of
 from napari_saf.parameters import to_plain
-from napari_saf.parts import (
-    LEAST_SIDE,
-    Region,
-    blocks_of,
-    cut,
-    grown,
-    nearest_to_view,
-    reach_of,
-    tiles_of,
-)
+from napari_saf.parts import LEAST_SIDE, blocks_of, cut, grown, nearest_to_view, reach_of, tiles_of
 from napari_saf.problem import ImageOptions, Problem
 from napari_saf.result import (
     FULL,
@@ -185,7 +167,7 @@ class _FullRun:
             self._sharpen()
         self._now.sharp = self._current()
         yield _SHARPENED
-        if self._method.labels_look_alike and can_be_learned(self._options):
+        if self._method.labels_look_alike and learned.can_be_learned(self._options):
             for share in self._relabel():
                 yield _SHARPENED + (1 - _SHARPENED) * share
         self._now.full = self._current()
@@ -213,7 +195,9 @@ class _FullRun:
     def _sharpen(self) -> None:
         """Sharpen the borders of all images, or of changed blocks of the last run's labels."""
         if self._changed is None or self._last is None:
-            learn_all_borders(self.images, full_options(self._options, self.images[0].shape))
+            learned.learn_all_borders(
+                self.images, learned.full_options(self._options, self.images[0].shape)
+            )
             for image in self.images:
                 image.labels = image.sharpened(_everything(image))
                 image.is_sharp = True
@@ -228,17 +212,17 @@ class _FullRun:
     def _relabel(self) -> Iterator[float]:
         """Label all images, or changed blocks, by feature means of the labels."""
         images, last = self.images, self._last
-        unfitted = full_options(self._options, images[0].shape)
+        unfitted = learned.full_options(self._options, images[0].shape)
         with interruptible(self._cancelled):
             options, noise = self._problem.remember(
-                "shared by parts", lambda: fitted_to(images, unfitted)
+                "shared by parts", lambda: learned.fitted_to(images, unfitted)
             )
             most = _most_pixels(options, images)
             make = self._maker(options, noise, most)
-            flow, problem = learn_labels(self._method, images, options, make)
+            flow, problem = learned.learn_labels(self._method, images, options, make)
         if self._changed is not None and last is not None and last.history is not None:
             self._now.history = last.history
-            region_flow = RegionFlow(scheduled(flow, _steps(last.history)), options, noise)
+            region_flow = RegionFlow(learned.scheduled(flow, _steps(last.history)), options, noise)
             yield from self._label_parts(region_flow, self._changed, make, last.full)
             return
         n_learned, n_pixels = problem.n_nodes, sum(math.prod(image.shape) for image in images)
@@ -256,7 +240,7 @@ class _FullRun:
                 assert image.labels is not None
                 image.labels = np.asarray(labels, image.labels.dtype)
             return
-        region_flow = RegionFlow(scheduled(flow, _steps(result.history)), options, noise)
+        region_flow = RegionFlow(learned.scheduled(flow, _steps(result.history)), options, noise)
         halo, at_once = region_flow.halo, _MOST_AT_ONCE
         if n_pixels > most:  # features are computed for each part
             assert options.extractor is not None
@@ -270,12 +254,12 @@ class _FullRun:
         """Return the maker of problems; features of at most `most` pixels are computed once."""
         images = self.images
         if sum(math.prod(image.shape) for image in images) > most:
-            return lambda k, region: region_problem(images[k], [region], options, noise)
+            return lambda k, region: learned.region_problem(images[k], [region], options, noise)
 
         def read() -> list[tuple[Problem, Any]]:
             problems = []
             for image in images:
-                problem = region_problem(image, [_everything(image)], options, noise)
+                problem = learned.region_problem(image, [_everything(image)], options, noise)
                 assert problem is not None and isinstance(problem.graph, GridGraph)
                 problems.append((problem, problem.graph.spread(problem.features)))
             return problems

@@ -6,9 +6,9 @@ import functools
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from napari_saf import graph as graphs
+from napari_saf.arrays import Floats
 from napari_saf.device import torch
 from napari_saf.errors import InvalidInput
 from napari_saf.flow import normalize_, row_maxima, softmax
@@ -54,7 +54,7 @@ def kernel_widths(blocks: torch.Tensor, share: float = KERNEL_WIDTH) -> torch.Te
     return (share * blocks.var(dim=1, correction=0).sum(dim=1)).cpu().double().clamp(min=1e-12)
 
 
-def mean_squared_step(graph: graphs.AbstractGraph, features: NDArray[np.floating]) -> float:
+def mean_squared_step(graph: graphs.AbstractGraph, features: Floats) -> float:
     """Return the weighted mean squared distance between graph neighbours; 0 on a grid."""
     if not isinstance(graph, graphs.AffinityGraph):
         return 0.0

@@ -14,11 +14,10 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.ndimage import uniform_filter
 from scipy.spatial.distance import cdist
 
-from napari_saf.arrays import check_window
+from napari_saf.arrays import Array, Floats, Int64s, Region, check_window
 from napari_saf.device import in_threads, raise_if_interrupted
 from napari_saf.features import FeatureExtractor, Pixels
 from napari_saf.flow import AdamsBashforthMoulton, AdamsSchedule, StoppingRule, not_cancelled
@@ -28,7 +27,6 @@ from napari_saf.methods._method import AbstractMethod, run_to_end
 from napari_saf.methods._stroke_costs import grids_of
 from napari_saf.parts import (
     ImageParts,
-    Region,
     blocks_with_labels,
     cut,
     even_blocks,
@@ -360,8 +358,8 @@ def _seen(
 
 
 def _typical_means(
-    means_of: list[NDArray[np.floating]], rows_of: list[NDArray[np.floating]], sizes: NDArray[Any]
-) -> tuple[NDArray[np.floating], NDArray[np.int64]]:
+    means_of: list[Floats], rows_of: list[Floats], sizes: Array
+) -> tuple[Floats, Int64s]:
     """Return means (n_means, n_features) of labels, and the label index of each.
 
     Means whose nearest pixels mostly have another label are left out: small objects lost at the
@@ -407,5 +405,5 @@ def _radii(image: ReducedImage) -> list[int]:
     return [round(ratio) if ratio > 1 else 0 for ratio in image.ratios]
 
 
-def _share_around(labels: LabelImage, sides: Sequence[int], number: int) -> NDArray[np.floating]:
+def _share_around(labels: LabelImage, sides: Sequence[int], number: int) -> Floats:
     return np.asarray(uniform_filter((labels == number).astype(np.float32), sides))

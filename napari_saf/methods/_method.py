@@ -12,12 +12,12 @@ import platform
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator
-from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from napari_saf.arrays import as_whole, check_size
+from napari_saf.arrays import Float32s, Floats, Int64s, as_whole, check_size
 from napari_saf.device import (
     DeviceName,
     FloatName,
@@ -78,7 +78,7 @@ def run_to_end(steps: Generator[S, None, T], on_step: Callable[[S], object] | No
             on_step(step)
 
 
-def check_features(features: NDArray[np.floating], dtype: torch.dtype) -> None:
+def check_features(features: Floats, dtype: torch.dtype) -> None:
     """Raise InvalidInput if squared feature differences overflow or vanish in `dtype`."""
     info = torch.finfo(dtype)
     check_size("features", features, features.shape[-1], info.max, info.tiny / info.eps)
@@ -102,7 +102,7 @@ class Call:
         default_factory=lambda: torch.zeros(1, dtype=torch.float64)
     )
     previous: Segmentation | None = None
-    order: NDArray[np.int64] | None = None
+    order: Int64s | None = None
 
     @property
     def seeds(self) -> torch.Tensor | None:
@@ -121,12 +121,6 @@ class Caution(NamedTuple):
     reason: str
 
 
-class FollowUp(Protocol):
-    """Wrapper of a run that yields its snapshots and those of post-processing."""
-
-    def __call__(self, method: AbstractMethod, call: Call, steps: Iteration, /) -> Iteration: ...
-
-
 @dataclasses.dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class AbstractMethod(ABC):
     """A labelling method: a frozen dataclass of its parameters.
@@ -142,7 +136,7 @@ class AbstractMethod(ABC):
     """Set if a random forest on the same features beats the method with strokes on pixels."""
     accepts_any_initial: ClassVar[bool] = False
     """Whether `initial` alone fixes the number of labels, with or without seeds."""
-    _then: ClassVar[FollowUp]
+    _then: ClassVar[Callable[[Any, Call, Iteration], Iteration]]
     """Post-processing of every run, see `then_full_resolution`."""
     _n_fields: ClassVar[int]  # peak number of fields (n_nodes, n_columns)
 
@@ -352,13 +346,13 @@ class Reporter:
     def finish(
         self,
         status: Status,
-        assignment: NDArray[np.float32],
-        prototypes: NDArray[np.floating],
+        assignment: Float32s,
+        prototypes: Floats,
         *,
         n_evaluations: int,
         notes: tuple[str, ...] = (),
-        exemplars: NDArray[np.int64] | None = None,
-        uncertainty: NDArray[np.floating] | None = None,
+        exemplars: Int64s | None = None,
+        uncertainty: Floats | None = None,
         of_nodes: bool = False,
     ) -> Segmentation:
         """Return the segmentation, from arrays over all initial columns."""
@@ -388,7 +382,7 @@ class Reporter:
             uncertainty=uncertainty,
         )
 
-    def mean_features(self) -> NDArray[np.float32]:
+    def mean_features(self) -> Float32s:
         """Return the mean feature of the nodes of each column; NaN if empty."""
         nodes, features = self.columns_of_nodes().cpu().numpy(), self.problem.features
         sizes = np.bincount(nodes, minlength=self.n_columns)
@@ -406,7 +400,7 @@ class Reporter:
     ) -> LabelImage | list[LabelImage]:
         """Return the preferred labels in the shape of the image."""
         labels = label_map.paint(self.columns_of_nodes().cpu().numpy() + 1)
-        return labels if of_nodes else self.problem.graph.to_image(labels)  # type: ignore
+        return labels if of_nodes else self.problem.graph.to_image(labels)
 
 
 def _ended() -> torch.Tensor:

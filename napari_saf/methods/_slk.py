@@ -5,9 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import ClassVar, Literal
 
-import numpy as np
-from numpy.typing import NDArray
-
+from napari_saf.arrays import Int64s
 from napari_saf.device import torch
 from napari_saf.flow import count_classes, row_maxima
 from napari_saf.graph import AffinityGraph
@@ -294,7 +292,7 @@ class _State(AbstractLaplacianState):
     def prototypes(self) -> torch.Tensor:
         return super().prototypes() if self._is_prepared else self._points[0]
 
-    def exemplars(self) -> NDArray[np.int64] | None:
+    def exemplars(self) -> Int64s | None:
         if self._kind == "means":
             return None
         nodes = self._nodes if self._takes_nodes else self._squares(self._points).argmin(dim=1)

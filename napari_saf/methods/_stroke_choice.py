@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.ndimage import find_objects
 from scipy.ndimage import label as label_regions
 
-from napari_saf.arrays import as_labels
+from napari_saf.arrays import Bools, Floats, as_labels
 from napari_saf.features import DeepFeatures, Scaling, channels_last, finite_mask, ground_of
 from napari_saf.flow import not_cancelled
 from napari_saf.graph import GridGraph
@@ -290,7 +290,7 @@ def left_out_accuracy(problem: Problem) -> float | None:
     return float(np.mean(np.concatenate(shares))) if all(shares) else None
 
 
-def _is_of_many(pixels: NDArray[np.bool_], painted: NDArray[np.bool_]) -> bool:
+def _is_of_many(pixels: Bools, painted: Bools) -> bool:
     """Return whether strokes stand for more than the class regions that they touch."""
     sizes, is_lost, in_strokes = regions_without_stroke(pixels, painted)
     return (
@@ -299,9 +299,7 @@ def _is_of_many(pixels: NDArray[np.bool_], painted: NDArray[np.bool_]) -> bool:
     )
 
 
-def regions_without_stroke(
-    pixels: NDArray[np.bool_], painted: NDArray[np.bool_]
-) -> tuple[NDArray[np.floating], bool, NDArray[np.floating]]:
+def regions_without_stroke(pixels: Bools, painted: Bools) -> tuple[Floats, bool, Floats]:
     """Return sizes of class regions without a stroke, and whether a stroke is isolated.
 
     Sizes are relative to the median region with a stroke, and at last to the median stroke length

@@ -5,21 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import sparse
 from scipy.ndimage import distance_transform_edt, gaussian_filter, gaussian_gradient_magnitude
 from scipy.ndimage import label as label_regions
 from scipy.sparse.csgraph import dijkstra
 
+from napari_saf import graph as graphs
+from napari_saf.arrays import Float64s, Floats, Int64s, Integers
 from napari_saf.device import raise_if_interrupted, torch
-from napari_saf.graph import (
-    AbstractGraph,
-    GraphUnion,
-    GridGraph,
-    NearestDistances,
-    mean_nearest_distance,
-    path_costs,
-)
 from napari_saf.methods._method import Call
 from napari_saf.points import distances, sampled_means
 from napari_saf.problem import Problem
@@ -52,11 +45,11 @@ def n_cached_numbers(n_nodes: int, n_nearest: int, has_paths: bool) -> int:
     return of_paths + (n_nearest if n_nodes * n_nearest <= _MAX_CACHED else 0)
 
 
-def grids_of(graph: AbstractGraph) -> list[tuple[GridGraph, slice]]:
+def grids_of(graph: graphs.AbstractGraph) -> list[tuple[graphs.GridGraph, slice]]:
     """Return the grids of a graph with their nodes; none of another graph."""
-    if isinstance(graph, GraphUnion):
+    if isinstance(graph, graphs.GraphUnion):
         return list(zip(graph.grids, graph.slices, strict=True))
-    return [(graph, slice(None))] if isinstance(graph, GridGraph) else []
+    return [(graph, slice(None))] if isinstance(graph, graphs.GridGraph) else []
 
 
 def left_out_shares(problem: Problem) -> list[list[float]]:
@@ -79,8 +72,8 @@ def left_out_shares(problem: Problem) -> list[list[float]]:
         in_class, shares = np.unique(stroke_of), list[float]()
         for stroke in in_class if len(in_class) > 1 and rivals else ():
             left_out, remaining = values[stroke_of == stroke], values[stroke_of != stroke]
-            near = mean_nearest_distance(remaining, left_out, _N_LEFT_OUT)
-            far = [mean_nearest_distance(rival, left_out, _N_LEFT_OUT) for rival in rivals]
+            near = graphs.mean_nearest_distance(remaining, left_out, _N_LEFT_OUT)
+            far = [graphs.mean_nearest_distance(rival, left_out, _N_LEFT_OUT) for rival in rivals]
             shares.append(float((near < np.min(far, axis=0)).mean()))
         every.append(shares)
     return every
@@ -93,7 +86,7 @@ def trust_in_features(problem: Problem) -> float:
     return float(max(2 * accuracy - 1, 2 / max(2, len(shares))))
 
 
-def uncontradicted_labels(problem: Problem, labels: NDArray[np.integer]) -> NDArray[np.integer]:
+def uncontradicted_labels(problem: Problem, labels: Integers) -> Integers:
     """Return labels with 0 within `_REACH` class distances of strokes that contradict them."""
     result, seeds = labels.copy(), problem.seeds
     assert seeds is not None
@@ -121,24 +114,26 @@ def stroke_costs(
     paths: float,
     edge_power: float,
     trust: float,
-    anchors: NDArray[np.integer] | None = None,
-) -> NDArray[np.float64]:
+    anchors: Integers | None = None,
+) -> Float64s:
     """Return costs 1 and 2 of the flow (n_nodes, n_classes); paths also begin at `anchors`."""
     problem, features = call.problem, call.problem.features
     assert problem.seeds is not None
     unknown = np.ones(problem.n_nodes)
     members = [np.flatnonzero(problem.seeds == label) for label in range(1, n_classes + 1)]
-    nearest: dict[int, NearestDistances] = problem.remember(f"nearest strokes, {n_nearest}", dict)
-    lengths: dict[int, tuple[NDArray[np.int64], NDArray[np.float64]]]
+    nearest: dict[int, graphs.NearestDistances] = problem.remember(
+        f"nearest strokes, {n_nearest}", dict
+    )
+    lengths: dict[int, tuple[Int64s, Float64s]]
     lengths = problem.remember(f"lengths of paths, {edge_power}", dict)
 
-    def by_features(label: int, class_seeds: NDArray[np.int64]) -> NDArray[np.float64]:
-        table = NearestDistances.of(features, class_seeds, n_nearest, nearest.get(label))
+    def by_features(label: int, class_seeds: Int64s) -> Float64s:
+        table = graphs.NearestDistances.of(features, class_seeds, n_nearest, nearest.get(label))
         if table.lengths.size <= _MAX_CACHED:
             nearest[label] = table
         return table.mean()
 
-    def by_paths(label: int, class_seeds: NDArray[np.int64]) -> NDArray[np.float64]:
+    def by_paths(label: int, class_seeds: Int64s) -> Float64s:
         edges = problem.remember(f"paths, {edge_power}", lambda: _step_lengths(problem, edge_power))
         if anchors is not None:
             class_seeds = np.union1d(class_seeds, np.flatnonzero(anchors == label + 1))
@@ -155,9 +150,7 @@ def stroke_costs(
                 lengths[label] = class_seeds, shortest
         return np.asarray(shortest)
 
-    def relative(
-        measure: Callable[[int, NDArray[np.int64]], NDArray[np.float64]],
-    ) -> NDArray[np.float64]:
+    def relative(measure: Callable[[int, Int64s], Float64s]) -> Float64s:
         columns = [
             unknown if call.cancelled() else measure(label, nodes)
             for label, nodes in enumerate(members)
@@ -172,7 +165,7 @@ def _step_lengths(problem: Problem, power: float) -> sparse.csr_array:
     """Return step lengths, on a grid by the `power` of edge strengths."""
     grids, steps = grids_of(problem.graph), problem.graph.steps()
     if not grids:
-        return path_costs(steps, problem.features)
+        return graphs.path_costs(steps, problem.features)
     edges = np.empty(problem.n_nodes)
     for grid, nodes in grids:
         image, squares = grid.spread(problem.features[nodes]), np.zeros(grid.shape)
@@ -191,7 +184,7 @@ def _step_lengths(problem: Problem, power: float) -> sparse.csr_array:
     return sparse.csr_array((lengths, (ends.row, ends.col)), shape=ends.shape)
 
 
-def _relative(table: NDArray[np.floating]) -> NDArray[np.float64]:
+def _relative(table: Floats) -> Float64s:
     """Return d_k / (d_k + d_l), d_l the least of the others; 1/2 if no distance is finite."""
     is_finite = np.isfinite(table)
     if not is_finite.any():
@@ -204,12 +197,8 @@ def _relative(table: NDArray[np.floating]) -> NDArray[np.float64]:
 
 
 def refinement_costs(
-    problem: Problem,
-    labels: NDArray[np.integer] | None,
-    n_classes: int,
-    nearby: float,
-    trust: float,
-) -> NDArray[np.float64]:
+    problem: Problem, labels: Integers | None, n_classes: int, nearby: float, trust: float
+) -> Float64s:
     """Return cost 3 or 4 of the flow from labels 1, 2, ..., 0: none; may raise `Cancelled`."""
     if labels is None:
         return np.zeros(())
@@ -218,9 +207,7 @@ def refinement_costs(
     return trust * _appearance_costs(problem, labels, n_classes)
 
 
-def _local_costs(
-    problem: Problem, labels: NDArray[np.integer], n_classes: int, width: float
-) -> NDArray[np.float64]:
+def _local_costs(problem: Problem, labels: Integers, n_classes: int, width: float) -> Float64s:
     """Return costs by distance to the local mean of each class."""
     table = np.full((problem.n_nodes, n_classes), np.inf)
     for grid, nodes in grids_of(problem.graph):
@@ -243,9 +230,7 @@ def _local_costs(
     return _UNIT * _LOCAL_WEIGHT * _relative(table)
 
 
-def _appearance_costs(
-    problem: Problem, labels: NDArray[np.integer], n_classes: int
-) -> NDArray[np.float64]:
+def _appearance_costs(problem: Problem, labels: Integers, n_classes: int) -> Float64s:
     """Return costs by the rarity of each class among nodes of similar appearance."""
     appearance = problem.remember("appearance", lambda: _appearance(problem.features))
     size = (n_classes + 1, int(appearance.max()) + 1)
@@ -256,7 +241,7 @@ def _appearance_costs(
     return np.asarray(_UNIT * _APPEARANCE_WEIGHT * unlikely[appearance])
 
 
-def _appearance(features: NDArray[np.floating]) -> NDArray[np.int64]:
+def _appearance(features: Floats) -> Int64s:
     """Return the nearest of `_N_APPEARANCES` feature means for each node."""
     means = sampled_means(features, _N_APPEARANCES, max_iterations=10).astype(features.dtype)
     table = distances(torch.from_numpy(features), torch.from_numpy(means))

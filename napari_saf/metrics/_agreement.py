@@ -6,11 +6,11 @@ import dataclasses
 from collections.abc import Iterator
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy import sparse
 from scipy.special import entr
 
-from napari_saf.arrays import as_labels
+from napari_saf.arrays import Floats, Integers, as_labels
 from napari_saf.errors import InvalidInput
 from napari_saf.metrics._clusters import compact_labels
 
@@ -66,9 +66,7 @@ def matched_accuracy(classes: ArrayLike, labels: ArrayLike) -> float:
     return float(table[rows, columns].sum() / len(truth))
 
 
-def _check_classes(
-    classes: ArrayLike, labels: ArrayLike
-) -> tuple[NDArray[np.integer], NDArray[np.integer]]:
+def _check_classes(classes: ArrayLike, labels: ArrayLike) -> tuple[Integers, Integers]:
     truth, predicted = np.asarray(classes), np.asarray(labels)
     if truth.shape != predicted.shape or truth.size == 0:
         raise InvalidInput(f"labels: expected shape {truth.shape}, got {predicted.shape}")
@@ -202,7 +200,7 @@ def region_agreement(labels: ArrayLike, references: ArrayLike) -> RegionAgreemen
     return RegionAgreement(*np.mean(rows, axis=0).tolist())
 
 
-def _entropy(counts: NDArray[np.floating]) -> float:
+def _entropy(counts: Floats) -> float:
     return float(entr(counts / counts.sum()).sum() / np.log(2))
 
 

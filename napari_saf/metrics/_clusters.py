@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import itertools
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.special import entr, rel_entr
 
-from napari_saf.arrays import as_array, as_labels, check_kind
+from napari_saf.arrays import Array, Float64s, Int64s, as_array, as_labels, check_kind
 from napari_saf.device import torch
 from napari_saf.errors import InvalidInput
 from napari_saf.graph import AbstractGraph
@@ -56,14 +56,14 @@ def kmedian_objective(features: ArrayLike, labels: ArrayLike) -> float:
     return float(sum(weighted_medoid(values, np.ones(len(values)))[1] for values in members))
 
 
-def _doubles(values: ArrayLike, name: str) -> NDArray[np.float64]:
+def _doubles(values: ArrayLike, name: str) -> Float64s:
     array = as_array(values, name)
     if array.dtype.kind not in "biuf":
         raise InvalidInput(f"{name}: expected real numbers, got {array.dtype}")
     return array.astype(np.float64, copy=False)
 
 
-def _members(features: ArrayLike, labels: ArrayLike) -> list[NDArray[np.float64]]:
+def _members(features: ArrayLike, labels: ArrayLike) -> list[Float64s]:
     array, owner = _doubles(features, "features"), as_labels(labels, "labels")
     if array.ndim != 2 or not np.isfinite(array).all():
         raise InvalidInput("features: expected finite numbers of shape (n_nodes, n_features)")
@@ -149,7 +149,7 @@ def class_separability(features: ArrayLike, labels: ArrayLike) -> float:
     return _ratio(between, float(within.sum()))
 
 
-def pairwise_separability(features: ArrayLike, labels: ArrayLike) -> NDArray[np.float64]:
+def pairwise_separability(features: ArrayLike, labels: ArrayLike) -> Float64s:
     """Return the class separability (n_labels, n_labels) of each pair of labels.
 
     `features`, `labels` and errors as in `class_separability`; InvalidInput also if a label is
@@ -180,9 +180,7 @@ def _ratio(between: float, within: float) -> float:
     return between / within
 
 
-def _labelled(
-    features: ArrayLike, labels: ArrayLike
-) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+def _labelled(features: ArrayLike, labels: ArrayLike) -> tuple[Float64s, Int64s]:
     """Return features and zero-based labels of the labelled nodes."""
     owner = as_labels(labels, "labels")
     array = _doubles(features, "features")
@@ -196,9 +194,7 @@ def _labelled(
     return array, owner
 
 
-def _scatters(
-    array: NDArray[np.float64], owner: NDArray[np.int64]
-) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+def _scatters(array: Float64s, owner: Int64s) -> tuple[Float64s, Float64s, Float64s]:
     """Return size, mean feature and scatter of each label from 0; 0 for empty ones."""
     sizes = np.bincount(owner).astype(np.float64)
     centre = array.mean(axis=0)
@@ -237,7 +233,7 @@ def mean_entropy(assignment: ArrayLike) -> float:
     return float(entr(array).sum(axis=1).mean())
 
 
-def group_shares(labels: ArrayLike, groups: ArrayLike) -> NDArray[np.float64]:
+def group_shares(labels: ArrayLike, groups: ArrayLike) -> Float64s:
     """Return the share of each group in each label.
 
     Parameters
@@ -336,14 +332,14 @@ def fairness_error(
     return float(errors.sum() if reduction == "sum" else errors.mean())
 
 
-def _used_counts(labels: ArrayLike, groups: ArrayLike) -> NDArray[np.float64]:
+def _used_counts(labels: ArrayLike, groups: ArrayLike) -> Float64s:
     """Return the contingency table of labels and groups without empty rows or columns."""
     owner, group = _grouped(labels, groups)
     counts = _contingency(compact_labels(owner), compact_labels(group))
     return np.asarray(counts[counts.sum(axis=1) > 0][:, counts.sum(axis=0) > 0])
 
 
-def _grouped(labels: ArrayLike, groups: ArrayLike) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _grouped(labels: ArrayLike, groups: ArrayLike) -> tuple[Int64s, Int64s]:
     """Return zero-based label and group of the nodes that have both."""
     owner, group = as_labels(labels, "labels").ravel(), as_labels(groups, "groups").ravel()
     if np.shape(labels) != np.shape(groups):
@@ -362,14 +358,14 @@ def _check_table(n_rows: int, n_columns: int) -> None:
         )
 
 
-def _contingency(rows: NDArray[np.int64], columns: NDArray[np.int64]) -> NDArray[np.float64]:
+def _contingency(rows: Int64s, columns: Int64s) -> Float64s:
     shape = (int(rows.max()) + 1, int(columns.max()) + 1)
     _check_table(*shape)
     counts = np.bincount(rows * shape[1] + columns, minlength=shape[0] * shape[1])
     return counts.reshape(shape).astype(np.float64)
 
 
-def compact_labels(values: NDArray[Any]) -> NDArray[np.int64]:
+def compact_labels(values: Array) -> Int64s:
     """Return flat labels >= 0, renumbered if the largest exceeds the number of entries."""
     flat = values.ravel()
     if flat.max() > flat.size:

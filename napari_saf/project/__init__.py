@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from napari_saf.project._archive import (
     PROJECT_SUFFIX,
+    Model,
+    ModelSource,
+    as_model,
     load_project,
     project_digest,
     save_project,
@@ -16,13 +19,7 @@ from napari_saf.project._autosave import (
     recoverable_projects,
     remove_autosave,
 )
-from napari_saf.project._batch import (
-    ImageTask,
-    export_all,
-    image_tasks,
-    label_all,
-    thumbnail_of,
-)
+from napari_saf.project._batch import export_all, image_tasks, label_all, thumbnail_of
 from napari_saf.project._files import (
     DigestCache,
     FileReference,
@@ -48,4 +45,3 @@ from napari_saf.project._project import (
     Stage,
     fit_jointly,
 )
-from napari_saf.project._resolve import Model, ModelSource, as_model

@@ -1,4 +1,7 @@
-"""Project file: a zip archive of JSON and run lengths, with a SHA-256 of its content."""
+"""Project file: a zip archive of JSON and run lengths, with a SHA-256 of its content.
+
+Also which recipe or dictionary a project, or another file, stands for: `as_model`.
+"""
 
 from __future__ import annotations
 
@@ -13,16 +16,22 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
-import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field, field_validator
 
 from napari_saf import storage
 from napari_saf.arrays import as_path, check_kind
+from napari_saf.dictionary import DICTIONARY_SUFFIX, PatchDictionary
 from napari_saf.errors import InvalidInput
-from napari_saf.io import PaintedClass, check_affine
-from napari_saf.pipeline import Pipeline
-from napari_saf.project._files import FileReference
+from napari_saf.io import (
+    PaintedClass,
+    PrototypeSet,
+    check_affine,
+    check_vectors,
+    load_prototypes,
+    short_numbers,
+)
+from napari_saf.pipeline import Pipeline, load_recipe
+from napari_saf.project._files import FileReference, find_files
 from napari_saf.project._project import (
     Affine,
     EncodedLabels,
@@ -212,26 +221,23 @@ def _to_bytes(project: Project, home: Path) -> bytes:
 
     def layer_entry(layer: ProjectLayer) -> dict[str, Any]:
         contents.append(layer.pixels.content)
-        runs = {"runs": _runs_name(len(contents) - 1), "n_runs": layer.pixels.n_runs}
-        names = [field.name for field in dataclasses.fields(layer)]
-        entry = {name: getattr(layer, name) for name in names if name not in _ENCODED}
+        entry = {name: value for name, value in _fields(layer).items() if name not in _ENCODED}
         for name in _OF_SCHEMA_4:
             if not entry[name]:
                 del entry[name]
-        classes = {"classes": _plain_classes(layer)}
-        return entry | {"shape": layer.pixels.shape} | classes | runs
+        return entry | {
+            "shape": layer.pixels.shape,
+            "classes": _plain_classes(layer),
+            "runs": _runs_name(len(contents) - 1),
+            "n_runs": layer.pixels.n_runs,
+        }
 
     images = [
-        {
+        _fields(image)
+        | {
             "file": file_entry(image.file),
             "layers": [layer_entry(layer) for layer in image.layers],
             "results": [file_entry(file) for file in image.results],
-            "reader": image.reader,
-            "scale": image.scale,
-            "translate": image.translate,
-            "units": image.units,
-            "axis_labels": image.axis_labels,
-            "affine": image.affine,
         }
         for image in project.images
     ]
@@ -255,14 +261,16 @@ def _to_bytes(project: Project, home: Path) -> bytes:
     return _archive(text.encode("utf-8", "backslashreplace"), contents)
 
 
+def _fields(value: ProjectImage | ProjectLayer) -> dict[str, Any]:
+    return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+
+
 def _plain_classes(layer: ProjectLayer) -> list[dict[str, Any]]:
     """Return rows of label, name, colour and prototypes; names are empty if unset."""
     rows = []
     for label in sorted({*layer.classes, *layer.prototypes}):
         painted = layer.classes.get(label, _UNNAMED)
-        # The shortest numbers that are the same in float32.
-        vectors = np.asarray(layer.prototypes.get(label, ()), np.float32)
-        numbers = [[float(str(value)) for value in vector] for vector in vectors]
+        numbers = short_numbers(layer.prototypes.get(label, ()))
         row = {"label": int(label), "name": painted.name, "color": list(painted.color)}
         rows.append(row | {"prototypes": numbers})
     return rows
@@ -314,11 +322,8 @@ def _unarchive(content: bytes) -> tuple[object, dict[str, bytes]]:
 def _from_bytes(content: bytes, home: Path) -> Project:
     """Parse a project file in the folder `home`."""
     plain, entries = _unarchive(content)
-    if (
-        isinstance(plain, dict)
-        and type(plain.get("schema")) is int
-        and 0 < plain["schema"] < _SCHEMA
-    ):
+    schema = plain.get("schema") if isinstance(plain, dict) else None
+    if isinstance(plain, dict) and type(schema) is int and 0 < schema < _SCHEMA:
         plain |= {"schema": _SCHEMA}
     main = storage.validated(_ProjectFile, plain)
     recipes = {name: _recipe(name, raw) for name, raw in main.recipes.items()}
@@ -388,26 +393,67 @@ def _layer(entry: _LayerEntry, runs: bytes) -> ProjectLayer:
         raise InvalidInput(f"{entry.runs}: expected each class once")
     prototypes = {}
     for item in (item for item in entry.classes if item.prototypes):
-        prototypes[item.label] = _vectors(item.prototypes, f"{entry.runs}: label {item.label}")
+        try:
+            prototypes[item.label] = check_vectors(item.prototypes)
+        except InvalidInput as error:
+            raise InvalidInput(f"{entry.runs}: label {item.label}: {error}") from error
     if len({vectors.shape[1] for vectors in prototypes.values()}) > 1:
         raise InvalidInput(f"{entry.runs}: expected as many numbers for each label")
-    as_read = ("kind", "name", "recipe", "level", "is_edited", "is_visible", "followed")
-    fields = {name: getattr(entry, name) for name in (*as_read, "uncertainty")}
-    fields |= {name: tuple(getattr(entry, name)) for name in ("scale", "translate", "kinds")}
-    fields |= {
-        name: {int(number): value for number, value in getattr(entry, name).items()}
-        for name in _OF_SCHEMA_4
+    fields: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value
+        for name, value in entry
+        if name not in ("shape", "runs", "n_runs")
     }
+    fields |= {"pixels": pixels, "classes": classes, "prototypes": prototypes}
+    for name in _OF_SCHEMA_4:
+        fields[name] = {int(number): value for number, value in getattr(entry, name).items()}
     fields["place"] = entry.place.model_dump(exclude_none=True)
     fields["affine"] = _affine(entry.affine, entry.runs, n_axes)
-    return ProjectLayer(pixels=pixels, classes=classes, prototypes=prototypes, **fields)
+    return ProjectLayer(**fields)
 
 
-def _vectors(rows: list[list[float]], location: str) -> NDArray[np.float32]:
-    if not rows[0] or len({len(row) for row in rows}) > 1:
-        raise InvalidInput(f"{location}: expected prototypes of as many numbers each")
-    with np.errstate(over="ignore"):
-        vectors = np.array(rows, np.float32)
-    if not np.isfinite(vectors).all():
-        raise InvalidInput(f"{location}: expected finite prototypes")
-    return vectors
+Model = Pipeline | PatchDictionary
+ModelSource = Pipeline | PrototypeSet | PatchDictionary | Project | str | os.PathLike[str]
+"""Anything that resolves to a recipe or a dictionary, or its file."""
+
+
+def as_model(source: ModelSource, name: str = "learned") -> Model:
+    """Resolve an object or a file to its recipe or dictionary.
+
+    FormatError for a file of another type; InvalidInput if it has no recipe, or the features of
+    prototypes are unknown.
+    """
+    if isinstance(source, str | os.PathLike):
+        loaded = _load(Path(source))
+        try:
+            return as_model(loaded, name)
+        except InvalidInput as error:
+            raise InvalidInput(f"{os.fspath(source)}: {error}") from error
+    if isinstance(source, Project):
+        if not source.recipes and len(source.dictionaries) == 1:
+            ((name, file),) = source.dictionaries.items()
+            (location,) = find_files([file], source.home)
+            if location.path is None or location.state != "found":
+                raise InvalidInput(f"the dictionary {name} is not at {file.path}")
+            return PatchDictionary.load(location.path)
+        return source.recipe
+    if isinstance(source, PrototypeSet):
+        return Pipeline.from_prototypes(source)
+    if isinstance(source, Pipeline | PatchDictionary):
+        return source
+    raise InvalidInput(
+        f"{name}: expected a project, recipe, prototypes, dictionary or the path of one, got "
+        f"{source!r:.60}"
+    )
+
+
+def _load(path: Path) -> Pipeline | PrototypeSet | PatchDictionary | Project:
+    suffix = path.suffix.lower()
+    if suffix == PROJECT_SUFFIX:
+        return load_project(path)
+    if suffix == DICTIONARY_SUFFIX:
+        return PatchDictionary.load(path)
+    with storage.format_errors(path, "a project, recipe, file of prototypes or dictionary"):
+        plain = storage.read_json(path)
+    is_prototypes = isinstance(plain, dict) and plain.get("kind") == "prototypes"
+    return load_prototypes(path) if is_prototypes else load_recipe(path)

@@ -142,13 +142,11 @@ class LayerState:
 class _ImageState:
     """An image at one moment, with its stored layers and those on screen."""
 
-    reference: Callable[[Path | None], FileReference]
-    has_file: bool
+    entry: ImageEntry
     stored: Sequence[ProjectLayer]
     shown: Sequence[LayerState]
     results: tuple[FileReference, ...]
     stores: Sequence[Path]
-    reader: str
     transform: Transform
 
 
@@ -173,7 +171,8 @@ class ProjectState:
         """
         recipes, images, current = SharedRecipes(self.recipes), list[ProjectImage](), None
         for number, image in enumerate(self.images):
-            if only_with_layers and not (image.has_file or image.stored or image.shown):
+            entry, has_layers = image.entry, bool(image.stored or image.shown)
+            if only_with_layers and entry.path is None and not has_layers:
                 continue
             current = len(images) if number == self.current else current
             recipes.used |= {layer.recipe for layer in image.stored}
@@ -182,10 +181,9 @@ class ProjectState:
             stores = dict.fromkeys(store for store in image.stores if store.exists())
             results = [file for file in image.results if file.path not in stores]
             results += [reference_to(store, self.digests) for store in stores]
-            file = image.reference(target)
-            images.append(
-                ProjectImage(file, layers, tuple(results), image.reader, **image.transform)
-            )
+            file = _reference(entry, target, self.digests)
+            reader, transform = entry.reader, image.transform
+            images.append(ProjectImage(file, layers, tuple(results), reader, **transform))
         in_use, applied = recipes.in_use()
         files = {path.name: reference_to(path, self.digests) for path in self.dictionaries}
         files = files or dict(self.dictionary_files)
@@ -334,10 +332,8 @@ class ProjectModel:
     def replace_stored(self, entry: ImageEntry, made: ProjectLayer) -> None:
         """Store labels in place of stored ones of the same name, and hide other stored labels."""
         key = (made.kind, made.name)
-        other_layers = [layer for layer in entry.layers if (layer.kind, layer.name) != key]
-        hidden = [
-            dataclasses.replace(layer, is_visible=layer.kind == "strokes") for layer in other_layers
-        ]
+        layers = [layer for layer in entry.layers if (layer.kind, layer.name) != key]
+        hidden = (dataclasses.replace(x, is_visible=x.kind == "strokes") for x in layers)
         entry.layers = (*hidden, made)
 
     def add_results(self, entry: ImageEntry, written: Sequence[FileReference]) -> None:
@@ -369,21 +365,9 @@ class ProjectModel:
         """
         images = []
         for entry, (layers, stores, transform) in zip(self.entries, shown, strict=True):
-
-            def reference(target: Path | None, entry: ImageEntry = entry) -> FileReference:
-                return self._reference(entry, target)
-
-            image = _ImageState(
-                reference,
-                entry.path is not None,
-                entry.layers,
-                layers,
-                entry.results,
-                [*entry.stores, *stores],
-                entry.reader,
-                transform,
-            )
-            images.append(image)
+            all_stores = [*entry.stores, *stores]
+            state = _ImageState(entry, entry.layers, layers, entry.results, all_stores, transform)
+            images.append(state)
         return ProjectState(
             images,
             current,
@@ -396,27 +380,28 @@ class ProjectModel:
             has_work,
         )
 
-    def _reference(self, entry: ImageEntry, target: Path | None) -> FileReference:
-        """Return the file of an image; one in memory is written beside the project at `target`.
 
-        For another folder it is written again: a project is moved with the files beside it.
-        """
-        if entry.file is not None:
-            return entry.file
-        if entry.path is not None:
-            file = reference_to(entry.path, self.digests)
-            entry.file = None if file.digest == UNREADABLE else file
-            return file
-        pixels = entry.pixels()
-        key = checksum(pixels) if isinstance(pixels, np.ndarray) else 0  # may be replaced
-        if target is None:
-            return FileReference(Path(entry.name), f"memory:{key}", 0)
-        folder = target.parent / f"{target.stem}_images"
-        copy = entry.copies.get((folder, key))
-        if copy is None or not copy.path.exists():
-            written = _write_pixels(folder, entry.name, pixels)
-            copy = entry.copies[folder, key] = FileReference.of(written, self.digests)
-        return copy
+def _reference(entry: ImageEntry, target: Path | None, digests: DigestCache) -> FileReference:
+    """Return the file of an image; one in memory is written beside the project at `target`.
+
+    For another folder it is written again: a project is moved with the files beside it.
+    """
+    if entry.file is not None:
+        return entry.file
+    if entry.path is not None:
+        file = reference_to(entry.path, digests)
+        entry.file = None if file.digest == UNREADABLE else file
+        return file
+    pixels = entry.pixels()
+    key = checksum(pixels) if isinstance(pixels, np.ndarray) else 0  # may be replaced
+    if target is None:
+        return FileReference(Path(entry.name), f"memory:{key}", 0)
+    folder = target.parent / f"{target.stem}_images"
+    copy = entry.copies.get((folder, key))
+    if copy is None or not copy.path.exists():
+        written = _write_pixels(folder, entry.name, pixels)
+        copy = entry.copies[folder, key] = FileReference.of(written, digests)
+    return copy
 
 
 def _write_pixels(folder: Path, name: str, pixels: Any) -> Path:

@@ -66,9 +66,8 @@ class EncodedLabels:
         if pixels.dtype == np.float32:
             pixels = as_labels(pixels, "labels")
         if pixels.dtype.kind not in "biu" or not pixels.size:
-            raise InvalidInput(
-                f"labels: expected whole numbers, got {pixels.dtype} of shape {pixels.shape}"
-            )
+            got = f"{pixels.dtype} of shape {pixels.shape}"
+            raise InvalidInput(f"labels: expected whole numbers, got {got}")
         flat = pixels.reshape(-1)
         lengths, values = [], []
         for start in range(0, flat.size, _BLOCK):

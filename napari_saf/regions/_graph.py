@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit
 
+from napari_saf.arrays import Array, Float32s, Float64s, Floats, Int64s, Integers
 from napari_saf.regions._pieces import (
     ABSORBED,
     Report,
@@ -35,11 +36,7 @@ class RegionGraph:
 
     @classmethod
     def of(
-        cls,
-        labels: NDArray[np.integer],
-        channels: NDArray[np.generic],
-        least: float,
-        report: Report = ignore,
+        cls, labels: Integers, channels: Array, least: float, report: Report = ignore
     ) -> RegionGraph:
         """Build the graph of labels cut by colour; `least` is the least region size, in pixels."""
         values, gradients = describe(channels, lambda share: report(_DESCRIBED * share))
@@ -51,10 +48,7 @@ class RegionGraph:
         return cls(finest, values, gradients)
 
     def __init__(
-        self,
-        finest: NDArray[np.int32],
-        values: Sequence[NDArray[np.floating]],
-        gradients: NDArray[np.float32],
+        self, finest: NDArray[np.int32], values: Sequence[Floats], gradients: Float32s
     ) -> None:
         self.finest = finest
         owner = finest.ravel()
@@ -71,9 +65,7 @@ class RegionGraph:
         lengths = np.repeat(self.boundaries[:, 0], 2)
         self.perimeters = np.bincount(self.pairs.ravel(), lengths, self.n)
 
-    def _boundaries(
-        self, gradients: NDArray[np.float32]
-    ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    def _boundaries(self, gradients: Float32s) -> tuple[Int64s, Float64s]:
         keys, sums = [], []
         for axis in range(self.finest.ndim):
             here, there = (
@@ -89,10 +81,10 @@ class RegionGraph:
         table = np.stack([np.bincount(inverse, w, minlength=len(edges)) for w in columns], axis=1)
         return np.stack(np.divmod(edges, self.n), axis=1), table.astype(float)
 
-    def rows_of(self, region: int) -> NDArray[np.int64]:
+    def rows_of(self, region: int) -> Int64s:
         return np.flatnonzero((self.pairs == region).any(axis=1))
 
-    def cues(self, rows: NDArray[np.integer]) -> NDArray[np.float64]:
+    def cues(self, rows: Integers) -> Float64s:
         """Return (n, 12): the cues of each pair, and 1 for the bias."""
         pairs, edges = self.pairs[rows], self.boundaries[rows]
         sizes = self.sizes[pairs]
@@ -109,7 +101,7 @@ class RegionGraph:
             axis=1,
         )
 
-    def _merge(self, row: int) -> NDArray[np.int64]:
+    def _merge(self, row: int) -> Int64s:
         """Merge the two regions of a row; return the remaining rows of the result."""
         a, b = self.pairs[row].tolist()
         self.sizes[a] += self.sizes[b]
@@ -128,9 +120,7 @@ class RegionGraph:
         self.pairs[rows] = np.stack([np.minimum(a, neighbours), np.maximum(a, neighbours)], axis=1)
         return rows
 
-    def merges(
-        self, weights: NDArray[np.float64], least: float
-    ) -> Iterator[tuple[int, int, float]]:
+    def merges(self, weights: Float64s, least: float) -> Iterator[tuple[int, int, float]]:
         """Yield the most likely pair, small ones first, with the probability of two; then merge."""
         odds, rows = np.empty(len(self.pairs)), np.arange(len(self.pairs))
         while len(self.pairs):

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from napari_saf.arrays import as_labels
+from napari_saf.arrays import Float64s, Int64s, Integers, as_labels
 from napari_saf.errors import InvalidInput, raise_if
 from napari_saf.features import channels_last, is_rgb
 from napari_saf.methods import not_cancelled
@@ -54,10 +54,10 @@ class RegionHierarchy:
     """
 
     finest: NDArray[np.int32]
-    merges: NDArray[np.int64]
-    heights: NDArray[np.float64]
+    merges: Int64s
+    heights: Float64s
     separate: Separate = Separate()
-    sizes: NDArray[np.int64] = dataclasses.field(init=False)
+    sizes: Int64s = dataclasses.field(init=False)
 
     def __post_init__(self) -> None:
         sizes = np.bincount(self.finest.ravel())
@@ -185,9 +185,7 @@ def merge_regions(
     return RegionHierarchy(graph.finest, pairs, heights, separate)
 
 
-def least_size(
-    labels: NDArray[np.integer], separate: Separate, share: float | None = None
-) -> float:
+def least_size(labels: Integers, separate: Separate, share: float | None = None) -> float:
     """Return the size in pixels below which a region is merged before others."""
     least = (LEAST_SHARE if share is None else share) * np.count_nonzero(labels)
     return min(least, SPECK * separate.size) if separate.number and share is None else least

@@ -17,6 +17,7 @@ from scipy.spatial.distance import cdist
 from skimage.color import rgb2lab
 from skimage.measure import label as label_components
 
+from napari_saf.arrays import Array, Float32s, Floats, Integers
 from napari_saf.features import Scaling
 from napari_saf.points import sampled_means
 
@@ -35,9 +36,7 @@ def ignore(share: float) -> None:
     """Discard a progress report."""
 
 
-def describe(
-    channels: NDArray[np.generic], report: Report = ignore
-) -> tuple[list[NDArray[np.floating]], NDArray[np.float32]]:
+def describe(channels: Array, report: Report = ignore) -> tuple[list[Floats], Float32s]:
     """Return lightness, two colour axes and texture, and gradients (n_scales, *shape)."""
     finite = np.isfinite(channels)
     finite_values = channels if finite.all() else channels[finite]
@@ -77,9 +76,7 @@ def describe(
     return [smooth[..., 0], smooth[..., 1], smooth[..., 2], texture], gradients
 
 
-def cut_by_colour(
-    labels: NDArray[np.integer], colours: Sequence[NDArray[np.floating]], report: Report
-) -> NDArray[np.int32]:
+def cut_by_colour(labels: Integers, colours: Sequence[Floats], report: Report) -> NDArray[np.int32]:
     """Return components cut by nearest mean colour; narrow pieces join the nearest one."""
     components = np.asarray(label_components(labels, background=0, connectivity=1), dtype=np.int32)
     cut = components * np.int32(_N_COLOURS) + _nearest_means(labels, colours, report)
@@ -97,7 +94,7 @@ def cut_by_colour(
 
 
 def _nearest_means(
-    labels: NDArray[np.integer], colours: Sequence[NDArray[np.floating]], report: Report
+    labels: Integers, colours: Sequence[Floats], report: Report
 ) -> NDArray[np.int32]:
     blurred = np.stack([gaussian_filter(plane, _BLUR) for plane in colours], axis=-1)
     report(0.2)
@@ -110,7 +107,7 @@ def _nearest_means(
     return indices
 
 
-def connected_components(labels: NDArray[np.integer], least: float) -> NDArray[np.int32]:
+def connected_components(labels: Integers, least: float) -> NDArray[np.int32]:
     """Return the largest components; those below `least` pixels join the nearest one."""
     components = np.asarray(label_components(labels, background=0, connectivity=1), dtype=np.int32)
     sizes = np.bincount(components.ravel())

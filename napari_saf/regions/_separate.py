@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from skimage.measure import label as label_components
 
+from napari_saf.arrays import Integers
 from napari_saf.errors import counted
 
 _LEAST_GROUND = 0.4
@@ -31,7 +31,7 @@ class Separate(NamedTuple):
         return f"{counted(self.number, 'separate thing')}: see Objects" if self.number else ""
 
 
-def find_separate(labels: NDArray[np.integer]) -> Separate:
+def find_separate(labels: Integers) -> Separate:
     """Find many small, alike components on a background; the size is their mean over pixels."""
     parts = np.asarray(label_components(labels, background=0, connectivity=1), dtype=np.int32)
     sizes = np.bincount(parts.ravel())[1:].astype(float)

@@ -11,9 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.ndimage import maximum_filter, minimum_filter
 
+from napari_saf.arrays import Array, Bools, Float32s, Float64s, Int64s, Integers
 from napari_saf.device import in_threads
 
-Labels = NDArray[np.integer[Any]]
+Labels = Integers
 
 NOWHERE = -1
 """Label of pixels outside the mask."""
@@ -39,7 +40,7 @@ _CHUNK, _SAMPLE = 2**16, 8192
 """Pixels per chunk, and cells sampled to judge how well borders lie on edges."""
 
 
-def chunks_of(at: NDArray[np.int64], n_pixels: int = 16) -> list[NDArray[np.int64]]:
+def chunks_of(at: Int64s, n_pixels: int = 16) -> list[Int64s]:
     """Split indices into chunks; each index stands for `n_pixels` pixels or values."""
     size = max(1, _CHUNK // n_pixels)
     return [at[start : start + size] for start in range(0, len(at), size)]
@@ -66,25 +67,25 @@ class Cells:
         self.band = self.numbers(self.at)
         self.sums = self._summed()
 
-    def _blocks(self, array: NDArray[Any]) -> NDArray[Any]:
+    def _blocks(self, array: Array) -> Array:
         steps: list[tuple[Any, ...]] = [
             (..., *(slice(a, None, k) for a, k in zip(corner, self.sides, strict=True)))
             for corner in itertools.product(*map(range, self.sides))
         ]
         return np.stack([array[step] for step in steps], axis=-len(self.sides) - 1)
 
-    def numbers(self, at: NDArray[np.int64]) -> NDArray[np.int64]:
+    def numbers(self, at: Int64s) -> Int64s:
         indices = [index + self.rim for index in np.unravel_index(at, self.grid)]
         return np.ravel_multi_index(indices, [n + 2 * self.rim for n in self.grid])
 
-    def offsets(self, radius: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def offsets(self, radius: int) -> tuple[Int64s, Int64s]:
         """Return the positions in a window of cells, and their flat offsets in the padded grid."""
         steps = range(-radius, radius + 1)
         positions = np.array(list(itertools.product(steps, repeat=len(self.grid))))
         strides = np.cumprod([1, *[n + 2 * self.rim for n in self.grid[:0:-1]]])[::-1]
         return positions, positions @ strides
 
-    def _counted(self) -> tuple[Labels, NDArray[np.float32]]:
+    def _counted(self) -> tuple[Labels, Float32s]:
         """Return the most frequent labels of each cell and their pixel counts."""
         flat = self.pixels.reshape(len(self.pixels), -1)
         labels = np.full((_N_SLOTS, flat.shape[1]), NOWHERE, flat.dtype)
@@ -99,7 +100,7 @@ class Cells:
         numbers = np.pad(counts.reshape(-1, *self.grid), rim)
         return padded.reshape(_N_SLOTS, -1), numbers.reshape(_N_SLOTS, -1)
 
-    def _summed(self) -> NDArray[np.float64]:
+    def _summed(self) -> Float64s:
         """Return the weight of each cell, and the weighted sums of I and I^2 of its first label."""
         flat, values = self.pixels.reshape(len(self.pixels), -1), self.values
         n_channels = len(values)
@@ -123,9 +124,7 @@ class Cells:
         return padded
 
 
-def most_frequent(
-    labels: Labels, weights: NDArray[np.float64], count: int
-) -> tuple[Labels, NDArray[np.float64]]:
+def most_frequent(labels: Labels, weights: Float64s, count: int) -> tuple[Labels, Float64s]:
     """Return the `count` labels of largest weight per column, and weights; ties by number."""
     n = labels.shape[1]
     order = np.argsort(labels, axis=0, kind="stable").T
@@ -148,7 +147,7 @@ def most_frequent(
     return top, totals
 
 
-def _shares(sides: Sequence[int], offsets: NDArray[np.int64], width: int) -> NDArray[np.float32]:
+def _shares(sides: Sequence[int], offsets: Int64s, width: int) -> Float32s:
     """Return integer tent weights (m, n_offsets) of neighbouring cells, 0 from `width` cells on."""
     weights = np.ones((1, len(offsets)), np.float32)
     for side, steps in zip(sides, offsets.T, strict=True):
@@ -162,7 +161,7 @@ def _shares(sides: Sequence[int], offsets: NDArray[np.int64], width: int) -> NDA
 class Chunk:
     """Band cells with the same number of candidate labels: shares and model distances."""
 
-    def __init__(self, cells: Cells, at: NDArray[np.int64], candidates: Labels) -> None:
+    def __init__(self, cells: Cells, at: Int64s, candidates: Labels) -> None:
         self.at, self.candidates = at, candidates
         band = cells.numbers(at)
         self.current = cells.pixels.reshape(len(cells.pixels), -1)[:, at]
@@ -182,9 +181,7 @@ class Chunk:
         )
         self.vote = votes.argmax(axis=0)
 
-    def _distances(
-        self, cells: Cells, band: NDArray[np.int64]
-    ) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
+    def _distances(self, cells: Cells, band: Int64s) -> tuple[Float32s, Bools]:
         """Return the mean negative log density per channel, above the minimum over labels."""
         n_labels, n_channels = len(self.candidates), len(cells.values)
         sums = np.zeros((n_labels, len(band), 1 + 2 * n_channels))
@@ -226,7 +223,7 @@ class Chunk:
         is_candidate = (self.current == self.candidates[:, None]).any(axis=0)
         return np.where(is_candidate, decided, self.current)
 
-    def agreements(self) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    def agreements(self) -> tuple[Float32s, Float32s]:
         """Return label shares, and the model probability of the label of largest share."""
         top = self.shares.argmax(axis=0)[None]
         top_distances = np.take_along_axis(self.distances, top, axis=0)[0]
@@ -273,7 +270,7 @@ def strength_of(parts: Sequence[tuple[Labels, NDArray[np.int16]]], sides: Sequen
     return 1 - _on_edges(in_threads(lambda chunk: Chunk(*chunk), samples)) if samples else 0.0
 
 
-_Numbers = tuple[NDArray[np.int64], Labels]
+_Numbers = tuple[Int64s, Labels]
 """Indices of cells, and their candidate labels (n_candidates, n)."""
 
 
@@ -294,7 +291,7 @@ def _border_chunks(
     return cells, chunks
 
 
-def _candidates(cells: Cells, at: NDArray[np.int64]) -> Labels:
+def _candidates(cells: Cells, at: Int64s) -> Labels:
     """Return the labels (n_candidates, n) of largest weight around each band cell."""
     band = cells.numbers(at)
     steps, offsets = cells.offsets(_AROUND)

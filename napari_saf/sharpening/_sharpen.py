@@ -5,12 +5,20 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from napari_saf.arrays import all_finite, as_labels, as_whole, check_mask
+from napari_saf.arrays import (
+    Array,
+    Floats,
+    Integers,
+    Mask,
+    all_finite,
+    as_labels,
+    as_whole,
+    check_mask,
+)
 from napari_saf.errors import InvalidInput
 from napari_saf.features import channels_last
 from napari_saf.sharpening._cells import LEVELS, N_CELLS, NOWHERE, Labels, moved, strength_of
@@ -30,7 +38,7 @@ def sharpen_labels(
     mask: ArrayLike | None = None,
     reach: int | None = None,
     strength: float | None = None,
-) -> NDArray[np.integer[Any]]:
+) -> Integers:
     r"""Move the borders of labels onto the edges of the image.
 
     Only pixels near a border change. No label is lost: the centre lines of thin parts and small
@@ -109,7 +117,7 @@ def sharpen_labels(
     return Sharpener.of([part], array.shape, n_pixels, strength)(*part)
 
 
-Part = tuple[Labels, NDArray[np.generic], NDArray[np.bool_] | None]
+Part = tuple[Labels, Array, Mask]
 """Labels, pixels with channels last, and mask."""
 
 
@@ -162,9 +170,7 @@ class Sharpener:
             for span, side, n in zip(region, self.sides, shape, strict=True)
         )
 
-    def __call__(
-        self, labels: Labels, channels: NDArray[np.generic], inside: NDArray[np.bool_] | None = None
-    ) -> Labels:
+    def __call__(self, labels: Labels, channels: Array, inside: Mask = None) -> Labels:
         """Sharpen the labels of a part that begins and ends with cells."""
         masked, scaled = self._prepared(labels, channels, inside)
         sharpened = moved(masked, scaled, self.sides, self.strength)
@@ -175,7 +181,7 @@ class Sharpener:
         return np.asarray(sharpened, dtype=labels.dtype)
 
     def _prepared(
-        self, labels: Labels, channels: NDArray[np.generic], inside: NDArray[np.bool_] | None
+        self, labels: Labels, channels: Array, inside: Mask
     ) -> tuple[Labels, NDArray[np.int16]]:
         """Return labels, `NOWHERE` outside the mask, and integer channels, first."""
         dtype = np.int64 if labels.max(initial=0) > np.iinfo(np.int32).max else np.int32
@@ -187,15 +193,13 @@ class Sharpener:
         for k, (low, high) in enumerate(self.ranges):
             values = channels[..., k] if inside is None else np.where(inside, channels[..., k], 0)
             factor = LEVELS / (high - low) if low < high else 0.0
-            exact: NDArray[np.floating[Any]] = values.astype(np.float32 if is_exact else np.float64)
+            exact: Floats = values.astype(np.float32 if is_exact else np.float64)
             levels = (exact - float(low)) * float(factor)
             scaled[k] = np.clip(np.rint(levels), -LEVELS, 2 * LEVELS)
         return masked, scaled
 
 
-def _ranges_of(
-    parts: Sequence[tuple[NDArray[np.generic], NDArray[np.bool_] | None]],
-) -> tuple[tuple[float, float], ...]:
+def _ranges_of(parts: Sequence[tuple[Array, Mask]]) -> tuple[tuple[float, float], ...]:
     """Return the 0.1 to 99.9 % range of each channel."""
     ranges = []
     for k in range(parts[0][0].shape[-1]):
@@ -213,9 +217,7 @@ def _ranges_of(
     return tuple(ranges)
 
 
-def _checked(
-    labels: ArrayLike, image: ArrayLike, channel_axis: int | None
-) -> tuple[Labels, NDArray[np.generic]]:
+def _checked(labels: ArrayLike, image: ArrayLike, channel_axis: int | None) -> tuple[Labels, Array]:
     array, channels = as_labels(labels, "labels"), channels_last(image, channel_axis)[0]
     if array.ndim not in (2, 3) or not array.size:
         raise InvalidInput(f"labels: expected 2 or 3 axes, got shape {array.shape}")

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from napari_saf.arrays import Bools, Float64s, Int64s
 from napari_saf.device import in_threads
 from napari_saf.sharpening._cells import LEVELS, NOWHERE, Labels, chunks_of, most_frequent
 
@@ -25,7 +26,7 @@ def swept(labels: Labels, image: NDArray[np.int16], noise: float) -> Labels:
     flat, offsets = padded.ravel(), _window(padded.shape, _SWEEP)
     likeness = _likeness(len(image), noise).astype(flat.dtype)
 
-    def majority(at: NDArray[np.int64]) -> Labels:
+    def majority(at: Int64s) -> Labels:
         around: Labels = np.empty((len(offsets), len(at)), flat.dtype)
         weights: Labels = np.empty_like(around)
         centres = [value[at] for value in values]
@@ -66,20 +67,20 @@ def noise_of(images: Sequence[NDArray[np.int16]]) -> float:
     return float(np.median(sample**2, axis=1).mean() / 0.91) if sample.size else 0.0
 
 
-def _likeness(n_channels: int, noise: float) -> NDArray[np.float64]:
+def _likeness(n_channels: int, noise: float) -> Float64s:
     """Return similarities by summed squared difference, in steps of 2^`_SHIFT`; noise widens."""
     width = n_channels * (_LIKE**2 / 3 + noise)
     squares = np.arange(int(16 * width) >> _SHIFT) * 2.0**_SHIFT
     return np.asarray(np.rint(1024 * np.exp(-squares / (2 * width))))
 
 
-def _window(shape: Sequence[int], radius: int) -> NDArray[np.int64]:
+def _window(shape: Sequence[int], radius: int) -> Int64s:
     strides = np.cumprod([1, *shape[:0:-1]])[::-1]
     steps = itertools.product(range(-radius, radius + 1), repeat=len(shape))
     return np.array(list(steps)) @ strides
 
 
-def _near_borders(labels: Labels, offsets: NDArray[np.int64]) -> NDArray[np.int64]:
+def _near_borders(labels: Labels, offsets: Int64s) -> Int64s:
     """Return flat indices of pixels within a window of a border; the image is padded."""
     flat, near = labels.ravel(), np.zeros(labels.size, bool)
     for axis in range(labels.ndim):
@@ -140,7 +141,7 @@ def _depths(labels: Labels, most: int) -> NDArray[np.uint8]:
     return depth
 
 
-def _eroded(mask: NDArray[np.bool_], axis: int) -> NDArray[np.bool_]:
+def _eroded(mask: Bools, axis: int) -> Bools:
     """Erode a mask by three pixels along one axis; outside the image counts as inside."""
     eroded = mask.copy()
     there, here = np.moveaxis(eroded, axis, 0), np.moveaxis(mask, axis, 0)

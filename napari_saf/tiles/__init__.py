@@ -1,6 +1,6 @@
 """Images larger than memory: a plan decided at a reduced size, tiles, and a pyramid of labels."""
 
-from napari_saf.tiles._cluster import connected, is_in_process, local_client, run_tasks
+from napari_saf.tiles._cluster import connected, local_client, run_tasks
 from napari_saf.tiles._dictionary import DictionaryJob
 from napari_saf.tiles._engine import LargeStep, TileCount
 from napari_saf.tiles._job import AbstractLargeJob
@@ -13,7 +13,7 @@ from napari_saf.tiles._label import (
     label_large,
     run_large,
 )
-from napari_saf.tiles._large_job import LEARN_PIXELS, LargeJob
+from napari_saf.tiles._large_job import LargeJob
 from napari_saf.tiles._objects import LargeObjects, split_large
 from napari_saf.tiles._plan import Plan
 from napari_saf.tiles._store import LabelStore

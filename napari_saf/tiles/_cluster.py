@@ -25,6 +25,7 @@ _COUNTED_SECONDS = 1.0
 _PATIENCE = "20s"
 _NOT_INTERRUPTED = "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)"
 """Code of processes that a terminal interrupts, too: they end with the one that began them."""
+_WANT_OF_MEMORY = "perhaps for want of memory; try fewer --jobs"
 _ATTEMPTS = 2
 """How many workers may die of a task, or while they start."""
 
@@ -78,9 +79,7 @@ def _local_cluster(n_processes: int) -> LocalCluster:
             )
         except RuntimeError as error:
             reason = error
-    raise ComputeError(
-        "a process died while it started, perhaps for want of memory; try fewer --jobs"
-    ) from reason
+    raise ComputeError(f"a process died while it started, {_WANT_OF_MEMORY}") from reason
 
 
 @contextmanager
@@ -160,9 +159,7 @@ def _outcome(future: Future) -> Any:
     try:
         return future.result()
     except KilledWorker as error:
-        raise ComputeError(
-            "the process died, perhaps for want of memory; try fewer --jobs"
-        ) from error
+        raise ComputeError(f"the process died, {_WANT_OF_MEMORY}") from error
     except (CancelledError, OSError) as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise

@@ -91,30 +91,23 @@ class DictionaryJob(AbstractLargeJob):
         *,
         window: int = 3,
         channel_axis: int | None = None,
-        **options: Any,
+        mask: Any = None,
+        tile: int | None = None,
     ) -> DictionaryJob:
         """Open the image and its mask, and check that they fit; see `opened_with_mask`."""
         check_odd("window", window, 1, None)
-        fields = opened_with_mask(source, channel_axis, **options)
+        fields = opened_with_mask(source, channel_axis, mask, tile)
         sides = [min(side, 2 * dictionary.patch_size) for side in fields[0].shape]
         dictionary.planes(np.zeros([*sides, fields[0].n_channels]), -1)
         return cls(*fields, dictionary, window)
 
     @property
     def request(self) -> dict[str, Any]:
-        dictionary = self.dictionary
-        text = repr(
-            (
-                dictionary.atoms.shape,
-                dictionary.scaling,
-                dictionary.distance,
-                dictionary.shift_window,
-                dictionary.features,
-            )
-        ).encode()
-        digest = hashlib.sha256(
-            np.ascontiguousarray(dictionary.atoms).tobytes() + text
-        ).hexdigest()[:16]
+        learned = self.dictionary
+        options = learned.scaling, learned.distance, learned.shift_window, learned.features
+        content = np.ascontiguousarray(learned.atoms).tobytes()
+        content += repr((learned.atoms.shape, *options)).encode()
+        digest = hashlib.sha256(content).hexdigest()[:16]
         return {"dictionary": digest, "window": self.window, "tile": self.tile}
 
     def plan(self) -> DictionaryPlan:
@@ -124,18 +117,13 @@ class DictionaryJob(AbstractLargeJob):
         block = sides_of(image.shape, least, None)[0]
         n_blocks = max(1, _STEP_PIXELS // math.prod(block))
         pixels = pixels_of(image, self.auxiliary)
-        strips = [
-            _filled(*pixels.read(region), dictionary)[0]
-            for region in blocks_within(pixels, block, n_blocks)
-        ]
+        regions = blocks_within(pixels, block, n_blocks)
+        strips = [_filled(*pixels.read(region), dictionary)[0] for region in regions]
         if not strips:
             raise InvalidInput("mask: expected pixels to learn from, none of them is within it")
         history = label_patches(dictionary, np.hstack(strips), AssignmentFlow(), self.window)[1]
-        reach = (
-            2 * (dictionary.patch_size // 2)
-            + dictionary.shift_window // 2
-            + dictionary.receptive_field
-        )
+        reach = 2 * (dictionary.patch_size // 2) + dictionary.shift_window // 2
+        reach += dictionary.receptive_field
         halo = [reach + 2 * WINDOWS_OF_HALO[2] * (self.window // 2)] * 2
         sides = fitting_tile(image.shape, least, self.tile, halo, dictionary.n_atoms, 0)
         return DictionaryPlan(

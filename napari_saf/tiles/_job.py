@@ -120,9 +120,7 @@ def opened_with_mask(
         mask = ImageSource.open(mask, are_labels=True)
         if mask.shape != image.shape or mask.n_channels != 1:
             channels = "" if mask.n_channels == 1 else f" with {mask.n_channels} channels"
-            raise InvalidInput(
-                f"mask: expected the shape {image.shape}, got {mask.shape}{channels}"
-            )
+            raise InvalidInput(f"mask: expected shape {image.shape}, got {mask.shape}{channels}")
     lost = places_lost(OME_ZARR_SUFFIX, image).items()
     image.notes += tuple(f"the mask does not keep {text}: {kept_by} does" for text, kept_by in lost)
     return image, mask, check_count("tile", tile, 16)

@@ -21,13 +21,7 @@ from napari_saf.project import ModelSource, as_model
 from napari_saf.storage import make_folder
 from napari_saf.strategies import Strategy, refusal
 from napari_saf.tiles._dictionary import DictionaryJob
-from napari_saf.tiles._engine import (
-    AbstractTiledJob,
-    LargeStep,
-    Progress,
-    iterate_tiles,
-    run_steps,
-)
+from napari_saf.tiles._engine import AbstractTiledJob, LargeStep, Progress, iterate_tiles, run_steps
 from napari_saf.tiles._job import AbstractLargeJob
 from napari_saf.tiles._large_job import LEARN_PIXELS, LargeJob
 from napari_saf.tiles._objects import LargeObjects, split_large
@@ -191,16 +185,22 @@ def label_large(
     >>> found.n_tiles, sorted(found.sizes.values())
     (4, [8192, 8192])
     """
-    options: dict[str, Any] = {"mask": mask, "channel_axis": channel_axis, "tile": tile}
     learned = recipe if isinstance(recipe, AbstractMethod) else as_model(recipe, "recipe")
     job: AbstractLargeJob
     if isinstance(learned, PatchDictionary):
         if probabilities is not None:
             raise refusal(Strategy.TILES_ON_DISK, "maps of a dictionary")
-        job = DictionaryJob.of(source, learned, **options)
+        job = DictionaryJob.of(source, learned, channel_axis=channel_axis, mask=mask, tile=tile)
     else:
-        options["probability_path"] = None if probabilities is None else Path(probabilities)
-        job = LargeJob.of(source, learned, learn_pixels=learn_pixels, **options)
+        job = LargeJob.of(
+            source,
+            learned,
+            channel_axis=channel_axis,
+            learn_pixels=learn_pixels,
+            probability_path=None if probabilities is None else Path(probabilities),
+            mask=mask,
+            tile=tile,
+        )
     return run_large(
         job, out, client=client, overwrite=overwrite, progress=progress, cancelled=cancelled
     )
@@ -219,23 +219,24 @@ def run_large(
     path, recipe = LabelStore(as_path(out, "out")).path, job.recipe_of_run
     level = None if recipe is None else recipe.level
     kinds = path if level is None else path_beside(path, "kinds.ome.zarr")
-    shared: dict[str, Any] = {"client": client, "overwrite": overwrite}
-    options = shared | {"cancelled": cancelled}
     table_path = path_beside(path, "objects.csv")
     if not overwrite and not (kinds.exists() or LabelStore(kinds).journal.exists()):
         maps = job.probability_path if isinstance(job, LargeJob) else None
         has_table = recipe is not None and recipe.objects is not None
         for file in (maps, table_path if has_table else None):
             if file is not None and file.exists():
-                raise InvalidInput(
-                    f"{file}: is there already, from another run; --overwrite replaces it"
-                )
-    labels = run_steps(iterate_large(job, kinds, **options), progress, cancelled)
+                raise InvalidInput(f"{file}: is there already; --overwrite replaces it")
+
+    def run(tiled: AbstractTiledJob, out: Path) -> LargeLabels:
+        steps = iterate_large(tiled, out, client=client, overwrite=overwrite, cancelled=cancelled)
+        return run_steps(steps, progress, cancelled)
+
+    labels = run(job, kinds)
     if recipe is None:
         return labels
     if level is not None:
         regions = RegionJob.of(kinds, job.image, level, recipe.plain)
-        merged = run_steps(iterate_large(regions, path, **options), progress, cancelled)
+        merged = run(regions, path)
         seconds = labels.seconds + merged.seconds
         notes = (*labels.notes, *merged.notes)
         labels = dataclasses.replace(merged, kinds=kinds, seconds=seconds, notes=notes)
@@ -250,9 +251,10 @@ def run_large(
         neck=step.neck,
         axis=0 if image.axes.startswith("t") or (step.by_slice and len(image.shape) > 2) else None,
         kinds=step.kinds,
+        client=client,
+        overwrite=overwrite,
         progress=progress,
         cancelled=cancelled,
-        **shared,
     )
     table = objects.table(image, cancelled=cancelled) or {"object": np.zeros(0, int)}
     make_folder(table_path.parent)

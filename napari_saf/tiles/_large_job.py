@@ -7,7 +7,6 @@ labels, their means, and the steps of the flow.
 from __future__ import annotations
 
 import dataclasses
-import functools
 import json
 import math
 from collections.abc import Sequence
@@ -46,13 +45,7 @@ from napari_saf.problem import Problem
 from napari_saf.project import as_model
 from napari_saf.result import Segmentation
 from napari_saf.strategies import Strategy, refusal
-from napari_saf.tiles._job import (
-    AbstractLargeJob,
-    Work,
-    check_count,
-    opened_with_mask,
-    pixels_of,
-)
+from napari_saf.tiles._job import AbstractLargeJob, Work, check_count, opened_with_mask, pixels_of
 from napari_saf.tiles._plan import Packed, Plan
 from napari_saf.tiles._tiling import blocks_within, fitting_tile, reduced_to_blocks, sides_of
 
@@ -87,7 +80,9 @@ class LargeJob(AbstractLargeJob):
         channel_axis: int | None = None,
         learn_pixels: int = LEARN_PIXELS,
         probability_path: Path | None = None,
-        **fields: Any,
+        mask: Any = None,
+        tile: int | None = None,
+        no_data: float | None = None,
     ) -> LargeJob:
         """Open the image and its mask, and check that they fit; see `opened_with_mask`.
 
@@ -99,7 +94,7 @@ class LargeJob(AbstractLargeJob):
             raise InvalidInput("recipe: a dictionary labels by a job of its own")
         if channel_axis is None and pipeline.options is not None:
             channel_axis = pipeline.options.channel_axis
-        opened = opened_with_mask(source, channel_axis, **fields)
+        opened = opened_with_mask(source, channel_axis, mask, tile, no_data)
         check_count("learn_pixels", learn_pixels, 1)
         _checked(pipeline.for_others())
         if probability_path is not None:
@@ -180,8 +175,11 @@ class LargeJob(AbstractLargeJob):
             fields["borders"] = None if borders is None else dataclasses.asdict(borders)
             if recipe.method.labels_look_alike and can_be_learned(options):
                 shared, noise = fitted_to([image], full)
-                make = functools.partial(_problem_at, image, shared, noise)
-                learned, blocks = learn_labels(recipe.method, [image], shared, make)
+
+                def problem_at(k: int, region: io.Region) -> Problem | None:
+                    return region_problem(image, [region], shared, noise)
+
+                learned, blocks = learn_labels(recipe.method, [image], shared, problem_at)
                 history = learned.run(blocks).history
                 fields["steps"] = np.diff(history.time).tolist()
                 flow = RegionFlow(scheduled(learned, fields["steps"]), shared, noise)
@@ -199,16 +197,11 @@ class LargeJob(AbstractLargeJob):
         options = dataclasses.replace(options, channel_axis=self._channel_axis)
         plain = result.recipe | {"input": options.to_plain()}
         fields |= {"recipe": io.with_prototypes(plain, prototypes), "maps": maps}
-        return self._tiled(
-            fields, image, flow, window, len(prototypes.by_label()), n_features, notes
-        )
+        n_labels = len(prototypes.by_label())
+        return self._tiled(fields, image, flow, window, n_labels, n_features, notes)
 
     def _plan_of_prototypes(
-        self,
-        recipe: Pipeline,
-        pixels: Pixels,
-        options: ImageOptions,
-        notes: Sequence[str] = (),
+        self, recipe: Pipeline, pixels: Pixels, options: ImageOptions, notes: Sequence[str] = ()
     ) -> Plan:
         """Return the plan that labels all pixels by prototypes, given or found in blocks."""
         options = dataclasses.replace(options, max_side=None, groups=None)
@@ -274,9 +267,8 @@ class LargeJob(AbstractLargeJob):
         """Return the plan with tiles that suit the memory."""
         middle = tuple(slice(n // 2, n // 2 + 1) for n in image.shape)
         crop = image.surroundings(middle) if flow is None else flow.surroundings(middle, image)
-        around = [
-            max(k.start - c.start, c.stop - k.stop) for k, c in zip(middle, crop, strict=True)
-        ]
+        pairs = zip(middle, crop, strict=True)
+        around = [max(k.start - c.start, c.stop - k.stop) for k, c in pairs]
         halo = [0] * len(window) if flow is None else flow.halo
         reach = [a - h for a, h in zip(around, halo, strict=True)]
         sides = fitting_tile(image.shape, window, self.tile, halo, n_labels, n_features, reach)
@@ -359,9 +351,8 @@ def _flow_like(method: AbstractMethod, problem: Problem) -> AssignmentFlow:
 
     def agreement(flow: AssignmentFlow) -> float:
         outcome = flow.run(problem)
-        return float(
-            (outcome.label_map.numbers[outcome.assignment.argmax(axis=1)] == expected).mean()
-        )
+        labels = outcome.label_map.numbers[outcome.assignment.argmax(axis=1)]
+        return float((labels == expected).mean())
 
     rhos = [flow.rho * 2.0**k for k in range(-_MOST_DOUBLINGS, _MOST_DOUBLINGS + 1)]
     flows = [dataclasses.replace(flow, rho=rho) for rho in rhos if 1e-3 <= rho <= 100]
@@ -387,16 +378,6 @@ def _groups(
         sums, blocks = reduced_to_blocks(np.add, both, numbers)
         counts[(slice(None), *blocks)] += np.moveaxis(sums, -1, 0)
     return np.where(counts.any(axis=0), 1 + (counts[1] > counts[0]), 0)
-
-
-def _problem_at(
-    image: ReducedImage,
-    options: ImageOptions,
-    noise: list[float] | None,
-    k: int,
-    region: io.Region,
-) -> Problem | None:
-    return region_problem(image, [region], options, noise)
 
 
 def _recipe_of(flow: AssignmentFlow, options: ImageOptions) -> dict[str, Any]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import functools
 import zlib
-from collections.abc import Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -110,7 +109,12 @@ class Plan(Tiling):
 
     def surroundings(self, region: io.Region) -> io.Region:
         """Return the region to read for the labels of a region."""
-        image, flow = self.image(_unread_pixels(self.shape)), self.region_flow()
+
+        def unread(region: io.Region) -> Any:
+            raise AssertionError("no pixels")
+
+        image = self.image(Pixels(tuple(self.shape), 1, unread, has_mask=False))
+        flow = self.region_flow()
         return image.surroundings(region) if flow is None else flow.surroundings(region, image)
 
     def label(
@@ -170,12 +174,3 @@ class Plan(Tiling):
             images = images[0] if isinstance(images, list) else images
             maps = np.stack([cut(image_map, around, region) for image_map in images])
         return cut(labels, around, region), maps
-
-
-def _unread_pixels(shape: Sequence[int]) -> Pixels:
-    """Return an image of a shape that cannot be read."""
-
-    def read(region: io.Region) -> Any:
-        raise AssertionError("no pixels")
-
-    return Pixels(tuple(shape), 1, read, has_mask=False)

@@ -107,9 +107,8 @@ class RegionJob(AbstractTiledJob):
         for position in plan.tiles(plan.coarse):
             region = plan.region(position, plan.coarse)
             sides = list(zip(region, steps, plan.shape, strict=True))
-            values = picture.read(
-                tuple(slice(r.start * k, min(r.stop * k, n)) for r, k, n in sides)
-            )
+            box = tuple(slice(r.start * k, min(r.stop * k, n)) for r, k, n in sides)
+            values = picture.read(box)
             missing = [(0, max(0, r.stop * k - n)) for r, k, n in sides]
             values = np.pad(values, [*missing, (0, 0)], mode="edge")
             reduced[region] = coarse_means(values, tuple(r.stop - r.start for r in region))
@@ -154,10 +153,8 @@ def _followed(
 ) -> NDArray[Any]:
     """Return the regions of the labels of a region of the image, 0 where there is no label."""
     shape = coarse_labels.shape
-    small = tuple(
-        slice(r.start // k, min(-(-r.stop // k), n))
-        for r, k, n in zip(region, steps, shape, strict=True)
-    )
+    sides = zip(region, steps, shape, strict=True)
+    small = tuple(slice(r.start // k, min(-(-r.stop // k), n)) for r, k, n in sides)
     crop = grown(small, [_AROUND * (k > 1) for k in steps], shape)
     crop_labels, crop_regions = coarse_labels[crop], coarse_regions[crop]
     coarse_pixel = np.ix_(

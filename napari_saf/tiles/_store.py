@@ -24,6 +24,7 @@ except ImportError:  # on Windows
     fcntl = None
 
 _VERSION = {"version": "0.5"}
+_REPLACES = "--overwrite replaces it"
 _KEY = "napari-saf-tiles"
 """Attribute with the digest of the plan and, once all tiles are written, the summary."""
 Done = dict[tuple[int, ...], dict[int, int]]
@@ -72,16 +73,11 @@ class LabelStore:
         if summary is None and (not self.path.exists() or _is_empty(self.path)):
             return None
         if summary is None:
-            raise InvalidInput(
-                f"{self.path}: is there already, and no mask of tiles; "
-                "--overwrite replaces a zarr store"
-            )
+            raise InvalidInput(f"{self.path}: is there already, and no mask of tiles; {_REPLACES}")
         if summary.get("finished") is None:
             return None
         if summary.get("request") != request:
-            raise InvalidInput(
-                f"{self.path}: is there already, from another run; --overwrite replaces it"
-            )
+            raise InvalidInput(f"{self.path}: is there already, from another run; {_REPLACES}")
         return summary
 
     def is_finished(self, job: Any) -> bool:

@@ -116,10 +116,7 @@ class Tiling(storage.VersionedModel):
         if level + 1 == len(self.level_shapes()):
             return None
         steps = self.steps_between(level)
-        return (
-            level + 1,
-            *(coordinate // step for coordinate, step in zip(position, steps, strict=True)),
-        )
+        return (level + 1, *(k // step for k, step in zip(position, steps, strict=True)))
 
     def surroundings(self, region: Region) -> Region:
         """Return a region with the halo around it, within the image."""
@@ -137,10 +134,8 @@ def sides_of(
     n_averaged = max(1, min(3, sum(averaged)))
 
     def sides(of: dict[int, int], least: Sequence[int]) -> list[int]:
-        return [
-            min(max(of[n_averaged], low), n) if is_wide else 1
-            for low, n, is_wide in zip(least, shape, averaged, strict=True)
-        ]
+        axes = zip(least, shape, averaged, strict=True)
+        return [min(max(of[n_averaged], low), n) if wide else 1 for low, n, wide in axes]
 
     block = sides(_BLOCK, [_BLOCK_WINDOWS * side for side in window])
     tile_sides = sides(_TILE if tile is None else dict.fromkeys(_TILE, tile), [1] * len(window))

@@ -11,11 +11,10 @@ import psutil
 import pytest
 from processes import Command, die_at_rename, die_while_writing
 
-from napari_saf.batch import Companions, LabelTask
-from napari_saf.features import Scaling
+from napari_saf.batch import Companions
 from napari_saf.io import read_labels, save_masks
 from napari_saf.pipeline import load_recipe
-from napari_saf.regions import USUAL_LEVEL, merge_regions
+from napari_saf.regions import USUAL_LEVEL
 
 FEW = ("--max-labels", "2", "--format", ".npy")
 FORKED = pytest.mark.skipif(sys.platform == "win32", reason="Windows has no fork")
@@ -134,23 +133,6 @@ def test_a_mask_that_was_corrected_by_hand_stays(cli, picture, tmp_path, suffix)
     np.testing.assert_array_equal(read_labels(mask).array, corrected)
 
 
-def test_a_run_together_goes_on_after_it_was_interrupted(cli, folder, tmp_path, monkeypatch):
-    run = ("segment", folder, "-o", "out", "--together", *FEW)
-    real, saved = LabelTask._save, []
-
-    def save_one(*arguments, **named):
-        if saved:
-            raise KeyboardInterrupt
-        saved.append(arguments)
-        return real(*arguments, **named)
-
-    monkeypatch.setattr(LabelTask, "_save", save_one)
-    assert cli(*run).code == 130
-    monkeypatch.setattr(LabelTask, "_save", real)
-    assert cli(*run).code == 0
-    assert len(list((tmp_path / "out").glob("*.npy"))) == 3
-
-
 def test_a_run_with_files_beside_the_image_is_repeated_once_one_was_changed(cli, picture, tmp_path):
     seeds = np.zeros((20, 24), dtype=np.uint8)
     seeds[2:4, 2:6], seeds[15:18, 10:20] = 1, 2
@@ -164,12 +146,6 @@ def test_a_run_with_files_beside_the_image_is_repeated_once_one_was_changed(cli,
     os.utime(tmp_path / "seeds.npy", (after, after))
     again = cli(*run, "seeds.npy")
     assert again.code == 0 and "done before" not in again.out
-
-
-def test_one_scaling_for_all_images_is_in_their_recipes(cli, folder, tmp_path):
-    assert cli("segment", folder, "-o", "out", "--scaling", "0,255", *FEW).code == 0
-    recipes = [load_recipe(path) for path in (tmp_path / "out").glob("*.recipe.json")]
-    assert [recipe.options.scaling for recipe in recipes] == [Scaling(0, 255)] * 3
 
 
 @pytest.mark.parametrize(
@@ -354,24 +330,3 @@ def test_leftovers_of_a_killed_process_are_removed(cli, picture, tmp_path):
     assert summary(cli(*run)) == ("1 done before", [])
     assert len(hidden(tmp_path)) == 1  # that of a process that is alive
     assert len(os.listdir(tmp_path)) == len(before) + 1
-
-
-def test_a_note_says_where_labels_are_of_separate_things(cli, tmp_path):
-    image = np.full((90, 108), 40, np.uint8)
-    for row, column in np.ndindex(5, 6):
-        image[18 * row + 6 : 18 * row + 13, 18 * column + 6 : 18 * column + 13] = 200
-    iio.imwrite(tmp_path / "things.png", image)
-    run = ("segment", "things.png", *FEW)
-    note = "things.png: 30 separate things: see Objects"
-    assert note in cli(*run, "-o", "regions.png", "--regions").err
-    assert note not in cli(*run, "-o", "kinds.png").err
-    assert note not in cli(*run, "-o", "both.png", "--regions", "--objects").err
-
-
-def test_regions_of_images_labelled_together_are_numbered_in_each(cli, folder, tmp_path):
-    run = ("segment", folder, "--together", *FEW)
-    assert cli(*run, "-o", "kinds").code == cli(*run, "-o", "out", "--regions", "0.2").code == 0
-    for k in range(3):
-        kinds, regions = (np.load(tmp_path / name / f"{k}.labels.npy") for name in ("kinds", "out"))
-        tree = merge_regions(kinds, iio.imread(folder / f"{k}.png"))
-        np.testing.assert_array_equal(regions, tree.at_level(0.2))

@@ -129,15 +129,6 @@ def test_the_size_of_a_pixel_is_taken_from_labels_or_image(cli, rows):
         assert [float(r["area_um2"]) for r in rows(f"out/{name}.regions.csv")] == [6, 12]
 
 
-def test_labels_of_other_programs_are_taken(cli):
-    labels = np.array([[0, 1], [2, 2]], np.uint8)
-    image = Image.fromarray(labels)
-    image.putpalette(bytes(range(256)) * 3)
-    image.save("voc.png")
-    assert cli("export voc.png -o out --masks .ome.zarr").code == 0
-    np.testing.assert_array_equal(read_labels("out/voc.labels.ome.zarr").array, labels)
-
-
 def test_a_large_mask_is_measured_without_being_read_whole(cli, rows, monkeypatch):
     labels = np.kron([[1, 2, 1], [0, 3, 1]], np.ones((20, 15))).astype(np.uint8)
     save_masks("m.ome.zarr", labels, scale=(2, 2), units="um", names={3: "sky"})
@@ -159,22 +150,3 @@ def test_a_large_mask_is_measured_without_being_read_whole(cli, rows, monkeypatc
     for path in outcome.out.split():
         back = saf.load_objects(path, labels.shape)
         assert np.array_equal(back.labels, expected) and set(back.names) == {1}
-
-
-def test_outlines_of_regions_for_other_programs(cli):
-    pytest.importorskip("shapely")
-    pytest.importorskip("roifile")
-    labels = np.zeros((20, 30), np.uint8)
-    labels[2:8, 2:9], labels[2:8, 20:25], labels[12:18, 5:25], labels[0, 0] = 1, 1, 2, 2
-    save_masks("m.tif", labels, names={2: "lake"})
-    outcome = cli("export m.tif -o out --geojson --rois --coco --numbered .tif --min-pixels 2")
-    assert (outcome.code, outcome.err) == (0, "")
-    numbers = read_labels("out/m.regions.tif").array
-    assert numbers.max() == 3
-    for suffix in (".geojson", ".zip", ".json"):
-        found = saf.load_objects(f"out/m.regions{suffix}", labels.shape)
-        assert np.array_equal(found.labels, numbers)
-        assert found.names == {1: "label 1", 2: "lake"}
-        assert np.array_equal(found.kind_image, np.where(numbers, labels, 0))
-    assert cli("export", "m.tif", "-o", "alone", "--geojson").code == 0
-    assert os.listdir("alone") == ["m.regions.geojson"]

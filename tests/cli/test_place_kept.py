@@ -79,17 +79,6 @@ def test_formats_that_lose_the_place_say_so(cli, scan):
         assert "where the scan lies" in cli(*arguments).err
 
 
-def test_a_picture_does_not_keep_where_a_map_lies_on_earth(cli, earth):
-    run = cli("segment", "map.tif", "-o", "p.png", "--max-labels", 2)
-    assert "does not keep where the image lies on earth" in run.err
-
-
-def test_tiles_say_that_their_mask_does_not_lie_on_earth(earth):
-    note = "the mask does not keep where the image lies on earth: .tif does"
-    teacher = saf.SelfAssignmentFlow(max_labels=2)
-    assert saf.label_large("map.tif", teacher, "m.ome.zarr").notes == (note,)
-
-
 def test_pixels_without_data_are_left_out_of_what_is_made_of_a_mask(cli):
     pixels = LABELS[0] * np.int16(50)
     pixels[:, :8] = -1

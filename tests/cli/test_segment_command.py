@@ -82,11 +82,11 @@ def test_a_recipe_gives_the_same_labels(cli, picture, options, read_recipe):
     assert again | {"files": first["files"]} == first
 
 
-def test_a_run_says_whether_labels_are_those_of_its_recipe(cli, picture, tmp_path, read_recipe):
+def test_a_run_says_where_labels_are_not_those_of_its_recipe(cli, picture, tmp_path, read_recipe):
     recipe = tmp_path / "first.recipe.json"
     cli("segment", picture(), "-o", "first.npy", "--max-labels", "3")
     same = cli("segment", picture(), "-o", "same.npy", "--recipe", recipe)
-    assert "the same labels as where this recipe was made (64 of 64 blocks)" in same.out + same.err
+    assert (same.code, same.err) == (0, "") and "blocks" not in same.out
     entries = read_recipe("first.recipe.json")
     entries["versions"]["digest"][0]["labels"][5] = "0" * 16
     recipe.write_text(json.dumps(entries))
@@ -110,17 +110,6 @@ def test_options_beside_a_recipe_take_precedence(cli, picture, read_recipe):
     assert recipe["parameters"]["s"] == 0.5
     assert recipe["parameters"]["stepper"]["kind"] == "euler"
     assert recipe["input"]["window"] == 5
-
-
-@pytest.mark.parametrize("name", ["p.npy", "p.csv"])
-def test_prototypes_come_from_npy_or_csv(cli, picture, name):
-    np.save("p.npy", [[0.9], [0.1]])
-    Path("p.csv").write_text("0.9\n0.1\n")
-    picture()
-    run = f"segment a.png -o m.tif --method af --features intensity --prototypes {name}"
-    assert cli(run).code == 0
-    mask = labels_of("m.tif")
-    assert (mask[:, :7] == 2).all() and (mask[:, 9:] == 1).all()
 
 
 @pytest.fixture
@@ -330,17 +319,6 @@ def test_a_recipe_of_regions_is_repeated_unless_they_are_not_wanted(cli, patches
     np.testing.assert_array_equal(found.labels, np.load("many.npy"))
 
 
-def test_the_table_of_exported_regions_calls_them_so(cli, patches):
-    assert cli("segment", patches, "-o", "out.tif", "--max-labels", "6", "--regions", "0").code == 0
-    assert cli("export", "out.tif", "-o", "tables", "--regions", ".csv", "--recipe").code == 0
-    rows = Path("tables/out.regions.csv").read_text().splitlines()[1:]
-    regions = labels_of("out.tif")
-    assert [row.split(",")[:2] for row in rows] == [
-        [str(k), f"region {k}"] for k in range(1, regions.max() + 1)
-    ]
-    assert saf.load_recipe("tables/out.recipe.json").level == 0
-
-
 @pytest.mark.parametrize("suffix", [".tif", ".ome.zarr", ".npy"])
 def test_probabilities_lie_beside_each_mask(cli, picture, suffix):
     options = ("--probabilities", suffix, *FEW)
@@ -386,14 +364,3 @@ def test_prototypes_with_other_labels_have_maps_of_those(cli, picture, taught, l
     assert saf.read_mask("m.ome.zarr").names.get(5) is None
     assert cli("segment a.png -o t.ome.zarr --tile 16", *known).code == 0
     assert {*np.unique(read_labels("t.ome.zarr").array)} <= {8, 9}
-
-
-def test_seeds_painted_in_colours_are_classes_and_it_is_said_which(cli, dots):
-    _, seeds = dots
-    cli("segment", "dots.npy", "-o", "numbers.npy", "--seeds", "seeds.npy")
-    colors = np.array([(0, 0, 0), (255, 128, 0), (0, 0, 255)], np.uint8)
-    Image.fromarray(colors[seeds]).save("seeds.png")
-    outcome = cli("segment", "dots.npy", "-o", "colours.npy", "--seeds", "seeds.png")
-    assert outcome.code == 0
-    assert all(word in outcome.err for word in ("dots.npy", "#ff8000 is label 1", "#0000ff"))
-    np.testing.assert_array_equal(labels_of("colours.npy"), labels_of("numbers.npy"))

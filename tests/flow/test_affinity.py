@@ -57,16 +57,6 @@ def test_sketch_agrees_with_the_nystroem_formula(features, w):
     np.testing.assert_allclose(quadratic, w.T @ expected @ w, rtol=1e-6)
 
 
-def test_sketch_nears_the_exact_kernel_as_landmarks_grow(features, w):
-    target = exact_kernel(features) @ w
-    errors = [
-        np.abs(product(saf.GaussianAffinity(landmarks=n), features, w)[0] - target).max()
-        for n in (10, 40, 160)
-    ]
-    assert errors[0] > errors[1] > errors[2]
-    assert errors[2] < 0.02 * target.max()
-
-
 @pytest.fixture
 def always_shared(monkeypatch):
     monkeypatch.setattr("napari_saf.flow._affinity._LEAST_SAVED", 0)
@@ -164,14 +154,6 @@ def test_leading_vectors_hold_what_the_dense_ones_do(features, landmarks, dtype,
     values = np.diag(vectors.T @ normalised(kernel) @ vectors)
     np.testing.assert_allclose(values, expected, rtol=0.01)
     np.testing.assert_allclose(values[0], 1, atol=within)
-
-
-def test_leading_vectors_of_separate_groups_tell_them_apart(features):
-    group = np.arange(300) % 3
-    affinity = saf.KernelAffinity(np.equal.outer(group, group).astype(float))
-    vectors = leading(affinity, features, 3)
-    projector = np.equal.outer(group, group) / 100
-    np.testing.assert_allclose(vectors @ vectors.T, projector, atol=1e-6)
 
 
 def test_there_are_no_more_leading_vectors_than_the_rank(features):

@@ -41,7 +41,7 @@ from qtpy.QtWidgets import (
 from superqt import QCollapsible
 
 from napari_saf import _gui
-from napari_saf._gui.docks.frame import HelpPage, page_path
+from napari_saf._gui.docks.help import HelpPage, page_path
 from napari_saf._gui.forms.choices import LayerChoice
 from napari_saf._gui.forms.layout import FormArea
 from napari_saf.errors import FormatError
@@ -95,7 +95,7 @@ def test_every_dock_explains_itself_and_is_no_wider_than_it_may(frames, monkeypa
 
     opened = []
     monkeypatch.setattr(
-        "napari_saf._gui.docks.frame.HelpPage", lambda page, dock: Opened(opened, page)
+        "napari_saf._gui.docks.base.HelpPage", lambda page, dock: Opened(opened, page)
     )
     manifest = npe2.PluginManifest.from_distribution("napari-saf")
     for widget in manifest.contributions.widgets:

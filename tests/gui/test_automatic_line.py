@@ -51,14 +51,6 @@ def test_what_is_set_by_hand_is_no_longer_said(dock, run):
     ]
 
 
-def test_nothing_is_said_of_neighbours_for_a_method_without_them(dock, run):
-    run(dock)
-    dock.form.choose("fair")
-    assert words(dock) == ["colour and texture", "full size"]
-    dock.form.choose("slk")
-    assert words(dock) == ["scale 13", "colour and texture", "edges by colour", "full size"]
-
-
 def test_the_line_follows_the_plane_on_screen(viewer, dock):
     image = viewer.add_image(volume(7, 40, 50), name="volume")
     dock.input.choose(image=image, extent="slice")

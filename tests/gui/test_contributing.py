@@ -15,7 +15,7 @@ from npe2 import PluginManifest
 import napari_saf._gui as app
 from napari_saf import io, methods, pipeline
 from napari_saf._gui.layers import live, reading
-from napari_saf._gui.runs import controller, panel
+from napari_saf._gui.runs import controller, panel, run
 from napari_saf._gui.segment import dock
 
 ROOT = Path(__file__).parents[2]
@@ -66,7 +66,7 @@ def test_the_manifest_on_the_page_names_the_dock(page):
 def test_functions_on_the_way_of_a_click_are_there():
     known = {
         name: value
-        for module in (controller, panel, dock, pipeline, live, reading, methods, io)
+        for module in (run, controller, panel, dock, pipeline, live, reading, methods, io)
         for name, value in vars(module).items()
     }
     way = PAGE.partition("## The way of a click")[2].partition("\n## ")[0]

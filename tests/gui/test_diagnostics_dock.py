@@ -20,12 +20,12 @@ from qtpy.QtWidgets import QApplication
 import napari_saf as saf
 from napari_saf._gui.diagnostics.dock import REFRESH_MILLISECONDS, DiagnosticsWidget
 from napari_saf._gui.diagnostics.sections import Curve, CurvePlot, _short_number
-from napari_saf._gui.docks.frame import frame_of
 from napari_saf._gui.layers import reading
 from napari_saf._gui.layers.metadata import METADATA_KEY
 from napari_saf._gui.prototypes.dock import PrototypesWidget
 from napari_saf._gui.runs.controller import RunController, RunsOfViewer
 from napari_saf._gui.scribbles.dock import ScribblesWidget
+from napari_saf._gui.session.workspace import frame_of
 
 pytestmark = pytest.mark.gui
 

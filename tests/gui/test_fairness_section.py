@@ -165,14 +165,6 @@ def test_proportions_are_typed(fair, run):
     assert run(fair).recipe["parameters"]["proportions"] == [0.5, 0.5]
 
 
-def test_bad_proportions_are_told(fair, qtbot):
-    fair.form.set_values({"proportions": np.array([0.2, 0.2, 0.6])})
-    with qtbot.waitSignal(fair.controller.finished, timeout=TIMEOUT):
-        fair.start()
-    assert fair.status.is_error
-    assert "Proportions: expected" in fair.status.text
-
-
 def test_typical_pixels_are_points_in_the_colours_of_their_labels(dock, viewer, run):
     dock.form.choose("slk")
     dock.form.set_values({"n_clusters": 4})
@@ -193,13 +185,6 @@ def test_typical_pixels_are_points_in_the_colours_of_their_labels(dock, viewer, 
     gc.collect()
     labels.visible = True
     assert points.visible
-
-
-def test_means_have_no_typical_pixels(dock, viewer, run):
-    dock.form.choose("slk")
-    dock.form.set_values({"n_clusters": 4, "prototypes": "means"})
-    run(dock)
-    assert viewer.layers[-1].name == "blocks [SLK, Labels 4, Prototypes mean]"
 
 
 def test_points_of_one_slice_lie_in_that_slice(viewer, open_on, run):

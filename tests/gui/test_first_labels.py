@@ -8,8 +8,6 @@ from gui_cases import ENDLESS, TIMEOUT
 from napari.layers import Labels
 from qtpy.QtCore import QTimer
 
-import napari_saf as saf
-
 pytestmark = pytest.mark.gui
 
 
@@ -50,37 +48,6 @@ def test_layers_removed(window, viewer, dock, qtbot, after_step):
         dock.start()
     assert image not in viewer.layers
     assert all(layer.data.min() >= 1 for layer in result_layers(viewer))
-
-
-def test_image_renamed(viewer, dock, qtbot, after_step):
-    after_step(lambda: setattr(dock.input.image, "name", "another"))
-    with qtbot.waitSignal(dock.controller.finished, timeout=TIMEOUT):
-        dock.start()
-    (layer,) = result_layers(viewer)
-    assert layer.data.min() >= 1 and "recipe" in layer.metadata["napari_saf"]
-
-
-def test_stop(viewer, dock, qtbot, after_step):
-    results = []
-    dock.controller.returned.connect(results.append)
-    after_step(dock.panel.stop_button.click)
-    dock.form.set_values(ENDLESS)
-    with qtbot.waitSignal(dock.controller.finished, timeout=TIMEOUT):
-        dock.start()
-    assert results[0].status is saf.Status.CANCELLED
-    (layer,) = result_layers(viewer)
-    np.testing.assert_array_equal(layer.data, results[0].labels)
-    qtbot.wait(50)
-    np.testing.assert_array_equal(layer.data, results[0].labels)
-
-
-def test_run_again(viewer, dock, qtbot, after_step):
-    after_step(dock.start)
-    with qtbot.waitSignals([dock.controller.finished] * 2, timeout=TIMEOUT):
-        dock.start()
-    first, second = result_layers(viewer)
-    assert not first.visible and second.visible
-    assert first.data.min() >= 1 and second.data.min() >= 1
 
 
 @pytest.mark.parametrize("after_step", ["inserted"], indirect=True)
@@ -128,9 +95,3 @@ def test_equal_runs_are_one_layer_and_others_are_kept(viewer, dock, run):
     assert first.data[0, 0] == painted and not first.visible
     np.testing.assert_array_equal(second.data, before)
     assert third.data.max() <= 2 and third.visible
-
-
-def test_the_new_layer_is_the_selected_one(viewer, dock, run):
-    run(dock)
-    (layer,) = result_layers(viewer)
-    assert viewer.layers.selection.active == layer

@@ -152,13 +152,6 @@ def test_a_form_takes_another_method(form_of):
     assert "s" not in asked_for(form) and "n_clusters" in asked_for(form)
 
 
-def test_changing_the_method_changes_the_form(dock):
-    dock.form.choose("af")
-    assert dock.form.method is saf.AssignmentFlow
-    assert "prototypes" in asked_for(dock.form)
-    assert "s" not in asked_for(dock.form)
-
-
 def test_prototypes_of_a_result_label_another_image(viewer, dock, run):
     first = run(dock)
     (source,) = [layer for layer in viewer.layers if "napari_saf" in layer.metadata]

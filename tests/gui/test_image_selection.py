@@ -8,7 +8,7 @@ from gui_cases import blocks, stack
 from napari.components import ViewerModel
 
 import napari_saf as saf
-from napari_saf._gui.forms.image_selection import ImageSelection
+from napari_saf._gui.forms.image_input import ImageSelection
 from napari_saf.problem import ImageOptions
 
 pytestmark = pytest.mark.gui

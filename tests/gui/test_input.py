@@ -76,25 +76,27 @@ def gray() -> np.ndarray:
 
 
 @pytest.mark.parametrize(
-    "data",
+    ("data", "choice", "read"),
     [
-        gray(),
-        gray().astype(np.uint16) * 200,
-        gray() > 100,
-        np.dstack([blocks(), np.full((32, 32), 255, np.uint8)]),
-        da.from_array(gray(), chunks=(8, 32)),
+        (gray(), {}, gray()),
+        (gray().astype(np.uint16) * 200, {}, gray().astype(np.uint16) * 200),
+        (gray() > 100, {}, gray() > 100),
+        (np.dstack([blocks(), np.full((32, 32), 255, np.uint8)]), {}, blocks()),
+        (da.from_array(gray(), chunks=(8, 32)), {}, gray()),
+        (np.moveaxis(blocks(), -1, 0), {"channels": 0}, blocks()),
+        (stack(), {"extent": "volume"}, stack()),
     ],
-    ids=["float", "uint16", "bool", "rgba", "dask"],
+    ids=["float", "uint16", "bool", "rgba", "dask", "channels in front", "volume"],
 )
-def test_every_kind_of_image(viewer, dock, run, data):
+def test_every_kind_of_image(viewer, dock, run, data, choice, read):
     image = add(viewer, dock, data, name="tried")
+    dock.input.choose(**choice)
     run(dock)
     assert not dock.status.is_error, dock.status.text
     layer = result_of(viewer, image)
-    assert layer.data.shape == (32, 32) and layer.data.min() == 1
-    expected = saf.SelfAssignmentFlow().run(
-        saf.Problem.from_image(np.asarray(data), window=dock.input.scale.value, **PLAIN)
-    )
+    assert layer.data.shape == read.shape[: layer.ndim] and layer.data.min() == 1
+    problem = saf.Problem.from_image(read, window=dock.input.scale.value, **PLAIN)
+    expected = saf.SelfAssignmentFlow().run(problem)
     np.testing.assert_array_equal(layer.data, expected.labels)
 
 
@@ -127,28 +129,6 @@ def test_an_active_layer_that_is_no_image_leaves_the_first(viewer, qtbot):
     assert found.image is first
 
 
-def test_lab_only_with_three_channels(viewer, chosen):
-    assert "lab" in chosen.choices["features"].values()
-    chosen.choose(features="lab")
-    assert chosen.read().job().options.features == "lab"
-    offer(viewer, chosen, gray())
-    assert "lab" not in chosen.choices["features"].values()
-    offer(viewer, chosen, np.moveaxis(blocks(), -1, 0), name="planes")
-    assert "lab" not in chosen.choices["features"].values()
-    chosen.choose(channels=0)
-    assert "lab" in chosen.choices["features"].values()
-
-
-def test_channels_in_front(viewer, dock, run):
-    image = add(viewer, dock, np.moveaxis(blocks(), -1, 0), name="planes")
-    dock.input.choose(channels=0)
-    run(dock)
-    expected = saf.SelfAssignmentFlow().run(
-        saf.Problem.from_image(blocks(), window=dock.input.scale.value, **PLAIN)
-    )
-    np.testing.assert_array_equal(result_of(viewer, image).data, expected.labels)
-
-
 def test_the_axis_of_the_channels_is_kept_for_the_next_image_of_its_kind(viewer, chosen):
     first = offer(viewer, chosen, np.zeros((3, 20, 24)), name="first")
     chosen.choose(channels=0)
@@ -179,24 +159,6 @@ def test_axes_are_called_as_beside_their_sliders(viewer, chosen):
     chosen.choose(image=blocks)
     chosen.choose(image=image)
     assert chosen.choices["channels"].itemText(1) == "z  (5 channels)"
-
-
-def test_a_volume(viewer, dock, run):
-    image = add(viewer, dock, stack(), name="stack")
-    dock.input.choose(extent="volume")
-    run(dock)
-    expected = saf.SelfAssignmentFlow().run(
-        saf.Problem.from_image(stack(), window=dock.input.scale.value, **PLAIN)
-    )
-    np.testing.assert_array_equal(result_of(viewer, image).data, expected.labels)
-
-
-def test_all_slices_each_by_itself(viewer, dock, run):
-    image = add(viewer, dock, stack(), name="stack")
-    dock.input.choose(extent="each")
-    result = run(dock)
-    assert result.recipe["input"]["window"] == (1, 5, 5)
-    assert result_of(viewer, image).data.shape == stack().shape
 
 
 def test_the_slice_on_screen(viewer, dock, run):
@@ -326,15 +288,6 @@ def test_bad_input_is_told_and_the_app_goes_on(viewer, dock, run, prepare, words
     dock.input.scale.set_value(3)
     assert run(dock) is not None
     assert not dock.status.is_error
-
-
-def test_no_image(viewer, dock):
-    viewer.layers.clear()
-    dock.start()
-    assert dock.status.is_error and "no image" in dock.status.text
-    viewer.add_image(blocks())
-    assert not dock.status.is_error and not dock.status.text
-    assert not dock.controller.is_running
 
 
 def test_too_little_memory(dock, run, monkeypatch):

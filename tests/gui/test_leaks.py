@@ -13,7 +13,7 @@ from qtpy.compat import isalive
 from qtpy.QtCore import QEvent
 from qtpy.QtWidgets import QApplication, QWidget
 
-from napari_saf._gui.docks.frame import DockLifetime
+from napari_saf._gui.docks.base import DockLifetime
 
 pytestmark = pytest.mark.gui
 

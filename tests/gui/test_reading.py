@@ -8,7 +8,7 @@ from gui_cases import blocks
 
 from napari_saf import AssignmentFlow, GridGraph, Problem
 from napari_saf._gui.layers.reading import ImageJob, Pixels, ProblemReader
-from napari_saf._gui.runs.job import RecordedStart, RunJob, StoppedStart, WarmStart
+from napari_saf._gui.runs.run import RecordedStart, RunJob, StoppedStart, WarmStart
 from napari_saf.features import Scaling
 from napari_saf.problem import ImageOptions
 from napari_saf.recording import Recording

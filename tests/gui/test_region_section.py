@@ -271,16 +271,6 @@ def test_regions_of_labels_that_were_painted_on_meanwhile_are_not_shown(
     np.testing.assert_array_equal(layer.data, saf.merge_regions(labels.data, blocks()).at_level())
 
 
-def test_labels_that_were_painted_on_are_merged_anew(viewer, dock, label, settle):
-    label(dock)
-    (labels,), (layer,) = layers_of(viewer)
-    labels.data_setitem((np.arange(4, 28), np.full(24, 5)), 9)
-    dock.regions.slider.setValue(0)
-    settle(dock)
-    assert layers_of(viewer)[1] == [layer]
-    np.testing.assert_array_equal(layer.data, saf.merge_regions(labels.data, blocks()).at_level(0))
-
-
 def test_either_layer_may_be_removed(viewer, dock, label):
     label(dock)
     (labels,), (regions,) = layers_of(viewer)
@@ -369,13 +359,6 @@ def test_regions_of_a_volume_come_when_they_are_asked_for(viewer, dock, label, s
     expected = saf.merge_regions(result.labels, stack()).at_level()
     np.testing.assert_array_equal(layer.data, expected)
     assert in_sight(viewer) == ["SAF, regions"]
-
-
-def test_large_planes_wait_too(viewer, dock, label, monkeypatch):
-    monkeypatch.setattr(region_section, "MOST_PIXELS", 32 * 32 - 1)
-    label(dock)
-    assert layers_of(viewer)[1] == [] and not dock.regions.is_merging
-    dock.regions.reset()
 
 
 def test_regions_of_a_slice_lie_where_its_labels_lie(viewer, dock, label):
@@ -560,9 +543,3 @@ def test_what_is_in_view_is_applied_to_another_image(viewer, dock, label, settle
     expected = recipe_of(shown.layer).run(np.asarray(other.data), rescale=False)
     tree = saf.merge_regions(expected.labels, np.asarray(other.data))
     np.testing.assert_array_equal(regions.data, tree.at_level(recipe.level))
-
-
-def test_without_a_result_nothing_can_be_applied(dock, label):
-    assert dock.applying.row.isHidden()
-    label(dock)
-    assert not dock.applying.row.isHidden() and dock.applying.to_folder.isEnabled()

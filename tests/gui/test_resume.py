@@ -12,7 +12,7 @@ from napari.layers import Labels
 import napari_saf as saf
 from napari_saf._gui.diagnostics.dock import DiagnosticsWidget
 from napari_saf._gui.layers.metadata import recipe_of
-from napari_saf._gui.runs.controller import Run
+from napari_saf._gui.runs.run import Run
 
 pytestmark = pytest.mark.gui
 

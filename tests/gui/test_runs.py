@@ -17,9 +17,7 @@ from napari_saf import SelfAssignmentFlow, Status
 from napari_saf._gui.forms.controls import StatusArea
 from napari_saf._gui.forms.display_text import describe_error
 from napari_saf._gui.layers.reading import ImageJob, Pixels, ProblemReader
-from napari_saf._gui.runs.controller import Run
-from napari_saf._gui.runs.job import RunJob
-from napari_saf._gui.runs.tasks import Task
+from napari_saf._gui.runs.run import Run, RunJob, Task
 from napari_saf.errors import InvalidInput
 from napari_saf.pipeline import RunStart
 from napari_saf.problem import ImageOptions

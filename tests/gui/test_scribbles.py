@@ -410,13 +410,6 @@ def test_an_image_of_fewer_frames_is_labelled_where_it_has_pixels(open_on, model
     np.testing.assert_array_equal(found.translate, (1, 2, 0, 0))
 
 
-def test_an_image_with_other_axes_is_refused(taught, model):
-    other = model.add_image(stack(), name="stack")
-    apply_to(taught, other)
-    assert taught.status.is_error
-    assert "stack" in taught.status.text
-
-
 def test_strokes_on_one_slice_act_on_all(on_stack, settle):
     dock = on_stack
     dock.input.choose(extent="volume")
@@ -486,14 +479,6 @@ def test_a_foreign_layer_can_hold_the_strokes(open_on, model, settle):
     mine.data_setitem((np.arange(6, 9), np.full(3, 22)), 300)
     settle(dock)
     assert set(np.unique(labels_of(dock))) == {1, 300}
-
-
-def test_nothing_is_open(open_on, model):
-    dock = open_on(model, ScribblesWidget)
-    dock.start()
-    assert "image" in dock.status.text
-    dock.buttons["new_strokes"].click()
-    assert dock.status.is_error
 
 
 def test_a_warm_start_needs_fewer_evaluations(taught, settle):
@@ -566,11 +551,3 @@ def test_a_box_round_one_thing_paints_it_and_all_like_it_follow(model, open_on, 
     assert (strokes[25:32, 25:32] == 1).all() and (strokes[20:23, 20:23] == 2).all()
     assert not strokes[:15].any() and dock.box.layer is None
     assert (dock.result.data[48, 48], dock.result.data[40, 8]) == (1, 2)
-
-
-def test_a_box_of_nothing_says_so(scribbles, qtbot):
-    scribbles.buttons["draw_box"].click()
-    scribbles.box.layer.add_rectangles([[1, 1], [1, 1.2], [1.2, 1.2], [1.2, 1]])
-    qtbot.waitUntil(lambda: scribbles.box.layer is None, timeout=TIMEOUT)
-    qtbot.waitUntil(lambda: "box:" in scribbles.status.text, timeout=TIMEOUT)
-    assert not scribbles.strokes.layer.data.any()

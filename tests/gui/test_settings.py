@@ -9,7 +9,7 @@ import torch
 from napari.settings import get_plugin_settings
 
 from napari_saf._gui.forms.method_form import MethodForm
-from napari_saf._gui.runs.tasks import Task
+from napari_saf._gui.runs.run import Task
 from napari_saf._gui.settings import Settings, current_settings
 from napari_saf.errors import ComputeError
 from napari_saf.methods import METHODS

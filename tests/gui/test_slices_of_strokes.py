@@ -10,7 +10,7 @@ from qtpy.QtCore import QTimer
 
 from napari_saf._gui.layers.metadata import METADATA_KEY
 from napari_saf._gui.layers.view import EventWatch
-from napari_saf._gui.runs.controller import Run
+from napari_saf._gui.runs.run import Run
 from napari_saf._gui.scribbles.dock import ScribblesWidget
 from napari_saf._gui.segment.dock import SegmentWidget
 from napari_saf.errors import InvalidInput

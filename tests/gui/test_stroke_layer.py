@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from gui_cases import TIMEOUT, stack
+from gui_cases import stack
 
 from napari_saf._gui.segment.dock import SegmentWidget
 
@@ -53,22 +53,6 @@ def test_new_labels_may_appear_beside_those_of_the_strokes(dock, strokes, run):
     result = run(dock)
     assert result.n_labels > 1
     assert (result.labels[strokes.data > 0] == 1).all()
-
-
-def test_no_strokes_yet_is_told(dock, strokes, qtbot):
-    dock.form.choose("af")
-    with qtbot.waitSignal(dock.controller.finished, timeout=TIMEOUT):
-        dock.start()
-    assert dock.status.is_error
-    assert "Strokes" in dock.status.text
-
-
-def test_strokes_of_one_class_are_told(dock, strokes, run):
-    strokes.data_setitem((np.arange(6, 10), np.full(4, 6)), 1)
-    dock.form.choose("af")
-    assert run(dock) is None
-    assert dock.status.is_error
-    assert dock.status.text == "Strokes: expected two or more classes, got one; paint another one"
 
 
 def test_strokes_of_a_stack_count_in_their_slice(viewer, open_on, run):

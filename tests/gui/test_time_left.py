@@ -8,7 +8,7 @@ from gui_cases import blocks
 
 import napari_saf as saf
 from napari_saf import device
-from napari_saf._gui.runs import tasks
+from napari_saf._gui.runs import run
 from napari_saf._gui.runs.panel import TimeLeft
 
 pytestmark = pytest.mark.gui
@@ -57,7 +57,7 @@ def test_words_do_not_jump_where_steps_take_unequal_time():
 
 @pytest.mark.parametrize(("share", "is_said"), [(1e-9, True), (0.9, False)])
 def test_memory_is_said_where_it_is_much(dock, long_run, settle, monkeypatch, share, is_said):
-    monkeypatch.setattr(tasks, "LARGE_SHARE", share)
+    monkeypatch.setattr(run, "LARGE_SHARE", share)
     long_run(dock)
     assert ("memory: about" in dock.status.text) == is_said
     dock.panel.stop_button.click()

@@ -60,29 +60,6 @@ def test_a_folder_comes_back_when_the_swap_fails(tmp_path, monkeypatch):
     assert os.listdir(tmp_path) == ["a"]
 
 
-def test_nothing_written_is_an_error(tmp_path):
-    with pytest.raises(SafError, match="cannot be written"), atomic_write(tmp_path / "a"):
-        pass
-
-
-def test_a_file_where_a_folder_should_be_is_an_error(tmp_path):
-    (tmp_path / "file").touch()
-    path = tmp_path / "file" / "a"
-    with pytest.raises(SafError, match="cannot be written"), atomic_write(path) as temporary:
-        temporary.write_text("new")
-    assert os.listdir(tmp_path) == ["file"]
-
-
-def test_a_system_that_removes_nothing_hides_no_error(tmp_path, monkeypatch):
-    def refuse(*arguments, **options):
-        raise OSError(30, "Read-only file system")
-
-    monkeypatch.setattr(os, "unlink", refuse)
-    words = "a: cannot be written: Read-only file system"
-    with pytest.raises(SafError, match=words), atomic_write(tmp_path / "a"):
-        refuse()
-
-
 @pytest.mark.parametrize("length", [240, 246, 255])
 def test_the_longest_names_are_written(tmp_path, length):
     target = tmp_path / f"{'a' * (length - 4)}.tif"

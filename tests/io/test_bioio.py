@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 import napari_saf as saf
-from napari_saf.cli import main
 from napari_saf.errors import FormatError
 from napari_saf.io import find_images
 
@@ -36,12 +35,6 @@ def test_single_planes_have_no_axis_and_colours_come_last(microscope_file):
     assert (image.axes, image.scale) == ("yxc", (0.5, 0.25))
 
 
-def test_axes_come_in_the_order_of_labels(microscope_file):
-    image = saf.read_image(microscope_file("a.czi", a_ZTYX=STACK[:, 0]))
-    np.testing.assert_array_equal(image.array, STACK[:, 0].swapaxes(0, 1))
-    assert image.axes == "tzyx"
-
-
 def test_scenes_are_images_and_none_is_taken_in_silence(microscope_file):
     file = microscope_file("a.czi", a_YX=STACK[0, 0, 0], b_ZYX=STACK[0, 0])
     with pytest.raises(FormatError, match=r"holds 2 images: name one, a\.czi#0 \(a_YX\), a\.czi#1"):
@@ -50,18 +43,6 @@ def test_scenes_are_images_and_none_is_taken_in_silence(microscope_file):
     np.testing.assert_array_equal(saf.read_image(f"{file}#1").array, STACK[0, 0])
     with pytest.raises(FormatError, match="the first of which is #0"):
         saf.ImageSource.open(f"{file}#2")
-
-
-def test_the_command_line_labels_all_scenes(microscope_file, capsys):
-    halves = np.repeat([[0] * 10 + [200] * 20], 20, axis=0).astype(np.uint8)
-    file = microscope_file("a.czi", a_YX=halves, b_YX=halves[:, ::-1])
-    assert main(["info", str(file)]) == 0
-    about = "a.czi#1: 20 x 30 (yx); uint8; pixels y 0.5 µm, x 0.25 µm"
-    assert about in capsys.readouterr().out
-    assert main(["segment", str(file), "--max-labels", "2", "-o", f"{file.parent}/m"]) == 0
-    first, second = (saf.read_mask(file.parent / f"m/a-{k}.labels.tif") for k in (0, 1))
-    np.testing.assert_array_equal(first.labels, second.labels[:, ::-1])
-    assert (first.scale, first.units) == ((0.5, 0.25), ("µm", "µm"))
 
 
 def test_damaged_files_say_which_plugin_there_should_be(microscope_file, tmp_path):

@@ -11,8 +11,7 @@ import zarr
 from PIL import Image
 
 import napari_saf as saf
-from napari_saf.errors import FormatError, InvalidInput, SafError
-from napari_saf.io import color_table, map_labels, read_array
+from napari_saf.errors import InvalidInput, SafError
 
 LABELS = np.array([[0, 1, 1, 2], [2, 2, 2, 2], [5, 5, 0, 0]], np.uint8)
 NAMES, COLORS = {1: "nucleus", 5: "a/b c"}, {1: (1.0, 0.5, 0.0, 1.0), 2: (0.0, 0.0, 1.0)}
@@ -28,21 +27,6 @@ def test_png_is_indexed_in_the_colours_of_the_labels(tmp_path):
     assert shown[1, 1].tolist() == [0, 0, 255]
     assert shown[0, 0].tolist() == [0, 0, 0]
     assert len({tuple(color) for color in shown.reshape(-1, 3).tolist()}) == 4
-
-
-def test_an_indexed_picture_of_others_is_a_picture_unless_labels_are_asked_for(tmp_path):
-    image = Image.fromarray(LABELS)
-    image.putpalette(bytes(range(256)) * 3)
-    image.save(tmp_path / "v.png")
-    assert saf.read_image(tmp_path / "v.png").channel_axis == 2
-    np.testing.assert_array_equal(saf.read_labels(tmp_path / "v.png").array, LABELS)
-
-
-@pytest.mark.parametrize("array", [np.ones((3, 4)) / 2, -LABELS.astype(int), np.ones((3, 4, 3))])
-def test_what_is_no_label_image_is_refused(tmp_path, array):
-    np.save(tmp_path / "m.npy", array)
-    with pytest.raises(FormatError, match=r"m\.npy: expected a label image"):
-        saf.read_labels(tmp_path / "m.npy")
 
 
 @pytest.mark.parametrize("big", [False, True])
@@ -72,11 +56,6 @@ def test_zarr_holds_names_and_colours(tmp_path):
     assert colors[1] == [255, 128, 0, 255]
 
 
-def test_colours_of_many_labels_differ():
-    colors = color_table(map_labels(np.arange(41).reshape(1, -1)))
-    assert len({tuple(color) for color in colors[1:].tolist()}) == 40
-
-
 @pytest.mark.parametrize("suffix", [".tif", ".png", ".npy"])
 def test_binary_masks_give_the_labels_back(tmp_path, suffix):
     paths = saf.save_binary_masks(tmp_path / f"m{suffix}", LABELS, names=NAMES)
@@ -88,14 +67,6 @@ def test_binary_masks_give_the_labels_back(tmp_path, suffix):
         assert set(np.unique(mask)) == {0, 255}
         again[mask > 0] = label
     np.testing.assert_array_equal(again, LABELS)
-
-
-@pytest.mark.parametrize("suffix", [".npy", ".csv"])
-def test_prototypes_are_read_by_the_command_line(tmp_path, suffix):
-    rows = np.random.default_rng(0).random((4, 3)).astype(np.float32)
-    rows[2] = np.nan
-    path = saf.save_prototypes(tmp_path / f"p{suffix}", rows)
-    np.testing.assert_array_equal(read_array(path).astype(np.float32), rows[[0, 1, 3]])
 
 
 @pytest.mark.parametrize(
@@ -184,14 +155,3 @@ def test_a_disk_that_fills_up_leaves_the_old_file(tmp_path, name, small_disk):
         np.testing.assert_array_equal(saf.read_labels(path).array, LABELS)
     else:
         assert path.read_bytes() == b"precious"
-
-
-@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may write")
-@pytest.mark.parametrize("name", WRITERS)
-def test_a_folder_that_may_not_be_written_is_told(tmp_path, name):
-    tmp_path.chmod(0o500)
-    try:
-        with pytest.raises(SafError, match="cannot be written"):
-            WRITERS[name](tmp_path / name, LABELS)
-    finally:
-        tmp_path.chmod(0o700)

@@ -56,14 +56,6 @@ def test_parts_are_small_whatever_the_pieces_of_the_file(shape, chunks):
     assert all(side.start % n == 0 for part in parts for side, n in zip(part, chunks, strict=True))
 
 
-@pytest.mark.parametrize("brief", [False, True])
-def test_large_numbers_of_labels_take_no_more_memory(monkeypatch, brief):
-    labels = kinds_of((40, 33)).astype(np.uint64) * 2**60
-    whole = saf.region_table(labels, brief=brief)
-    monkeypatch.setattr(_frame, "PART", 16**2)
-    same(saf.measure_large(labels, brief=brief), whole)
-
-
 @pytest.mark.parametrize("min_pixels", [1, 5, 40])
 def test_small_regions_are_left_out_once_they_are_whole(monkeypatch, min_pixels):
     labels = kinds_of((40, 33), seed=3)
@@ -109,14 +101,6 @@ def test_what_cannot_be_measured_is_told(labels, more, words):
         saf.measure_large(labels, **more)
 
 
-def test_a_saved_mask_without_labels_has_no_regions(tmp_path):
-    labels = np.zeros((300, 200), np.uint8)
-    [path] = saf.save_masks(tmp_path / "m.ome.zarr", labels)
-    for measure, given in ((saf.measure_large, path), (saf.region_table, labels)):
-        with pytest.raises(saf.InvalidInput, match="labels: expected"):
-            measure(given)
-
-
 @pytest.mark.parametrize("width", [3, 4])
 def test_the_last_axis_of_labels_is_none_of_colours(tmp_path, width):
     labels = np.random.default_rng(0).integers(0, 3, (5, 6, width), dtype=np.uint8)
@@ -126,9 +110,3 @@ def test_the_last_axis_of_labels_is_none_of_colours(tmp_path, width):
     same(saf.measure_large(tmp_path / "labels.npy"), whole)
     found = saf.split_large(labels, tmp_path / "objects.ome.zarr", smallest=1)
     assert found.labels.shape == labels.shape
-
-
-@pytest.mark.parametrize("shape", [(7,), (2, 1, 2, 3, 4)])
-def test_labels_of_too_few_or_many_axes_are_refused(shape):
-    with pytest.raises(saf.InvalidInput, match="labels: expected an image of 2 to 4 axes, got"):
-        saf.measure_large(np.ones(shape, int))

@@ -1,7 +1,6 @@
 """Names of labels and files: signs of mathematics, formulas of spreadsheets, what is no text."""
 
 import csv
-import json
 import os
 import sys
 
@@ -63,13 +62,6 @@ def test_long_names_leave_room_for_image_and_labels_in_figures(tmp_path, long):
 def test_masks_hold_every_name(tmp_path, suffix):
     saf.save_masks(tmp_path / f"a{suffix}", LABELS, names=NAMES)
     np.testing.assert_array_equal(saf.read_labels(tmp_path / f"a{suffix}").array, LABELS)
-
-
-def test_prototypes_give_every_name_back(tmp_path):
-    prototypes = saf.PrototypeSet(np.eye(len(NAMES)), names=NAMES)
-    saf.save_prototypes(tmp_path / "a.json", prototypes)
-    assert saf.load_prototypes(tmp_path / "a.json").names == NAMES
-    json.loads((tmp_path / "a.json").read_text(encoding="utf-8"))
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="names of files are text there")

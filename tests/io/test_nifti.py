@@ -63,12 +63,6 @@ def test_planes_and_series_have_the_shape_of_their_scan(nibabel, tmp_path, shape
     np.testing.assert_array_equal(written.affine, AFFINE)
 
 
-def test_labels_of_itk_in_floats_are_labels(nibabel, tmp_path):
-    path = tmp_path / "m.nii.gz"
-    nibabel.save(nibabel.Nifti1Image((SCAN % 3).astype(np.float32), AFFINE), path)
-    np.testing.assert_array_equal(saf.read_labels(path).array, (SCAN % 3).T)
-
-
 def test_without_nibabel_it_is_said_what_to_install(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "nibabel", None)
     (tmp_path / "a.nii.gz").write_bytes(b"")
@@ -79,9 +73,3 @@ def test_without_nibabel_it_is_said_what_to_install(monkeypatch, tmp_path):
         with pytest.raises(saf.SafError, match=r"nibabel: pip install 'napari-saf\[nifti\]'"):
             act()
     assert [path.name for path in tmp_path.iterdir()] == ["a.nii.gz"]
-
-
-def test_a_damaged_file_is_named(nibabel, tmp_path):
-    (tmp_path / "a.nii.gz").write_bytes(b"no scan")
-    with pytest.raises(saf.FormatError, match=r"a\.nii\.gz"):
-        saf.read_image(tmp_path / "a.nii.gz")

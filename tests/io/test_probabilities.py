@@ -7,7 +7,7 @@ import tifffile
 
 import napari_saf as saf
 from napari_saf.errors import InvalidInput, SafError
-from napari_saf.io import PROBABILITY_SUFFIXES, find_images, read_image
+from napari_saf.io import PROBABILITY_SUFFIXES, read_image
 
 
 def image(seed=0):
@@ -61,13 +61,6 @@ def test_several_prototypes_of_a_label_are_one_map(problem):
     np.testing.assert_array_equal(labels[inside], result.labels[inside])
 
 
-def test_several_images_have_maps_each():
-    images = [image(1), image(2)[:12]]
-    problem = saf.Problem.from_images(images, features="intensity", max_side=None)
-    first, second = saf.probability_maps(problem, saf.SLK(n_clusters=3).run(problem))
-    assert (first.shape, second.shape) == ((3, 18, 20), (3, 12, 20))
-
-
 def test_a_reduced_size_has_maps_of_the_whole_image():
     problem = saf.Problem.from_image(image(), features="intensity", max_side=10)
     result = saf.SLK(n_clusters=3).run(problem)
@@ -80,12 +73,6 @@ def test_a_reduced_size_has_maps_of_the_whole_image():
 def test_what_is_no_label_is_refused(problem, labels):
     with pytest.raises(InvalidInput, match="labels"):
         saf.probability_maps(problem, saf.SLK(n_clusters=3).run(problem), labels)
-
-
-def test_soft_labels_of_another_problem_are_refused(problem):
-    other = saf.Problem.from_image(image()[:9], features="intensity", max_side=None)
-    with pytest.raises(InvalidInput, match="nodes"):
-        saf.probability_maps(other, saf.SLK(n_clusters=3).run(problem))
 
 
 @pytest.mark.parametrize("kind", ["float32", "uint8"])
@@ -135,12 +122,6 @@ def test_tiff_says_axes_names_and_sizes(tmp_path, axes, shape, stored):
     assert read_image(path).axes == stored.lower()
 
 
-def test_a_single_map_is_a_file_too(tmp_path):
-    for suffix in PROBABILITY_SUFFIXES:
-        path = saf.save_probabilities(tmp_path / f"m{suffix}", MAPS[:1], labels=[7])
-        np.testing.assert_array_equal(np.squeeze(read_image(path).array), MAPS[0])
-
-
 @pytest.mark.parametrize(
     ("maps", "options", "words"),
     [
@@ -168,13 +149,6 @@ def test_another_suffix_and_a_foreign_folder_are_refused(tmp_path):
         saf.save_probabilities(tmp_path / "m.ome.zarr", MAPS)
     with pytest.raises(SafError, match="cannot be written"):
         saf.save_probabilities(tmp_path / "none" / "m.tif", MAPS)
-
-
-def test_maps_in_a_folder_are_no_images(tmp_path):
-    np.save(tmp_path / "photo.npy", image())
-    for suffix in PROBABILITY_SUFFIXES:
-        saf.save_probabilities(tmp_path / f"photo.probabilities{suffix}", MAPS)
-    assert [path.name for path in find_images([tmp_path])] == ["photo.npy"]
 
 
 def test_names_with_characters_that_xml_has_not_can_be_read(tmp_path):

@@ -63,13 +63,6 @@ def test_tiff_gives_axes_scale_and_units(tmp_path, shape, about, axes, scale, un
     assert image.label_axes == axes.replace("c", "")
 
 
-@pytest.mark.parametrize("compression", ["tiff_lzw", "tiff_adobe_deflate", "packbits", "jpeg"])
-def test_compressed_tiff_is_read(tmp_path, compression):
-    rgb = np.full((16, 24, 3), (200, 100, 50), np.uint8)
-    Image.fromarray(rgb).save(tmp_path / "a.tif", compression=compression)
-    np.testing.assert_allclose(read_image(tmp_path / "a.tif").array, rgb, atol=4)
-
-
 def test_palette_of_a_tiff_is_colours_of_an_image_and_numbers_of_labels(tmp_path):
     indices = np.array([[0, 1, 2], [2, 1, 0]], np.uint8)
     picture = Image.fromarray(indices)
@@ -98,12 +91,6 @@ def test_png_is_read_as_written(tmp_path, shape):
     np.testing.assert_array_equal(image.array, array)
     assert image.channel_axis == (2 if len(shape) == 3 else None)
     assert image.axes == ("yxc" if len(shape) == 3 else "yx")
-
-
-def test_alpha_of_a_grey_png_is_dropped(tmp_path):
-    array = np.random.default_rng(0).integers(0, 256, (5, 6, 2), dtype=np.uint8)
-    iio.imwrite(tmp_path / "a.png", array)
-    np.testing.assert_array_equal(read_image(tmp_path / "a.png").array, array[..., 0])
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.int16, bool])
@@ -165,12 +152,6 @@ def test_missing_file_and_empty_folder_are_named(tmp_path, name, words):
     zarr.open_group(tmp_path / "d.zarr", mode="w")
     with pytest.raises(FormatError, match=f"{name}: .*{words}"):
         read_image(tmp_path / name)
-
-
-def test_a_zarr_array_by_itself_is_an_image(tmp_path):
-    zarr.create_array(tmp_path / "d.zarr", data=np.zeros((4, 5)))
-    image = read_image(tmp_path / "d.zarr")
-    assert image.array.shape == (4, 5) and image.axes == ""
 
 
 def test_huge_array_is_a_compute_error(tmp_path):

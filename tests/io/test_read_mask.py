@@ -15,7 +15,6 @@ from napari_saf.io import (
     ExportSelection,
     Labelling,
     PrototypeSet,
-    find_images,
     is_own_mask,
     read_mask,
     save_masks,
@@ -89,14 +88,6 @@ def test_all_that_was_said_of_a_mask_comes_back(tmp_path, suffix, shape):
     assert_equal_points(found.prototypes, given.prototypes)
 
 
-@pytest.mark.parametrize("suffix", [".tif", ".npy", ".ome.zarr"])
-def test_many_labels_come_back_with_the_colours_that_a_layer_has(tmp_path, suffix):
-    given = a_labelling(1, (40, 50), most=700)
-    found = read_mask(write(tmp_path, given, suffix))
-    np.testing.assert_array_equal(found.labels, given.labels)
-    assert set(found.colors) == {n for n in given.colors if n <= 255}
-
-
 @pytest.mark.parametrize("suffix", SUFFIXES)
 def test_a_recipe_that_json_cannot_hold_is_left_out(tmp_path, suffix):
     labels = np.array([[0, 1], [2, 2]])
@@ -153,12 +144,6 @@ def test_what_a_recipe_beside_a_mask_knows_comes_with_its_names(tmp_path):
     mask = read_mask(tmp_path / "a.labels.tif")
     assert mask.names == {1: "sky"} and mask.recipe == recipe
     assert mask.prototypes.by_label()[2].tolist() == [[2.0], [0.5]]
-
-
-def test_masks_beside_images_are_not_taken_for_images(tmp_path):
-    iio.imwrite(tmp_path / "a.png", np.zeros((4, 4), np.uint8))
-    write(tmp_path, a_labelling(0, (4, 4)), ".png")
-    assert [path.name for path in find_images([tmp_path])] == ["a.png"]
 
 
 @pytest.mark.parametrize(
@@ -218,13 +203,3 @@ def rewrite(path, note):
         info = PngInfo()
         info.add_text(NOTE_KEY, text)
         Image.fromarray(labels).save(path, pnginfo=info)
-
-
-def test_a_mask_of_python_is_one_of_ours_and_a_plain_label_image_can_be_read(tmp_path):
-    labels = np.array([[0, 1], [2, 2]])
-    save_masks(tmp_path / "a.tif", labels, names={2: "sea"})
-    assert is_own_mask(tmp_path / "a.tif") and read_mask(tmp_path / "a.tif").names == {2: "sea"}
-    iio.imwrite(tmp_path / "b.png", labels.astype(np.uint8))
-    found = read_mask(tmp_path / "b.png")
-    np.testing.assert_array_equal(found.labels, labels)
-    assert not found.names and found.recipe is None

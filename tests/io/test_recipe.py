@@ -69,14 +69,6 @@ def test_a_recipe_with_a_level_gives_regions_with_the_labels_they_are_parts_of(t
         assert kept.level == kept.plain["regions"]["level"] == level
 
 
-def test_another_image_is_scaled_by_itself():
-    recipe = Pipeline.from_plain(GOOD)
-    dimmer = recipe.problem(3 + IMAGE / 40)
-    np.testing.assert_allclose(dimmer.features, PROBLEM.features, atol=1e-5)
-    assert dimmer.options.rescale
-    np.testing.assert_array_equal(recipe.run(3 + IMAGE / 40).labels, recipe.run(IMAGE).labels)
-
-
 def test_a_scaling_that_was_given_is_that_of_other_images_too():
     problem = Problem.from_image(IMAGE, scaling=(0, 2), **PLAIN)
     recipe = Pipeline.from_plain(SelfAssignmentFlow().recipe(problem))
@@ -137,53 +129,35 @@ def changed(**changes):
         ("[" * 100_000, "as a recipe"),
         ("1" * 5000, "as a recipe"),
         (changed(schema=2), "schema: expected 1, got 2"),
-        (changed(schema=True), "schema: expected 1, got True"),
         (changed(surprise=1), "unknown entry 'surprise'"),
         (changed(method="magic"), "method: expected one of saf, af"),
-        (changed(method=3), "method: expected one of saf, af, .*, got 3"),
-        (changed(method=["saf"]), "method: expected one of saf, af"),
         ({"schema": 1}, "method: expected one of saf, af"),
         (changed(parameters=3), "parameters: expected an object"),
         (changed(parameters={"rho": "much"}), "rho"),
         (changed(parameters={"rho": -1}), "rho: expected at least"),
         (changed(parameters={"rho": 10**400}), "rho: expected at least"),
-        (changed(parameters={"rho": [0.5]}), "rho: expected a number"),
         (changed(parameters={"colour": 1}), "unknown entry 'colour'"),
         (changed(parameters={"stepper": {"kind": "magic"}}), "kind among adams"),
-        (changed(parameters={"stepper": "euler"}), "kind among adams"),
         (changed(method="af", parameters={"prototypes": [[1], [2, 3]]}), "as a recipe"),
-        (changed(method="af", parameters={"prototypes": [["a"]]}), "finite numbers"),
         (changed(method="af", parameters={"prototypes": []}), "finite numbers"),
         (changed(input=3), "input: expected an object"),
         (changed(input={"colour": 1}), "input: unknown entry"),
         (changed(input={"features": "magic"}), "input.features"),
-        (changed(input={"features": ["lab"]}), "input.features|as a recipe"),
         (changed(input={"window": 4}), "input.window"),
-        (changed(input={"window": [3, "5"]}), "input.window"),
         (changed(input={"weights": None}), "input.weights"),
-        (changed(input={"channel_axis": 0.5}), "input.channel_axis"),
         (changed(input={"scaling": {"low": 1, "high": 0}}), "input.scaling"),
         (changed(input={"scaling": {"low": -1e308, "high": 1e308}}), "input.scaling"),
-        (changed(input={"scaling": {"low": 0, "high": 5e-324}}), "input.scaling"),
-        (changed(input={"scaling": {"low": "a", "high": 0}}), "input.scaling"),
         (changed(input={"rescale": 1}), "input.rescale"),
         *(
             (changed(input=GOOD["input"] | {"max_side": side}), "max_side")
             for side in ("half", -3, 0, 1.5, True, [3])
         ),
-        (changed(taught=[]), "taught"),
         (changed(taught=[{"label": 1}]), "prototypes"),
         (changed(taught=[{"label": 1, "prototypes": [[1.0]]}] * 2), "each label once"),
         (changed(taught=[{"label": 0, "prototypes": [[1.0]]}]), "label"),
-        (changed(taught=[{"label": 1, "prototypes": [[1.0]], "seeds": 1}]), "seeds"),
-        (changed(regions=0.5), "regions: expected"),
         (changed(regions={}), "regions: missing entry 'level'"),
         (changed(regions={"level": 0.5, "count": 3}), "regions: unknown entry 'count'"),
         (changed(regions={"level": -0.01}), "regions.level: expected .* 0, got -0.01"),
-        (changed(regions={"level": 1.01}), "regions.level: expected .* 1, got 1.01"),
-        (changed(regions={"level": "0.5"}), "regions.level: expected a valid number"),
-        (changed(regions={"level": True}), "regions.level: expected a valid number"),
-        (changed(regions={"level": None}), "regions.level: expected a valid number"),
     ],
 )
 def test_what_is_wrong_is_named(tmp_path, plain, words):
@@ -291,11 +265,6 @@ def test_a_recipe_of_strokes_labels_images_without_them_by_what_they_taught(tmp_
         np.testing.assert_array_equal(recipe.for_others().run(other).labels, labels)
     np.testing.assert_array_equal(recipe.run(image, seeds=seeds).labels, result.labels)
     assert load_recipe(tmp_path / "r.json").plain == recipe.plain
-
-
-def test_a_recipe_without_what_was_taught_is_its_own_for_others():
-    recipe = Pipeline.from_plain(GOOD)
-    assert recipe.prototypes is None and recipe.for_others() is recipe
 
 
 def test_a_recipe_of_regions_keeps_its_level_for_others(taught):

@@ -59,14 +59,6 @@ def test_intensities_are_those_of_the_pixels():
     np.testing.assert_array_equal(first["intensity_mean_0"], last["intensity_mean_0"])
 
 
-def test_connected_regions_of_a_label_add_up_to_it():
-    whole, parts = region_table(LABELS), region_table(LABELS, connected=True)
-    assert parts["label"].tolist() == [1, 1, 4]
-    assert parts["region"].tolist() == [1, 2, 3]
-    for label, pixels in zip(whole["label"], whole["pixels"], strict=True):
-        assert parts["pixels"][parts["label"] == label].sum() == pixels
-
-
 @pytest.mark.parametrize("shape", [(9, 11), (4, 6, 5)])
 def test_connected_regions_are_those_of_scikit_image(shape):
     labels = np.random.default_rng(0).integers(0, 3, shape) * 7
@@ -113,10 +105,6 @@ def test_a_least_size_is_a_number_of_pixels(min_pixels):
     for call in (number_regions, region_table):
         with pytest.raises(InvalidInput, match="min_pixels"):
             call(LABELS, min_pixels=min_pixels)
-
-
-def test_names_are_kept_and_missing_ones_made():
-    assert region_table(LABELS, names={4: "a, b"})["name"].tolist() == ["label 1", "a, b"]
 
 
 def test_without_a_common_unit_there_are_no_lengths():
@@ -193,21 +181,6 @@ def test_what_does_not_fit_is_refused(labels, options, words):
         region_table(labels, **options)
 
 
-def test_unknown_suffix_lists_the_known(tmp_path):
-    with pytest.raises(InvalidInput, match=r"\.csv, \.parquet"):
-        save_regions(tmp_path / "r.xls", LABELS)
-
-
-@pytest.mark.parametrize("connected", [False, True])
-@pytest.mark.parametrize("large", [70_000, 2**31, 2**50])
-def test_large_numbers_measure_as_small_ones(large, connected):
-    small = region_table(LABELS, connected=connected)
-    found = region_table(np.where(LABELS == 4, large, np.int64(LABELS)), connected=connected)
-    assert found["label"].tolist() == [large if x == 4 else x for x in small["label"]]
-    for name in small.keys() - {"label", "name"}:
-        np.testing.assert_array_equal(found[name], small[name])
-
-
 @pytest.mark.parametrize("connected", [False, True])
 @pytest.mark.parametrize(
     ("shape", "axes"), [((9, 12), "yx"), ((4, 9, 12), "zyx"), ((4, 9, 12), "tyx")]
@@ -270,13 +243,6 @@ def test_of_sheared_axes_areas_are_of_the_determinant(kind, sizes):
     wide = np.sqrt((16 if n_axes == 2 else 20) * longest)
     np.testing.assert_allclose(table["major_axis_um"][0], wide, rtol=1e-6)
     assert "perimeter_um" not in table
-
-
-def test_a_series_of_sheared_frames_has_their_areas():
-    linear = np.eye(3)
-    linear[1:, 1:] = [[0.5, 0.3], [0, 0.25]]
-    table = region_table(np.ones((2, 4, 4), int), scale=linear, units=("s", "um", "um"), axes="tyx")
-    np.testing.assert_allclose(table["area_um2"], 16 * 0.125)
 
 
 def test_steps_of_which_one_lies_among_the_others_are_refused():

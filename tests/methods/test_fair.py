@@ -11,9 +11,7 @@ from method_cases import blobs, by_column, fair_energy, run_until
 from sklearn.cluster import KMeans
 
 import napari_saf as saf
-from napari_saf.flow import normalize_
-from napari_saf.input import PLAIN
-from napari_saf.methods import _fair_points, run_to_end
+from napari_saf.methods import run_to_end
 from napari_saf.methods._fairness import FairnessTerm, StepStart
 from napari_saf.metrics import (
     balance,
@@ -190,20 +188,6 @@ def test_without_fairness_k_means_ends_at_a_fixed_point():
     assert result.history.objective[-1] == pytest.approx(search.inertia_, rel=1e-6)
 
 
-def test_without_fairness_k_means_does_the_steps_of_lloyd():
-    problem = blobs(200)
-    start = np.random.default_rng(0).dirichlet(np.ones(4), size=200)
-    means = start.T @ problem.features / start.sum(axis=0)[:, None]
-    for count in (1, 2, 3):
-        distances = np.linalg.norm(problem.features[:, None] - means, axis=-1)
-        nearest = np.eye(4)[distances.argmin(axis=1)]
-        means = nearest.T @ problem.features / nearest.sum(axis=0)[:, None]
-        method = fair("kmeans", 0.0, tolerance=0.0, dtype="float64")
-        result = method.run(problem, initial=start, max_iterations=count)
-        np.testing.assert_allclose(result.assignment, nearest, atol=1e-6)
-        np.testing.assert_allclose(by_column(result), means, atol=1e-5)
-
-
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_without_fairness_k_median_has_exact_medoids(dtype):
     problem = blobs(150)
@@ -218,19 +202,6 @@ def test_without_fairness_k_median_has_exact_medoids(dtype):
         np.testing.assert_allclose(result.prototypes[label - 1], features[node], rtol=1e-6)
     distances = np.linalg.norm(features[:, None] - features[result.exemplars], axis=-1)
     np.testing.assert_array_equal(result.labels, distances.argmin(axis=1) + 1)
-
-
-@pytest.mark.parametrize("seed", [0, 1, 2])
-def test_medoids_are_the_best_for_soft_assignments_too(seed):
-    problem = blobs(90, seed=seed)
-    result = fair("kmedian", 30.0, dtype="float64").run(problem)
-    s, features = np.float64(result.assignment), problem.features
-    distances = np.linalg.norm(features[:, None] - features, axis=-1)
-    for column, node in zip(result.columns, result.exemplars, strict=True):
-        weights = s[:, column]
-        taken = weights > 1e-6
-        sums = distances @ weights
-        assert sums[node] <= sums[taken].min() * (1 + 1e-4)
 
 
 def test_fairness_grows_and_the_objective_with_it_along_a_sweep(objective):
@@ -356,14 +327,6 @@ def test_multipliers_are_the_derivative_of_the_term_where_they_lead(weight):
     np.testing.assert_allclose(found.masses, term.masses(torch.softmax(found.v, dim=1)))
 
 
-def test_the_cut_of_a_grid_without_neighbours_is_nothing():
-    image = np.random.default_rng(0).random((6, 7))
-    problem = saf.Problem.from_image(image, window=1, groups="axis:0", **PLAIN)
-    history = fair("ncut", 1.0).run(problem).history
-    assert np.isfinite(history.objective).all()
-    assert (history.measures["discrete_objective"] == 0).all()
-
-
 def test_classes_whose_seeds_look_the_same_stay_two_classes(objective):
     """And scikit-learn's warning of coinciding clusters reaches nobody."""
     features = np.arange(90.0)[:, None] % 3
@@ -468,70 +431,6 @@ def test_the_step_bound_is_found_whatever_it_starts_from(problem, objective):
     assert max(energies) < 1.01 * min(energies)
 
 
-def test_multipliers_of_the_undecided_are_those_of_all(monkeypatch):
-    """Most nodes lie by one prototype: the few between are enough to find the multipliers."""
-    rng = np.random.default_rng(0)
-    groups = rng.integers(0, 2, 400)
-    unary = torch.from_numpy(50 * np.eye(2)[rng.integers(0, 2, 400)])
-    unary[:60] = torch.from_numpy(rng.random((60, 2)))
-    term, found = FairnessTerm(groups, np.array([0.5, 0.5]), unary), []
-    for share in (0.0, 1.0):
-        monkeypatch.setattr("napari_saf.methods._fairness._MAX_UNDECIDED", share)
-        term.begin(1.0, term.masses(torch.full_like(unary, 0.5)))
-        out = torch.empty_like(unary)
-        for _ in range(6):
-            settled = term.step(StepStart(-unary / 0.3, 0.3, 0.0, normalize_), out)
-            term.multipliers = settled.multipliers
-        np.testing.assert_allclose(settled.masses, term.masses(out), rtol=1e-9)
-        np.testing.assert_allclose(out, torch.softmax(settled.v, dim=1), atol=1e-6)
-        found.append(settled.multipliers)
-    np.testing.assert_allclose(*found, atol=1e-6)
-
-
-def test_more_starts_find_better_ones():
-    """Of many heaps k-means++ often draws two from one, where k-means then stays."""
-    rng = np.random.default_rng(0)
-    x = np.kron(rng.uniform(0, 10, (25, 2)), np.ones((12, 1))) + 0.1 * rng.standard_normal((300, 2))
-    problem = saf.Problem(x, saf.AffinityGraph.k_nearest(x, 5), groups=np.arange(300) % 2 + 1)
-
-    def objective(n_starts, seed):
-        result = saf.FairClustering(
-            n_clusters=25, fairness_weight=0.0, n_starts=n_starts, seed=seed, max_iterations=1
-        ).run(problem)
-        return result.history.measures["discrete_objective"][0]
-
-    few, many = (np.array([objective(n, seed) for seed in range(5)]) for n in (1, 12))
-    assert (many <= few * (1 + 1e-6)).all() and many.sum() < 0.98 * few.sum()
-
-
-def test_a_cluster_that_no_multiplier_can_change_does_not_hold_up_the_others():
-    """Its nodes are all decided, in the wrong proportion: Newton asks for thousands there."""
-    rng = np.random.default_rng(0)
-    likes = rng.standard_normal((400, 3)) - [0, 0, 1e6]
-    likes[:100, 0] -= 2
-    unary = torch.from_numpy(np.concatenate([-likes, np.tile([1e6, 1e6, 0.0], (200, 1))]))
-    groups = np.repeat([0, 1, 0, 1], [100, 300, 120, 80])
-    term, out = FairnessTerm(groups, np.array([0.25, 0.75]), unary), torch.empty_like(unary)
-    term.begin(1e5, term.masses(torch.softmax(-unary, dim=1)))
-    for _ in range(4):
-        found = term.step(StepStart(-unary, 1.0, 1e-6, normalize_), out)
-        term.multipliers = found.multipliers
-    shares = found.masses[0] / found.masses.sum(axis=0)
-    np.testing.assert_allclose(shares, [0.25, 0.25, 0.6], atol=1e-2)
-
-
-@pytest.mark.parametrize("seeded", [False, True])
-def test_a_start_without_any_preference_is_gone_on_from(problem, objective, seeded):
-    seeds = np.zeros(problem.n_nodes, dtype=int)
-    seeds[:3] = 1, 2, 3
-    given = problem.with_seeds(seeds) if seeded else problem
-    start = np.full((problem.n_nodes, 3), 1 / 3)
-    result = fair(objective, 20.0).run(given, start, max_iterations=LIMIT)
-    energy = result.history.objective
-    assert np.isfinite(energy).all() and (np.diff(energy) <= 0).all()
-    assert np.isfinite(result.assignment).all()
-
-
 @pytest.mark.parametrize("weight", [0.0, 50.0, None])
 def test_prototypes_and_objective_are_those_of_the_assignment_at_any_stop(weight):
     problem, method = blobs(n_groups=3, no_group=0.2), fair("kmeans", weight)
@@ -546,16 +445,6 @@ def test_prototypes_and_objective_are_those_of_the_assignment_at_any_stop(weight
         assert recorded == pytest.approx(cost, rel=1e-5)
     if weight != 0:  # else it ends before the first of these questions that leaves a record
         assert any(len(x.history) and x.status is saf.Status.CANCELLED for x in cancelled)
-
-
-def test_labels_without_a_group_are_told():
-    features = np.repeat([0.0, 5.0, 10.0], 10)[:, None]
-    graph = saf.AffinityGraph(np.eye(30))
-    kinds = saf.FairClustering(n_clusters=3, fairness_weight=0)
-    apart = saf.Problem(features, graph, groups=np.repeat([1, 2, 1], 10))
-    mixed = saf.Problem(features, graph, groups=np.tile([1, 2], 15))
-    assert kinds.run(apart).notes[-1].startswith("3 of 3 labels have no pixel of one group or more")
-    assert not kinds.run(mixed).notes
 
 
 @pytest.fixture(scope="module")
@@ -592,28 +481,6 @@ def test_medoids_end_as_low_as_from_any_pair_of_clouds(clouds, weight):
         ends.append(given.history.objective[-1])
     fresh = fair("kmedian", weight, n_clusters=2).run(clouds)
     assert fresh.history.objective[-1] <= 1.001 * min(ends)
-
-
-def test_a_light_weight_leaves_plain_clusters_as_they_are(clouds):
-    labels = fair("kmedian", 1e-3, n_clusters=2).run(clouds).labels
-    pairs = {(int(a), int(b)) for a, b in zip(labels, clouds.groups, strict=True)}
-    assert len(pairs) == 2
-
-
-def test_nodes_by_which_starts_are_compared_are_of_all_groups(monkeypatch):
-    """Also where groups alternate, as in tables of pairs."""
-    groups, counts = 1 + np.arange(160) % 2, []
-    features = np.random.default_rng(0).standard_normal((160, 2)) + 4 * groups[:, None]
-
-    def term(own, *given):
-        counts.append(np.bincount(own, minlength=2))
-        return FairnessTerm(own, *given)
-
-    monkeypatch.setattr(_fair_points, "_MAX_FOLLOWED", 80)
-    monkeypatch.setattr(_fair_points, "FairnessTerm", term)
-    graph = saf.AffinityGraph.k_nearest(features, 6)
-    fair(n_clusters=2).run(saf.Problem(features, graph, groups=groups))
-    assert counts and all((one == 40).all() for one in counts)
 
 
 def test_a_run_that_is_stopped_while_medoids_are_exchanged_keeps_the_better_ones():

@@ -8,7 +8,7 @@ from scipy import sparse
 
 import napari_saf as saf
 from napari_saf.graph import SparseProduct
-from napari_saf.methods import _fair_cut, _fairness
+from napari_saf.methods import _fair_cut
 from napari_saf.methods._fair_cut import _Links
 
 K = 3
@@ -32,16 +32,6 @@ def cut(weight, **parameters):
 
 def energy(problem, s, weight):
     return fair_energy(problem, "ncut", s, None, weight)
-
-
-def test_the_product_among_some_nodes_is_that_of_their_rows_and_columns():
-    rng = np.random.default_rng(0)
-    matrix = sparse.random_array((20, 20), density=0.3, rng=rng, format="csr")
-    nodes, values = np.array([3, 4, 11, 17]), torch.from_numpy(rng.random((4, 2)))
-    whole = SparseProduct(matrix, torch.device("cpu"), torch.float64)
-    out = torch.empty_like(values)
-    whole.among(nodes)(values, out, out)
-    np.testing.assert_allclose(out, matrix.toarray()[np.ix_(nodes, nodes)] @ values.numpy())
 
 
 def test_some_nodes_see_the_cut_of_all():
@@ -91,17 +81,6 @@ def test_steps_of_some_nodes_lower_the_energy_of_all(monkeypatch, weight, dtype)
     assert found[-1] == pytest.approx(exact, rel=1e-4)
 
 
-@COUNTED
-def test_steps_of_some_nodes_end_as_low_as_steps_of_all(monkeypatch, weight):
-    found = {}
-    for many in (0.0, 0.5):
-        monkeypatch.setattr(_fair_cut, "_MANY", many)
-        monkeypatch.setattr(_fair_cut, "_SLOW", np.inf)
-        runs = [cut(weight, seed=seed).run(clouds(seed=seed)) for seed in range(3)]
-        found[many] = np.mean([run.history.objective[-1] for run in runs])
-    assert found[0.5] <= 1.02 * found[0.0]
-
-
 def test_a_light_weight_first_finds_better_cuts_under_a_heavy_one(monkeypatch):
     found = {}
     for light in (3.0, 1e30):
@@ -121,91 +100,3 @@ def test_the_light_weight_is_shown_and_can_be_cancelled():
         result, _ = run_until(method, problem, after)
         assert result.status is saf.Status.CANCELLED
         np.testing.assert_allclose(result.assignment.sum(axis=1), 1, atol=1e-5)
-
-
-@pytest.mark.parametrize("weight", [2.0, None])
-def test_a_start_that_is_given_needs_no_light_weight(monkeypatch, weight):
-    problem = clouds()
-    given = cut(weight).run(problem).assignment
-    monkeypatch.setattr(_fair_cut, "_LIGHT", 0.0)
-    assert cut(weight).run(problem, initial=given).history.n_evaluations[0] == 0
-    assert cut(weight).run(problem).history.n_evaluations[0] > 0
-
-
-def test_seeds_are_not_among_the_few_that_move(monkeypatch):
-    chosen = []
-    nearest = _fair_cut.FairCut._nearest_to_change
-
-    def watch(self):
-        nodes = nearest(self)
-        chosen.append(int((self._seeds[nodes] > 0).sum()) / len(nodes))
-        return nodes
-
-    monkeypatch.setattr(_fair_cut.FairCut, "_nearest_to_change", watch)
-    monkeypatch.setattr(_fair_cut, "_SLOW", np.inf)
-    rng = np.random.default_rng(0)
-    seeds = np.where(rng.random(300) < 0.25, rng.integers(1, K + 1, 300), 0)
-    cut(1.0).run(clouds().with_seeds(seeds))
-    assert chosen and max(chosen) == 0
-
-
-@pytest.fixture
-def begun(monkeypatch):
-    """Return a function that begins a run and returns it under way, after a few iterations."""
-    made = []
-    begin = _fair_cut.FairCut.begin
-
-    def watch(self):
-        made.append(self)
-        begin(self)
-
-    monkeypatch.setattr(_fair_cut.FairCut, "begin", watch)
-
-    def run(problem, method):
-        method.run(problem)
-        return made[-1]
-
-    return run
-
-
-@pytest.mark.parametrize("weight, least", [(0.0, 1.0), (1.0, 0.9)])
-def test_the_few_that_move_are_those_to_which_another_cluster_gives_most(begun, weight, least):
-    problem = clouds()
-    state = begun(problem, cut(weight, max_iterations=3, dtype="float64"))
-    s = state.assignment.numpy().copy()
-    step, base = 1e-6, energy(problem, s, weight)
-    slope = np.empty_like(s)
-    for place in np.ndindex(s.shape):
-        s[place] += step
-        slope[place] = (energy(problem, s, weight) - base) / step
-        s[place] -= step
-    own = s.argmax(axis=1)[:, None]
-    kept = np.take_along_axis(slope, own, axis=1)[:, 0]
-    np.put_along_axis(slope, own, np.inf, axis=1)
-    gap, n_few = slope.min(axis=1) - kept, int(0.07 * len(s))
-    few = np.argsort(gap)[:n_few]
-    assert np.isin(few, state._nearest_to_change()).mean() >= least
-
-
-def test_multipliers_change_by_no_more_than_the_step_bound_allows(begun, monkeypatch):
-    state = begun(clouds(), cut(100.0, max_iterations=1))
-    values, bound = state._term.multipliers.copy(), 0.5
-    monkeypatch.setattr(
-        _fairness.FairnessTerm, "_change", lambda self, p, m, s: np.full(p.shape, -1e9)
-    )
-    base = torch.zeros_like(state.v)
-    found = state._term.step(
-        _fairness.StepStart(base, bound, 0.0, state.constrain), torch.empty_like(base)
-    )
-    change = np.abs(found.multipliers - values).max()
-    assert 0 < change <= _fairness._MAX_CHANGE * bound * (found.n_updates - 1) * (1 + 1e-9)
-
-
-@pytest.mark.parametrize("weight, factor", [(0.0, 1e3), (1.0, 1e4), (100.0, 1e5)])
-def test_a_step_bound_that_was_raised_far_too_high_does_not_end_a_run(begun, weight, factor):
-    method = cut(weight, max_iterations=1)
-    state = begun(clouds(600), method)
-    state._bound *= factor
-    before = state.objectives
-    state.advance()
-    assert float(state.gains(before)) > method.tolerance

@@ -10,7 +10,6 @@ from method_cases import softmax, squared_distances
 from scipy.special import digamma
 
 import napari_saf as saf
-from napari_saf.input import PLAIN
 from napari_saf.methods._bavardage import whitened_by_seeds
 from napari_saf.methods._clustering import Tasks
 
@@ -132,17 +131,6 @@ def test_on_pixels_a_class_has_several_means_and_neighbours_are_near():
     method = saf.LaplacianShot(laplacian_weight=lam, dtype="float64")
     result = method.run(problem, max_iterations=1)
     np.testing.assert_allclose(result.assignment, expected, atol=1e-6)
-
-
-def test_a_class_of_pixels_may_have_several_colours():
-    truth = np.kron([[1, 2, 1], [2, 1, 2]], np.ones((8, 8), int))
-    image = np.kron([[0.0, 0.5, 1.0], [0.5, 1.0, 0.5]], np.ones((8, 8)))
-    image += 0.02 * np.random.default_rng(0).standard_normal(image.shape)
-    seeds = np.zeros_like(truth)
-    seeds[2:4, 2:-2] = truth[2:4, 2:-2]
-    problem = saf.Problem.from_image(image, seeds=seeds, **PLAIN)
-    assert (saf.LaplacianShot().run(problem).labels == truth).all()
-    assert (saf.LaplacianShot(n_prototypes=1).run(problem).labels != truth).any()
 
 
 @pytest.mark.parametrize("window", [1, 5])
@@ -276,12 +264,6 @@ def test_permuted_classes_permute_the_labels(name):
     np.testing.assert_array_equal(method.run_tasks(features, order[seeds]), order[plain])
 
 
-@pytest.mark.parametrize("name", list(TASK_METHODS))
-def test_classes_far_apart_are_found(name):
-    features, seeds, labels = draw_tasks(5, spread=0.1)
-    np.testing.assert_array_equal(TASK_METHODS[name].run_tasks(features, seeds), labels)
-
-
 @pytest.mark.parametrize("method", [saf.LaplacianShot(), saf.SLK(), saf.Bavardage()])
 @pytest.mark.parametrize("n_shots", [1, 5])
 @pytest.mark.parametrize("shares", [(1, 1, 1, 1, 1), (6, 3, 2, 1, 1)])
@@ -300,21 +282,6 @@ def test_defaults_are_no_worse_than_the_nearest_prototype(method, n_shots, share
 def test_no_tasks_have_no_labels(method):
     found = method().run_tasks(np.zeros((0, 5, 3)), np.zeros((0, 5), int))
     assert found.shape == (0, 5)
-
-
-def test_a_class_of_most_nodes_is_found_better_than_by_soft_k_means():
-    """A start of Bavardage alone is soft k-means, which wants classes of one size."""
-    features, seeds, labels = draw_tasks(
-        150, n_shots=1, shares=(6, 2, 1), n_queries=80, n_features=100, spread=2.5
-    )
-    method, free = saf.Bavardage(), seeds == 0
-    state = method._start_tasks(Tasks(torch.from_numpy(features), torch.from_numpy(seeds)))
-    state.begin()
-    by_k_means = state.by_task(state.v).argmax(dim=2).numpy() + 1
-    right = [
-        (found == labels)[free].mean() for found in (by_k_means, method.run_tasks(features, seeds))
-    ]
-    assert right[1] > right[0] + 0.04
 
 
 def test_a_high_concentration_makes_classes_more_even():

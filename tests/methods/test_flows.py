@@ -34,14 +34,6 @@ def method(request):
     return WITHOUT_STROKES[request.param]
 
 
-def test_labels_take_the_smallest_type_that_holds_those_in_use():
-    image = np.kron([[0.0, 1.0]], np.ones((8, 4)))
-    points = np.concatenate([[0.0, 1.0], np.linspace(20, 30, 298)])[:, None]
-    problem = saf.Problem.from_image(image, **PLAIN)
-    result = saf.AssignmentFlow(prototypes=points).run(problem)
-    assert result.labels.dtype == np.min_scalar_type(int(result.labels.max())) == np.uint8
-
-
 def test_entropy_falls_and_stays_between_its_bounds(problem, method):
     history = method.run(problem).history
     n_columns = history.label_shares.shape[1]
@@ -76,15 +68,6 @@ def test_labels_follow_a_mirrored_image(image):
         saf.Problem.from_image(image[:, ::-1], **PLAIN), initial=start[:, ::-1].reshape(-1, 4)
     )
     np.testing.assert_array_equal(mirrored.labels, plain.labels[:, ::-1])
-
-
-def test_progress_is_true(problem):
-    """The bar moves with the evaluations: at a third of the work it is not near its ends."""
-    snapshots = []
-    run_to_end(saf.SelfAssignmentFlow(max_labels=8).iterate(problem), snapshots.append)
-    fractions = np.array([snapshot.fraction for snapshot in snapshots])
-    assert (np.diff(fractions) > -0.05).all()
-    assert 0.05 < fractions[len(fractions) // 2] < 0.95
 
 
 def test_a_run_asks_once_for_each_evaluation_and_ends_at_the_first_yes(problem, method):
@@ -207,16 +190,6 @@ def test_labels_of_prototypes_are_numbers_alone(problem, numbers):
     assert set(np.unique(next(flow.iterate(problem)).labels)) <= set(numbers)
 
 
-def test_a_start_goes_with_the_labels_of_prototypes(problem):
-    points, labels = np.array([[0.1], [0.9]]), [1, 300]
-    flow = saf.AssignmentFlow(prototypes=points, prototype_labels=labels)
-    initial = np.full((problem.n_nodes, 2), 0.5)
-    result = flow.run(problem, initial=initial)
-    np.testing.assert_array_equal(result.labels, flow.run(problem).labels)
-    with pytest.raises(saf.InvalidInput, match="initial: expected 2 columns"):
-        flow.run(problem, initial=np.full((problem.n_nodes, 300), 1 / 300))
-
-
 def test_seeds_of_given_labels_stay(problem):
     seeds = np.zeros(problem.n_nodes, dtype=int)
     seeds[:5] = 300
@@ -238,16 +211,6 @@ def test_seeds_go_with_the_labels_of_prototypes(image):
     assert result.labels[5, 18] == 1  # as bright as the prototype of label 1
     with pytest.raises(saf.InvalidInput, match="class 1 has no prototype"):
         two_prototypes([3, 2]).run(problem)
-
-
-@pytest.mark.parametrize("window", [1, 5])
-def test_assignment_flow_with_one_pixel_windows_takes_the_nearest_prototype(image, window):
-    problem = saf.Problem.from_image(image, window=window, **PLAIN)
-    prototypes = np.linspace(0, 1, 5)[:, None]
-    result = saf.AssignmentFlow(prototypes=prototypes).run(problem)
-    nearest = np.abs(problem.features - prototypes.T).argmin(axis=1) + 1
-    agreement = (result.labels.ravel() == nearest).mean()
-    assert agreement == 1 if window == 1 else agreement < 1
 
 
 def test_any_weighted_graph():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,6 @@ from numpy.typing import NDArray
 from scipy.ndimage import binary_opening, gaussian_filter
 
 import napari_saf as saf
-from napari_saf.input import ImageOptions
 from napari_saf.methods import _full_resolution as full_resolution
 from napari_saf.methods import run_to_end
 from napari_saf.parts import in_view
@@ -79,13 +77,6 @@ def test_what_is_smaller_than_a_node_appears() -> None:
         result = METHODS["saf"].run(problem_of(image, full_resolution=full))
         bright = result.labels == np.argmax([image[result.labels == k].mean() for k in (1, 2)]) + 1
         assert least <= bright[dots].mean() <= most
-
-
-def test_without_it_labels_of_nodes_are_enlarged() -> None:
-    problem = problem_of(picture(disks()), full_resolution=False)
-    result = METHODS["saf"].run(problem)
-    nodes = result.label_map.numbers[result.assignment.argmax(axis=1)]
-    np.testing.assert_array_equal(result.labels, problem.graph.to_image(nodes.astype(np.uint8)))
 
 
 def test_an_image_that_is_not_reduced_has_one_stage() -> None:
@@ -203,25 +194,12 @@ def test_nearness_to_strokes_is_not_lost() -> None:
     assert (labels[:40, :40] == 1).mean() > 0.1 and (labels[50:] == 1).mean() < 0.02
 
 
-def test_features_of_an_array_have_their_borders_moved() -> None:
-    truth = disks()
-    image = picture(truth)
-    problem = problem_of(image, features=image[..., None])
-    assert agreement(METHODS["saf"].run(problem).labels, truth) > 0.96
-
-
 def test_recipes_repeat_it(tmp_path: Any) -> None:
     image = picture(disks())
     for full in (True, False):
         result = METHODS["saf"].run(problem_of(image, full_resolution=full))
         again = Pipeline.from_plain(result.recipe).run(image)
         np.testing.assert_array_equal(again.labels, result.labels)
-
-
-def test_the_option_is_part_of_a_recipe() -> None:
-    options = ImageOptions(full_resolution=False)
-    assert ImageOptions.from_plain(options.to_plain()) == options
-    assert dataclasses.replace(options, full_resolution=True) == ImageOptions()
 
 
 def test_a_stroke_changes_only_the_blocks_that_its_labels_change(

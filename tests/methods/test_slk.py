@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from method_cases import by_column, softmax, squared_distances
 from scipy.special import xlogy
-from skimage.transform import resize
 from sklearn.cluster import kmeans_plusplus
 
 import napari_saf as saf
@@ -14,7 +13,6 @@ from napari_saf.graph import GraphUnion
 from napari_saf.input import PLAIN
 from napari_saf.methods import run_to_end
 from napari_saf.metrics import matched_accuracy
-from napari_saf.samples import read_sample
 
 SQUARES = np.kron([[0.0, 1, 0.4], [0.8, 0.2, 0.6]], np.ones((5, 6)))
 KINDS = ("bo", "ms", "means")
@@ -198,20 +196,6 @@ def test_an_update_that_would_raise_the_energy_is_halved_until_it_falls(monkeypa
     np.testing.assert_allclose(result.assignment, updated, atol=1e-6)
 
 
-@pytest.mark.parametrize("lam", [5.0, 20.0, 50.0])
-def test_two_nodes_that_name_each_other_agree_in_the_end(lam):
-    """Undamped, such a pair changes places at every update, for ever."""
-    features = np.repeat(points(12), 2, axis=0) + 1e-3 * points(24, seed=5)
-    pairs = np.kron(np.eye(12), [[0, 1], [1, 0]])
-    start = np.tile([[0.9, 0.1], [0.3, 0.7]], (12, 1))
-    problem = saf.Problem(features, saf.AffinityGraph(pairs))
-    method = slk("means", "graph", lam, sigma2=20.0)
-    result = method.run(problem, initial=start, max_iterations=LIMIT)
-    assert result.status is saf.Status.CONVERGED
-    assert (result.labels[::2] == result.labels[1::2]).all()
-    np.testing.assert_allclose(result.assignment[::2], result.assignment[1::2], atol=0.05)
-
-
 def test_neighbours_smooth():
     """Noise that a label takes from each pixel by itself is voted down by its neighbours."""
     truth = np.kron([[0, 1], [1, 0]], np.ones((10, 10)))
@@ -250,14 +234,6 @@ def test_without_neighbours_the_assignment_is_the_softmax_of_the_unaries(problem
     prototypes = by_column(result)
     expected = softmax(unaries(problem, prototypes, kind, 0.02))
     np.testing.assert_allclose(result.assignment, expected, atol=2e-3)
-
-
-def test_means_are_the_weighted_means(problem):
-    method = saf.SLK(n_clusters=4, prototypes="means")
-    result = method.run(problem, max_iterations=3)
-    weights = result.assignment[:, result.columns]
-    means = weights.T @ problem.features / weights.sum(axis=0)[:, None]
-    np.testing.assert_allclose(result.prototypes, means, rtol=1e-4)
 
 
 def test_shifted_means_are_peaks_of_the_density(problem):
@@ -351,20 +327,6 @@ def test_the_kernel_width_of_an_image_is_a_share_of_its_variance(problem):
         for width in (None, sigma2)
     )
     np.testing.assert_allclose(found, given, atol=1e-5)
-
-
-@pytest.mark.parametrize("kind", ["bo", "ms"])
-def test_nodes_far_from_every_mode_decide_for_the_nearest(kind):
-    """Their exponentials are below the rounding of 1 in float32."""
-    near = np.repeat([0.0, 10.0], 200) + np.random.default_rng(0).normal(0, 0.3, 400)
-    far = np.linspace(16.0, 16.2, 12)
-    features = np.concatenate([near, far])[:, None]
-    graph = saf.AffinityGraph.k_nearest(features, 5)
-    method = saf.SLK(n_clusters=2, prototypes=kind, sigma2=1.0, laplacian_weight=2.0)
-    result = method.run(saf.Problem(features, graph))
-    assert (result.labels[400:] == result.labels[250]).all()
-    if kind == "ms":  # for typical nodes the energy is too flat to go on
-        assert result.assignment[400:].max(axis=1).min() > 0.9
 
 
 def first_modes(x, n_columns, sigma2):
@@ -466,17 +428,3 @@ def test_of_equal_shares_the_label_is_that_of_the_nearest_prototype(kind, sigma2
     np.testing.assert_allclose(least, squares.min(axis=1), rtol=1e-5)
     sizes = np.bincount(labels, minlength=4)[: result.n_labels] / len(labels)
     np.testing.assert_allclose(result.history.label_shares[-1][result.columns], sizes)
-
-
-@pytest.mark.parametrize("kind", ["bo", "ms"])
-def test_neither_modes_of_strokes_nor_undecided_pixels_hang_on_rounding(kind):
-    """Seeds all have a share of 1, and where pixels stay undecided rounding would tip them over."""
-    image, seeds = read_sample("histology").array, np.zeros((80, 80), int)
-    image = resize(image, (80, 80), anti_aliasing=True)
-    seeds[2:5, 2:20], seeds[40, 8:30], seeds[74, 4:40] = 1, 2, 3
-    method, columns = saf.SLK(prototypes=kind), []
-    for factor in (0, 1e-7, 1e-6):
-        noise = factor * np.random.default_rng(4).standard_normal(image.shape)
-        problem = saf.Problem.from_image(image * (1 + noise), seeds=seeds)
-        columns.append(method.run(problem).assignment.argmax(axis=1))
-    assert max(np.mean(columns[0] != others) for others in columns[1:]) < 0.002

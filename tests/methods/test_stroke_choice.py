@@ -186,11 +186,6 @@ def test_texture_takes_the_place_of_colour_only_where_colour_does_not_tell():
         assert saf.choose_for_strokes(image + step * rough, single).options.features != "multiscale"
 
 
-def test_many_things_of_a_long_image_are_not_lost_at_the_size_of_the_work():
-    sides = [stroke_choices(1, 2, n)["many"].options.max_side for n in (0, 2400, 4096)]
-    assert sides == [480, 480, 820]
-
-
 @pytest.fixture
 def network(monkeypatch):
     """Return deep features that know the truth which a test gives them; no weights are read."""

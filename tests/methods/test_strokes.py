@@ -228,19 +228,6 @@ def test_labels_stay_where_a_run_is_stopped_while_classes_learn_nearby():
     np.testing.assert_array_equal(result.labels, first.labels)
 
 
-def test_stop_is_asked_for_at_each_feature_while_classes_learn_nearby():
-    image, strokes, _ = scene()
-    image = np.stack([image] * 3, axis=-1)
-    problem, asked = problem_of(image, strokes), []
-    with interruptible(lambda: bool(asked.append(True))):
-        for nearby in (0, 8):
-            asked.append(len(asked))
-            saf.AssignmentFlow(rounds=1, nearby=nearby).run(problem)
-    plain, begun = [k for k, one in enumerate(asked) if one is not True]
-    n_features, n_classes = problem.features.shape[1], 2
-    assert len(asked) - begun >= begun - plain + n_features * n_classes
-
-
 def test_paths_tell_two_like_regions_apart():
     image, strokes = two_blobs()
     alike, near = (labels_of(image, strokes, paths=paths, rounds=0) for paths in (0, 10))
@@ -307,16 +294,6 @@ def test_volumes_networks_and_many_classes():
     nearby = saf.AssignmentFlow(nearby=8)  # on a graph that is no image: learns from all of it
     found = nearby.run(saf.Problem(points, graph, seeds=seeds)).labels
     np.testing.assert_array_equal(found, np.repeat(np.arange(1, 6), 20))
-
-
-def test_one_piece_in_four_dimensions():
-    image = np.zeros((2, 3, 9, 16))
-    image[..., 2:6, 2:6] = image[..., 2:6, 10:14] = 1
-    strokes = np.zeros(image.shape, dtype=int)
-    strokes[..., 3, 3:5], strokes[..., 8, 2:9] = 1, 2
-    problem = saf.Problem.from_image(image, window=(1, 1, 3, 3), seeds=strokes, **PLAIN)
-    labels = saf.AssignmentFlow(connected=True).run(problem).labels
-    assert (labels[..., 3:5, 3:5] == 1).all() and (labels[..., 3:5, 11:13] == 2).all()
 
 
 def rooms():

@@ -289,27 +289,6 @@ def test_edges_and_texture_are_standardized_as_in_the_whole(tmp_path):
     assert (found.labels[:] == whole).mean() > 0.998
 
 
-@pytest.mark.parametrize("shape", [(97, 97), (40, 100)])
-def test_small_tiles_have_the_edges_and_texture_of_the_whole(tmp_path, shape):
-    image = picture(shape)
-    own = ImageOptions("multiscale", 3, "uniform", max_side=None)
-    method = Pipeline(saf.SLK(n_clusters=3), own)
-    found = saf.label_large(image, method, tmp_path / "m.ome.zarr", tile=48)
-    assert found.n_tiles > 1 and sum(found.sizes.values()) == image[..., 0].size
-
-
-@pytest.mark.parametrize(("mask", "weights"), [("finite", "uniform"), ("array", "contrast")])
-def test_a_mask_may_leave_some_blocks_whole(tmp_path, mask, weights):
-    image = picture((150, 300)).astype(np.float32)
-    inside = np.ones((150, 300), bool)
-    inside[:60, :50] = False
-    image[~inside] = np.nan
-    method = Pipeline(saf.SLK(n_clusters=3), ImageOptions("intensity", 3, weights))
-    given = inside if mask == "array" else mask
-    found = saf.label_large(image, method, tmp_path / "m.ome.zarr", mask=given)
-    assert ((found.labels[:] > 0) == inside).all()
-
-
 @pytest.mark.parametrize(("mask", "levels"), [("finite", 1), ("array", 3)])
 def test_a_mask_between_the_blocks_that_are_looked_at_is_found(tmp_path, mask, levels):
     image = picture((650, 550), noise=8).astype(np.float32)
@@ -568,14 +547,6 @@ def test_what_is_read_is_neither_replaced_nor_written_into(tmp_path, image, plac
     assert content(tmp_path) == before
 
 
-def test_other_settings_do_not_go_on_with_a_run(tmp_path, image):
-    out = tmp_path / "m.ome.zarr"
-    with pytest.raises(ZeroDivisionError):
-        saf.label_large(image, recipe(), out, tile=64, progress=lambda *_: 1 / 0)
-    with pytest.raises(saf.InvalidInput, match="other settings"):
-        saf.label_large(image, recipe(5), out, tile=64)
-
-
 def test_two_processes_do_not_write_one_mask(tmp_path, image):
     fcntl = pytest.importorskip("fcntl")
     out = tmp_path / "m.ome.zarr"
@@ -637,23 +608,6 @@ def test_levels_outside_of_a_store_and_codecs_that_execute_are_refused(tmp_path,
     file.write_text(json.dumps(plain))
     with pytest.raises(saf.FormatError, match=r"c\.zarr"):
         ImageSource.open(other)
-
-
-def test_no_room_on_the_disk_is_told_and_the_run_goes_on_later(tmp_path, image, monkeypatch):
-    from napari_saf.tiles import _store
-
-    out, real = tmp_path / "m.ome.zarr", _store._array
-
-    def full(path, level, mode):
-        if mode == "r+":
-            raise OSError(28, "No space left on device")
-        return real(path, level, mode)
-
-    monkeypatch.setattr(_store, "_array", full)
-    with pytest.raises(saf.SafError, match=r"m\.ome\.zarr: cannot be written: No space left"):
-        saf.label_large(image, recipe(), out, tile=64)
-    monkeypatch.setattr(_store, "_array", real)
-    assert saf.label_large(image, recipe(), out, tile=64).n_tiles == 6
 
 
 def test_names_of_labels_stay_within_the_image(tmp_path, image):
@@ -733,16 +687,3 @@ def test_tiles_of_many_labels_are_smaller_where_memory_is_bounded(n_labels):
     assert any("a smaller window" in note for note in notes) == (n_labels == 100)
     asked = fitting_tile(**own, tile=96, n_labels=n_labels, n_features=1)
     assert asked[1] == [96] * 3 and bool(asked[2]) == (n_labels > 3)
-
-
-def test_things_on_a_ground_are_seen_in_tiles_as_in_the_whole():
-    side = 300
-    image = np.full((side, side), 20.0)
-    for row in range(8, side - 12, 24):
-        for column in range(8, side - 12, 24):
-            image[row : row + 9, column : column + 9] = 180
-    image += np.random.default_rng(0).normal(0, 3, image.shape)
-    job = LargeJob.of(image.astype(np.uint8), saf.SelfAssignmentFlow(), learn_pixels=2**14)
-    options = Pipeline.from_plain(job.plan().recipe).options
-    assert options.features.to_plain() == {"kind": "foreground", "ground": "dark"}
-    assert options.window == 7 and options.max_side == 128

@@ -98,21 +98,6 @@ def test_a_server_that_fails_half_way_leaves_nothing_that_looks_whole(tmp_path, 
     np.testing.assert_array_equal(found.labels[:], expected.labels[:])
 
 
-def test_a_store_that_does_not_answer_is_told_with_the_chunk(tmp_path, memory, monkeypatch):
-    is_down, read = [], type(memory).cat_file
-
-    def cat_file(files, path, *arguments, **options):
-        if is_down:
-            raise TimeoutError
-        return read(files, path, *arguments, **options)
-
-    monkeypatch.setattr(type(memory), "cat_file", cat_file)
-    image = ImageSource.open(put(memory, write_zarr(tmp_path / "a.zarr", picture())))
-    is_down.append(True)
-    with pytest.raises(saf.FormatError, match=r"read at \[0:9, 0:9\]: 0/c/0/0/0: TimeoutError"):
-        image.read((slice(0, 9), slice(0, 9)))
-
-
 def test_a_web_server_will_do(tmp_path):
     pytest.importorskip("aiohttp")
     write_zarr(tmp_path / "a.zarr", picture())

@@ -22,7 +22,7 @@ from qtpy.QtWidgets import (
 
 from napari_saf import comparison as compare
 from napari_saf._gui.forms.choices import Choice
-from napari_saf._gui.forms.image_selection import with_side
+from napari_saf._gui.forms.image_input import with_side
 from napari_saf._gui.forms.layout import FormSection, fill_layout
 from napari_saf._gui.forms.method_form import described
 from napari_saf._gui.layers.placement import ImageRegion

@@ -32,8 +32,8 @@ from napari_saf._gui.docks.base import DockBase
 from napari_saf._gui.forms.choices import LayerChoice
 from napari_saf._gui.forms.layout import FormSection, create_button, create_fold, enable
 from napari_saf._gui.runs.controller import RunController
-from napari_saf._gui.runs.job import RecordedStart
 from napari_saf._gui.runs.panel import RUN_KEY, RunPanel
+from napari_saf._gui.runs.run import RecordedStart
 from napari_saf.recording import RecordedLabels, RecordedState
 from napari_saf.result import LabelImage
 

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from napari_saf._gui.layers.live import LiveLayer, UncertaintyLayer
 from napari_saf._gui.layers.metadata import colors_of, metadata_of
 from napari_saf._gui.layers.view import visibility_of
-from napari_saf._gui.runs.controller import Run, RunController
-from napari_saf._gui.runs.job import RunJob
+from napari_saf._gui.runs.controller import RunController
+from napari_saf._gui.runs.run import Run, RunJob
 from napari_saf.errors import counted
 from napari_saf.metrics import class_separability, pairwise_separability
 from napari_saf.problem import Problem

@@ -16,10 +16,10 @@ from qtpy.QtWidgets import QGridLayout, QHBoxLayout, QHeaderView, QLabel, QVBoxL
 
 from napari_saf._gui.docks.tables import ROW_HEIGHT, create_cell, create_table, to_qcolor
 from napari_saf._gui.forms.fields import OddSlider
-from napari_saf._gui.forms.image_selection import side_of, with_side
+from napari_saf._gui.forms.image_input import side_of, with_side
 from napari_saf._gui.forms.layout import FormSection, create_button, create_fold, fill_layout
 from napari_saf._gui.forms.method_form import MethodForm
-from napari_saf._gui.runs.job import RunJob
+from napari_saf._gui.runs.run import RunJob
 from napari_saf.errors import SafError, counted
 from napari_saf.parameters import build, values_of
 from napari_saf.result import History

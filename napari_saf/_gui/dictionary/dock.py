@@ -25,9 +25,8 @@ from napari_saf._gui.layers.live import LiveLayer
 from napari_saf._gui.layers.metadata import is_given
 from napari_saf._gui.layers.reading import ImageJob
 from napari_saf._gui.layers.view import LabelFinder, Place
-from napari_saf._gui.runs.controller import Frame
-from napari_saf._gui.runs.job import RunJob
 from napari_saf._gui.runs.panel import RUN_KEY, RUN_KEY_TEXT, RunPanel
+from napari_saf._gui.runs.run import Frame, RunJob
 from napari_saf.dictionary import (
     DICTIONARY_SUFFIX,
     LearnedDictionary,

@@ -36,8 +36,8 @@ from napari_saf._gui.layers import placement
 from napari_saf._gui.layers.large import narrowed
 from napari_saf._gui.layers.reading import ImageJob
 from napari_saf._gui.napari_workarounds import dims_of
-from napari_saf._gui.runs.job import RunJob
 from napari_saf._gui.runs.panel import RunPanel
+from napari_saf._gui.runs.run import RunJob
 from napari_saf.batch import ApplyOptions, least_certain, run_batch
 from napari_saf.errors import InvalidInput, counted, format_count
 from napari_saf.input import AUTO
@@ -49,12 +49,8 @@ from napari_saf.project import Model
 BUSY = "wait for the end, or stop"
 _FILES = object()
 _FILES_TEXT = "a file or folder …"
-_SAVE_HELP = (
-    "Keep what each label looks like, with names, colours, features and scale, in a small file: to "
-    "label other images with, in the Prototypes dock or on the command line."
-)
+_SAVE_HELP = "Keep what each label looks like in a small file, to label other images with."
 _REDO = "redo what is there"
-_NO_MAPS = "none"
 _NEEDS_STROKES = "the strokes taught nothing that holds for other images"
 _WIDTH, _MARGIN = 420, 10
 _ROWS = {
@@ -62,10 +58,7 @@ _ROWS = {
     "source": ("Images in", "A folder, all images of which are labelled, or one file."),
     "results": ("Results in", "The folder for the labels; it is made if need be."),
     "brightness": ("Brightness", BRIGHTNESS_HELP),
-    "maps": (
-        "Probabilities",
-        "Maps of how much each pixel is of each label, beside the labels of each image (W).",
-    ),
+    "maps": ("Probabilities", "Maps of how much each pixel is of each label, as files (W)."),
     "overwrite": ("", "Without this, images that have labels from here are skipped."),
 }
 _FILE_ROWS = ("source", "results", "maps", "overwrite")
@@ -109,9 +102,9 @@ class ApplyDialog(QDialog):
         panel: RunPanel,
         help: str,
         fits: Callable[[Any], bool] = lambda layer: True,
+        none: str | None = None,
         *,
         has_classifier: bool = False,
-        none: str | None = None,
         has_brightness: bool = True,
         extra: Sequence[QWidget] = (),
     ) -> None:
@@ -124,9 +117,7 @@ class ApplyDialog(QDialog):
         self.image = LayerChoice(viewer, Image, fits, none=none, last=[(_FILES_TEXT, _FILES)])
         self.brightness = Choice(BRIGHTNESS)
         self.source, self.results = FolderField(_ROWS["source"][1]), FolderField("Results")
-        self.maps = Choice(
-            [(_NO_MAPS, ""), *((suffix, suffix) for suffix in io.PROBABILITY_SUFFIXES)]
-        )
+        self.maps = Choice([("none", ""), *((x, x) for x in io.PROBABILITY_SUFFIXES)])
         self.overwrite, self.status = QCheckBox(_REDO), StatusArea()
         self.button = create_button("Apply", help, self.apply)
         self.stop = create_button("Stop", "End the work; what is done stays.", panel.stop)
@@ -272,16 +263,11 @@ def start_applying(
             text, has_failed = summary
             (panel.show_fault if has_failed else panel.show_outcome)(text)
 
-        panel.begin_task("looking for images", work, show, panel.show_task)
+        panel.begin_task("looking for images", work, show)
     elif isinstance(learned, Pipeline) and request.image is not None:
+        image, rescale = request.image, request.rescale
         job = repeat_job(
-            viewer,
-            learned,
-            request.image,
-            labels,
-            rescale=request.rescale,
-            title=title,
-            strokes=strokes,
+            viewer, learned, image, labels, rescale=rescale, title=title, strokes=strokes
         )
         panel.controller.start(job)
 

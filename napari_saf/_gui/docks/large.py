@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -25,7 +25,7 @@ from napari_saf._gui.layers.live import colormap_of, label_colors
 from napari_saf._gui.layers.metadata import METADATA_KEY, NAMES_KEY, STORE_KEY
 from napari_saf._gui.layers.placement import Placement, pixels_of
 from napari_saf._gui.layers.view import insert_above, visibility_of
-from napari_saf._gui.runs.tasks import Task
+from napari_saf._gui.runs.run import Task
 from napari_saf.errors import InvalidInput, SafError, counted, format_count
 from napari_saf.io import PrototypeSet, file_stem, mask_stem
 from napari_saf.methods import Cancelled, run_to_end
@@ -39,19 +39,11 @@ _SHOWN_SECONDS = 0.3
 CLOCK_MILLISECONDS = 500
 _LEARNING = "learning from parts of the image"
 _SUFFIX = ".labels.ome.zarr"
-_START_HELP = (
-    "Label all of the image at full resolution, in tiles, into the folder above; what is there "
-    "already is not done again, also after napari was closed."
-)
+_START_HELP = "Label all of the image in tiles, into the folder above; what is there is kept."
 _PAUSE_HELP = "Stop after the present tile; Label everything goes on from there."
-_ANEW_HELP = (
-    "Remove the labels that are there so far, and label everything with what the dock says."
-)
+_ANEW_HELP = "Remove the labels so far, and label everything with what the dock says."
 _AS_BEGUN = "with the settings it was begun with: Pause, then Start anew takes those of the dock"
-_STORE_HELP = (
-    "The folder for the labels, NAME.ome.zarr, a pyramid that napari and other programs open; "
-    "choose the same one again to go on with it."
-)
+_STORE_HELP = "The folder for the labels, NAME.ome.zarr; choose the same again to go on with it."
 
 
 class LargeSection(FormSection):
@@ -62,10 +54,7 @@ class LargeSection(FormSection):
     """
 
     def __init__(
-        self,
-        viewer: napari.Viewer,
-        chosen: ImageInput,
-        learner: Callable[[], Learner],
+        self, viewer: napari.Viewer, chosen: ImageInput, learner: Callable[[], Learner]
     ) -> None:
         super().__init__()
         self._viewer, self._input, self._learner = viewer, chosen, learner
@@ -193,10 +182,10 @@ class LargeSection(FormSection):
 
     def _on_failed(self, error: Exception) -> None:
         self._clock.stop()
-        text = describe_error(error).replace(
-            "--overwrite begins anew", "choose another folder, or remove it"
-        )
-        self.status.show_error(text.replace("--overwrite replaces it", "choose another folder"))
+        text = describe_error(error)
+        for option in ("--overwrite begins anew", "--overwrite replaces it"):
+            text = text.replace(option, "choose another folder, or remove it")
+        self.status.show_error(text)
 
     def _on_finished(self) -> None:
         self._task = None
@@ -240,7 +229,7 @@ class _Shown:
 
     levels: list[Any]
     prototypes: PrototypeSet | None
-    recipe: dict[str, Any] | None
+    recipe: Mapping[str, Any] | None
     fraction: float
     text: str = ""
     is_as_begun: bool = False

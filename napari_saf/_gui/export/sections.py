@@ -29,7 +29,7 @@ from napari_saf._gui.docks.apply import BUSY, ApplyDialog, why_not_repeated
 from napari_saf._gui.docks.tables import LabelList
 from napari_saf._gui.forms.choices import Choice
 from napari_saf._gui.forms.controls import ask_for_path, json_path
-from napari_saf._gui.forms.image_selection import FEATURE_LABELS
+from napari_saf._gui.forms.image_input import FEATURE_LABELS
 from napari_saf._gui.forms.layout import FormSection, create_button, create_row, enable, fill_layout
 from napari_saf._gui.layers import metadata, placement
 from napari_saf._gui.runs.panel import RunPanel

@@ -28,12 +28,10 @@ from napari_saf._gui.layers.view import list_events
 
 Entries = Sequence[tuple[str, object]]
 Plain = str | int | float | None
-"""Values that files of projects hold."""
+PlainValues = dict[str, Plain | dict[str, Plain]]
+"""Values that files of projects hold, by name."""
 BRIGHTNESS: Entries = (("each image by itself", True), ("as in the first image", False))
-BRIGHTNESS_HELP = (
-    "Which values count as black and white: the darkest and brightest of each image, for images of "
-    "other brightness; or those of the first image, where a value means the same in all."
-)
+BRIGHTNESS_HELP = "Which values count as black and white: those of each image, or of the first."
 HEADING = object()
 """The value of an entry that is a heading of those below it, and not to be chosen."""
 _MOST_ROWS = 4
@@ -80,7 +78,7 @@ class Choice(QComboBox):
         return str(help) if self.shown_text == text else f"{text}\n{help}".strip()
 
     def event(self, event: QEvent) -> bool:
-        # Without a text of its own the row shows its help.
+        # Where this has no text the row shows its help.
         if event.type() == QEvent.Type.ToolTip and self.shown_help:
             QToolTip.showText(event.globalPos(), self.shown_help, self)
             return True

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from napari_saf.device import resolve_device
 from napari_saf.errors import NotFinite, SafError
 from napari_saf.methods import METHODS, AbstractMethod
 from napari_saf.parameters import Parameter, describe, values_of
@@ -69,6 +70,16 @@ def describe_error(error: Exception) -> str:
     name, colon, text = str(error).partition(": ")
     label = _LABELS.get(name.rpartition(".")[2], name)
     return f"{label}{colon}{text}"
+
+
+def device_text(method: AbstractMethod) -> str:
+    """Return where a run of a method is computed, and how precisely."""
+    name = str(getattr(method, "device", "cpu"))
+    try:
+        device = resolve_device(name).type.upper()
+    except SafError:
+        device = f"{name}: not there"
+    return ", ".join([device, str(getattr(method, "dtype", ""))]).strip(", ")
 
 
 def list_names(names: Sequence[str]) -> str:

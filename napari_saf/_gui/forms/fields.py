@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import napari
 import numpy as np
-from magicgui.widgets import create_widget
+from magicgui.widgets import CheckBox, ComboBox
 from magicgui.widgets.bases import BaseValueWidget, ValuedContainerWidget
 from napari.layers import Labels
 from numpy.typing import NDArray
@@ -48,16 +48,14 @@ _BUTTON_WIDTH = 30
 def create_field(parameter: Parameter, viewer: napari.Viewer) -> BaseValueWidget[Any]:
     """Create the field of a parameter, at its default."""
     name, default = parameter.name, parameter.default
-    options: dict[str, Any] | None = None
     if parameter.kind == "bool":
-        options = {"widget_type": "CheckBox", "text": " "}
-    elif parameter.kind == "choice" and parameter.hint is not str:
+        return CheckBox(value=bool(default), name=name, text=" ")
+    if parameter.kind == "choice" and parameter.hint is not str:
         entries, is_optional = choice_entries(parameter), parameter.optional
-        options = {"widget_type": "ComboBox", "choices": entries, "nullable": is_optional}
-    if options is not None:
-        return create_widget(default, name=name, options=options)  # type: ignore[return-value]
+        return ComboBox(value=default, name=name, choices=entries, nullable=is_optional)
     if parameter.kind == "array":
-        field = _prototypes_field(viewer)
+        choice = PrototypesChoice(viewer)
+        field = QtField(choice, choice.prototypes, choice.show_prototypes, choice.layer_changed)
     elif parameter.suggestions:
         field = _size_field(parameter)
     elif parameter.ends is not None:
@@ -219,6 +217,11 @@ class PrototypesChoice(LayerChoice):
         points = {} if self.layer is None else points_of(self.layer)
         return np.concatenate(list(points.values())) if points else None
 
+    def show_prototypes(self, prototypes: object) -> None:
+        """Choose nothing for None: the layer of an array is unknown."""
+        if prototypes is None:
+            self.choose(None)
+
     @property
     def labels(self) -> NDArray[np.int64] | None:
         """The label of each prototype, None if they are 1, 2, ..."""
@@ -227,21 +230,10 @@ class PrototypesChoice(LayerChoice):
         return None if np.array_equal(labels, np.arange(1, len(labels) + 1)) else labels
 
     @property
-    def image_options(self) -> dict[str, Any]:
+    def image_options(self) -> Mapping[str, Any]:
         """The options of the image in the recipe of the chosen result, if it has some."""
         recipe = {} if self.layer is None else self.layer.metadata[METADATA_KEY]["recipe"]
         return recipe.get("input") or {}
-
-
-def _prototypes_field(viewer: napari.Viewer) -> QtField:
-    choice = PrototypesChoice(viewer)
-
-    def show(value: object) -> None:
-        """Choose nothing: the layer of an array is unknown."""
-        if value is None:
-            choice.choose(None)
-
-    return QtField(choice, choice.prototypes, show, choice.layer_changed)
 
 
 def _number_field(parameter: Parameter) -> QtField:

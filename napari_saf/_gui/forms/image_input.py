@@ -1,27 +1,240 @@
-"""Form of the input: image, region, scale, features, mask."""
+"""Form of the input: image, region, scale, features, mask; and the frozen value that it reads."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, Literal
 
 import napari
 from napari.layers import Image, Labels, Layer
 from qtpy.QtCore import QObject, Signal
 
-from napari_saf._gui.forms.choices import Choice, LayerChoice, Plain
+from napari_saf._gui.forms.choices import Choice, LayerChoice, Plain, PlainValues
 from napari_saf._gui.forms.fields import create_field
-from napari_saf._gui.forms.image_selection import FEATURE_LABELS, OPTIONS, ImageSelection
 from napari_saf._gui.forms.layout import FormSection
 from napari_saf._gui.forms.method_form import OptionsForm
 from napari_saf._gui.layers import placement
+from napari_saf._gui.layers.large import LargeRegion, narrowed
 from napari_saf._gui.layers.metadata import is_given
-from napari_saf.features import FEATURES, extractor_of
+from napari_saf._gui.layers.reading import ImageJob
+from napari_saf.errors import InvalidInput
+from napari_saf.features import FEATURES, Foreground, extractor_of
 from napari_saf.input import AUTO, GIVEN_FEATURES
 from napari_saf.parameters import describe
 from napari_saf.problem import ImageOptions
+
+Extent = Literal["slice", "each", "volumes", "volume"]
+OPTIONS = {option.name: option for option in describe(ImageOptions)}
+FEATURE_LABELS = dict(OPTIONS["features"].choice_labels)
+_EXTENTS: tuple[tuple[str, Extent], ...] = (
+    ("this slice", "slice"),
+    ("each slice by itself", "each"),
+    ("each volume by itself", "volumes"),
+    ("as a volume", "volume"),
+)
+_TIMES = ("t", "time", "frame", "frames")
+_COLOURS = ("red", "green", "blue")
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class ImageSelection:
+    """Pixels of an image layer, layers that go with them, and options, as the controls show them.
+
+    The window of the options is one side, along the axes that count as neighbours, or "auto".
+    Their groups and features are those without a layer for them. What of a stack is on screen is
+    looked up in the viewer when it is needed.
+    """
+
+    viewer: napari.Viewer
+    image: Image | None = None
+    channel_axis: int | None = None
+    extent: Extent = "volume"
+    options: ImageOptions = ImageOptions()
+    features: Image | None = None
+    mask: Labels | None = None
+    groups: Labels | None = None
+    strokes: Labels | None = None
+
+    @property
+    def axes(self) -> tuple[int, ...]:
+        """The spatial axes of the image, none without one."""
+        axes = () if self.image is None else range(self.image.ndim)
+        return tuple(axis for axis in axes if axis != self.channel_axis)
+
+    @property
+    def channel_names(self) -> Sequence[str]:
+        if self.image is None or self.channel_axis is None:
+            return _COLOURS if self.image is not None and self.image.rgb else ("brightness",)
+        n_channels = placement.pixels_of(self.image).shape[self.channel_axis]
+        return [f"channel {k}" for k in range(n_channels)] if n_channels > 1 else ("brightness",)
+
+    @property
+    def slice_word(self) -> str:
+        """What a slice along the first axis is called."""
+        return slice_word(self.image, self.axes[0]) if self.axes else "slice"
+
+    @property
+    def extents(self) -> list[tuple[str, object]]:
+        """What may be labelled of the image, each with its text."""
+        return [
+            (text.replace("slice", self.slice_word), extent)
+            for text, extent in _EXTENTS
+            if extent != "volumes" or len(self.axes) > 3
+        ]
+
+    @property
+    def feature_names(self) -> list[str]:
+        """The features that suit the channels of the image."""
+        n_channels = len(self.channel_names)
+        return [name for name, cls in FEATURES.items() if cls.channels in (None, n_channels)]
+
+    def group_sources(self) -> list[tuple[str, object]]:
+        """Return groups that the image defines: slices that are labelled together, channels."""
+        if self.image is None:
+            return []
+        sources: list[tuple[str, object]] = []
+        if len(self.axes) > 2 and self.extent != "slice":
+            plane = placement.plane_on_screen(self.viewer, self.image, self.axes)
+            for number, axis in enumerate(self.axes):
+                if axis not in plane:
+                    name = str(self.image.axis_labels[axis])  # without one numbered from the last
+                    name = f"axis {name}" if name.lstrip("-").isdigit() else name
+                    sources.append((f"slices ({name})", f"axis:{number}"))
+        for channel, name in enumerate(self.channel_names):
+            sources.append((f"{name}: low and high", f"channel:{channel}"))
+        return sources
+
+    def slices(self, *, every: bool = False) -> placement.ImageRegion:
+        """Return the slices that are labelled, or all; InvalidInput without an image."""
+        if self.image is None:
+            raise InvalidInput(placement.NO_IMAGE)
+        viewer, image, axes = self.viewer, self.image, self.axes
+        region = placement.ImageRegion(image, self.channel_axis, {}, tuple(range(image.ndim)))
+        if self.extent == "volume" or len(axes) <= 2:
+            return region
+        if self.extent == "slice" and not every:
+            fixed = placement.slice_on_screen(viewer, image, axes)
+            return dataclasses.replace(region, fixed=fixed)
+        n_shown = 3 if self.extent == "volumes" else 2
+        together = placement.plane_on_screen(viewer, image, axes, n_shown)
+        return dataclasses.replace(region, together=together)
+
+    def region(self, strokes: Labels | None = None) -> placement.ImageRegion:
+        """Return what is labelled at once: of a large image a part, see `narrowed`."""
+        return narrowed(self.viewer, self.slices(), self.strokes if strokes is None else strokes)
+
+    def job(self, *, finite_only: bool = False, strokes: Labels | None = None) -> ImageJob:
+        """Return what to read, with a value for what is automatic; InvalidInput without an image.
+
+        The `strokes` take the place of those that are selected.
+        """
+        strokes = self.strokes if strokes is None else strokes
+        region = self.region(strokes)
+        features = None if self.features is None else region.over_features(self.features)
+        pixels, axis = features or (None, -1)
+        options = self.options
+        if isinstance(region, LargeRegion) and strokes is not None:
+            # What strokes teach in a part is for all of the image, at its full size.
+            options = dataclasses.replace(options, max_side=None)
+        job = ImageJob(
+            region.pixels,
+            options,
+            mask=region.over(self.mask),
+            groups=region.over(self.groups),
+            seeds=region.over(strokes),
+            finite_only=finite_only,
+            features=pixels,
+            features_axis=axis,
+        )
+        return self._resolved(job, region)
+
+    def whole_options(self) -> ImageOptions:
+        """Return the options for all slices of the image."""
+        region = self.slices(every=True)
+        return self._resolved(ImageJob(region.pixels, self.options), region).options
+
+    def _resolved(self, job: ImageJob, region: placement.ImageRegion) -> ImageJob:
+        """Return a job with the options that its region asks for."""
+        window, axis = job.options.window, region.channel_axis_read
+        if isinstance(window, int):
+            window = region.window(window)[0]
+        options = dataclasses.replace(job.options, window=window, channel_axis=axis)
+        job = dataclasses.replace(job, options=options)
+        ground = job.ground() if options.features == AUTO else None
+        shapes, n_channels = [region.shape], len(self.channel_names)
+        options = options.resolve(shapes, n_channels, region.averaged_axes, ground)
+        return dataclasses.replace(job, options=options)
+
+    def scale_note(self) -> str:
+        """Return where the window is smaller than the scale, as the image is, and by how much."""
+        window = self.options.window
+        return self.region().window(window)[1] if isinstance(window, int) else ""
+
+    def note(self, *, uses_window: bool) -> str:
+        """Return in lines which slice of a stack is labelled alone, and the note on the scale."""
+        fixed, lines = self.slices().fixed, []
+        if fixed:
+            shape, word = placement.pixels_of(self.image).shape, slice_word(self.image, min(fixed))
+            names = {axis: slice_word(self.image, axis) for axis in fixed}
+            at = [f"{names[axis]} {k + 1} of {shape[axis]}" for axis, k in fixed.items()]
+            lines = [f"{', '.join(at)} is labelled: {word.capitalize()}s labels all"]
+        return "\n".join(filter(None, [*lines, self.scale_note() if uses_window else ""]))
+
+    def automatic_note(self, *, uses_window: bool) -> str:
+        """Return in words what is chosen for the image where the options say "automatic"."""
+        try:
+            words = _words(self.job().options, uses_window)
+        except InvalidInput:
+            return ""
+        automatic = [name for name in words if getattr(self.options, name) == AUTO]
+        return ", ".join(" ".join(words[name]).strip() for name in automatic)
+
+    def changes_since(self, start: ImageOptions, *, uses_window: bool) -> list[str]:
+        """Return in words which options are not those of the start."""
+        words, at_start = _words(self.options, uses_window), _words(start, uses_window)
+        if self.features is not None:
+            words["features"] = ("", self.features.name)
+        changed = [words[name] for name in words if words[name] != at_start[name]]
+        return [f"{name.capitalize()} {text}".strip() for name, text in changed]
+
+
+def _words(options: ImageOptions, uses_window: bool) -> dict[str, tuple[str, str]]:
+    """Return what options that are used say, each as a name, if it needs one, and a text."""
+    features, window = FEATURE_LABELS.get(options.features_name, ""), options.window
+    if isinstance(options.extractor, Foreground):
+        features = f"things on {options.extractor.ground_text}"
+    words = {
+        "window": ("scale", str(max(window) if isinstance(window, tuple) else window)),
+        "features": ("", features),
+        "weights": ("edges", OPTIONS["weights"].choice_labels[options.weights]),
+        "max_side": ("", f"{options.max_side} px" if options.max_side else "full size"),
+        "full_resolution": ("full resolution", "on" if options.full_resolution else "off"),
+    }
+    if not uses_window:
+        del words["window"], words["weights"]
+    return words
+
+
+def slice_word(layer: Layer, axis: int) -> str:
+    return "frame" if str(layer.axis_labels[axis]).lower() in _TIMES else "slice"
+
+
+def side_of(window: int | tuple[int, ...] | str) -> int | None:
+    """Return the side of a window, on all axes on which it is not 1; None where they differ."""
+    if isinstance(window, str):
+        return None
+    if isinstance(window, int):
+        return window
+    sides = set(window) - {1}
+    return sides.pop() if len(sides) == 1 else None
+
+
+def with_side(window: int | tuple[int, ...], side: int) -> int | tuple[int, ...]:
+    """Return a window of another side; slices that are labelled by themselves stay so."""
+    return side if isinstance(window, int) else tuple(1 if n == 1 else side for n in window)
+
 
 DEFAULT_OPTIONS = ImageOptions()
 _MOST_SCALE = 1000
@@ -30,17 +243,14 @@ _FIELDS = ("window", "weights", "max_side", "full_resolution")
 _HELP = {
     "image": "The image layer to label.",
     "channels": "The axis that holds channels, not space; named as its slider is.",
-    "extent": "What to label of a stack: the slice on screen; every slice by itself, with the same "
-    "labels in all; every volume of a series likewise; or all as one volume.",
-    "strokes": "A Labels layer in which some pixels were painted 1, 2, ...: their labels are kept, "
-    "and all other pixels follow.",
-    "groups": "What each label should be spread over: slices, bright and dark pixels of a channel, "
-    "or the regions of a Labels layer (V).",
-    "features": "What describes a pixel: computed here, or the channels of another image layer of "
-    "the same size.",
+    "extent": "The slice on screen; each slice, with the same labels in all; or one volume.",
+    "strokes": "A Labels layer with pixels painted 1, 2, ...: all other pixels follow these.",
+    "groups": "What each label is spread over: slices, bright and dark pixels, or a layer (V).",
+    "features": "What describes a pixel: computed here, or the channels of another image layer.",
     "mask": "Label only where this layer is not 0.",
 }
-_LABELS = {"channels": "Channel axis", "extent": "Slices", "features": "Kind"}
+_LABELS = {name: name.capitalize() for name in _HELP}
+_LABELS |= {"channels": "Channel axis", "extent": "Slices", "features": "Kind"}
 _IMAGE_ROWS = ("image", "channels", "extent", "strokes", "groups")
 
 
@@ -70,15 +280,18 @@ class ImageInput(QObject):
             "groups": LayerChoice(viewer, Labels, none="none"),
         }
         self.choices["features"] = LayerChoice(viewer, Image, self._may_be_features)
-        self.choices |= {name: self._create_field(name) for name in _FIELDS}
+        for name in _FIELDS:
+            # "automatic" is offered where the scale starts as such.
+            words = [x for x in OPTIONS[name].choices if x != AUTO or self.start.window == AUTO]
+            start = getattr(self.start, name)
+            field = dataclasses.replace(OPTIONS[name], choices=tuple(words), default=start)
+            self.choices[name] = create_field(field, viewer)
         self.choices["mask"] = LayerChoice(viewer, Labels, none="none")
         self.scale = self.choices["window"].control
         self.section, self.features = FormSection(), FormSection()
         for name, choice in self.choices.items():
-            if name in _HELP:
-                label, help = _LABELS.get(name, name.capitalize()), _HELP[name]
-            else:
-                label, help = OPTIONS[name].label, OPTIONS[name].help
+            help = _HELP.get(name) or OPTIONS[name].help
+            label = _LABELS.get(name) or OPTIONS[name].label
             if name != "window":
                 self._section_of(name).add_row(label, choice, help)
             if name == "features":
@@ -87,14 +300,6 @@ class ImageInput(QObject):
         self._connect()
         self._on_image_changed()
         self.choose(features=self.start.features)
-
-    def _create_field(self, name: str) -> Any:
-        """Create the field of an option; "automatic" is offered where the scale starts as such."""
-        item, words = OPTIONS[name], OPTIONS[name].choices
-        if self.start.window != AUTO:
-            words = tuple(word for word in words if word != AUTO)
-        start = getattr(self.start, name)
-        return create_field(dataclasses.replace(item, choices=words, default=start), self._viewer)
 
     def _create_extractors(self) -> dict[str, OptionsForm]:
         """Create the rows of what features ask for, such as a file of weights."""
@@ -173,7 +378,7 @@ class ImageInput(QObject):
             else:
                 self.choices[name].choose(value)
 
-    def plain_values(self) -> dict[str, Any]:
+    def plain_values(self) -> PlainValues:
         """Return scale and choices as values for JSON, but for layers."""
         values = {name: choice.value for name, choice in self.choices.items() if name != "window"}
         plain = {name: value for name, value in values.items() if isinstance(value, Plain)}

@@ -11,7 +11,7 @@ from magicgui.widgets.bases import BaseValueWidget
 from qtpy.QtCore import QObject, Signal
 from superqt.utils import signals_blocked
 
-from napari_saf._gui.forms.choices import HEADING, Choice, Entries, LayerChoice, Plain
+from napari_saf._gui.forms.choices import HEADING, Choice, Entries, LayerChoice, Plain, PlainValues
 from napari_saf._gui.forms.fields import PrototypesChoice, create_field
 from napari_saf._gui.forms.layout import FormSection
 from napari_saf._gui.settings import current_settings
@@ -161,9 +161,9 @@ class MethodForm(OptionsForm):
     def choose(self, name: str) -> None:
         self.box.choose(next((item for item in self.box.values() if item.name == name), None))
 
-    def plain_values(self) -> dict[str, Any]:
+    def plain_values(self) -> PlainValues:
         """Return the method and its parameters as values for JSON; one that is wrong hides all."""
-        plain: dict[str, Any] = {"method": self.method.name}
+        plain: PlainValues = {"method": self.method.name}
         with suppress(SafError):
             values = self.values().items()
             plain["parameters"] = {name: x for name, x in values if isinstance(x, Plain)}

@@ -25,7 +25,7 @@ from napari_saf._gui.objects.lessons import (
     learn_from,
     teach,
 )
-from napari_saf._gui.runs.tasks import BackgroundTasks
+from napari_saf._gui.runs.run import BackgroundTasks
 from napari_saf.errors import SafError, counted
 from napari_saf.objects import (
     ClassifiedObjects,

@@ -14,7 +14,7 @@ from qtpy.QtWidgets import QCheckBox, QPushButton, QWidget
 
 from napari_saf._gui.docks.tables import LabelList
 from napari_saf._gui.forms.choices import Choice, LayerChoice
-from napari_saf._gui.forms.image_selection import slice_word
+from napari_saf._gui.forms.image_input import slice_word
 from napari_saf._gui.forms.layout import FormSection, create_fold, create_row
 from napari_saf._gui.forms.method_form import OptionsForm
 from napari_saf._gui.layers.metadata import OBJECTS_KEY, carry_objects, labels_to_choose
@@ -27,7 +27,7 @@ from napari_saf._gui.layers.placement import (
 from napari_saf._gui.layers.reading import Pixels
 from napari_saf._gui.objects.corrections import NUMBERS
 from napari_saf._gui.objects.layers import Source
-from napari_saf._gui.runs.tasks import BackgroundTasks
+from napari_saf._gui.runs.run import BackgroundTasks
 from napari_saf.io import count_labels
 from napari_saf.objects import TRACK_BY, ObjectStep
 from napari_saf.parameters import describe, to_plain

@@ -18,8 +18,8 @@ from napari_saf._gui.layers.view import visibility_of
 from napari_saf._gui.prototypes import edits
 from napari_saf._gui.prototypes.edits import Edited, EditedStart, EditTarget
 from napari_saf._gui.prototypes.labels import LabelState, Source
-from napari_saf._gui.runs.job import RunJob
 from napari_saf._gui.runs.panel import RunPanel
+from napari_saf._gui.runs.run import RunJob
 from napari_saf.errors import InvalidInput
 from napari_saf.recording import PackedArray
 from napari_saf.result import Segmentation

@@ -16,7 +16,7 @@ from scipy import ndimage
 from napari_saf._gui.layers.placement import labelled_axes, pixels_of
 from napari_saf._gui.layers.reading import ImageJob, Pixels, ProblemReader
 from napari_saf._gui.prototypes.labels import LabelState, Source
-from napari_saf._gui.runs.job import RunJob
+from napari_saf._gui.runs.run import RunJob
 from napari_saf.device import torch
 from napari_saf.errors import InvalidInput
 from napari_saf.graph import GridGraph

@@ -1,195 +1,25 @@
-"""The runs of a viewer: a thread that fills a mailbox, and the timer that shows what is in it."""
+"""The run of a dock: a timer shows the newest frame of its thread in the layer of the results."""
 
 from __future__ import annotations
 
-import dataclasses
 import time
-from collections import deque
-from collections.abc import Callable
-from contextlib import suppress
 from typing import Any
 
 import napari
 import numpy as np
-from numpy.typing import NDArray
 from qtpy.QtCore import QObject, QTimer, Signal
 
 from napari_saf._gui.layers.live import LiveLayer, RegionsLayer
 from napari_saf._gui.layers.metadata import SoftLabels
 from napari_saf._gui.layers.reading import ProblemReader
 from napari_saf._gui.layers.view import middle_on_screen, visibility_of
-from napari_saf._gui.runs.job import RecordedStart, RunJob, StoppedStart
-from napari_saf._gui.runs.tasks import Task
+from napari_saf._gui.runs.run import Frame, Run, RunJob
 from napari_saf._gui.settings import current_settings
 from napari_saf.io import PrototypeSet
-from napari_saf.methods import Cancelled, SweepMethod, run_to_end
-from napari_saf.parts import in_view
-from napari_saf.pipeline import NumberedRun, Pipeline, RunStart
-from napari_saf.problem import Problem
-from napari_saf.recording import Recording
 from napari_saf.regions import RegionHierarchy
-from napari_saf.result import LabelImage, LabelMap, Segmentation, Snapshot
+from napari_saf.result import Segmentation
 
 _CLOSING_SECONDS = 5.0
-
-
-@dataclasses.dataclass(frozen=True, slots=True, eq=False)
-class Frame:
-    """What the screen shows of a snapshot; owns its arrays.
-
-    Entry k of `numbers` is the label of column k on screen: the number it was painted with.
-    """
-
-    labels: LabelImage
-    numbers: NDArray[np.int64]
-    shares: NDArray[np.float64]
-    prototypes: NDArray[np.float32]
-    n_labels: int
-    time: float
-    fraction: float
-    stage: str
-
-
-class Run(Task):
-    """A run, as a job asks for it, and the layer that shows it.
-
-    The `mailbox` holds at most one frame: the run makes one when it is empty, and whoever takes it
-    asks so for another; neither waits for the other. `first_labels` is sent with the first. A sweep
-    through the fairness weights sends `swept` before it returns its last solution. What follows the
-    labels does not hold them up: `prototypes_learned` from strokes, and regions that are `merged`.
-
-    A `recording` can be set while a run goes on, if it is recordable. The `problem` is what was
-    read, with strokes numbered without gaps; the `classes` are the numbers of the strokes. At full
-    resolution parts of a large image come first that are near the `centre` of the screen, in pixels
-    of the image. The `fault` says what ended the run, if it was no person.
-    """
-
-    first_labels = Signal()
-    swept = Signal(object)
-    prototypes_learned = Signal(object)
-    merged = Signal(object)
-
-    def __init__(self, job: RunJob, live: LiveLayer, reader: ProblemReader) -> None:
-        super().__init__(self._label)
-        self.job, self.live, self._reader = job, live, reader
-        self._start = job.start or RunStart()
-        if isinstance(self._start, StoppedStart):
-            self._began -= self._start.outcome.seconds
-        self._numbered: NumberedRun | None = None
-        self._left: tuple[Segmentation, LabelImage, Problem] | None = None
-        self._has_labels = False
-        self.mailbox: deque[Frame] = deque(maxlen=1)
-        self.centre: NDArray[np.floating] | None = None
-        self.recording = job.recording
-        self.learned: PrototypeSet | None = None  # from strokes, once that was sent
-        self.fault = ""
-
-    @property
-    def problem(self) -> Problem | None:
-        return None if self._numbered is None else self._numbered.problem
-
-    @property
-    def classes(self) -> LabelMap:
-        return LabelMap.identity(0) if self._numbered is None else self._numbered.classes
-
-    @property
-    def pipeline(self) -> Pipeline | None:
-        """What repeats the run; None before the image was read."""
-        if self.problem is None:
-            return None
-        return Pipeline(self.job.method, self.problem.options, prototypes=self.learned)
-
-    def record(self) -> Recording | None:
-        """Return the recording, begun now if there is none; None of sweeps and edited labels."""
-        if self.recording is None and self._start.is_recorded and not self.job.is_sweep:
-            self.recording = Recording()
-        return self.recording
-
-    def by_label(self, result: Segmentation) -> Segmentation:
-        """Return the result with prototypes, exemplars and columns by the labels on screen.
-
-        Those of a sweep are so already.
-        """
-        is_done = self.job.is_sweep or self._numbered is None
-        return result if is_done else self._numbered.by_label(result)  # type: ignore[union-attr]
-
-    def _label(self, report: object, cancelled: Callable[[], bool]) -> Segmentation:
-        method, job = self.job.method, self.job.image_job
-        read = self._reader.read(job, cancelled)
-        run = self._numbered = NumberedRun(method, read, self._start)
-        problem = self._reader.problem
-        assert problem is not None
-        if cancelled():
-            raise Cancelled
-        if self.job.is_sweep:
-            assert isinstance(method, SweepMethod)
-            weights = method.iterate_sweep(run.problem, cancelled=cancelled)
-            sweep = run_to_end(weights, self._put)
-            if not sweep.points:
-                raise Cancelled
-            results = [run.finish(_last(point.segmentation)) for point in sweep.points]
-            points = tuple(
-                dataclasses.replace(point, segmentation=run.by_label(result))
-                for point, result in zip(sweep.points, results, strict=True)
-            )
-            self._send(self.swept, dataclasses.replace(sweep, points=points))
-            return points[-1].segmentation
-        with in_view(lambda: self.centre):
-            result = run_to_end(run.iterate(cancelled), self._put)
-        if isinstance(self._start, RecordedStart) and self.recording:
-            # The history begins before the recorded state that the run started from.
-            result = dataclasses.replace(result, history=self.recording.history())
-        finished = run.finish(_last(result))
-        labels = job.with_locked(finished.labels)  # type: ignore[arg-type]
-        self._left = result, labels, problem
-        return dataclasses.replace(finished, labels=labels)
-
-    def _put(self, snapshot: Snapshot) -> None:
-        """Put a frame into the mailbox if it is empty; record the step."""
-        if not self.mailbox and not self.is_cancelled:
-            self.mailbox.append(self._frame_of(snapshot))
-            if not self._has_labels:
-                self._has_labels = True
-                self._send(self.first_labels)
-        recording = self.recording  # another thread may take it away
-        if recording is not None:
-            recording.watch(snapshot)
-
-    def _frame_of(self, snapshot: Snapshot) -> Frame:
-        columns, labels = snapshot.label_map.numbers, snapshot.labels
-        image = labels[-1] if isinstance(labels, list) else labels
-        return Frame(
-            self.job.image_job.with_locked(self._start.paint(image, self.classes)),
-            self.classes.extended(int(columns.max())).numbers[columns - 1],
-            snapshot.record.label_shares,
-            snapshot.prototypes,
-            snapshot.n_labels,
-            snapshot.record.time,
-            snapshot.fraction,
-            snapshot.stage,
-        )
-
-    def _clean_up(self) -> None:
-        if self._left is None:
-            return
-        (result, labels, problem), self._left = self._left, None
-        job, level = self.job.image_job, self.job.level
-        if job.seeds is not None and not self.is_cancelled:
-            prototypes = PrototypeSet.fit(problem, labels)
-            if prototypes is not None:
-                self._send(self.prototypes_learned, prototypes)
-        recording = self.recording
-        if recording is not None:
-            recording.finish(result)
-        if level is not None and not self.is_cancelled:
-            with suppress(Cancelled):
-                self._send(self.merged, job.merge_regions(labels, lambda: self.is_cancelled)[0])
-
-
-def _last(result: Segmentation) -> Segmentation:
-    """Return the result of the image that is asked for, of several that are labelled together."""
-    images = result.labels
-    return dataclasses.replace(result, labels=images[-1]) if isinstance(images, list) else result
 
 
 class RunsOfViewer(QObject):
@@ -324,8 +154,9 @@ class RunController(QObject):
 
         They come to sight once a run, and hide earlier ones: runs side by side do not flicker.
         """
-        assert self.run is not None
-        job, live, problem = self.run.job, self.run.live, self.run.problem
+        run = self.run
+        assert run is not None and run.problem is not None
+        job, live = run.job, run.live
         if isinstance(shown, Frame):
             self._frame = shown
         if live.layer is None and job.image not in self._viewer.layers:
@@ -334,13 +165,11 @@ class RunController(QObject):
             live.show(shown.labels, int(shown.numbers.max(initial=0)))
             if live.layer is not None:
                 middle = middle_on_screen(self._viewer, live.layer)
-                self.run.centre = np.delete(middle, job.placement.singletons)
+                run.centre = np.delete(middle, job.placement.singletons)
         else:
-            graph = None if problem is None else problem.graph
-            shown = self.run.by_label(shown)
-            fixed = job.image_job.locked
-            soft = None if problem is None else SoftLabels.of(problem, shown, fixed)
-            live.finish(shown, graph, soft)
+            shown = run.by_label(shown)
+            soft = SoftLabels.of(run.problem, shown, job.image_job.locked)
+            live.finish(shown, run.problem.graph, soft)
         if not self._is_in_sight:
             self._is_in_sight = True
             index = job.image_job.pixels.index

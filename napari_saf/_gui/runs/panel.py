@@ -1,4 +1,4 @@
-"""What a dock shows of its work: Run, Stop, the status, how much longer; one thing at a time."""
+"""Run, Stop and the status line of a dock, with the time left; one run or task at a time."""
 
 from __future__ import annotations
 
@@ -18,9 +18,8 @@ from napari_saf._gui.forms.controls import StatusArea
 from napari_saf._gui.forms.display_text import describe_error, duration_text
 from napari_saf._gui.forms.image_input import ImageInput
 from napari_saf._gui.forms.layout import create_button
-from napari_saf._gui.runs.controller import Frame, RunController, RunsOfViewer
-from napari_saf._gui.runs.job import RunJob
-from napari_saf._gui.runs.tasks import BackgroundTasks, Task, load_libraries
+from napari_saf._gui.runs.controller import RunController, RunsOfViewer
+from napari_saf._gui.runs.run import BackgroundTasks, Frame, RunJob, Task, load_libraries
 from napari_saf.errors import NotFinite, SafError, counted
 from napari_saf.result import FULL, PREVIEW, STATUS_TEXTS, Segmentation, Status
 
@@ -60,12 +59,14 @@ class Suggestion:
 
 
 @dataclasses.dataclass(frozen=True)
-class _TaskEnd:
-    """What follows the task under way, and what to say of it."""
+class _TaskCalls:
+    """Whom to tell of the task under way, and what to say of its end."""
 
-    on_finished: Callable[[], object] = lambda: None
-    masked: object = None
-    stopped_text: str = "stopped"
+    returned: Callable[[Any], object]
+    advanced: Callable[[Any], object]
+    finished: Callable[[], object]
+    masked: object
+    stopped_text: str
 
 
 class RunPanel(QObject):
@@ -109,11 +110,12 @@ class RunPanel(QObject):
         self.stop_button.setEnabled(False)
         text, self._run_help = run
         self.run_button = create_button(text, self._run_help, self.run_clicked)
-        self._subject, self._reason = Subject.NOTHING, ""
+        self.subject, self._reason = Subject.NOTHING, ""
         self._suggestion: Suggestion | None = None
         self._frame: Frame | None = None
-        self._task: Task | None = None
-        self._task_text, self._task_end = "", _TaskEnd()
+        self.task: Task | None = None
+        self._task_text = ""
+        self._calls: _TaskCalls  # of the task
         self._is_showing = self._has_ended = False
         self._provisional = ""
         self._said: tuple[str, float, Suggestion | None] = "", 0.0, None  # of the outcome
@@ -141,15 +143,11 @@ class RunPanel(QObject):
 
     @property
     def is_busy(self) -> bool:
-        return self.controller.is_running or self._task is not None or self._is_showing
+        return self.controller.is_running or self.task is not None or self._is_showing
 
     @property
     def is_calculating(self) -> bool:
         return self.background.is_busy
-
-    @property
-    def task(self) -> Task | None:
-        return self._task
 
     def set_showing(self, is_showing: bool) -> None:
         """Stay busy while results of work that has ended are still being added to the viewer."""
@@ -159,10 +157,10 @@ class RunPanel(QObject):
     def stop(self) -> None:
         """End the run or task with what there is."""
         self.stop_clicked.emit()
-        if self._task is None:
+        if self.task is None:
             self.controller.stop()
         else:
-            self._task.cancel()
+            self.task.cancel()
         self._show(Subject.PROGRESS, None, "stopping …")
 
     def run_or_stop(self) -> bool:
@@ -188,20 +186,20 @@ class RunPanel(QObject):
     ) -> None:
         """Do some work, see `Task`; nothing happens while other work is under way.
 
+        What it reports goes to `on_advanced`, by default a fraction and a text that are shown.
         `masked` is the request to suggest where pixels are NaN or infinite.
         """
         if self.is_busy:
             return
-
-        def work(report: Callable[[object], None], cancelled: Callable[[], bool]) -> Any:
-            return on_returned, function(lambda step: report((on_advanced, step)), cancelled)
-
-        task = self._task = Task(work)
-        self._task_text, self._task_end = text, _TaskEnd(on_finished, masked, stopped_text)
+        advanced = on_advanced or self.show_task
+        self._calls = _TaskCalls(on_returned, advanced, on_finished, masked, stopped_text)
+        # To slots of this, which Qt may delete before the task ends.
+        task, self._task_text = Task(function), text
+        self.task = task
         for ended in (task.returned, task.failed, task.abandoned):
             ended.connect(self._clock.stop)  # which would write over the outcome
-        task.advanced.connect(self._call)
-        task.returned.connect(self._call)
+        task.advanced.connect(self._on_task_advanced)
+        task.returned.connect(self._on_task_returned)
         task.failed.connect(self._on_task_failed)
         task.abandoned.connect(self._on_task_abandoned)
         task.finished.connect(self._end_task)
@@ -228,7 +226,7 @@ class RunPanel(QObject):
         """End all work and send nothing any more."""
         self._has_ended, self._is_showing = True, False
         self._clock.stop()
-        task, self._task = self._task, None
+        task, self.task = self.task, None
         if task is not None:
             self.background.drop_task(task)
         self.background.shut_down()
@@ -236,20 +234,16 @@ class RunPanel(QObject):
 
     # The status
 
-    @property
-    def subject(self) -> Subject:
-        return self._subject
-
     def set_reason(self, reason: str, *, is_free: bool = True) -> None:
         """Enable Run, or say why there is no use in it, in the status too while nothing goes on."""
         self.run_button.setEnabled(is_free and not reason)
         self.run_button.setToolTip(reason or self._run_help)
         is_new = reason != self._reason
         self._reason = reason
-        if not reason and self._subject is Subject.REASON:
+        if not reason and self.subject is Subject.REASON:
             self.clear()
-        elif reason and not self.is_busy and (is_new or self._subject is not Subject.ERROR):
-            if is_new or self._subject is not Subject.REASON:
+        elif reason and not self.is_busy and (is_new or self.subject is not Subject.ERROR):
+            if is_new or self.subject is not Subject.REASON:
                 self._show(Subject.REASON, 0, reason)
 
     def explain_reason(self, reason: str, *notes: str) -> None:
@@ -273,7 +267,7 @@ class RunPanel(QObject):
     def set_provisional(self, text: str) -> None:
         """Show a text in place of progress and outcome, as long as it is not empty."""
         self._provisional = text
-        if self._subject is Subject.OUTCOME:
+        if self.subject is Subject.OUTCOME:
             self.show_outcome(*self._said)
         elif text:
             self._show_progress()
@@ -298,7 +292,7 @@ class RunPanel(QObject):
             self.clear()
 
     def forget_error(self) -> None:
-        if self._subject is Subject.ERROR:
+        if self.subject is Subject.ERROR:
             self.clear()
 
     def _show(
@@ -308,7 +302,7 @@ class RunPanel(QObject):
         text: str,
         suggestion: Suggestion | None = None,
     ) -> None:
-        self._subject = subject
+        self.subject = subject
         if fraction is None:
             self.status.set_text(text)
             return
@@ -322,9 +316,9 @@ class RunPanel(QObject):
     def _show_progress(self) -> None:
         """Show how far the work is, and the memory that it takes."""
         run, frame = self.controller.run, self._frame
-        if self._task is not None:
-            text = "stopping" if self._task.is_cancelled else self._task_text
-            self._show(Subject.PROGRESS, None, f"{text} …  {self._task.seconds:.1f} s")
+        if self.task is not None:
+            text = "stopping" if self.task.is_cancelled else self._task_text
+            self._show(Subject.PROGRESS, None, f"{text} …  {self.task.seconds:.1f} s")
             return
         if run is None:
             return
@@ -391,10 +385,14 @@ class RunPanel(QObject):
 
     def _on_run_failed(self, error: Exception) -> None:
         self._clock.stop()
-        job, suggestion = self.controller.job, None
-        if isinstance(error, NotFinite) and job is not None and self._may_repeat(job):
-            suggestion = Suggestion(_MASK, job.masked())
-        self.show_error(describe_error(error), suggestion)
+        job = self.controller.job
+        is_repeated = job is not None and self._may_repeat(job)
+        self._show_failure(job.masked() if job is not None and is_repeated else None, error)
+
+    def _show_failure(self, masked: object, error: Exception) -> None:
+        """Show an error; suggest the request that leaves out pixels, where they are the fault."""
+        is_offered = masked is not None and isinstance(error, NotFinite)
+        self.show_error(describe_error(error), Suggestion(_MASK, masked) if is_offered else None)
 
     def _may_repeat(self, job: RunJob) -> bool:
         return self._repeats or job.is_applied
@@ -407,34 +405,33 @@ class RunPanel(QObject):
 
     def _on_finished(self, job: RunJob) -> None:
         self._clock.stop()
-        if self._subject is Subject.PROGRESS and self.outcome:  # stopped once labels were there
+        if self.subject is Subject.PROGRESS and self.outcome:  # stopped once labels were there
             self.show_outcome(*self._said)
         self._update_busy()
-
-    def _call(self, outcome: tuple[Callable[[Any], object] | None, Any]) -> None:
-        function, value = outcome
-        if function is not None:
-            function(value)
 
     def _on_calculation_failed(self, key: str, error: Exception) -> None:
         self.show_error(describe_error(error))
 
+    def _on_task_advanced(self, step: Any) -> None:
+        self._calls.advanced(step)
+
+    def _on_task_returned(self, result: Any) -> None:
+        self._calls.returned(result)
+
     def _on_task_failed(self, error: Exception) -> None:
-        masked = self._task_end.masked if isinstance(error, NotFinite) else None
-        suggestion = None if masked is None else Suggestion(_MASK, masked)
-        self.show_error(describe_error(error), suggestion)
+        self._show_failure(self._calls.masked, error)
 
     def _on_task_abandoned(self) -> None:
-        self.note(self._task_end.stopped_text)
+        self.note(self._calls.stopped_text)
 
     def _end_task(self) -> None:
-        self._task, end = None, self._task_end
+        self.task, finished = None, self._calls.finished
         self._clock.stop()
         self._update_busy()
-        end.on_finished()
+        finished()
 
     def _update_busy(self) -> None:
-        self.stop_button.setEnabled(self.controller.is_running or self._task is not None)
+        self.stop_button.setEnabled(self.controller.is_running or self.task is not None)
         self.busy_changed.emit(self.is_busy)
 
     def _on_suggestion_accepted(self) -> None:

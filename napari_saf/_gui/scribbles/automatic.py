@@ -12,13 +12,11 @@ from qtpy.QtCore import QObject, Signal
 from qtpy.QtWidgets import QCheckBox
 from superqt.utils import signals_blocked
 
-from napari_saf._gui.forms.image_input import ImageInput
-from napari_saf._gui.forms.image_selection import FEATURE_LABELS
+from napari_saf._gui.forms.image_input import FEATURE_LABELS, ImageInput
 from napari_saf._gui.forms.method_form import MethodForm
 from napari_saf._gui.layers.reading import ImageJob, ProblemReader
-from napari_saf._gui.runs.controller import Frame
-from napari_saf._gui.runs.job import RunJob
 from napari_saf._gui.runs.panel import RunPanel
+from napari_saf._gui.runs.run import Frame, RunJob
 from napari_saf._gui.scribbles.results import StrokeResults
 from napari_saf._gui.settings import current_settings
 from napari_saf.errors import SafError, one_line
@@ -31,9 +29,8 @@ _BY_HAND = "as set below"
 _PROVISIONAL = "first labels; looking for what the strokes stand for …"
 _BOXES = ("features", "weights", "max_side")
 _TOOLTIP = (
-    "Let the strokes choose features, scale, working size and how far a stroke reaches: objects, "
-    "each in one piece with its strokes; or all that looks like a stroke, wherever it is. To "
-    "change one of these keeps them as they are."
+    "Let the strokes choose features, scale, working size and how far a stroke reaches, until one "
+    "of these is changed by hand."
 )
 
 

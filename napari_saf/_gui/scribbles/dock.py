@@ -8,18 +8,10 @@ from functools import partial
 from typing import Any
 
 import napari
-import numpy as np
 from napari.layers import Image, Labels
-from numpy.typing import NDArray
 from qtpy.QtWidgets import QCheckBox
 
-from napari_saf._gui.docks.apply import (
-    BUSY,
-    ApplyDialog,
-    ApplyRequest,
-    save_classifier,
-    start_applying,
-)
+from napari_saf._gui.docks.apply import BUSY, ApplyDialog
 from napari_saf._gui.docks.base import DockBase, NextRow
 from napari_saf._gui.docks.large import LargeSection
 from napari_saf._gui.forms.choices import LayerChoice
@@ -29,42 +21,26 @@ from napari_saf._gui.forms.method_form import MethodForm
 from napari_saf._gui.layers.metadata import is_given
 from napari_saf._gui.layers.view import EventWatch
 from napari_saf._gui.napari_workarounds import dims_of
-from napari_saf._gui.runs.job import RunJob
 from napari_saf._gui.runs.panel import RUN_KEY, RUN_KEY_TEXT, RunPanel, Subject
 from napari_saf._gui.scribbles.automatic import AutomaticSettings, StrokeChooser
-from napari_saf._gui.scribbles.result import TITLE
 from napari_saf._gui.scribbles.results import StrokeResults
-from napari_saf._gui.scribbles.strokes import Strokes, StrokeTools, above_0, paint_box
+from napari_saf._gui.scribbles.strokes import Strokes, StrokeTools
 from napari_saf.errors import SafError
 from napari_saf.methods import METHODS, AbstractMethod, SweepMethod, stroke_choices
 from napari_saf.problem import ImageOptions
-from napari_saf.result import STATUS_TEXTS, Segmentation
+from napari_saf.result import STATUS_TEXTS
 
 DEFAULT_OPTIONS = stroke_choices()["object"].options
 """What the dock begins with; see ``benchmarks/scribbles.py choices``."""
 _SUGGEST_HELP = "Mark the place where the next stroke would help most (Shift+S)."
 _RUN_HELP = f"Label the image by the strokes that there are now ({RUN_KEY_TEXT})."
-_SCALE_HELP = (
-    "Side of the window over which labels are averaged, in pixels of the size at which the dock "
-    "works (N)."
+_SCALE_HELP = "Side of the window that labels are averaged over, in pixels as worked on (N)."
+_BASE_HELP = "Labels of an earlier run become classes, which strokes merge and split."
+_WARM_START_HELP = (
+    "Labels change only around strokes that contradict them, and where they look alike."
 )
-_MORE_ROWS = {
-    "base": (
-        "Start from",
-        "Labels of an earlier run become classes. A stroke on a label turns it into the class "
-        "painted: two labels painted alike are merged; one painted with two classes is split.",
-    ),
-    "warm_start": (
-        "",
-        "Labels stay but for those around strokes that contradict them, and those that look alike: "
-        "what was painted first counts for more. Without it the same strokes give the same labels "
-        "in whatever order, unless they are dots on one object.",
-    ),
-}
 _UNCERTAINTY_HELP = "Show how uncertain each pixel is: bright where a stroke helps most."
-_APPLY_HELP = (
-    "Label that image by what the classes look like in this one: an open image, or all of a folder."
-)
+_APPLY_HELP = "Label that image, or all of a folder, by what the classes look like in this one."
 
 
 class ScribblesWidget(DockBase):
@@ -82,7 +58,9 @@ class ScribblesWidget(DockBase):
             begin_text="following the strokes …",
             repeats=True,
             chosen=self.input,
-            outcome_text=_outcome_text,
+            outcome_text=lambda result, seconds: (
+                f"{STATUS_TEXTS[result.status]} in {seconds:.2g} s"
+            ),
         )
         self.status, self.controller = self.panel.status, self.panel.controller
         offered = [method for method in METHODS.values() if not issubclass(method, SweepMethod)]
@@ -96,12 +74,13 @@ class ScribblesWidget(DockBase):
         self.tools = StrokeTools(viewer, self.panel, self.input, self.strokes)
         self.classes, self.box = self.tools.classes, self.tools.box
         self.new_strokes, self.add_class = self.tools.new_strokes, self.tools.add_class
-        chosen = self.input, self.form, self.base
-        self._results = StrokeResults(viewer, self.panel, *chosen, self.classes)
+        self._results = StrokeResults(
+            viewer, self.panel, self.input, self.form, self.base, self.classes
+        )
         self._chooser = StrokeChooser(self.panel, self.automatic, self._results)
         dims = dims_of(viewer).events
         self._slices = EventWatch(self, 100, (dims.current_step, dims.order))
-        self._index: Any = None
+        self._index: Any = None  # of what the dock labels
         self._add_controls()
         self._connect_controls()
         self._on_form_changed()
@@ -118,33 +97,24 @@ class ScribblesWidget(DockBase):
         self._method.add_row("Method", self.form.box, "How the strokes teach.")
         self._method.add_row("Automatic", self.automatic, self.automatic.toolTip())
         self._method.add_row("Scale", self.input.scale, _SCALE_HELP)
-        for name, (text, tooltip) in _MORE_ROWS.items():
-            start_rows.add_row(text, getattr(self, name), tooltip)
+        start_rows.add_row("Start from", self.base, _BASE_HELP)
+        start_rows.add_row("", self.warm_start, _WARM_START_HELP)
+        images = self._is_other, "choose an image"
         self.applying = ApplyDialog(
-            self,
-            self._viewer,
-            self.panel,
-            _APPLY_HELP,
-            lambda layer: is_given(layer) and layer != self.input.image,
-            has_classifier=True,
-            none="choose an image",
+            self, self._viewer, self.panel, _APPLY_HELP, *images, has_classifier=True
         )
         self.next_row = NextRow(self.workspace, lambda: self.result)
         self.large = LargeSection(self._viewer, self.input, self._results.learner)
-        sections = [
-            self.input.section,
-            self.tools,
-            create_row(self.follow, self.uncertainty, suggest),
-            self._method,
-            self.form.basic,
-            create_fold("Start from labels", start_rows),
-            self.next_row,
-            self.applying.row,
-            create_fold("Features", self.input.features),
-            create_fold("Advanced", self.form.advanced),
-        ]
-        buttons_of_run = [self.panel.run_button, self.panel.stop_button]
-        self.lay_out(sections, buttons_of_run, [self.status, self.large])
+        row = create_row(self.follow, self.uncertainty, suggest)
+        parts = [self.input.section, self.tools, row, self._method, self.form.basic]
+        parts += [create_fold("Start from labels", start_rows), self.next_row, self.applying.row]
+        parts.append(create_fold("Features", self.input.features))
+        parts.append(create_fold("Advanced", self.form.advanced))
+        buttons = [self.panel.run_button, self.panel.stop_button]
+        self.lay_out(parts, buttons, [self.status, self.large])
+
+    def _is_other(self, layer: Any) -> bool:
+        return is_given(layer) and layer != self.input.image
 
     def _connect_controls(self) -> None:
         layers = self._viewer.layers.events
@@ -161,12 +131,12 @@ class ScribblesWidget(DockBase):
         self.connect_all(
             (self.panel.run_clicked, self.update_labels),
             (self.panel.busy_changed, self._refresh),
-            (self.applying.apply_asked, self._apply),
-            (self.applying.save_asked, self._save_classifier),
+            (self.applying.apply_asked, self._results.apply),
+            (self.applying.save_asked, self._results.save_classifier),
             (self.applying.changed, self._refresh),
             (self.uncertainty.toggled, self._results.show_uncertainty),
             (self.base.layer_changed, self._on_base_chosen),
-            (self.tools.box_drawn, self._paint_box),
+            (self.tools.box_drawn, self._results.paint_box),
             (self.tools.restored, self.start),
             (self.form.changed, self._on_form_changed),
             (self.automatic.switched, self.start),
@@ -198,20 +168,11 @@ class ScribblesWidget(DockBase):
         return None if current is None else current.live.layer
 
     def suggest(self) -> None:
-        result = self._results.current
-        if result is None or result.last is None:
-            if self.panel.subject is not Subject.ERROR and not self.controller.is_running:
-                self.panel.hint(self._results.why_no_labels())
-        elif self._results.suggest(result):
+        """Mark where the next stroke would help most, or say why nothing is marked."""
+        if self._results.suggest():
             self.panel.hint("paint in the ring: there a stroke helps most")
-        else:
-            self.panel.hint("nothing is uncertain")
-
-    def _paint_box(self, corners: NDArray[Any]) -> None:
-        with self.panel.showing_errors():
-            strokes = self.input.strokes
-            paint_box(self._results.job(), self.input.image, corners, strokes)
-            self._viewer.layers.selection.active = strokes
+        elif self.panel.subject is not Subject.ERROR and not self.controller.is_running:
+            self.panel.hint(self._results.why_no_ring())
 
     def update_labels(self) -> None:
         self.controller.reader.forget()
@@ -227,24 +188,9 @@ class ScribblesWidget(DockBase):
         elif self._results.why_disabled:
             self._results.clear_labels()
         else:
+            goes_on = self.warm_start.isChecked() or self.automatic.corrects
             with self.panel.showing_errors():
-                self.controller.start(self._request())
-
-    def _request(self) -> RunJob:
-        method, job = self.form.read(), self._results.job()
-        result = self._results.begin(job.pixels.index)
-        goes_on = self.warm_start.isChecked() or self.automatic.corrects
-        note = self.input.read().note(uses_window=method.uses_window)
-        return RunJob(
-            result.image,
-            job,
-            method,
-            result.live.placement,
-            live=result.live,
-            strokes=result.strokes,
-            start=result.warm_start if goes_on else None,
-            note="\n".join(filter(None, [note, self.automatic.note])),
-        )
+                self.controller.start(self._results.request(goes_on, self.automatic.note))
 
     def _follow_strokes(self) -> None:
         """Label the image anew, unless that was done with these strokes."""
@@ -252,24 +198,6 @@ class ScribblesWidget(DockBase):
             self.start()
         else:
             self._check()
-
-    def _apply(self, request: ApplyRequest) -> None:
-        with self.panel.showing_errors():
-            start_applying(
-                self.panel,
-                self._viewer,
-                request,
-                self._results.classifier(),
-                self.result,
-                title=TITLE,
-                strokes=self.input.strokes,
-            )
-
-    def _save_classifier(self, path: str, rescale: bool) -> None:
-        with self.panel.showing_errors():
-            prototypes = self._results.classifier().with_rescale(rescale).prototypes
-            assert prototypes is not None
-            save_classifier(self.panel, path, prototypes)
 
     def _on_strokes_chosen(self) -> None:
         self.strokes.follow(self.input.strokes)
@@ -291,9 +219,7 @@ class ScribblesWidget(DockBase):
         self._chooser.drop()
         self.automatic.start_anew()
         if self.input.image is not None:
-            strokes = self._results.fitting_strokes()
-            if strokes != self.input.strokes:
-                self.input.choose(strokes=strokes)
+            self.input.choose(strokes=self._results.fitting_strokes())
         self._index = self._results.index
         self.applying.image.refresh()
         self._check()
@@ -309,8 +235,7 @@ class ScribblesWidget(DockBase):
             self.strokes.layer.colormap = base.colormap
         with self.panel.showing_errors():
             self._results.job()
-            for number in np.unique(above_0(self._results.read(base))):
-                self.strokes.names.setdefault(int(number), f"label {number}")
+            self.strokes.name_labels(self._results.read(base))
             self.classes.refresh()
             self.start()
 
@@ -351,7 +276,3 @@ class ScribblesWidget(DockBase):
         is_unpainted = bool(reason) and self.result is None
         why_not = "paint strokes of two classes first" if is_unpainted else busy
         self.applying.update_enabled(why_not, why_not)
-
-
-def _outcome_text(result: Segmentation, seconds: float) -> str:
-    return f"{STATUS_TEXTS[result.status]} in {seconds:.2g} s"

@@ -15,7 +15,7 @@ from napari_saf._gui.layers.live import LiveLayer, UncertaintyLayer
 from napari_saf._gui.layers.metadata import FOLLOWED_KEY, metadata_of
 from napari_saf._gui.layers.placement import Placement
 from napari_saf._gui.layers.reading import Index
-from napari_saf._gui.runs.job import WarmStart
+from napari_saf._gui.runs.run import WarmStart
 from napari_saf.errors import InvalidInput
 from napari_saf.io import count_labels
 from napari_saf.problem import Problem

@@ -13,6 +13,7 @@ from napari.layers import Labels
 from numpy.typing import NDArray
 from qtpy.QtCore import QObject
 
+from napari_saf._gui.docks.apply import ApplyRequest, save_classifier, start_applying
 from napari_saf._gui.forms.choices import LayerChoice
 from napari_saf._gui.forms.display_text import describe_error
 from napari_saf._gui.forms.image_input import ImageInput
@@ -31,9 +32,8 @@ from napari_saf._gui.layers.metadata import (
 from napari_saf._gui.layers.placement import NO_IMAGE, pixels_of, world_affine
 from napari_saf._gui.layers.reading import ImageJob, Index, fingerprint
 from napari_saf._gui.layers.view import center_on
-from napari_saf._gui.runs.controller import Frame
-from napari_saf._gui.runs.job import RunJob
 from napari_saf._gui.runs.panel import RunPanel
+from napari_saf._gui.runs.run import Frame, RunJob
 from napari_saf._gui.scribbles.result import (
     TITLE,
     StrokeResult,
@@ -41,7 +41,7 @@ from napari_saf._gui.scribbles.result import (
     most_uncertain_pixel,
     shares_of,
 )
-from napari_saf._gui.scribbles.strokes import ClassTable, above_0
+from napari_saf._gui.scribbles.strokes import ClassTable, above_0, paint_box
 from napari_saf.errors import InvalidInput, SafError
 from napari_saf.io import PrototypeSet
 from napari_saf.methods import not_cancelled
@@ -301,6 +301,22 @@ class StrokeResults(QObject):
         self.give_way(result)
         return result
 
+    def request(self, goes_on: bool, note: str) -> RunJob:
+        """Return what a run is asked for, which may go on from the labels that there are."""
+        method, job = self._form.read(), self.job()
+        result = self.begin(job.pixels.index)
+        notes = [self._input.read().note(uses_window=method.uses_window), note]
+        return RunJob(
+            result.image,
+            job,
+            method,
+            result.live.placement,
+            live=result.live,
+            strokes=result.strokes,
+            start=result.warm_start if goes_on else None,
+            note="\n".join(filter(None, notes)),
+        )
+
     def give_way(self, result: StrokeResult) -> None:
         """Store the checksum of the strokes; runs that this one stops are to be repeated.
 
@@ -406,8 +422,36 @@ class StrokeResults(QObject):
         self.name_labels()
         return recipe_of(current.live.layer)
 
-    def suggest(self, result: StrokeResult) -> bool:
+    def apply(self, request: ApplyRequest) -> None:
+        """Label other images by what was learned from the strokes."""
+        labels = None if self.current is None else self.current.live.layer
+        with self._panel.showing_errors():
+            arguments = self._panel, self._viewer, request, self.classifier(), labels
+            start_applying(*arguments, title=TITLE, strokes=self._input.strokes)
+
+    def save_classifier(self, path: str, rescale: bool) -> None:
+        with self._panel.showing_errors():
+            prototypes = self.classifier().with_rescale(rescale).prototypes
+            assert prototypes is not None
+            save_classifier(self._panel, path, prototypes)
+
+    def paint_box(self, corners: NDArray[Any]) -> None:
+        """Paint strokes on the thing in a box and around it."""
+        with self._panel.showing_errors():
+            strokes = self._input.strokes
+            paint_box(self.job(), self._input.image, corners, strokes)
+            self._viewer.layers.selection.active = strokes
+
+    def why_no_ring(self) -> str:
+        result = self.current
+        is_certain = result is not None and result.last is not None
+        return "nothing is uncertain" if is_certain else self.why_no_labels()
+
+    def suggest(self) -> bool:
         """Put a ring around the most uncertain pixel, in view; return whether there is one."""
+        result = self.current
+        if result is None or result.last is None:
+            return False
         spot = most_uncertain_pixel(result.uncertainty_image(), self.read(result.strokes))
         if spot is None:
             return False

@@ -37,22 +37,14 @@ _BUTTONS = {
     "restore_strokes": ("Restore", "Bring back the strokes that were removed."),
     "add_class": ("Add class", "Add a class and paint it."),
     "erase_class": ("Erase", "Erase all strokes of the chosen class (Ctrl+Z brings them back)."),
-    "draw_box": (
-        "Box",
-        "Draw a box round one thing: strokes are painted on it and around it, and all that looks "
-        "like it follows.",
-    ),
+    "draw_box": ("Box", "Draw a box round one thing: strokes are painted on it and around it."),
 }
 """Text and help of a button by the method that it calls."""
 _DEBOUNCE_MILLISECONDS = 30
 COMPARED_VALUES = 20_000_000
 _COLUMNS = {
     "swatch": ("", "Click to choose another colour"),
-    "name": (
-        "Class",
-        "Click to paint this class, double-click to rename it; the keys . and , go on to the next "
-        "class and back",
-    ),
+    "name": ("Class", "Click to paint this class, double-click to rename it; keys: . and ,"),
     "share": ("Share", "Share of the labelled pixels"),
     "lock": ("Lock", "Keep the pixels of this class as they are now"),
 }
@@ -132,6 +124,11 @@ class Strokes(QObject):
         """Name a class; an empty name leaves it as it was."""
         if name.strip():
             self.names[number] = name.strip()
+
+    def name_labels(self, labels: NDArray[np.integer]) -> None:
+        """Name the classes that labels become, where they have no names."""
+        for number in np.unique(above_0(labels)):
+            self.names.setdefault(int(number), f"label {number}")
 
     def add_class(self) -> None:
         number = max(self.classes(), default=0) + 1

@@ -19,22 +19,20 @@ from napari_saf._gui.docks.apply import (
     start_applying,
     why_not_repeated,
 )
-from napari_saf._gui.docks.base import OBJECTS, DockBase, NextRow
+from napari_saf._gui.docks.base import DockBase, NextRow
 from napari_saf._gui.docks.large import LargeSection, Learner
-from napari_saf._gui.forms.display_text import describe_error
+from napari_saf._gui.forms.display_text import describe_error, device_text
 from napari_saf._gui.forms.image_input import ImageInput
 from napari_saf._gui.forms.layout import FormSection, create_fold
 from napari_saf._gui.forms.method_form import MethodForm
 from napari_saf._gui.layers.metadata import is_given, recipe_of
 from napari_saf._gui.layers.placement import NO_IMAGE
 from napari_saf._gui.napari_workarounds import dims_of
-from napari_saf._gui.runs.controller import Frame
-from napari_saf._gui.runs.job import RunJob
 from napari_saf._gui.runs.panel import RUN_KEY, RUN_KEY_TEXT, RunPanel
+from napari_saf._gui.runs.run import Frame, RunJob
 from napari_saf._gui.segment.fairness import FairnessSection
 from napari_saf._gui.segment.regions import RegionSection
 from napari_saf._gui.segment.result import LabelSwatches, ShownResult, StoppedRun
-from napari_saf.device import resolve_device
 from napari_saf.errors import SafError, counted
 from napari_saf.features import Scaling
 from napari_saf.methods import METHODS, AbstractMethod, SweepMethod
@@ -43,14 +41,11 @@ from napari_saf.problem import ImageOptions
 
 _RUN_HELP = f"Label the image; the labels form on screen ({RUN_KEY_TEXT})."
 _APPLY_HELP = "Label that image with the method, parameters, features and scale of these labels."
-_SCALE_HELP = (
-    "Side of the window over which labels are averaged: small keeps detail, large smooths (N)."
-)
+_SCALE_HELP = "Side of the window that labels are averaged over: small keeps detail (N)."
 _DEVICE_HELP = "Where the run is computed, and how precisely (Advanced: Device, Precision)."
 _AUTOMATIC_HELP = (
-    "Chosen for this image: a plane is labelled by colour and texture, at half its size where that "
-    "leaves enough pixels; a volume by its values, in full. There are as many labels as leave "
-    "three tenths of the variance of the features. Everything can be set by hand, here and below."
+    "Chosen for this image, by its size and colours, and the number of labels by how much of the "
+    "variance of the features they leave. Everything can be set by hand, here and below."
 )
 
 
@@ -88,6 +83,7 @@ class SegmentWidget(DockBase):
         self.form = MethodForm(viewer, METHODS.values(), has_seeds=has_seeds)
         self.kept_parts = self.input, self.form
         self._method: AbstractMethod | str = ""  # or why the form makes none
+        self._is_counted = False  # with how many labels the run began
         self.panel = RunPanel(
             self, viewer, self.workspace.runs, ("Run", _RUN_HELP), repeats=True, chosen=self.input
         )
@@ -109,29 +105,16 @@ class SegmentWidget(DockBase):
         self.choice.add_row("Scale", self.input.scale, _SCALE_HELP)
         self.automatic = QLabel(wordWrap=True, styleSheet="font-size: 8pt")
         self.choice.add_row("", self.automatic, _AUTOMATIC_HELP)
-        self.lay_out(
-            [
-                self.input.section,
-                self.choice,
-                self.form.basic,
-                self.fairness,
-                create_fold("Features", self.input.features),
-                create_fold("Advanced", self.form.advanced),
-            ],
-            [self.run_button, self.panel.stop_button, self.stopped.button, self.device_note],
-            [
-                self.status,
-                self.swatches,
-                self.regions,
-                self.next_row,
-                self.applying.row,
-                self.large,
-            ],
-        )
+        parts = [self.input.section, self.choice, self.form.basic, self.fairness]
+        parts.append(create_fold("Features", self.input.features))
+        parts.append(create_fold("Advanced", self.form.advanced))
+        buttons = [self.run_button, self.panel.stop_button, self.stopped.button, self.device_note]
+        below = [self.status, self.swatches, self.regions, self.next_row, self.applying.row]
+        self.lay_out(parts, buttons, [*below, self.large])
         self._connect_controls()
         self._on_method_changed()
         self._on_form_changed()
-        self.shown.take_up()
+        self._take_up()
 
     def _connect_controls(self) -> None:
         layers = self._viewer.layers
@@ -140,31 +123,24 @@ class SegmentWidget(DockBase):
             self.panel.shut_down, self.regions.reset, self.stopped.forget, self.large.release
         )
         self.connect_all(
-            (layers.events.removed, self.shown.take_removal),
-            (layers.events.removed, self.regions.take_removal),
-            (layers.events.removed, self.stopped.check),
-            (layers.events.inserted, self.shown.take_up),
+            (layers.events.removed, self._on_layer_removed),
+            (layers.events.inserted, self._take_up),
             (layers.selection.events.active, self.regions.follow_selection),
             (dims_of(self._viewer).events.order, self.input.read_axes),
             (self._viewer.events.theme, self.fairness.follow_theme),
             (self.panel.run_clicked, self.start),
             (self.panel.busy_changed, self._refresh),
             (self.panel.libraries_loaded, self._on_form_changed),
-            (self.input.image_changed, self.shown.take_up),
-            (self.input.image_changed, self._refresh),
+            (self.input.image_changed, self._on_image_chosen),
             (self.input.options_changed, self._show_automatic),
-            (self.input.strokes_changed, self.stopped.forget),
             (self.input.strokes_changed, self._on_strokes_chosen),
             (self.form.method_changed, self._on_method_changed),
             (self.form.changed, self._on_form_changed),
             (self.fairness.sweep_clicked, partial(self.start, is_sweep=True)),
             (self.regions.view_changed, self.swatches.setHidden),  # they are of labels
             (self.regions.view_changed, self._refresh),
-            (self.regions.things_counted, self._show_count),
-            (self.shown.cleared, self.panel.forget),
-            (self.shown.started, self._on_started),
-            (self.shown.shown, self._take_brightness),
-            (self.shown.taken_up, self._take_brightness),
+            (self.regions.things_counted, self.next_row.show_count),
+            (self.controller.advanced, self._on_advanced),
             (self.controller.finished, self._on_finished),
             (self.applying.apply_asked, self._apply),
             (self.applying.changed, self._refresh),
@@ -177,20 +153,17 @@ class SegmentWidget(DockBase):
 
     def _request(self, is_sweep: bool) -> RunJob:
         """Read the form, once a run; SafError says what is wrong with it."""
-        selection = self.input.read()
-        image_job = selection.job()
-        method = self._method = self.form.read()
-        uses_window = method.uses_window
-        image_job = dataclasses.replace(image_job, options=self._scaled(image_job.options))
+        selection, method = self.input.read(), self.form.read()
+        image_job, self._method = selection.job(), method
         job = RunJob(
             selection.image,
-            image_job,
+            dataclasses.replace(image_job, options=self._scaled(image_job.options)),
             method,
             selection.region().placement,
             is_sweep=is_sweep,
             strokes=selection.strokes,
-            note=selection.note(uses_window=uses_window),
-            options=selection.changes_since(self.input.start, uses_window=uses_window),
+            note=selection.note(uses_window=method.uses_window),
+            options=selection.changes_since(self.input.start, uses_window=method.uses_window),
         )
         return dataclasses.replace(job, live=self.shown.layer_for(job))
 
@@ -238,12 +211,17 @@ class SegmentWidget(DockBase):
         if pipeline is not None:
             self.applying.update_enabled(BUSY if self.panel.is_busy else why_not_repeated(pipeline))
 
+    def _on_image_chosen(self) -> None:
+        self._take_up()
+        self._refresh()
+
     def _on_method_changed(self) -> None:
         spreads = issubclass(self.form.method, SweepMethod)
         self.input.show_row("groups", spreads)
         self.fairness.setVisible(spreads)
 
     def _on_strokes_chosen(self) -> None:
+        self.stopped.forget()
         self.form.set_has_seeds(self.input.strokes is not None)
         self._on_form_changed()
 
@@ -261,16 +239,8 @@ class SegmentWidget(DockBase):
         if field is not None:
             self.input.choose(features=field.image_options.get("features"))
         if "torch" in sys.modules:
-            self._show_device(method)
+            self.device_note.setText(device_text(method))
         self._show_automatic()
-
-    def _show_device(self, method: AbstractMethod) -> None:
-        name = str(getattr(method, "device", "cpu"))
-        try:
-            device = resolve_device(name).type.upper()
-        except SafError:
-            device = f"{name}: not there"
-        self.device_note.setText(", ".join([device, str(getattr(method, "dtype", ""))]).strip(", "))
 
     def _show_automatic(self, n_labels: int = 0) -> None:
         """Say what is chosen for the image, and so many labels in the run that has begun."""
@@ -282,20 +252,38 @@ class SegmentWidget(DockBase):
         self.automatic.setText(f"Automatic: {text}")
         self.choice.show_row(self.automatic, bool(text))
 
-    def _show_count(self, n_things: int) -> None:
-        things = f"{counted(n_things, 'thing')}: " if n_things else ""
-        self.next_row.buttons[OBJECTS].setText(f"{things}{OBJECTS} …")
-
-    def _on_started(self, frame: Frame) -> None:
-        job = self.controller.job
-        if job is not None and getattr(job.method, "max_labels", 0) is None:
+    def _on_advanced(self, frame: Frame) -> None:
+        """Say with how many labels a run began that finds out how many there are."""
+        run, is_first, self._is_counted = self.controller.run, not self._is_counted, True
+        if run is None or run.job.is_applied or not is_first:
+            return
+        if getattr(run.job.method, "max_labels", 0) is None:
             self._show_automatic(len(frame.shares))
 
-    def _take_brightness(self, result: object) -> None:
+    def _take_up(self, event: Any = None) -> None:
+        if self.shown.take_up(event):
+            self._take_brightness()
+
+    def _take_brightness(self) -> None:
         pipeline = self.shown.pipeline
         if pipeline is not None:
             self.applying.take_brightness(pipeline.options)
 
-    def _on_finished(self, job: object) -> None:
+    def _on_layer_removed(self, event: Any) -> None:
+        if event.value == self.shown.layer:
+            self._forget_result()
+        self.regions.take_removal(event)
+        self.stopped.check()
+
+    def _forget_result(self) -> None:
+        self.shown.clear()
+        self.panel.forget()
+
+    def _on_finished(self, job: RunJob) -> None:
+        self._is_counted = False
+        if self.shown.live is not None and self.shown.live.image not in self._viewer.layers:
+            self._forget_result()
+        if not job.is_applied:
+            self._take_brightness()
         if self.form.prototypes_field is not None:
             self.form.prototypes_field.refresh()

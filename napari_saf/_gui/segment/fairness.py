@@ -14,7 +14,7 @@ from superqt.utils import signals_blocked
 
 from napari_saf._gui.docks.tables import create_cell, create_table, square_icon
 from napari_saf._gui.forms.layout import create_button, create_row, fill_layout
-from napari_saf._gui.runs.controller import Frame
+from napari_saf._gui.runs.run import Frame
 from napari_saf._gui.segment.result import ShownResult
 from napari_saf.graph import GridGraph
 from napari_saf.io import count_labels
@@ -47,18 +47,15 @@ class FairnessSection(QWidget):
         self.places = np.zeros((0, 2))
         self.button = create_button(
             "Trade-off: what does fairness cost?",
-            "Cluster at one fairness weight after another and plot how much worse "
-            "the clustering gets (objective) for labels spread more evenly (fairness error).",
+            "Cluster at several fairness weights; plot the objective against the fairness error.",
             self.sweep_clicked,
         )
         help = "Go through the solutions of the trade-off."
         self.slider = QSlider(Qt.Orientation.Horizontal, pageStep=1, toolTip=help)
         self.slider_row = create_row(QLabel("plain"), self.slider, QLabel("fair"), stretch=0)
         self._summary = QLabel(wordWrap=True)
-        self.table = create_table(
-            "Share of each group in each label: in the plain clustering, and now. The last row is "
-            "the share of the group in the data."
-        )
+        help = "Share of each group in each label, in the plain clustering and now; and in all."
+        self.table = create_table(help)
         self.table.setStyleSheet(_SMALL)
         for header in (self.table.verticalHeader(), self.table.horizontalHeader()):
             header.setMinimumSectionSize(1)

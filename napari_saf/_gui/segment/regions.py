@@ -19,8 +19,7 @@ from napari_saf._gui.forms.layout import create_button, create_row, fill_layout
 from napari_saf._gui.layers.live import LiveLayer, RegionsLayer
 from napari_saf._gui.layers.metadata import LEVEL_KEY, UNCHOSEN_KEY, metadata_of
 from napari_saf._gui.layers.view import visibility_of
-from napari_saf._gui.runs.job import RunJob
-from napari_saf._gui.runs.tasks import BackgroundTasks
+from napari_saf._gui.runs.run import BackgroundTasks, RunJob
 from napari_saf._gui.segment.result import ShownResult
 from napari_saf.errors import counted
 from napari_saf.methods import SweepMethod
@@ -32,10 +31,7 @@ _COLOUR = 0.02
 """Mean difference of red, green and blue, of the range, from which on an image has colours."""
 _N_SAMPLES = 100_000
 _LABELS_HELP = "Show the labels: kinds of pixels. One label may be in many places."
-_REGIONS_HELP = (
-    "Show regions: the parts of labels, merged into places, the most alike neighbours first. They "
-    "are a layer of their own, each region with its own number."
-)
+_REGIONS_HELP = "Show regions, a layer of parts of labels, the most alike neighbours merged."
 _STOP_HELP = "Stop merging; the labels stay as they are."
 _SLIDER_HELP = "How many regions, without another run."
 

@@ -25,9 +25,8 @@ from napari_saf._gui.layers.metadata import (
 )
 from napari_saf._gui.layers.reading import ImageJob, fingerprint
 from napari_saf._gui.layers.view import EventWatch
-from napari_saf._gui.runs.controller import Frame, Run, RunController
-from napari_saf._gui.runs.job import RunJob, StoppedStart
-from napari_saf._gui.runs.tasks import BackgroundTasks
+from napari_saf._gui.runs.controller import RunController
+from napari_saf._gui.runs.run import BackgroundTasks, Frame, Run, RunJob, StoppedStart
 from napari_saf.errors import SafError
 from napari_saf.io import count_labels
 from napari_saf.methods import TradeOffPoint
@@ -36,10 +35,7 @@ from napari_saf.pipeline import Pipeline
 from napari_saf.problem import Problem
 from napari_saf.result import LabelMap, Segmentation, Status
 
-_RESUME_HELP = (
-    "Go on where the run was stopped, with the settings that it had, in the same layer. It ends as "
-    "if it had not been stopped, but for few pixels."
-)
+_RESUME_HELP = "Go on where the run was stopped, with its settings, in the same layer."
 
 
 class ShownResult(QObject):
@@ -75,7 +71,6 @@ class ShownResult(QObject):
         controller.began.connect(self._on_began)
         controller.advanced.connect(self._on_advanced)
         controller.returned.connect(self._on_returned)
-        controller.finished.connect(self._on_finished)
         chosen.image_changed.connect(self._on_image_changed)
 
     @property
@@ -101,7 +96,7 @@ class ShownResult(QObject):
 
     def show_solution(self, point: TradeOffPoint) -> None:
         """Show a solution of a sweep in the layer."""
-        if self.live is None or self.problem is None or self.controller.is_running:
+        if self.live is None or self.problem is None or self.controller.run is not None:
             return
         self.live.finish(point.segmentation, self.problem.graph)
         self.shown.emit(point.segmentation)
@@ -111,12 +106,13 @@ class ShownResult(QObject):
         self.live = self.job = self.problem = self._run = self._pipeline = self._checksum = None
         self.cleared.emit()
 
-    def take_up(self, event: Any = None) -> None:
+    def take_up(self, event: Any = None) -> bool:
         """Go on with the topmost labels of a project that was opened, but for those of strokes."""
         image = self._chosen.image
         is_other = event is not None and RESTORED_KEY not in event.value.metadata
-        if is_other or image is None or self.problem is not None or self.controller.is_running:
-            return
+        is_busy = self.problem is not None or self.controller.run is not None
+        if is_other or image is None or is_busy:
+            return False
         layers = restored_layers(self._viewer, image)
         for layer in reversed([x for x in layers if not is_regions(x)]):
             with suppress(SafError):  # such as of strokes, without a recipe
@@ -128,11 +124,8 @@ class ShownResult(QObject):
                     title = f"[{self.live.title}, regions]"
                     regions = [x for x in layers if is_regions(x) and title in x.name]
                     self.taken_up.emit(regions[-1] if regions else None)
-                    return
-
-    def take_removal(self, event: Any) -> None:
-        if self.live is not None and event.value == self.live.layer:
-            self.clear()
+                    return True
+        return False
 
     def _on_began(self, job: RunJob) -> None:
         self._has_started = False
@@ -158,18 +151,14 @@ class ShownResult(QObject):
             self._checksum = fingerprint(run.live.layer.data, None)
             self.shown.emit(run.by_label(result))
 
-    def _on_finished(self, job: RunJob) -> None:
-        if self.live is not None and self.live.image not in self._viewer.layers:
-            self.clear()
-
     def _on_image_changed(self) -> None:
-        if not self.controller.is_running:
+        if self.controller.run is None:
             self.clear()
 
     @property
     def _is_applied(self) -> bool:
-        job = self.controller.job
-        return job is None or job.is_applied
+        run = self.controller.run
+        return run is None or run.job.is_applied
 
 
 def _is_same(first: RunJob, second: RunJob) -> bool:

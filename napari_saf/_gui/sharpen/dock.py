@@ -36,10 +36,8 @@ _HELP = {
     "Labels": "The Labels layer whose borders move, whatever made it.",
     "Image": "The image onto whose edges they move.",
     "Slices": "Each plane of a stack is sharpened by itself, unless it is a volume.",
-    "Borders": "How much the image counts. Left: the labels as they were; then borders that are "
-    "only smoothed along edges; right: borders on the edges of the image.",
-    "Reach": "How far borders move at most, about. Automatic: twice the length of the steps in "
-    "them, from 4 to 16 pixels.",
+    "Borders": "How much the image counts: from the labels as they were to its edges.",
+    "Reach": "How far borders move at most; automatic: twice the steps in them, 4 to 16 pixels.",
 }
 _AUTOMATIC_HELP = "The better borders lie on edges already, the less the image counts."
 _SHARPEN_HELP = "Move the borders; after that the slider moves them at once."
@@ -142,7 +140,7 @@ class SharpenWidget(DockBase):
         words = f"borders sharpened: reach {self.reach.currentText()}, strength {shown}"
         show = partial(self._show, sharpened, words)
         work = partial(sharpened.find_change, sharpen)
-        self.panel.begin_task("sharpening", work, show, self.panel.show_task)
+        self.panel.begin_task("sharpening", work, show)
 
     def _show(self, sharpened: SharpenedLabels, words: str, change: Change) -> None:
         visibility_of(self._viewer).restore(sharpened.layer)

@@ -113,7 +113,7 @@ class SharpenedLabels:
         self._pixels: Any = layer.data
         nothing = np.zeros(0, self._pixels.dtype)
         self._change: Change = tuple(np.zeros((layer.ndim, 0), np.int64)), nothing, nothing
-        self._kept: dict[str, Any] = {}
+        self._kept: dict[str, object] = {}
         self._is_noted = self._is_undoable = False
 
     def _has(self, k: int) -> bool:

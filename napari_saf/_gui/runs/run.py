@@ -1,0 +1,563 @@
+"""A run in a thread of its own: what a click on Run asks for, and the task that labels by it."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import nullcontext, suppress
+from functools import partial
+from typing import Any
+
+import numpy as np
+from napari.layers import Image, Labels
+from numpy.typing import NDArray
+from qtpy.QtCore import QObject, Signal
+from threadpoolctl import threadpool_limits
+
+from napari_saf._gui.forms.display_text import parameters_by_hand
+from napari_saf._gui.layers.live import LiveLayer, label_colors
+from napari_saf._gui.layers.metadata import recipe_of
+from napari_saf._gui.layers.placement import (
+    Placement,
+    image_region,
+    labelled_axes,
+    pixels_of,
+    placement_of,
+)
+from napari_saf._gui.layers.reading import ImageJob, Pixels, ProblemReader
+from napari_saf._gui.napari_workarounds import prepare_labels_layers
+from napari_saf._gui.settings import current_settings
+from napari_saf.device import (
+    interruptible,
+    memory_errors_translated,
+    memory_limit,
+    size_text,
+    torch,
+)
+from napari_saf.errors import InvalidInput, SafError
+from napari_saf.flow import kernels
+from napari_saf.io import PrototypeSet
+from napari_saf.methods import AbstractMethod, Cancelled, SweepMethod
+from napari_saf.parts import in_view
+from napari_saf.pipeline import NumberedRun, Pipeline, RunStart
+from napari_saf.points import k_means
+from napari_saf.problem import Problem
+from napari_saf.recording import RecordedState, Recording
+from napari_saf.result import LabelImage, LabelMap, Segmentation, Snapshot
+
+_logger = logging.getLogger(__name__)
+LARGE_SHARE = 0.25
+"""Of the memory that is free; from here on it is said how much a run takes."""
+_CLOSING_SECONDS = 5.0
+_LEAST, _SMOOTHING = 1e-10, 0.1
+_MOST_LETTERS = 40
+"""Of a title, so that there is room for the name of the image."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class WarmStart(RunStart):
+    """The labels (n_nodes,) of an earlier run, to continue from, and those of runs before it.
+
+    The `columns` of nodes are of the classes painted with `numbers`; `painted` (n_nodes,) are the
+    strokes that they follow. Some pixels get another label than from a fresh start: what was
+    painted first counts for more. Strokes taken back lead back to the labels before them.
+    """
+
+    columns: NDArray[np.integer]
+    numbers: NDArray[np.int64]
+    painted: NDArray[np.integer]
+    earlier: WarmStart | None = None
+
+    @classmethod
+    def after(
+        cls,
+        problem: Problem,
+        result: Segmentation,
+        numbers: NDArray[np.int64],
+        last: WarmStart | None,
+    ) -> WarmStart | None:
+        """Return the start for the strokes that follow a run, whose start was of the `last` ones.
+
+        None where the labels do not follow strokes of these classes.
+        """
+        if problem.seeds is None or result.assignment.shape[1] != len(numbers):
+            return None
+        painted = np.append(0, numbers)[problem.seeds]
+        columns = result.assignment.argmax(axis=1).astype(np.uint16)
+        earlier = None if last is None else last.of_fewer(painted)
+        return cls(columns, numbers, painted, earlier)
+
+    def of_fewer(self, painted: NDArray[np.integer]) -> WarmStart | None:
+        """Return the newest start whose strokes are a part of those that are painted now."""
+        start: WarmStart | None = self
+        while start is not None:
+            if len(start.painted) == len(painted):
+                is_more = start.painted != painted
+                if is_more.any() and not start.painted[is_more].any():
+                    break
+            start = start.earlier
+        return start
+
+    def initial(
+        self, problem: Problem, classes: LabelMap, method: AbstractMethod
+    ) -> NDArray[np.float32] | None:
+        """Return an assignment that can be changed, of classes that are the same; None if none."""
+        if not method.follows_seeds or problem.seeds is None:
+            return None  # new labels would have no column in it
+        start = self.of_fewer(classes.paint(problem.seeds))
+        if start is None:
+            return None
+        table = np.full((problem.n_nodes, classes.n_columns), _LEAST**_SMOOTHING, np.float32)
+        _, new, old = np.intersect1d(classes.numbers, start.numbers, return_indices=True)
+        for column, old_column in zip(new, old, strict=True):
+            table[start.columns == old_column, column] = 1
+        return np.asarray(table / table.sum(axis=1, keepdims=True))
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class RecordedStart(RunStart):
+    """A recorded state, from which a run continues unchanged, and so does its recording."""
+
+    state: RecordedState
+
+    def initial(
+        self, problem: Problem, classes: LabelMap, method: AbstractMethod
+    ) -> NDArray[np.float32]:
+        return self.state.assignment()
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class StoppedStart(RunStart):
+    """What a run left when it was stopped: the run goes on, and so do its clock and counts."""
+
+    outcome: Segmentation
+
+    def initial(self, problem: Problem, classes: LabelMap, method: AbstractMethod) -> Segmentation:
+        return self.outcome
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class RunJob:
+    """A request to label an image, read from a form once: all that its run needs.
+
+    With `live`, the labels go on in the layer of an earlier run; that of a run that is ended for
+    this one is then left as it is. The `extra_images` are labelled together with this one. A run
+    whose `start` is a recorded state goes on with its `recording`. The `note` is shown at the end.
+    The `options` are what was set of the image by hand, in words. The layer has a `title`, by
+    default the method and these, and the `names` and `colors` of labels that are known before. A
+    job that `is_applied` repeats a recipe, whose regions are those of a `level`, if it has one.
+    """
+
+    image: Image
+    image_job: ImageJob
+    method: AbstractMethod
+    placement: Placement
+    _: dataclasses.KW_ONLY
+    is_sweep: bool = False
+    strokes: Labels | None = None
+    live: LiveLayer | None = None
+    start: RunStart | None = None
+    extra_images: tuple[Image, ...] = ()
+    recording: Recording | None = None
+    note: str = ""
+    options: Sequence[str] = ()
+    title: str = ""
+    names: Mapping[int, str] | None = None
+    colors: Mapping[int, Sequence[float]] | None = None
+    is_applied: bool = False
+    level: float | None = None
+
+    @classmethod
+    def of(cls, labels: Labels, image: Image | None, recipe: Pipeline | None = None) -> RunJob:
+        """Return what would label an image again as its labels were; InvalidInput: why none can."""
+        recipe = recipe_of(labels) if recipe is None else recipe
+        axes = labelled_axes(labels)
+        region = None if image is None else image_region(labels, image, axes)
+        if image is None or region is None:
+            raise InvalidInput("choose the image that was labelled")
+        if recipe.options is None:
+            raise InvalidInput("the labels are of a graph, not of an image")
+        channels = None if image.rgb else region[1]
+        options = dataclasses.replace(recipe.options, channel_axis=channels, groups=None)
+        job = ImageJob(Pixels(pixels_of(image), region[0]), options)
+        return cls(image, job, recipe.method, placement_of(labels))
+
+    def masked(self) -> RunJob:
+        """Return the same without the pixels that are NaN or infinite."""
+        job = dataclasses.replace(self.image_job, finite_only=True)
+        return dataclasses.replace(self, image_job=job)
+
+    def rescaled(self) -> RunJob:
+        """Return the same with the image scaled by its own values.
+
+        A run that was to go on begins anew: its states are of other features.
+        """
+        options = dataclasses.replace(self.image_job.options, scaling=None)
+        job = dataclasses.replace(self.image_job, options=options)
+        if isinstance(self.start, StoppedStart | RecordedStart):
+            return dataclasses.replace(self, image_job=job, start=None, recording=None)
+        return dataclasses.replace(self, image_job=job)
+
+    def create_layer(self, viewer: Any) -> LiveLayer:
+        """Return a layer for the labels, whose colours are by label where those are given."""
+        is_colored = self.colors is not None or self.method.labels_are_given
+        colors = label_colors(self.colors) if is_colored else None
+        title = self.title or self._settings
+        return LiveLayer(
+            viewer, self.image, title, self.placement, self.strokes, colors, self.names
+        )
+
+    @property
+    def _settings(self) -> str:
+        """The method and all settings that are not as by default, as far as there is room."""
+        text = self.method.name.upper()
+        for words in (*self.options, *parameters_by_hand(self.method)):
+            if len(text) + len(words) > _MOST_LETTERS:
+                return f"{text}, …"
+            text = f"{text}, {words}"
+        return text
+
+
+class Task(QObject):
+    """A call of a function in a thread of its own, under the settings of the time of its making.
+
+    The function is called as ``function(report, cancelled)``: what it reports is sent as
+    `advanced`; it asks `cancelled` now and then, and ends or raises `Cancelled` once that returns
+    True. Signals are sent in the thread that made the task: exactly one of `returned`, `failed` and
+    `abandoned`, then `finished`, once the other thread has ended.
+    """
+
+    _sending = Signal(object)
+    advanced = Signal(object)
+    returned = Signal(object)
+    failed = Signal(object)
+    abandoned = Signal()
+    finished = Signal()
+
+    def __init__(
+        self, function: Callable[[Callable[[object], None], Callable[[], bool]], object]
+    ) -> None:
+        super().__init__()
+        self._function: Any = function
+        self._settings = current_settings()
+        self._needs: list[tuple[float, float]] = []  # bytes of memory, and those free
+        self._began = time.perf_counter()
+        self._cancelled = threading.Event()
+        self._thread = threading.Thread(target=self._work, name="napari-saf run")
+        self._sending.connect(self._send_here)
+
+    @property
+    def seconds(self) -> float:
+        return time.perf_counter() - self._began
+
+    @property
+    def is_cancelled(self) -> bool:
+        return self._cancelled.is_set()
+
+    @property
+    def memory_note(self) -> str:
+        """What to say of the memory that is taken, where that is much."""
+        need = sum(n_bytes for n_bytes, _ in self._needs)
+        free = next((room for _, room in self._needs if room), 0.0)
+        if need <= LARGE_SHARE * free:
+            return ""
+        return f"memory: about {size_text(need)} of {size_text(free)} that were free"
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def cancel(self) -> None:
+        self._cancelled.set()
+
+    def silence(self) -> None:
+        """Ask the work to end, and tell nobody any more."""
+        self.cancel()
+        self.blockSignals(True)
+
+    def wait(self, seconds: float) -> bool:
+        self._thread.join(seconds)
+        return not self._thread.is_alive()
+
+    def _send(self, signal: Any, *values: object) -> None:
+        """Have a signal of this task sent in the thread that made it."""
+        self._sending.emit(partial(signal.emit, *values))
+
+    def _send_here(self, send: Callable[[], None]) -> None:
+        send()
+
+    def _end(self) -> None:
+        self._thread.join()
+        self.finished.emit()
+
+    def _clean_up(self) -> None:
+        """Do what can be done once the outcome was sent."""
+
+    def _work(self) -> None:
+        settings, function = self._settings, self._function
+        self._function = None  # which may hold this task
+        torch.get_num_threads()  # torch sets it once in each thread, when first asked
+        try:
+            with (
+                # OpenMP has a number of threads for each thread: all others keep theirs.
+                threadpool_limits(settings.threads, "openmp")
+                if settings.threads
+                else nullcontext(),
+                memory_limit(settings.memory_limit, lambda *need: self._needs.append(need)),
+                memory_errors_translated(),
+                interruptible(self._cancelled.is_set),
+            ):
+                report = partial(self._send, self.advanced)
+                self._send(self.returned, function(report, self._cancelled.is_set))
+                self._clean_up()
+        except Cancelled:
+            self._send(self.abandoned)
+        except Exception as error:
+            if not isinstance(error, SafError):
+                _logger.exception("the run failed")
+            self._send(self.failed, error)
+        finally:
+            self._sending.emit(self._end)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class Frame:
+    """What the screen shows of a snapshot; owns its arrays.
+
+    Entry k of `numbers` is the label of column k on screen: the number it was painted with.
+    """
+
+    labels: LabelImage
+    numbers: NDArray[np.int64]
+    shares: NDArray[np.float64]
+    prototypes: NDArray[np.float32]
+    n_labels: int
+    time: float
+    fraction: float
+    stage: str
+
+
+class Run(Task):
+    """A run, as a job asks for it, and the layer that shows it.
+
+    The `mailbox` holds at most one frame: the run makes one when it is empty, and whoever takes it
+    asks so for another; neither waits for the other. `first_labels` is sent with the first. A sweep
+    through the fairness weights sends `swept` before it returns its last solution. What follows the
+    labels does not hold them up: `prototypes_learned` from strokes, and regions that are `merged`.
+
+    A `recording` can be set while a run goes on, if it is recordable. The `problem` is what was
+    read, with strokes numbered without gaps; the `classes` are the numbers of the strokes. At full
+    resolution parts of a large image come first that are near the `centre` of the screen, in pixels
+    of the image. The `fault` says what ended the run, if it was no person.
+    """
+
+    first_labels = Signal()
+    swept = Signal(object)
+    prototypes_learned = Signal(object)
+    merged = Signal(object)
+
+    def __init__(self, job: RunJob, live: LiveLayer, reader: ProblemReader) -> None:
+        super().__init__(self._label)
+        self.job, self.live, self._reader = job, live, reader
+        self._start = job.start or RunStart()
+        if isinstance(self._start, StoppedStart):
+            self._began -= self._start.outcome.seconds
+        self._numbered: NumberedRun | None = None
+        self._solution: tuple[Segmentation, LabelImage, Problem] | None = None
+        self._result: Segmentation
+        self._has_labels = False
+        self.mailbox: deque[Frame] = deque(maxlen=1)
+        self.centre: NDArray[np.floating] | None = None
+        self.recording = job.recording
+        self.learned: PrototypeSet | None = None  # from strokes, once that was sent
+        self.fault = ""
+
+    @property
+    def problem(self) -> Problem | None:
+        return None if self._numbered is None else self._numbered.problem
+
+    @property
+    def classes(self) -> LabelMap:
+        return LabelMap.identity(0) if self._numbered is None else self._numbered.classes
+
+    @property
+    def pipeline(self) -> Pipeline | None:
+        """What repeats the run; None before the image was read."""
+        if self.problem is None:
+            return None
+        return Pipeline(self.job.method, self.problem.options, prototypes=self.learned)
+
+    def record(self) -> Recording | None:
+        """Return the recording, begun now if there is none; None of sweeps and edited labels."""
+        if self.recording is None and self._start.is_recorded and not self.job.is_sweep:
+            self.recording = Recording()
+        return self.recording
+
+    def by_label(self, result: Segmentation) -> Segmentation:
+        """Return the result with prototypes, exemplars and columns by the labels on screen.
+
+        Those of a sweep are so already.
+        """
+        assert self._numbered is not None
+        return result if self.job.is_sweep else self._numbered.by_label(result)
+
+    def _label(self, report: object, cancelled: Callable[[], bool]) -> Segmentation:
+        with in_view(lambda: self.centre):
+            for snapshot in self._iterate(cancelled):
+                self._put(snapshot)
+        result = self._result
+        del self._result  # who keeps the run does not keep its tables
+        return result
+
+    def _iterate(self, cancelled: Callable[[], bool]) -> Generator[Snapshot, None, None]:
+        """Read the image and yield snapshots; the result has the labels as they are painted."""
+        method, job = self.job.method, self.job.image_job
+        read = self._reader.read(job, cancelled)
+        run = self._numbered = NumberedRun(method, read, self._start)
+        problem = self._reader.problem
+        assert problem is not None
+        if cancelled():
+            raise Cancelled
+        if self.job.is_sweep:
+            assert isinstance(method, SweepMethod)
+            sweep = yield from method.iterate_sweep(run.problem, cancelled=cancelled)
+            if not sweep.points:
+                raise Cancelled
+            results = [run.finish(_last(point.segmentation)) for point in sweep.points]
+            points = tuple(
+                dataclasses.replace(point, segmentation=run.by_label(result))
+                for point, result in zip(sweep.points, results, strict=True)
+            )
+            self._send(self.swept, dataclasses.replace(sweep, points=points))
+            self._result = points[-1].segmentation
+            return
+        result = yield from run.iterate(cancelled)
+        if isinstance(self._start, RecordedStart) and self.recording:
+            # The history begins before the recorded state that the run started from.
+            result = dataclasses.replace(result, history=self.recording.history())
+        finished = run.finish(_last(result))
+        labels = job.with_locked(finished.labels)  # type: ignore[arg-type]
+        self._solution = result, labels, problem
+        self._result = dataclasses.replace(finished, labels=labels)
+
+    def _put(self, snapshot: Snapshot) -> None:
+        """Put a frame into the mailbox if it is empty; record the step."""
+        if not self.mailbox and not self.is_cancelled:
+            columns, labels = snapshot.label_map.numbers, snapshot.labels
+            image = labels[-1] if isinstance(labels, list) else labels
+            frame = Frame(
+                self.job.image_job.with_locked(self._start.paint(image, self.classes)),
+                self.classes.extended(int(columns.max())).numbers[columns - 1],
+                snapshot.record.label_shares,
+                snapshot.prototypes,
+                snapshot.n_labels,
+                snapshot.record.time,
+                snapshot.fraction,
+                snapshot.stage,
+            )
+            self.mailbox.append(frame)
+            if not self._has_labels:
+                self._has_labels = True
+                self._send(self.first_labels)
+        recording = self.recording  # another thread may take it away
+        if recording is not None:
+            recording.watch(snapshot)
+
+    def _clean_up(self) -> None:
+        if self._solution is None:
+            return
+        (result, labels, problem), self._solution = self._solution, None
+        job, level = self.job.image_job, self.job.level
+        if job.seeds is not None and not self.is_cancelled:
+            prototypes = PrototypeSet.fit(problem, labels)
+            if prototypes is not None:
+                self._send(self.prototypes_learned, prototypes)
+        recording = self.recording
+        if recording is not None:
+            recording.finish(result)
+        if level is not None and not self.is_cancelled:
+            with suppress(Cancelled):
+                self._send(self.merged, job.merge_regions(labels, lambda: self.is_cancelled)[0])
+
+
+def _last(result: Segmentation) -> Segmentation:
+    """Return the result of the image that is asked for, of several that are labelled together."""
+    images = result.labels
+    return dataclasses.replace(result, labels=images[-1]) if isinstance(images, list) else result
+
+
+class BackgroundTasks(QObject):
+    """Small calculations by key: a new one takes the place of an earlier one of the same key.
+
+    `failed` sends the key and the error.
+    """
+
+    failed = Signal(str, object)
+
+    def __init__(self, parent: QObject) -> None:
+        super().__init__(parent)
+        self._tasks: dict[str, Task] = {}
+        self._ending: set[Task] = set()
+
+    @property
+    def is_busy(self) -> bool:
+        return bool(self._tasks)
+
+    def is_running(self, key: str) -> bool:
+        return key in self._tasks
+
+    def run(
+        self, key: str, function: Callable[[Callable[[], bool]], Any], then: Callable[[Any], object]
+    ) -> None:
+        """Call a function with `cancelled` in a thread, then `then` with its result."""
+        self.drop(key)
+        # To a slot of this, which Qt may delete before the task ends.
+        task = self._tasks[key] = Task(lambda report, cancelled: (then, function(cancelled)))
+        task.returned.connect(self._on_returned)
+        task.failed.connect(self._on_failed)
+        task.finished.connect(self._on_finished)
+        task.start()
+
+    def drop(self, key: str) -> None:
+        """Cancel a calculation, if there is one of this key; its result is ignored."""
+        task = self._tasks.pop(key, None)
+        if task is not None:
+            self.drop_task(task)
+
+    def drop_task(self, task: Task) -> None:
+        """Silence a task and keep a reference to it until its thread has ended."""
+        task.silence()
+        self._ending = {ending for ending in self._ending if not ending.wait(0)} | {task}
+
+    def shut_down(self) -> None:
+        """Cancel all calculations, and wait for their threads."""
+        for key in [*self._tasks]:
+            self.drop(key)
+        for task in self._ending:
+            task.wait(_CLOSING_SECONDS)
+        self._ending.clear()
+
+    def _on_returned(self, outcome: tuple[Callable[[Any], object], Any]) -> None:
+        then, result = outcome
+        then(result)
+
+    def _on_failed(self, error: Exception) -> None:
+        sender = self.sender()
+        key = next((key for key, task in self._tasks.items() if task is sender), "")
+        self.failed.emit(key, error)
+
+    def _on_finished(self) -> None:
+        ended = self.sender()
+        self._tasks = {key: task for key, task in self._tasks.items() if task is not ended}
+        self._ending = {task for task in self._ending if not task.wait(0)}
+
+
+def load_libraries(cancelled: Callable[[], bool]) -> None:
+    """Load what runs need and docks do not, in that order; `Task` has imported torch."""
+    k_means(np.array([[0.0], [1.0]]), 2)  # scikit-learn looks for all thread pools once
+    kernels()
+    prepare_labels_layers()
+    import sklearn.decomposition  # noqa: F401 - which few runs need
