@@ -1,6 +1,6 @@
-"""Comparison of methods and parameters on one image: a table, and label images with common numbers.
+"""Comparison of methods and parameters on one image, with matched label numbers; see `compare`.
 
-In order: the variants that are run, the run, common label numbers, the table, and the pictures.
+In order: variants, run, matching of labels, table, figure.
 """
 
 from __future__ import annotations
@@ -33,24 +33,24 @@ OPTION_AXES = ("window", "features", "weights", "max_side")
 COMPARISON_SUFFIXES = (*io.FIGURE_SUFFIXES, ".csv")
 _METHOD, _MOST_IN_A_ROW = "method", 5
 _DPI, _PANEL_WIDTH, _PANEL_HEIGHT, _TEXT_HEIGHT = 160, 2.9, 4.7, 0.5
-"""Resolution of a picture, and sizes in inches."""
+"""Resolution of a figure, and sizes of its panels in inches."""
 _MOST_SWATCHES, _SWATCHES_PER_LINE = 48, 16
 _ABSENT = 205.0
-"""Grey level of labels without pixels in the planes shown."""
+"""Grey level of labels without pixels in the displayed planes."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Variant:
-    """A method with parameters, and the options of the image.
+    """Method with its parameters, and options of the image.
 
     Attributes
     ----------
     method : AbstractMethod
         The method with its parameters.
     options : ImageOptions
-        How the image becomes a problem.
+        Options of `Problem.from_image`.
     coordinates : tuple of (str, str)
-        Coordinates in the parameter grid: axis names, and the value on each as text.
+        Coordinates in the parameter grid: pairs of axis name and value as text.
 
     Examples
     --------
@@ -74,7 +74,7 @@ def variants_of(
     axes: Mapping[str, Sequence[Any]] | None = None,
     options: ImageOptions | None = None,
 ) -> list[Variant]:
-    """Return every method with every combination of values.
+    """Combine every method with every combination of values.
 
     Parameters
     ----------
@@ -82,8 +82,8 @@ def variants_of(
         At least one.
     axes : mapping of str to sequence, optional
         Values by name: a parameter of a method, such as ``"s"`` or ``"affinity.sigma2"``, or
-        ``"window"``, ``"features"``, ``"weights"``, ``"max_side"``. A method without such a
-        parameter, or one that takes no notice of the window, is in the list once for all values.
+        ``"window"``, ``"features"``, ``"weights"``, ``"max_side"``. A method without that
+        parameter, or one that ignores the window, is listed once for all values.
     options : ImageOptions, optional
         Options common to all variants.
 
@@ -126,7 +126,7 @@ def variants_of(
 
 
 def _variant(method: AbstractMethod, values: dict[str, Any], options: ImageOptions) -> Variant:
-    """Apply those of the values that the method, or its use of the window, has a parameter for."""
+    """Return a variant with those of the values that the method uses."""
     changes = {name: value for name, value in values.items() if name in OPTION_AXES}
     items = {name: parameter_named(type(method), name) for name in values if name not in changes}
     parameters = {name: item for name, item in items.items() if item is not None}
@@ -135,7 +135,7 @@ def _variant(method: AbstractMethod, values: dict[str, Any], options: ImageOptio
     for name, item in parameters.items():
         if item.depends_on and settings.get(item.depends_on[0]) not in item.depends_on[1]:
             choice, needed = item.depends_on
-            raise InvalidInput(f"{name}: goes with {choice} {' or '.join(needed)}")
+            raise InvalidInput(f"{name}: applies only with {choice} {' or '.join(needed)}")
     if not built.uses_window:
         changes.pop("window", None)
     point = [(name, _text(values[name])) for name in values if name in {*parameters, *changes}]
@@ -151,7 +151,7 @@ def read_values(name: str, text: str, methods: Sequence[type[AbstractMethod]]) -
         raise InvalidInput(f"{name}: no chosen method has such a parameter")
     kinds = {item.kind for item in items}
     if kinds & {"array", "list"}:
-        raise InvalidInput(f"{name}: takes arrays, of which none can be typed here")
+        raise InvalidInput(f"{name}: takes arrays, which cannot be entered as text")
     words: dict[str, object] = {"none": None} if any(item.optional for item in items) else {}
     if kinds & {"choice", "bool"}:
         words |= {choice: choice for item in items for choice in sorted(item.choices)}
@@ -170,14 +170,14 @@ def read_values(name: str, text: str, methods: Sequence[type[AbstractMethod]]) -
 
 
 def open_axes(variants: Sequence[Variant]) -> list[str]:
-    """Return the axes on which variants differ, in their order."""
+    """Return the axes along which variants differ, in order."""
     coordinates = [dict(variant.coordinates) for variant in variants]
     names = dict.fromkeys(itertools.chain(*coordinates))
     return [name for name in names if len({point.get(name) for point in coordinates}) > 1]
 
 
 def short_names(variants: Sequence[Variant]) -> list[str]:
-    """Return names of variants by the axes on which they differ."""
+    """Return names of variants from the axes along which they differ."""
     axes = open_axes(variants)
     points = [[pair for pair in variant.coordinates if pair[0] in axes] for variant in variants]
     names = [", ".join(itertools.starmap(_phrase, point)) for point in points]
@@ -224,10 +224,10 @@ def _text(value: object) -> str:
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
 class Compared(Segmentation):
-    """Segmentation by a variant, without its large assignment.
+    """Segmentation by a variant, without the assignment matrix, to save memory.
 
-    Within a `Comparison` a label number means the same in all results, and `prototypes` and `sizes`
-    have an entry for each number.
+    Within a `Comparison`, label numbers match across results, and `prototypes` and `sizes` have an
+    entry per number.
     """
 
     labels: LabelImage
@@ -239,12 +239,12 @@ class Compared(Segmentation):
 
     @property
     def present(self) -> NDArray[np.int64]:
-        """The labels that own at least one pixel, ascending."""
+        """Labels with at least one pixel, ascending."""
         return np.flatnonzero(self.sizes) + 1
 
 
 class Failure(NamedTuple):
-    """A variant that could not be run, and its error."""
+    """Variant that failed, and its error."""
 
     variant: Variant
     error: SafError
@@ -252,18 +252,18 @@ class Failure(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Comparison:
-    """Results on one image whose labels have common numbers.
+    """Results of variants on one image, with matched label numbers.
 
     Attributes
     ----------
     results : tuple of Compared
-        In the order of the variants; segmentations with their `variant`.
+        Segmentations with their `variant`, in the order of the variants.
     failures : tuple of Failure
-        Variants that did not suit the image.
+        Variants that failed, with their errors.
     is_complete : bool
-        Whether all variants were reached before the comparison was stopped.
+        Whether all variants were run; False if the comparison was cancelled.
     n_numbers : int
-        The largest number that a label has in any result.
+        Largest label number in any result.
 
     Examples
     --------
@@ -280,13 +280,13 @@ class Comparison:
     n_numbers: int = 0
 
     def dead(self, number: int) -> NDArray[np.int64]:
-        """Return the labels that other results have, and result `number` has not."""
+        """Return the labels of other results that are absent from result `number`."""
         present = [result.present for result in self.results]
         return np.setdiff1d(np.concatenate(present), present[number])
 
 
 class ComparisonStep(NamedTuple):
-    """Snapshot of a variant's run, its fraction of the whole, and results not yet aligned."""
+    """Snapshot of a run with the overall fraction, and finished results, not yet aligned."""
 
     variant: Variant
     snapshot: Snapshot
@@ -310,12 +310,12 @@ def compare(
     variants : sequence of Variant
         See `variants_of`.
     mask, seeds, groups : array, optional
-        As in `Problem.from_image`; groups that the options of a variant name come first.
+        As in `Problem.from_image`; `groups` in the options of a variant take precedence.
 
     Raises
     ------
     SafError
-        If no variant could be run; else those that could not are its failures.
+        If all variants fail; otherwise those that do are listed in `failures`.
 
     Examples
     --------
@@ -333,7 +333,7 @@ def compare(
 
     variants = as_list(variants, "variants")
     for variant in variants:
-        check_kind(variant, Variant, "variants", "what saf.variants_of gives")
+        check_kind(variant, Variant, "variants", "Variant, as returned by saf.variants_of")
     return run_to_end(iterate_comparison(variants, read))
 
 
@@ -343,9 +343,9 @@ def iterate_comparison(
     *,
     cancelled: Callable[[], bool] = not_cancelled,
 ) -> Generator[ComparisonStep, None, Comparison]:
-    """Run variants one after another; `read` makes one problem per distinct options.
+    """Run variants one after another; `read` makes a problem for each distinct set of options.
 
-    When cancelled, finished results are kept. Cancelled, or SafError, if there are none.
+    Finished results are kept if cancelled. Raise Cancelled, or the first SafError, without results.
     """
     if not variants:
         raise InvalidInput("variants: expected at least one")
@@ -359,8 +359,8 @@ def iterate_comparison(
         snapshot = dataclasses.replace(snapshot, fraction=fraction)
         return ComparisonStep(variant, snapshot, tuple(results.values()))
 
-    # Variants with the same options follow one another, and only the last problem is held:
-    # features and weights of large images are large.
+    # Variants are grouped by options, and only the last problem is held: features and weights of
+    # large images take much memory.
     first = {variant.options: k for k, variant in reversed([*enumerate(variants)])}
     for number in sorted(range(len(variants)), key=lambda k: first[variants[k].options]):
         if cancelled():
@@ -392,7 +392,7 @@ def iterate_comparison(
 
 
 def _with_common_numbers(results: Sequence[Compared]) -> list[Compared]:
-    """Renumber labels by `align`; prototypes get a row for each number."""
+    """Renumber labels by `align`; prototypes get a row per number."""
     methods = (result.variant.method for result in results)
     is_fixed = [method.follows_seeds or method.labels_are_given for method in methods]
     numbers = align([result.labels for result in results], is_fixed)
@@ -416,12 +416,13 @@ def _with_common_numbers(results: Sequence[Compared]) -> list[Compared]:
 def align(
     images: Sequence[NDArray[Any]], is_fixed: Sequence[bool] | None = None
 ) -> list[NDArray[np.int64]]:
-    """Return common numbers for the labels of several label images of one shape.
+    """Match labels across label images of one shape; return their common numbers.
 
     Entry l - 1 of array k is the number of label l of image k, 0 if absent; numbers are distinct
-    within an image. The image with most labels, of several the one that agrees best with all, keeps
-    its numbers, and so do fixed ones. Each other is matched to all before it by the assignment that
-    maximises the pixels of agreement; labels without overlap get new numbers.
+    within an image. The image with the most labels, in a tie the one with the largest overlap with
+    all, keeps its numbers, and so do fixed ones. Each further image is matched to all previous ones
+    by the linear assignment that maximises the overlap in pixels; labels without overlap get new
+    numbers.
     """
     from scipy.optimize import linear_sum_assignment  # takes a quarter of a second to load
 
@@ -464,7 +465,7 @@ def align(
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """The numbers of one result; NaN for agreement with a truth, where there is none."""
+    """Measures of one result; those of agreement are NaN without a truth."""
 
     name: str
     n_labels: int
@@ -480,7 +481,7 @@ class Row:
 
 
 class Column(NamedTuple):
-    """A column of the table: a field of `Row`, its format, and `max` or `min` as the best value."""
+    """Column of the table: a field of `Row`, its format, and `max` or `min` for the best value."""
 
     field: str
     heading: str
@@ -500,40 +501,41 @@ class Column(NamedTuple):
 
 
 COLUMNS = (
-    Column("name", "Name", "What was run."),
-    Column("n_labels", "Labels", "Labels that own at least one pixel.", "d"),
-    Column("covering", "Covering", "How well the best matching labels cover the regions of the "
-           "truth: 1 is perfect.", ".3f", max),
-    Column("information", "VI", "Variation of information, in bits: what one of labels and truth "
-           "tells and the other does not; 0 is perfect.", ".3f", min),
-    Column("rand_index", "Rand", "Share of the pairs of pixels on which labels and truth agree: "
-           "1 is perfect.", ".3f", max),
+    Column("name", "Name", "Method and parameter values."),
+    Column("n_labels", "Labels", "Number of labels with at least one pixel.", "d"),
+    Column("covering", "Covering", "Mean overlap of regions of the truth with their best matching "
+           "labels, weighted by size: 1 is perfect.", ".3f", max),
+    Column("information", "VI", "Variation of information between labels and truth, in bits: 0 is "
+           "perfect.", ".3f", min),
+    Column("rand_index", "Rand", "Rand index, the share of pixel pairs on which labels and truth "
+           "agree: 1 is perfect.", ".3f", max),
     Column("mutual_information", "NMI", "Normalised mutual information: 0 is independent of the "
            "truth, 1 is perfect.", ".3f", max),
-    Column("accuracy", "Accuracy", "Share of the pixels that are right under the best matching of "
-           "labels to regions.", ".3f", max),
-    Column("objective", "Objective", "What the method raises or lowers; to be compared within one "
-           "method only.", ".5g"),
-    Column("n_evaluations", "Evaluations", "Right-hand sides, or inner updates, evaluated.", "d"),
-    Column("seconds", "Time", "Duration in seconds, the reading of the image not counted.", ".2f"),
+    Column("accuracy", "Accuracy", "Share of correct pixels under the best matching of labels to "
+           "regions.", ".3f", max),
+    Column("objective", "Objective", "Final value of the objective; comparable within one method "
+           "only.", ".5g"),
+    Column("n_evaluations", "Evaluations", "Number of evaluations of the right-hand side, or of "
+           "inner updates.", "d"),
+    Column("seconds", "Time", "Duration in seconds, without reading the image.", ".2f"),
     Column("status", "Ended", "Why the run ended."),
 )  # fmt: skip
 
 
 def comparison_table(comparison: Comparison, truth: ArrayLike | None = None) -> list[Row]:
-    """Return a row of numbers for each result.
+    """Return a row of measures for each result.
 
     Parameters
     ----------
     comparison : Comparison
         See `compare`.
     truth : array of int, optional
-        Image-shaped; the regions 1, 2, ... as they should be. Pixels that are 0 do not count.
+        Reference regions 1, 2, ... in the shape of the image; pixels that are 0 are ignored.
 
     Raises
     ------
     InvalidInput
-        If the truth has another shape, is 0 everywhere, or holds other than whole numbers.
+        If the truth has another shape, is 0 everywhere, or is not of integers.
 
     Examples
     --------
@@ -543,7 +545,7 @@ def comparison_table(comparison: Comparison, truth: ArrayLike | None = None) -> 
     >>> row.n_labels, row.accuracy
     (2, 1.0)
     """
-    check_kind(comparison, Comparison, "comparison", "what saf.compare gives")
+    check_kind(comparison, Comparison, "comparison", "Comparison, as returned by saf.compare")
     regions = None if truth is None else as_labels(truth, "truth")
     rows = []
     for result in comparison.results:
@@ -570,7 +572,7 @@ def comparison_table(comparison: Comparison, truth: ArrayLike | None = None) -> 
 
 
 class Panel(NamedTuple):
-    """Picture (height, width, 3), text above, and colours of labels below, those not `is_dead`."""
+    """Image (height, width, 3), text above, and label swatches below, crossed out if `is_dead`."""
 
     title: str
     note: str
@@ -590,26 +592,25 @@ def save_comparison(
     channel_axis: int | None = None,
     title: str = "",
 ) -> Path:
-    """Save a comparison in the form that the suffix names.
+    """Save a comparison as a figure or as a table, by the suffix.
 
     Parameters
     ----------
     path : path
-        Ends in ``.png``, ``.svg`` or ``.pdf`` (pictures side by side, below each the colours of
-        all labels, those crossed that it does not have) or ``.csv`` (the table).
+        Ends in ``.png``, ``.svg`` or ``.pdf`` (label images side by side, each with swatches of all
+        labels below, absent ones crossed out) or ``.csv`` (the table).
     comparison : Comparison
         See `compare`.
     image : array
         The labelled image.
     truth : array of int, optional
-        Image-shaped; with it the table holds the agreement of each result.
+        Reference regions in the shape of the image; adds measures of agreement to the table.
     paint : {"mean", "palette"}
-        Labels in the mean colour that the image has there, or in the same clear colour in all
-        results.
+        Paint labels in the mean colour of their pixels, or in distinct colours common to all.
     colors : mapping of int to sequence of float, optional
         The palette: red, green, blue in [0, 1] by label.
     channel_axis : int, optional
-        Axis of the channels of the image; None: a last axis beyond those of the labels.
+        Axis of the channels of the image. None: a last axis beyond those of the labels.
     title : str
         Text above the image.
 
@@ -629,7 +630,7 @@ def save_comparison(
     """
     target = as_path(path)
     suffix = io.check_suffix(target, COMPARISON_SUFFIXES)
-    check_kind(comparison, Comparison, "comparison", "what saf.compare gives")
+    check_kind(comparison, Comparison, "comparison", "Comparison, as returned by saf.compare")
     if not comparison.results:
         raise InvalidInput("comparison: expected at least one result")
     rows = comparison_table(comparison, truth)
@@ -661,7 +662,7 @@ def result_panels(
     paint: str = "mean",
     colors: Mapping[int, Sequence[float]] | None = None,
 ) -> list[Panel]:
-    """Return a panel for each result; of a stack the middle plane, as in `pixels`."""
+    """Return a panel per result; stacks show their middle plane, as in `pixels`."""
     if paint not in ("mean", "palette"):
         raise InvalidInput(f"paint: expected mean or palette, got {paint!r}")
     results, numbers = comparison.results, np.arange(1, comparison.n_numbers + 1)
@@ -675,7 +676,7 @@ def result_panels(
 
         values = pandas.DataFrame(pixels.reshape(-1, 3))
         means = [values.groupby(plane.ravel()).mean().reindex(numbers) for plane in planes]
-        # A label without pixels in a plane has its mean over the planes that show it.
+        # Labels absent from a plane take their mean colour over the other planes.
         overall = pandas.concat(means).groupby(level=0).mean().fillna(_ABSENT)
         tables = [mean.fillna(overall).to_numpy().astype(np.uint8) for mean in means]
     panels, names = [], short_names([result.variant for result in results])
@@ -690,7 +691,7 @@ def result_panels(
 
 
 def _draw(path: Path, inputs: Sequence[Panel], results: Sequence[Panel], layout: Layout) -> None:
-    """Save a picture: inputs in columns at the left, then the results; dead labels crossed."""
+    """Save a figure: inputs in the left columns, then the results; dead labels crossed out."""
     from matplotlib.figure import Figure  # takes half a second to load
 
     n_rows, n_left = layout.n_rows, math.ceil(len(inputs) / layout.n_rows)

@@ -1,4 +1,4 @@
-"""Score of a label image against a truth: measures, an image of what is wrong, and a figure."""
+"""Scores of a label image against a truth: measures, an error image and a figure."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ERROR_COLORS = {
 """Colours of the labels of `Score.errors`."""
 _NO_CLASS = "no class"
 _MOST_NUMBERED = 12
-"""Classes of a confusion matrix whose cells show their share."""
+"""Maximum number of classes for a confusion matrix with numbers in its cells."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -39,11 +39,11 @@ class Score:
     Attributes
     ----------
     kind : str
-        What was compared: ``"pixels"``, ``"objects"``, ``"classes"`` or ``"tracks"``.
+        Compared items: ``"pixels"``, ``"objects"``, ``"classes"`` or ``"tracks"``.
     parts : tuple
-        The scores: of classes, those of the objects before them.
+        Scores; for ``"classes"``, that of the objects comes first.
     errors : array of uint8 of the shape of the labels
-        1 missed, 2 false, 3 of another class or track, 4 right, 0 where there is nothing.
+        1 missed, 2 false, 3 wrong class or track, 4 right, 0 background.
 
     Examples
     --------
@@ -92,10 +92,11 @@ def score(
         the first axis.
     kind : str
         ``"pixels"``, see `metrics.score_pixels`; ``"objects"``, see `metrics.score_objects`;
-        ``"classes"`` of objects that match at .5, see `metrics.score_classes`; ``"tracks"``, see
+        ``"classes"`` of objects that match at an intersection over union of .5, see
+        `metrics.score_classes`; ``"tracks"``, see
         `metrics.score_tracks`.
     ignore : int, optional
-        Class of the truth whose pixels do not count. For pixels only.
+        Class of the truth whose pixels are ignored. For pixels only.
     classes, true_classes : mapping of int to str, optional
         Class of each object by its number. None: labels are classes, and their connected regions
         are the objects. For classes only.
@@ -109,7 +110,7 @@ def score(
     Raises
     ------
     InvalidInput
-        If shapes differ, or labels do not suit the kind.
+        If shapes differ, or labels are invalid for the kind.
     SafError
         If a library for tracks is missing.
 
@@ -152,7 +153,7 @@ def score(
 def _classified(
     labels: NDArray[np.integer], classes: Mapping[int, str] | None
 ) -> tuple[NDArray[np.integer], Mapping[int, str]]:
-    """Return objects and their classes: connected regions if labels are classes."""
+    """Return objects and their classes; without `classes`, connected regions of each label."""
     if classes is not None:
         return labels, classes
     objects = label(labels)
@@ -164,7 +165,7 @@ def _classified(
 def _track_errors(
     mask: NDArray[np.integer], truth: NDArray[np.integer], tracks: TrackScore
 ) -> NDArray[np.uint8]:
-    """Return which objects are right; of another track are those that are after another one."""
+    """Return the error image of tracks; a match to another track than before is an error."""
     errors, last = np.zeros(mask.shape, np.uint8), dict[int, int]()
     for k, matches in enumerate(tracks.matches):
         partners = dict(matches.tolist())
@@ -175,15 +176,15 @@ def _track_errors(
 
 
 def save_score_figure(path: str | os.PathLike[str], score: Score) -> Path:
-    """Save a figure of the scores, and of the middle plane of what is wrong.
+    """Save a figure of the scores, and of the middle plane of the error image.
 
     Parameters
     ----------
     path : path
         Ends in ``.png``, ``.svg`` or ``.pdf``.
     score : Score
-        Of pixels and classes the confusion matrix is drawn, of objects average precision and F1
-        over intersection over union, of tracks the number of errors.
+        Pixels and classes are shown by their confusion matrix, objects by average precision and F1
+        over intersection over union, tracks by their numbers of errors.
 
     Raises
     ------
@@ -201,7 +202,7 @@ def save_score_figure(path: str | os.PathLike[str], score: Score) -> Path:
 
     target = as_path(path)
     suffix = io.check_suffix(target, io.FIGURE_SUFFIXES)
-    check_kind(score, Score, "score", "what saf.score gives")
+    check_kind(score, Score, "score", "Score, as returned by saf.score")
     figure = Figure((10, 4.6), layout="constrained")
     axes, error_axes = figure.subplots(1, 2)
     part = score.parts[-1]

@@ -1,4 +1,4 @@
-"""``napari-saf compare`` and ``fair-sweep``: several results for the same images."""
+"""``napari-saf compare`` and ``fair-sweep``: several results on the same images."""
 
 from __future__ import annotations
 
@@ -38,27 +38,27 @@ _SWEEPS = {name: method for name, method in METHODS.items() if issubclass(method
 # fmt: off
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Compare(WritingCommand):
-    """Label one image in several ways and show the results side by side.
+    """Label one image with several methods or parameters, and show the results side by side.
 
-    The labels of all results have common numbers and colours.
+    Label numbers and colours match across results.
     """
 
     image: Path = argument("IMAGE")
     out: Path = output(
-        "OUT", f"A picture or table ({_SUFFIXES}), or a folder for both, with a mask and a recipe "
-        "for each result.")
+        "OUT", f"Figure or table ({_SUFFIXES}), or a folder for both, with a mask and a recipe for "
+        "each result.")
     methods: tuple[str, ...] = option(
-        (), "A method; may be given several times. [default: saf]", "--method",
+        (), "Method to run; may be repeated. [default: saf]", "--method",
         choices=list(METHODS))
     grid: tuple[str, ...] = option(
-        (), "Values to go through, such as s=0,0.5,1: of a parameter of the methods or of "
-        f"{', '.join(comparison.OPTION_AXES)}. Given several times: all combinations.",
+        (), "Values to compare, such as s=0,0.5,1, of a parameter of the methods or of "
+        f"{', '.join(comparison.OPTION_AXES)}. May be repeated: all combinations are run.",
         metavar="NAME=VALUE,...")
     truth: Path | None = option(
-        None, "Regions 1, 2, ... as they should be, in an image of that size; 0 does not count. "
-        "The table then says how well each result agrees.", metavar="FILE")
+        None, "Reference regions 1, 2, ... in a label image of the same size; 0 is ignored. Adds "
+        "measures of agreement to the table.", metavar="FILE")
     paint: str = option(
-        "mean", "Labels in the mean colour of the image, or in clear colours.",
+        "mean", "Paint labels in the mean colour of the image, or in distinct colours.",
         choices=["mean", "palette"])
     options: GivenImages = image_options()
     parameters: GivenMethods = method_options()
@@ -151,13 +151,13 @@ def _read_truth(path: Path, image: io.ImageFile, channel_axis: int | None) -> ND
 # fmt: off
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FairSweep(WritingCommand):
-    """Cluster images together at one fairness weight after another.
+    """Cluster images jointly at several fairness weights.
 
-    Show what an even spread of the labels over groups costs.
+    Plot the trade-off between the objective and the balance of labels over groups.
     """
 
     images: tuple[Path, ...] = argument("IMAGE...")
-    out: Path = output("FOLDER", "Where the table (.csv), the plot (.png) and the masks go.")
+    out: Path = output("FOLDER", "Folder for the table (.csv), the plot (.png) and the masks.")
     weights: Any = option(
         None, "Fairness weights. [default: 0, and nine up to ten times the objective]",
         metavar="FLOAT,...", type=ParameterValue(["list"], optional=True))
@@ -165,7 +165,7 @@ class FairSweep(WritingCommand):
         "groups", "features", "window", "channel_axis", "scaling", "mask",
         groups=f"{GROUPS} [default for several images: image]",
         window="Side of the window of neighbours, for ncut. [default: 3]")
-    masks: bool = option(False, "Save the labels of every weight, too.")
+    masks: bool = option(False, "Also save the labels of every weight.")
     parameters: GivenMethods = method_options(_SWEEPS, [SWEPT])
     # fmt: on
 
@@ -176,7 +176,7 @@ class FairSweep(WritingCommand):
         if len(paths) > 1:
             values = {"groups": "image"} | values
         elif "groups" not in values:
-            raise click.UsageError("--groups: one image needs groups; see --help")
+            raise click.UsageError("--groups: required for a single image; see --help")
         options, companions = GivenImages(values).on(n_images=len(paths))
         table, plot = self.out / "fair_sweep.csv", self.out / "fair_sweep.png"
         mask_paths = [

@@ -1,4 +1,4 @@
-"""``napari-saf dictionary``."""
+"""``napari-saf dictionary``: learn, show and apply patch dictionaries."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ class Learn(WritingCommand):
     """Learn a dictionary from one or several images, or a folder of them."""
 
     images: tuple[Path, ...] = argument("IMAGE...")
-    out: Path = output("DICTIONARY", f"Where the dictionary goes ({DICTIONARY_SUFFIX}).")
+    out: Path = output("DICTIONARY", f"Dictionary to write ({DICTIONARY_SUFFIX}).")
     window: int = option(3, _WINDOW, metavar="ODD")
-    features: str = option("intensity", "Of what atoms are patches.", choices=list(FEATURES))
+    features: str = option("intensity", "Pixel features of the atoms.", choices=list(FEATURES))
     image: GivenImages = image_options("channel_axis")
     parameters: GivenMethods = method_options({"dictionary": PatchDictionaryLearning})
 
@@ -77,11 +77,11 @@ class Learn(WritingCommand):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Show(WritingCommand):
-    """Say what a dictionary is, and draw its atoms."""
+    """Describe a dictionary, and draw its atoms."""
 
     path: Path = argument("DICTIONARY")
     out: Path | None = option(
-        None, "Where a picture of the atoms goes.", "--output", metavar="SHEET.png"
+        None, "Figure of the atoms to write.", "--output", metavar="SHEET.png"
     )
 
     def run(self) -> None:
@@ -117,21 +117,21 @@ def _save_atoms(path: Path, dictionary: PatchDictionary, title: str) -> None:
 # fmt: off
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Apply(LabelCommand):
-    """Label images with a dictionary and rebuild them from its atoms.
+    """Label images with a dictionary, and reconstruct them from its atoms.
 
-    What an earlier run has done is not done again.
+    Images completed by an earlier run are skipped.
     """
 
     path: Path = argument("DICTIONARY")
     images: tuple[Path, ...] = argument("IMAGE...")
     out: Path = output(
-        "FOLDER", "Where masks, reconstructions and the table (.csv) go; or OUT.ome.zarr for the "
-        "labels alone of one image of any size, in tiles.")
+        "FOLDER", "Folder for masks, reconstructions and the table (.csv); or OUT.ome.zarr for the "
+        "labels only of one image of any size, in tiles.")
     window: int = option(3, _WINDOW, metavar="ODD")
     reconstruction: str = option(
-        "blended", "How images are rebuilt: atoms at the matched centres; beside them the nearest "
-        "atom of each pixel; or the atom around each pixel that fits best with a contrast and "
-        "brightness of its own.", choices=RECONSTRUCTIONS)
+        "blended", "Reconstruction from the atoms at the matched centres; also from the nearest "
+        "atom of each pixel; or from the atom around each pixel that fits best with its own "
+        "contrast and brightness.", choices=RECONSTRUCTIONS)
     image: GivenImages = image_options("channel_axis")
     device: str = option("auto", "Where to compute: auto, cpu, cuda or mps.")
     # fmt: on
@@ -169,7 +169,7 @@ class Apply(LabelCommand):
 
 
 _OF_FOLDER = {"reconstruction": "reconstruction", "suffix": "format", "device": "device"}
-"""Fields and flags of options of folder output."""
+"""Options of folder output: field and flag."""
 
 
 class Dictionary(AbstractCommand):

@@ -1,4 +1,4 @@
-"""``napari-saf objects``."""
+"""``napari-saf objects``: split and measure the objects of label images."""
 
 from __future__ import annotations
 
@@ -43,38 +43,40 @@ _Table = dict[str, Any]
 # fmt: off
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Objects(OutlineCommand, ParallelCommand):
-    """Split what touches in label images, and measure every object.
+    """Split touching objects in label images, and measure every object.
 
-    The labels of a mask, whoever made it, are the kinds of its objects. Frames of a series are gone
-    through one by one.
+    The labels of a mask, from any software, are the kinds of its objects. Frames of a series are
+    processed one by one.
     """
 
     images: tuple[Path, ...] = argument("IMAGE...")
     out: Path = output(
-        "TABLE", f"The table of all objects ({', '.join(io.TABLE_SUFFIXES)}); other files go to "
-        "its folder. OUT.ome.zarr: the numbers of a mask larger than memory, in tiles, beside "
+        "TABLE", f"Table of all objects ({', '.join(io.TABLE_SUFFIXES)}); other files are written "
+        "to its folder. OUT.ome.zarr: object numbers of a mask larger than memory, in tiles, and "
         "OUT.csv.")
     pictures: Path | None = option(
-        None, "What was labelled: for intensities, and objects are split at its edges (not in "
-        "tiles); of several masks the folder, in which each is looked for by the name of its mask.",
+        None, "Labelled image: adds intensities to the table, and objects are split at its edges "
+        "(not in tiles). For several masks, a folder of images named like their masks.",
         "--image", metavar="FILE|FOLDER")
     step: Given = step_options(ObjectStep, without=["by_uncertainty"])
     uncertainty: Path | None = option(
-        None, "How uncertain each pixel is, 0 to 1: objects are split there, too.", metavar="FILE")
+        None, "Uncertainty of each pixel, 0 to 1: objects are also split where it is high.",
+        metavar="FILE")
     classes: Path | None = option(
-        None, "Classes of objects, of the Objects dock or save_classes: the table gets class and "
-        "class_uncertainty, outlines the classes as kinds.", metavar="FILE")
-    masks: str | None = option(None, "The numbers as an image.", choices=io.MASK_SUFFIXES)
+        None, "Object classes saved by the Objects dock or save_classes: adds class and "
+        "class_uncertainty to the table, and makes classes the kinds of outlines.", metavar="FILE")
+    masks: str | None = option(
+        None, "Also save a label image of object numbers.", choices=io.MASK_SUFFIXES)
     tracks: Path | None = option(
-        None, "Follow objects along the first axis, frames of a series, and save tracks as the "
-        "Cell Tracking Challenge has them, or as a geff if it ends in .geff; the table gets their "
-        "numbers.", metavar="FOLDER")
+        None, "Track objects through the frames of a series, along the first axis, and save tracks "
+        "in the format of the Cell Tracking Challenge, or as a geff if it ends in .geff; adds "
+        "track numbers to the table.", metavar="FOLDER")
     track: Given = step_options(TrackStep, "track_")
     tile: int | None = option(
-        None, "Of OUT.ome.zarr: pixels a side. [default: 1024 in planes, 128 in volumes]",
+        None, "Tile side in pixels, for OUT.ome.zarr. [default: 1024 in planes, 128 in volumes]",
         minimum=16, metavar="N")
     halo: int | None = option(
-        None, "So many pixels around a tile are seen, too: the radius of objects, and some more. "
+        None, "Margin read around a tile in pixels, larger than the radius of objects. "
         "[default: 64 in planes, 24 in volumes]", minimum=1, metavar="N")
     # fmt: on
 
@@ -86,12 +88,12 @@ class Objects(OutlineCommand, ParallelCommand):
         if self.out.name.lower().endswith(".ome.zarr"):
             if len(paths) > 1 or self.masks or self.tracks:
                 raise click.UsageError(
-                    f"{self.out}: goes with one mask, without --masks and --tracks"
+                    f"{self.out}: expected one mask, without --masks and --tracks"
                 )
             self._split_in_tiles(paths[0], step, suffixes)
             return
         if self.tile or self.halo or self.scheduler:
-            raise click.UsageError("--tile, --halo, --scheduler: go with -o OUT.ome.zarr")
+            raise click.UsageError("--tile, --halo, --scheduler: only with -o OUT.ome.zarr")
         io.check_suffix(self.out, io.TABLE_SUFFIXES)
         files = self._check_files(paths, suffixes)
         make_folder(self.out.parent)
@@ -113,19 +115,19 @@ class Objects(OutlineCommand, ParallelCommand):
     def _check_files(
         self, paths: Sequence[Path], suffixes: Sequence[str]
     ) -> dict[Path, list[Path]]:
-        """Return the files of each mask; refuse to overwrite any."""
+        """Return the output files of each mask, checked against overwriting."""
         if self.tracks is None and self.track.values:
-            raise click.UsageError("--track-...: go with --tracks")
+            raise click.UsageError("--track-...: only with --tracks")
         track_files = []
         if self.tracks is not None:
             if len(paths) > 1:
-                raise click.UsageError("--tracks: goes with one mask")
+                raise click.UsageError("--tracks: only with one mask")
             tracking()
             is_geff = self.tracks.suffix == GEFF
             track_files = [self.tracks if is_geff else self.tracks / "res_track.txt"]
         is_file = self.pictures and not io.is_plain_folder(self.pictures)
         if len(paths) > 1 and (self.uncertainty or is_file):
-            raise click.UsageError("--image, --uncertainty: a file goes with one mask")
+            raise click.UsageError("--image, --uncertainty: a file applies to one mask only")
         files = {
             path: [self.out.with_name(f"{io.image_stem(path)}.objects{end}") for end in suffixes]
             for path in paths
@@ -136,7 +138,7 @@ class Objects(OutlineCommand, ParallelCommand):
         return files
 
     def _split_in_tiles(self, path: Path, step: ObjectStep, suffixes: Sequence[str]) -> None:
-        """Split a mask of any size into a store of numbers, save table and outlines beside it."""
+        """Split a mask of any size into an OME-Zarr, and save table and outlines next to it."""
         stem = io.mask_stem(self.out)
         table, *outlines = (self.out.with_name(f"{stem}{end}") for end in (".csv", *suffixes))
         image = image_of(path, self.pictures)
@@ -147,7 +149,7 @@ class Objects(OutlineCommand, ParallelCommand):
         check_outputs([self.out], sources)
         mask = io.ImageSource.open(path, are_labels=True, are_whole=True)
         if outlines and len(mask.shape) > 3:
-            raise InvalidInput(f"{path}: outlines are of 2 or 3 axes, got shape {mask.shape}")
+            raise InvalidInput(f"{path}: expected 2 or 3 axes for outlines, got shape {mask.shape}")
         is_by_first = (step.by_slice or mask.axes.startswith("t")) and len(mask.shape) > 2
         with self.workers() as client, tile_bar(str(path)) as progress:
             objects = split_large(
@@ -245,7 +247,7 @@ class Objects(OutlineCommand, ParallelCommand):
     def _print_objects(
         self, path: Path, objects: ObjectImage | LargeObjects, step: ObjectStep
     ) -> None:
-        """Print how many there are; InvalidInput if the only mask has none of the kinds."""
+        """Print the number of objects; InvalidInput if the only mask has none of the kinds."""
         n_objects, notes = np.count_nonzero(objects.kinds), list(objects.notes)
         missing = sorted({*(step.kinds or ())} - {*objects.kinds.tolist()})
         if missing:
@@ -259,12 +261,12 @@ class Objects(OutlineCommand, ParallelCommand):
 
 
 def _frame_axes(n_axes: int) -> str:
-    """Return letters for axes of which the first is that of frames, or of slices like them."""
+    """Return axis letters with "t" for the first axis, of frames or slices."""
     return "t" + "zyx"[1 - n_axes :]
 
 
 def _joined(tables: Sequence[_Table]) -> _Table:
-    """Return the rows of all tables, NaN in columns that a table lacks."""
+    """Concatenate tables; columns that a table lacks are NaN."""
     filled = [table for table in tables if table]
     names = dict.fromkeys(name for table in filled for name in table)
     columns: _Table = {} if names else {"object": np.zeros(0, int)}

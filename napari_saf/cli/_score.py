@@ -1,4 +1,4 @@
-"""``napari-saf score``."""
+"""``napari-saf score``: score masks, objects or tracks against a truth."""
 
 from __future__ import annotations
 
@@ -29,25 +29,25 @@ class Score(WritingCommand):
     """Score masks, objects or tracks against a truth.
 
     MASK and TRUTH are label images, files of objects (.geojson, .zip, .json: objects and their
-    classes), or folders of the Cell Tracking Challenge (tracks; needs py-ctcmetrics). Of two
-    folders of masks, files of one name belong together.
+    classes), or folders of the Cell Tracking Challenge (tracks; needs py-ctcmetrics). Files of two
+    folders of masks are paired by name.
     """
 
     mask: Path = argument("MASK")
     truths: tuple[Path, ...] = argument("TRUTH...")
     out: Path | None = option(
-        None, f"The scores as a table ({', '.join(io.TABLE_SUFFIXES)}): image, truth, part, "
-        "measure, value.", "--output", metavar="TABLE")
+        None, f"Table of the scores ({', '.join(io.TABLE_SUFFIXES)}): image, truth, part, measure, "
+        "value.", "--output", metavar="TABLE")
     objects: bool = option(False, "Labels are numbers of objects, not classes of pixels.")
     ignore: int | None = option(
-        None, "Class of the truth whose pixels do not count, such as 0 for not labelled.",
+        None, "Class of the truth whose pixels are ignored, such as 0 for unlabelled.",
         minimum=0, metavar="CLASS")
     errors: Path | None = option(
-        None, "A mask of what is wrong: 1 missed, 2 false, 3 another class or track; 4 right. Of "
-        "several images or truths a folder.", metavar="FILE")
+        None, "Error image: 1 missed, 2 false, 3 wrong class or track, 4 right. For several images "
+        "or truths, a folder.", metavar="FILE")
     figure: Path | None = option(
-        None, "A figure of the confusion matrix, of F1 over overlap, or of errors of tracks, and "
-        "of what is wrong; of several images or truths a folder.", metavar="FILE")
+        None, "Figure of the confusion matrix, of F1 over overlap, or of the errors of tracks, and "
+        "of the error image. For several images or truths, a folder.", metavar="FILE")
     # fmt: on
 
     def run(self) -> None:
@@ -62,7 +62,7 @@ class Score(WritingCommand):
             n_rows = len(score.table["value"])
             names = {"image": np.full(n_rows, mask.name), "truth": np.full(n_rows, truth.name)}
             tables.append(names | score.table)
-            click.echo(f"{mask} beside {truth}")
+            click.echo(f"{mask} against {truth}")
             for part, measure, value in zip(*score.table.values(), strict=True):
                 click.echo(f"  {part:12} {measure:22} {value:10.4g}")
             stem = f"{io.mask_stem(mask)}.{truth.parent.name or 'truth'}.errors"
@@ -103,7 +103,7 @@ class Score(WritingCommand):
 
 
 def _pairs(mask: Path, truths: Sequence[Path]) -> list[tuple[Path, Path]]:
-    """Return which mask is scored against which truth."""
+    """Return the pairs of mask and truth to score."""
     if not io.is_plain_folder(mask) or (mask / _RESULT_TRACKS).exists():
         return [(mask, truth) for truth in truths]
     pairs = []
@@ -112,13 +112,13 @@ def _pairs(mask: Path, truths: Sequence[Path]) -> list[tuple[Path, Path]]:
             files = sorted(folder.iterdir()) if io.is_plain_folder(folder) else []
             same = [file for file in files if io.image_stem(file) == io.image_stem(path)]
             if len(same) != 1:
-                raise InvalidInput(f"{folder}: expected one truth of {path.name}, got {len(same)}")
+                raise InvalidInput(f"{folder}: expected one truth for {path.name}, got {len(same)}")
             pairs.append((path, same[0]))
     return pairs
 
 
 def _read_tracks(folder: Path) -> tuple[NDArray[Any], dict[int, int]]:
-    """Return tracks in the frames of a folder of the Cell Tracking Challenge, and parents."""
+    """Return frames of track numbers, and parents, of a Cell Tracking Challenge folder."""
     listings = folder / _RESULT_TRACKS, folder / _TRUE_TRACKS, folder / "TRA" / _TRUE_TRACKS
     listing = next((path for path in listings if path.exists()), None)
     if listing is None:
@@ -126,7 +126,7 @@ def _read_tracks(folder: Path) -> tuple[NDArray[Any], dict[int, int]]:
     try:
         rows = np.array(listing.read_text().split(), np.int64).reshape(-1, 4).tolist()
     except ValueError as error:
-        raise FormatError(f"{listing}: expected four whole numbers in a line") from error
+        raise FormatError(f"{listing}: expected four whole numbers on each line") from error
     frames = [io.read_labels(path).array for path in sorted(listing.parent.glob("*.tif"))]
     if len({frame.shape for frame in frames}) != 1:
         raise InvalidInput(f"{listing.parent}: expected masks of one shape")
@@ -134,7 +134,7 @@ def _read_tracks(folder: Path) -> tuple[NDArray[Any], dict[int, int]]:
 
 
 def _read_objects(mask: Path, truth: Path) -> tuple[Objects, Objects]:
-    """Return objects of files of outlines, or of numbers in a mask, in one shape."""
+    """Return the objects of outline files or label images, in a common shape."""
     read: dict[Path, Objects] = {}
     shape: tuple[int, ...] | None = None
     for path in sorted((mask, truth), key=lambda file: file.suffix.lower() in io.OUTLINE_SUFFIXES):

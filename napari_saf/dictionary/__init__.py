@@ -1,4 +1,4 @@
-"""Patch dictionaries: atoms that turning, mirroring and small shifts leave alike."""
+"""Patch dictionaries: atoms invariant under rotation, reflection and small shifts."""
 
 from napari_saf.dictionary._apply import (
     RECONSTRUCTIONS,

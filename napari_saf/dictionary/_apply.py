@@ -1,4 +1,4 @@
-"""Application of a dictionary: labels by the assignment flow, and a reconstruction from atoms."""
+"""Application of a dictionary: labels by the assignment flow, and reconstruction from atoms."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from napari_saf.result import History, LabelImage, LabelMap, Segmentation
 Reconstruction = Literal["matched", "blended", "fitted"]
 RECONSTRUCTIONS: tuple[Reconstruction, ...] = ("matched", "blended", "fitted")
 _TILE_VALUES = 2**22
-"""Entries of a field (n_nodes, n_atoms) per tile; a run holds about 20 such fields."""
+"""Maximum entries of a field (n_nodes, n_atoms) per tile; a run holds about 20 fields."""
 _LEAST_TILE = 64
 _HALO = 16
 """Overlap of tiles in pixels, per radius of the window."""
@@ -122,16 +122,16 @@ class Application:
         self._dictionary, self._pixels = dictionary, pixels
         self._reconstruction, self._cancelled = reconstruction, cancelled
         size, n_features = dictionary.patch_size, dictionary.atoms.shape[3]
-        # Intensities are scaled a tile at a time; other features look around themselves.
+        # Intensities are scaled per tile; other features depend on surrounding pixels.
         self._features = None if dictionary.features == "intensity" else dictionary.values(pixels)
         self._shape = (pixels.shape[0] - size + 1, pixels.shape[1] - size + 1)
         self._atoms = torch.from_numpy(dictionary.atoms).movedim(-1, 1).to(target).contiguous()
-        # Row 8 k + T: atom k turned back by T, channels last.
+        # Row 8 k + T: atom k under the inverse of T, channels last.
         turned = all_transforms(self._atoms)[:, INVERSE].flatten(0, 1)
         self._turned = turned.permute(0, 2, 3, 1).contiguous()
         # Weighted sums of painted atoms; the last column holds the weights.
         self._sums = self._atoms.new_zeros(pixels.shape[0] * pixels.shape[1], n_features + 1)
-        # The row of the atom that each pixel would paint around itself.
+        # Row in `_turned` of the atom around each pixel, for pixels without a match.
         self._around = torch.zeros(self._shape, dtype=torch.int32, device=target)
         self._labels = np.zeros(self._shape, dtype=np.min_scalar_type(dictionary.n_atoms))
         self._transforms = np.zeros(self._shape, dtype=np.uint8)
@@ -249,11 +249,11 @@ class Application:
     def _paint(
         self, labels: torch.Tensor, matches: Matches, field: PatchField, outer: Region
     ) -> None:
-        """Add atoms, transformed back, at their matches; weighted by fit unless "matched"."""
+        """Add inversely transformed atoms at their matches, weighted by fit unless "matched"."""
         size, width = self._dictionary.patch_size, self._pixels.shape[1]
         any_contrast = self._dictionary.any_contrast
         is_fitted = self._reconstruction == "fitted" or any_contrast
-        # Of the distance to an atom about half is brightness and contrast.
+        # About half of the distance to an atom is due to brightness and contrast.
         scale = max(self._dictionary.distance, 1e-12) / (1 + (is_fitted and not any_contrast))
         index = labels * N_SYMMETRIES + matches.symmetries
         step = max(1, _CHUNK_BYTES // (4 * self._sums.shape[1] * size**2))
@@ -298,7 +298,7 @@ def label_patches(
 
 
 def _fit(patches: torch.Tensor, targets: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Fit gain and offset of patches (n, p, p, n_channels); return them and squared distances."""
+    """Fit gain and offset of patches (n, p, p, n_channels); return fits and squared distances."""
     targets, flat = targets.permute(0, 2, 3, 1).flatten(1), patches.flatten(1)
     mean, offset = targets.mean(dim=1, keepdim=True), flat.mean(dim=1, keepdim=True)
     zero_mean = flat - offset

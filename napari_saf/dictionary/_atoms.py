@@ -73,14 +73,16 @@ class PatchAtoms:
         is_plain, features = self.features == "intensity", self._extractor
         points = np.zeros((1, shape[3]), np.float32)
         if why_no_atoms(type(features)) or not (is_plain or features.colours(points) is not None):
-            raise InvalidInput(f"features: no atoms of {shape[3]} numbers are {self.features!r}")
+            raise InvalidInput(
+                f"features: {self.features!r} cannot form atoms with {shape[3]} features per pixel"
+            )
         usage = np.asarray(self.usage)
         if usage.shape != shape[:1] or usage.dtype.kind not in "iu" or (usage < 0).any():
             raise InvalidInput(f"usage: expected {shape[0]} counts, got {usage!r}")
         scaling = Scaling.given(self.scaling.low, self.scaling.high)
         most = float(np.finfo(np.float32).max) / 2
         if float(np.abs(atoms).max()) * (scaling.high - scaling.low) > most:
-            raise InvalidInput("atoms: expected numbers that float32 holds in units of the image")
+            raise InvalidInput("atoms: expected values within float32 range in units of the image")
         check_odd("window", self.window, 1, None)
         check_odd("shift_window", self.shift_window, 1, 15)
         if not 0 <= self.s <= 1:
@@ -116,7 +118,7 @@ class PatchAtoms:
         return extractor
 
     def values(self, pixels: NDArray[Any]) -> NDArray[np.float32]:
-        """Return scaled features (height, width, n_features) of the result of `planes`."""
+        """Return scaled features (height, width, n_features) of pixels from `planes`."""
         if self.features != "intensity":
             return self._extractor.features(self.scaling.apply(pixels))
         low, high = self.scaling.low, self.scaling.high
@@ -192,7 +194,7 @@ class PatchAtoms:
         return dataclasses.replace(self, atoms=self.atoms[remaining], usage=self.usage[remaining])
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Save as ``.safetensors``; InvalidInput if the name ends otherwise."""
+        """Save as ``.safetensors``; raise InvalidInput for another suffix."""
         if as_path(path).suffix.lower() != DICTIONARY_SUFFIX:
             raise InvalidInput(f"{path}: expected a name that ends in {DICTIONARY_SUFFIX}")
         header = {
@@ -205,13 +207,13 @@ class PatchAtoms:
             "images": list(self.images),
         }
         header |= {name: getattr(self, name) for name in _PLAIN}
-        if self.features != "intensity":  # which files of before do not name
+        if self.features != "intensity":  # absent from older files
             header["features"] = self.features
         storage.save_tensors(path, {"atoms": np.ascontiguousarray(self.atoms, dtype="<f4")}, header)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
-        """Load a saved dictionary; FormatError names the file and its fault."""
+        """Load a saved dictionary; raise FormatError, naming file and fault, if it is invalid."""
         with storage.format_errors(as_path(path), "a dictionary"):
             tensors, header = storage.load_tensors(path, _Header)
             if "atoms" not in tensors:

@@ -52,7 +52,7 @@ class PatchDictionary(PatchAtoms):
     Parameters
     ----------
     atoms : array of shape (n_atoms, p, p, n_features), float32
-        Scaled: intensities 0 and 1 are `scaling.low` and `scaling.high` of an image.
+        Scaled values: 0 and 1 are intensities `scaling.low` and `scaling.high` of an image.
     usage : array of int of shape (n_atoms,)
         Pixels labelled by each atom during learning.
     scaling : Scaling
@@ -77,7 +77,7 @@ class PatchDictionary(PatchAtoms):
     --------
     >>> stripes = np.tile(np.repeat([0.0, 1.0], 4), (48, 6))
     >>> dictionary = saf.PatchDictionary.learn(stripes, n_atoms=4, patch_size=5, n_samples=500)
-    >>> found = dictionary.apply(stripes.T)  # turned by a quarter
+    >>> found = dictionary.apply(stripes.T)  # rotated by 90 degrees
     >>> dictionary.atoms.shape[1:], found.labels.shape, found.psnr > 20
     ((5, 5, 1), (48, 48), True)
     """
@@ -100,9 +100,9 @@ class PatchDictionary(PatchAtoms):
         Parameters
         ----------
         images : sequence of array, or array
-            2-D, of any sizes and equal channels; or one such image.
+            2-D images of any size with equal channels; or one such image.
         n_atoms, patch_size, s, options
-            As in `PatchDictionaryLearning`; and `features` as of `PatchDictionary`.
+            As in `PatchDictionaryLearning`; and `features` as in `PatchDictionary`.
         window : int
             Odd side of the averaging window.
         channel_axis : int, optional
@@ -171,11 +171,11 @@ class PatchDictionary(PatchAtoms):
             "fitted": only the atom around each pixel that fits best with its own brightness and
             contrast.
         rho : float
-            > 0; smaller values weigh patches more against neighbours.
+            > 0; smaller values weight patches more relative to neighbours.
         device : str
             "auto", "cpu", "cuda" or "mps".
         cancelled : callable
-            Polled; once it returns True, `Cancelled` is raised.
+            Called repeatedly; `Cancelled` is raised once it returns True.
 
         Raises
         ------
@@ -233,14 +233,14 @@ class PatchDictionaryLearning(methods.AbstractFlow):
     name: ClassVar[str] = "dictionary"
     title: ClassVar[str] = "Patch dictionary"
     summary: ClassVar[str] = (
-        "Learns small pictures, the atoms; each patch of an image resembles one of them, turned, "
-        "mirrored or shifted a little."
+        "Learns small patches, the atoms; each patch of an image resembles one of them up to "
+        "rotation, reflection and small shifts."
     )
 
     # fmt: off
     n_atoms: int = parameter(
         20, label="Atoms up to", minimum=2, maximum=255,
-        help="Most atoms that may come out; those that no patch resembles are dropped (c).")
+        help="Maximum number of atoms; those that no patch resembles are dropped (c).")
     patch_size: int = parameter(
         7, label="Patch size", minimum=3, maximum=31, step=2,
         help="Side of an atom in pixels, an odd number.")
@@ -253,29 +253,31 @@ class PatchDictionaryLearning(methods.AbstractFlow):
         help="Side of the window within which a patch may shift to fit its atom, an odd number.")
     any_contrast: bool = parameter(
         False, label="Any contrast", advanced=True,
-        help="Atoms stand for patches of any brightness and contrast: their shape alone counts.")
+        help="Match patches to atoms at any brightness and contrast, by shape alone.")
     refinements: int = parameter(
         5, label="Refinements", minimum=0, maximum=100, advanced=True,
-        help="Rounds in which every sampled patch goes to its nearest atom and the atoms follow.")
+        help="Rounds that assign every sampled patch to its nearest atom and update the atoms.")
     landmarks: int = parameter(
         40, label="Landmarks", minimum=2, maximum=1000, step=10, advanced=True,
-        help="How many sample patches stand for all others; more is more exact and slower (ell).")
+        help="Number of sample patches that represent all others; more is more exact and slower "
+        "(ell).")
     width: float = parameter(
         0.3, label="Texture tolerance", minimum=1e-3, maximum=100, step=0.1, advanced=True,
-        help="How different patches may be and still be alike: larger joins more.")
+        help="Tolerated difference between similar patches; larger values merge more textures.")
     n_samples: int = parameter(
         20_000, label="Samples", minimum=10, maximum=10_000_000, step=10_000, advanced=True,
-        help="How many patches shape the atoms.")
+        help="Number of patches from which the atoms are computed.")
     epsilon: float = parameter(
         1.0, label="Initial confidence", minimum=1e-4, maximum=100, step=0.1, advanced=True,
-        help="How decided the start is: near 0 all labels begin equal (epsilon).")
+        help="Confidence of the initial assignment; near 0 all labels start equally likely "
+        "(epsilon).")
     seed: int = parameter(
         0, label="Random seed", minimum=0, maximum=2**31 - 1, advanced=True,
         help="The same seed gives the same atoms.")
     # fmt: on
 
     def __post_init__(self) -> None:
-        # A call to super() without arguments finds no class in a slotted dataclass.
+        # super() without arguments fails in a slotted dataclass.
         methods.AbstractFlow.__post_init__(self)
         check_odd("patch_size", self.patch_size, 3, 31)
         check_odd("shift_window", self.shift_window, 1, 15)
@@ -283,7 +285,9 @@ class PatchDictionaryLearning(methods.AbstractFlow):
     def _iterate(self, call: methods.Call) -> methods.Iteration:
         grids, scaling, extractor = whole_images(call.problem, self.patch_size, self.shift_window)
         if call.initial is not None:
-            raise InvalidInput("initial: expected none, a dictionary starts from its landmarks")
+            raise InvalidInput(
+                "initial: expected None, since a dictionary starts from its landmarks"
+            )
         training = _Training(self, call, grids)
         result = yield from training.steps()
         counts = np.bincount(result.assignment.argmax(axis=1), minlength=len(training.atoms))
@@ -328,7 +332,7 @@ class _Training:
         pairs = zip(self.patches.fields, grids, strict=True)
         inner = [GridGraph(field.shape, window=grid.window) for field, grid in pairs]
         graph = inner[0] if isinstance(call.problem.graph, GridGraph) else GraphUnion(inner)
-        # The flow asks for affinities alone, never for the features of these nodes.
+        # The flow uses affinities only: node features are placeholders.
         features = call.features.new_zeros(graph.n_nodes, 1)
         problem = Problem(features.cpu().numpy(), graph)
         self._call = methods.Call(
@@ -346,11 +350,13 @@ class _Training:
         self.objective: list[float] = []
 
     def flow(self) -> Flow:
-        """Return the flow of the patches, from landmarks far apart; fewer once cancelled."""
+        """Return the flow of the patches, started from distant landmarks; fewer if cancelled."""
         method, call = self._method, self._call
         block = distances_between(self._landmarks, method.patch_size)
         if not (block > 0).any():
-            raise InvalidInput("image: expected differing patches, all of those sampled are equal")
+            raise InvalidInput(
+                "image: expected different patches, but all sampled patches are equal"
+            )
         sigma2 = method.width * float(block[block > 0].median())
         chosen = pick_far_apart(block, method.n_atoms)
         order = chosen + sorted(set(range(len(block))).difference(chosen))
@@ -400,8 +406,8 @@ class _Training:
         result = yield from methods.map_steps(steps, with_atoms)
         rows = torch.from_numpy(result.assignment)[self._sample_nodes.cpu()]
         weights, labels = (tensor.to(self.atoms.device) for tensor in rows.max(dim=1))
-        if self._kernel is not None:  # else it was cancelled before
-            # Each atom begins at the landmark that is most like the patches of its label.
+        if self._kernel is not None:  # None if cancelled before
+            # Initialise each atom with the landmark most similar to the patches of its label.
             scores = self._kernel.new_zeros(len(self.atoms), self._kernel.shape[1])
             scores.index_add_(0, labels, self._kernel * weights[:, None])
             best = self._landmarks[scores.argmax(dim=1)]

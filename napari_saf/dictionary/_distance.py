@@ -1,17 +1,17 @@
-"""Distances between the patches of an image and atoms, least over symmetries and shifts.
+"""Distances between image patches and atoms, minimised over symmetries and shifts.
 
-The 8 symmetries of the square: k < 4 turns by k quarter turns counter-clockwise; 4 + k mirrors
-left and right first, then turns. For a centre j and a patch Q, with per-channel means m and
+The 8 symmetries of the square: k < 4 rotates by k quarter turns counter-clockwise; 4 + k reflects
+left-right first, then rotates. For a centre j and a patch Q, with per-channel means m and
 zero-mean parts P° and Q° of N pixels,
 
     |T P_j - Q|^2 = N |m_P - m_Q|^2 + |P°|^2 + |Q°|^2 - 2 <P, T^-1 Q°>,
 
-so only the last term needs the transforms: one correlation of the image with 8 filters a patch.
-Where the terms nearly cancel, the distance of the best transform is computed anew from its
-differences. Eq. (6.8) of Zisler, Zern, Petra and Schnörr, https://doi.org/10.1137/19M1298639.
+so only the last term needs the transforms: one correlation of the image with 8 filters per patch.
+Where the terms nearly cancel, the distance of the best transform is recomputed from differences.
+Eq. (6.8) of Zisler, Zern, Petra and Schnörr, https://doi.org/10.1137/19M1298639.
 
 The distance under any contrast is the least |T P_j - g Q - m|^2 over gains g >= 0 and offsets m,
-one for all channels. With the means over all values taken out it is, by the same correlation,
+one for all channels. With the means over all values removed it is, by the same correlation,
 
     |P°|^2 - max(0, <P, T^-1 Q°>)^2 / |Q°|^2.
 """
@@ -73,20 +73,20 @@ def patch_distance(
     Raises
     ------
     InvalidInput
-        If a size is even or out of range, channels differ, a patch is larger than the image,
-        or numbers are not finite or too large for their squares.
+        If a size is even or out of range, channels differ, a patch is larger than the image, or
+        values are not finite or their squares overflow.
 
     Notes
     -----
     ``d(P, Q) = min_T min_j |T P_j - Q|^2`` over the 8 symmetries T of the square and the
     centres j in the window around P, eq. (6.8) of https://doi.org/10.1137/19M1298639. Relative
-    errors are below 1e-4; distances of less than 1e-7 of the energy of a patch are known to that
-    accuracy.
+    errors are below 1e-4; distances below 1e-7 of the energy of a patch have an absolute error of
+    that size.
 
     Examples
     --------
     >>> image = np.random.default_rng(0).random((12, 16))
-    >>> atom = np.rot90(image[4:9, 3:8])  # a patch of the image, turned
+    >>> atom = np.rot90(image[4:9, 3:8])  # a patch of the image, rotated
     >>> distance = saf.patch_distance(image, atom[None], window=1)
     >>> distance.shape, bool(np.isclose(distance[4, 3, 0], 0, atol=1e-5))
     ((8, 12, 1), True)
@@ -132,7 +132,7 @@ def check_odd(name: str, value: object, least: int, most: int | None) -> None:
 
 
 def check_patch_fits(patch_size: int, shape: tuple[int, ...], shift_window: int = 1) -> None:
-    """Raise InvalidInput unless the image has a patch that can be shifted by the window."""
+    """Raise InvalidInput unless the image holds a patch with its window of shifts."""
     most = min(shape) - shift_window + 1
     if patch_size > most:
         sides = " x ".join(map(str, shape))
@@ -144,7 +144,7 @@ def check_patch_fits(patch_size: int, shape: tuple[int, ...], shift_window: int 
 
 
 def _channels_first(name: str, values: ArrayLike, n_axes: int, shape: str) -> NDArray[Any]:
-    """Return finite numbers of `n_axes` axes or more, with channels before the last two."""
+    """Return a finite array of `n_axes` axes and one of channels, before the last two."""
     array = np.asarray(values)
     if array.dtype.kind not in "biuf":
         raise InvalidInput(f"{name}: expected real numbers, got dtype {array.dtype}")
@@ -209,7 +209,7 @@ class Matches(NamedTuple):
 
 
 class PatchField:
-    """Interior patches of side p, `shape` of them, of an image (n_channels, height, width)."""
+    """Interior patches of side p, a grid of `shape`, of an image (n_channels, height, width)."""
 
     def __init__(self, image: torch.Tensor, patch_size: int) -> None:
         self.patch_size = patch_size
@@ -226,7 +226,7 @@ class PatchField:
             sums = total.narrow(axis, patch_size, length) - total.narrow(axis, 0, length)
         means = sums[:-1] / count
         energy = (sums[-1] - count * means.square().sum(dim=0)).clamp_(min=0)
-        # All channels have one offset where contrasts are fitted.
+        # Contrast fits use one offset for all channels.
         self._between = (self._offset - self._offset.mean()).float()
         spread = means + self._between
         spread = (spread - spread.mean(dim=0)).square_().sum(dim=0)
@@ -258,7 +258,7 @@ class PatchField:
     def _write_distances(
         self, atoms: torch.Tensor, distances: torch.Tensor, symmetries: torch.Tensor
     ) -> None:
-        """Write the best matches to atoms, eq. (6.8) as in the notes of this module."""
+        """Write the best matches to atoms, eq. (6.8) as in the module docstring."""
         centred = (atoms.to(self._offset.dtype) - self._offset).float()
         means = centred.mean(dim=(2, 3))
         zero_mean = centred - means[:, :, None, None]
@@ -272,7 +272,7 @@ class PatchField:
             for mean, atom_means in zip(self._means[:, rows], means.T, strict=True):
                 difference = (mean - atom_means[:, None, None]).mul_(self.patch_size)
                 out.addcmul_(difference, difference)
-            # Small distances have lost their digits: they are sums of squares.
+            # Small distances suffer from cancellation: recompute them as sums of squares.
             is_inexact = out < _INEXACT * self._norm[rows] * energies.sqrt()
             for (atom, row, column), patches in self._patches_at(is_inexact, rows):
                 symmetry = products[atom, :, row, column].argmax(dim=1)
@@ -303,7 +303,7 @@ class PatchField:
             products = torch.conv2d(strip, filters.flatten(0, 1), bias)[0]
             products = products.view(-1, N_SYMMETRIES, *products.shape[1:])
             if symmetries.numel():
-                # Ten times as fast as argmax across the layout.
+                # Ten times as fast as argmax over this strided axis.
                 top, symmetries[:, rows] = products.max(dim=1)
             else:
                 top = products.amax(dim=1)
@@ -312,16 +312,17 @@ class PatchField:
     def _patches_at(
         self, chosen: torch.Tensor, rows: slice
     ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-        """Yield the true indices of a table (n_atoms, n_rows, width), and their patches."""
+        """Yield indices of True entries of a mask (n_atoms, n_rows, width), and their patches."""
         views = self._views(self.patch_size)[rows]
         step = max(1, _STRIP_BYTES // (4 * views[0, 0].numel()))
         for part in torch.split(chosen.nonzero(), step):
             yield part.T, views[part[:, 1], part[:, 2]].contiguous()
 
     def rough_symmetric(self, block: torch.Tensor, window: int) -> torch.Tensor:
-        """Return the smaller distance of both directions, (height, width), to a block.
+        """Return approximate symmetric distances (height, width) to a block.
 
-        One correlation serves both; small distances keep the rounding of the larger terms.
+        One correlation serves both directions; small distances have the rounding error of larger
+        terms.
         """
         centred = (block.to(self._offset.dtype) - self._offset).float()
         patches = windows_of(centred[None], self.patch_size)[0]
@@ -349,7 +350,7 @@ class PatchField:
 
 
 def _sliding_minimum(values: torch.Tensor, window: int) -> torch.Tensor:
-    """Return the minimum over the window around each pixel; fifty times as fast as pooling."""
+    """Return the minimum in a sliding window; fifty times as fast as pooling."""
     for axis in (1, 2):
         length, lowest = values.shape[axis], values.clone()
         for shift in range(1, min(window // 2, length - 1) + 1):

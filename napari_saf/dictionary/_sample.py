@@ -1,7 +1,7 @@
 """Steps of dictionary learning: sampling, matching and averaging patches, and the kernel sketch.
 
-Blocks (n, n_channels, q, q), q = p + window - 1, are patches of side p with the surroundings for
-shifts; labels (n,) and weights (n,) belong to blocks.
+Blocks (n, n_channels, q, q), q = p + window - 1, are patches of side p with surroundings for
+shifts; labels (n,) and weights (n,) refer to blocks.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _MOST_UPDATES = 50
 def whole_images(
     problem: Problem, patch_size: int, shift_window: int
 ) -> tuple[tuple[GridGraph, ...], Scaling, FeatureExtractor]:
-    """Return grids, scaling and features, if all images are whole, 2-D and large enough."""
+    """Return grids, scaling and features of unmasked 2-D images; raise InvalidInput otherwise."""
     graph, options = problem.graph, problem.options
     if not isinstance(graph, GridGraph | GraphUnion):
         raise InvalidInput("problem: expected images, got another graph")
@@ -47,8 +47,7 @@ def whole_images(
             raise InvalidInput(f"image: expected 2 axes without channels, got {len(grid.shape)}")
         if grid.mask is not None or grid.window_weights is not None:
             raise InvalidInput(
-                "problem: a dictionary is learned from whole images with uniform weights, "
-                "got a mask or weights"
+                "problem: expected unmasked images with uniform weights, got a mask or weights"
             )
         check_patch_fits(patch_size, grid.shape, shift_window)
     extractor = None if options is None else options.extractor
@@ -62,11 +61,11 @@ def whole_images(
 
 
 def why_no_atoms(features: type[FeatureExtractor]) -> str:
-    """Return why features cannot form atoms; empty if they can."""
+    """Return why features cannot form atoms, or an empty string."""
     if not features.is_equivariant:
-        return "of a patch that is shifted, turned or mirrored are others: atoms would not fit it"
+        return "change when a patch is shifted, rotated or reflected: atoms cannot match it"
     if features.colours is FeatureExtractor.colours:
-        return "stand for no colours, from which an image could be rebuilt"
+        return "cannot be converted to colours, so no image can be reconstructed"
     return ""
 
 
@@ -171,12 +170,12 @@ def update_atoms(
 ) -> tuple[torch.Tensor, float]:
     """Align each patch to the atom of its label by symmetry and shift, and average.
 
-    Also returned is the objective of the previous atoms, which never increases, eq. (6.13) of
+    Also return the objective of the previous atoms, which never increases, eq. (6.13) of
     https://doi.org/10.1137/19M1298639:
 
         sum_i w_i min |T P_j - P*|^2 / sum_i w_i
 
-    with j over the window of patch i and T over the symmetries. Under any contrast the shape of an
+    with j over the window of patch i and T over the symmetries. With `any_contrast` the shape of an
     atom is that of sum_i w_i g_i T P°_i, a power iteration towards the principal component.
     """
     distances = blocks.new_empty(len(blocks))
@@ -217,7 +216,7 @@ def refine_atoms(
     refinements: int,
     any_contrast: bool = False,
 ) -> Iterator[tuple[torch.Tensor, float, float]]:
-    """Yield the atoms of every update by (6.13), its objective, and the share of updates left.
+    """Yield atoms, objective and remaining share of updates after each update by eq. (6.13).
 
     Labels are fixed until convergence; then each refinement assigns the nearest atoms first.
     """

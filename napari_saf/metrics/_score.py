@@ -15,9 +15,9 @@ from napari_saf.arrays import as_labels
 from napari_saf.errors import InvalidInput
 
 THRESHOLDS = (0.5, 0.6, 0.7, 0.8, 0.9)
-"""Intersections over union at which objects are matched."""
+"""Thresholds of the intersection over union at which objects match."""
 WIDTHS = (1, 2)
-"""Pixels within which borders are matched."""
+"""Tolerances in pixels within which borders match."""
 _MOST_CLASSES = 1000
 MISSED, FALSE, OTHER, RIGHT = 1, 2, 3, 4
 """Labels of `error_image`."""
@@ -38,7 +38,7 @@ class PixelScore:
     iou, f1 : array of shape (n_classes,)
         Intersection over union, and F1 (Dice), of each class.
     boundary_f1 : mapping of int to float
-        F1 of borders between labels, matched within so many pixels.
+        F1 of the borders between labels, by tolerance in pixels.
 
     Examples
     --------
@@ -55,11 +55,11 @@ class PixelScore:
 
     @property
     def accuracy(self) -> float:
-        """Share of pixels whose class is right."""
+        """Share of pixels with the correct class."""
         return float(np.trace(self.confusion) / self.confusion.sum())
 
     def rows(self) -> list[Row]:
-        """Return part, measure and value of each score; of the confusion, what is not 0."""
+        """Return part, measure and value of each score and of each nonzero confusion count."""
         rows = [("pixels", "accuracy", self.accuracy)]
         rows += [("pixels", f"boundary F1 at {w} px", f1) for w, f1 in self.boundary_f1.items()]
         for label, iou, f1 in zip(self.classes, self.iou, self.f1, strict=True):
@@ -77,16 +77,16 @@ def score_pixels(
     ignore: int | None = None,
     widths: Sequence[int] = WIDTHS,
 ) -> PixelScore:
-    """Score the classes of pixels.
+    """Score the class of each pixel.
 
     Parameters
     ----------
     labels, truth : array of int of the same shape
         Class of each pixel; 0 is a class, too.
     ignore : int, optional
-        Class of the truth whose pixels do not count, such as 0 for not labelled.
+        Class of the truth whose pixels are ignored, such as 0 for unlabelled.
     widths : sequence of int
-        Pixels within which borders are matched.
+        Tolerances in pixels within which borders match.
 
     Returns
     -------
@@ -95,14 +95,14 @@ def score_pixels(
     Raises
     ------
     InvalidInput
-        If shapes differ, no pixel counts, or there are more than 1000 classes.
+        If shapes differ, all pixels are ignored, or there are more than 1000 classes.
 
     Notes
     -----
-    Borders are the pixels, other than those of 0, with a neighbour across a face of another class:
-    one pixel wide between a class and the ground. Precision is the share
-    of those of the mask with one of the truth within so many pixels, recall the converse, and F1
-    their harmonic mean (Csurka et al., https://doi.org/10.5244/C.27.32); 1 where neither has any.
+    Borders are the nonzero pixels with a face neighbour of another class: one pixel wide between a
+    class and the background. Precision is the share of border pixels of the mask within the
+    tolerance of one of the truth, recall the converse, and F1 their harmonic mean (Csurka et al.,
+    https://doi.org/10.5244/C.27.32); 1 if neither has borders.
 
     Examples
     --------
@@ -115,7 +115,7 @@ def score_pixels(
     mask, reference = check_pair(labels, truth)
     counts = np.ones(mask.shape, bool) if ignore is None else reference != ignore
     if not counts.any():
-        raise InvalidInput("truth: expected pixels that count, got none")
+        raise InvalidInput("truth: expected pixels other than the ignored class, got none")
     overlap = overlap_of(mask[counts], reference[counts])
     classes = np.union1d(overlap.numbers, overlap.true_numbers)
     if len(classes) > _MOST_CLASSES:
@@ -146,7 +146,7 @@ def check_pair(labels: ArrayLike, truth: ArrayLike) -> tuple[NDArray[Any], NDArr
 
 
 class Overlap(NamedTuple):
-    """Pixels that two label images share, by true number and number, and the sizes of both."""
+    """Sparse contingency table: pixels shared by true and other number, and the sizes of both."""
 
     true: NDArray[np.int64]
     objects: NDArray[np.int64]
@@ -158,7 +158,7 @@ class Overlap(NamedTuple):
 
     @property
     def of_objects(self) -> Overlap:
-        """What is neither ground nor in it."""
+        """The table without background."""
         is_inside = (self.true > 0) & (self.objects > 0)
         parts = [part[is_inside] for part in self[:5]]
         numbers = (present[present > 0] for present in (self.true_numbers, self.numbers))
@@ -169,13 +169,13 @@ class Overlap(NamedTuple):
         return self.shared / (self.true_sizes + self.sizes - self.shared)
 
     def matches(self, least: float) -> NDArray[np.int64]:
-        """Return as many pairs (n, 2) as can be of an intersection over union of `least`."""
+        """Return the most pairs (n, 2) with an intersection over union of `least` or more."""
         is_match = self.iou >= least
         rows = np.searchsorted(self.true_numbers, self.true[is_match])
         columns = np.searchsorted(self.numbers, self.objects[is_match])
         shape = len(self.true_numbers), len(self.numbers)
         graph = sparse.csr_array((np.ones(len(rows), bool), (rows, columns)), shape)
-        # More than one object suits only where both are half of it.
+        # Above .5 partners are unique; at or below, the largest matching is taken.
         partners = sparse.csgraph.maximum_bipartite_matching(graph, perm_type="column")
         pairs = self.true_numbers[partners >= 0], self.numbers[partners[partners >= 0]]
         return np.stack(pairs, axis=1)
@@ -203,7 +203,7 @@ def overlap_of(mask: NDArray[Any], truth: NDArray[Any]) -> Overlap:
 
 
 def _ranked(labels: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return numbers, ascending, and labels as indices into them, that are few for the pixels."""
+    """Return the numbers in ascending order, and the labels as indices into them."""
     if labels.max() <= labels.size:
         return np.arange(labels.max() + 1), labels.astype(np.int64, copy=False)
     numbers, ranks = np.unique(labels, return_inverse=True)
@@ -229,11 +229,11 @@ class ObjectScore:
     n_objects, n_true : int
         Number of objects of the mask and of the truth.
     n_matches : dict of float to int
-        Number of matches at each intersection over union.
+        Number of matches at each threshold.
     n_split, n_merged : int
-        True objects in which several objects lie, and objects in which several true ones lie.
+        Number of true objects that are split, and of objects that merge several true ones.
     matches : array of int of shape (n_matches, 2)
-        Numbers of the true object and of the object that matches it at the first of those.
+        Numbers of the true and the matching object at the first threshold.
 
     Examples
     --------
@@ -251,13 +251,13 @@ class ObjectScore:
 
     @property
     def precision(self) -> dict[float, float]:
-        """Average precision TP / (TP + FP + FN) at each intersection over union."""
+        """Average precision TP / (TP + FP + FN) at each threshold."""
         total = self.n_objects + self.n_true
         return {least: n / max(total - n, 1) for least, n in self.n_matches.items()}
 
     @property
     def f1(self) -> dict[float, float]:
-        """F1 of objects at each intersection over union."""
+        """F1 of objects at each threshold."""
         total = self.n_objects + self.n_true
         return {least: 2 * n / max(total, 1) for least, n in self.n_matches.items()}
 
@@ -285,7 +285,7 @@ def score_objects(
     labels, truth : array of int of the same shape
         Number of the object at each pixel, 0 for none; numbers need not agree.
     thresholds : sequence of float
-        Intersections over union at which objects match, above 0.
+        Thresholds of the intersection over union for a match, above 0.
 
     Returns
     -------
@@ -298,10 +298,10 @@ def score_objects(
 
     Notes
     -----
-    Objects match at a threshold if their intersection over union is not below it, as many pairs as
-    can be, as in StarDist (https://doi.org/10.1007/978-3-030-00934-2_30) and Cellpose. A true
-    object is split if two or more objects lie in it by at least half of their pixels and have a
-    tenth of its own; an object merges if that is so for true objects in it.
+    Objects match if their intersection over union reaches the threshold, in the largest one-to-one
+    matching, as in StarDist (https://doi.org/10.1007/978-3-030-00934-2_30) and Cellpose. A true
+    object is split if two or more objects have at least half of their pixels in it and each cover
+    at least a tenth of it; an object merges true objects in the converse case.
 
     Examples
     --------
@@ -340,9 +340,9 @@ class ClassScore:
     classes : tuple
         Names or numbers of the classes, sorted.
     confusion : array of int of shape (n_classes, n_classes)
-        By true class (rows) and class (columns).
+        Counts by true class (rows) and predicted class (columns).
     balanced_accuracy : float
-        Mean over the true classes of the share that is right.
+        Mean recall over the true classes.
 
     Examples
     --------
@@ -364,19 +364,19 @@ class ClassScore:
 
 
 def score_classes(classes: Sequence[Any], truth: Sequence[Any]) -> ClassScore:
-    """Score the classes of things, such as objects that match true ones.
+    """Score predicted classes, such as those of matched objects.
 
     Parameters
     ----------
     classes : sequence of str or int
-        Class of each thing.
+        Predicted class of each item.
     truth : sequence of str or int of the same length
-        Its true class.
+        True class of each item.
 
     Raises
     ------
     InvalidInput
-        If lengths differ or there is nothing.
+        If lengths differ or are 0.
 
     Examples
     --------
@@ -397,7 +397,7 @@ def score_classes(classes: Sequence[Any], truth: Sequence[Any]) -> ClassScore:
 
 
 def error_image(labels: ArrayLike, truth: ArrayLike) -> NDArray[np.uint8]:
-    """Return where a mask is wrong: 1 missed, 2 false, 3 another class, 4 right; 0 for none.
+    """Return the error image of a mask: 1 missed, 2 false, 3 wrong class, 4 right, 0 background.
 
     `labels`, `truth` and errors as in `score_pixels`.
 
@@ -420,16 +420,16 @@ def object_error_image(
     matches: ArrayLike | None = None,
     is_right: ArrayLike | None = None,
 ) -> NDArray[np.uint8]:
-    """Return which objects are right and wrong, numbered as in `error_image`.
+    """Return the error image of objects, numbered as in `error_image`.
 
     Parameters
     ----------
     labels, truth : array of int of the same shape
         As in `score_objects`.
     matches : array of int of shape (n_matches, 2), optional
-        Numbers of true objects and objects that match; None: those of `score_objects` at .5.
+        Numbers of true and matching objects. None: those of `score_objects` at .5.
     is_right : array of bool of shape (n_matches,), optional
-        Whether both are of one class; None: all.
+        Whether the classes of each match agree. None: all agree.
 
     Examples
     --------

@@ -23,13 +23,13 @@ class TrackScore:
     tra, det : float
         Tracking and detection accuracy of the Cell Tracking Challenge, in [0, 1].
     n_split, n_missed, n_false : int
-        Objects that match several true ones and have to be split, true objects without a match,
-        and objects without one.
+        Number of objects to split, as they match several true ones, of true objects without a
+        match, and of objects without a match.
     n_false_links, n_missed_links, n_other_links : int
-        Links to be removed, to be added, and of the wrong kind: within a track for one from parent
-        to daughter, or the converse.
+        Number of links to remove, to add, and to change from links within a track to links from
+        parent to daughter, or the converse.
     matches : tuple of arrays of int of shape (n_matches, 2)
-        For each frame, numbers of the true track and of the track whose object matches it.
+        For each frame, numbers of the true and the matching track.
 
     Examples
     --------
@@ -56,7 +56,7 @@ class TrackScore:
 
     @property
     def errors(self) -> dict[str, int]:
-        """Number of errors by kind, in words."""
+        """Number of errors by name."""
         return {
             "to be split": self.n_split,
             "missed": self.n_missed,
@@ -73,7 +73,7 @@ def score_tracks(
     parents: Mapping[int, int] | None = None,
     true_parents: Mapping[int, int] | None = None,
 ) -> TrackScore:
-    """Score tracks of objects through the frames of a series, with py-ctcmetrics.
+    """Score tracks of objects in a series of frames, with py-ctcmetrics.
 
     Parameters
     ----------
@@ -89,18 +89,18 @@ def score_tracks(
     Raises
     ------
     InvalidInput
-        If shapes differ, there is one frame only, no true track, or a parent that does not end
-        before its daughter begins.
+        If shapes differ, there is only one frame or no true track, or a parent does not end before
+        its daughter begins.
     SafError
         If py-ctcmetrics is missing.
 
     Notes
     -----
-    An object matches a true one that it covers by more than half. TRA = 1 - min(A, A0) / A0, where
-    A is the cost of the operations that make the graph of the tracks the true one (5 to split an
-    object, 10 for a missed and 1 for a false object; 1 for a false and 1.5 for a missed link, 1 for
-    one of another kind), and A0 that of making it of nothing; DET is the same without links (Matula
-    et al., https://doi.org/10.1371/journal.pone.0144959).
+    An object matches a true one if it covers more than half of it. TRA = 1 - min(A, A0) / A0, where
+    A is the cost of the operations that turn the graph of the tracks into the true one (5 to split
+    an object, 10 for a missed and 1 for a false object; 1 for a false and 1.5 for a missed link, 1
+    for one of another kind), and A0 that of building it from nothing; DET is the same without links
+    (Matula et al., https://doi.org/10.1371/journal.pone.0144959).
 
     Examples
     --------
@@ -129,7 +129,7 @@ def score_tracks(
         counts = graphs.count_acyclic_graph_correction_operations(
             true_tracks, tracks, *numbers, *pairs
         )
-    else:  # of the truth beside itself there are the numbers of objects and links
+    else:  # compare the truth with itself to count its objects and links
         same = true_tracks, true_tracks, *[numbers[0]] * 4
         counts = graphs.count_acyclic_graph_correction_operations(*same)
         counts |= {"FN": counts["num_vertices"], "EA": counts["num_edges"]}
@@ -147,7 +147,7 @@ def score_tracks(
 
 
 def _track_rows(frames: NDArray[Any], parents: Mapping[int, int], name: str) -> NDArray[np.int64]:
-    """Return number, first and last frame and parent, or 0, of each track."""
+    """Return number, first frame, last frame and parent (0: none) of each track."""
     ends: dict[int, tuple[int, int]] = {}
     for k, frame in enumerate(frames):
         for number in np.unique(frame[frame > 0]).tolist():

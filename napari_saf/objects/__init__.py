@@ -1,4 +1,4 @@
-"""Single objects of each kind: splitting, measuring, correcting, tracking, and files."""
+"""Objects of a label image: splitting, measurement, correction, classes, tracks and files."""
 
 from napari_saf.objects._basins import find_saddles
 from napari_saf.objects._bounds import object_bounds, with_bounds

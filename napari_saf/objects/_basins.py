@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from scipy import ndimage
 
 MARGIN = 4
-"""Pixels around a mask for blurs and for the background colour."""
+"""Margin in pixels around a mask, for smoothing and the background colour."""
 _BLUR = 0.7
 """Standard deviation in pixels of the blur that smooths discrete distances."""
 _HOLE = 20
@@ -25,7 +25,7 @@ _DARKEST, _LIGHTEST = -0.5, 3.0
 def edge_weights(
     image: NDArray[Any], mask: NDArray[np.bool_], sides: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Return exp(-(g / 0.4)^2), g the gradient from background to foreground colour, relative."""
+    """Return edge weights exp(-(g / 0.4)^2) of the relative gradient g; see `split_objects`."""
     is_known = np.isfinite(image).all(axis=-1)
     foreground = mask & is_known
     background = ndimage.maximum_filter(mask, 2 * MARGIN + 1) & ~mask & is_known
@@ -37,7 +37,7 @@ def edge_weights(
     change = object_colour - background_colour
     if not change @ change > 0:
         return np.ones(mask.shape)
-    # Less contrast than noise, or texture, says nothing of edges: a median deviation above 1.
+    # A median deviation above 1 is noise or texture beyond the contrast: no usable edges.
     levels = ((image - background_colour) @ (change / (change @ change))).astype(np.float32)
     if np.median(np.abs(levels[foreground] - 1)) > 1:
         return np.ones(mask.shape)
@@ -45,7 +45,7 @@ def edge_weights(
     axes = [axis for axis, side in enumerate(mask.shape) if side > 1]
     if sides.ndim == 1:
         steps = [np.gradient(levels, sides[axis], axis=axis) for axis in axes]
-    else:  # steps that are orthogonal: the gradient in the world, up to a rotation
+    else:  # the gradient in world coordinates, up to a rotation
         along = np.stack([np.gradient(levels, axis=axis) for axis in axes], axis=-1)
         metric = (sides.T @ sides)[np.ix_(axes, axes)]
         steps = [*np.moveaxis(along @ np.linalg.cholesky(np.linalg.inv(metric)), -1, 0)]
@@ -53,14 +53,14 @@ def edge_weights(
 
 
 def _lengths(sides: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the lengths of the sides; sheared ones are columns of a matrix."""
+    """Return pixel sizes per axis, from sizes or from a matrix of axis vectors."""
     return sides if sides.ndim == 1 else np.asarray(np.linalg.norm(sides, axis=0))
 
 
 def find_basins(
     mask: NDArray[np.bool_], weights: NDArray[np.floating], sides: NDArray[np.float64]
 ) -> tuple[NDArray[Any], ...]:
-    """Return the basins of a mask, 1, 2, ...; heights; peaks; adjacent pairs; saddles."""
+    """Return labelled basins of a mask, heights, peak heights, adjacent pairs and their saddles."""
     from skimage.morphology import local_maxima
     from skimage.segmentation import watershed
 
@@ -69,12 +69,12 @@ def find_basins(
     boxes = ndimage.find_objects(pieces)
     heights = _distances(pieces, boxes, sides)
     heights *= weights
-    # Averages over pixels of the mask alone.
+    # Normalised blur: averages over pixels of the mask only.
     shares = ndimage.gaussian_filter(mask.astype(np.float32), _BLUR / _lengths(sides))
     heights = ndimage.gaussian_filter(heights, _BLUR / _lengths(sides))
     heights = np.divide(heights, shares, out=np.zeros_like(heights), where=mask)
     inner = (slice(1, -1),) * mask.ndim
-    # Framed: a constant image has no maximum for scikit-image.
+    # Padded, since scikit-image finds no maximum in a constant image.
     maxima = local_maxima(np.pad(heights, 1), connectivity=mask.ndim)[inner] & mask
     markers, n_basins = ndimage.label(maxima, around)
     peaks = np.zeros(n_basins + 1, np.float32)
@@ -84,7 +84,7 @@ def find_basins(
     basins = np.zeros(n_pieces + 1, np.int32)
     basins[piece_of[1:]] = np.arange(1, n_basins + 1)
     crowded = np.bincount(piece_of[1:], minlength=n_pieces + 1) > 1
-    basins[crowded] = 0  # what has one maximum is one basin
+    basins[crowded] = 0  # components with several maxima are flooded
     flooded = np.zeros(mask.shape, np.int32)
     for piece in np.flatnonzero(crowded):
         box = boxes[piece - 1]
@@ -108,10 +108,10 @@ def first_places(
 def _distances(
     pieces: NDArray[np.integer], boxes: Sequence[tuple[slice, ...]], sides: NDArray[np.float64]
 ) -> NDArray[np.float32]:
-    """Return the distance of pixels to the border of their connected component."""
+    """Return the distance of each pixel to the border of its connected component."""
     distances = np.zeros(pieces.shape, np.float32)
     for piece, box in enumerate(boxes, start=1):
-        # Around each a frame of what is in none, but not where the image ends.
+        # Pad with background, except at the image border.
         ends = zip(box, pieces.shape, strict=True)
         frame = [(int(span.start > 0), int(span.stop < side)) for span, side in ends]
         inside = np.pad(pieces[box] == piece, frame)
@@ -149,7 +149,7 @@ def _small_holes(inside: NDArray[np.bool_]) -> NDArray[np.bool_]:
 def find_saddles(
     basins: NDArray[np.int32], heights: NDArray[np.float32]
 ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-    """Return 8- or 26-connected pairs of basins, and the highest value between them."""
+    """Return pairs of adjacent basins (8- or 26-connected), and the height of each saddle."""
     n = int(basins.max(initial=0)) + 1
     keys, values = [np.zeros(0, np.int64)], [np.zeros(0, np.float32)]
     for step in itertools.product((-1, 0, 1), repeat=basins.ndim):

@@ -1,4 +1,4 @@
-"""Bounds of the areas and counts of objects, from how sure labels are."""
+"""Bounds of areas and counts of objects, from label probabilities."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from napari_saf.objects._split import Objects, check_objects
 CONFIDENCE = 0.9
 _N_LEVELS = 9
 _FARTHEST = 20.0
-"""Pixels beyond which a pixel belongs to no object, however likely its label is."""
+"""Maximum distance in pixels from an object at which pixels count towards its area."""
 
 
 def object_bounds(
@@ -26,41 +26,42 @@ def object_bounds(
     confidence: float = CONFIDENCE,
     smallest: int = 1,
 ) -> dict[str, NDArray[Any]]:
-    """Return bounds of the area of each object and of the number of objects of its kind.
+    """Compute bounds of the area of each object and of the number of objects of its kind.
 
     Parameters
     ----------
     objects : Objects
         Objects of a labelled image.
     probabilities : mapping of int to array
-        Soft label of each pixel, 0 to 1, by kind, as `probability_maps` gives.
+        Probability of each pixel, 0 to 1, by kind, as returned by `probability_maps`.
     confidence : float
-        Share of the thresholds, 0 to 1, between the bounds.
+        Share of the thresholds that the bounds cover, between 0 and 1.
     smallest : int
-        Pixels of the smallest object that counts.
+        Minimum size in pixels of an object that counts.
 
     Returns
     -------
     dict of str to array
-        Columns of one length, an entry for each object, ascending: object, kind, pixels, area_low,
-        area_high, count_low, count_high (of its kind); areas in pixels.
+        One entry per object, ascending by number: object, kind, pixels, area_low, area_high,
+        count_low, count_high (of its kind); areas in pixels.
 
     Raises
     ------
     InvalidInput
-        If a kind has no map, a shape differs or values are not from 0 to 1.
+        If a kind has no map, a shape differs or numbers are outside their ranges.
 
     Notes
     -----
-    Errors of neighbouring pixels are not independent: where a border is uncertain it is so all
-    along. So the pixels of a kind are taken as {i : p_i > t}, with one threshold t for all of them,
-    uniform in [0, 1]. The area of an object, |{i in Z : p_i > t}|, where Z are the pixels nearer to
-    it than to other objects of the image, within 20 pixels, falls with t: `area_low` is that at
-    t = (1 + confidence) / 2, and `area_high` at t = (1 - confidence) / 2, both widened to hold
-    its number of pixels. At nine thresholds between the two the objects that are left or joined
-    are counted: an object is lost if fewer than `smallest` pixels of it exceed t, and those that
-    touch no object by then, in connected regions of `smallest` pixels or more, are new;
-    `count_low` and `count_high` are the least and the largest number.
+    Errors of neighbouring pixels are correlated: an uncertain border is uncertain along its whole
+    length. The pixels of a kind are therefore modelled as {i : p_i > t}, with one threshold t for
+    all of them, uniform in [0, 1]. The area of an object, |{i in Z : p_i > t}|, where Z are the
+    pixels within 20 pixels that are nearer to it than to other objects, decreases with t:
+    `area_low` is its value at t = (1 + confidence) / 2, and `area_high` that at t = (1 -
+    confidence) / 2, both widened to include its number of pixels. Objects are counted at nine
+    thresholds from one to the other: an object is lost if fewer than `smallest` of its pixels
+    exceed t, and a connected region of at least `smallest` other pixels above t is new if it
+    touches no remaining object. `count_low` and `count_high` are the extreme counts, the current
+    number included.
 
     Examples
     --------
@@ -111,9 +112,10 @@ def with_bounds(
     *,
     smallest: int = 1,
 ) -> dict[str, NDArray[Any]]:
-    """Return a table of objects with the columns of `object_bounds`, areas in its unit.
+    """Add the columns of `object_bounds` to a table of objects, areas in the unit of the table.
 
-    The table as it is, if a kind of the objects has no map. Other arguments as in `object_bounds`.
+    The table stays as it is if a kind has no probability map. Other arguments as in
+    `object_bounds`.
     """
     if not table or not {*objects.kinds[objects.numbers].tolist()} <= probabilities.keys():
         return dict(table)
@@ -131,7 +133,7 @@ def _checked(
     probabilities: ArrayLike | None, kind: int, shape: tuple[int, ...]
 ) -> NDArray[np.floating[Any]]:
     if probabilities is None:
-        raise InvalidInput(f"probabilities: expected a map of kind {kind}, got none")
+        raise InvalidInput(f"probabilities: expected a map for kind {kind}, got none")
     share = own_floats(probabilities, "probabilities")
     if share.shape != shape or not ((share >= 0) & (share <= 1 + 1e-5)).all():
         raise InvalidInput(f"probabilities: expected numbers from 0 to 1 of shape {shape}")

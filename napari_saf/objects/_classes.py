@@ -1,4 +1,4 @@
-"""Classes of objects from a few clicks: few-shot inference on measures, and files of classes."""
+"""Classification of objects from a few clicks: few-shot learning on measures, and its files."""
 
 from __future__ import annotations
 
@@ -27,52 +27,51 @@ from napari_saf.objects._vectors import ObjectMeasures, measure_objects
 from napari_saf.problem import Problem
 
 FOREST = "forest"
-"""A random forest, which learns from the clicks alone."""
+"""Random forest, trained on the clicked objects only."""
 _N_TREES = 50
 _BASE = ("shape", "intensity", "texture")
 _OF_UNIT_LENGTH = ("outline", "features")
-"""Groups of histograms and of features of a network, in which directions count."""
+"""Groups of histograms and pixel features, which are normalised to unit length per object."""
 _MOST_AXES = 32
 _MOST_DEVIATIONS = 5.0
 _N_NEIGHBORS = 5
 _MOST_RATED = 1000
-"""Objects beside the clicked ones among which groups and methods are rated."""
+"""Maximum number of unclicked objects used to rate groups and methods."""
 _N_RESAMPLED = 4
 _TOLERANCE = 1e-3
-"""Of the relative gain of a step; thrice as quick as 1e-5, and as right."""
+"""Tolerance on the relative gain of a step; three times as fast as 1e-5, and as accurate."""
 _MOST_FOLDS = 5
 _MARGIN = 0.07
-"""By which more groups must agree better with clicks than shape, intensity and texture do."""
+"""Gain in agreement with the clicks that an additional group of measures must bring."""
 _TINY = 1e-6
 AnyObjects = TypeVar("AnyObjects", bound=Any)
-"""Objects, in memory or not."""
+"""`Objects` in memory or `LargeObjects` on disk."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class ObjectClasses:
-    """Classes of objects that a few clicks taught; made by `learn_classes`.
+    """Classifier of objects learned from a few clicks; made by `learn_classes`.
 
     Attributes
     ----------
     vectors : array of float32 of shape (n_clicks, n_measures)
         Measures of the clicked objects.
     classes : array of int of shape (n_clicks,)
-        Class of each, 1 or more.
+        Class of each clicked object, 1 or more.
     measures : tuple of str
         Group and name of each measure, such as ``"shape: depth"``.
     centre, deviation : array of shape (n_measures,)
-        Mean and standard deviation of the measures, by which they are standardised.
+        Mean and standard deviation of each measure, for standardisation.
     groups : tuple of str
-        The groups of measures that are used.
+        Groups of measures in use.
     method : str
-        Name of a method that takes seeds, see `METHODS`, or ``"forest"``.
+        Name in `METHODS` of a method that takes seeds, or ``"forest"``.
     agreement : float or None
-        Share of clicks, balanced over classes, that were told right without themselves; None where
-        a class has one click.
+        Balanced accuracy of cross-validation over the clicks; None if no class has two clicks.
     names : mapping of int to str
         Name of each class.
     features : FeatureExtractor or None
-        Pixel features that `measure_objects` is given, see there.
+        Pixel features to pass to `measure_objects`.
 
     Examples
     --------
@@ -109,7 +108,7 @@ class ObjectClasses:
         _check_method(self.method)
 
     def space(self, measures: ObjectMeasures) -> ClassSpace:
-        """Return what is computed once for an image, from which `classify` starts."""
+        """Precompute principal axes and neighbour graph of an image for `classify`."""
         self._check(measures)
         scaled = self._scaled(measures.values)
         mean = scaled.mean(axis=0)
@@ -124,12 +123,12 @@ class ObjectClasses:
     def classify(
         self, measures: ObjectMeasures | ClassSpace, tracks: Tracks | None = None
     ) -> ClassifiedObjects:
-        """Return the class of each object; with tracks one class for all objects of a track.
+        """Classify objects; with `tracks`, all objects of a track get the same class.
 
-        Clicked objects, known by their measures, keep the class of their click. The class of a
-        track is that of the largest mean of the probabilities of its objects, of the clicked ones
-        alone if there are any: an object that is hard to tell, such as one out of focus, counts for
-        little, and classes that single images taught are taken as they are.
+        Clicked objects, identified by their measures, keep the class of their click. The class of a
+        track maximises the mean class probability of its objects, or of its clicked objects if
+        there are any: ambiguous objects, such as those out of focus, have little weight. Classes
+        learned from single images apply to tracks unchanged.
         """
         space = measures if isinstance(measures, ClassSpace) else self.space(measures)
         points, seeds, graph = self._with_clicks(space)
@@ -167,7 +166,7 @@ class ObjectClasses:
         axes: str | None = None,
         tracks: Tracks | None = None,
     ) -> ClassifiedObjects:
-        """Measure the objects of another image, and return the class of each.
+        """Measure and classify the objects of another image.
 
         Arguments and errors as in `measure_objects` and `classify`.
         """
@@ -188,7 +187,7 @@ class ObjectClasses:
         *,
         added: bool = False,
     ) -> ObjectClasses:
-        """Return the same choice of measures and method with other clicks, or with them `added`.
+        """Return a copy with other clicks, or with clicks `added`; groups and method stay.
 
         Arguments and errors as in `learn_classes`.
         """
@@ -202,18 +201,18 @@ class ObjectClasses:
         return dataclasses.replace(self, vectors=vectors, classes=classes)
 
     def fits(self, measures: ObjectMeasures) -> bool:
-        """Tell whether these are the measures of the classes."""
+        """Return whether the measures are those from which the classes were learned."""
         return _titles(measures) == self.measures
 
     def _check(self, measures: ObjectMeasures) -> None:
         if not self.fits(measures):
             raise InvalidInput(
-                f"measures: expected the {len(self.measures)} of the classes (with an image of "
-                f"as many channels), got {len(measures.names)}"
+                f"measures: expected the {len(self.measures)} of the learned classes (from an "
+                f"image with as many channels), got {len(measures.names)}"
             )
 
     def _scaled(self, values: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Return standardised values of the chosen groups, each group of about unit length."""
+        """Return standardised measures of the groups in use, each scaled to about unit length."""
         column_groups = np.array([title.partition(": ")[0] for title in self.measures])
         parts = []
         for group in self.groups:
@@ -230,7 +229,7 @@ class ObjectClasses:
     def _with_clicks(
         self, space: ClassSpace
     ) -> tuple[NDArray[np.float32], NDArray[np.int64], AffinityGraph]:
-        """Return points, the click on each (-1 for none), and the graph, clicks elsewhere last."""
+        """Return points, the click on each (-1: none), and graph; clicks in other images last."""
         indices = [space.rows.get(row.tobytes(), -1) for row in self.vectors]
         elsewhere = [k for k, index in enumerate(indices) if index < 0]
         points, graph = space.points, space.graph
@@ -242,14 +241,14 @@ class ObjectClasses:
             points = np.concatenate([points, new_points.astype(np.float32)])
             weights = np.zeros((1, 1)) if graph is None else graph.weights.copy()
             weights = sparse.csr_array(weights)
-            weights.resize((len(points), len(points)))  # clicks elsewhere are nobody's neighbours
+            weights.resize((len(points), len(points)))  # clicks in other images are isolated nodes
             graph = AffinityGraph(weights, symmetric=False)
         return points, seeds, graph
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class ClassSpace:
-    """Standardised measures of the objects of an image in principal axes, and their neighbours."""
+    """Standardised measures of the objects of an image in principal axes, and their graph."""
 
     measures: ObjectMeasures
     points: NDArray[np.float32]
@@ -270,7 +269,7 @@ class ClassifiedObjects:
     classes : array of int of shape (n_objects,)
         Its class.
     uncertainty : array of float32 of shape (n_objects,)
-        0 (certain, or clicked) to 1 (all classes are as likely).
+        From 0 (certain, or clicked) to 1 (all classes equally likely).
     names : mapping of int to str
         Name of each class.
 
@@ -287,11 +286,11 @@ class ClassifiedObjects:
     names: Mapping[int, str] = dataclasses.field(default_factory=dict)
 
     def columns(self, numbers: ArrayLike) -> dict[str, NDArray[Any]]:
-        """Return the columns of a table of objects that say their classes.
+        """Return class columns for an object table with these object numbers.
 
-        ``label``, the number of the object, and ``prediction``, that of its class, as
-        napari-feature-classifier and `regionprops_table` call them; ``class`` and
-        ``class_uncertainty``. 0, "" and NaN for objects without a class.
+        ``label`` (object number) and ``prediction`` (class number), named as in
+        napari-feature-classifier and `regionprops_table`; ``class`` and ``class_uncertainty``.
+        Objects without a class get 0, "" and NaN.
         """
         own = np.asarray(numbers)
         rows = np.searchsorted(self.numbers, own).clip(max=len(self.numbers) - 1)
@@ -305,9 +304,9 @@ class ClassifiedObjects:
         }
 
     def as_kinds(self, objects: AnyObjects) -> AnyObjects:
-        """Return objects whose kinds are the classes, for files of outlines such as GeoJSON.
+        """Return objects with their classes as kinds, for outline files such as GeoJSON.
 
-        Those without a class are of a kind of their own, "no class".
+        Objects without a class get the kind "no class".
         """
         kinds = np.where(objects.kinds > 0, self.classes.max() + 1, 0)
         kinds[self.numbers] = self.classes
@@ -326,21 +325,21 @@ def learn_classes(
     method: str | None = None,
     cancelled: Callable[[], bool] = lambda: False,
 ) -> ObjectClasses:
-    """Learn classes of objects from a few clicks, and choose measures and method by them.
+    """Learn classes of objects from a few clicks, with selection of measures and method.
 
     Parameters
     ----------
     measures : ObjectMeasures or sequence of them
-        The measures of the objects of an image, or of several images.
+        Measures of the objects of one image, or of several images.
     clicks : mapping of int to int, or sequence of them
-        Class, 1 or more, by number of the object that was clicked; for each image.
+        Class, 1 or more, by number of the clicked object; one mapping per image.
     names : mapping of int to str, optional
         Name of each class.
     groups : sequence of str, optional
-        Groups of measures, see `ObjectMeasures`. None: those that the clicks choose.
+        Groups of measures, see `ObjectMeasures`. None: selected by the clicks.
     method : str, optional
-        A method that takes seeds, by its name in `METHODS`, or ``"forest"``. None: the one that the
-        clicks choose.
+        Name in `METHODS` of a method that takes seeds, or ``"forest"``. None: selected by the
+        clicks.
     cancelled : callable
         Called between candidates; `Cancelled` is raised once it returns True.
 
@@ -351,21 +350,21 @@ def learn_classes(
     Raises
     ------
     InvalidInput
-        If there are clicks of fewer than two classes, an object, group or method is unknown, or
-        images have other measures.
+        If the clicks have fewer than two classes, an object, group or method is unknown, or the
+        measures differ between images.
 
     Notes
     -----
-    Measures are standardised by mean and deviation of all objects; outline and features are
-    brought to unit length, and each other group to the mean length 1, then turned to at most 32
-    principal axes. Candidates are shape, intensity and texture together, the outline or features
-    alone, and the first three with one group more. All methods that take seeds, and on the first
-    candidate a forest, are rated by clicks cross-validated: each of up to five folds leaves one
-    click of each class out. The first of the best is taken; one group more has to be better by .07.
-    With one click a class the method is the first one that takes seeds, and the first three or one
-    group alone are rated by their stability (Lange et al.,
-    https://doi.org/10.1162/089976604773717621): how well as many objects of each class, drawn from
-    the result, give the result again.
+    Measures are standardised by mean and standard deviation over all objects; outline and features
+    are normalised to unit length, each other group to a mean length of 1, and all are projected
+    onto at most 32 principal axes. Candidates are shape, intensity and texture together, the
+    outline or features alone, and the first three with one further group. All methods that take
+    seeds, and for the first candidate a random forest, are rated by cross-validation: each of up to
+    five folds holds out one click per class. The best rating wins, the first in a tie; a further
+    group must gain .07. With a single click per class, the first method that takes seeds is used,
+    and the first three groups together or one group alone are rated by stability (Lange et al.,
+    https://doi.org/10.1162/089976604773717621): how well the result is reproduced from as many
+    objects of each class, drawn from it.
 
     Examples
     --------
@@ -385,7 +384,7 @@ def learn_classes(
     images, clicks = _as_lists(measures, clicks)
     titles = _titles(images[0])
     if any(_titles(image) != titles for image in images):
-        raise InvalidInput("measures: expected the same measures of all images")
+        raise InvalidInput("measures: expected the same measures for all images")
     vectors, classes = _clicked(images, clicks)
     available = list(dict.fromkeys(images[0].groups))
     for group in groups or ():
@@ -414,10 +413,12 @@ def _as_lists(
     measures: ObjectMeasures | Sequence[ObjectMeasures],
     clicks: Mapping[int, int] | Sequence[Mapping[int, int]],
 ) -> tuple[list[ObjectMeasures], list[dict[int, int]]]:
-    """Check the measures of one or more images, and the clicks on each."""
+    """Return validated measures and clicks as lists, one entry per image."""
     images = [measures] if isinstance(measures, ObjectMeasures) else as_list(measures, "measures")
     for image in images:
-        check_kind(image, ObjectMeasures, "measures", "ObjectMeasures, of measure_objects")
+        check_kind(
+            image, ObjectMeasures, "measures", "ObjectMeasures, as returned by saf.measure_objects"
+        )
     mappings = [clicks] if isinstance(clicks, Mapping) else as_list(clicks, "clicks")
     if not images or len(images) != len(mappings):
         raise InvalidInput(f"clicks: expected a mapping for each image, got {len(mappings)}")
@@ -430,7 +431,7 @@ def _mean_of_tracks(
     numbers: NDArray[np.int64],
     tracks: Tracks,
 ) -> NDArray[np.floating[Any]]:
-    """Return the mean shares of the track of each object, or its own where it is of none."""
+    """Return the mean probabilities over the track of each object; without a track, its own."""
     order = np.argsort(tracks.table["object"])
     objects, track_of = tracks.table["object"][order], tracks.table["track"][order]
     rows = np.searchsorted(objects, numbers).clip(max=max(0, len(objects) - 1))
@@ -468,12 +469,12 @@ def _clicked(
 
 
 def _few_shot_methods() -> list[str]:
-    """Return the names of the methods that label many small tasks by seeds."""
+    """Return the names of the methods that solve batches of seeded tasks."""
     return [name for name, cls in METHODS.items() if hasattr(cls, "run_tasks")]
 
 
 def class_methods() -> list[str]:
-    """Return the names of all methods for classes of objects."""
+    """Return the names of all methods that classify objects."""
     return [*_few_shot_methods(), FOREST]
 
 
@@ -483,7 +484,7 @@ def _check_method(method: str) -> None:
 
 
 def _method(name: str, **arguments: Any) -> AbstractMethod:
-    """Return a method that stops early: few objects change class in the last of its steps."""
+    """Return a method that stops early, since few objects change class in its last steps."""
     cls: Any = METHODS[name]
     fields = {field.name for field in dataclasses.fields(cls)}
     arguments = {"tolerance": _TOLERANCE} | arguments
@@ -498,7 +499,7 @@ def _forest(values: NDArray[np.float32], classes: NDArray[np.int64]) -> Any:
 
 
 def _candidates(available: Sequence[str]) -> list[tuple[str, ...]]:
-    """Return the groups of measures among which clicks choose, the preferred ones first."""
+    """Return the candidate combinations of groups in order of preference."""
     base = tuple(group for group in _BASE if group in available)
     alone = [(group,) for group in _OF_UNIT_LENGTH if group in available]
     joined = [(*base, group) for group in available if group not in _BASE]
@@ -512,12 +513,12 @@ def _choose(
     method: str | None,
     cancelled: Callable[[], bool],
 ) -> ObjectClasses:
-    """Return the groups and the method that clicks rate best; the first of those that are level."""
+    """Select the groups and the method with the best rating; the first one wins a tie."""
     folds = _folds(learned.classes)
     first, *alternatives = _few_shot_methods()
     methods = [first, FOREST, *alternatives] if folds else [first]
     methods = methods if method is None else [method]
-    if not folds:  # stability does not tell whether one group more is of use
+    if not folds:  # stability does not show whether a further group helps
         n_groups = len(candidates[0])
         candidates = [groups for groups in candidates if len(groups) <= n_groups]
     few = values[:: max(1, len(values) // _MOST_RATED)][:_MOST_RATED]
@@ -527,7 +528,7 @@ def _choose(
         for name in methods:
             raise_if(cancelled)
             if name == FOREST and method is None and groups != candidates[0]:
-                continue  # trees choose among measures by themselves
+                continue  # trees select measures themselves
             classes = dataclasses.replace(learned, groups=groups, method=name)
             points, seeds = _points_and_seeds(classes, few)
             if folds:
@@ -543,9 +544,9 @@ def _choose(
 def _points_and_seeds(
     classes: ObjectClasses, unclicked: NDArray[np.float32]
 ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-    """Return clicked and other objects as points, and the classes of the clicked ones, 1 to n."""
+    """Return points, clicked objects first, and seeds: their classes 1 to n, 0 for the others."""
     points = classes._scaled(np.concatenate([classes.vectors, unclicked]))
-    if classes.method != FOREST:  # trees would not find borders along turned axes
+    if classes.method != FOREST:  # trees split along the original axes
         points = points - points.mean(axis=0)
         axes = np.linalg.svd(points, full_matrices=False)[2][:_MOST_AXES]
         points = np.ascontiguousarray(points @ axes.T, np.float32)
@@ -559,7 +560,7 @@ def _agreement(
     seeds: NDArray[np.int64],
     folds: Sequence[NDArray[np.int64]],
 ) -> float:
-    """Return the share of clicks told right by the other folds, balanced over classes."""
+    """Return the balanced accuracy of cross-validation over the clicks."""
     tasks = np.tile(seeds, (len(folds), 1))
     for task, fold in zip(tasks, folds, strict=True):
         task[fold] = 0
@@ -571,7 +572,7 @@ def _agreement(
 
 
 def _folds(classes: NDArray[np.int64]) -> list[NDArray[np.int64]]:
-    """Return the clicks that each fold leaves out: of each class with two or more at most one."""
+    """Return the held-out clicks of each fold, at most one per class with two or more clicks."""
     folds: list[list[int]] = [[] for _ in range(_MOST_FOLDS)]
     for label in np.unique(classes):
         members = np.flatnonzero(classes == label)
@@ -584,7 +585,7 @@ def _folds(classes: NDArray[np.int64]) -> list[NDArray[np.int64]]:
 def _label_tasks(
     name: str, points: NDArray[np.float32], tasks: NDArray[np.int64]
 ) -> NDArray[np.int64]:
-    """Return the labels (n_tasks, n_objects) by the seeds of each task."""
+    """Return labels (n_tasks, n_objects) from the seeds of each task."""
     if name == FOREST:
         training_sets = [(points[seeds > 0], seeds[seeds > 0]) for seeds in tasks]
         return np.stack([_forest(*training_set).predict(points) for training_set in training_sets])
@@ -594,9 +595,9 @@ def _label_tasks(
 
 
 def _stability(name: str, points: NDArray[np.float32], seeds: NDArray[np.int64]) -> float:
-    """Return how well objects drawn from a result give it again, 0 to 1, balanced over classes."""
+    """Return how well seeds drawn from a result reproduce it, 0 to 1, balanced over classes."""
     if name == FOREST:
-        return 0.0  # it does not look at the other objects
+        return 0.0  # a forest ignores unclicked objects
     labels = _label_tasks(name, points, seeds[None])[0]
     present, counts = np.unique(seeds[seeds > 0], return_counts=True)
     if len(np.unique(labels)) < len(present):
@@ -627,12 +628,12 @@ class _ClassesFile(storage.VersionedModel):
 
 
 def save_classes(path: str | os.PathLike[str], classes: ObjectClasses) -> Path:
-    """Save classes of objects, for other images, as JSON (``.json``).
+    """Save classes of objects as JSON (``.json``), to apply to other images.
 
     Raises
     ------
     InvalidInput
-        If the suffix is another one.
+        If the suffix is not ``.json``.
     SafError
         If the file cannot be written.
 
@@ -644,7 +645,7 @@ def save_classes(path: str | os.PathLike[str], classes: ObjectClasses) -> Path:
     'cells.classes.json'
     """
     target = as_path(path)
-    check_kind(classes, ObjectClasses, "classes", "ObjectClasses, as saf.learn_classes gives")
+    check_kind(classes, ObjectClasses, "classes", "ObjectClasses, as returned by saf.learn_classes")
     check_suffix(target, (".json",))
     plain = {
         "schema": 1,
@@ -665,12 +666,12 @@ def save_classes(path: str | os.PathLike[str], classes: ObjectClasses) -> Path:
 
 
 def load_classes(path: str | os.PathLike[str]) -> ObjectClasses:
-    """Load what `save_classes` wrote; nothing in the file is executed.
+    """Load classes of objects from a file of `save_classes`, without executing any of it.
 
     Raises
     ------
     FormatError
-        Naming the file and what is wrong with it.
+        If the file is damaged or invalid; the message names the file and the fault.
 
     Examples
     --------

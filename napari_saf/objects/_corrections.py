@@ -1,4 +1,4 @@
-"""Neck depth and least size, fitted to corrected objects."""
+"""Fit of neck depth and minimum size to corrected objects; see `learn`."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from napari_saf.objects._split import Parts
 _NECKS = (0.0, 0.01, 0.02, 0.03, 0.04, 0.05, 0.07, 0.1, 0.15, 0.2, 0.3, 0.5)
 _SIZES = (1, 5, 10, 20, 30, 50, 75, 100, 150, 200, 300, 500)
 _NECK_STEPS = 10
-"""Weight of a change of the neck depth against one of the log least size."""
+"""Weight of a change in neck depth relative to one in log minimum size."""
 _UNTOUCHED = 0.2
 """Weight of an uncorrected object, relative to a corrected one."""
 _AGREES = 0.7
-"""Minimum agreement of a correction that counts as met."""
+"""Minimum agreement at which a correction counts as met."""
 _GAIN, _MARGIN = 2, 0.1
-"""Additional met corrections, and relative decrease of the loss, that a change needs."""
+"""Additional corrections met, and relative decrease of the loss, required for a change."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Corrections:
-    """Corrected objects, with the split that they were made of.
+    """Corrected objects, and the split before correction.
 
-    `labels` are the object numbers after correction, `split` those by `smallest` and `neck`,
-    `kinds` (n_numbers,) the kind of each object of `labels`, and `held` the numbers of objects
-    that had been corrected before that split.
+    `labels` are the object numbers after correction, `split` those before, split with `smallest`
+    and `neck`, `kinds` (n_numbers,) the kind of each object of `labels`, and `held` the numbers of
+    objects corrected before that split.
     """
 
     labels: NDArray[np.integer]
@@ -43,19 +43,19 @@ class Corrections:
 
     @cached_property
     def origins(self) -> NDArray[np.integer]:
-        """The split object with exactly the pixels of each object, by its number; 0 for none."""
+        """Number of the split object with identical pixels, by object number; 0 for none."""
         return _origins(self.labels, self.split, len(self.kinds))
 
     @cached_property
     def is_by_hand(self) -> NDArray[np.bool_]:
-        """Whether each object is not one of the split, by its number."""
+        """Whether each object was corrected, by object number."""
         is_other = self.origins == 0
         is_other[self.held] = True
         return np.asarray(is_other & (self.kinds > 0))
 
     @cached_property
     def is_deleted(self) -> NDArray[np.bool_]:
-        """Whether most pixels of each split object have no object now, by its number."""
+        """Whether most pixels of each split object are now background, by its number."""
         sizes = np.bincount(self.split.ravel())
         is_deleted = 2 * np.bincount(self.split[self.labels == 0], minlength=len(sizes)) > sizes
         is_deleted[0] = False
@@ -75,13 +75,13 @@ def _origins(
 
 
 def learn(parts: Parts, corrections: Corrections) -> Corrections | None:
-    """Split uncorrected objects anew, by the parameters that agree best with corrections.
+    """Fit the split parameters to corrections, and split the uncorrected objects again.
 
-    None if the parameters stay. Corrected objects keep their pixels, deleted ones stay deleted. The
-    agreement of an object is its highest intersection over union with a split object, of a deleted
-    one 1 less that, and of a split object its highest with an object. The sum of 1 - agreement,
-    uncorrected objects weighted by a fifth, is minimised over a grid; parameters change only if it
-    falls by a tenth and two more corrections agree by more than 0.7.
+    Return None if the parameters stay. Corrected objects keep their pixels, deleted ones stay
+    deleted. The agreement of an object is its highest intersection over union with a split object,
+    that of a deleted object 1 minus this, and that of a split object its highest with an object.
+    The sum of 1 - agreement, with weight 0.2 for uncorrected objects, is minimised over a grid;
+    parameters change only if it falls by 10 % and two more corrections have an agreement above 0.7.
     """
     smallest, neck = best = corrections.smallest, corrections.neck
     fit = _Fit(parts, corrections)
@@ -91,7 +91,7 @@ def learn(parts: Parts, corrections: Corrections) -> Corrections | None:
     def change(numbers: tuple[int, float]) -> float:
         return abs(math.log(numbers[0] / smallest)) + _NECK_STEPS * abs(numbers[1] - neck)
 
-    # Of several that agree as well, the nearest.
+    # The nearest parameters win a tie.
     for numbers in sorted(itertools.product(_SIZES, _NECKS), key=change):
         n_met, candidate_loss = fit.rate(*numbers)
         if n_met >= least and candidate_loss < loss:
@@ -120,7 +120,7 @@ class _Fit:
         self._weights[0] = 0
 
     def rate(self, smallest: int, neck: float) -> tuple[int, float]:
-        """Return the number of corrections that a split meets, and its loss."""
+        """Return the number of corrections met by a split, and its loss."""
         numbers, _ = self._parts.number(smallest, neck)
         both, (part, target) = self._both, self._both.coords
         keys = numbers[part].astype(np.int64) * self._n + target
@@ -143,7 +143,7 @@ def split_rest(parts: Parts, corrections: Corrections, smallest: int, neck: floa
     now, split, kinds = corrections.labels, corrections.split, corrections.kinds
     is_gone = (now == 0) & (split > 0)
     is_anew = ~(corrections.is_by_hand[now] | is_gone)
-    # Parts of which most is fixed stay as they are, with all of the objects in them.
+    # Parts that are mostly fixed keep all of their objects.
     fixed = np.bincount(parts.labels[~is_anew], minlength=len(parts.kinds))
     is_free = 2 * fixed <= parts.sizes
     is_free[0] = False

@@ -18,11 +18,11 @@ from napari_saf.objects._split import NECK, SMALLEST, Objects
 
 _LEAST_SHARE = 0.01
 """Share of a cut object below which a part joins its neighbour."""
-_FULL = "objects: no number is left for another; save them, and load them"
+_FULL = "objects: all numbers are in use; save the objects and load them again"
 
 
 class _State(NamedTuple):
-    """Editor state except labels, and the labels after the last split; see `Corrections`."""
+    """State of the editor except `labels`; `split` are the labels after the last split."""
 
     kinds: NDArray[np.int64]
     split: NDArray[np.integer]
@@ -40,9 +40,10 @@ class _Edit:
 
 
 class ObjectEditor:
-    """Objects in an array `labels`, which every edit changes in place or, on errors, not at all.
+    """Editor of objects; edits change the array `labels` in place, or on errors not at all.
 
-    It is uint16, which napari shows without a copy, if at least half of the numbers are free.
+    `labels` is uint16, which napari displays without a copy, if at least half of the numbers are
+    free.
     """
 
     def __init__(self, objects: Objects, smallest: int = SMALLEST, neck: float = NECK) -> None:
@@ -63,7 +64,7 @@ class ObjectEditor:
 
     @property
     def split_by(self) -> tuple[int, float]:
-        """Least size and neck depth of the split."""
+        """Minimum size and neck depth of the split."""
         return self._state.numbers
 
     @property
@@ -91,7 +92,7 @@ class ObjectEditor:
 
     @property
     def is_corrected(self) -> bool:
-        """Whether a new split would lose edits."""
+        """Whether a new split would discard edits."""
         return self.is_painted or bool(self._done)
 
     @property
@@ -103,10 +104,10 @@ class ObjectEditor:
         return bool(self._undone)
 
     def merge(self, numbers: Sequence[int]) -> int:
-        """Give objects of one kind the number of the first, which is returned."""
+        """Merge objects of one kind into the first one, and return its number."""
         first, *merged = self._checked(numbers, 2)
         if len(set(self.kinds[[first, *merged]].tolist())) > 1:
-            raise InvalidInput("merge: the objects are of several kinds")
+            raise InvalidInput("merge: expected objects of the same kind, got several kinds")
         kinds = self.kinds.copy()
         kinds[merged] = 0
         self._apply(np.flatnonzero(np.isin(self.labels, merged)), first, kinds)
@@ -118,7 +119,7 @@ class ObjectEditor:
         self._apply(np.flatnonzero(np.isin(self.labels, gone)), 0, kinds)
 
     def cut(self, number: int, line: ArrayLike) -> list[int]:
-        """Cut an object along a line (n, 2) in all slices; return the numbers, largest first."""
+        """Cut an object along a polyline (n, 2) in all slices; return the parts, largest first."""
         from skimage.draw import line as pixels_between
 
         self._checked([number], 1)
@@ -137,7 +138,9 @@ class ObjectEditor:
         sizes[0] = 0
         large = np.flatnonzero(sizes >= max(1, _LEAST_SHARE * inside.sum()))
         if len(large) < 2:
-            raise InvalidInput(f"cut: the line does not part object {number}")
+            raise InvalidInput(
+                f"cut: the line does not divide object {number}; draw it across the whole object"
+            )
         nearest = ndimage.distance_transform_edt(
             ~np.isin(parts, large), return_distances=False, return_indices=True
         )
@@ -156,7 +159,7 @@ class ObjectEditor:
         return numbers
 
     def replace(self, corrections: Corrections) -> None:
-        """Replace the split in one step; see `learn`."""
+        """Replace the split as one undo step, by a result of `learn` or `split_rest`."""
         if len(corrections.kinds) - 1 > np.iinfo(self.labels.dtype).max:
             raise InvalidInput(_FULL)
         indices = np.flatnonzero(corrections.labels != self.labels)
@@ -196,7 +199,7 @@ class ObjectEditor:
         valid = [n for n in requested if 0 < n < len(self.kinds) and self.kinds[n]]
         if len(valid) < len(requested) or len(requested) < least:
             raise InvalidInput(
-                f"objects: expected {least} or more of those there are, got {requested}"
+                f"objects: expected {least} or more existing object numbers, got {requested}"
             )
         return requested
 
@@ -223,7 +226,7 @@ class ObjectEditor:
 
 
 def lower_numbers(labels: NDArray[np.unsignedinteger], next_number: int) -> None:
-    """Replace huge numbers by the next ones, in place: tables have a row per number."""
+    """Renumber labels above `MOST_NUMBER` from the next free number, in place."""
     numbers = np.unique(labels)
     is_huge = numbers > MOST_NUMBER
     first = max(next_number, 1 + int(numbers[~is_huge].max(initial=0)))

@@ -1,4 +1,4 @@
-"""Segmentation by example: all objects that look like the one in a box."""
+"""Segmentation by example: all objects similar to the one in a box."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from napari_saf.objects._split import NECK, Objects, split_objects
 from napari_saf.problem import Problem
 
 _AROUND = 0.5
-"""Width of the background around a box, as a share of its sides."""
+"""Width of the background margin, relative to the sides of the box."""
 _CORE = 0.5
-"""Share of the sides of a box, at its centre, that belongs to the object."""
+"""Side of the central part that belongs to the object, relative to the box."""
 _SMALLEST = 0.25
-"""Least size, as a share of the example."""
+"""Minimum size, relative to the example."""
 
 
 def segment_like(
@@ -32,15 +32,15 @@ def segment_like(
     channel_axis: int | None = None,
     neck: float = NECK,
 ) -> Objects:
-    """Segment all objects that resemble the one in a box.
+    """Segment all objects similar to the one in a box.
 
     Parameters
     ----------
     image : array
         2-D or 3-D, with or without channels, as for `Problem.from_image`.
     box : sequence of int
-        First pixels along the spatial axes, then those behind the last: top, left, bottom, right.
-        It encloses one object tightly.
+        Start along each spatial axis, then stop (exclusive): top, left, bottom, right in 2-D. The
+        box should enclose one object tightly.
     channel_axis : int, optional
         As for `Problem.from_image`.
     neck : float
@@ -49,22 +49,23 @@ def segment_like(
     Returns
     -------
     Objects
-        Of kind 1, the one in the box included.
+        Objects of kind 1, including the one in the box.
 
     Raises
     ------
     InvalidInput
-        If the box is narrower than two pixels, outside the image or all of it, or if its content
-        does not differ from its surroundings; and as `Problem.from_image`.
+        If the box is narrower than two pixels, exceeds the image or covers it all, or its content
+        does not differ from its surroundings; and as in `Problem.from_image`.
 
     Notes
     -----
-    Pixels of the box and of a margin of half its sides are projected on the line from the median
+    Pixels of the box and of a margin of half its sides are projected onto the line from the median
     colour of the margin to that of the centre of the box, and thresholded (Otsu,
-    https://doi.org/10.1109/TSMC.1979.4310076). Those above it that are connected to the centre are
-    strokes on the object, those below it strokes on the background. The assignment flow with the
-    settings for many objects, or for objects on a background, labels the image by them, and
-    `split_objects` splits the objects; those smaller than a quarter of the example are left out.
+    https://doi.org/10.1109/TSMC.1979.4310076). Pixels above the threshold that are connected to the
+    centre become strokes on the object, those below it strokes on the background. The assignment
+    flow, with the settings for many objects or for objects on a background, labels the image from
+    these strokes, and `split_objects` splits the objects; those smaller than a quarter of the
+    example are removed.
 
     Examples
     --------
@@ -117,12 +118,12 @@ def exemplar_strokes(image: NDArray[np.generic], box: tuple[slice, ...]) -> NDAr
     change = middle - np.median(crop[~inside], axis=0) if not inside.all() else np.zeros(1)
     levels = crop @ change if change @ change > 0 else np.zeros(inside.shape)
     if levels.min() == levels.max():
-        raise InvalidInput("box: expected a thing that differs from what is around it")
+        raise InvalidInput("box: expected an object that differs from its surroundings")
     beyond = levels > threshold_otsu(levels[np.isfinite(levels)])
     pieces, _ = label_regions(beyond & inside)
     thing = np.isin(pieces, np.setdiff1d(pieces[core], 0))
     if not thing.any() or beyond.all():
-        raise InvalidInput("box: expected a thing that differs from what is around it")
+        raise InvalidInput("box: expected an object that differs from its surroundings")
     strokes = np.zeros(shape, np.uint8)
     strokes[outer] = np.where(thing, 1, np.where(beyond, 0, 2))
     return strokes
@@ -137,7 +138,7 @@ def _checked(box: Sequence[int], shape: tuple[int, ...]) -> tuple[slice, ...]:
     )
     if not is_within or (starts == [0] * len(shape) and stops == list(shape)):
         raise InvalidInput(
-            f"box: expected first pixels, then those behind the last, 2 or more apart, of a part "
-            f"of an image of shape {shape}, got {tuple(box)}"
+            f"box: expected starts, then stops at least 2 pixels further, of a part of an image of "
+            f"shape {shape}, got {tuple(box)}"
         )
     return tuple(map(slice, starts, stops))

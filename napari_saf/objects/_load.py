@@ -1,4 +1,4 @@
-"""Readers of object files: GeoJSON (QuPath), ImageJ ROI sets, COCO; see `_save` for writing."""
+"""Readers of outline files: GeoJSON (QuPath), ImageJ ROI sets, COCO; see `save_objects`."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Rings = list[NDArray[np.floating[Any]]]
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class _Shape:
-    """Outline in one plane: even-odd rings (n, 2) of x and y, or flat indices of `pixels`."""
+    """Outline in one plane: even-odd rings (n, 2) of x and y, or flat indices `pixels`."""
 
     number: int
     kind: int
@@ -51,23 +51,23 @@ def load_objects(
     Parameters
     ----------
     path : path
-        See `save_objects`. Several images of COCO, of one size, are planes.
+        File in a format of `save_objects`. COCO images of equal size become planes.
     shape : sequence of int, optional
-        Shape of the image. None: that of the file, or the bounding box of the outlines.
+        Shape of the image. None: that stated in the file, or the bounding box of the outlines.
     image : str, optional
         File name of one of several COCO images; needed if their sizes differ.
 
     Returns
     -------
     Objects
-        Where objects overlap, pixels belong to the first, which `notes` mention.
+        Overlapping pixels belong to the first object; `notes` reports them.
 
     Raises
     ------
     FormatError
         If the file is damaged, of another format, or has no such image.
     InvalidInput
-        If `image` is given for another format than COCO.
+        If `image` is given for a format other than COCO.
     SafError
         If a library is missing.
 
@@ -81,7 +81,7 @@ def load_objects(
     source = as_path(path)
     suffix = check_suffix(source, OUTLINE_SUFFIXES)
     if image is not None and suffix != ".json":
-        raise InvalidInput(f"image: goes with COCO (.json), got {source.name}")
+        raise InvalidInput(f"image: applies to COCO files (.json) only, got {source.name}")
     sides = () if shape is None else tuple(as_whole(n) or 0 for n in as_list(shape, "shape"))
     with format_errors(source, "a file of objects"):
         shapes, stated = _READERS[suffix](source) if image is None else _read_coco(source, image)
@@ -108,7 +108,9 @@ def _draw(shapes: Sequence[_Shape], shape: tuple[int, ...] | None) -> Objects:
     n_shared = 0
     for roi in shapes:
         if not 0 <= roi.plane < len(planes):
-            raise InvalidInput(f"an outline lies in plane {roi.plane} of {len(planes)}")
+            raise InvalidInput(
+                f"expected outlines in planes below {len(planes)}, got plane {roi.plane}"
+            )
         if not 0 <= roi.number <= MOST_NUMBER or roi.kind < 0:
             raise InvalidInput(f"expected numbers up to {MOST_NUMBER}, got {roi.number}")
         plane = planes[roi.plane]
@@ -123,11 +125,9 @@ def _draw(shapes: Sequence[_Shape], shape: tuple[int, ...] | None) -> Objects:
     present = sorted(seen)
     kinds = np.zeros(1 + max(present, default=0), np.int64)
     kinds[present] = [owners[number] for number in present]
-    notes = [f"{n_shared} pixels lie in several outlines: they belong to the first"] * (
-        n_shared > 0
-    )
+    notes = [f"{n_shared} pixels are in several outlines and belong to the first"] * (n_shared > 0)
     n_lost = len(owners) - len(present)
-    notes += [f"{n_lost} objects have no pixel of their own and are left out"] * (n_lost > 0)
+    notes += [f"{n_lost} objects without pixels of their own are omitted"] * (n_lost > 0)
     return Objects(labels, kinds, names, tuple(notes))
 
 
@@ -138,8 +138,8 @@ def _pixels(rings: Rings, shape: tuple[int, ...]) -> NDArray[np.integer[Any]]:
     starts = np.concatenate(rings)
     ends = np.concatenate([np.roll(ring, -1, axis=0) for ring in rings])
     if not (np.abs(starts) < _FARTHEST).all():
-        raise InvalidInput("an outline has a corner that is no place in an image")
-    # Which rows of centres each edge crosses, and where.
+        raise InvalidInput("expected finite outline coordinates below 2^31")
+    # Rows of pixel centres that each edge crosses, and the columns of the crossings.
     low, high = np.minimum(starts[:, 1], ends[:, 1]), np.maximum(starts[:, 1], ends[:, 1])
     first, stop = (np.ceil(y - 0.5).clip(0, shape[0]).astype(np.int64) for y in (low, high))
     check_room(64 * int((stop - first).sum()))
@@ -207,7 +207,7 @@ def _read_coco(path: Path, image: str | None = None) -> tuple[list[_Shape], tupl
     sizes = {(int(entry["height"]), int(entry["width"])) for entry in images}
     if len(sizes) != 1:
         raise InvalidInput(
-            f"images of {len(sizes)} sizes: give the name of one, as load_objects(path, image=NAME)"
+            f"images have {len(sizes)} sizes: select one with load_objects(path, image=NAME)"
         )
     size = sizes.pop()
     names = {entry["id"]: str(entry["name"]) for entry in plain.get("categories", ())}
@@ -227,7 +227,7 @@ def _read_coco(path: Path, image: str | None = None) -> tuple[list[_Shape], tupl
 
 
 def _decode(runs: dict[str, Any], size: tuple[int, int]) -> NDArray[np.integer[Any]]:
-    """Return flat row-major pixel indices of column-major COCO runs."""
+    """Decode column-major COCO run lengths into flat row-major pixel indices."""
     check_room(8 * math.prod(size))
     if list(runs["size"]) != list(size):
         raise InvalidInput(f"expected runs of size {size}, got {runs['size']}")

@@ -1,4 +1,4 @@
-"""Measurement of objects, as a table with a row for each."""
+"""Measurement of objects as a table with one row per object."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ Table = dict[str, NDArray[Any]]
 
 
 def spacing_of(axes: Axes, scale: Scale | None) -> tuple[Scale | None, str]:
-    """Return the spacing for the split, and a note where units differ."""
+    """Return the spacing for the split, and a note if units differ."""
     if scale is None or axes.common_unit is not None:
         return scale, ""
     units = ", ".join(f"{name} {axes.units.get(name, 'pixel')}" for name in axes.names)
-    return None, f"units differ ({units}): objects are split as if pixels were as long as wide"
+    return None, f"units differ ({units}): objects are split with equal pixel sizes along all axes"
 
 
 def object_table(
@@ -35,7 +35,7 @@ def object_table(
     channel_axis: int | None = None,
     axis: int | None = None,
 ) -> Table:
-    """Measure objects; `save_table` saves the table.
+    """Measure objects as a table; see `save_table`.
 
     Parameters
     ----------
@@ -44,14 +44,14 @@ def object_table(
     image, scale, units, axes, channel_axis
         As for `region_table`.
     axis : int, optional
-        The axis along which the objects were split slice by slice; the column ``slice`` has the
-        index of each object's slice.
+        Axis along which the objects were split slice by slice; adds a column ``slice``, the slice
+        index of each object.
 
     Returns
     -------
     dict of str to array
-        Columns of one length: kind, name, object, and those of `region_table` from pixels on;
-        empty if there is no object.
+        Columns of equal length: kind, name, object, and those of `region_table` from pixels on;
+        empty without objects.
 
     Raises
     ------
@@ -70,7 +70,7 @@ def object_table(
         return {}
     numbers, pixels = objects.labels, None if image is None else as_array(image, "image")
     if axis is not None:
-        # A series of slices: measured one by one, as frames are.
+        # Slices are measured one by one, like frames.
         n_axes = numbers.ndim
         if pixels is not None:
             pixels = image_channels(pixels, numbers, channel_axis)
@@ -110,8 +110,8 @@ class ObjectStep:
         SMALLEST,
         bounds=(1, None),
         label="Smallest",
-        help="Pixels of the smallest object: what is smaller belongs to the object that it "
-        "touches, or is left out.",
+        help="Minimum size of an object in pixels; smaller ones are merged into an object that "
+        "they touch, or removed.",
     )
     neck: float = parameter(
         NECK,
@@ -120,8 +120,9 @@ class ObjectStep:
         ends=("more objects", "fewer objects"),
         advanced=True,
         label="Neck",
-        help="Two parts are two objects if the neck between them is narrower than the narrower "
-        "part by this share of its width, or, in volumes, section.",
+        help="Relative neck depth for a split: two parts become two objects if the neck between "
+        "them is narrower than the narrower part by this share of its width (in volumes, of its "
+        "cross-section).",
     )
     kinds: tuple[int, ...] | None = parameter(
         None, label="Kinds", none="all", help="Split these labels only."
@@ -129,12 +130,12 @@ class ObjectStep:
     by_slice: bool = parameter(
         False,
         label="By slice",
-        help="Split each slice of a volume by itself, along its first axis.",
+        help="Split each slice of a volume separately, along its first axis.",
     )
     by_uncertainty: bool = parameter(
         True,
         label="By uncertainty",
-        help="Split objects also where labels by strokes on the image itself are uncertain.",
+        help="Also split objects where labels from strokes on the same image are uncertain.",
     )
 
     def __post_init__(self) -> None:
@@ -155,7 +156,7 @@ class ObjectStep:
         axes: str | None = None,
         channel_axis: int | None = None,
     ) -> tuple[Objects, Table]:
-        """Split and measure labels, frames of a series one by one."""
+        """Split and measure objects, frames of a series one by one."""
         is_series = (axes or "").startswith("t")
         axis = 0 if is_series or (self.by_slice and labels.ndim > 2) else None
         pixel_axes = label_axes(labels.ndim, axes, scale, units)

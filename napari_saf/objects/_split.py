@@ -1,6 +1,6 @@
-"""Split touching objects by a watershed of the distance transform, merged across wide necks.
+"""Splitting of touching objects by a watershed of the distance transform with merged basins.
 
-`find_parts` computes the watershed once; joining its parts by neck depth and size takes
+`find_parts` computes the watershed once; `Parts.join` merges its basins by neck depth and size in
 milliseconds.
 """
 
@@ -26,26 +26,27 @@ NECK = 0.03
 _WIDE = 9.7
 """Distance from the border, in pixels, beyond which the required neck depth is constant."""
 _ALIKE, _DEEPEST, _FEWEST = 1.8, 6.0, 5
-"""Scaling of the neck depth by size, in units of the typical size.
+"""Scaling of the required neck depth with size, in units of the typical size.
 
-The depth rises with the inverse square of a size below `_ALIKE`, at most by `_DEEPEST`, for kinds
-of `_FEWEST` objects or more. Chosen on nuclei: 1.5 to 2.2, and tenfold, differ by .004.
+Below `_ALIKE`, the depth rises with the inverse square of the size, at most by a factor `_DEEPEST`,
+for kinds of `_FEWEST` objects or more. Tuned on nuclei: scores for 1.5 to 2.2, and for a factor of
+10, differ by .004.
 """
 _SHARPNESS = 4
-"""Power of the certainty that multiplies the distance."""
+"""Exponent of the certainty that weights the distance."""
 _LEAST = 1e-6
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Objects:
-    """Objects, each of a kind; made by `split_objects`.
+    """Objects of a label image, each of one kind; made by `split_objects`.
 
     Attributes
     ----------
     labels : array of uint32
         Number of the object at each pixel, 0 for none.
     kinds : array of int of shape (largest number + 1,)
-        Kind of each object by its number; 0 for a number that no object has.
+        Kind of each object by its number; 0 for unused numbers.
     names : mapping of int to str
         Name of each kind.
     notes : tuple of str
@@ -67,11 +68,16 @@ class Objects:
     def __post_init__(self) -> None:
         labels, kinds = as_labels(self.labels, "labels"), as_labels(self.kinds, "kinds")
         if kinds.ndim != 1:
-            raise InvalidInput(f"kinds: expected one for each number, got shape {kinds.shape}")
+            raise InvalidInput(
+                f"kinds: expected one entry per object number, got shape {kinds.shape}"
+            )
         object.__setattr__(self, "labels", labels)
         object.__setattr__(self, "kinds", kinds)
         if self.labels.size and int(self.labels.max()) >= len(self.kinds):
-            raise InvalidInput(f"kinds: expected one for object {self.labels.max()}")
+            raise InvalidInput(
+                f"kinds: expected an entry for object {self.labels.max()}, got "
+                f"{len(self.kinds)} entries"
+            )
 
     @property
     def numbers(self) -> NDArray[np.int64]:
@@ -105,25 +111,26 @@ def split_objects(
     image : array, optional
         The labelled image, with or without channels. Objects are also split at its edges.
     channel_axis : int, optional
-        Axis of its channels. None: the last one, if it has one axis more than the labels.
+        Axis of the channels. None: the last axis if the image has one more than the labels.
     uncertainty : array, optional
-        Uncertainty of each pixel, 0 to 1, of that shape: for the result of a run
+        Uncertainty of each pixel, 0 to 1, in the shape of the labels, such as
         ``problem.graph.to_image(result.uncertainty)``. Objects are also split where it is high.
     spacing : sequence of float or array of shape (n_world, n_axes), optional
-        Size of a pixel along each axis; or where a step of one pixel along each axis leads, as
-        columns, for axes that are sheared. None: the same size along all.
+        Pixel size along each axis; for sheared axes, a matrix whose columns are the world vectors
+        of one-pixel steps. None: the same size along all axes.
     smallest : int
-        Pixels. Smaller objects join the object that they touch, or are left out.
+        Minimum size in pixels. Smaller objects are merged into an object that they touch, or
+        removed.
     neck : float
-        0 to 1: two parts are two objects if the neck between them is narrower than the narrower
-        part by at least this share of its width, in a volume of its cross-section, or of some 20
-        pixels where it is wider; by more if both together are not larger than most objects of the
-        kind. 0 splits at every neck, 1 at none.
+        Relative neck depth, 0 to 1: two parts are separate objects if the neck between them is
+        narrower than the narrower part by at least this share of its width (in volumes, of its
+        cross-section), or of about 20 pixels where it is wider; by more if both together are not
+        larger than most objects of the kind. 0 splits at every neck, 1 at none.
     axis : int, optional
-        Split slice by slice along this axis; how large objects are is told by all. None: the image
-        is one plane or volume.
+        Split slice by slice along this axis, with one typical object size for all slices. None: the
+        image is one plane or volume.
     kinds : sequence of int, optional
-        The labels that are split. None: all of them.
+        Labels to split; others are left out. None: all.
 
     Returns
     -------
@@ -132,21 +139,21 @@ def split_objects(
     Raises
     ------
     InvalidInput
-        If labels are no whole numbers from 0, a shape differs or a number is out of its range.
+        If labels are not non-negative integers, a shape differs or a number is out of range.
 
     Notes
     -----
-    The distance to the border of the kind, in which holes of fewer than 20 pixels do not count,
-    times the fourth power of 1 - uncertainty and exp(-(g / 0.4)^2) has a maximum in each part; a
-    watershed assigns pixels to maxima. g is the gradient of the image, blurred by 1.5 pixels, along
-    the line from the median colour within 4 pixels around the kind to that in it, in units of the
-    distance of both, of brightness from -0.5 to 3 of them. Two neighbouring basins are joined,
-    highest saddle first, if the lower of both maxima rises above the saddle by less than `neck`
-    times itself, or than 9.7 `neck` / (1 - `neck`) pixels if that is less. A kind of five objects
-    or more is joined again, `neck` / (1 - `neck`) multiplied by (1.8 m / n)^2 or 6, whichever is
-    less, n the pixels of both together and m the size above which half of the pixels of the kind
-    are. In a volume the place of `neck` is taken by 1 - (1 - `neck`)^(1/2): a cross-section goes
-    with the square of the distance.
+    The distance to the border of the kind, without holes of fewer than 20 pixels, times the fourth
+    power of 1 - uncertainty and exp(-(g / 0.4)^2) has a maximum in each part; a watershed assigns
+    pixels to maxima. g is the gradient of the image, blurred by 1.5 pixels, projected onto the line
+    from the median colour within 4 pixels around the kind to that inside, in units of the distance
+    between both and clipped to -0.5 to 3 of them. Two adjacent basins are merged, highest saddle
+    first, if the lower of both maxima exceeds the saddle by less than `neck` times itself, or by
+    less than 9.7 `neck` / (1 - `neck`) pixels if that is less. For kinds of five objects or more,
+    merging is repeated with `neck` / (1 - `neck`) multiplied by (1.8 m / n)^2 or 6, whichever is
+    less, where n is the number of pixels of both basins and m the size above which objects hold
+    half of the pixels of the kind. In volumes `neck` is replaced by 1 - (1 - `neck`)^(1/2), as a
+    cross-section scales with the square of the distance.
 
     Examples
     --------
@@ -169,17 +176,17 @@ def split_objects(
 
 def check_objects(objects: object) -> None:
     check_kind(
-        objects, Objects, "objects", "Objects, as saf.split_objects(labels) or load_objects give"
+        objects, Objects, "objects", "Objects, as returned by saf.split_objects or saf.load_objects"
     )
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Parts:
-    """Watershed basins of every kind, and how they touch; made by `find_parts`.
+    """Watershed basins of every kind, and their adjacency; made by `find_parts`.
 
-    By number of a part in `labels` are `kinds`, `peaks` (the highest value), `tops` (its first flat
-    index) and `sizes` in pixels. `pairs` (n, 2) are neighbours, and `saddles` the highest values
-    between them, descending. `n_axes` is 3 in a volume.
+    Indexed by part number are `kinds`, `peaks` (maximum height), `tops` (flat index of the first
+    maximum) and `sizes` in pixels. `pairs` (n, 2) are adjacent parts, and `saddles` (n,) the
+    maximum heights between them, descending. `n_axes` is 3 in a volume.
     """
 
     labels: NDArray[np.int32]
@@ -196,19 +203,19 @@ class Parts:
         return Objects(numbers[self.labels], kinds)
 
     def number(self, smallest: int, neck: float) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
-        """Return the object of each part, 0 for none, and the kind of each object."""
+        """Return the object number of each part, 0 for none, and the kind of each object."""
         if (as_whole(smallest) or 0) < 1:
             raise InvalidInput(f"smallest: expected a whole number of 1 or more, got {smallest!r}")
         if not 0 <= neck <= 1:
             raise InvalidInput(f"neck: expected a number from 0 to 1, got {neck!r}")
-        if self.n_axes > 2:  # a distance goes with the root of a cross-section
+        if self.n_axes > 2:  # distance scales with the root of the cross-section
             neck = 1 - (1 - neck) ** 0.5
         typical = np.zeros(len(self.kinds))
         roots, sizes = self._join(smallest, neck, typical)
         is_whole = (roots == np.arange(len(roots))) & (sizes >= smallest)
         for kind in np.unique(self.kinds[is_whole]):
             ordered = np.sort(sizes[is_whole & (self.kinds == kind)])
-            if len(ordered) >= _FEWEST:  # half of all their pixels are in larger ones
+            if len(ordered) >= _FEWEST:  # larger objects hold half of the pixels
                 half = np.searchsorted(np.cumsum(ordered), ordered.sum() / 2)
                 typical[self.kinds == kind] = ordered[half]
         if typical.any():
@@ -223,7 +230,7 @@ class Parts:
     def _join(
         self, smallest: int, neck: float, typical: NDArray[np.float64]
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return each part's root and the sizes by root; `typical` is 0 where unknown."""
+        """Return the root of each part, and sizes by root; `typical` sizes are 0 where unknown."""
         owners = list(range(len(self.kinds)))
         sizes, peaks = self.sizes.tolist(), self.peaks.tolist()
         alike = (_ALIKE * typical[self.pairs[:, 0]]).tolist()
@@ -234,7 +241,7 @@ class Parts:
                 owners[part] = part = owners[owners[part]]
             return part
 
-        # Plain numbers: of many small lists the collector of garbage would go through all there is.
+        # Plain numbers, since many small lists would slow down garbage collection.
         ends = (column.tolist() for column in self.pairs.T)
         for first, second, saddle, like in zip(*ends, self.saddles.tolist(), alike, strict=True):
             a, b = find(first), find(second)
@@ -259,7 +266,7 @@ def find_parts(
     axis: int | None = None,
     kinds: Sequence[int] | None = None,
 ) -> tuple[Parts, NDArray[np.float32]]:
-    """Return the parts that `split_objects` joins, and the heights of the watershed."""
+    """Return the basins that `split_objects` merges, and the heights of the watershed."""
     array = as_labels(labels, "labels")
     array = array.astype(np.uint8) if array.dtype.kind == "b" else array
     certainty = _certainty(uncertainty, array.shape)
@@ -302,7 +309,7 @@ def find_parts(
 
 
 def count_axes(shape: Sequence[int], axis: int | None) -> int:
-    """Return the number of axes of objects that are split slice by slice along an axis."""
+    """Return the number of axes longer than 1, without the axis of slices."""
     return sum(side > 1 for side in shape) - (axis is not None and shape[axis] > 1)
 
 
@@ -320,7 +327,7 @@ def _certainty(
 
 
 def _sides(spacing: Scale | None, n_axes: int, without: int | None) -> NDArray[np.float64]:
-    """Return the sides of a pixel relative to the shortest; columns of a matrix if sheared."""
+    """Return relative pixel sizes (smallest: 1); a matrix of axis vectors if axes are sheared."""
     columns, sizes = None, spacing
     if isinstance(sizes, np.ndarray) and sizes.ndim == 2:
         columns = own_floats(sizes, "spacing")

@@ -38,8 +38,8 @@ class Tracks:
     objects : Objects
         The objects of all frames, along the first axis.
     table : dict of str to array
-        A row for each object, by track and frame: ``track``, ``frame``, ``object``, and its
-        centroid along each other axis, in pixels.
+        One row per object, sorted by track and frame: ``track``, ``frame``, ``object``, and the
+        centroid along each spatial axis, in pixels.
     parents : mapping of int to int
         Parent track by daughter track.
 
@@ -66,7 +66,7 @@ class Tracks:
 
     @property
     def layer_data(self) -> tuple[NDArray[np.float64], dict[int, list[int]]]:
-        """Rows (track, frame, y, x) and graph of a Tracks layer of napari."""
+        """Rows (track, frame, [z,] y, x) and graph for a napari Tracks layer."""
         names = [name for name in self.table if name != "object"]
         rows = np.stack([self.table[name] for name in names], axis=1).astype(float)
         return rows, {track: [parent] for track, parent in self.parents.items()}
@@ -80,22 +80,22 @@ class TrackStep:
     by: TrackBy = parameter(
         "distance",
         label="Follow by",
-        help="Follow by the distance of centroids, or by overlap, for objects that are large for "
-        "their steps, or long.",
+        help="Link objects by the distance of centroids, or by overlap, for objects that are "
+        "elongated or large compared with their motion.",
     )
     reach: float | None = parameter(
         None,
         minimum=0.0,
         label="Reach",
         none="automatic",
-        help="How far an object may move from one frame to the next, in the unit of a pixel's "
-        "size; none: one and a half median diameters. By distance only.",
+        help="Maximum motion from one frame to the next, in the unit of the pixel size; none: 1.5 "
+        "median diameters. For linking by distance only.",
     )
     most_missing: int = parameter(
         1,
         minimum=0,
         label="Missing frames",
-        help="So many frames in which an object is missing do not end its track.",
+        help="Maximum number of consecutive frames in which an object of a track may be missing.",
     )
     divide: bool = parameter(True, label="Divide", help="Whether objects may divide.")
 
@@ -118,15 +118,16 @@ def track_objects(
     Parameters
     ----------
     objects : Objects
-        Of a series of planes or volumes, split frame by frame: ``split_objects(..., axis=0)``.
+        Objects of a series of planes or volumes, split by ``split_objects(..., axis=0)``.
     by : str
-        ``"distance"`` of centroids, or ``"overlap"``, the share of an object on its predecessor,
-        at least a tenth: for elongated objects, or those large compared with their motion.
+        ``"distance"`` of centroids, or ``"overlap"``, the share of an object that overlaps its
+        predecessor, at least 0.1; for objects that are elongated or large compared with their
+        motion.
     spacing : sequence of float, optional
-        Size of a pixel along each axis but the first. None: 1.
+        Pixel size along each axis but the first. None: 1.
     reach : float, optional
-        How far an object may move from one frame to the next, in the unit of the spacing. None:
-        one and a half median diameters. By distance only.
+        Maximum motion from one frame to the next, in the unit of the spacing. None: 1.5 median
+        diameters. For ``"distance"`` only.
     most_missing : int
         Longest gap of a track, in frames; 0 or more.
     divide : bool
@@ -139,14 +140,15 @@ def track_objects(
     Raises
     ------
     InvalidInput
-        If the objects are not those of single frames of a series, or a number is out of range.
+        If the labels are not a series, an object is in several frames, or a number is out of range.
     SafError
         If laptrack is missing.
 
     Notes
     -----
-    Linear assignment of the squared distances, or of 1 less what overlaps, first between
-    neighbouring frames, then of the ends of tracks to starts and to divisions (Jaqaman et al., https://doi.org/10.1038/nmeth.1237).
+    Linear assignment with the squared distance, or 1 - overlap, as cost: first between consecutive
+    frames, then from ends of tracks to starts and to divisions (Jaqaman et al.,
+    https://doi.org/10.1038/nmeth.1237).
 
     Examples
     --------
@@ -205,16 +207,16 @@ def tracking() -> Any:
 def save_tracks(folder: str | os.PathLike[str], tracks: Tracks) -> list[Path]:
     """Save tracks in the format of the Cell Tracking Challenge, or as a geff.
 
-    The challenge format has a mask per frame, and a list; a track with gaps is written as several,
-    each the parent of the next. A geff is a graph in a zarr store,
+    The challenge format has a mask per frame and a text file of tracks; a track with gaps is
+    written as several tracks, each the parent of the next. A geff is a graph in a zarr store,
     https://liveimagetrackingtools.org/geff: nodes with frame, centroid in pixels and track, and an
     edge from each object to its successor.
 
     Parameters
     ----------
     folder : path
-        A geff if it ends in ``.geff``, overwritten. Else the folder of ``mask000.tif``, ... and
-        ``res_track.txt``, created if needed.
+        A geff if it ends in ``.geff``, overwritten if it exists; else the folder for
+        ``mask000.tif``, ... and ``res_track.txt``, created if needed.
     tracks : Tracks
         See `track_objects`.
 
@@ -231,7 +233,7 @@ def save_tracks(folder: str | os.PathLike[str], tracks: Tracks) -> list[Path]:
 
     Examples
     --------
-    >>> frames = np.kron([[[1]], [[1]]], np.ones((8, 8), int))  # two frames of one thing
+    >>> frames = np.kron([[[1]], [[1]]], np.ones((8, 8), int))  # one object in two frames
     >>> tracks = saf.track_objects(saf.split_objects(frames, axis=0))
     >>> [path.name for path in saf.save_tracks("01_RES", tracks)]
     ['mask000.tif', 'mask001.tif', 'res_track.txt']
@@ -239,7 +241,7 @@ def save_tracks(folder: str | os.PathLike[str], tracks: Tracks) -> list[Path]:
     import tifffile
 
     target = as_path(folder, "folder")
-    check_kind(tracks, Tracks, "tracks", "Tracks, as saf.track_objects(objects) gives them")
+    check_kind(tracks, Tracks, "tracks", "Tracks, as returned by saf.track_objects")
     if target.suffix == GEFF:
         _save_geff(target, tracks)
         return [target]
@@ -318,7 +320,7 @@ def _linked(
     names = [f"p{axis}" for axis in range(positions.shape[1])]
     frame = pandas.DataFrame(positions, columns=names)
     frame["frame"], frame["object"] = measures["frame"], measures["region"]
-    # What lies within reach is linked: the defaults take its cost from links that are cheap.
+    # All pairs within reach are linked; laptrack's default costs depend on the cheapest links.
     costs = dict.fromkeys(("track_start_cost", "track_end_cost", "no_splitting_cost"), 1.05 * limit)
     costs |= dict.fromkeys(("segment_start_cost", "segment_end_cost"), 1.05 * limit)
     tracker = tracking().LapTrack(
@@ -334,7 +336,7 @@ def _linked(
 
 
 def _apart(objects: Objects, missing: int) -> Callable[..., float]:
-    """Return a metric of two objects by number: 1 - the overlapping share of the later one."""
+    """Return a metric of object numbers: 1 - the overlapping share of the later object."""
     frames, count = objects.labels.reshape(len(objects.labels), -1), len(objects.kinds)
     sizes, shares = np.bincount(frames.ravel(), minlength=count), dict[tuple[int, int], float]()
     for gap in range(1, missing + 2):
@@ -360,7 +362,7 @@ def _measured(
     axes = "t" + "zyx"[-len(sides) :]
     table = region_table(objects.kind_image, regions=objects.labels, axes=axes)
     if len(np.unique(table["region"])) < len(table["region"]):
-        raise InvalidInput("objects: expected each in one frame; split them with axis=0")
+        raise InvalidInput("objects: expected each object in one frame; split them with axis=0")
     centroids = np.stack([table[f"centroid_{name}_px"] for name in axes[1:]], axis=1)
     size = np.median(table["pixels"]) * np.prod(sides)
     n_axes = len(sides)

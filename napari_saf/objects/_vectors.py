@@ -1,4 +1,4 @@
-"""Vectors of measures that describe objects: shape, intensity, texture, outline, neighbours."""
+"""Measure vectors of objects: shape, intensity, texture, outline, neighbours."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from napari_saf.objects._split import Objects, check_objects
 _RING = 4
 """Width in pixels of the ring around an object whose intensities are compared with its inside."""
 _CELLS, _ORIENTATIONS = 4, 8
-"""Cells along a side of the bounding square, and orientations, of histograms of gradients."""
+"""Cells per side of the bounding square, and orientation bins, of gradient histograms."""
 _NEAREST = (1, 3)
-"""Ranks of the neighbours to whose centres distances are measured."""
+"""Ranks of the neighbours whose distances are measured."""
 _NEAR = 3.0
-"""Radius in which neighbours are counted, in diameters of the mean object."""
+"""Radius within which neighbours are counted, in mean object diameters."""
 _HALO = 12
-"""Pixels around an object on which its measures depend: the rings of objects near it."""
+"""Margin in pixels around an object on which its measures depend, through rings of neighbours."""
 _TILE = {2: 1024, 3: 128}
-"""Side of the tiles in which an image of more than four of them is measured."""
+"""Side of tiles, by number of axes, for images larger than four tiles."""
 MOST_PIXELS = 2**23
-"""Of a tile, and of the bounding box of an object in tiles on disk."""
+"""Maximum size of a tile, and of an object's bounding box in tiles on disk."""
 _TINY = 1e-6
 
 Columns = dict[str, NDArray[Any]]
@@ -40,7 +40,7 @@ Columns = dict[str, NDArray[Any]]
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class ObjectMeasures:
-    """Measures of objects as vectors, a row for each object; made by `measure_objects`.
+    """Measure vectors of objects, one row per object; made by `measure_objects`.
 
     Attributes
     ----------
@@ -53,7 +53,7 @@ class ObjectMeasures:
     groups : tuple of str
         Group of each measure: shape, intensity, texture, outline, neighbours, features.
     features : FeatureExtractor or None
-        What the measures of the group "features" are means of, fitted.
+        Fitted extractor of the pixel features averaged in the group "features".
 
     Examples
     --------
@@ -80,24 +80,24 @@ def measure_objects(
     features: FeatureExtractor | str | Mapping[str, Any] | None = None,
     cancelled: Callable[[], bool] = lambda: False,
 ) -> ObjectMeasures:
-    """Measure objects as vectors, by which `ObjectClasses` tells them apart.
+    """Compute measure vectors of objects, for classification with `ObjectClasses`.
 
     Parameters
     ----------
     objects : Objects
-        In 2-D or 3-D, or frames of them.
+        Objects in 2-D or 3-D, or of a series of frames.
     image : array, optional
-        The image, for intensities, texture and gradients. None: shape and neighbours alone.
+        The image, for intensity, texture and gradients. None: shape, outline and neighbours only.
     channel_axis : int, optional
-        Axis of its channels. None: the last one, if it has one axis more than the objects.
+        Axis of the channels. None: the last axis if the image has one more than the objects.
     scale : sequence of float, optional
-        Size of a pixel along each axis. None: 1.
+        Pixel size along each axis. None: 1.
     axes : str, optional
-        A letter an axis, such as ``"tyx"``; frames are measured one by one.
+        One letter per axis, such as ``"tyx"``; frames are measured one by one.
     features : FeatureExtractor, str or dict, optional
-        Pixel features whose means over each object are measures, too, such as `DeepFeatures`.
+        Pixel features, such as `DeepFeatures`, whose means over each object are added.
     cancelled : callable
-        Asked before each tile; once it returns True the work ends with `Cancelled`.
+        Called before each tile; `Cancelled` is raised once it returns True.
 
     Returns
     -------
@@ -110,18 +110,18 @@ def measure_objects(
 
     Notes
     -----
-    Large images are gone through in tiles, with 12 pixels or more around each object; see
-    `LargeObjects.measure` for those on disk.
+    Large images are measured in tiles with a margin of 12 pixels or more around each object; see
+    `LargeObjects.measure` for images on disk.
 
-    Shape: logarithms of size and axes, their ratios, roundness, relative depth (the distance
-    transform over the radius). Intensity, by channel: mean, deviation and deciles inside, the mean
-    in a ring of 4 pixels around that no object has, and their difference; difference of core and
-    rim. Texture: gradient and curvature at 1 and 2 pixels. Outline, in planes: histograms of
-    oriented gradients in 4 x 4 cells of the bounding square (Dalal and Triggs,
-    https://doi.org/10.1109/CVPR.2005.177), as square roots of shares, of the image, or the mask
-    where there is none, and the share of pixels of each cell. Neighbours: distances to the nearest
-    and third nearest centre, objects within 3 diameters, share of the outline that touches others,
-    size relative to the mean of the three nearest.
+    Shape: logarithms of size and axes, axis ratio, roundness, relative depth (the distance
+    transform over the radius). Intensity, per channel: mean, standard deviation, first and last
+    decile inside; mean in a 4-pixel ring of background, and contrast to it; contrast of core and
+    rim. Texture: gradient and curvature at scales of 1 and 2 pixels. Outline, in planes: histograms
+    of oriented gradients in 4 x 4 cells of the bounding square (Dalal and Triggs,
+    https://doi.org/10.1109/CVPR.2005.177), as square roots of shares, of the image, or of the mask
+    without an image, and the share of pixels per cell. Neighbours: distances to the nearest and
+    third nearest centre, objects within 3 diameters, share of the outline that touches others, size
+    relative to the mean of the three nearest.
 
     Examples
     --------
@@ -156,14 +156,14 @@ def measure_objects(
 
 
 class Part(NamedTuple):
-    """Objects that are measured together, and the region of an image that is seen for them."""
+    """Objects measured together, and the image region read for them."""
 
     region: Region
     numbers: NDArray[np.int64]
 
 
 class PartMeasures(NamedTuple):
-    """Centres, sizes, and measures by group and name, of objects."""
+    """Centres, sizes and measures (by group and name) of objects."""
 
     numbers: NDArray[np.int64]
     centres: NDArray[np.float64]
@@ -173,7 +173,7 @@ class PartMeasures(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class VectorWork:
-    """Measures the objects of images part by part; `sides` are those of a pixel."""
+    """Measurement of objects part by part; `sides` are the pixel sizes."""
 
     sides: NDArray[np.float64]
     extractor: FeatureExtractor | None
@@ -189,16 +189,16 @@ class VectorWork:
         if features is not None:
             extractor = extractor_of(dict(features) if isinstance(features, Mapping) else features)
             if extractor is None or not has_image:
-                raise InvalidInput("features: expected an extractor of features, and an image")
+                raise InvalidInput("features: expected a feature extractor, together with an image")
         return cls(np.array([axes.scale.get(name, 1.0) for name in axes.names]), extractor)
 
     @property
     def needs_whole(self) -> bool:
-        """Whether features of pixels depend on the whole image."""
+        """Whether pixel features depend on the whole image."""
         return self.extractor is not None and self.extractor.normalisation == "image"
 
     def fitted(self, channels: NDArray[Any] | None) -> VectorWork:
-        """Fit the extractor to an image, or a part of it, unless it is fitted."""
+        """Return the work with its extractor fitted to an image or a part, unless it is fitted."""
         if self.extractor is None or channels is None:
             return self
         looks = [(_finite(channels), tuple(range(channels.ndim - 1)), None)]
@@ -207,9 +207,9 @@ class VectorWork:
     def parts(
         self, shape: Sequence[int], numbers: NDArray[np.int64], boxes: NDArray[np.int64]
     ) -> list[Part]:
-        """Return parts of an image, each object in one; its pixels are in `boxes` (n, n_axes, 2).
+        """Group objects into parts of an image by their bounding boxes (n, n_axes, 2).
 
-        A part is larger than a tile by its objects that lie over the border of the tile.
+        A part exceeds its tile by the objects that cross the border of the tile.
         """
         reach, stride = _HALO, 1
         if self.extractor is not None:
@@ -237,7 +237,7 @@ class VectorWork:
     def measure(
         self, part: Part, labels: NDArray[Any], channels: NDArray[Any] | None
     ) -> PartMeasures:
-        """Measure the objects of a part, all but their neighbours, by its pixels."""
+        """Measure the objects of a part from its pixels, except for their neighbours."""
         present = np.unique(labels)
         present = present[present > 0].astype(np.int64)
         pixels = None if channels is None else _finite(channels)
@@ -254,7 +254,7 @@ class VectorWork:
         return PartMeasures(part.numbers, centres[rows] + first, sizes[rows], columns)
 
     def join(self, parts: Sequence[PartMeasures], shape: Sequence[int]) -> PartMeasures:
-        """Return the measures of all objects of an image, those of neighbours, too."""
+        """Join the measures of all parts of an image, and add those of neighbours."""
         numbers, centres, sizes = (np.concatenate([part[k] for part in parts]) for k in range(3))
         order = np.argsort(numbers, kind="stable")
         numbers, centres, sizes = numbers[order], centres[order], sizes[order]
@@ -263,7 +263,7 @@ class VectorWork:
             for key in parts[0].columns
         }
         for group, name in [*columns]:
-            if name.startswith("ring "):  # an object without any ring has the mean one
+            if name.startswith("ring "):  # objects without a ring get the mean of the others
                 ring, channel = columns[group, name], name.removeprefix("ring ")
                 has_ring = ~np.isnan(ring)
                 ring[~has_ring] = ring[has_ring].mean() if has_ring.any() else 0
@@ -273,11 +273,11 @@ class VectorWork:
         return PartMeasures(numbers, centres, sizes, columns)
 
     def vectors(self, frames: Sequence[PartMeasures]) -> ObjectMeasures:
-        """Return the vectors of the objects of all images of a series, or of one."""
+        """Return the measure vectors of the objects of all frames."""
         keys = [*frames[0].columns]
         table = np.concatenate([np.stack([x.columns[key] for key in keys], 1) for x in frames])
         every = np.concatenate([frame.numbers for frame in frames])
-        numbers, first = np.unique(every, return_index=True)  # an object may lie in several frames
+        numbers, first = np.unique(every, return_index=True)  # an object may be in several frames
         values = np.nan_to_num(table[first], posinf=0, neginf=0).astype(np.float32)
         groups, names = zip(*keys, strict=True)
         return ObjectMeasures(numbers, values, names, groups, self.extractor)
@@ -288,7 +288,7 @@ def _finite(channels: NDArray[Any]) -> NDArray[np.float32]:
 
 
 def _ranks(labels: NDArray[Any], present: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return labels numbered from 1 in the order of those present."""
+    """Return labels renumbered consecutively from 1."""
     return np.asarray(np.where(labels > 0, np.searchsorted(present, labels) + 1, 0))
 
 
@@ -328,7 +328,7 @@ def _measure(
     if labels.ndim == 2:
         grey = (labels > 0) if channels is None else channels.mean(axis=-1)
         groups["outline"] = _outline(labels, np.asarray(grey, np.float32))
-    unknown = np.full(n_objects, np.nan)  # until `join_parts`
+    unknown = np.full(n_objects, np.nan)  # until `VectorWork.join`
     groups["neighbours"] = dict.fromkeys([f"log distance {rank}" for rank in _NEAREST], unknown) | {
         "neighbours": unknown,
         "touching": _touching(labels, is_border),
@@ -345,7 +345,7 @@ def _measure(
 
 
 def _radius(size: NDArray[np.float64], n_axes: int) -> NDArray[np.float64]:
-    """Return the radius of the disc, or ball, of each size."""
+    """Return the radius of the disc or ball of the same size."""
     return np.asarray(np.sqrt(size / np.pi) if n_axes == 2 else np.cbrt(size * 3 / (4 * np.pi)))
 
 
@@ -357,7 +357,7 @@ def _mean(
 
 
 def _is_border(labels: NDArray[np.integer[Any]]) -> NDArray[np.bool_]:
-    """Return the pixels with a neighbour across a face that is not of their object."""
+    """Return the mask of object pixels with a face neighbour outside their object."""
     footprint = ndimage.generate_binary_structure(labels.ndim, 1)
     low = ndimage.minimum_filter(labels, footprint=footprint)
     high = ndimage.maximum_filter(labels, footprint=footprint)
@@ -411,7 +411,7 @@ def _intensity(
         channel = values[:, k].astype(np.float64)
         mean = _mean(channel, owners, n_objects)
         around = _mean(channels[..., k][ring], ring_owners, n_objects)
-        around[~has_ring] = np.nan  # until `join_parts`
+        around[~has_ring] = np.nan  # until `VectorWork.join`
         ordered = channel[np.lexsort((channel, owners))]
         core, rim = (_mean(channel[part], owners[part], n_objects) for part in (is_core, ~is_core))
         has_both = (np.bincount(owners[is_core], minlength=n_objects) > 0) & (
@@ -450,13 +450,13 @@ def _texture(
 
 
 def _outline(labels: NDArray[np.integer[Any]], grey: NDArray[np.float32]) -> Columns:
-    """Return histograms of oriented gradients, and of pixels, over cells of bounding squares."""
+    """Return histograms of oriented gradients and of pixels over cells of bounding squares."""
     boxes = np.array([[(side.start, side.stop) for side in box] for box in
                       ndimage.find_objects(labels)])  # fmt: skip
     half = (boxes[..., 1] - boxes[..., 0]).max(axis=1) / 2 + 1
     centre = (boxes.sum(axis=2) - 1) / 2
     around = ndimage.maximum_filter(labels, 3)
-    around = np.where(labels > 0, labels, around)  # gradients of outlines lie beside them, too
+    around = np.where(labels > 0, labels, around)  # gradients extend beyond outlines
     indices = np.nonzero(around)
     owners = around[indices] - 1
     down, across = (ndimage.gaussian_filter1d(grey, 1, axis=axis, order=1) for axis in (0, 1))
@@ -472,7 +472,7 @@ def _outline(labels: NDArray[np.integer[Any]], grey: NDArray[np.float32]) -> Col
     shape = (n_objects, _CELLS, _CELLS, _ORIENTATIONS)
     gradients, pixels = np.zeros(np.prod(shape)), np.zeros(np.prod(shape[:3]))
     is_inside, lows, low_turn = labels[indices] > 0, np.floor(positions), np.floor(turn)
-    # Each pixel counts in the four cells around it, and in the two orientations.
+    # Linear interpolation over the four nearest cells and the two nearest orientations.
     for step in itertools.product((0, 1), repeat=2):
         corner = np.reshape(step, (2, 1))
         share = (1 - abs(positions - lows - corner)).prod(axis=0)
@@ -497,7 +497,7 @@ def _outline(labels: NDArray[np.integer[Any]], grey: NDArray[np.float32]) -> Col
 def _touching(
     labels: NDArray[np.integer[Any]], is_border: NDArray[np.bool_]
 ) -> NDArray[np.float64]:
-    """Return the share of the border of each object that lies beside another one."""
+    """Return the share of the border of each object that touches another one."""
     filled = np.where(labels > 0, labels, labels.max() + 1)
     low = ndimage.minimum_filter(filled, 3)
     highest = ndimage.maximum_filter(labels, 3)
@@ -510,7 +510,7 @@ def _touching(
 def _neighbours(
     centres: NDArray[np.float64], sizes: NDArray[np.float64], extent: NDArray[np.float64]
 ) -> Columns:
-    """Return measures of the neighbours of all objects of an image of this extent."""
+    """Return neighbour measures of all objects of an image of this physical extent."""
     n_objects, n_axes = centres.shape
     tree = KDTree(centres)
     n_nearest = min(max(_NEAREST), n_objects - 1)

@@ -1,4 +1,4 @@
-"""Objects of label images larger than memory: parts of tiles are joined at seams and numbered."""
+"""Objects of label images larger than memory: parts of tiles, merged at seams and numbered."""
 
 from __future__ import annotations
 
@@ -40,16 +40,16 @@ if TYPE_CHECKING:
     from distributed import Client
 
 _PARTS = -1
-"""Level of tiles whose parts are found, before tiles of the finest level are numbered."""
+"""Level of the tiles of the first pass, which finds parts; the finest level numbers them."""
 _TILE, _HALO = {2: 1024, 3: 128}, {2: 64, 3: 24}
 _CHUNK = {2: 256, 3: 64}
 _MOST_OBJECT = 2**32 - 1
 _OBJECTS, _FOLDER = "objects", ".parts"
-"""Group of the store that holds the kind of each object, and folder of the parts of tiles."""
+"""Group of the store with the kind of each object, and temporary folder of the parts."""
 
 
 class ObjectPlan(Tiling):
-    """Plan of the objects of a large label image, in JSON; see `split_large`."""
+    """Tiling and parameters of `split_large`, stored as JSON."""
 
     plan_kind: Literal["objects"] = Field(alias="kind")
     smallest: int
@@ -78,22 +78,22 @@ class ObjectPlan(Tiling):
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class LargeObjects:
-    """The objects of a large label image, as `split_large` leaves them.
+    """Objects of a large label image in an OME-Zarr store; made by `split_large`.
 
     Attributes
     ----------
     path : Path
-        The OME-Zarr folder of their numbers.
+        OME-Zarr folder of the object numbers.
     shape : tuple of int
-        Of the finest level.
+        Shape of the finest level.
     kinds : array of int of shape (largest number + 1,)
         Kind of each object by its number.
     names : mapping of int to str
-        What kinds are called.
+        Name of each kind.
     seconds : float
-        What this run took.
+        Duration of this run.
     notes : tuple of str
-        What a person should know.
+        Notes for the user.
 
     Examples
     --------
@@ -112,7 +112,7 @@ class LargeObjects:
 
     @property
     def labels(self) -> zarr.Array[Any]:
-        """The numbers of the finest level, a zarr array of which parts are read when asked for."""
+        """Object numbers at the finest level, a lazily read zarr array."""
         return LabelStore(self.path).level(0)
 
     def table(
@@ -124,7 +124,7 @@ class LargeObjects:
         channel_axis: int | None = None,
         cancelled: Callable[[], bool] = not_cancelled,
     ) -> dict[str, NDArray[Any]]:
-        """Measure objects part by part, see `measure_large`; the columns of `object_table`."""
+        """Measure objects tile by tile with `measure_large`; columns as in `object_table`."""
         if len(self.kinds) < 2:
             return {}
         measures = io.measure_large(
@@ -156,11 +156,11 @@ class LargeObjects:
         progress: Progress | None = None,
         cancelled: Callable[[], bool] = not_cancelled,
     ) -> ObjectMeasures:
-        """Measure objects as vectors tile by tile, as `measure_objects` does in memory.
+        """Compute measure vectors tile by tile, as `measure_objects` does in memory.
 
-        The scale is by default that of the file; of a series of slices that were split one by one
-        the first axis is called ``"t"``. `client`, `progress` and `cancelled` are those of
-        `split_large`. Objects whose bounding boxes have more than 8,388,608 pixels are left out.
+        The scale defaults to that of the file; for slices split one by one, name the first axis
+        ``"t"``. `client`, `progress` and `cancelled` are as in `split_large`. Objects whose
+        bounding boxes exceed 8,388,608 pixels are omitted.
 
         Examples
         --------
@@ -201,31 +201,31 @@ def split_large(
     progress: Progress | None = None,
     cancelled: Callable[[], bool] = not_cancelled,
 ) -> LargeObjects:
-    """Find the single objects in a label image of any size, tile by tile, into an OME-Zarr.
+    """Split the objects of a label image of any size, tile by tile, into an OME-Zarr store.
 
-    The objects, and their numbers, are those of `split_objects`, without an image, where tiles see
-    the whole of what decides about them. Memory is bounded by a tile, and by the number of objects.
-    A run that was stopped, or killed, goes on where it was.
+    Objects and numbers equal those of `split_objects` without an image, provided that the halo of a
+    tile contains all that their split depends on. Memory is bounded by the tile size and the number
+    of objects. An interrupted run is resumed.
 
     Parameters
     ----------
     labels : path or array
-        What `label_large` wrote, or any label image that it would take as an image.
+        Output of `label_large`, or a label image in any form that it accepts as an image.
     out : path
         As in `label_large`.
     uncertainty : path or array, optional
         As in `split_objects`.
     spacing : sequence of float, optional
-        Size of a pixel along each axis. None: as the file says, otherwise the same along all.
+        Pixel size along each axis. None: that of the file, or the same along all axes.
     smallest, neck, axis, kinds
         As in `split_objects`.
     tile : int, optional
         Side of a tile in pixels, 16 or more; by default 1024 in planes, 128 in volumes.
     halo : int, optional
-        So many pixels around a tile are seen, too: at least the radius of objects, and some
-        more; by default 64 in planes, 24 in volumes.
+        Width in pixels of the margin read around a tile, larger than the radius of objects; by
+        default 64 in planes, 24 in volumes.
     client, overwrite, progress, cancelled
-        As in `label_large`; tiles are gone through twice.
+        As in `label_large`; tiles are processed in two passes.
 
     Returns
     -------
@@ -234,20 +234,20 @@ def split_large(
     Raises
     ------
     InvalidInput
-        As `split_objects`, or if the labels changed since the run began, or something else is at
-        `out`.
+        As in `split_objects`, or if the labels changed since the run began, or `out` holds other
+        data.
     FormatError
-        Naming the file, and the region, that cannot be read.
+        If the labels cannot be read; the message names the file and the region.
     ComputeError
-        If a tile does not fit into memory, or a process dies of it.
+        If a tile does not fit into memory, or a worker process is killed for that reason.
     SafError
-        If the store cannot be written, or another process is at it.
+        If the store cannot be written, or is in use by another process.
 
     Examples
     --------
     >>> rows, columns = np.ogrid[:64, :128]
     >>> discs = [(rows - 32) ** 2 + (columns - x) ** 2 < 150 for x in (32, 60, 96)]
-    >>> kinds = np.logical_or.reduce(discs).astype(int)  # two touch, one lies over two tiles
+    >>> kinds = np.logical_or.reduce(discs).astype(int)  # two touch, one spans two tiles
     >>> found = saf.split_large(kinds, "discs.ome.zarr", tile=64)
     >>> found.kinds.tolist()
     [0, 1, 1, 1]
@@ -265,7 +265,7 @@ def split_large(
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class ObjectJob(AbstractTiledJob):
-    """A label image with checked parameters of its objects; see `split_large`."""
+    """Label image and validated parameters of `split_large`."""
 
     plan_type = ObjectPlan
     auxiliary_name = "uncertainty"
@@ -315,7 +315,7 @@ class ObjectJob(AbstractTiledJob):
             parameters["axis"] = axis % len(image.shape)
         parameters["spacing"] = None if sizes is None else list(sizes)
         parameters["kinds"] = labels_to_split
-        # Checks the parameters before the first tile.
+        # Validate the parameters before the first tile.
         corner = np.zeros([min(2, side) for side in image.shape], np.uint8)
         parts, _ = find_parts(corner, **{n: parameters[n] for n in ("spacing", "axis", "kinds")})
         parts.join(smallest=parameters["smallest"], neck=parameters["neck"])
@@ -351,10 +351,10 @@ class ObjectJob(AbstractTiledJob):
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class _Work(AbstractWork):
-    """Worker of tiles; the parts of tiles are kept in a folder within the store until the end."""
+    """Worker of tiles; parts are stored in a temporary folder of the store."""
 
     def stages(self, done: dict[Tile, Any]) -> Iterator[Sequence[Tile]]:
-        """Yield the tiles whose parts are found, then the tiles to number."""
+        """Yield the tiles of the first pass, which finds parts, then those to number."""
         plan, every = self.plan, self.plan.every_tile()
         firsts = [tile for tile in every if tile[0] == _PARTS]
         if not done:
@@ -371,13 +371,13 @@ class _Work(AbstractWork):
         notes = list(plan.notes)
         if joined.n_unseen:
             notes.append(
-                f"{joined.n_unseen} parts are larger than what tiles see around them: with a "
-                "larger halo they may be split otherwise"
+                f"{joined.n_unseen} parts extend beyond the halo of their tile: a larger halo may "
+                "split them differently"
             )
         _write_objects(LabelStore(self.out), kinds, notes)
 
     def do_finest(self, tile: Tile, region: io.Region) -> dict[int, int]:
-        """Find the parts of a tile, or write their numbers."""
+        """Find the parts of a tile, or in the second pass write its object numbers."""
         if tile[0] == _PARTS:
             _, labels, uncertainty = self.read(region)
             parts, heights = find_parts(
@@ -402,7 +402,7 @@ class _Work(AbstractWork):
         return self.out / _FOLDER / f"{'.'.join(map(str, tile[1:]))}.npy"
 
     def save_numbers(self, joined: JoinedParts, numbers: NDArray[np.uint32]) -> None:
-        """Save the object of each part, tile by tile."""
+        """Save the object number of each part, tile by tile."""
         ends = [*list(joined.starts.values())[1:], len(joined.owners) - 1]
         for (position, start), end in zip(joined.starts.items(), ends, strict=True):
             owners = np.append(0, joined.owners[start + 1 : end + 1])

@@ -271,8 +271,8 @@ def test_grey_images_have_atoms_of_texture():
 @pytest.mark.parametrize(
     ("features", "words"),
     [
-        ("position", "'position' of a patch that is shifted"),
-        ("multiscale", "'multiscale' stand for no colours"),
+        ("position", "'position' change when a patch is shifted"),
+        ("multiscale", "'multiscale' cannot be converted to colours"),
         (np.zeros((40, 48, 2)), "expected a name"),
     ],
 )

@@ -120,5 +120,5 @@ def test_scores_refuse_what_does_not_fit():
             score(np.ones((2, 3), int), np.ones((3, 2), int))
     with pytest.raises(saf.InvalidInput, match="score_objects"):
         score_pixels(np.arange(2000), np.arange(2000))
-    with pytest.raises(saf.InvalidInput, match="that count"):
+    with pytest.raises(saf.InvalidInput, match="the ignored class"):
         score_pixels([[1]], [[0]], ignore=0)

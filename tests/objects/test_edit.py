@@ -43,9 +43,9 @@ def test_a_line_parts_an_object_and_loses_no_pixel(shape):
         editor.labels[..., 5:15, 5:12] == 2
     ).all()
     assert editor.objects.kinds.tolist() == [0, 4, 4]
-    with pytest.raises(saf.InvalidInput, match="part"):
+    with pytest.raises(saf.InvalidInput, match="divide"):
         editor.cut(1, [(0, 0), (3, 3)])
-    with pytest.raises(saf.InvalidInput, match="part"):
+    with pytest.raises(saf.InvalidInput, match="divide"):
         editor.cut(1, [(10, 20), (10, 25)])
 
 
@@ -116,7 +116,7 @@ def test_a_cut_for_which_no_number_is_left_is_refused():
     editor.labels[0, 0] = 2**16 - 1
     editor.adopt(1)
     before = editor.labels.copy()
-    with pytest.raises(saf.InvalidInput, match="no number is left"):
+    with pytest.raises(saf.InvalidInput, match="all numbers are in use"):
         editor.cut(1, [(0, 4), (2, 4)])
     assert np.array_equal(editor.labels, before)
 

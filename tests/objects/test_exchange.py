@@ -300,7 +300,7 @@ def test_one_image_of_a_set_of_several_sizes_is_read(tmp_path):
             objects = saf.load_objects(path, image=asked)
             assert objects.labels.shape == squares[name] and objects.names == {3: "x"}
             assert objects.labels.sum() == 3 * (2 + k)
-    with pytest.raises(saf.FormatError, match="2 sizes: give the name"):
+    with pytest.raises(saf.FormatError, match="2 sizes: select one"):
         saf.load_objects(path)
     with pytest.raises(saf.FormatError, match="found 0; there are a/first"):
         saf.load_objects(path, image="third.png")
