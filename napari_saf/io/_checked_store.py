@@ -103,9 +103,9 @@ def url_store(url: str) -> CheckedStore:
 
 
 def check_codecs(array: zarr.Array) -> tuple[list[_Codec], _Codec]:
-    """Return the codecs of chunks in encoding order, and that of shards; check all of them.
+    """Return the codecs of chunks in encoding order, and the configuration of shards, all checked.
 
-    The codec of shards is empty for an array without shards.
+    The configuration is empty for an array without shards.
     """
     metadata: Any = array.metadata.to_dict()
     used = [*(metadata.get("codecs") or ()), *(metadata.get("filters") or ())]

@@ -32,7 +32,7 @@ Place = tuple[int, ...]
 
 
 def part_regions(pieces: Sequence[int], shape: Sequence[int]) -> dict[Place, Region]:
-    """Return the parts in which an array is read, whole chunks of its file, in row-major order."""
+    """Return the parts in which an array is read: whole chunks, in row-major order."""
     pieces = [min(side, n) for side, n in zip(pieces, shape, strict=True)]
     ideal = PART ** (1 / len(shape))
     excess = math.prod(max(1, side / ideal) for side in pieces)  # fewer along the other axes

@@ -126,7 +126,7 @@ class Labelling:
 
     @property
     def checked_axes(self) -> Axes:
-        """The axes with scale, units and origin; raise InvalidInput if they do not fit the labels."""
+        """The axes with scale, units and origin, checked against the labels."""
         return label_axes(self.labels.ndim, self.axes, self.scale, self.units, self.origin)
 
     @property
@@ -399,7 +399,7 @@ class Export:
         return Path(f"{self._stem}{end}")
 
     def _image_steps(self) -> Iterator[Step]:
-        """Yield the label image, with its note as a file if it cannot contain one, and binary masks."""
+        """Yield the label image, its note if that is a separate file, and binary masks."""
         mask, formats = self._labelling, self._formats
         named: dict[str, Any] = {"names": mask.names, "colors": mask.colors}
         if formats.masks:

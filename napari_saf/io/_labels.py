@@ -27,7 +27,7 @@ _PENCIL = "paint with a hard brush, without anti-aliasing, and save as PNG or TI
 _ORDER = "tzyx"
 """The axes of a label image in the order required by OME."""
 _ORTHOGONAL = 1e-5
-"""Cosine of an angle of axes; affines in files are of float32."""
+"""Maximum cosine between orthogonal axes; files store affines as float32."""
 _ROUNDING = 1e-9
 """Tolerance for an affine to count as the identity."""
 _SYMBOLS = {
@@ -197,7 +197,7 @@ def split_affine(
 def labels_of_colors(
     pixels: NDArray[Any],
 ) -> tuple[NDArray[np.uint8], dict[int, tuple[float, float, float]]]:
-    """Convert colours (..., 3 or 4) to labels in the order of `read_labels`; return their colours too.
+    """Return labels for colours (..., 3 or 4), in the order of `read_labels`, and their colours.
 
     Raise InvalidInput for more than 255 colours, or blends of others.
     """
