@@ -98,7 +98,7 @@ class Frame:
         return table_rows(sums, labels, numbers, n_labelled, axes, columns)
 
     def number(self, n_before: int) -> NDArray[np.int64]:
-        """Continue region numbers from an offset; return the index of the last part of each region."""
+        """Continue region numbers from an offset; return the last part index of each region."""
         last = np.zeros(int(self._final.max()) + 1, np.int64)
         starts = np.cumsum([len(owners) for owners in self._owners])
         for k, (start, stop) in enumerate(itertools.pairwise(starts)):

@@ -145,7 +145,7 @@ def save_masks(
 
 
 def _checked(labels: NDArray[Any], path: Path, suffix: str) -> Labels:
-    """Return labels in the smallest type; raise InvalidInput if the format does not support them."""
+    """Return labels in the smallest type; raise InvalidInput if unsupported."""
     labels = as_labels(labels, str(path))
     if not labels.size or not labels.ndim:
         raise InvalidInput(f"{path}: expected whole numbers, got none in shape {labels.shape}")
@@ -275,7 +275,7 @@ def _write_zarr(path: Path, mask: _Mask) -> None:
         "s0",
         data=mask.labels,
         dimension_names=mask.axes.names,
-        config={"write_empty_chunks": not mask.labels.any()},  # a store without chunks counts as incomplete
+        config={"write_empty_chunks": not mask.labels.any()},  # no chunks: damaged
     )
     shapes = [mask.labels.shape]
     described = describe_zarr(["s0"], shapes, mask.axes, mask.label_map, mask.note, mask.name)

@@ -1,4 +1,4 @@
-"""Probability maps: how much each pixel is of each label, as images and as files."""
+"""Probability maps: the soft labels of each pixel, as images and files."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ from napari_saf.storage import atomic_write, write_errors
 Kind = Literal["float32", "uint8"]
 _CHUNK = 1024
 _NO_XML = re.compile(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-"""Characters that a description in XML cannot hold."""
+"""Characters that are invalid in XML."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ProbabilityStep:
-    """Which maps lie beside a mask: format, type of number, and of which labels; None: of all."""
+    """Probability maps saved beside a mask: format, number type and labels; None: all labels."""
 
     suffix: str = parameter(
         ".ome.zarr", label="Format", choices=PROBABILITY_SUFFIXES, help="Format of the maps."
     )
-    kind: Kind = parameter("float32", label="Numbers", help="In bytes, 0 to 255 are 0 to 1.")
+    kind: Kind = parameter("float32", label="Numbers", help="As bytes, 0 to 255 stand for 0 to 1.")
     labels: tuple[int, ...] | None = parameter(
         None, label="Labels", none="all", help="Maps of these labels only."
     )
