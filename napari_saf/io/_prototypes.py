@@ -42,8 +42,8 @@ def save_prototypes(path: str | os.PathLike[str], prototypes: ArrayLike | Protot
     Parameters
     ----------
     path : path
-        Ends in ``.npy`` or ``.csv`` (comma separated, no header), which store the vectors alone, one
-        per row, or in ``.json``, with names, colours, features and scaling.
+        Ends in ``.npy`` or ``.csv`` (comma separated, no header), which store the vectors
+        alone, one per row, or in ``.json``, with names, colours, features and scaling.
     prototypes : array of shape (n_prototypes, n_features) or PrototypeSet
         Row l - 1 of an array represents label l; rows that are not finite are left out.
 
@@ -88,7 +88,8 @@ def save_prototypes(path: str | os.PathLike[str], prototypes: ArrayLike | Protot
 def load_prototypes(path: str | os.PathLike[str]) -> PrototypeSet:
     """Load a file of prototypes; file content is never executed.
 
-    ``.npy`` and ``.csv`` contain vectors alone: row l - 1 represents label l. Columns of a ``.csv`` are separated by commas, or by semicolons or tabs, with decimal commas or points.
+    ``.npy`` and ``.csv`` contain vectors alone: row l - 1 represents label l. Columns of a ``.csv``
+    are separated by commas, or by semicolons or tabs, with decimal commas or points.
 
     Raises
     ------

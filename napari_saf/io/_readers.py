@@ -59,14 +59,14 @@ _PNG_HEADER = re.compile(rb"\x89PNG\r\n\x1a\n....IHDR.{8}(.)(.)", re.DOTALL)
 _GEOREFERENCE_TAGS = (33550, 33922, 34264, 34735, 34736, 34737)
 """GeoTIFF tags: pixel size, tie points, transformation, keys of the coordinate system."""
 _ORIENTATION = 0x0112
-"""Of EXIF."""
+"""EXIF tag of the orientation."""
 _NIFTI_UNITS = {"meter": "m", "mm": "mm", "micron": "µm", "sec": "s", "msec": "ms", "usec": "µs"}
 _TIFF_MARKS = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
 """First bytes of a TIFF of any suffix, such as of slide scanners, LSM and STK."""
 _NO_RGB = {5: "inks (CMYK)", 8: "CIELAB colours", 9: "CIELAB colours", 10: "CIELAB colours"}
-"""Of TIFF, by the photometric interpretation."""
+"""Unsupported colour spaces by TIFF photometric interpretation."""
 _YCBCR, _NOT_CONVERTED = 6, {1, 5, 8, 32773, 32946}
-"""Compressions whose YCbCr content is converted to RGB on decoding."""
+"""YCbCr, and compressions that do not convert it to RGB on decoding, unlike JPEG."""
 _NO_DATA_TAG = 42113
 """Tag of GDAL with the value of pixels without data, as text."""
 
@@ -203,7 +203,7 @@ def _open_npy(path: Path, request: Request) -> Opened:
     except ValueError as error:
         if "Python objects" not in str(error):
             raise
-        raise ValueError("it contains Python objects, which are not loaded: save a numeric array") from error
+        raise ValueError("it contains Python objects, which are not loaded: save numbers") from error
     is_rgb = request.in_colors and array.ndim >= 3 and array.shape[-1] in (3, 4)
     n_axes = array.ndim - is_rgb
     names = "tzyx"[-n_axes:] + "c" * is_rgb if n_axes <= 4 else ""
