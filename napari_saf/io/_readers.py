@@ -203,7 +203,7 @@ def _open_npy(path: Path, request: Request) -> Opened:
     except ValueError as error:
         if "Python objects" not in str(error):
             raise
-        raise ValueError("it contains Python objects, which are not loaded: save numbers") from error
+        raise ValueError("it contains Python objects, which are not loaded") from error
     is_rgb = request.in_colors and array.ndim >= 3 and array.shape[-1] in (3, 4)
     n_axes = array.ndim - is_rgb
     names = "tzyx"[-n_axes:] + "c" * is_rgb if n_axes <= 4 else ""

@@ -80,7 +80,7 @@ class ImageFile:
         origin: Mapping[str, float] | None = None,
         no_data: float | None = None,
     ) -> ImageFile:
-        """Return an image with axes in the order t, z, y, x, without those of length 1 before y, x."""
+        """Return an image with axes in the order t, z, y, x; drop axes of length 1 before y, x."""
         single = [k for k, name in enumerate(axes) if array.shape[k] == 1 and name not in "yx"]
         ordered = iter([k for k in in_order(axes) if k not in single])
         several = [k for k in range(len(axes)) if k not in single]

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def open_zarr(store: CheckedStore, number: int | None = None) -> Opened:
     """Return the multiscale image of an OME-Zarr group (0.1 to 0.6), or a plain array.
 
-    `number` selects one of several images. Only metadata is read; the store checks chunks on access.
+    `number` selects one of several images. Only metadata is read; the store checks chunks.
     """
     import zarr
 
@@ -85,7 +85,7 @@ def _ome_attributes(group: zarr.Group) -> Any:
 
 
 def images_of_group(group: zarr.Group) -> list[str]:
-    """Return the paths of the images in a group: "" for its multiscales, or those of a plate or file.
+    """Return the paths of the images in a group ("" for the group itself), plate or file.
 
     Files converted by bioformats2raw have an image per series, plates one per field.
     """
