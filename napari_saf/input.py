@@ -344,7 +344,7 @@ def survey_image(
 def fitting_shape(
     shape: tuple[int, ...], options: ImageOptions, most: int
 ) -> tuple[tuple[int, ...], ImageOptions]:
-    """Return the working shape, of at most `n_nodes` nodes if possible, and the options."""
+    """Return the working shape, of at most `most` nodes if possible, and the options."""
     small = working_shape(shape, options)
     while math.prod(small) > most:
         axes = _averaged_axes(options.window, small)

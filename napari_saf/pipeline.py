@@ -143,7 +143,7 @@ class Pipeline:
         return io.with_prototypes(io.with_level({**recipe}, self.level), self.prototypes) | added
 
     def with_rescale(self, rescale: bool) -> Pipeline:
-        """Return the pipeline with another `rescale`, see `problem`; unchanged without a scaling."""
+        """Return the pipeline with another `rescale`; unchanged without a scaling."""
         if self.options is None or self.options.scaling is None:
             return self
         options = dataclasses.replace(self.options, rescale=rescale)
